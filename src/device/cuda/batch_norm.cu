@@ -26,8 +26,8 @@
 #include "device/cuda/elements.h"
 #include "device/cuda/sums.h"
 
-/* ENOUGH_BLOCKS fill any GPU there is, four to a multiprocessor. */
-enum { THREADS = WALK_THREADS, WARPS = THREADS / LANES, ENOUGH_BLOCKS = 528, MOST_COLUMNS = 64 };
+/* ENOUGH_BLOCKS fill any GPU there is, BLOCKS to a multiprocessor. */
+enum { THREADS = WALK_THREADS, WARPS = THREADS / LANES, BLOCKS = 4, ENOUGH_BLOCKS = 132 * BLOCKS, MOST_COLUMNS = 64 };
 
 /* A tensor (N,C,...) as channels: operand k of `inside` is the first element of a channel 0, and channels are step[k]
  * bytes apart. Operands: x, then out or gx, residual, gout, out again, by their roles. */
@@ -64,11 +64,15 @@ template <typename E, bool PACKS_OF, bool CHANNELS_LAST> struct batch_way {
     typedef pack<typename E::stored, V> packed;
 
     /* V elements: channels c, c + 1, ... at position i, or positions i, i + 1, ... of channel c. */
-    static YK__DEVICE yk__global<packed> at(const batch_job &j, int role, int64_t c, int64_t i)
+    static YK__DEVICE char *address(const batch_job &j, int role, int64_t c, int64_t i)
     {
         int k = j.operand[role];
         int64_t offset = LAST ? i * j.inside.stride[0][k] : walk_offset(j.inside, k, i);
-        return yk__global<packed>(reinterpret_cast<packed *>(j.inside.data[k] + c * j.step[k] + offset));
+        return j.inside.data[k] + c * j.step[k] + offset;
+    }
+    static YK__DEVICE yk__global<packed> at(const batch_job &j, int role, int64_t c, int64_t i)
+    {
+        return yk__global<packed>(reinterpret_cast<packed *>(address(j, role, c, i)));
     }
 };
 
@@ -161,14 +165,24 @@ template <typename Way> YK__KERNEL(THREADS) batch_sums_kernel(batch_job j)
         YK__UNROLL for (int v = 0; v < V; v++) sum[v] = squares[v] = 0;
         YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
         {
-            typename Way::packed x[TIMES] = {};
-            YK__UNROLL for (int u = 0; u < TIMES; u++) if (i + u * r.step < r.to) x[u] =
-                *Way::at(j, X, r.c, i + u * r.step);
-            YK__UNROLL for (int u = 0; u < TIMES; u++) if (i + u * r.step < r.to) YK__UNROLL for (int v = 0; v < V; v++)
+            pack_words<typename Way::packed> read[TIMES];
+            YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
-                double d = (double)E::load(x[u].of[v]) - pivot[v % Way::CHANNELS];
-                sum[v] += d;
-                squares[v] = yk__fma_f64(d, d, squares[v]);
+                read[u].clear();
+                if (i + u * r.step < r.to)
+                    read[u].load(Way::address(j, X, r.c, i + u * r.step));
+            }
+            YK__UNROLL for (int u = 0; u < TIMES; u++)
+            {
+                if (i + u * r.step >= r.to)
+                    continue;
+                typename Way::packed x = read[u].elements();
+                YK__UNROLL for (int v = 0; v < V; v++)
+                {
+                    double d = (double)E::load(x.of[v]) - pivot[v % Way::CHANNELS];
+                    sum[v] += d;
+                    squares[v] = yk__fma_f64(d, d, squares[v]);
+                }
             }
         }
         sums_put<Way>(j, r, shared, sum, squares);
@@ -316,29 +330,30 @@ template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
         numbers_of<Way>(j, r, REST, rest);
         YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
         {
-            typename Way::packed x[TIMES] = {}, residual[TIMES] = {};
+            pack_words<typename Way::packed> read[TIMES], residuals[TIMES];
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
+                read[u].clear(), residuals[u].clear();
                 if (i + u * r.step < r.to) {
-                    x[u] = *Way::at(j, X, r.c, i + u * r.step);
+                    read[u].load(Way::address(j, X, r.c, i + u * r.step));
                     if (j.operand[RESIDUAL] >= 0)
-                        residual[u] = *Way::at(j, RESIDUAL, r.c, i + u * r.step);
+                        residuals[u].load(Way::address(j, RESIDUAL, r.c, i + u * r.step));
                 }
             }
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
+                typename Way::packed x = read[u].elements(), residual = residuals[u].elements();
                 YK__UNROLL for (int v = 0; v < V; v++)
                 {
-                    double y =
-                        yk__fma_f64((double)E::load(x[u].of[v]), slope[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
+                    double y = yk__fma_f64((double)E::load(x.of[v]), slope[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
                     if (j.operand[RESIDUAL] >= 0)
-                        y += (double)E::load(residual[u].of[v]);
+                        y += (double)E::load(residual.of[v]);
                     if (j.relu)
                         y = y <= 0 ? 0 : y;
-                    x[u].of[v] = E::store((typename E::number)y);
+                    x.of[v] = E::store((typename E::number)y);
                 }
                 if (i + u * r.step < r.to)
-                    *Way::at(j, TO, r.c, i + u * r.step) = x[u];
+                    *Way::at(j, TO, r.c, i + u * r.step) = x;
             }
         }
     }
@@ -366,23 +381,29 @@ static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, i
                                      typename Way::packed *x, typename Way::packed *g)
 {
     typedef typename Way::element E;
-    typename Way::packed out[TIMES] = {};
+    pack_words<typename Way::packed> words[3][TIMES]; /* all under way before the first is looked at */
     YK__UNROLL for (int u = 0; u < TIMES; u++)
     {
-        if (i + u * r.step < r.to) {
-            g[u] = *Way::at(j, GOUT, r.c, i + u * r.step);
-            x[u] = *Way::at(j, X, r.c, i + u * r.step);
-            if (j.operand[RESIDUAL] >= 0)
-                out[u] = *Way::at(j, RESIDUAL, r.c, i + u * r.step);
-        }
-    }
-    YK__UNROLL for (int u = 0; u < TIMES; u++) YK__UNROLL for (int v = 0; v < Way::V; v++)
-    {
-        bool cut = sign[v % Way::CHANNELS] * E::load(x[u].of[v]) < edge[v % Way::CHANNELS];
+        YK__UNROLL for (int k = 0; k < 3; k++) words[k][u].clear();
+        if (i + u * r.step >= r.to)
+            continue;
+        words[0][u].load(Way::address(j, GOUT, r.c, i + u * r.step));
+        words[1][u].load(Way::address(j, X, r.c, i + u * r.step));
         if (j.operand[RESIDUAL] >= 0)
-            cut = E::load(out[u].of[v]) <= 0;
-        if (cut)
-            g[u].of[v] = 0;
+            words[2][u].load(Way::address(j, RESIDUAL, r.c, i + u * r.step));
+    }
+    YK__UNROLL for (int u = 0; u < TIMES; u++)
+    {
+        typename Way::packed out = words[2][u].elements();
+        g[u] = words[0][u].elements(), x[u] = words[1][u].elements();
+        YK__UNROLL for (int v = 0; v < Way::V; v++)
+        {
+            bool cut = sign[v % Way::CHANNELS] * E::load(x[u].of[v]) < edge[v % Way::CHANNELS];
+            if (j.operand[RESIDUAL] >= 0)
+                cut = E::load(out.of[v]) <= 0;
+            if (cut)
+                g[u].of[v] = 0;
+        }
     }
 }
 

@@ -41,8 +41,8 @@ template <typename T> static YK__DEVICE void store(const yk__loop &loop, yk_dtyp
 {
     switch (to) {
     case YK_F64: *walk_at<double>(loop, 0, position) = (double)x; break;
-    case YK_F16: *walk_at<uint16_t>(loop, 0, position) = yk__to_f16((float)x); break;
-    case YK_BF16: *walk_at<uint16_t>(loop, 0, position) = yk__to_bf16((float)x); break;
+    case YK_F16: *walk_at<uint16_t>(loop, 0, position) = element_f16::store((float)x); break;
+    case YK_BF16: *walk_at<uint16_t>(loop, 0, position) = element_bf16::store((float)x); break;
     case YK_I64: *walk_at<int64_t>(loop, 0, position) = to_i64(x); break;
     case YK_I32: *walk_at<int32_t>(loop, 0, position) = to_i32(x); break;
     case YK_U8: *walk_at<uint8_t>(loop, 0, position) = (uint8_t)to_i32(x); break;

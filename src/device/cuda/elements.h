@@ -41,11 +41,11 @@ struct element_f16 {
     typedef element_f32 statistic;
     static YK__DEVICE float load(uint16_t x)
     {
-        return yk__from_f16(x);
+        return yk__load_f16(x);
     }
     static YK__DEVICE uint16_t store(float x)
     {
-        return yk__to_f16(x);
+        return yk__round_f16(x);
     }
 };
 struct element_bf16 {
@@ -58,7 +58,7 @@ struct element_bf16 {
     }
     static YK__DEVICE uint16_t store(float x)
     {
-        return yk__to_bf16(x);
+        return yk__round_bf16(x);
     }
 };
 

@@ -266,19 +266,44 @@ static bool is_truth(int kernel)
 }
 
 /* ---- kernels ---- */
+/* A thread reads four elements, a block's width apart, before it uses the first. Then always the first of x is used, so
+ * that the code of what may be all operations of a dtype stands once. */
 template <typename Op> YK__KERNEL(WALK_THREADS) unary_kernel(Op op, yk__loop loop)
 {
-    int64_t step = (int64_t)WALK_THREADS * gridDim.x;
-    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < loop.total; i += step) *
-        walk_at<typename Op::out>(loop, 0, i) = op(*walk_at<const typename Op::in>(loop, 1, i));
+    int64_t tile = WALK_THREADS * WALK_ITEMS, step = tile * gridDim.x;
+    YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < loop.total; first += step)
+    {
+        typename Op::in x[WALK_ITEMS] = {};
+        YK__UNROLL for (int u = 0; u < WALK_ITEMS; u++) if (first + u * WALK_THREADS < loop.total) x[u] =
+            *walk_at<const typename Op::in>(loop, 1, first + u * WALK_THREADS);
+        YK__LOOP for (int64_t i = first; i < first + tile && i < loop.total; i += WALK_THREADS)
+        {
+            *walk_at<typename Op::out>(loop, 0, i) = op(x[0]);
+            YK__UNROLL for (int u = 0; u + 1 < WALK_ITEMS; u++) x[u] = x[u + 1];
+        }
+    }
 }
 
 template <typename Op> YK__KERNEL(WALK_THREADS) binary_kernel(Op op, yk__loop loop)
 {
-    int64_t step = (int64_t)WALK_THREADS * gridDim.x;
-    YK__LOOP for (int64_t i = (int64_t)WALK_THREADS * blockIdx.x + threadIdx.x; i < loop.total; i += step) *
-        walk_at<typename Op::out>(loop, 0, i) =
-        op(*walk_at<const typename Op::in>(loop, 1, i), *walk_at<const typename Op::in>(loop, 2, i));
+    typedef const typename Op::in in;
+    int64_t tile = WALK_THREADS * WALK_ITEMS, step = tile * gridDim.x;
+    YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < loop.total; first += step)
+    {
+        typename Op::in x[WALK_ITEMS] = {}, y[WALK_ITEMS] = {};
+        YK__UNROLL for (int u = 0; u < WALK_ITEMS; u++)
+        {
+            if (first + u * WALK_THREADS < loop.total) {
+                x[u] = *walk_at<in>(loop, 1, first + u * WALK_THREADS);
+                y[u] = *walk_at<in>(loop, 2, first + u * WALK_THREADS);
+            }
+        }
+        YK__LOOP for (int64_t i = first; i < first + tile && i < loop.total; i += WALK_THREADS)
+        {
+            *walk_at<typename Op::out>(loop, 0, i) = op(x[0], y[0]);
+            YK__UNROLL for (int u = 0; u + 1 < WALK_ITEMS; u++) x[u] = x[u + 1], y[u] = y[u + 1];
+        }
+    }
 }
 
 template <typename Op> YK__KERNEL(WALK_THREADS) unary_packs_kernel(Op op, packed_loop packed)

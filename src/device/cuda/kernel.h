@@ -4,9 +4,9 @@
  * The same .cu files are compiled by nvcc and, with another kernel.h (tests/emulator), as plain C++ that runs on the
  * host and checks what they do. Therefore kernels use these and nothing else of CUDA's language: YK__KERNEL,
  * YK__LAUNCH, YK__SHARED for shared memory, which is always dynamic, yk__global<T> for pointers to the GPU's memory,
- * threadIdx and its kin, __syncthreads, __shfl_xor_sync and __shfl_down_sync with the full mask, yk__atomic_min. No
- * static shared memory, no __activemask, no synchronisation of a grid, no atomic of floats: their sums would depend on
- * the order.
+ * threadIdx and its kin, __syncthreads, __shfl_xor_sync and __shfl_down_sync with the full mask, yk__atomic_min, and
+ * for halves yk__load_f16, yk__round_f16, yk__round_bf16, and yk__greater. No static shared memory, no __activemask, no
+ * synchronisation of a grid, no atomic of floats: their sums would depend on the order.
  */
 #ifndef YOKE_DEVICE_CUDA_KERNEL_H
 #define YOKE_DEVICE_CUDA_KERNEL_H
@@ -23,8 +23,9 @@
 #define YK__SCALAR static __host__ __device__ inline
 #define YK__DEVICE __device__ __forceinline__
 
-/* A kernel for blocks of at most `threads`. */
-#define YK__KERNEL(threads) static __global__ void __launch_bounds__(threads)
+/* A kernel for blocks of at most so many threads; where a second number is given, with so few registers that a
+ * multiprocessor has room for that many blocks. */
+#define YK__KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 /* `kernel` is a pointer to a kernel; `operation` names it where it fails, which cuda_launched tells. */
 #define YK__LAUNCH(operation, kernel, grid, block, shared_bytes, stream, ...)                                          \
     ((void)(operation), yk__launch(kernel, (grid), (block), (shared_bytes), (stream), __VA_ARGS__))
@@ -65,5 +66,38 @@ static YK__DEVICE void yk__atomic_min(yk__global<unsigned long long> at, unsigne
 }
 
 #include "device/cuda/scalars.h"
+
+/* Between halves and floats by the instructions for that: the bits of device/convert.h, which takes ten operations or
+ * more, but of NaN, which stays NaN. */
+static YK__DEVICE float yk__load_f16(uint16_t h)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+}
+static YK__DEVICE uint16_t yk__round_f16(float x)
+{
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+static YK__DEVICE uint16_t yk__round_bf16(float x)
+{
+    uint16_t h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+
+/* The greater of two, NaN where one is. */
+static YK__DEVICE float yk__greater(float x, float y)
+{
+    float greater;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(x), "f"(y));
+    return greater;
+}
+static YK__DEVICE double yk__greater(double x, double y)
+{
+    return x != x || x > y ? x : y;
+}
 
 #endif

@@ -10,12 +10,13 @@
 
 /* ENOUGH_BLOCKS fill any GPU there is, four to a multiprocessor. */
 enum { THREADS = WALK_THREADS, WARPS = THREADS / LANES, ENOUGH_BLOCKS = 528 };
-enum { WARP_HOLDS = 8, BLOCK_HOLDS = 4, COLUMNS = 64, DOWN = THREADS / COLUMNS };
+enum { COLUMNS = 64, DOWN = THREADS / COLUMNS };
 
 typedef struct layer_job {
     yk__view x, to, gout, weight, bias, mean, invstd, gweight, gbias;
     bool has_to, has_weight, has_bias, has_gweight, has_gbias;
     bool aligned;                /* packs of all rows can be read at once */
+    bool held_aligned;           /* and of weight and bias */
     int64_t groups, parts, part; /* of COLUMNS * V columns; of the rows, and the rows of one */
     double *sums;                /* (2, parts, width): of gradients, and of their products with the normalised x */
     double eps;
@@ -39,37 +40,58 @@ template <typename E> static YK__DEVICE double matrix_at(const yk__view &v, int6
 }
 
 /* A row of a matrix, brought to registers and back. */
-template <typename E, typename Row>
-static YK__DEVICE void load_row(const layer_job &j, const yk__view &v, int64_t row, Row *to)
+template <typename Row>
+static YK__DEVICE void load_row(const yk__view &v, int64_t row, typename Row::stored none, Row *to)
 {
-    int64_t size = sizeof(typename E::stored);
-    to->load(static_cast<const char *>(v.data) + row * v.stride[0] * size, v.stride[1] * size, v.shape[1], j.aligned);
+    int64_t size = sizeof(typename Row::stored);
+    to->load(static_cast<const char *>(v.data) + row * v.stride[0] * size, v.stride[1] * size, v.shape[1], none);
 }
-template <typename E, typename Row>
-static YK__DEVICE void store_row(const layer_job &j, const yk__view &v, int64_t row, const Row &from)
+template <typename Row> static YK__DEVICE void store_row(const yk__view &v, int64_t row, const Row &from)
 {
-    int64_t size = sizeof(typename E::stored);
-    from.store(static_cast<char *>(v.data) + row * v.stride[0] * size, v.stride[1] * size, v.shape[1], j.aligned);
+    int64_t size = sizeof(typename Row::stored);
+    from.store(static_cast<char *>(v.data) + row * v.stride[0] * size, v.stride[1] * size, v.shape[1]);
+}
+
+/* Weights or biases of the row's pack h; `none` behind the end, and where there are none. */
+template <typename Row>
+static YK__DEVICE pack<typename Row::E::number, Row::V> vector_pack(const yk__view &v, bool there, int64_t width, int h,
+                                                                    typename Row::E::number none)
+{
+    typedef typename Row::E::statistic S;
+    typedef pack<typename Row::E::number, Row::V> packed;
+    int i = Row::position(h);
+    packed x;
+    YK__UNROLL for (int k = 0; k < Row::V; k++) x.of[k] = none;
+    if constexpr (Row::IN_PACKS) {
+        if (there && i < (int)width)
+            x = *yk__global<const packed>(static_cast<const packed *>(v.data) + i / Row::V);
+    } else if (there) {
+        YK__UNROLL for (int k = 0; k < Row::V; k++) if (i + k < (int)width) x.of[k] = number_at<S>(v, i + k);
+    }
+    return x;
 }
 
 #define EACH_ROW(row, rows, team)                                                                                      \
     YK__LOOP for (int64_t row = (int64_t)(THREADS / (team)) * blockIdx.x + threadIdx.x / (team); row < (rows);         \
                   row += (int64_t)(THREADS / (team)) * gridDim.x)
 
-template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_norm_kernel(layer_job j)
+template <typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_norm_kernel(layer_job j)
 {
+    typedef typename Row::E E;
     typedef typename E::statistic S;
     typedef typename E::number number;
-    typedef held_row<E, TEAM, HELD> row_type;
+    typedef typename E::stored stored;
+    enum { V = Row::V, TEAM = Row::TEAM };
     YK__SHARED(double, shared);
     int64_t width = j.x.shape[1];
     EACH_ROW(row, j.x.shape[0], TEAM)
     {
-        row_type x;
-        double sum = 0, squares = 0, pivot = matrix_at<E>(j.x, row, 0);
+        Row x;
+        stored first = yk__global<const stored>(static_cast<const stored *>(j.x.data))[row * j.x.stride[0]];
+        double sum = 0, squares = 0, pivot = (double)E::load(first);
         pivot = pivot - pivot == 0 ? pivot : 0;
-        load_row<E>(j, j.x, row, &x);
-        EACH_HELD(row_type, h, v, i, width)
+        load_row(j.x, row, first, &x); /* whose distance from the pivot is 0, as if it were not there */
+        EACH_HELD(Row, h, v, width)
         {
             double d = (double)E::load(x.x[h].of[v]) - pivot;
             sum += d;
@@ -84,45 +106,57 @@ template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_norm_kernel(l
             vector_put<S>(j.invstd, row, invstd);
         }
         number center = (number)mean, scale = (number)invstd;
-        EACH_HELD(row_type, h, v, i, width)
+        EACH_HELD_PACK(Row, h, width)
         {
-            number y = (E::load(x.x[h].of[v]) - center) * scale;
-            y = y * (j.has_weight ? number_at<S>(j.weight, i) : (number)1) +
-                (j.has_bias ? number_at<S>(j.bias, i) : (number)0);
-            x.x[h].of[v] = E::store(y);
+            pack<number, V> weight = vector_pack<Row>(j.weight, j.has_weight, width, h, 1);
+            pack<number, V> bias = vector_pack<Row>(j.bias, j.has_bias, width, h, 0);
+            YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                number y = (E::load(x.x[h].of[v]) - center) * scale;
+                x.x[h].of[v] = E::store(y * weight.of[v] + bias.of[v]);
+            }
         }
-        store_row<E>(j, j.to, row, x);
+        store_row(j.to, row, x);
     }
 }
 
-template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_gradient_kernel(layer_job j)
+template <typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradient_kernel(layer_job j)
 {
+    typedef typename Row::E E;
     typedef typename E::statistic S;
     typedef typename E::number number;
-    typedef held_row<E, TEAM, HELD> row_type;
+    enum { V = Row::V, TEAM = Row::TEAM };
     YK__SHARED(double, shared);
     int64_t width = j.x.shape[1];
     EACH_ROW(row, j.x.shape[0], TEAM)
     {
-        row_type x, gout;
+        Row x, gout;
         double mean = vector_at<S>(j.mean, row), invstd = vector_at<S>(j.invstd, row), sum = 0, dot = 0;
-        load_row<E>(j, j.x, row, &x);
-        load_row<E>(j, j.gout, row, &gout);
-        EACH_HELD(row_type, h, v, i, width)
+        load_row(j.x, row, 0, &x);
+        load_row(j.gout, row, 0, &gout);
+        EACH_HELD_PACK(Row, h, width)
         {
-            double g = (double)E::load(gout.x[h].of[v]) * (j.has_weight ? vector_at<S>(j.weight, i) : 1.0);
-            sum += g;
-            dot = yk__fma_f64(g, (double)E::load(x.x[h].of[v]) - mean, dot);
+            pack<number, V> weight = vector_pack<Row>(j.weight, j.has_weight, width, h, 1);
+            YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                double g = (double)E::load(gout.x[h].of[v]) * (double)weight.of[v];
+                sum += g;
+                dot = yk__fma_f64(g, (double)E::load(x.x[h].of[v]) - mean, dot);
+            }
         }
         sum = team_sum<TEAM, double>(shared, sum) / (double)width;
         dot = team_sum<TEAM, double>(shared, dot) * invstd * invstd / (double)width;
         number center = (number)mean, scale = (number)invstd, even = (number)sum, along = (number)dot;
-        EACH_HELD(row_type, h, v, i, width)
+        EACH_HELD_PACK(Row, h, width)
         {
-            number g = E::load(gout.x[h].of[v]) * (j.has_weight ? number_at<S>(j.weight, i) : (number)1);
-            x.x[h].of[v] = E::store(scale * (g - even - (E::load(x.x[h].of[v]) - center) * along));
+            pack<number, V> weight = vector_pack<Row>(j.weight, j.has_weight, width, h, 1);
+            YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                number g = E::load(gout.x[h].of[v]) * weight.of[v];
+                x.x[h].of[v] = E::store(scale * (g - even - (E::load(x.x[h].of[v]) - center) * along));
+            }
         }
-        store_row<E>(j, j.to, row, x);
+        store_row(j.to, row, x);
     }
 }
 
@@ -200,44 +234,46 @@ template <typename E> YK__KERNEL(THREADS) column_sums_kernel(layer_job j)
         YK__UNROLL for (int v = 0; v < V; v++) sum[0][v] = sum[1][v] = 0;
         YK__LOOP for (int64_t first = part * j.part + down; first < to && column < width; first += TIMES * DOWN)
         {
-            packed x[TIMES], g[TIMES];
-            double mean[TIMES], invstd[TIMES];
+            pack_words<packed> read[TIMES], gradients[TIMES];
+            typename S::number mean[TIMES], invstd[TIMES];
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
                 int64_t row = first + u * DOWN;
-                x[u] = g[u] = packed();
+                read[u].clear(), gradients[u].clear();
                 mean[u] = invstd[u] = 0;
                 if (row >= to)
                     continue;
-                mean[u] = vector_at<S>(j.mean, row), invstd[u] = vector_at<S>(j.invstd, row);
+                mean[u] = number_at<S>(j.mean, row), invstd[u] = number_at<S>(j.invstd, row);
                 int64_t at = row * j.x.stride[0] + column * j.x.stride[1];
                 int64_t other = row * j.gout.stride[0] + column * j.gout.stride[1];
                 if (j.aligned) {
-                    x[u] = *yk__global<const packed>(
-                        reinterpret_cast<const packed *>(static_cast<const stored *>(j.x.data) + at));
-                    g[u] = *yk__global<const packed>(
-                        reinterpret_cast<const packed *>(static_cast<const stored *>(j.gout.data) + other));
+                    read[u].load(reinterpret_cast<const char *>(static_cast<const stored *>(j.x.data) + at));
+                    gradients[u].load(reinterpret_cast<const char *>(static_cast<const stored *>(j.gout.data) + other));
                     continue;
                 }
+                packed x = {}, g = {};
                 YK__UNROLL for (int v = 0; v < V; v++)
                 {
                     if (column + v < width) {
-                        x[u].of[v] =
+                        x.of[v] =
                             yk__global<const stored>(static_cast<const stored *>(j.x.data))[at + v * j.x.stride[1]];
-                        g[u].of[v] = yk__global<const stored>(
+                        g.of[v] = yk__global<const stored>(
                             static_cast<const stored *>(j.gout.data))[other + v * j.gout.stride[1]];
                     }
                 }
+                read[u].set(x), gradients[u].set(g);
             }
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
                 if (first + u * DOWN >= to)
                     continue;
+                packed x = read[u].elements(), g = gradients[u].elements();
+                double center = (double)mean[u], scale = (double)invstd[u];
                 YK__UNROLL for (int v = 0; v < V; v++)
                 {
-                    double gradient = (double)E::load(g[u].of[v]);
+                    double gradient = (double)E::load(g.of[v]);
                     sum[0][v] += gradient;
-                    sum[1][v] = yk__fma_f64(gradient, ((double)E::load(x[u].of[v]) - mean[u]) * invstd[u], sum[1][v]);
+                    sum[1][v] = yk__fma_f64(gradient, ((double)E::load(x.of[v]) - center) * scale, sum[1][v]);
                 }
             }
         }
@@ -300,22 +336,26 @@ static void set_vector(yk__view *to, bool *there, const yk__view *from)
         *to = *from;
 }
 
+/* Whether a vector, NULL for none, can be read in packs of n. */
+static bool vector_aligned(const yk__view *v, int64_t n)
+{
+    return !v || (v->stride[0] == 1 && v->shape[0] % n == 0 && (uintptr_t)v->data % PACK_BYTES == 0);
+}
+
 static bool matrix_aligned(const yk__view *v)
 {
     size_t size = yk__size_of(v->dtype);
     return rows_aligned(v->data, v->stride[1] * (int64_t)size, v->stride[0] * (int64_t)size, v->shape[1], size);
 }
 
-/* Launches the kernel of the team that holds a row, or the one for rows that none holds. */
-#define BY_WIDTH(name, held, longer, E)                                                                                \
+/* held(row) is a kernel of rows that are held. */
+#define LAUNCH_ROWS(name, held, longer, E)                                                                             \
     do {                                                                                                               \
-        bool warp = width <= held_row<E, LANES, WARP_HOLDS>::MOST;                                                     \
-        void (*kernel)(layer_job) = warp                                               ? held<E, LANES, WARP_HOLDS>    \
-                                    : width <= held_row<E, THREADS, BLOCK_HOLDS>::MOST ? held<E, THREADS, BLOCK_HOLDS> \
-                                                                                       : longer<E>;                    \
-        YK__LAUNCH(name, kernel, walk_rows(device, warp ? (rows + WARPS - 1) / WARPS : rows), THREADS,                 \
-                   WARPS * sizeof(double), stream, j);                                                                 \
+        void (*kernel)(layer_job) = KERNEL_OF_ROWS(E, width, j.held_aligned, held, longer<E>);                         \
+        YK__LAUNCH(name, kernel, blocks_of_rows<E>(device, width, rows), THREADS, WARPS * sizeof(double), stream, j);  \
     } while (0)
+#define HELD_NORM(...)     held_norm_kernel<__VA_ARGS__>
+#define HELD_GRADIENT(...) held_gradient_kernel<__VA_ARGS__>
 
 yk_status cuda_layer_norm(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
                           const yk__view *x, const yk__view *weight, const yk__view *bias)
@@ -326,12 +366,14 @@ yk_status cuda_layer_norm(int device, double eps, const yk__view *out, const yk_
     int64_t rows = x->shape[0], width = x->shape[1];
     j.x = *x, j.to = *out, j.mean = *mean, j.invstd = *invstd, j.eps = eps;
     j.aligned = matrix_aligned(x) && matrix_aligned(out);
+    j.held_aligned = j.aligned && vector_aligned(weight, x->dtype == YK_F64 ? 2 : 4) &&
+                     vector_aligned(bias, x->dtype == YK_F64 ? 2 : 4);
     set_vector(&j.weight, &j.has_weight, weight);
     set_vector(&j.bias, &j.has_bias, bias);
     yk_status status = cuda_use(device, &stream);
     if (status || rows == 0 || width == 0)
         return status;
-#define LAYER_NORM(E) BY_WIDTH("layer_norm", held_norm_kernel, long_norm_kernel, E)
+#define LAYER_NORM(E) LAUNCH_ROWS("layer_norm", HELD_NORM, long_norm_kernel, E)
     FLOATING(x->dtype, LAYER_NORM);
     return cuda_launched(device, "layer_norm", 2, views);
 }
@@ -347,6 +389,7 @@ yk_status cuda_layer_norm_backward(int device, const yk__view *gx, const yk__vie
     int64_t rows = x->shape[0], width = x->shape[1], v = x->dtype == YK_F64 ? 2 : 4;
     j.x = *x, j.gout = *gout, j.mean = *mean, j.invstd = *invstd;
     j.aligned = matrix_aligned(x) && matrix_aligned(gout) && (!gx || matrix_aligned(gx));
+    j.held_aligned = j.aligned && vector_aligned(weight, v);
     set_vector(&j.to, &j.has_to, gx);
     set_vector(&j.weight, &j.has_weight, weight);
     set_vector(&j.gweight, &j.has_gweight, gweight);
@@ -369,7 +412,7 @@ yk_status cuda_layer_norm_backward(int device, const yk__view *gx, const yk__vie
 #define LAYER_NORM_BACKWARD(E)                                                                                         \
     do {                                                                                                               \
         if (j.has_to && rows)                                                                                          \
-            BY_WIDTH("layer_norm_backward", held_gradient_kernel, long_gradient_kernel, E);                            \
+            LAUNCH_ROWS("layer_norm_backward", HELD_GRADIENT, long_gradient_kernel, E);                                \
         if (j.has_gweight || j.has_gbias) {                                                                            \
             if (rows)                                                                                                  \
                 YK__LAUNCH("layer_norm_backward", column_sums_kernel<E>, walk_rows(device, j.groups *j.parts),         \

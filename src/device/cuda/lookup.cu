@@ -88,18 +88,24 @@ scatter_kernel(yk__view gweight, yk__view gout, const sort_entry *entries, int64
             sum[k] = 0;
         YK__LOOP for (bool more = true; more; s += AT_ONCE)
         {
-            pack<stored, N> x[AT_ONCE];
+            pack_words<pack<stored, N>> read[AT_ONCE];
             bool same[AT_ONCE];
             YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
             {
                 same[u] = s + u < count && (int64_t)sorted[s + u].key == row;
                 if (same[u])
-                    x[u] = *yk__global<const pack<stored, N>>(reinterpret_cast<const pack<stored, N> *>(
-                        static_cast<const stored *>(gout.data) + sorted[s + u].at * gout.stride[0] +
-                        d * gout.stride[1]));
+                    read[u].load(reinterpret_cast<const char *>(static_cast<const stored *>(gout.data) +
+                                                                sorted[s + u].at * gout.stride[0] +
+                                                                d * gout.stride[1]));
             }
-            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (same[u]) for (int k = 0; k < N; k++) sum[k] +=
-                E::load(x[u].of[k]);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
+            {
+                if (!same[u])
+                    continue;
+                pack<stored, N> x = read[u].elements();
+                for (int k = 0; k < N; k++)
+                    sum[k] += E::load(x.of[k]);
+            }
             more = same[AT_ONCE - 1];
         }
         pack<stored, N> result;

@@ -15,8 +15,13 @@
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, PARTS = 3 /* of a row: nll, smooth, weight */ };
 /* Of the one block that adds up the rows, and rows that each thread reads at a time. */
 enum { SUM_THREADS = 1024, AT_ONCE = 4 };
-/* Classes that a lane reads before it uses the first. */
-enum { CLASSES_AT_ONCE = 4 };
+/* Of a multiprocessor, at least: a kernel of fewer has less of its loads under way. */
+enum { BLOCKS = 4 };
+/* Classes that a lane reads before it uses the first, 16 bytes of halves, too; of them SEEN are seen together. */
+enum { SEEN = 4 };
+template <typename E> struct at_once {
+    enum { N = sizeof(typename E::stored) <= 2 ? 8 : 4 };
+};
 
 typedef struct loss_job {
     yk__view x, target, weight, lse, loss, total, gx, gloss;
@@ -41,40 +46,42 @@ template <typename E>
 static YK__DEVICE void read_some(const loss_job &job, int64_t at, int64_t first, typename E::number none,
                                  typename E::number *x)
 {
-    YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++) x[u] =
+    YK__UNROLL for (int u = 0; u < at_once<E>::N; u++) x[u] =
         first + u * LANES < job.x.shape[1] ? get<E>(job.x, at + (first + u * LANES) * job.x.stride[1]) : none;
 }
 
 /* The lane's part of the sum of e^(x - less). */
 template <typename E> static YK__DEVICE double sum_of_powers(const loss_job &job, int64_t at, typename E::number less)
 {
-    typename E::number x[CLASSES_AT_ONCE];
+    enum { N = at_once<E>::N };
+    typename E::number x[N];
     double sum = 0;
-    YK__LOOP for (int64_t first = (int)threadIdx.x % LANES; first < job.x.shape[1]; first += CLASSES_AT_ONCE * LANES)
+    YK__LOOP for (int64_t first = (int)threadIdx.x % LANES; first < job.x.shape[1]; first += N * LANES)
     {
         read_some<E>(job, at, first, 0, x);
-        YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++) if (first + u * LANES < job.x.shape[1]) sum +=
+        YK__UNROLL for (int u = 0; u < N; u++) if (first + u * LANES < job.x.shape[1]) sum +=
             (double)exponential(x[u] - less);
     }
     return sum;
 }
 
-template <typename E> YK__KERNEL(THREADS) row_kernel(loss_job job)
+template <typename E> YK__KERNEL(THREADS, BLOCKS) row_kernel(loss_job job)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
+    enum { N = at_once<E>::N };
     int64_t rows = job.x.shape[0], classes = job.x.shape[1], step = job.x.stride[1];
     int lane = (int)threadIdx.x % LANES;
     YK__LOOP for (int64_t row = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; row < rows;
                   row += (int64_t)ROWS * gridDim.x)
     {
         int64_t at = row * job.x.stride[0], label = index_at(job.target, row);
-        number x[CLASSES_AT_ONCE];
+        number x[N];
         powers<number> seen;
-        YK__LOOP for (int64_t first = lane; first < classes; first += CLASSES_AT_ONCE * LANES)
+        YK__LOOP for (int64_t first = lane; first < classes; first += N * LANES)
         {
             read_some<E>(job, at, first, -INFINITY, x);
-            seen.template add<CLASSES_AT_ONCE>(x);
+            YK__UNROLL for (int u = 0; u < N; u += SEEN) seen.template add<SEEN>(x + u);
         }
         number top = warp_max(seen.top);
         double smooth = 0, lse = (double)top + log(warp_sum(seen.scaled_to(top)));
@@ -124,6 +131,7 @@ template <typename E> YK__KERNEL(THREADS) gradient_kernel(loss_job job)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
+    enum { N = at_once<E>::N };
     int64_t rows = job.x.shape[0], classes = job.x.shape[1];
     int lane = (int)threadIdx.x % LANES;
     double scale = (double)get<S>(job.gloss, 0) / (job.mean ? (double)get<S>(job.total, 0) : 1.0);
@@ -144,11 +152,11 @@ template <typename E> YK__KERNEL(THREADS) gradient_kernel(loss_job job)
         double direct = (1.0 - job.smoothing) * weight_of<S>(job, label) * scale;
         double sum = warp_sum(sum_of_powers<E>(job, at, lse));
         number all = (number)((direct + share * weights * scale) / sum), even = (number)(share * scale);
-        YK__LOOP for (int64_t first = lane; first < classes; first += CLASSES_AT_ONCE * LANES)
+        YK__LOOP for (int64_t first = lane; first < classes; first += N * LANES)
         {
-            number x[CLASSES_AT_ONCE];
+            number x[N];
             read_some<E>(job, at, first, 0, x);
-            YK__UNROLL for (int u = 0; u < CLASSES_AT_ONCE; u++)
+            YK__UNROLL for (int u = 0; u < N; u++)
             {
                 int64_t c = first + u * LANES;
                 if (c >= classes)

@@ -31,6 +31,40 @@ template <typename T, int N> struct alignas(pack_alignment<(int)sizeof(T) * N>::
     T of[N];
 };
 
+/* A pack as words, which are taken apart when they are used: where a load is left out at times, halves and bytes would
+ * be taken apart behind it, so that it would be waited for before the next one begins. */
+template <int BYTES> struct words_of {
+    typedef pack<uint32_t, BYTES / 4> T;
+};
+template <> struct words_of<2> {
+    typedef uint16_t T;
+};
+template <> struct words_of<1> {
+    typedef uint8_t T;
+};
+template <typename Pack> struct pack_words {
+    typename words_of<(int)sizeof(Pack)>::T words;
+    YK__DEVICE void clear()
+    {
+        words = {};
+    }
+    YK__DEVICE void load(const char *at)
+    {
+        typedef const typename words_of<(int)sizeof(Pack)>::T from;
+        words = *yk__global<from>(reinterpret_cast<from *>(at));
+    }
+    YK__DEVICE void set(const Pack &x)
+    {
+        memcpy(&words, &x, sizeof(x));
+    }
+    YK__DEVICE Pack elements() const
+    {
+        Pack x;
+        memcpy(&x, &words, sizeof(x));
+        return x;
+    }
+};
+
 /* A loop whose operands can be read N elements at a time: every `repeated` operand has one element for all that lie
  * side by side, the others lie side by side. */
 typedef struct packed_loop {
@@ -91,18 +125,25 @@ template <int K> static YK__DEVICE void walk_offsets(const yk__loop &loop, int64
 }
 
 /* Operand k's N elements, `offset` bytes behind its first. */
-template <typename T, int N> static YK__DEVICE pack<T, N> load_pack(const packed_loop &packed, int k, int64_t offset)
+template <typename T, int N>
+static YK__DEVICE pack_words<pack<T, N>> load_words(const packed_loop &packed, int k, int64_t offset)
 {
     const char *at = packed.loop.data[k] + offset;
-    pack<T, N> x;
+    pack_words<pack<T, N>> x;
     if (packed.repeated >> k & 1) {
+        pack<T, N> same;
         T one = *yk__global<const T>(reinterpret_cast<const T *>(at));
         for (int i = 0; i < N; i++)
-            x.of[i] = one;
+            same.of[i] = one;
+        x.set(same);
     } else {
-        x = *yk__global<const pack<T, N>>(reinterpret_cast<const pack<T, N> *>(at));
+        x.load(at);
     }
     return x;
+}
+template <typename T, int N> static YK__DEVICE pack<T, N> load_pack(const packed_loop &packed, int k, int64_t offset)
+{
+    return load_words<T, N>(packed, k, offset).elements();
 }
 template <typename T, int N>
 static YK__DEVICE void store_pack(const packed_loop &packed, int64_t offset, const pack<T, N> &x)
@@ -119,19 +160,20 @@ static YK__DEVICE void map_packs(const packed_loop &packed, const F &f)
     YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < packs; first += step)
     {
         int64_t at[PACKS][2];
-        pack<In, N> x[PACKS];
+        pack_words<pack<In, N>> words[PACKS];
         YK__UNROLL for (int u = 0; u < PACKS; u++)
         {
             if (first + u * WALK_THREADS < packs) {
                 walk_offsets<2>(packed.loop, (first + u * WALK_THREADS) * N, at[u]);
-                x[u] = load_pack<In, N>(packed, 1, at[u][1]);
+                words[u] = load_words<In, N>(packed, 1, at[u][1]);
             }
         }
         YK__UNROLL for (int u = 0; u < PACKS; u++)
         {
             pack<Out, N> y;
             if (first + u * WALK_THREADS < packs) {
-                YK__UNROLL for (int i = 0; i < N; i++) y.of[i] = f(x[u].of[i]);
+                pack<In, N> x = words[u].elements();
+                YK__UNROLL for (int i = 0; i < N; i++) y.of[i] = f(x.of[i]);
                 store_pack<Out, N>(packed, at[u][0], y);
             }
         }
@@ -150,8 +192,10 @@ static YK__DEVICE void map_packs(const packed_loop &packed, const F &f)
     {
         int64_t at[3];
         walk_offsets<3>(packed.loop, i * N, at);
-        pack<X, N> x = load_pack<X, N>(packed, 1, at[1]);
-        pack<Y, N> y = load_pack<Y, N>(packed, 2, at[2]);
+        pack_words<pack<X, N>> first = load_words<X, N>(packed, 1, at[1]);
+        pack_words<pack<Y, N>> second = load_words<Y, N>(packed, 2, at[2]);
+        pack<X, N> x = first.elements();
+        pack<Y, N> y = second.elements();
         pack<Out, N> z;
         YK__UNROLL for (int k = 0; k < N; k++) z.of[k] = f(x.of[k], y.of[k]);
         store_pack<Out, N>(packed, at[0], z);

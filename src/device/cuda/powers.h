@@ -20,7 +20,7 @@ template <typename number> struct powers {
     template <int N> YK__DEVICE void add(const number *x)
     {
         number most = top;
-        YK__UNROLL for (int u = 0; u < N; u++) most = most != most || most > x[u] ? most : x[u];
+        YK__UNROLL for (int u = 0; u < N; u++) most = yk__greater(most, x[u]);
         if (most == (number)-INFINITY)
             return;
         if (most != top)

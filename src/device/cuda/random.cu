@@ -148,29 +148,33 @@ template <typename E> YK__KERNEL(THREADS) dropout_packs_kernel(drawing d, packed
     int64_t packs = (packed.loop.total + WORDS - 1) / WORDS, tile = (int64_t)THREADS * PACKS, step = tile * gridDim.x;
     YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < packs; first += step)
     {
-        pack<stored, WORDS> x[PACKS];
+        pack_words<pack<stored, WORDS>> read[PACKS];
         YK__UNROLL for (int u = 0; u < PACKS; u++)
         {
             int64_t i = (first + u * THREADS) * WORDS;
-            if (i + WORDS <= packed.loop.total)
-                x[u] = load_pack<stored, WORDS>(packed, 1, i * (int64_t)sizeof(stored));
-            else
+            if (i + WORDS <= packed.loop.total) {
+                read[u].load(packed.loop.data[1] + i * (int64_t)sizeof(stored));
+            } else {
+                pack<stored, WORDS> rest;
                 for (int k = 0; k < WORDS; k++)
-                    x[u].of[k] = i + k < packed.loop.total ? *walk_at<const stored>(packed.loop, 1, i + k) : (stored)0;
+                    rest.of[k] = i + k < packed.loop.total ? *walk_at<const stored>(packed.loop, 1, i + k) : (stored)0;
+                read[u].set(rest);
+            }
         }
         YK__UNROLL for (int u = 0; u < PACKS; u++)
         {
             int64_t i = (first + u * THREADS) * WORDS;
             uint32_t w[WORDS];
+            pack<stored, WORDS> x = read[u].elements();
             yk__philox(s, (uint64_t)i / WORDS, w);
             for (int k = 0; k < WORDS; k++)
-                x[u].of[k] = E::store(E::load(x[u].of[k]) * (w[k] >> 8 >= d.threshold ? scale : (number)0));
+                x.of[k] = E::store(E::load(x.of[k]) * (w[k] >> 8 >= d.threshold ? scale : (number)0));
             if (i + WORDS <= packed.loop.total)
-                store_pack<stored, WORDS>(packed, i * (int64_t)sizeof(stored), x[u]);
+                store_pack<stored, WORDS>(packed, i * (int64_t)sizeof(stored), x);
             else
                 for (int k = 0; k < WORDS; k++)
                     if (i + k < packed.loop.total)
-                        *walk_at<stored>(packed.loop, 0, i + k) = x[u].of[k];
+                        *walk_at<stored>(packed.loop, 0, i + k) = x.of[k];
         }
     }
 }

@@ -11,8 +11,12 @@
 
 #include "device/cuda/elements.h"
 
-/* AT_ONCE: elements that a thread reads before it uses the first. */
-enum { THREADS = WALK_THREADS, AT_ONCE = 4, COLUMN_TEAM = 8 };
+/* EACH: elements of a thread, at least, where a team has more than one. */
+enum { THREADS = WALK_THREADS, EACH = 4, COLUMN_TEAM = 8 };
+/* Elements that a thread reads before it uses the first: 16 bytes of halves, too. */
+template <typename T> struct at_once {
+    enum { N = sizeof(T) <= 2 ? 8 : 4 };
+};
 /* The least elements of a part, along rows and along columns; so many threads fill any GPU there is. */
 static const int64_t LEAST_PART = 4096, LEAST_COLUMN_PART = 128, MOST_PARTS = 1024, ENOUGH_THREADS = 1 << 18;
 
@@ -138,6 +142,7 @@ template <typename State, typename In, typename Out, typename T> YK__KERNEL(THRE
 {
     typedef typename State::state state;
     typedef const typename In::stored stored;
+    enum { AT_ONCE = at_once<stored>::N };
     YK__SHARED(state, shared);
     int team = r.team, teams = THREADS / team, thread = (int)threadIdx.x;
     int member = r.columns ? thread / teams : thread % team, mine = r.columns ? thread % teams : thread / team;
@@ -163,9 +168,15 @@ template <typename State, typename In, typename Out, typename T> YK__KERNEL(THRE
                 for (int k = 0; k < AT_ONCE; k++)
                     s = State::add(s, (T)In::load(x[k]), i + k * team);
             }
-            YK__LOOP for (; i < to; i += team) s = State::add(
-                s, (T)In::load(*yk__global<stored>(reinterpret_cast<stored *>(base + walk_offset(r.reduced, 0, i)))),
-                i);
+            /* the rest, of which a thread has less than AT_ONCE; always the first of x is used: the code stands once */
+            typename In::stored x[AT_ONCE] = {};
+            YK__UNROLL for (int k = 0; k < AT_ONCE - 1; k++) if (i + k * team < to) x[k] =
+                *yk__global<stored>(reinterpret_cast<stored *>(base + walk_offset(r.reduced, 0, i + k * team)));
+            YK__LOOP for (; i < to; i += team)
+            {
+                s = State::add(s, (T)In::load(x[0]), i);
+                YK__UNROLL for (int k = 0; k + 1 < AT_ONCE; k++) x[k] = x[k + 1];
+            }
         }
         for (int half = team / 2; half > 0; half /= 2) {
             __syncthreads();
@@ -273,7 +284,7 @@ static void divide(reduction *r)
         r->parts = (elements + r->part - 1) / r->part;
     }
     r->team = 1;
-    while (r->team < team && r->team * AT_ONCE < r->part)
+    while (r->team < team && r->team * EACH < r->part)
         r->team *= 2;
 }
 

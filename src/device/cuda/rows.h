@@ -18,54 +18,77 @@ template <typename E> struct row_pack {
     enum { V = sizeof(typename E::stored) == 8 ? 2 : 4 };
 };
 
-template <typename E, int MEMBERS, int TIMES> struct held_row {
-    enum { V = row_pack<E>::V, TEAM = MEMBERS, HELD = TIMES, MOST = TEAM * V * HELD };
+/* PACKED: packs are read and written at once (rows_aligned), and else their elements one by one: kernels of their own,
+ * for the addresses of single elements would take the registers that the row is held in. */
+template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row {
+    typedef Element E;
+    enum { V = row_pack<E>::V, IN_PACKS = PACKED, TEAM = MEMBERS, HELD = TIMES, MOST = TEAM * V * HELD };
     typedef typename E::stored stored;
     typedef pack<stored, V> packed;
     packed x[HELD];
 
     /* The row's element that is the first of the thread's pack h. */
-    static YK__DEVICE int64_t position(int h)
+    static YK__DEVICE int position(int h)
     {
-        return (int64_t)((int)threadIdx.x % TEAM + h * TEAM) * V;
+        return ((int)threadIdx.x % TEAM + h * TEAM) * V;
     }
-    /* The first element is at `base`, the next `step` bytes behind it; packs are read at once where they are
-     * `aligned`. */
-    YK__DEVICE void load(const char *base, int64_t step, int64_t width, bool aligned)
+    /* The first element is at `base`, the next `step` bytes behind it: all are read before one is used. What lies
+     * behind the row's end is `none`. */
+    YK__DEVICE void load(const char *base, int64_t step, int64_t width, stored none)
     {
+        int to = (int)width;
         YK__UNROLL for (int h = 0; h < HELD; h++)
         {
-            const char *at = base + position(h) * step;
-            x[h] = packed();
-            if (aligned) {
-                if (position(h) < width)
-                    x[h] = *yk__global<const packed>(reinterpret_cast<const packed *>(at));
-                continue;
+            YK__UNROLL for (int v = 0; v < V; v++) x[h].of[v] = none;
+            if constexpr (PACKED) {
+                if (position(h) < to)
+                    x[h] = *yk__global<const packed>(reinterpret_cast<const packed *>(base) + position(h) / V);
+            } else {
+                YK__UNROLL for (int v = 0; v < V; v++) if (position(h) + v < to) x[h].of[v] =
+                    *yk__global<const stored>(reinterpret_cast<const stored *>(base + (position(h) + v) * step));
             }
-            YK__UNROLL for (int v = 0; v < V; v++) if (position(h) + v < width) x[h].of[v] =
-                *yk__global<const stored>(reinterpret_cast<const stored *>(at + v * step));
         }
     }
-    YK__DEVICE void store(char *base, int64_t step, int64_t width, bool aligned) const
+    YK__DEVICE void store(char *base, int64_t step, int64_t width) const
     {
+        int to = (int)width;
         YK__UNROLL for (int h = 0; h < HELD; h++)
         {
-            char *at = base + position(h) * step;
-            if (aligned) {
-                if (position(h) < width)
-                    *yk__global<packed>(reinterpret_cast<packed *>(at)) = x[h];
-                continue;
+            if constexpr (PACKED) {
+                if (position(h) < to)
+                    *yk__global<packed>(reinterpret_cast<packed *>(base) + position(h) / V) = x[h];
+            } else {
+                YK__UNROLL for (int v = 0; v < V; v++) if (position(h) + v < to) *
+                    yk__global<stored>(reinterpret_cast<stored *>(base + (position(h) + v) * step)) = x[h].of[v];
             }
-            YK__UNROLL for (int v = 0; v < V; v++) if (position(h) + v < width) *
-                yk__global<stored>(reinterpret_cast<stored *>(at + v * step)) = x[h].of[v];
         }
     }
 };
 
-/* For each element that the thread holds of a row: i is where it is in the row, x[h].of[v] where it is held. */
-#define EACH_HELD(row, h, v, i, width)                                                                                 \
-    YK__UNROLL for (int h = 0; h < row::HELD; h++)                                                                     \
-        YK__UNROLL for (int v = 0; v < row::V; v++) if (int64_t i = row::position(h) + v; i < (width))
+/* For each element that the thread holds, those a little behind the row's end among them: to look at each costs more
+ * than what is done with one. Packs that no thread of the team has an element of are left out. */
+#define EACH_HELD_PACK(row, h, width)                                                                                  \
+    YK__UNROLL for (int h = 0; h < row::HELD; h++) if (h * row::TEAM * row::V < (int)(width))
+#define EACH_HELD(row, h, v, width) EACH_HELD_PACK(row, h, width) YK__UNROLL for (int v = 0; v < row::V; v++)
+
+/* Packs of a row that a thread of a warp, or of a block, holds at most; so few registers that a multiprocessor has room
+ * for HELD_BLOCKS blocks. */
+enum { WARP_HOLDS = 8, BLOCK_HOLDS = 4, HELD_BLOCKS = 2 };
+
+/* The kernel for rows of `size` elements of E: held(row) of the team that holds one, or `longer` where none does. */
+#define KERNEL_OF_ROWS(E, size, packs, held, longer)                                                                   \
+    ((size) <= held_row<E, true, LANES, WARP_HOLDS>::MOST                                                              \
+         ? ((packs) ? held(held_row<E, true, LANES, WARP_HOLDS>) : held(held_row<E, false, LANES, WARP_HOLDS>))        \
+     : (size) <= held_row<E, true, WALK_THREADS, BLOCK_HOLDS>::MOST                                                    \
+         ? ((packs) ? held(held_row<E, true, WALK_THREADS, BLOCK_HOLDS>)                                               \
+                    : held(held_row<E, false, WALK_THREADS, BLOCK_HOLDS>))                                             \
+         : longer)
+/* Its blocks: a warp has a row, or a block. */
+template <typename E> static inline unsigned blocks_of_rows(int device, int64_t size, int64_t rows)
+{
+    const int64_t warps = WALK_THREADS / LANES;
+    return walk_rows(device, size <= held_row<E, true, LANES, WARP_HOLDS>::MOST ? (rows + warps - 1) / warps : rows);
+}
 
 /* For all threads of a team; `shared` is used by whole blocks. */
 template <int TEAM, typename T> static YK__DEVICE T team_sum(yk__block<T> shared, T x)
@@ -84,7 +107,7 @@ template <int TEAM, typename T> static YK__DEVICE T team_max(yk__block<double> s
     __syncthreads();
     for (int w = 0; w < TEAM / LANES; w++) {
         T other = (T)shared[w];
-        x = x != x || x > other ? x : other;
+        x = yk__greater(x, other);
     }
     return x;
 }

@@ -4,13 +4,19 @@
  * A row, which may lie anyhow in memory, is taken in three passes: its greatest element, the sum of the exponentials
  * (in f64), the results. A warp takes a row of up to 1,024 elements, a block one of up to 4,096 (f64: half as many),
  * and holds it (rows.h); of a longer one a block makes the first two in one reading (powers.h), and reads the elements
- * again for the results, AT_ONCE at a time.
+ * again for the results, several at a time.
  */
 #include "device/cuda/rows.h"
 
 #include "device/cuda/powers.h"
 
-enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, WARP_HOLDS = 8, BLOCK_HOLDS = 4, AT_ONCE = 4 };
+enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES };
+/* Elements of a long row that a thread reads before it uses the first, 16 bytes of halves, too; of them SEEN are seen
+ * together. */
+enum { SEEN = 4 };
+template <typename E> struct at_once {
+    enum { N = sizeof(typename E::stored) <= 2 ? 8 : 4 };
+};
 
 /* Operand k of `rows` is the first element of a row; its elements are step[k] bytes apart. */
 typedef struct softmax_rows {
@@ -30,69 +36,71 @@ static YK__DEVICE yk__global<typename E::stored> row_at(const softmax_rows &s, i
         reinterpret_cast<typename E::stored *>(s.rows.data[k] + base + i * s.step[k]));
 }
 
-template <typename E, typename Row> static YK__DEVICE void load_row(const softmax_rows &s, int k, int64_t row, Row *to)
+template <typename Row>
+static YK__DEVICE void load_row(const softmax_rows &s, int k, int64_t row, typename Row::E::number none, Row *to)
 {
-    to->load(s.rows.data[k] + walk_offset(s.rows, k, row), s.step[k], s.size, s.aligned);
+    to->load(s.rows.data[k] + walk_offset(s.rows, k, row), s.step[k], s.size, Row::E::store(none));
 }
-template <typename E, typename Row>
-static YK__DEVICE void store_row(const softmax_rows &s, int64_t row, const Row &from)
+template <typename Row> static YK__DEVICE void store_row(const softmax_rows &s, int64_t row, const Row &from)
 {
-    from.store(s.rows.data[0] + walk_offset(s.rows, 0, row), s.step[0], s.size, s.aligned);
+    from.store(s.rows.data[0] + walk_offset(s.rows, 0, row), s.step[0], s.size);
 }
 
-template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_softmax_kernel(softmax_rows s)
+template <typename Row, bool LOG> YK__KERNEL(THREADS, HELD_BLOCKS) held_softmax_kernel(softmax_rows s)
 {
+    typedef typename Row::E E;
     typedef typename E::number number;
-    typedef held_row<E, TEAM, HELD> row_type;
+    enum { TEAM = Row::TEAM };
     YK__SHARED(double, shared);
     EACH_ROW(row, s.rows.total, TEAM)
     {
-        row_type x;
-        number y[HELD][row_type::V] = {}, top = -INFINITY;
-        load_row<E>(s, 1, row, &x);
-        EACH_HELD(row_type, h, v, i, s.size)
+        Row x;
+        number y[Row::HELD][Row::V] = {}, top = -INFINITY;
+        load_row(s, 1, row, -INFINITY, &x); /* of which the exponential is 0, as if it were not there */
+        EACH_HELD(Row, h, v, s.size)
         {
             y[h][v] = E::load(x.x[h].of[v]);
-            top = top != top || top > y[h][v] ? top : y[h][v];
+            top = yk__greater(top, y[h][v]);
         }
         top = team_max<TEAM, number>(shared, top);
         double sum = 0;
-        EACH_HELD(row_type, h, v, i, s.size)
+        EACH_HELD(Row, h, v, s.size)
         {
             number power = exponential(y[h][v] - top);
-            y[h][v] = s.log ? y[h][v] - top : power;
+            y[h][v] = LOG ? y[h][v] - top : power;
             sum += (double)power;
         }
         sum = team_sum<TEAM, double>(shared, sum);
         number less = (number)log(sum), scale = (number)(1.0 / sum);
-        EACH_HELD(row_type, h, v, i, s.size) x.x[h].of[v] = E::store(s.log ? y[h][v] - less : y[h][v] * scale);
-        store_row<E>(s, row, x);
+        EACH_HELD(Row, h, v, s.size) x.x[h].of[v] = E::store(LOG ? y[h][v] - less : y[h][v] * scale);
+        store_row(s, row, x);
     }
 }
 
-template <typename E, int TEAM, int HELD> YK__KERNEL(THREADS) held_softmax_backward_kernel(softmax_rows s)
+template <typename Row, bool LOG> YK__KERNEL(THREADS, HELD_BLOCKS) held_softmax_backward_kernel(softmax_rows s)
 {
+    typedef typename Row::E E;
     typedef typename E::number number;
-    typedef held_row<E, TEAM, HELD> row_type;
+    enum { TEAM = Row::TEAM };
     YK__SHARED(double, shared);
     EACH_ROW(row, s.rows.total, TEAM)
     {
-        row_type g, y;
+        Row g, y;
         double sum = 0;
-        load_row<E>(s, 1, row, &g);
-        load_row<E>(s, 2, row, &y);
-        EACH_HELD(row_type, h, v, i, s.size)
+        load_row(s, 1, row, 0, &g);
+        load_row(s, 2, row, 0, &y);
+        EACH_HELD(Row, h, v, s.size)
         {
             double gradient = (double)E::load(g.x[h].of[v]);
-            sum += s.log ? gradient : gradient * (double)E::load(y.x[h].of[v]);
+            sum += LOG ? gradient : gradient * (double)E::load(y.x[h].of[v]);
         }
         number all = (number)team_sum<TEAM, double>(shared, sum);
-        EACH_HELD(row_type, h, v, i, s.size)
+        EACH_HELD(Row, h, v, s.size)
         {
             number gradient = E::load(g.x[h].of[v]), out = E::load(y.x[h].of[v]);
-            g.x[h].of[v] = E::store(s.log ? gradient - exponential(out) * all : out * (gradient - all));
+            g.x[h].of[v] = E::store(LOG ? gradient - exponential(out) * all : out * (gradient - all));
         }
-        store_row<E>(s, row, g);
+        store_row(s, row, g);
     }
 }
 
@@ -102,13 +110,14 @@ template <typename E>
 static YK__DEVICE void read_some(const softmax_rows &s, int k, int64_t base, int64_t first, typename E::number none,
                                  typename E::number *x)
 {
-    YK__UNROLL for (int u = 0; u < AT_ONCE; u++) x[u] =
+    YK__UNROLL for (int u = 0; u < at_once<E>::N; u++) x[u] =
         first + u * THREADS < s.size ? E::load(*row_at<E>(s, k, base, first + u * THREADS)) : none;
 }
 
 template <typename E> YK__KERNEL(THREADS) long_softmax_kernel(softmax_rows s)
 {
     typedef typename E::number number;
+    enum { AT_ONCE = at_once<E>::N };
     YK__SHARED(double, shared);
     EACH_ROW(row, s.rows.total, THREADS)
     {
@@ -118,7 +127,7 @@ template <typename E> YK__KERNEL(THREADS) long_softmax_kernel(softmax_rows s)
         YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
         {
             read_some<E>(s, 1, from, first, -INFINITY, x);
-            seen.template add<AT_ONCE>(x);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u += SEEN) seen.template add<SEEN>(x + u);
         }
         number top = team_max<THREADS, number>(shared, seen.top);
         double sum = block_sum<double>(shared, seen.scaled_to(top));
@@ -136,6 +145,7 @@ template <typename E> YK__KERNEL(THREADS) long_softmax_kernel(softmax_rows s)
 template <typename E> YK__KERNEL(THREADS) long_softmax_backward_kernel(softmax_rows s)
 {
     typedef typename E::number number;
+    enum { AT_ONCE = at_once<E>::N };
     YK__SHARED(double, shared);
     EACH_ROW(row, s.rows.total, THREADS)
     {
@@ -180,16 +190,12 @@ static void rows_of(softmax_rows *s, int operands, const yk__view *const *views,
                                                     yk__size_of(views[k]->dtype));
 }
 
-/* Launches the kernel of the team that holds a row, or the one for rows that none holds. */
-#define BY_SIZE(name, held, longer, E)                                                                                 \
+/* held(row) is a kernel of rows that are held. */
+#define LAUNCH_ROWS(name, held, longer, E)                                                                             \
     do {                                                                                                               \
-        bool warp = s.size <= held_row<E, LANES, WARP_HOLDS>::MOST;                                                    \
-        void (*kernel)(softmax_rows) = warp ? held<E, LANES, WARP_HOLDS>                                               \
-                                       : s.size <= held_row<E, THREADS, BLOCK_HOLDS>::MOST                             \
-                                           ? held<E, THREADS, BLOCK_HOLDS>                                             \
-                                           : longer<E>;                                                                \
-        YK__LAUNCH(name, kernel, walk_rows(device, warp ? (s.rows.total + ROWS - 1) / ROWS : s.rows.total), THREADS,   \
-                   ROWS * sizeof(double), stream, s);                                                                  \
+        void (*kernel)(softmax_rows) = KERNEL_OF_ROWS(E, s.size, s.aligned, held, longer<E>);                          \
+        YK__LAUNCH(name, kernel, blocks_of_rows<E>(device, s.size, s.rows.total), THREADS, ROWS * sizeof(double),      \
+                   stream, s);                                                                                         \
     } while (0)
 
 yk_status cuda_softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log)
@@ -201,8 +207,14 @@ yk_status cuda_softmax(int device, const yk__view *out, const yk__view *x, int d
     yk_status status = cuda_use(device, &stream);
     if (status || s.rows.total == 0)
         return status;
-#define SOFTMAX(E) BY_SIZE("softmax", held_softmax_kernel, long_softmax_kernel, E)
-    FLOATING(x->dtype, SOFTMAX);
+#define PLAIN(...)     held_softmax_kernel<__VA_ARGS__, false>
+#define LOGARITHM(...) held_softmax_kernel<__VA_ARGS__, true>
+#define SOFTMAX(E)     LAUNCH_ROWS("softmax", PLAIN, long_softmax_kernel, E)
+#define LOG_SOFTMAX(E) LAUNCH_ROWS("softmax", LOGARITHM, long_softmax_kernel, E)
+    if (log)
+        FLOATING(x->dtype, LOG_SOFTMAX);
+    else
+        FLOATING(x->dtype, SOFTMAX);
     return cuda_launched(device, "softmax", 2, views);
 }
 
@@ -216,7 +228,13 @@ yk_status cuda_softmax_backward(int device, const yk__view *gx, const yk__view *
     yk_status status = cuda_use(device, &stream);
     if (status || s.rows.total == 0)
         return status;
-#define SOFTMAX_BACKWARD(E) BY_SIZE("softmax_backward", held_softmax_backward_kernel, long_softmax_backward_kernel, E)
-    FLOATING(gx->dtype, SOFTMAX_BACKWARD);
+#define PLAIN_BACKWARD(...)     held_softmax_backward_kernel<__VA_ARGS__, false>
+#define LOGARITHM_BACKWARD(...) held_softmax_backward_kernel<__VA_ARGS__, true>
+#define SOFTMAX_BACKWARD(E)     LAUNCH_ROWS("softmax_backward", PLAIN_BACKWARD, long_softmax_backward_kernel, E)
+#define LOG_SOFTMAX_BACKWARD(E) LAUNCH_ROWS("softmax_backward", LOGARITHM_BACKWARD, long_softmax_backward_kernel, E)
+    if (log)
+        FLOATING(gx->dtype, LOG_SOFTMAX_BACKWARD);
+    else
+        FLOATING(gx->dtype, SOFTMAX_BACKWARD);
     return cuda_launched(device, "softmax_backward", 3, views);
 }

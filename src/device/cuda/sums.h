@@ -21,10 +21,8 @@ template <typename T> static YK__DEVICE T warp_sum(T x)
 /* The greatest; NaN where there is one. */
 template <typename T> static YK__DEVICE T warp_max(T x)
 {
-    for (int step = LANES / 2; step > 0; step /= 2) {
-        T other = __shfl_xor_sync(YK__FULL_MASK, x, step);
-        x = x != x || x > other ? x : other;
-    }
+    for (int step = LANES / 2; step > 0; step /= 2)
+        x = yk__greater(x, __shfl_xor_sync(YK__FULL_MASK, x, step));
     return x;
 }
 

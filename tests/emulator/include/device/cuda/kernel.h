@@ -14,9 +14,9 @@
 
 #include "tests/emulator/emulator.h"
 
-#define YK__SCALAR          static inline
-#define YK__DEVICE          inline
-#define YK__KERNEL(threads) static void
+#define YK__SCALAR      static inline
+#define YK__DEVICE      inline
+#define YK__KERNEL(...) static void
 #define YK__LAUNCH(operation, kernel, grid, block, shared_bytes, stream, ...)                                          \
     emulator::launch(operation, kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
 #define YK__SHARED(T, name) emulator::checked_pointer<T> name(static_cast<T *>(emulator::shared_memory()))
@@ -65,5 +65,23 @@ static inline void yk__atomic_min(yk__global<unsigned long long> at, unsigned lo
 }
 
 #include "device/cuda/scalars.h"
+
+static inline float yk__load_f16(uint16_t h)
+{
+    return yk__from_f16(h);
+}
+static inline uint16_t yk__round_f16(float x)
+{
+    return yk__to_f16(x);
+}
+static inline uint16_t yk__round_bf16(float x)
+{
+    return yk__to_bf16(x);
+}
+
+template <typename T> static T yk__greater(T x, T y)
+{
+    return x != x || x > y ? x : y;
+}
 
 #endif
