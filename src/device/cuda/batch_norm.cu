@@ -407,7 +407,7 @@ static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, i
     }
 }
 
-template <typename Way> YK__KERNEL(THREADS) gradient_sums_kernel(batch_job j)
+template <typename Way> YK__KERNEL(THREADS, 3) gradient_sums_kernel(batch_job j)
 {
     typedef typename Way::element E;
     typedef typename E::statistic S;
