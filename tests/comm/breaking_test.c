@@ -65,6 +65,9 @@ static void process_inside(rank_context *c)
     if (c->rank == 1) {
         char *theirs = yk__native_peer_memory(g, 1, 0, false); /* rank 0's, as it is mapped here */
         atomic_store(&g->rows[1].inside, 1);
+        for (int r = 0; r < c->size; r += 2)
+            for (double until = yk__now() + patience(60); atomic_load(&g->rows[r].begun) < 3 && yk__now() < until;)
+                usleep(100);
         yk_process_group_abort(c->group, "enough");
         if (signal)
             kill(getpid(), signal);
@@ -75,7 +78,6 @@ static void process_inside(rank_context *c)
     }
     uint64_t id = yk__region_find(p, COUNT * sizeof(float)).id;
     double begin = yk__now();
-    /* What yk_all_reduce would have done, had the group broken a moment later. */
     yk__comm_op op = {.kind = YK__COMM_ALL_REDUCE, .dtype = YK_F32, .number = 3, .count = COUNT, .in = p, .out = p};
     yk_status status = yk__comm_native.collective[YK__COMM_ALL_REDUCE](g, &op);
     double seconds = yk__now() - begin;
@@ -128,6 +130,43 @@ static void test_entrance(void **unused)
 {
     (void)unused;
     run_ranks(THREADS, 2, late_entrance, NULL, patience(20), true);
+}
+
+/* Rank 0 is slow to read what all published in the round in which an operation begins. The others are done with it, and
+ * have further operations queued when the group breaks: these leave alone what rank 0 reads. */
+static void slow_reader(rank_context *c)
+{
+    native *g = state_of(c);
+    float value = (float)(c->rank + 1), sum = value;
+    CHECK_OK(yk_barrier(c->group));
+    yk__comm_op op = {.kind = YK__COMM_ALL_REDUCE, .dtype = YK_F32, .number = 2, .count = 1, .in = &sum, .out = &sum};
+    if (c->rank != 0) {
+        CHECK_OK(yk__native_collective(g, &op));
+        CHECK(sum == 6, "the sum is %g", (double)sum);
+        atomic_fetch_add(&c->signals[1], 1);
+        wait_until(&c->signals[1], c->size - 1);
+        yk_process_group_abort(c->group, "enough");
+        for (sum = 99; op.number < 6; op.number++)
+            CHECK_FAILS(yk__native_collective(g, &op), YK_ERR_CONNECTION, "enough");
+        atomic_fetch_add(&c->signals[0], 1);
+        return;
+    }
+    memcpy(yk__native_next_round(g)->bytes, &value, sizeof(value));
+    CHECK_OK(yk__native_begin(g, &op, NULL, NULL));
+    wait_until(&c->signals[0], c->size - 1);
+    CHECK(atomic_load(&c->signals[0]) == c->size - 1, "the others wait");
+    for (int r = 0; r < c->size; r++) {
+        const yk__native_round *theirs = yk__native_round_of(g, r);
+        memcpy(&value, theirs->bytes, sizeof(value));
+        CHECK(value == (float)(r + 1), "rank %d's value is %g now", r, (double)value);
+    }
+}
+
+static void test_slow_reader(void **unused)
+{
+    (void)unused;
+    run_ranks(THREADS, 3, slow_reader, NULL, patience(20), true);
+    run_ranks(PROCESSES, 3, slow_reader, NULL, patience(20), true);
 }
 
 /* ---- a message is being read ------------------------------------------------------------------------------------- */
@@ -311,8 +350,9 @@ static void test_lacking(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inside),   cmocka_unit_test(test_entrance), cmocka_unit_test(test_message),
-        cmocka_unit_test(test_breaking), cmocka_unit_test(test_stopped),  cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_inside),  cmocka_unit_test(test_entrance), cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_message), cmocka_unit_test(test_breaking), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_lacking),
     };
     return cmocka_run_group_tests_name("comm breaking", tests, NULL, NULL);
 }

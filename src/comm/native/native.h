@@ -14,7 +14,9 @@
  * beside its number, and compares everybody's after, before it publishes the next. Where its memory is, which is read
  * until the last round, it writes into headers[number % 2]. Two headers and two staging halves are enough: who writes
  * for operation n + 2 has passed the first round of n + 1, which all publish after they are done with n. For the same
- * reason each use of a staging half must contain at least one round after the writing.
+ * reason each use of a staging half must contain at least one round after the writing. A round that fails breaks this:
+ * a rank that went on to n + 2 after it would write over what a slower one still reads for n, which can end well there.
+ * So whoever fails breaks the group, and in a broken group no operation begins.
  *
  * Note [Direct sections]
  * Where ranks work on each other's buffers, after the last round of an operation nobody does any more. In a group

@@ -54,16 +54,19 @@ static yk_status finish(native *g, const yk__comm_op *op, yk_status status)
     return yk__native_check(g); /* the group's first cause, of which this may be a consequence */
 }
 
+/* In a broken group an operation that was queued before writes nothing: Note [Rounds]. */
 yk_status yk__native_collective(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->transport->collective(g, op));
+    yk_status status = yk__native_check(g);
+    return status ? status : finish(g, op, g->transport->collective(g, op));
 }
 
 yk_status yk__native_agree(void *state, const yk__comm_op *op)
 {
     native *g = state;
-    return finish(g, op, g->transport->agree(g, op));
+    yk_status status = yk__native_check(g);
+    return status ? status : finish(g, op, g->transport->agree(g, op));
 }
 
 yk_status yk__native_watch(void *state, double waited, int *ended, int *stopped)
