@@ -224,7 +224,8 @@ int cli_bench_allreduce(int argc, char **argv)
         return cli_usage_error(&verb, "--bytes %s: expected up to %d multiples of 4, such as 4,16K,128M", b.bytes,
                                MOST_SIZES);
     yk_scope program = yk_scope_begin();
-    code = cli_device(b.device, &b.on) || run(&b) ? cli_failed() : EXIT_DONE;
+    yk_status found = cli_device(b.device, &b.on);
+    code = found ? cli_not_found(found) : run(&b) ? cli_failed() : EXIT_DONE;
     yk_destroy_process_group();
     yk_scope_end(program);
     return code;

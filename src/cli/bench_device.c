@@ -141,18 +141,21 @@ static yk_status measure_products(const bench *b, yk_device device)
     return YK_OK;
 }
 
-static yk_status measure_devices(const bench *b)
+static yk_status find_devices(const bench *b, yk_device devices[MOST_DEVICES], int *count)
 {
-    yk_device devices[MOST_DEVICES] = {{0}};
-    int count = 1;
+    *count = 1;
+    devices[0] = (yk_device){0};
     bool all = strcmp(b->device, "all") == 0;
     if (all && yk_device_count(YK_CUDA) > 0) {
-        count = yk_device_count(YK_CUDA) < MOST_DEVICES ? yk_device_count(YK_CUDA) : MOST_DEVICES;
-        for (int i = 0; i < count; i++)
+        *count = yk_device_count(YK_CUDA) < MOST_DEVICES ? yk_device_count(YK_CUDA) : MOST_DEVICES;
+        for (int i = 0; i < *count; i++)
             devices[i] = (yk_device){YK_CUDA, (int16_t)i};
-    } else if (!all && yk_device_parse(b->device, &devices[0])) {
-        return yk__error_code();
     }
+    return all ? YK_OK : yk_device_parse(b->device, &devices[0]);
+}
+
+static yk_status measure_devices(const bench *b, const yk_device *devices, int count)
+{
     for (int i = 0; i < count; i++) {
         yk_scope scope = yk_scope_begin();
         yk_status status = measure_copies(b, devices[i], devices, count);
@@ -188,7 +191,10 @@ int cli_bench_device(int argc, char **argv)
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     yk_scope program = yk_scope_begin();
-    code = measure_devices(&b) ? cli_failed() : EXIT_DONE;
+    yk_device devices[MOST_DEVICES];
+    int count;
+    yk_status found = find_devices(&b, devices, &count);
+    code = found ? cli_not_found(found) : measure_devices(&b, devices, count) ? cli_failed() : EXIT_DONE;
     yk_scope_end(program);
     return code;
 }

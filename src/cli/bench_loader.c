@@ -35,20 +35,24 @@ static yk_transform *transform_of(const bench *b)
                       yk_normalize(mean, std, 3), NULL);
 }
 
-/* Whole epochs, as many as fit into the time but at least three: the first one, which reads the files, does not count.
- * Writes images per second. */
-static yk_status measure(const bench *b, double *rate)
+/* The data that the command line names. */
+static yk_status find(const bench *b, yk_loader **loader)
 {
     yk_dtype dtype;
     if (yk_dtype_parse(b->dtype, &dtype))
         return yk__error_code();
     yk_dataset *set = yk_dataset_open(b->data, YK_TRAIN, transform_of(b));
-    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = b->batch_size,
-                                                                   .shuffle = !b->no_shuffle,
-                                                                   .workers = b->workers > 1 ? (int)b->workers : 0,
-                                                                   .dtype = dtype});
-    if (!loader)
-        return yk__error_code();
+    *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = b->batch_size,
+                                                         .shuffle = !b->no_shuffle,
+                                                         .workers = b->workers > 1 ? (int)b->workers : 0,
+                                                         .dtype = dtype});
+    return *loader ? YK_OK : yk__error_code();
+}
+
+/* Whole epochs, as many as fit into the time but at least three: the first one, which reads the files, does not count.
+ * Writes images per second. */
+static yk_status measure(const bench *b, yk_loader *loader, double *rate)
+{
     enum { MOST_EPOCHS = 1000 };
     double rates[MOST_EPOCHS], begun = yk__now();
     int64_t count = 0;
@@ -104,7 +108,9 @@ int cli_bench_loader(int argc, char **argv)
         return cli_usage_error(&verb, "--random-crop and --resize exclude each other");
     double rate = 0;
     yk_scope program = yk_scope_begin();
-    code = measure(&b, &rate) ? cli_failed() : EXIT_DONE;
+    yk_loader *loader = NULL;
+    yk_status found = find(&b, &loader);
+    code = found ? cli_not_found(found) : measure(&b, loader, &rate) ? cli_failed() : EXIT_DONE;
     yk_scope_end(program);
     if (code == EXIT_DONE && b.json)
         code = bench_print_json(json_pack("{s:s,s:o,s:I,s:I,s:s,s:o,s:o}", "subject", "loader", "data",

@@ -344,10 +344,11 @@ int cli_bench_step(int argc, char **argv)
     yk_scope program = yk_scope_begin();
     if (ranks_join(&w.ranks))
         return cli_failed();
-    if (cli_device(b.device, &w.device) || check_alike(&b, &w) || prepare(&b, &w) || measure(&b, &w, &f) ||
-        report(&b, &w, &f)) {
+    yk_status found = cli_device(b.device, &w.device);
+    if (found || check_alike(&b, &w) || prepare(&b, &w) || measure(&b, &w, &f) || report(&b, &w, &f)) {
         free(f.rounds);
-        return ranks_failed(&w.ranks);
+        code = ranks_failed(&w.ranks);
+        return found ? cli_exit_code_of(found) : code;
     }
     free(f.rounds);
     ranks_leave(&w.ranks);

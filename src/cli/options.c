@@ -40,6 +40,18 @@ int cli_failed(void)
     return EXIT_FAILED;
 }
 
+int cli_exit_code_of(yk_status status)
+{
+    return status == YK_ERR_ARGUMENT || status == YK_ERR_NOT_FOUND || status == YK_ERR_DEVICE ? EXIT_USAGE
+                                                                                              : EXIT_FAILED;
+}
+
+int cli_not_found(yk_status status)
+{
+    cli_failed();
+    return cli_exit_code_of(status);
+}
+
 /* ---- help ---------------------------------------------------------------------------------------------------- */
 
 static void print_default(const cli_option *o)

@@ -56,7 +56,7 @@ static int train(train_job *r)
     if (status || train_build(r)) {
         int code = ranks_failed(&r->ranks);
         train_queue_free(r);
-        return status == YK_ERR_ARGUMENT || status == YK_ERR_NOT_FOUND || status == YK_ERR_DEVICE ? EXIT_USAGE : code;
+        return status ? cli_exit_code_of(status) : code;
     }
     return train_conduct(r);
 }

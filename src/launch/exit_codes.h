@@ -4,7 +4,7 @@
 #ifndef YOKE_LAUNCH_EXIT_CODES_H
 #define YOKE_LAUNCH_EXIT_CODES_H
 
-/* A signal that ended a run adds its number to EXIT_SIGNAL, as shells do. */
+/* EXIT_USAGE: docs/errors.md. A signal that ended a run adds its number to EXIT_SIGNAL, as shells do. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 };
 /* The run was asked to end, saved a checkpoint and can be started again: EX_TEMPFAIL of sysexits.h. */
 enum { EXIT_AGAIN = 75 };

@@ -135,14 +135,14 @@ else
     ok "they are" grep -qE '"device":"cuda:0","precision":"bf16","channels_last":true,"recorded":true,' out
     exits 0 "on a CPU nothing is" "${step[@]}" --record
     says out "steps were not recorded: cpu:0"
-    exits 1 "a step on a GPU that is not there" "${step[@]}" --device cuda:5
+    exits 2 "a step on a GPU that is not there" "${step[@]}" --device cuda:5
     says err "device cuda:5 1 cuda device"
     rates=(bench device --megabytes 1 --size 8 --seconds 0.001)
     YOKE_EMULATOR_GPUS=2 exits 0 "rates of GPUs" "${rates[@]}"
     ok "copies and products of each" [ "$(grep -cE '^cuda:[01] +(from the host|to the host|copy, read and written|from cuda:[01]|matrix product) +(float|bfloat)[0-9]+ +[0-9]+\.[0-9]+ (GB|TFLOP)/s$' out)" = 16 ]
     exits 0 "of the CPU" "${rates[@]}" --device cpu --json
     ok "rows of JSON" [ "$(grep -cE '^\{"subject":"device","device":"cpu:0","row":"[a-z, ]+","dtype":"b?float[0-9]+","rate":[0-9.e+-]+,"unit":"' out)" = 5 ]
-    exits 1 "rates of no such GPU" "${rates[@]}" --device cuda:1
+    exits 2 "rates of no such GPU" "${rates[@]}" --device cuda:1
     says err "device cuda:1 does not exist"
 
     # ---- GPUs that are full, lost, or faulted

@@ -67,6 +67,14 @@ wrong "--schedule 'constantly' none step cosine" train --schedule constantly
 wrong 'unknown "glyps" "glyphs"' train --data glyps
 wrong "--num-classes 9 glyphs 10" train --num-classes 9
 wrong "device 'gpu' cpu" train --device gpu
+for command in train "bench step" "bench device" "bench allreduce"; do
+    # shellcheck disable=SC2086
+    {
+        wrong "device 'nonsense' expected cpu, cpu:N, cuda or cuda:N" $command --device nonsense
+        wrong "device cpu:99 does not exist" $command --device cpu:99
+    }
+done
+wrong 'unknown "glyps" "glyphs"' bench loader --data glyps
 wrong "--json no value" bench step --json=1
 wrong "--precision bf16 --dtype f32" bench step --precision bf16 --dtype f64
 wrong "--workers 0 1" bench loader --workers 0
