@@ -61,6 +61,8 @@ CLI_SOURCES    := $(wildcard src/cli/*.c)
 # ONLY="pool conv*" takes the tests of these names alone.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
 TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh))
+NO_TEST        := $(foreach name,$(ONLY),$(if $(wildcard tests/*/$(name)_test.c tests/cli/$(name).sh)$(filter $(subst *,%,$(name)),emulator_faults),,$(name)))
+$(if $(strip $(NO_TEST)),$(error ONLY: no test is named $(strip $(NO_TEST)); names are those of tests/*/NAME_test.c and tests/cli/NAME.sh))
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
 # Backends that need a heavy library are objects of their own, built where the library is found.
 MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(shell mpicc --showme:compile 2> /dev/null))
