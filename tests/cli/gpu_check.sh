@@ -22,7 +22,7 @@ fi
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "gpu-check --bundle" [ $? = 0 ]
 ok "at most 60 MB" [ "$(du -sb bundle | cut -f1)" -le 60000000 ]
-for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so emulator/yoke-cuda.so symbols/gpu_cases.gz lib/c/libc.so.6.gz sources.tar.gz about; do
+for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so.gz emulator/yoke-cuda.so.gz symbols/gpu_cases.gz lib/c/libc.so.6.gz sources.tar.gz about; do
     ok "the bundle has $file" [ -s "bundle/$file" ]
 done
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
@@ -175,11 +175,13 @@ check faults 1 <<< 'cases["memory round_trip"]["text"] == "no result: ran too lo
     and {a["how"] for a in r["again"] if a["what"] == "record sgd"} == {"as it was", "YOKE_CUDA_SYNCHRONOUS=1", "YOKE_CUDA_LIBRARIES=0"}
     and parts["rates of slots"]["failed"] == 0 and parts["rates of slots"]["passed"] > 8'
 
-# Ended from outside: what was under way is no failure of it.
+# Ended from outside: what was under way is no failure of it. A signal that came before the program, on whose output is
+# waited, would end this script's own copy, which would remove its folder.
+rm -f out
 broken/run --emulator --report ended --parts smoke > out 2> err &
 ended=$!
 for ((i = 0; i < 600; i++)); do
-    grep -q '^== smoke' out && break
+    grep -qs '^== smoke' out && break
     read -rt 0.1 <> .nap
 done
 kill -TERM $ended
