@@ -296,13 +296,15 @@ static void half_conv_case(const slot_case *self, slot_report *r)
 /* op 0: no mask, 1: causal, 2: bool mask, 3: added mask; the first query may look at no key of a bool mask. */
 static void attention_case(const slot_case *self, slot_report *r)
 {
-    static const int64_t sizes[][6] = {
-        {2, 3, 5, 7, 4, 6}, {1, 1, 1, 1, 1, 1}, {1, 2, 33, 40, 8, 8}, {3, 2, 4, 4, 16, 2}}; /* B, H, L, S, E, D */
+    /* B, H, L, S, E, D; a warp holds 1,024 scores, a block 4,096 */
+    static const int64_t sizes[][6] = {{2, 3, 5, 7, 4, 6},  {1, 1, 1, 1, 1, 1},    {1, 2, 33, 40, 8, 8},
+                                       {3, 2, 4, 4, 16, 2}, {1, 2, 3, 1100, 4, 2}, {1, 1, 2, 4501, 3, 2}};
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
     enum { Q, K, V, OUT, LSE, GOUT, GQ, GK, GV, MASK };
-    for (int k = 0; k < 4 * 4 && slot_ready(r) && !r->failed; k++) {
-        const int64_t *n = sizes[k % 4], b = n[0], h = n[1];
-        yk_dtype dtype = k & 4 ? YK_F64 : YK_F32;
-        int layout = k & 8 && n[0] > 1 ? REVERSED : C_ORDER;
+    for (int k = 0; k < SIZES * 4 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % SIZES], b = n[0], h = n[1];
+        yk_dtype dtype = k / SIZES % 2 ? YK_F64 : YK_F32;
+        int layout = k / SIZES / 2 && n[0] > 1 ? REVERSED : C_ORDER;
         const int64_t q[] = {b, h, n[2], n[4]}, key[] = {b, h, n[3], n[4]}, v[] = {b, h, n[3], n[5]};
         const int64_t out[] = {b, h, n[2], n[5]}, mask[] = {b, h, n[2], n[3]};
         const int64_t *shapes[] = {q, key, v, out, out, out, q, key, v, mask};
@@ -350,13 +352,14 @@ static void attention_case(const slot_case *self, slot_report *r)
  * rounded, which lse tells; probabilities and gradients of scores are. */
 static void half_attention_case(const slot_case *self, slot_report *r)
 {
-    static const int64_t sizes[][6] = {
-        {2, 3, 5, 7, 4, 6}, {1, 2, 33, 40, 8, 8}, {3, 2, 4, 4, 16, 2}, {2, 1, 9, 8, 8, 8}};
+    static const int64_t sizes[][6] = {{2, 3, 5, 7, 4, 6}, {1, 2, 33, 40, 8, 8},  {3, 2, 4, 4, 16, 2},
+                                       {2, 1, 9, 8, 8, 8}, {1, 2, 3, 1100, 4, 2}, {1, 1, 2, 4501, 3, 2}};
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
     enum { Q, K, V, OUT, LSE, GOUT, GQ, GK, GV, MASK };
     yk_dtype dtype = (yk_dtype)self->op;
-    for (int k = 0; k < 4 * 4 * 2 && slot_ready(r) && !r->failed; k++) {
-        const int64_t *n = sizes[k % 4], b = n[0], h = n[1];
-        int masks = k / 4 % 4;
+    for (int k = 0; k < SIZES * 4 * 2 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % SIZES], b = n[0], h = n[1];
+        int masks = k / SIZES % 4;
         const int64_t q[] = {b, h, n[2], n[4]}, key[] = {b, h, n[3], n[4]}, v[] = {b, h, n[3], n[5]};
         const int64_t out[] = {b, h, n[2], n[5]}, mask[] = {b, h, n[2], n[3]};
         const int64_t *shapes[] = {q, key, v, out, out, out, q, key, v, mask};
@@ -374,7 +377,8 @@ static void half_attention_case(const slot_case *self, slot_report *r)
             if (!r->failed && slot_done(r, "cpu", slot_cpu->copy(0, &to->cpu, &from->cpu)) &&
                 slot_done(r, "cpu", slot_cpu->copy(0, &from->cpu, &to->cpu)))
                 pair_upload(to, r);
-            for (int side = 0; k >= 16 && i != LSE && i != MASK && side < 3; side++) { /* (B, L, H, E) in memory */
+            for (int side = 0; k >= SIZES * 4 && i != LSE && i != MASK && side < 3;
+                 side++) { /* (B, L, H, E) in memory */
                 yk__view *view = side == 2 ? &from->cpu : side ? &to->gpu : &to->cpu;
                 view->stride[1] = view->shape[3];
                 view->stride[2] = view->shape[3] * view->shape[1];

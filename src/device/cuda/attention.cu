@@ -2,35 +2,35 @@
  * attention.cu - the slots attention and attention_backward. Layer: device/cuda.
  *
  * Both are made of matrix products (the slot gemm, so of cuBLASLt's where it is there) around a pass over the scores,
- * which a workspace holds for as many heads at a time as MOST_SCORES allows. A warp takes a row of scores. Backward
- * makes the probabilities anew from the scores and from the logarithm of their sum that forward kept; the sum of the
- * row's gradients times its probabilities is taken from the row itself.
+ * which a workspace holds for as many heads at a time as MOST_SCORES allows. A warp takes a row of up to 1,024 scores,
+ * a block one of up to 4,096 (f64: half as many), and holds it (rows.h), so that it is read once; of a longer one a
+ * block reads the scores again. Backward makes the probabilities anew from the scores and from the logarithm of their
+ * sum that forward kept; the sum of the row's gradients times its probabilities is taken from the row itself.
  *
  * Note [Attention of halves]
  * All products have factors of halves, for tensor cores: scores and gradients of probabilities come of them in f32, as
  * they were added up; probabilities, and gradients of scores, are rounded to the half that the next product takes. That
- * is what the fused kernels that PyTorch calls round, too. A row of scores begins at a multiple of 8 elements, so that
- * the library's fast algorithms take any number of keys.
+ * is what the fused kernels that PyTorch calls round, too. They lie where their row's scores lay, from its beginning. A
+ * row of scores begins at a multiple of 8 elements, so that the library's fast algorithms take any number of keys.
  *
  * A product takes matrices that lie evenly. Heads that were split off a row of features do so within one batch alone,
  * (L, H, E) in memory: where a product takes more than one batch, they are copied to where they lie evenly, which moves
  * less than the scores do.
  */
-#include "device/cuda/walk.h"
+#include "device/cuda/rows.h"
 
-#include "device/cuda/exponential.h"
 #include "device/cuda/libraries.h"
-#include "device/cuda/sums.h"
+#include "device/cuda/powers.h"
 
-enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES };
+enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, AT_ONCE = 4 };
 static const int64_t MOST_SCORES = (int64_t)1 << 26;
 
 /* Heads [first, first + count), counted over the batch. */
 typedef struct score_job {
     void *scores, *gradients; /* (count, queries, keys), of f32 or f64, a row every `pitch` elements */
-    void *factor;             /* the same, of q's dtype: what a kernel makes for the next product */
     yk__view lse, mask;       /* (batch, heads, queries), dense; (batch, heads, queries, keys) */
     bool has_mask, causal;
+    bool aligned; /* packs of all rows can be read at once */
     int64_t first, count, heads, queries, keys, pitch;
     double scale;
 } score_job;
@@ -50,6 +50,14 @@ static YK__DEVICE score_row row_of(const score_job &j, int64_t row)
     return r;
 }
 
+template <typename E>
+static YK__DEVICE typename E::number masked(const score_job &j, bool truth, int64_t at, typename E::number x)
+{
+    if (truth)
+        return get<element_bool>(j.mask, at) ? x : (typename E::number) - INFINITY;
+    return x + get<E>(j.mask, at);
+}
+
 /* The scaled score with its mask; -infinity where the query may not look at the key. */
 template <typename E>
 static YK__DEVICE typename E::number score(const score_job &j, const score_row &r, int64_t key, typename E::number x)
@@ -62,90 +70,220 @@ static YK__DEVICE typename E::number score(const score_job &j, const score_row &
         return x;
     int64_t at =
         r.batch * j.mask.stride[0] + r.head * j.mask.stride[1] + r.query * j.mask.stride[2] + key * j.mask.stride[3];
-    if (j.mask.dtype == YK_BOOL)
-        return get<element_bool>(j.mask, at) ? x : (number)-INFINITY;
-    return x + get<E>(j.mask, at);
+    return masked<E>(j, j.mask.dtype == YK_BOOL, at, x);
 }
 
-#define EACH_ROW(row, j)                                                                                               \
-    YK__LOOP for (int64_t row = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; row < (j).count * (j).queries;       \
-                  row += (int64_t)ROWS * gridDim.x)
+#define EACH_ROW(row, j, team)                                                                                         \
+    YK__LOOP for (int64_t row = (int64_t)(THREADS / (team)) * blockIdx.x + threadIdx.x / (team);                       \
+                  row < (j).count * (j).queries; row += (int64_t)(THREADS / (team)) * gridDim.x)
 
-/* Scores become probabilities, in `factor`; lse is written. */
-template <typename E> YK__KERNEL(THREADS) probability_kernel(score_job j)
+/* Where a row of scores lies, and what becomes of it. */
+template <typename E> static YK__DEVICE char *row_at(const score_job &j, void *scores, int64_t row)
+{
+    return static_cast<char *>(scores) + row * j.pitch * (int64_t)sizeof(typename E::number);
+}
+template <typename E, typename Row>
+static YK__DEVICE void load_row(const score_job &j, void *scores, int64_t row, Row *to)
+{
+    to->load(row_at<E>(j, scores, row), sizeof(typename E::number), j.keys, 0);
+}
+/* As elements of E. */
+template <typename E, bool PACKED, int TEAM, int HELD>
+static YK__DEVICE void store_row(const score_job &j, void *scores, int64_t row,
+                                 const held_row<typename E::statistic, PACKED, TEAM, HELD> &from)
+{
+    typedef held_row<E, PACKED, TEAM, HELD> results;
+    results rounded = {};
+    EACH_HELD(results, h, v, j.keys) rounded.x[h].of[v] = E::store(from.x[h].of[v]);
+    rounded.store(row_at<E>(j, scores, row), sizeof(typename E::stored), j.keys);
+}
+
+/* The scores of a row that was loaded, -infinity behind its end: score() without a look at each for what all share. */
+template <typename E, typename Row> static YK__DEVICE void held_scores(const score_job &j, const score_row &r, Row *own)
 {
     typedef typename E::number number;
-    typedef typename E::stored stored;
-    int lane = (int)threadIdx.x % LANES;
-    yk__global<number> scores(static_cast<number *>(j.scores));
-    yk__global<stored> factor(static_cast<stored *>(j.factor));
-    EACH_ROW(row, j)
+    int last = (int)(j.causal && r.query < j.keys ? r.query : j.keys - 1);
+    EACH_HELD(Row, h, v, j.keys)
+    {
+        number &x = own->x[h].of[v];
+        x = Row::position(h) + v <= last ? x * (number)j.scale : (number)-INFINITY;
+    }
+    if (!j.has_mask)
+        return;
+    int64_t base = r.batch * j.mask.stride[0] + r.head * j.mask.stride[1] + r.query * j.mask.stride[2];
+    bool truth = j.mask.dtype == YK_BOOL;
+    EACH_HELD(Row, h, v, j.keys)
+    {
+        number &x = own->x[h].of[v];
+        int i = Row::position(h) + v;
+        if (i <= last)
+            x = masked<E>(j, truth, base + i * j.mask.stride[3], x);
+    }
+}
+
+/* What is taken from the scores of a row; of one whose query may look at no key, which are all -infinity, e^x is 0. */
+template <typename number> static YK__DEVICE number base_of(number top)
+{
+    return top == (number)-INFINITY ? 0 : top;
+}
+
+/* Scores become probabilities; lse is written. */
+template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_probability_kernel(score_job j)
+{
+    typedef typename E::number number;
+    typedef typename E::statistic S;
+    enum { TEAM = Row::TEAM };
+    YK__SHARED(double, shared);
+    EACH_ROW(row, j, TEAM)
     {
         score_row r = row_of(j, row);
-        yk__global<number> own = scores + row * j.pitch;
-        yk__global<stored> made = factor + row * j.pitch;
+        Row x;
         number top = -INFINITY;
-        YK__LOOP for (int64_t i = lane; i < j.keys; i += LANES)
-        {
-            number x = score<E>(j, r, i, own[i]);
-            top = top != top || top > x ? top : x;
-        }
-        top = warp_max(top);
-        bool none = top == -INFINITY; /* the query may look at no key */
+        load_row<E>(j, j.scores, row, &x);
+        held_scores<E>(j, r, &x);
+        EACH_HELD(Row, h, v, j.keys) top = yk__greater(top, x.x[h].of[v]);
+        top = team_max<TEAM, number>(shared, top);
+        bool none = top == (number)-INFINITY; /* the query may look at no key */
+        number less = base_of(top);
         double sum = 0;
-        YK__LOOP for (int64_t i = lane; i < j.keys && !none; i += LANES) sum +=
-            (double)exponential(score<E>(j, r, i, own[i]) - top);
-        sum = warp_sum(sum);
+        EACH_HELD(Row, h, v, j.keys)
+        {
+            x.x[h].of[v] = exponential(x.x[h].of[v] - less);
+            sum += (double)x.x[h].of[v];
+        }
+        sum = team_sum<TEAM, double>(shared, sum);
         number share = none ? 0 : (number)(1.0 / sum);
-        YK__LOOP for (int64_t i = lane; i < j.keys; i += LANES) made[i] =
-            E::store(none ? (number)0 : exponential(score<E>(j, r, i, own[i]) - top) * share);
-        if (lane == 0)
-            put<typename E::statistic>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + log(sum)));
+        EACH_HELD(Row, h, v, j.keys) x.x[h].of[v] *= share;
+        store_row<E>(j, j.scores, row, x);
+        if (threadIdx.x % TEAM == 0)
+            put<S>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + log(sum)));
     }
 }
 
-/* Scores become probabilities, by lse, in their place and in `factor`, which may be one. */
-template <typename E> YK__KERNEL(THREADS) again_kernel(score_job j)
+/* Scores become probabilities, by lse, and gradients of the probabilities those of the unscaled scores. */
+template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradient_kernel(score_job j)
 {
     typedef typename E::number number;
-    typedef typename E::stored stored;
-    int lane = (int)threadIdx.x % LANES;
-    yk__global<number> scores(static_cast<number *>(j.scores));
-    yk__global<stored> factor(static_cast<stored *>(j.factor));
-    EACH_ROW(row, j)
+    typedef typename E::statistic S;
+    enum { TEAM = Row::TEAM };
+    YK__SHARED(double, shared);
+    EACH_ROW(row, j, TEAM)
     {
         score_row r = row_of(j, row);
-        yk__global<number> own = scores + row * j.pitch;
-        yk__global<stored> made = factor + row * j.pitch;
-        number lse = get<typename E::statistic>(j.lse, r.lse);
-        YK__LOOP for (int64_t i = lane; i < j.keys; i += LANES)
+        Row p, g;
+        number less = base_of(get<S>(j.lse, r.lse));
+        double sum = 0;
+        load_row<E>(j, j.scores, row, &p);
+        load_row<E>(j, j.gradients, row, &g);
+        held_scores<E>(j, r, &p);
+        EACH_HELD(Row, h, v, j.keys)
         {
-            number p = lse == -INFINITY ? (number)0 : exponential(score<E>(j, r, i, own[i]) - lse);
-            own[i] = p;
-            if (j.factor != j.scores)
-                made[i] = E::store(p);
+            p.x[h].of[v] = exponential(p.x[h].of[v] - less);
+            sum += (double)g.x[h].of[v] * (double)p.x[h].of[v];
         }
+        number all = (number)team_sum<TEAM, double>(shared, sum);
+        EACH_HELD(Row, h, v, j.keys) g.x[h].of[v] = p.x[h].of[v] * (g.x[h].of[v] - all) * (number)j.scale;
+        store_row<E>(j, j.scores, row, p);
+        store_row<E>(j, j.gradients, row, g);
     }
 }
 
-/* Gradients of the probabilities become those of the unscaled scores, in `factor`. */
-template <typename E> YK__KERNEL(THREADS) gradient_kernel(score_job j)
+/* ---- rows that no team holds ---- */
+/* What becomes of elements may lie where others of the row are still to be read: so all threads of the block read those
+ * from `first` on before one of them writes, and go on together. */
+#define EACH_PIECE(first, j) YK__LOOP for (int64_t first = 0; first < (j).keys; first += AT_ONCE * THREADS)
+
+/* Elements first + t, first + t + THREADS, ... of a row, as scores where r is there; `none` behind its end. */
+template <typename E>
+static YK__DEVICE void read_some(const score_job &j, const score_row *r, void *scores, int64_t row, int64_t first,
+                                 typename E::number none, typename E::number *x)
 {
     typedef typename E::number number;
-    typedef typename E::stored stored;
-    int lane = (int)threadIdx.x % LANES;
-    yk__global<const number> gradients(static_cast<const number *>(j.gradients));
-    yk__global<const number> scores(static_cast<const number *>(j.scores));
-    yk__global<stored> factor(static_cast<stored *>(j.factor));
-    EACH_ROW(row, j)
+    yk__global<const number> own(reinterpret_cast<const number *>(row_at<E>(j, scores, row)));
+    YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
     {
-        yk__global<const number> own = gradients + row * j.pitch, p = scores + row * j.pitch;
-        yk__global<stored> made = factor + row * j.pitch;
+        int64_t i = first + threadIdx.x + u * THREADS;
+        x[u] = i < j.keys ? own[i] : none;
+        if (r && i < j.keys)
+            x[u] = score<E>(j, *r, i, x[u]);
+    }
+}
+template <typename E>
+static YK__DEVICE void write_some(const score_job &j, void *scores, int64_t row, int64_t first,
+                                  const typename E::number *x)
+{
+    typedef typename E::stored stored;
+    yk__global<stored> own(reinterpret_cast<stored *>(row_at<E>(j, scores, row)));
+    YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
+    {
+        int64_t i = first + threadIdx.x + u * THREADS;
+        if (i < j.keys)
+            own[i] = E::store(x[u]);
+    }
+}
+
+template <typename E> YK__KERNEL(THREADS) long_probability_kernel(score_job j)
+{
+    typedef typename E::number number;
+    typedef typename E::statistic S;
+    YK__SHARED(double, shared);
+    EACH_ROW(row, j, THREADS)
+    {
+        score_row r = row_of(j, row);
+        number x[AT_ONCE];
+        powers<number> seen;
+        EACH_PIECE(first, j)
+        {
+            read_some<E>(j, &r, j.scores, row, first, -INFINITY, x);
+            seen.template add<AT_ONCE>(x);
+        }
+        number top = team_max<THREADS, number>(shared, seen.top);
+        bool none = top == (number)-INFINITY;
+        number less = base_of(top);
+        double sum = block_sum<double>(shared, none ? 0 : seen.scaled_to(top));
+        number share = none ? 0 : (number)(1.0 / sum);
+        EACH_PIECE(first, j)
+        {
+            read_some<E>(j, &r, j.scores, row, first, -INFINITY, x);
+            __syncthreads();
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) x[u] = exponential(x[u] - less) * share;
+            write_some<E>(j, j.scores, row, first, x);
+        }
+        if (threadIdx.x == 0)
+            put<S>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + log(sum)));
+    }
+}
+
+template <typename E> YK__KERNEL(THREADS) long_gradient_kernel(score_job j)
+{
+    typedef typename E::number number;
+    typedef typename E::statistic S;
+    YK__SHARED(double, shared);
+    EACH_ROW(row, j, THREADS)
+    {
+        score_row r = row_of(j, row);
+        number p[AT_ONCE], g[AT_ONCE], less = base_of(get<S>(j.lse, r.lse));
         double sum = 0;
-        YK__LOOP for (int64_t i = lane; i < j.keys; i += LANES) sum += (double)own[i] * (double)p[i];
-        number all = (number)warp_sum(sum);
-        YK__LOOP for (int64_t i = lane; i < j.keys; i += LANES) made[i] =
-            E::store(p[i] * (own[i] - all) * (number)j.scale);
+        EACH_PIECE(first, j)
+        {
+            read_some<E>(j, &r, j.scores, row, first, -INFINITY, p);
+            read_some<E>(j, NULL, j.gradients, row, first, 0, g);
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++) sum += (double)g[u] * (double)exponential(p[u] - less);
+        }
+        number all = (number)block_sum<double>(shared, sum);
+        EACH_PIECE(first, j)
+        {
+            read_some<E>(j, &r, j.scores, row, first, -INFINITY, p);
+            read_some<E>(j, NULL, j.gradients, row, first, 0, g);
+            __syncthreads();
+            YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
+            {
+                p[u] = exponential(p[u] - less);
+                g[u] = p[u] * (g[u] - all) * (number)j.scale;
+            }
+            write_some<E>(j, j.scores, row, first, p);
+            write_some<E>(j, j.gradients, row, first, g);
+        }
     }
 }
 
@@ -166,15 +304,16 @@ static yk__view matrices(const yk__view *v, int64_t first, int64_t count, bool t
     return m;
 }
 
-/* The job's scores, or what lies like them, as matrices for gemm. */
-static yk__view score_matrices(const score_job *j, void *data, yk_dtype dtype, bool transposed)
+/* The job's scores, or what became of them, which may be narrower, as matrices for gemm. */
+static yk__view score_matrices(const score_job *j, void *data, yk_dtype wide, yk_dtype dtype, bool transposed)
 {
     yk__view m;
+    int64_t pitch = j->pitch * (int64_t)(yk__size_of(wide) / yk__size_of(dtype));
     memset(&m, 0, sizeof(m));
     m.data = data, m.dtype = dtype, m.ndim = 3;
-    m.shape[0] = j->count, m.stride[0] = j->queries * j->pitch;
-    m.shape[1] = transposed ? j->keys : j->queries, m.stride[1] = transposed ? 1 : j->pitch;
-    m.shape[2] = transposed ? j->queries : j->keys, m.stride[2] = transposed ? j->pitch : 1;
+    m.shape[0] = j->count, m.stride[0] = j->queries * pitch;
+    m.shape[1] = transposed ? j->keys : j->queries, m.stride[1] = transposed ? 1 : pitch;
+    m.shape[2] = transposed ? j->queries : j->keys, m.stride[2] = transposed ? pitch : 1;
     return m;
 }
 
@@ -240,11 +379,6 @@ static score_job job_of(const yk__attention *p, const yk__view *q, const yk__vie
     return j;
 }
 
-static unsigned row_blocks(int device, const score_job *j)
-{
-    return walk_rows(device, (j->count * j->queries + ROWS - 1) / ROWS);
-}
-
 /* How many of `all` heads a chunk takes. */
 static int64_t chunk_of(const score_job *j, int64_t all)
 {
@@ -260,24 +394,29 @@ static int64_t heads_from(const score_job *j, int64_t first, int64_t chunk, int6
     return (chunk > j->heads || to < end ? to : end) - first;
 }
 
-/* Memory for the scores, and, where they have another dtype than q, for `factor`; backward for the gradients, too. */
-static yk_status workspace_take(score_job *j, int device, yk_dtype dtype, int64_t chunk, bool backward,
+/* Memory for the scores, backward for the gradients, too. */
+static yk_status workspace_take(score_job *j, int device, yk_dtype wide, int64_t chunk, bool backward,
                                 yk__storage **memory)
 {
     yk_device where = {YK_CUDA, (int16_t)device};
-    bool half = dtype == YK_F16 || dtype == YK_BF16;
-    size_t count = (size_t)(chunk * j->queries * j->pitch + 1), size = dtype == YK_F64 ? sizeof(double) : sizeof(float);
+    size_t count = (size_t)(chunk * j->queries * j->pitch + 1), size = yk__size_of(wide);
     size_t bytes = (count * size + CUDA_MALLOC_ALIGNMENT - 1) / CUDA_MALLOC_ALIGNMENT * CUDA_MALLOC_ALIGNMENT;
-    size_t scores = bytes * (backward ? 2 : 1);
-    char *data =
-        static_cast<char *>(cuda_yoke->workspace_get(where, scores + (half ? count * yk__size_of(dtype) : 0), memory));
+    char *data = static_cast<char *>(cuda_yoke->workspace_get(where, bytes * (backward ? 2 : 1), memory));
     if (!data)
         return YK_ERR_MEMORY;
     j->scores = data;
     j->gradients = backward ? data + bytes : NULL;
-    j->factor = half ? data + scores : data;
+    j->aligned = rows_aligned(data, (int64_t)size, j->pitch * (int64_t)size, j->keys, size);
     return YK_OK;
 }
+
+/* held(row) is a kernel of rows that are held. */
+#define LAUNCH_ROWS(name, held, longer, E)                                                                             \
+    do {                                                                                                               \
+        void (*kernel)(score_job) = KERNEL_OF_ROWS(E::statistic, j.keys, j.aligned, held, longer<E>);                  \
+        YK__LAUNCH(name, kernel, blocks_of_rows<E::statistic>(device, j.keys, j.count * j.queries), THREADS,           \
+                   ROWS * sizeof(double), stream, j);                                                                  \
+    } while (0)
 
 yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out, const yk__view *lse,
                          const yk__view *q, const yk__view *k, const yk__view *v, const yk__view *mask)
@@ -293,7 +432,7 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
     yk_status status = cuda_use(device, &stream);
     if (status || all * j.queries == 0)
         return status;
-    status = workspace_take(&j, device, dtype, chunk, false, &memory);
+    status = workspace_take(&j, device, wide, chunk, false, &memory);
     for (int i = 0; i < COUNT && !status; i++)
         status = operand_take(&of[i], device, views[i], chunk > j.heads, i == OUT);
     for (int64_t first = 0; first < all && !status; first += j.count) {
@@ -303,12 +442,17 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
         yk__view keys = matrices(&of[K].taken, first, j.count, true);
         yk__view values = matrices(&of[V].taken, first, j.count, false);
         yk__view results = matrices(&of[OUT].taken, first, j.count, false);
-        yk__view scores = score_matrices(&j, j.scores, wide, false),
-                 shares = score_matrices(&j, j.factor, dtype, false);
+        yk__view scores = score_matrices(&j, j.scores, wide, wide, false);
+        yk__view shares = score_matrices(&j, j.scores, wide, dtype, false);
         status = cuda_gemm(device, &scores, &queries, &keys, NULL, false);
         if (status)
             break;
-#define PROBABILITY(E) YK__LAUNCH("attention", probability_kernel<E>, row_blocks(device, &j), THREADS, 0, stream, j)
+#define PROBABILITY(E)                                                                                                 \
+    do {                                                                                                               \
+        typedef E element;                                                                                             \
+        LAUNCH_ROWS("attention", HELD_PROBABILITY, long_probability_kernel, E);                                        \
+    } while (0)
+#define HELD_PROBABILITY(...) held_probability_kernel<element, __VA_ARGS__>
         FLOATING(dtype, PROBABILITY);
         status = cuda_gemm(device, &results, &shares, &values, NULL, false);
     }
@@ -334,10 +478,9 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
     yk_status status = cuda_use(device, &stream);
     if (status || all == 0)
         return status;
-    status = workspace_take(&j, device, dtype, chunk, true, &memory);
+    status = workspace_take(&j, device, wide, chunk, true, &memory);
     for (int i = 0; i < COUNT && !status; i++)
         status = operand_take(&of[i], device, views[i], chunk > j.heads, i <= GV);
-    void *factor = j.factor, *made = factor == j.scores ? j.gradients : factor;
     for (int64_t first = 0; first < all && !status; first += j.count) {
         j.first = first;
         j.count = heads_from(&j, first, chunk, all);
@@ -349,27 +492,28 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
         yk__view to_q = matrices(&of[GQ].taken, first, j.count, false);
         yk__view to_k = matrices(&of[GK].taken, first, j.count, false);
         yk__view to_v = matrices(&of[GV].taken, first, j.count, false);
-        yk__view scores = score_matrices(&j, j.scores, wide, false);
-        yk__view gradients = score_matrices(&j, j.gradients, wide, false);
-        yk__view shares_t = score_matrices(&j, factor, dtype, true);
-        yk__view made_of = score_matrices(&j, made, dtype, false), made_t = score_matrices(&j, made, dtype, true);
+        yk__view scores = score_matrices(&j, j.scores, wide, wide, false);
+        yk__view of_shares = score_matrices(&j, j.gradients, wide, wide, false);
+        yk__view shares_t = score_matrices(&j, j.scores, wide, dtype, true);
+        yk__view gradients = score_matrices(&j, j.gradients, wide, dtype, false);
+        yk__view gradients_t = score_matrices(&j, j.gradients, wide, dtype, true);
         status = cuda_gemm(device, &scores, &queries, &keys_t, NULL, false);
-#define AGAIN(E)    YK__LAUNCH("attention_backward", again_kernel<E>, row_blocks(device, &j), THREADS, 0, stream, j)
-#define GRADIENT(E) YK__LAUNCH("attention_backward", gradient_kernel<E>, row_blocks(device, &j), THREADS, 0, stream, j)
-        j.factor = factor;
         if (!status)
-            FLOATING(dtype, AGAIN);
+            status = cuda_gemm(device, &of_shares, &given, &values_t, NULL, false);
+#define GRADIENT(E)                                                                                                    \
+    do {                                                                                                               \
+        typedef E element;                                                                                             \
+        LAUNCH_ROWS("attention_backward", HELD_GRADIENT, long_gradient_kernel, E);                                     \
+    } while (0)
+#define HELD_GRADIENT(...) held_gradient_kernel<element, __VA_ARGS__>
+        if (!status && j.queries)
+            FLOATING(dtype, GRADIENT);
         if (!status)
             status = cuda_gemm(device, &to_v, &shares_t, &given, NULL, false);
         if (!status)
-            status = cuda_gemm(device, &gradients, &given, &values_t, NULL, false);
-        j.factor = made; /* the product has read what was there */
+            status = cuda_gemm(device, &to_q, &gradients, &keys, NULL, false);
         if (!status)
-            FLOATING(dtype, GRADIENT);
-        if (!status)
-            status = cuda_gemm(device, &to_q, &made_of, &keys, NULL, false);
-        if (!status)
-            status = cuda_gemm(device, &to_k, &made_t, &queries, NULL, false);
+            status = cuda_gemm(device, &to_k, &gradients_t, &queries, NULL, false);
     }
     status = operands_give(of, COUNT, device, status);
     if (memory)
