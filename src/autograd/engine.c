@@ -339,7 +339,7 @@ static yk_status deliver(yk__task *task, device_queue *queue, const yk__node *fr
     yk_status status = YK_OK;
     if (here && (!grad || !task->parallel)) {
         if (grad)
-            to->grad = yk__gradient_add(to->grad, grad, &status);
+            status = yk__gradient_deliver(node, which, grad, node->pending == 1);
         if (!task->parallel && !node->op && node->pending == 1) {
             node->pending = 0;
             status = status ? status : yk__node_run(node, task->retain_graph, NULL);
@@ -374,7 +374,7 @@ static yk_status sum_contributions(yk__node *node)
             if (status)
                 yk_tensor_release(term->grad);
             else
-                output->grad = yk__gradient_add(output->grad, term->grad, &status);
+                status = yk__gradient_deliver(node, i, term->grad, !output->contributions);
         }
     }
     return status;
@@ -580,7 +580,8 @@ static void task_clear(yk__task *task)
             release_terms(output->contributions);
             output->contributions = NULL;
             yk_tensor_release(output->grad);
-            output->grad = NULL;
+            yk_tensor_release(output->addend);
+            output->grad = output->addend = NULL;
         }
         atomic_store_explicit(&node->owner, NULL, memory_order_release);
     }

@@ -8,8 +8,9 @@
 #include "autograd/node.h"
 
 /* ---- one node (run_node.c), whose gradients have all come ---- */
-/* sum += term, in place where nobody else sees the memory. Takes over both references; NULL is zero. */
-yk_tensor *yk__gradient_add(yk_tensor *sum, yk_tensor *term, yk_status *bad);
+/* A term of the gradient of output `which`, taken over: added to what has come, in place where nobody else sees the
+ * memory, or, where it is the last, left to an operation that takes it so. */
+yk_status yk__gradient_deliver(yk__node *node, int which, yk_tensor *term, bool last);
 /* Calls the hooks of what its outputs have got, then, for an operation, its backward, which gives grads[], one for each
  * input, and for the accumulator of a leaf adds to the leaf's gradient. The gradients of the outputs are gone then. */
 yk_status yk__node_run(yk__node *node, bool retain_graph, yk_tensor **grads);

@@ -46,6 +46,7 @@ typedef struct yk__output {
     yk_tensor *kept_grad;
     /* Of the backward that walks the node: what has come, NULL for zero. */
     yk_tensor *grad;
+    yk_tensor *addend; /* the last term of the gradient, where the operation is to add it; else NULL */
     yk__contribution *contributions;
     int64_t shape[YK_MAX_DIMS]; /* ndim of them are set */
 } yk__output;

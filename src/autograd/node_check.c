@@ -74,7 +74,7 @@ static const char *check_output(const yk__node *node, int i)
     if (output->n_hooks < 0 || (output->n_hooks && !output->hooks))
         return yk__broken("%s: output %d has %d hooks, and %s memory for them", node->name, i, output->n_hooks,
                           output->hooks ? "some" : "no");
-    if (!atomic_load(&node->owner) && (output->grad || output->contributions))
+    if (!atomic_load(&node->owner) && (output->grad || output->addend || output->contributions))
         return yk__broken("%s: output %d has a gradient of a backward that is over", node->name, i);
     return NULL;
 }

@@ -19,23 +19,49 @@ static bool exclusive(const yk_tensor *x)
            yk__is_dense(x);
 }
 
-yk_tensor *yk__gradient_add(yk_tensor *sum, yk_tensor *term, yk_status *bad)
+/* Adds a term, taken over, to the gradient of an output. */
+static yk_status add_term(yk__output *output, yk_tensor *term)
 {
-    if (!sum || !term)
-        return sum ? sum : term;
-    yk_tensor *out = NULL;
-    if (exclusive(sum) && sum->dtype == term->dtype) {
-        *bad = yk__raw_binary_into("backward", YK__ADD, sum, sum, term, 1);
-        if (!*bad)
-            out = yk_tensor_retain(sum);
-    } else {
-        out = yk__raw_binary("backward", YK__ADD, sum, term, 1);
-        if (!out)
-            *bad = yk__error_code();
+    yk_tensor *sum = output->grad;
+    yk_status status = YK_OK;
+    if (!sum) {
+        output->grad = term;
+        return YK_OK;
     }
-    yk_tensor_release(sum);
+    if (exclusive(sum) && sum->dtype == term->dtype) {
+        status = yk__raw_binary_into("backward", YK__ADD, sum, sum, term, 1);
+    } else {
+        output->grad = yk__raw_binary("backward", YK__ADD, sum, term, 1);
+        if (!output->grad)
+            status = yk__error_code();
+        yk_tensor_release(sum);
+    }
     yk_tensor_release(term);
-    return out;
+    return status;
+}
+
+yk_tensor *yk__own_part(const yk__node *node, yk_tensor *part)
+{
+    return part && !node->outputs[0].keep_grad && exclusive(part) ? yk_tensor_retain(part) : NULL;
+}
+
+/* Whether two terms lie in memory as their sum would in memory of its own: kernels that add them give the same bits
+ * then, also where those depend on how an operand lies. */
+static bool lie_alike(const yk_tensor *a, const yk_tensor *b)
+{
+    enum { ALIGNED = 64 }; /* bytes: as memory of its own is, at least */
+    return a->dtype == b->dtype && yk__same_line(a, b) && ((uintptr_t)a->data | (uintptr_t)b->data) % ALIGNED == 0;
+}
+
+yk_status yk__gradient_deliver(yk__node *node, int which, yk_tensor *term, bool last)
+{
+    yk__output *output = &node->outputs[which];
+    if (last && output->grad && node->op && node->op->takes_addend && lie_alike(output->grad, term) &&
+        node->op->takes_addend(output->grad)) {
+        output->addend = term;
+        return YK_OK;
+    }
+    return add_term(output, term);
 }
 
 /* Whether `grad` is like output `which` of `to`; `input` of `from` is what it is for. */
@@ -206,7 +232,8 @@ static void drop_gradients(yk__node *node)
     for (int i = 0; i < node->n_outputs; i++) {
         yk__output *output = &node->outputs[i];
         yk_tensor *grad = output->grad;
-        output->grad = NULL;
+        yk_tensor_release(output->addend);
+        output->grad = output->addend = NULL;
         if (output->keep_grad) {
             yk_tensor_release(output->kept_grad);
             output->kept_grad = grad;
@@ -216,13 +243,25 @@ static void drop_gradients(yk__node *node)
     }
 }
 
+/* Hooks, and those who keep the gradient, are to see the whole of it. */
+static yk_status add_for_others(yk__output *output)
+{
+    yk_tensor *addend = output->addend;
+    if (!addend || (!output->n_hooks && !output->keep_grad))
+        return YK_OK;
+    output->addend = NULL;
+    return add_term(output, addend);
+}
+
 yk_status yk__node_run(yk__node *node, bool retain_graph, yk_tensor **grads)
 {
     if (!node->op)
         return run_leaf(node);
     bool any = false;
     for (int i = 0; i < node->n_outputs; i++) {
-        yk_status status = node->outputs[i].grad && node->outputs[i].n_hooks ? run_hooks(node, i) : YK_OK;
+        yk_status status = add_for_others(&node->outputs[i]);
+        if (!status && node->outputs[i].grad && node->outputs[i].n_hooks)
+            status = run_hooks(node, i);
         if (status)
             return status;
         any = any || node->outputs[i].grad;

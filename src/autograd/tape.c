@@ -518,6 +518,11 @@ void *yk__context(yk__node *node)
     return node->context;
 }
 
+yk_tensor *yk__addend(const yk__node *node)
+{
+    return node->outputs[0].addend;
+}
+
 yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
 {
     yk__saved_tensor *saved = &node->saved[i];

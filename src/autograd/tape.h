@@ -32,6 +32,10 @@ typedef struct yk__op {
     yk_status (*backward)(yk__node *node, yk_tensor *gout, yk_tensor **grads);
     void (*clear)(void *context); /* releases what the context holds besides plain bytes; may be NULL */
     yk_status (*backward_list)(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+    /* Whether backward, of an operation with one result, takes the gradient of that in two parts: `gout` and, where it
+     * is not NULL, yk__addend(node), with the shape, dtype and strides of gout, dense. They mean their sum, rounded to
+     * their dtype. NULL: never, the engine adds. */
+    bool (*takes_addend)(const yk_tensor *gout);
     bool keeps_nothing; /* a node may be walked by any number of backwards: casts of parameters are shared by graphs */
 } yk__op;
 
@@ -119,6 +123,11 @@ bool yk__needs_grad(const yk__node *node, int input);
  * set on error and left alone otherwise, so that several can be fetched before one check. */
 yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad);
 void *yk__context(yk__node *node);
+/* What is to be added to the gradient that backward got (yk__op.takes_addend), borrowed; NULL for zero. */
+yk_tensor *yk__addend(const yk__node *node);
+/* `part`, which is one of the two, where nobody else has it or is to see it: backward may write over it, and hand it on
+ * as a gradient of an input. One reference; else NULL, without an error. Asked for before anything retains it. */
+yk_tensor *yk__own_part(const yk__node *node, yk_tensor *part);
 
 /*
  * In-place operations on x (yk_add_ and its kin): begin checks that x may be written now (history.c says when not).

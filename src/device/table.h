@@ -191,11 +191,13 @@ typedef struct yk__backend {
                             const yk__view *invstd, const yk__view *x, const yk__view *residual, const yk__view *weight,
                             const yk__view *bias, const yk__view *running_mean, const yk__view *running_var);
     /* gx, gresidual, gweight, gbias may be NULL (not wanted); out is read only where relu is fused and
-     * p->edges is NULL (may be NULL otherwise). gresidual may be the same view as gout. */
+     * p->edges is NULL (may be NULL otherwise). Where addend is not NULL, which has the strides of gout, the gradient
+     * is gout + addend, rounded to their dtype. gresidual may be the same view as gout or addend, and so may gx, if not
+     * both are the same. */
     yk_status (*batch_norm_backward)(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
                                      const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
-                                     const yk__view *x, const yk__view *out, const yk__view *weight,
-                                     const yk__view *mean, const yk__view *invstd);
+                                     const yk__view *addend, const yk__view *x, const yk__view *out,
+                                     const yk__view *weight, const yk__view *mean, const yk__view *invstd);
     bool batch_norm_edges; /* whether these take p->batches and p->edges */
     /* x (M,D) normalised over D; weight, bias (D) or NULL; mean, invstd (M) outputs for backward; all but x, out and
      * their gradients are statistics. */

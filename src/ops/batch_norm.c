@@ -3,7 +3,8 @@
  *
  * Backward reads x, the batch's mean and 1 / deviation, and the result only where ReLU is fused (its sign is the mask)
  * and the backend does not leave numbers that tell the same from x (yk__batch_norm.edges).
- * Without ReLU the residual's gradient is the result's, handed on as it is. Derivation: docs/autograd.md.
+ * Without ReLU the residual's gradient is the result's, handed on as it is. Gradients are written over the parts of
+ * the result's that nobody else sees. Derivation: docs/autograd.md.
  */
 #include <math.h>
 
@@ -23,19 +24,29 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, OUT, READ, EDGES = READ - 1 };
     const batch_norm_context *c = yk__context(node);
     yk_status status = YK_OK;
-    yk_tensor *from[READ] = {gout}, *in[READ], *made[DIFFERENTIABLE] = {NULL};
+    yk_tensor *from[READ] = {gout}, *in[READ], *made[DIFFERENTIABLE] = {NULL}, *addend = yk__addend(node);
+    bool residual = c->has_residual && yk__needs_grad(node, RESIDUAL);
+    bool handed_on = residual && !c->p.relu && !addend; /* the gradient, as the residual's */
     for (int i = 1; i < READ; i++)
         from[i] = yk__saved(node, i - 1, &status);
     yk__batch_norm p = c->p;
     const yk_tensor *edges = yk__saved(node, EDGES, &status);
     p.edges = edges ? edges->data : NULL;
-    if (status || (status = yk__operands(YK__SLOT_batch_norm, 1u << G | 1u << SAVED_X | 1u << OUT, READ, from, in)))
+    if (residual && !handed_on)
+        made[RESIDUAL] = yk__gradient_over(node, &c->x, gout);
+    if (yk__needs_grad(node, X))
+        made[X] = yk__gradient_over(node, &c->x, addend);
+    if (yk__needs_grad(node, X) && !made[X] && !made[RESIDUAL] && !handed_on)
+        made[X] = yk__gradient_over(node, &c->x, gout);
+    if (status || (status = yk__operands(YK__SLOT_batch_norm, 1u << G | 1u << SAVED_X | 1u << OUT, READ, from, in))) {
+        yk__release_all(DIFFERENTIABLE, made);
         return status;
+    }
     yk_device device = yk__device_of(gout);
     yk_dtype dtype = (yk_dtype)in[SAVED_X]->dtype;
     int64_t channels = c->x.shape[1];
     for (int i = 0; i < DIFFERENTIABLE && !status; i++) {
-        if (!yk__needs_grad(node, i) || (i == RESIDUAL && !c->p.relu))
+        if (made[i] || !yk__needs_grad(node, i) || (i == RESIDUAL && handed_on))
             continue;
         made[i] = i == WEIGHT || i == BIAS ? yk__gradient_vector(node, i, channels, yk__statistic_dtype(dtype), device)
                                            : yk__spec_new(&c->x, device);
@@ -44,14 +55,15 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     for (int i = 0; i < DIFFERENTIABLE && !status && !in[SAVED_X]->numel; i++)
         status = made[i] ? yk__raw_fill(made[i], 0) : YK_OK;
     if (!status && in[SAVED_X]->numel && (made[X] || made[WEIGHT] || made[BIAS] || made[RESIDUAL])) {
-        yk__view v[READ], m[DIFFERENTIABLE];
+        yk__view v[READ], m[DIFFERENTIABLE], va;
         const yk__view *read[READ], *write[DIFFERENTIABLE];
         for (int i = 0; i < READ; i++)
             read[i] = yk__optional_view(&v[i], in[i]);
         for (int i = 0; i < DIFFERENTIABLE; i++)
             write[i] = yk__optional_view(&m[i], made[i]);
         status = YK__SLOT(gout, batch_norm_backward, &p, write[X], write[RESIDUAL], write[WEIGHT], write[BIAS], read[G],
-                          read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN], read[INVSTD]);
+                          yk__optional_view(&va, addend), read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN],
+                          read[INVSTD]);
     }
     yk__release_all(READ, in);
     for (int i = 0; i < DIFFERENTIABLE; i++) {
@@ -60,9 +72,15 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
         if (!status && made[i])
             status = yk__status_of(grads[i]);
     }
-    if (!status && c->has_residual && !c->p.relu && yk__needs_grad(node, RESIDUAL))
+    if (!status && handed_on)
         grads[RESIDUAL] = yk_tensor_retain(gout);
     return status;
+}
+
+/* Halves that the slot would get in f32 are added before: their sum is rounded. */
+static bool batch_norm_takes_addend(const yk_tensor *gout)
+{
+    return yk__slot_dtype(gout, YK__SLOT_batch_norm, (yk_dtype)gout->dtype) == (yk_dtype)gout->dtype;
 }
 
 static bool check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
@@ -134,7 +152,8 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
 yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                    yk_tensor *running_var, yk_tensor *batches, const yk_batch_norm_options *options)
 {
-    static const yk__op op = {.name = "batch_norm", .backward = batch_norm_backward};
+    static const yk__op op = {
+        .name = "batch_norm", .backward = batch_norm_backward, .takes_addend = batch_norm_takes_addend};
     yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
     batch_norm_context c = {

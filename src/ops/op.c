@@ -156,6 +156,11 @@ yk_tensor *yk__gradient_sum(const yk__node *node, int input, const yk__tensor_sp
     return NULL;
 }
 
+yk_tensor *yk__gradient_over(const yk__node *node, const yk__tensor_spec *spec, yk_tensor *part)
+{
+    return part && has_spec(part, spec, yk__device_of(part)) ? yk__own_part(node, part) : NULL;
+}
+
 yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device)
 {
     yk__tensor_spec spec = {.dtype = (int8_t)dtype, .ndim = 1, .shape = {size}, .stride = {1}};

@@ -76,7 +76,10 @@ yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__tensor_sp
  * (yk__grad_to_add_to); else NULL, without an error. from[]: what backward reads, which must be other memory. */
 yk_tensor *yk__gradient_sum(const yk__node *node, int input, const yk__tensor_spec *spec, int count,
                             yk_tensor *const *from);
-/* The same for a vector. */
+/* In backward, for a gradient of the spec: memory of a part of the gradient that it got, `part`, where it may write
+ * over that (yk__own_part) and it has the spec; else NULL, without an error. */
+yk_tensor *yk__gradient_over(const yk__node *node, const yk__tensor_spec *spec, yk_tensor *part);
+/* yk__gradient_new of a vector. */
 yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk_dtype dtype, yk_device device);
 /* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */
 yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec);

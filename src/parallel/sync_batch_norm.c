@@ -148,7 +148,7 @@ static yk_status local_gradients(const sync_context *c, yk_tensor *const *in, yk
     for (int i = 0; i < DIFFERENTIABLE; i++)
         write[i] = yk__optional_view(&m[i], made[i]);
     return YK__SLOT(in[G], batch_norm_backward, &c->p, write[X], write[RESIDUAL], write[WEIGHT], write[BIAS], read[G],
-                    read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN], read[INVSTD]);
+                    NULL, read[SAVED_X], read[OUT], read[SAVED_WEIGHT], read[MEAN], read[INVSTD]);
 }
 
 static yk_status sync_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)

@@ -54,9 +54,10 @@ static void batch_run(const yk__backend *table, run *r, yk_dtype dtype, layout o
     expect_ok(table->batch_norm(0, &p, &r->out.view, &r->mean.view, &r->invstd.view, &r->x.view,
                                 block_view(&r->residual), block_view(&r->weight), block_view(&r->bias),
                                 block_view(&r->running_mean), block_view(&r->running_var)));
-    expect_ok(table->batch_norm_backward(
-        0, &p, &r->gx.view, block_view(&r->gresidual), block_view(&r->gweight), block_view(&r->gbias), &r->gout.view,
-        &r->x.view, options & RELU ? &r->out.view : NULL, block_view(&r->weight), &r->mean.view, &r->invstd.view));
+    expect_ok(table->batch_norm_backward(0, &p, &r->gx.view, block_view(&r->gresidual), block_view(&r->gweight),
+                                         block_view(&r->gbias), &r->gout.view, NULL, &r->x.view,
+                                         options & RELU ? &r->out.view : NULL, block_view(&r->weight), &r->mean.view,
+                                         &r->invstd.view));
 }
 
 static void run_free(run *r)
@@ -282,15 +283,16 @@ static void parts_of_the_backward(void **state)
                 block gx = block_make(YK_F32, order, 4, shape);
                 block gw = block_make(YK_F32, C_ORDER, 1, &channels), gb = block_make(YK_F32, C_ORDER, 1, &channels);
                 yk__batch_norm p = {.momentum = momentum, .eps = eps, .training = !eval, .relu = true};
-                expect_ok(tables[isa].batch_norm_backward(0, &p, &gx.view, NULL, NULL, NULL, &r.gout.view, &r.x.view,
-                                                          &r.out.view, &r.weight.view, &r.mean.view, &r.invstd.view));
+                expect_ok(tables[isa].batch_norm_backward(0, &p, &gx.view, NULL, NULL, NULL, &r.gout.view, NULL,
+                                                          &r.x.view, &r.out.view, &r.weight.view, &r.mean.view,
+                                                          &r.invstd.view));
                 block_expect_same_bits(&gx, &r.gx, "gx alone");
-                expect_ok(tables[isa].batch_norm_backward(0, &p, NULL, NULL, &gw.view, &gb.view, &r.gout.view,
+                expect_ok(tables[isa].batch_norm_backward(0, &p, NULL, NULL, &gw.view, &gb.view, &r.gout.view, NULL,
                                                           &r.x.view, &r.out.view, &r.weight.view, &r.mean.view,
                                                           &r.invstd.view));
                 block_expect_same_bits(&gw, &r.gweight, "gweight without gx");
                 block_expect_same_bits(&gb, &r.gbias, "gbias without gx");
-                expect_ok(tables[isa].batch_norm_backward(0, &p, &gx.view, &r.gout.view, NULL, NULL, &r.gout.view,
+                expect_ok(tables[isa].batch_norm_backward(0, &p, &gx.view, &r.gout.view, NULL, NULL, &r.gout.view, NULL,
                                                           &r.x.view, &r.out.view, &r.weight.view, &r.mean.view,
                                                           &r.invstd.view));
                 block_expect_same_bits(&gx, &r.gx, "gx with gresidual over gout");
@@ -298,6 +300,78 @@ static void parts_of_the_backward(void **state)
                 block_free(&gx), block_free(&gw), block_free(&gb);
                 run_free(&r);
             }
+        }
+    }
+}
+
+/* The same bits, but those of NaN, which depend on the order of the operands of a sum. */
+static void expect_same_numbers(const block *a, const block *b, const char *what)
+{
+    for (int64_t i = 0; i < a->count; i++) {
+        double x = block_get(a, i), y = block_get(b, i);
+        if (memcmp(&x, &y, sizeof(x)) != 0 && !(isnan(x) && isnan(y)))
+            fail_msg("%s: element %lld is %.17g and %.17g", what, (long long)i, x, y);
+    }
+}
+
+/* A gradient in two parts is their rounded sum, in every order of dimensions, whatever is fused and wanted. */
+static void gradient_in_two_parts(void **state)
+{
+    (void)state;
+    static const int64_t some[][4] = {{6, 33, 4, 4}, {3, 64, 5, 7}, {2, 3, 9, 11}, {1, 130, 2, 3}};
+    static const double special[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, 3e38, -0.0, 1e-40};
+    for (int isa = 0; isa < isa_count(); isa++) {
+        for (int k = 0; k < 4 * LAYOUTS * 8; k++) {
+            const int64_t *shape = some[k % 4], channels = shape[1];
+            int order = k / 4 % LAYOUTS, options = AFFINE | k / 4 / LAYOUTS % 4 << 1 | (k / 4 / LAYOUTS > 3 ? EVAL : 0);
+            yk_dtype dtype = k % 3 ? YK_F32 : YK_F64;
+            run r;
+            batch_run(&tables[isa], &r, dtype, order, order, 4, shape, options, 0);
+            yk__batch_norm p = {
+                .momentum = momentum, .eps = eps, .training = !(options & EVAL), .relu = options & RELU};
+            const yk__view *out = p.relu ? &r.out.view : NULL;
+            block part = block_make(dtype, order, 4, shape), whole = block_make(dtype, order, 4, shape);
+            block gx[2], gresidual[2], gw[2], gb[2];
+            for (int i = 0; i < 2; i++) {
+                gx[i] = block_make(dtype, order, 4, shape), gresidual[i] = block_make(dtype, order, 4, shape);
+                gw[i] = block_make(dtype, C_ORDER, 1, &channels), gb[i] = block_make(dtype, C_ORDER, 1, &channels);
+            }
+            block_randomize(&part, 7, 1, 0);
+            for (int i = options & EVAL ? 4 : 0; i < 6; i++) { /* in the last channels alone */
+                block_set(&part, r.x.count - 1 - i * 3, special[i]);
+                block_set(&r.gout, r.x.count - 1 - i * 3, i < 3 ? special[(i + 1) % 3] : special[i]);
+            }
+            for (int64_t i = 0; i < r.x.count; i++) {
+                double a = block_get(&r.gout, i), b = block_get(&part, i);
+                block_set(&whole, i, dtype == YK_F32 ? (double)((float)a + (float)b) : a + b);
+            }
+            for (int wanted = 1; wanted < 8; wanted++) { /* gx, gresidual, those of weight and bias */
+                for (int i = 0; i < 2; i++)
+                    expect_ok(tables[isa].batch_norm_backward(
+                        0, &p, wanted & 1 ? &gx[i].view : NULL, wanted & 2 ? &gresidual[i].view : NULL,
+                        wanted & 4 ? &gw[i].view : NULL, wanted & 4 ? &gb[i].view : NULL,
+                        i ? &r.gout.view : &whole.view, i ? &part.view : NULL, &r.x.view, out, &r.weight.view,
+                        &r.mean.view, &r.invstd.view));
+                expect_same_numbers(&gx[1], &gx[0], "gx");
+                expect_same_numbers(&gresidual[1], &gresidual[0], "gresidual");
+                expect_same_numbers(&gw[1], &gw[0], "gweight");
+                expect_same_numbers(&gb[1], &gb[0], "gbias");
+            }
+            /* One view as both, and gresidual over it. */
+            for (int64_t i = 0; i < r.x.count; i++)
+                block_set(&whole, i, 2 * block_get(&part, i));
+            expect_ok(tables[isa].batch_norm_backward(0, &p, &gx[0].view, &gresidual[0].view, NULL, NULL, &whole.view,
+                                                      NULL, &r.x.view, out, &r.weight.view, &r.mean.view,
+                                                      &r.invstd.view));
+            expect_ok(tables[isa].batch_norm_backward(0, &p, &gx[1].view, &part.view, NULL, NULL, &part.view,
+                                                      &part.view, &r.x.view, out, &r.weight.view, &r.mean.view,
+                                                      &r.invstd.view));
+            expect_same_numbers(&gx[1], &gx[0], "gx of a gradient that is both parts");
+            expect_same_numbers(&part, &gresidual[0], "gresidual over a gradient that is both parts");
+            for (int i = 0; i < 2; i++)
+                block_free(&gx[i]), block_free(&gresidual[i]), block_free(&gw[i]), block_free(&gb[i]);
+            block_free(&part), block_free(&whole);
+            run_free(&r);
         }
     }
 }
@@ -465,6 +539,7 @@ int main(void)
         cmocka_unit_test(an_outlier_in_front_costs_no_digits),
         cmocka_unit_test(relu_passes_nan),
         cmocka_unit_test(parts_of_the_backward),
+        cmocka_unit_test(gradient_in_two_parts),
         cmocka_unit_test(empty_batches_write_zeros),
         cmocka_unit_test(layer_norm_matches_the_reference),
         cmocka_unit_test(threads_do_not_change_a_bit),

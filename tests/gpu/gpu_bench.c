@@ -207,8 +207,8 @@ static yk_status batch_norm_row(bench *b, const row *r)
         b->bytes = (r->op ? 4 : 2) * (double)(r->n[0] * r->n[1] * r->n[2] * r->n[2]) * size_of(r);
     }
     const yk__view *v = b->v;
-    return r->op ? slot_gpu->batch_norm_backward(0, &p, &v[3], NULL, &v[8], &v[9], &v[2], &v[0], &v[1], &v[4], &v[6],
-                                                 &v[7])
+    return r->op ? slot_gpu->batch_norm_backward(0, &p, &v[3], NULL, &v[8], &v[9], &v[2], NULL, &v[0], &v[1], &v[4],
+                                                 &v[6], &v[7])
                  : slot_gpu->batch_norm(0, &p, &v[1], &v[6], &v[7], &v[0], NULL, &v[4], &v[5], NULL, NULL);
 }
 static yk_status layer_norm_row(bench *b, const row *r)

@@ -4,7 +4,7 @@
  */
 #include "tests/support/slot_pairs.h"
 
-enum { MOST = 15 };
+enum { MOST = 16 };
 typedef struct pairs {
     pair of[MOST];
     int count;
@@ -68,8 +68,9 @@ static void batch_norm_case(const slot_case *self, slot_report *r)
         pair *v[8]; /* weight, bias, running mean and variance, mean, invstd, gradients of weight and bias */
         for (int i = 0; i < 8; i++)
             v[i] = next(&all, r, dtype, 1, &shape[1], C_ORDER, 0.5, 2);
-        for (int i = 0; i < 6; i++)
-            if (self->op == 1 || (self->op == 4 && i >= 3))
+        pair *addend = next(&all, r, dtype, ndim, shape, layout, -1, 1);
+        for (int i = 0; i < all.count; i++)
+            if ((i < 6 || &all.of[i] == addend) && (self->op == 1 || (self->op == 4 && i >= 3)))
                 turn(&all.of[i]);
         bool fused = form & 1, weighted = form != 3;
         if (!r->failed &&
@@ -87,19 +88,24 @@ static void batch_norm_case(const slot_case *self, slot_report *r)
         }
         /* Backward from the same numbers: what is next to 0 may have come out on either side of it. */
         size_t bytes = out->bytes;
-        if (!r->failed && slot_done(r, "download", slot_gpu->download(0, out->cpu.data, out->gpu.data, bytes)) &&
-            slot_done(r, "cpu",
-                      slot_cpu->batch_norm_backward(0, &p, &gx->cpu, fused ? &gresidual->cpu : NULL, &v[6]->cpu,
-                                                    &v[7]->cpu, &gout->cpu, &x->cpu, p.relu ? &out->cpu : NULL,
-                                                    weighted ? &v[0]->cpu : NULL, &v[4]->cpu, &v[5]->cpu)) &&
-            slot_done(r, "cuda",
-                      slot_gpu->batch_norm_backward(0, &p, &gx->gpu, fused ? &gresidual->gpu : NULL, &v[6]->gpu,
-                                                    &v[7]->gpu, &gout->gpu, &x->gpu, p.relu ? &out->gpu : NULL,
-                                                    weighted ? &v[0]->gpu : NULL, &v[4]->gpu, &v[5]->gpu))) {
-            pair_compare_sums(r, "gx", gx, room_of(dtype) * 2);
-            pair_compare(r, "gresidual", gresidual, 0);
-            pair_compare_sums(r, "gweight", v[6], room_of(dtype) * 4);
-            pair_compare_sums(r, "gbias", v[7], room_of(dtype) * 4);
+        if (!r->failed)
+            slot_done(r, "download", slot_gpu->download(0, out->cpu.data, out->gpu.data, bytes));
+        for (int parts = 1; parts <= 2 && !r->failed; parts++) { /* of the gradient */
+            if (slot_done(r, "cpu",
+                          slot_cpu->batch_norm_backward(0, &p, &gx->cpu, fused ? &gresidual->cpu : NULL, &v[6]->cpu,
+                                                        &v[7]->cpu, &gout->cpu, parts > 1 ? &addend->cpu : NULL,
+                                                        &x->cpu, p.relu ? &out->cpu : NULL,
+                                                        weighted ? &v[0]->cpu : NULL, &v[4]->cpu, &v[5]->cpu)) &&
+                slot_done(r, "cuda",
+                          slot_gpu->batch_norm_backward(0, &p, &gx->gpu, fused ? &gresidual->gpu : NULL, &v[6]->gpu,
+                                                        &v[7]->gpu, &gout->gpu, parts > 1 ? &addend->gpu : NULL,
+                                                        &x->gpu, p.relu ? &out->gpu : NULL,
+                                                        weighted ? &v[0]->gpu : NULL, &v[4]->gpu, &v[5]->gpu))) {
+                pair_compare_sums(r, "gx", gx, room_of(dtype) * 2);
+                pair_compare(r, "gresidual", gresidual, 0);
+                pair_compare_sums(r, "gweight", v[6], room_of(dtype) * 4);
+                pair_compare_sums(r, "gbias", v[7], room_of(dtype) * 4);
+            }
         }
         clear(&all);
     }
@@ -128,6 +134,9 @@ static void half_batch_norm_case(const slot_case *self, slot_report *r)
             v[i] = next(&all, r, YK_F32, 1, &n[1], C_ORDER, 0.5, 2);
         /* Where relu cuts the GPU tells by x, the CPU by the GPU's result. */
         pair *edges = next(&all, r, YK_F64, 1, (const int64_t[]){2 * n[1]}, C_ORDER, 0, 1);
+        pair *addend = next(&all, r, dtype, 4, n, C_ORDER, -3, 3);
+        if (last)
+            turn(addend);
         yk__batch_norm q = p;
         q.edges = relu && !r->failed && slot_gpu->batch_norm_edges ? edges->gpu.data : NULL;
         if (!r->failed &&
@@ -142,20 +151,28 @@ static void half_batch_norm_case(const slot_case *self, slot_report *r)
             pair_compare_sums(r, "out", half[1], room);
             pair_compare_sums(r, "mean", v[2], 4e-6);
             pair_compare_sums(r, "invstd", v[3], 4e-6);
-            if (slot_done(r, "download", slot_gpu->download(0, half[1]->cpu.data, half[1]->gpu.data, half[1]->bytes)) &&
-                slot_done(r, "cpu", slot_cpu->copy(0, &wide[1]->cpu, &half[1]->cpu)) &&
-                slot_done(r, "cpu",
-                          slot_cpu->batch_norm_backward(0, &p, &wide[3]->cpu, NULL, &v[4]->cpu, &v[5]->cpu,
-                                                        &wide[2]->cpu, &wide[0]->cpu, relu ? &wide[1]->cpu : NULL,
-                                                        &v[0]->cpu, &v[2]->cpu, &v[3]->cpu)) &&
-                slot_done(r, "cuda",
-                          slot_gpu->batch_norm_backward(
-                              0, &q, &half[3]->gpu, NULL, &v[4]->gpu, &v[5]->gpu, &half[2]->gpu, &half[0]->gpu,
-                              relu && !q.edges ? &half[1]->gpu : NULL, &v[0]->gpu, &v[2]->gpu, &v[3]->gpu)) &&
-                slot_done(r, "cpu", slot_cpu->copy(0, &half[3]->cpu, &wide[3]->cpu))) {
-                pair_compare_sums(r, "gx", half[3], room);
-                pair_compare_sums(r, "gweight", v[4], 1e-5);
-                pair_compare_sums(r, "gbias", v[5], 1e-5);
+            if (slot_done(r, "download", slot_gpu->download(0, half[1]->cpu.data, half[1]->gpu.data, half[1]->bytes)))
+                slot_done(r, "cpu", slot_cpu->copy(0, &wide[1]->cpu, &half[1]->cpu));
+            for (int parts = 1; parts <= 2 && !r->failed; parts++) { /* of the gradient, whose sum is a half again */
+                if (parts > 1 &&
+                    !(slot_done(r, "cpu",
+                                slot_cpu->binary(0, YK__ADD, &half[2]->cpu, &half[2]->cpu, &addend->cpu, 1)) &&
+                      slot_done(r, "cpu", slot_cpu->copy(0, &wide[2]->cpu, &half[2]->cpu))))
+                    continue;
+                if (slot_done(r, "cpu",
+                              slot_cpu->batch_norm_backward(
+                                  0, &p, &wide[3]->cpu, NULL, &v[4]->cpu, &v[5]->cpu, &wide[2]->cpu, NULL,
+                                  &wide[0]->cpu, relu ? &wide[1]->cpu : NULL, &v[0]->cpu, &v[2]->cpu, &v[3]->cpu)) &&
+                    slot_done(r, "cuda",
+                              slot_gpu->batch_norm_backward(0, &q, &half[3]->gpu, NULL, &v[4]->gpu, &v[5]->gpu,
+                                                            &half[2]->gpu, parts > 1 ? &addend->gpu : NULL,
+                                                            &half[0]->gpu, relu && !q.edges ? &half[1]->gpu : NULL,
+                                                            &v[0]->gpu, &v[2]->gpu, &v[3]->gpu)) &&
+                    slot_done(r, "cpu", slot_cpu->copy(0, &half[3]->cpu, &wide[3]->cpu))) {
+                    pair_compare_sums(r, "gx", half[3], room);
+                    pair_compare_sums(r, "gweight", v[4], 1e-5);
+                    pair_compare_sums(r, "gbias", v[5], 1e-5);
+                }
             }
         }
         clear(&all);

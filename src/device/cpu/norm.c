@@ -26,7 +26,7 @@ enum {
     LAYER_ROWS = 16,    /* rows of a block, at least, whose sums of the parameters' gradients are as wide as the rows */
     BLOCK_SIZE = 16384, /* elements in a block of rows, at least */
     MOST_BLOCKS = 64,
-    MOST_VIEWS = 5
+    MOST_VIEWS = 6
 };
 
 /* What the passes over a tensor need. Backward keeps the slope of gx over x in `shift`. */
@@ -35,7 +35,7 @@ typedef struct batch {
     int64_t channels, images, plane; /* plane: positions of one channel of one image */
     int64_t rows, block, blocks;     /* channels innermost: images * plane rows, in blocks; else rows is 0 */
     int64_t pivot_step;              /* from the first element of a channel to that of the next */
-    const void *x, *residual, *gout, *out;
+    const void *x, *residual, *gout, *addend, *out;
     void *to, *masked;
     void *mean, *scale, *shift, *centre; /* (C) */
     double *sums;                        /* per block: (C) sums and (C) sums of products */
@@ -282,37 +282,40 @@ static yk_status batch_norm(int device, const yk__batch_norm *p, const yk__view 
 
 static yk_status batch_norm_backward(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
                                      const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
-                                     const yk__view *x, const yk__view *out, const yk__view *weight,
-                                     const yk__view *mean, const yk__view *invstd)
+                                     const yk__view *addend, const yk__view *x, const yk__view *out,
+                                     const yk__view *weight, const yk__view *mean, const yk__view *invstd)
 {
     if (yk__view_numel(x) == 0) {
         clear(gweight);
         clear(gbias);
         return YK_OK;
     }
+    enum { INPUTS = 4 };
     const batch_kernels *kernels = kernels_of(x);
     size_t size = yk_dtype_size(x->dtype);
-    packing k = {.views = {gout, x, p->relu ? out : NULL, gx, gresidual}};
+    packing k = {.views = {gout, addend, x, p->relu ? out : NULL, gx, gresidual}};
     batch j = {.p = p};
     yk__storage *handle = NULL;
-    yk_status status = batch_prepare(device, &j, x, &k, 3, &handle);
+    yk_status status = batch_prepare(device, &j, x, &k, INPUTS, &handle);
     if (status)
         return status;
     j.gout = k.data[0];
-    j.x = k.data[1];
-    j.out = k.data[2];
+    j.addend = k.data[1];
+    j.x = k.data[2];
+    j.out = k.data[3];
     for (int64_t c = 0; c < j.channels; c++)
         memcpy((char *)j.mean + (size_t)c * size, (char *)mean->data + (size_t)(c * mean->stride[0]) * size, size);
 
-    j.to = k.data[3];
-    if ((p->training && gx) || gresidual || gweight || gbias) {
-        /* The first pass leaves the masked gradient where it is wanted, or in gx: the second reads it there. */
-        if (j.out || gresidual)
-            j.masked = gresidual ? k.data[4] : k.data[3];
+    j.to = k.data[4];
+    if ((p->training && gx) || gresidual || gweight || gbias || addend) {
+        /* The first pass leaves the gradient, added up and masked, where it is wanted, or in gx: the second reads it
+         * there. */
+        if (j.out || gresidual || addend)
+            j.masked = gresidual ? k.data[5] : k.data[4];
         batch_pass(device, &j, true, kernels->grad_stats_rows, kernels->grad_stats_planes);
         if (j.masked) {
             j.gout = j.masked;
-            j.out = NULL;
+            j.addend = j.out = NULL;
         }
     } else {
         memset(j.sums, 0, (size_t)(j.blocks * 2 * j.channels) * sizeof(double));
@@ -324,7 +327,7 @@ static yk_status batch_norm_backward(int device, const yk__batch_norm *p, const 
     }
     if (j.to)
         batch_pass(device, &j, false, kernels->grad_apply_rows, kernels->grad_apply_planes);
-    unpack(&k, 3);
+    unpack(&k, INPUTS);
     yk__storage_release(handle);
     return YK_OK;
 }

@@ -141,8 +141,9 @@ static void NAME(grad_stats_rows)(void *arg, int64_t begin, int64_t end, int thr
         int64_t first = b * j->block, rows = j->rows - first < j->block ? j->rows - first : j->block;
         int64_t at = first * j->channels;
         NAME(grad_stats)
-        (j->masked ? (T *)j->masked + at : NULL, (const T *)j->gout + at, (const T *)j->x + at,
-         j->out ? (const T *)j->out + at : NULL, rows, j->channels, j->channels, j->mean, d, d + j->channels);
+        (j->masked ? (T *)j->masked + at : NULL, (const T *)j->gout + at, j->addend ? (const T *)j->addend + at : NULL,
+         (const T *)j->x + at, j->out ? (const T *)j->out + at : NULL, rows, j->channels, j->channels, j->mean, d,
+         d + j->channels);
     }
 }
 
@@ -173,10 +174,11 @@ static void NAME(grad_stats_planes)(void *arg, int64_t begin, int64_t end, int t
             T *masked = j->masked ? (T *)j->masked + at : NULL;
             const T *g = (const T *)j->gout + at, *x = (const T *)j->x + at;
             const T *out = j->out ? (const T *)j->out + at : NULL;
-            NAME(grad_stats)(masked, g, x, out, rows, NAME(WIDTH), NAME(WIDTH), mean, d[0], d[1]);
+            const T *addend = j->addend ? (const T *)j->addend + at : NULL;
+            NAME(grad_stats)(masked, g, addend, x, out, rows, NAME(WIDTH), NAME(WIDTH), mean, d[0], d[1]);
             NAME(grad_stats)
-            (masked ? masked + done : NULL, g + done, x + done, out ? out + done : NULL, tail > 0, tail, NAME(WIDTH),
-             mean, d[0], d[1]);
+            (masked ? masked + done : NULL, g + done, addend ? addend + done : NULL, x + done, out ? out + done : NULL,
+             tail > 0, tail, NAME(WIDTH), mean, d[0], d[1]);
         }
         j->sums[c] = j->sums[j->channels + c] = 0;
         for (int i = 0; i < NAME(WIDTH); i++) {

@@ -158,9 +158,11 @@ static void NAME(apply)(bool relu, T *out, const T *x, const T *residual, int64_
         NAME(apply_rows)(false, false, out, x, out, rows, width, step, mean, scale, shift);
 }
 
-/* Sums over rows of g and g (x - mean), g masked by out > 0 where there is an out, and kept in masked if wanted. */
-static inline __attribute__((always_inline)) void NAME(grad_group)(const int vectors, const bool relu, const bool keep,
-                                                                   T *masked, const T *gout, const T *x, const T *out,
+/* Sums over rows of g and g (x - mean), g being gout, and the addend where there is one, masked by out > 0 where there
+ * is an out, and kept in masked if wanted. */
+static inline __attribute__((always_inline)) void NAME(grad_group)(const int vectors, const bool add, const bool relu,
+                                                                   const bool keep, T *masked, const T *gout,
+                                                                   const T *addend, const T *x, const T *out,
                                                                    int64_t rows, int64_t step, const T *mean,
                                                                    double *d1, double *d2)
 {
@@ -175,6 +177,8 @@ static inline __attribute__((always_inline)) void NAME(grad_group)(const int vec
         for (int v = 0; v < vectors; v++) {
             int64_t i = r * step + v * NAME(LANES);
             V g = NAME(load)(gout + i);
+            if (add)
+                g += NAME(load)(addend + i);
             if (relu)
                 g = NAME(passed)(g, NAME(load)(out + i));
             if (keep)
@@ -195,24 +199,24 @@ static inline __attribute__((always_inline)) void NAME(grad_group)(const int vec
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(grad_rows)(const bool relu, const bool keep, T *masked,
-                                                                  const T *gout, const T *x, const T *out, int64_t rows,
-                                                                  int64_t width, int64_t step, const T *mean,
-                                                                  double *d1, double *d2)
+static inline __attribute__((always_inline)) void NAME(grad_rows)(const bool add, const bool relu, const bool keep,
+                                                                  T *masked, const T *gout, const T *addend, const T *x,
+                                                                  const T *out, int64_t rows, int64_t width,
+                                                                  int64_t step, const T *mean, double *d1, double *d2)
 {
     for (int64_t r = 0; r < rows; r += ROW_GROUP) {
         int64_t group = rows - r < ROW_GROUP ? rows - r : ROW_GROUP, i = 0, at = r * step;
         for (; i + 4 * NAME(LANES) <= width; i += 4 * NAME(LANES))
             NAME(grad_group)
-        (4, relu, keep, keep ? masked + at + i : NULL, gout + at + i, x + at + i, relu ? out + at + i : NULL, group,
-         step, mean + i, d1 + i, d2 + i);
+        (4, add, relu, keep, keep ? masked + at + i : NULL, gout + at + i, add ? addend + at + i : NULL, x + at + i,
+         relu ? out + at + i : NULL, group, step, mean + i, d1 + i, d2 + i);
         for (; i + NAME(LANES) <= width; i += NAME(LANES))
             NAME(grad_group)
-        (1, relu, keep, keep ? masked + at + i : NULL, gout + at + i, x + at + i, relu ? out + at + i : NULL, group,
-         step, mean + i, d1 + i, d2 + i);
+        (1, add, relu, keep, keep ? masked + at + i : NULL, gout + at + i, add ? addend + at + i : NULL, x + at + i,
+         relu ? out + at + i : NULL, group, step, mean + i, d1 + i, d2 + i);
         for (; i < width; i++) {
             for (int64_t e = at + i; e < at + i + group * step; e += step) {
-                T g = relu && out[e] <= 0 ? 0 : gout[e];
+                T whole = add ? gout[e] + addend[e] : gout[e], g = relu && out[e] <= 0 ? 0 : whole;
                 if (keep)
                     masked[e] = g;
                 d1[i] += (double)g;
@@ -222,17 +226,28 @@ static inline __attribute__((always_inline)) void NAME(grad_rows)(const bool rel
     }
 }
 
-static void NAME(grad_stats)(T *masked, const T *gout, const T *x, const T *out, int64_t rows, int64_t width,
-                             int64_t step, const T *mean, double *d1, double *d2)
+static void NAME(grad_stats)(T *masked, const T *gout, const T *addend, const T *x, const T *out, int64_t rows,
+                             int64_t width, int64_t step, const T *mean, double *d1, double *d2)
 {
-    if (out && masked)
-        NAME(grad_rows)(true, true, masked, gout, x, out, rows, width, step, mean, d1, d2);
+#define GRAD_ROWS(add, relu, keep)                                                                                     \
+    NAME(grad_rows)(add, relu, keep, masked, gout, addend, x, out, rows, width, step, mean, d1, d2)
+    if (addend && out && masked)
+        GRAD_ROWS(true, true, true);
+    else if (addend && out)
+        GRAD_ROWS(true, true, false);
+    else if (addend && masked)
+        GRAD_ROWS(true, false, true);
+    else if (addend)
+        GRAD_ROWS(true, false, false);
+    else if (out && masked)
+        GRAD_ROWS(false, true, true);
     else if (out)
-        NAME(grad_rows)(true, false, masked, gout, x, out, rows, width, step, mean, d1, d2);
+        GRAD_ROWS(false, true, false);
     else if (masked)
-        NAME(grad_rows)(false, true, masked, gout, x, out, rows, width, step, mean, d1, d2);
+        GRAD_ROWS(false, false, true);
     else
-        NAME(grad_rows)(false, false, masked, gout, x, out, rows, width, step, mean, d1, d2);
+        GRAD_ROWS(false, false, false);
+#undef GRAD_ROWS
 }
 
 /* gx = (g - centre - (x - mean) slope) scale, g masked by out > 0 where there is an out */

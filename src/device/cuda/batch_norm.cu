@@ -19,7 +19,8 @@
  * 0 is NaN, as f is). NaN is on neither side and is not cut, as relu keeps it.
  *
  * With a residual backward's first pass leaves the gradient that relu let through where the residual's is wanted, and
- * the second pass reads it there.
+ * the second pass reads it there. Where the gradient comes in two parts, the first pass adds them, and leaves the sum
+ * there or in gx.
  */
 #include "device/cuda/packs.h"
 
@@ -36,6 +37,7 @@ typedef struct batch_job {
     yk__loop inside;
     int64_t channels, step[YK__LOOP_OPERANDS];
     int operand[ROLES]; /* operand, or -1 */
+    int64_t addend;     /* bytes from an element of gout to what is added to it; batch_way.ADDS says whether */
     bool packs;         /* V elements of every operand can be read at once */
     bool channels_last;
     int columns;            /* threads side by side that take V channels each; a power of two */
@@ -54,13 +56,17 @@ enum { SLOPE, REST, ALONG, NUMBERS };
 
 /* How a kernel takes elements: V at a time; across channels, or along them. TIMES: packs of x that it reads before it
  * uses the first; GRADIENT_TIMES: of each operand, in backward. */
-template <typename E, bool PACKS_OF, bool CHANNELS_LAST> struct batch_way {
+template <typename E, bool PACKS_OF, bool CHANNELS_LAST, bool ADDS_TO = false> struct batch_way {
     typedef E element;
     typedef typename E::number number;
     enum { WIDEST = sizeof(typename E::stored) == 8 ? 2 : 4, V = PACKS_OF ? WIDEST : 1 };
     enum { LAST = CHANNELS_LAST, CHANNELS = LAST ? V : 1 };
+    enum { ADDS = ADDS_TO }; /* gout comes in two parts */
     enum { TIMES = sizeof(typename E::stored) == 2 && CHANNELS_LAST ? 4 : 2 };
-    enum { GRADIENT_TIMES = sizeof(typename E::stored) == 8 ? 1 : 2 };
+    enum { GRADIENT_TIMES = sizeof(typename E::stored) == 2 || (LAST && sizeof(typename E::stored) == 4) ? 2 : 1 };
+    /* Of a multiprocessor, that backward's registers leave room for: along channels all that there are, but where one
+     * operand more is read. */
+    enum { GRADIENT_BLOCKS = LAST || ADDS ? BLOCKS - 1 : BLOCKS };
     typedef pack<typename E::stored, V> packed;
 
     /* V elements: channels c, c + 1, ... at position i, or positions i, i + 1, ... of channel c. */
@@ -381,23 +387,29 @@ static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, i
                                      typename Way::packed *x, typename Way::packed *g)
 {
     typedef typename Way::element E;
-    pack_words<typename Way::packed> words[3][TIMES]; /* all under way before the first is looked at */
+    enum { READS = Way::ADDS ? 4 : 3 };
+    pack_words<typename Way::packed> words[READS][TIMES]; /* all under way before the first is looked at */
     YK__UNROLL for (int u = 0; u < TIMES; u++)
     {
-        YK__UNROLL for (int k = 0; k < 3; k++) words[k][u].clear();
+        YK__UNROLL for (int k = 0; k < READS; k++) words[k][u].clear();
         if (i + u * r.step >= r.to)
             continue;
-        words[0][u].load(Way::address(j, GOUT, r.c, i + u * r.step));
+        const char *gout = Way::address(j, GOUT, r.c, i + u * r.step);
+        words[0][u].load(gout);
+        if (Way::ADDS)
+            words[READS - 1][u].load(gout + j.addend);
         words[1][u].load(Way::address(j, X, r.c, i + u * r.step));
         if (j.operand[RESIDUAL] >= 0)
             words[2][u].load(Way::address(j, RESIDUAL, r.c, i + u * r.step));
     }
     YK__UNROLL for (int u = 0; u < TIMES; u++)
     {
-        typename Way::packed out = words[2][u].elements();
+        typename Way::packed out = words[2][u].elements(), addend = words[READS - 1][u].elements();
         g[u] = words[0][u].elements(), x[u] = words[1][u].elements();
         YK__UNROLL for (int v = 0; v < Way::V; v++)
         {
+            if (Way::ADDS)
+                g[u].of[v] = E::store(E::load(g[u].of[v]) + E::load(addend.of[v]));
             bool cut = sign[v % Way::CHANNELS] * E::load(x[u].of[v]) < edge[v % Way::CHANNELS];
             if (j.operand[RESIDUAL] >= 0)
                 cut = E::load(out.of[v]) <= 0;
@@ -407,7 +419,7 @@ static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, i
     }
 }
 
-template <typename Way> YK__KERNEL(THREADS, 3) gradient_sums_kernel(batch_job j)
+template <typename Way> YK__KERNEL(THREADS, Way::GRADIENT_BLOCKS) gradient_sums_kernel(batch_job j)
 {
     typedef typename Way::element E;
     typedef typename E::statistic S;
@@ -467,7 +479,7 @@ template <typename E> YK__KERNEL(THREADS) gradient_numbers_kernel(batch_job j)
     }
 }
 
-template <typename Way> YK__KERNEL(THREADS) batch_gradient_kernel(batch_job j)
+template <typename Way> YK__KERNEL(THREADS, Way::GRADIENT_BLOCKS) batch_gradient_kernel(batch_job j)
 {
     typedef typename Way::element E;
     enum { V = Way::V, TIMES = Way::GRADIENT_TIMES };
@@ -508,8 +520,8 @@ static void set_vector(yk__view *to, bool *there, const yk__view *from)
         *to = *from;
 }
 
-/* views[role], NULL for what is not there. */
-static void batch_shape(batch_job *j, const yk__view *const *views)
+/* views[role], NULL for what is not there; addend, of the strides of GOUT, too. */
+static void batch_shape(batch_job *j, const yk__view *const *views, const yk__view *addend)
 {
     yk__view firsts[YK__LOOP_OPERANDS];
     const yk__view *all[YK__LOOP_OPERANDS];
@@ -536,6 +548,8 @@ static void batch_shape(batch_job *j, const yk__view *const *views)
     }
     j->channels_last = beside;
     int64_t run = beside ? j->channels : j->inside.shape[0];
+    j->addend = addend ? (int64_t)((intptr_t)addend->data - (intptr_t)views[GOUT]->data) : 0;
+    multiples = j->addend % (v * size) == 0;
     for (int k = 0; k < operands; k++) {
         multiples = multiples && (uintptr_t)j->inside.data[k] % (uintptr_t)(v * size) == 0;
         multiples = multiples && (beside || j->step[k] % (v * size) == 0);
@@ -569,12 +583,12 @@ static yk_status batch_begin(int device, batch_job *j, cudaStream_t *stream, yk_
     return j->sums ? YK_OK : YK_ERR_MEMORY;
 }
 
-#define EACH_WAY(kernel, E, name, shared)                                                                              \
+#define EACH_WAY(kernel, E, adds, name, shared)                                                                        \
     do {                                                                                                               \
         void (*packs)(batch_job) =                                                                                     \
-            j.channels_last ? kernel<batch_way<E, true, true>> : kernel<batch_way<E, true, false>>;                    \
+            j.channels_last ? kernel<batch_way<E, true, true, adds>> : kernel<batch_way<E, true, false, adds>>;        \
         void (*single)(batch_job) =                                                                                    \
-            j.channels_last ? kernel<batch_way<E, false, true>> : kernel<batch_way<E, false, false>>;                  \
+            j.channels_last ? kernel<batch_way<E, false, true, adds>> : kernel<batch_way<E, false, false, adds>>;      \
         void (*chosen)(batch_job) = j.packs ? packs : single;                                                          \
         YK__LAUNCH(name, chosen, dim3(walk_rows(device, j.groups), (unsigned)j.parts), THREADS, shared, stream, j);    \
     } while (0)
@@ -592,7 +606,7 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
     bool unused;
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
-    batch_shape(&j, roles);
+    batch_shape(&j, roles, NULL);
     j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.relu = p->relu;
     j.momentum = p->momentum, j.eps = p->eps;
     j.edges = p->edges, j.batches = p->batches;
@@ -608,9 +622,9 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
 #define BATCH_NORM(E)                                                                                                  \
     do {                                                                                                               \
         if (j.training)                                                                                                \
-            EACH_WAY(batch_sums_kernel, E, "batch_norm", SUMS(E));                                                     \
+            EACH_WAY(batch_sums_kernel, E, false, "batch_norm", SUMS(E));                                              \
         EACH_CHANNEL(batch_statistics_kernel, E, "batch_norm");                                                        \
-        EACH_WAY(batch_norm_kernel, E, "batch_norm", 0);                                                               \
+        EACH_WAY(batch_norm_kernel, E, false, "batch_norm", 0);                                                        \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM);
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
@@ -619,15 +633,17 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
 
 yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
                                    const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
-                                   const yk__view *x, const yk__view *out, const yk__view *weight, const yk__view *mean,
-                                   const yk__view *invstd)
+                                   const yk__view *addend, const yk__view *x, const yk__view *out,
+                                   const yk__view *weight, const yk__view *mean, const yk__view *invstd)
 {
     const yk__view *views[] = {gout, x}, *roles[ROLES] = {x, gx, p->relu && !p->edges ? out : NULL, gout, gresidual};
     batch_job j = {};
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
-    batch_shape(&j, roles);
+    batch_shape(&j, roles, addend);
     j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.edges = p->relu ? p->edges : NULL;
+    if (addend && !gresidual)
+        j.operand[GRESIDUAL] = j.operand[TO];
     set_vector(&j.weight, &j.has_weight, weight);
     set_vector(&j.gweight, &j.has_gweight, gweight);
     set_vector(&j.gbias, &j.has_gbias, gbias);
@@ -638,15 +654,18 @@ yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk
         return status;
 #define BATCH_NORM_BACKWARD(E)                                                                                         \
     do {                                                                                                               \
-        EACH_WAY(gradient_sums_kernel, E, "batch_norm_backward", SUMS(E));                                             \
+        if (addend)                                                                                                    \
+            EACH_WAY(gradient_sums_kernel, E, true, "batch_norm_backward", SUMS(E));                                   \
+        else                                                                                                           \
+            EACH_WAY(gradient_sums_kernel, E, false, "batch_norm_backward", SUMS(E));                                  \
         EACH_CHANNEL(gradient_numbers_kernel, E, "batch_norm_backward");                                               \
-        if (gresidual) { /* the first pass left it there */                                                            \
+        if (j.operand[GRESIDUAL] >= 0) { /* the first pass left it there */                                            \
             j.operand[GOUT] = j.operand[GRESIDUAL];                                                                    \
             j.operand[RESIDUAL] = -1;                                                                                  \
             j.edges = NULL;                                                                                            \
         }                                                                                                              \
         if (gx)                                                                                                        \
-            EACH_WAY(batch_gradient_kernel, E, "batch_norm_backward", 0);                                              \
+            EACH_WAY(batch_gradient_kernel, E, false, "batch_norm_backward", 0);                                       \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM_BACKWARD);
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */

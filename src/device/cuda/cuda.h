@@ -112,8 +112,8 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
                           const yk__view *bias, const yk__view *running_mean, const yk__view *running_var);
 yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
                                    const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
-                                   const yk__view *x, const yk__view *out, const yk__view *weight, const yk__view *mean,
-                                   const yk__view *invstd);
+                                   const yk__view *addend, const yk__view *x, const yk__view *out,
+                                   const yk__view *weight, const yk__view *mean, const yk__view *invstd);
 yk_status cuda_layer_norm(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
                           const yk__view *x, const yk__view *weight, const yk__view *bias);
 yk_status cuda_layer_norm_backward(int device, const yk__view *gx, const yk__view *gweight, const yk__view *gbias,
