@@ -6,8 +6,9 @@
  * as in PyTorch; the PyTorch counterpart has the same name. Differentiable unless said otherwise. Negative dims count
  * from the end.
  *
- * All tensors of a call are on one device; two devices are an error that names both (yk_to and yk_copy_ cross). f16
- * and bf16 are computed in f32 and rounded once at the end. Elementwise operations, pooling and normalisation keep the
+ * All tensors of a call are on one device; two devices are an error that names both (yk_to and yk_copy_ cross). But
+ * arithmetic, comparisons and yk_where on a GPU take a 0-dimensional tensor from a CPU, too, as PyTorch's do. f16 and
+ * bf16 are computed in f32 and rounded once at the end. Elementwise operations, pooling and normalisation keep the
  * memory order of their input, convolution chooses one; strides never change what comes out.
  */
 #ifndef YOKE_OPS_H

@@ -46,8 +46,11 @@ static yk_status binary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b, double alpha)
 {
     yk_tensor *inputs[2] = {a, b};
+    yk__take_numbers(2, inputs);
     if (!yk__op_begin(row->op.name, 2, inputs, 0))
         return NULL;
+    a = inputs[0];
+    b = inputs[1];
     yk_tensor *out = yk__raw_binary(row->op.name, row->kernel, a, b, alpha);
     if (!out || !yk__will_record(2, inputs))
         return yk__scope_own(out);

@@ -6,8 +6,11 @@
 #define COMPARE(name, kernel)                                                                                          \
     yk_tensor *yk_##name(yk_tensor *a, yk_tensor *b)                                                                   \
     {                                                                                                                  \
-        yk_tensor *inputs[2] = {a, b};                                                                                 \
-        return yk__op_begin(#name, 2, inputs, 0) ? yk__scope_own(yk__raw_binary(#name, YK__##kernel, a, b, 1)) : NULL; \
+        yk_tensor *in[2] = {a, b};                                                                                     \
+        yk__take_numbers(2, in);                                                                                       \
+        if (!yk__op_begin(#name, 2, in, 0))                                                                            \
+            return NULL;                                                                                               \
+        return yk__scope_own(yk__raw_binary(#name, YK__##kernel, in[0], in[1], 1));                                    \
     }
 
 COMPARE(eq, EQ)
@@ -42,9 +45,10 @@ static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
 yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
 {
     static const yk__op op = {.name = "where", .backward = where_backward};
-    yk_tensor *inputs[3] = {condition, a, b};
-    if (!yk__op_begin("where", 3, inputs, 0))
+    yk_tensor *in[3] = {condition, a, b};
+    yk__take_numbers(3, in);
+    if (!yk__op_begin("where", 3, in, 0))
         return NULL;
-    yk__tensor_spec spec[2] = {yk__spec_of(a), yk__spec_of(b)};
-    return yk__record(yk__raw_where(condition, a, b), &op, 3, inputs, 1, &condition, spec, sizeof(spec));
+    yk__tensor_spec spec[2] = {yk__spec_of(in[1]), yk__spec_of(in[2])};
+    return yk__record(yk__raw_where(in[0], in[1], in[2]), &op, 3, in, 1, in, spec, sizeof(spec));
 }

@@ -83,6 +83,12 @@ static yk_tensor *finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk_
     return status ? NULL : x;
 }
 
+/* Whether y is a number that is to be brought to x's device first, for which there is a scope (op.h). */
+static bool is_elsewhere(const yk_tensor *x, const yk_tensor *y)
+{
+    return x && y && !yk__is_freed(x) && !yk__is_freed(y) && yk__is_number_for(x, y);
+}
+
 /* ---- x += alpha y, x *= y, x *= factor ---- */
 
 static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -113,6 +119,12 @@ static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double 
 yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
 {
     static const yk__op op = {.name = "add_", .backward = add_backward};
+    if (is_elsewhere(x, y)) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *out = yk_add_(x, yk_to(y, yk__device_of(x)), alpha);
+        yk_scope_end(scope);
+        return out;
+    }
     return add_into(&op, x, y, alpha);
 }
 
@@ -136,6 +148,12 @@ static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
 yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
 {
     static const yk__op op = {.name = "mul_", .backward = mul_backward};
+    if (is_elsewhere(x, y)) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *out = yk_mul_(x, yk_to(y, yk__device_of(x)));
+        yk_scope_end(scope);
+        return out;
+    }
     if (!begin("mul_", x, y, true, true))
         return NULL;
     yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL, *read = NULL;

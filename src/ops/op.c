@@ -40,6 +40,26 @@ void yk__release_all(int count, yk_tensor **tensors)
     }
 }
 
+bool yk__is_number_for(const yk_tensor *x, const yk_tensor *y)
+{
+    return y->ndim == 0 && yk__device_of(y).type == YK_CPU && yk__device_of(x).type != YK_CPU;
+}
+
+void yk__take_numbers_there(int count, yk_tensor **inputs)
+{
+    const yk_tensor *where = NULL; /* the first that is not on a CPU */
+    for (int i = 0; i < count; i++) {
+        if (!inputs[i] || yk__is_freed(inputs[i]))
+            return; /* yk__op_begin names it */
+        if (!where && yk__device_of(inputs[i]).type != YK_CPU)
+            where = inputs[i];
+    }
+    for (int i = 0; where && i < count; i++) {
+        if (yk__is_number_for(where, inputs[i]))
+            inputs[i] = yk_to(inputs[i], yk__device_of(where));
+    }
+}
+
 yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype)
 {
     if (!x || (yk_dtype)x->dtype == dtype)

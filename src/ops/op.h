@@ -44,6 +44,22 @@ static inline yk_dtype yk__wide_dtype(const yk_tensor *x)
  * agree; the others are statistics. On failure nothing is left in to[]. */
 yk_status yk__operands(yk__slot slot, uint32_t data, int count, yk_tensor *const *from, yk_tensor **to);
 void yk__release_all(int count, yk_tensor **tensors);
+/*
+ * Elementwise operations take one number, a 0-dimensional tensor, from a CPU where their other operands are on a GPU,
+ * as PyTorch's do. yk__take_numbers puts a copy there in its place, in the scope, with a gradient where it has one;
+ * NULL and the record set where that fails. yk__is_number_for: whether it would, of y for x; neither is NULL or freed.
+ */
+bool yk__is_number_for(const yk_tensor *x, const yk_tensor *y);
+void yk__take_numbers_there(int count, yk_tensor **inputs);
+static inline void yk__take_numbers(int count, yk_tensor **inputs)
+{
+    for (int i = 0; i < count; i++) {
+        if (inputs[i] && !yk__is_freed(inputs[i]) && inputs[i]->ndim == 0) {
+            yk__take_numbers_there(count, inputs);
+            return;
+        }
+    }
+}
 /* x, taken over, in the dtype. */
 yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype);
 /* `role` ("weight") of operation `name` must be floating, or of exactly this dtype. NULL tensors pass. */

@@ -49,11 +49,13 @@ yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
     static const yk__op op = {.name = "atan2", .backward = atan2_backward};
     yk_tensor *inputs[2] = {y, x};
     YK__AUTOCAST(atan2, 2, inputs, yk_atan2(inputs[0], inputs[1]));
-    if (!yk__op_begin("atan2", 2, inputs, 0) || yk__expect_floating("atan2", "y", y) ||
-        yk__expect_floating("atan2", "x", x))
+    yk__take_numbers(2, inputs);
+    if (!yk__op_begin("atan2", 2, inputs, 0) || yk__expect_floating("atan2", "y", inputs[0]) ||
+        yk__expect_floating("atan2", "x", inputs[1]))
         return NULL;
-    two_forms c = {yk__spec_of(y), yk__spec_of(x)};
-    return yk__record(yk__raw_binary("atan2", YK__ATAN2, y, x, 1), &op, 2, inputs, 2, inputs, &c, sizeof(c));
+    two_forms c = {yk__spec_of(inputs[0]), yk__spec_of(inputs[1])};
+    return yk__record(yk__raw_binary("atan2", YK__ATAN2, inputs[0], inputs[1], 1), &op, 2, inputs, 2, inputs, &c,
+                      sizeof(c));
 }
 
 /* ---- made of others ---- */
@@ -89,18 +91,20 @@ yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 {
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcmul, 3, inputs, yk_addcmul(inputs[0], inputs[1], inputs[2], value));
+    yk__take_numbers(3, inputs);
     if (!yk__op_begin("addcmul", 3, inputs, 0))
         return NULL;
-    YK__WITHIN_SCOPE(yk_add_scaled(x, yk_mul(a, b), value));
+    YK__WITHIN_SCOPE(yk_add_scaled(inputs[0], yk_mul(inputs[1], inputs[2]), value));
 }
 
 yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 {
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcdiv, 3, inputs, yk_addcdiv(inputs[0], inputs[1], inputs[2], value));
-    if (!yk__op_begin("addcdiv", 3, inputs, 0) || yk__expect_floating("addcdiv", "divisor", b))
+    yk__take_numbers(3, inputs);
+    if (!yk__op_begin("addcdiv", 3, inputs, 0) || yk__expect_floating("addcdiv", "divisor", inputs[2]))
         return NULL;
-    YK__WITHIN_SCOPE(yk_add_scaled(x, yk_div(a, b), value));
+    YK__WITHIN_SCOPE(yk_add_scaled(inputs[0], yk_div(inputs[1], inputs[2]), value));
 }
 
 yk_tensor *yk_is_nan(yk_tensor *x)

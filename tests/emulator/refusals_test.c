@@ -31,6 +31,45 @@ static void test_two_gpus(void **state)
     yk_scope_end(scope);
 }
 
+/* What is one number to an elementwise operation may lie on a CPU, as in PyTorch; its gradient comes back there. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *a = ones(1, 3), *two = yk_scalar(2, NULL), *mask = yk_lt(a, two);
+    float got[3], last;
+    bool less[3];
+    expect_ok(yk_tensor_read(mask, less, sizeof(less)));
+    assert_true(less[0] && less[2] && yk_get_device(mask) == 1);
+    expect_ok(yk_tensor_read(yk_sub(two, yk_mul(a, two)), got, sizeof(got)));
+    assert_true(got[0] == 0 && got[2] == 0);
+    expect_ok(yk_tensor_read(yk_where(mask, yk_scalar(-INFINITY, NULL), a), got, sizeof(got)));
+    assert_true(got[0] == -INFINITY && got[2] == -INFINITY);
+    expect_ok(yk_tensor_read(yk_addcmul(a, a, two, 3), got, sizeof(got)));
+    assert_true(got[0] == 7 && got[2] == 7);
+    expect_ok(yk_tensor_read(yk_mul_(yk_add_(yk_clone(a), two, 0.5), two), got, sizeof(got)));
+    assert_true(got[0] == 4 && got[2] == 4);
+    assert_int_equal(yk_get_device(yk_add(two, yk_select(a, 0, 0))), 1); /* both without dimensions */
+    yk_tensor *scale = yk_scalar(3, &(yk_tensor_options){.requires_grad = true});
+    expect_ok(yk_backward(yk_sum(yk_pow(yk_mul(a, scale), two))));
+    yk_tensor *grad = yk_grad(scale); /* of 3 scale^2 */
+    assert_int_equal(yk_tensor_device(grad).type, YK_CPU);
+    expect_ok(yk_tensor_read(grad, &last, sizeof(last)));
+    assert_true(last == 18);
+    a = ones(0, 2);
+    assert_ptr_equal(yk_add_(a, two, 1), a);
+    /* The other way round it would be the result's device that changes, and one element is no number. */
+    assert_null(yk_add_(two, a, 1));
+    expect_error(YK_ERR_DEVICE, "add_: the tensors are on two devices, cpu:0 and cuda:0");
+    assert_null(yk_add(a, yk_full(YK_SHAPE(1), 1, NULL)));
+    expect_error(YK_ERR_DEVICE, "add: the tensors are on two devices, cuda:0 and cpu:0");
+    assert_null(yk_add(yk_select(a, 0, 0), yk_ones(YK_SHAPE(2), NULL)));
+    expect_error(YK_ERR_DEVICE, "add: the tensors are on two devices, cuda:0 and cpu:0");
+    assert_null(yk_mul(a, yk_select(ones(1, 2), 0, 0)));
+    expect_error(YK_ERR_DEVICE, "mul: the tensors are on two devices, cuda:0 and cuda:1");
+    yk_scope_end(scope);
+}
+
 static void test_no_such_gpu(void **state)
 {
     (void)state;
@@ -71,7 +110,7 @@ int main(void)
     unsetenv("CUDA_VISIBLE_DEVICES");
     if (!use_emulator())
         return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_gpus), cmocka_unit_test(test_no_such_gpu),
-                                       cmocka_unit_test(test_full)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_gpus), cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_no_such_gpu), cmocka_unit_test(test_full)};
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }
