@@ -102,7 +102,9 @@ YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
  *  - It reads its input from tensors that stay (yk_copy_ the next batch into them before the run), and holds what it
  *    makes for the caller by a reference of its own: in a replay that tensor gets the new values.
  *  - Gradients are made inside it or stay: begin with yk_optimizer_zero_grad, or end with it.
- *  - While it runs nobody else puts work on the device.
+ *  - Other threads may use the device meanwhile. What they put there is no part of the recording, not even where the
+ *    function has them do it: it is done at once, and not in a replay. What the function made while it was recorded has
+ *    no values before yk_graph_run returns.
  *
  * What cannot be recorded runs as it is, in each call: a function that waits for the device (yk_item, yk_to a CPU),
  * brings values from the host, or reduces over ranks through the host; all functions on a CPU. The info says why. A

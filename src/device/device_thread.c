@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "device/device_thread.h"
+#include "device/graph.h"
 
 /* MAX_DEVICES: of one type; no back end has more. SPINS: turns of waiting before a thread sleeps, as in base/pool.c. */
 enum { MAX_DEVICES = 64, SPINS = 4000, RUNNING = 0, DONE = 1, AWAITED = 2 };
@@ -149,6 +150,12 @@ static device_thread *start_thread(yk_device device)
 
 yk_status yk__device_job_start(yk__device_job *job, yk_device device, void (*fn)(void *arg), void *arg)
 {
+    const yk__backend *backend = yk__backend_of(device);
+    if (!backend)
+        return yk__error_code();
+    if (!backend->host_memory &&
+        yk__graph_forbid(device, "several threads work for devices", "run DataParallel and pipelines without a graph"))
+        return yk__error_code();
     job->fn = fn;
     job->arg = arg;
     atomic_store_explicit(&job->state, RUNNING, memory_order_relaxed);

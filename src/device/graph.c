@@ -118,7 +118,8 @@ bool yk__graph_is_shared(const yk_graph *g)
 
 void yk__graph_give_up(yk_graph *g, const char *why)
 {
-    drop_recording(g);
+    if (!g->recording) /* which drops it itself */
+        drop_recording(g);
     g->given_up = true;
     snprintf(g->why, WHY, "%.*s", WHY - 1, why);
 }
@@ -294,13 +295,15 @@ static yk_status decide(yk_graph *g, bool *can)
     return status;
 }
 
-/* False where it could not be recorded: `why` says why, and nothing was carried out. */
-static bool record(yk_graph *g)
+/* False where it could not be recorded: `why` says why, and nothing was carried out. *later: it can be in a later call,
+ * since only another thread's recording is in the way. Ranks that record together have none: they would not know. */
+static bool record(yk_graph *g, bool *later)
 {
     YK__OWN_RECORD;
     const yk__backend *backend = yk__backend_of(g->device);
     g->drawn = 0;
-    g->pool = yk__memory_pool_open(g->device);
+    g->pool = yk__memory_pool_open(g->device, later);
+    *later = *later && !yk__graph_is_shared(g);
     yk_status status = g->pool ? backend->capture_begin(g->device.index) : yk__error_code();
     if (!status) {
         g->recording = true;
@@ -314,24 +317,23 @@ static bool record(yk_graph *g)
     }
     if (g->pool)
         yk__memory_pool_close(g->pool);
-    if (!status) {
+    if (!status && !g->given_up) {
         g->why[0] = '\0';
         return true;
     }
     yk_error error;
     yk__error_take(&error);
-    yk__graph_give_up(g, error.message);
+    if (g->given_up) /* meanwhile */
+        drop_recording(g);
+    else if (*later)
+        snprintf(g->why, WHY, "%.*s", WHY - 1, error.message);
+    else
+        yk__graph_give_up(g, error.message);
     return false;
 }
 
-yk_status yk_graph_run(yk_graph *g)
+static yk_status run_once(yk_graph *g)
 {
-    YK__LIVE(g);
-    if (!g)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "graph_run: the graph is NULL");
-    if (current)
-        return yk__fail(YK_ERR_STATE, "graph_run: called by the function of a graph");
-    YK__OWN_RECORD;
     g->info.calls++;
     bool shared = yk__graph_is_shared(g), can = g->exec || (!g->given_up && g->fit >= g->warm_up);
     yk_status status = shared && !g->exec ? decide(g, &can) : YK_OK;
@@ -351,13 +353,36 @@ yk_status yk_graph_run(yk_graph *g)
             snprintf(g->why, WHY, "%s, so it is recorded anew", stale);
         return status;
     }
+    char busy[WHY] = "";
     if (!g->exec) {
-        can = record(g);
+        bool later = false;
+        can = record(g, &later);
+        if (later)
+            memcpy(busy, g->why, WHY);
         status = shared ? decide(g, &can) : YK_OK;
     }
     if (status)
         return status;
-    return can ? replay(g) : run(g);
+    if (can)
+        return replay(g);
+    status = run(g);
+    if (busy[0] && g->fit)
+        memcpy(g->why, busy, WHY);
+    return status;
+}
+
+yk_status yk_graph_run(yk_graph *g)
+{
+    YK__LIVE(g);
+    if (!g)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "graph_run: the graph is NULL");
+    if (current)
+        return yk__fail(YK_ERR_STATE, "graph_run: called by the function of a graph");
+    YK__OWN_RECORD;
+    yk_object_retain(g); /* the function may release it */
+    yk_status status = run_once(g);
+    yk_object_release(g);
+    return status;
 }
 
 yk_graph_info yk_graph_get_info(const yk_graph *g)

@@ -4,13 +4,14 @@
  * A training step asks for the same sizes again and again. Freed storages are kept, with their blocks, in lists by size
  * class (four classes a doubling, so a block is at most a quarter larger than asked for) and handed out again without
  * asking the system; large ones, in host memory, are split and joined instead (heap.c). When the system has no more,
- * the cache of that device is emptied and the request tried once more. Under the address sanitizer what is cached is
- * poisoned, so a use after free is seen in spite of the cache.
+ * the cache of that device is emptied and the request tried once more, then those of the devices that share its memory.
+ * Under the address sanitizer what is cached is poisoned, so a use after free is seen in spite of the cache.
  *
  * Each queue of a device has lists of its own: what is freed is handed out again on the queue that it was allocated on,
  * whose order keeps the two apart. A storage that other queues use, too (yk__storage_used_on), is pending until an
  * event behind what each of them had queued when it was freed has passed. What a graph's recording takes and frees is
- * its pool's until the graph is released; it takes blocks that are free on the queue of kernels before new ones.
+ * its pool's until the graph is released; it takes blocks that are free on the queue of kernels before new ones. That
+ * is by thread: what others take and free while one records is the cache's as ever.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include "base/counter.h"
 #include "base/invariant.h"
 #include "device/cache.h"
+#include "device/graph.h"
 
 _Thread_local const char *yk__operation_name;
 _Thread_local bool yk__operation_is_backward;
@@ -164,12 +166,18 @@ static yk__storage *list_pop(yk__free_list *list)
 
 /* ---- storages that other queues use ---- */
 
-/* Puts events behind what the queues have; a recording, which would take them for its own, is waited for, and so is the
- * release of the recorded work that the block is of. Locked. */
+/* Whether the calling thread records on the device. Locked. */
+static bool records_here(const yk__cache *c)
+{
+    return c->open && pthread_equal(c->open->recorder, pthread_self());
+}
+
+/* Puts events behind what the queues have; the thread that records, whose recording would have them, does so later, and
+ * nobody before the release of the recorded work that the block is of. Locked. */
 static yk_status pending_mark(const yk__backend *backend, const yk__cache *c, yk__pending *p)
 {
     yk_status status = YK_OK;
-    for (int q = 0; q < YK__QUEUES && !status && !c->open && !p->pool; q++) {
+    for (int q = 0; q < YK__QUEUES && !status && !records_here(c) && !p->pool; q++) {
         if (!(p->unmarked & 1 << q))
             continue;
         status = backend->event_record(p->storage->device.index, (yk__queue)q, &p->events[q]);
@@ -200,7 +208,7 @@ static bool pending_passed(const yk__backend *backend, const yk__cache *c, yk__p
  * next waits for the device. Locked. */
 static void pending_settle(const yk__backend *backend, yk__cache *c, bool wait)
 {
-    if (!c->n_pending || c->open)
+    if (!c->n_pending || records_here(c))
         return;
     yk_error before;
     yk__error_take(&before);
@@ -243,10 +251,10 @@ static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s
     return true;
 }
 
-/* A recording under way keeps everything: the system's memory is not given back meanwhile. Locked. */
+/* Not by a thread that records: that may neither wait nor look at events, and wants what is free. Locked. */
 static void cache_empty(const yk__backend *backend, yk__cache *c)
 {
-    if (c->open)
+    if (records_here(c))
         return;
     pending_settle(backend, c, true);
     for (int q = 0; q < YK__QUEUES; q++) {
@@ -260,18 +268,46 @@ static void cache_empty(const yk__backend *backend, yk__cache *c)
 
 /* ---- taking and returning ---- */
 
+/* Whether such a request is more than the device may have. Locked. */
+static bool beyond_limit(const yk__cache *c, const yk__memory_pool *pool, size_t block, void *const *memory)
+{
+    return c->limit && c->reserved + (memory ? block : yk__heap_growth(c, pool, block)) > c->limit;
+}
+
 /* Asks the system for a block, or for a larger heap. Locked. */
 static yk_status ask(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool, size_t block,
                      void **memory)
 {
-    size_t growth = memory ? block : yk__heap_growth(c, pool, block);
-    if (c->limit && c->reserved + growth > c->limit)
+    if (beyond_limit(c, pool, block, memory))
         return YK_ERR_MEMORY;
     return memory ? backend->allocate(device.index, block, memory) : yk__heap_grow(backend, device, c, pool, block);
 }
 
-/* New memory from the system within the limit; what is cached goes back first where there is not enough. Where `memory`
- * is NULL a free block of the heap is made. Locked. */
+/* What the devices with the same memory have cached goes back. Locked, but not meanwhile: each of them has a lock, and
+ * who holds two would take them in any order. Not by a thread that records, as in cache_empty. False where there is no
+ * such device. */
+static bool others_empty(const yk__backend *backend, yk_device device, yk__cache *c)
+{
+    if (!backend->shares_memory || yk__graph_recording())
+        return false;
+    bool any = false;
+    pthread_mutex_unlock(&c->lock);
+    for (int other = 0; other < backend->device_count(); other++) {
+        yk__cache *of = other == device.index ? NULL : yk__cache_existing(device.type, other);
+        if (!of || !backend->shares_memory(device.index, other))
+            continue;
+        any = true;
+        pthread_mutex_lock(&of->lock);
+        cache_empty(backend, of);
+        pthread_mutex_unlock(&of->lock);
+    }
+    pthread_mutex_lock(&c->lock);
+    return any;
+}
+
+/* New memory from the system within the limit; what is cached goes back first where there is not enough, then what
+ * other devices with the same memory have. Where `memory` is NULL a free block of the heap is made. Locked, with a gap
+ * where that is needed. */
 static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
                          size_t block, void **memory)
 {
@@ -279,6 +315,11 @@ static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache
     if (status && c->reserved > c->allocated) {
         yk_clear_error();
         cache_empty(backend, c);
+        status = ask(backend, device, c, pool, block, memory);
+    }
+    bool full = status == YK_ERR_MEMORY && !beyond_limit(c, pool, block, memory);
+    if (full && others_empty(backend, device, c)) {
+        yk_clear_error();
         status = ask(backend, device, c, pool, block, memory);
     }
     if (status)
@@ -291,11 +332,10 @@ static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache
     return YK_OK;
 }
 
-/* The pool that memory for `queue` comes from now, and goes to: the open one, or NULL. Locked. */
-static yk__memory_pool *pool_for(const yk__cache *c, yk__queue queue)
+/* The pool that the calling thread's memory comes from now, and goes to: that of its recording, or NULL. Locked. */
+static yk__memory_pool *pool_now(const yk__cache *c)
 {
-    yk__memory_pool *pool = c->open;
-    return pool && (queue == YK__QUEUE_COMPUTE || pthread_equal(pool->recorder, pthread_self())) ? pool : NULL;
+    return records_here(c) ? c->open : NULL;
 }
 
 /* Names what is missing, and who holds what. Gives back the lock. */
@@ -364,7 +404,7 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     bool alone = yk__one_thread() && backend->host_memory && list->count && !heaped;
     if (!alone)
         pthread_mutex_lock(&c->lock);
-    yk__memory_pool *pool = c->open ? pool_for(c, queue) : NULL;
+    yk__memory_pool *pool = pool_now(c);
     if (pool)
         list = &pool->lists[k];
     if (!list->count && c->n_pending)
@@ -418,8 +458,8 @@ static void storage_cache(yk__storage *s)
     c->allocated -= s->reserved;
     /* In a recording the pool takes what is freed, its own or not: what is recorded from here on may have it. */
     yk__memory_pool *pool = s->pool;
-    if (!pool && c->open && s->queue == YK__QUEUE_COMPUTE)
-        pool = pool_for(c, YK__QUEUE_COMPUTE);
+    if (!pool && s->queue == YK__QUEUE_COMPUTE)
+        pool = pool_now(c);
     yk__free_list *list = pool ? &pool->lists[k] : &c->lists[s->queue][k];
     if (s->heaped) {
         s->pool = pool;
@@ -437,26 +477,27 @@ static void storage_cache(yk__storage *s)
 
 /* ---- pools of graphs ---- */
 
-yk__memory_pool *yk__memory_pool_open(yk_device device)
+yk__memory_pool *yk__memory_pool_open(yk_device device, bool *busy)
 {
     yk__cache *c = cache_of(device);
     yk__memory_pool *pool = c ? yk__calloc(1, sizeof(*pool)) : NULL;
+    *busy = false;
     if (!pool)
         return NULL;
     pool->device = device;
     pool->recorder = pthread_self();
     pthread_mutex_lock(&c->lock);
-    bool busy = c->open != NULL;
-    if (!busy) {
+    *busy = c->open != NULL;
+    if (!*busy) {
         pool->next = c->pools;
         c->pools = c->open = pool;
     }
     pthread_mutex_unlock(&c->lock);
-    if (!busy)
+    if (!*busy)
         return pool;
     char name[16];
     free(pool);
-    yk__fail(YK_ERR_STATE, "%s: another thread records on this device", yk_device_format(device, name));
+    yk__fail(YK_ERR_STATE, "another thread records on %s", yk_device_format(device, name));
     return NULL;
 }
 
@@ -578,7 +619,7 @@ static size_t workspace_bytes(yk_device device, size_t bytes)
     int k = class_of(bytes, &block), most = k + SHARED_CLASSES < CLASSES ? k + SHARED_CLASSES : CLASSES - 1;
     pthread_mutex_lock(&c->lock);
     yk__queue queue = yk__queue_current();
-    const yk__memory_pool *pool = pool_for(c, queue);
+    const yk__memory_pool *pool = pool_now(c);
     const yk__free_list *lists = pool ? pool->lists : c->lists[queue];
     const yk__free_list *others = queue == YK__QUEUE_COMPUTE ? c->lists[queue] : lists; /* as in yk__storage_create */
     while (k <= most && !lists[k].count && !others[k].count)

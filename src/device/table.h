@@ -62,6 +62,9 @@ typedef struct yk__backend {
     /* 64-byte aligned memory, not cleared; fails with YK_ERR_MEMORY. Called by the caching allocator only. */
     yk_status (*allocate)(int device, size_t bytes, void **memory);
     void (*release)(int device, void *memory, size_t bytes);
+    /* Whether the two are shares of one memory: where it is full, what the other has cached is given back, too. NULL:
+     * no two are. */
+    bool (*shares_memory)(int device, int other);
     /* Host memory in whole pages, cleared: at `near`, where that is not NULL and the place is free, else anywhere with
      * room behind it. unmap gives back any pages of what map gave. NULL where blocks cannot be split. */
     yk_status (*map)(int device, size_t bytes, void *near, void **memory);
@@ -97,9 +100,10 @@ typedef struct yk__backend {
      * what is on either, before what comes to either. */
     yk_status (*copy_peer)(int to_device, void *to, int from_device, const void *from, size_t bytes);
     /* ---- recording (device/graph.c): all NULL where work cannot be recorded ---- */
-    /* From here to capture_end what is put on YK__QUEUE_COMPUTE, and on queues that come to wait for it, is recorded
-     * with its arguments instead of carried out. Both by one thread. What waits for the device meanwhile fails. After a
-     * failure capture_end is called all the same, fails, and nothing was recorded. */
+    /* From here to capture_end what the calling thread puts on YK__QUEUE_COMPUTE, and on queues that come to wait for
+     * it, is recorded with its arguments instead of carried out. Both by one thread, which fails where it waits for the
+     * device meanwhile; other threads' work is carried out as ever. After a failure capture_end is called all the same,
+     * fails, and nothing was recorded. */
     yk_status (*capture_begin)(int device);
     yk_status (*capture_end)(int device, yk__graph_exec **exec);
     /* Puts all of it on YK__QUEUE_COMPUTE. */
@@ -373,12 +377,12 @@ const char *yk__memory_check(yk_device device);
 void yk__storage_used_on(yk__storage *storage, yk__queue queue);
 
 /*
- * The memory of a graph (graph.c). From open to close what is allocated on YK__QUEUE_COMPUTE of the device, or by the
- * calling thread, comes from the pool, and what is freed there goes to it; nobody else gets it before the pool's
- * release, so that a replay finds it as the recording did. One at a time is open on a device.
+ * The memory of a graph (graph.c). From open to close what the calling thread allocates on the device comes from the
+ * pool, and what it frees goes to it; nobody else gets it before the pool's release, so that a replay finds it as the
+ * recording did. One at a time is open on a device: *busy says that NULL is for that.
  */
 typedef struct yk__memory_pool yk__memory_pool;
-yk__memory_pool *yk__memory_pool_open(yk_device device);
+yk__memory_pool *yk__memory_pool_open(yk_device device, bool *busy);
 void yk__memory_pool_close(yk__memory_pool *pool);
 /* Its blocks are the device's again; tensors that have some keep them. */
 void yk__memory_pool_release(yk__memory_pool *pool);

@@ -175,8 +175,12 @@ static void large_blocks_of_a_pool(void **state)
     yk__storage *held = yk__storage_create(cpu, 2 * mib), *outside = yk__storage_create(cpu, 3 * mib);
     char *block = held->data;
     yk__storage_release(held);
-    yk__memory_pool *pool = yk__memory_pool_open(cpu);
+    bool busy;
+    yk__memory_pool *pool = yk__memory_pool_open(cpu, &busy);
     assert_non_null(pool);
+    assert_null(yk__memory_pool_open(cpu, &busy)); /* one at a time */
+    assert_true(busy);
+    expect_error(YK_ERR_STATE, "another thread records on cpu:0");
     yk__storage *inside = yk__storage_create(cpu, 2 * mib);
     assert_ptr_not_equal(inside->data, block); /* the cache's */
     char *of_pool = inside->data;

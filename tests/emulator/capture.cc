@@ -30,7 +30,7 @@ struct CUgraphExec_st {
 
 static thread_local cudaStreamCaptureMode mode_now = cudaStreamCaptureModeGlobal;
 
-cudaError_t emulator::put(CUstream_st *stream, std::function<void()> work)
+cudaError_t emulator::put(CUstream_st *stream, std::function<void()> work, bool any_thread)
 {
     capture *c = stream->capture.get();
     if (!c) {
@@ -39,6 +39,8 @@ cudaError_t emulator::put(CUstream_st *stream, std::function<void()> work)
     }
     if (c->broken)
         return result(cudaErrorStreamCaptureInvalidated);
+    if (!any_thread && !own_capture(stream, "work that is queued"))
+        return cudaErrorStreamCaptureWrongThread;
     c->nodes.push_back({std::move(work), stream->behind, false});
     stream->behind = {c->nodes.size() - 1};
     return cudaSuccess;
@@ -48,6 +50,15 @@ cudaError_t emulator::break_capture(CUstream_st *stream, const char *call, const
 {
     stream->capture->broken = true;
     return refuse(call, why, code);
+}
+
+bool emulator::own_capture(CUstream_st *stream, const char *call)
+{
+    bool own = stream->capture->thread == std::this_thread::get_id();
+    if (!own)
+        break_capture(stream, call, "CUDA would take it into the capture of another thread, which replays it",
+                      cudaErrorStreamCaptureWrongThread);
+    return own;
 }
 
 bool emulator::breaks_capture(const char *call)
@@ -80,6 +91,8 @@ cudaError_t emulator::wait_in_capture(CUstream_st *stream, const CUevent_st *eve
     if (stream->capture && stream->capture != event->capture)
         return break_capture(stream, "cudaStreamWaitEvent", "two captures would become one",
                              cudaErrorStreamCaptureMerge);
+    if (!own_capture(event->capture->origin, "cudaStreamWaitEvent"))
+        return cudaErrorStreamCaptureWrongThread;
     if (!stream->capture)
         stream->behind.clear();
     stream->capture = event->capture;

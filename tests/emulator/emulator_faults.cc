@@ -474,6 +474,24 @@ static bool queried_by_another()
     add(y, x, stream);
     return launch_captured(2) && all_are(y, 1) && cudaEventDestroy(outside) == cudaSuccess;
 }
+/* Another thread's kernel, on the stream that is captured (0), on another one (1), or behind the captured one (2). */
+template <int how> static bool work_of_another()
+{
+    begin_capture();
+    add(y, x, stream);
+    std::thread([] {
+        cudaSetDevice(0);
+        cudaEvent_t there;
+        if (how == 2 && !cudaEventCreateWithFlags(&there, cudaEventDisableTiming)) {
+            cudaEventRecord(there, stream);
+            cudaStreamWaitEvent(other, there, 0);
+            cudaEventDestroy(there);
+        }
+        add(x, x, how ? other : stream);
+        cudaStreamSynchronize(other);
+    }).join();
+    return launch_captured(2) && all_are(x, how == 1 ? 1 : 2) && all_are(y, 2);
+}
 static bool pageable_in_capture()
 {
     static float host[N];
@@ -649,6 +667,10 @@ static const struct {
     {"a capture with a look at another event", waited_outside<0>, false, "cudaEventQuery: a stream is being captured"},
     {"a capture that waits for another event", waited_outside<1>, false, "cudaEventSynchronize: a stream is being"},
     {"a capture that waits for another stream", waited_outside<2>, false, "cudaStreamSynchronize: a stream is being"},
+    {"a capture and another thread's kernel on its stream", work_of_another<0>, false, "the capture of another thread"},
+    {"a capture and another thread's kernel elsewhere", work_of_another<1>, true, ""},
+    {"a capture that another thread orders a stream behind", work_of_another<2>, false,
+     "the capture of another thread"},
     {"a capture with pageable memory", pageable_in_capture, false, "pageable memory"},
     {"memory that is allocated in a capture, relaxed", allocated_relaxed, true, ""},
     {"memory that is allocated in a capture", allocated_strictly, false, "a stream is being captured"},

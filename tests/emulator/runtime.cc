@@ -290,7 +290,7 @@ bool emulator::queue_blocking(const char *call, cudaStream_t stream, std::functi
         put_host(stream, std::move(work));
         return true;
     }
-    if (put(stream, std::move(work)) != cudaSuccess)
+    if (put(stream, std::move(work), true) != cudaSuccess)
         return false;
     stream->capture->nodes.back().host = true;
     return true;
@@ -719,6 +719,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return refuse("cudaEventRecord", "the stream is not one that was made");
     if (event->device != stream->device)
         return refuse("cudaEventRecord", "the event is another GPU's than the stream", cudaErrorInvalidResourceHandle);
+    if (stream->capture && !emulator::own_capture(stream, "cudaEventRecord"))
+        return cudaErrorStreamCaptureWrongThread;
     if (stream->capture) {
         event->capture = stream->capture;
         event->behind = stream->behind;

@@ -88,10 +88,13 @@ bool has_chosen(const char *call);
 void put_host(CUstream_st *stream, std::function<void()> work, bool program = false);
 
 /* ---- capture.cc ---- */
-/* Queues work on a stream, or adds it to the stream's capture. */
-cudaError_t put(CUstream_st *stream, std::function<void()> work);
+/* Queues work on a stream, or adds it to the stream's capture, which is the calling thread's, unless a library has it
+ * done by a thread of its own. */
+cudaError_t put(CUstream_st *stream, std::function<void()> work, bool any_thread = false);
 /* A call that may not be in a capture: the capture can only be ended from here on. */
 cudaError_t break_capture(CUstream_st *stream, const char *call, const char *why, cudaError_t code);
+/* Whether the stream's capture is the calling thread's; else it is broken. CUDA takes in what any thread puts there. */
+bool own_capture(CUstream_st *stream, const char *call);
 /* Whether a call that the modes of captures forbid (memory, waiting for anything, looking at any event) comes while one
  * is under way, which then is broken. */
 bool breaks_capture(const char *call);

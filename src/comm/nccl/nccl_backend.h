@@ -18,7 +18,8 @@
  * makes the stream of kernels wait for an event behind it, and the group's watcher (comm/queued.c) asks for that event,
  * the clock and the other ranks. Where an operation fails that kernels wait for already, the device is told before the
  * communicator is aborted, which lets them go on: whoever waits for the device next fails with the cause
- * (yk__cuda_note_failure).
+ * (yk__cuda_note_failure). Collectives that are recorded go to the recording's queue for collectives (Note [Streams of
+ * a recording] in cuda_graph.c); messages to their pair's stream, which no other thread uses meanwhile.
  *
  * Note [The end of a communicator]
  * ncclCommAbort tells kernels that wait for other ranks to end, and then does not return before the stream is done with

@@ -51,7 +51,7 @@ static yk_status find_queue(nccl_group *g, const char *what, int device, cudaStr
     if (g->device >= 0 && g->device != device)
         status = nccl_fail(YK_ERR_DEVICE,
                            "%s: the tensor is on cuda:%d, but rank %d of group '%s' is on cuda:%d: with NCCL a rank "
-                           "has one GPU",
+                           "has one GPU; the backend 'native' takes several",
                            what, device, g->rank, g->name, g->device);
     if (!status)
         status = yk__cuda_stream(device, YK__QUEUES, queue, &gpu);
@@ -144,6 +144,7 @@ typedef struct calls {
     nccl_group *g;
     const yk__comm_op *op;
     ncclComm_t comm;
+    cudaStream_t stream; /* the communicator's, or the recording's queue for collectives */
     size_t size;
     ncclDataType_t type;
     ncclResult_t result;
@@ -183,13 +184,13 @@ static yk_status end(calls *c, const char *call)
 static void send(calls *c, const char *from, int64_t count, int to)
 {
     if (count && c->comm)
-        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->g->all.stream));
+        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->stream));
 }
 
 static void receive(calls *c, char *to, int64_t count, int from)
 {
     if (count && c->comm)
-        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->g->all.stream));
+        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->stream));
 }
 
 /* On the stream. */
@@ -197,7 +198,7 @@ static yk_status copy(calls *c, char *to, const char *from, int64_t count)
 {
     if (!count || to == from)
         return YK_OK;
-    cudaError_t code = cudaMemcpyAsync(to, from, (size_t)count * c->size, cudaMemcpyDeviceToDevice, c->g->all.stream);
+    cudaError_t code = cudaMemcpyAsync(to, from, (size_t)count * c->size, cudaMemcpyDeviceToDevice, c->stream);
     return code ? nccl_cuda_failed(c->g, c->op, "cudaMemcpyAsync", code) : YK_OK;
 }
 
@@ -205,7 +206,7 @@ static yk_status copy(calls *c, char *to, const char *from, int64_t count)
 static void issue(calls *c)
 {
     const yk__comm_op *op = c->op;
-    cudaStream_t stream = c->g->all.stream;
+    cudaStream_t stream = c->stream;
     size_t count = (size_t)op->count;
     bool root = op->peer == c->g->rank;
     switch (op->kind) {
@@ -352,7 +353,7 @@ static yk_status reduce_in(calls *c, char *room, int64_t share)
     char *result = op->out ? (char *)op->out + (size_t)at * c->size : room;
     yk_status status = bring_together(c, room, share);
     if (!status)
-        status = yk__cuda_combine(g->device, g->all.stream, binary_of(op->reduction), op->dtype,
+        status = yk__cuda_combine(g->device, c->stream, binary_of(op->reduction), op->dtype,
                                   op->reduction == YK_OP_MEAN, result, room, g->world_size, share, mine);
     return status || parts ? status : send_round(c, result, share);
 }
@@ -374,7 +375,7 @@ static yk_status reduce_in_order(calls *c, nccl_queued *q)
     if (!status && g->all.owns_stream)
         status = nccl_mark_queue(g, nccl_yoke->kind_name(op->kind), g->device, &marked);
     nccl_yoke->queue_end(before);
-    cudaError_t code = marked ? cudaStreamWaitEvent(g->all.stream, ((nccl_mark *)marked)->event, 0) : cudaSuccess;
+    cudaError_t code = marked ? cudaStreamWaitEvent(c->stream, ((nccl_mark *)marked)->event, 0) : cudaSuccess;
     nccl_return_mark(g, marked);
     if (code)
         status = nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
@@ -396,8 +397,12 @@ static yk_status queue(calls *c, nccl_queued *q)
 {
     const yk__comm_op *op = c->op;
     nccl_group *g = c->g;
-    yk_status status = nccl_take_mark(g, &q->end);
-    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(g->all.stream, ((nccl_mark *)op->marked)->event, 0);
+    int gpu = 0;
+    c->stream = g->all.stream;
+    yk_status status = op->captured ? yk__cuda_stream(g->device, YK__QUEUE_COMM, &c->stream, &gpu) : YK_OK;
+    if (!status)
+        status = nccl_take_mark(g, &q->end);
+    cudaError_t code = status ? cudaSuccess : cudaStreamWaitEvent(c->stream, ((nccl_mark *)op->marked)->event, 0);
     if (status || code)
         return status ? status : nccl_cuda_failed(g, op, "cudaStreamWaitEvent", code);
     bool parts = op->kind == YK__COMM_GATHER || op->kind == YK__COMM_SCATTER || op->kind == YK__COMM_ALL_TO_ALL;
@@ -405,7 +410,7 @@ static yk_status queue(calls *c, nccl_queued *q)
         status = reduce_in_order(c, q);
     else
         status = parts ? by_parts(c) : by_nccl(c);
-    code = status ? cudaSuccess : cudaEventRecord(q->end->event, g->all.stream);
+    code = status ? cudaSuccess : cudaEventRecord(q->end->event, c->stream);
     return code ? nccl_cuda_failed(g, op, "cudaEventRecord", code) : status;
 }
 

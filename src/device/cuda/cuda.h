@@ -32,6 +32,17 @@ yk_status cuda_use(int device, cudaStream_t *stream);
 /* Makes the GPU this thread's, where it is not. */
 cudaError_t cuda_choose_gpu(int gpu);
 yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream);
+/* From here on the device's queues are streams of their own for the calling thread: Note [Streams of a recording] in
+ * cuda_graph.c. -1: no longer. */
+void cuda_record_on(int device);
+/* From begin to end the thread does what is not part of its recording, if it has one: on the device's own streams, and
+ * what a recording forbids. */
+typedef struct cuda_outside {
+    int recorded;
+    enum cudaStreamCaptureMode mode;
+} cuda_outside;
+cuda_outside cuda_outside_begin(void);
+void cuda_outside_end(cuda_outside before);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
 /* The error record of a device that is in use: Note [The error record of a device]. Whoever asks is going to queue what
@@ -62,6 +73,7 @@ void cuda_graph_release(yk__graph_exec *exec);
 /* ---- cuda_memory.c ---- */
 yk_status cuda_allocate(int device, size_t bytes, void **memory);
 void cuda_release(int device, void *memory, size_t bytes);
+bool cuda_shares_memory(int device, int other);
 yk_status cuda_upload(int device, void *to, const void *from_host, size_t bytes);
 yk_status cuda_download(int device, void *to_host, const void *from, size_t bytes);
 

@@ -43,6 +43,7 @@ static const yk__backend backend = {
     .why_none = cuda_why_none,
     .allocate = cuda_allocate,
     .release = cuda_release,
+    .shares_memory = cuda_shares_memory,
     .upload = cuda_upload,
     .download = cuda_download,
     .synchronize = cuda_synchronize,

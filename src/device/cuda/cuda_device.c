@@ -38,6 +38,7 @@ static struct {
         pthread_mutex_t lock;
         /* By queue; the first is NULL until the device is used, the others until they are. */
         _Atomic(cudaStream_t) streams[YK__QUEUES];
+        _Atomic(cudaStream_t) recorded[YK__QUEUES]; /* of the thread that records; NULL until one does */
         int processors;
         struct cuda_record *record;   /* in the device's memory */
         struct cuda_record *received; /* pinned: where it is brought */
@@ -49,6 +50,7 @@ static struct {
 } cuda;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local int recording = -1; /* the device that this thread records on */
 
 /* "13.0" of 13000 */
 static const char *version_text(int version, char text[16])
@@ -175,23 +177,35 @@ struct cuda_record *cuda_record_of(int device)
 static yk_status start(int device)
 {
     cudaStream_t stream = NULL;
-    int processors = 0, gpu = cuda_gpu_of(device);
-    cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
-    if (code)
-        return cuda_failed(device, code, "cudaDeviceGetAttribute");
-    code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (code)
-        return cuda_failed(device, code, "cudaStreamCreateWithFlags");
     void *record = NULL, *received = NULL;
-    code = cudaMalloc(&record, sizeof(struct cuda_record));
-    if (code)
-        return cuda_failed(device, code, "cudaMalloc");
-    code = cudaHostAlloc(&received, sizeof(struct cuda_record), cudaHostAllocDefault);
-    if (code)
-        return cuda_failed(device, code, "cudaHostAlloc");
-    code = cudaMemsetAsync(record, 0, sizeof(struct cuda_record), stream);
-    if (code)
-        return cuda_failed(device, code, "cudaMemsetAsync");
+    int processors = 0, gpu = cuda_gpu_of(device);
+    const char *call = "cudaDeviceGetAttribute";
+    cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu);
+    if (!code) {
+        call = "cudaStreamCreateWithFlags";
+        code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    if (!code) {
+        call = "cudaMalloc";
+        code = cudaMalloc(&record, sizeof(struct cuda_record));
+    }
+    if (!code) {
+        call = "cudaHostAlloc";
+        code = cudaHostAlloc(&received, sizeof(struct cuda_record), cudaHostAllocDefault);
+    }
+    if (!code) {
+        call = "cudaMemsetAsync";
+        code = cudaMemsetAsync(record, 0, sizeof(struct cuda_record), stream);
+    }
+    if (code) { /* the next operation tries again, which would take them once more */
+        if (received)
+            cudaFreeHost(received);
+        if (record)
+            cudaFree(record);
+        if (stream)
+            cudaStreamDestroy(stream);
+        return cuda_failed(device, code, call);
+    }
     cuda.devices[device].record = record;
     cuda.devices[device].received = received;
     cuda.devices[device].processors = processors;
@@ -200,7 +214,7 @@ static yk_status start(int device)
 }
 
 /* A stream beside the first. Not in the capture of a graph that is under way: it is made in the mode that allows it. */
-static yk_status make_stream(int device, yk__queue queue)
+static yk_status make_stream(int device, _Atomic(cudaStream_t) *made)
 {
     cudaStream_t stream = NULL;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -209,8 +223,29 @@ static yk_status make_stream(int device, yk__queue queue)
     cudaThreadExchangeStreamCaptureMode(&mode);
     if (code)
         return cuda_failed(device, code, "cudaStreamCreateWithFlags");
-    atomic_store_explicit(&cuda.devices[device].streams[queue], stream, memory_order_release);
+    atomic_store_explicit(made, stream, memory_order_release);
     return YK_OK;
+}
+
+void cuda_record_on(int device)
+{
+    recording = device;
+}
+
+cuda_outside cuda_outside_begin(void)
+{
+    cuda_outside before = {recording, cudaStreamCaptureModeRelaxed};
+    recording = -1;
+    if (before.recorded >= 0)
+        cudaThreadExchangeStreamCaptureMode(&before.mode);
+    return before;
+}
+
+void cuda_outside_end(cuda_outside before)
+{
+    recording = before.recorded;
+    if (recording >= 0)
+        cudaThreadExchangeStreamCaptureMode(&before.mode);
 }
 
 yk_status cuda_use(int device, cudaStream_t *stream)
@@ -242,15 +277,16 @@ yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream)
     if (code)
         return cuda_failed(device, code, "cudaSetDevice");
     _Atomic(cudaStream_t) *streams = cuda.devices[device].streams;
-    *stream = atomic_load_explicit(&streams[queue], memory_order_acquire);
+    _Atomic(cudaStream_t) *wanted = &(recording == device ? cuda.devices[device].recorded : streams)[queue];
+    *stream = atomic_load_explicit(wanted, memory_order_acquire);
     if (*stream)
         return YK_OK;
     pthread_mutex_lock(&cuda.devices[device].lock);
     yk_status status = atomic_load(&streams[YK__QUEUE_COMPUTE]) ? YK_OK : start(device);
-    if (!status && !atomic_load(&streams[queue]))
-        status = make_stream(device, queue);
+    if (!status && !atomic_load(wanted))
+        status = make_stream(device, wanted);
     pthread_mutex_unlock(&cuda.devices[device].lock);
-    *stream = atomic_load(&streams[queue]);
+    *stream = atomic_load(wanted);
     return status;
 }
 

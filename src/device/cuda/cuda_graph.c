@@ -1,9 +1,16 @@
 /*
  * cuda_graph.c - work that is captured as a CUDA graph and launched again and again. Layer: device/cuda.
  *
- * One thread captures on a device at a time (device/storage.c refuses the second). The mode is the thread's own: others
- * may go on allocating and copying on other streams. Every kernel of the graph may have written the device's error
- * record, and is to blame for a fault under the name of the replay.
+ * One thread captures on a device at a time (device/storage.c refuses the second). Every kernel of the graph may have
+ * written the device's error record, and is to blame for a fault under the name of the replay.
+ *
+ * Note [Streams of a recording]
+ * What any thread puts on a stream that is captured is captured, and a wait for such a stream is refused and ends the
+ * capture. So a device's streams never are: while a thread records, the device's queues are other streams for it, which
+ * nobody else has, and the mode is its own, so that other threads go on with everything: their work is done at once, as
+ * without a recording, and is no part of the graph. What the thread itself has to do meanwhile for what lies outside
+ * the recording (memory of the device or the host that is released, another graph's end) it does in the relaxed mode
+ * and on the device's own streams.
  */
 #include <stdlib.h>
 
@@ -18,11 +25,12 @@ struct yk__graph_exec {
 yk_status cuda_capture_begin(int device)
 {
     cudaStream_t stream = NULL;
+    cuda_record_on(device);
     yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, &stream);
-    if (status)
-        return status;
-    cudaError_t code = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-    return code ? cuda_failed(device, code, "cudaStreamBeginCapture") : YK_OK;
+    cudaError_t code = status ? cudaSuccess : cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (status || code)
+        cuda_record_on(-1);
+    return code ? cuda_failed(device, code, "cudaStreamBeginCapture") : status;
 }
 
 yk_status cuda_capture_end(int device, yk__graph_exec **exec)
@@ -31,6 +39,7 @@ yk_status cuda_capture_end(int device, yk__graph_exec **exec)
     cudaGraph_t graph = NULL;
     *exec = NULL;
     yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, &stream);
+    cuda_record_on(-1);
     if (status)
         return status;
     cudaError_t code = cudaStreamEndCapture(stream, &graph);
@@ -68,12 +77,14 @@ void cuda_graph_release(yk__graph_exec *exec)
     cudaStream_t stream = NULL;
     yk_error before, unused;
     cuda_base->error_take(&before);
+    cuda_outside outside = cuda_outside_begin();
     /* At the end of a process the driver may be gone already, and in a fork it is another's. */
     if (cuda_stream(exec->device, YK__QUEUE_COMPUTE, &stream) || cudaStreamSynchronize(stream) ||
         cudaGraphExecDestroy(exec->exec)) {
         cudaGetLastError();
         cuda_base->error_take(&unused);
     }
+    cuda_outside_end(outside);
     cuda_base->error_put(&before);
     free(exec);
 }

@@ -51,13 +51,20 @@ void cuda_release(int device, void *memory, size_t bytes)
     cudaStream_t stream = NULL;
     yk_error before;
     cuda_base->error_take(&before);
+    cuda_outside outside = cuda_outside_begin();
     /* At the end of a process the driver may be gone already, and in a fork it is another's: nothing is to be freed. */
     if (cuda_use(device, &stream) || cudaFree(memory)) {
         yk_error unused;
         cudaGetLastError();
         cuda_base->error_take(&unused);
     }
+    cuda_outside_end(outside);
     cuda_base->error_put(&before);
+}
+
+bool cuda_shares_memory(int device, int other)
+{
+    return cuda_gpu_of(device) == cuda_gpu_of(other);
 }
 
 static yk_status queue_copy(int device, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
@@ -214,10 +221,12 @@ void cuda_release_pinned(int device, void *memory)
     cudaStream_t stream = NULL;
     yk_error before, unused;
     cuda_base->error_take(&before);
+    cuda_outside outside = cuda_outside_begin();
     if (cuda_use(device, &stream) || cudaFreeHost(memory)) {
         cudaGetLastError();
         cuda_base->error_take(&unused);
     }
+    cuda_outside_end(outside);
     cuda_base->error_put(&before);
 }
 
