@@ -114,7 +114,7 @@ examples: $(EXAMPLES)
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
 say = @$(if $(V),,echo "  $(1) $(2)" &&)
-link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a %/tests/libyoke.so,$^)
+link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a %/libyoke.so,$^)
 
 $(BUILD)/libyoke.a: $(LIB_OBJECTS)
 	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $^
@@ -219,8 +219,9 @@ endif
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY)
 	$(call say,LINK,$@) $(link) $(LINKED_LIBRARY_PATH) -Wl,--wrap=_cmocka_run_group_tests -lcmocka $(LIBS)
 
-$(BUILD)/examples/%: $(BUILD)/examples/%.o $(LINKED_LIBRARY)
-	$(call say,LINK,$@) $(link) $(LINKED_LIBRARY_PATH) $(LIBS)
+# The library that they share lies beside the plug-ins, which it finds there.
+$(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.so
+	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..'
 
 $(BUILD)/bench/mpi_%: bench/mpi_%.c
 	@mkdir -p $(@D)

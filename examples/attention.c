@@ -95,12 +95,14 @@ static yk_module *pooling_create(int64_t hidden)
 int main(void)
 {
     yk_scope program = yk_scope_begin();
-    yk_module *net = pooling_create(16);
+    yk_device device = yk_device_local(); /* cuda:0, or cpu:0 where there is no GPU */
+    yk_module *net = yk_module_to(pooling_create(16), device);
     yk_optimizer *adam = yk_adam(yk_module_parameters(net), YK_OPTIONS(yk_adam_options, .lr = 0.01));
     yk_dataset *pairs =
         yk_dataset_create(&(yk_dataset_table){.name = "pairs", .length = SEQUENCES, .get = pairs_get}, NULL, NULL);
     yk_loader *loader = yk_loader_create(
-        pairs, YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true, .workers = 1, .collate = pad));
+        pairs, YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true, .workers = 1, .collate = pad,
+                          .device = device)); /* where the loader brings what pad makes on the CPU */
     for (int epoch = 0; epoch < 8; epoch++) {
         double loss_sum = 0, marked = 0;
         int64_t batches = 0;

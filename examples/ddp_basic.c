@@ -32,14 +32,17 @@ static yk_module *toy_model(yk_device dev0, yk_device dev1)
     return yk_module_check(m);
 }
 
-static yk_status demo(int rank, void *devices)
+static yk_status demo(int rank, void *parts)
 {
-    yk_device *dev = devices;
+    yk_device dev[2];
     char name[2][16];
     yk_scope scope = yk_scope_begin();
     yk_status status = yk_init_process_group(NULL);
     if (status)
         return status;
+    int wanted = *(int *)parts, mine = yk_local_devices(yk_device_count(YK_CUDA) ? YK_CUDA : YK_CPU, dev, wanted);
+    if (wanted < 2 || mine < 2) /* of two GPUs each process has one, of four two */
+        dev[1] = dev[0];
     yk_manual_seed((uint64_t)rank); /* other inputs on each rank; the parameters become rank 0's */
     yk_module *ddp_model = yk_ddp(toy_model(dev[0], dev[1]), NULL);
     yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), &(yk_sgd_options){.lr = 0.001});
@@ -60,9 +63,9 @@ static yk_status demo(int rank, void *devices)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1); /* cpu:0 and cpu:1, each with its share of the cores */
-    yk_device one[] = {{YK_CPU, 0}, {YK_CPU, 0}}, two[] = {{YK_CPU, 0}, {YK_CPU, 1}};
-    if (yk_spawn(demo, one, 2, NULL) || yk_spawn(demo, two, 2, NULL))
+    setenv("YOKE_CPU_DEVICES", "4", 1); /* cpu:0 to cpu:3, each with its share of the cores */
+    int one = 1, two = 2;
+    if (yk_spawn(demo, &one, 2, NULL) || yk_spawn(demo, &two, 2, NULL))
         return yk_report_error(stderr);
     return 0;
 }

@@ -42,15 +42,16 @@ static yk_module *toy_model(yk_device first, yk_device last)
 static yk_status demo_basic(int local_world_size, int local_rank)
 {
     yk_device device_ids[64];
-    int n = yk_device_count(YK_CPU) / local_world_size;
+    yk_device_type type = yk_device_count(YK_CUDA) ? YK_CUDA : YK_CPU;
+    int n = yk_device_count(type) / local_world_size;
     printf("[%d] rank = %d, world_size = %d, n = %d, device_ids = [", getpid(), yk_rank(NULL), yk_world_size(NULL), n);
     for (int i = 0; i < n; i++) {
-        device_ids[i] = (yk_device){YK_CPU, (int16_t)(local_rank * n + i)};
+        device_ids[i] = (yk_device){(int16_t)type, (int16_t)(local_rank * n + i)};
         printf("%s%d", i ? ", " : "", device_ids[i].index);
     }
     printf("]\n");
     if (n < 1)
-        return yk_set_error(YK_ERR_ARGUMENT, "%d devices are not enough for %d processes", yk_device_count(YK_CPU),
+        return yk_set_error(YK_ERR_ARGUMENT, "%d devices are not enough for %d processes", yk_device_count(type),
                             local_world_size);
     yk_device first = device_ids[0], last = device_ids[n - 1];
     yk_module *model = toy_model(first, last);

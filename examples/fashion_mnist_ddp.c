@@ -23,23 +23,23 @@ static double seconds(void)
 }
 
 /* Over all ranks: each image is tested by one of them. */
-static double accuracy(yk_module *net, yk_loader *test)
+static double accuracy(yk_module *net, yk_device device, yk_loader *test)
 {
-    yk_tensor *sums = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
-    int64_t *right = yk_tensor_data(sums), *seen = right + 1;
+    int64_t counts[2] = {0}; /* right ones, and all */
     yk_batch batch;
     yk_module_eval(net);
     bool recording = yk_no_grad_begin();
     for (yk_loader_start(test, 0); yk_loader_next(test, &batch);) {
         yk_scope step = yk_scope_begin();
         yk_tensor *predicted = yk_argmax(yk_forward(net, batch.input), 1, false);
-        *right += yk_item_i64(yk_sum(yk_eq(predicted, batch.target)));
-        *seen += batch.count;
+        counts[0] += yk_item_i64(yk_sum(yk_eq(predicted, batch.target)));
+        counts[1] += batch.count;
         yk_scope_end(step);
     }
     yk_no_grad_end(recording);
     yk_module_train(net, true);
-    return yk_all_reduce(sums, YK_OP_SUM, NULL) ? -1 : (double)*right / (double)*seen;
+    yk_tensor *sums = yk_from_data(counts, YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64, .device = device});
+    return yk_all_reduce(sums, YK_OP_SUM, NULL) ? -1 : yk_get(sums, (int64_t[]){0}) / yk_get(sums, (int64_t[]){1});
 }
 
 typedef struct plan {
@@ -75,13 +75,14 @@ static yk_status train_epoch(const plan *p, int epoch, yk_module *net, yk_optimi
 }
 
 /* The loss as the mean over the ranks, and the most memory that each one's tensors have held. */
-static yk_status print_row(const plan *p, epoch_times times)
+static yk_status print_row(const plan *p, yk_device device, epoch_times times)
 {
     int size = yk_world_size(NULL);
     yk_memory_info memory;
-    yk_tensor *loss = yk_full(YK_SCALAR, times.loss, NULL), *peaks = yk_zeros(YK_SHAPE(size), NULL);
-    if (yk_device_memory((yk_device){YK_CPU, 0}, &memory) || yk_all_reduce(loss, YK_OP_MEAN, NULL) ||
-        yk_all_gather(peaks, yk_full(YK_SHAPE(1), (double)memory.peak_allocated / (1 << 20), NULL), NULL))
+    yk_tensor_options there = {.device = device};
+    yk_tensor *loss = yk_full(YK_SCALAR, times.loss, &there), *peaks = yk_zeros(YK_SHAPE(size), &there);
+    if (yk_device_memory(device, &memory) || yk_all_reduce(loss, YK_OP_MEAN, NULL) ||
+        yk_all_gather(peaks, yk_full(YK_SHAPE(1), (double)memory.peak_allocated / (1 << 20), &there), NULL))
         return yk_last_error()->code;
     if (yk_rank(NULL) != 0)
         return YK_OK;
@@ -106,9 +107,10 @@ static yk_status train(int started_as, void *argument)
         return yk_last_error()->code;
     int rank = yk_rank(NULL);
     yk_manual_seed(1);
-    yk_module *net = yk_ddp(yk_lenet(NULL), NULL);
+    yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or cpu:0 where there is no GPU */
+    yk_module *net = yk_ddp(yk_module_to(yk_lenet(NULL), device), NULL);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.001, .momentum = 0.9});
-    yk_loader_options part = {.batch_size = 4, .workers = 2, .distributed = true, .shuffle = true};
+    yk_loader_options part = {.batch_size = 4, .workers = 2, .distributed = true, .shuffle = true, .device = device};
     yk_loader *trainloader =
         yk_loader_create(yk_dataset_open(p->data, YK_TRAIN, yk_default_transform(p->data, YK_TRAIN, true)), &part);
     part.shuffle = false;
@@ -119,13 +121,13 @@ static yk_status train(int started_as, void *argument)
     for (int epoch = 0; epoch < p->epochs && !yk_last_error(); epoch++) {
         if (train_epoch(p, epoch, net, sgd, trainloader, &times))
             return yk_last_error()->code;
-        double right = p->table ? 0 : accuracy(net, testloader);
+        double right = p->table ? 0 : accuracy(net, device, testloader);
         if (rank == 0 && !p->table)
             printf("epoch %d: %.0fit [%.2f s, %.2fit/s] x %d, loss %.4f, test accuracy %.4f\n", epoch + 1,
                    times.iterations, times.seconds, times.iterations / times.seconds, yk_world_size(NULL), times.loss,
                    right);
     }
-    if (p->table && !yk_last_error() && print_row(p, times))
+    if (p->table && !yk_last_error() && print_row(p, device, times))
         return yk_last_error()->code;
     if (rank == 0 && !p->table && !yk_last_error() && /* the same on every rank: once is enough */
         yk_safetensors_save("saved_model.safetensors", yk_module_state_dict(yk_ddp_module(net)), NULL))

@@ -78,10 +78,10 @@ static yk_status train(yk_device dev_1, yk_device dev_2, double losses[3])
     for (int i = 0; i <= dev_2.index; i++) {
         yk_memory_info memory;
         char name[16];
-        if (yk_device_memory((yk_device){YK_CPU, (int16_t)i}, &memory))
+        yk_device device = {dev_1.type, (int16_t)i};
+        if (yk_device_memory(device, &memory))
             return yk_last_error()->code;
-        printf("%s: %.2f MiB at most\n", yk_device_format((yk_device){YK_CPU, (int16_t)i}, name),
-               (double)memory.peak_allocated / (1 << 20));
+        printf("%s: %.2f MiB at most\n", yk_device_format(device, name), (double)memory.peak_allocated / (1 << 20));
     }
     yk_scope_end(program);
     return yk_last_error() ? yk_last_error()->code : YK_OK;
@@ -90,9 +90,10 @@ static yk_status train(yk_device dev_1, yk_device dev_2, double losses[3])
 int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1); /* cpu:0 and cpu:1, each with its share of the cores */
+    int16_t type = yk_device_count(YK_CUDA) > 1 ? YK_CUDA : YK_CPU; /* cuda:0 and cuda:1, where they are */
     double split[3], whole[3];
-    if (train((yk_device){YK_CPU, 0}, (yk_device){YK_CPU, 1}, split) ||
-        train((yk_device){YK_CPU, 0}, (yk_device){YK_CPU, 0}, whole))
+    if (train((yk_device){type, 0}, (yk_device){type, 1}, split) ||
+        train((yk_device){type, 0}, (yk_device){type, 0}, whole))
         return yk_report_error(stderr);
     int apart = 0;
     for (int epoch = 0; epoch < 3; epoch++) {

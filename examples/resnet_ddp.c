@@ -23,7 +23,7 @@ static double number(const char *flag, const char *text, double least, bool real
     return x;
 }
 
-static double evaluate(yk_module *model, yk_device device, yk_loader *test_loader)
+static double evaluate(yk_module *model, yk_loader *test_loader)
 {
     int64_t correct = 0, total = 0;
     yk_batch batch;
@@ -31,8 +31,8 @@ static double evaluate(yk_module *model, yk_device device, yk_loader *test_loade
     bool recording = yk_no_grad_begin();
     for (yk_loader_start(test_loader, 0); yk_loader_next(test_loader, &batch);) {
         yk_scope step = yk_scope_begin();
-        yk_tensor *predicted = yk_argmax(yk_forward(model, yk_to(batch.input, device)), 1, false);
-        correct += yk_item_i64(yk_sum(yk_eq(predicted, yk_to(batch.target, device))));
+        yk_tensor *predicted = yk_argmax(yk_forward(model, batch.input), 1, false);
+        correct += yk_item_i64(yk_sum(yk_eq(predicted, batch.target)));
         total += batch.count;
         yk_scope_end(step);
     }
@@ -41,15 +41,14 @@ static double evaluate(yk_module *model, yk_device device, yk_loader *test_loade
     return (double)correct / (double)total;
 }
 
-static yk_status train_epoch(yk_module *model, yk_device device, yk_optimizer *optimizer, yk_loader *train_loader)
+static yk_status train_epoch(yk_module *model, yk_optimizer *optimizer, yk_loader *train_loader)
 {
     yk_status status = YK_OK;
     yk_batch batch;
     for (yk_loader_start(train_loader, YK_NEXT_EPOCH); !status && yk_loader_next(train_loader, &batch);) {
         yk_scope step = yk_scope_begin();
         yk_optimizer_zero_grad(optimizer);
-        yk_tensor *outputs = yk_forward(model, yk_to(batch.input, device));
-        status = yk_backward(yk_cross_entropy(outputs, yk_to(batch.target, device), NULL));
+        status = yk_backward(yk_cross_entropy(yk_forward(model, batch.input), batch.target, NULL));
         if (!status)
             status = yk_optimizer_step(optimizer);
         yk_scope_end(step);
@@ -84,7 +83,7 @@ int main(int argc, char **argv)
     yk_manual_seed(seed);
     if (yk_init_process_group(NULL))
         return yk_report_error(stderr);
-    yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or this process's share of the cores */
+    yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or cpu:0 where there is no GPU */
     yk_module *model = yk_ddp(yk_module_to(yk_resnet18(NULL), device),
                               &(yk_ddp_options){.devices = &device, .count = 1, .output_device = &device});
     if (value[RESUME] &&
@@ -93,26 +92,30 @@ int main(int argc, char **argv)
         return yk_report_error(stderr);
 
     const char *root = getenv("YOKE_DATA") ? getenv("YOKE_DATA") : "data";
-    yk_loader *train_loader = yk_loader_create(
-        yk_cifar10(root, YK_TRAIN, yk_default_transform("cifar10", YK_TRAIN, true)),
-        &(yk_loader_options){
-            .batch_size = batch_size, .distributed = true, .shuffle = true, .workers = 8, .seed = seed});
+    yk_loader *train_loader =
+        yk_loader_create(yk_cifar10(root, YK_TRAIN, yk_default_transform("cifar10", YK_TRAIN, true)),
+                         &(yk_loader_options){.batch_size = batch_size,
+                                              .distributed = true,
+                                              .shuffle = true,
+                                              .workers = 8,
+                                              .seed = seed,
+                                              .device = device});
     yk_loader *test_loader = /* not distributed: local rank 0 tests alone */
         yk_loader_create(yk_cifar10(root, YK_TEST, yk_default_transform("cifar10", YK_TEST, false)),
-                         &(yk_loader_options){.batch_size = 128, .workers = 8});
+                         &(yk_loader_options){.batch_size = 128, .workers = 8, .device = device});
     yk_optimizer *optimizer = yk_sgd(
         yk_module_parameters(model),
         &(yk_sgd_options){.lr = learning_rate == 0 ? YK_ZERO : learning_rate, .momentum = 0.9, .weight_decay = 1e-5});
     for (int epoch = 0; epoch < num_epochs && !yk_last_error(); epoch++) {
         printf("Local Rank: %d, Epoch: %d, Training ...\n", local_rank, epoch);
         if (epoch % 10 == 0 && local_rank == 0) { /* on each node: they need not have one file system */
-            double accuracy = evaluate(model, device, test_loader);
+            double accuracy = evaluate(model, test_loader);
             if (yk_pt_save(path, yk_value_from_state_dict(yk_module_state_dict(model))))
                 break;
             static const char line[] = "---------------------------------------------------------------------------";
             printf("%s\nEpoch: %d, Accuracy: %g\n%s\n", line, epoch, accuracy, line);
         }
-        if (train_epoch(model, device, optimizer, train_loader))
+        if (train_epoch(model, optimizer, train_loader))
             break;
     }
     if (yk_last_error())

@@ -45,11 +45,13 @@ yk_module *residual_create(int64_t in, int64_t hidden, int64_t classes)
 int main()
 {
     yk_scope program = yk_scope_begin();
-    yk_module *net = residual_create(28 * 28, 32, 10);
+    yk_device device = yk_device_local(); /* cuda:0, or cpu:0 where there is no GPU */
+    yk_module *net = yk_module_to(residual_create(28 * 28, 32, 10), device);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     yk_dataset *digits = yk_glyphs(YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, false), 0);
     yk_loader *loader = yk_loader_create(
-        digits, YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true, .drop_last = true, .workers = 1));
+        digits, YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true, .drop_last = true, .workers = 1,
+                                     .device = device));
     double total = 0, first = 0;
     yk_batch batch;
     yk_loader_start(loader, 0);
@@ -68,7 +70,7 @@ int main()
                 total / static_cast<double>(yk_loader_length(loader)));
     /* A shape made of variables. */
     int rows = 2;
-    yk_tensor *logits = yk_forward(net, yk_zeros(YK_SHAPE(rows, 1, 28, 28), nullptr));
+    yk_tensor *logits = yk_forward(net, yk_zeros(YK_SHAPE(rows, 1, 28, 28), YK_OPTIONS(yk_tensor_options, .device = device)));
     std::printf("logits of %d images: %d classes\n", rows, static_cast<int>(yk_size(logits, 1)));
     yk_scope_end(program);
     return yk_report_error(stderr);

@@ -84,7 +84,8 @@ YK_API yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_ten
  * Source: torch.nn.parallel.gather. */
 YK_API yk_tensor *yk_device_gather(yk_tensor *const *parts, int count, int dim, yk_device device);
 
-/* What one device did since the module was made or the report was reset. Seconds are means over the forwards. */
+/* What one device did since the module was made or the report was reset. Seconds are means over the forwards; with GPUs
+ * they are the host's, which queues their work and goes on. */
 typedef struct yk_device_times {
     yk_device device;
     int64_t forwards, samples;  /* in which it had a part; sizes of the parts along dim */
@@ -149,7 +150,7 @@ YK_API yk_tensor *yk_pipeline_step(yk_module *pipeline, yk_tensor *input, yk_ten
 YK_API yk_tensor *yk_pipeline_step_list(yk_module *pipeline, yk_tensor *const *inputs, int n_inputs, yk_tensor *target);
 
 /* What one stage did in yk_pipeline_step since the module was made or the report was reset. Seconds are means over the
- * steps. */
+ * steps; with GPUs they, and what is called idle, are the host's, which queues their work and goes on. */
 typedef struct yk_stage_times {
     int stage;
     yk_device device;
@@ -162,7 +163,8 @@ typedef struct yk_stage_times {
 } yk_stage_times;
 /* Fills stages[0] to stages[count - 1]. */
 YK_API yk_status yk_pipeline_report(yk_module *pipeline, yk_stage_times *stages) YK_MUST_CHECK;
-/* Writes such a table as text, one line a stage, and one about the pipeline's bubble. */
+/* Writes such a table as text, one line a stage, and one about the pipeline's bubble, or that these are times of the
+ * host. */
 YK_API yk_status yk_pipeline_report_print(FILE *to, const yk_stage_times *stages, int count) YK_MUST_CHECK;
 /* Forgets the steps so far, and the devices' peaks. */
 YK_API void yk_pipeline_report_reset(yk_module *pipeline);

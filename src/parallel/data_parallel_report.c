@@ -86,6 +86,8 @@ yk_status yk_data_parallel_report_print(FILE *to, const yk_device_times *devices
                 (long long)t->forwards, (long long)t->samples, t->forward * 1e3, t->backward * 1e3, t->wait * 1e3,
                 mebibytes(t->memory), mebibytes(t->peak_memory));
     }
+    if (devices[0].device.type != YK_CPU)
+        fprintf(to, "these are times of the host, which queues work for GPUs and goes on, not theirs\n");
     print_balance(to, devices, count);
     return ferror(to) ? yk__fail(YK_ERR_IO, "data_parallel_report_print: the text could not be written") : YK_OK;
 }

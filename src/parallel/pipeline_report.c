@@ -61,15 +61,21 @@ yk_status yk_pipeline_report_print(FILE *to, const yk_stage_times *stages, int c
                                   : "no stages");
     fprintf(to, "stage  device   forward  backward (ms)   idle   in flight   memory     peak (MiB)\n");
     double idle = 0;
+    bool queued = false;
     for (int s = 0; s < count; s++) {
         const yk_stage_times *t = &stages[s];
         char name[16];
         idle += t->idle / count;
+        queued |= t->device.type != YK_CPU;
         fprintf(to, "%-6d %-8s %7.3f %9.3f %9.1f %% %10d %10.1f %8.1f\n", t->stage, yk_device_format(t->device, name),
                 t->forward * 1e3, t->backward * 1e3, t->idle * 100, t->in_flight, (double)t->memory / (1 << 20),
                 (double)t->peak_memory / (1 << 20));
     }
-    fprintf(to, "bubble: the devices were idle for %.1f %% of %lld steps; with stages of equal time it is %.1f %%\n",
-            idle * 100, (long long)stages[0].steps, stages[0].ideal_idle * 100);
+    if (queued)
+        fprintf(to, "these are times of the host, which queues work for GPUs and goes on, not theirs\n");
+    else
+        fprintf(to,
+                "bubble: the devices were idle for %.1f %% of %lld steps; with stages of equal time it is %.1f %%\n",
+                idle * 100, (long long)stages[0].steps, stages[0].ideal_idle * 100);
     return ferror(to) ? yk__fail(YK_ERR_IO, "pipeline_report_print: the text could not be written") : YK_OK;
 }
