@@ -165,6 +165,7 @@ else
         YOKE_EMULATOR_LOSE_AFTER=$call exits 1 "a GPU that is lost at call $call" "${few[@]}"
         says err "cuda:0: GPU 0 is lost cudaErrorUnknown noticed; this process cannot use it any more dmesg: Xid"
         ok "said once" [ "$(wc -l < err)" = 1 ]
+        ok "to the end of an operation" grep -qE '(newest|float[0-9]+|int[0-9]+|bool)$' err
     done
     YOKE_EMULATOR_LOSE_AFTER=300 exits 1 "a rank whose GPU is lost" run -n 2 -- "$YOKE" "${few[@]}" --device cuda:0
     says err "GPU 0 is lost"

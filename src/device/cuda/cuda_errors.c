@@ -68,13 +68,14 @@ static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
     enum { OTHERS = 32 }; /* characters of "123 others, " and of what stands between */
     size_t room = at + OTHERS;
     uint64_t n = q->count, first = n;
-    if (n == 1)
+    if (n == 1 && at + strlen(q->text[0]) < size)
         return append(text, at, size, q->text[0]);
     while (first > 0 && n - first < KEPT && room + q->brief[(first - 1) % KEPT] + 2 < size)
         room += q->brief[--first % KEPT] + 2u;
     if (first) {
         char more[48];
-        snprintf(more, sizeof(more), "%llu others, ", (unsigned long long)first);
+        snprintf(more, sizeof(more), "%llu other%s%s", (unsigned long long)first, first == 1 ? "" : "s",
+                 first < n ? ", " : "");
         at = append(text, at, size, more);
     }
     for (uint64_t i = first; i < n; i++) {
@@ -86,15 +87,20 @@ static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
     return at;
 }
 
+/* Each queue has its share of the room that those before it left. */
 const char *cuda_queued(int device, char *text, size_t size)
 {
     size_t at = 0;
+    int active = 0;
     text[0] = 0;
     pthread_mutex_lock(&logs[device].lock);
+    for (int q = 0; q < YK__QUEUES; q++)
+        active += logs[device].of[q].count != 0;
     for (int q = 0; q < YK__QUEUES; q++) {
-        if (at && logs[device].of[q].count)
-            at = append(text, at, size, "; ");
-        at = logs[device].of[q].count ? append_queued(text, at, size, &logs[device].of[q]) : at;
+        if (!logs[device].of[q].count)
+            continue;
+        at = append(text, at, size, at ? "; " : "");
+        at = append_queued(text, at, at + (size - at) / (size_t)active--, &logs[device].of[q]);
     }
     pthread_mutex_unlock(&logs[device].lock);
     return text;
@@ -172,7 +178,8 @@ yk_status cuda_failed(int device, cudaError_t code, const char *call)
         return cuda_fail(code == cudaErrorMemoryAllocation ? YK_ERR_MEMORY : YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)%s",
                          device, call, cudaGetErrorString(code), cudaGetErrorName(code),
                          cuda_holders(device, ops, sizeof(ops)));
-    cuda_queued(device, ops, sizeof(ops));
+    enum { OF_A_LOST_ONE = 400 }; /* characters: what is said of it beside leaves no more of a record's message */
+    cuda_queued(device, ops, is_lost(code) ? OF_A_LOST_ONE : sizeof(ops));
     char numbering[100] = "";
     append_numbering(numbering, 0, sizeof(numbering));
     if (is_lost(code))
