@@ -21,7 +21,7 @@ fi
 
 BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "gpu-check --bundle" [ $? = 0 ]
-ok "at most 60 MB" [ "$(du -sb bundle | cut -f1)" -le 60000000 ]
+ok "at most 50 MB" [ "$(du -sb bundle | cut -f1)" -le 50000000 ]
 for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so.gz emulator/yoke-cuda.so.gz symbols/gpu_cases.gz lib/c/libc.so.6.gz sources.tar.gz about; do
     ok "the bundle has $file" [ -s "bundle/$file" ]
 done
@@ -136,7 +136,7 @@ if "$peer" -c 'import torch' 2> /dev/null; then
 import json
 r = json.load(open("whole/gpu-report.json"))
 assert len(r["parity"]) == 4 and all(p["passed"] for p in r["parity"]), r
-assert [s["who"] for s in r["steps"]] == ["yoke, recorded", "PyTorch, eager", "yoke, as it is", "PyTorch, compiled"], r'
+assert sorted(s["who"] for s in r["steps"]) == ["PyTorch, compiled", "PyTorch, eager", "yoke, as it is", "yoke, recorded"], r'
 else
     says whole/gpu-report.txt "NOT RUN there is no PyTorch here"
     ok "without PyTorch the versions say so" grep -qE '^torch +not here: .*No module' whole/gpu-report.txt
@@ -192,7 +192,7 @@ check ended 1 <<< '"SIGTERM" in r["verdict"] and r["failures"] == [] and "driver
 # A machine without the libraries, and programs that its C library is too old for.
 YOKE_EMULATOR_LIBRARIES='' emulate bare bundle --parts smoke,slots,rates --own-c-library
 check bare 0 <<< 'r["own C library"]
-    and all("gemm: 0 by library, 2 by own kernel" in b["libraries"] for b in r["benchmarks"] if b["bench"][:4] == "gemm")'
+    and all("gemm: 0 by library, " in b["libraries"] and "gemm: 0 by library, 0 by" not in b["libraries"] for b in r["benchmarks"] if b["bench"][:4] == "gemm")'
 YOKE_EMULATOR_MEMORY=1 emulate small bundle --parts smoke,rates
 check small 1 <<< '"out of memory" in cases["memory round_trip"]["text"]'
 emulate late bundle --seconds 1
@@ -205,11 +205,15 @@ cat > measured/gpu_cases << 'END'
 #!/bin/sh
 case "$1" in
 devices) echo "1 cuda devices" ;;
-benches) printf 'copy float32 256 MiB\nadd float32\ngelu float32\ngemm float32 4096\n' ;;
+benches) printf 'copy float32 256 MiB\nadd float32\ndies float32\ngelu float32\ngemm float32 4096\n' ;;
 bench)
-    rate=4000
-    [ "$2" = "gelu float32" ] && rate=3000
-    echo "{\"bench\": \"$2\", \"microseconds\": 1, \"first\": 2, \"gigabytes_per_second\": $rate, \"teraflops\": 0}" ;;
+    shift
+    for name; do
+        rate=4000
+        [ "$name" = "gelu float32" ] && rate=3000
+        [ "$name" = "dies float32" ] && kill -SEGV $$
+        echo "{\"bench\": \"$name\", \"microseconds\": 1, \"first\": 2, \"gigabytes_per_second\": $rate, \"teraflops\": 0}"
+    done ;;
 esac
 END
 cat > measured/yoke << 'END'
@@ -231,6 +235,7 @@ cat > tools/peer << END
 #!/bin/bash
 case "\$*" in
 *peer.py\ version) echo '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91900, "triton": "3.6.0", "gpu": "NVIDIA H200"}' ;;
+*peer.py\ rates) echo '{"copy": 3900, "product": 700}' ;;
 *peer.py\ step*)
     for word; do
         [ "\$before" = --wait ] && stem=\$word
@@ -246,26 +251,32 @@ sed -i "s|STATES|$work/states|; s|COMPILING|$work/compiling|" measured/yoke
 chmod +x measured/gpu_cases measured/yoke tools/peer
 PATH=$work/tools:$PATH measured/run --report figures --python "$work/tools/peer" --parts steps,profile,rates > out 2> err
 code=$?
-check figures 0 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]} == {
+check figures 1 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]} == {
     "batch 1024: times PyTorch\u0027s images/s, compiled": (1.8, True), "batch 1024: peak reserved memory, MB": (10, False),
     "batch 512: times PyTorch\u0027s images/s, compiled": (1.8, True), "batch 512: peak reserved memory, MB": (10, False),
     "batch 32: times PyTorch\u0027s images/s, eager": (1.8, False), "batch 32: us of the host for a recorded step": (20, True),
     "batch 32: peak reserved memory, MB": (10, False), "batch 4: times PyTorch\u0027s images/s, eager": (2.0, True),
     "batch 4: us of the host for a recorded step": (20, True), "batch 4: peak reserved memory, MB": (10, False),
-    "add float32: % of a copy": (100, True),
+    "copy float32 256 MiB: % of a copy": (103, True), "add float32: % of a copy": (100, True),
     "gelu float32: % of a copy": (75, False)}
+    and [f["what"] for f in r["failures"]] == ["dies float32"] and "SIGSEGV" in r["failures"][0]["text"]
+    and r["benchmarks"][-2]["bench"] == "gemm float32 4096" and r["rates of PyTorch"]["copy"] == 3900
+    and sorted(s["who"] for s in r["steps"] if s["batch_size"] == 512) == ["PyTorch, compiled", "PyTorch, compiled, again", "PyTorch, compiled, untuned",
+        "PyTorch, eager", "yoke, as it is", "yoke, recorded", "yoke, recorded, tried"]
     and [(p["batch_size"], [(k["name"], k["launches"], k["us"], k["megabytes"]) for k in p["kernels"]]) for p in r["profiles"]] == [
         (1024, [("b", 2, 3.0, 6.0), ("update_kernel", 1, 1.5, 3.0)]),
         (32, [("b<float, int>", 2, 4.0, 8.0), ("update_kernel<float, int>", 1, 2.0, 4.0)])]'
 ok "compilers are stopped while a step is measured" [ "$(sed 's/.*(//; s/).*//' states | sort | uniq -c | xargs)" = "$(wc -l < states) stopped" ]
 says figures/gpu-report.txt "MISSED gelu float32: % of a copy: 75, wanted >= 80"
+says figures/gpu-report.txt "batch 1024 bf16, PyTorch, compiled 500 images/s, 1.80x"
+ok "the verdict is the last line, too" [ "$(tail -n 1 out)" = "$(head -n 1 figures/gpu-report.txt | sed 's/ ([0-9]* s)$//')" ]
 
 # PyTorch that cannot compile is no failure of what is checked.
 sed -i 's/^\*peer.py\\ step\*)$/*compiled*) echo "no C compiler" >\&2; exit 1 ;;\n&/' tools/peer
 measured/run --report uncompiled --python "$work/tools/peer" --parts steps > out 2> err
 code=$?
 check uncompiled 0 <<< 'parts["steps next to PyTorch"]["failed"] == 0 and parts["steps next to PyTorch"]["not run"] == 4'
-says uncompiled/gpu-report.txt "NOT RUN PyTorch, compiled, batch 4: exit code 1 no C compiler"
+says uncompiled/gpu-report.txt "NOT RUN PyTorch, compiled, batch 512: exit code 1 no C compiler"
 
 printf '#!/bin/sh\nexit 127\n' > broken/gpu_cases
 emulate dead broken

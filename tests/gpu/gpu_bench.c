@@ -4,6 +4,9 @@
  * waits for the device once.
  */
 #include "tests/gpu/gpu_bench.h"
+
+#include <string.h>
+
 #include "tests/support/slot_pairs.h"
 
 enum { ROUNDS = 5, MOST = 12, SMALL = 6 };
@@ -425,7 +428,8 @@ int gpu_bench_run(const char *name, bool small)
         for (int d = 0; d < 4 && small; d++)
             own.n[d] = own.n[d] < SMALL ? own.n[d] : SMALL;
         static const double ROUND = 0.05; /* seconds, about */
-        static bench b;
+        static bench b; /* large */
+        memset(&b, 0, sizeof(b));
         double times[ROUNDS], first = timed(&b, r, 1), once = b.failed || small ? 2 : timed(&b, r, 2);
         int count = once > ROUND ? 1 : once > 1e-4 ? (int)(ROUND / once) : 500, rounds = once > 1 ? 1 : ROUNDS;
         for (int k = 0; k < rounds && !b.failed; k++)

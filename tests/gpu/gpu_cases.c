@@ -7,8 +7,8 @@
  *   gpu_cases checks           the same of gpu_checks.h
  *   gpu_cases run GROUP NAME   one line of JSON; exit code 0, or 1 where the case failed
  *   gpu_cases benches          the names of what can be measured
- *   gpu_cases bench NAME       one line of JSON: times and rates
- *   gpu_cases try NAME         the same with a few elements
+ *   gpu_cases bench NAME...    a line of JSON each: times and rates; ends at the first that fails
+ *   gpu_cases try NAME...      the same with a few elements
  *   gpu_cases parity MODEL PRECISION DEVICE FROM TO
  *                              the loss and the gradients of a network (gpu_checks.h)
  */
@@ -22,6 +22,7 @@
 #include "tests/gpu/gpu_bench.h"
 #include "tests/gpu/gpu_checks.h"
 #include "tests/support/slot_cases.h"
+#include "tests/support/slot_pairs.h"
 
 static void print_text(const char *text)
 {
@@ -49,13 +50,17 @@ static int devices(void)
 static int run_case(const slot_case *c)
 {
     slot_report report = {0};
+    char described[1000];
     double start = yk__now();
     c->run(c, &report);
+    slot_describe(described, sizeof(described));
     printf("{\"case\": \"%s %s\", \"passed\": %s, \"compared\": %ld, \"worst_ulp\": %.3g, \"digest\": "
            "\"%016llx\", \"seconds\": %.3f, \"text\": ",
            c->group, c->name, report.failed ? "false" : "true", report.compared,
            report.worst > 1e30 ? 1e30 : report.worst, report.digest, yk__now() - start);
     print_text(report.text);
+    printf(", \"libraries\": ");
+    print_text(described);
     puts("}");
     return report.failed;
 }
@@ -69,6 +74,17 @@ static int run(const char *group, const char *name)
                 return run_case(c);
     fprintf(stderr, "gpu_cases: there is no case '%s %s'\n", group, name);
     return 2;
+}
+
+static int run_benches(char *const *names, bool small)
+{
+    for (; *names; names++) {
+        int code = gpu_bench_run(*names, small);
+        if (code)
+            return code;
+        fflush(stdout); /* the next may end the program */
+    }
+    return 0;
 }
 
 static int list(const slot_case *cases)
@@ -94,11 +110,11 @@ int main(int argc, char **argv)
         gpu_bench_list();
         return 0;
     }
-    if (argc == 3 && (strcmp(argv[1], "bench") == 0 || strcmp(argv[1], "try") == 0))
-        return gpu_bench_run(argv[2], argv[1][0] == 't');
+    if (argc >= 3 && (strcmp(argv[1], "bench") == 0 || strcmp(argv[1], "try") == 0))
+        return run_benches(argv + 2, argv[1][0] == 't');
     if (argc == 7 && strcmp(argv[1], "parity") == 0)
         return gpu_parity_run(argv[2], argv[3], argv[4], argv[5], argv[6]);
-    fprintf(stderr, "usage: gpu_cases devices | list | checks | run GROUP NAME | benches | bench NAME | try NAME | "
-                    "parity MODEL PRECISION DEVICE FROM TO\n");
+    fprintf(stderr, "usage: gpu_cases devices | list | checks | run GROUP NAME | benches | bench NAME... | "
+                    "try NAME... | parity MODEL PRECISION DEVICE FROM TO\n");
     return 2;
 }

@@ -3,6 +3,7 @@
 
   peer.py parity MODEL --program GPU_CASES --folder DIR    the first step's loss and gradients, how far from float64
   peer.py step --model MODEL --batch-size N --mode MODE    the time of a training step
+  peer.py rates                                            a large copy's, and a large product's
   peer.py version
 
 Each result is a line of JSON.
@@ -193,7 +194,7 @@ class Training:
 
         self.loss_of = loss_of
         if args.mode == "compiled":
-            how = {"backend": args.compile_backend} if args.compile_backend else {"mode": "max-autotune"}
+            how = {"backend": args.compile_backend} if args.compile_backend else {"mode": args.compile_mode}
             self.loss_of = torch.compile(loss_of, **how)
 
     def optimize(self, how):
@@ -258,6 +259,14 @@ class Training:
         return sorted(rows, key=lambda row: -row["us"])[:40]
 
 
+def compiler_said(args):
+    """Whether the compiled step replays CUDA graphs: the compiler leaves them out with a line in its log alone."""
+    if args.mode != "compiled":
+        return {}
+    from torch._dynamo.utils import counters
+    return {"compile_mode": args.compile_mode, "cudagraph_skips": counters["inductor"]["cudagraph_skips"]}
+
+
 def step_time(args):
     cuda = args.device == "cuda"
     torch.backends.cudnn.benchmark = True
@@ -286,7 +295,7 @@ def step_time(args):
                 time.sleep(0.05)
         print_json({"peer": "PyTorch " + torch.__version__, "model": args.model, "batch_size": args.batch_size,
                     "mode": args.mode, "precision": args.precision, "tf32": args.tf32, "layout": name,
-                    "first_seconds": round(first, 1), **training.measure(), "optimizer": training.optimizer})
+                    "first_seconds": round(first, 1), **training.measure(), "optimizer": training.optimizer, **compiler_said(args)})
         if cuda:
             try:
                 print_json({"batch_size": args.batch_size, "layout": name, "kernels": training.kernels()})
@@ -295,10 +304,33 @@ def step_time(args):
     return 0
 
 
+def rates(args):
+    """The median of ten, by the GPU's clock."""
+    def seconds(call):
+        times = []
+        for _ in range(13):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            wait("cuda")
+            times.append(begin.elapsed_time(end) * 1e-3)
+        return statistics.median(times[3:])
+
+    x = torch.randn(1 << 28, device="cuda")
+    y = torch.empty_like(x)
+    copy = seconds(lambda: y.copy_(x))
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    product = seconds(lambda: a @ b)
+    print_json({"copy": 2 * x.numel() * 4 / copy * 1e-9, "product": 2 * 8192**3 / product * 1e-12})
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("version")
+    verbs.add_parser("rates")
     a = verbs.add_parser("parity")
     a.add_argument("model")
     a.add_argument("--program", required=True, help="gpu_cases; its first arguments, if any, behind line ends")
@@ -312,7 +344,8 @@ def main():
     b.add_argument("--batch-size", type=int, default=32)
     b.add_argument("--image-size", type=int, default=0)
     b.add_argument("--mode", choices=["eager", "compiled"], default="eager")
-    b.add_argument("--compile-backend", default="", help="default: Inductor with max-autotune")
+    b.add_argument("--compile-backend", default="", help="default: Inductor")
+    b.add_argument("--compile-mode", default="max-autotune")
     b.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     b.add_argument("--tf32", action="store_true")
     b.add_argument("--wait", default="", help="make FILE.ready once the first steps are done, and measure when FILE.go is there")
@@ -330,7 +363,7 @@ def main():
         print_json({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": name, "triton": compiler,
                     "cudnn": torch.backends.cudnn.version()})
         return 0
-    return parity(args) if args.verb == "parity" else step_time(args)
+    return {"parity": parity, "rates": rates, "step": step_time}[args.verb](args)
 
 
 sys.exit(main())
