@@ -29,6 +29,7 @@ struct yk_graph {
     bool given_up;
     bool announced; /* and the other ranks know */
     bool recording;
+    int spoiled; /* recordings that something else in the process ended */
     yk__graph_exec *exec;
     yk__memory_pool *pool;
     yk__graph_member *members;
@@ -295,15 +296,29 @@ static yk_status decide(yk_graph *g, bool *can)
     return status;
 }
 
+/* Ends the capture. Whether something else had ended it: whatever failed in the function then failed for that. */
+static bool record_ended(yk_graph *g, const yk__backend *backend, yk_status *status)
+{
+    yk_error before;
+    yk__error_take(&before);
+    yk_status ended = backend->capture_end(g->device.index, &g->exec);
+    if (ended != YK_ERR_STATE && *status)
+        yk__error_put(&before);
+    *status = ended == YK_ERR_STATE || !*status ? ended : *status;
+    return ended == YK_ERR_STATE;
+}
+
 /* False where it could not be recorded: `why` says why, and nothing was carried out. *later: it can be in a later call,
- * since only another thread's recording is in the way. Ranks that record together have none: they would not know. */
+ * since another thread's recording is in the way, or something else ended it, which is put up with a few times. Ranks
+ * that record together have no later call: they would not know. */
 static bool record(yk_graph *g, bool *later)
 {
+    enum { MOST_SPOILED = 3 };
     YK__OWN_RECORD;
     const yk__backend *backend = yk__backend_of(g->device);
     g->drawn = 0;
     g->pool = yk__memory_pool_open(g->device, later);
-    *later = *later && !yk__graph_is_shared(g);
+    bool spoiled = false;
     yk_status status = g->pool ? backend->capture_begin(g->device.index) : yk__error_code();
     if (!status) {
         g->recording = true;
@@ -312,8 +327,7 @@ static bool record(yk_graph *g, bool *later)
         yk__view calls = {.data = g->calls->data, .dtype = YK_I64};
         if (!status && g->drawn)
             status = backend->unary(g->device.index, YK__ADD_SCALAR, &calls, &calls, g->drawn, 0);
-        yk_status ended = backend->capture_end(g->device.index, &g->exec);
-        status = status ? status : ended;
+        spoiled = record_ended(g, backend, &status);
     }
     if (g->pool)
         yk__memory_pool_close(g->pool);
@@ -321,13 +335,14 @@ static bool record(yk_graph *g, bool *later)
         g->why[0] = '\0';
         return true;
     }
+    *later = (*later || (spoiled && ++g->spoiled < MOST_SPOILED)) && !yk__graph_is_shared(g);
     yk_error error;
     yk__error_take(&error);
-    if (g->given_up) /* meanwhile */
+    if (g->given_up || *later) /* given up: meanwhile */
         drop_recording(g);
-    else if (*later)
+    if (!g->given_up && *later)
         snprintf(g->why, WHY, "%.*s", WHY - 1, error.message);
-    else
+    else if (!g->given_up)
         yk__graph_give_up(g, error.message);
     return false;
 }

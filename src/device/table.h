@@ -103,7 +103,8 @@ typedef struct yk__backend {
     /* From here to capture_end what the calling thread puts on YK__QUEUE_COMPUTE, and on queues that come to wait for
      * it, is recorded with its arguments instead of carried out. Both by one thread, which fails where it waits for the
      * device meanwhile; other threads' work is carried out as ever. After a failure capture_end is called all the same,
-     * fails, and nothing was recorded. */
+     * fails, and nothing was recorded: with YK_ERR_STATE where something else in the process ended the recording, which
+     * may succeed another time. */
     yk_status (*capture_begin)(int device);
     yk_status (*capture_end)(int device, yk__graph_exec **exec);
     /* Puts all of it on YK__QUEUE_COMPUTE. */

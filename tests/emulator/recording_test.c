@@ -10,6 +10,7 @@
 
 #include <yoke/yoke.h>
 
+#include "device/graph.h"
 #include "tensor/tensor.h"
 
 enum { N = 3000, RUNS = 4 };
@@ -269,6 +270,57 @@ static void test_other_threads_go_on(void **state)
     }
 }
 
+static void (*synchronize_devices)(void); /* cudaDeviceSynchronize of somebody else */
+
+static void *wait_for_all(void *unused)
+{
+    synchronize_devices();
+    return unused;
+}
+
+typedef struct spoilt {
+    yk_tensor *x;
+    int calls, times; /* how many recordings somebody else ends */
+} spoilt;
+
+static yk_status spoils(void *user)
+{
+    spoilt *s = user;
+    yk_tensor *y = yk_mul_scalar(s->x, 2);
+    pthread_t thread;
+    if (++s->calls > 1 && yk__graph_recording() && s->times-- > 0) {
+        assert_int_equal(pthread_create(&thread, NULL, wait_for_all, NULL), 0);
+        pthread_join(thread, NULL);
+    }
+    yk_tensor *z = y ? yk_sub_scalar(y, 1) : NULL;
+    return z && yk_copy_(s->x, z) ? YK_OK : yk_last_error()->code;
+}
+
+/* A wait for the whole device ends a recording, whoever waits. That is put up with twice; the third time it is how the
+ * program is. */
+static void test_a_wait_for_the_whole_device(void **state)
+{
+    (void)state;
+    static const char why[] = "something else in the process that waited for the whole device";
+    for (int times = 1; times <= 3; times++) {
+        yk_scope scope = yk_scope_begin();
+        spoilt s = {.x = yk_full(YK_SHAPE(N), 2, &on_gpu), .times = times};
+        yk_graph *g = yk_graph_create(gpu, 1, spoils, &s);
+        for (int i = 0; i < RUNS; i++) {
+            expect_ok(yk_graph_run(g));
+            if (i == 1)
+                assert_true(expect_says(yk_graph_get_info(g).why_not, why));
+        }
+        yk_graph_info info = yk_graph_get_info(g);
+        assert_int_equal(info.replays, times < 3 ? RUNS - 1 - times : 0);
+        assert_int_equal(info.why_not != NULL, times == 3);
+        expect_all(s.x, (1 << RUNS) + 1);
+        assert_null(yk__memory_check(gpu));
+        yk_scope_end(scope);
+        assert_null(yk__memory_check(gpu));
+    }
+}
+
 /* ---- threads that the function has work for it ---- */
 typedef struct replicated {
     yk_module *replicas[2];
@@ -326,10 +378,12 @@ int main(void)
     assert_int_equal(yk_device_count(YK_CUDA), 2);
     void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     *(void **)&calls_of = plugin ? dlsym(plugin, "emulator_calls") : NULL;
-    assert_non_null(calls_of);
+    *(void **)&synchronize_devices = plugin ? dlsym(plugin, "emulator_synchronize_devices") : NULL;
+    assert_true(calls_of && synchronize_devices);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_released_in_a_recording),
                                        cmocka_unit_test(test_releases_itself), cmocka_unit_test(test_two_recordings),
                                        cmocka_unit_test(test_other_threads_go_on),
+                                       cmocka_unit_test(test_a_wait_for_the_whole_device),
                                        cmocka_unit_test(test_threads_of_the_function)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

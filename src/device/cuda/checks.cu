@@ -53,5 +53,6 @@ yk_status cuda_check_indices(int device, enum cuda_check check, const yk__view *
         return status;
     YK__LAUNCH("check of indices", check_kernel, 1, THREADS, THREADS * sizeof(int64_t), stream, *index, (int64_t)check,
                bound, ignored, cuda_record_of(device));
+    cuda_checks_queued(device);
     return cuda_launched(device, "check of indices", 1, &index);
 }

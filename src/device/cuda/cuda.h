@@ -45,9 +45,13 @@ cuda_outside cuda_outside_begin(void);
 void cuda_outside_end(cuda_outside before);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
-/* The error record of a device that is in use: Note [The error record of a device]. Whoever asks is going to queue what
- * may write it, so the next to wait reads it. */
+/* The device that the calling thread records on; -1: none. */
+int cuda_recorded(void);
+/* The error record of a device that is in use: Note [The error record of a device]. */
 struct cuda_record *cuda_record_of(int device);
+/* Behind what was queued and may write it: the next to wait reads it. Not before: who waits meanwhile would read it too
+ * early, and nobody after that. */
+void cuda_checks_queued(int device);
 /* Multiprocessors of the device's GPU; it is in use. */
 int cuda_processors(int device);
 /* Waits for the thread's queue, and fails with what the error record holds; `what` and `instead` are for a graph that
@@ -94,7 +98,8 @@ void cuda_note_launch(cudaError_t code);
  * fault that shows later can be put down to it. */
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views);
 /* Everything that the queue had is done: nothing of it is to blame from here on. */
-void cuda_all_done(int device, yk__queue queue);
+uint64_t cuda_queued_count(int device, yk__queue queue);
+void cuda_all_done(int device, yk__queue queue, uint64_t count);
 /* "add (2, 3), mul (2, 3)": the operations queued since, oldest first. */
 const char *cuda_queued(int device, char *text, size_t size);
 

@@ -170,8 +170,12 @@ int cuda_processors(int device)
 
 struct cuda_record *cuda_record_of(int device)
 {
-    atomic_store(&cuda.devices[device].checks, true);
     return cuda.devices[device].record;
+}
+
+void cuda_checks_queued(int device)
+{
+    atomic_store(&cuda.devices[device].checks, true);
 }
 
 static yk_status start(int device)
@@ -230,6 +234,11 @@ static yk_status make_stream(int device, _Atomic(cudaStream_t) *made)
 void cuda_record_on(int device)
 {
     recording = device;
+}
+
+int cuda_recorded(void)
+{
+    return recording;
 }
 
 cuda_outside cuda_outside_begin(void)
@@ -319,10 +328,11 @@ static yk_status fail_noted(int device)
 
 static yk_status wait_for(int device, yk__queue queue, cudaStream_t stream)
 {
+    uint64_t count = cuda_queued_count(device, queue); /* others may go on queueing */
     cudaError_t code = cudaStreamSynchronize(stream);
     if (code)
         return cuda_failed(device, code, "cudaStreamSynchronize");
-    cuda_all_done(device, queue);
+    cuda_all_done(device, queue, count);
     return atomic_load(&cuda.devices[device].has_noted) ? fail_noted(device) : YK_OK;
 }
 

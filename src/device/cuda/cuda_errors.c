@@ -22,8 +22,8 @@ enum { MOST_DEVICES = 64, KEPT = 32, TEXT = 96 };
 /* Of a queue. */
 typedef struct queued {
     char text[KEPT][TEXT];
-    uint8_t brief[KEPT]; /* characters of the operation and its first view */
-    uint64_t count;      /* since the queue was last idle */
+    uint8_t brief[KEPT];  /* characters of the operation and its first view */
+    uint64_t count, done; /* operations in all, and those that are known to be over */
 } queued;
 
 static struct {
@@ -68,13 +68,14 @@ static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
     enum { OTHERS = 32 }; /* characters of "123 others, " and of what stands between */
     size_t room = at + OTHERS;
     uint64_t n = q->count, first = n;
-    if (n == 1 && at + strlen(q->text[0]) < size)
-        return append(text, at, size, q->text[0]);
-    while (first > 0 && n - first < KEPT && room + q->brief[(first - 1) % KEPT] + 2 < size)
+    if (n - q->done == 1 && at + strlen(q->text[q->done % KEPT]) < size)
+        return append(text, at, size, q->text[q->done % KEPT]);
+    while (first > q->done && n - first < KEPT && room + q->brief[(first - 1) % KEPT] + 2 < size)
         room += q->brief[--first % KEPT] + 2u;
-    if (first) {
+    uint64_t others = first - q->done;
+    if (others) {
         char more[48];
-        snprintf(more, sizeof(more), "%llu other%s%s", (unsigned long long)first, first == 1 ? "" : "s",
+        snprintf(more, sizeof(more), "%llu other%s%s", (unsigned long long)others, others == 1 ? "" : "s",
                  first < n ? ", " : "");
         at = append(text, at, size, more);
     }
@@ -95,9 +96,9 @@ const char *cuda_queued(int device, char *text, size_t size)
     text[0] = 0;
     pthread_mutex_lock(&logs[device].lock);
     for (int q = 0; q < YK__QUEUES; q++)
-        active += logs[device].of[q].count != 0;
+        active += logs[device].of[q].count > logs[device].of[q].done;
     for (int q = 0; q < YK__QUEUES; q++) {
-        if (!logs[device].of[q].count)
+        if (logs[device].of[q].count == logs[device].of[q].done)
             continue;
         at = append(text, at, size, at ? "; " : "");
         at = append_queued(text, at, at + (size - at) / (size_t)active--, &logs[device].of[q]);
@@ -106,10 +107,33 @@ const char *cuda_queued(int device, char *text, size_t size)
     return text;
 }
 
-void cuda_all_done(int device, yk__queue queue)
+uint64_t cuda_queued_count(int device, yk__queue queue)
 {
     pthread_mutex_lock(&logs[device].lock);
-    logs[device].of[queue].count = 0;
+    uint64_t count = logs[device].of[queue].count;
+    pthread_mutex_unlock(&logs[device].lock);
+    return count;
+}
+
+/* The first `count` are over. */
+void cuda_all_done(int device, yk__queue queue, uint64_t count)
+{
+    pthread_mutex_lock(&logs[device].lock);
+    queued *q = &logs[device].of[queue];
+    if (q->done < count)
+        q->done = count;
+    pthread_mutex_unlock(&logs[device].lock);
+}
+
+/* Not what is recorded: it runs later, as part of a replay. */
+static void note_queued(int device, const char *text, size_t brief)
+{
+    if (cuda_recorded() == device)
+        return;
+    pthread_mutex_lock(&logs[device].lock);
+    queued *q = &logs[device].of[cuda_yoke->queue_current()];
+    q->brief[q->count % KEPT] = (uint8_t)brief;
+    memcpy(q->text[q->count++ % KEPT], text, TEXT);
     pthread_mutex_unlock(&logs[device].lock);
 }
 
@@ -224,11 +248,7 @@ yk_status cuda_launched(int device, const char *operation, int count, const yk__
         at = append_view(text, at, sizeof(text), views[i]);
         brief = i ? brief : at;
     }
-    pthread_mutex_lock(&logs[device].lock);
-    queued *q = &logs[device].of[cuda_yoke->queue_current()];
-    q->brief[q->count % KEPT] = (uint8_t)brief;
-    memcpy(q->text[q->count++ % KEPT], text, sizeof(text));
-    pthread_mutex_unlock(&logs[device].lock);
+    note_queued(device, text, brief);
     cudaError_t code = refused;
     refused = cudaSuccess;
     if (code && !is_fault(code) && !is_lost(code))

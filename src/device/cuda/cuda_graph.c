@@ -22,29 +22,45 @@ struct yk__graph_exec {
     cudaGraphExec_t exec;
 };
 
+static _Thread_local cudaStream_t captured; /* where the calling thread's recording began */
+
 yk_status cuda_capture_begin(int device)
 {
     cudaStream_t stream = NULL;
+    captured = NULL;
     cuda_record_on(device);
     yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, &stream);
     cudaError_t code = status ? cudaSuccess : cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     if (status || code)
         cuda_record_on(-1);
+    else
+        captured = stream;
     return code ? cuda_failed(device, code, "cudaStreamBeginCapture") : status;
 }
 
 yk_status cuda_capture_end(int device, yk__graph_exec **exec)
 {
-    cudaStream_t stream = NULL;
+    cudaStream_t own = NULL;
     cudaGraph_t graph = NULL;
     *exec = NULL;
-    yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, &stream);
+    yk_status status = cuda_stream(device, YK__QUEUE_COMPUTE, &own); /* makes the GPU this thread's */
     cuda_record_on(-1);
-    if (status)
+    cudaError_t code = captured ? cudaStreamEndCapture(captured, &graph) : cudaErrorStreamCaptureInvalidated;
+    captured = NULL;
+    if (status) {
+        if (graph)
+            cudaGraphDestroy(graph);
         return status;
-    cudaError_t code = cudaStreamEndCapture(stream, &graph);
+    }
+    if (code == cudaErrorStreamCaptureInvalidated) {
+        cudaGetLastError();
+        return cuda_fail(YK_ERR_STATE,
+                         "cuda:%d: the recording was ended by something else in the process that waited for the whole "
+                         "device (cudaDeviceSynchronize)",
+                         device);
+    }
     if (code || !graph)
-        return cuda_failed(device, code ? code : cudaErrorStreamCaptureInvalidated, "cudaStreamEndCapture");
+        return cuda_failed(device, code ? code : cudaErrorUnknown, "cudaStreamEndCapture");
     yk__graph_exec *made = malloc(sizeof(*made));
     if (made) {
         made->device = device;
@@ -66,8 +82,8 @@ yk_status cuda_graph_launch(yk__graph_exec *exec)
     yk_status status = cuda_stream(exec->device, YK__QUEUE_COMPUTE, &stream);
     if (status)
         return status;
-    (void)cuda_record_of(exec->device); /* its checks write there */
     cudaError_t code = cudaGraphLaunch(exec->exec, stream);
+    cuda_checks_queued(exec->device); /* which it may have */
     return code ? cuda_failed(exec->device, code, "cudaGraphLaunch")
                 : cuda_launched(exec->device, "replay of a graph", 0, NULL);
 }

@@ -219,6 +219,7 @@ yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const y
         default: YK__LAUNCH(p->name, read_kernel<uint64_t>, blocks, THREADS, 0, stream, job); break;
         }
         YK__LAUNCH(p->name, record_kernel, 1, 1, 0, stream, job, p->name, cuda_record_of(device));
+        cuda_checks_queued(device);
     }
     if (memory)
         cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
@@ -344,6 +345,7 @@ yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, c
         sort_entry *entries = (sort_entry *)rest;
         YK__LAUNCH(p->name, tuple_kernel, walk_blocks(device, tuples.total), THREADS, 0, stream, tuples, entries);
         YK__LAUNCH(p->name, record_kernel, 1, 1, 0, stream, tuples, p->name, cuda_record_of(device));
+        cuda_checks_queued(device);
         entries = merge_sort(device, p->name, entries, entries + tuples.total, 1, tuples.total, stream);
 #define WRITE(Put) write<Put>(device, tuples, fixed, entries, accumulate, p->name, stream)
         if (accumulate && x->dtype == YK_F32)
