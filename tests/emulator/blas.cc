@@ -1,11 +1,13 @@
 /*
  * blas.cc - stand-ins of the calls of cuBLASLt that the backend makes. Tests only.
  *
- * A product is computed from the manual's definition when the stream's turn comes. Refused, or a fault, is what the
- * manual does not promise: a leading dimension less than the rows, a result that overlaps, pointers less aligned than
- * the algorithm was asked for, a workspace too small or not aligned to 256 bytes, an algorithm of another product, a
- * handle of another device. The workspace is overwritten, as the library may do.
+ * A product is computed from the manual's definition when the stream's turn comes. Refused is what the manual does not
+ * promise: a leading dimension less than the rows, a result that overlaps, a workspace too small or not aligned to 256
+ * bytes, an algorithm of another product, a handle of another device. Pointers less aligned than the algorithm was
+ * asked for are a fault of the device, as on a GPU; the bias is loaded as the result is stored, by up to 16 bytes at
+ * once. The workspace is overwritten, as the library may do.
  */
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -185,10 +187,13 @@ struct product {
     uint32_t parts;
     size_t workspace_bytes;
     int device;
+    bool misaligned; /* a pointer is less aligned than the algorithm takes it to be */
 
     void run() const
     {
         const char *call = "cublasLtMatmul";
+        if (misaligned)
+            return emulator::library_fault(call, "a pointer is less aligned than the algorithm was asked for");
         const void *x = reach(call, first, extent(a), device), *y = reach(call, second, extent(b), device);
         void *z = const_cast<void *>(reach(call, result, extent(c), device));
         const void *bias = nullptr;
@@ -398,8 +403,6 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
     bool half = c.type == CUDA_R_16F || c.type == CUDA_R_16BF;
     uint32_t rounding = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     uint32_t parts = half && p.schemes & rounding ? 2 : 1;
-    /* The pointer to the bias tells how it is aligned, at most as cudaMalloc's memory. */
-    uint64_t at = reinterpret_cast<uintptr_t>(d.bias) | 256;
     for (; *count < asked && *count < ALGORITHMS; ++*count) {
         cublasLtMatmulHeuristicResult_t &f = found[*count];
         memset(&f, 0, sizeof(f));
@@ -408,7 +411,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
             continue;
         }
         write(&f.algo, algorithm{hash_of(d, a, b, c),
-                                 {p.alignment[0], p.alignment[1], p.alignment[3], (uint32_t)(at & (0 - at))},
+                                 {p.alignment[0], p.alignment[1], p.alignment[3], std::min(p.alignment[3], 16u)},
                                  MAGIC,
                                  parts,
                                  (uint32_t)*count,
@@ -439,9 +442,9 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
     if (chosen.magic != MAGIC || chosen.hash != hash_of(p.d, p.a, p.b, p.c))
         return refuse(call, "the algorithm was chosen for another product");
     const void *pointers[] = {first, second, result, p.d.bias};
+    p.misaligned = false;
     for (int i = 0; i < 4; i++)
-        if (reinterpret_cast<uintptr_t>(pointers[i]) % chosen.alignment[i])
-            return refuse(call, "a pointer is less aligned than the algorithm was asked for");
+        p.misaligned = p.misaligned || reinterpret_cast<uintptr_t>(pointers[i]) % chosen.alignment[i];
     if (workspace_bytes < chosen.workspace || reinterpret_cast<uintptr_t>(workspace) % WORKSPACE_ALIGNMENT)
         return refuse(call, "the workspace is too small, or not aligned to 256 bytes");
     if (reinterpret_cast<handle *>(lt)->device != emulator::present_device())

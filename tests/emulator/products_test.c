@@ -8,13 +8,13 @@
 
 static const yk_device gpu = {YK_CUDA, 0};
 
-/* Whole numbers, whose products and sums are exact. */
+/* Whole numbers, whose products and sums are exact; one dimension where there are no columns. */
 static yk_tensor *numbers(int64_t rows, int64_t columns, yk_device device, yk_dtype dtype, int seed)
 {
     float values[600];
-    assert_true(rows * (columns ? columns : 1) <= 600);
-    int64_t shape[] = {rows, columns};
-    for (int64_t i = 0; i < rows * columns; i++)
+    int64_t shape[] = {rows, columns}, count = rows * (columns ? columns : 1);
+    assert_true(count <= 600);
+    for (int64_t i = 0; i < count; i++)
         values[i] = (float)((i * 7 + seed) % 5 - 2);
     yk_tensor *t = yk_from_data(values, columns ? 2 : 1, shape, &(yk_tensor_options){.device = device});
     return yk_clone(yk_detach(yk_cast(t, dtype)));
@@ -107,11 +107,33 @@ static void bias_gradients_come_with_the_product(void **state)
     }
 }
 
+/* A bias that begins within 16 bytes of another one: kernels load it by 16 bytes at once, as they store the result. */
+static void a_bias_that_is_not_aligned(void **state)
+{
+    (void)state;
+    static const yk_dtype dtypes[] = {YK_BF16, YK_F16, YK_F32};
+    for (int i = 0; i < 3 * 3; i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_dtype dtype = dtypes[i % 3];
+        int at = i / 3; /* the element that it begins at */
+        float out[2][2][7 * 8];
+        for (int d = 0; d < 2; d++) {
+            yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
+            yk_tensor *x = numbers(7, 24, device, dtype, 1), *w = numbers(8, 24, device, dtype, 2);
+            yk_tensor *b = yk_narrow(numbers(16, 0, device, dtype, 3), 0, at, 8);
+            read_values(yk_linear(x, w, b), out[d][0], 7 * 8);
+            read_values(yk_linear_relu(x, w, b), out[d][1], 7 * 8);
+        }
+        assert_memory_equal(out[0], out[1], sizeof(out[0]));
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(refused_products_are_our_own),
-                                       cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
-                                       cmocka_unit_test(bias_gradients_come_with_the_product)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_products_are_our_own), cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
+        cmocka_unit_test(bias_gradients_come_with_the_product), cmocka_unit_test(a_bias_that_is_not_aligned)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

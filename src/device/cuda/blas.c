@@ -15,7 +15,11 @@
  * with a bias of NaN and infinities, out must be NaN, infinity or 0; sums of equal terms must be those of f32, rounded
  * once. The trial waits for the GPU, so there is none while the stream is captured: then the form is not taken.
  *
- * Invariant: an algorithm is asked for with the alignment that the pointers have, for it may rely on that.
+ * Invariant: an algorithm is asked for with the alignment that the pointers have, for it may rely on that. The library
+ * has no word for that of an epilogue's vector, and loads it as it stores the result, by up to VECTOR_ALIGNMENT bytes
+ * at once, also where the pointer that it was shown is aligned to less (as PyTorch found:
+ * https://github.com/pytorch/pytorch/pull/194497). So a vector that is aligned to less is no epilogue's, and the result
+ * is called no more aligned than the vector.
  * A GPU's handle and plans are used by one thread at a time, under its lock.
  */
 #include <math.h>
@@ -39,7 +43,7 @@
 
 /* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
  * planned again when it comes. */
-enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16, MOST_ALGORITHMS = 4 };
+enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16, MOST_ALGORITHMS = 4, VECTOR_ALIGNMENT = 16 };
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -222,13 +226,16 @@ static cublasStatus_t choose(plan *p)
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t best[MOST_ALGORITHMS];
     const uint64_t workspace = MOST_WORKSPACE;
+    int64_t stored = p->of.result_alignment;
+    if (p->of.vector_alignment && p->of.vector_alignment < stored)
+        stored = p->of.vector_alignment;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         int64_t bytes;
     } alignments[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p->of.first_alignment},
                       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p->of.second_alignment},
                       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p->of.result_alignment},
-                      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p->of.result_alignment}};
+                      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, stored}};
     cublasStatus_t code = blas.preference_init(&preference, sizeof(preference));
     if (!code)
         code =
@@ -362,10 +369,11 @@ static bool epilogue_of(job *j, bool columns)
     yk_dtype dtype = p->out->dtype;
     bool half = dtype == YK_F16 || dtype == YK_BF16,
          dense = p->bias && (p->bias->stride[0] == 1 || p->bias->shape[0] == 1);
-    bool added = dense && !columns && dtype != YK_F64;
+    bool added = dense && !columns && dtype != YK_F64 && alignment(p->bias->data) >= VECTOR_ALIGNMENT;
     j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (p->sums) { /* a is the second factor of (N,M) = b^T a^T */
-        if (!half || p->sums->stride[0] != 1 || p->a->shape[2] < LEAST_TERMS)
+        if (!half || p->sums->stride[0] != 1 || p->a->shape[2] < LEAST_TERMS ||
+            alignment(p->sums->data) < VECTOR_ALIGNMENT)
             return false;
         j->of.epilogue = columns ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
         j->vector = p->sums->data;
