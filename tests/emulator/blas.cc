@@ -25,9 +25,10 @@ namespace
 {
 
 /* NO_ALGORITHM, REFUSED_LATE, ALL_REFUSED: inner dimensions that the library has no algorithm for, of whose algorithms
- * it refuses the first, or all: its answer is no mistake of the caller's. NOT_READY: the first algorithm's state says
- * that it is none. SWALLOWS_NAN: one whose ReLU makes 0 of NaN. ROUNDS_SUMS: one whose gradient of a bias is added up
- * in the factor's type. ALGORITHMS: that there are of a product. */
+ * it refuses the first, or all: its answer is no mistake of the caller's. NO_BIAS: it has none that adds a bias.
+ * NOT_READY: the first algorithm's state says that it is none. SWALLOWS_NAN: one whose ReLU makes 0 of NaN.
+ * ROUNDS_SUMS: one whose gradient of a bias is added up in the factor's type. ALGORITHMS: that there are of a product.
+ */
 enum {
     WORKSPACE = 1000,
     WORKSPACE_ALIGNMENT = 256,
@@ -35,6 +36,7 @@ enum {
     REFUSED_LATE = 31,
     ALL_REFUSED = 43,
     NOT_READY = 47,
+    NO_BIAS = 53,
     ALGORITHMS = 3,
     SWALLOWS_NAN = 37,
     ROUNDS_SUMS = 41
@@ -398,7 +400,8 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
         return refuse("cublasLtMatmulAlgoGetHeuristic", why ? why : "none was asked for");
     int64_t inner = inner_of(d, a);
     *count = 0;
-    if (p.workspace < WORKSPACE || inner == NO_ALGORITHM)
+    bool biased = d.epilogue == CUBLASLT_EPILOGUE_BIAS || d.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    if (p.workspace < WORKSPACE || inner == NO_ALGORITHM || (inner == NO_BIAS && biased))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     bool half = c.type == CUDA_R_16F || c.type == CUDA_R_16BF;
     uint32_t rounding = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;

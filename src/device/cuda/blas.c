@@ -6,8 +6,9 @@
  * fit (an expanded factor, a batch that overlaps) is left to our own kernel. Which algorithm does a product is asked
  * once for each form of it, and kept with the library's descriptions: the same form gives the same bits, and a product
  * whose form is known is one call, or two where an epilogue has a vector. The bias is added by the library's epilogue
- * where it can be. Halves are added up in f32 and rounded once. An algorithm that the library proposed and then refuses
- * gives way to the next. A form that it has none for, or of which it refuses all, is our own kernel's from then on.
+ * where it can be, else put into out before the product is added to that. Halves are added up in f32 and rounded once.
+ * An algorithm that the library proposed and then refuses gives way to the next. A form that it has none for, or of
+ * which it refuses all, is computed without its epilogue from then on, or by our own kernel where it has none.
  *
  * Note [Trials of epilogues]
  * The manual does not say what RELU_BIAS makes of NaN, nor in what BGRADA and BGRADB add. So a form with one of them is
@@ -169,6 +170,11 @@ static bool is_refusal(cublasStatus_t code)
     return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
+static bool is_half(int64_t dtype)
+{
+    return dtype == YK_F16 || dtype == YK_BF16;
+}
+
 static cudaDataType_t type_of(yk_dtype dtype)
 {
     return dtype == YK_F64 ? CUDA_R_64F : dtype == YK_F16 ? CUDA_R_16F : dtype == YK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -242,7 +248,7 @@ static cublasStatus_t choose(plan *p)
             blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
     /* Where k is cut into parts, halves are added in f32, in the workspace: the other ways round every part. */
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (!code && (p->of.out_dtype == YK_F16 || p->of.out_dtype == YK_BF16))
+    if (!code && is_half(p->of.out_dtype))
         code = blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
     for (int i = 0; i < 4 && !code; i++) {
         uint32_t bytes = (uint32_t)alignments[i].bytes;
@@ -274,15 +280,24 @@ static plan *place_of(const form *f)
     return first;
 }
 
-static void say_refused(int device, const form *f, const char *call)
+/* What computes a form that the library does not. */
+static const char *instead_of(const form *f, bool apart)
 {
-    char text[300];
-    snprintf(text, sizeof(text),
-             "cuda:%d: gemm: %s has no algorithm for (%lld,%lld) x (%lld,%lld), %lld of them, of %s: our own, slower "
-             "kernel computes it",
-             device, call, (long long)f->rows, (long long)f->k, (long long)f->k, (long long)f->columns,
-             (long long)f->batches, cuda_yoke->dtype_name((yk_dtype)f->dtype));
-    cuda_base->warn("%s", text);
+    switch (f->epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+        return apart ? " with a bias, which is added apart" : " with a bias: our own, slower kernel computes it";
+    case CUBLASLT_EPILOGUE_RELU_BIAS: return " with bias and ReLU: ReLU is computed apart";
+    case CUBLASLT_EPILOGUE_BGRADA:
+    case CUBLASLT_EPILOGUE_BGRADB: return " with sums of rows: the sums are computed apart";
+    default: return ": our own, slower kernel computes it";
+    }
+}
+
+static void say_refused(int device, const form *f, const char *call, bool apart)
+{
+    cuda_base->warn("cuda:%d: gemm: %s has no algorithm for (%lld,%lld) x (%lld,%lld), %lld of them, of %s%s", device,
+                    call, (long long)f->rows, (long long)f->k, (long long)f->k, (long long)f->columns,
+                    (long long)f->batches, cuda_yoke->dtype_name((yk_dtype)f->dtype), instead_of(f, apart));
 }
 
 /* The plan of a form, made where there is none yet; *refused says that the library has none. Under the lock. */
@@ -362,13 +377,19 @@ typedef struct job {
     cudaStream_t stream;
 } job;
 
+/* Whether the bias can be added by a call of its own, if there is one: before the product, which then is added to it in
+ * f32 and rounded once. Behind one that adds to out a half would be rounded twice. */
+static bool adds_apart(const cuda_product *p)
+{
+    return !p->bias || !p->accumulate || !is_half(p->out->dtype);
+}
+
 /* The epilogue, and its vector, or NULL; false where the product is not the library's. */
 static bool epilogue_of(job *j, bool columns)
 {
     const cuda_product *p = j->product;
     yk_dtype dtype = p->out->dtype;
-    bool half = dtype == YK_F16 || dtype == YK_BF16,
-         dense = p->bias && (p->bias->stride[0] == 1 || p->bias->shape[0] == 1);
+    bool half = is_half(dtype), dense = p->bias && (p->bias->stride[0] == 1 || p->bias->shape[0] == 1);
     bool added = dense && !columns && dtype != YK_F64 && alignment(p->bias->data) >= VECTOR_ALIGNMENT;
     j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (p->sums) { /* a is the second factor of (N,M) = b^T a^T */
@@ -382,8 +403,8 @@ static bool epilogue_of(job *j, bool columns)
     } else if (added) {
         j->of.epilogue = p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         j->vector = p->bias->data;
-    } else if (p->bias && half) {
-        return false; /* it would be rounded twice */
+    } else if (!adds_apart(p)) {
+        return false;
     }
     j->of.vector_alignment = j->vector ? alignment(j->vector) : 0;
     return true;
@@ -552,11 +573,32 @@ static yk_status run(const job *j, bool apart, const char **refused, bool *taken
     return code && !status ? failed(j->device, code, "cublasLtMatmul") : status;
 }
 
+static yk_status run_and_say(job *j, bool *taken)
+{
+    const cuda_product *p = j->product;
+    const char *refused = NULL;
+    bool apart = p->bias && !j->vector; /* before the product, or behind one that adds to out */
+    j->of.accumulate = p->accumulate || apart;
+    pthread_mutex_lock(&gpus[j->of.gpu].lock);
+    yk_status status = run(j, apart, &refused, taken);
+    pthread_mutex_unlock(&gpus[j->of.gpu].lock);
+    if (refused)
+        say_refused(j->device, &j->of, refused, adds_apart(p));
+    return status;
+}
+
+/* The product without its epilogue: there are more algorithms of it. */
+static void leave_bias(job *j)
+{
+    j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    j->of.vector_alignment = 0;
+    j->vector = NULL;
+}
+
 yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
 {
     const yk__view *views[] = {p->out, p->a, p->b};
     job j = {.product = p, .device = device};
-    const char *refused = NULL;
     *taken = false;
     pthread_once(&once, open_library);
     if (!blas.there)
@@ -569,22 +611,19 @@ yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
     }
     if (!epilogue_of(&j, columns))
         return YK_OK;
-    bool apart = p->bias && !j.vector; /* before the product, or behind one that adds to out */
     j.of.gpu = cuda_gpu_of(device);
-    j.of.accumulate = p->accumulate || apart;
     j.of.tf32 = p->a->dtype == YK_F32 && cuda_allows_tf32();
     yk_status status = cuda_use(device, &j.stream);
-    if (status)
-        return status;
-    pthread_mutex_lock(&gpus[j.of.gpu].lock);
-    status = run(&j, apart, &refused, taken);
-    pthread_mutex_unlock(&gpus[j.of.gpu].lock);
-    if (refused)
-        say_refused(device, &j.of, refused);
+    if (!status)
+        status = run_and_say(&j, taken);
+    if (!status && !*taken && j.of.epilogue == CUBLASLT_EPILOGUE_BIAS && adds_apart(p)) {
+        leave_bias(&j);
+        status = run_and_say(&j, taken);
+    }
     if (status || !*taken)
         return status;
     status = cuda_launched(device, "gemm (cuBLASLt)", 3, views);
-    return status || !apart || !p->accumulate ? status : add_bias(device, p->out, p->bias, true);
+    return status || j.vector || !p->bias || !p->accumulate ? status : add_bias(device, p->out, p->bias, true);
 }
 
 const char *cuda_blas_described(void)
