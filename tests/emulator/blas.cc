@@ -61,6 +61,7 @@ struct algorithm {
     uint64_t hash;
     uint32_t alignment[4];      /* of the factors, the result and the bias */
     uint32_t magic, parts;      /* those that k is cut into, each of which is rounded as the result is */
+    uint32_t bias_behind;       /* it is added to a sum of parts that was rounded before */
     uint32_t number, workspace; /* bytes: only the first wants some */
 };
 struct handle {
@@ -186,7 +187,7 @@ struct product {
     const void *first, *second, *workspace;
     void *result;
     double beta;
-    uint32_t parts;
+    uint32_t parts, bias_behind;
     size_t workspace_bytes;
     int device;
     bool misaligned; /* a pointer is less aligned than the algorithm takes it to be */
@@ -234,6 +235,10 @@ struct product {
                     int64_t at = n * c.batch + column * c.ld + row;
                     if (beta != 0)
                         sum += beta * value(z, c.type, at);
+                    if (bias && bias_behind) {
+                        put(&kept, c.type, 0, sum);
+                        sum = value(&kept, c.type, 0);
+                    }
                     if (bias)
                         sum += value(bias, c.type, row);
                     if (relu && (sum < 0 || (std::isnan(sum) && k == SWALLOWS_NAN)))
@@ -405,7 +410,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
         return CUBLAS_STATUS_NOT_SUPPORTED;
     bool half = c.type == CUDA_R_16F || c.type == CUDA_R_16BF;
     uint32_t rounding = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    uint32_t parts = half && p.schemes & rounding ? 2 : 1;
+    uint32_t parts = half && p.schemes & rounding ? 2 : 1, bias_behind = half && biased && p.schemes;
     for (; *count < asked && *count < ALGORITHMS; ++*count) {
         cublasLtMatmulHeuristicResult_t &f = found[*count];
         memset(&f, 0, sizeof(f));
@@ -417,6 +422,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
                                  {p.alignment[0], p.alignment[1], p.alignment[3], std::min(p.alignment[3], 16u)},
                                  MAGIC,
                                  parts,
+                                 bias_behind,
                                  (uint32_t)*count,
                                  *count ? 0u : (uint32_t)WORKSPACE});
         f.workspaceSize = *count ? 0 : WORKSPACE;
@@ -460,7 +466,7 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
         return refuse(call, "alpha is not 1, which is all that the stand-in knows");
     p.beta = wide ? *static_cast<const double *>(beta) : (double)*static_cast<const float *>(beta);
     p.first = first, p.second = second, p.result = result, p.workspace = workspace;
-    p.workspace_bytes = workspace_bytes, p.parts = chosen.parts;
+    p.workspace_bytes = workspace_bytes, p.parts = chosen.parts, p.bias_behind = chosen.bias_behind;
     p.device = emulator::present_device();
     return emulator::queue_library(call, stream, [p] { p.run(); }) ? CUBLAS_STATUS_SUCCESS
                                                                    : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -158,12 +158,39 @@ static void a_bias_that_the_library_does_not_add(void **state)
     }
 }
 
+/* x w + bias = 258 of bf16, 2050 of f16: where the product, less by 1, is rounded first, it loses that 1 and the
+ * bias's.
+ */
+static void a_bias_is_rounded_with_the_product(void **state)
+{
+    (void)state;
+    static const struct {
+        yk_dtype dtype;
+        float first, second, expected;
+    } kinds[] = {{YK_BF16, 16, 16, 258}, {YK_F16, 64, 32, 2050}};
+    for (int i = 0; i < 2 * 2; i++) {
+        yk_scope scope = yk_scope_begin();
+        const yk_tensor_options on = {.device = gpu, .dtype = kinds[i % 2].dtype};
+        float x[2][16] = {{kinds[i % 2].first, 1}, {kinds[i % 2].first, 1}}, w[3 * 16] = {0}, out[2 * 3];
+        for (int k = 0; k < 3; k++)
+            w[k * 16] = kinds[i % 2].second, w[k * 16 + 1] = 1;
+        yk_tensor *first = yk_cast(yk_from_data(x, YK_SHAPE(2, 16), NULL), on.dtype);
+        yk_tensor *second = yk_cast(yk_from_data(w, YK_SHAPE(3, 16), NULL), on.dtype),
+                  *bias = yk_ones(YK_SHAPE(3), &on);
+        first = yk_to(first, gpu), second = yk_to(second, gpu);
+        read_values(i / 2 ? yk_linear_relu(first, second, bias) : yk_linear(first, second, bias), out, 2 * 3);
+        for (int k = 0; k < 2 * 3; k++)
+            assert_true(out[k] == kinds[i % 2].expected);
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_products_are_our_own), cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
+        cmocka_unit_test(refused_products_are_our_own),         cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
         cmocka_unit_test(bias_gradients_come_with_the_product), cmocka_unit_test(a_bias_that_is_not_aligned),
-        cmocka_unit_test(a_bias_that_the_library_does_not_add)};
+        cmocka_unit_test(a_bias_that_the_library_does_not_add), cmocka_unit_test(a_bias_is_rounded_with_the_product)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

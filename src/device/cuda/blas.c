@@ -246,8 +246,10 @@ static cublasStatus_t choose(plan *p)
     if (!code)
         code =
             blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
-    /* Where k is cut into parts, halves are added in f32, in the workspace: the other ways round every part. */
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    /* Where k is cut into parts, halves are added in f32, in the workspace: the other ways round every part. A bias is
+     * added behind that, to what was rounded (https://github.com/pytorch/pytorch/pull/180875): then k stays whole. */
+    bool biased = p->of.epilogue == CUBLASLT_EPILOGUE_BIAS || p->of.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    const uint32_t schemes = biased ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (!code && is_half(p->of.out_dtype))
         code = blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes));
     for (int i = 0; i < 4 && !code; i++) {
