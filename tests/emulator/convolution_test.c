@@ -1,6 +1,7 @@
 /* convolution_test.c - which of cuDNN's engines is taken, as the stand-in's show: one whose sums have another order
  * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed, one with
- * tensor cores before one without, the fastest where it is asked for.
+ * tensor cores before one without, the fastest where it is asked for, one whose ReLU keeps NaN, and no engine that
+ * failed that again.
  */
 #include <dlfcn.h>
 
@@ -10,7 +11,7 @@
 
 #include <yoke/yoke.h>
 
-/* ALL_SWALLOW: output channels for which every engine of the stand-in makes 0 of NaN. */
+/* ALL_SWALLOW: output channels for which every engine of the stand-in but its slow reference makes 0 of NaN. */
 enum { ALL_SWALLOW = 37 };
 enum { N = 7, C = 3, O = 4, SIDE = 5, K = 3, WEIGHTS = O * C * K * K, RUNS = 12 };
 
@@ -108,12 +109,9 @@ static void weights_lie_with_channels_last(void **state)
     yk_scope_end(scope);
 }
 
-/* The stand-in proposes an engine for halves that does not use them before those that do. */
-static void tensor_cores_come_first(void **state)
+/* The emulator's count of a library's calls. */
+static long long (*calls_of_emulator(void))(const char *name)
 {
-    (void)state;
-    static const char call[] = "cudnnBackendExecute without tensor cores";
-    static const int64_t x_shape[] = {4, 8, SIDE, SIDE}, w_shape[] = {8, 8, 1, 1}, odd_shape[] = {4, 8, 1, 1};
     long long (*calls_of)(const char *name) = NULL;
     char path[4200];
     snprintf(path, sizeof(path), "%.4000s/yoke-cuda.so", getenv("YOKE_BACKEND_PATH"));
@@ -121,6 +119,17 @@ static void tensor_cores_come_first(void **state)
     assert_non_null(plugin);
     *(void **)&calls_of = dlsym(plugin, "emulator_calls");
     assert_non_null(calls_of);
+    dlclose(plugin); /* it stays loaded */
+    return calls_of;
+}
+
+/* The stand-in proposes an engine for halves that does not use them before those that do. */
+static void tensor_cores_come_first(void **state)
+{
+    (void)state;
+    static const char call[] = "cudnnBackendExecute without tensor cores";
+    static const int64_t x_shape[] = {4, 8, SIDE, SIDE}, w_shape[] = {8, 8, 1, 1}, odd_shape[] = {4, 8, 1, 1};
+    long long (*calls_of)(const char *name) = calls_of_emulator();
     yk_scope scope = yk_scope_begin();
     long long before = calls_of(call), library = slot_work_done("conv2d", true);
     yk_tensor *x = yk_cast(numbers(x_shape, gpu, 1), YK_BF16), *w = yk_cast(numbers(w_shape, gpu, 2), YK_BF16);
@@ -130,7 +139,6 @@ static void tensor_cores_come_first(void **state)
     assert_true(slot_work_done("conv2d", true) == library + 2);
     assert_true(calls_of(call) == before);
     yk_scope_end(scope);
-    dlclose(plugin);
 }
 
 /* The result of a convolution of `images` images, by its own form. */
@@ -149,7 +157,8 @@ static void read_convolution(int64_t images, float out[N * RESULT])
     yk_scope_end(scope);
 }
 
-/* The stand-in's quick engine is proposed behind the good one, and adds in another order. */
+/* The stand-in's quick engine is proposed behind the good one, of which there are more plans than are timed, and adds
+ * in another order. */
 static void the_fastest_where_it_is_asked_for(void **state)
 {
     (void)state;
@@ -251,31 +260,56 @@ static long long with_relu(yk_device device, yk_dtype dtype, int64_t outputs, fl
     return slot_counted("conv2d with ReLU: ") - before;
 }
 
-/* The stand-in proposes an engine that makes 0 of NaN, one that bounds infinity, and for ALL_SWALLOW outputs no other
- * than the first kind: then ReLU is computed apart. NaN and infinity are the CPU's everywhere. */
+/* NaN and infinity are the CPU's everywhere; `timed`: among the plans that are timed, too. */
+static void compare_relu(yk_dtype dtype, int64_t outputs, bool timed, bool fused)
+{
+    static float expected[2 * ALL_SWALLOW * SIDE * SIDE], out[2 * ALL_SWALLOW * SIDE * SIDE];
+    float room = dtype == YK_BF16 ? 0.05f : 1e-5f;
+    if (timed)
+        yk_use_benchmark(true);
+    assert_int_equal(with_relu((yk_device){YK_CPU, 0}, dtype, outputs, expected), 0);
+    assert_int_equal(with_relu(gpu, dtype, outputs, out), fused);
+    int64_t nans = 0;
+    for (int64_t k = 0; k < 2 * outputs * SIDE * SIDE; k++) {
+        nans += isnan(out[k]);
+        assert_int_equal(isnan(out[k]), isnan(expected[k]));
+        assert_true(isnan(out[k]) || out[k] == expected[k] || fabsf(out[k] - expected[k]) <= room);
+    }
+    assert_true(nans >= 2 * SIDE * SIDE);
+    yk_use_benchmark(false);
+}
+
+static const yk_dtype relu_dtypes[] = {YK_F32, YK_F64, YK_BF16};
+
+/* The stand-in proposes an engine that makes 0 of NaN, more often than plans are tried, and one that bounds infinity,
+ * before those that keep both. */
 static void relu_is_fused_where_it_keeps_nan(void **state)
 {
     (void)state;
-    static float expected[2 * ALL_SWALLOW * SIDE * SIDE], out[2 * ALL_SWALLOW * SIDE * SIDE];
-    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_BF16};
-    for (int i = 0; i < 3 * 2 * 2; i++) {
-        yk_dtype dtype = dtypes[i % 3];
-        int64_t outputs = i / 3 % 2 ? ALL_SWALLOW : 5;
-        bool timed = i / 6; /* among those that are timed, too */
-        if (timed)
-            yk_use_benchmark(true);
-        float room = dtype == YK_BF16 ? 0.05f : 1e-5f;
-        assert_int_equal(with_relu((yk_device){YK_CPU, 0}, dtype, outputs, expected), 0);
-        assert_int_equal(with_relu(gpu, dtype, outputs, out), outputs == 5);
-        int64_t nans = 0;
-        for (int64_t k = 0; k < 2 * outputs * SIDE * SIDE; k++) {
-            nans += isnan(out[k]);
-            assert_int_equal(isnan(out[k]), isnan(expected[k]));
-            assert_true(isnan(out[k]) || out[k] == expected[k] || fabsf(out[k] - expected[k]) <= room);
-        }
-        assert_true(nans >= 2 * SIDE * SIDE);
-        yk_use_benchmark(false);
+    for (int i = 0; i < 3 * 2; i++)
+        compare_relu(relu_dtypes[i % 3], 5, i / 3, true);
+}
+
+/* An engine that failed is not tried for the dtype's next form: REFUSED_LATE, GOOD's trial, and GOOD for the numbers.
+ */
+static void an_engine_is_tried_once(void **state)
+{
+    (void)state;
+    long long (*calls_of)(const char *name) = calls_of_emulator();
+    for (int i = 0; i < 3; i++) {
+        long long before = calls_of("cudnnBackendExecute");
+        compare_relu(relu_dtypes[i], 6, false, true);
+        assert_true(calls_of("cudnnBackendExecute") == before + 3);
     }
+}
+
+/* For ALL_SWALLOW outputs every engine makes 0 of NaN but the slow reference, which is not taken: ReLU is computed
+ * apart. The last of the tests, for the engines are done with. */
+static void relu_is_apart_where_none_keeps_nan(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * 2; i++)
+        compare_relu(relu_dtypes[i % 3], ALL_SWALLOW, i / 3, false);
 }
 
 static yk_status relu_when_recorded(void *user)
@@ -317,11 +351,16 @@ static void no_trial_of_relu_in_a_recording(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_where_they_are_asked_for), cmocka_unit_test(tf32_where_it_is_allowed),
-        cmocka_unit_test(weights_lie_with_channels_last),     cmocka_unit_test(the_fastest_where_it_is_asked_for),
-        cmocka_unit_test(nothing_is_tried_in_a_recording),    cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
-        cmocka_unit_test(no_trial_of_relu_in_a_recording),    cmocka_unit_test(tensor_cores_come_first)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_where_they_are_asked_for),
+                                       cmocka_unit_test(tf32_where_it_is_allowed),
+                                       cmocka_unit_test(weights_lie_with_channels_last),
+                                       cmocka_unit_test(the_fastest_where_it_is_asked_for),
+                                       cmocka_unit_test(nothing_is_tried_in_a_recording),
+                                       cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
+                                       cmocka_unit_test(an_engine_is_tried_once),
+                                       cmocka_unit_test(no_trial_of_relu_in_a_recording),
+                                       cmocka_unit_test(tensor_cores_come_first),
+                                       cmocka_unit_test(relu_is_apart_where_none_keeps_nan)};
     if (!use_emulator())
         return 0;
     return cmocka_run_group_tests_name("convolutions", tests, NULL, NULL);

@@ -7,7 +7,8 @@
  * that no heuristics made, pointers that are fewer than the graph's tensors, less aligned than it says, or of another
  * device, a workspace that is not aligned. What the engines compute is in dnn_engines.cc.
  *
- * The heuristics of mode A propose all engines, the good ones last, those of the fallback the good ones. For halves one
+ * The heuristics of mode A propose all engines, the good ones last, those of the fallback the good ones; some of them
+ * many times, with other settings. For halves one
  * without tensor cores is before those with them, as cuDNN 9.19 has it for some forms.
  */
 #include <cstdio>
@@ -434,7 +435,7 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
         c->g = c->descriptor(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).g;
         cudnnBackendHeurMode_t mode = c->value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
         for (int e = mode == CUDNN_HEUR_MODE_FALLBACK ? GOOD : 0; e < ENGINES; e++)
-            if (takes((engine)e, c->g))
+            for (int k = 0; takes((engine)e, c->g) && k < (e == SWALLOWS_NAN || e == GOOD ? PROPOSALS : 1); k++)
                 c->proposed.push_back((engine)e);
         break;
     }
@@ -476,6 +477,9 @@ cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
         if (!made || made->type != ENGINE || made->finalized)
             return refuse(call, "the engine goes to one that was just made");
         made->g = c->g, made->e = c->e, made->finalized = true;
+        *count = 1;
+    } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX && type == CUDNN_TYPE_INT64 && asked == 1) {
+        *static_cast<int64_t *>(values) = index_of(c->e);
         *count = 1;
     } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
                asked == CUDNN_NUMERICAL_NOTE_TYPE_COUNT) {

@@ -42,14 +42,17 @@ enum engine {
     CLAMPS,       /* its ReLU makes the greatest number of infinity */
     PLAIN,        /* without tensor cores, for halves that others take on them: slow, and counted where it runs */
     GOOD,
-    QUICK, /* as good, takes less time and no workspace, and adds in f32 from the last term on */
+    QUICK,     /* as good, takes less time and no workspace, and adds in f32 from the last term on */
+    REFERENCE, /* takes every graph that GOOD does, keeps NaN, and is the slowest of all: the library's number 0 */
     ENGINES
 };
-/* ALL_SWALLOW: output channels of which every engine's ReLU makes 0 of NaN. */
-enum { WORKSPACE = 500, ALL_SWALLOW = 37 };
+/* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of SWALLOWS_NAN and GOOD
+ * one behind another, which differ in the engine's settings, as the library has it. */
+enum { WORKSPACE = 500, ALL_SWALLOW = 37, PROPOSALS = 12 };
 
 /* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
 bool takes(engine e, const graph &g);
+int64_t index_of(engine e); /* the library's number of it */
 int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to);
 int64_t workspace_of(engine e);
 float milliseconds_of(engine e); /* that the GPU is said to take */

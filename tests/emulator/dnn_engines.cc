@@ -80,10 +80,16 @@ bool takes(engine e, const graph &g)
      * our own kernels have work beside the library's. */
     case GOOD:
     case QUICK:
+    case REFERENCE:
         return !(g.groups > 1 && g.x.stride[1] == 1 && g.x.shape[1] > 1) &&
                !(g.compute == CUDNN_DATA_DOUBLE && (g.dilation[0] > 1 || g.dilation[1] > 1));
     default: return true;
     }
+}
+
+int64_t index_of(engine e)
+{
+    return e == REFERENCE ? 0 : 60 + e;
 }
 
 int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to)
@@ -95,7 +101,7 @@ int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to)
         to[count++] = CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     if (e == HALF_SUMS)
         to[count++] = CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
-    if (e == TF32 || (is_half(g.x.type) && e != PLAIN))
+    if (e == TF32 || (is_half(g.x.type) && e != PLAIN && e != REFERENCE))
         to[count++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
     return count;
 }
@@ -107,7 +113,7 @@ int64_t workspace_of(engine e)
 
 float milliseconds_of(engine e)
 {
-    return e == QUICK ? 1 : e == PLAIN ? 20 : 5;
+    return e == QUICK ? 1 : e == PLAIN || e == REFERENCE ? 20 : 5;
 }
 
 static bool is_dense(const tensor &t, bool last)
@@ -234,7 +240,8 @@ void execution::run() const
                                   rounded(g.sum.type, sum) + value(data[3], g.bias.type, at(g.bias, 0, o, 0, 0)));
                     if (!g.has_relu)
                         continue;
-                    if (sum < 0 || (std::isnan(sum) && (e == SWALLOWS_NAN || g.out.shape[1] == ALL_SWALLOW)))
+                    if (sum < 0 ||
+                        (std::isnan(sum) && (e == SWALLOWS_NAN || (e != REFERENCE && g.out.shape[1] == ALL_SWALLOW))))
                         sum = 0;
                     if (e == CLAMPS && std::isinf(sum))
                         sum = FLT_MAX;

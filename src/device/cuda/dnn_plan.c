@@ -248,9 +248,11 @@ static cudnnBackendDescriptor_t graph(builder *b, const dnn_form *f, cudnnHandle
 }
 
 /* ---- engines ---- */
-/* Whether the engine of a proposal computes as the form allows, and on tensor cores. */
-static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, bool *tensor_cores)
+/* Whether the engine of a proposal, whose number and use of tensor cores go to *p, computes as the form allows. The
+ * library's engine REFERENCE takes any graph, slowly: with ReLU apart another one may take the rest. */
+static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, dnn_plan *p)
 {
+    enum { REFERENCE = 0 };
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine = NULL;
     int64_t count = 0;
@@ -260,18 +262,20 @@ static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, bool *
         return false;
     code = dnn.attribute_get(proposal, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine);
     if (!code)
+        code = dnn.attribute_get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &p->engine);
+    if (!code)
         code = dnn.attribute_get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
     dnn.descriptor_destroy(engine);
-    bool good = !code;
-    *tensor_cores = false;
+    bool good = !code && !(f->relu && p->engine == REFERENCE);
+    p->tensor_cores = false;
     for (int64_t i = 0; i < count && good; i++)
         switch (notes[i]) {
         case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: good = !f->deterministic; break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: good = half; break;
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
             good = half || f->tf32;
-            *tensor_cores = true;
+            p->tensor_cores = true;
             break;
         case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: good = false; break;
         default: break;
@@ -306,7 +310,7 @@ static cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t proposal, cudnn
 
 /* What was tried, and why it gave no plan. */
 typedef struct tally {
-    int64_t proposed, forbidden, refused;
+    int64_t proposed, forbidden, left_out /* in the set `without` */, refused;
     cudnnStatus_t code; /* of the last that was refused */
 } tally;
 
@@ -333,8 +337,8 @@ static preference preference_of(const dnn_form *f)
 /* Tries what one mode of the heuristics proposes, behind the `*number` candidates that came before. `first` is NULL in
  * a round that takes what comes. */
 static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackendHeurMode_t mode, preference *first,
-                     cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from, int64_t *number,
-                     dnn_plan *made, tally *t)
+                     cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
+                     const dnn_engines *without, int64_t *number, dnn_plan *made, tally *t)
 {
     static const char what[] = "heuristics";
     builder b = {.code = CUDNN_STATUS_SUCCESS};
@@ -369,8 +373,8 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
     for (int64_t i = 0; i < got && !made->plan; i++) {
         int64_t candidate = (*number)++, workspace = 0, most = MOST_WORKSPACE;
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-        bool good = allowed(f, proposals[i], &made->tensor_cores);
-        if (first && good && !made->tensor_cores) {
+        bool good = allowed(f, proposals[i], made), left_out = without && dnn_engines_have(without, made->engine);
+        if (first && good && !left_out && !made->tensor_cores) {
             first->passed = true;
             continue;
         }
@@ -379,6 +383,10 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
         t->proposed++;
         if (!good) {
             t->forbidden++;
+            continue;
+        }
+        if (left_out) {
+            t->left_out++;
             continue;
         }
         if (first && first->passed && first->most < most)
@@ -396,20 +404,20 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
 }
 
 bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
-                   dnn_plan *made, char *why)
+                   const dnn_engines *without, dnn_plan *made, char *why)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     builder b = {.code = CUDNN_STATUS_SUCCESS};
     tally t = {.code = CUDNN_STATUS_SUCCESS};
     int64_t number = 0;
-    *made = (dnn_plan){.plan = NULL};
+    *made = (dnn_plan){.plan = NULL, .engine = -1};
     *why = '\0';
     cudnnBackendDescriptor_t g = graph(&b, f, handle);
     preference first = preference_of(f);
     for (int round = first.wanted ? 0 : 1; round < 2 && g && !made->plan; round++) {
         t = (tally){.code = CUDNN_STATUS_SUCCESS};
         for (int i = 0; i < 2 && !made->plan; i++)
-            try_mode(f, g, modes[i], round ? NULL : &first, handle, properties, from, &number, made, &t);
+            try_mode(f, g, modes[i], round ? NULL : &first, handle, properties, from, without, &number, made, &t);
     }
     if (!made->plan) {
         char last[300] = "";
@@ -417,9 +425,10 @@ bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescript
         if (b.code)
             snprintf(why, DNN_WHY, "%s: %s (%d); %s", b.failed, dnn.error_string(b.code), (int)b.code, last);
         else
-            snprintf(why, DNN_WHY, "%lld engines proposed, %lld not allowed, %lld not made; %s (%d); %s",
-                     (long long)t.proposed, (long long)t.forbidden, (long long)t.refused, dnn.error_string(t.code),
-                     (int)t.code, last);
+            snprintf(why, DNN_WHY,
+                     "%lld engines proposed, %lld not allowed, %lld of those that failed, %lld not made; %s (%d); %s",
+                     (long long)t.proposed, (long long)t.forbidden, (long long)t.left_out, (long long)t.refused,
+                     dnn.error_string(t.code), (int)t.code, last);
     }
     release_all(&b);
     return made->plan != NULL;
@@ -443,10 +452,10 @@ bool yk__cuda_dnn_plan(const dnn_form *f, const char *properties, char *why)
         dnn.last_error(last, sizeof(last));
         snprintf(why, DNN_WHY, "%s: %s (%d); %s", b.failed, dnn.error_string(b.code), (int)b.code, last);
     } else {
-        done = dnn_plan_make(f, NULL, d, 0, &made, why);
+        done = dnn_plan_make(f, NULL, d, 0, NULL, &made, why);
         if (done) {
-            snprintf(why, DNN_WHY, "candidate %lld,%s workspace of %zu bytes", (long long)made.candidate,
-                     made.tensor_cores ? " tensor cores," : "", made.workspace);
+            snprintf(why, DNN_WHY, "candidate %lld, engine %lld,%s workspace of %zu bytes", (long long)made.candidate,
+                     (long long)made.engine, made.tensor_cores ? " tensor cores," : "", made.workspace);
             dnn.descriptor_destroy(made.plan);
         }
     }

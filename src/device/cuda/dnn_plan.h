@@ -45,14 +45,33 @@ enum { DNN_X = 1, DNN_W, DNN_OUT, DNN_BIAS };
 typedef struct dnn_plan {
     cudnnBackendDescriptor_t plan;
     size_t workspace;  /* bytes */
-    int64_t candidate; /* its number among the engines that the heuristics proposed */
+    int64_t candidate; /* its number among what the heuristics proposed: engines, each with several settings */
+    int64_t engine;    /* the library's number of it */
     bool tensor_cores; /* the engine uses them */
 } dnn_plan;
 
-/* The first plan, from candidate `from` on, that the form allows and the library makes, for the GPU of `handle`, or,
- * where that is NULL, of `properties`. False where there is none: `why`, of DNN_WHY bytes, says what was tried. */
+/* A set of engines, by their numbers; those from DNN_ENGINES on are in none. cuDNN 9.19 has up to 75 for a graph. */
+enum { DNN_ENGINES = 128 };
+typedef struct dnn_engines {
+    uint64_t bits[DNN_ENGINES / 64];
+} dnn_engines;
+
+static inline bool dnn_engines_have(const dnn_engines *set, int64_t engine)
+{
+    return engine >= 0 && engine < DNN_ENGINES && set->bits[engine / 64] >> (engine % 64) & 1;
+}
+
+static inline void dnn_engines_add(dnn_engines *set, int64_t engine)
+{
+    if (engine >= 0 && engine < DNN_ENGINES)
+        set->bits[engine / 64] |= (uint64_t)1 << (engine % 64);
+}
+
+/* The first plan, from candidate `from` on, of an engine that is not in `without` (NULL: none is), that the form allows
+ * and the library makes, for the GPU of `handle`, or, where that is NULL, of `properties`. False where there is none:
+ * `why`, of DNN_WHY bytes, says what was tried. */
 bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
-                   dnn_plan *made, char *why);
+                   const dnn_engines *without, dnn_plan *made, char *why);
 
 /* Queues the form's convolution on memory, in the order of the ids, the bias NULL where there is none. *taken stays
  * false where no plan does it. (dnn_run.c) */

@@ -2,14 +2,17 @@
  * dnn_run.c - which plan of cuDNN's computes a form of convolution, and carrying it out. Layer: device/cuda.
  *
  * A form's plan is chosen when it first comes, and kept for good: the first that the heuristics propose, or, where the
- * user asked for it (yk_use_benchmark), the fastest of the first MOST_TIMED by the GPU's own clock. One that the
- * library made and then says not to support gives way to the next; a form without a plan is our own kernel's.
+ * user asked for it (yk_use_benchmark), the fastest of the first MOST_TIMED by the GPU's own clock, at most MOST_OF_ONE
+ * of an engine. One that the library made and then says not to support gives way to the next; a form without a plan is
+ * our own kernel's.
  *
  * Note [Plans with ReLU]
  * cuDNN has no promise that a fused ReLU keeps NaN: the numerical note of engines that do (STRICT_NAN_PROP) is on none
  * of the fast ones. So each such plan is carried out once with a bias of NaN and infinities (nan_trial.c) before it is
- * taken, and the next one is tried where that comes out wrong. A form of which none passes is computed without ReLU,
- * and ReLU behind it.
+ * taken, and the next one is tried where that comes out wrong. The heuristics propose one engine many times, with other
+ * settings (with cuDNN 9.19 up to 32 times before any other), and what NaN becomes is the engine's doing: so behind one
+ * that failed all its plans are left out, for all forms of that dtype on the device. A form of which none passes is
+ * computed without ReLU, and ReLU behind it.
  *
  * Trials wait for the GPU, so there are none while the stream is captured: then a form that was not seen before gets
  * the heuristics' plan, or none with ReLU.
@@ -27,9 +30,9 @@
 
 #ifdef HAS_DNN
 
-/* BUCKETS: of a device's table of plans. MOST_TIMED: PyTorch's benchmark_limit. RUNS: that are timed of one plan.
- * PACKS: sets of pointers that are kept of a form. */
-enum { MOST_DEVICES = 64, BUCKETS = 128, MOST_TIMED = 10, RUNS = 3, PACKS = 8 };
+/* BUCKETS: of a device's table of plans. MOST_TIMED: PyTorch's benchmark_limit. MOST_OF_ONE: of them, of one engine.
+ * RUNS: that are timed of one plan. PACKS: sets of pointers that are kept of a form. */
+enum { MOST_DEVICES = 64, BUCKETS = 128, MOST_TIMED = 10, MOST_OF_ONE = 3, RUNS = 3, PACKS = 8 };
 
 /* Pointers as the library takes them, by the ids of dnn_plan.h: steps that are repeated bring the same ones. */
 typedef struct pack {
@@ -49,7 +52,8 @@ typedef struct entry {
 typedef struct device_state {
     pthread_mutex_t lock;
     cudnnHandle_t handle;
-    cudaStream_t stream; /* the handle's */
+    cudaStream_t stream;                 /* the handle's */
+    dnn_engines swallow_nan[YK__DTYPES]; /* engines whose ReLU does not keep NaN */
     entry *entries[BUCKETS];
 } device_state;
 
@@ -214,21 +218,28 @@ static yk_status keeps_nan(entry *e, const dnn_plan *p, const job *j, cudnnStatu
 
 /* ---- choosing ---- */
 
-/* The first plan, from candidate `from` on, that keeps NaN where the form has ReLU; *p has none where there is none. */
-static yk_status next_plan(entry *e, const job *j, int64_t from, dnn_plan *p, char *why)
+/* The first plan, from candidate `from` on, of an engine that is not in `without`, that keeps NaN where the form has
+ * ReLU; *p has none where there is none. */
+static yk_status next_plan(entry *e, const job *j, int64_t from, const dnn_engines *without, dnn_plan *p, char *why)
 {
+    dnn_engines *swallow = &j->state->swallow_nan[e->of.dtype];
     for (int tried = 0; tried < MOST_TIMED; tried++) {
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
         bool good = true;
-        if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, p, why))
+        dnn_engines left_out = *without;
+        for (int i = 0; i < DNN_ENGINES / 64 && e->of.relu; i++)
+            left_out.bits[i] |= swallow->bits[i];
+        if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, &left_out, p, why))
             return YK_OK;
         yk_status status = keeps_nan(e, p, j, &code, &good);
         if (!status && code && !is_refusal(code))
             status = failed(j->device, code, "cudnnBackendExecute");
         if (!status && good && !code)
             return YK_OK;
-        if (!good)
-            snprintf(why, DNN_WHY, "candidate %lld does not keep NaN and infinities", (long long)p->candidate);
+        if (!good) {
+            snprintf(why, DNN_WHY, "engine %lld does not keep NaN and infinities", (long long)p->engine);
+            dnn_engines_add(swallow, p->engine);
+        }
         from = p->candidate + 1;
         dnn.descriptor_destroy(p->plan);
         *p = (dnn_plan){.plan = NULL};
@@ -243,15 +254,19 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
 {
     float least = INFINITY;
     int64_t from = 0;
+    int of_engine[DNN_ENGINES] = {0};
+    dnn_engines without = {{0}};
     *best = (dnn_plan){.plan = NULL};
     for (int timed = 0; timed < MOST_TIMED; timed++) {
         dnn_plan p;
         float taken = INFINITY;
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-        yk_status status = next_plan(e, j, from, &p, why);
+        yk_status status = next_plan(e, j, from, &without, &p, why);
         if (!status && !p.plan)
             break;
         from = p.candidate + 1;
+        if (p.engine >= 0 && p.engine < DNN_ENGINES && ++of_engine[p.engine] == MOST_OF_ONE)
+            dnn_engines_add(&without, p.engine);
         if (!status)
             status = time_of(e, &p, j, &code, &taken);
         bool short_of_memory = status == YK_ERR_MEMORY;
@@ -285,7 +300,7 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     e->of = *f;
     yk_status status = f->benchmark ? fastest_plan(e, j, &e->plan, why) : YK_OK;
     if (!status && !e->plan.plan) /* or none could be timed */
-        status = next_plan(e, j, 0, &e->plan, why);
+        status = next_plan(e, j, 0, &(dnn_engines){{0}}, &e->plan, why);
     if (status) {
         for (int i = 0; i < PACKS; i++)
             if (e->packs[i].made)
@@ -361,7 +376,7 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         dnn.descriptor_destroy(e->plan.plan);
         e->plan.plan = NULL;
         if (!e->of.relu)
-            dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, &e->plan, why);
+            dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, NULL, &e->plan, why);
     }
     return status;
 }
