@@ -26,6 +26,7 @@ namespace
 
 /* NO_ALGORITHM, REFUSED_LATE, ALL_REFUSED: inner dimensions that the library has no algorithm for, of whose algorithms
  * it refuses the first, or all: its answer is no mistake of the caller's. NO_BIAS: it has none that adds a bias.
+ * INVALID, FAILS: it calls the first invalid, or fails in it; ALL_FAIL: in all.
  * NOT_READY: the first algorithm's state says that it is none. SWALLOWS_NAN: one whose ReLU makes 0 of NaN.
  * ROUNDS_SUMS: one whose gradient of a bias is added up in the factor's type. ALGORITHMS: that there are of a product.
  */
@@ -37,6 +38,9 @@ enum {
     ALL_REFUSED = 43,
     NOT_READY = 47,
     NO_BIAS = 53,
+    INVALID = 59,
+    FAILS = 61,
+    ALL_FAIL = 67,
     ALGORITHMS = 3,
     SWALLOWS_NAN = 37,
     ROUNDS_SUMS = 41
@@ -82,10 +86,17 @@ template <typename To, typename T> void write(To *opaque, const T &from)
     memcpy(opaque, &from, sizeof(T));
 }
 
-cublasStatus_t refuse(const char *call, const char *why)
+cublasStatus_t refuse(const char *call, const char *why, cublasStatus_t code = CUBLAS_STATUS_INVALID_VALUE)
 {
     fprintf(stderr, "emulator: %s: %s\n", call, why);
-    return CUBLAS_STATUS_INVALID_VALUE;
+    return code;
+}
+
+/* A product that the caller described wrong: not INVALID_VALUE, which the caller may take for a refusal of the
+ * library's and do without it. */
+cublasStatus_t mistake(const char *why)
+{
+    return refuse("cublasLtMatmul", why, CUBLAS_STATUS_MAPPING_ERROR);
 }
 
 size_t size_of(cudaDataType type)
@@ -445,25 +456,31 @@ cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void
     algorithm chosen = read<algorithm>(algo);
     const char *why = check(p.d, p.a, p.b, p.c);
     if (why)
-        return refuse(call, why);
+        return mistake(why);
     if (inner_of(p.d, p.a) == ALL_REFUSED || (inner_of(p.d, p.a) == REFUSED_LATE && chosen.number == 0))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (inner_of(p.d, p.a) == INVALID && chosen.number == 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (inner_of(p.d, p.a) == FAILS && chosen.number == 0)
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (inner_of(p.d, p.a) == ALL_FAIL)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     if (chosen.magic != MAGIC || chosen.hash != hash_of(p.d, p.a, p.b, p.c))
-        return refuse(call, "the algorithm was chosen for another product");
+        return mistake("the algorithm was chosen for another product");
     const void *pointers[] = {first, second, result, p.d.bias};
     p.misaligned = false;
     for (int i = 0; i < 4; i++)
         p.misaligned = p.misaligned || reinterpret_cast<uintptr_t>(pointers[i]) % chosen.alignment[i];
     if (workspace_bytes < chosen.workspace || reinterpret_cast<uintptr_t>(workspace) % WORKSPACE_ALIGNMENT)
-        return refuse(call, "the workspace is too small, or not aligned to 256 bytes");
+        return mistake("the workspace is too small, or not aligned to 256 bytes");
     if (reinterpret_cast<handle *>(lt)->device != emulator::present_device())
-        return refuse(call, "the handle is another device's");
+        return mistake("the handle is another device's");
     if (added != result)
-        return refuse(call, "what is added lies elsewhere than the result");
+        return mistake("what is added lies elsewhere than the result");
     bool wide = p.c.type == CUDA_R_64F;
     double scale = wide ? *static_cast<const double *>(alpha) : (double)*static_cast<const float *>(alpha);
     if (scale != 1)
-        return refuse(call, "alpha is not 1, which is all that the stand-in knows");
+        return mistake("alpha is not 1, which is all that the stand-in knows");
     p.beta = wide ? *static_cast<const double *>(beta) : (double)*static_cast<const float *>(beta);
     p.first = first, p.second = second, p.result = result, p.workspace = workspace;
     p.workspace_bytes = workspace_bytes, p.parts = chosen.parts, p.bias_behind = chosen.bias_behind;

@@ -141,6 +141,43 @@ static void tensor_cores_come_first(void **state)
     yk_scope_end(scope);
 }
 
+/* Two of the stand-in's engines fail where there are 11 output channels: the next computes it, with its gradients. */
+static void an_engine_that_fails_gives_way(void **state)
+{
+    (void)state;
+    enum { FAILING = 11 };
+    static const char *const works[] = {"conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
+    static const int64_t x_shape[] = {2, C, SIDE, SIDE}, w_shape[] = {FAILING, C, K, K};
+    float out[2][2 * FAILING * SIDE * SIDE], gx[2][2 * C * SIDE * SIDE], gw[2][FAILING * C * K * K];
+    long long failed = slot_counted("algorithms that failed: "), before[3];
+    for (int i = 0; i < 3; i++)
+        before[i] = slot_work_done(works[i], true);
+    yk_use_deterministic_algorithms(true); /* else the atomic engine computes the weight's, before those */
+    for (int d = 0; d < 3; d++) { /* again on the GPU: what failed is not tried again */
+        yk_scope scope = yk_scope_begin();
+        yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
+        yk_tensor *x = numbers(x_shape, device, 1), *w = numbers(w_shape, device, 2);
+        expect_ok(yk_set_requires_grad(x, true));
+        expect_ok(yk_set_requires_grad(w, true));
+        yk_tensor *y = yk_conv2d(x, w, NULL, &(yk_conv2d_options){.padding = {1, 1}});
+        expect_ok(yk_backward(yk_sum(y)));
+        expect_ok(yk_tensor_read(y, out[d > 0], sizeof(out[0])));
+        expect_ok(yk_tensor_read(yk_grad(x), gx[d > 0], sizeof(gx[0])));
+        expect_ok(yk_tensor_read(yk_grad(w), gw[d > 0], sizeof(gw[0])));
+        yk_scope_end(scope);
+    }
+    yk_use_deterministic_algorithms(false);
+    for (size_t i = 0; i < sizeof(out[0]) / sizeof(float); i++)
+        assert_true(fabsf(out[0][i] - out[1][i]) <= 1e-5f);
+    for (size_t i = 0; i < sizeof(gx[0]) / sizeof(float); i++)
+        assert_true(fabsf(gx[0][i] - gx[1][i]) <= 1e-5f);
+    for (size_t i = 0; i < sizeof(gw[0]) / sizeof(float); i++)
+        assert_true(fabsf(gw[0][i] - gw[1][i]) <= 1e-5f);
+    for (int i = 0; i < 3; i++)
+        assert_true(slot_work_done(works[i], true) == before[i] + 2);
+    assert_int_equal(slot_counted("algorithms that failed: ") - failed, 3 * 2);
+}
+
 /* The result of a convolution of `images` images, by its own form. */
 static yk_tensor *convolution_of(int64_t images)
 {
@@ -358,6 +395,7 @@ int main(void)
                                        cmocka_unit_test(nothing_is_tried_in_a_recording),
                                        cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
                                        cmocka_unit_test(an_engine_is_tried_once),
+                                       cmocka_unit_test(an_engine_that_fails_gives_way),
                                        cmocka_unit_test(no_trial_of_relu_in_a_recording),
                                        cmocka_unit_test(tensor_cores_come_first),
                                        cmocka_unit_test(relu_is_apart_where_none_keeps_nan)};

@@ -536,6 +536,8 @@ cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBacke
         return refuse(call, why);
     if (e.e == REFUSED_LATE)
         return CUDNN_STATUS_NOT_SUPPORTED;
+    if (e.e == FAILS || e.e == BREAKS)
+        return e.e == FAILS ? CUDNN_STATUS_INTERNAL_ERROR : CUDNN_STATUS_EXECUTION_FAILED_CUDART;
     if (e.e == PLAIN)
         emulator::count_call("cudnnBackendExecute without tensor cores");
     held.unlock();

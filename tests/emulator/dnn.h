@@ -37,6 +37,8 @@ enum engine {
     HALF_SUMS,    /* sums are kept in f16 */
     NOT_MADE,     /* its plan is refused */
     REFUSED_LATE, /* the plan is made, and refused when it is carried out */
+    FAILS,        /* an internal error when it is carried out, for FAILING output channels, as it alone takes */
+    BREAKS,       /* the same with a failure of its execution */
     GREEDY,       /* wants more memory than there is room for */
     SWALLOWS_NAN, /* its ReLU makes 0 of NaN, which no note tells */
     CLAMPS,       /* its ReLU makes the greatest number of infinity */
@@ -48,7 +50,7 @@ enum engine {
 };
 /* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of SWALLOWS_NAN and GOOD
  * one behind another, which differ in the engine's settings, as the library has it. */
-enum { WORKSPACE = 500, ALL_SWALLOW = 37, PROPOSALS = 12 };
+enum { WORKSPACE = 500, ALL_SWALLOW = 37, FAILING = 11, PROPOSALS = 12 };
 
 /* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
 bool takes(engine e, const graph &g);

@@ -71,6 +71,8 @@ bool takes(engine e, const graph &g)
     case TF32:
     case DOWN_CONVERT: return g.compute == CUDNN_DATA_FLOAT && g.x.type == CUDNN_DATA_FLOAT;
     case HALF_SUMS: return is_half(g.x.type);
+    case FAILS:
+    case BREAKS: return g.w.shape[0] == FAILING;
     case SWALLOWS_NAN:
     case CLAMPS: return g.has_relu;
     case PLAIN:

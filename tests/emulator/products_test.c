@@ -11,9 +11,9 @@ static const yk_device gpu = {YK_CUDA, 0};
 /* Whole numbers, whose products and sums are exact; one dimension where there are no columns. */
 static yk_tensor *numbers(int64_t rows, int64_t columns, yk_device device, yk_dtype dtype, int seed)
 {
-    float values[600];
+    float values[800];
     int64_t shape[] = {rows, columns}, count = rows * (columns ? columns : 1);
-    assert_true(count <= 600);
+    assert_true(count <= 800);
     for (int64_t i = 0; i < count; i++)
         values[i] = (float)((i * 7 + seed) % 5 - 2);
     yk_tensor *t = yk_from_data(values, columns ? 2 : 1, shape, &(yk_tensor_options){.device = device});
@@ -26,15 +26,18 @@ static void read_values(yk_tensor *t, float *to, int64_t count)
 }
 
 /* The stand-in has no algorithm where the inner dimension is 29, and refuses all that it gave where it is 43; where it
- * is 31 it refuses the first, and where it is 47 that one's state says that it is none. */
+ * is 31 it refuses the first, and where it is 47 that one's state says that it is none. It calls the first invalid
+ * where it is 59, fails in it where it is 61, and in all where it is 67. */
 static void refused_products_are_our_own(void **state)
 {
     (void)state;
-    static const int64_t inner[] = {16, 31, 47, 31, 29, 43, 43};
-    for (int i = 0; i < 7; i++) {
+    static const int64_t inner[] = {16, 31, 47, 31, 59, 61, 61, 29, 43, 43, 67, 67};
+    enum { BY_LIBRARY = 7 };
+    for (int i = 0; i < 12; i++) {
         yk_scope scope = yk_scope_begin();
         float out[2][7 * 11];
         long long library = slot_work_done("gemm", true), own = slot_work_done("gemm", false);
+        long long failed = slot_counted("algorithms that failed: ");
         for (int d = 0; d < 2; d++) {
             yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
             yk_tensor *y = yk_linear(numbers(7, inner[i], device, YK_F32, 1), numbers(11, inner[i], device, YK_F32, 2),
@@ -42,8 +45,10 @@ static void refused_products_are_our_own(void **state)
             read_values(y, out[d], 7 * 11);
         }
         assert_memory_equal(out[0], out[1], sizeof(out[0]));
-        assert_true(slot_work_done("gemm", true) - library == (i < 4));
-        assert_true(slot_work_done("gemm", false) - own == (i >= 4));
+        assert_true(slot_work_done("gemm", true) - library == (i < BY_LIBRARY));
+        assert_true(slot_work_done("gemm", false) - own == (i >= BY_LIBRARY));
+        failed = slot_counted("algorithms that failed: ") - failed; /* with the bias and without it, once each */
+        assert_int_equal(failed, inner[i] == inner[i ? i - 1 : 0] ? 0 : inner[i] == 61 ? 1 : inner[i] == 67 ? 6 : 0);
         yk_scope_end(scope);
     }
 }

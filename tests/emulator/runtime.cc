@@ -649,6 +649,22 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return result(cudaSuccess);
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    emulator::count_call(__func__);
+    locked hold(lock);
+    if (!has_chosen("cudaStreamQuery"))
+        return cudaErrorInvalidDevice;
+    if (!known(stream))
+        return refuse("cudaStreamQuery", "the stream is not one that was made");
+    if (stream->capture)
+        return emulator::break_capture(stream, "cudaStreamQuery", "the stream is being captured",
+                                       cudaErrorStreamCaptureUnsupported);
+    if (emulator::breaks_capture("cudaStreamQuery"))
+        return result(cudaErrorStreamCaptureUnsupported);
+    return result(lost ? lost : stream->queue.empty() ? cudaSuccess : cudaErrorNotReady);
+}
+
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *argument)
 {
     emulator::count_call(__func__);

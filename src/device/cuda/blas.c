@@ -7,8 +7,9 @@
  * once for each form of it, and kept with the library's descriptions: the same form gives the same bits, and a product
  * whose form is known is one call, or two where an epilogue has a vector. The bias is added by the library's epilogue
  * where it can be, else put into out before the product is added to that. Halves are added up in f32 and rounded once.
- * An algorithm that the library proposed and then refuses gives way to the next. A form that it has none for, or of
- * which it refuses all, is computed without its epilogue from then on, or by our own kernel where it has none.
+ * An algorithm that the library proposed and then refuses, or that fails while the GPU is well, gives way to the next.
+ * A form that it has none for, or of which it refuses all, is computed without its epilogue from then on, or by our own
+ * kernel where it has none.
  *
  * Note [Trials of epilogues]
  * The manual does not say what RELU_BIAS makes of NaN, nor in what BGRADA and BGRADB add. So a form with one of them is
@@ -44,7 +45,15 @@
 
 /* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
  * planned again when it comes. */
-enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16, MOST_ALGORITHMS = 4, VECTOR_ALIGNMENT = 16 };
+enum {
+    MOST_GPUS = 64,
+    PLANS = 1024,
+    PROBES = 16,
+    LEAST_TERMS = 16,
+    MOST_ALGORITHMS = 4,
+    VECTOR_ALIGNMENT = 16,
+    MOST_BATCHES = 65535
+};
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -164,10 +173,18 @@ static int64_t alignment(const void *data)
     return (int64_t)(bits & -bits);
 }
 
-/* The library cannot do it, which is no mistake of ours and no failure of the device. */
+/* The library cannot do it. INVALID_VALUE is what it says of some that it proposed itself. */
 static bool is_refusal(cublasStatus_t code)
 {
-    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH;
+    return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH ||
+           code == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* Whether what answered with this code gives way to what comes next: one algorithm's failure is not the step's. */
+static bool gives_way(int device, cudaStream_t stream, const char *call, cublasStatus_t code)
+{
+    bool fails = code == CUBLAS_STATUS_INTERNAL_ERROR || code == CUBLAS_STATUS_EXECUTION_FAILED;
+    return is_refusal(code) || (fails && cuda_may_replace(device, stream, call, (int)code, blas.status_string(code)));
 }
 
 static bool is_half(int64_t dtype)
@@ -266,7 +283,7 @@ static cublasStatus_t choose(plan *p)
         if (best[i].state == CUBLAS_STATUS_SUCCESS)
             p->algorithms[p->left++] = (algorithm){best[i].algo, best[i].workspaceSize};
     p->usable = p->left > 0;
-    return is_refusal(code) || code == CUBLAS_STATUS_INVALID_VALUE ? CUBLAS_STATUS_SUCCESS : code;
+    return code;
 }
 
 /* Where the form's plan is, or is to be: one of PROBES places from that of its hash on. */
@@ -300,34 +317,6 @@ static void say_refused(int device, const form *f, const char *call, bool apart)
     cuda_base->warn("cuda:%d: gemm: %s has no algorithm for (%lld,%lld) x (%lld,%lld), %lld of them, of %s%s", device,
                     call, (long long)f->rows, (long long)f->k, (long long)f->k, (long long)f->columns,
                     (long long)f->batches, cuda_yoke->dtype_name((yk_dtype)f->dtype), instead_of(f, apart));
-}
-
-/* The plan of a form, made where there is none yet; *refused says that the library has none. Under the lock. */
-static yk_status plan_of(int device, const form *f, const void *vector, plan **found, bool *refused)
-{
-    gpu_state *gpu = &gpus[f->gpu];
-    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
-    const char *call = "cublasLtCreate";
-    if (!gpu->plans && !(gpu->plans = calloc(PLANS, sizeof(*gpu->plans))))
-        code = CUBLAS_STATUS_ALLOC_FAILED;
-    if (!code && !gpu->handle)
-        code = blas.create(&gpu->handle);
-    plan *kept = *found = code ? NULL : place_of(f);
-    if (kept && (!kept->known || memcmp(&kept->of, f, sizeof(*f)) != 0)) {
-        *kept = (plan){.of = *f};
-        call = "description of a matrix product";
-        code = describe(&kept->described, f, vector);
-        *refused = is_refusal(code);
-        if (!code) {
-            call = "cublasLtMatmulAlgoGetHeuristic";
-            code = choose(kept);
-            *refused = !code && !kept->usable;
-        }
-        if (is_refusal(code))
-            code = CUBLAS_STATUS_SUCCESS;
-        kept->known = !code;
-    }
-    return code ? failed(device, code, call) : YK_OK;
 }
 
 /* f, of the product's operands as the library sees them; false where it cannot take them. */
@@ -412,6 +401,39 @@ static bool epilogue_of(job *j, bool columns)
     return true;
 }
 
+/* Makes the plan of the form; it cannot be used, and *refused is set, where the library has none. */
+static cublasStatus_t make_plan(const job *j, plan *made, const char **call, bool *refused)
+{
+    *made = (plan){.of = j->of};
+    *call = "description of a matrix product";
+    cublasStatus_t code = describe(&made->described, &j->of, j->vector);
+    if (!code) {
+        *call = "cublasLtMatmulAlgoGetHeuristic";
+        code = choose(made);
+    }
+    *refused = code ? gives_way(j->device, j->stream, *call, code) : !made->usable;
+    if (*refused)
+        code = CUBLAS_STATUS_SUCCESS;
+    made->known = !code;
+    return code;
+}
+
+/* The plan of the job's form, made where there is none yet. Under the lock. */
+static yk_status plan_of(const job *j, plan **found, bool *refused)
+{
+    gpu_state *gpu = &gpus[j->of.gpu];
+    cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
+    const char *call = "cublasLtCreate";
+    if (!gpu->plans && !(gpu->plans = calloc(PLANS, sizeof(*gpu->plans))))
+        code = CUBLAS_STATUS_ALLOC_FAILED;
+    if (!code && !gpu->handle)
+        code = blas.create(&gpu->handle);
+    plan *kept = *found = code ? NULL : place_of(&j->of);
+    if (kept && (!kept->known || memcmp(&kept->of, &j->of, sizeof(j->of)) != 0))
+        code = make_plan(j, kept, &call, refused);
+    return code ? failed(j->device, code, call) : YK_OK;
+}
+
 /* Queues the product by the plan's first algorithm. */
 static yk_status multiply_once(const job *j, plan *p, const void *first, const void *second, bool accumulate,
                                cublasStatus_t *code)
@@ -447,7 +469,7 @@ static yk_status multiply(const job *j, plan *p, const void *first, const void *
         d->vector = *code ? NULL : vector;
     }
     yk_status status = *code ? YK_OK : multiply_once(j, p, first, second, accumulate, code);
-    while (!status && is_refusal(*code) && !p->tried && p->left > 1) {
+    while (!status && *code && !p->tried && p->left > 1 && gives_way(j->device, j->stream, "cublasLtMatmul", *code)) {
         p->left--;
         memmove(&p->algorithms[0], &p->algorithms[1], (size_t)p->left * sizeof(p->algorithms[0]));
         status = multiply_once(j, p, first, second, accumulate, code);
@@ -535,12 +557,6 @@ static yk_status try_epilogue(const job *j, plan *p, cublasStatus_t *code)
     return status;
 }
 
-static bool is_captured(const job *j)
-{
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(j->stream, &capture) || capture != cudaStreamCaptureStatusNone;
-}
-
 /* Under the lock. *refused: the library cannot do it, which is to be said; *taken: it was queued. */
 static yk_status run(const job *j, bool apart, const char **refused, bool *taken)
 {
@@ -548,13 +564,13 @@ static yk_status run(const job *j, bool apart, const char **refused, bool *taken
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     const cuda_product *of = j->product;
     bool none = false, doubtful = of->relu || of->sums;
-    yk_status status = plan_of(j->device, &j->of, j->vector, &p, &none);
+    yk_status status = plan_of(j, &p, &none);
     if (none)
         *refused = "cublasLtMatmulAlgoGetHeuristic";
     if (status || !p->usable)
         return status;
     if (doubtful && !p->tried) {
-        if (is_captured(j) || (of->sums && of->accumulate)) /* nothing that must stay may be written */
+        if (cuda_is_captured(j->stream) || (of->sums && of->accumulate)) /* nothing that must stay may be written */
             return YK_OK;
         status = try_epilogue(j, p, &code);
         if (status || (!code && !p->usable))
@@ -564,8 +580,8 @@ static yk_status run(const job *j, bool apart, const char **refused, bool *taken
         status = add_bias(j->device, of->out, of->bias, false);
     if (!status && !code)
         status = multiply(j, p, j->first, j->second, j->vector, j->of.accumulate, &code);
-    if (is_refusal(code)) { /* the form is left to our own kernel from here on */
-        p->usable = false;
+    if (!status && code && gives_way(j->device, j->stream, "cublasLtMatmul", code)) {
+        p->usable = false; /* the form is left to others from here on */
         *refused = "cublasLtMatmul";
         return status;
     }

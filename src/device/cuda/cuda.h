@@ -43,6 +43,11 @@ typedef struct cuda_outside {
 } cuda_outside;
 cuda_outside cuda_outside_begin(void);
 void cuda_outside_end(cuda_outside before);
+/* From begin to end the thread may do what a recording forbids, and what it queues is still recorded. */
+enum cudaStreamCaptureMode cuda_relaxed_begin(void);
+void cuda_relaxed_end(enum cudaStreamCaptureMode before);
+/* Whether the stream is being captured. */
+bool cuda_is_captured(cudaStream_t stream);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
 /* The device that the calling thread records on; -1: none. */

@@ -257,6 +257,24 @@ void cuda_outside_end(cuda_outside before)
         cudaThreadExchangeStreamCaptureMode(&before.mode);
 }
 
+enum cudaStreamCaptureMode cuda_relaxed_begin(void)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void cuda_relaxed_end(enum cudaStreamCaptureMode before)
+{
+    cudaThreadExchangeStreamCaptureMode(&before);
+}
+
+bool cuda_is_captured(cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &capture) || capture != cudaStreamCaptureStatusNone;
+}
+
 yk_status cuda_use(int device, cudaStream_t *stream)
 {
     return cuda_stream(device, cuda_yoke->queue_current(), stream);

@@ -3,8 +3,8 @@
  *
  * A form's plan is chosen when it first comes, and kept for good: the first that the heuristics propose, or, where the
  * user asked for it (yk_use_benchmark), the fastest of the first MOST_TIMED by the GPU's own clock, at most MOST_OF_ONE
- * of an engine. One that the library made and then says not to support gives way to the next; a form without a plan is
- * our own kernel's.
+ * of an engine. One that the library made and then says not to support, or that fails while the GPU is well, gives way
+ * to the next; a form without a plan is our own kernel's.
  *
  * Note [Plans with ReLU]
  * cuDNN has no promise that a fused ReLU keeps NaN: the numerical note of engines that do (STRICT_NAN_PROP) is on none
@@ -67,13 +67,17 @@ typedef struct job {
     void *memory[4]; /* x, w, out, bias or NULL */
 } job;
 
+static bool is_short_of_memory(cudnnStatus_t code)
+{
+    return code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+           code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
 static yk_status failed(int device, cudnnStatus_t code, const char *call)
 {
     char last[300] = "";
-    bool memory = code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-                  code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     dnn.last_error(last, sizeof(last));
-    return cuda_fail(memory ? YK_ERR_MEMORY : YK_ERR_DEVICE,
+    return cuda_fail(is_short_of_memory(code) ? YK_ERR_MEMORY : YK_ERR_DEVICE,
                      "cuda:%d: %s: %s (%d): %s; where it cannot start, another process may hold the GPU's memory: yoke "
                      "doctor says which",
                      device, call, dnn.error_string(code), (int)code, last);
@@ -155,9 +159,18 @@ static yk_status execute(entry *e, const dnn_plan *p, const job *j, cudnnStatus_
     return YK_OK;
 }
 
-static bool is_refusal(cudnnStatus_t code)
+/* Whether the plan that answered with this code gives way to the next: one engine's failure is not the step's. */
+static bool gives_way(const job *j, const dnn_plan *p, cudnnStatus_t code)
 {
-    return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED;
+    char call[100];
+    int category = CUDNN_STATUS_CATEGORY(code);
+    if (category == CUDNN_STATUS_NOT_SUPPORTED)
+        return true;
+    if ((category != CUDNN_STATUS_INTERNAL_ERROR || is_short_of_memory(code)) &&
+        category != CUDNN_STATUS_EXECUTION_FAILED)
+        return false;
+    snprintf(call, sizeof(call), "cudnnBackendExecute, engine %lld", (long long)p->engine);
+    return cuda_may_replace(j->device, j->stream, call, (int)code, dnn.error_string(code));
 }
 
 /* ---- trials ---- */
@@ -232,7 +245,7 @@ static yk_status next_plan(entry *e, const job *j, int64_t from, const dnn_engin
         if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, &left_out, p, why))
             return YK_OK;
         yk_status status = keeps_nan(e, p, j, &code, &good);
-        if (!status && code && !is_refusal(code))
+        if (!status && code && !gives_way(j, p, code))
             status = failed(j->device, code, "cudnnBackendExecute");
         if (!status && good && !code)
             return YK_OK;
@@ -275,7 +288,7 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
             cuda_base->error_take(&ignored);
             status = YK_OK;
         }
-        if (!status && code && !is_refusal(code))
+        if (!status && code && !gives_way(j, &p, code))
             status = failed(j->device, code, "cudnnBackendExecute");
         bool better = !status && !code && !short_of_memory && taken < least;
         cudnnBackendDescriptor_t unused = better ? best->plan : p.plan;
@@ -320,14 +333,10 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
 /* The entry of the form; NULL where there is none, and none can be made while the stream is captured. */
 static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
 {
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     *found = find(j->state, f);
     if (*found || (!f->benchmark && !f->relu))
         return *found ? YK_OK : choose(f, j, found);
-    cudaError_t code = cudaStreamIsCapturing(j->stream, &capture);
-    if (code)
-        return cuda_failed(j->device, code, "cudaStreamIsCapturing");
-    if (capture == cudaStreamCaptureStatusNone)
+    if (!cuda_is_captured(j->stream))
         return choose(f, j, found);
     if (f->relu)
         return YK_OK;
@@ -370,7 +379,7 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         *taken = !status && code == CUDNN_STATUS_SUCCESS;
         if (status || *taken)
             return status;
-        if (!is_refusal(code))
+        if (!gives_way(j, &e->plan, code))
             return failed(j->device, code, "cudnnBackendExecute");
         int64_t refused = e->plan.candidate;
         dnn.descriptor_destroy(e->plan.plan);

@@ -13,7 +13,7 @@
 #include "base/library_path.h"
 #include "device/cuda/libraries.h"
 
-static _Atomic int64_t done[CUDA_WORKS][2], timed, fused[CUDA_FUSIONS];
+static _Atomic int64_t done[CUDA_WORKS][2], timed, replaced, fused[CUDA_FUSIONS];
 
 static bool is_set(const char *name, const char *value)
 {
@@ -85,6 +85,25 @@ void cuda_count_fused(enum cuda_fusion fusion)
     atomic_fetch_add_explicit(&fused[fusion], 1, memory_order_relaxed);
 }
 
+static bool is_well(cudaStream_t stream)
+{
+    enum cudaStreamCaptureMode before = cuda_relaxed_begin(); /* others may record */
+    cudaError_t code = cudaStreamQuery(stream);
+    cuda_relaxed_end(before);
+    if (code == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* it is no failure, and kept as one */
+    return code == cudaSuccess || code == cudaErrorNotReady;
+}
+
+bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int code, const char *name)
+{
+    if (cuda_is_captured(stream) || !is_well(stream))
+        return false;
+    atomic_fetch_add_explicit(&replaced, 1, memory_order_relaxed);
+    cuda_base->warn("cuda:%d: %s: %s (%d): another algorithm takes its place", device, call, name, code);
+    return true;
+}
+
 void yk__cuda_describe(char *text, size_t size)
 {
     static const char *const names[CUDA_WORKS] = {"gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
@@ -94,8 +113,9 @@ void yk__cuda_describe(char *text, size_t size)
                        (long long)atomic_load_explicit(&done[i][1], memory_order_relaxed),
                        (long long)atomic_load_explicit(&done[i][0], memory_order_relaxed));
     if (at >= 0 && (size_t)at < size)
-        at += snprintf(text + at, size - (size_t)at, "; plans timed: %lld",
-                       (long long)atomic_load_explicit(&timed, memory_order_relaxed));
+        at += snprintf(text + at, size - (size_t)at, "; plans timed: %lld; algorithms that failed: %lld",
+                       (long long)atomic_load_explicit(&timed, memory_order_relaxed),
+                       (long long)atomic_load_explicit(&replaced, memory_order_relaxed));
     static const char *const fusions[CUDA_FUSIONS] = {"conv2d with ReLU", "gemm with ReLU", "gemm with sums of rows"};
     for (int i = 0; i < CUDA_FUSIONS && at >= 0 && (size_t)at < size; i++)
         at += snprintf(text + at, size - (size_t)at, "; %s: %lld fused", fusions[i],

@@ -36,6 +36,9 @@ void cuda_count_timed(void);
 /* Notes that a library's call did more than the product or the convolution: ReLU, or the sums of rows. */
 enum cuda_fusion { CUDA_CONV_RELU, CUDA_GEMM_RELU, CUDA_GEMM_ROW_SUMS, CUDA_FUSIONS };
 void cuda_count_fused(enum cuda_fusion fusion);
+/* Whether another algorithm may be tried behind one that failed: nothing of the stream is recorded, and no error is in
+ * it. `code` and its name are the library's: such a failure is counted, and warned of. */
+bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int code, const char *name);
 /* A convolution (CUDA_CONV), with a bias where that is not NULL and ReLU where p->relu, or the gradient of its input or
  * of its weight, by cuDNN. The one of x, w and out that is made is written. *taken is false where it was not done.
  * (dnn.c) */
