@@ -27,6 +27,7 @@ namespace
 /* NO_ALGORITHM, REFUSED_LATE, ALL_REFUSED: inner dimensions that the library has no algorithm for, of whose algorithms
  * it refuses the first, or all: its answer is no mistake of the caller's. NO_BIAS: it has none that adds a bias.
  * INVALID, FAILS: it calls the first invalid, or fails in it; ALL_FAIL: in all.
+ * NOT_IN_CAPTURES: the heuristics have none while the thread captures a stream, as those of CUDA 13.3.
  * NOT_READY: the first algorithm's state says that it is none. SWALLOWS_NAN: one whose ReLU makes 0 of NaN.
  * ROUNDS_SUMS: one whose gradient of a bias is added up in the factor's type. ALGORITHMS: that there are of a product.
  */
@@ -41,6 +42,7 @@ enum {
     INVALID = 59,
     FAILS = 61,
     ALL_FAIL = 67,
+    NOT_IN_CAPTURES = 71,
     ALGORITHMS = 3,
     SWALLOWS_NAN = 37,
     ROUNDS_SUMS = 41
@@ -309,6 +311,8 @@ size_t get_version()
 cublasStatus_t create(cublasLtHandle_t *made)
 {
     emulator::count_call("cublasLtCreate");
+    if (emulator::loading_breaks_capture("cublasLtCreate"))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     *made = reinterpret_cast<cublasLtHandle_t>(new handle{emulator::present_device()});
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -416,6 +420,9 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
         return refuse("cublasLtMatmulAlgoGetHeuristic", why ? why : "none was asked for");
     int64_t inner = inner_of(d, a);
     *count = 0;
+    if (emulator::loading_breaks_capture("cublasLtMatmulAlgoGetHeuristic") ||
+        (inner == NOT_IN_CAPTURES && emulator::thread_captures()))
+        return CUBLAS_STATUS_INTERNAL_ERROR;
     bool biased = d.epilogue == CUBLASLT_EPILOGUE_BIAS || d.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
     if (p.workspace < WORKSPACE || inner == NO_ALGORITHM || (inner == NO_BIAS && biased))
         return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/emulator/libraries.h"
 #include "tests/emulator/streams.h"
 #include "tests/emulator/traffic.h"
 
@@ -85,6 +86,21 @@ bool emulator::breaks_capture(const char *call)
             return true;
         }
     }
+    return false;
+}
+
+bool emulator::loading_breaks_capture(const char *call)
+{
+    locked hold(lock);
+    return breaks_capture(call);
+}
+
+bool emulator::thread_captures()
+{
+    locked hold(lock);
+    for (CUstream_st *stream : streams)
+        if (stream->capture && stream->capture->thread == std::this_thread::get_id())
+            return true;
     return false;
 }
 

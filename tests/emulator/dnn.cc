@@ -347,6 +347,8 @@ void last_error(char *message, size_t size)
 cudnnStatus_t create(cudnnHandle_t *made)
 {
     emulator::count_call("cudnnCreate");
+    if (emulator::loading_breaks_capture("cudnnCreate"))
+        return CUDNN_STATUS_NOT_INITIALIZED;
     *made = new cudnnContext{emulator::present_device(), nullptr};
     return CUDNN_STATUS_SUCCESS;
 }
@@ -444,6 +446,8 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
         c->e = c->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).e;
         if (c->e == NOT_MADE)
             return CUDNN_STATUS_NOT_SUPPORTED;
+        if (emulator::loading_breaks_capture("cudnnBackendFinalize"))
+            return CUDNN_STATUS_INTERNAL_ERROR;
         break;
     default: break;
     }

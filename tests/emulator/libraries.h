@@ -23,6 +23,11 @@ extern const library blas_library, dnn_library, nccl_library, driver_library;
  * reads. (runtime.cc) */
 bool queue_timed(const char *call, cudaStream_t stream, std::function<void()> work, float milliseconds);
 
+/* A call in which a library allocates and loads: true where that broke a capture, as it does but in the relaxed mode.
+ * And whether this thread captures a stream. (capture.cc) */
+bool loading_breaks_capture(const char *call);
+bool thread_captures();
+
 } // namespace emulator
 
 /* Plain C, as the files that call them are. */

@@ -190,12 +190,60 @@ static void a_bias_is_rounded_with_the_product(void **state)
     }
 }
 
+typedef struct recorded {
+    int64_t inner;
+    yk_tensor *out;
+    int calls;
+} recorded;
+
+/* A form that comes for the first time in the call that is recorded. */
+static yk_status new_product_when_recorded(void *user)
+{
+    recorded *r = user;
+    int64_t rows = ++r->calls == 3 ? 5 : 4;
+    yk_tensor *x = yk_ones(YK_SHAPE(rows, r->inner), &(yk_tensor_options){.device = gpu});
+    yk_tensor *w = yk_ones(YK_SHAPE(6, r->inner), &(yk_tensor_options){.device = gpu});
+    yk_tensor_release(r->out);
+    r->out = yk_tensor_retain(yk_linear(x, w, NULL));
+    return r->out ? YK_OK : yk_last_error()->code;
+}
+
+/* The library chooses an algorithm in a recording, in the mode that allows what it does then; where it cannot, the
+ * recording fails with the reason, and the form is the library's later on. Where the inner dimension is 71 the stand-in
+ * cannot, as CUDA 13.3. */
+static void products_that_are_new_in_a_recording(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        yk_scope scope = yk_scope_begin();
+        recorded r = {.inner = i ? 71 : 73};
+        float out[5 * 6];
+        long long own = slot_work_done("gemm", false);
+        yk_graph *g = yk_graph_create(gpu, 2, new_product_when_recorded, &r);
+        for (int k = 0; k < 3; k++)
+            expect_ok(yk_graph_run(g));
+        yk_graph_info info = yk_graph_get_info(g);
+        assert_int_equal(info.replays, !i);
+        if (i && !strstr(info.why_not ? info.why_not : "", "this product was not seen before the recording"))
+            fail_msg("%s", info.why_not);
+        r.calls = 2;
+        expect_ok(new_product_when_recorded(&r));
+        read_values(r.out, out, 5 * 6);
+        for (int k = 0; k < 5 * 6; k++)
+            assert_true(out[k] == (float)r.inner);
+        assert_true(slot_work_done("gemm", false) == own);
+        yk_tensor_release(r.out);
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_products_are_our_own),         cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
         cmocka_unit_test(bias_gradients_come_with_the_product), cmocka_unit_test(a_bias_that_is_not_aligned),
-        cmocka_unit_test(a_bias_that_the_library_does_not_add), cmocka_unit_test(a_bias_is_rounded_with_the_product)};
+        cmocka_unit_test(a_bias_that_the_library_does_not_add), cmocka_unit_test(a_bias_is_rounded_with_the_product),
+        cmocka_unit_test(products_that_are_new_in_a_recording)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

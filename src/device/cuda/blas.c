@@ -45,15 +45,7 @@
 
 /* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
  * planned again when it comes. */
-enum {
-    MOST_GPUS = 64,
-    PLANS = 1024,
-    PROBES = 16,
-    LEAST_TERMS = 16,
-    MOST_ALGORITHMS = 4,
-    VECTOR_ALIGNMENT = 16,
-    MOST_BATCHES = 65535
-};
+enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16, MOST_ALGORITHMS = 4, VECTOR_ALIGNMENT = 16 };
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -401,7 +393,8 @@ static bool epilogue_of(job *j, bool columns)
     return true;
 }
 
-/* Makes the plan of the form; it cannot be used, and *refused is set, where the library has none. */
+/* Makes the plan of the form; it cannot be used, and *refused is set, where the library has none. Behind a failure the
+ * form is as before: not known. */
 static cublasStatus_t make_plan(const job *j, plan *made, const char **call, bool *refused)
 {
     *made = (plan){.of = j->of};
@@ -418,7 +411,19 @@ static cublasStatus_t make_plan(const job *j, plan *made, const char **call, boo
     return code;
 }
 
-/* The plan of the job's form, made where there is none yet. Under the lock. */
+static yk_status not_made(const job *j, cublasStatus_t code, const char *call)
+{
+    bool unseen = code == CUBLAS_STATUS_INTERNAL_ERROR || code == CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!unseen || !cuda_is_captured(j->stream))
+        return failed(j->device, code, call);
+    return cuda_fail(YK_ERR_STATE,
+                     "cuda:%d: gemm: this product was not seen before the recording, while which %s fails (%d): record "
+                     "behind a call that has it",
+                     j->device, call, (int)code);
+}
+
+/* The plan of the job's form, made where there is none yet, in the mode in which a recording allows what the library
+ * may do then: load kernels, allocate. Under the lock. */
 static yk_status plan_of(const job *j, plan **found, bool *refused)
 {
     gpu_state *gpu = &gpus[j->of.gpu];
@@ -426,12 +431,16 @@ static yk_status plan_of(const job *j, plan **found, bool *refused)
     const char *call = "cublasLtCreate";
     if (!gpu->plans && !(gpu->plans = calloc(PLANS, sizeof(*gpu->plans))))
         code = CUBLAS_STATUS_ALLOC_FAILED;
+    plan *kept = *found = code ? NULL : place_of(&j->of);
+    if (kept && gpu->handle && kept->known && memcmp(&kept->of, &j->of, sizeof(j->of)) == 0)
+        return YK_OK;
+    enum cudaStreamCaptureMode before = cuda_relaxed_begin();
     if (!code && !gpu->handle)
         code = blas.create(&gpu->handle);
-    plan *kept = *found = code ? NULL : place_of(&j->of);
-    if (kept && (!kept->known || memcmp(&kept->of, &j->of, sizeof(j->of)) != 0))
+    if (!code)
         code = make_plan(j, kept, &call, refused);
-    return code ? failed(j->device, code, call) : YK_OK;
+    cuda_relaxed_end(before);
+    return code ? not_made(j, code, call) : YK_OK;
 }
 
 /* Queues the product by the plan's first algorithm. */

@@ -303,7 +303,16 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
     return YK_OK;
 }
 
-/* Makes the form's entry, with the plan that is to compute it. */
+static yk_status first_plan(entry *e, const job *j, char *why)
+{
+    yk_status status = e->of.benchmark ? fastest_plan(e, j, &e->plan, why) : YK_OK;
+    if (!status && !e->plan.plan) /* or none could be timed */
+        status = next_plan(e, j, 0, &(dnn_engines){{0}}, &e->plan, why);
+    return status;
+}
+
+/* Makes the form's entry, with the plan that is to compute it, in the mode in which a recording allows what the library
+ * may do then: load kernels, allocate. */
 static yk_status choose(const dnn_form *f, const job *j, entry **made)
 {
     char why[DNN_WHY] = "";
@@ -311,9 +320,9 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     if (!e)
         return YK_ERR_MEMORY;
     e->of = *f;
-    yk_status status = f->benchmark ? fastest_plan(e, j, &e->plan, why) : YK_OK;
-    if (!status && !e->plan.plan) /* or none could be timed */
-        status = next_plan(e, j, 0, &(dnn_engines){{0}}, &e->plan, why);
+    enum cudaStreamCaptureMode before = cuda_relaxed_begin();
+    yk_status status = first_plan(e, j, why);
+    cuda_relaxed_end(before);
     if (status) {
         for (int i = 0; i < PACKS; i++)
             if (e->packs[i].made)
@@ -352,7 +361,9 @@ static yk_status get_ready(const job *j)
     device_state *s = j->state;
     cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
     if (!s->handle) {
+        enum cudaStreamCaptureMode before = cuda_relaxed_begin();
         code = dnn.create(&s->handle);
+        cuda_relaxed_end(before);
         if (code) {
             s->handle = NULL;
             return failed(j->device, code, "cudnnCreate");
@@ -384,8 +395,11 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         int64_t refused = e->plan.candidate;
         dnn.descriptor_destroy(e->plan.plan);
         e->plan.plan = NULL;
-        if (!e->of.relu)
+        if (!e->of.relu) {
+            enum cudaStreamCaptureMode before = cuda_relaxed_begin();
             dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, NULL, &e->plan, why);
+            cuda_relaxed_end(before);
+        }
     }
     return status;
 }
