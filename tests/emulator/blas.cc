@@ -45,7 +45,8 @@ enum {
     NOT_IN_CAPTURES = 71,
     ALGORITHMS = 3,
     SWALLOWS_NAN = 37,
-    ROUNDS_SUMS = 41
+    ROUNDS_SUMS = 41,
+    MOST_BATCHES = 65535
 };
 
 struct layout {
@@ -166,6 +167,8 @@ const char *check(const description &d, const layout &a, const layout &b, const 
         return "a leading dimension is less than the rows";
     if (a.batches != c.batches || b.batches != c.batches)
         return "several numbers of batches";
+    if (c.batches > MOST_BATCHES)
+        return "more matrices than a grid has planes";
     if (c.batches > 1 && c.batch < c.ld * (c.columns - 1) + c.rows &&
         c.ld < c.batch * (c.batches - 1) + c.rows) /* batches between the columns are apart, too */
         return "the results of a batch overlap";
@@ -424,6 +427,9 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
         (inner == NOT_IN_CAPTURES && emulator::thread_captures()))
         return CUBLAS_STATUS_INTERNAL_ERROR;
     bool biased = d.epilogue == CUBLASLT_EPILOGUE_BIAS || d.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    if ((d.epilogue == CUBLASLT_EPILOGUE_BGRADA && d.first != CUBLAS_OP_N) ||
+        (d.epilogue == CUBLASLT_EPILOGUE_BGRADB && d.second != CUBLAS_OP_T))
+        return CUBLAS_STATUS_NOT_SUPPORTED; // there are no such kernels
     if (p.workspace < WORKSPACE || inner == NO_ALGORITHM || (inner == NO_BIAS && biased))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     bool half = c.type == CUDA_R_16F || c.type == CUDA_R_16BF;

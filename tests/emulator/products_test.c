@@ -190,6 +190,66 @@ static void a_bias_is_rounded_with_the_product(void **state)
     }
 }
 
+static void count_message(yk_log_level level, const char *message, void *user)
+{
+    (void)level, (void)message;
+    ++*(int *)user;
+}
+
+/* The library adds up the rows of a gradient that lies by rows, and of no other: that is not asked for, so nothing is
+ * refused. A gradient of one column is none, nor is one that lies by columns. */
+static void sums_of_what_does_not_lie_by_rows(void **state)
+{
+    (void)state;
+    int warnings = 0;
+    for (int i = 0; i < 4; i++) {
+        yk_scope scope = yk_scope_begin();
+        int64_t outputs = i < 2 ? 5 : 1;
+        float gw[2][5 * 8], gb[2][5];
+        long long before = slot_counted("gemm with sums of rows: ");
+        for (int d = 0; d < 2; d++) {
+            yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
+            yk_tensor *w = numbers(outputs, 8, device, YK_BF16, 2), *b = numbers(outputs, 0, device, YK_BF16, 1);
+            expect_ok(yk_set_requires_grad(w, true));
+            expect_ok(yk_set_requires_grad(b, true));
+            yk_tensor *y = yk_linear(numbers(26, 8, device, YK_BF16, 1), w, b);
+            yk_tensor *given = i % 2 ? yk_transpose(numbers(outputs, 26, device, YK_BF16, 3), 0, 1)
+                                     : numbers(26, outputs, device, YK_BF16, 3);
+            yk_log_set(YK_LOG_WARN, count_message, &warnings);
+            expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = given}));
+            yk_log_set(YK_LOG_OFF, NULL, NULL);
+            read_values(yk_grad(w), gw[d], outputs * 8);
+            read_values(yk_grad(b), gb[d], outputs);
+        }
+        assert_memory_equal(gw[0], gw[1], (size_t)outputs * 8 * sizeof(float));
+        assert_memory_equal(gb[0], gb[1], (size_t)outputs * sizeof(float));
+        assert_int_equal(slot_counted("gemm with sums of rows: ") - before, i == 0);
+        yk_scope_end(scope);
+    }
+    assert_int_equal(warnings, 0);
+}
+
+/* More matrices than the planes that a grid has: they are cut in two. */
+static void many_matrices_in_a_batch(void **state)
+{
+    (void)state;
+    enum { MATRICES = 65535 + 3 };
+    yk_scope scope = yk_scope_begin();
+    float *values = malloc(MATRICES * 2 * sizeof(float)), *out = malloc(MATRICES * sizeof(float));
+    assert_true(values && out);
+    for (int i = 0; i < MATRICES * 2; i++)
+        values[i] = (float)(i % 7 - 3);
+    long long library = slot_work_done("gemm", true);
+    yk_tensor *a = yk_from_data(values, YK_SHAPE(MATRICES, 1, 2), &(yk_tensor_options){.device = gpu});
+    read_values(yk_matmul(a, yk_transpose(a, 1, 2)), out, MATRICES);
+    for (int i = 0; i < MATRICES; i++)
+        assert_true(out[i] == values[2 * i] * values[2 * i] + values[2 * i + 1] * values[2 * i + 1]);
+    assert_true(slot_work_done("gemm", true) == library + 2);
+    free(values);
+    free(out);
+    yk_scope_end(scope);
+}
+
 typedef struct recorded {
     int64_t inner;
     yk_tensor *out;
@@ -239,11 +299,15 @@ static void products_that_are_new_in_a_recording(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_products_are_our_own),         cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
-        cmocka_unit_test(bias_gradients_come_with_the_product), cmocka_unit_test(a_bias_that_is_not_aligned),
-        cmocka_unit_test(a_bias_that_the_library_does_not_add), cmocka_unit_test(a_bias_is_rounded_with_the_product),
-        cmocka_unit_test(products_that_are_new_in_a_recording)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refused_products_are_our_own),
+                                       cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
+                                       cmocka_unit_test(bias_gradients_come_with_the_product),
+                                       cmocka_unit_test(a_bias_that_is_not_aligned),
+                                       cmocka_unit_test(a_bias_that_the_library_does_not_add),
+                                       cmocka_unit_test(a_bias_is_rounded_with_the_product),
+                                       cmocka_unit_test(products_that_are_new_in_a_recording),
+                                       cmocka_unit_test(sums_of_what_does_not_lie_by_rows),
+                                       cmocka_unit_test(many_matrices_in_a_batch)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

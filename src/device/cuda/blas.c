@@ -44,8 +44,17 @@
 #include <cublasLt.h>
 
 /* PLANS: each form has PROBES slots, from its hash on; where others have all of them, the first gives way, and is
- * planned again when it comes. */
-enum { MOST_GPUS = 64, PLANS = 1024, PROBES = 16, LEAST_TERMS = 16, MOST_ALGORITHMS = 4, VECTOR_ALIGNMENT = 16 };
+ * planned again when it comes. MOST_BATCHES: planes of a grid, of which the library's kernels have one for each matrix;
+ * cuda_gemm cuts what has more. */
+enum {
+    MOST_GPUS = 64,
+    PLANS = 1024,
+    PROBES = 16,
+    LEAST_TERMS = 16,
+    MOST_ALGORITHMS = 4,
+    VECTOR_ALIGNMENT = 16,
+    MOST_BATCHES = 65535
+};
 static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
 
 static struct {
@@ -338,7 +347,7 @@ static bool form_of(form *f, const void **first, const void **second, const yk__
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         if (sizes[i] < 1 || sizes[i] > INT32_MAX)
             return false;
-    return true;
+    return f->batches <= MOST_BATCHES;
 }
 
 /* The bias as a matrix like out, for those products whose epilogue does not add it. */
@@ -375,8 +384,9 @@ static bool epilogue_of(job *j, bool columns)
     bool half = is_half(dtype), dense = p->bias && (p->bias->stride[0] == 1 || p->bias->shape[0] == 1);
     bool added = dense && !columns && dtype != YK_F64 && alignment(p->bias->data) >= VECTOR_ALIGNMENT;
     j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (p->sums) { /* a is the second factor of (N,M) = b^T a^T */
-        if (!half || p->sums->stride[0] != 1 || p->a->shape[2] < LEAST_TERMS ||
+    if (p->sums) { /* a is the second factor of (N,M) = b^T a^T, and the library adds it up where it lies by rows */
+        bool lies_so = columns ? !j->of.first_transposed : j->of.second_transposed;
+        if (!half || !lies_so || p->sums->stride[0] != 1 || p->a->shape[2] < LEAST_TERMS ||
             alignment(p->sums->data) < VECTOR_ALIGNMENT)
             return false;
         j->of.epilogue = columns ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;

@@ -14,7 +14,8 @@
 #include "device/cuda/libraries.h"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, SIDE = 16, EACH = TILE / SIDE, PITCH = TILE + 1 };
-/* Of a grid in z; in y, where a block goes on with rows of tiles further down: enough to fill any GPU. */
+/* Of a grid in z, also of libraries' kernels, which have a plane for each matrix of a batch; in y, where a block goes
+ * on with rows of tiles further down: enough to fill any GPU. */
 static const int64_t MOST_BLOCKS = 65535, MOST_ROWS = 1024;
 
 typedef struct product {
@@ -97,8 +98,8 @@ template <typename E, typename R> YK__KERNEL(THREADS) gemm_kernel(product p)
     }
 }
 
-yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
-                    bool accumulate)
+static yk_status gemm_of_few(int device, const yk__view *out, const yk__view *a, const yk__view *b,
+                             const yk__view *bias, bool accumulate)
 {
     const yk__view *views[] = {out, a, b};
     product p = {};
@@ -131,6 +132,32 @@ yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk
     FLOATING(a->dtype, GEMM);
     YK__LAUNCH("gemm", kernel, grid, THREADS, shared, stream, p);
     return cuda_launched(device, "gemm", 3, views);
+}
+
+/* `count` matrices of the batch, from `first` on. */
+static yk__view matrices_of(const yk__view *v, int64_t first, int64_t count)
+{
+    yk__view part = *v;
+    part.shape[0] = count;
+    part.data = static_cast<char *>(v->data) + first * v->stride[0] * (int64_t)yk__size_of(v->dtype);
+    return part;
+}
+
+/* As many matrices at once as libraries take. */
+yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
+                    bool accumulate)
+{
+    yk_status status = YK_OK;
+    int64_t batches = out->shape[0];
+    if (batches <= MOST_BLOCKS)
+        return gemm_of_few(device, out, a, b, bias, accumulate);
+    for (int64_t first = 0; first < batches && !status; first += MOST_BLOCKS) {
+        int64_t count = batches - first < MOST_BLOCKS ? batches - first : MOST_BLOCKS;
+        yk__view outs = matrices_of(out, first, count), as = matrices_of(a, first, count);
+        yk__view bs = matrices_of(b, first, count);
+        status = gemm_of_few(device, &outs, &as, &bs, bias, accumulate);
+    }
+    return status;
 }
 
 yk_status cuda_gemm_relu(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias)
