@@ -11,6 +11,7 @@
  * many times, with other settings. For halves one
  * without tensor cores is before those with them, as cuDNN 9.19 has it for some forms.
  */
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -485,9 +486,11 @@ cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
     } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX && type == CUDNN_TYPE_INT64 && asked == 1) {
         *static_cast<int64_t *>(values) = index_of(c->e);
         *count = 1;
-    } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
-               asked == CUDNN_NUMERICAL_NOTE_TYPE_COUNT) {
-        *count = notes(c->e, c->g, static_cast<cudnnBackendNumericalNote_t *>(values));
+    } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE) {
+        std::vector<cudnnBackendNumericalNote_t> all = notes(c->e, c->g);
+        *count = std::min((int64_t)all.size(), asked);
+        for (int64_t i = 0; i < *count; i++)
+            static_cast<cudnnBackendNumericalNote_t *>(values)[i] = all[(size_t)i];
     } else if (c->type == PLAN && name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 &&
                asked == 1) {
         *static_cast<int64_t *>(values) = workspace_of(c->e);

@@ -7,6 +7,7 @@
 
 #define CUDA_NO_HALF // its name would hide variables of ours
 #include <cudnn.h>
+#include <vector>
 
 #include "tests/emulator/libraries.h"
 
@@ -55,7 +56,7 @@ enum { WORKSPACE = 500, ALL_SWALLOW = 37, FAILING = 11, PROPOSALS = 12 };
 /* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
 bool takes(engine e, const graph &g);
 int64_t index_of(engine e); /* the library's number of it */
-int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to);
+std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g);
 int64_t workspace_of(engine e);
 float milliseconds_of(engine e); /* that the GPU is said to take */
 /* Why the manual has no such graph; NULL where it has. */

@@ -94,18 +94,21 @@ int64_t index_of(engine e)
     return e == REFERENCE ? 0 : 60 + e;
 }
 
-int notes(engine e, const graph &g, cudnnBackendNumericalNote_t *to)
+/* HALF_SUMS's note stands behind more of them than cuDNN's header knows, as a later library may have it. */
+std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g)
 {
-    int count = 0;
+    std::vector<cudnnBackendNumericalNote_t> all;
     if (e == ATOMIC)
-        to[count++] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+        all.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
     if (e == DOWN_CONVERT)
-        to[count++] = CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+        all.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+    for (int i = 0; e == HALF_SUMS && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
+        all.push_back((cudnnBackendNumericalNote_t)(CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 1 + i));
     if (e == HALF_SUMS)
-        to[count++] = CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+        all.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
     if (e == TF32 || (is_half(g.x.type) && e != PLAIN && e != REFERENCE))
-        to[count++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-    return count;
+        all.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    return all;
 }
 
 int64_t workspace_of(engine e)

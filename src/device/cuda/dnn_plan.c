@@ -25,8 +25,9 @@
 
 #ifdef HAS_DNN
 
-/* MOST_PROPOSALS: of one mode of the heuristics. MOST_MADE: descriptors of one graph, with room. */
-enum { MOST_PROPOSALS = 100, MOST_MADE = 32 };
+/* MOST_PROPOSALS: of one mode of the heuristics. MOST_MADE: descriptors of one graph, with room. MOST_NOTES: of an
+ * engine; a library that is newer than the headers has kinds that these do not count. */
+enum { MOST_PROPOSALS = 100, MOST_MADE = 32, MOST_NOTES = 64 };
 /* Bytes: a plan that wants more is not taken. */
 static const int64_t MOST_WORKSPACE = (int64_t)1 << 30;
 
@@ -253,7 +254,7 @@ static cudnnBackendDescriptor_t graph(builder *b, const dnn_form *f, cudnnHandle
 static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, dnn_plan *p)
 {
     enum { REFERENCE = 0 };
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendNumericalNote_t notes[MOST_NOTES];
     cudnnBackendDescriptor_t engine = NULL;
     int64_t count = 0;
     bool half = f->dtype == YK_F16 || f->dtype == YK_BF16;
@@ -264,11 +265,13 @@ static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, dnn_pl
     if (!code)
         code = dnn.attribute_get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &p->engine);
     if (!code)
-        code = dnn.attribute_get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
+        code = dnn.attribute_get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES,
+                                 &count, notes);
     dnn.descriptor_destroy(engine);
     bool good = !code && !(f->relu && p->engine == REFERENCE);
     p->tensor_cores = false;
+    if (count > MOST_NOTES) /* that it has: so many were written */
+        count = MOST_NOTES;
     for (int64_t i = 0; i < count && good; i++)
         switch (notes[i]) {
         case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: good = !f->deterministic; break;
