@@ -21,14 +21,27 @@
  * PATH_MAX. */
 enum { MOST_PLUGINS = 8, PATH_ROOM = 4096 };
 
-static void warn(const char *format, ...)
+static void say(yk_log_level level, const char *format, va_list arguments)
 {
     char message[1000];
+    vsnprintf(message, sizeof(message), format, arguments);
+    yk__log(level, "%s", message);
+}
+
+static void warn(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof(message), format, arguments);
+    say(YK_LOG_WARN, format, arguments);
     va_end(arguments);
-    yk__log(YK_LOG_WARN, "%s", message);
+}
+
+static void debug(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(YK_LOG_DEBUG, format, arguments);
+    va_end(arguments);
 }
 
 static const yk__base_services base_services = {
@@ -41,6 +54,7 @@ static const yk__base_services base_services = {
     .env_int = yk__env_int,
     .library_path = yk__library_path,
     .warn = warn,
+    .debug = debug,
 };
 
 /* Under the lock, which is held while a plug-in starts: another thread that wants it waits for that. */

@@ -27,6 +27,7 @@ typedef struct yk__base_services {
     yk_status (*env_int)(const char *name, int64_t fallback, int64_t least, int64_t most, int64_t *value);
     bool (*library_path)(const char *file, int i, char *path, size_t size); /* base/library_path.h */
     void (*warn)(const char *format, ...) YK_PRINTF(1, 2);                  /* in the log */
+    void (*debug)(const char *format, ...) YK_PRINTF(1, 2);
 } yk__base_services;
 
 /* What the object exports, as yk__plugin_description. Strings are static. */

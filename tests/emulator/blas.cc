@@ -44,6 +44,7 @@ enum {
     ALL_FAIL = 67,
     NOT_IN_CAPTURES = 71,
     ALGORITHMS = 3,
+    FIRST_ALGORITHM = 66,
     SWALLOWS_NAN = 37,
     ROUNDS_SUMS = 41,
     MOST_BATCHES = 65535
@@ -455,6 +456,20 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t algorithm_get(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *to,
+                             size_t size, size_t *written)
+{
+    emulator::count_call("cublasLtMatmulAlgoConfigGetAttribute");
+    algorithm chosen = read<algorithm>(algo);
+    uint32_t value = attribute == CUBLASLT_ALGO_CONFIG_ID ? FIRST_ALGORITHM + chosen.number : chosen.parts;
+    if (chosen.magic != MAGIC || size != sizeof(value) ||
+        (attribute != CUBLASLT_ALGO_CONFIG_ID && attribute != CUBLASLT_ALGO_CONFIG_SPLITK_NUM))
+        return refuse("cublasLtMatmulAlgoConfigGetAttribute", "no such attribute, or another size");
+    memcpy(to, &value, size);
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t matmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, const void *alpha, const void *first,
                       cublasLtMatrixLayout_t first_layout, const void *second, cublasLtMatrixLayout_t second_layout,
                       const void *beta, const void *added, cublasLtMatrixLayout_t, void *result,
@@ -518,6 +533,7 @@ const emulator::function functions[] = {
     {"cublasLtMatmulPreferenceInit_internal", address(preference_init)},
     {"cublasLtMatmulPreferenceSetAttribute", address(preference_set)},
     {"cublasLtMatmulAlgoGetHeuristic", address(heuristic)},
+    {"cublasLtMatmulAlgoConfigGetAttribute", address(algorithm_get)},
     {"cublasLtMatmul", address(matmul)},
     {nullptr, nullptr},
 };

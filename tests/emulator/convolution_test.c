@@ -252,6 +252,31 @@ static void the_fastest_where_it_is_asked_for(void **state)
     unsetenv("YOKE_BENCHMARK");
 }
 
+static void keep_chosen(yk_log_level level, const char *message, void *user)
+{
+    if (level == YK_LOG_DEBUG && strstr(message, "cuDNN: "))
+        snprintf(user, 400, "%s", message);
+}
+
+/* A report can say which engine a GPU took. */
+static void the_log_says_which_engine(void **state)
+{
+    (void)state;
+    char said[400] = "";
+    yk_scope scope = yk_scope_begin();
+    static const int64_t x_shape[] = {2, 5, 4, 6}, w_shape[] = {3, 5, 2, 2};
+    yk_log_set(YK_LOG_DEBUG, keep_chosen, said);
+    assert_non_null(yk_conv2d(numbers(x_shape, gpu, 1), numbers(w_shape, gpu, 2), NULL, NULL));
+    yk_log_set(YK_LOG_OFF, NULL, NULL);
+    const char *engine = strstr(said, ": engine ");
+    assert_non_null(engine);
+    assert_true(strtoll(engine + strlen(": engine "), NULL, 10) >= 60);
+    assert_non_null(
+        strstr(said, "conv2d of (2,5,4,6) by (3,5,2,2), stride 1 x 1, of float32, channels first: engine "));
+    assert_non_null(strstr(said, " bytes of workspace, candidate "));
+    yk_scope_end(scope);
+}
+
 typedef struct recorded {
     yk_tensor *x, *w, *b, *out;
     int calls;
@@ -416,6 +441,7 @@ int main(void)
                                        cmocka_unit_test(nothing_is_tried_in_a_recording),
                                        cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
                                        cmocka_unit_test(an_engine_is_tried_once),
+                                       cmocka_unit_test(the_log_says_which_engine),
                                        cmocka_unit_test(sums_are_of_f32),
                                        cmocka_unit_test(an_engine_that_fails_gives_way),
                                        cmocka_unit_test(no_trial_of_relu_in_a_recording),

@@ -250,6 +250,28 @@ static void many_matrices_in_a_batch(void **state)
     yk_scope_end(scope);
 }
 
+static void keep_chosen(yk_log_level level, const char *message, void *user)
+{
+    if (level == YK_LOG_DEBUG && strstr(message, "cuBLASLt: "))
+        snprintf(user, 300, "%s", message);
+}
+
+/* A report can say which algorithm a GPU took: of a product of inner dimension 31 the second, for the first is refused.
+ */
+static void the_log_says_which_algorithm(void **state)
+{
+    (void)state;
+    char said[300] = "";
+    yk_scope scope = yk_scope_begin();
+    yk_log_set(YK_LOG_DEBUG, keep_chosen, said);
+    yk_tensor *x = numbers(9, 31, gpu, YK_F32, 1), *w = numbers(3, 31, gpu, YK_F32, 2);
+    assert_non_null(yk_linear(x, w, NULL));
+    yk_log_set(YK_LOG_OFF, NULL, NULL);
+    assert_string_equal(said, "cuda:0: cuBLASLt: (3,31) x (31,9), 1 of them, of float32: algorithm 67, 0 bytes of "
+                              "workspace, k in 1 parts, the first of 2");
+    yk_scope_end(scope);
+}
+
 typedef struct recorded {
     int64_t inner;
     yk_tensor *out;
@@ -307,7 +329,8 @@ int main(void)
                                        cmocka_unit_test(a_bias_is_rounded_with_the_product),
                                        cmocka_unit_test(products_that_are_new_in_a_recording),
                                        cmocka_unit_test(sums_of_what_does_not_lie_by_rows),
-                                       cmocka_unit_test(many_matrices_in_a_batch)};
+                                       cmocka_unit_test(many_matrices_in_a_batch),
+                                       cmocka_unit_test(the_log_says_which_algorithm)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

@@ -68,6 +68,7 @@ static struct {
     __typeof__(cublasLtMatmulPreferenceInit_internal) *preference_init;
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
     __typeof__(cublasLtMatmulAlgoGetHeuristic) *heuristic;
+    __typeof__(cublasLtMatmulAlgoConfigGetAttribute) *algorithm_get;
     __typeof__(cublasLtMatmul) *matmul;
     bool there;
     char text[CUDA_WHY];
@@ -135,6 +136,7 @@ static void open_library(void)
         {"cublasLtMatmulPreferenceInit_internal", (void **)&blas.preference_init},
         {"cublasLtMatmulPreferenceSetAttribute", (void **)&blas.preference_set},
         {"cublasLtMatmulAlgoGetHeuristic", (void **)&blas.heuristic},
+        {"cublasLtMatmulAlgoConfigGetAttribute", (void **)&blas.algorithm_get},
         {"cublasLtMatmul", (void **)&blas.matmul},
     };
     blas.there = cuda_library_open(file, symbols, sizeof(symbols) / sizeof(symbols[0]), blas.text);
@@ -403,6 +405,29 @@ static bool epilogue_of(job *j, bool columns)
     return true;
 }
 
+/* "cuda:0: cuBLASLt: (512,784) x (784,64), 1 of them, of bfloat16 with a bias: algorithm 66, 0 bytes of workspace, the
+ * first of 4": for reports of what a GPU did, and how. */
+static void say_chosen(int device, const plan *p)
+{
+    static const char *const epilogues[] = {"", " with a bias", " with bias and ReLU", " with sums of rows"};
+    const form *f = &p->of;
+    int32_t id = -1, cuts = 1;
+    size_t written;
+    int epilogue = f->epilogue == CUBLASLT_EPILOGUE_DEFAULT     ? 0
+                   : f->epilogue == CUBLASLT_EPILOGUE_BIAS      ? 1
+                   : f->epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ? 2
+                                                                : 3;
+    const cublasLtMatmulAlgo_t *made = &p->algorithms[0].made;
+    (void)blas.algorithm_get(made, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written);
+    (void)blas.algorithm_get(made, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &cuts, sizeof(cuts), &written);
+    cuda_base->debug(
+        "cuda:%d: cuBLASLt: (%lld,%lld) x (%lld,%lld), %lld of them, of %s%s%s: algorithm %d, %zu bytes of "
+        "workspace, k in %d parts, the first of %d",
+        device, (long long)f->rows, (long long)f->k, (long long)f->k, (long long)f->columns, (long long)f->batches,
+        cuda_yoke->dtype_name((yk_dtype)f->dtype), f->tf32 ? " as TF32" : "", epilogues[epilogue], (int)id,
+        p->algorithms[0].workspace, (int)cuts, p->left);
+}
+
 /* Makes the plan of the form; it cannot be used, and *refused is set, where the library has none. Behind a failure the
  * form is as before: not known. */
 static cublasStatus_t make_plan(const job *j, plan *made, const char **call, bool *refused)
@@ -418,6 +443,8 @@ static cublasStatus_t make_plan(const job *j, plan *made, const char **call, boo
     if (*refused)
         code = CUBLAS_STATUS_SUCCESS;
     made->known = !code;
+    if (made->usable)
+        say_chosen(j->device, made);
     return code;
 }
 
@@ -491,6 +518,7 @@ static yk_status multiply(const job *j, plan *p, const void *first, const void *
     while (!status && *code && !p->tried && p->left > 1 && gives_way(j->device, j->stream, "cublasLtMatmul", *code)) {
         p->left--;
         memmove(&p->algorithms[0], &p->algorithms[1], (size_t)p->left * sizeof(p->algorithms[0]));
+        say_chosen(j->device, p);
         status = multiply_once(j, p, first, second, accumulate, code);
     }
     return status;

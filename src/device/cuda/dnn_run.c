@@ -303,6 +303,25 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
     return YK_OK;
 }
 
+/* Which engine computes the form: for reports of what a GPU did, and how. */
+static void say_chosen(const job *j, const entry *e)
+{
+    static const char *const works[CUDA_WORKS] = {"", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
+    const dnn_form *f = &e->of;
+    const dnn_plan *p = &e->plan;
+    cuda_base->debug(
+        "cuda:%d: cuDNN: %s of (%lld,%lld,%lld,%lld) by (%lld,%lld,%lld,%lld), stride %lld x %lld, of %s%s%s, "
+        "channels %s: engine %lld%s, %zu bytes of workspace, candidate %lld",
+        j->device, works[f->work], (long long)f->x[0], (long long)f->x[1], (long long)f->x[2], (long long)f->x[3],
+        (long long)f->w[0], (long long)f->w[1], (long long)f->w[2], (long long)f->w[3], (long long)f->stride[0],
+        (long long)f->stride[1], cuda_yoke->dtype_name((yk_dtype)f->dtype), f->tf32 ? " as TF32" : "",
+        f->relu   ? " with bias and ReLU"
+        : f->bias ? " with a bias"
+                  : "",
+        f->last ? "last" : "first", (long long)p->engine, p->tensor_cores ? " with tensor cores" : "", p->workspace,
+        (long long)p->candidate);
+}
+
 static yk_status first_plan(entry *e, const job *j, char *why)
 {
     yk_status status = e->of.benchmark ? fastest_plan(e, j, &e->plan, why) : YK_OK;
@@ -333,6 +352,8 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     if (!e->plan.plan)
         cuda_base->warn("cuda:%d: cuDNN makes no plan of this convolution%s, channels %s: %s", j->device,
                         f->relu ? " with ReLU, which is computed apart" : "", f->last ? "last" : "first", why);
+    else
+        say_chosen(j, e);
     entry **bucket = bucket_of(j->state, f);
     e->next = *bucket;
     *made = *bucket = e;
@@ -397,8 +418,10 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         e->plan.plan = NULL;
         if (!e->of.relu) {
             enum cudaStreamCaptureMode before = cuda_relaxed_begin();
-            dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, NULL, &e->plan, why);
+            bool made = dnn_plan_make(&e->of, j->state->handle, NULL, refused + 1, NULL, &e->plan, why);
             cuda_relaxed_end(before);
+            if (made)
+                say_chosen(j, e);
         }
     }
     return status;
