@@ -2,8 +2,9 @@
  * library_path.c - see library_path.h. Layer: base.
  *
  * A machine that has PyTorch has NVIDIA's libraries in its wheels, where the loader does not look. Python is not
- * started to ask: an environment is the folder above the one that python3 lies in, its link not followed, because that
- * of a virtual environment points to the Python that made it.
+ * started to ask: an environment is the folder above the one that python3 lies in. Its link is followed one step at a
+ * time, because python3 on the path may be a link into a virtual environment, and that of an environment is one to the
+ * Python that made it: each step's environment is offered.
  */
 #include <glob.h>
 #include <limits.h>
@@ -21,6 +22,8 @@ typedef struct search {
     size_t size;
     bool found;
 } search;
+
+enum { MOST_LINKS = 16 }; /* that are followed */
 
 /* Counts a candidate; the one that is asked for is kept. */
 static void offer(search *s, const char *candidate)
@@ -77,19 +80,56 @@ static bool offer_folder(search *s, const char *folder)
     return false;
 }
 
-/* The first folder of the path that has a python3: its environment. */
+/* Offers the environment that FOLDER/bin/python3 is of, unless it is the one of the step before. */
+static void offer_environment_of(search *s, const char *python, char before[PATH_MAX])
+{
+    char environment[PATH_MAX];
+    snprintf(environment, sizeof(environment), "%s", python);
+    for (int up = 0; up < 2; up++) {
+        char *last = strrchr(environment, '/');
+        if (!last || last == environment)
+            return;
+        *last = '\0';
+    }
+    if (strcmp(environment, before) != 0)
+        offer_wheels(s, environment);
+    snprintf(before, PATH_MAX, "%s", environment);
+}
+
+/* Where the link `file` points to, in its place; false where it is none. */
+static bool follow(char file[PATH_MAX])
+{
+    char to[PATH_MAX], joined[2 * PATH_MAX];
+    ssize_t length = readlink(file, to, sizeof(to) - 1);
+    if (length <= 0)
+        return false;
+    to[length] = '\0';
+    *strrchr(file, '/') = '\0';
+    int wanted =
+        *to == '/' ? snprintf(joined, sizeof(joined), "%s", to) : snprintf(joined, sizeof(joined), "%s/%s", file, to);
+    return wanted < PATH_MAX && snprintf(file, PATH_MAX, "%s", joined) < PATH_MAX;
+}
+
+/* The first folder of the path that has a python3: its environment, and those that its links lead to. */
 static bool offer_python(search *s, const char *folder)
 {
-    char file[PATH_MAX];
+    char file[PATH_MAX], before[PATH_MAX] = "";
     if (snprintf(file, sizeof(file), "%s/python3", folder) >= (int)sizeof(file) || access(file, X_OK) != 0)
         return false;
-    *strrchr(file, '/') = '\0';
-    char *above = strrchr(file, '/');
-    if (above && above != file) {
-        *above = '\0';
-        offer_wheels(s, file);
-    }
+    offer_environment_of(s, file, before);
+    for (int steps = 0; steps < MOST_LINKS && follow(file); steps++)
+        offer_environment_of(s, file, before);
     return true;
+}
+
+/* CUDA where its installer puts it, unless the user says where it is. */
+static void offer_cuda(search *s)
+{
+    const char *toolkit = getenv("CUDA_HOME");
+    if (!toolkit || !*toolkit)
+        toolkit = "/usr/local/cuda";
+    offer_files(s, toolkit, "/lib64");
+    offer_files(s, toolkit, "/lib");
 }
 
 bool yk__library_path(const char *file, int i, char *path, size_t size)
@@ -99,8 +139,8 @@ bool yk__library_path(const char *file, int i, char *path, size_t size)
     const char *user = getenv("HOME");
     each_part(&s, getenv("YOKE_LIBRARY_PATH"), offer_folder);
     offer(&s, file);
-    offer_files(&s, getenv("CUDA_HOME"), "/lib64");
-    offer_files(&s, getenv("CUDA_HOME"), "/lib");
+    offer_cuda(&s);
+    offer_files(&s, getenv("CONDA_PREFIX"), "/lib");
     offer_wheels(&s, getenv("VIRTUAL_ENV"));
     offer_wheels(&s, getenv("CONDA_PREFIX"));
     each_part(&s, getenv("PATH"), offer_python);

@@ -10,15 +10,17 @@
 /*
  * The `i`-th place to open `file` ("libcudnn.so.9") from, in `path`; false behind the last. They are, in order: the
  * folders of YOKE_LIBRARY_PATH (separated by colons), the bare name, which the loader looks up as ever
- * (LD_LIBRARY_PATH, ld.so.cache), $CUDA_HOME, and the wheels that PyTorch brings (nvidia/NAME/lib, torch/lib) in the
- * environments of $VIRTUAL_ENV, $CONDA_PREFIX, of the first python3 on the path, of the user and of the system. All but
- * the bare name are files that are there.
+ * (LD_LIBRARY_PATH, ld.so.cache), $CUDA_HOME, or /usr/local/cuda where that is not set, $CONDA_PREFIX/lib, and the
+ * wheels that PyTorch brings (nvidia/NAME/lib, torch/lib) in the environments of $VIRTUAL_ENV, $CONDA_PREFIX, of the
+ * first python3 on the path and of each that its links lead to, of the user and of the system. All but the bare name
+ * are files that are there.
  */
 bool yk__library_path(const char *file, int i, char *path, size_t size);
 
 /* What to do where there is none, for errors. */
 #define YK__LIBRARY_PATH_HELP                                                                                          \
-    "nor is it in $CUDA_HOME or in PyTorch's wheels of $VIRTUAL_ENV or python3; YOKE_LIBRARY_PATH=FOLDER:... says "    \
+    "nor is it in $CUDA_HOME (or /usr/local/cuda) or in PyTorch's wheels of $VIRTUAL_ENV or python3; "                 \
+    "YOKE_LIBRARY_PATH=FOLDER:... says "                                                                               \
     "where"
 
 #endif

@@ -34,6 +34,13 @@ static void set(const char *name, const char *below)
     setenv(name, value, 1);
 }
 
+static void point(const char *link, const char *to)
+{
+    const char *made = place(link);
+    assert_int_equal(unlink(made), 0);
+    assert_int_equal(symlink(to, made), 0);
+}
+
 /* The places under the folder of the test, and the bare name: what the machine has besides is left out. */
 static int places(const char *file, char found[][400], int most)
 {
@@ -53,6 +60,7 @@ static void the_order_of_places(void **state)
     static const char *const below[] = {"given/",
                                         NULL, /* the bare name */
                                         "toolkit/lib64/",
+                                        "conda/lib/",
                                         "venv/lib/python3.11/site-packages/nvidia/cudnn/lib/",
                                         "venv/lib/python3.12/site-packages/nvidia/cu13/lib/",
                                         "venv/lib/python3.11/site-packages/torch/lib/",
@@ -91,6 +99,64 @@ static void the_order_of_places(void **state)
     assert_string_equal(little + 4, "567");
 }
 
+/* python3 is a link into an environment, whose own is one to the Python that made it: both are looked into. A link that
+ * leads to itself is no python3. */
+static void links_of_python_are_followed(void **state)
+{
+    (void)state;
+    char found[6][400], list[600], name[400];
+    const char *file = "libyoke-linked.so.9";
+    static const char *const below[] = {"linked/lib/python3.11/site-packages/nvidia/cudnn/lib/",
+                                        "made/lib/python3.11/site-packages/torch/lib/",
+                                        "base/lib/python3.11/site-packages/nvidia/cudnn/lib/"};
+    static const char *const names[] = {"YOKE_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "%s%s", below[i], file);
+        place(name);
+    }
+    place("base/bin/python3.11");
+    point("base/bin/python3", "python3.11"); /* of the same environment, which is looked into once */
+    snprintf(list, sizeof(list), "%s/base/bin/python3", folder);
+    point("made/bin/python3", list);
+    point("linked/bin/python3", "../../made/bin/python3"); /* relative to where it lies */
+    snprintf(list, sizeof(list), "%s/linked/bin", folder);
+    setenv("PATH", list, 1);
+    assert_int_equal(places(file, found, 6), 1 + 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(strlen(found[1 + i]) > strlen(below[i]) && strstr(found[1 + i], strchr(below[i], '/')));
+    assert_non_null(strstr(found[1], "/linked/lib"));
+    assert_non_null(strstr(found[2], "made/lib"));
+    assert_non_null(strstr(found[3], "/base/lib"));
+    point("circle/bin/python3", "python3");
+    snprintf(list, sizeof(list), "%s/circle/bin", folder);
+    setenv("PATH", list, 1);
+    assert_int_equal(places(file, found, 6), 1);
+}
+
+static bool is_a_place(const char *file, const char *wanted)
+{
+    char path[400];
+    for (int i = 0; yk__library_path(file, i, path, sizeof(path)); i++)
+        if (strcmp(path, wanted) == 0)
+            return true;
+    return false;
+}
+
+/* Where the installer puts CUDA, if nobody says where it is. */
+static void cuda_where_it_is_installed(void **state)
+{
+    (void)state;
+    static const char file[] = "libcudart.so", installed[] = "/usr/local/cuda/lib64/libcudart.so";
+    if (access(installed, F_OK) != 0)
+        skip();
+    unsetenv("CUDA_HOME");
+    assert_true(is_a_place(file, installed));
+    set("CUDA_HOME", "toolkit");
+    assert_false(is_a_place(file, installed));
+}
+
 static void without_any_environment(void **state)
 {
     (void)state;
@@ -105,8 +171,9 @@ static void without_any_environment(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_order_of_places),
-                                       cmocka_unit_test(without_any_environment)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_order_of_places), cmocka_unit_test(links_of_python_are_followed),
+        cmocka_unit_test(cuda_where_it_is_installed), cmocka_unit_test(without_any_environment)};
     if (!mkdtemp(folder))
         return 1;
     char path[400];

@@ -19,7 +19,7 @@
  *
  * Invariant: an algorithm is asked for with the alignment that the pointers have, for it may rely on that. The library
  * has no word for that of an epilogue's vector, and loads it as it stores the result, by up to VECTOR_ALIGNMENT bytes
- * at once, also where the pointer that it was shown is aligned to less (as PyTorch found:
+ * at once, also where the pointer that it was shown is aligned to less (as was found with PyTorch:
  * https://github.com/pytorch/pytorch/pull/194497). So a vector that is aligned to less is no epilogue's, and the result
  * is called no more aligned than the vector.
  * A GPU's handle and plans are used by one thread at a time, under its lock.
