@@ -122,12 +122,8 @@ static bool offer_python(search *s, const char *folder)
     return true;
 }
 
-/* CUDA where its installer puts it, unless the user says where it is. */
-static void offer_cuda(search *s)
+static void offer_toolkit(search *s, const char *toolkit)
 {
-    const char *toolkit = getenv("CUDA_HOME");
-    if (!toolkit || !*toolkit)
-        toolkit = "/usr/local/cuda";
     offer_files(s, toolkit, "/lib64");
     offer_files(s, toolkit, "/lib");
 }
@@ -136,10 +132,10 @@ bool yk__library_path(const char *file, int i, char *path, size_t size)
 {
     search s = {.file = file, .left = i, .path = path, .size = size};
     char local[PATH_MAX];
-    const char *user = getenv("HOME");
+    const char *user = getenv("HOME"), *toolkit = getenv("CUDA_HOME");
     each_part(&s, getenv("YOKE_LIBRARY_PATH"), offer_folder);
     offer(&s, file);
-    offer_cuda(&s);
+    offer_toolkit(&s, toolkit);
     offer_files(&s, getenv("CONDA_PREFIX"), "/lib");
     offer_wheels(&s, getenv("VIRTUAL_ENV"));
     offer_wheels(&s, getenv("CONDA_PREFIX"));
@@ -148,5 +144,7 @@ bool yk__library_path(const char *file, int i, char *path, size_t size)
         offer_wheels(&s, local);
     offer_wheels(&s, "/usr/local");
     offer_wheels(&s, "/usr");
+    if (!toolkit || !*toolkit) /* where its installer puts it */
+        offer_toolkit(&s, "/usr/local/cuda");
     return s.found;
 }

@@ -10,9 +10,9 @@
 /*
  * The `i`-th place to open `file` ("libcudnn.so.9") from, in `path`; false behind the last. They are, in order: the
  * folders of YOKE_LIBRARY_PATH (separated by colons), the bare name, which the loader looks up as ever
- * (LD_LIBRARY_PATH, ld.so.cache), $CUDA_HOME, or /usr/local/cuda where that is not set, $CONDA_PREFIX/lib, and the
- * wheels that PyTorch brings (nvidia/NAME/lib, torch/lib) in the environments of $VIRTUAL_ENV, $CONDA_PREFIX, of the
- * first python3 on the path and of each that its links lead to, of the user and of the system. All but the bare name
+ * (LD_LIBRARY_PATH, ld.so.cache), $CUDA_HOME, $CONDA_PREFIX/lib, the wheels that PyTorch brings (nvidia/NAME/lib,
+ * torch/lib) in the environments of $VIRTUAL_ENV, $CONDA_PREFIX, of the first python3 on the path and of each that its
+ * links lead to, of the user and of the system, and /usr/local/cuda where CUDA_HOME is not set. All but the bare name
  * are files that are there.
  */
 bool yk__library_path(const char *file, int i, char *path, size_t size);
