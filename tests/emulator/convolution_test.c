@@ -373,6 +373,17 @@ static void relu_is_fused_where_it_keeps_nan(void **state)
         compare_relu(relu_dtypes[i % 3], 5, i / 3, true);
 }
 
+/* One that fails is proposed more often than plans are tried, too. */
+static void relu_is_fused_where_an_engine_fails(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        long long failed = slot_counted("algorithms that failed: ");
+        compare_relu(relu_dtypes[i], 11, false, true);
+        assert_int_equal(slot_counted("algorithms that failed: ") - failed, 2);
+    }
+}
+
 /* An engine that failed is not tried for the dtype's next form: REFUSED_LATE, GOOD's trial, and GOOD for the numbers.
  */
 static void an_engine_is_tried_once(void **state)
@@ -441,6 +452,7 @@ int main(void)
                                        cmocka_unit_test(nothing_is_tried_in_a_recording),
                                        cmocka_unit_test(relu_is_fused_where_it_keeps_nan),
                                        cmocka_unit_test(an_engine_is_tried_once),
+                                       cmocka_unit_test(relu_is_fused_where_an_engine_fails),
                                        cmocka_unit_test(the_log_says_which_engine),
                                        cmocka_unit_test(sums_are_of_f32),
                                        cmocka_unit_test(an_engine_that_fails_gives_way),

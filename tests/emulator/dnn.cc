@@ -438,8 +438,8 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
         c->g = c->descriptor(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).g;
         cudnnBackendHeurMode_t mode = c->value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
         for (int e = mode == CUDNN_HEUR_MODE_FALLBACK ? GOOD : 0; e < ENGINES; e++)
-            for (int k = 0; takes((engine)e, c->g) && k < (e == SWALLOWS_NAN || e == GOOD ? PROPOSALS : 1); k++)
-                c->proposed.push_back((engine)e);
+            if (takes((engine)e, c->g))
+                c->proposed.insert(c->proposed.end(), (size_t)proposals_of((engine)e, c->g), (engine)e);
         break;
     }
     case PLAN:

@@ -49,12 +49,13 @@ enum engine {
     REFERENCE, /* takes every graph that GOOD does, keeps NaN, and is the slowest of all: the library's number 0 */
     ENGINES
 };
-/* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of SWALLOWS_NAN and GOOD
+/* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of some engines,
  * one behind another, which differ in the engine's settings, as the library has it. */
 enum { WORKSPACE = 500, ALL_SWALLOW = 37, FAILING = 11, PROPOSALS = 12 };
 
 /* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
 bool takes(engine e, const graph &g);
+int proposals_of(engine e, const graph &g);
 int64_t index_of(engine e); /* the library's number of it */
 std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g);
 int64_t workspace_of(engine e);

@@ -89,6 +89,11 @@ bool takes(engine e, const graph &g)
     }
 }
 
+int proposals_of(engine e, const graph &g)
+{
+    return e == SWALLOWS_NAN || e == GOOD || (e == FAILS && g.has_relu) ? PROPOSALS : 1;
+}
+
 int64_t index_of(engine e)
 {
     return e == REFERENCE ? 0 : 60 + e;

@@ -235,13 +235,12 @@ static yk_status keeps_nan(entry *e, const dnn_plan *p, const job *j, cudnnStatu
  * ReLU; *p has none where there is none. */
 static yk_status next_plan(entry *e, const job *j, int64_t from, const dnn_engines *without, dnn_plan *p, char *why)
 {
-    dnn_engines *swallow = &j->state->swallow_nan[e->of.dtype];
+    dnn_engines left_out = *without, *swallow = &j->state->swallow_nan[e->of.dtype];
+    for (int i = 0; i < DNN_ENGINES / 64 && e->of.relu; i++)
+        left_out.bits[i] |= swallow->bits[i];
     for (int tried = 0; tried < MOST_TIMED; tried++) {
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
         bool good = true;
-        dnn_engines left_out = *without;
-        for (int i = 0; i < DNN_ENGINES / 64 && e->of.relu; i++)
-            left_out.bits[i] |= swallow->bits[i];
         if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, &left_out, p, why))
             return YK_OK;
         yk_status status = keeps_nan(e, p, j, &code, &good);
@@ -253,6 +252,7 @@ static yk_status next_plan(entry *e, const job *j, int64_t from, const dnn_engin
             snprintf(why, DNN_WHY, "engine %lld does not keep NaN and infinities", (long long)p->engine);
             dnn_engines_add(swallow, p->engine);
         }
+        dnn_engines_add(&left_out, p->engine); /* also where it was refused or failed: others come first */
         from = p->candidate + 1;
         dnn.descriptor_destroy(p->plan);
         *p = (dnn_plan){.plan = NULL};
