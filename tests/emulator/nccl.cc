@@ -201,21 +201,24 @@ void fold_any(char *to, const char *from, uint64_t count, ncclDataType_t type, n
     }
 }
 
-void divide(char *at, uint64_t count, ncclDataType_t type, int by)
+/* What ncclAvg is: a sum of inputs that were multiplied by 1 / n, rounded to their type. */
+void multiply_by_part(char *at, uint64_t count, ncclDataType_t type, int n)
 {
     for (uint64_t i = 0; i < count; i++) {
         float f;
         double d;
         if (type == ncclFloat64) {
             memcpy(&d, at + 8 * i, 8);
-            d /= by;
+            d *= 1.0 / n;
             memcpy(at + 8 * i, &d, 8);
         } else if (type == ncclFloat32) {
             memcpy(&f, at + 4 * i, 4);
-            f /= (float)by;
+            f *= (float)(1.0 / n);
             memcpy(at + 4 * i, &f, 4);
         } else {
-            put_half(at + 2 * i, type, half(at + 2 * i, type) / (float)by);
+            char part[2];
+            put_half(part, type, (float)(1.0 / n));
+            put_half(at + 2 * i, type, half(at + 2 * i, type) * half(part, type));
         }
     }
 }
@@ -306,14 +309,14 @@ void fold_in_some_order(std::vector<std::vector<char>> &parts, const operation &
 {
     size_t size = size_of(o.type), n = parts.size();
     ncclRedOp_t op = o.op == ncclAvg ? ncclSum : o.op;
+    for (size_t r = 0; r < n && o.op == ncclAvg; r++)
+        multiply_by_part(parts[r].data(), o.count, o.type, (int)n);
     for (uint64_t at = 0, block = 0; at < o.count; at += BLOCK, block++) {
         uint64_t count = std::min<uint64_t>(BLOCK, o.count - at);
         std::vector<char> sum(parts[block % n].begin() + (ptrdiff_t)(at * size),
                               parts[block % n].begin() + (ptrdiff_t)((at + count) * size));
         for (size_t r = 1; r < n; r++)
             fold_any(sum.data(), parts[(block + r) % n].data() + at * size, count, o.type, op);
-        if (o.op == ncclAvg)
-            divide(sum.data(), count, o.type, (int)n);
         memcpy(out + at * size, sum.data(), (size_t)count * size);
     }
 }

@@ -34,6 +34,45 @@ static void suite_of_threads(void **state)
     run_nccl_suite(THREADS, 3);
 }
 
+/* Means of whole numbers that all ranks have are these, as long as the sum is one that the dtype holds: 1 / 3 is none.
+ * And of numbers of f16 whose sum it does not hold. */
+static void means(rank_context *c)
+{
+    enum { N = 84 }; /* three times as much is the greatest number up to which bf16 has all */
+    static const yk_dtype floats[] = {YK_F32, YK_F64, YK_BF16, YK_F16};
+    const bool mean = false; /* of CHECK_VALUES: no tolerance */
+    const int kind = 0, root = c->size - 1;
+    const int64_t n = N;
+    for (int d = 0; d < 4; d++) {
+        yk_dtype dtype = floats[d];
+        double of = dtype == YK_F16 ? 192 * c->size : 1; /* each of these times its number: up to 48384 */
+        int64_t all = n * c->size;
+        yk_tensor *x = make(0, n, dtype), *in = make(0, all, dtype);
+        const char *what = "all_reduce";
+        for (int odd = 0; odd < 2; odd++) { /* the memory begins at any element */
+            yk_tensor *part = yk_narrow(x, 0, odd, n - odd);
+            FILL(part, (double)i * of);
+            CHECK_OK(yk_all_reduce(part, YK_OP_MEAN, c->group));
+            CHECK_VALUES(part, (double)i * of);
+        }
+        what = "reduce";
+        FILL(x, (double)i * of);
+        CHECK_OK(yk_reduce(x, root, YK_OP_MEAN, c->group));
+        CHECK_VALUES(x, (double)i * of); /* what the others have stays as it is */
+        what = "reduce_scatter";
+        FILL(in, (double)(i % n) * of);
+        CHECK_OK(yk_reduce_scatter(x, in, YK_OP_MEAN, c->group));
+        CHECK_VALUES(x, (double)i * of);
+        CHECK_VALUES(in, (double)(i % n) * of);
+    }
+}
+
+static void test_means(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 3, means, NULL, patience(60), true);
+}
+
 static void fixed_order(void **state)
 {
     (void)state;
@@ -694,6 +733,7 @@ int main(void)
         cmocka_unit_test(test_mistakes_of_processes),
 #endif
         cmocka_unit_test(suite_of_threads),
+        cmocka_unit_test(test_means),
         cmocka_unit_test(fixed_order),
         cmocka_unit_test(test_beside),
         cmocka_unit_test(test_two_groups),

@@ -1,11 +1,11 @@
 /*
- * combining.cu - for reductions by NCCL in a fixed order: values of several ranks, element by element, in the order of
- * their tree. Layer: device/cuda.
+ * combining.cu - for reductions by NCCL. In a fixed order: values of several ranks, element by element, in the order of
+ * their tree. In NCCL's own: what makes a mean of its sum. Layer: device/cuda.
  *
  * The tree is that of Note [The order of a reduction] (comm/native/combine.c), walked as a binary counter counts: the
  * stack holds whole subtrees, and a value that is a right child is combined with the left one below it.
  */
-#include "device/cuda/walk.h"
+#include "device/cuda/packs.h"
 
 #include "device/cuda/elements.h"
 #include "device/cuda/nccl_access.h"
@@ -86,4 +86,52 @@ extern "C" yk_status yk__cuda_combine(int device, cudaStream_t stream, yk__binar
     const yk__view view = {out, dtype, 1, {count}, {1}};
     const yk__view *views[] = {&view};
     return cuda_launched(device, "combine", 1, views);
+}
+
+/* ---- means ------------------------------------------------------------------------------------------------------- */
+template <typename E> struct divide {
+    int by;
+    YK__DEVICE typename E::stored operator()(typename E::stored x) const
+    {
+        return E::store(E::load(x) / (typename E::number)by);
+    }
+};
+template <typename E, int N> YK__KERNEL(WALK_THREADS) divide_kernel(divide<E> f, packed_loop packed)
+{
+    map_packs<typename E::stored, typename E::stored, N>(packed, f);
+}
+
+template <typename E> static void launch_divide(int device, cudaStream_t stream, const yk__loop &loop, int by)
+{
+    typedef typename E::stored stored;
+    const size_t size[] = {sizeof(stored), sizeof(stored)};
+    const int n = pack_of<stored>::N;
+    packed_loop packed;
+    if (pack_loop(&packed, loop, size, n)) {
+        YK__LAUNCH("divide", (divide_kernel<E, n>), pack_blocks(device, loop.total, PACKS * n), WALK_THREADS, 0, stream,
+                   divide<E>{by}, packed);
+    } else {
+        pack_loop(&packed, loop, size, 1);
+        YK__LAUNCH("divide", (divide_kernel<E, 1>), pack_blocks(device, loop.total, PACKS), WALK_THREADS, 0, stream,
+                   divide<E>{by}, packed);
+    }
+}
+
+extern "C" yk_status yk__cuda_divide(int device, cudaStream_t stream, yk_dtype dtype, void *out, const void *in,
+                                     int64_t count, int by)
+{
+    cudaStream_t own = NULL;
+    if (count == 0)
+        return YK_OK;
+    yk_status status = cuda_use(device, &own);
+    if (status)
+        return status;
+    const yk__view to = {out, dtype, 1, {count}, {1}}, from = {const_cast<void *>(in), dtype, 1, {count}, {1}};
+    const yk__view *views[] = {&to, &from};
+    yk__loop loop;
+    yk__loop_init(&loop, 2, views, false);
+#define DIVIDE(E) launch_divide<E>(device, stream, loop, by)
+    FLOATING(dtype, DIVIDE);
+#undef DIVIDE
+    return cuda_launched(device, "divide", 2, views);
 }

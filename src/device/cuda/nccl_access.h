@@ -26,6 +26,10 @@ YK_API void yk__cuda_note_failure(int device, yk_status code, const char *messag
  * where `mean`. Arrays of any dtype in the device's memory; out may be one of them. Queued on `stream`. */
 YK_API yk_status yk__cuda_combine(int device, cudaStream_t stream, yk__binary op, yk_dtype dtype, bool mean, void *out,
                                   const void *in, int inputs, int64_t stride, int64_t count);
+/* out = the elements of `in`, of a floating dtype, each divided by `by` in f32, or f64, and rounded once; out may be
+ * `in`. Queued on `stream`. */
+YK_API yk_status yk__cuda_divide(int device, cudaStream_t stream, yk_dtype dtype, void *out, const void *in,
+                                 int64_t count, int by);
 
 #ifdef __cplusplus
 }
