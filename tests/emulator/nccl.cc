@@ -13,6 +13,9 @@
  * or not aligned to its type. A non-blocking call returns before its work is on the stream: that happens at a later
  * look (ncclCommGetAsyncError), so who records an event without looking finds the wrong numbers.
  *
+ * A sum that is recorded is refused where NCCL would register its tensors (NCCL_GRAPH_REGISTER, 1 by default): it waits
+ * there for the other ranks of the host in a loop that no abort ends.
+ *
  * ncclCommAbort and ncclCommDestroy return when NCCL's may at the latest: when what the rank has on streams is over (an
  * abort ends kernels that wait for other ranks, not what is queued before them), the graphs that have calls of the
  * communicator are destroyed (commDestroySync of NCCL's init.cc), and all ranks whose processes run have called one of
@@ -86,6 +89,7 @@ struct communicator {
     std::atomic<int> running{0};  /* jobs on streams */
     std::atomic<int> captured{0}; /* jobs in graphs */
     bool blocking = true, finalized = false;
+    bool registers = true;                    /* the tensors of recorded sums */
     std::vector<std::shared_ptr<job>> issued; /* and not on their stream yet */
     uint32_t polls = 0;                       /* looks until they are */
 
@@ -437,6 +441,11 @@ ncclResult_t put_on_stream(const std::shared_ptr<job> &j)
         &captured);
     if (captured && put)
         held->in_graph();
+    for (const operation &o : j->operations)
+        if (captured && held->c->registers && o.what <= REDUCE_SCATTER && o.op == ncclSum && o.what != BROADCAST &&
+            o.what != ALL_GATHER)
+            return refuse(kind_names[o.what],
+                          "tensors of a recorded sum are registered (NCCL_GRAPH_REGISTER), which no abort ends");
     return put ? ncclSuccess : ncclUnhandledCudaError;
 }
 
@@ -555,6 +564,8 @@ ncclResult_t init_rank(ncclComm_t *comm, int size, ncclUniqueId id, int rank, nc
     c->device = emulator::present_device();
     const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* the environment's word is the last, as NCCL has it */
     c->blocking = blocking ? atoi(blocking) == 1 : config->blocking != 0;
+    const char *registers = getenv("NCCL_GRAPH_REGISTER");
+    c->registers = !registers || atoi(registers);
     c->fd = from.pid == getpid() && rank == 0 ? from.fd : -1;
     *comm = new ncclComm{c};
     {

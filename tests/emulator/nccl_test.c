@@ -673,12 +673,29 @@ static void orders_differ(rank_context *c)
                 "all_reduce #2 (float32, 12 elements, sum, deterministic)", "rank 1 (host ");
 }
 
+/* The user's own word for NCCL_GRAPH_REGISTER stands, with which the stand-in refuses recorded sums: after a call of
+ * NCCL that failed while it was recorded, the group is broken on all ranks, and no step runs as it is to its end. */
+static void fails_inside_a_recording(rank_context *c)
+{
+    job j;
+    float loss = 0;
+    setenv("NCCL_GRAPH_REGISTER", "1", 1);
+    CHECK(job_make(c, &j, "nccl", "inside", patience(20)), "%s", yk_last_error()->message);
+    yk_graph *g = yk_graph_create(own_gpu(c), 0, recorded_step, &j);
+    for (int i = 0; i < 5; i++)
+        CHECK_OK(job_run(c, &j, g, i, &loss));
+    CHECK_FAILS(job_run(c, &j, g, 5, &loss), YK_ERR_CONNECTION, "all_reduce", "NCCL says: invalid usage");
+    CHECK_FAILS(job_run(c, &j, g, 6, &loss), YK_ERR_CONNECTION, "all_reduce", "NCCL says: invalid usage");
+    yk_tensor_release(j.loss);
+}
+
 static void test_mistakes_of_processes(void **state)
 {
     (void)state;
     run_ranks(PROCESSES, 2, one_gpu, NULL, patience(20), true);
     run_ranks(PROCESSES, 2, versions_differ, NULL, patience(20), true);
     run_ranks(PROCESSES, 2, orders_differ, NULL, patience(20), true);
+    run_ranks(PROCESSES, 2, fails_inside_a_recording, NULL, patience(20), false);
 }
 
 static void without_the_library(rank_context *c)

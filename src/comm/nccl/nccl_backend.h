@@ -160,6 +160,10 @@ yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, 
 /* Fails with "all_reduce #2 (...) of rank 0 (host a, pid 12): CALL: NCCL says: ..." or CUDA's words. */
 yk_status nccl_failed(const nccl_group *g, const yk__comm_op *op, const char *call, ncclResult_t code);
 yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const char *call, cudaError_t code);
+/* A call of NCCL for the operation failed with `status`, or did not come to its end: nobody knows what the communicator
+ * is good for then. Where the operation is recorded, the group is broken at once, since the ranks would else go on with
+ * the step as it is; where it is not, whoever called it breaks the group. */
+yk_status nccl_failed_inside(nccl_group *g, const yk__comm_op *op, yk_status status);
 /* Until the communicator has done what a call of it left in progress (`code` is what the call returned), for up to
  * `seconds`. */
 yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,

@@ -187,7 +187,7 @@ static yk_status end(calls *c, const char *call)
     if (!whole)
         return nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", c->g->name);
     if (c->result != ncclSuccess)
-        return nccl_failed(c->g, c->op, c->call, c->result);
+        return nccl_failed_inside(c->g, c->op, nccl_failed(c->g, c->op, c->call, c->result));
     return nccl_settle(c->g, &c->g->all, c->op, call, ended, c->g->timeout);
 }
 

@@ -32,6 +32,9 @@ static yk_status open_library(void)
     static const char file[] = "libnccl.so.2";
     char path[PATH_MAX], first[200] = "";
     void *library = NULL;
+    /* In a recorded sum NCCL would register its tensors, for which it waits for the other ranks of the host in a loop
+     * that nothing ends, ncclCommAbort neither (ncclShmemAllgather). A user's own word stands. */
+    setenv("NCCL_GRAPH_REGISTER", "0", 0);
     for (int i = 0; !library && nccl_base->library_path(file, i, path, sizeof(path)); i++) {
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!library && i == 0)

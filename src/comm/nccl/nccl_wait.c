@@ -109,8 +109,13 @@ static yk_status ask(nccl_group *g, const nccl_line *line, ncclResult_t *result)
     return whole ? YK_OK : nccl_fail(YK_ERR_STATE, "group '%s': its communicator was given up", g->name);
 }
 
-yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,
-                      double seconds)
+yk_status nccl_failed_inside(nccl_group *g, const yk__comm_op *op, yk_status status)
+{
+    return op->captured ? nccl_broken(g, status) : status;
+}
+
+static yk_status settle(nccl_group *g, const nccl_line *line, const yk__comm_op *op, const char *call,
+                        ncclResult_t code, double seconds)
 {
     waiting w = {0};
     for (ncclResult_t result = code;;) {
@@ -129,6 +134,13 @@ yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, con
         if (status)
             return status;
     }
+}
+
+yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,
+                      double seconds)
+{
+    yk_status status = settle(g, line, op, call, code, seconds);
+    return status ? nccl_failed_inside(g, op, status) : YK_OK;
 }
 
 /* ---- what is queued ---------------------------------------------------------------------------------------------- */
