@@ -48,6 +48,8 @@ namespace
 {
 
 enum { MOST_RANKS = 8, CHANNEL = 64 << 10, MOST_POLLS = 3, BLOCK = 1000 };
+/* Of a GPU; and what a kernel takes of them if the communicator says nothing. */
+enum { PROCESSORS = 132, USUAL_BLOCKS = 16 };
 
 enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECV };
 const char *const kind_names[] = {"ncclAllReduce",     "ncclReduce", "ncclBroadcast", "ncclAllGather",
@@ -89,7 +91,9 @@ struct communicator {
     std::atomic<int> running{0};  /* jobs on streams */
     std::atomic<int> captured{0}; /* jobs in graphs */
     bool blocking = true, finalized = false;
-    bool registers = true;                    /* the tensors of recorded sums */
+    bool registers = true; /* the tensors of recorded sums */
+    int blocks = USUAL_BLOCKS;
+    std::atomic<bool> messages{false};        /* it has sent or received */
     std::vector<std::shared_ptr<job>> issued; /* and not on their stream yet */
     uint32_t polls = 0;                       /* looks until they are */
 
@@ -468,6 +472,18 @@ ncclResult_t end_group()
     return ncclInProgress;
 }
 
+/* Whether kernels of messages, which stay until the other end has come, may fill the device: none that is waited for
+ * would begin. */
+bool messages_may_fill(const communicator &c)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    int blocks = 0;
+    for (const ncclComm *comm : live)
+        if (comm->c->messages && comm->c->device == c.device)
+            blocks += comm->c->blocks;
+    return blocks > PROCESSORS;
+}
+
 ncclResult_t issue(operation o, ncclComm_t comm)
 {
     const char *call = kind_names[o.what], *why = nullptr;
@@ -492,6 +508,10 @@ ncclResult_t issue(operation o, ncclComm_t comm)
         return refuse(call, why, ncclInvalidArgument);
     if (reinterpret_cast<uintptr_t>(o.in) % size || reinterpret_cast<uintptr_t>(o.out) % size)
         return refuse(call, "memory that is not aligned to its type", ncclInvalidArgument);
+    if (o.what >= SEND)
+        c.messages = true;
+    if (o.what >= SEND && messages_may_fill(c))
+        return refuse(call, "messages of several communicators fill the GPU, and may wait for one another for ever");
     if (!o.count)
         return ncclSuccess;
     grouped.push_back(o);
@@ -564,6 +584,7 @@ ncclResult_t init_rank(ncclComm_t *comm, int size, ncclUniqueId id, int rank, nc
     c->device = emulator::present_device();
     const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* the environment's word is the last, as NCCL has it */
     c->blocking = blocking ? atoi(blocking) == 1 : config->blocking != 0;
+    c->blocks = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? USUAL_BLOCKS : config->maxCTAs;
     const char *registers = getenv("NCCL_GRAPH_REGISTER");
     c->registers = !registers || atoi(registers);
     c->fd = from.pid == getpid() && rank == 0 ? from.fd : -1;

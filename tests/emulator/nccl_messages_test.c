@@ -131,12 +131,32 @@ static void not_waited_for(rank_context *c)
     CHECK(all_are(last, c->rank + 4), "%g", yk_item(yk_max(last)));
 }
 
+/* Every rank sends to all, and receives from all: kernels of messages leave room for one another on a GPU. */
+static void all_pairs(rank_context *c)
+{
+    yk_tensor *x = yk_full(YK_SHAPE(3), c->rank, NULL), *from[MOST_TEST_RANKS];
+    yk_work *works[2 * MOST_TEST_RANKS] = {0};
+    for (int r = 0; r < c->size; r++) {
+        if (r == c->rank)
+            continue;
+        from[r] = yk_zeros(YK_SHAPE(3), NULL);
+        works[2 * r] = yk_isend(x, r, 0, c->group);
+        works[2 * r + 1] = yk_irecv(from[r], r, 0, c->group);
+    }
+    for (int i = 0; i < 2 * c->size; i++)
+        if (works[i])
+            CHECK_OK(yk_work_wait(works[i]));
+    for (int r = 0; r < c->size; r++)
+        CHECK(r == c->rank || all_are(from[r], r), "from rank %d: %g", r, yk_item(yk_max(from[r])));
+}
+
 static void test_results(void **state)
 {
     (void)state;
     run_ranks(THREADS, 2, both_ways, NULL, patience(60), true);
     run_ranks(THREADS, 3, ring, NULL, patience(60), true);
     run_ranks(THREADS, 2, not_waited_for, NULL, patience(60), true);
+    run_ranks(THREADS, 8, all_pairs, NULL, patience(60), true);
     (void)yk_device_count(YK_CUDA); /* loads the plug-in */
     char path[4200];
     snprintf(path, sizeof(path), "%.4000s/yoke-cuda.so", getenv("YOKE_BACKEND_PATH"));
@@ -335,7 +355,7 @@ static void test_of_processes(void **state)
 
 int main(void)
 {
-    setenv("YOKE_EMULATOR_GPUS", "4", 1);
+    setenv("YOKE_EMULATOR_GPUS", "8", 1);
     setenv("YOKE_COMM_BACKEND", "nccl", 1);
     setenv("YOKE_EMULATOR_HOST_FUNCTIONS", "parallel", 1); /* GPUs that are busy */
     if (!use_emulator())

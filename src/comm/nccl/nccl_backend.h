@@ -152,9 +152,10 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op);
 yk_status nccl_own_record(nccl_group *g, const yk__comm_op *op, nccl_record *own);
 /* Fails where NCCL does not join two ranks with these. */
 yk_status nccl_compare(const nccl_group *g, int a, const nccl_record *of_a, int b, const nccl_record *of_b);
-/* This is rank `rank` of `size` in a communicator of this identity; its stream is one of its own where `own_stream`. */
+/* This is rank `rank` of `size` in a communicator of this identity; that of a `pair` has a stream of its own, and takes
+ * a part of the GPU. */
 yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, int size, int rank,
-                         const ncclUniqueId *id, bool own_stream);
+                         const ncclUniqueId *id, bool pair);
 
 /* ---- nccl_wait.c: waiting and failures ---- */
 /* Fails with "all_reduce #2 (...) of rank 0 (host a, pid 12): CALL: NCCL says: ..." or CUDA's words. */

@@ -114,14 +114,28 @@ static yk_status make_stream(nccl_group *g, const yk__comm_op *op, nccl_line *li
     return code ? nccl_cuda_failed(g, op, "cudaStreamCreateWithFlags", code) : YK_OK;
 }
 
-yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, int size, int rank,
-                         const ncclUniqueId *id, bool own_stream)
+/* Blocks that a message between two ranks may take. NCCL takes up to 16 where a switch joins the GPUs, and its kernels
+ * stay until the other end has come: with all pairs of 8 ranks those of messages alone would be more than a GPU holds,
+ * and receives that fill one keep out the sends that others wait for. Both directions with every rank together take at
+ * most PAIRS_BLOCKS of 132 multiprocessors here, up to 57 ranks; the size of the world is known on both ends. */
+enum { PAIRS_BLOCKS = 112, MOST_BLOCKS = 8 };
+
+static int pair_blocks(const nccl_group *g)
 {
-    yk_status status = make_stream(g, op, line, own_stream);
+    int blocks = PAIRS_BLOCKS / (2 * (g->world_size - 1));
+    return blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
+}
+
+yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, int size, int rank,
+                         const ncclUniqueId *id, bool pair)
+{
+    yk_status status = make_stream(g, op, line, pair);
     if (status)
         return status;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    if (pair)
+        config.maxCTAs = pair_blocks(g);
     ncclComm_t comm = NULL;
     ncclResult_t result = nccl.ncclCommInitRankConfig(&comm, size, *id, rank, &config);
     pthread_mutex_lock(&g->lock);
