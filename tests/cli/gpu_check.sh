@@ -114,15 +114,15 @@ chmod +x tools/*
 peer=${YOKE_PEER_PYTHON:-$work/tools/plain}
 PATH=$work/tools:$PATH emulate whole bundle --python "$peer"
 check whole 1 <<< 'all(c["passed"] and c["compared"] > 0 for c in r["cases"]) and len(cases) > 30
-    and all(p["failed"] == 0 and p["passed"] > 0 for n, p in parts.items() if n[:6] not in ("comput", "parity"))
+    and all(p["failed"] == 0 and p["passed"] > 0 for n, p in parts.items() if n[:6] not in ("comput", "parity", "NCCL o"))
     and list(parts) == ["smoke", "every slot against the CPU", "every slot against the emulator",
                         "gradients against finite differences", "two logical devices", "two processes on one GPU",
-                        "parity with float64, next to PyTorch", "recorded steps against steps as they are",
+                        "NCCL on one GPU", "parity with float64, next to PyTorch", "recorded steps against steps as they are",
                         "compute-sanitizer", "steps next to PyTorch", "where a step\u0027s time goes", "rates of slots"]
     and [p["kernels"][0]["us"] for p in r["profiles"] if p["who"] == "yoke"] == [3.0]
     and all(c["code"] == (1 if c["tool"] == "memcheck" else 9) for c in r["compute-sanitizer"])
     and parts["compute-sanitizer"]["failed"] == parts["compute-sanitizer"]["not run"] > 2
-    and r["ddp"]["passed"] and r["steps"][0]["recorded"] and r["versions"]["GPUs"][0].startswith("NVIDIA Emulated")
+    and r["ddp"]["passed"] and (not r["nccl"]["explained"] or parts["NCCL on one GPU"]["passed"] == 4) and r["steps"][0]["recorded"] and r["versions"]["GPUs"][0].startswith("NVIDIA Emulated")
     and "emulator of CUDA" in r["doctor"] and len(r["device rates"]) == 7 and len(r["benchmarks"]) > 8 and not any("error" in b for b in r["benchmarks"]) and r["targets"] == []' > whole.txt
 cat whole.txt
 says whole/gpu-report.txt "NOT RUN memcheck Device not supported"
@@ -190,13 +190,13 @@ code=$?
 check ended 1 <<< '"SIGTERM" in r["verdict"] and r["failures"] == [] and "driver, CUDA" in r["versions"]'
 
 # A machine without the libraries, and programs that its C library is too old for.
-YOKE_EMULATOR_LIBRARIES='' emulate bare bundle --parts smoke,slots,rates --own-c-library
-check bare 0 <<< 'r["own C library"]
+YOKE_EMULATOR_LIBRARIES='' emulate bare bundle --parts smoke,slots,nccl,rates --own-c-library
+check bare 0 <<< 'r["own C library"] and (parts["NCCL on one GPU"]["not run"], parts["NCCL on one GPU"]["passed"]) == (1, 0)
     and all("gemm: 0 by library, " in b["libraries"] and "gemm: 0 by library, 0 by" not in b["libraries"] for b in r["benchmarks"] if b["bench"][:4] == "gemm")'
 YOKE_EMULATOR_MEMORY=1 emulate small bundle --parts smoke,rates
 check small 1 <<< '"out of memory" in cases["memory round_trip"]["text"]'
 emulate late bundle --seconds 1
-check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 12 and len(r["not reached"]) > 10'
+check late 1 <<< 'sum(p["not run"] for p in r["parts"]) > 10 and len(r["parts"]) == 13 and len(r["not reached"]) > 10'
 says late/gpu-report.txt "NOT RUN its time was over"
 # What is measured on a GPU, here by programs that print figures: which targets are met, and which missed.
 cp -al bundle measured

@@ -70,6 +70,7 @@ struct segment {
     struct {
         std::atomic<int> here, left; /* it has joined; it has called ncclCommAbort or ncclCommDestroy */
         int device, version;
+        char host[64]; /* NCCL_HOSTID: ranks with another are another host's, and may be on one GPU */
         pid_t pid;
     } ranks[MOST_RANKS];
     channel channels[MOST_RANKS][MOST_RANKS]; /* from, to */
@@ -540,6 +541,8 @@ void join(std::shared_ptr<communicator> c, unique_id id)
     c->shared = static_cast<segment *>(memory);
     c->shared->ranks[c->rank].device = c->device;
     c->shared->ranks[c->rank].version = own_version();
+    const char *host = getenv("NCCL_HOSTID");
+    snprintf(c->shared->ranks[c->rank].host, sizeof(c->shared->ranks[c->rank].host), "%s", host ? host : "");
     c->shared->ranks[c->rank].pid = getpid();
     c->shared->ranks[c->rank].here = 1;
     for (int r = 0; r < c->size; r++)
@@ -547,7 +550,8 @@ void join(std::shared_ptr<communicator> c, unique_id id)
             usleep(100);
     bool shares = false, differs = false;
     for (int r = 0; r < c->size; r++) {
-        shares |= r != c->rank && c->shared->ranks[r].here && c->shared->ranks[r].device == c->device;
+        shares |= r != c->rank && c->shared->ranks[r].here && c->shared->ranks[r].device == c->device &&
+                  strcmp(c->shared->ranks[r].host, c->shared->ranks[c->rank].host) == 0;
         differs |= c->shared->ranks[r].here && c->shared->ranks[r].version != own_version();
     }
     if (shares || differs)

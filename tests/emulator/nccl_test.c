@@ -652,6 +652,22 @@ static void one_gpu(rank_context *c)
                 "give every rank a GPU of its own, or take the backend 'native'");
 }
 
+/* For tests: NCCL takes them for ranks of two hosts (arg 1); without that it refuses them itself. */
+static void one_gpu_of_two_hosts(rank_context *c)
+{
+    bool hosts = *(const int *)c->arg;
+    setenv("YOKE_NCCL_SHARED_GPU", "1", 1);
+    setenv("NCCL_HOSTID", hosts && c->rank ? "b" : "a", 1);
+    yk_tensor *x = yk_full(YK_SHAPE(12), c->rank + 1, &(yk_tensor_options){.device = {YK_CUDA, 0}});
+    if (hosts) {
+        CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+        CHECK(yk_get(x, (int64_t[]){11}) == 3, "%g", yk_get(x, (int64_t[]){11}));
+        CHECK_OK(c->rank ? yk_recv(x, 0, 0, c->group) : yk_send(x, 1, 0, c->group));
+    } else {
+        CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_CONNECTION, "NCCL says: invalid usage");
+    }
+}
+
 /* A difference in the last number is enough for NCCL, which does not say which rank has which. */
 static void versions_differ(rank_context *c)
 {
@@ -693,6 +709,8 @@ static void test_mistakes_of_processes(void **state)
 {
     (void)state;
     run_ranks(PROCESSES, 2, one_gpu, NULL, patience(20), true);
+    for (int hosts = 0; hosts < 2; hosts++)
+        run_ranks(PROCESSES, 2, one_gpu_of_two_hosts, &hosts, patience(20), true);
     run_ranks(PROCESSES, 2, versions_differ, NULL, patience(20), true);
     run_ranks(PROCESSES, 2, orders_differ, NULL, patience(20), true);
     run_ranks(PROCESSES, 2, fails_inside_a_recording, NULL, patience(20), false);
