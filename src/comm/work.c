@@ -32,11 +32,24 @@ static void call_clear(yk__call *call)
     call->dense_in = call->dense_out = NULL;
 }
 
+/* A recorded operation that nobody waited for. Its memory goes back to the recording now, whose next kernel may take
+ * it: that comes behind the operation, as if it had been waited for. */
+static void end_recorded(yk_work *work)
+{
+    const yk__group *g = work->group;
+    yk_error before, unused;
+    yk__error_take(&before);
+    if (yk__graph_recording() && g->backend->queue_behind(g->state, work->queued))
+        yk__error_take(&unused); /* of the recording, which fails by it, or of the group */
+    yk__error_put(&before);
+    g->backend->queued_free(g->state, work->queued);
+}
+
 static void work_destroy(void *object)
 {
     yk_work *work = object;
-    if (work->queued) /* a recorded one that nobody waited for */
-        work->group->backend->queued_free(work->group->state, work->queued);
+    if (work->queued)
+        end_recorded(work);
     if (work->message)
         work->group->backend->forget(work->group->state, work->message);
     yk_tensor_release(work->call.in);
