@@ -710,6 +710,18 @@ static void versions_differ(rank_context *c)
                 ") has NCCL 2.28.9, but rank 1 (", ") has 2.28.10");
 }
 
+/* Rank 1 does not reach the others over the network, which NCCL waits for without a word. */
+static void no_way(rank_context *c)
+{
+    setenv("YOKE_EMULATOR_NCCL_HANGS", "1", 1);
+    yk_process_group *g = yk_process_group_create(
+        c->store, c->rank, c->size, &(yk_process_group_options){.timeout = 20, .join_timeout = patience(3)});
+    CHECK(g, "%s", yk_last_error()->message);
+    yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL);
+    CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, g), YK_ERR_STALLED, " s for ncclCommInitRankConfig",
+                "NCCL_DEBUG=INFO says where it waits; NCCL_SOCKET_IFNAME chooses the network interface");
+}
+
 static void orders_differ(rank_context *c)
 {
     CHECK(!yk_deterministic_algorithms_enabled(), "it is not off at the start");
@@ -746,6 +758,7 @@ static void test_mistakes_of_processes(void **state)
         run_ranks(PROCESSES, 2, one_gpu_of_two_hosts, &hosts, patience(20), true);
     run_ranks(PROCESSES, 2, versions_differ, NULL, patience(20), true);
     run_ranks(PROCESSES, 2, orders_differ, NULL, patience(20), true);
+    run_ranks(PROCESSES, 2, no_way, NULL, patience(20), false);
     run_ranks(PROCESSES, 2, fails_inside_a_recording, NULL, patience(20), false);
 }
 

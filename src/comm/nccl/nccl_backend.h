@@ -165,6 +165,8 @@ yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const cha
  * is good for then. Where the operation is recorded, the group is broken at once, since the ranks would else go on with
  * the step as it is; where it is not, whoever called it breaks the group. */
 yk_status nccl_failed_inside(nccl_group *g, const yk__comm_op *op, yk_status status);
+/* The call that makes a communicator, which waits for the network: an error says what helps there. */
+#define NCCL_INITIALISATION "ncclCommInitRankConfig"
 /* Until the communicator has done what a call of it left in progress (`code` is what the call returned), for up to
  * `seconds`. */
 yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,

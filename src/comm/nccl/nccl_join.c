@@ -154,7 +154,7 @@ yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, 
     pthread_mutex_unlock(&g->lock);
     if (given_up && comm)
         nccl_end_comm(g, comm, nccl.ncclCommAbort);
-    return nccl_settle(g, line, op, "ncclCommInitRankConfig", result, g->join_timeout);
+    return nccl_settle(g, line, op, NCCL_INITIALISATION, result, g->join_timeout);
 }
 
 /* Asked for once: all of the properties take CUDA about a millisecond, and every message shows the UUID. */

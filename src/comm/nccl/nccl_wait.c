@@ -49,8 +49,9 @@ typedef __typeof__(((nccl_queued *)NULL)->waited) waiting;
 /* All ranks have come to an operation, which they agreed on; to a replay perhaps not. */
 static yk_status time_is_up(const nccl_group *g, const yk__comm_op *op, double seconds, const char *for_what)
 {
-    char who[120], text[300], more[160] = "";
+    char who[120], text[300], more[200] = "";
     int ended, stopped;
+    bool network = strcmp(for_what, NCCL_INITIALISATION) == 0;
     yk_status status = nccl_yoke->native_watch(g->control, 0, &ended, &stopped);
     if (status)
         return status;
@@ -58,7 +59,9 @@ static yk_status time_is_up(const nccl_group *g, const yk__comm_op *op, double s
         snprintf(more, sizeof(more), "; %s is stopped",
                  nccl_yoke->native_rank_name(g->control, stopped, who, sizeof(who)));
     else if (!op->recorded)
-        snprintf(more, sizeof(more), ", though %s ranks have come", op->kind < YK__COMM_COLLECTIVES ? "all" : "both");
+        snprintf(more, sizeof(more), ", though %s ranks have come%s", op->kind < YK__COMM_COLLECTIVES ? "all" : "both",
+                 network ? "; NCCL_DEBUG=INFO says where it waits; NCCL_SOCKET_IFNAME chooses the network interface"
+                         : "");
     return nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s%s", describe(g, op, text, sizeof(text)), seconds, for_what,
                      more);
 }
