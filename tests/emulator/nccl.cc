@@ -565,8 +565,29 @@ ncclResult_t get_version(int *version)
     return ncclSuccess;
 }
 
+/* What a file says is put into the environment by the first call that looks there; what is there stays. */
+void read_settings()
+{
+    static bool read;
+    char line[200];
+    std::lock_guard<std::mutex> hold(lock);
+    const char *path = getenv("NCCL_CONF_FILE");
+    FILE *file = path && !read ? fopen(path, "re") : nullptr;
+    read = true;
+    while (file && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (char *value = strchr(line, '=')) {
+            *value = 0;
+            setenv(line, value + 1, 0);
+        }
+    }
+    if (file)
+        fclose(file);
+}
+
 ncclResult_t get_unique_id(ncclUniqueId *id)
 {
+    read_settings();
     int fd = memfd_create("nccl of the emulator", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, sizeof(segment)))
         return ncclSystemError;
@@ -579,6 +600,7 @@ ncclResult_t get_unique_id(ncclUniqueId *id)
 ncclResult_t init_rank(ncclComm_t *comm, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
     unique_id from;
+    read_settings();
     memcpy(&from, &id, sizeof(from));
     if (from.magic != MAGIC || rank < 0 || rank >= size || size > MOST_RANKS || config->magic != 0xcafebeef)
         return refuse("ncclCommInitRankConfig", "no identity, rank or configuration", ncclInvalidArgument);

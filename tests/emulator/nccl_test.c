@@ -779,11 +779,34 @@ static void blocking_calls(rank_context *c)
     CHECK(yk_process_group_create(c->store, c->rank, c->size, NULL), "%s", yk_last_error()->message);
 }
 
+static void launch_order(rank_context *c)
+{
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+    CHECK_FAILS(yk_process_group_create(c->store, c->rank, c->size, NULL), YK_ERR_UNSUPPORTED,
+                "backend 'nccl': NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment", "unset it");
+}
+
+/* NCCL puts what its file says into the environment, in its first call. */
+static void blocking_by_file(rank_context *c)
+{
+    char path[] = "/tmp/yoke-nccl-XXXXXX";
+    static const char says[] = "NCCL_COMM_BLOCKING=1\n";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, says, sizeof(says) - 1) == sizeof(says) - 1, "%s", path);
+    setenv("NCCL_CONF_FILE", path, 1);
+    close(fd);
+    CHECK_FAILS(yk_process_group_create(c->store, c->rank, c->size, NULL), YK_ERR_UNSUPPORTED,
+                "NCCL_COMM_BLOCKING=1 in the environment, or in a file that NCCL reads");
+    unlink(path);
+}
+
 static void test_without_the_library(void **state)
 {
     (void)state;
     run_ranks(PROCESSES, 1, without_the_library, NULL, patience(20), false);
     run_ranks(PROCESSES, 1, blocking_calls, NULL, patience(20), false);
+    run_ranks(PROCESSES, 1, launch_order, NULL, patience(20), false);
+    run_ranks(PROCESSES, 1, blocking_by_file, NULL, patience(20), false);
 }
 #endif
 

@@ -141,8 +141,10 @@ typedef struct nccl_library {
 #undef NCCL_MEMBER
 } nccl_library;
 extern nccl_library nccl;
-/* Loads NCCL, once; an error says where it was looked for. */
+/* Loads NCCL, once; an error says where it was looked for, or which of its settings cannot be worked with. */
 yk_status nccl_open(void);
+/* What ncclGetUniqueId does. */
+ncclResult_t nccl_unique_id(ncclUniqueId *id);
 
 /* ---- nccl_join.c ---- */
 yk_status nccl_join(const yk__comm_join_args *args, void **state);

@@ -198,7 +198,7 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
         return nccl_base->error_code();
     nccl_record *own = &all[g->rank];
     yk_status status = nccl_own_record(g, op, own);
-    ncclResult_t result = !status && g->rank == 0 ? nccl.ncclGetUniqueId(&own->id) : ncclSuccess;
+    ncclResult_t result = !status && g->rank == 0 ? nccl_unique_id(&own->id) : ncclSuccess;
     if (result)
         status = nccl_failed(g, op, "ncclGetUniqueId", result);
     if (!status)

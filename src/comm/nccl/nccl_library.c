@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/library_path.h"
 #include "comm/nccl/nccl_backend.h"
@@ -62,18 +63,65 @@ static yk_status open_library(void)
     return YK_OK;
 }
 
+/* What cannot be worked with. */
+static yk_status check_settings(void)
+{
+    static const struct {
+        const char *name, *does;
+    } settings[] = {
+        /* which outdoes what a communicator is made with */
+        {"NCCL_COMM_BLOCKING", "makes calls of NCCL wait for the other ranks, whatever becomes of them"},
+        /* groups and messages have communicators of their own, which several threads use */
+        {"NCCL_LAUNCH_ORDER_IMPLICIT",
+         "makes kernels of several communicators on a GPU wait for one another, in another order on each rank"},
+    };
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        const char *value = getenv(settings[i].name);
+        if (value && strtol(value, NULL, 0) == 1)
+            return nccl_fail(YK_ERR_UNSUPPORTED,
+                             "backend 'nccl': %s=%s in the environment, or in a file that NCCL reads (/etc/nccl.conf, "
+                             "~/.nccl.conf), %s: unset it",
+                             settings[i].name, value, settings[i].does);
+    }
+    return YK_OK;
+}
+
+/* An identity that was made before one was asked for, by this process; with the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ncclUniqueId early;
+static pid_t early_of;
+
+ncclResult_t nccl_unique_id(ncclUniqueId *id)
+{
+    pthread_mutex_lock(&lock);
+    bool there = early_of == getpid();
+    if (there)
+        *id = early;
+    early_of = 0;
+    pthread_mutex_unlock(&lock);
+    return there ? ncclSuccess : nccl.ncclGetUniqueId(id);
+}
+
+/* NCCL's first call that looks at settings puts what its files say into the environment. This is one, and makes a
+ * thread and a socket for the identity, which is therefore kept for the first who needs one. Where it fails, the one
+ * who does is told. */
+static yk_status check_files(void)
+{
+    if (nccl.ncclGetUniqueId(&early) == ncclSuccess)
+        early_of = getpid();
+    return check_settings();
+}
+
 yk_status nccl_open(void)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool open;
-    const char *blocking = getenv("NCCL_COMM_BLOCKING"); /* which outdoes what a communicator is made with */
-    if (blocking && strtol(blocking, NULL, 0) == 1)
-        return nccl_fail(YK_ERR_UNSUPPORTED,
-                         "backend 'nccl': NCCL_COMM_BLOCKING=%s in the environment makes calls of NCCL wait for the "
-                         "other ranks, whatever becomes of them: unset it",
-                         blocking);
+    yk_status status = check_settings();
+    if (status)
+        return status;
     pthread_mutex_lock(&lock);
-    yk_status status = open ? YK_OK : open_library();
+    status = open ? YK_OK : open_library();
+    if (!open && !status)
+        status = check_files();
     open = !status;
     pthread_mutex_unlock(&lock);
     return status;

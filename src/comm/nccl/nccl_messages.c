@@ -185,7 +185,7 @@ static yk_status serve_receives(nccl_pair *p)
         notice turn = {.sequence = m->notice.sequence};
         if (!p->line.stream) {
             status = nccl_own_record(g, &m->op, &turn.record);
-            ncclResult_t result = status ? ncclSuccess : nccl.ncclGetUniqueId(&turn.record.id);
+            ncclResult_t result = status ? ncclSuccess : nccl_unique_id(&turn.record.id);
             if (result)
                 status = nccl_failed(g, &m->op, "ncclGetUniqueId", result);
         }
