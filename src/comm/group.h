@@ -76,6 +76,8 @@ struct yk_work {
     void *message; /* the backend's */
     void *queued;  /* the backend's, of a collective on a queue of its device; with the group's lock held */
     uint64_t traced;
+    const yk_graph *graph; /* whose function began it, in this call of it; borrowed, and perhaps gone; NULL: none */
+    int64_t graph_call;
     bool done;
     yk_error error; /* code YK_OK: none */
     yk_work *next;
@@ -143,6 +145,10 @@ void yk__queued_replay(yk__group *g, const yk__comm_op *op);
 yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *op);
 /* The same for an operation that is carried out by the host. */
 yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call);
+/* Notes where the work begins; and for its wait: the function of the thread's graph waits for a work that it did not
+ * begin in this call. Where the function is recorded that fails, since nothing in the recording is behind it. */
+void yk__recorded_begin(yk_work *work);
+yk_status yk__recorded_forbid_earlier(const yk_work *work);
 /* The group is left: graphs with its operations run their functions as they are from here on. */
 void yk__recorded_leave(yk__group *g);
 

@@ -145,7 +145,9 @@ void yk__queued_add(yk__group *g, yk_work *work)
 
 yk_status yk__queued_wait(yk__group *g, yk_work *work)
 {
-    yk_status status = YK_OK;
+    yk_status status = yk__recorded_forbid_earlier(work);
+    if (status)
+        return status;
     pthread_mutex_lock(&g->lock);
     if (work->queued)
         status = g->backend->queue_behind(g->state, work->queued);

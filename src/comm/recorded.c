@@ -241,6 +241,25 @@ yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call)
                                     : "the backend 'nccl' can be recorded; or call it after yk_graph_run");
 }
 
+void yk__recorded_begin(yk_work *work)
+{
+    work->graph = yk__graph_current();
+    work->graph_call = work->graph ? yk_graph_get_info(work->graph).calls : 0;
+}
+
+yk_status yk__recorded_forbid_earlier(const yk_work *work)
+{
+    const yk_graph *graph = yk__graph_current();
+    if (!graph || !work->call.op.on_device || work->call.op.captured ||
+        (work->graph == graph && work->graph_call == yk_graph_get_info(graph).calls))
+        return YK_OK;
+    return yk__graph_forbid_in(yk__comm_kind_name(work->call.op.kind),
+                               work->call.op.kind < YK__COMM_COLLECTIVES
+                                   ? "a collective from before the function is waited for"
+                                   : "a message from before the function is waited for",
+                               "wait for it before yk_graph_run");
+}
+
 void yk__recorded_leave(yk__group *g)
 {
     char why[360];

@@ -74,6 +74,7 @@ static yk_work *work_create(yk__group *g, yk__call *call)
     yk__group_retain(g);
     work->group = g;
     work->call = *call;
+    yk__recorded_begin(work);
     yk_tensor_retain(call->in);
     yk_tensor_retain(call->out);
     return work;

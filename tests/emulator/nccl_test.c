@@ -413,6 +413,39 @@ static bool job_same(const job *a, const job *b)
     return true;
 }
 
+/* The step waits for a collective that was begun before it: the first call finds that, and none is recorded. */
+typedef struct earlier_job {
+    yk_process_group *group;
+    yk_tensor *sum;
+    yk_work *before;
+    int calls;
+} earlier_job;
+
+static yk_status earlier_step(void *user)
+{
+    earlier_job *j = user;
+    j->calls++;
+    yk_status status = yk_work_wait(yk_all_reduce_async(j->sum, YK_OP_MAX, j->group)); /* its own may */
+    return status ? status : yk_work_wait(j->before);
+}
+
+static void waits_for_earlier(rank_context *c)
+{
+    enum { RUNS = 8 };
+    earlier_job j = {.group = c->group, .sum = yk_full(YK_SHAPE(7), c->rank, NULL)};
+    yk_tensor *x = yk_full(YK_SHAPE(7), 1, NULL);
+    yk_graph *g = yk_graph_create(own_gpu(c), 0, earlier_step, &j);
+    for (int i = 0; i < RUNS; i++) {
+        j.before = yk_all_reduce_async(x, YK_OP_MAX, c->group);
+        CHECK_OK(yk_graph_run(g));
+        const char *why = yk_graph_get_info(g).why_not;
+        CHECK(why && expect_says(why, ": all_reduce: a collective from before the function is waited for, which a "
+                                      "recording cannot repeat; wait for it before yk_graph_run"),
+              "call %d: %s", i, why ? why : "none");
+    }
+    CHECK(j.calls == RUNS, "%d calls", j.calls);
+}
+
 /* Replays have the losses and the weights of steps that run as they are. */
 static void replayed(rank_context *c)
 {
@@ -555,6 +588,7 @@ static void test_not_recorded(void **state)
     static const int ways[] = {1, 6, 0, -1};
     for (int i = 0; i < 4; i++)
         run_ranks(THREADS, 2, not_recorded, &ways[i], patience(60), false);
+    run_ranks(THREADS, 2, waits_for_earlier, NULL, patience(60), true);
 }
 
 static void test_replay_hangs(void **state)
