@@ -69,6 +69,16 @@ YK__KERNEL(N) warp_sum(float *to, int lanes)
         out[threadIdx.x / 32] = sum;
 }
 
+/* Turns each warp's numbers round in place. */
+YK__KERNEL(N) warp_reverse(float *at, bool meets)
+{
+    yk__global<float> numbers(at);
+    float own = numbers[threadIdx.x];
+    if (meets)
+        yk__sync_warp();
+    numbers[threadIdx.x ^ 31] = own;
+}
+
 YK__KERNEL(N) beyond_shared(int index)
 {
     YK__SHARED(float, tile);
@@ -169,6 +179,27 @@ static bool whole_warps()
 static bool half_a_warp()
 {
     return run_warps(16);
+}
+static bool run_warp_reverse(bool meets)
+{
+    float got[N];
+    for (int i = 0; i < N; i++)
+        got[i] = (float)i;
+    bool good = cudaMemcpyAsync(y, got, sizeof(got), cudaMemcpyHostToDevice, stream) == cudaSuccess;
+    YK__LAUNCH("warp_reverse", warp_reverse, dim3(1), dim3(N), 0, stream, y, meets);
+    good &=
+        cudaMemcpyAsync(got, y, sizeof(got), cudaMemcpyDeviceToHost, stream) == cudaSuccess && finish() == cudaSuccess;
+    for (int i = 0; i < N; i++)
+        good &= got[i] == (float)(i ^ 31);
+    return good;
+}
+static bool warp_meets()
+{
+    return run_warp_reverse(true);
+}
+static bool warp_does_not_meet()
+{
+    return run_warp_reverse(false);
 }
 static bool run_shared(int index)
 {
@@ -638,6 +669,8 @@ static const struct {
     {"a barrier that some do not reach", some_come, false, "61 wait at a barrier, 0 in a shuffle, and 3 have ended"},
     {"a shuffle of whole warps", whole_warps, true, ""},
     {"a shuffle of half a warp", half_a_warp, false, "no barrier and no warp is complete"},
+    {"memory of a warp that meets", warp_meets, true, ""},
+    {"memory of a warp that does not", warp_does_not_meet, false, ""},
     {"the last of shared memory", inside_shared, true, ""},
     {"beyond shared memory", outside_shared, false, "byte 36 of 32 bytes of shared memory"},
     {"2,048 threads", too_many_threads, false, "a block has 1 to 1,024 threads"},

@@ -87,7 +87,8 @@ static YK__DEVICE void load_row(const score_job &j, void *scores, int64_t row, R
 {
     to->load(row_at<E>(j, scores, row), sizeof(typename E::number), j.keys, 0);
 }
-/* As elements of E. */
+/* As elements of E. Narrower ones lie where other threads of the team have read what they hold: of a block a barrier is
+ * between, in the sum over the row. */
 template <typename E, bool PACKED, int TEAM, int HELD>
 static YK__DEVICE void store_row(const score_job &j, void *scores, int64_t row,
                                  const held_row<typename E::statistic, PACKED, TEAM, HELD> &from)
@@ -95,6 +96,8 @@ static YK__DEVICE void store_row(const score_job &j, void *scores, int64_t row,
     typedef held_row<E, PACKED, TEAM, HELD> results;
     results rounded = {};
     EACH_HELD(results, h, v, j.keys) rounded.x[h].of[v] = E::store(from.x[h].of[v]);
+    if (TEAM == LANES && sizeof(typename E::stored) < sizeof(typename E::number))
+        yk__sync_warp();
     rounded.store(row_at<E>(j, scores, row), sizeof(typename E::stored), j.keys);
 }
 

@@ -4,9 +4,9 @@
  * The same .cu files are compiled by nvcc and, with another kernel.h (tests/emulator), as plain C++ that runs on the
  * host and checks what they do. Therefore kernels use these and nothing else of CUDA's language: YK__KERNEL,
  * YK__LAUNCH, YK__SHARED for shared memory, which is always dynamic, yk__global<T> for pointers to the GPU's memory,
- * threadIdx and its kin, __syncthreads, __shfl_xor_sync and __shfl_down_sync with the full mask, yk__atomic_min, and
- * for halves yk__load_f16, yk__round_f16, yk__round_bf16, and yk__greater. No static shared memory, no __activemask, no
- * synchronisation of a grid, no atomic of floats: their sums would depend on the order.
+ * threadIdx and its kin, __syncthreads, yk__sync_warp, __shfl_xor_sync and __shfl_down_sync with the full mask,
+ * yk__atomic_min, and for halves yk__load_f16, yk__round_f16, yk__round_bf16, and yk__greater. No static shared memory,
+ * no __activemask, no synchronisation of a grid, no atomic of floats: their sums would depend on the order.
  */
 #ifndef YOKE_DEVICE_CUDA_KERNEL_H
 #define YOKE_DEVICE_CUDA_KERNEL_H
@@ -58,6 +58,13 @@ static inline void yk__launch(void (*kernel)(P...), dim3 grid, dim3 block, size_
 
 template <typename T> using yk__global = T *;
 template <typename T> using yk__block = T *;
+
+/* All lanes of a warp meet: what one has read or written before comes before what another writes or reads behind. A
+ * shuffle exchanges values, and promises no order of memory. */
+static YK__DEVICE void yk__sync_warp()
+{
+    __syncwarp(YK__FULL_MASK);
+}
 
 /* *at becomes the lesser of the two; whole numbers alone, whose result no order changes. */
 static YK__DEVICE void yk__atomic_min(yk__global<unsigned long long> at, unsigned long long value)

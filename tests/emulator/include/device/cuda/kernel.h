@@ -57,6 +57,12 @@ template <typename T> static T __shfl_down_sync(uint32_t mask, T value, unsigned
     return emulator_shuffle(mask, value, source < 32 ? source : emulator::lane());
 }
 
+/* As a shuffle, the lanes of a warp meet. */
+static inline void yk__sync_warp()
+{
+    emulator::shuffle(YK__FULL_MASK, 0, emulator::lane());
+}
+
 /* The threads of a kernel take turns. */
 static inline void yk__atomic_min(yk__global<unsigned long long> at, unsigned long long value)
 {
