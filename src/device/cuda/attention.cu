@@ -159,7 +159,7 @@ template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_probab
         EACH_HELD(Row, h, v, j.keys) x.x[h].of[v] *= share;
         store_row<E>(j, j.scores, row, x);
         if (threadIdx.x % TEAM == 0)
-            put<S>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + log(sum)));
+            put<S>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + yk__log_f64(sum)));
     }
 }
 
@@ -253,7 +253,7 @@ template <typename E> YK__KERNEL(THREADS) long_probability_kernel(score_job j)
             write_some<E>(j, j.scores, row, first, x);
         }
         if (threadIdx.x == 0)
-            put<S>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + log(sum)));
+            put<S>(j.lse, r.lse, none ? (number)-INFINITY : (number)((double)top + yk__log_f64(sum)));
     }
 }
 

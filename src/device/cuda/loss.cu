@@ -84,7 +84,9 @@ template <typename E> YK__KERNEL(THREADS, BLOCKS) row_kernel(loss_job job)
             YK__UNROLL for (int u = 0; u < N; u += SEEN) seen.template add<SEEN>(x + u);
         }
         number top = warp_max(seen.top);
-        double smooth = 0, lse = (double)top + log(warp_sum(seen.scaled_to(top)));
+        double smooth = 0, lse = 0, sum = warp_sum(seen.scaled_to(top));
+        if (lane == 0 || job.smoothing != 0.0)
+            lse = (double)top + yk__log_f64(sum);
         if (job.smoothing != 0.0)
             YK__LOOP for (int64_t c = lane; c < classes; c += LANES) smooth +=
                 weight_of<S>(job, c) * (lse - (double)get<E>(job.x, at + c * step));

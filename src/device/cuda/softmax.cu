@@ -71,7 +71,7 @@ template <typename Row, bool LOG> YK__KERNEL(THREADS, HELD_BLOCKS) held_softmax_
             sum += (double)power;
         }
         sum = team_sum<TEAM, double>(shared, sum);
-        number less = (number)log(sum), scale = (number)(1.0 / sum);
+        number less = LOG ? (number)yk__log_f64(sum) : 0, scale = LOG ? 0 : (number)(1.0 / sum);
         EACH_HELD(Row, h, v, s.size) x.x[h].of[v] = E::store(LOG ? y[h][v] - less : y[h][v] * scale);
         store_row(s, row, x);
     }
@@ -131,7 +131,7 @@ template <typename E> YK__KERNEL(THREADS) long_softmax_kernel(softmax_rows s)
         }
         number top = team_max<THREADS, number>(shared, seen.top);
         double sum = block_sum<double>(shared, seen.scaled_to(top));
-        number less = (number)log(sum), scale = (number)(1.0 / sum);
+        number less = s.log ? (number)yk__log_f64(sum) : 0, scale = (number)(1.0 / sum);
         YK__LOOP for (int64_t first = threadIdx.x; first < s.size; first += AT_ONCE * THREADS)
         {
             read_some<E>(s, 1, from, first, -INFINITY, x);
