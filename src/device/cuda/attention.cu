@@ -11,7 +11,9 @@
  * All products have factors of halves, for tensor cores: scores and gradients of probabilities come of them in f32, as
  * they were added up; probabilities, and gradients of scores, are rounded to the half that the next product takes. That
  * is what the fused kernels that PyTorch calls round, too. They lie where their row's scores lay, from its beginning. A
- * row of scores begins at a multiple of 8 elements, so that the library's fast algorithms take any number of keys.
+ * row of scores begins at a multiple of 8 elements, so that the library's fast algorithms take any number of keys, and
+ * has room for whole packs: those of any number of keys are read and written at once. What lies behind the last key
+ * nobody has written, or it is of an operation before: it may be NaN, and is no part of a sum.
  *
  * A product takes matrices that lie evenly. Heads that were split off a row of features do so within one batch alone,
  * (L, H, E) in memory: where a product takes more than one batch, they are copied to where they lie evenly, which moves
@@ -30,7 +32,6 @@ typedef struct score_job {
     void *scores, *gradients; /* (count, queries, keys), of f32 or f64, a row every `pitch` elements */
     yk__view lse, mask;       /* (batch, heads, queries), dense; (batch, heads, queries, keys) */
     bool has_mask, causal;
-    bool aligned; /* packs of all rows can be read at once */
     int64_t first, count, heads, queries, keys, pitch;
     double scale;
 } score_job;
@@ -179,6 +180,7 @@ template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradie
         load_row<E>(j, j.scores, row, &p);
         load_row<E>(j, j.gradients, row, &g);
         held_scores<E>(j, r, &p);
+        g.cut(j.keys, 0);
         EACH_HELD(Row, h, v, j.keys)
         {
             p.x[h].of[v] = exponential(p.x[h].of[v] - less);
@@ -401,22 +403,20 @@ static int64_t heads_from(const score_job *j, int64_t first, int64_t chunk, int6
 static yk_status workspace_take(score_job *j, int device, yk_dtype wide, int64_t chunk, bool backward,
                                 yk__storage **memory)
 {
-    yk_device where = {YK_CUDA, (int16_t)device};
-    size_t count = (size_t)(chunk * j->queries * j->pitch + 1), size = yk__size_of(wide);
+    size_t count = (size_t)(chunk * j->queries * j->pitch), size = yk__size_of(wide);
     size_t bytes = (count * size + CUDA_MALLOC_ALIGNMENT - 1) / CUDA_MALLOC_ALIGNMENT * CUDA_MALLOC_ALIGNMENT;
-    char *data = static_cast<char *>(cuda_yoke->workspace_get(where, bytes * (backward ? 2 : 1), memory));
+    char *data = static_cast<char *>(cuda_workspace(device, bytes * (backward ? 2 : 1), memory));
     if (!data)
         return YK_ERR_MEMORY;
     j->scores = data;
     j->gradients = backward ? data + bytes : NULL;
-    j->aligned = rows_aligned(data, (int64_t)size, j->pitch * (int64_t)size, j->keys, size);
     return YK_OK;
 }
 
 /* held(row) is a kernel of rows that are held. */
 #define LAUNCH_ROWS(name, held, longer, E)                                                                             \
     do {                                                                                                               \
-        void (*kernel)(score_job) = KERNEL_OF_ROWS(E::statistic, j.keys, j.aligned, held, longer<E>);                  \
+        void (*kernel)(score_job) = KERNEL_OF_HELD(E::statistic, j.keys, true, held, longer<E>);                       \
         YK__LAUNCH(name, kernel, blocks_of_rows<E::statistic>(device, j.keys, j.count * j.queries), THREADS,           \
                    ROWS * sizeof(double), stream, j);                                                                  \
     } while (0)

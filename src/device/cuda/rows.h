@@ -18,8 +18,9 @@ template <typename E> struct row_pack {
     enum { V = sizeof(typename E::stored) == 8 ? 2 : 4 };
 };
 
-/* PACKED: packs are read and written at once (rows_aligned), and else their elements one by one: kernels of their own,
- * for the addresses of single elements would take the registers that the row is held in. */
+/* PACKED: packs are read and written at once (rows_aligned, or rows that have room for whole packs), and else their
+ * elements one by one: kernels of their own, for the addresses of single elements would take the registers that the row
+ * is held in. */
 template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row {
     typedef Element E;
     enum { V = row_pack<E>::V, IN_PACKS = PACKED, TEAM = MEMBERS, HELD = TIMES, MOST = TEAM * V * HELD };
@@ -33,7 +34,7 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
         return ((int)threadIdx.x % TEAM + h * TEAM) * V;
     }
     /* The first element is at `base`, the next `step` bytes behind it: all are read before one is used. What lies
-     * behind the row's end is `none`. */
+     * behind the row's end is `none`; behind that of a row that whole packs do not end with, what lies there. */
     YK__DEVICE void load(const char *base, int64_t step, int64_t width, stored none)
     {
         int to = (int)width;
@@ -47,6 +48,17 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
                 YK__UNROLL for (int v = 0; v < V; v++) if (position(h) + v < to) x[h].of[v] =
                     *yk__global<const stored>(reinterpret_cast<const stored *>(base + (position(h) + v) * step));
             }
+        }
+    }
+    /* `none`, too, behind the end of such a row. */
+    YK__DEVICE void cut(int64_t width, stored none)
+    {
+        int to = (int)width;
+        if (to % V == 0)
+            return;
+        YK__UNROLL for (int h = 0; h < HELD; h++)
+        {
+            YK__UNROLL for (int v = 1; v < V; v++) x[h].of[v] = position(h) + v < to ? x[h].of[v] : none;
         }
     }
     YK__DEVICE void store(char *base, int64_t step, int64_t width) const
@@ -76,13 +88,13 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
 enum { WARP_HOLDS = 8, BLOCK_HOLDS = 4, HELD_BLOCKS = 2 };
 
 /* The kernel for rows of `size` elements of E: held(row) of the team that holds one, or `longer` where none does. */
-#define KERNEL_OF_ROWS(E, size, packs, held, longer)                                                                   \
-    ((size) <= held_row<E, true, LANES, WARP_HOLDS>::MOST                                                              \
-         ? ((packs) ? held(held_row<E, true, LANES, WARP_HOLDS>) : held(held_row<E, false, LANES, WARP_HOLDS>))        \
-     : (size) <= held_row<E, true, WALK_THREADS, BLOCK_HOLDS>::MOST                                                    \
-         ? ((packs) ? held(held_row<E, true, WALK_THREADS, BLOCK_HOLDS>)                                               \
-                    : held(held_row<E, false, WALK_THREADS, BLOCK_HOLDS>))                                             \
+#define KERNEL_OF_HELD(E, size, packed, held, longer)                                                                  \
+    ((size) <= held_row<E, packed, LANES, WARP_HOLDS>::MOST ? held(held_row<E, packed, LANES, WARP_HOLDS>)             \
+     : (size) <= held_row<E, packed, WALK_THREADS, BLOCK_HOLDS>::MOST                                                  \
+         ? held(held_row<E, packed, WALK_THREADS, BLOCK_HOLDS>)                                                        \
          : longer)
+#define KERNEL_OF_ROWS(E, size, packs, held, longer)                                                                   \
+    ((packs) ? KERNEL_OF_HELD(E, size, true, held, longer) : KERNEL_OF_HELD(E, size, false, held, longer))
 /* Its blocks: a warp has a row, or a block. */
 template <typename E> static inline unsigned blocks_of_rows(int device, int64_t size, int64_t rows)
 {
