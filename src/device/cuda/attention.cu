@@ -32,6 +32,7 @@ typedef struct score_job {
     void *scores, *gradients; /* (count, queries, keys), of f32 or f64, a row every `pitch` elements */
     yk__view lse, mask;       /* (batch, heads, queries), dense; (batch, heads, queries, keys) */
     bool has_mask, causal;
+    bool mask_packs; /* packs of all of the mask's rows can be read at once */
     int64_t first, count, heads, queries, keys, pitch;
     double scale;
 } score_job;
@@ -51,27 +52,30 @@ static YK__DEVICE score_row row_of(const score_job &j, int64_t row)
     return r;
 }
 
-template <typename E>
-static YK__DEVICE typename E::number masked(const score_job &j, bool truth, int64_t at, typename E::number x)
+/* A score with its element of the mask, which is M's. */
+template <typename M> struct masked {
+    template <typename number> static YK__DEVICE number of(number x, typename M::stored mask)
+    {
+        return x + M::load(mask);
+    }
+};
+template <> struct masked<element_bool> {
+    template <typename number> static YK__DEVICE number of(number x, uint8_t mask)
+    {
+        return mask ? x : (number)-INFINITY;
+    }
+};
+
+/* The last key that the query may look at, but for the mask. */
+static YK__DEVICE int64_t last_key(const score_job &j, const score_row &r)
 {
-    if (truth)
-        return get<element_bool>(j.mask, at) ? x : (typename E::number) - INFINITY;
-    return x + get<E>(j.mask, at);
+    return j.causal && r.query < j.keys ? r.query : j.keys - 1;
 }
 
-/* The scaled score with its mask; -infinity where the query may not look at the key. */
-template <typename E>
-static YK__DEVICE typename E::number score(const score_job &j, const score_row &r, int64_t key, typename E::number x)
+/* The query's element of the mask for key 0. */
+static YK__DEVICE int64_t mask_at(const score_job &j, const score_row &r)
 {
-    typedef typename E::number number;
-    if (j.causal && key > r.query)
-        return -INFINITY;
-    x *= (number)j.scale;
-    if (!j.has_mask)
-        return x;
-    int64_t at =
-        r.batch * j.mask.stride[0] + r.head * j.mask.stride[1] + r.query * j.mask.stride[2] + key * j.mask.stride[3];
-    return masked<E>(j, j.mask.dtype == YK_BOOL, at, x);
+    return r.batch * j.mask.stride[0] + r.head * j.mask.stride[1] + r.query * j.mask.stride[2];
 }
 
 #define EACH_ROW(row, j, team)                                                                                         \
@@ -102,27 +106,69 @@ static YK__DEVICE void store_row(const score_job &j, void *scores, int64_t row,
     rounded.store(row_at<E>(j, scores, row), sizeof(typename E::stored), j.keys);
 }
 
-/* The scores of a row that was loaded, -infinity behind its end: score() without a look at each for what all share. */
-template <typename E, typename Row> static YK__DEVICE void held_scores(const score_job &j, const score_row &r, Row *own)
+/* Scores with their mask, up to `last`. The mask's elements for MASKED packs are read before one is used: at once,
+ * where PACKED. */
+template <typename M, bool PACKED, typename Row>
+static YK__DEVICE void mask_held(const score_job &j, int64_t at, int last, Row *own)
+{
+    typedef const typename M::stored stored;
+    typedef pack<typename M::stored, Row::V> packed;
+    enum { V = Row::V, MASKED = 4 };
+    stored *from = static_cast<stored *>(j.mask.data) + at;
+    YK__UNROLL for (int first = 0; first < Row::HELD; first += MASKED)
+    {
+        packed single[MASKED] = {};
+        pack_words<packed> words[MASKED];
+        YK__UNROLL for (int h = 0; h < MASKED; h++)
+        {
+            int i = Row::position(first + h);
+            if constexpr (PACKED) {
+                words[h].clear();
+                if (i <= last)
+                    words[h].load(reinterpret_cast<const char *>(from + i));
+            } else {
+                YK__UNROLL for (int v = 0; v < V; v++) if (i + v <= last) single[h].of[v] =
+                    *yk__global<stored>(from + (i + v) * j.mask.stride[3]);
+            }
+        }
+        YK__UNROLL for (int h = 0; h < MASKED; h++)
+        {
+            packed mask = single[h];
+            if constexpr (PACKED)
+                mask = words[h].elements();
+            YK__UNROLL for (int v = 0; v < V; v++)
+            {
+                typename Row::E::number &x = own->x[first + h].of[v];
+                if (Row::position(first + h) + v <= last)
+                    x = masked<M>::of(x, mask.of[v]);
+            }
+        }
+    }
+}
+
+/* The scaled scores of a row that was loaded, with their mask; -infinity where the query may not look at the key, and
+ * behind the row's end. */
+template <typename E, bool MASKED, typename Row>
+static YK__DEVICE void held_scores(const score_job &j, const score_row &r, Row *own)
 {
     typedef typename E::number number;
-    int last = (int)(j.causal && r.query < j.keys ? r.query : j.keys - 1);
+    int last = (int)last_key(j, r);
     EACH_HELD(Row, h, v, j.keys)
     {
         number &x = own->x[h].of[v];
         x = Row::position(h) + v <= last ? x * (number)j.scale : (number)-INFINITY;
     }
-    if (!j.has_mask)
+    if (!MASKED)
         return;
-    int64_t base = r.batch * j.mask.stride[0] + r.head * j.mask.stride[1] + r.query * j.mask.stride[2];
-    bool truth = j.mask.dtype == YK_BOOL;
-    EACH_HELD(Row, h, v, j.keys)
-    {
-        number &x = own->x[h].of[v];
-        int i = Row::position(h) + v;
-        if (i <= last)
-            x = masked<E>(j, truth, base + i * j.mask.stride[3], x);
-    }
+    int64_t at = mask_at(j, r);
+    if (j.mask.dtype == YK_BOOL && j.mask_packs)
+        mask_held<element_bool, true>(j, at, last, own);
+    else if (j.mask.dtype == YK_BOOL)
+        mask_held<element_bool, false>(j, at, last, own);
+    else if (j.mask_packs)
+        mask_held<E, true>(j, at, last, own);
+    else
+        mask_held<E, false>(j, at, last, own);
 }
 
 /* What is taken from the scores of a row; of one whose query may look at no key, which are all -infinity, e^x is 0. */
@@ -131,8 +177,8 @@ template <typename number> static YK__DEVICE number base_of(number top)
     return top == (number)-INFINITY ? 0 : top;
 }
 
-/* Scores become probabilities; lse is written. */
-template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_probability_kernel(score_job j)
+/* Scores become probabilities; lse is written. What has no mask has a kernel of its own, which takes fewer registers. */
+template <typename E, typename Row, bool MASKED> YK__KERNEL(THREADS, HELD_BLOCKS) held_probability_kernel(score_job j)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
@@ -144,7 +190,7 @@ template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_probab
         Row x;
         number top = -INFINITY;
         load_row<E>(j, j.scores, row, &x);
-        held_scores<E>(j, r, &x);
+        held_scores<E, MASKED>(j, r, &x);
         EACH_HELD(Row, h, v, j.keys) top = yk__greater(top, x.x[h].of[v]);
         top = team_max<TEAM, number>(shared, top);
         bool none = top == (number)-INFINITY; /* the query may look at no key */
@@ -165,7 +211,7 @@ template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_probab
 }
 
 /* Scores become probabilities, by lse, and gradients of the probabilities those of the unscaled scores. */
-template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradient_kernel(score_job j)
+template <typename E, typename Row, bool MASKED> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradient_kernel(score_job j)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
@@ -179,7 +225,7 @@ template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradie
         double sum = 0;
         load_row<E>(j, j.scores, row, &p);
         load_row<E>(j, j.gradients, row, &g);
-        held_scores<E>(j, r, &p);
+        held_scores<E, MASKED>(j, r, &p);
         g.cut(j.keys, 0);
         EACH_HELD(Row, h, v, j.keys)
         {
@@ -198,10 +244,10 @@ template <typename E, typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradie
  * from `first` on before one of them writes, and go on together. */
 #define EACH_PIECE(first, j) YK__LOOP for (int64_t first = 0; first < (j).keys; first += AT_ONCE * THREADS)
 
-/* Elements first + t, first + t + THREADS, ... of a row, as scores where r is there; `none` behind its end. */
+/* Elements first + t, first + t + THREADS, ... of a row; `none` behind its end. */
 template <typename E>
-static YK__DEVICE void read_some(const score_job &j, const score_row *r, void *scores, int64_t row, int64_t first,
-                                 typename E::number none, typename E::number *x)
+static YK__DEVICE void read_some(const score_job &j, void *scores, int64_t row, int64_t first, typename E::number none,
+                                 typename E::number *x)
 {
     typedef typename E::number number;
     yk__global<const number> own(reinterpret_cast<const number *>(row_at<E>(j, scores, row)));
@@ -209,9 +255,39 @@ static YK__DEVICE void read_some(const score_job &j, const score_row *r, void *s
     {
         int64_t i = first + threadIdx.x + u * THREADS;
         x[u] = i < j.keys ? own[i] : none;
-        if (r && i < j.keys)
-            x[u] = score<E>(j, *r, i, x[u]);
     }
+}
+template <typename M, typename number>
+static YK__DEVICE void mask_some(const score_job &j, int64_t at, int64_t first, int64_t last, number *x)
+{
+    typedef const typename M::stored stored;
+    yk__global<stored> from(static_cast<stored *>(j.mask.data) + at);
+    typename M::stored mask[AT_ONCE] = {};
+    YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
+    {
+        int64_t i = first + threadIdx.x + u * THREADS;
+        if (i <= last)
+            mask[u] = from[i * j.mask.stride[3]];
+    }
+    YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (first + threadIdx.x + u * THREADS <= last) x[u] =
+        masked<M>::of(x[u], mask[u]);
+}
+/* The same as scores with their mask. */
+template <typename E>
+static YK__DEVICE void read_scores(const score_job &j, const score_row &r, int64_t row, int64_t first,
+                                   typename E::number *x)
+{
+    typedef typename E::number number;
+    int64_t last = last_key(j, r);
+    read_some<E>(j, j.scores, row, first, -INFINITY, x);
+    YK__UNROLL for (int u = 0; u < AT_ONCE; u++) x[u] =
+        first + threadIdx.x + u * THREADS <= last ? x[u] * (number)j.scale : (number)-INFINITY;
+    if (!j.has_mask)
+        return;
+    if (j.mask.dtype == YK_BOOL)
+        mask_some<element_bool>(j, mask_at(j, r), first, last, x);
+    else
+        mask_some<E>(j, mask_at(j, r), first, last, x);
 }
 template <typename E>
 static YK__DEVICE void write_some(const score_job &j, void *scores, int64_t row, int64_t first,
@@ -239,7 +315,7 @@ template <typename E> YK__KERNEL(THREADS) long_probability_kernel(score_job j)
         powers<number> seen;
         EACH_PIECE(first, j)
         {
-            read_some<E>(j, &r, j.scores, row, first, -INFINITY, x);
+            read_scores<E>(j, r, row, first, x);
             seen.template add<AT_ONCE>(x);
         }
         number top = team_max<THREADS, number>(shared, seen.top);
@@ -249,7 +325,7 @@ template <typename E> YK__KERNEL(THREADS) long_probability_kernel(score_job j)
         number share = none ? 0 : (number)(1.0 / sum);
         EACH_PIECE(first, j)
         {
-            read_some<E>(j, &r, j.scores, row, first, -INFINITY, x);
+            read_scores<E>(j, r, row, first, x);
             __syncthreads();
             YK__UNROLL for (int u = 0; u < AT_ONCE; u++) x[u] = exponential(x[u] - less) * share;
             write_some<E>(j, j.scores, row, first, x);
@@ -271,15 +347,15 @@ template <typename E> YK__KERNEL(THREADS) long_gradient_kernel(score_job j)
         double sum = 0;
         EACH_PIECE(first, j)
         {
-            read_some<E>(j, &r, j.scores, row, first, -INFINITY, p);
-            read_some<E>(j, NULL, j.gradients, row, first, 0, g);
+            read_scores<E>(j, r, row, first, p);
+            read_some<E>(j, j.gradients, row, first, 0, g);
             YK__UNROLL for (int u = 0; u < AT_ONCE; u++) sum += (double)g[u] * (double)exponential(p[u] - less);
         }
         number all = (number)block_sum<double>(shared, sum);
         EACH_PIECE(first, j)
         {
-            read_some<E>(j, &r, j.scores, row, first, -INFINITY, p);
-            read_some<E>(j, NULL, j.gradients, row, first, 0, g);
+            read_scores<E>(j, r, row, first, p);
+            read_some<E>(j, j.gradients, row, first, 0, g);
             __syncthreads();
             YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
             {
@@ -372,6 +448,16 @@ static int64_t pitch_of(int64_t keys)
     return (keys + STEP - 1) / STEP * STEP;
 }
 
+static bool packs_of_mask(const yk__view *mask)
+{
+    int64_t size = (int64_t)yk__size_of(mask->dtype);
+    bool packs = true;
+    for (int d = 0; d < 3; d++)
+        packs = packs && rows_aligned(mask->data, mask->stride[3] * size,
+                                      mask->shape[d] > 1 ? mask->stride[d] * size : 0, mask->shape[3], (size_t)size);
+    return packs;
+}
+
 static score_job job_of(const yk__attention *p, const yk__view *q, const yk__view *k, const yk__view *mask,
                         const yk__view *lse)
 {
@@ -379,7 +465,7 @@ static score_job job_of(const yk__attention *p, const yk__view *q, const yk__vie
     memset(&j, 0, sizeof(j));
     j.lse = *lse, j.has_mask = mask != NULL, j.causal = p->causal, j.scale = p->scale;
     if (mask)
-        j.mask = *mask;
+        j.mask = *mask, j.mask_packs = packs_of_mask(mask);
     j.heads = q->shape[1], j.queries = q->shape[2], j.keys = k->shape[2], j.pitch = pitch_of(j.keys);
     return j;
 }
@@ -413,10 +499,11 @@ static yk_status workspace_take(score_job *j, int device, yk_dtype wide, int64_t
     return YK_OK;
 }
 
-/* held(row) is a kernel of rows that are held. */
-#define LAUNCH_ROWS(name, held, longer, E)                                                                             \
+/* held(row) is a kernel of rows that are held, masked(row) that with a mask. */
+#define LAUNCH_ROWS(name, held, masked, longer, E)                                                                     \
     do {                                                                                                               \
-        void (*kernel)(score_job) = KERNEL_OF_HELD(E::statistic, j.keys, true, held, longer<E>);                       \
+        void (*kernel)(score_job) = j.has_mask ? KERNEL_OF_HELD(E::statistic, j.keys, true, masked, longer<E>)         \
+                                               : KERNEL_OF_HELD(E::statistic, j.keys, true, held, longer<E>);          \
         YK__LAUNCH(name, kernel, blocks_of_rows<E::statistic>(device, j.keys, j.count * j.queries), THREADS,           \
                    ROWS * sizeof(double), stream, j);                                                                  \
     } while (0)
@@ -453,9 +540,10 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
 #define PROBABILITY(E)                                                                                                 \
     do {                                                                                                               \
         typedef E element;                                                                                             \
-        LAUNCH_ROWS("attention", HELD_PROBABILITY, long_probability_kernel, E);                                        \
+        LAUNCH_ROWS("attention", HELD_PROBABILITY, MASKED_PROBABILITY, long_probability_kernel, E);                    \
     } while (0)
-#define HELD_PROBABILITY(...) held_probability_kernel<element, __VA_ARGS__>
+#define HELD_PROBABILITY(...)   held_probability_kernel<element, __VA_ARGS__, false>
+#define MASKED_PROBABILITY(...) held_probability_kernel<element, __VA_ARGS__, true>
         FLOATING(dtype, PROBABILITY);
         status = cuda_gemm(device, &results, &shares, &values, NULL, false);
     }
@@ -506,9 +594,10 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
 #define GRADIENT(E)                                                                                                    \
     do {                                                                                                               \
         typedef E element;                                                                                             \
-        LAUNCH_ROWS("attention_backward", HELD_GRADIENT, long_gradient_kernel, E);                                     \
+        LAUNCH_ROWS("attention_backward", HELD_GRADIENT, MASKED_GRADIENT, long_gradient_kernel, E);                    \
     } while (0)
-#define HELD_GRADIENT(...) held_gradient_kernel<element, __VA_ARGS__>
+#define HELD_GRADIENT(...)   held_gradient_kernel<element, __VA_ARGS__, false>
+#define MASKED_GRADIENT(...) held_gradient_kernel<element, __VA_ARGS__, true>
         if (!status && j.queries)
             FLOATING(dtype, GRADIENT);
         if (!status)
