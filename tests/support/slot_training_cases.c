@@ -108,7 +108,7 @@ static void embedding_case(const slot_case *self, slot_report *r)
 static void cross_entropy_case(const slot_case *self, slot_report *r)
 {
     (void)self;
-    static const int64_t sizes[][2] = {{9, 10}, {1, 1}, {40, 100}, {3, 33}};
+    static const int64_t sizes[][2] = {{9, 10}, {1, 1}, {40, 100}, {3, 333}};
     for (int k = 0; k < 4 * 2 * 4 && slot_ready(r) && !r->failed; k++) {
         const int64_t *n = sizes[k % 4];
         yk_dtype dtype = k / 4 % 2 ? YK_F64 : YK_F32;
@@ -142,6 +142,68 @@ static void cross_entropy_case(const slot_case *self, slot_report *r)
         pair *all[] = {&x, &gx, &target, &weight, &loss, &total, &lse, &gloss};
         for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
             pair_free(all[i]);
+    }
+}
+
+/* f16 and bf16 against f32 of the same numbers: rows that are aligned to an element alone, classes that lie apart, and
+ * a gradient that takes the place of x. */
+static void half_cross_entropy_case(const slot_case *self, slot_report *r)
+{
+    static const int64_t sizes[][2] = {{3, 50257}, {5, 1100}, {9, 33}, {4, 513}};
+    yk_dtype dtype = (yk_dtype)self->op;
+    for (int k = 0; k < 4 * 4 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *n = sizes[k % 4];
+        int flags = k * 5; /* pairs of sizes and flags that differ */
+        yk__cross_entropy p = {.ignore_index = 1, .label_smoothing = flags & 4 ? 0.1 : 0, .mean = flags & 2};
+        bool weighted = flags & 8, apart = k == 6, in_place = k == 9;
+        enum { X, GX, WEIGHT, LOSS, TOTAL, GLOSS, LSE, COUNT };
+        const int ndim[COUNT] = {2, 2, 1, 0, 0, 0, 1};
+        pair wide[COUNT] = {0}, narrow[COUNT] = {0}, target = {0};
+        bool made = pair_make(&target, r, YK_I64, 1, n, C_ORDER) && pair_fill_range(&target, r, 3, 0, (double)n[1]);
+        for (int i = 0; i < COUNT && made; i++) {
+            const int64_t *shape = i == WEIGHT ? n + 1 : n;
+            double low = i == X ? -9 : 0.5, high = i == X ? 9 : 2;
+            made =
+                pair_make(&wide[i], r, YK_F32, ndim[i], shape, C_ORDER) &&
+                pair_make(&narrow[i], r, i <= GX ? dtype : YK_F32, ndim[i], shape, apart && i <= GX ? GAPS : C_ORDER) &&
+                pair_fill_range(&wide[i], r, (uint32_t)(k * 10 + i), low, high) &&
+                slot_done(r, "cpu", slot_cpu->copy(0, &narrow[i].cpu, &wide[i].cpu)) &&
+                slot_done(r, "cpu", slot_cpu->copy(0, &wide[i].cpu, &narrow[i].cpu)) && pair_upload(&narrow[i], r);
+        }
+        if (made)
+            ((int64_t *)target.cpu.data)[0] = 1; /* a row that is ignored, and the last class of a tile */
+        if (made && n[1] > 512)
+            ((int64_t *)target.cpu.data)[1] = 511;
+#define W(i) (&wide[i].cpu)
+#define G(i) (&narrow[i].gpu)
+        if (made && pair_upload(&target, r) &&
+            slot_done(r, "cpu",
+                      slot_cpu->cross_entropy(0, &p, W(LOSS), W(LSE), W(TOTAL), W(X), &target.cpu,
+                                              weighted ? W(WEIGHT) : NULL)) &&
+            slot_done(r, "cuda",
+                      slot_gpu->cross_entropy(0, &p, G(LOSS), G(LSE), G(TOTAL), G(X), &target.gpu,
+                                              weighted ? G(WEIGHT) : NULL)) &&
+            slot_done(r, "cpu",
+                      slot_cpu->cross_entropy_backward(0, &p, W(GX), W(GLOSS), W(X), W(LSE), W(TOTAL), &target.cpu,
+                                                       weighted ? W(WEIGHT) : NULL)) &&
+            slot_done(r, "cuda",
+                      slot_gpu->cross_entropy_backward(0, &p, in_place ? G(X) : G(GX), G(GLOSS), G(X), G(LSE), G(TOTAL),
+                                                       &target.gpu, weighted ? G(WEIGHT) : NULL))) {
+            static const int results[] = {LOSS, TOTAL, LSE, GX};
+            static const char *const names[] = {"loss", "total", "lse", "gradient"};
+            for (int i = 0; i < 4; i++) {
+                pair *own = &narrow[results[i] == GX && in_place ? X : results[i]];
+                if (slot_done(r, "cpu", slot_cpu->copy(0, &own->cpu, W(results[i]))))
+                    pair_compare_sums(r, names[i], own, results[i] == GX ? sum_room(dtype) : sum_room(YK_F32));
+            }
+        }
+#undef W
+#undef G
+        for (int i = 0; i < COUNT; i++) {
+            pair_free(&wide[i]);
+            pair_free(&narrow[i]);
+        }
+        pair_free(&target);
     }
 }
 
@@ -349,6 +411,8 @@ const slot_case slot_training_cases[] = {
     {"embedding", "forward", embedding_case, 0},
     {"embedding", "backward", embedding_case, 1},
     {"cross_entropy", "all", cross_entropy_case, 0},
+    {"cross_entropy", "bf16", half_cross_entropy_case, YK_BF16},
+    {"cross_entropy", "f16", half_cross_entropy_case, YK_F16},
     {"sgd", "by_value", optimizer_case, 0},
     {"adam", "by_value", optimizer_case, 1},
     {"sgd", "state_in_memory", optimizer_case, 2},

@@ -17,16 +17,17 @@ enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, PARTS = 3 /* of a row: nl
 enum { SUM_THREADS = 1024, AT_ONCE = 4 };
 /* Of a multiprocessor, at least: a kernel of fewer has less of its loads under way. */
 enum { BLOCKS = 4 };
-/* Classes that a lane reads before it uses the first, 16 bytes of halves, too; of them SEEN are seen together. */
+/* Classes that a lane reads before it uses the first, 32 bytes of halves, too; of them SEEN are seen together. */
 enum { SEEN = 4 };
 template <typename E> struct at_once {
-    enum { N = sizeof(typename E::stored) <= 2 ? 8 : 4 };
+    enum { N = 32 / sizeof(typename E::stored), TILE = N * LANES };
 };
 
 typedef struct loss_job {
     yk__view x, target, weight, lse, loss, total, gx, gloss;
     double *parts; /* PARTS of each row */
     int64_t ignore_index;
+    int whole; /* so many of a row's classes lie side by side, in whole tiles: Note [Tiles of classes] */
     double smoothing;
     bool mean, weighted;
 } loss_job;
@@ -41,63 +42,154 @@ static YK__DEVICE bool counts(const loss_job &job, int64_t label)
     return label != job.ignore_index && label >= 0 && label < job.x.shape[1];
 }
 
+/*
+ * Note [Tiles of classes]
+ * A lane takes every 32nd class of its row, wherever the row lies: so each access of a warp is one run of memory, of
+ * rows that are aligned to an element alone, too (50,257 halves), and the order of the sums does not depend on that.
+ * Classes that lie side by side are taken by tiles, in which a lane's addresses differ by constants and nothing is
+ * looked for the end. What is behind the last whole tile, or does not lie so, is taken SEEN of a lane at a time.
+ */
+#define EACH_TILE(E, first, job)                                                                                       \
+    YK__LOOP for (int first = (int)threadIdx.x % LANES; first < (job).whole; first += at_once<E>::TILE)
+#define EACH_BEHIND(first, job)                                                                                        \
+    YK__LOOP for (int64_t first = (job).whole + (int)threadIdx.x % LANES; first < (job).x.shape[1];                    \
+                  first += SEEN * LANES)
+
+/* Which element of the tile that the lane begins at `first` of row `at`, if x's or gx's classes lie side by side. */
+template <typename E> static YK__DEVICE yk__global<typename E::stored> tile_at(const yk__view &v, int64_t at, int first)
+{
+    return yk__global<typename E::stored>(static_cast<typename E::stored *>(v.data) + at + first);
+}
+template <typename E>
+static YK__DEVICE void read_tile(const loss_job &job, int64_t at, int first, typename E::stored *x)
+{
+    yk__global<typename E::stored> from = tile_at<E>(job.x, at, first);
+    YK__UNROLL for (int u = 0; u < at_once<E>::N; u++) x[u] = from[u * LANES];
+}
+/* SEEN of what was read, less `less`. */
+template <typename E>
+static YK__DEVICE void numbers_of(const typename E::stored *x, typename E::number less, typename E::number *y)
+{
+    YK__UNROLL for (int v = 0; v < SEEN; v++) y[v] = E::load(x[v]) - less;
+}
+
 /* x of classes first, first + LANES, ... of the row that begins at `at`; `none` behind its end. */
 template <typename E>
 static YK__DEVICE void read_some(const loss_job &job, int64_t at, int64_t first, typename E::number none,
                                  typename E::number *x)
 {
-    YK__UNROLL for (int u = 0; u < at_once<E>::N; u++) x[u] =
-        first + u * LANES < job.x.shape[1] ? get<E>(job.x, at + (first + u * LANES) * job.x.stride[1]) : none;
+    YK__UNROLL for (int v = 0; v < SEEN; v++) x[v] =
+        first + v * LANES < job.x.shape[1] ? get<E>(job.x, at + (first + v * LANES) * job.x.stride[1]) : none;
 }
 
 /* The lane's part of the sum of e^(x - less). */
 template <typename E> static YK__DEVICE double sum_of_powers(const loss_job &job, int64_t at, typename E::number less)
 {
-    enum { N = at_once<E>::N };
-    typename E::number x[N];
+    typename E::number y[SEEN];
     double sum = 0;
-    YK__LOOP for (int64_t first = (int)threadIdx.x % LANES; first < job.x.shape[1]; first += N * LANES)
+    EACH_TILE(E, first, job)
     {
-        read_some<E>(job, at, first, 0, x);
-        YK__UNROLL for (int u = 0; u < N; u++) if (first + u * LANES < job.x.shape[1]) sum +=
-            (double)exponential(x[u] - less);
+        typename E::stored x[at_once<E>::N];
+        read_tile<E>(job, at, first, x);
+        YK__UNROLL for (int u = 0; u < at_once<E>::N; u += SEEN)
+        {
+            numbers_of<E>(x + u, less, y);
+            exponentials<SEEN>(y);
+            YK__UNROLL for (int v = 0; v < SEEN; v++) sum += (double)y[v];
+        }
+    }
+    EACH_BEHIND(first, job)
+    {
+        read_some<E>(job, at, first, less, y);
+        YK__UNROLL for (int v = 0; v < SEEN; v++) y[v] -= less;
+        exponentials<SEEN>(y);
+        YK__UNROLL for (int v = 0; v < SEEN; v++) if (first + v * LANES < job.x.shape[1]) sum += (double)y[v];
     }
     return sum;
+}
+
+/* Weights of classes first, first + LANES, ...; 0 behind the last. */
+template <typename W> static YK__DEVICE void read_weights(const loss_job &job, int64_t first, typename W::number *w)
+{
+    YK__UNROLL for (int v = 0; v < SEEN; v++) w[v] =
+        first + v * LANES < job.x.shape[1] ? (typename W::number)weight_of<W>(job, first + v * LANES) : 0;
+}
+
+/* The lane's part of the sum of w (lse - x). */
+template <typename E> static YK__DEVICE double sum_of_losses(const loss_job &job, int64_t at, double lse)
+{
+    typedef typename E::statistic S;
+    typename S::number w[SEEN];
+    double sum = 0;
+    EACH_TILE(E, first, job)
+    {
+        typename E::stored x[at_once<E>::N];
+        read_tile<E>(job, at, first, x);
+        YK__UNROLL for (int u = 0; u < at_once<E>::N; u += SEEN)
+        {
+            read_weights<S>(job, first + u * LANES, w);
+            YK__UNROLL for (int v = 0; v < SEEN; v++) sum += (double)w[v] * (lse - (double)E::load(x[u + v]));
+        }
+    }
+    EACH_BEHIND(first, job)
+    {
+        typename E::number y[SEEN];
+        read_some<E>(job, at, first, 0, y);
+        read_weights<S>(job, first, w);
+        YK__UNROLL for (int v = 0; v < SEEN; v++) if (first + v * LANES < job.x.shape[1]) sum +=
+            (double)w[v] * (lse - (double)y[v]);
+    }
+    return sum;
+}
+
+/* The greatest that the lane saw, and its part of the sum of the powers. */
+template <typename E> static YK__DEVICE powers<typename E::number> powers_of_row(const loss_job &job, int64_t at)
+{
+    typename E::number y[SEEN];
+    powers<typename E::number> seen;
+    EACH_TILE(E, first, job)
+    {
+        typename E::stored x[at_once<E>::N];
+        read_tile<E>(job, at, first, x);
+        YK__UNROLL for (int u = 0; u < at_once<E>::N; u += SEEN)
+        {
+            YK__UNROLL for (int v = 0; v < SEEN; v++) y[v] = E::load(x[u + v]);
+            seen.template add<SEEN>(y);
+        }
+    }
+    EACH_BEHIND(first, job)
+    {
+        read_some<E>(job, at, first, -INFINITY, y);
+        seen.template add<SEEN>(y);
+    }
+    return seen;
 }
 
 template <typename E> YK__KERNEL(THREADS, BLOCKS) row_kernel(loss_job job)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
-    enum { N = at_once<E>::N };
-    int64_t rows = job.x.shape[0], classes = job.x.shape[1], step = job.x.stride[1];
+    int64_t rows = job.x.shape[0];
     int lane = (int)threadIdx.x % LANES;
+    bool smoothed = job.smoothing != 0.0;
     YK__LOOP for (int64_t row = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; row < rows;
                   row += (int64_t)ROWS * gridDim.x)
     {
         int64_t at = row * job.x.stride[0], label = index_at(job.target, row);
-        number x[N];
-        powers<number> seen;
-        YK__LOOP for (int64_t first = lane; first < classes; first += N * LANES)
-        {
-            read_some<E>(job, at, first, -INFINITY, x);
-            YK__UNROLL for (int u = 0; u < N; u += SEEN) seen.template add<SEEN>(x + u);
-        }
+        powers<number> seen = powers_of_row<E>(job, at);
         number top = warp_max(seen.top);
         double smooth = 0, lse = 0, sum = warp_sum(seen.scaled_to(top));
-        if (lane == 0 || job.smoothing != 0.0)
+        if (smoothed || lane == 0)
             lse = (double)top + yk__log_f64(sum);
-        if (job.smoothing != 0.0)
-            YK__LOOP for (int64_t c = lane; c < classes; c += LANES) smooth +=
-                weight_of<S>(job, c) * (lse - (double)get<E>(job.x, at + c * step));
-        smooth = warp_sum(smooth);
+        if (smoothed)
+            smooth = warp_sum(sum_of_losses<E>(job, at, lse));
         if (lane)
             continue;
         bool counted = counts(job, label);
         double w = counted ? weight_of<S>(job, label) : 0.0;
         yk__global<double> parts(job.parts);
         put<S>(job.lse, row * job.lse.stride[0], (typename S::number)lse);
-        parts[row * PARTS] = counted ? w * (lse - (double)get<E>(job.x, at + label * step)) : 0.0;
+        parts[row * PARTS] = counted ? w * (lse - (double)get<E>(job.x, at + label * job.x.stride[1])) : 0.0;
         parts[row * PARTS + 1] = counted ? smooth : 0.0;
         parts[row * PARTS + 2] = w;
     }
@@ -129,49 +221,112 @@ template <typename S> YK__KERNEL(SUM_THREADS) sum_kernel(loss_job job)
     put<S>(job.total, 0, (typename S::number)sum[2]);
 }
 
-template <typename E> YK__KERNEL(THREADS) gradient_kernel(loss_job job)
+/* What the gradients of a row's classes have in common. */
+template <typename number> struct row_gradient {
+    number lse, all, even;
+};
+
+/* Gradients of SEEN classes from `first` on, as if none were the label's, in place of their x - lse. */
+template <typename E>
+static YK__DEVICE void gradients_of(const loss_job &job, const row_gradient<typename E::number> &row, int64_t first,
+                                    typename E::number *x)
+{
+    typedef typename E::number number;
+    exponentials<SEEN>(x);
+    YK__UNROLL for (int v = 0; v < SEEN; v++) x[v] *= row.all;
+    if (row.even == 0)
+        return;
+    if (!job.weighted) {
+        YK__UNROLL for (int v = 0; v < SEEN; v++) x[v] -= row.even;
+        return;
+    }
+    number w[SEEN];
+    read_weights<typename E::statistic>(job, first, w);
+    YK__UNROLL for (int v = 0; v < SEEN; v++) x[v] -= row.even * w[v];
+}
+
+/* The gradients of a row that counts. The lane that has the label's class puts it right at the end, of an x that was
+ * read before anything was written, for gx may lie where x does. */
+template <typename E>
+static YK__DEVICE void write_gradients(const loss_job &job, const row_gradient<typename E::number> &row, int64_t at,
+                                       int64_t to, int64_t label, typename E::number direct)
+{
+    typedef typename E::number number;
+    number y[SEEN], own = get<E>(job.x, at + label * job.x.stride[1]) - row.lse;
+    EACH_TILE(E, first, job)
+    {
+        typename E::stored x[at_once<E>::N];
+        yk__global<typename E::stored> results = tile_at<E>(job.gx, to, first);
+        read_tile<E>(job, at, first, x);
+        YK__UNROLL for (int u = 0; u < at_once<E>::N; u += SEEN)
+        {
+            numbers_of<E>(x + u, row.lse, y);
+            gradients_of<E>(job, row, first + u * LANES, y);
+            YK__UNROLL for (int v = 0; v < SEEN; v++) results[(u + v) * LANES] = E::store(y[v]);
+        }
+    }
+    EACH_BEHIND(first, job)
+    {
+        read_some<E>(job, at, first, row.lse, y);
+        YK__UNROLL for (int v = 0; v < SEEN; v++) y[v] -= row.lse;
+        gradients_of<E>(job, row, first, y);
+        YK__UNROLL for (int v = 0; v < SEEN; v++) if (first + v * LANES < job.x.shape[1])
+            put<E>(job.gx, to + (first + v * LANES) * job.gx.stride[1], y[v]);
+    }
+    if (label % LANES != (int)threadIdx.x % LANES)
+        return;
+    number g = row.all * exponential(own);
+    if (row.even != 0)
+        g -= row.even * (number)weight_of<typename E::statistic>(job, label);
+    put<E>(job.gx, to + label * job.gx.stride[1], g - direct);
+}
+
+template <typename E> static YK__DEVICE void write_zeros(const loss_job &job, int64_t to)
+{
+    EACH_TILE(E, first, job)
+    {
+        yk__global<typename E::stored> results = tile_at<E>(job.gx, to, first);
+        YK__UNROLL for (int u = 0; u < at_once<E>::N; u++) results[u * LANES] = E::store(0);
+    }
+    YK__LOOP for (int64_t c = job.whole + (int)threadIdx.x % LANES; c < job.x.shape[1]; c += LANES)
+        put<E>(job.gx, to + c * job.gx.stride[1], 0);
+}
+
+template <typename E> YK__KERNEL(THREADS, BLOCKS) gradient_kernel(loss_job job)
 {
     typedef typename E::number number;
     typedef typename E::statistic S;
-    enum { N = at_once<E>::N };
     int64_t rows = job.x.shape[0], classes = job.x.shape[1];
-    int lane = (int)threadIdx.x % LANES;
     double scale = (double)get<S>(job.gloss, 0) / (job.mean ? (double)get<S>(job.total, 0) : 1.0);
     double weights = 0, share = job.smoothing / (double)classes;
     if (job.smoothing != 0.0) {
-        YK__LOOP for (int64_t c = lane; c < classes; c += LANES) weights += weight_of<S>(job, c);
-        weights = warp_sum(weights);
+        if (job.weighted)
+            YK__LOOP for (int64_t c = (int)threadIdx.x % LANES; c < classes; c += LANES) weights +=
+                weight_of<S>(job, c);
+        weights = job.weighted ? warp_sum(weights) : (double)classes;
     }
     YK__LOOP for (int64_t row = (int64_t)ROWS * blockIdx.x + threadIdx.x / LANES; row < rows;
                   row += (int64_t)ROWS * gridDim.x)
     {
         int64_t at = row * job.x.stride[0], to = row * job.gx.stride[0], label = index_at(job.target, row);
         if (!counts(job, label)) {
-            YK__LOOP for (int64_t c = lane; c < classes; c += LANES) put<E>(job.gx, to + c * job.gx.stride[1], 0);
+            write_zeros<E>(job, to);
             continue;
         }
-        number lse = (number)get<S>(job.lse, row * job.lse.stride[0]);
+        row_gradient<number> of;
+        of.lse = (number)get<S>(job.lse, row * job.lse.stride[0]);
         double direct = (1.0 - job.smoothing) * weight_of<S>(job, label) * scale;
-        double sum = warp_sum(sum_of_powers<E>(job, at, lse));
-        number all = (number)((direct + share * weights * scale) / sum), even = (number)(share * scale);
-        YK__LOOP for (int64_t first = lane; first < classes; first += N * LANES)
-        {
-            number x[N];
-            read_some<E>(job, at, first, 0, x);
-            YK__UNROLL for (int u = 0; u < N; u++)
-            {
-                int64_t c = first + u * LANES;
-                if (c >= classes)
-                    continue;
-                number g = all * exponential(x[u] - lse);
-                if (even != 0)
-                    g -= even * (number)weight_of<S>(job, c);
-                if (c == label)
-                    g -= (number)direct;
-                put<E>(job.gx, to + c * job.gx.stride[1], g);
-            }
-        }
+        double sum = warp_sum(sum_of_powers<E>(job, at, of.lse));
+        of.all = (number)((direct + share * weights * scale) / sum), of.even = (number)(share * scale);
+        write_gradients<E>(job, of, at, to, label, (number)direct);
     }
+}
+
+/* How many classes lie in whole tiles. */
+template <typename E> static int whole_of(const yk__view &x, int64_t step)
+{
+    bool dense = x.stride[1] == 1 && step == 1 && x.shape[1] <= INT32_MAX - at_once<E>::TILE;
+    return dense ? (int)(x.shape[1] - x.shape[1] % at_once<E>::TILE) : 0;
 }
 
 static loss_job job_of(const yk__cross_entropy *p, const yk__view *x, const yk__view *target, const yk__view *weight,
@@ -208,6 +363,7 @@ yk_status cuda_cross_entropy(int device, const yk__cross_entropy *p, const yk__v
     unsigned blocks = walk_rows(device, (rows + ROWS - 1) / ROWS);
 #define ROW(E)                                                                                                         \
     do {                                                                                                               \
+        job.whole = whole_of<E>(job.x, 1);                                                                             \
         if (rows)                                                                                                      \
             YK__LAUNCH("cross_entropy", row_kernel<E>, blocks, THREADS, 0, stream, job);                               \
         YK__LAUNCH("cross_entropy", sum_kernel<E::statistic>, 1, SUM_THREADS, SUM_THREADS / LANES * sizeof(double),    \
@@ -232,7 +388,11 @@ yk_status cuda_cross_entropy_backward(int device, const yk__cross_entropy *p, co
     loss_job job = job_of(p, x, target, weight, lse, total);
     job.gx = *gx, job.gloss = *gloss;
     unsigned blocks = walk_rows(device, (x->shape[0] + ROWS - 1) / ROWS);
-#define GRADIENT(E) YK__LAUNCH("cross_entropy_backward", gradient_kernel<E>, blocks, THREADS, 0, stream, job)
+#define GRADIENT(E)                                                                                                    \
+    do {                                                                                                               \
+        job.whole = whole_of<E>(job.x, job.gx.stride[1]);                                                              \
+        YK__LAUNCH("cross_entropy_backward", gradient_kernel<E>, blocks, THREADS, 0, stream, job);                     \
+    } while (0)
     FLOATING(x->dtype, GRADIENT);
     return cuda_launched(device, "cross_entropy_backward", 3, views);
 }

@@ -26,7 +26,10 @@ template <typename number> struct powers {
         if (most != top)
             sum *= exponential((double)top - (double)most);
         top = most;
-        YK__UNROLL for (int u = 0; u < N; u++) sum += (double)exponential(x[u] - top);
+        number power[N];
+        YK__UNROLL for (int u = 0; u < N; u++) power[u] = x[u] - top;
+        exponentials<N>(power);
+        YK__UNROLL for (int u = 0; u < N; u++) sum += (double)power[u];
     }
     /* The sum as of `greatest`, the top of all threads. Nothing but -INFINITY gives NaN, as in two readings. */
     YK__DEVICE double scaled_to(number greatest) const
