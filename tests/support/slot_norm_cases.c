@@ -181,7 +181,7 @@ static void half_batch_norm_case(const slot_case *self, slot_report *r)
 
 static void layer_norm_case(const slot_case *self, slot_report *r)
 {
-    static const int64_t shapes[][2] = {{5, 48}, {3, 33}, {70, 4}, {1, 1}, {2, 1100}, {130, 12}, {1, 8200}};
+    static const int64_t shapes[][2] = {{5, 48}, {3, 33}, {70, 4}, {1, 1}, {2, 1100}, {130, 12}, {1, 8200}, {3, 700}};
     enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
     (void)self;
     for (int k = 0; k < SHAPES * 2 * 2 && slot_ready(r) && !r->failed; k++) {

@@ -75,7 +75,7 @@ static YK__DEVICE pack<typename Row::E::number, Row::V> vector_pack(const yk__vi
     YK__LOOP for (int64_t row = (int64_t)(THREADS / (team)) * blockIdx.x + threadIdx.x / (team); row < (rows);         \
                   row += (int64_t)(THREADS / (team)) * gridDim.x)
 
-template <typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_norm_kernel(layer_job j)
+template <typename Row> HELD_KERNEL(Row) held_norm_kernel(layer_job j)
 {
     typedef typename Row::E E;
     typedef typename E::statistic S;
@@ -120,7 +120,7 @@ template <typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_norm_kernel(layer_
     }
 }
 
-template <typename Row> YK__KERNEL(THREADS, HELD_BLOCKS) held_gradient_kernel(layer_job j)
+template <typename Row> HELD_KERNEL(Row) held_gradient_kernel(layer_job j)
 {
     typedef typename Row::E E;
     typedef typename E::statistic S;

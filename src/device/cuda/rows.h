@@ -83,13 +83,16 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
     YK__UNROLL for (int h = 0; h < row::HELD; h++) if (h * row::TEAM * row::V < (int)(width))
 #define EACH_HELD(row, h, v, width) EACH_HELD_PACK(row, h, width) YK__UNROLL for (int v = 0; v < row::V; v++)
 
-/* Packs of a row that a thread of a warp, or of a block, holds at most; so few registers that a multiprocessor has room
- * for HELD_BLOCKS blocks. */
-enum { WARP_HOLDS = 8, BLOCK_HOLDS = 4, HELD_BLOCKS = 2 };
+/* Packs of a row that a thread of a warp, or of a block, holds at most. A warp's row of SHORT_HOLDS at most has kernels
+ * of its own, which take fewer registers, for as few bytes of a row need more rows under way. */
+enum { SHORT_HOLDS = 2, WARP_HOLDS = 8, BLOCK_HOLDS = 4 };
+/* A kernel for rows of the type `row`, with so few registers that a multiprocessor has room for two blocks, or four. */
+#define HELD_KERNEL(row) YK__KERNEL(WALK_THREADS, row::HELD <= SHORT_HOLDS ? 4 : 2)
 
 /* The kernel for rows of `size` elements of E: held(row) of the team that holds one, or `longer` where none does. */
 #define KERNEL_OF_HELD(E, size, packed, held, longer)                                                                  \
-    ((size) <= held_row<E, packed, LANES, WARP_HOLDS>::MOST ? held(held_row<E, packed, LANES, WARP_HOLDS>)             \
+    ((size) <= held_row<E, packed, LANES, SHORT_HOLDS>::MOST  ? held(held_row<E, packed, LANES, SHORT_HOLDS>)          \
+     : (size) <= held_row<E, packed, LANES, WARP_HOLDS>::MOST ? held(held_row<E, packed, LANES, WARP_HOLDS>)           \
      : (size) <= held_row<E, packed, WALK_THREADS, BLOCK_HOLDS>::MOST                                                  \
          ? held(held_row<E, packed, WALK_THREADS, BLOCK_HOLDS>)                                                        \
          : longer)

@@ -46,7 +46,7 @@ template <typename Row> static YK__DEVICE void store_row(const softmax_rows &s, 
     from.store(s.rows.data[0] + walk_offset(s.rows, 0, row), s.step[0], s.size);
 }
 
-template <typename Row, bool LOG> YK__KERNEL(THREADS, HELD_BLOCKS) held_softmax_kernel(softmax_rows s)
+template <typename Row, bool LOG> HELD_KERNEL(Row) held_softmax_kernel(softmax_rows s)
 {
     typedef typename Row::E E;
     typedef typename E::number number;
@@ -77,7 +77,7 @@ template <typename Row, bool LOG> YK__KERNEL(THREADS, HELD_BLOCKS) held_softmax_
     }
 }
 
-template <typename Row, bool LOG> YK__KERNEL(THREADS, HELD_BLOCKS) held_softmax_backward_kernel(softmax_rows s)
+template <typename Row, bool LOG> HELD_KERNEL(Row) held_softmax_backward_kernel(softmax_rows s)
 {
     typedef typename Row::E E;
     typedef typename E::number number;
