@@ -108,7 +108,7 @@ std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g)
     if (e == DOWN_CONVERT)
         all.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
     for (int i = 0; e == HALF_SUMS && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
-        all.push_back((cudnnBackendNumericalNote_t)(CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 1 + i));
+        all.push_back((cudnnBackendNumericalNote_t)(CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 1 + i % 3));
     if (e == HALF_SUMS)
         all.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
     if (e == TF32 || (is_half(g.x.type) && e != PLAIN && e != REFERENCE))
