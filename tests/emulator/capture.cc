@@ -53,8 +53,8 @@ cudaError_t emulator::break_capture(CUstream_st *stream, const char *call, const
     return refuse(call, why, code);
 }
 
-/* What cudaDeviceSynchronize of another thread does to captures under way, whatever their mode. For tests, which find it
- * in the plug-in: yoke never calls it. */
+/* What cudaDeviceSynchronize of another thread does to captures under way, whatever their mode. For tests, which find
+ * it in the plug-in: yoke never calls it. */
 extern "C" __attribute__((visibility("default"))) void emulator_synchronize_devices(void)
 {
     locked hold(emulator::lock);

@@ -381,7 +381,8 @@ int main(void)
     *(void **)&synchronize_devices = plugin ? dlsym(plugin, "emulator_synchronize_devices") : NULL;
     assert_true(calls_of && synchronize_devices);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_released_in_a_recording),
-                                       cmocka_unit_test(test_releases_itself), cmocka_unit_test(test_two_recordings),
+                                       cmocka_unit_test(test_releases_itself),
+                                       cmocka_unit_test(test_two_recordings),
                                        cmocka_unit_test(test_other_threads_go_on),
                                        cmocka_unit_test(test_a_wait_for_the_whole_device),
                                        cmocka_unit_test(test_threads_of_the_function)};

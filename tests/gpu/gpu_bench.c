@@ -428,7 +428,7 @@ int gpu_bench_run(const char *name, bool small)
         for (int d = 0; d < 4 && small; d++)
             own.n[d] = own.n[d] < SMALL ? own.n[d] : SMALL;
         static const double ROUND = 0.05; /* seconds, about */
-        static bench b; /* large */
+        static bench b;                   /* large */
         memset(&b, 0, sizeof(b));
         double times[ROUNDS], first = timed(&b, r, 1), once = b.failed || small ? 2 : timed(&b, r, 2);
         int count = once > ROUND ? 1 : once > 1e-4 ? (int)(ROUND / once) : 500, rounds = once > 1 ? 1 : ROUNDS;
