@@ -37,6 +37,13 @@ static void turn(pair *p)
     }
 }
 
+/* The part (N, C, H, W) of it. */
+static void crop(pair *p, const int64_t *shape)
+{
+    for (int d = 0; d < 4; d++)
+        p->cpu.shape[d] = p->gpu.shape[d] = shape[d];
+}
+
 static const yk_dtype floats[] = {YK_F32, YK_F64};
 
 static double room_of(yk_dtype dtype)
@@ -44,7 +51,8 @@ static double room_of(yk_dtype dtype)
     return dtype == YK_F64 ? 1e-12 : 4e-6;
 }
 
-/* op 0: channels first, 1: channels last, 2: (N, C), 3: with gaps, 4: x first and its gradient last */
+/* op 0: channels first, 1: channels last, 2: (N, C), 3: with gaps, 4: x first and its gradient last, 5: parts of maps
+ */
 static void batch_norm_case(const slot_case *self, slot_report *r)
 {
     static const int64_t shapes[][4] = {{3, 4, 6, 6}, {2, 7, 3, 5},   {1, 64, 5, 4},
@@ -54,7 +62,8 @@ static void batch_norm_case(const slot_case *self, slot_report *r)
         if (k % SHAPES == 4 && (self->op == 0 || self->op > 2))
             continue; /* many channels, for groups of those that lie side by side */
         const int64_t *n = shapes[k % SHAPES], two[] = {n[0] * n[2] * n[3], n[1]};
-        const int64_t *shape = self->op == 2 ? two : n;
+        const int64_t whole[] = {n[0], n[1], n[2] + 1, n[3] + 4};
+        const int64_t *shape = self->op == 2 ? two : self->op == 5 ? whole : n;
         int form = k / SHAPES, ndim = self->op == 2 ? 2 : 4, layout = self->op == 3 ? GAPS : C_ORDER;
         yk_dtype dtype = floats[(k + form) % 2];
         yk__batch_norm p = {.momentum = 0.1, .eps = 1e-5, .training = form != 2, .relu = form & 1};
@@ -72,6 +81,8 @@ static void batch_norm_case(const slot_case *self, slot_report *r)
         for (int i = 0; i < all.count; i++)
             if ((i < 6 || &all.of[i] == addend) && (self->op == 1 || (self->op == 4 && i >= 3)))
                 turn(&all.of[i]);
+            else if (self->op == 5 && (i < 6 || &all.of[i] == addend))
+                crop(&all.of[i], n);
         bool fused = form & 1, weighted = form != 3;
         if (!r->failed &&
             slot_done(r, "cpu",
@@ -225,6 +236,7 @@ const slot_case slot_norm_cases[] = {
     {"batch_norm", "matrix", batch_norm_case, 2},
     {"batch_norm", "gaps", batch_norm_case, 3},
     {"batch_norm", "two_orders", batch_norm_case, 4},
+    {"batch_norm", "cropped", batch_norm_case, 5},
     {"batch_norm", "bf16", half_batch_norm_case, YK_BF16},
     {"batch_norm", "f16", half_batch_norm_case, YK_F16},
     {"layer_norm", "rows", layer_norm_case, 0},

@@ -29,18 +29,28 @@
 
 /* ENOUGH_BLOCKS fill any GPU there is, BLOCKS to a multiprocessor. */
 enum { THREADS = WALK_THREADS, WARPS = THREADS / LANES, BLOCKS = 4, ENOUGH_BLOCKS = 132 * BLOCKS, MOST_COLUMNS = 64 };
+/* Of a part: an int holds them, and a few steps more. */
+static const int64_t MOST_POSITIONS = 1 << 30;
 
 /* A tensor (N,C,...) as channels: operand k of `inside` is the first element of a channel 0, and channels are step[k]
- * bytes apart. Operands: x, then out or gx, residual, gout, out again, by their roles. */
+ * bytes apart. Operands by their roles: x, then out or gx, residual (in backward: the result, as far as it is read),
+ * gout, the residual's gradient; one that is not there is x once more. */
 enum { X, TO, RESIDUAL, GOUT, GRESIDUAL, ROLES };
 typedef struct batch_job {
     yk__loop inside;
-    int64_t channels, step[YK__LOOP_OPERANDS];
-    int operand[ROLES]; /* operand, or -1 */
-    int64_t addend;     /* bytes from an element of gout to what is added to it; batch_way.ADDS says whether */
-    bool packs;         /* V elements of every operand can be read at once */
+    int64_t channels, step[ROLES];
+    bool there[ROLES];
+    int64_t addend; /* bytes from an element of gout to what is added to it; batch_way.ADDS says whether */
+    bool packs;     /* V elements of every operand can be read at once */
     bool channels_last;
     int columns;            /* threads side by side that take V channels each; a power of two */
+    int position_stride;    /* positions from one that a thread takes to its next */
+    int64_t advance[ROLES]; /* and bytes, with channels last */
+    /* For packs along channels: of a division by the length of a row; bytes from one row to the next, and those on top
+     * between the last row of dimension d and the first of the next. */
+    uint32_t reciprocal, row_step[ROLES];
+    int shift;
+    int64_t carry[YK_MAX_DIMS][ROLES];
     int64_t groups;         /* of channels; a block takes one of them, or a channel */
     int64_t parts, part;    /* of a channel, and the positions of one */
     double *sums, *numbers; /* (channels, parts, 2); (channels, NUMBERS) */
@@ -54,32 +64,24 @@ typedef struct batch_job {
 /* What an element needs of its channel: forward, y = SLOPE x + REST; backward, gx = SLOPE g + ALONG x + REST. */
 enum { SLOPE, REST, ALONG, NUMBERS };
 
+/* What tells backward where relu cut: Note [Where relu cuts]. */
+enum { CUT_NOWHERE, CUT_BY_X, CUT_BY_OUT };
+
 /* How a kernel takes elements: V at a time; across channels, or along them. TIMES: packs of x that it reads before it
  * uses the first; GRADIENT_TIMES: of each operand, in backward. */
-template <typename E, bool PACKS_OF, bool CHANNELS_LAST, bool ADDS_TO = false> struct batch_way {
+template <typename E, bool PACKS_OF, bool CHANNELS_LAST, int CUT_BY = CUT_NOWHERE, bool ADDS_TO = false>
+struct batch_way {
     typedef E element;
     typedef typename E::number number;
     enum { WIDEST = sizeof(typename E::stored) == 8 ? 2 : 4, V = PACKS_OF ? WIDEST : 1 };
     enum { LAST = CHANNELS_LAST, CHANNELS = LAST ? V : 1 };
-    enum { ADDS = ADDS_TO }; /* gout comes in two parts */
+    enum { BY_X = CUT_BY == CUT_BY_X, BY_OUT = CUT_BY == CUT_BY_OUT };
+    enum { ADDS = ADDS_TO }; /* forward: a residual; backward: gout comes in two parts */
+    /* Whether backward may leave the gradient in GRESIDUAL: by x relu cuts only where there is no residual. */
+    enum { LEAVES = ADDS_TO || CUT_BY != CUT_BY_X };
     enum { TIMES = sizeof(typename E::stored) == 2 && CHANNELS_LAST ? 4 : 2 };
-    enum { GRADIENT_TIMES = sizeof(typename E::stored) == 2 || (LAST && sizeof(typename E::stored) == 4) ? 2 : 1 };
-    /* Of a multiprocessor, that backward's registers leave room for: along channels all that there are, but where one
-     * operand more is read. */
-    enum { GRADIENT_BLOCKS = LAST || ADDS ? BLOCKS - 1 : BLOCKS };
+    enum { GRADIENT_TIMES = sizeof(typename E::stored) == 2 ? 2 : 1 };
     typedef pack<typename E::stored, V> packed;
-
-    /* V elements: channels c, c + 1, ... at position i, or positions i, i + 1, ... of channel c. */
-    static YK__DEVICE char *address(const batch_job &j, int role, int64_t c, int64_t i)
-    {
-        int k = j.operand[role];
-        int64_t offset = LAST ? i * j.inside.stride[0][k] : walk_offset(j.inside, k, i);
-        return j.inside.data[k] + c * j.step[k] + offset;
-    }
-    static YK__DEVICE yk__global<packed> at(const batch_job &j, int role, int64_t c, int64_t i)
-    {
-        return yk__global<packed>(reinterpret_cast<packed *>(address(j, role, c, i)));
-    }
 };
 
 template <typename S> static YK__DEVICE double vector_at(const yk__view &v, int64_t c)
@@ -91,25 +93,94 @@ template <typename S> static YK__DEVICE void vector_put(const yk__view &v, int64
     put<S>(v, c * v.stride[0], (typename S::number)x);
 }
 
-/* What a thread takes of a group, of which the block takes part blockIdx.y: channel c (and those beside it), positions
- * from `from`. */
+/* What a thread takes of a group, of which the block takes one part: channel c (and those beside it), and of `count`
+ * positions from `from` on those that are j.position_stride apart. */
 typedef struct batch_range {
-    int64_t c, from, to, step, part;
+    int64_t c, part, from;
+    int count;
 } batch_range;
 template <typename Way> static YK__DEVICE batch_range range_of(const batch_job &j, int64_t group, bool last_first)
 {
     int thread = (int)threadIdx.x;
     batch_range r;
     r.part = last_first ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
-    r.from = r.part * j.part;
-    r.to = r.from + j.part < j.inside.total ? r.from + j.part : j.inside.total;
     r.c = Way::LAST ? (group * j.columns + thread % j.columns) * Way::V : group;
-    r.step = Way::LAST ? THREADS / j.columns : THREADS * Way::V;
-    r.from += Way::LAST ? thread / j.columns : thread * Way::V;
-    if (r.c >= j.channels)
-        r.to = r.from;
+    r.from = r.part * j.part + (Way::LAST ? thread / j.columns : thread * Way::V);
+    int64_t to = (r.part + 1) * j.part < j.inside.total ? (r.part + 1) * j.part : j.inside.total;
+    r.count = r.c < j.channels ? (int)(to - r.from) : 0;
     return r;
 }
+
+/* Whether the u-th of a thread's next places is, where `left` positions are left, one at least. */
+static YK__DEVICE bool is_there(const batch_job &j, int u, int left)
+{
+    return u == 0 || u * j.position_stride < left;
+}
+
+/* V elements of each operand: channels c, c + 1, ... at a position, or positions i, i + 1, ... of channel c. */
+template <typename Way> struct batch_address {
+    char *of[ROLES];
+    YK__DEVICE yk__global<typename Way::packed> at(int role) const
+    {
+        return yk__global<typename Way::packed>(reinterpret_cast<typename Way::packed *>(of[role]));
+    }
+};
+
+/* From one of a thread's places to the next: each operand has a pointer, which goes on. Along channels one division
+ * tells for all operands how many rows (of `inside`, whose first dimension is one) are passed; where single elements
+ * may lie in any way, it finds their place from the channel's first. */
+template <typename Way> struct batch_walk {
+    char *next[ROLES];
+    int64_t position;         /* of single elements along channels */
+    uint32_t at, row, before; /* of packs there: where they are, and positions to the next */
+    YK__DEVICE batch_walk(const batch_job &j, const batch_range &r)
+        : position(r.from), at(0), row(0), before((uint32_t)r.from)
+    {
+        YK__UNROLL for (int k = 0; k < ROLES; k++) next[k] =
+            j.inside.data[k] + r.c * j.step[k] + (Way::LAST ? r.from * j.inside.stride[0][k] : 0);
+    }
+    YK__DEVICE void go(const batch_job &j)
+    {
+        uint32_t to = at + before, rows = (uint32_t)(((uint64_t)to * j.reciprocal) >> 32) >> j.shift;
+        to -= rows * (uint32_t)j.inside.shape[0];
+        int64_t along = (int64_t)(int)(to - at) * (int64_t)sizeof(typename Way::element::stored);
+        YK__UNROLL for (int k = 0; k < ROLES; k++) next[k] += along + (int64_t)((uint64_t)rows * j.row_step[k]);
+        at = to, before = (uint32_t)j.position_stride;
+        if (j.inside.ndim > 2)
+            carry(j, rows);
+    }
+    YK__DEVICE void carry(const batch_job &j, uint32_t rows)
+    {
+        uint32_t from = row, to = row + rows;
+        row = to;
+        YK__LOOP for (int d = 1; d + 1 < j.inside.ndim; d++)
+        {
+            from /= (uint32_t)j.inside.shape[d], to /= (uint32_t)j.inside.shape[d];
+            YK__UNROLL for (int k = 0; k < ROLES; k++) next[k] += (int64_t)(to - from) * j.carry[d][k];
+        }
+    }
+    /* All of them before the first is used: what is read there is to be under way together. */
+    template <int TIMES> YK__DEVICE void take(const batch_job &j, batch_address<Way> (&address)[TIMES])
+    {
+        YK__UNROLL for (int u = 0; u < TIMES; u++) address[u] = take_one(j);
+    }
+    YK__DEVICE batch_address<Way> take_one(const batch_job &j)
+    {
+        batch_address<Way> address;
+        int64_t offset[ROLES] = {};
+        if (!Way::LAST && Way::V > 1)
+            go(j);
+        else if (!Way::LAST)
+            walk_offsets<ROLES>(j.inside, position, offset);
+        YK__UNROLL for (int k = 0; k < ROLES; k++)
+        {
+            address.of[k] = next[k] + offset[k];
+            next[k] += Way::LAST ? j.advance[k] : 0;
+        }
+        position += j.position_stride;
+        return address;
+    }
+};
 
 /* The sums over the block's threads that have the same channel go to j.sums. */
 template <typename Way>
@@ -154,11 +225,12 @@ static YK__DEVICE void sums_put(const batch_job &j, const batch_range &r, yk__bl
 /* The channel's number that its elements are taken as distances from, so that the sum of squares loses nothing. */
 template <typename E> static YK__DEVICE double pivot_of(const batch_job &j, int64_t c)
 {
-    double x = (double)E::load(batch_way<E, false, false>::at(j, X, c, 0)->of[0]);
+    typedef const typename E::stored stored;
+    double x = (double)E::load(*yk__global<stored>(reinterpret_cast<stored *>(j.inside.data[X] + c * j.step[X])));
     return x - x == 0 ? x : 0;
 }
 
-template <typename Way> YK__KERNEL(THREADS) batch_sums_kernel(batch_job j)
+template <typename Way> YK__KERNEL(THREADS, BLOCKS) batch_sums_kernel(batch_job j)
 {
     typedef typename Way::element E;
     enum { V = Way::V, TIMES = Way::TIMES };
@@ -169,18 +241,21 @@ template <typename Way> YK__KERNEL(THREADS) batch_sums_kernel(batch_job j)
         double pivot[Way::CHANNELS], sum[V], squares[V];
         YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) pivot[v] = r.c < j.channels ? pivot_of<E>(j, r.c + v) : 0;
         YK__UNROLL for (int v = 0; v < V; v++) sum[v] = squares[v] = 0;
-        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
+        batch_walk<Way> walk(j, r);
+        YK__LOOP for (int left = r.count; left > 0; left -= TIMES * j.position_stride)
         {
             pack_words<typename Way::packed> read[TIMES];
+            batch_address<Way> address[TIMES];
+            walk.take(j, address);
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
                 read[u].clear();
-                if (i + u * r.step < r.to)
-                    read[u].load(Way::address(j, X, r.c, i + u * r.step));
+                if (is_there(j, u, left))
+                    read[u].load(address[u].of[X]);
             }
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
-                if (i + u * r.step >= r.to)
+                if (!is_there(j, u, left))
                     continue;
                 typename Way::packed x = read[u].elements();
                 YK__UNROLL for (int v = 0; v < V; v++)
@@ -328,22 +403,27 @@ template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
 {
     typedef typename Way::element E;
     enum { V = Way::V, TIMES = 2 };
+    /* relu, or what keeps all; rounding keeps the order, so that it may come before */
+    const typename E::number least = j.relu ? 0 : -INFINITY;
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
         batch_range r = range_of<Way>(j, group, false);
         double slope[Way::CHANNELS], rest[Way::CHANNELS];
         numbers_of<Way>(j, r, SLOPE, slope);
         numbers_of<Way>(j, r, REST, rest);
-        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
+        batch_walk<Way> walk(j, r);
+        YK__LOOP for (int left = r.count; left > 0; left -= TIMES * j.position_stride)
         {
             pack_words<typename Way::packed> read[TIMES], residuals[TIMES];
+            batch_address<Way> address[TIMES];
+            walk.take(j, address);
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
                 read[u].clear(), residuals[u].clear();
-                if (i + u * r.step < r.to) {
-                    read[u].load(Way::address(j, X, r.c, i + u * r.step));
-                    if (j.operand[RESIDUAL] >= 0)
-                        residuals[u].load(Way::address(j, RESIDUAL, r.c, i + u * r.step));
+                if (is_there(j, u, left)) {
+                    read[u].load(address[u].of[X]);
+                    if (Way::ADDS)
+                        residuals[u].load(address[u].of[RESIDUAL]);
                 }
             }
             YK__UNROLL for (int u = 0; u < TIMES; u++)
@@ -352,14 +432,12 @@ template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
                 YK__UNROLL for (int v = 0; v < V; v++)
                 {
                     double y = yk__fma_f64((double)E::load(x.of[v]), slope[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
-                    if (j.operand[RESIDUAL] >= 0)
+                    if (Way::ADDS)
                         y += (double)E::load(residual.of[v]);
-                    if (j.relu)
-                        y = y <= 0 ? 0 : y;
-                    x.of[v] = E::store((typename E::number)y);
+                    x.of[v] = E::store(yk__greater((typename E::number)y, least));
                 }
-                if (i + u * r.step < r.to)
-                    *Way::at(j, TO, r.c, i + u * r.step) = x;
+                if (is_there(j, u, left))
+                    *address[u].at(TO) = x;
             }
         }
     }
@@ -379,12 +457,29 @@ static YK__DEVICE void edges_of(const batch_job &j, const batch_range &r, typena
     }
 }
 
-/* x, and the gradient that reaches the normalisation, of the thread's packs from position i on: none where relu cut,
- * which the result tells where it is there (as RESIDUAL), or the edges. */
+/* What relu let through of the gradient g: none where it cut. A select, for branches would part a warp. */
+template <typename Way>
+static YK__DEVICE typename Way::number let_through(typename Way::number g, typename Way::number x,
+                                                   typename Way::number out, typename Way::number sign,
+                                                   typename Way::number edge)
+{
+    if (!Way::BY_X && !Way::BY_OUT)
+        return g;
+    bool cut = Way::BY_OUT ? out <= 0 : sign * x < edge;
+    return cut ? 0 : g;
+}
+
+/* V elements of x, and of the gradient that reaches the normalisation. */
+template <typename Way> struct batch_terms {
+    typename Way::packed x;
+    typename Way::number g[Way::V];
+};
+
+/* Those at the thread's next TIMES places, as far as they are there. */
 template <typename Way, int TIMES>
-static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, int64_t i,
-                                     const typename Way::number *sign, const typename Way::number *edge,
-                                     typename Way::packed *x, typename Way::packed *g)
+static YK__DEVICE void read_gradient(const batch_job &j, const batch_address<Way> (&address)[TIMES], int left,
+                                     bool needs_x, const typename Way::number *sign, const typename Way::number *edge,
+                                     batch_terms<Way> *terms)
 {
     typedef typename Way::element E;
     enum { READS = Way::ADDS ? 4 : 3 };
@@ -392,34 +487,33 @@ static YK__DEVICE void read_gradient(const batch_job &j, const batch_range &r, i
     YK__UNROLL for (int u = 0; u < TIMES; u++)
     {
         YK__UNROLL for (int k = 0; k < READS; k++) words[k][u].clear();
-        if (i + u * r.step >= r.to)
+        if (!is_there(j, u, left))
             continue;
-        const char *gout = Way::address(j, GOUT, r.c, i + u * r.step);
-        words[0][u].load(gout);
+        words[0][u].load(address[u].of[GOUT]);
         if (Way::ADDS)
-            words[READS - 1][u].load(gout + j.addend);
-        words[1][u].load(Way::address(j, X, r.c, i + u * r.step));
-        if (j.operand[RESIDUAL] >= 0)
-            words[2][u].load(Way::address(j, RESIDUAL, r.c, i + u * r.step));
+            words[READS - 1][u].load(address[u].of[GOUT] + j.addend);
+        if (needs_x)
+            words[1][u].load(address[u].of[X]);
+        if (Way::BY_OUT)
+            words[2][u].load(address[u].of[RESIDUAL]);
     }
     YK__UNROLL for (int u = 0; u < TIMES; u++)
     {
-        typename Way::packed out = words[2][u].elements(), addend = words[READS - 1][u].elements();
-        g[u] = words[0][u].elements(), x[u] = words[1][u].elements();
+        typename Way::packed g = words[0][u].elements(), x = words[1][u].elements(), out = words[2][u].elements(),
+                             addend = words[READS - 1][u].elements();
+        terms[u].x = x;
         YK__UNROLL for (int v = 0; v < Way::V; v++)
         {
+            typename Way::number gradient = E::load(g.of[v]);
             if (Way::ADDS)
-                g[u].of[v] = E::store(E::load(g[u].of[v]) + E::load(addend.of[v]));
-            bool cut = sign[v % Way::CHANNELS] * E::load(x[u].of[v]) < edge[v % Way::CHANNELS];
-            if (j.operand[RESIDUAL] >= 0)
-                cut = E::load(out.of[v]) <= 0;
-            if (cut)
-                g[u].of[v] = 0;
+                gradient = E::rounded(gradient + E::load(addend.of[v]));
+            terms[u].g[v] = let_through<Way>(gradient, E::load(x.of[v]), E::load(out.of[v]), sign[v % Way::CHANNELS],
+                                             edge[v % Way::CHANNELS]);
         }
     }
 }
 
-template <typename Way> YK__KERNEL(THREADS, Way::GRADIENT_BLOCKS) gradient_sums_kernel(batch_job j)
+template <typename Way> YK__KERNEL(THREADS, BLOCKS) gradient_sums_kernel(batch_job j)
 {
     typedef typename Way::element E;
     typedef typename E::statistic S;
@@ -434,20 +528,25 @@ template <typename Way> YK__KERNEL(THREADS, Way::GRADIENT_BLOCKS) gradient_sums_
         YK__UNROLL for (int v = 0; v < Way::CHANNELS; v++) mean[v] =
             r.c < j.channels ? vector_at<S>(j.mean, r.c + v) : 0;
         YK__UNROLL for (int v = 0; v < V; v++) sum[v] = dot[v] = 0;
-        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
+        batch_walk<Way> walk(j, r);
+        YK__LOOP for (int left = r.count; left > 0; left -= TIMES * j.position_stride)
         {
-            typename Way::packed x[TIMES] = {}, g[TIMES] = {};
-            read_gradient<Way, TIMES>(j, r, i, sign, edge, x, g);
-            YK__UNROLL for (int u = 0; u < TIMES; u++) if (i + u * r.step < r.to)
+            batch_address<Way> address[TIMES];
+            batch_terms<Way> terms[TIMES];
+            walk.take(j, address);
+            read_gradient(j, address, left, true, sign, edge, terms);
+            YK__UNROLL for (int u = 0; u < TIMES; u++) if (is_there(j, u, left))
             {
+                typename Way::packed g;
                 YK__UNROLL for (int v = 0; v < V; v++)
                 {
-                    double gradient = (double)E::load(g[u].of[v]);
+                    double gradient = (double)terms[u].g[v];
                     sum[v] += gradient;
-                    dot[v] = yk__fma_f64(gradient, (double)E::load(x[u].of[v]) - mean[v % Way::CHANNELS], dot[v]);
+                    dot[v] = yk__fma_f64(gradient, (double)E::load(terms[u].x.of[v]) - mean[v % Way::CHANNELS], dot[v]);
+                    g.of[v] = E::store(terms[u].g[v]);
                 }
-                if (j.operand[GRESIDUAL] >= 0)
-                    *Way::at(j, GRESIDUAL, r.c, i + u * r.step) = g[u];
+                if (Way::LEAVES && j.there[GRESIDUAL])
+                    *address[u].at(GRESIDUAL) = g;
             }
         }
         sums_put<Way>(j, r, shared, sum, dot);
@@ -479,10 +578,12 @@ template <typename E> YK__KERNEL(THREADS) gradient_numbers_kernel(batch_job j)
     }
 }
 
-template <typename Way> YK__KERNEL(THREADS, Way::GRADIENT_BLOCKS) batch_gradient_kernel(batch_job j)
+template <typename Way> YK__KERNEL(THREADS, BLOCKS) batch_gradient_kernel(batch_job j)
 {
     typedef typename Way::element E;
     enum { V = Way::V, TIMES = Way::GRADIENT_TIMES };
+    /* Outside training x is not in it: 0 times one that is not finite would be NaN. */
+    const bool by_x = Way::BY_X;
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
         batch_range r = range_of<Way>(j, group, false);
@@ -492,22 +593,25 @@ template <typename Way> YK__KERNEL(THREADS, Way::GRADIENT_BLOCKS) batch_gradient
         numbers_of<Way>(j, r, SLOPE, slope);
         numbers_of<Way>(j, r, ALONG, along);
         numbers_of<Way>(j, r, REST, rest);
-        YK__LOOP for (int64_t i = r.from; i < r.to; i += TIMES * r.step)
+        batch_walk<Way> walk(j, r);
+        YK__LOOP for (int left = r.count; left > 0; left -= TIMES * j.position_stride)
         {
-            typename Way::packed x[TIMES] = {}, g[TIMES] = {};
-            read_gradient<Way, TIMES>(j, r, i, sign, edge, x, g);
+            batch_address<Way> address[TIMES];
+            batch_terms<Way> terms[TIMES];
+            walk.take(j, address);
+            read_gradient(j, address, left, by_x || j.training, sign, edge, terms);
             YK__UNROLL for (int u = 0; u < TIMES; u++)
             {
+                typename Way::packed gx;
                 YK__UNROLL for (int v = 0; v < V; v++)
                 {
-                    /* Outside training x is not in it: 0 times one that is not finite would be NaN. */
-                    double from = j.training ? (double)E::load(x[u].of[v]) : 0;
-                    double gx = yk__fma_f64(from, along[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
-                    x[u].of[v] = E::store(
-                        (typename E::number)yk__fma_f64((double)E::load(g[u].of[v]), slope[v % Way::CHANNELS], gx));
+                    typename E::number x = by_x && !j.training ? 0 : E::load(terms[u].x.of[v]);
+                    double known = yk__fma_f64((double)x, along[v % Way::CHANNELS], rest[v % Way::CHANNELS]);
+                    gx.of[v] = E::store(
+                        (typename E::number)yk__fma_f64((double)terms[u].g[v], slope[v % Way::CHANNELS], known));
                 }
-                if (i + u * r.step < r.to)
-                    *Way::at(j, TO, r.c, i + u * r.step) = x[u];
+                if (is_there(j, u, left))
+                    *address[u].at(TO) = gx;
             }
         }
     }
@@ -520,29 +624,48 @@ static void set_vector(yk__view *to, bool *there, const yk__view *from)
         *to = *from;
 }
 
+/* Sets what batch_walk needs for packs along channels; whether 32 bits are enough for it. The quotient is exact for
+ * positions below 2^31. */
+static bool batch_rows(batch_job *j)
+{
+    const yk__loop *loop = &j->inside;
+    int64_t shape = loop->shape[0];
+    if (loop->total > MOST_POSITIONS || shape < 2)
+        return false;
+    j->shift = 0;
+    while ((int64_t)2 << j->shift < shape)
+        j->shift++;
+    j->reciprocal = (uint32_t)((((uint64_t)1 << (32 + j->shift)) + (uint64_t)shape - 1) / (uint64_t)shape);
+    for (int k = 0; k < ROLES; k++) {
+        int64_t step = loop->ndim > 1 ? loop->stride[1][k] : 0;
+        if (step < 0 || step > UINT32_MAX)
+            return false;
+        j->row_step[k] = (uint32_t)step;
+        for (int d = 1; d + 1 < loop->ndim; d++)
+            j->carry[d][k] = loop->stride[d + 1][k] - loop->shape[d] * loop->stride[d][k];
+    }
+    return true;
+}
+
 /* views[role], NULL for what is not there; addend, of the strides of GOUT, too. */
 static void batch_shape(batch_job *j, const yk__view *const *views, const yk__view *addend)
 {
-    yk__view firsts[YK__LOOP_OPERANDS];
-    const yk__view *all[YK__LOOP_OPERANDS];
-    int operands = 0;
+    static_assert(ROLES <= YK__LOOP_OPERANDS, "each role is an operand of the loop");
+    yk__view firsts[ROLES];
+    const yk__view *all[ROLES];
     int64_t size = (int64_t)yk__size_of(views[X]->dtype), v = size == 8 ? 2 : 4, least;
-    for (int p = 0; p < ROLES; p++) {
-        j->operand[p] = -1;
-        if (!views[p])
-            continue;
-        yk__view *first = &firsts[operands];
-        *first = *views[p];
-        j->step[operands] = first->stride[1] * size;
-        first->shape[1] = 1;
-        all[operands] = first;
-        j->operand[p] = operands++;
+    for (int k = 0; k < ROLES; k++) {
+        j->there[k] = views[k] != NULL;
+        firsts[k] = views[k] ? *views[k] : *views[X];
+        j->step[k] = firsts[k].stride[1] * size;
+        firsts[k].shape[1] = 1;
+        all[k] = &firsts[k];
     }
-    yk__loop_init(&j->inside, operands, all, false);
+    yk__loop_init(&j->inside, ROLES, all, false);
     j->channels = views[X]->shape[1];
 
     bool beside = j->channels > 1 && j->inside.ndim == 1, dense = true, multiples = true;
-    for (int k = 0; k < operands; k++) {
+    for (int k = 0; k < ROLES; k++) {
         beside = beside && j->step[k] == size;
         dense = dense && j->inside.stride[0][k] == size;
     }
@@ -550,13 +673,13 @@ static void batch_shape(batch_job *j, const yk__view *const *views, const yk__vi
     int64_t run = beside ? j->channels : j->inside.shape[0];
     j->addend = addend ? (int64_t)((intptr_t)addend->data - (intptr_t)views[GOUT]->data) : 0;
     multiples = j->addend % (v * size) == 0;
-    for (int k = 0; k < operands; k++) {
+    for (int k = 0; k < ROLES; k++) {
         multiples = multiples && (uintptr_t)j->inside.data[k] % (uintptr_t)(v * size) == 0;
         multiples = multiples && (beside || j->step[k] % (v * size) == 0);
         for (int d = beside ? 0 : 1; d < j->inside.ndim; d++)
             multiples = multiples && j->inside.stride[d][k] % (v * size) == 0;
     }
-    j->packs = (beside || dense) && run % v == 0 && multiples;
+    j->packs = (beside || (dense && batch_rows(j))) && run % v == 0 && multiples;
     v = j->packs ? v : 1;
 
     j->columns = 1;
@@ -564,10 +687,28 @@ static void batch_shape(batch_job *j, const yk__view *const *views, const yk__vi
         j->columns *= 2;
     j->groups = beside ? (j->channels + j->columns * v - 1) / (j->columns * v) : j->channels;
     least = beside ? THREADS / j->columns : THREADS * v; /* positions that a block takes at once */
+    j->position_stride = (int)least;
+    for (int k = 0; k < ROLES; k++)
+        j->advance[k] = beside ? least * j->inside.stride[0][k] : 0;
     int64_t wanted = (ENOUGH_BLOCKS + j->groups - 1) / j->groups, count = j->inside.total;
     j->part = (count + wanted - 1) / wanted;
     j->part = (j->part + least - 1) / least * least;
+    j->part = j->part < MOST_POSITIONS ? j->part : MOST_POSITIONS;
     j->parts = j->part ? (count + j->part - 1) / j->part : 0;
+}
+
+/* From here on what has one role in the job has the other. */
+static void batch_becomes(batch_job *j, int from, int role)
+{
+    j->there[role] = j->there[from];
+    j->step[role] = j->step[from];
+    j->advance[role] = j->advance[from];
+    j->inside.data[role] = j->inside.data[from];
+    for (int d = 0; d < j->inside.ndim; d++) {
+        j->inside.stride[d][role] = j->inside.stride[d][from];
+        j->carry[d][role] = j->carry[d][from];
+    }
+    j->row_step[role] = j->row_step[from];
 }
 
 /* Memory for sums and numbers. */
@@ -583,12 +724,12 @@ static yk_status batch_begin(int device, batch_job *j, cudaStream_t *stream, yk_
     return j->sums ? YK_OK : YK_ERR_MEMORY;
 }
 
-#define EACH_WAY(kernel, E, adds, name, shared)                                                                        \
+#define EACH_WAY(kernel, E, cut, adds, name, shared)                                                                   \
     do {                                                                                                               \
-        void (*packs)(batch_job) =                                                                                     \
-            j.channels_last ? kernel<batch_way<E, true, true, adds>> : kernel<batch_way<E, true, false, adds>>;        \
-        void (*single)(batch_job) =                                                                                    \
-            j.channels_last ? kernel<batch_way<E, false, true, adds>> : kernel<batch_way<E, false, false, adds>>;      \
+        void (*packs)(batch_job) = j.channels_last ? kernel<batch_way<E, true, true, cut, adds>>                       \
+                                                   : kernel<batch_way<E, true, false, cut, adds>>;                     \
+        void (*single)(batch_job) = j.channels_last ? kernel<batch_way<E, false, true, cut, adds>>                     \
+                                                    : kernel<batch_way<E, false, false, cut, adds>>;                   \
         void (*chosen)(batch_job) = j.packs ? packs : single;                                                          \
         YK__LAUNCH(name, chosen, dim3(walk_rows(device, j.groups), (unsigned)j.parts), THREADS, shared, stream, j);    \
     } while (0)
@@ -622,9 +763,12 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
 #define BATCH_NORM(E)                                                                                                  \
     do {                                                                                                               \
         if (j.training)                                                                                                \
-            EACH_WAY(batch_sums_kernel, E, false, "batch_norm", SUMS(E));                                              \
+            EACH_WAY(batch_sums_kernel, E, CUT_NOWHERE, false, "batch_norm", SUMS(E));                                 \
         EACH_CHANNEL(batch_statistics_kernel, E, "batch_norm");                                                        \
-        EACH_WAY(batch_norm_kernel, E, false, "batch_norm", 0);                                                        \
+        if (residual)                                                                                                  \
+            EACH_WAY(batch_norm_kernel, E, CUT_NOWHERE, true, "batch_norm", 0);                                        \
+        else                                                                                                           \
+            EACH_WAY(batch_norm_kernel, E, CUT_NOWHERE, false, "batch_norm", 0);                                       \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM);
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
@@ -642,8 +786,9 @@ yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk
     yk__storage *memory = NULL;
     batch_shape(&j, roles, addend);
     j.mean = *mean, j.invstd = *invstd, j.training = p->training, j.edges = p->relu ? p->edges : NULL;
-    if (addend && !gresidual)
-        j.operand[GRESIDUAL] = j.operand[TO];
+    int cut = j.edges ? CUT_BY_X : p->relu ? CUT_BY_OUT : CUT_NOWHERE;
+    if ((addend || cut == CUT_BY_OUT) && !gresidual)
+        batch_becomes(&j, TO, GRESIDUAL);
     set_vector(&j.weight, &j.has_weight, weight);
     set_vector(&j.gweight, &j.has_gweight, gweight);
     set_vector(&j.gbias, &j.has_gbias, gbias);
@@ -652,20 +797,26 @@ yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk
     yk_status status = batch_begin(device, &j, &stream, &memory);
     if (status)
         return status;
+/* Without edges none is cut by x. */
 #define BATCH_NORM_BACKWARD(E)                                                                                         \
     do {                                                                                                               \
-        if (addend)                                                                                                    \
-            EACH_WAY(gradient_sums_kernel, E, true, "batch_norm_backward", SUMS(E));                                   \
+        if (cut == CUT_BY_OUT && addend)                                                                               \
+            EACH_WAY(gradient_sums_kernel, E, CUT_BY_OUT, true, "batch_norm_backward", SUMS(E));                       \
+        else if (cut == CUT_BY_OUT)                                                                                    \
+            EACH_WAY(gradient_sums_kernel, E, CUT_BY_OUT, false, "batch_norm_backward", SUMS(E));                      \
+        else if (addend)                                                                                               \
+            EACH_WAY(gradient_sums_kernel, E, CUT_BY_X, true, "batch_norm_backward", SUMS(E));                         \
+        else if (cut == CUT_BY_X)                                                                                      \
+            EACH_WAY(gradient_sums_kernel, E, CUT_BY_X, false, "batch_norm_backward", SUMS(E));                        \
         else                                                                                                           \
-            EACH_WAY(gradient_sums_kernel, E, false, "batch_norm_backward", SUMS(E));                                  \
+            EACH_WAY(gradient_sums_kernel, E, CUT_NOWHERE, false, "batch_norm_backward", SUMS(E));                     \
         EACH_CHANNEL(gradient_numbers_kernel, E, "batch_norm_backward");                                               \
-        if (j.operand[GRESIDUAL] >= 0) { /* the first pass left it there */                                            \
-            j.operand[GOUT] = j.operand[GRESIDUAL];                                                                    \
-            j.operand[RESIDUAL] = -1;                                                                                  \
-            j.edges = NULL;                                                                                            \
-        }                                                                                                              \
-        if (gx)                                                                                                        \
-            EACH_WAY(batch_gradient_kernel, E, false, "batch_norm_backward", 0);                                       \
+        if (j.there[GRESIDUAL]) /* the first pass left it there */                                                     \
+            batch_becomes(&j, GRESIDUAL, GOUT);                                                                        \
+        if (gx && cut == CUT_BY_X && !j.there[GRESIDUAL])                                                              \
+            EACH_WAY(batch_gradient_kernel, E, CUT_BY_X, false, "batch_norm_backward", 0);                             \
+        else if (gx)                                                                                                   \
+            EACH_WAY(batch_gradient_kernel, E, CUT_NOWHERE, false, "batch_norm_backward", 0);                          \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM_BACKWARD);
     cuda_yoke->storage_release(memory); /* for those behind on the device's queue */

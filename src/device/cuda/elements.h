@@ -2,7 +2,7 @@
  * elements.h - dtypes as kernels see them: how one is stored, and in what it is computed. Layer: device/cuda.
  *
  * A kernel is a template over one of these. f16 and bf16 are computed in float and rounded when they are stored;
- * `statistic` is the dtype of what the table calls so, `sum` what many are added up in.
+ * `statistic` is the dtype of what the table calls so, `sum` what many are added up in. rounded(x) is load(store(x)).
  */
 #ifndef YOKE_DEVICE_CUDA_ELEMENTS_H
 #define YOKE_DEVICE_CUDA_ELEMENTS_H
@@ -21,6 +21,10 @@ struct element_f32 {
     {
         return x;
     }
+    static YK__DEVICE float rounded(float x)
+    {
+        return x;
+    }
 };
 struct element_f64 {
     typedef double stored;
@@ -31,6 +35,10 @@ struct element_f64 {
         return x;
     }
     static YK__DEVICE double store(double x)
+    {
+        return x;
+    }
+    static YK__DEVICE double rounded(double x)
     {
         return x;
     }
@@ -47,6 +55,10 @@ struct element_f16 {
     {
         return yk__round_f16(x);
     }
+    static YK__DEVICE float rounded(float x)
+    {
+        return yk__load_f16(yk__round_f16(x));
+    }
 };
 struct element_bf16 {
     typedef uint16_t stored;
@@ -59,6 +71,10 @@ struct element_bf16 {
     static YK__DEVICE uint16_t store(float x)
     {
         return yk__round_bf16(x);
+    }
+    static YK__DEVICE float rounded(float x)
+    {
+        return yk__rounded_bf16(x);
     }
 };
 

@@ -95,6 +95,15 @@ static YK__DEVICE uint16_t yk__round_bf16(float x)
     return h;
 }
 
+/* The bf16 that is next to x, as a float: its bits are the upper half of one, so that there is nothing to convert. */
+static YK__DEVICE float yk__rounded_bf16(float x)
+{
+    uint32_t bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, 0f00000000;" : "=r"(bits) : "f"(x));
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
 /* The greater of two, NaN where one is. */
 static YK__DEVICE float yk__greater(float x, float y)
 {

@@ -85,6 +85,11 @@ static inline uint16_t yk__round_bf16(float x)
     return yk__to_bf16(x);
 }
 
+static inline float yk__rounded_bf16(float x)
+{
+    return yk__from_bf16(yk__to_bf16(x));
+}
+
 template <typename T> static T yk__greater(T x, T y)
 {
     return x != x || x > y ? x : y;
