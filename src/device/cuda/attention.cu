@@ -163,7 +163,7 @@ static YK__DEVICE void held_scores(const score_job &j, const score_row &r, Row *
         number &x = own->x[h].of[v];
         x = Row::position(h) + v <= last ? x * (number)j.scale : (number)-INFINITY;
     }
-    if (!MASKED)
+    if (!MASKED || !j.has_mask)
         return;
     int64_t at = mask_at(j, r);
     if (j.mask.dtype == YK_BOOL && j.mask_packs)
@@ -182,7 +182,8 @@ template <typename number> static YK__DEVICE number base_of(number top)
     return top == (number)-INFINITY ? 0 : top;
 }
 
-/* Scores become probabilities; lse is written. What has no mask has a kernel of its own, of fewer registers. */
+/* Scores become probabilities; lse is written. What has no mask has a kernel of its own, of fewer registers (MASKED: it
+ * may have one). */
 template <typename E, typename Row, bool MASKED> HELD_KERNEL(Row) held_probability_kernel(score_job j)
 {
     typedef typename E::number number;
@@ -504,6 +505,16 @@ static yk_status workspace_take(score_job *j, int device, yk_dtype wide, int64_t
     return YK_OK;
 }
 
+/* f64 has the kernels with a mask alone, and rows with a mask none for short ones: with all of them nvcc takes a sixth
+ * longer. */
+#define HELD_WITH_MASK(element) (sizeof(element::stored) == 8)
+template <typename Row> struct masked_row {
+    typedef Row type;
+};
+template <typename E> struct masked_row<held_row<E, true, LANES, SHORT_HOLDS>> {
+    typedef held_row<E, true, LANES, WARP_HOLDS> type;
+};
+
 /* held(row) is a kernel of rows that are held, masked(row) that with a mask. */
 #define LAUNCH_ROWS(name, held, masked, longer, E)                                                                     \
     do {                                                                                                               \
@@ -547,8 +558,8 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
         typedef E element;                                                                                             \
         LAUNCH_ROWS("attention", HELD_PROBABILITY, MASKED_PROBABILITY, long_probability_kernel, E);                    \
     } while (0)
-#define HELD_PROBABILITY(...)   held_probability_kernel<element, __VA_ARGS__, false>
-#define MASKED_PROBABILITY(...) held_probability_kernel<element, __VA_ARGS__, true>
+#define HELD_PROBABILITY(...)   held_probability_kernel<element, __VA_ARGS__, HELD_WITH_MASK(element)>
+#define MASKED_PROBABILITY(...) held_probability_kernel<element, masked_row<__VA_ARGS__>::type, true>
         FLOATING(dtype, PROBABILITY);
         status = cuda_gemm(device, &results, &shares, &values, NULL, false);
     }
@@ -601,8 +612,8 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
         typedef E element;                                                                                             \
         LAUNCH_ROWS("attention_backward", HELD_GRADIENT, MASKED_GRADIENT, long_gradient_kernel, E);                    \
     } while (0)
-#define HELD_GRADIENT(...)   held_gradient_kernel<element, __VA_ARGS__, false>
-#define MASKED_GRADIENT(...) held_gradient_kernel<element, __VA_ARGS__, true>
+#define HELD_GRADIENT(...)   held_gradient_kernel<element, __VA_ARGS__, HELD_WITH_MASK(element)>
+#define MASKED_GRADIENT(...) held_gradient_kernel<element, masked_row<__VA_ARGS__>::type, true>
         if (!status && j.queries)
             FLOATING(dtype, GRADIENT);
         if (!status)
