@@ -88,11 +88,11 @@ static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
     return at;
 }
 
-/* Each queue has its share of the room that those before it left. */
+/* Each queue has what those before it left, but for a share of each behind it. */
 const char *cuda_queued(int device, char *text, size_t size)
 {
-    size_t at = 0;
-    int active = 0;
+    enum { SHARE = 120 }; /* characters */
+    size_t at = 0, active = 0;
     text[0] = 0;
     pthread_mutex_lock(&logs[device].lock);
     for (int q = 0; q < YK__QUEUES; q++)
@@ -101,7 +101,7 @@ const char *cuda_queued(int device, char *text, size_t size)
         if (logs[device].of[q].count == logs[device].of[q].done)
             continue;
         at = append(text, at, size, at ? "; " : "");
-        at = append_queued(text, at, at + (size - at) / (size_t)active--, &logs[device].of[q]);
+        at = append_queued(text, at, size - --active * SHARE, &logs[device].of[q]);
     }
     pthread_mutex_unlock(&logs[device].lock);
     return text;
