@@ -198,7 +198,7 @@ typedef struct yk__backend {
     /* gx, gresidual, gweight, gbias may be NULL (not wanted); out is read only where relu is fused and
      * p->edges is NULL (may be NULL otherwise). Where addend is not NULL, which has the strides of gout, the gradient
      * is gout + addend, rounded to their dtype. gresidual may be the same view as gout or addend, and so may gx, if not
-     * both are the same. */
+     * both are the same. Where p->edges is not NULL, gresidual is. */
     yk_status (*batch_norm_backward)(int device, const yk__batch_norm *p, const yk__view *gx, const yk__view *gresidual,
                                      const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
                                      const yk__view *addend, const yk__view *x, const yk__view *out,
