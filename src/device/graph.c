@@ -296,14 +296,20 @@ static yk_status decide(yk_graph *g, bool *can)
     return status;
 }
 
-/* Ends the capture. Whether something else had ended it: whatever failed in the function then failed for that. */
+/* Ends the capture. Whether it had been ended before, by something else or by what failed in the function, which is
+ * said first. */
 static bool record_ended(yk_graph *g, const yk__backend *backend, yk_status *status)
 {
     yk_error before;
     yk__error_take(&before);
     yk_status ended = backend->capture_end(g->device.index, &g->exec);
-    if (ended != YK_ERR_STATE && *status)
+    if (ended == YK_ERR_STATE && before.code) {
+        yk_error end;
+        yk__error_take(&end);
+        yk__fail(YK_ERR_STATE, "%.180s; %.200s", before.message, end.message);
+    } else if (*status && ended != YK_ERR_STATE) {
         yk__error_put(&before);
+    }
     *status = ended == YK_ERR_STATE || !*status ? ended : *status;
     return ended == YK_ERR_STATE;
 }

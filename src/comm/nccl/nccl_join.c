@@ -130,7 +130,7 @@ enum { PAIRS_BLOCKS = 112, MOST_BLOCKS = 8 };
 
 static int pair_blocks(const nccl_group *g)
 {
-    int blocks = PAIRS_BLOCKS / (2 * (g->world_size - 1));
+    int others = g->world_size > 1 ? g->world_size - 1 : 1, blocks = PAIRS_BLOCKS / (2 * others);
     return blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
 }
 

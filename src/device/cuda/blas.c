@@ -513,8 +513,10 @@ static yk_status multiply(const job *j, plan *p, const void *first, const void *
     if (vector != d->vector) {
         *code = blas.desc_set(&d->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof(vector));
         d->vector = *code ? NULL : vector;
+        if (*code) /* no other algorithm may take what the descriptor has yet */
+            return YK_OK;
     }
-    yk_status status = *code ? YK_OK : multiply_once(j, p, first, second, accumulate, code);
+    yk_status status = multiply_once(j, p, first, second, accumulate, code);
     while (!status && *code && !p->tried && p->left > 1 && gives_way(j->device, j->stream, "cublasLtMatmul", *code)) {
         p->left--;
         memmove(&p->algorithms[0], &p->algorithms[1], (size_t)p->left * sizeof(p->algorithms[0]));

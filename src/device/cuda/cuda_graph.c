@@ -55,8 +55,8 @@ yk_status cuda_capture_end(int device, yk__graph_exec **exec)
     if (code == cudaErrorStreamCaptureInvalidated) {
         cudaGetLastError();
         return cuda_fail(YK_ERR_STATE,
-                         "cuda:%d: the recording was ended by something else in the process that waited for the whole "
-                         "device (cudaDeviceSynchronize)",
+                         "cuda:%d: the recording was ended by a call that it forbids, of the function's, or of "
+                         "something else in the process that waited for the whole device (cudaDeviceSynchronize)",
                          device);
     }
     if (code || !graph)

@@ -244,9 +244,16 @@ static yk_status next_plan(entry *e, const job *j, int64_t from, const dnn_engin
         if (!dnn_plan_make(&e->of, j->state->handle, NULL, from, &left_out, p, why))
             return YK_OK;
         yk_status status = keeps_nan(e, p, j, &code, &good);
+        bool short_of_memory = status == YK_ERR_MEMORY; /* for the workspace of the trial: another may do with less */
+        if (short_of_memory) {
+            yk_error ignored;
+            cuda_base->error_take(&ignored);
+            snprintf(why, DNN_WHY, "there is no memory to try engine %lld", (long long)p->engine);
+            status = YK_OK;
+        }
         if (!status && code && !gives_way(j, p, code))
             status = failed(j->device, code, "cudnnBackendExecute");
-        if (!status && good && !code)
+        if (!status && good && !code && !short_of_memory)
             return YK_OK;
         if (!good) {
             snprintf(why, DNN_WHY, "engine %lld does not keep NaN and infinities", (long long)p->engine);
