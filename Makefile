@@ -310,6 +310,7 @@ check:
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-gcc CC=gcc OPTIMISE=-O2 DEBUG_INFO= WERROR=1 all tests)
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(BUILD)/check-gcc))
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-accesses $(BUILD)/check-gcc))
+	$(if $(shell command -v gcc),$(if $(shell command -v clang),scripts/share-kernels $(BUILD)/check-gcc $(BUILD)/check-clang))
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O1 DEBUG_INFO= WERROR=1 all tests)
 	@echo "check: all passed"
 
