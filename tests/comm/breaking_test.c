@@ -30,6 +30,15 @@ static void fill(float *p, int64_t n, float value)
 /* ---- one rank is inside, as its row says ------------------------------------------------------------------------- */
 enum { COUNT = 50000 };
 
+/* Until the others have begun the operation of this number: one that finds the group broken does not begin. */
+static void wait_for_begin(const rank_context *c, native *g, uint64_t number)
+{
+    for (int r = 0; r < c->size; r++)
+        for (double until = yk__now() + patience(60);
+             r != c->rank && atomic_load(&g->rows[r].begun) < number && yk__now() < until;)
+            usleep(100);
+}
+
 static void thread_inside(rank_context *c)
 {
     native *g = state_of(c);
@@ -38,6 +47,7 @@ static void thread_inside(rank_context *c)
     if (c->rank == 1) {
         atomic_store(&g->rows[1].inside, 1);
         atomic_store(&c->signals[0], 1);
+        wait_for_begin(c, g, 2);
         usleep(20000);
         yk_process_group_abort(c->group, "enough");
         usleep(200000);
@@ -65,9 +75,7 @@ static void process_inside(rank_context *c)
     if (c->rank == 1) {
         char *theirs = yk__native_peer_memory(g, 1, 0, false); /* rank 0's, as it is mapped here */
         atomic_store(&g->rows[1].inside, 1);
-        for (int r = 0; r < c->size; r += 2)
-            for (double until = yk__now() + patience(60); atomic_load(&g->rows[r].begun) < 3 && yk__now() < until;)
-                usleep(100);
+        wait_for_begin(c, g, 3);
         yk_process_group_abort(c->group, "enough");
         if (signal)
             kill(getpid(), signal);
