@@ -193,6 +193,13 @@ $(BUILD)/tests/plugins/yoke-%.so: tests/support/sample_plugin.c src/base/plugin.
 	    $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $<
 $(BUILD)/tests/base/plugin_test: | $(SAMPLE_PLUGINS)
 
+# As much of a driver as cuDNN needs to make plans without a GPU.
+$(BUILD)/tests/driver/libcuda.so.1: tests/emulator/libcuda.c | $(BUILD)/have-tests
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MF $(@:.so.1=.d) $(YK_LDFLAGS) $(LDFLAGS) -shared \
+	    -Wl,-soname,$(@F) -o $@ $<
+$(BUILD)/tests/device/dnn_plans_test: | $(BUILD)/tests/driver/libcuda.so.1
+
 # That the emulator finds what it is there to find.
 EMULATOR_FAULTS := $(if $(EMULATOR),$(if $(filter emulator_faults,$(foreach n,$(or $(ONLY),*),$(filter $(subst *,%,$(n)),emulator_faults))),$(BUILD)/emulator/emulator_faults))
 $(BUILD)/emulator/emulator_faults: $(EMULATOR_SOURCES:%=$(BUILD)/emulator/%.o) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o

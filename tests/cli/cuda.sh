@@ -64,7 +64,7 @@ else
     says out "no NVIDIA driver"
     YOKE_CUDA_DEVICES_PER_GPU=many devices
     says out "YOKE_CUDA_DEVICES_PER_GPU=many 1 64"
-    for switch in YOKE_CUDA_TF32=on YOKE_CUDA_LIBRARIES=own YOKE_CUDA_SYNCHRONOUS=yes YOKE_BENCHMARK=true YOKE_DETERMINISTIC=false; do
+    for switch in YOKE_CUDA_TF32=on YOKE_CUDA_LIBRARIES=own YOKE_CUDA_FUSED_ATTENTION=never YOKE_CUDA_SYNCHRONOUS=yes YOKE_BENCHMARK=true YOKE_DETERMINISTIC=false; do
         (export "$switch" && devices)
         says out "$switch: expected an integer from 0 to 1"
     done

@@ -235,7 +235,7 @@ cat > tools/peer << END
 #!/bin/bash
 case "\$*" in
 *peer.py\ version) echo '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91900, "triton": "3.6.0", "gpu": "NVIDIA H200"}' ;;
-*peer.py\ rates) echo '{"copy": 3900, "product": 700}' ;;
+*peer.py\ rates) echo '{"copy": 3900, "product": 700, "attention": 87.5}' ;;
 *peer.py\ step*)
     for word; do
         [ "\$before" = --wait ] && stem=\$word
@@ -268,6 +268,8 @@ check figures 1 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]}
         (32, [("b<float, int>", 2, 4.0, 8.0), ("update_kernel<float, int>", 1, 2.0, 4.0)])]'
 ok "compilers are stopped while a step is measured" [ "$(sed 's/.*(//; s/).*//' states | sort | uniq -c | xargs)" = "$(wc -l < states) stopped" ]
 says figures/gpu-report.txt "MISSED gelu float32: % of a copy: 75, wanted >= 80"
+says figures/gpu-report.txt "PyTorch: attention bfloat16 8x12x1024x64 87.5 us"
+says figures/gpu-report.txt "PyTorch: attention backward bfloat16 8x12x1024x64 NOT RUN"
 says figures/gpu-report.txt "batch 1024 bf16, PyTorch, compiled 500 images/s, 1.80x"
 ok "the verdict is the last line, too" [ "$(tail -n 1 out)" = "$(head -n 1 figures/gpu-report.txt | sed 's/ ([0-9]* s)$//')" ]
 

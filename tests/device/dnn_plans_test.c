@@ -1,7 +1,8 @@
 /*
  * dnn_plans_test.c - the real cuDNN makes a plan of every graph that the backend builds, for GPUs that are not here:
  * the library takes a GPU's properties in its stead. Convolutions of the networks that are measured, in every dtype, in
- * both orders of channels, forward with and without bias and both gradients, in turn deterministic and not.
+ * both orders of channels, forward with and without bias and both gradients, in turn deterministic and not; attention
+ * and its backward, whose kernels the library compiles and loads, by a driver that is none (tests/emulator/libcuda.c).
  *
  * What it shows is that each graph is well formed and that an engine of the library supports it, with operands as
  * aligned as the caching allocator's and as little as can be, and one that uses tensor cores where they should be. It
@@ -115,6 +116,55 @@ static void plan_all(const char *gpu, const char *properties)
     assert_int_equal(made, LAYERS * 5 * 3 * 3);
 }
 
+static const struct attended {
+    const char *name;
+    int64_t batch, heads, queries, keys, width, values, causal;
+} attentions[] = {
+    {"gpt2", 8, 12, 1024, 1024, 64, 64, 1},   {"gpt2, last rows", 8, 12, 1000, 1000, 64, 64, 1},
+    {"vit", 32, 12, 197, 197, 64, 64, 0},     {"llama", 1, 32, 2048, 2048, 128, 128, 1},
+    {"more keys", 2, 4, 100, 300, 64, 64, 1}, {"more queries", 2, 4, 300, 100, 96, 96, 1},
+    {"narrow", 2, 2, 33, 17, 8, 16, 0},       {"one query", 4, 8, 1, 512, 64, 64, 0},
+};
+enum { ATTENTIONS = sizeof(attentions) / sizeof(attentions[0]) };
+
+/* Heads of a row of features beside each other: (N,L,H,E) in memory. */
+static dnn_form attention_form(const struct attended *t, bool backward, yk_dtype dtype, bool deterministic)
+{
+    dnn_form f;
+    memset(&f, 0, sizeof(f));
+    f.work = backward ? CUDA_ATTENTION_BACKWARD : CUDA_ATTENTION, f.dtype = dtype, f.deterministic = deterministic;
+    dnn_attention *a = &f.attention;
+    a->batch = t->batch, a->heads = t->heads, a->queries = t->queries, a->keys = t->keys;
+    a->width = t->width, a->values = t->values, a->causal = t->causal, a->scale = 0.125F;
+    for (int i = 0; i < (backward ? DNN_STRIDED : DNN_STRIDES_GOUT); i++) {
+        bool of_keys = i == DNN_STRIDES_K || i == DNN_STRIDES_V || i == DNN_STRIDES_GK || i == DNN_STRIDES_GV;
+        bool of_values = i == DNN_STRIDES_V || i == DNN_STRIDES_OUT || i == DNN_STRIDES_GOUT || i == DNN_STRIDES_GV;
+        int64_t row = of_values ? t->values : t->width;
+        a->stride[i][0] = t->heads * row * (of_keys ? t->keys : t->queries);
+        a->stride[i][1] = row, a->stride[i][2] = t->heads * row;
+    }
+    return f;
+}
+
+/* The first `count` of them, forward, backward, and deterministic. */
+static void attend_all(const char *gpu, const char *properties, int count)
+{
+    int refused = 0;
+    for (int i = 0; i < count * 3; i++) {
+        const struct attended *t = &attentions[i % count];
+        bool backward = i >= count, deterministic = i >= 2 * count;
+        yk_dtype dtype = i % 2 ? YK_F16 : YK_BF16;
+        dnn_form f = attention_form(t, backward, dtype, deterministic);
+        char why[DNN_WHY] = "";
+        if (make_plan(&f, properties, why) && strstr(why, "tensor cores"))
+            continue;
+        refused++;
+        print_error("%s: %s, attention%s%s, %s: %s\n", gpu, t->name, backward ? "_backward" : "",
+                    deterministic ? ", deterministic" : "", yk_dtype_name(dtype), why);
+    }
+    assert_int_equal(refused, 0);
+}
+
 /* The smallest of graphs tells whether the library is here. */
 static bool can_plan(void)
 {
@@ -142,6 +192,22 @@ static void every_graph_has_a_plan_on_an_a100(void **state)
     if (!can_plan())
         skip();
     plan_all("A100", a100);
+}
+
+/* Behind the tests of convolutions, which go without a driver. */
+static void attention_has_a_plan(void **state)
+{
+    char program[4096], driver[4200];
+    (void)state;
+    if (!can_plan())
+        skip();
+    /* By the name that cuDNN looks for, which then finds this one also where there is another. */
+    snprintf(program, sizeof(program), "%s", own_program());
+    snprintf(driver, sizeof(driver), "%s/driver/libcuda.so.1", dirname(dirname(program)));
+    if (!dlopen(driver, RTLD_NOW | RTLD_GLOBAL))
+        fail_msg("%s", dlerror());
+    attend_all("H200", h200, ATTENTIONS);
+    attend_all("A100", a100, 2);
 }
 
 /* What cannot be is refused: the two tests above would see it. */
@@ -178,8 +244,8 @@ int main(void)
         return 0;
     }
     *(void **)&make_plan = dlsym(opened, "yk__cuda_dnn_plan");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_graph_has_a_plan_on_an_h200),
-                                       cmocka_unit_test(every_graph_has_a_plan_on_an_a100),
-                                       cmocka_unit_test(graphs_that_do_not_fit_together_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_graph_has_a_plan_on_an_h200), cmocka_unit_test(every_graph_has_a_plan_on_an_a100),
+        cmocka_unit_test(graphs_that_do_not_fit_together_are_refused), cmocka_unit_test(attention_has_a_plan)};
     return cmocka_run_group_tests_name("plans of cuDNN", tests, NULL, NULL);
 }

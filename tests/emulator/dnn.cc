@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,11 @@ struct rule {
 #define WEIGHT   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR
 #define POINT    CUDNN_BACKEND_POINTWISE_DESCRIPTOR
 #define POINT_OP CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR
+#define MATMUL   CUDNN_BACKEND_MATMUL_DESCRIPTOR
+#define PRODUCT  CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR
+#define REDUCE   CUDNN_BACKEND_REDUCTION_DESCRIPTOR
+#define SUM_OP   CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR
+#define RESHAPE  CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR
 #define GRAPH    CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR
 #define HEUR     CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR
 #define CONFIG   CUDNN_BACKEND_ENGINECFG_DESCRIPTOR
@@ -62,7 +68,7 @@ struct rule {
 #define PLAN     CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR
 #define PACK     CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
 #define DESC     CUDNN_TYPE_BACKEND_DESCRIPTOR
-enum { ANY_OPERATION = -2, MOST_DIMENSIONS = 8 };
+enum { ANY_OPERATION = -2, MOST_DIMENSIONS = 8, MOST_OPERATIONS = 32, MOST_TENSORS = 20 };
 
 const rule rules[] = {
     {TENSOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1, -1},
@@ -71,6 +77,7 @@ const rule rules[] = {
     {TENSOR, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 1, MOST_DIMENSIONS, -1},
     {TENSOR, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, 1, -1},
     {TENSOR, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 0, 1, -1},
+    {TENSOR, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 0, 1, -1},
     {CONV, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, 1, -1},
     {CONV, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
     {CONV, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, 1, -1},
@@ -98,18 +105,32 @@ const rule rules[] = {
     {WEIGHT, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, CUDNN_TYPE_FLOAT, 1, 1, -1},
     {POINT, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, 1, -1},
     {POINT, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {POINT, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 0, 1, -1},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, DESC, 1, 1, POINT},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, DESC, 1, 1, TENSOR},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, DESC, 0, 1, TENSOR},
+    {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, DESC, 0, 1, TENSOR},
     {POINT_OP, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, DESC, 1, 1, TENSOR},
-    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, DESC, 1, 3, ANY_OPERATION},
+    {MATMUL, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {PRODUCT, CUDNN_ATTR_OPERATION_MATMUL_ADESC, DESC, 1, 1, TENSOR},
+    {PRODUCT, CUDNN_ATTR_OPERATION_MATMUL_BDESC, DESC, 1, 1, TENSOR},
+    {PRODUCT, CUDNN_ATTR_OPERATION_MATMUL_CDESC, DESC, 1, 1, TENSOR},
+    {PRODUCT, CUDNN_ATTR_OPERATION_MATMUL_DESC, DESC, 1, 1, MATMUL},
+    {REDUCE, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, 1, -1},
+    {REDUCE, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {SUM_OP, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, DESC, 1, 1, TENSOR},
+    {SUM_OP, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, DESC, 1, 1, TENSOR},
+    {SUM_OP, CUDNN_ATTR_OPERATION_REDUCTION_DESC, DESC, 1, 1, REDUCE},
+    {RESHAPE, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, DESC, 1, 1, TENSOR},
+    {RESHAPE, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, DESC, 1, 1, TENSOR},
+    {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_OPS, DESC, 1, MOST_OPERATIONS, ANY_OPERATION},
     {GRAPH, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, 1, -1},
     {HEUR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, DESC, 1, 1, GRAPH},
     {HEUR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, 1, -1},
     {PLAN, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, 1, -1},
     {PLAN, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, DESC, 1, 1, CONFIG},
-    {PACK, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 1, 4, -1},
-    {PACK, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 1, 4, -1},
+    {PACK, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 1, MOST_TENSORS, -1},
+    {PACK, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 1, MOST_TENSORS, -1},
     {PACK, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, 1, -1},
 };
 
@@ -196,6 +217,7 @@ tensor tensor_of(const content &c)
     t.alignment = c.value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
     t.type = c.value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
     t.is_virtual = c.all<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL) && c.value<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+    t.by_value = c.all<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) && c.value<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE);
     memcpy(t.shape, c.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS), sizeof(t.shape));
     memcpy(t.stride, c.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES), sizeof(t.stride));
     return t;
@@ -241,16 +263,76 @@ bool follows(const content &c, cudnnPointwiseMode_t mode, const content &before,
            point.value<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) == compute;
 }
 
-/* The graph of one convolution, an addition behind it where there are two operations, and ReLU where there are three;
- * why not. */
+bool is_operation(const content &c)
+{
+    return c.type == POINT_OP || c.type == PRODUCT || c.type == SUM_OP || c.type == RESHAPE || convolution_of(c);
+}
+
+/* An operation of attention; why not. */
+const char *read_node(const content &c, node *n)
+{
+    static const cudnnPointwiseMode_t modes[] = {
+        CUDNN_POINTWISE_ADD,    CUDNN_POINTWISE_SUB,          CUDNN_POINTWISE_MUL,      CUDNN_POINTWISE_DIV,
+        CUDNN_POINTWISE_EXP,    CUDNN_POINTWISE_LOG,          CUDNN_POINTWISE_IDENTITY, CUDNN_POINTWISE_GEN_INDEX,
+        CUDNN_POINTWISE_CMP_GE, CUDNN_POINTWISE_BINARY_SELECT};
+    std::vector<int> in;
+    int out;
+    n->kind = c.type;
+    switch (c.type) {
+    case PRODUCT:
+        n->compute = c.descriptor(CUDNN_ATTR_OPERATION_MATMUL_DESC).value<cudnnDataType_t>(CUDNN_ATTR_MATMUL_COMP_TYPE);
+        in = {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC};
+        out = CUDNN_ATTR_OPERATION_MATMUL_CDESC;
+        break;
+    case SUM_OP: {
+        const content &r = c.descriptor(CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+        n->reduction = r.value<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR);
+        in = {CUDNN_ATTR_OPERATION_REDUCTION_XDESC};
+        out = CUDNN_ATTR_OPERATION_REDUCTION_YDESC;
+        break;
+    }
+    case RESHAPE:
+        in = {CUDNN_ATTR_OPERATION_RESHAPE_XDESC};
+        out = CUDNN_ATTR_OPERATION_RESHAPE_YDESC;
+        break;
+    case POINT_OP: {
+        const content &p = c.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+        n->mode = p.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+        if (std::find(std::begin(modes), std::end(modes), n->mode) == std::end(modes))
+            return "an elementwise operation that attention does not have";
+        n->axis = p.count<int64_t>(CUDNN_ATTR_POINTWISE_AXIS) ? p.value<int64_t>(CUDNN_ATTR_POINTWISE_AXIS) : -1;
+        in = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC};
+        for (int name : {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC})
+            if (c.descriptors.count(name))
+                in.push_back(name);
+        out = CUDNN_ATTR_OPERATION_POINTWISE_YDESC;
+        break;
+    }
+    default: return "an operation that attention does not have";
+    }
+    for (int name : in)
+        n->in.push_back(tensor_of(c.descriptor(name)));
+    n->out = tensor_of(c.descriptor(out));
+    return n->out.by_value ? "a value is no output" : nullptr;
+}
+
+/* The graph of one convolution, an addition behind it where there are two operations, and ReLU where there are three,
+ * or of attention; why not. */
 const char *read_graph(const content &c, graph *g)
 {
     const auto &operations = c.descriptors.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
     const content &first = *operations[0];
     const convolution_names *n = convolution_of(first);
-    if (!n)
-        return "the stand-in knows graphs that begin with a convolution";
     *g = graph{};
+    for (size_t i = 0; i < operations.size() && !n; i++) {
+        node next = {};
+        const char *why = read_node(*operations[i], &next);
+        if (why)
+            return why;
+        g->nodes.push_back(next);
+    }
+    if (!n)
+        return check_attention(*g);
     const content &conv = first.descriptor(n->conv);
     g->x = tensor_of(first.descriptor(n->x)), g->w = tensor_of(first.descriptor(n->w));
     g->out = tensor_of(first.descriptor(n->out)), g->made = n->made;
@@ -408,7 +490,7 @@ cudnnStatus_t attribute_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
         content *of = content_of(value);
         if (!of || !of->finalized)
             return refuse(call, "a descriptor that is a value is not there, or not finalised");
-        if (r->kind == ANY_OPERATION ? of->type != POINT_OP && !convolution_of(*of) : (int)of->type != r->kind)
+        if (r->kind == ANY_OPERATION ? !is_operation(*of) : (int)of->type != r->kind)
             return refuse(call, "a descriptor that is a value is of another kind");
         list.push_back(static_cast<handle *>(value)->of);
     }
@@ -521,6 +603,27 @@ const char *read_pack(const content &pack, const graph &g, const void **memory)
     return nullptr;
 }
 
+/* The same of attention. */
+const char *read_attention_pack(const content &pack, attention_execution *e)
+{
+    e->tensors = tensors_with_memory(e->g);
+    if (pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) != e->tensors.size())
+        return "the graph has another number of tensors with memory";
+    for (const tensor &t : e->tensors) {
+        const void *found = nullptr;
+        for (size_t k = 0; k < e->tensors.size(); k++)
+            if (pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)[k] == t.id)
+                found = pack.all<const void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)[k];
+        if (!found)
+            return "a tensor of the graph has no pointer";
+        if (!t.by_value && reinterpret_cast<uintptr_t>(found) % (uintptr_t)t.alignment)
+            return "a pointer is less aligned than its tensor says";
+        e->memory.push_back(found);
+        e->value.push_back(t.by_value ? *static_cast<const float *>(found) : 0);
+    }
+    return nullptr;
+}
+
 cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
 {
     emulator::count_call("cudnnBackendExecute");
@@ -530,9 +633,11 @@ cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBacke
     if (!p || !v || p->type != PLAN || v->type != PACK || !p->finalized || !v->finalized)
         return refuse(call, "a plan and a variant pack, both finalised, are what it takes");
     execution e = {};
-    e.g = p->g, e.e = p->e, e.device = emulator::present_device();
-    const char *why = read_pack(*v, e.g, e.memory);
-    e.workspace = v->value<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+    attention_execution a = {};
+    e.g = a.g = p->g, e.e = a.e = p->e, e.device = a.device = emulator::present_device();
+    bool attends = !p->g.nodes.empty();
+    const char *why = attends ? read_attention_pack(*v, &a) : read_pack(*v, e.g, e.memory);
+    e.workspace = a.workspace = v->value<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
     if (!why && h->device != e.device)
         why = "the handle is another device's";
     if (!why && p->value<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != h)
@@ -548,10 +653,11 @@ cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan, cudnnBacke
     if (e.e == PLAIN)
         emulator::count_call("cudnnBackendExecute without tensor cores");
     held.unlock();
-    return emulator::queue_timed(
-               call, h->stream, [e] { e.run(); }, milliseconds_of(e.e))
-               ? CUDNN_STATUS_SUCCESS
-               : CUDNN_STATUS_EXECUTION_FAILED;
+    std::function<void()> work = [e] { e.run(); };
+    if (attends)
+        work = [a] { a.run(); };
+    return emulator::queue_timed(call, h->stream, work, milliseconds_of(e.e)) ? CUDNN_STATUS_SUCCESS
+                                                                              : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 template <typename F> void *address(F *function)

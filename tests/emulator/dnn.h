@@ -17,12 +17,24 @@ namespace dnn_emulation
 struct tensor {
     int64_t id, shape[4], stride[4], alignment;
     cudnnDataType_t type;
-    bool is_virtual;
+    bool is_virtual, by_value;
 };
 
-/* A convolution, whose `made` is x, w or out (0, 1, 2), and perhaps a bias that is added to its out, and perhaps ReLU
- * behind that. */
+/* An operation of attention: its kind is that of its descriptor. */
+struct node {
+    cudnnBackendDescriptorType_t kind;
+    cudnnPointwiseMode_t mode;
+    cudnnReduceTensorOp_t reduction;
+    cudnnDataType_t compute;
+    int64_t axis;
+    std::vector<tensor> in;
+    tensor out;
+};
+
+/* Attention, where there are nodes; else a convolution, whose `made` is x, w or out (0, 1, 2), and perhaps a bias that
+ * is added to its out, and perhaps ReLU behind that. */
 struct graph {
+    std::vector<node> nodes;
     tensor x, w, out, bias, sum, biased;
     bool has_bias, has_relu;
     int made;
@@ -71,6 +83,26 @@ struct execution {
     int device;
     void run() const;
 };
+
+/* ---- attention (dnn_attention.cc) ---- */
+const char *check_attention(const graph &g);
+bool attention_takes(engine e, const graph &g);
+std::vector<tensor> tensors_with_memory(const graph &g); /* each once, those with a value as well */
+struct attention_execution {
+    graph g;
+    engine e;
+    std::vector<tensor> tensors;
+    std::vector<const void *> memory;
+    std::vector<float> value; /* of those by value, as it was when the plan was queued */
+    const void *workspace;
+    int device;
+    void run() const;
+};
+
+/* An element of a type, and a number as the type keeps it. */
+double element_of(const void *memory, cudnnDataType_t type, int64_t i);
+void put_element(void *memory, cudnnDataType_t type, int64_t i, double x);
+double as_kept(cudnnDataType_t type, double x);
 
 } // namespace dnn_emulation
 

@@ -28,7 +28,7 @@ static size_t size_of(cudnnDataType_t type)
     return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2;
 }
 
-static double value(const void *memory, cudnnDataType_t type, int64_t i)
+double element_of(const void *memory, cudnnDataType_t type, int64_t i)
 {
     switch (type) {
     case CUDNN_DATA_DOUBLE: return static_cast<const double *>(memory)[i];
@@ -37,7 +37,7 @@ static double value(const void *memory, cudnnDataType_t type, int64_t i)
     default: return (double)static_cast<const float *>(memory)[i];
     }
 }
-static void put(void *memory, cudnnDataType_t type, int64_t i, double x)
+void put_element(void *memory, cudnnDataType_t type, int64_t i, double x)
 {
     switch (type) {
     case CUDNN_DATA_DOUBLE: static_cast<double *>(memory)[i] = x; break;
@@ -47,11 +47,11 @@ static void put(void *memory, cudnnDataType_t type, int64_t i, double x)
     }
 }
 /* As a tensor of the type keeps it. */
-static double rounded(cudnnDataType_t type, double x)
+double as_kept(cudnnDataType_t type, double x)
 {
     double kept = 0;
-    put(&kept, type, 0, x);
-    return value(&kept, type, 0);
+    put_element(&kept, type, 0, x);
+    return element_of(&kept, type, 0);
 }
 /* With the 10 bits behind the point that TF32 keeps, to nearest. */
 static double to_tf32(double x)
@@ -66,6 +66,8 @@ static double to_tf32(double x)
 
 bool takes(engine e, const graph &g)
 {
+    if (!g.nodes.empty())
+        return attention_takes(e, g);
     switch (e) {
     case ATOMIC: return g.made == 1;
     case TF32:
@@ -91,7 +93,7 @@ bool takes(engine e, const graph &g)
 
 int proposals_of(engine e, const graph &g)
 {
-    return e == SWALLOWS_NAN || e == GOOD || (e == FAILS && g.has_relu) ? PROPOSALS : 1;
+    return e == SWALLOWS_NAN || (e == GOOD && g.nodes.empty()) || (e == FAILS && g.has_relu) ? PROPOSALS : 1;
 }
 
 int64_t index_of(engine e)
@@ -111,7 +113,7 @@ std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g)
         all.push_back((cudnnBackendNumericalNote_t)(CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 1 + i % 3));
     if (e == HALF_SUMS)
         all.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
-    if (e == TF32 || (is_half(g.x.type) && e != PLAIN && e != REFERENCE))
+    if (e == TF32 || !g.nodes.empty() || (is_half(g.x.type) && e != PLAIN && e != REFERENCE))
         all.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     return all;
 }
@@ -228,16 +230,16 @@ void execution::run() const
                                 const int64_t places[] = {at(g.x, n, o / each * g.w.shape[1] + c, y, z),
                                                           at(g.w, o, c, ky, kx), at(g.out, n, o, oy, ox)};
                                 int first = g.made == 0 ? 1 : 0, second = g.made == 2 ? 1 : 2;
-                                double p = value(data[first], g.x.type, places[first]);
-                                double q = value(data[second], g.x.type, places[second]);
+                                double p = element_of(data[first], g.x.type, places[first]);
+                                double q = element_of(data[second], g.x.type, places[second]);
                                 if (e == TF32)
                                     p = to_tf32(p), q = to_tf32(q);
                                 if (e == DOWN_CONVERT)
-                                    p = rounded(CUDNN_DATA_HALF, p), q = rounded(CUDNN_DATA_HALF, q);
+                                    p = as_kept(CUDNN_DATA_HALF, p), q = as_kept(CUDNN_DATA_HALF, q);
                                 double &sum = sums[(size_t)places[g.made]];
                                 sum += p * q;
                                 if (e == HALF_SUMS)
-                                    sum = rounded(CUDNN_DATA_HALF, sum);
+                                    sum = as_kept(CUDNN_DATA_HALF, sum);
                                 if ((e == ATOMIC || e == QUICK) && g.compute == CUDNN_DATA_FLOAT)
                                     sum = (double)(float)sum;
                             }
@@ -246,8 +248,8 @@ void execution::run() const
             for (int64_t oy = 0; oy < g.out.shape[2]; oy++)
                 for (int64_t ox = 0; ox < g.out.shape[3]; ox++) {
                     double &sum = sums[(size_t)at(g.out, n, o, oy, ox)];
-                    sum = rounded(g.compute,
-                                  rounded(g.sum.type, sum) + value(data[3], g.bias.type, at(g.bias, 0, o, 0, 0)));
+                    sum = as_kept(g.compute,
+                                  as_kept(g.sum.type, sum) + element_of(data[3], g.bias.type, at(g.bias, 0, o, 0, 0)));
                     if (!g.has_relu)
                         continue;
                     if (sum < 0 ||
@@ -257,7 +259,7 @@ void execution::run() const
                         sum = FLT_MAX;
                 }
     for (size_t i = 0; i < sums.size(); i++)
-        put(data[g.made], tensors[g.made]->type, (int64_t)i, sums[i]);
+        put_element(data[g.made], tensors[g.made]->type, (int64_t)i, sums[i]);
 }
 
 } // namespace dnn_emulation

@@ -3,7 +3,7 @@
 
   peer.py parity MODEL --program GPU_CASES --folder DIR    the first step's loss and gradients, how far from float64
   peer.py step --model MODEL --batch-size N --mode MODE    the time of a training step
-  peer.py rates                                            a large copy's, and a large product's
+  peer.py rates                                            a large copy's, a large product's, and attention's
   peer.py version
 
 Each result is a line of JSON.
@@ -322,7 +322,17 @@ def rates(args):
     copy = seconds(lambda: y.copy_(x))
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     product = seconds(lambda: a @ b)
-    print_json({"copy": 2 * x.numel() * 4 / copy * 1e-9, "product": 2 * 8192**3 / product * 1e-12})
+    found = {"copy": 2 * x.numel() * 4 / copy * 1e-9, "product": 2 * 8192**3 / product * 1e-12}
+    # gpu_bench.c's rows of attention. Backward is what a step takes beyond forward.
+    q, k, v, given = (torch.randn(8, 12, 1024, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+    try:
+        forward = seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        both = seconds(lambda: torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), leaves, given))
+        found.update({"attention": forward * 1e6, "attention backward": (both - forward) * 1e6})
+    except RuntimeError as error:  # the others are told all the same
+        print("attention: %s" % error, file=sys.stderr)
+    print_json(found)
     return 0
 
 

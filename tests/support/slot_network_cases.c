@@ -372,9 +372,10 @@ static void attention_case(const slot_case *self, slot_report *r)
  * rounded, which lse tells; probabilities and gradients of scores are. */
 static void half_attention_case(const slot_case *self, slot_report *r)
 {
-    static const int64_t sizes[][6] = {{2, 3, 5, 7, 4, 6},  {1, 2, 33, 40, 8, 8},  {3, 2, 4, 4, 16, 2},
-                                       {2, 1, 9, 8, 8, 8},  {1, 2, 3, 1100, 4, 2}, {1, 1, 2, 4501, 3, 2},
-                                       {2, 2, 9, 65, 4, 2}, {1, 2, 2, 1101, 2, 2}, {1, 2, 3, 600, 2, 2}};
+    static const int64_t sizes[][6] = {{2, 3, 5, 7, 4, 6},    {1, 2, 33, 40, 8, 16}, {3, 2, 4, 4, 16, 2},
+                                       {2, 1, 9, 8, 8, 8},    {1, 2, 3, 1100, 4, 2}, {1, 1, 2, 4501, 3, 2},
+                                       {2, 2, 9, 65, 4, 2},   {1, 2, 2, 1101, 2, 2}, {1, 2, 3, 600, 2, 2},
+                                       {2, 2, 40, 70, 64, 64}};
     enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
     enum { Q, K, V, OUT, LSE, GOUT, GQ, GK, GV, MASK };
     yk_dtype dtype = (yk_dtype)self->op;

@@ -1,7 +1,8 @@
 /*
  * attention.cu - the slots attention and attention_backward. Layer: device/cuda.
  *
- * Both are made of matrix products (the slot gemm, so of cuBLASLt's where it is there) around a pass over the scores,
+ * What cuDNN's fused kernels take (dnn_attention.c) they compute, without scores in memory. All else is made here: both
+ * are made of matrix products (the slot gemm, so of cuBLASLt's where it is there) around a pass over the scores,
  * which a workspace holds for as many heads at a time as MOST_SCORES allows. A warp takes a row of up to 1,024 scores,
  * a block one of up to 4,096 (f64: half as many), and holds it (rows.h), so that it is read once; of a longer one a
  * block reads the scores again. Backward makes the probabilities anew from the scores and from the logarithm of their
@@ -505,6 +506,15 @@ static yk_status workspace_take(score_job *j, int device, yk_dtype wide, int64_t
     return YK_OK;
 }
 
+/* By cuDNN, where it takes the case; counted either way. */
+static yk_status by_library(int device, const yk__attention *p, const cuda_attended *called, bool *taken)
+{
+    yk_status status = cuda_dnn_attention(device, p, called, taken);
+    if (!status)
+        cuda_count_work(called->gout ? CUDA_ATTENTION_BACKWARD : CUDA_ATTENTION, *taken);
+    return status;
+}
+
 /* f64 has the kernels with a mask alone, and rows with a mask none for short ones: with all of them nvcc takes a sixth
  * longer. */
 #define HELD_WITH_MASK(element) (sizeof(element::stored) == 8)
@@ -537,6 +547,11 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
     yk__storage *memory = NULL;
     yk_status status = cuda_use(device, &stream);
     if (status || all * j.queries == 0)
+        return status;
+    const cuda_attended called = {q, k, v, mask, out, lse, NULL, NULL, NULL, NULL};
+    bool taken = false;
+    status = by_library(device, p, &called, &taken);
+    if (status || taken)
         return status;
     status = workspace_take(&j, device, wide, chunk, false, &memory);
     for (int i = 0; i < COUNT && !status; i++)
@@ -579,11 +594,15 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
     int64_t all = q->shape[0] * j.heads, chunk = chunk_of(&j, all);
     yk_dtype dtype = q->dtype, wide = dtype == YK_F64 ? YK_F64 : YK_F32;
     operand of[COUNT] = {};
-    (void)out;
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
     yk_status status = cuda_use(device, &stream);
     if (status || all == 0)
+        return status;
+    const cuda_attended called = {q, k, v, mask, out, lse, gout, gq, gk, gv};
+    bool taken = false;
+    status = by_library(device, p, &called, &taken);
+    if (status || taken)
         return status;
     status = workspace_take(&j, device, wide, chunk, true, &memory);
     for (int i = 0; i < COUNT && !status; i++)

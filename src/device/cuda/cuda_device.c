@@ -62,8 +62,9 @@ static const char *version_text(int version, char text[16])
 /* What is to be 0 or 1 is looked at before it counts: YOKE_CUDA_TF32=on would be off, and nobody be told. */
 static yk_status check_switches(void)
 {
-    static const char *const switches[] = {"YOKE_CUDA_LIBRARIES", "YOKE_CUDA_TF32", "YOKE_CUDA_SYNCHRONOUS",
-                                           "YOKE_BENCHMARK", "YOKE_DETERMINISTIC"};
+    static const char *const switches[] = {"YOKE_CUDA_LIBRARIES", "YOKE_CUDA_FUSED_ATTENTION",
+                                           "YOKE_CUDA_TF32",      "YOKE_CUDA_SYNCHRONOUS",
+                                           "YOKE_BENCHMARK",      "YOKE_DETERMINISTIC"};
     int64_t ignored;
     yk_status status = YK_OK;
     for (size_t i = 0; i < sizeof(switches) / sizeof(switches[0]) && !status; i++)

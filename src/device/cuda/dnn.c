@@ -120,7 +120,7 @@ static yk_status in_order(int device, enum cuda_work work, const yk__conv2d *p, 
     if (!status) {
         f.alignment[0] = alignment(a.view.data), f.alignment[1] = alignment(b.view.data);
         f.alignment[2] = alignment(c.view.data), f.alignment[3] = bias ? alignment(d.view.data) : 0;
-        void *const memory[] = {a.view.data, b.view.data, c.view.data, d.view.data};
+        void *const memory[DNN_TENSORS] = {a.view.data, b.view.data, c.view.data, d.view.data};
         status = dnn_run(&f, stream, memory, taken);
     }
     bool done = !status && *taken;

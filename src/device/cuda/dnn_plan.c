@@ -1,11 +1,9 @@
 /*
  * dnn_plan.c - see dnn_plan.h. Layer: device/cuda.
  *
- * The graph of a form is one operation, or, with a bias, two, and with ReLU three: the sum goes on in f32 (f64) through
- * tensors that have no memory ("virtual") and is rounded once. The library's heuristics name engines and their
- * settings, the fastest first by their estimate; the first is taken that the form allows (deterministic, no factor
- * rounded to fewer bits than it may be, sums in f32) and whose plan is made within the workspace. Source: cuDNN's
- * backend API, "Graph API".
+ * The library's heuristics name engines and their settings for a graph, the fastest first by their estimate; the first
+ * is taken that the form allows (deterministic, no factor rounded to fewer bits than it may be, sums in f32) and whose
+ * plan is made within the workspace. Source: cuDNN's backend API, "Graph API".
  *
  * Note [Tensor cores come first]
  * For some forms cuDNN 9.19 puts engines without tensor cores first: for the 1x1 convolution with stride 2 from 64 to
@@ -13,21 +11,18 @@
  * 100 MB of workspace. Another of its modes, and cuDNN 9.26, have one with tensor cores there, which takes them as they
  * lie. So where tensor cores take the operands, engines that do not use them are passed over for one that does, but not
  * for one whose workspace has room for a copy of an operand: such stay where the heuristics put them.
- *
- * A descriptor's attributes are set, then it is finalised; the first call that fails ends the making, and is what `why`
- * is about. All descriptors but the plan's are destroyed at the end: the library keeps what it needs of them.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "device/cuda/dnn_plan.h"
+#include "device/cuda/dnn_graph.h"
 
 #ifdef HAS_DNN
 
-/* MOST_PROPOSALS: of one mode of the heuristics. MOST_MADE: descriptors of one graph, with room. MOST_NOTES: of an
- * engine; a library that is newer than the headers has kinds that these do not count. */
-enum { MOST_PROPOSALS = 100, MOST_MADE = 32, MOST_NOTES = 64 };
+/* MOST_PROPOSALS: of one mode of the heuristics. MOST_NOTES: of an engine; a library that is newer than the headers has
+ * kinds that these do not count. */
+enum { MOST_PROPOSALS = 100, MOST_NOTES = 64 };
 /* Bytes: a plan that wants more is not taken. */
 static const int64_t MOST_WORKSPACE = (int64_t)1 << 30;
 
@@ -66,186 +61,6 @@ const char *cuda_dnn_described(void)
 {
     dnn_open();
     return opened;
-}
-
-/* ---- descriptors ---- */
-typedef struct builder {
-    cudnnStatus_t code; /* of the first call that failed */
-    const char *failed; /* what it was about */
-    int count;
-    cudnnBackendDescriptor_t made[MOST_MADE];
-} builder;
-
-static bool took(builder *b, cudnnStatus_t code, const char *what)
-{
-    if (code && !b->code)
-        b->code = code, b->failed = what;
-    return !b->code;
-}
-
-static cudnnBackendDescriptor_t create(builder *b, cudnnBackendDescriptorType_t type, const char *what)
-{
-    cudnnBackendDescriptor_t made = NULL;
-    if (!b->code && b->count < MOST_MADE && took(b, dnn.descriptor_create(type, &made), what))
-        b->made[b->count++] = made;
-    return made;
-}
-
-static void set(builder *b, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t count, const void *values, const char *what)
-{
-    if (!b->code)
-        took(b, dnn.attribute_set(d, name, type, count, values), what);
-}
-
-static void set_descriptor(builder *b, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                           cudnnBackendDescriptor_t value, const char *what)
-{
-    set(b, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value, what);
-}
-
-static cudnnBackendDescriptor_t finalized(builder *b, cudnnBackendDescriptor_t d, const char *what)
-{
-    if (!b->code)
-        took(b, dnn.finalize(d), what);
-    return b->code ? NULL : d;
-}
-
-static void release_all(builder *b)
-{
-    while (b->count)
-        dnn.descriptor_destroy(b->made[--b->count]);
-}
-
-/* ---- the graph ---- */
-static cudnnDataType_t type_of(int64_t dtype)
-{
-    return dtype == YK_F64    ? CUDNN_DATA_DOUBLE
-           : dtype == YK_F16  ? CUDNN_DATA_HALF
-           : dtype == YK_BF16 ? CUDNN_DATA_BFLOAT16
-                              : CUDNN_DATA_FLOAT;
-}
-
-/* What is computed with: never a half. */
-static cudnnDataType_t compute_type(const dnn_form *f)
-{
-    return f->dtype == YK_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-}
-
-static cudnnBackendDescriptor_t tensor(builder *b, const dnn_form *f, int64_t id, cudnnDataType_t type,
-                                       const int64_t s[4], int64_t alignment, bool is_virtual)
-{
-    static const char what[] = "a tensor";
-    int64_t c = s[1], h = s[2], w = s[3];
-    const int64_t first[] = {c * h * w, h * w, w, 1}, last[] = {c * h * w, 1, w * c, c};
-    cudnnBackendDescriptor_t t = create(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR, what);
-    set(b, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id, what);
-    set(b, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type, what);
-    set(b, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, s, what);
-    set(b, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, f->last ? last : first, what);
-    set(b, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment, what);
-    set(b, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual, what);
-    return finalized(b, t, what);
-}
-
-static cudnnBackendDescriptor_t convolution(builder *b, const dnn_form *f, cudnnBackendDescriptor_t x,
-                                            cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t out)
-{
-    static const struct {
-        cudnnBackendDescriptorType_t type;
-        cudnnBackendAttributeName_t conv, x, w, out, alpha, beta;
-    } operations[CUDA_WORKS] = {
-        [CUDA_CONV] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-        [CUDA_CONV_INPUT] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-        [CUDA_CONV_WEIGHT] = {
-            CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
-    static const char what[] = "a convolution";
-    const int64_t dimensions = 2;
-    const double one = 1, zero = 0;
-    const float one_f32 = 1, zero_f32 = 0;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    cudnnDataType_t compute = compute_type(f);
-    bool wide = compute == CUDNN_DATA_DOUBLE;
-    cudnnBackendAttributeType_t scale = wide ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT;
-    cudnnBackendDescriptor_t c = create(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dimensions, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, f->stride, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, f->padding, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, f->padding, what);
-    set(b, c, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, f->dilation, what);
-    c = finalized(b, c, what);
-    cudnnBackendDescriptor_t o = create(b, operations[f->work].type, what);
-    set_descriptor(b, o, operations[f->work].conv, c, what);
-    set_descriptor(b, o, operations[f->work].x, x, what);
-    set_descriptor(b, o, operations[f->work].w, w, what);
-    set_descriptor(b, o, operations[f->work].out, out, what);
-    set(b, o, operations[f->work].alpha, scale, 1, wide ? (const void *)&one : &one_f32, what);
-    set(b, o, operations[f->work].beta, scale, 1, wide ? (const void *)&zero : &zero_f32, what);
-    return finalized(b, o, what);
-}
-
-/* out = x + other, or ReLU of x, where other is NULL. That ReLU keeps NaN is no attribute of it any more. */
-static cudnnBackendDescriptor_t pointwise(builder *b, const dnn_form *f, cudnnPointwiseMode_t mode,
-                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t other,
-                                          cudnnBackendDescriptor_t out)
-{
-    static const char what[] = "what follows a convolution";
-    cudnnDataType_t compute = compute_type(f);
-    cudnnBackendDescriptor_t p = create(b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, what);
-    set(b, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode, what);
-    set(b, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute, what);
-    p = finalized(b, p, what);
-    cudnnBackendDescriptor_t o = create(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, what);
-    set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p, what);
-    set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x, what);
-    if (other)
-        set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, other, what);
-    set_descriptor(b, o, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out, what);
-    return finalized(b, o, what);
-}
-
-static cudnnBackendDescriptor_t graph(builder *b, const dnn_form *f, cudnnHandle_t handle)
-{
-    static const char what[] = "an operation graph";
-    enum { SUM = DNN_BIAS + 1, BIASED };
-    cudnnDataType_t type = type_of(f->dtype);
-    cudnnBackendDescriptor_t operations[3] = {NULL, NULL, NULL};
-    int64_t count = f->bias ? 2 + f->relu : 1, channels[4] = {1, f->w[0], 1, 1};
-    cudnnBackendDescriptor_t x = tensor(b, f, DNN_X, type, f->x, f->alignment[0], false);
-    cudnnBackendDescriptor_t w = tensor(b, f, DNN_W, type, f->w, f->alignment[1], false);
-    cudnnBackendDescriptor_t out = tensor(b, f, DNN_OUT, type, f->out, f->alignment[2], false);
-    if (f->bias) {
-        cudnnBackendDescriptor_t sum = tensor(b, f, SUM, compute_type(f), f->out, 16, true);
-        cudnnBackendDescriptor_t bias = tensor(b, f, DNN_BIAS, type, channels, f->alignment[3], false);
-        operations[0] = convolution(b, f, x, w, sum);
-        if (f->relu) {
-            cudnnBackendDescriptor_t biased = tensor(b, f, BIASED, compute_type(f), f->out, 16, true);
-            operations[1] = pointwise(b, f, CUDNN_POINTWISE_ADD, sum, bias, biased);
-            operations[2] = pointwise(b, f, CUDNN_POINTWISE_RELU_FWD, biased, NULL, out);
-        } else {
-            operations[1] = pointwise(b, f, CUDNN_POINTWISE_ADD, sum, bias, out);
-        }
-    } else {
-        operations[0] = convolution(b, f, x, w, out);
-    }
-    cudnnBackendDescriptor_t g = create(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, what);
-    set(b, g, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations, what);
-    if (handle)
-        set(b, g, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle, what);
-    return finalized(b, g, what);
 }
 
 /* ---- engines ---- */
@@ -326,6 +141,8 @@ typedef struct preference {
 static preference preference_of(const dnn_form *f)
 {
     enum { CHANNELS = 8, BYTES = 16 }; /* of which there must be a multiple */
+    if (f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD)
+        return (preference){.wanted = false};
     bool half = f->dtype == YK_F16 || f->dtype == YK_BF16, aligned = true;
     int64_t x = half ? 2 : 4, out = x; /* bytes */
     for (int d = 0; d < 4; d++)
@@ -344,33 +161,35 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
                      const dnn_engines *without, int64_t *number, dnn_plan *made, tally *t)
 {
     static const char what[] = "heuristics";
-    builder b = {.code = CUDNN_STATUS_SUCCESS};
+    dnn_builder b = {.code = CUDNN_STATUS_SUCCESS};
     cudnnBackendDescriptor_t proposals[MOST_PROPOSALS];
     int64_t count = 0, made_descriptors = 0;
-    cudnnBackendDescriptor_t h = create(&b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what);
-    set_descriptor(&b, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g, what);
-    set(&b, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, what);
+    cudnnBackendDescriptor_t h = dnn_create(&b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what);
+    dnn_set_descriptor(&b, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g, what);
+    dnn_set(&b, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, what);
 #if CUDNN_VERSION >= 90800
     if (properties)
-        set_descriptor(&b, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties, what);
+        dnn_set_descriptor(&b, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties, what);
 #else
     (void)properties;
 #endif
-    finalized(&b, h, what);
+    dnn_finalized(&b, h, what);
     if (!b.code)
-        took(&b, dnn.attribute_get(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL),
-             what);
+        dnn_took(&b,
+                 dnn.attribute_get(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL),
+                 what);
     if (count > MOST_PROPOSALS)
         count = MOST_PROPOSALS;
     for (; !b.code && made_descriptors < count; made_descriptors++)
-        if (!took(&b, dnn.descriptor_create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &proposals[made_descriptors]), what))
+        if (!dnn_took(&b, dnn.descriptor_create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &proposals[made_descriptors]),
+                      what))
             break;
     int64_t got = 0;
     if (!b.code && made_descriptors)
-        took(&b,
-             dnn.attribute_get(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made_descriptors, &got,
-                               proposals),
-             what);
+        dnn_took(&b,
+                 dnn.attribute_get(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made_descriptors,
+                                   &got, proposals),
+                 what);
     if (b.code)
         got = 0, t->code = b.code;
     for (int64_t i = 0; i < got && !made->plan; i++) {
@@ -402,7 +221,7 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
     }
     for (int64_t i = 0; i < made_descriptors; i++)
         dnn.descriptor_destroy(proposals[i]);
-    release_all(&b);
+    dnn_release_all(&b);
     return made->plan != NULL;
 }
 
@@ -410,12 +229,12 @@ bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescript
                    const dnn_engines *without, dnn_plan *made, char *why)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
-    builder b = {.code = CUDNN_STATUS_SUCCESS};
+    dnn_builder b = {.code = CUDNN_STATUS_SUCCESS};
     tally t = {.code = CUDNN_STATUS_SUCCESS};
     int64_t number = 0;
     *made = (dnn_plan){.plan = NULL, .engine = -1};
     *why = '\0';
-    cudnnBackendDescriptor_t g = graph(&b, f, handle);
+    cudnnBackendDescriptor_t g = dnn_graph_make(&b, f, handle);
     preference first = preference_of(f);
     for (int round = first.wanted ? 0 : 1; round < 2 && g && !made->plan; round++) {
         t = (tally){.code = CUDNN_STATUS_SUCCESS};
@@ -433,7 +252,7 @@ bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescript
                      (long long)t.proposed, (long long)t.forbidden, (long long)t.left_out, (long long)t.refused,
                      dnn.error_string(t.code), (int)t.code, last);
     }
-    release_all(&b);
+    dnn_release_all(&b);
     return made->plan != NULL;
 }
 
@@ -441,15 +260,15 @@ bool yk__cuda_dnn_plan(const dnn_form *f, const char *properties, char *why)
 {
     *why = '\0';
 #if CUDNN_VERSION >= 90800
-    builder b = {.code = CUDNN_STATUS_SUCCESS};
+    dnn_builder b = {.code = CUDNN_STATUS_SUCCESS};
     dnn_plan made;
     bool done = false;
     if (!dnn_open())
         return false;
-    cudnnBackendDescriptor_t d = create(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "a GPU's properties");
-    set(&b, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(properties), properties,
-        "a GPU's properties");
-    finalized(&b, d, "a GPU's properties");
+    cudnnBackendDescriptor_t d = dnn_create(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "a GPU's properties");
+    dnn_set(&b, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(properties), properties,
+            "a GPU's properties");
+    dnn_finalized(&b, d, "a GPU's properties");
     if (b.code) {
         char last[300] = "";
         dnn.last_error(last, sizeof(last));
@@ -462,7 +281,7 @@ bool yk__cuda_dnn_plan(const dnn_form *f, const char *properties, char *why)
             dnn.descriptor_destroy(made.plan);
         }
     }
-    release_all(&b);
+    dnn_release_all(&b);
     return done;
 #else
     (void)f, (void)properties;

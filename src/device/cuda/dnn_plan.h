@@ -1,9 +1,9 @@
 /*
- * dnn_plan.h - convolutions as cuDNN's operation graphs, and execution plans of them. Layer: device/cuda.
+ * dnn_plan.h - convolutions and attention by execution plans of cuDNN's. Layer: device/cuda.
  *
- * A form says which convolution, of what and with what behind it; a plan is the library's way to compute it on one kind
- * of GPU. Plans are made for the GPU of a handle, or for a GPU that is not there, from its properties as JSON: that is
- * how a machine without one checks that each graph is taken.
+ * A form says which convolution or attention, of what and with what behind it; a plan is the library's way to compute
+ * it on one kind of GPU. Plans are made for the GPU of a handle, or for a GPU that is not there, from its properties as
+ * JSON: that is how a machine without one checks that each graph is taken.
  */
 #ifndef YOKE_DEVICE_CUDA_DNN_PLAN_H
 #define YOKE_DEVICE_CUDA_DNN_PLAN_H
@@ -38,8 +38,27 @@ extern dnn_functions dnn;
 /* Opens the library, once: false where it is not there. */
 bool dnn_open(void);
 
-/* The unique ids of a graph's tensors that have memory; the bias is there where the form has one. */
+/* The unique ids of a graph's tensors that have memory, or a value of the host's: 1 to DNN_TENSORS. Of a convolution
+ * the bias is there where the form has one. Of attention those from GOUT on are backward's: GQ_SUM (N,H,L,E), which it
+ * has unless it is deterministic, and OUT_SUM (N,H,L) are f32, dense, and nothing before or behind it. */
 enum { DNN_X = 1, DNN_W, DNN_OUT, DNN_BIAS };
+enum {
+    DNN_Q = 1,
+    DNN_K,
+    DNN_V,
+    DNN_ATTENDED, /* out */
+    DNN_LSE,
+    DNN_SCALE,          /* by value */
+    DNN_MINUS_INFINITY, /* by value; where causal */
+    DNN_GOUT,
+    DNN_GQ,
+    DNN_GK,
+    DNN_GV,
+    DNN_OUT_SUM,
+    DNN_GQ_SUM,
+    DNN_ONE, /* by value */
+    DNN_TENSORS = DNN_ONE
+};
 
 /* An execution plan, which nobody releases: recorded steps replay its kernels. NULL where there is none. */
 typedef struct dnn_plan {
@@ -73,9 +92,9 @@ static inline void dnn_engines_add(dnn_engines *set, int64_t engine)
 bool dnn_plan_make(const dnn_form *f, cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
                    const dnn_engines *without, dnn_plan *made, char *why);
 
-/* Queues the form's convolution on memory, in the order of the ids, the bias NULL where there is none. *taken stays
- * false where no plan does it. (dnn_run.c) */
-yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[4], bool *taken);
+/* Queues the form's work on memory, where element i is that of the tensor i + 1, NULL where the graph has none, or
+ * where it has a value. *taken stays false where no plan does it. (dnn_run.c) */
+yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[DNN_TENSORS], bool *taken);
 
 #endif
 #endif

@@ -31,12 +31,13 @@
 #ifdef HAS_DNN
 
 /* BUCKETS: of a device's table of plans. MOST_TIMED: PyTorch's benchmark_limit. MOST_OF_ONE: of them, of one engine.
- * RUNS: that are timed of one plan. PACKS: sets of pointers that are kept of a form. */
-enum { MOST_DEVICES = 64, BUCKETS = 128, MOST_TIMED = 10, MOST_OF_ONE = 3, RUNS = 3, PACKS = 8 };
+ * RUNS: that are timed of one plan. PACKS: sets of pointers that are kept of a form. MOST_ATTENDED: forms of attention
+ * that are computed so: the library compiles each, which takes half a second, and sequences may come in any length. */
+enum { MOST_DEVICES = 64, BUCKETS = 128, MOST_TIMED = 10, MOST_OF_ONE = 3, RUNS = 3, PACKS = 8, MOST_ATTENDED = 128 };
 
 /* Pointers as the library takes them, by the ids of dnn_plan.h: steps that are repeated bring the same ones. */
 typedef struct pack {
-    void *memory[4], *workspace;
+    void *memory[DNN_TENSORS], *workspace;
     cudnnBackendDescriptor_t made;
 } pack;
 
@@ -55,6 +56,7 @@ typedef struct device_state {
     cudaStream_t stream;                 /* the handle's */
     dnn_engines swallow_nan[YK__DTYPES]; /* engines whose ReLU does not keep NaN */
     entry *entries[BUCKETS];
+    int attended; /* forms of attention that have an entry */
 } device_state;
 
 static device_state devices[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
@@ -64,8 +66,13 @@ typedef struct job {
     device_state *state;
     int device;
     cudaStream_t stream;
-    void *memory[4]; /* x, w, out, bias or NULL */
+    void *memory[DNN_TENSORS]; /* NULL: the graph has no such tensor, or its value is the form's */
 } job;
+
+static bool is_attention(const dnn_form *f)
+{
+    return f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD;
+}
 
 static bool is_short_of_memory(cudnnStatus_t code)
 {
@@ -98,10 +105,29 @@ static entry *find(device_state *state, const dnn_form *f)
 
 /* ---- carrying a plan out ---- */
 
-static cudnnStatus_t pack_make(pack *p, void *const memory[4], void *workspace)
+/* The pointers that a graph has, and to its values, which the library reads when the plan is queued. */
+static int64_t pointers_of(const dnn_form *f, void *const memory[DNN_TENSORS], int64_t *ids, const void **pointers)
 {
-    static const int64_t ids[] = {DNN_X, DNN_W, DNN_OUT, DNN_BIAS};
-    int64_t count = memory[3] ? 4 : 3;
+    static const float minus_infinity = -INFINITY, one = 1;
+    const void *values[DNN_TENSORS] = {NULL};
+    int64_t count = 0;
+    if (is_attention(f)) {
+        values[DNN_SCALE - 1] = &f->attention.scale;
+        values[DNN_MINUS_INFINITY - 1] = f->attention.causal ? &minus_infinity : NULL;
+        values[DNN_ONE - 1] = f->work == CUDA_ATTENTION_BACKWARD ? &one : NULL;
+    }
+    for (int i = 0; i < DNN_TENSORS; i++)
+        if (memory[i] || values[i])
+            ids[count] = i + 1, pointers[count++] = memory[i] ? memory[i] : values[i];
+    return count;
+}
+
+/* `f` is an entry's: its values are where they are as long as the pack. */
+static cudnnStatus_t pack_make(pack *p, const dnn_form *f, void *const memory[DNN_TENSORS], void *workspace)
+{
+    int64_t ids[DNN_TENSORS];
+    const void *pointers[DNN_TENSORS];
+    int64_t count = pointers_of(f, memory, ids, pointers);
     cudnnStatus_t code = dnn.descriptor_create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &p->made);
     if (code) {
         p->made = NULL;
@@ -109,7 +135,7 @@ static cudnnStatus_t pack_make(pack *p, void *const memory[4], void *workspace)
     }
     code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
     if (!code)
-        code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, memory);
+        code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers);
     if (!code)
         code = dnn.attribute_set(p->made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     if (!code)
@@ -125,7 +151,8 @@ static cudnnStatus_t pack_make(pack *p, void *const memory[4], void *workspace)
 }
 
 /* The library's description of these pointers: one that is kept, or a new one in place of the oldest. */
-static cudnnStatus_t pack_of(entry *e, void *const memory[4], void *workspace, cudnnBackendDescriptor_t *found)
+static cudnnStatus_t pack_of(entry *e, void *const memory[DNN_TENSORS], void *workspace,
+                             cudnnBackendDescriptor_t *found)
 {
     for (int i = 0; i < PACKS; i++) {
         const pack *p = &e->packs[i];
@@ -138,7 +165,7 @@ static cudnnStatus_t pack_of(entry *e, void *const memory[4], void *workspace, c
     e->next_pack = (e->next_pack + 1) % PACKS;
     if (p->made)
         dnn.descriptor_destroy(p->made);
-    cudnnStatus_t code = pack_make(p, memory, workspace);
+    cudnnStatus_t code = pack_make(p, &e->of, memory, workspace);
     *found = p->made;
     return code;
 }
@@ -215,16 +242,16 @@ static yk_status keeps_nan(entry *e, const dnn_plan *p, const job *j, cudnnStatu
     if (!e->of.relu)
         return YK_OK;
     job trial = *j;
-    trial.memory[3] = cuda_workspace(j->device, (size_t)shape[1] * yk__size_of(dtype), &memory);
-    if (!trial.memory[3])
+    trial.memory[DNN_BIAS - 1] = cuda_workspace(j->device, (size_t)shape[1] * yk__size_of(dtype), &memory);
+    if (!trial.memory[DNN_BIAS - 1])
         return YK_ERR_MEMORY;
-    yk_status status = cuda_nan_trial_bias(j->device, j->stream, dtype, trial.memory[3], shape[1]);
+    yk_status status = cuda_nan_trial_bias(j->device, j->stream, dtype, trial.memory[DNN_BIAS - 1], shape[1]);
     if (!status)
         status = execute(e, p, &trial, code);
     if (!status && !*code)
-        status =
-            cuda_nan_trial_passed(j->device, j->stream, dtype, j->memory[2], shape[0] * shape[1] * shape[2] * shape[3],
-                                  e->of.last ? 1 : shape[2] * shape[3], shape[1], good);
+        status = cuda_nan_trial_passed(j->device, j->stream, dtype, j->memory[DNN_OUT - 1],
+                                       shape[0] * shape[1] * shape[2] * shape[3], e->of.last ? 1 : shape[2] * shape[3],
+                                       shape[1], good);
     cuda_yoke->storage_release(memory);
     return status;
 }
@@ -310,23 +337,47 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
     return YK_OK;
 }
 
+/* The form, for reports and warnings. */
+static void describe(const dnn_form *f, char *text, size_t size)
+{
+    static const char *const works[CUDA_WORKS] = {
+        "", "conv2d", "conv2d_backward_input", "conv2d_backward_weight", "attention", "attention_backward"};
+    const dnn_attention *a = &f->attention;
+    if (is_attention(f))
+        snprintf(text, size, "%s of (%lld,%lld,%lld,%lld) to %lld keys of %lld values, of %s%s%s", works[f->work],
+                 (long long)a->batch, (long long)a->heads, (long long)a->queries, (long long)a->width,
+                 (long long)a->keys, (long long)a->values, cuda_yoke->dtype_name((yk_dtype)f->dtype),
+                 a->causal ? ", causal" : "", f->deterministic ? ", deterministic" : "");
+    else
+        snprintf(text, size,
+                 "%s of (%lld,%lld,%lld,%lld) by (%lld,%lld,%lld,%lld), stride %lld x %lld, of %s%s%s, channels %s",
+                 works[f->work], (long long)f->x[0], (long long)f->x[1], (long long)f->x[2], (long long)f->x[3],
+                 (long long)f->w[0], (long long)f->w[1], (long long)f->w[2], (long long)f->w[3],
+                 (long long)f->stride[0], (long long)f->stride[1], cuda_yoke->dtype_name((yk_dtype)f->dtype),
+                 f->tf32 ? " as TF32" : "",
+                 f->relu   ? " with bias and ReLU"
+                 : f->bias ? " with a bias"
+                           : "",
+                 f->last ? "last" : "first");
+}
+
 /* Which engine computes the form: for reports of what a GPU did, and how. */
 static void say_chosen(const job *j, const entry *e)
 {
-    static const char *const works[CUDA_WORKS] = {"", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
-    const dnn_form *f = &e->of;
+    char text[300];
     const dnn_plan *p = &e->plan;
-    cuda_base->debug(
-        "cuda:%d: cuDNN: %s of (%lld,%lld,%lld,%lld) by (%lld,%lld,%lld,%lld), stride %lld x %lld, of %s%s%s, "
-        "channels %s: engine %lld%s, %zu bytes of workspace, candidate %lld",
-        j->device, works[f->work], (long long)f->x[0], (long long)f->x[1], (long long)f->x[2], (long long)f->x[3],
-        (long long)f->w[0], (long long)f->w[1], (long long)f->w[2], (long long)f->w[3], (long long)f->stride[0],
-        (long long)f->stride[1], cuda_yoke->dtype_name((yk_dtype)f->dtype), f->tf32 ? " as TF32" : "",
-        f->relu   ? " with bias and ReLU"
-        : f->bias ? " with a bias"
-                  : "",
-        f->last ? "last" : "first", (long long)p->engine, p->tensor_cores ? " with tensor cores" : "", p->workspace,
-        (long long)p->candidate);
+    describe(&e->of, text, sizeof(text));
+    cuda_base->debug("cuda:%d: cuDNN: %s: engine %lld%s, %zu bytes of workspace, candidate %lld", j->device, text,
+                     (long long)p->engine, p->tensor_cores ? " with tensor cores" : "", p->workspace,
+                     (long long)p->candidate);
+}
+
+static void say_refused(const job *j, const entry *e, const char *why)
+{
+    char text[300];
+    describe(&e->of, text, sizeof(text));
+    cuda_base->warn("cuda:%d: cuDNN makes no plan of %s%s: %s", j->device, text,
+                    e->of.relu ? ", so ReLU is computed apart" : "", why);
 }
 
 static yk_status first_plan(entry *e, const job *j, char *why)
@@ -357,8 +408,7 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
         return status;
     }
     if (!e->plan.plan)
-        cuda_base->warn("cuda:%d: cuDNN makes no plan of this convolution%s, channels %s: %s", j->device,
-                        f->relu ? " with ReLU, which is computed apart" : "", f->last ? "last" : "first", why);
+        say_refused(j, e, why);
     else
         say_chosen(j, e);
     entry **bucket = bucket_of(j->state, f);
@@ -367,10 +417,26 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     return YK_OK;
 }
 
-/* The entry of the form; NULL where there is none, and none can be made while the stream is captured. */
+/* Whether there is room for one more form of attention. That there is none is told once. */
+static bool may_attend(device_state *state, int device)
+{
+    bool room = state->attended < MOST_ATTENDED;
+    if (state->attended == MOST_ATTENDED)
+        cuda_base->warn("cuda:%d: attention came in %d forms, for each of which cuDNN compiled a kernel: others are "
+                        "computed by matrix products, more slowly",
+                        device, MOST_ATTENDED);
+    if (state->attended <= MOST_ATTENDED)
+        state->attended++;
+    return room;
+}
+
+/* The entry of the form; NULL where there is none, and none can be made while the stream is captured, or of attention
+ * there are enough. */
 static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
 {
     *found = find(j->state, f);
+    if (!*found && is_attention(f) && !may_attend(j->state, j->device))
+        return YK_OK;
     if (*found || (!f->benchmark && !f->relu))
         return *found ? YK_OK : choose(f, j, found);
     if (!cuda_is_captured(j->stream))
@@ -434,7 +500,7 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
     return status;
 }
 
-yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[4], bool *taken)
+yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[DNN_TENSORS], bool *taken)
 {
     job j = {.state = &devices[f->device], .device = (int)f->device, .stream = stream};
     memcpy(j.memory, memory, sizeof(j.memory));

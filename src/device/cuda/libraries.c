@@ -26,6 +26,11 @@ bool cuda_allows_tf32(void)
     return is_set("YOKE_CUDA_TF32", "1");
 }
 
+bool cuda_fuses_attention(void)
+{
+    return !is_set("YOKE_CUDA_FUSED_ATTENTION", "0");
+}
+
 /* The library at one place; false where it is not there or lacks a function. */
 static bool open_at(const char *path, const cuda_symbol *symbols, int count, char *why)
 {
@@ -106,7 +111,8 @@ bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int cod
 
 void yk__cuda_describe(char *text, size_t size)
 {
-    static const char *const names[CUDA_WORKS] = {"gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"};
+    static const char *const names[CUDA_WORKS] = {
+        "gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight", "attention", "attention_backward"};
     int at = snprintf(text, size, "%s; %s", cuda_blas_described(), cuda_dnn_described());
     for (int i = 0; i < CUDA_WORKS && at >= 0 && (size_t)at < size; i++)
         at += snprintf(text + at, size - (size_t)at, "; %s: %lld by library, %lld by own kernel", names[i],

@@ -44,6 +44,12 @@ bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int cod
  * (dnn.c) */
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
                         const yk__view *out, const yk__view *bias, bool *taken);
+/* Attention, or, where gout is not NULL, its backward, as the slots have it, by cuDNN. *taken is false where it was not
+ * done: nothing was written then. (dnn_attention.c) */
+typedef struct cuda_attended {
+    const yk__view *q, *k, *v, *mask, *out, *lse, *gout, *gq, *gk, *gv;
+} cuda_attended;
+yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_attended *c, bool *taken);
 /* What there is of cuDNN, for reports. (dnn_plan.c) */
 const char *cuda_dnn_described(void);
 
@@ -52,6 +58,8 @@ const char *cuda_dnn_described(void);
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
 /* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
 bool cuda_allows_tf32(void);
+/* Whether cuDNN's fused kernels compute attention: unless YOKE_CUDA_FUSED_ATTENTION=0. */
+bool cuda_fuses_attention(void);
 
 /* out = or += a b [+ bias], perhaps with ReLU behind it, or with the sums of a over K beside it; bias and sums may be
  * NULL. All are of one dtype, or a and b of a half, out and bias of f32; then there are no sums. */
