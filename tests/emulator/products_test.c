@@ -11,9 +11,10 @@ static const yk_device gpu = {YK_CUDA, 0};
 /* Whole numbers, whose products and sums are exact; one dimension where there are no columns. */
 static yk_tensor *numbers(int64_t rows, int64_t columns, yk_device device, yk_dtype dtype, int seed)
 {
-    float values[800];
+    enum { MOST = 8 * 4096 };
+    static float values[MOST];
     int64_t shape[] = {rows, columns}, count = rows * (columns ? columns : 1);
-    assert_true(count <= 800);
+    assert_true(count <= MOST);
     for (int64_t i = 0; i < count; i++)
         values[i] = (float)((i * 7 + seed) % 5 - 2);
     yk_tensor *t = yk_from_data(values, columns ? 2 : 1, shape, &(yk_tensor_options){.device = device});
@@ -272,6 +273,31 @@ static void the_log_says_which_algorithm(void **state)
     yk_scope_end(scope);
 }
 
+/* So that the library may cut a long inner dimension into parts, where the GPU has more to do than one tile. */
+static void a_bias_of_few_rows_is_put_there_before(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t inner;
+        yk_dtype dtype;
+        bool relu, apart;
+    } kinds[] = {{4096, YK_BF16, false, true},
+                 {4096, YK_F32, false, false},
+                 {2048, YK_BF16, false, false},
+                 {4096, YK_BF16, true, false}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        char said[300] = "";
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = numbers(5, kinds[i].inner, gpu, kinds[i].dtype, 1);
+        yk_tensor *w = numbers(8, kinds[i].inner, gpu, kinds[i].dtype, 2), *b = numbers(8, 0, gpu, kinds[i].dtype, 3);
+        yk_log_set(YK_LOG_DEBUG, keep_chosen, said);
+        assert_non_null(kinds[i].relu ? yk_linear_relu(x, w, b) : yk_linear(x, w, b));
+        yk_log_set(YK_LOG_OFF, NULL, NULL);
+        assert_true((strstr(said, " with ") == NULL) == kinds[i].apart);
+        yk_scope_end(scope);
+    }
+}
+
 typedef struct recorded {
     int64_t inner;
     yk_tensor *out;
@@ -330,7 +356,8 @@ int main(void)
                                        cmocka_unit_test(products_that_are_new_in_a_recording),
                                        cmocka_unit_test(sums_of_what_does_not_lie_by_rows),
                                        cmocka_unit_test(many_matrices_in_a_batch),
-                                       cmocka_unit_test(the_log_says_which_algorithm)};
+                                       cmocka_unit_test(the_log_says_which_algorithm),
+                                       cmocka_unit_test(a_bias_of_few_rows_is_put_there_before)};
     if (!use_emulator())
         return 0;
     (void)yk_device_count(YK_CUDA); /* loads the backend, which counts from here on */

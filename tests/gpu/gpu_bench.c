@@ -364,6 +364,8 @@ static const row rows[] = {
     {"gemm float16 8192", gemm_row, YK_F16, {8192, 8192, 8192}, 0},
     {"gemm float64 4096", gemm_row, YK_F64, {4096, 4096, 4096}, 0},
     {"linear bfloat16 8192x4096x1024", gemm_row, YK_BF16, {8192, 4096, 1024}, 1},
+    {"gemm bfloat16 1024x1024x8192", gemm_row, YK_BF16, {1024, 1024, 8192}, 0},
+    {"linear bfloat16 1024x1024x8192", gemm_row, YK_BF16, {1024, 1024, 8192}, 1},
     {"linear float32 weight^T", gemm_row, YK_F32, {8192, 1024, 1024}, 2},
     {"weight and bias gradients bfloat16", row_sums_row, YK_BF16, {4096, 1024, 8192}, 0},
     {"weight and bias gradients bfloat16, fused", row_sums_row, YK_BF16, {4096, 1024, 8192}, 1},

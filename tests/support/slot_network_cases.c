@@ -184,11 +184,14 @@ static bool make_exact(pair *wide, pair *narrow, slot_report *r, yk_dtype dtype,
            pair_upload(narrow, r);
 }
 
-/* Halves whose products and sums are exact in f32: the result is theirs, with the bias, rounded once. */
+/* Halves whose products and sums are exact in f32: the result is theirs, with the bias, rounded once. The last ones
+ * have few rows and a long inner dimension, which a library cuts into parts. */
 static void half_gemm_case(const slot_case *self, slot_report *r)
 {
-    static const int64_t a[] = {2, 9, 70}, b[] = {2, 70, 8}, out[] = {2, 9, 8}, *shapes[] = {a, b, &b[2], out};
-    for (int k = 0; k < 4 && slot_ready(r) && !r->failed; k++) {
+    static const int64_t sizes[2][3][3] = {{{2, 9, 70}, {2, 70, 8}, {2, 9, 8}},
+                                           {{1, 4, 8192}, {1, 8192, 16}, {1, 4, 16}}};
+    for (int k = 0; k < 6 && slot_ready(r) && !r->failed; k++) {
+        const int64_t *a = sizes[k / 4][0], *b = sizes[k / 4][1], *shapes[] = {a, b, &b[2], sizes[k / 4][2]};
         pair narrow[4] = {0}, wide[4] = {0}; /* a, b, bias, out */
         bool made = true, with = k & 1;
         for (int i = 0; i < 4; i++)

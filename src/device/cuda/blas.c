@@ -6,10 +6,10 @@
  * fit (an expanded factor, a batch that overlaps) is left to our own kernel. Which algorithm does a product is asked
  * once for each form of it, and kept with the library's descriptions: the same form gives the same bits, and a product
  * whose form is known is one call, or two where an epilogue has a vector. The bias is added by the library's epilogue
- * where it can be, else put into out before the product is added to that. Halves are added up in f32 and rounded once.
- * An algorithm that the library proposed and then refuses, or that fails while the GPU is well, gives way to the next.
- * A form that it has none for, or of which it refuses all, is computed without its epilogue from then on, or by our own
- * kernel where it has none.
+ * where it can be and costs no more, else put into out before the product is added to that. Halves are added up in f32
+ * and rounded once. An algorithm that the library proposed and then refuses, or that fails while the GPU is well, gives
+ * way to the next. A form that it has none for, or of which it refuses all, is computed without its epilogue from then
+ * on, or by our own kernel where it has none.
  *
  * Note [Trials of epilogues]
  * The manual does not say what RELU_BIAS makes of NaN, nor in what BGRADA and BGRADB add. So a form with one of them is
@@ -378,6 +378,17 @@ static bool adds_apart(const cuda_product *p)
     return !p->bias || !p->accumulate || !is_half(p->out->dtype);
 }
 
+/* Whether the GPU has so many more multiprocessors than the result has tiles that the library should cut the inner
+ * dimension into parts, where it may: not with a bias in its epilogue. TILE: rows and columns of a tile of its kernels;
+ * below LONG_K elements a part takes no longer than the call that puts the bias into out. Untimed. */
+static bool gains_by_parts(const job *j)
+{
+    enum { TILE = 128, LONG_K = 4096 };
+    const form *f = &j->of;
+    int64_t tiles = (f->rows + TILE - 1) / TILE * ((f->columns + TILE - 1) / TILE) * f->batches;
+    return is_half(f->out_dtype) && f->k >= LONG_K && 2 * tiles <= cuda_processors(j->device);
+}
+
 /* The epilogue, and its vector, or NULL; false where the product is not the library's. */
 static bool epilogue_of(job *j, bool columns)
 {
@@ -395,7 +406,7 @@ static bool epilogue_of(job *j, bool columns)
         j->vector = p->sums->data;
     } else if (p->relu && !added) {
         return false;
-    } else if (added) {
+    } else if (added && !(gains_by_parts(j) && !p->relu && adds_apart(p))) {
         j->of.epilogue = p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         j->vector = p->bias->data;
     } else if (!adds_apart(p)) {
@@ -676,13 +687,12 @@ yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
         if (!form_of(&j.of, &j.first, &j.second, p->out, p->a, p->b, true))
             return YK_OK;
     }
-    if (!epilogue_of(&j, columns))
-        return YK_OK;
+    yk_status status = cuda_use(device, &j.stream);
+    if (status || !epilogue_of(&j, columns))
+        return status;
     j.of.gpu = cuda_gpu_of(device);
     j.of.tf32 = p->a->dtype == YK_F32 && cuda_allows_tf32();
-    yk_status status = cuda_use(device, &j.stream);
-    if (!status)
-        status = run_and_say(&j, taken);
+    status = run_and_say(&j, taken);
     if (!status && !*taken && j.of.epilogue == CUBLASLT_EPILOGUE_BIAS && adds_apart(p)) {
         leave_bias(&j);
         status = run_and_say(&j, taken);
