@@ -87,6 +87,11 @@ YK__SCALAR double yk__fma_f64(double a, double b, double c)
 
 #define YK__FMA(a, b, c) yk__fma_f32(a, b, c)
 
+/* a / b for numbers from 2^-40 to 2^40, without what a division does to look whether they are. */
+#ifndef YK__DIVIDED
+#define YK__DIVIDED(a, b) ((a) / (b))
+#endif
+
 /* p 2^k for k in [-252, 254]: the scale in two factors, so that neither overflows and a denormal is rounded once. */
 YK__SCALAR float yk__scale(float p, int32_t k)
 {
@@ -293,7 +298,7 @@ YK__SCALAR float yk__tanh_f32(float x)
     float small = YK__FMA(x, z * q, x);
     float p = yk__exp_parts(2.0f * a, 0.0f, &k);
     float e = YK__FMA(p, yk__float_of((uint32_t)(k + 127) << 23), 1.0f);
-    float large = 1.0f - 2.0f / e;
+    float large = 1.0f - YK__DIVIDED(2.0f, e);
     large = a > 10.0f ? 1.0f : large;
     large = yk__float_of(yk__bits_of(large) | (yk__bits_of(x) & 0x80000000u));
     return a < 0.625f ? small : large;
@@ -318,7 +323,7 @@ YK__SCALAR float yk__normal_tail(float t, float *p, int32_t *k)
 {
     float h = yk__float_of(yk__bits_of(t) & 0xFFFFF000u);
     *p = yk__exp_parts(-0.5f * (h * h), -0.5f * ((t - h) * (t + h)), k);
-    float v = 1.0f / (t + 3.0f);
+    float v = YK__DIVIDED(1.0f, t + 3.0f);
     float u = (t - 3.0f) * v;
     /* R(t) (t + 3) in u: 9.4e-10 */
     float r = YK__FMA(0x1.c91628p-15f, u, 0x1.136b56p-13f);
@@ -350,7 +355,7 @@ YK__SCALAR float yk__gelu_f32(float x)
     q = YK__FMA(q, z, 0x1.d5535ap-6f);
     q = YK__FMA(q, z, 0x1.018e6ap-2f);
     q = YK__FMA(q, z, 1.0f);
-    float phi = YK__FMA(x, p / q, 0.5f);
+    float phi = YK__FMA(x, YK__DIVIDED(p, q), 0.5f); /* not used where q is greater than 2^40 */
     phi = x > 5.5f ? 1.0f : phi;
     return x * (x < -5.5f ? 0.0f : phi);
 }

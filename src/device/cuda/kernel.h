@@ -72,6 +72,22 @@ static YK__DEVICE void yk__atomic_min(yk__global<unsigned long long> at, unsigne
     atomicMin(at, value);
 }
 
+/* a / b, rounded as that is, for numbers from 2^-40 to 2^40: the steps of nvcc's own division, without its test of the
+ * exponents and the branch behind that, which keep one element's from running beside another's. */
+static __host__ YK__DEVICE float yk__divided(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+    r = fmaf(r, fmaf(-b, r, 1.0f), r);
+    float y = a * r;
+    return fmaf(r, fmaf(-b, y, a), y);
+#else
+    return a / b;
+#endif
+}
+#define YK__DIVIDED(a, b) yk__divided(a, b)
+
 #include "device/cuda/scalars.h"
 
 /* Between halves and floats by the instructions for that: the bits of device/convert.h, which takes ten operations or
