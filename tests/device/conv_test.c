@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/reference.h"
+
 #include "device/convert.h"
 #include "device/table.h"
 
@@ -274,7 +276,7 @@ static const struct shape shapes[] = {
 
 enum order { NCHW, NHWC, HWNC, SLICED, EXPANDED, CHOSEN, ORDERS };
 
-static double noise(uint64_t seed, uint64_t i)
+REFERENCE static double noise(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u + 0x94D049BB133111EBu;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -324,19 +326,19 @@ static yk__view make(yk_dtype dtype, int ndim, const int64_t *shape, const int64
     return v;
 }
 
-static int64_t offset(const yk__view *v, int64_t a, int64_t b, int64_t c, int64_t d)
+REFERENCE static int64_t offset(const yk__view *v, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return a * v->stride[0] + b * v->stride[1] + c * v->stride[2] + d * v->stride[3];
 }
 
-static double get(const yk__view *v, int64_t at)
+REFERENCE static double get(const yk__view *v, int64_t at)
 {
     if (v->dtype == YK_BF16)
         return (double)yk__from_bf16(((uint16_t *)v->data)[at]);
     return v->dtype == YK_F32 ? (double)((float *)v->data)[at] : ((double *)v->data)[at];
 }
 
-static void set(const yk__view *v, int64_t at, double value)
+REFERENCE static void set(const yk__view *v, int64_t at, double value)
 {
     if (v->dtype == YK_BF16)
         ((uint16_t *)v->data)[at] = yk__to_bf16((float)value);
@@ -347,7 +349,7 @@ static void set(const yk__view *v, int64_t at, double value)
 }
 
 /* A view with the values, given in C order. */
-static yk__view holding(yk_dtype dtype, const int64_t shape[4], const int64_t stride[4], const double *values)
+REFERENCE static yk__view holding(yk_dtype dtype, const int64_t shape[4], const int64_t stride[4], const double *values)
 {
     size_t bytes;
     yk__view v = make(dtype, 4, shape, stride, allocate(shape, stride, dtype, &bytes));
@@ -374,7 +376,7 @@ static double *numbers(int64_t n)
     return p;
 }
 
-static void reference_fill(struct reference *r, const struct shape *s, int64_t oh, int64_t ow, bool expanded)
+REFERENCE static void reference_fill(struct reference *r, const struct shape *s, int64_t oh, int64_t ow, bool expanded)
 {
     int64_t cg = s->c / s->groups;
     int64_t nx = s->n * s->c * s->h * s->w, nw = s->o * cg * s->kh * s->kw, no = s->n * s->o * oh * ow;
@@ -391,33 +393,46 @@ static void reference_fill(struct reference *r, const struct shape *s, int64_t o
         r->bias[i] = noise(4, (uint64_t)i);
 }
 
-static void reference_compute(struct reference *r, const struct shape *s, int64_t oh, int64_t ow)
+/* Of the taps of a window that begins at `begin`, those that meet one of so many pixels: [*first, *end). */
+REFERENCE static void taps_inside(int64_t begin, int64_t dilation, int64_t taps, int64_t pixels, int64_t *first,
+                                  int64_t *end)
+{
+    for (*first = 0; *first < taps && begin + *first * dilation < 0;)
+        ++*first;
+    for (*end = taps; *end > *first && begin + (*end - 1) * dilation >= pixels;)
+        --*end;
+}
+
+REFERENCE static void reference_compute(struct reference *r, const struct shape *s, int64_t oh, int64_t ow)
 {
     int64_t cg = s->c / s->groups, og = s->o / s->groups;
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t o = 0; o < s->o; o++)
             for (int64_t y = 0; y < oh; y++)
                 for (int64_t x = 0; x < ow; x++) {
-                    int64_t at = ((n * s->o + o) * oh + y) * ow + x;
+                    int64_t at = ((n * s->o + o) * oh + y) * ow + x, ky_first, ky_end, kx_first, kx_end;
+                    int64_t top = y * s->stride[0] - s->padding[0], left = x * s->stride[1] - s->padding[1];
                     double sum = 0, size = 0, g = r->gout[at];
                     r->gbias[o] += g;
                     r->gbias_size[o] += fabs(g);
+                    taps_inside(top, s->dilation[0], s->kh, s->h, &ky_first, &ky_end);
+                    taps_inside(left, s->dilation[1], s->kw, s->w, &kx_first, &kx_end);
                     for (int64_t c = 0; c < cg; c++)
-                        for (int64_t ky = 0; ky < s->kh; ky++)
-                            for (int64_t kx = 0; kx < s->kw; kx++) {
-                                int64_t iy = y * s->stride[0] - s->padding[0] + ky * s->dilation[0];
-                                int64_t ix = x * s->stride[1] - s->padding[1] + kx * s->dilation[1];
-                                if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w)
-                                    continue;
-                                int64_t xi = ((n * s->c + o / og * cg + c) * s->h + iy) * s->w + ix;
-                                int64_t wi = ((o * cg + c) * s->kh + ky) * s->kw + kx;
-                                sum += r->x[xi] * r->w[wi];
-                                size += fabs(r->x[xi] * r->w[wi]);
-                                r->gx[xi] += g * r->w[wi];
-                                r->gx_size[xi] += fabs(g * r->w[wi]);
-                                r->gw[wi] += g * r->x[xi];
-                                r->gw_size[wi] += fabs(g * r->x[xi]);
+                        for (int64_t ky = ky_first; ky < ky_end; ky++) {
+                            int64_t xi =
+                                ((n * s->c + o / og * cg + c) * s->h + top + ky * s->dilation[0]) * s->w + left;
+                            int64_t wi = ((o * cg + c) * s->kh + ky) * s->kw;
+                            for (int64_t kx = kx_first; kx < kx_end; kx++) {
+                                int64_t xk = xi + kx * s->dilation[1], wk = wi + kx;
+                                double product = r->x[xk] * r->w[wk], to_x = g * r->w[wk], to_w = g * r->x[xk];
+                                sum += product;
+                                size += fabs(product);
+                                r->gx[xk] += to_x;
+                                r->gx_size[xk] += fabs(to_x);
+                                r->gw[wk] += to_w;
+                                r->gw_size[wk] += fabs(to_w);
                             }
+                        }
                     r->out[at] = sum;
                     r->out_size[at] = size;
                 }
@@ -437,8 +452,8 @@ static void reference_clear(struct reference *r)
         free(*all[i]);
 }
 
-static void compare(const char *what, const struct shape *s, int order, const yk__view *v, const double *want,
-                    const double *size, const double *bias)
+REFERENCE static void compare(const char *what, const struct shape *s, int order, const yk__view *v, const double *want,
+                              const double *size, const double *bias)
 {
     /* Sums of up to some thousand products: the error stays far below what one wrong product would make. */
     double eps = v->dtype == YK_F64 ? 0x1p-53 : 0x1p-24, rounding = v->dtype == YK_BF16 ? 0x1.01p-8 : 0;
@@ -629,7 +644,7 @@ static void test_long_sums(void **state)
     reference_clear(&r);
 }
 
-static void expect_like(const char *what, int kind, const yk__view *v, const double *want, const double *size)
+REFERENCE static void expect_like(const char *what, int kind, const yk__view *v, const double *want, const double *size)
 {
     int64_t i = 0, special = 0;
     for (int64_t a = 0; a < v->shape[0]; a++)

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/reference.h"
+
 #include "device/table.h"
 
 static const yk_device cpu = {0};
@@ -19,7 +21,7 @@ static const yk_device cpu = {0};
 enum order { ROWS, COLUMNS, SPARSE /* neither dimension next to each other */, PADDED /* rows with a gap */, ORDERS };
 enum batch { DENSE, SHARED /* stride 0 */ };
 
-static double noise(uint64_t seed, uint64_t i)
+REFERENCE static double noise(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed * 0x9E3779B97F4A7C15u + i * 0xBF58476D1CE4E5B9u + 0x94D049BB133111EBu;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -44,12 +46,12 @@ static yk__view make(yk_dtype dtype, int64_t batch, int64_t rows, int64_t cols, 
     return v;
 }
 
-static int64_t at(const yk__view *v, int64_t b, int64_t i, int64_t j)
+REFERENCE static int64_t at(const yk__view *v, int64_t b, int64_t i, int64_t j)
 {
     return b * v->stride[0] + i * v->stride[1] + j * v->stride[2];
 }
 
-static double get(const yk__view *v, int64_t i)
+REFERENCE static double get(const yk__view *v, int64_t i)
 {
     if (v->dtype == YK_BF16) {
         uint32_t bits = (uint32_t)((uint16_t *)v->data)[i] << 16;
@@ -61,14 +63,14 @@ static double get(const yk__view *v, int64_t i)
 }
 
 /* Rounded down: which of its neighbours a number becomes is nothing here. */
-static uint16_t bf16_of(float value)
+REFERENCE static uint16_t bf16_of(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
     return (uint16_t)(bits >> 16);
 }
 
-static void fill(const yk__view *v, uint64_t seed)
+REFERENCE static void fill(const yk__view *v, uint64_t seed)
 {
     uint64_t n = 0;
     for (int64_t b = 0; b < v->shape[0]; b++)
@@ -91,6 +93,87 @@ struct problem {
     bool bias, accumulate;
 };
 
+/* Of each element of the product: the sum, and the sum of absolute values. They depend on the values of a and b alone,
+ * which are the same in every order: kept for the next call with the same sizes. */
+struct products {
+    struct problem of;
+    double *sum, *size;
+};
+
+/* The elements in C order. */
+REFERENCE static double *elements(const yk__view *v)
+{
+    int64_t count = 0;
+    double *all = malloc((size_t)(v->shape[0] * v->shape[1] * v->shape[2] + 1) * sizeof *all);
+    assert_non_null(all);
+    for (int64_t b = 0; b < v->shape[0]; b++)
+        for (int64_t i = 0; i < v->shape[1]; i++)
+            for (int64_t j = 0; j < v->shape[2]; j++)
+                all[count++] = get(v, at(v, b, i, j));
+    return all;
+}
+
+REFERENCE static void multiply(const struct products *p, const yk__view *a, const yk__view *b)
+{
+    int64_t m = p->of.m, n = p->of.n, k = p->of.k;
+    double *left = elements(a), *right = elements(b);
+    for (int64_t i = 0; i < p->of.batch * m; i++)
+        for (int64_t l = 0; l < k; l++) {
+            const double *row = right + (i / m * k + l) * n;
+            for (int64_t j = 0; j < n; j++) {
+                double product = left[i * k + l] * row[j];
+                p->sum[i * n + j] += product;
+                p->size[i * n + j] += fabs(product);
+            }
+        }
+    free(left), free(right);
+}
+
+static const struct products *products_of(const struct problem *q, const yk__view *a, const yk__view *b)
+{
+    static struct products kept[3];
+    struct products *p = &kept[a->dtype == YK_F64 ? 0 : a->dtype == YK_F32 ? 1 : 2];
+    const struct problem *of = &p->of;
+    if (p->sum && of->batch == q->batch && of->m == q->m && of->n == q->n && of->k == q->k &&
+        of->a_batch == q->a_batch && of->b_batch == q->b_batch)
+        return p;
+    free(p->sum), free(p->size);
+    size_t count = (size_t)(q->batch * q->m * q->n) + 1;
+    *p = (struct products){*q, calloc(count, sizeof(double)), calloc(count, sizeof(double))};
+    assert_true(p->sum && p->size);
+    multiply(p, a, b);
+    return p;
+}
+
+REFERENCE static void compare(const struct problem *q, const yk__view *out, const struct products *p,
+                              const yk__view *bias, const yk__view *before)
+{
+    double eps = out->dtype == YK_F64 ? 0x1p-53 : 0x1p-24, rounding = out->dtype == YK_BF16 ? 0x1.01p-8 : 0;
+    int64_t element = 0;
+    for (int64_t s = 0; s < q->batch; s++)
+        for (int64_t i = 0; i < q->m; i++)
+            for (int64_t j = 0; j < q->n; j++, element++) {
+                double got = get(out, at(out, s, i, j));
+                double want = p->sum[element] + ((q->bias ? get(bias, j * bias->stride[0]) : 0) +
+                                                 (q->accumulate ? get(before, at(before, s, i, j)) : 0));
+                double allowed = 32 * eps * (p->size[element] + 2) + rounding * fabs(want);
+                if (!(fabs(got - want) <= allowed))
+                    fail_msg("%s, batch %d, m %d, n %d, k %d, orders %d %d %d, bias %d, accumulate %d: at (%d, %d, %d) "
+                             "got %.9g, expected %.9g",
+                             yk_dtype_name(out->dtype), (int)q->batch, (int)q->m, (int)q->n, (int)q->k, q->a, q->b,
+                             q->out, q->bias, q->accumulate, (int)s, (int)i, (int)j, got, want);
+            }
+}
+
+REFERENCE static void compare_bits(const yk__view *a, const yk__view *b, int threads)
+{
+    for (int64_t s = 0; s < a->shape[0]; s++)
+        for (int64_t i = 0; i < a->shape[1]; i++)
+            for (int64_t j = 0; j < a->shape[2]; j++)
+                if (get(a, at(a, s, i, j)) != get(b, at(b, s, i, j)))
+                    fail_msg("other bits on %d threads", threads);
+}
+
 static void check(const struct problem *q, yk_dtype dtype, bool threads)
 {
     const yk__backend *t = yk__backend_of(cpu);
@@ -104,48 +187,25 @@ static void check(const struct problem *q, yk_dtype dtype, bool threads)
     fill(&a, 1);
     fill(&b, 2);
     fill(&bias2, 3);
+    const struct products *p = products_of(q, &a, &b);
+    yk__view before = make(dtype == YK_BF16 ? YK_BF16 : YK_F64, q->batch, q->m, q->n, ROWS, DENSE);
+    fill(&before, 4);
     yk__view first = {0};
     for (int count = 1; count <= (threads ? 3 : 1); count++) {
         assert_int_equal(yk_set_num_threads(cpu, count), YK_OK);
         yk__view out = make(dtype, q->batch, q->m, q->n, q->out, DENSE);
-        yk__view before = make(dtype == YK_BF16 ? YK_BF16 : YK_F64, q->batch, q->m, q->n, ROWS, DENSE);
-        fill(&before, 4);
         if (q->accumulate)
             fill(&out, 4);
         assert_int_equal(t->gemm(0, &out, &a, &b, q->bias ? &bias : NULL, q->accumulate), YK_OK);
-        double eps = dtype == YK_F64 ? 0x1p-53 : 0x1p-24, rounding = dtype == YK_BF16 ? 0x1.01p-8 : 0;
-        for (int64_t s = 0; s < q->batch; s++)
-            for (int64_t i = 0; i < q->m; i++)
-                for (int64_t j = 0; j < q->n; j++) {
-                    double got = get(&out, at(&out, s, i, j));
-                    if (count > 1) {
-                        if (got != get(&first, at(&first, s, i, j)))
-                            fail_msg("other bits on %d threads", count);
-                        continue;
-                    }
-                    double want = 0, size = 0;
-                    for (int64_t l = 0; l < q->k; l++) {
-                        double product = get(&a, at(&a, s, i, l)) * get(&b, at(&b, s, l, j));
-                        want += product;
-                        size += fabs(product);
-                    }
-                    double extra = (q->bias ? get(&bias, j * bias.stride[0]) : 0) +
-                                   (q->accumulate ? get(&before, at(&before, s, i, j)) : 0);
-                    want += extra;
-                    double allowed = 32 * eps * (size + 2) + rounding * fabs(want);
-                    if (!(fabs(got - want) <= allowed))
-                        fail_msg("%s, batch %d, m %d, n %d, k %d, orders %d %d %d, bias %d, accumulate %d: at (%d, %d, "
-                                 "%d) got %.9g, expected %.9g",
-                                 yk_dtype_name(dtype), (int)q->batch, (int)q->m, (int)q->n, (int)q->k, q->a, q->b,
-                                 q->out, q->bias, q->accumulate, (int)s, (int)i, (int)j, got, want);
-                }
-        free(before.data);
-        if (count == 1)
+        if (count == 1) {
+            compare(q, &out, p, &bias, &before);
             first = out;
-        else
+        } else {
+            compare_bits(&out, &first, count);
             free(out.data);
+        }
     }
-    free(first.data);
+    free(before.data), free(first.data);
     free(a.data), free(b.data), free(bias2.data);
 }
 

@@ -35,10 +35,13 @@ typedef struct reference {
     bool any, all;
 } reference;
 
-/* For each output in C order, of the elements of `in` that it stands for; two passes, for the variance. */
-static reference *references_of(const yk__view *in, const yk__view *out)
+/* For each output in C order, of the elements of `in` that it stands for when the dimensions of the bits of `dims` are
+ * reduced; two passes, for the variance. */
+REFERENCE static reference *references_of(const yk__view *in, unsigned dims)
 {
-    int64_t outputs = view_count(out);
+    int64_t outputs = 1;
+    for (int d = 0; d < in->ndim; d++)
+        outputs *= dims >> d & 1 ? 1 : in->shape[d];
     reference *all = calloc((size_t)outputs + 1, sizeof *all);
     assert_non_null(all);
     for (int64_t o = 0; o < outputs; o++)
@@ -48,8 +51,10 @@ static reference *references_of(const yk__view *in, const yk__view *out)
         for (int64_t i = 0, n = view_count(in); i < n; i++) {
             int64_t rest = i, at = 0, step = 1;
             for (int d = in->ndim - 1; d >= 0; d--) {
-                at += (out->shape[d] == 1 ? 0 : rest % in->shape[d]) * step;
-                step *= out->shape[d];
+                if (!(dims >> d & 1)) {
+                    at += rest % in->shape[d] * step;
+                    step *= in->shape[d];
+                }
                 rest /= in->shape[d];
             }
             reference *r = &all[at];
@@ -88,12 +93,12 @@ static yk_dtype result_dtype(yk__reduce op, yk_dtype in)
     }
 }
 
-static void check(yk__reduce op, const yk__view *out, const yk__view *in, const char *where)
+REFERENCE static void check(yk__reduce op, const yk__view *out, const yk__view *in, const reference *all,
+                            const char *where)
 {
     bool f16 = in->dtype == YK_F16, bf16 = in->dtype == YK_BF16;
     bool f64 = in->dtype == YK_F64; /* the others are added up in it */
     double epsilon = f64 ? 1e-14 : 3e-7;
-    reference *all = references_of(in, out);
     for (int64_t o = 0, n = view_count(out); o < n; o++) {
         reference r = all[o];
         double got = view_get(out, o), want = 0, scale = 0;
@@ -123,7 +128,44 @@ static void check(yk__reduce op, const yk__view *out, const yk__view *in, const 
             fail_msg("%s of %s, %s: element %lld is %.17g, expected %.17g", op_names[op], yk_dtype_name(in->dtype),
                      where, (long long)o, got, want);
     }
-    free(all);
+}
+
+/* A product takes numbers near one. */
+static void fill_for(const yk__view *in, bool product)
+{
+    bool real = yk_dtype_is_floating(in->dtype);
+    if (product)
+        view_random(in, 3, real ? 0.9 : 1, real ? 1.1 : 2);
+    else
+        view_random(in, 1, in->dtype == YK_BOOL ? -1 : 0 - 5 * real, in->dtype == YK_U8 ? 60 : 7);
+}
+
+static void check_all(int s, unsigned dims, int layout, yk_dtype dtype)
+{
+    bool real = yk_dtype_is_floating(dtype), empty = false;
+    int reduced = 0;
+    for (int d = 0; d < shapes[s].ndim; d++)
+        if (dims >> d & 1)
+            reduced++, empty |= shapes[s].shape[d] == 0;
+    char where[80];
+    snprintf(where, sizeof where, "shape %d, dims %#x, layout %d", s, dims, layout);
+    for (int product = 0; product < 2; product++) {
+        yk__view in = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout);
+        fill_for(&in, product);
+        reference *all = references_of(&in, dims);
+        for (int op = YK__SUM; op <= YK__SUM_SQUARES; op++) {
+            bool arg = op == YK__ARGMAX || op == YK__ARGMIN, extreme = op == YK__AMAX || op == YK__AMIN;
+            if ((op == YK__PROD) != product || (!real && (op == YK__MEAN || op == YK__VAR)) || (arg && reduced != 1) ||
+                ((arg || extreme) && empty))
+                continue;
+            yk__view out = output(result_dtype((yk__reduce)op, dtype), &in, dims, (layout + s) % LAYOUTS);
+            expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out, &in, 1));
+            check((yk__reduce)op, &out, &in, all, where);
+            view_free(&out);
+        }
+        free(all);
+        view_free(&in);
+    }
 }
 
 static void test_all(void **state)
@@ -134,31 +176,7 @@ static void test_all(void **state)
         for (unsigned dims = 0; dims < 1u << shapes[s].ndim; dims++)
             for (int layout = 0; layout < INPUT_LAYOUTS; layout++)
                 for (int t = 0; t < 8; t++)
-                    for (int op = YK__SUM; op <= YK__SUM_SQUARES; op++) {
-                        bool real = yk_dtype_is_floating(dtypes[t]);
-                        bool arg = op == YK__ARGMAX || op == YK__ARGMIN, extreme = op == YK__AMAX || op == YK__AMIN;
-                        int reduced = 0;
-                        bool empty = false;
-                        for (int d = 0; d < shapes[s].ndim; d++)
-                            if (dims >> d & 1)
-                                reduced++, empty |= shapes[s].shape[d] == 0;
-                        if ((!real && (op == YK__MEAN || op == YK__VAR)) || (arg && reduced != 1) ||
-                            ((arg || extreme) && empty))
-                            continue;
-                        yk__view in = view_make(dtypes[t], shapes[s].ndim, shapes[s].shape, layout);
-                        yk__view out =
-                            output(result_dtype((yk__reduce)op, in.dtype), &in, dims, (layout + s) % LAYOUTS);
-                        if (op == YK__PROD)
-                            view_random(&in, 3, real ? 0.9 : 1, real ? 1.1 : 2);
-                        else
-                            view_random(&in, 1, in.dtype == YK_BOOL ? -1 : 0 - 5 * real, in.dtype == YK_U8 ? 60 : 7);
-                        char where[80];
-                        snprintf(where, sizeof where, "shape %d, dims %#x, layout %d", s, dims, layout);
-                        expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out, &in, 1));
-                        check((yk__reduce)op, &out, &in, where);
-                        view_free(&in);
-                        view_free(&out);
-                    }
+                    check_all(s, dims, layout, dtypes[t]);
 }
 
 static double reduce_values(yk__reduce op, yk_dtype dtype, int64_t n, const double *values, double p0)
@@ -297,7 +315,9 @@ static void test_widths(void **state)
                 view_random(&in, 5, -3, 3);
                 view_set(&in, (rows - 1) * MOST + 5, NAN);
                 expect_ok(cpu_backend()->reduce(0, ops[op], &all, &in, 0));
-                check(ops[op], &all, &in, "widths");
+                reference *expected = references_of(&in, 1);
+                check(ops[op], &all, &in, expected, "widths");
+                free(expected);
                 for (int64_t width = 4; width < MOST; width++) { /* fewer are added up one by one */
                     yk__view some = in, out = view_make(dtypes[d], 2, (int64_t[]){1, width}, LAYOUT_C);
                     some.shape[1] = width;
@@ -424,23 +444,27 @@ static void test_threads(void **state)
     static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16};
     for (size_t c = 0; c < 4 * (sizeof cases / sizeof cases[0]); c++)
         for (int layout = 0; layout < INPUT_LAYOUTS; layout++)
-            for (int op = YK__SUM; op <= YK__SUM_SQUARES; op++) {
+            for (int product = 0; product < 2; product++) {
                 unsigned dims = cases[c / 4].dims;
                 yk_dtype dtype = dtypes[c % 4];
-                if ((op == YK__ARGMAX || op == YK__ARGMIN) && (dims & (dims - 1)))
-                    continue;
                 yk__view in = view_make(dtype, 3, cases[c / 4].shape, layout), out[4];
-                view_random(&in, 17, op == YK__PROD ? 0.99 : -1, op == YK__PROD ? 1.01 : 1);
-                for (int threads = 1; threads <= 3; threads++) {
-                    use_threads(threads);
-                    out[threads] = output(result_dtype((yk__reduce)op, dtype), &in, dims, LAYOUT_C);
-                    expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out[threads], &in, 1));
+                view_random(&in, 17, product ? 0.99 : -1, product ? 1.01 : 1);
+                reference *all = references_of(&in, dims);
+                for (int op = YK__SUM; op <= YK__SUM_SQUARES; op++) {
+                    if ((op == YK__PROD) != product || ((op == YK__ARGMAX || op == YK__ARGMIN) && (dims & (dims - 1))))
+                        continue;
+                    for (int threads = 1; threads <= 3; threads++) {
+                        use_threads(threads);
+                        out[threads] = output(result_dtype((yk__reduce)op, dtype), &in, dims, LAYOUT_C);
+                        expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out[threads], &in, 1));
+                    }
+                    assert_true(view_same_bits(&out[1], &out[2]) && view_same_bits(&out[1], &out[3]));
+                    if (dtype != YK_F16 || op != YK__PROD) /* whose range some leave */
+                        check((yk__reduce)op, &out[1], &in, all, "threads");
+                    for (int threads = 1; threads <= 3; threads++)
+                        view_free(&out[threads]);
                 }
-                assert_true(view_same_bits(&out[1], &out[2]) && view_same_bits(&out[1], &out[3]));
-                if (dtype != YK_F16 || op != YK__PROD) /* whose range some leave */
-                    check((yk__reduce)op, &out[1], &in, "threads");
-                for (int threads = 1; threads <= 3; threads++)
-                    view_free(&out[threads]);
+                free(all);
                 view_free(&in);
             }
     use_threads(1);

@@ -5,6 +5,7 @@
 #define YOKE_TESTS_VIEWS_H
 
 #include "tests/support/expect.h"
+#include "tests/support/reference.h"
 
 #include "device/convert.h"
 #include "device/table.h"
@@ -19,7 +20,7 @@ enum view_layout {
     INPUT_LAYOUTS
 };
 
-static inline int64_t view_count(const yk__view *v)
+REFERENCE static inline int64_t view_count(const yk__view *v)
 {
     int64_t n = 1;
     for (int d = 0; d < v->ndim; d++)
@@ -28,7 +29,7 @@ static inline int64_t view_count(const yk__view *v)
 }
 
 /* The offset in elements of element i, counted in C order. */
-static inline int64_t view_offset(const yk__view *v, int64_t i)
+REFERENCE static inline int64_t view_offset(const yk__view *v, int64_t i)
 {
     int64_t offset = 0;
     for (int d = v->ndim - 1; d >= 0; d--) {
@@ -38,7 +39,7 @@ static inline int64_t view_offset(const yk__view *v, int64_t i)
     return offset;
 }
 
-static inline double view_get(const yk__view *v, int64_t i)
+REFERENCE static inline double view_get(const yk__view *v, int64_t i)
 {
     int64_t at = view_offset(v, i);
     switch (v->dtype) {
@@ -53,7 +54,7 @@ static inline double view_get(const yk__view *v, int64_t i)
     }
 }
 
-static inline void view_set(const yk__view *v, int64_t i, double value)
+REFERENCE static inline void view_set(const yk__view *v, int64_t i, double value)
 {
     yk__store_scalar((char *)v->data + view_offset(v, i) * (int64_t)yk_dtype_size(v->dtype), v->dtype, value);
 }
@@ -97,7 +98,7 @@ static inline void view_free(const yk__view *v)
 }
 
 /* Numbers in [low, high) that depend on (seed, i). */
-static inline void view_random(const yk__view *v, uint32_t seed, double low, double high)
+REFERENCE static inline void view_random(const yk__view *v, uint32_t seed, double low, double high)
 {
     for (int64_t i = 0, n = view_count(v); i < n; i++) {
         uint32_t words[4];
@@ -107,7 +108,7 @@ static inline void view_random(const yk__view *v, uint32_t seed, double low, dou
 }
 
 /* Equal bytes in every element. */
-static inline bool view_same_bits(const yk__view *a, const yk__view *b)
+REFERENCE static inline bool view_same_bits(const yk__view *a, const yk__view *b)
 {
     size_t size = yk_dtype_size(a->dtype);
     for (int64_t i = 0, n = view_count(a); i < n; i++)
