@@ -264,6 +264,11 @@ $(foreach isa,$(CPU_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
 UNFUSED := unary binary softmax loss attention lstm random_kernels
 $(foreach isa,$(CPU_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
+# The innermost loops of products and small convolutions: under a sanitizer with -O1, whatever trains takes two to three
+# times as long. Of the set that the machines of CI run; these files take a minute longer to compile.
+ifneq ($(SANITIZE),)
+$(patsubst %,$(BUILD)/v4/device/cpu/%.o,gemm_micro conv_small_tile conv_small_weight): OPTIMISE = -O2
+endif
 
 # Whether the libraries are there is looked up once for a build folder, before anything is compiled.
 $(BUILD)/have-build: | scripts/install-deps
