@@ -314,16 +314,19 @@ test-emulator: $(EMULATOR) $(EMULATOR_TESTS) $(EMULATED_TESTS)
 	done; echo "test-emulator: $(SEEDS) seeds passed, $(words $(EMULATED_TESTS)) programs with cuda:0 as their default device"
 endif
 
-# clang's warnings are the same without optimisation, gcc's are not; nothing runs what clang makes here.
+# clang's warnings are the same without optimisation, gcc's are not; nothing runs what clang makes here. Nor what gcc
+# makes, unless CHECK_GCC is the folder of a build that is to be tested, with its flags.
+CHECK_GCC       ?= $(BUILD)/check-gcc
+CHECK_GCC_FLAGS ?= OPTIMISE=-O2 DEBUG_INFO=
 check:
 	scripts/check-layers
 	scripts/check-sources
 	scripts/check-tested
 	scripts/emulated-tests --check
-	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-gcc CC=gcc OPTIMISE=-O2 DEBUG_INFO= WERROR=1 all tests)
-	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(BUILD)/check-gcc))
-	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-accesses $(BUILD)/check-gcc))
-	$(if $(shell command -v gcc),$(if $(shell command -v clang),scripts/share-kernels $(BUILD)/check-gcc $(BUILD)/check-clang))
+	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(CHECK_GCC) CC=gcc $(CHECK_GCC_FLAGS) WERROR=1 all tests)
+	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(CHECK_GCC)))
+	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-accesses $(CHECK_GCC)))
+	$(if $(shell command -v gcc),$(if $(shell command -v clang),scripts/share-kernels $(CHECK_GCC) $(BUILD)/check-clang))
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O0 DEBUG_INFO= WERROR=1 all tests)
 	@echo "check: all passed"
 
