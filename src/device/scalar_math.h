@@ -323,7 +323,7 @@ YK__SCALAR float yk__normal_tail(float t, float *p, int32_t *k)
 {
     float h = yk__float_of(yk__bits_of(t) & 0xFFFFF000u);
     *p = yk__exp_parts(-0.5f * (h * h), -0.5f * ((t - h) * (t + h)), k);
-    float v = YK__DIVIDED(1.0f, t + 3.0f);
+    float v = 1.0f / (t + 3.0f);
     float u = (t - 3.0f) * v;
     /* R(t) (t + 3) in u: 9.4e-10 */
     float r = YK__FMA(0x1.c91628p-15f, u, 0x1.136b56p-13f);
