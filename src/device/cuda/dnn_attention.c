@@ -21,8 +21,9 @@
 #ifdef HAS_DNN
 
 /* STEP: elements of which a row has a multiple. MOST_WIDTH: elements of a row that are taken, of backward's
- * MOST_WIDTH_BACKWARD. ALIGNMENT: bytes. The versions: 9.10's kernels of halves were withdrawn; before 9.16 backward is
- * wrong behind the last whole tile of keys. FIRST_VIRTUAL: the first id of a tensor without memory. */
+ * MOST_WIDTH_BACKWARD. ALIGNMENT: bytes. FIRST_VIRTUAL: the first id of a tensor without memory. The versions are as
+ * the frontend has them: 9.10.0 and 9.10.1 are known to be wrong, and up to 9.15 it gives backward a mask of its own
+ * where the keys do not fill tiles, which the graph here has not. */
 enum {
     STEP = 8,
     MOST_WIDTH = 256,
