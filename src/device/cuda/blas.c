@@ -687,12 +687,13 @@ yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken)
         if (!form_of(&j.of, &j.first, &j.second, p->out, p->a, p->b, true))
             return YK_OK;
     }
-    yk_status status = cuda_use(device, &j.stream);
-    if (status || !epilogue_of(&j, columns))
-        return status;
+    if (!epilogue_of(&j, columns))
+        return YK_OK;
     j.of.gpu = cuda_gpu_of(device);
     j.of.tf32 = p->a->dtype == YK_F32 && cuda_allows_tf32();
-    status = run_and_say(&j, taken);
+    yk_status status = cuda_use(device, &j.stream);
+    if (!status)
+        status = run_and_say(&j, taken);
     if (!status && !*taken && j.of.epilogue == CUBLASLT_EPILOGUE_BIAS && adds_apart(p)) {
         leave_bias(&j);
         status = run_and_say(&j, taken);
