@@ -583,24 +583,31 @@ cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* The pointer that a pack has for the tensor, which is aligned as that says unless it is a value's; why not. */
+const char *read_pointer(const content &pack, const tensor &t, const void **found)
+{
+    size_t count = pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    *found = nullptr;
+    for (size_t k = 0; k < count; k++)
+        if (pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)[k] == t.id)
+            *found = pack.all<const void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)[k];
+    if (!*found)
+        return "a tensor of the graph has no pointer";
+    bool aligned = t.by_value || reinterpret_cast<uintptr_t>(*found) % (uintptr_t)t.alignment == 0;
+    return aligned ? nullptr : "a pointer is less aligned than its tensor says";
+}
+
+const char other_count[] = "the graph has another number of tensors with memory";
+
 /* The memory of the graph's tensors, in the order x, w, out, bias; why not. */
 const char *read_pack(const content &pack, const graph &g, const void **memory)
 {
     const tensor *tensors[] = {&g.x, &g.w, &g.out, &g.bias};
     size_t count = g.has_bias ? 4 : 3;
-    if (pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) != count)
-        return "the graph has another number of tensors with memory";
-    for (size_t i = 0; i < count; i++) {
-        memory[i] = nullptr;
-        for (size_t k = 0; k < count; k++)
-            if (pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)[k] == tensors[i]->id)
-                memory[i] = pack.all<const void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)[k];
-        if (!memory[i])
-            return "a tensor of the graph has no pointer";
-        if (reinterpret_cast<uintptr_t>(memory[i]) % (uintptr_t)tensors[i]->alignment)
-            return "a pointer is less aligned than its tensor says";
-    }
-    return nullptr;
+    const char *why = pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) == count ? nullptr : other_count;
+    for (size_t i = 0; i < count && !why; i++)
+        why = read_pointer(pack, *tensors[i], &memory[i]);
+    return why;
 }
 
 /* The same of attention. */
@@ -608,16 +615,12 @@ const char *read_attention_pack(const content &pack, attention_execution *e)
 {
     e->tensors = tensors_with_memory(e->g);
     if (pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) != e->tensors.size())
-        return "the graph has another number of tensors with memory";
+        return other_count;
     for (const tensor &t : e->tensors) {
-        const void *found = nullptr;
-        for (size_t k = 0; k < e->tensors.size(); k++)
-            if (pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)[k] == t.id)
-                found = pack.all<const void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)[k];
-        if (!found)
-            return "a tensor of the graph has no pointer";
-        if (!t.by_value && reinterpret_cast<uintptr_t>(found) % (uintptr_t)t.alignment)
-            return "a pointer is less aligned than its tensor says";
+        const void *found;
+        const char *why = read_pointer(pack, t, &found);
+        if (why)
+            return why;
         e->memory.push_back(found);
         e->value.push_back(t.by_value ? *static_cast<const float *>(found) : 0);
     }

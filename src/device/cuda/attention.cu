@@ -545,13 +545,12 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
     operand of[COUNT] = {};
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
-    yk_status status = cuda_use(device, &stream);
-    if (status || all * j.queries == 0)
-        return status;
     const cuda_attended called = {q, k, v, mask, out, lse, NULL, NULL, NULL, NULL};
     bool taken = false;
-    status = by_library(device, p, &called, &taken);
-    if (status || taken)
+    yk_status status = all * j.queries > 0 ? by_library(device, p, &called, &taken) : YK_OK;
+    if (!status && !taken)
+        status = cuda_use(device, &stream);
+    if (status || taken || all * j.queries == 0)
         return status;
     status = workspace_take(&j, device, wide, chunk, false, &memory);
     for (int i = 0; i < COUNT && !status; i++)
@@ -596,13 +595,12 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
     operand of[COUNT] = {};
     cudaStream_t stream = NULL;
     yk__storage *memory = NULL;
-    yk_status status = cuda_use(device, &stream);
-    if (status || all == 0)
-        return status;
     const cuda_attended called = {q, k, v, mask, out, lse, gout, gq, gk, gv};
     bool taken = false;
-    status = by_library(device, p, &called, &taken);
-    if (status || taken)
+    yk_status status = all > 0 ? by_library(device, p, &called, &taken) : YK_OK;
+    if (!status && !taken)
+        status = cuda_use(device, &stream);
+    if (status || taken || all == 0)
         return status;
     status = workspace_take(&j, device, wide, chunk, true, &memory);
     for (int i = 0; i < COUNT && !status; i++)

@@ -395,7 +395,8 @@ static bool epilogue_of(job *j, bool columns)
     const cuda_product *p = j->product;
     yk_dtype dtype = p->out->dtype;
     bool half = is_half(dtype), dense = p->bias && (p->bias->stride[0] == 1 || p->bias->shape[0] == 1);
-    bool added = dense && !columns && dtype != YK_F64 && alignment(p->bias->data) >= VECTOR_ALIGNMENT;
+    bool added = dense && !columns && dtype != YK_F64 && alignment(p->bias->data) >= VECTOR_ALIGNMENT &&
+                 (p->relu || !adds_apart(p) || !gains_by_parts(j));
     j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (p->sums) { /* a is the second factor of (N,M) = b^T a^T, and the library adds it up where it lies by rows */
         bool lies_so = columns ? !j->of.first_transposed : j->of.second_transposed;
@@ -406,7 +407,7 @@ static bool epilogue_of(job *j, bool columns)
         j->vector = p->sums->data;
     } else if (p->relu && !added) {
         return false;
-    } else if (added && !(gains_by_parts(j) && !p->relu && adds_apart(p))) {
+    } else if (added) {
         j->of.epilogue = p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         j->vector = p->bias->data;
     } else if (!adds_apart(p)) {

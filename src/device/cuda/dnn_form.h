@@ -55,6 +55,11 @@ typedef struct dnn_form {
     };
 } dnn_form;
 
+static inline bool dnn_is_attention(const dnn_form *f)
+{
+    return f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD;
+}
+
 /* Room for why there is no plan. */
 enum { DNN_WHY = 600 };
 

@@ -191,8 +191,8 @@ cudnnBackendDescriptor_t dnn_graph_make(dnn_builder *b, const dnn_form *f, cudnn
 {
     static const char what[] = "an operation graph";
     cudnnBackendDescriptor_t operations[DNN_MOST_OPERATIONS];
-    bool attends = f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD;
-    int64_t count = attends ? dnn_attention_operations(b, f, operations) : convolution_operations(b, f, operations);
+    int64_t count =
+        dnn_is_attention(f) ? dnn_attention_operations(b, f, operations) : convolution_operations(b, f, operations);
     cudnnBackendDescriptor_t g = dnn_create(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, what);
     dnn_set(b, g, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations, what);
     if (handle)

@@ -141,7 +141,7 @@ typedef struct preference {
 static preference preference_of(const dnn_form *f)
 {
     enum { CHANNELS = 8, BYTES = 16 }; /* of which there must be a multiple */
-    if (f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD)
+    if (dnn_is_attention(f))
         return (preference){.wanted = false};
     bool half = f->dtype == YK_F16 || f->dtype == YK_BF16, aligned = true;
     int64_t x = half ? 2 : 4, out = x; /* bytes */

@@ -69,11 +69,6 @@ typedef struct job {
     void *memory[DNN_TENSORS]; /* NULL: the graph has no such tensor, or its value is the form's */
 } job;
 
-static bool is_attention(const dnn_form *f)
-{
-    return f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD;
-}
-
 static bool is_short_of_memory(cudnnStatus_t code)
 {
     return code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
@@ -111,7 +106,7 @@ static int64_t pointers_of(const dnn_form *f, void *const memory[DNN_TENSORS], i
     static const float minus_infinity = -INFINITY, one = 1;
     const void *values[DNN_TENSORS] = {NULL};
     int64_t count = 0;
-    if (is_attention(f)) {
+    if (dnn_is_attention(f)) {
         values[DNN_SCALE - 1] = &f->attention.scale;
         values[DNN_MINUS_INFINITY - 1] = f->attention.causal ? &minus_infinity : NULL;
         values[DNN_ONE - 1] = f->work == CUDA_ATTENTION_BACKWARD ? &one : NULL;
@@ -340,18 +335,17 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
 /* The form, for reports and warnings. */
 static void describe(const dnn_form *f, char *text, size_t size)
 {
-    static const char *const works[CUDA_WORKS] = {
-        "", "conv2d", "conv2d_backward_input", "conv2d_backward_weight", "attention", "attention_backward"};
+    const char *work = cuda_work_names[f->work];
     const dnn_attention *a = &f->attention;
-    if (is_attention(f))
-        snprintf(text, size, "%s of (%lld,%lld,%lld,%lld) to %lld keys of %lld values, of %s%s%s", works[f->work],
+    if (dnn_is_attention(f))
+        snprintf(text, size, "%s of (%lld,%lld,%lld,%lld) to %lld keys of %lld values, of %s%s%s", work,
                  (long long)a->batch, (long long)a->heads, (long long)a->queries, (long long)a->width,
                  (long long)a->keys, (long long)a->values, cuda_yoke->dtype_name((yk_dtype)f->dtype),
                  a->causal ? ", causal" : "", f->deterministic ? ", deterministic" : "");
     else
         snprintf(text, size,
                  "%s of (%lld,%lld,%lld,%lld) by (%lld,%lld,%lld,%lld), stride %lld x %lld, of %s%s%s, channels %s",
-                 works[f->work], (long long)f->x[0], (long long)f->x[1], (long long)f->x[2], (long long)f->x[3],
+                 work, (long long)f->x[0], (long long)f->x[1], (long long)f->x[2], (long long)f->x[3],
                  (long long)f->w[0], (long long)f->w[1], (long long)f->w[2], (long long)f->w[3],
                  (long long)f->stride[0], (long long)f->stride[1], cuda_yoke->dtype_name((yk_dtype)f->dtype),
                  f->tf32 ? " as TF32" : "",
@@ -435,7 +429,7 @@ static bool may_attend(device_state *state, int device)
 static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
 {
     *found = find(j->state, f);
-    if (!*found && is_attention(f) && !may_attend(j->state, j->device))
+    if (!*found && dnn_is_attention(f) && !may_attend(j->state, j->device))
         return YK_OK;
     if (*found || (!f->benchmark && !f->relu))
         return *found ? YK_OK : choose(f, j, found);

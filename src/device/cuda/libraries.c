@@ -15,6 +15,9 @@
 
 static _Atomic int64_t done[CUDA_WORKS][2], timed, replaced, fused[CUDA_FUSIONS];
 
+const char *const cuda_work_names[CUDA_WORKS] = {
+    "gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight", "attention", "attention_backward"};
+
 static bool is_set(const char *name, const char *value)
 {
     const char *text = getenv(name);
@@ -111,11 +114,9 @@ bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int cod
 
 void yk__cuda_describe(char *text, size_t size)
 {
-    static const char *const names[CUDA_WORKS] = {
-        "gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight", "attention", "attention_backward"};
     int at = snprintf(text, size, "%s; %s", cuda_blas_described(), cuda_dnn_described());
     for (int i = 0; i < CUDA_WORKS && at >= 0 && (size_t)at < size; i++)
-        at += snprintf(text + at, size - (size_t)at, "; %s: %lld by library, %lld by own kernel", names[i],
+        at += snprintf(text + at, size - (size_t)at, "; %s: %lld by library, %lld by own kernel", cuda_work_names[i],
                        (long long)atomic_load_explicit(&done[i][1], memory_order_relaxed),
                        (long long)atomic_load_explicit(&done[i][0], memory_order_relaxed));
     if (at >= 0 && (size_t)at < size)

@@ -29,6 +29,7 @@ bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, 
 enum { CUDA_MALLOC_ALIGNMENT = 256 };
 void *cuda_workspace(int device, size_t bytes, yk__storage **memory);
 
+extern const char *const cuda_work_names[CUDA_WORKS]; /* as the slots are called */
 /* Notes that a library did a piece of work, or one of our own kernels. */
 void cuda_count_work(enum cuda_work work, bool by_library);
 /* Notes that a plan was chosen by timing. */
