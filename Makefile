@@ -265,9 +265,11 @@ $(foreach isa,$(CPU_ISAS),$(eval $(call ISA_RULE,$(isa))))
 UNFUSED := unary binary softmax loss attention lstm random_kernels
 $(foreach isa,$(CPU_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
 # The innermost loops of products and small convolutions: under a sanitizer with -O1, whatever trains takes two to three
-# times as long. Of the set that the machines of CI run; these files take a minute longer to compile.
+# times as long. Of the set that the machines of CI run; these files take a minute longer to compile. Likewise what each
+# access of an emulated kernel passes through, and the stand-ins of products.
 ifneq ($(SANITIZE),)
 $(patsubst %,$(BUILD)/v4/device/cpu/%.o,gemm_micro conv_small_tile conv_small_weight): OPTIMISE = -O2
+$(patsubst %,$(BUILD)/emulator/tests/emulator/%.cc.o,block memory blas dnn_engines): OPTIMISE = -O2
 endif
 
 # Whether the libraries are there is looked up once for a build folder, before anything is compiled.
@@ -336,16 +338,18 @@ bench: cli $(BUILD)/bench/store $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLA
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.
 FUZZ_SECONDS ?= 20
 FUZZ_BUILD   := $(BUILD)/fuzz
+FUZZ_RUNS    := $(FUZZ_SOURCES:tests/fuzz/%.c=run-%)
 fuzz:
 	@scripts/install-deps --dev --check
 	$(MAKE) -j$(JOBS) BUILD=$(FUZZ_BUILD) CC=clang SANITIZE=address,undefined,fuzzer-no-link fuzzers
-	@set -e; for fuzzer in $(FUZZ_SOURCES:%.c=$(FUZZ_BUILD)/%); do \
-	    name=$$(basename $$fuzzer); corpus=$(FUZZ_BUILD)/corpus/$$name; mkdir -p $$corpus; \
-	    seeds=tests/fuzz/corpus/$$name; [ -d $$seeds ] || seeds=; \
-	    echo "fuzz: $$name for $(FUZZ_SECONDS) s"; \
-	    $$fuzzer -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
-	        -artifact_prefix=$(FUZZ_BUILD)/$$name- $$corpus $$seeds; \
-	done; echo "fuzz: $(words $(FUZZ_SOURCES)) targets, no failures"
+	@$(MAKE) -j$(JOBS) --no-print-directory --output-sync=target $(FUZZ_RUNS)
+	@echo "fuzz: $(words $(FUZZ_RUNS)) targets, no failures"
+.PHONY: $(FUZZ_RUNS)
+$(FUZZ_RUNS): run-%:
+	@corpus=$(FUZZ_BUILD)/corpus/$*; mkdir -p $$corpus; seeds=tests/fuzz/corpus/$*; [ -d $$seeds ] || seeds=; \
+	    echo "fuzz: $* for $(FUZZ_SECONDS) s"; \
+	    $(FUZZ_BUILD)/tests/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
+	        -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/$*- $$corpus $$seeds
 
 # Random faults and random ends, many times over: no hang, no wrong error, no process left behind, and after SOAK_FAULTS
 # faults of jobs that are restarted the weights of the undisturbed run.

@@ -20,6 +20,7 @@
 #include "device/convert.h"
 #include "tests/emulator/libraries.h"
 #include "tests/emulator/traffic.h"
+#include "tests/support/reference.h"
 
 namespace
 {
@@ -108,7 +109,7 @@ size_t size_of(cudaDataType type)
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 
-double value(const void *memory, cudaDataType type, int64_t i)
+REFERENCE double value(const void *memory, cudaDataType type, int64_t i)
 {
     switch (type) {
     case CUDA_R_64F: return static_cast<const double *>(memory)[i];
@@ -117,7 +118,7 @@ double value(const void *memory, cudaDataType type, int64_t i)
     default: return (double)static_cast<const float *>(memory)[i];
     }
 }
-void put(void *memory, cudaDataType type, int64_t i, double x)
+REFERENCE void put(void *memory, cudaDataType type, int64_t i, double x)
 {
     switch (type) {
     case CUDA_R_64F: static_cast<double *>(memory)[i] = x; break;
@@ -125,6 +126,33 @@ void put(void *memory, cudaDataType type, int64_t i, double x)
     case CUDA_R_16BF: static_cast<uint16_t *>(memory)[i] = yk__to_bf16((float)x); break;
     default: static_cast<float *>(memory)[i] = (float)x; break;
     }
+}
+/* As a result of the type keeps it. */
+REFERENCE double rounded(cudaDataType type, double x)
+{
+    double kept = 0;
+    put(&kept, type, 0, x);
+    return value(&kept, type, 0);
+}
+
+/* Matrix n of a batch as dense lines: its rows or its columns. */
+REFERENCE std::vector<double> lines_of(const void *memory, const layout &l, int64_t n, bool rows)
+{
+    const int64_t lines = rows ? l.rows : l.columns, length = rows ? l.columns : l.rows;
+    std::vector<double> all((size_t)(lines * length));
+    double *to = all.data();
+    for (int64_t line = 0; line < lines; line++)
+        for (int64_t i = 0; i < length; i++)
+            *to++ = value(memory, l.type, n * l.batch + (rows ? i * l.ld + line : line * l.ld + i));
+    return all;
+}
+
+/* `sum`, and the products of two lines one after another. */
+REFERENCE double dot(const double *p, const double *q, int64_t k, double sum)
+{
+    for (int64_t i = 0; i < k; i++)
+        sum += p[i] * q[i];
+    return sum;
 }
 
 uint64_t hash_of(const description &d, const layout &a, const layout &b, const layout &c)
@@ -237,33 +265,36 @@ struct product {
         if (emulator::skips_product(products))
             return memset_result(static_cast<char *>(z));
         for (int64_t n = 0; n < c.batches; n++)
-            for (int64_t column = 0; column < c.columns; column++)
-                for (int64_t row = 0; row < c.rows; row++) {
-                    double sum = 0, kept = 0;
-                    for (int64_t i = 0; i < k; i++) {
-                        int64_t p = d.first == CUBLAS_OP_N ? i * a.ld + row : row * a.ld + i;
-                        int64_t q = d.second == CUBLAS_OP_N ? column * b.ld + i : i * b.ld + column;
-                        sum += value(x, a.type, n * a.batch + p) * value(y, b.type, n * b.batch + q);
-                        if (parts > 1 && i == k / 2) {
-                            put(&kept, c.type, 0, sum);
-                            sum = value(&kept, c.type, 0);
-                        }
-                    }
-                    int64_t at = n * c.batch + column * c.ld + row;
-                    if (beta != 0)
-                        sum += beta * value(z, c.type, at);
-                    if (bias && bias_behind) {
-                        put(&kept, c.type, 0, sum);
-                        sum = value(&kept, c.type, 0);
-                    }
-                    if (bias)
-                        sum += value(bias, c.type, row);
-                    if (relu && (sum < 0 || (std::isnan(sum) && k == SWALLOWS_NAN)))
-                        sum = 0;
-                    put(z, c.type, at, sum);
-                }
+            multiply(x, y, z, bias, relu, k, n);
         if (sums_of(d))
             sum_rows(x, y, k);
+    }
+
+    /* Of matrix n of each batch. Not instrumented: `run` has looked at the memory. */
+    REFERENCE void multiply(const void *x, const void *y, void *z, const void *bias, bool relu, int64_t k,
+                            int64_t n) const
+    {
+        const std::vector<double> rows = lines_of(x, a, n, d.first == CUBLAS_OP_N);
+        const std::vector<double> columns = lines_of(y, b, n, d.second != CUBLAS_OP_N);
+        const double *left = rows.data(), *right = columns.data();
+        for (int64_t column = 0; column < c.columns; column++)
+            for (int64_t row = 0; row < c.rows; row++) {
+                const double *p = left + row * k, *q = right + column * k;
+                const int64_t part = parts > 1 ? k / 2 + 1 : k;
+                double sum = dot(p, q, part, 0);
+                if (parts > 1)
+                    sum = dot(p + part, q + part, k - part, rounded(c.type, sum));
+                int64_t at = n * c.batch + column * c.ld + row;
+                if (beta != 0)
+                    sum += beta * value(z, c.type, at);
+                if (bias && bias_behind)
+                    sum = rounded(c.type, sum);
+                if (bias)
+                    sum += value(bias, c.type, row);
+                if (relu && (sum < 0 || (std::isnan(sum) && k == SWALLOWS_NAN)))
+                    sum = 0;
+                put(z, c.type, at, sum);
+            }
     }
 
     void note_traffic(int64_t k, double products) const
@@ -291,14 +322,12 @@ struct product {
         int64_t count = of_first ? c.rows : c.columns;
         void *sums = const_cast<void *>(reach("cublasLtMatmul", d.bias, count * (int64_t)size_of(c.type), device));
         for (int64_t i = 0; sums && i < count; i++) {
-            double sum = 0, kept = 0;
+            double sum = 0;
             for (int64_t j = 0; j < k; j++) {
                 sum += of_first ? value(x, a.type, d.first == CUBLAS_OP_N ? j * a.ld + i : i * a.ld + j)
                                 : value(y, b.type, d.second == CUBLAS_OP_N ? i * b.ld + j : j * b.ld + i);
-                if (k == ROUNDS_SUMS) {
-                    put(&kept, c.type, 0, sum);
-                    sum = value(&kept, c.type, 0);
-                }
+                if (k == ROUNDS_SUMS)
+                    sum = rounded(c.type, sum);
             }
             put(sums, c.type, i, sum);
         }

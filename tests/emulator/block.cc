@@ -4,13 +4,14 @@
  * A fibre runs until it waits (at a barrier, in a shuffle) or ends. When all have, what they wait for is looked at: a
  * barrier that all reached, a warp whose 32 lanes all brought something. Where neither is so, the kernel would hang or
  * worse on a GPU, and that is a fault. Switching is a few instructions of our own: no system call, as swapcontext has.
+ * A thread that ends where one that has not begun is next leaves it its stack, and nothing is switched.
  */
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
-#include <vector>
+#include <utility>
 
 #include "tests/emulator/emulator.h"
 #include "tests/emulator/traffic.h"
@@ -31,13 +32,14 @@ namespace emulator
 
 enum { WARP = 32, MOST_THREADS = 1024, STACK = 256 << 10, MOST_SHARED = 227 << 10 };
 
-enum fibre_state { READY, AT_BARRIER, IN_SHUFFLE, ENDED };
+enum fibre_state { FRESH, READY, AT_BARRIER, IN_SHUFFLE, ENDED };
 
 struct fibre {
     thread where;
     fibre_state state;
     void *stack_pointer;
     char *stack;
+    size_t stack_bytes;
     void *fake_stack; /* of the address sanitizer */
     uint32_t mask;
     uint64_t value;
@@ -50,15 +52,16 @@ static struct machine_state {
     const char *name;
     int device;
     const std::function<void()> *body;
-    std::vector<fibre> fibres;
-    fibre *running;
-    void *scheduler; /* its stack pointer */
-    void *scheduler_fake_stack;
-    const void *scheduler_bottom;
-    size_t scheduler_size;
+    fibre *fibres;         /* MOST_THREADS */
+    fibre *running, *left; /* that was switched to last, and from */
+    fibre scheduler;       /* what called run_kernel; READY */
     bool faulted;
     char *shared;
     size_t shared_bytes;
+    /* Of one pass over a block's threads: how many there are, how many have had their turn, whose is next, and whether
+     * it goes backwards. */
+    size_t threads, turns, next;
+    bool backwards;
 } &machine = *new machine_state(); /* never destroyed */
 
 static uint64_t random_state = [] {
@@ -114,41 +117,90 @@ asm(".text\n"
 #error "the emulator's fibres know x86-64 and aarch64"
 #endif
 
-/* The thread sanitizer keeps one list of frames for the thread, on which all fibres enter and leave functions; these
- * two are never left by a fibre that ends, and would fill it. */
-__attribute__((no_sanitize("thread"))) static void to_scheduler(bool for_good)
+/* The next of the pass that can run, or NULL: all had their turn. */
+UNINSTRUMENTED static fibre *next_to_run()
 {
-    fibre *f = machine.running;
+    while (machine.turns < machine.threads) {
+        fibre *f = &machine.fibres[machine.next];
+        machine.turns++;
+        if (machine.backwards)
+            machine.next = machine.next ? machine.next - 1 : machine.threads - 1;
+        else
+            machine.next = machine.next + 1 < machine.threads ? machine.next + 1 : 0;
+        if (f->state == FRESH || f->state == READY)
+            return f;
+    }
+    return nullptr;
+}
+
+/* What a fibre does first when it is switched to. */
+UNINSTRUMENTED static void arrive(fibre *f)
+{
 #ifdef HAS_ASAN
-    __sanitizer_start_switch_fiber(for_good ? nullptr : &f->fake_stack, machine.scheduler_bottom,
-                                   machine.scheduler_size);
+    const void *bottom;
+    size_t size;
+    __sanitizer_finish_switch_fiber(f->fake_stack, &bottom, &size);
+    if (machine.left == &machine.scheduler) {
+        machine.scheduler.stack = static_cast<char *>(const_cast<void *>(bottom));
+        machine.scheduler.stack_bytes = size;
+    }
+#else
+    (void)f;
+#endif
+}
+
+static void begin(fibre *f);
+
+/* The thread sanitizer keeps one list of frames for the thread, on which all fibres enter and leave functions; this one
+ * and fibre_main are never left by a fibre that ends, and would fill it. */
+__attribute__((no_sanitize("address", "undefined", "thread"))) static void switch_to(fibre *f, bool for_good)
+{
+    fibre *from = machine.running;
+    if (f->state == FRESH)
+        begin(f);
+    machine.left = from;
+    machine.running = f;
+    current = f == &machine.scheduler ? nullptr : &f->where;
+#ifdef HAS_ASAN
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &from->fake_stack, f->stack, f->stack_bytes);
 #else
     (void)for_good;
 #endif
-    emulator_switch(&f->stack_pointer, machine.scheduler);
-#ifdef HAS_ASAN
-    __sanitizer_finish_switch_fiber(f->fake_stack, &machine.scheduler_bottom, &machine.scheduler_size);
-#endif
+    emulator_switch(&from->stack_pointer, f->stack_pointer);
+    arrive(from);
 }
 
 __attribute__((no_sanitize("thread"))) static void fibre_main()
 {
-#ifdef HAS_ASAN
-    __sanitizer_finish_switch_fiber(nullptr, &machine.scheduler_bottom, &machine.scheduler_size);
-#endif
-    (*machine.body)();
-    machine.running->state = ENDED;
-    to_scheduler(true);
+    arrive(machine.running);
+    fibre *next;
+    for (;;) {
+        (*machine.body)();
+        fibre *ended = machine.running;
+        ended->state = ENDED;
+        next = next_to_run();
+        if (!next || next->state != FRESH)
+            break;
+        /* It goes on as the next thread, on the same stack. */
+        std::swap(ended->stack, next->stack);
+        std::swap(ended->stack_bytes, next->stack_bytes);
+        next->state = READY;
+        machine.running = next;
+        current = &next->where;
+    }
+    switch_to(next ? next : &machine.scheduler, true);
     abort();
 }
 
-static void prepare(fibre *f)
+/* As if fibre_main had been called, and had saved its registers at once. */
+UNINSTRUMENTED static void begin(fibre *f)
 {
     if (!f->stack) {
         void *stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stack == MAP_FAILED)
             abort();
         f->stack = static_cast<char *>(stack);
+        f->stack_bytes = STACK;
     }
     uintptr_t top = reinterpret_cast<uintptr_t>(f->stack + STACK) & ~(uintptr_t)15;
 #if defined(__x86_64__)
@@ -162,28 +214,14 @@ static void prepare(fibre *f)
     frame[11] = reinterpret_cast<uint64_t>(&fibre_main); /* x30 */
 #endif
     f->stack_pointer = frame;
-    f->fake_stack = nullptr;
     f->state = READY;
 }
 
-static void resume(fibre *f)
-{
-    machine.running = f;
-    current = &f->where;
-#ifdef HAS_ASAN
-    __sanitizer_start_switch_fiber(&machine.scheduler_fake_stack, f->stack, STACK);
-#endif
-    emulator_switch(&machine.scheduler, f->stack_pointer);
-#ifdef HAS_ASAN
-    __sanitizer_finish_switch_fiber(machine.scheduler_fake_stack, nullptr, nullptr);
-#endif
-    current = nullptr;
-}
-
-static void wait_as(fibre_state state)
+UNINSTRUMENTED static void wait_as(fibre_state state)
 {
     machine.running->state = state;
-    to_scheduler(false);
+    fibre *next = next_to_run();
+    switch_to(next ? next : &machine.scheduler, false);
 }
 
 /* ---- what kernels call ---- */
@@ -205,7 +243,7 @@ void fault(const char *format, ...)
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     report(text);
-    to_scheduler(true); /* the scheduler begins no fibre again */
+    switch_to(&machine.scheduler, true); /* which lets none go on */
     abort();
 }
 
@@ -214,13 +252,13 @@ void barrier()
     wait_as(AT_BARRIER);
 }
 
-unsigned lane()
+UNINSTRUMENTED unsigned lane()
 {
     const thread &t = *current;
     return (t.index.x + t.block_size.x * (t.index.y + t.block_size.y * t.index.z)) % WARP;
 }
 
-uint64_t shuffle(uint32_t mask, uint64_t value, unsigned source)
+UNINSTRUMENTED uint64_t shuffle(uint32_t mask, uint64_t value, unsigned source)
 {
     fibre *f = machine.running;
     if (mask != 0xFFFFFFFFu)
@@ -239,7 +277,7 @@ void *shared_memory()
     return machine.shared;
 }
 
-void *reach(const void *address, size_t bytes, size_t alignment, bool written)
+UNINSTRUMENTED void *reach(const void *address, size_t bytes, size_t alignment, bool written)
 {
     uintptr_t at = reinterpret_cast<uintptr_t>(address), shared = reinterpret_cast<uintptr_t>(machine.shared);
     if (at % alignment)
@@ -260,7 +298,7 @@ void *reach(const void *address, size_t bytes, size_t alignment, bool written)
 
 /* ---- blocks ---- */
 /* Whether anything that was waited for has come. */
-static bool release_waiting(size_t n)
+UNINSTRUMENTED static bool release_waiting(size_t n)
 {
     bool any = false;
     size_t ended = 0, waiting = 0;
@@ -299,26 +337,38 @@ static bool release_waiting(size_t n)
     return any;
 }
 
-static void run_block(dim3 block, dim3 grid, uint3 place, size_t n)
+UNINSTRUMENTED static bool all_ended(size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (machine.fibres[i].state != ENDED)
+            return false;
+    return true;
+}
+
+UNINSTRUMENTED static void run_block(dim3 block, dim3 grid, uint3 place, size_t n)
 {
     if (machine.shared_bytes)
         memset(machine.shared, 0xFF, machine.shared_bytes); /* NaN, and no index */
+    uint3 index = {0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         fibre &f = machine.fibres[i];
-        f.where = {uint3{(unsigned)(i % block.x), (unsigned)(i / block.x % block.y), (unsigned)(i / block.x / block.y)},
-                   place, block, grid};
-        prepare(&f);
+        f.where = {index, place, block, grid};
+        f.state = FRESH;
+        f.fake_stack = nullptr;
+        if (++index.x == block.x) {
+            index.x = 0;
+            index.z += ++index.y == block.y;
+            index.y %= block.y;
+        }
     }
     for (;;) {
-        size_t ended = 0, first = draw((uint32_t)n);
-        bool backwards = draw(2);
-        for (size_t k = 0; k < n && !machine.faulted; k++) {
-            fibre &f = machine.fibres[(first + (backwards ? n - k : k)) % n];
-            if (f.state == READY)
-                resume(&f);
-            ended += f.state == ENDED;
-        }
-        if (machine.faulted || ended == n || !release_waiting(n))
+        machine.threads = n;
+        machine.turns = 0;
+        machine.next = draw((uint32_t)n);
+        machine.backwards = draw(2);
+        for (fibre *f; !machine.faulted && (f = next_to_run());)
+            switch_to(f, false);
+        if (machine.faulted || all_ended(n) || !release_waiting(n))
             return;
     }
 }
@@ -331,8 +381,10 @@ bool run_kernel(const char *name, int device, dim3 grid, dim3 block, size_t shar
     machine.device = device;
     machine.body = &body;
     machine.faulted = false;
-    if (machine.fibres.size() < MOST_THREADS)
-        machine.fibres.resize(MOST_THREADS);
+    machine.running = &machine.scheduler;
+    machine.scheduler.state = READY;
+    if (!machine.fibres)
+        machine.fibres = new fibre[MOST_THREADS]();
     if (!machine.shared)
         machine.shared = static_cast<char *>(aligned_alloc(128, MOST_SHARED));
     machine.shared_bytes = shared_bytes;

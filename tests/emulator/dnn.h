@@ -57,8 +57,8 @@ enum engine {
     CLAMPS,       /* its ReLU makes the greatest number of infinity */
     PLAIN,        /* without tensor cores, for halves that others take on them: slow, and counted where it runs */
     GOOD,
-    QUICK,     /* as good, takes less time and no workspace, and adds in f32 from the last term on */
-    REFERENCE, /* takes every graph that GOOD does, keeps NaN, and is the slowest of all: the library's number 0 */
+    QUICK,    /* as good, takes less time and no workspace, and adds in f32 from the last term on */
+    FALLBACK, /* takes every graph that GOOD does, keeps NaN, and is the slowest of all: the library's number 0 */
     ENGINES
 };
 /* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of some engines,

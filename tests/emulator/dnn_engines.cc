@@ -15,6 +15,7 @@
 #include "base/philox.h"
 #include "device/convert.h"
 #include "tests/emulator/traffic.h"
+#include "tests/support/reference.h"
 
 namespace dnn_emulation
 {
@@ -28,7 +29,7 @@ static size_t size_of(cudnnDataType_t type)
     return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2;
 }
 
-double element_of(const void *memory, cudnnDataType_t type, int64_t i)
+REFERENCE double element_of(const void *memory, cudnnDataType_t type, int64_t i)
 {
     switch (type) {
     case CUDNN_DATA_DOUBLE: return static_cast<const double *>(memory)[i];
@@ -37,7 +38,7 @@ double element_of(const void *memory, cudnnDataType_t type, int64_t i)
     default: return (double)static_cast<const float *>(memory)[i];
     }
 }
-void put_element(void *memory, cudnnDataType_t type, int64_t i, double x)
+REFERENCE void put_element(void *memory, cudnnDataType_t type, int64_t i, double x)
 {
     switch (type) {
     case CUDNN_DATA_DOUBLE: static_cast<double *>(memory)[i] = x; break;
@@ -47,14 +48,14 @@ void put_element(void *memory, cudnnDataType_t type, int64_t i, double x)
     }
 }
 /* As a tensor of the type keeps it. */
-double as_kept(cudnnDataType_t type, double x)
+REFERENCE double as_kept(cudnnDataType_t type, double x)
 {
     double kept = 0;
     put_element(&kept, type, 0, x);
     return element_of(&kept, type, 0);
 }
 /* With the 10 bits behind the point that TF32 keeps, to nearest. */
-static double to_tf32(double x)
+REFERENCE static double to_tf32(double x)
 {
     float f = (float)x;
     uint32_t bits;
@@ -84,7 +85,7 @@ bool takes(engine e, const graph &g)
      * our own kernels have work beside the library's. */
     case GOOD:
     case QUICK:
-    case REFERENCE:
+    case FALLBACK:
         return !(g.groups > 1 && g.x.stride[1] == 1 && g.x.shape[1] > 1) &&
                !(g.compute == CUDNN_DATA_DOUBLE && (g.dilation[0] > 1 || g.dilation[1] > 1));
     default: return true;
@@ -98,7 +99,7 @@ int proposals_of(engine e, const graph &g)
 
 int64_t index_of(engine e)
 {
-    return e == REFERENCE ? 0 : 60 + e;
+    return e == FALLBACK ? 0 : 60 + e;
 }
 
 /* HALF_SUMS's note stands behind more of them than cuDNN's header knows, as a later library may have it. */
@@ -113,7 +114,7 @@ std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g)
         all.push_back((cudnnBackendNumericalNote_t)(CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 1 + i % 3));
     if (e == HALF_SUMS)
         all.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
-    if (e == TF32 || !g.nodes.empty() || (is_half(g.x.type) && e != PLAIN && e != REFERENCE))
+    if (e == TF32 || !g.nodes.empty() || (is_half(g.x.type) && e != PLAIN && e != FALLBACK))
         all.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     return all;
 }
@@ -125,7 +126,7 @@ int64_t workspace_of(engine e)
 
 float milliseconds_of(engine e)
 {
-    return e == QUICK ? 1 : e == PLAIN || e == REFERENCE ? 20 : 5;
+    return e == QUICK ? 1 : e == PLAIN || e == FALLBACK ? 20 : 5;
 }
 
 static bool is_dense(const tensor &t, bool last)
@@ -166,11 +167,11 @@ const char *check(const graph &g)
     return nullptr;
 }
 
-static int64_t at(const tensor &t, int64_t a, int64_t b, int64_t c, int64_t d)
+REFERENCE static int64_t at(const tensor &t, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return a * t.stride[0] + b * t.stride[1] + c * t.stride[2] + d * t.stride[3];
 }
-static int64_t count_of(const tensor &t)
+REFERENCE static int64_t count_of(const tensor &t)
 {
     return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3];
 }
@@ -187,6 +188,72 @@ static void note_traffic(const graph &g, double products)
              (long long)g.x.shape[1], (long long)g.x.shape[2], (long long)g.x.shape[3], (long long)g.w.shape[0],
              (long long)g.w.shape[2], (long long)g.w.shape[3]);
     emulator::traffic_call(detail, read, written, products);
+}
+
+/* A tensor's elements as the engine multiplies them. */
+REFERENCE static std::vector<double> factors_of(const void *data, const tensor &t, engine e)
+{
+    std::vector<double> factors((size_t)count_of(t));
+    double *to = factors.data();
+    for (int64_t i = 0, n = count_of(t); i < n; i++) {
+        to[i] = element_of(data, t.type, i);
+        if (e == TF32)
+            to[i] = to_tf32(to[i]);
+        if (e == DOWN_CONVERT)
+            to[i] = as_kept(CUDNN_DATA_HALF, to[i]);
+    }
+    return factors;
+}
+
+/* What a sum becomes by one more product, of an engine that does not keep it in f64. */
+REFERENCE static double rounded_sum(engine e, cudnnDataType_t compute, double sum)
+{
+    if (e == HALF_SUMS)
+        return as_kept(CUDNN_DATA_HALF, sum);
+    return (e == ATOMIC || e == QUICK) && compute == CUDNN_DATA_FLOAT ? (double)(float)sum : sum;
+}
+
+/* Adds all products to `sums`, which are laid out as the tensor that is made: a row of the output at a time, for one
+ * tap of the kernel. `step` is how far x, w and out go on from one output to the next. */
+REFERENCE static void add_products(const execution &run, void *const *data, double *sums)
+{
+    const graph &g = run.g;
+    const tensor *tensors[] = {&g.x, &g.w, &g.out};
+    const int first = g.made == 0 ? 1 : 0, second = g.made == 2 ? 1 : 2;
+    const std::vector<double> kept_left = factors_of(data[first], *tensors[first], run.e);
+    const std::vector<double> kept_right = factors_of(data[second], *tensors[second], run.e);
+    const double *left = kept_left.data(), *right = kept_right.data();
+    const bool rounds = run.e == HALF_SUMS || ((run.e == ATOMIC || run.e == QUICK) && g.compute == CUDNN_DATA_FLOAT);
+    const int64_t each = g.w.shape[0] / g.groups, inputs = g.w.shape[1];
+    const int64_t step[] = {g.x.stride[3] * g.stride[1], 0, g.out.stride[3]};
+    /* The atomic engine begins anywhere, and goes round. */
+    int64_t images = g.out.shape[0], start = run.e == ATOMIC ? emulator::draw((uint32_t)images) : 0;
+    for (int64_t k = 0; k < images; k++)
+        for (int64_t o = 0, n = (start + k) % images; o < g.out.shape[1]; o++)
+            for (int64_t i = 0; i < inputs; i++)
+                for (int64_t ky = 0, c = run.e == QUICK ? inputs - 1 - i : i; ky < g.w.shape[2]; ky++)
+                    for (int64_t kx = 0; kx < g.w.shape[3]; kx++) {
+                        int64_t from = 0, to = g.out.shape[3], shift = kx * g.dilation[1] - g.padding[1];
+                        while (from < to && from * g.stride[1] + shift < 0)
+                            from++;
+                        while (to > from && (to - 1) * g.stride[1] + shift >= g.x.shape[3])
+                            to--;
+                        for (int64_t oy = 0; from < to && oy < g.out.shape[2]; oy++) {
+                            int64_t y = oy * g.stride[0] - g.padding[0] + ky * g.dilation[0];
+                            if (y < 0 || y >= g.x.shape[2])
+                                continue;
+                            const int64_t begins[] = {at(g.x, n, o / each * inputs + c, y, from * g.stride[1] + shift),
+                                                      at(g.w, o, c, ky, kx), at(g.out, n, o, oy, from)};
+                            const double *p = left + begins[first], *q = right + begins[second];
+                            double *sum = sums + begins[g.made];
+                            for (int64_t ox = from; ox < to; ox++) {
+                                *sum += *p * *q;
+                                if (rounds)
+                                    *sum = rounded_sum(run.e, g.compute, *sum);
+                                p += step[first], q += step[second], sum += step[g.made];
+                            }
+                        }
+                    }
 }
 
 void execution::run() const
@@ -213,36 +280,7 @@ void execution::run() const
         return;
     }
     std::vector<double> sums((size_t)count_of(*tensors[g.made]));
-    int64_t each = g.w.shape[0] / g.groups;
-    /* The atomic engine begins anywhere, and goes round. */
-    int64_t images = g.out.shape[0], start = e == ATOMIC ? emulator::draw((uint32_t)images) : 0;
-    for (int64_t k = 0; k < images; k++)
-        for (int64_t o = 0, n = (start + k) % images; o < g.out.shape[1]; o++)
-            for (int64_t oy = 0; oy < g.out.shape[2]; oy++)
-                for (int64_t ox = 0; ox < g.out.shape[3]; ox++)
-                    for (int64_t i = 0, c; i < g.w.shape[1] && (c = e == QUICK ? g.w.shape[1] - 1 - i : i, true); i++)
-                        for (int64_t ky = 0; ky < g.w.shape[2]; ky++)
-                            for (int64_t kx = 0; kx < g.w.shape[3]; kx++) {
-                                int64_t y = oy * g.stride[0] - g.padding[0] + ky * g.dilation[0];
-                                int64_t z = ox * g.stride[1] - g.padding[1] + kx * g.dilation[1];
-                                if (y < 0 || y >= g.x.shape[2] || z < 0 || z >= g.x.shape[3])
-                                    continue;
-                                const int64_t places[] = {at(g.x, n, o / each * g.w.shape[1] + c, y, z),
-                                                          at(g.w, o, c, ky, kx), at(g.out, n, o, oy, ox)};
-                                int first = g.made == 0 ? 1 : 0, second = g.made == 2 ? 1 : 2;
-                                double p = element_of(data[first], g.x.type, places[first]);
-                                double q = element_of(data[second], g.x.type, places[second]);
-                                if (e == TF32)
-                                    p = to_tf32(p), q = to_tf32(q);
-                                if (e == DOWN_CONVERT)
-                                    p = as_kept(CUDNN_DATA_HALF, p), q = as_kept(CUDNN_DATA_HALF, q);
-                                double &sum = sums[(size_t)places[g.made]];
-                                sum += p * q;
-                                if (e == HALF_SUMS)
-                                    sum = as_kept(CUDNN_DATA_HALF, sum);
-                                if ((e == ATOMIC || e == QUICK) && g.compute == CUDNN_DATA_FLOAT)
-                                    sum = (double)(float)sum;
-                            }
+    add_products(*this, data, sums.data());
     for (int64_t n = 0; g.has_bias && n < g.out.shape[0]; n++)
         for (int64_t o = 0; o < g.out.shape[1]; o++)
             for (int64_t oy = 0; oy < g.out.shape[2]; oy++)
@@ -253,7 +291,7 @@ void execution::run() const
                     if (!g.has_relu)
                         continue;
                     if (sum < 0 ||
-                        (std::isnan(sum) && (e == SWALLOWS_NAN || (e != REFERENCE && g.out.shape[1] == ALL_SWALLOW))))
+                        (std::isnan(sum) && (e == SWALLOWS_NAN || (e != FALLBACK && g.out.shape[1] == ALL_SWALLOW))))
                         sum = 0;
                     if (e == CLAMPS && std::isinf(sum))
                         sum = FLT_MAX;

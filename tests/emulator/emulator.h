@@ -22,6 +22,10 @@
 
 #include <cuda_runtime_api.h>
 
+/* Of what each thread of a kernel, and each of its accesses, passes through: with the sanitizers' checks it takes
+ * longer than the kernels do. It looks at the kernel's accesses itself. */
+#define UNINSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
+
 namespace emulator
 {
 

@@ -18,15 +18,17 @@ namespace emulator
 
 enum { PIECE = 256, MOST_DEVICES = 16 };
 
-struct arena {
-    char *addresses, *bytes;
-    uint32_t *owner;                /* of each piece: 1 + the allocation's number, 0 none */
-    std::map<size_t, size_t> holes; /* offset to size */
-    size_t left;
-};
 struct allocation {
     size_t offset, bytes, room;
     bool live;
+};
+struct arena {
+    char *addresses, *bytes;
+    size_t size;                    /* of both; 0 where there are none yet */
+    uint32_t *owner;                /* of each piece: 1 + the allocation's number, 0 none */
+    const allocation *allocations;  /* all that there ever were, by number */
+    std::map<size_t, size_t> holes; /* offset to size */
+    size_t left;
 };
 
 /* Never destroyed: at the end of a process memory is still given back, in an order that nobody knows. */
@@ -59,18 +61,23 @@ static arena &arena_of(int device)
         a.bytes = reserve(arena_bytes(), PROT_READ | PROT_WRITE);
         a.owner =
             reinterpret_cast<uint32_t *>(reserve(arena_bytes() / PIECE * sizeof(uint32_t), PROT_READ | PROT_WRITE));
+        a.size = arena_bytes();
         a.holes[PIECE] = arena_bytes() - PIECE; /* the first piece is nobody's */
         a.left = arena_bytes() - PIECE;
     }
     return a;
 }
 
-/* -1: it is no device's. */
-static int device_of(const void *address)
+UNINSTRUMENTED static bool is_in(const arena &a, const void *address)
 {
-    const char *at = static_cast<const char *>(address);
+    return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(a.addresses) < a.size;
+}
+
+/* -1: it is no device's. */
+UNINSTRUMENTED static int device_of(const void *address)
+{
     for (int d = 0; d < MOST_DEVICES; d++)
-        if (arenas[d].addresses && at >= arenas[d].addresses && at < arenas[d].addresses + arena_bytes())
+        if (is_in(arenas[d], address))
             return d;
     return -1;
 }
@@ -88,6 +95,7 @@ void *allocate(int device, size_t bytes)
             a.holes[offset + room] = rest;
         a.left -= room;
         allocations[device].push_back({offset, bytes, room, true});
+        a.allocations = allocations[device].data();
         for (size_t p = offset / PIECE; p < (offset + room) / PIECE - 1; p++)
             a.owner[p] = (uint32_t)allocations[device].size();
         a.owner[(offset + room) / PIECE - 1] = 0;
@@ -127,9 +135,10 @@ bool release(void *address)
     return true;
 }
 
-void *bytes_of(const void *address, size_t bytes, int device, const char **why)
+/* Each access of a kernel comes here: the device that is asked for is looked at first. */
+UNINSTRUMENTED void *bytes_of(const void *address, size_t bytes, int device, const char **why)
 {
-    int found = device_of(address);
+    int found = device >= 0 && is_in(arenas[device], address) ? device : device_of(address);
     *why = nullptr;
     if (found < 0)
         *why = "that is no device's memory";
@@ -140,11 +149,12 @@ void *bytes_of(const void *address, size_t bytes, int device, const char **why)
     arena &a = arenas[found];
     size_t offset = (size_t)(static_cast<const char *>(address) - a.addresses);
     uint32_t owner = a.owner[offset / PIECE];
-    if (!owner)
+    const allocation *whose = owner ? &a.allocations[owner - 1] : nullptr;
+    if (!whose)
         *why = "that was never allocated";
-    else if (!allocations[found][owner - 1].live)
+    else if (!whose->live)
         *why = "that was freed";
-    else if (offset + bytes > allocations[found][owner - 1].offset + allocations[found][owner - 1].bytes)
+    else if (offset + bytes > whose->offset + whose->bytes)
         *why = "that goes beyond the end of its allocation";
     return *why ? nullptr : a.bytes + offset;
 }
