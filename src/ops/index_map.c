@@ -90,14 +90,16 @@ yk_status yk__index_map_along(yk__index_map *map, const char *name, const yk_ten
 
 bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride)
 {
-    int64_t expected = 0;
+    int64_t expected = 0; /* 0 also outside an expanded dimension */
+    bool begun = false;
     *stride = 1;
     for (int d = first + span - 1; d >= first && d < x->ndim; d--) {
         if (x->shape[d] == 1)
             continue;
-        if (expected && x->stride[d] != expected)
+        if (begun && x->stride[d] != expected)
             return false;
-        *stride = expected ? *stride : x->stride[d];
+        *stride = begun ? *stride : x->stride[d];
+        begun = true;
         expected = x->stride[d] * x->shape[d];
     }
     return true;

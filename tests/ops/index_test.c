@@ -408,6 +408,19 @@ static void history_is_kept(void **state)
     yk_scope_end(scope);
 }
 
+/* A mask of two dimensions whose inner one is expanded: the outer one has the stride of one element, too. */
+static void masks_of_expanded_dimensions(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *mask = yk_cast(integers(YK_SHAPE(6), (int64_t[]){1, 1, 0, 0, 1, 1}), YK_BOOL);
+    yk_tensor *column = yk_expand(counted(3, 1, YK_F32), YK_SHAPE(3, 2)), *line = yk_slice(mask, 0, 0, 2, 1);
+    expect_numbers(yk_index(column, YK_INDEX(yk_by(yk_reshape(mask, YK_SHAPE(3, 2))))), NUMBERS(0, 0, 2, 2));
+    expect_numbers(yk_masked_select(column, line), NUMBERS(0, 0, 1, 1, 2, 2));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 /* Results without elements: what PyTorch 2.15 takes and refuses, where no element is read. */
 static void nothing_to_read(void **state)
 {
@@ -600,6 +613,7 @@ int main(void)
         cmocka_unit_test(writes_read_what_was_there),
         cmocka_unit_test(one_value_by_a_mask),
         cmocka_unit_test(history_is_kept),
+        cmocka_unit_test(masks_of_expanded_dimensions),
         cmocka_unit_test(nothing_to_read),
         cmocka_unit_test(refusals),
         cmocka_unit_test(many_index_tensors),
