@@ -105,6 +105,16 @@ bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride)
     return true;
 }
 
+/* x, or in C order where an index tensor counts positions in dimensions that do not lie evenly in x. One reference. */
+static yk_tensor *in_even_order(const yk__index_map *map, yk_tensor *x)
+{
+    int64_t stride;
+    for (int k = 0; k < map->count; k++)
+        if (!yk__even_stride(x, map->of[k].dim, map->of[k].span, &stride))
+            return yk__raw_contiguous(x);
+    return yk_tensor_retain(x);
+}
+
 /* x in the shape of the result, and where the index tensors move it. */
 static void views_of(const yk__index_map *map, const yk_tensor *x, yk_tensor *const *index, yk__view *vx,
                      yk__indices *p)
@@ -259,24 +269,29 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     yk_status status = saved_indices(node, &c->map, index);
     if (status)
         return status;
-    if (yk__needs_grad(node, 0) && c->accumulate) {
+    /* What was written lay evenly for the map; its gradient comes in any order. */
+    yk_tensor *even = in_even_order(&c->map, gout);
+    status = yk__status_of(even);
+    if (!status && yk__needs_grad(node, 0) && c->accumulate) {
         grads[0] = yk_tensor_retain(gout);
-    } else if (yk__needs_grad(node, 0)) {
-        yk_tensor *rest = yk__raw_clone(gout), *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
+    } else if (!status && yk__needs_grad(node, 0)) {
+        yk_tensor *rest = yk__raw_clone(even), *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
         if (rest)
             grads[0] = yk__tensor_if_ok(rest, zero ? raw_put(&c->map, rest, index, zero, false) : yk__status_of(NULL));
         yk_tensor_release(zero);
         status = yk__status_of(grads[0]);
     }
-    if (status || !yk__needs_grad(node, 1))
-        return status;
-    yk__tensor_spec inner = c->value;
-    inner.ndim = (int8_t)(inner.ndim - c->value_leading);
-    memmove(inner.shape, c->value.shape + c->value_leading, sizeof(inner.shape[0]) * (size_t)inner.ndim);
-    yk_tensor *grad = yk__sum_to_spec(raw_read(&c->map, gout, index), &inner);
-    grads[1] = yk__raw_reshape(grad, c->value.ndim, c->value.shape);
-    yk_tensor_release(grad);
-    return yk__status_of(grads[1]);
+    if (!status && yk__needs_grad(node, 1)) {
+        yk__tensor_spec inner = c->value;
+        inner.ndim = (int8_t)(inner.ndim - c->value_leading);
+        memmove(inner.shape, c->value.shape + c->value_leading, sizeof(inner.shape[0]) * (size_t)inner.ndim);
+        yk_tensor *grad = yk__sum_to_spec(raw_read(&c->map, even, index), &inner);
+        grads[1] = yk__raw_reshape(grad, c->value.ndim, c->value.shape);
+        yk_tensor_release(grad);
+        status = yk__status_of(grads[1]);
+    }
+    yk_tensor_release(even);
+    return status;
 }
 
 yk_status yk__index_fits_value(const char *name, int ndim, const int64_t *shape, const yk_tensor *value, int *leading)

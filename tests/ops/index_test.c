@@ -421,6 +421,28 @@ static void masks_of_expanded_dimensions(void **state)
     assert_null(yk_last_error());
 }
 
+/* A mask of two dimensions counts positions in the order of what is written; the gradient comes in another one. */
+static void gradients_in_another_order(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *mask = yk_cast(integers(YK_SHAPE(6), (int64_t[]){1, 1, 0, 0, 1, 1}), YK_BOOL);
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        yk_tensor *x = leaf(counted(3, 2, YK_F32)), *value = leaf(yk_arange(10, 14, 1, NULL));
+        yk_tensor *y = yk_add_scalar(x, 0), *gradient = yk_transpose(counted(2, 3, YK_F32), 0, 1);
+        yk_index_item item = yk_by(yk_reshape(mask, YK_SHAPE(3, 2)));
+        assert_ptr_equal(yk_index_put_(y, &item, 1, value, accumulate), y);
+        expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = gradient}));
+        expect_numbers(yk_grad(value), NUMBERS(0, 3, 2, 5));
+        if (accumulate)
+            expect_numbers(yk_grad(x), NUMBERS(0, 3, 1, 4, 2, 5));
+        else
+            expect_numbers(yk_grad(x), NUMBERS(0, 0, 1, 4, 0, 0));
+    }
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 /* Results without elements: what PyTorch 2.15 takes and refuses, where no element is read. */
 static void nothing_to_read(void **state)
 {
@@ -614,6 +636,7 @@ int main(void)
         cmocka_unit_test(one_value_by_a_mask),
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(masks_of_expanded_dimensions),
+        cmocka_unit_test(gradients_in_another_order),
         cmocka_unit_test(nothing_to_read),
         cmocka_unit_test(refusals),
         cmocka_unit_test(many_index_tensors),
