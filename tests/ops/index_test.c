@@ -621,6 +621,32 @@ static void threads_do_not_show(void **state)
     assert_null(yk_last_error());
 }
 
+/* An index that is expanded leads all values to one position: they come there in order, for any number of threads. */
+static void an_expanded_index(void **state)
+{
+    (void)state;
+    const int64_t many = work_size(2000000, 1500);
+    yk_tensor_options whole = {.dtype = YK_I64};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *three = integers(YK_SHAPE(1), (int64_t[]){3}), *line = yk_expand(three, YK_SHAPE(many)),
+              *rows = yk_expand(three, YK_SHAPE(many / 2, 2));
+    yk_tensor *numbers = yk_arange(0, (double)many, 1, &whole), *ones = yk_ones(YK_SHAPE(many), &whole);
+    for (int threads = 1; threads <= 4; threads++) {
+        expect_ok(yk_set_num_threads((yk_device){0}, threads));
+        yk_tensor *last = yk_zeros(YK_SHAPE(4), &whole), *sum = yk_zeros(YK_SHAPE(4), &whole),
+                  *sums = yk_zeros(YK_SHAPE(4, 2), &whole);
+        assert_non_null(yk_index_put_(last, YK_INDEX(yk_by(line)), numbers, false));
+        assert_int_equal(yk_item_i64(yk_select(last, 0, 3)), many - 1);
+        assert_non_null(yk_index_put_(sum, YK_INDEX(yk_by(line)), ones, true));
+        assert_int_equal(yk_item_i64(yk_select(sum, 0, 3)), many);
+        assert_non_null(yk_scatter_add_(sums, 0, rows, yk_reshape(ones, YK_SHAPE(many / 2, 2))));
+        expect_numbers(sums, NUMBERS(0, 0, 0, 0, 0, 0, (double)(many / 2), (double)(many / 2)));
+    }
+    expect_ok(yk_set_num_threads((yk_device){0}, 2));
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 int main(void)
 {
     use_devices(2);
@@ -641,6 +667,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(many_index_tensors),
         cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(an_expanded_index),
     };
     return cmocka_run_group_tests_name("ops/index", tests, NULL, NULL);
 }

@@ -795,7 +795,7 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
         s.pieces = 1;
     /* Elements that lie apart along a dimension of x are two positions wherever the indices lead. */
     for (int d = loop.ndim - 1; d >= 0 && s.dim < 0; d--)
-        if (loop.shape[d] >= s.pieces && (loop.stride[d][1] != 0 || is_fixed(&at, loop.stride[d] + 2)))
+        if (loop.shape[d] >= s.pieces && loop.stride[d][1] != 0)
             s.dim = d;
     bool done = loop.total == 0;
     yk_status status = done ? YK_OK : put_columns(device, &loop, &at, &done);

@@ -1,9 +1,9 @@
 /*
  * index.cu - the slots index, index_put and nonzero. Layer: device/cuda.
  *
- * What is written to one element of x comes in C order. Two values reach one element only through the index tensors, so
- * the positions along the dimensions that these move along (the tuples) are sorted by the element that they lead to; of
- * those that lead to one, the last writes, or the first adds what all have to give.
+ * What is written to one element of x comes in C order. Two values reach one element only along dimensions of the index
+ * tensors, where x has the stride 0, or those move. So the positions along these (the tuples) are sorted by the element
+ * that they lead to; of those that lead to one, the last writes, or the first adds what all have to give.
  *
  * What no index parts is moved by packs (packs.h) where it lies side by side in x and in value, as rows do: these are
  * the elements then, for reading and for writing, which look at no value.
@@ -331,9 +331,11 @@ yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, c
     index_job job = job_of(x, value, p);
     int64_t size = (int64_t)yk__size_of(x->dtype), wide = accumulate ? size : widest(&job, size);
     bool moves[YK_MAX_DIMS] = {false};
-    for (int d = 0; d < job.ndim; d++)
+    for (int d = 0; d < job.ndim; d++) {
+        moves[d] = job.x_step[d] == 0; /* also where the index tensors are expanded */
         for (int k = 0; k < job.count; k++)
             moves[d] |= job.of[k].step[d] != 0;
+    }
     if (job.total == 0)
         return YK_OK;
     cudaStream_t stream = NULL;
