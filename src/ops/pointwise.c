@@ -18,7 +18,7 @@ typedef struct two_forms {
     yk__tensor_spec y, x;
 } two_forms;
 
-/* d / dy = x / (x^2 + y^2), d / dx = -y / (x^2 + y^2) */
+/* d / dy = x / (x^2 + y^2), d / dx = -y / (x^2 + y^2), and 0 where the sum is 0, as in PyTorch. */
 static yk_status atan2_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const two_forms *c = yk__context(node);
@@ -29,7 +29,9 @@ static yk_status atan2_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     yk_tensor *xx = yk__raw_unary("atan2", YK__POW_SCALAR, x, 2, 0),
               *yy = yk__raw_unary("atan2", YK__POW_SCALAR, y, 2, 0);
     yk_tensor *sum = yk__raw_binary("atan2", YK__ADD, xx, yy, 1),
-              *share = yk__raw_binary("atan2", YK__DIV, gout, sum, 1);
+              *quotient = yk__raw_binary("atan2", YK__DIV, gout, sum, 1);
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout)),
+              *origin = yk__raw_binary("atan2", YK__EQ, sum, zero, 1), *share = yk__raw_where(origin, zero, quotient);
     if (yk__needs_grad(node, 0)) {
         grads[0] = yk__sum_to_spec(yk__raw_binary("atan2", YK__MUL, share, x, 1), &c->y);
         bad = yk__status_of(grads[0]);
@@ -40,7 +42,7 @@ static yk_status atan2_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
         yk_tensor_release(product);
         bad = yk__status_of(grads[1]);
     }
-    yk__release_all(4, (yk_tensor *[]){xx, yy, sum, share});
+    yk__release_all(7, (yk_tensor *[]){xx, yy, sum, quotient, zero, origin, share});
     return bad;
 }
 

@@ -202,6 +202,13 @@ static void special_values_are_told_apart(void **state)
     assert_false(yk_all_close(a, b, 0.1, 0, false));
     assert_null(yk_last_error());
     EXPECT(yk_lerp_scalar(REALS(1e20), REALS(3), 1), 3);
+    /* At the origin, and so near to it that squares are 0. */
+    yk_tensor *up = REALS(0, 1e-200, 1), *right = REALS(0, 1e-200, 0);
+    expect_ok(yk_set_requires_grad(up, true));
+    expect_ok(yk_set_requires_grad(right, true));
+    expect_ok(yk_backward(yk_sum(yk_atan2(up, right))));
+    EXPECT(yk_grad(up), 0, 0, 0);
+    EXPECT(yk_grad(right), 0, 0, -1);
     yk_scope_end(scope);
     assert_null(yk_last_error());
 }
