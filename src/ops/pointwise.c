@@ -60,23 +60,32 @@ yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
                       sizeof(c));
 }
 
-/* ---- made of others ---- */
+/* ---- made of others; halves in f32, so that they are rounded once ---- */
 
 /* From the end that is nearer, so that weight 1 gives b. */
+static yk_tensor *lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
+{
+    yk_dtype dtype = (yk_dtype)a->dtype, wide = yk__wide_dtype(a);
+    yk_tensor *x = yk_cast(a, wide), *y = yk_cast(b, wide), *way = yk_sub(y, x);
+    return yk_cast(fabs(weight) < 0.5 ? yk_add_scaled(x, way, weight) : yk_add_scaled(y, way, weight - 1), dtype);
+}
+
 yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
 {
     yk_tensor *inputs[2] = {a, b};
     if (!yk__op_begin("lerp", 2, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
         yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype))
         return NULL;
-    YK__WITHIN_SCOPE(fabs(weight) < 0.5 ? yk_add_scaled(a, yk_sub(b, a), weight)
-                                        : yk_add_scaled(b, yk_sub(b, a), weight - 1));
+    YK__WITHIN_SCOPE(lerp_scalar(a, b, weight));
 }
 
 static yk_tensor *lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
 {
-    yk_tensor *way = yk_sub(b, a), *near = yk_lt(yk_abs(weight), scalar_like(weight, 0.5));
-    return yk_where(near, yk_add(a, yk_mul(weight, way)), yk_add(b, yk_mul(yk_add_scalar(weight, -1), way)));
+    yk_dtype dtype = (yk_dtype)a->dtype, wide = yk__wide_dtype(a);
+    yk_tensor *x = yk_cast(a, wide), *y = yk_cast(b, wide), *w = yk_cast(weight, wide);
+    yk_tensor *way = yk_sub(y, x), *near = yk_lt(yk_abs(weight), scalar_like(weight, 0.5));
+    yk_tensor *share = yk_where(near, w, yk_add_scalar(w, -1));
+    return yk_cast(yk_add(yk_where(near, x, y), yk_mul(share, way)), dtype);
 }
 
 yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
@@ -89,6 +98,31 @@ yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
     YK__WITHIN_SCOPE(lerp(a, b, weight));
 }
 
+/* The dtype of a result of three: what has dimensions counts, and numbers where they are of a higher kind. */
+static yk_dtype common_dtype(yk_tensor *const x[3])
+{
+    yk_dtype of[2] = {YK_BOOL, YK_BOOL}; /* of numbers, of the others */
+    bool dims = false;
+    for (int i = 0; i < 3; i++) {
+        yk_dtype *to = &of[x[i]->ndim > 0];
+        *to = yk_dtype_promote(*to, (yk_dtype)x[i]->dtype);
+        dims = dims || x[i]->ndim > 0;
+    }
+    bool higher = of[1] == YK_BOOL || (yk_dtype_is_floating(of[0]) && !yk_dtype_is_floating(of[1]));
+    return !dims ? of[0] : higher ? yk_dtype_promote(of[0], of[1]) : of[1];
+}
+
+/* x + (value a) f b, all in the dtype of the result; of integers x + value (a f b), where value is one, too. */
+static yk_tensor *addc(yk_tensor *const in[3], double value, yk_tensor *(*f)(yk_tensor *, yk_tensor *))
+{
+    yk_dtype dtype = common_dtype(in), compute = yk__is_half(dtype) ? YK_F32 : dtype;
+    yk_tensor *x = yk_cast(in[0], compute), *a = yk_cast(in[1], compute), *b = yk_cast(in[2], compute);
+    if (!yk_dtype_is_floating(dtype))
+        return yk_add_scaled(x, f(a, b), value);
+    yk_tensor *out = yk_add(x, f(value == 1 ? a : yk_mul_scalar(a, value), b));
+    return yk_cast(out, dtype);
+}
+
 yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 {
     yk_tensor *inputs[3] = {x, a, b};
@@ -96,7 +130,7 @@ yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
     yk__take_numbers(3, inputs);
     if (!yk__op_begin("addcmul", 3, inputs, 0))
         return NULL;
-    YK__WITHIN_SCOPE(yk_add_scaled(inputs[0], yk_mul(inputs[1], inputs[2]), value));
+    YK__WITHIN_SCOPE(addc(inputs, value, yk_mul));
 }
 
 yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
@@ -104,9 +138,12 @@ yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcdiv, 3, inputs, yk_addcdiv(inputs[0], inputs[1], inputs[2], value));
     yk__take_numbers(3, inputs);
-    if (!yk__op_begin("addcdiv", 3, inputs, 0) || yk__expect_floating("addcdiv", "divisor", inputs[2]))
+    if (!yk__op_begin("addcdiv", 3, inputs, 0))
         return NULL;
-    YK__WITHIN_SCOPE(yk_add_scaled(inputs[0], yk_div(inputs[1], inputs[2]), value));
+    bool integers = !yk_dtype_is_floating((yk_dtype)inputs[1]->dtype);
+    if (integers && yk__expect_floating("addcdiv", "divisor", inputs[2]))
+        return NULL;
+    YK__WITHIN_SCOPE(addc(inputs, value, yk_div));
 }
 
 yk_tensor *yk_is_nan(yk_tensor *x)

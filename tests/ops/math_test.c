@@ -213,6 +213,37 @@ static void special_values_are_told_apart(void **state)
     assert_null(yk_last_error());
 }
 
+/* In one dtype, halves in f32: nothing between is rounded to what an operand alone is of. */
+static void made_of_others(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *low = yk_cast(REALS(-60000, 1), YK_F16), *high = yk_cast(REALS(60000, 2), YK_F16);
+    EXPECT(yk_lerp(low, high, yk_cast(REALS(0.5), YK_F16)), 0, 1.5);
+    EXPECT(yk_lerp_scalar(low, high, 0.25), -30000, 1.25);
+    yk_tensor *one = yk_cast(REALS(1), YK_F16), *three = yk_cast(REALS(3), YK_F16), *zero = yk_zeros(YK_SHAPE(1), NULL);
+    EXPECT(yk_addcdiv(zero, one, three, 1), (double)(1.0F / 3));
+    assert_int_equal(yk_tensor_dtype(yk_addcdiv(one, one, three, 2)), YK_F16);
+    yk_tensor *bytes = yk_cast(REALS(200), YK_U8), *two = yk_cast(REALS(2), YK_U8), *product;
+    EXPECT(yk_addcmul(zero, bytes, two, -1), -400);
+    EXPECT(yk_addcdiv(zero, yk_add_scalar(zero, 1), two, 1), 0.5);
+    EXPECT(yk_addcmul(bytes, two, two, 3), 212);
+    /* A number of f16 does not make f32 of f16 and an integer. */
+    product = yk_addcmul(yk_reshape(one, YK_SCALAR), bytes, one, 1);
+    assert_int_equal(yk_tensor_dtype(product), YK_F16);
+    EXPECT(product, 201);
+    /* The value comes first, as in PyTorch. */
+    EXPECT(yk_addcmul(REALS(0), REALS(1e200), REALS(1e200), 0x1p-1000), 1e200 * 0x1p-1000 * 1e200);
+    EXPECT(yk_addcdiv(REALS(1), REALS(1e200), REALS(1e-200), 0), 1);
+    /* The branch that was not taken gives no gradient of NaN. */
+    yk_tensor *weight = REALS(0.25, 0.75);
+    expect_ok(yk_set_requires_grad(weight, true));
+    expect_ok(yk_backward(yk_sum(yk_lerp(REALS(0), REALS(INFINITY), weight))));
+    EXPECT(yk_grad(weight), INFINITY, INFINITY);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 static void made_by_a_rule(void **state)
 {
     (void)state;
@@ -521,6 +552,7 @@ int main(void)
         cmocka_unit_test(first_of_a_line),
         cmocka_unit_test(scans_side_by_side),
         cmocka_unit_test(special_values_are_told_apart),
+        cmocka_unit_test(made_of_others),
         cmocka_unit_test(made_by_a_rule),
         cmocka_unit_test(draws),
         cmocka_unit_test(distances_by_product),
