@@ -125,29 +125,42 @@ static yk_tensor *zero_where(yk_tensor *mask, yk_tensor *g)
     return out;
 }
 
+/* x in the dtype of g where that is wider: what is computed of x alone is not rounded to x's. One reference. */
+static yk_tensor *widened(yk_tensor *x, const yk_tensor *g)
+{
+    size_t size = yk_dtype_size(yk_dtype_is_floating((yk_dtype)x->dtype) ? (yk_dtype)x->dtype : YK_F32);
+    return yk_dtype_size((yk_dtype)g->dtype) > size ? yk__raw_cast(x, (yk_dtype)g->dtype) : yk_tensor_retain(x);
+}
+
 /* d(a^b)/da = b a^(b - 1), and 0 where b is 0, also for a = 0. */
-static yk_tensor *power_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+static yk_tensor *power_a(yk_tensor *g, yk_tensor *a, yk_tensor *exponent, double alpha)
 {
     (void)alpha;
+    yk_tensor *b = widened(exponent, g);
+    if (!b)
+        return NULL;
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)b->dtype, yk__device_of(b));
     yk_tensor *mask = yk__raw_binary("pow", YK__EQ, b, zero, 1), *less = yk__raw_unary("pow", YK__ADD_SCALAR, b, -1, 0);
     yk_tensor *power = yk__raw_binary("pow", YK__POW, a, less, 1), *slope = yk__raw_binary("pow", YK__MUL, power, b, 1);
     yk_tensor *product = yk__raw_binary("pow", YK__MUL, g, slope, 1), *out = zero_where(mask, product);
-    yk__release_all(6, (yk_tensor *[]){zero, mask, less, power, slope, product});
+    yk__release_all(7, (yk_tensor *[]){b, zero, mask, less, power, slope, product});
     return out;
 }
 
 /* d(a^b)/db = a^b log a, and 0 at a = 0 for b >= 0, where a^b is constant from the right. */
-static yk_tensor *power_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+static yk_tensor *power_b(yk_tensor *g, yk_tensor *base, yk_tensor *b, double alpha)
 {
     (void)alpha;
+    yk_tensor *a = widened(base, g);
+    if (!a)
+        return NULL;
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g));
     yk_tensor *none = yk__raw_binary("pow", YK__EQ, a, zero, 1), *up = yk__raw_binary("pow", YK__GE, b, zero, 1);
     yk_tensor *mask = yk__raw_binary("pow", YK__AND, none, up, 1);
     yk_tensor *power = yk__raw_binary("pow", YK__POW, a, b, 1), *log = yk__raw_unary("pow", YK__LOG, a, 0, 0);
     yk_tensor *slope = yk__raw_binary("pow", YK__MUL, power, log, 1);
     yk_tensor *product = yk__raw_binary("pow", YK__MUL, g, slope, 1), *out = zero_where(mask, product);
-    yk__release_all(8, (yk_tensor *[]){zero, none, up, mask, power, log, slope, product});
+    yk__release_all(9, (yk_tensor *[]){a, zero, none, up, mask, power, log, slope, product});
     return out;
 }
 

@@ -170,6 +170,15 @@ static void test_mixed_dtypes(void **state)
     expect_ok(yk_backward(yk_sum(yk_mul_scalar(w, 3))));
     expect_near(at(yk_grad(a), 0, 0), 3, 0, 0);
 
+    /* The logarithm of a power's gradient is not rounded to the base's dtype, nor b - 1 to that of b. */
+    yk_tensor *base = as(yk_full(YK_SHAPE(1), 1.0078125, NULL), YK_BF16),
+              *exponent = yk_full(YK_SHAPE(1), 2, &f64_leaf);
+    expect_ok(yk_backward(yk_pow(base, exponent)));
+    expect_near(yk_item(yk_grad(exponent)), 1.0078125 * 1.0078125 * log(1.0078125), 0, 1e-14);
+    yk_tensor *root = yk_full(YK_SHAPE(1), 1000, &f64_leaf);
+    expect_ok(yk_backward(yk_pow(root, as(yk_full(YK_SHAPE(1), 0x1p-9, NULL), YK_BF16))));
+    expect_near(yk_item(yk_grad(root)), 0x1p-9 * pow(1000, 0x1p-9 - 1), 0, 1e-14);
+
     /* Integers and bools. */
     yk_tensor *i = yk_from_data((int64_t[]){7, -7}, YK_SHAPE(2), &integers), *two = yk_full(YK_SHAPE(2), 2, &integers);
     assert_int_equal(yk_tensor_dtype(yk_add(i, two)), YK_I64);
