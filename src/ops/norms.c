@@ -485,9 +485,7 @@ static yk_tensor *bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength)
         }
         length = most + 1 > length ? most + 1 : length;
     }
-    yk_dtype dtype = !weights                                         ? YK_I64
-                     : yk_dtype_is_floating((yk_dtype)weights->dtype) ? (yk_dtype)weights->dtype
-                                                                      : YK_F64;
+    yk_dtype dtype = !weights ? YK_I64 : weights->dtype == YK_F32 ? YK_F32 : YK_F64;
     yk_tensor_options options = {.dtype = dtype, .device = yk__device_of(x)};
     yk_tensor *ones = weights ? yk_cast(weights, dtype) : yk_ones(x->ndim, x->shape, &options);
     yk_tensor *out = yk_zeros(1, &length, &options);

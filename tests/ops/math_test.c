@@ -261,6 +261,8 @@ static void made_by_a_rule(void **state)
     yk_tensor *counts = yk_from_data((int64_t[]){3, 1, 3}, YK_SHAPE(3), &whole);
     EXPECT(yk_bincount(counts, REALS(0.5, 2, 1), 0), 0, 2, 0, 1.5);
     EXPECT(yk_one_hot(counts, -1), 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1);
+    assert_int_equal(yk_tensor_dtype(yk_bincount(counts, yk_cast(REALS(1, 2, 3), YK_F16), 0)), YK_F64);
+    assert_int_equal(yk_tensor_dtype(yk_bincount(counts, yk_cast(REALS(1, 2, 3), YK_F32), 0)), YK_F32);
     EXPECT(yk_repeat(REALS(1, 2), YK_SHAPE(2, 2)), 1, 2, 1, 2, 1, 2, 1, 2);
     assert_int_equal(yk_numel(yk_repeat(REALS(1, 2), YK_SHAPE(3, 0))), 0);
     EXPECT(yk_logsumexp(REALS(-INFINITY, -INFINITY), NULL, 0, false), -INFINITY);
