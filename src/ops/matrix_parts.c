@@ -3,6 +3,7 @@
  *
  * But for diagonal, a view with a gradient of its own, all are made of other operations.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "ops/op.h"
@@ -342,6 +343,10 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
     if (yk__tensor_check("linspace", 1, &steps, &(yk_tensor_options){.dtype = YK_F64, .device = o.device}))
         return NULL;
+    if (!yk_dtype_is_floating(o.dtype)) { /* as PyTorch: between integers */
+        start = trunc(start);
+        end = trunc(end);
+    }
     /* f32 and f64 are made in place, other dtypes from f64. */
     yk_dtype made = o.dtype == YK_F32 ? YK_F32 : YK_F64;
     yk_scope scope = yk_scope_begin();

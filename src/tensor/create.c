@@ -130,7 +130,7 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
         yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g by %g is not a range", start, end, step);
         return NULL;
     }
-    if (count < 0) {
+    if ((end - start) / step < 0) {
         yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g goes against the step %g", start, end, step);
         return NULL;
     }

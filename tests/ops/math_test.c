@@ -252,6 +252,7 @@ static void made_by_a_rule(void **state)
     EXPECT(yk_linspace(2, 9, 1, NULL), 2);
     EXPECT(yk_linspace(0, 10, 4, &(yk_tensor_options){.dtype = YK_I64}), 0, 3, 6, 10);
     assert_int_equal(yk_numel(yk_linspace(0, 1, 0, NULL)), 0);
+    EXPECT(yk_linspace(0.9, 4.9, 3, &(yk_tensor_options){.dtype = YK_I32}), 0, 2, 4); /* the ends are integers, too */
     EXPECT(yk_eye(2, 3, NULL), 1, 0, 0, 0, 1, 0);
     yk_tensor *square = yk_reshape(yk_arange(0, 9, 1, NULL), YK_SHAPE(3, 3)), *line = yk_diagonal(square, 1, 0, 1);
     yk_fill_(line, -1); /* a view */
@@ -347,6 +348,7 @@ static void refusals(void **state)
     REFUSED(yk_multinomial(yk_neg(x), 1, true), YK_ERR_ARGUMENT, "multinomial: a weight is negative, infinite or NaN");
     REFUSED(yk_multinomial(x, 5, false), YK_ERR_ARGUMENT, "multinomial: 5 draws without replacement from a row with 4");
     REFUSED(yk_linspace(0, 1, -1, NULL), YK_ERR_ARGUMENT, "linspace: -1 steps");
+    REFUSED(yk_arange(0.5, 0, 3, NULL), YK_ERR_ARGUMENT, "arange: from 0.5 to 0 goes against the step 3");
     assert_false(yk_all_close(line, three, 0, 0, false));
     expect_error(YK_ERR_SHAPE, "all_close: shapes (2,) and (3,) do not broadcast");
     assert_false(yk_all_close(line, line, -1, 0, false));
