@@ -79,6 +79,8 @@ yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride,
     yk_tensor *x = tensor_make(ndim, shape, stride, dtype);
     if (!x)
         return NULL;
+    if (stride && x->numel == 0) /* those of an expanded tensor, say, which is dense if it has no elements */
+        yk__contiguous_strides(ndim, shape, x->stride);
     x->storage = yk__storage_create(device, (size_t)x->numel * yk__size_of(dtype));
     if (!x->storage) {
         yk__object_free(x);

@@ -269,6 +269,8 @@ static void test_refused(void **state)
     expect_error(YK_ERR_STATE, "fill_: the tensor is a view that a custom function gave back");
     assert_null(yk_fill_(yk_expand(yk_select(x, 0, 0), YK_SHAPE(4)), 1));
     expect_error(YK_ERR_STATE, "fill_: the tensor is expanded, so several elements share memory");
+    yk_tensor *empty = yk_expand(yk_zeros(YK_SHAPE(0, 1), NULL), YK_SHAPE(0, 4));
+    assert_non_null(yk_fill_(yk_mul_scalar(empty, 1), 1)); /* what is made of an expanded one is not expanded */
     yk_tensor *square = yk_mul_scalar(yk_ones(YK_SHAPE(3, 3), &f64_leaf), 1);
     assert_null(yk_add_(square, yk_select(square, 0, 1), 1));
     expect_error(YK_ERR_STATE, "add_: the tensor of shape (3, 3) that is written shares some of its elements");
