@@ -99,18 +99,18 @@ static yk_status begin(const char *name, yk_tensor *x, int *dim, int *count)
     return yk__wrap_dim(name, x, dim);
 }
 
-/* Parts of `length` each, the last one shorter where it does not come out even; one empty part of an empty dimension.
+/* Parts of `length` each, the last one shorter where it does not come out even; of an empty dimension `empty` of them.
  */
-static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int dim, yk_tensor **outs, int capacity,
-                            int *count)
+static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int64_t empty, int dim, yk_tensor **outs,
+                            int capacity, int *count)
 {
     int64_t size = x->shape[dim];
     size_t bytes = 0;
-    parts *p = plan(op->name, x, dim, size ? (size - 1) / length + 1 : 1, capacity, &bytes);
+    parts *p = plan(op->name, x, dim, size ? (size - 1) / length + 1 : empty, capacity, &bytes);
     if (!p)
         return yk__status_of(NULL);
     for (int i = 1; i <= p->count; i++)
-        p->starts[i] = i < p->count ? i * length : size;
+        p->starts[i] = i < p->count && size ? i * length : size;
     yk_status status = cut(op, x, p, bytes, outs, count);
     free(p);
     return status;
@@ -122,7 +122,7 @@ yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int c
     yk_status status = begin("split", x, &dim, count);
     if (!status && chunk < 1)
         status = yk__fail(YK_ERR_ARGUMENT, "split: the size of a part is %lld, expected at least 1", (long long)chunk);
-    return status ? status : cut_evenly(&op, x, chunk, dim, outs, capacity, count);
+    return status ? status : cut_evenly(&op, x, chunk, 1, dim, outs, capacity, count);
 }
 
 yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim, yk_tensor **outs)
@@ -161,7 +161,7 @@ yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int 
     if (status)
         return status;
     int64_t size = x->shape[dim], length = size ? (size - 1) / chunks + 1 : 1;
-    return cut_evenly(&op, x, length, dim, outs, capacity, count);
+    return cut_evenly(&op, x, length, chunks, dim, outs, capacity, count);
 }
 
 yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *count)

@@ -565,6 +565,16 @@ static void test_empty(void **state)
     expect_ok(yk_backward(yk_sum(yk_conv2d(map, kernel, NULL, NULL))));
     assert_true(yk_item(yk_max(yk_abs(yk_grad(kernel)))) == 0);
     assert_int_equal(yk_numel(yk_softmax(x, 1)), 0);
+    /* An empty dimension makes as many chunks as are asked for, but one part. */
+    yk_tensor *parts[3] = {NULL};
+    int count = 0;
+    expect_ok(yk_chunk(x, 3, 0, parts, 3, &count));
+    assert_int_equal(count, 3);
+    assert_int_equal(yk_size(parts[2], 0), 0);
+    assert_int_equal(yk_size(parts[2], 1), 3);
+    expect_ok(yk_backward(yk_sum(parts[1])));
+    expect_ok(yk_split(x, 3, 0, parts, 3, &count));
+    assert_int_equal(count, 1);
     assert_int_equal(yk_numel(yk_max_pool2d(map, &(yk_pool2d_options){.kernel = {2, 2}})), 0);
     expect_ok(yk_last_error() != NULL);
     yk_scope_end(scope);
