@@ -127,6 +127,17 @@ static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention
     return out;
 }
 
+/* The softmax of rows, 0 where a row is -INFINITY alone. */
+static yk_tensor *weights_of(yk_tensor *scores)
+{
+    if (!scores || !scores->numel)
+        return yk_softmax(scores, -1);
+    yk_tensor_options options = {.dtype = (yk_dtype)scores->dtype, .device = yk__device_of(scores)};
+    yk_tensor *zero = yk_scalar(0, &options);
+    yk_tensor *nothing = yk_eq(yk_max_dim(yk_detach(scores), -1, true, NULL), yk_scalar(-INFINITY, &options));
+    return yk_where(nothing, zero, yk_softmax(yk_where(nothing, zero, scores), -1));
+}
+
 /* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
 static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, double dropout)
 {
@@ -139,7 +150,7 @@ static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention 
         mask = yk_ge(row, yk_arange(0, (double)keys, 1, &options));
     }
     if (mask && mask->dtype != YK_BOOL)
-        return yk_matmul(yk_dropout(yk_softmax(yk_add(scores, mask), -1), dropout, true), inputs[V]);
+        return yk_matmul(yk_dropout(weights_of(yk_add(scores, mask)), dropout, true), inputs[V]);
     if (mask)
         scores = yk_where(
             mask, scores,

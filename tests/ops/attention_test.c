@@ -196,6 +196,27 @@ static void test_views(void **state)
         x[i] = wave(i + 1, 4, shape, &f64);
         view[i] = yk_transpose(x[i], 1, 2);
         dense[i] = yk_contiguous(view[i]);
+    /* And where the mask is added: a row of -INFINITY, blockwise, composed and with a gradient of its own. */
+    for (int kind = 0; kind < 3; kind++) {
+        yk_scope scope = yk_scope_begin();
+        int64_t shape[3] = {1, 2, 4};
+        yk_tensor *in[3] = {wave(1, 3, shape, &f64_leaf), wave(2, 3, shape, &f64_leaf), wave(3, 3, shape, &f64_leaf)};
+        double added[4] = {0, -INFINITY, -INFINITY, -INFINITY};
+        yk_tensor *mask = yk_from_data(added, 2, (int64_t[]){2, 2}, kind == 2 ? &f64_leaf : &f64);
+        yk_attention_options options = {.attn_mask = mask};
+        yk_tensor *out =
+            kind == 1 ? composed(in, &options) : yk_scaled_dot_product_attention(in[0], in[1], in[2], &options);
+        expect_ok(yk_backward(yk_sum(out)));
+        for (int64_t j = 0; j < 4; j++) {
+            expect_near(yk_get(out, (int64_t[]){0, 0, j}), yk_get(in[2], (int64_t[]){0, 0, j}), 1e-15, 0);
+            expect_near(yk_get(out, (int64_t[]){0, 1, j}), 0, 0, 0);
+            expect_near(yk_get(yk_grad(in[0]), (int64_t[]){0, 1, j}), 0, 0, 0);
+            expect_near(yk_get(yk_grad(in[2]), (int64_t[]){0, 0, j}), 1, 1e-15, 0);
+        }
+        if (kind == 2)
+            expect_near(yk_item(yk_sum(yk_abs(yk_grad(mask)))), 0, 1e-15, 0);
+        yk_scope_end(scope);
+    }
     }
     yk_tensor *want = yk_scaled_dot_product_attention(dense[0], dense[1], dense[2], NULL);
     yk_tensor *got = yk_scaled_dot_product_attention(view[0], view[1], view[2], NULL);
