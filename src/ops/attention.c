@@ -169,10 +169,12 @@ static bool check_mask(const yk_tensor *mask, const yk_tensor *q, const yk_tenso
                  yk_dtype_name((yk_dtype)mask->dtype), yk_dtype_name((yk_dtype)q->dtype));
         return false;
     }
-    bool fits = mask->ndim >= 2 && mask->ndim <= q->ndim;
+    bool fits = mask->ndim >= 2 && (mask->ndim <= q->ndim || mask->ndim <= k->ndim);
     for (int d = 1; fits && d <= mask->ndim; d++) {
-        int64_t size = mask->shape[mask->ndim - d];
-        int64_t full = d == 1 ? k->shape[k->ndim - 2] : d == 2 ? q->shape[q->ndim - 2] : q->shape[q->ndim - d];
+        int64_t size = mask->shape[mask->ndim - d], of_q = d <= q->ndim ? q->shape[q->ndim - d] : 1;
+        int64_t full = d == 1                               ? k->shape[k->ndim - 2]
+                       : of_q == 1 && d > 2 && d <= k->ndim ? k->shape[k->ndim - d]
+                                                            : of_q;
         fits = size == 1 || size == full;
     }
     if (!fits)

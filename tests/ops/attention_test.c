@@ -156,6 +156,25 @@ static void test_blocks(void **state)
         }
 }
 
+/* Batches that only the key has: the mask may have them, too. */
+static void test_mask_of_every_batch(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *q = wave(1, 3, (int64_t[]){1, 3, 4}, &f64), *k = wave(2, 3, (int64_t[]){2, 5, 4}, &f64);
+    yk_tensor *mask = wave(3, 3, (int64_t[]){2, 3, 5}, &f64), *flat = yk_squeeze(q, 0);
+    yk_tensor *whole = yk_scaled_dot_product_attention(yk_expand(q, 3, (int64_t[]){2, -1, -1}), k, k,
+                                                       &(yk_attention_options){.attn_mask = mask});
+    for (int i = 0; i < 2; i++) {
+        yk_tensor *out =
+            yk_scaled_dot_product_attention(i ? flat : q, k, k, &(yk_attention_options){.attn_mask = mask});
+        assert_non_null(out);
+        assert_true(yk_same_shape(out, whole));
+        assert_true(distance(out, whole) < 1e-14);
+    }
+    yk_scope_end(scope);
+}
+
 static void test_rows_that_see_nothing(void **state)
 {
     (void)state;
@@ -177,25 +196,6 @@ static void test_rows_that_see_nothing(void **state)
         }
         yk_scope_end(scope);
     }
-    /* NaN is not taken for a mask */
-    yk_scope scope = yk_scope_begin();
-    yk_tensor *q = yk_full(2, (int64_t[]){2, 2}, NAN, NULL), *k = yk_ones(2, (int64_t[]){3, 2}, NULL);
-    yk_tensor *out = yk_scaled_dot_product_attention(q, k, k, NULL);
-    assert_true(isnan(yk_get(out, (int64_t[]){0, 0})));
-    yk_scope_end(scope);
-}
-
-/* (N, L, H, E) transposed, as a model's heads are, and a query whose columns are apart. */
-static void test_views(void **state)
-{
-    (void)state;
-    yk_scope scope = yk_scope_begin();
-    int64_t shape[4] = {2, 20, 3, 8};
-    yk_tensor *x[3], *view[3], *dense[3];
-    for (int i = 0; i < 3; i++) {
-        x[i] = wave(i + 1, 4, shape, &f64);
-        view[i] = yk_transpose(x[i], 1, 2);
-        dense[i] = yk_contiguous(view[i]);
     /* And where the mask is added: a row of -INFINITY, blockwise, composed and with a gradient of its own. */
     for (int kind = 0; kind < 3; kind++) {
         yk_scope scope = yk_scope_begin();
@@ -217,6 +217,25 @@ static void test_views(void **state)
             expect_near(yk_item(yk_sum(yk_abs(yk_grad(mask)))), 0, 1e-15, 0);
         yk_scope_end(scope);
     }
+    /* NaN is not taken for a mask */
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *q = yk_full(2, (int64_t[]){2, 2}, NAN, NULL), *k = yk_ones(2, (int64_t[]){3, 2}, NULL);
+    yk_tensor *out = yk_scaled_dot_product_attention(q, k, k, NULL);
+    assert_true(isnan(yk_get(out, (int64_t[]){0, 0})));
+    yk_scope_end(scope);
+}
+
+/* (N, L, H, E) transposed, as a model's heads are, and a query whose columns are apart. */
+static void test_views(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int64_t shape[4] = {2, 20, 3, 8};
+    yk_tensor *x[3], *view[3], *dense[3];
+    for (int i = 0; i < 3; i++) {
+        x[i] = wave(i + 1, 4, shape, &f64);
+        view[i] = yk_transpose(x[i], 1, 2);
+        dense[i] = yk_contiguous(view[i]);
     }
     yk_tensor *want = yk_scaled_dot_product_attention(dense[0], dense[1], dense[2], NULL);
     yk_tensor *got = yk_scaled_dot_product_attention(view[0], view[1], view[2], NULL);
@@ -344,11 +363,17 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pytorch), cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_blocks),  cmocka_unit_test(test_rows_that_see_nothing),
-        cmocka_unit_test(test_views),   cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_empty),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_pytorch),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_rows_that_see_nothing),
+        cmocka_unit_test(test_mask_of_every_batch),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
