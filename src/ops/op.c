@@ -191,7 +191,9 @@ yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec)
 {
     if (!grad)
         return NULL;
-    yk_tensor *sum = yk__raw_sum_to(grad, spec->ndim, spec->shape);
+    if (yk_dtype_size(spec->dtype) > yk_dtype_size((yk_dtype)grad->dtype)) /* the sum is not rounded to less */
+        grad = yk__narrow_to(grad, spec->dtype);
+    yk_tensor *sum = grad ? yk__raw_sum_to(grad, spec->ndim, spec->shape) : NULL;
     yk_tensor_release(grad);
     return yk__narrow_to(sum, (yk_dtype)spec->dtype);
 }
