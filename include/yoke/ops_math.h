@@ -64,7 +64,8 @@ YK_API yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double 
 YK_API yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
 /* (sum |x|^p)^(1/p): p 2, 1, 0 (how many are not 0), INFINITY, -INFINITY or any other; no gradient where it is 0. */
 YK_API yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool keepdim);
-/* x (...,P,M), y (...,R,M): (...,P,R), the p-norms of the differences. */
+/* x (...,P,M), y (...,R,M): (...,P,R), the p-norms of the differences. For infinite p those that reach the norm share
+ * its gradient, as in yk_norm; PyTorch gives it to each. */
 YK_API yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p);
 /* How often each of 0, 1, ... is in x (N), at least `minlength` of them; with weights (N), or NULL, their sums. */
 YK_API yk_tensor *yk_bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength);

@@ -412,6 +412,8 @@ yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p)
                  yk_shape_format(x, a, sizeof(a)), yk_shape_format(y, b, sizeof(b)), p);
         return NULL;
     }
+    if (x->shape[x->ndim - 1] == 0)
+        p = 2; /* nothing is at distance 0; infinite p would look for the greatest */
     bool many = x->shape[x->ndim - 2] > PRODUCT_ROWS || y->shape[y->ndim - 2] > PRODUCT_ROWS;
     bool product = p == 2 && many && x->numel && y->numel && !yk__is_half((yk_dtype)x->dtype);
     YK__WITHIN_SCOPE(product ? euclidean(x, y) : distances(x, y, p));

@@ -264,6 +264,7 @@ static void made_by_a_rule(void **state)
     EXPECT(yk_one_hot(counts, -1), 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1);
     assert_int_equal(yk_tensor_dtype(yk_bincount(counts, yk_cast(REALS(1, 2, 3), YK_F16), 0)), YK_F64);
     assert_int_equal(yk_tensor_dtype(yk_bincount(counts, yk_cast(REALS(1, 2, 3), YK_F32), 0)), YK_F32);
+    EXPECT(yk_cdist(yk_zeros(YK_SHAPE(1, 0), NULL), yk_zeros(YK_SHAPE(2, 0), NULL), INFINITY), 0, 0);
     EXPECT(yk_repeat(REALS(1, 2), YK_SHAPE(2, 2)), 1, 2, 1, 2, 1, 2, 1, 2);
     assert_int_equal(yk_numel(yk_repeat(REALS(1, 2), YK_SHAPE(3, 0))), 0);
     EXPECT(yk_logsumexp(REALS(-INFINITY, -INFINITY), NULL, 0, false), -INFINITY);
