@@ -181,7 +181,7 @@ yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
     static const yk__op op = {.name = "mul_scalar_", .backward = scale_backward};
     if (!begin("mul_scalar_", x, NULL, false, false))
         return NULL;
-    if (!yk_dtype_is_floating((yk_dtype)x->dtype) && y != (double)(int64_t)y) {
+    if (x->dtype == YK_BOOL || (!yk_dtype_is_floating((yk_dtype)x->dtype) && y != (double)(int64_t)y)) {
         yk__fail(YK_ERR_DTYPE, "mul_scalar_: a tensor of %s cannot hold its product with %g",
                  yk_dtype_name((yk_dtype)x->dtype), y);
         return NULL;

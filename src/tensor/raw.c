@@ -315,7 +315,8 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
     yk_tensor *result = yk__raw_binary(what, op, a, b, alpha);
     if (!result)
         return yk__error_code();
-    if (yk_dtype_is_floating((yk_dtype)result->dtype) && !yk_dtype_is_floating((yk_dtype)out->dtype))
+    bool narrows = yk_dtype_is_floating((yk_dtype)result->dtype) && !yk_dtype_is_floating((yk_dtype)out->dtype);
+    if (narrows || (out->dtype == YK_BOOL && result->dtype != YK_BOOL))
         status = yk__fail(YK_ERR_DTYPE, "%s: a %s result cannot be written into a %s tensor", what,
                           yk_dtype_name((yk_dtype)result->dtype), yk_dtype_name((yk_dtype)out->dtype));
     else
