@@ -120,11 +120,11 @@ static yk_status lstm_forward(yk_module *m, yk_tensor *const *in, int n_inputs, 
 static void lstm_describe(yk_module *m, char *buffer, size_t size)
 {
     const lstm *d = yk_module_data(m);
-    char layers[40] = "", dropout[48] = "";
+    char layers[40] = "", dropout[48] = "", p[YK__NUMBER_ROOM];
     if (d->o.num_layers != 1)
         snprintf(layers, sizeof(layers), ", num_layers=%lld", (long long)d->o.num_layers);
     if (d->o.dropout > 0)
-        snprintf(dropout, sizeof(dropout), ", dropout=%g", d->o.dropout);
+        snprintf(dropout, sizeof(dropout), ", dropout=%s", yk__module_number(d->o.dropout, p));
     snprintf(buffer, size, "%lld, %lld%s%s%s%s%s", (long long)d->input_size, (long long)d->hidden_size, layers,
              d->o.no_bias ? ", bias=False" : "", d->o.batch_first ? ", batch_first=True" : "", dropout,
              d->o.bidirectional ? ", bidirectional=True" : "");

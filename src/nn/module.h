@@ -75,6 +75,9 @@ yk_status yk__batch_norm2d_replace(yk_module *m, yk__batch_norm_fn fn, void *use
 bool yk__batch_norm2d_replaced(const yk_module *m);
 bool yk__is_relu(const yk_module *m);
 
+/* A floating option as Python prints it, for describe: "0.1", "1.0", "1e-05"; returns `text`. */
+const char *yk__module_number(double number, char text[YK__NUMBER_ROOM]);
+
 /* A parameter or buffer in C order, f32 on the CPU; NULL and an error in the name of `what` for a bad shape. One
  * reference: yk__module_take_* hands it to the module. */
 yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, yk_dtype dtype);

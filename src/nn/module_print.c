@@ -1,7 +1,17 @@
 /*
  * module_print.c - a module tree as text, in the form of PyTorch's repr. Layer: nn.
  */
+#include <string.h>
+
 #include "nn/module.h"
+
+const char *yk__module_number(double number, char text[YK__NUMBER_ROOM])
+{
+    yk__number_format(number, text);
+    if (!strpbrk(text, ".e"))
+        strcat(text, ".0");
+    return text;
+}
 
 static void print_module(FILE *to, yk_module *m, int depth)
 {

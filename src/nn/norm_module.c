@@ -78,8 +78,10 @@ static yk_tensor *batch_norm2d_forward(yk_module *m, yk_tensor *x)
 static void batch_norm2d_describe(yk_module *m, char *buffer, size_t size)
 {
     batch_norm2d *d = yk_module_data(m);
-    snprintf(buffer, size, "%lld, eps=%g, momentum=%g, affine=%s, track_running_stats=%s", (long long)d->features,
-             d->eps, d->momentum, d->weight ? "True" : "False", d->running_mean ? "True" : "False");
+    char eps[YK__NUMBER_ROOM], momentum[YK__NUMBER_ROOM];
+    snprintf(buffer, size, "%lld, eps=%s, momentum=%s, affine=%s, track_running_stats=%s", (long long)d->features,
+             yk__module_number(d->eps, eps), yk__module_number(d->momentum, momentum), d->weight ? "True" : "False",
+             d->running_mean ? "True" : "False");
 }
 
 static void batch_norm2d_destroy(yk_module *m)
@@ -196,9 +198,9 @@ static yk_tensor *layer_norm_forward(yk_module *m, yk_tensor *x)
 static void layer_norm_describe(yk_module *m, char *buffer, size_t size)
 {
     layer_norm *d = yk_module_data(m);
-    char text[200];
-    snprintf(buffer, size, "%s, eps=%g, elementwise_affine=%s", yk__shape_text(d->ndim, d->shape, text, sizeof(text)),
-             d->eps, d->weight ? "True" : "False");
+    char text[200], eps[YK__NUMBER_ROOM];
+    snprintf(buffer, size, "%s, eps=%s, elementwise_affine=%s", yk__shape_text(d->ndim, d->shape, text, sizeof(text)),
+             yk__module_number(d->eps, eps), d->weight ? "True" : "False");
 }
 
 static const yk_module_class layer_norm_class = {.name = "LayerNorm",

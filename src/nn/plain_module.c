@@ -110,7 +110,8 @@ static yk_tensor *dropout_forward(yk_module *m, yk_tensor *x)
 
 static void dropout_describe(yk_module *m, char *buffer, size_t size)
 {
-    snprintf(buffer, size, "p=%g, inplace=False", *(double *)yk_module_data(m));
+    char p[YK__NUMBER_ROOM];
+    snprintf(buffer, size, "p=%s, inplace=False", yk__module_number(*(double *)yk_module_data(m), p));
 }
 
 static const yk_module_class dropout_class = {

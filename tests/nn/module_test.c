@@ -202,6 +202,19 @@ static void test_print(void **unused)
     text = printed(yk_conv2d_create(4, 8, 1, &(yk_conv2d_module_options){.groups = 2}));
     assert_string_equal(text, golden_grouped_repr);
     free(text);
+    /* Numbers as Python prints a float. */
+    text = printed(yk_batch_norm2d_create(4, &(yk_batch_norm2d_options){.eps = 1e-3, .momentum = YK_ZERO}));
+    assert_string_equal(text, "BatchNorm2d(4, eps=0.001, momentum=0.0, affine=True, track_running_stats=True)\n");
+    free(text);
+    text = printed(yk_layer_norm_create(YK_SHAPE(4), &(yk_layer_norm_options){.eps = 1, .no_affine = true}));
+    assert_string_equal(text, "LayerNorm((4,), eps=1.0, elementwise_affine=False)\n");
+    free(text);
+    text = printed(yk_dropout_create(0.12345678));
+    assert_string_equal(text, "Dropout(p=0.12345678, inplace=False)\n");
+    free(text);
+    text = printed(yk_lstm_create(3, 4, &(yk_lstm_module_options){.num_layers = 2, .dropout = 1}));
+    assert_string_equal(text, "LSTM(3, 4, num_layers=2, dropout=1.0)\n");
+    free(text);
     yk_scope_end(scope);
 }
 
