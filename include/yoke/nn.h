@@ -169,9 +169,11 @@ typedef struct yk_load_report {
 /*
  * Copies the values of `dict` into the module's tensors, cast to their dtypes, kept in their memory order and on their
  * devices. Shapes must be equal; floating values go to floating tensors and integers to integers. A name that is not
- * there is also looked for with a "module." in front (as DataParallel and DDP save) or without. On an error, which
- * lists every missing and unexpected name and every mismatch, nothing was changed. `report` may be NULL; it is set
- * whenever missing or unexpected names exist or all is well, and emptied by yk_load_report_clear.
+ * there is also looked for with a "module." in front (as DataParallel and DDP save) or without. A dict that has running
+ * statistics of batch norms and no num_batches_tracked at all is of before PyTorch 0.4.1: these are not missing, and
+ * stay as they are. On an error, which lists every missing and unexpected name and every mismatch, nothing was changed.
+ * `report` may be NULL; it is set whenever missing or unexpected names exist or all is well, and emptied by
+ * yk_load_report_clear.
  * Source: load_state_dict.
  */
 YK_API yk_status yk_module_load_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options,

@@ -84,13 +84,35 @@ static bool fits(const yk_tensor *own, const yk_tensor *given)
            yk_dtype_is_floating(yk_tensor_dtype(own)) == yk_dtype_is_floating(yk_tensor_dtype(given));
 }
 
+static bool last_part_is(const char *name, const char *part)
+{
+    const char *dot = strrchr(name, '.');
+    return strcmp(dot ? dot + 1 : name, part) == 0;
+}
+
+/* Batch norms count their batches since PyTorch 0.4.1: whether the dict has statistics of older ones, without counts.
+ */
+static bool without_counts(const yk_state_dict *dict)
+{
+    bool statistics = false;
+    for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
+        if (last_part_is(yk_state_dict_name(dict, i), "num_batches_tracked"))
+            return false;
+        statistics = statistics || last_part_is(yk_state_dict_name(dict, i), "running_var");
+    }
+    return statistics;
+}
+
 static yk_status compare(const yk_state_dict *own, const yk_state_dict *given, names *missing, names *unexpected,
                          names *wrong)
 {
     yk_status status = YK_OK;
+    bool old = without_counts(given);
     for (int64_t i = 0; !status && i < yk_state_dict_count(own); i++) {
         const char *name = yk_state_dict_name(own, i);
         int64_t at = yk__state_dict_find_module(given, name);
+        if (at < 0 && old && last_part_is(name, "num_batches_tracked"))
+            continue;
         if (at < 0)
             status = names_add(missing, yk__strdup(name));
         else if (!fits(yk_state_dict_at(own, i), yk_state_dict_at(given, at)))

@@ -175,6 +175,39 @@ static void test_refusals(void **unused)
     yk_scope_end(scope);
 }
 
+/* Weights of before PyTorch 0.4.1, as torchvision's ResNets still are: no batch norm counts its batches. */
+static void test_without_counts(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_resnet18(&(yk_resnet_options){.num_classes = 2});
+    yk_tensor *count = yk_module_get(m, "layer4.1.bn2.num_batches_tracked");
+    assert_non_null(yk_fill_(count, 7));
+    yk_state_dict *state = yk_module_state_dict(m), *old = yk_state_dict_create(), *one = yk_state_dict_create();
+    for (int64_t i = 0; i < yk_state_dict_count(state); i++) {
+        const char *name = yk_state_dict_name(state, i);
+        yk_tensor *zeros = yk_zeros_like(yk_state_dict_at(state, i));
+        if (!strstr(name, "num_batches_tracked"))
+            expect_ok(yk_state_dict_add(old, name, zeros));
+        if (strcmp(name, "bn1.num_batches_tracked") != 0)
+            expect_ok(yk_state_dict_add(one, name, zeros));
+    }
+    yk_load_report report;
+    expect_ok(yk_module_load_state_dict(m, old, NULL, &report));
+    assert_int_equal(report.missing_count + report.unexpected_count, 0);
+    yk_load_report_clear(&report);
+    assert_int_equal(yk_item_i64(count), 7);
+    assert_true(yk_item(yk_any(yk_module_get(m, "layer4.1.bn2.running_var"))) == 0);
+
+    /* Where others are there, one is missing; and so are all of a dict that has no statistics. */
+    assert_int_equal(yk_module_load_state_dict(m, one, NULL, NULL), YK_ERR_NOT_FOUND);
+    expect_error(YK_ERR_NOT_FOUND, "load_state_dict of ResNet: missing: bn1.num_batches_tracked");
+    expect_ok(yk_module_load_state_dict(m, yk_state_dict_create(), &(yk_load_options){.not_strict = true}, &report));
+    assert_int_equal(report.missing_count, yk_state_dict_count(state));
+    yk_load_report_clear(&report);
+    yk_scope_end(scope);
+}
+
 /* A ResNet without its weights: the message names as many as fit and counts the rest; the report has all. */
 static void test_long_lists(void **unused)
 {
@@ -202,8 +235,8 @@ static void test_long_lists(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),     cmocka_unit_test(test_round_trip), cmocka_unit_test(test_temporary_buffer),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_long_lists),
+        cmocka_unit_test(test_list),     cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_temporary_buffer),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_without_counts), cmocka_unit_test(test_long_lists),
     };
     return cmocka_run_group_tests_name("state dict", tests, NULL, NULL);
 }
