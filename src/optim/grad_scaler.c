@@ -417,7 +417,7 @@ static yk_status unscale(yk_grad_scaler *s, entry *e)
     yk_status status = s->on_device->record ? graph_join(s, yk__device_of(s->on_device->record)) : YK_OK;
     for (int g = 0; g < o->n_groups && !status; g++)
         status = unscale_group(s, e, o->groups[g].params);
-    if (!status)
+    if (!status && e->has_grads) /* without any it can be asked for again, when there are some */
         e->stage = UNSCALED;
     return status;
 }

@@ -273,6 +273,13 @@ static void test_misuse(void **state)
     setup s = make(NULL);
     refused(yk_grad_scaler_update(s.scaler), YK_ERR_STATE, "no gradients were looked at");
     refused(yk_grad_scaler_step(s.scaler, s.sgd, NULL), YK_ERR_STATE, "no parameter of the optimizer has a gradient");
+    expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
+    refused(yk_grad_scaler_update(s.scaler), YK_ERR_STATE, "no gradients were looked at");
+    set_grad(&s, 65536, 65536); /* now it has some: the refusals have left nothing behind */
+    expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
+    expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
+    expect_ok(yk_grad_scaler_update(s.scaler));
+    expect_x(&s, 0.9f, 1.9f);
     s = make(NULL);
     set_grad(&s, 1, 1);
     expect_ok(yk_grad_scaler_unscale(s.scaler, s.sgd));
