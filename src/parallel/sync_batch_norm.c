@@ -303,7 +303,7 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
         return NULL;
     int64_t channels = x->shape[1];
     sync_context c = {
-        .p = {.momentum = o->momentum != 0 ? o->momentum : 0.1, .eps = o->eps != 0 ? o->eps : 1e-5, .relu = o->relu},
+        .p = {.momentum = yk__number_or(o->momentum, 0.1), .eps = yk__number_or(o->eps, 1e-5), .relu = o->relu},
         .has_residual = o->residual != NULL};
     yk_tensor *out = NULL, *mean = NULL, *invstd = NULL;
     double *m = yk__calloc(2 * (size_t)channels, sizeof(*m)), *v = m + channels;

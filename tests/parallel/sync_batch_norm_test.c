@@ -12,6 +12,7 @@ static const int64_t image[3] = {CHANNELS, SIZE, SIZE};
 typedef struct parts {
     int64_t samples[4]; /* per rank */
     bool relu, residual, no_affine;
+    double momentum;
 } parts;
 
 typedef struct result {
@@ -47,7 +48,7 @@ static void against_whole(rank_context *c)
         total += p->samples[r];
     }
     int64_t count = p->samples[c->rank];
-    const yk_batch_norm2d_options o = {.momentum = 0.3, .no_affine = p->no_affine};
+    const yk_batch_norm2d_options o = {.momentum = p->momentum, .no_affine = p->no_affine};
     yk_module *bn = yk_module_to_dtype(known_values(yk_sync_batch_norm2d_create(CHANNELS, &o, c->group), 1), YK_F64);
     yk_module *plain = yk_module_to_dtype(known_values(yk_batch_norm2d_create(CHANNELS, &o), 1), YK_F64);
     CHECK(bn && plain, "%s", yk_last_error()->message);
@@ -87,10 +88,11 @@ static void test_against_whole(void **state)
 {
     (void)state;
     static const parts cases[] = {
-        {{2, 2, 2, 2}, false, false, false}, {{5, 1, 2, 3}, true, false, false}, {{1, 4, 0, 2}, true, true, false},
-        {{3, 2, 2, 1}, false, true, false},  {{0, 3, 1, 1}, false, false, true},
+        {{2, 2, 2, 2}, false, false, false, 0.3}, {{5, 1, 2, 3}, true, false, false, 0.3},
+        {{1, 4, 0, 2}, true, true, false, 0.3},   {{3, 2, 2, 1}, false, true, false, 0.3},
+        {{0, 3, 1, 1}, false, false, true, 0},    {{2, 1, 1, 2}, false, false, false, YK_ZERO},
     };
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         run_ranks(THREADS, 4, against_whole, &cases[i], patience(10), true);
         run_ranks(PROCESSES, 2, against_whole, &cases[i], patience(10), true);
     }
