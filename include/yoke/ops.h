@@ -179,7 +179,7 @@ YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t w
 /* x (N,C) to (N,C,D,H,W); weight, bias, running_mean, running_var (C) or NULL. In training the running statistics move
  * in place, and more than one value per channel is needed; outside training the statistics are needed. residual (same
  * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With
- * f16 or bf16 the statistics are f32, weight and bias either. */
+ * f16 or bf16 weight, bias and statistics are of that dtype or f32; statistics are moved in f32, then rounded. */
 typedef struct yk_batch_norm_options {
     double momentum; /* in [0, 1]; 0: 0.1, YK_ZERO: the statistics stay as they are */
     double eps;      /* 0: 1e-5; YK_ZERO: 0, outside training only */

@@ -109,8 +109,8 @@ static bool check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
     for (int i = WEIGHT; i < INPUTS; i++) {
         if (i == RESIDUAL)
             continue;
-        /* With f16 and bf16 the parameters may be f32; statistics always are what is computed in. */
-        bool parameter = i == WEIGHT || i == BIAS, as_input = in[i] && in[i]->dtype == x->dtype && parameter;
+        /* With f16 and bf16 parameters and statistics may be f32, which is what is computed in. */
+        bool as_input = in[i] && in[i]->dtype == x->dtype;
         if (yk__expect_vector("batch_norm", role[i], in[i], x->shape[1], "channel") ||
             (!as_input && yk__expect_dtype("batch_norm", role[i], in[i], yk__wide_dtype(x))))
             return false;
@@ -182,9 +182,10 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
             read[i] = yk__optional_view(&v[i], wide[i]);
         status = YK__SLOT(x, batch_norm, &p, &vo, &vm, &vi, read[X], read[RESIDUAL], read[WEIGHT], read[BIAS],
                           read[RUNNING_MEAN], read[RUNNING_VAR]);
-        if (o.training && running_mean) {
-            yk__bump_version(running_mean);
-            yk__bump_version(running_var);
+        for (int i = RUNNING_MEAN; i < INPUTS && o.training && running_mean; i++) {
+            if (!status && in[i] != wide[i])
+                status = yk__raw_copy(in[i], wide[i]); /* halves moved in f32 */
+            yk__bump_version(in[i]);
         }
         if (batches)
             yk__bump_version(batches);

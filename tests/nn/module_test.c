@@ -390,6 +390,17 @@ static void test_dtype(void **unused)
     /* gradients go on in the new dtype */
     expect_ok(yk_backward(yk_sum(yk_square(yk_forward(m, yk_cast(x, YK_F64))))));
     assert_int_equal(yk_tensor_dtype(yk_grad(w)), YK_F64);
+    /* in halves, statistics included, the network trains and tests as well */
+    for (yk_dtype half = YK_F16; half <= YK_BF16; half++) {
+        assert_ptr_equal(yk_module_to_dtype(m, half), m);
+        assert_int_equal(yk_tensor_dtype(yk_module_get(m, "1.running_var")), half);
+        yk_module_train(m, true);
+        expect_ok(yk_backward(yk_sum(yk_square(yk_forward(m, yk_cast(x, half))))));
+        assert_int_equal(yk_tensor_dtype(yk_grad(w)), half);
+        yk_module_eval(m);
+        assert_non_null(yk_forward(m, yk_cast(x, half)));
+    }
+    assert_int_equal(yk_item_i64(count), 4);
     assert_null(yk_module_to_dtype(m, YK_I64));
     expect_error(YK_ERR_DTYPE, "module_to_dtype: int64 is not a floating dtype");
     yk_scope_end(scope);

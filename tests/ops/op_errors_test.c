@@ -209,8 +209,8 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "batch_norm: running_mean and running_var are needed outside training")                                        \
     ROW(yk_batch_norm(T(4, 3), NULL, of(YK_F64, 3), NULL, NULL, TRAIN), DTYPE,                                         \
         "batch_norm: bias is float64, expected float32")                                                               \
-    ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F16), of(YK_F16, 3), NULL, of(YK_F16, 3), of(YK_F16, 3), TRAIN), DTYPE,      \
-        "batch_norm: running_mean is float16, expected float32")                                                       \
+    ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F16), of(YK_F16, 3), NULL, of(YK_BF16, 3), of(YK_BF16, 3), TRAIN), DTYPE,    \
+        "batch_norm: running_mean is bfloat16, expected float32")                                                      \
     ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F16), of(YK_F16, 3), T(3), NULL, NULL, TRAIN), DTYPE,                        \
         "batch_norm: weight is float16 but bias is float32")                                                           \
     ROW(yk_batch_norm(T(4, 3), NULL, NULL, NULL, NULL, BATCH_NORM(.training = true, .residual = T(4, 1))), SHAPE,      \

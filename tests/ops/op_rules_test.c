@@ -138,6 +138,20 @@ static void test_running_statistics(void **state)
     train.momentum = 0;
     assert_non_null(yk_batch_norm(x, NULL, NULL, mean, var, &train));
     expect_near(yk_get(mean, (int64_t[]){0}), 0.9 * 0.75 + 0.1 * 3, 1e-14, 0);
+    /* Of halves they may be f32, or halves themselves, which are then what f32 gives, rounded. */
+    for (yk_dtype half = YK_F16; half <= YK_BF16; half++) {
+        yk_tensor *h = yk_cast(x, half), *m = yk_full(YK_SHAPE(2), 0.5, NULL), *v = yk_full(YK_SHAPE(2), 3, NULL);
+        yk_tensor *half_m = yk_cast(m, half), *half_v = yk_cast(v, half);
+        y = yk_batch_norm(h, NULL, NULL, m, v, &train);
+        assert_true(yk_item(yk_all(yk_eq(y, yk_batch_norm(h, NULL, NULL, half_m, half_v, &train)))) == 1);
+        assert_int_equal(yk_tensor_dtype(half_m), half);
+        assert_true(yk_item(yk_all(yk_eq(yk_cast(m, half), half_m))) == 1);
+        assert_true(yk_item(yk_all(yk_eq(yk_cast(v, half), half_v))) == 1);
+        y = yk_batch_norm(h, NULL, NULL, half_m, half_v, NULL);
+        m = yk_cast(half_m, YK_F32);
+        v = yk_cast(half_v, YK_F32);
+        assert_true(yk_item(yk_all(yk_eq(y, yk_batch_norm(h, NULL, NULL, m, v, NULL)))) == 1);
+    }
     yk_scope_end(scope);
 }
 
