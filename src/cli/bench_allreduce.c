@@ -189,11 +189,10 @@ static yk_status run(const bench *b)
 }
 
 static const char about[] =
-    "algbw is bytes / time; busbw is algbw * 2 (n - 1) / n for n ranks, what each would move at least over links of "
-    "its\n"
-    "own. The time is the median of the slowest rank. Buffers are rewritten before, and all sums checked after every\n"
-    "operation. On GPUs it is from an idle device to an idle device, each rank's cuda:LOCAL_RANK. --private takes "
-    "memory that other processes cannot map, as of an ordinary tensor.";
+    "algbw is bytes / time; busbw is algbw * 2 (n - 1) / n for n ranks, what each would move at least over links of\n"
+    "its own. The time is the median of the slowest rank. Buffers are rewritten before, and all sums checked after\n"
+    "every operation. On GPUs it is from an idle device to an idle device, each rank's cuda:LOCAL_RANK. --private\n"
+    "takes memory that other processes cannot map, as of an ordinary tensor.\n";
 static const char examples[] = "  yoke run -n 2 -- yoke bench allreduce\n"
                                "  yoke run -n 2 -- yoke bench allreduce --bytes 4,16K,46800000 --json\n"
                                "  yoke run -n 8 -- yoke bench allreduce --device cuda --backend nccl\n";

@@ -115,10 +115,11 @@ static const char *name_of(const cli_option *o, bool from_variable, char text[64
 static bool refuse(const cli_verb *verb, const char *name, const cli_option *o, const char *text, const char *what,
                    int *code)
 {
+    text = *text ? text : "''";
     if (o->least == 0 && o->most == 0)
         *code = cli_usage_error(verb, "%s %s: expected %s, 0 or more", name, text, what);
     else
-        *code = cli_usage_error(verb, "%s %s: expected %s from %.15g to %.15g", name, text, what, o->least, o->most);
+        *code = cli_usage_error(verb, "%s %s: expected %s from %.16g to %.16g", name, text, what, o->least, o->most);
     return false;
 }
 

@@ -19,11 +19,13 @@ says out "loader"
 exits 2 "misspelt subject" bench stp
 says err "unknown 'stp' 'step'"
 
-for command in train "bench step" "bench device" "bench ops" "bench loader"; do
+for command in train run doctor "bench step" "bench device" "bench ops" "bench data-parallel" "bench checkpoint" \
+    "bench allreduce" "bench loader"; do
     # shellcheck disable=SC2086
     exits 0 "$command --help" $command --help
     says out "usage yoke $command"
     says out "examples:"
+    ok "$command --help has a blank line before its options" [ -z "$(grep -B1 '^options \[default\]:' out | head -n 1)" ]
     ok "$command --help is silent on stderr" [ ! -s err ]
 done
 exits 0 "train --help" train --help
@@ -50,14 +52,14 @@ wrong "--no-shuffle no value" train --no-shuffle=yes
 wrong "--lr 1e-3x 0" train --lr 1e-3x
 wrong "--lr nan" train --lr nan
 wrong "--lr -1 0" train --lr -1
-wrong "--lr : number" train --lr ""
+wrong "--lr '': number" train --lr ""
 wrong "--save empty" train --save ""
 wrong "--log empty" train --log=
 wrong "--checkpoint empty" train --checkpoint "" --resume
 wrong "--init empty" train --init=
 wrong "--data empty" train --data ""
 wrong "--epochs 3.5 0 1000000000" train --epochs 3.5
-wrong "--steps 0 1" train --steps 0
+wrong "--steps 0: integer from 1 to 1000000000000000" train --steps 0
 wrong "--batch-size 99999999999999999999" train --batch-size 99999999999999999999
 wrong "--threads 0 1 1024" train --threads 0
 wrong "--model unknown 'lenett' 'lenet'" train --model lenett
