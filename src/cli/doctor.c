@@ -225,7 +225,7 @@ static int examine(doctor *d)
     if (d->master) {
         d->steps = doctor_try_master(&(doctor_master){d->master, d->secret_file, d->job, d->timeout}, d->problems);
         if (!d->steps)
-            return cli_failed();
+            return cli_not_found(yk__error_code());
     }
     if (find_rank(d) || meet(d))
         return cli_failed();

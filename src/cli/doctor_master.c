@@ -34,7 +34,8 @@ static void failed(attempt *a, const char *step, const char *detail, const char 
     snprintf(text, sizeof(text), "%s%s%s", detail, *advice ? "; " : "", advice);
     json_array_append_new(a->steps, json_pack("{s:s, s:b, s:s}", "step", step, "ok", 0, "detail", text));
     char whole[sizeof(text) + YK__HOST_SIZE + 40];
-    snprintf(whole, sizeof(whole), "%s:%d: %s: %s", a->host, a->port, step, text);
+    bool v6 = strchr(a->host, ':') != NULL;
+    snprintf(whole, sizeof(whole), "%s%s%s:%d: %s: %s", v6 ? "[" : "", a->host, v6 ? "]" : "", a->port, step, text);
     json_array_append_new(a->problems, json_string(whole));
 }
 

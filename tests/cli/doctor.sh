@@ -44,7 +44,7 @@ exits 2 "an unknown option" doctor --mastr a
 says err "--master"
 exits 2 "a secret without an address" doctor --secret-file job.secret
 says err "--secret-file --master"
-exits 1 "an address that is none" doctor --master a:b
+exits 2 "an address that is none" doctor --master a:b
 says err "port 0 65535 host 'b'"
 exits 1 "a secret that is not there" doctor --master 127.0.0.1:9 --secret-file none
 says err "none: No such file"
