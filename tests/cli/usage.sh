@@ -104,6 +104,11 @@ WORLD_SIZE=2 RANK=2 "$YOKE" train --epochs 1 > /dev/null 2> err
 ok "train as a process that the job has not: exit code 1" [ $? = 1 ]
 says err "RANK=2 WORLD_SIZE=2"
 
+"$YOKE" train --model mlp --steps 2 --no-eval --log log >&- 2> err
+ok "a closed stdout: exit code 1" [ $? = 1 ]
+says err "stdout Bad file descriptor"
+ok "what was printed is not in another file" [ "$(grep -vc '^{.*}$' log)" = 0 ]
+
 "$YOKE" --help > /dev/full 2> err
 ok "a full stdout: exit code 1" [ $? = 1 ]
 says err "stdout No space left on device"
