@@ -52,8 +52,9 @@ YK_API bool yk_deterministic_algorithms_enabled(void) YK_QUESTION;
 YK_API void yk_use_benchmark(bool on);
 YK_API bool yk_benchmark_enabled(void) YK_QUESTION;
 
-/* The device of this process: cuda:LOCAL_RANK where there is one, else cpu:0. Launchers' variables that contradict one
- * another are an error (YK_ERR_ARGUMENT, in the record), and cpu:0. */
+/* The device of this process: cuda:LOCAL_RANK, of fewer GPUs than processes LOCAL_RANK modulo their number; cpu:0 where
+ * there is none. Launchers' variables that contradict one another are an error (YK_ERR_ARGUMENT, in the record), and
+ * cpu:0. */
 YK_API yk_device yk_device_local(void);
 
 /*
