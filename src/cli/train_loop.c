@@ -259,7 +259,9 @@ static yk_status end_epoch(train_job *r, double train_loss, double images_per_se
     train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
     if (!r->set->no_eval)
         train_say(r, "  test loss %.4f  test accuracy %.4f", printed(loss), r->accuracy);
-    train_say(r, "  %.0f images/s\n", images_per_second);
+    if (images_per_second > 0) /* of a run that went on at the end of the epoch there is no rate */
+        train_say(r, "  %.0f images/s", images_per_second);
+    train_say(r, "\n");
     fflush(stdout);
     return r->set->no_eval ? YK_OK : run_log_eval(&r->log, r->epoch, loss, r->accuracy);
 }

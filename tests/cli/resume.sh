@@ -66,6 +66,7 @@ done
 
 exits 0 "a finished run resumed" train "${base[@]}" --checkpoint ck --resume
 ok "tests again" [ "$(tail -n 1 out)" = "$(tail -n 1 whole.out)" ]
+ok "says no rate, as no step was taken" [ "$(grep '^epoch' out)" = "$(grep '^epoch 2' whole.out | sed 's| *[0-9]* images/s$||')" ]
 
 rm -rf ck
 exits 0 "without --save-every" train --epochs 3 --batch-size 600 --no-eval --checkpoint ck --keep 2 --resume
