@@ -77,7 +77,7 @@ static yk_status write_plain(const bench *b, size_t bytes, double *seconds)
     double begun = yk__now();
     int fd = open(b->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     yk_status status = fd < 0 ? yk__fail_errno("%s", b->plain) : YK_OK;
-    for (size_t at = 0; !status && at < bytes;) {
+    for (size_t at = 0; !status && at < bytes && !cli_interrupted();) {
         size_t piece = bytes - at < 1 << 20 ? bytes - at : 1 << 20;
         ssize_t put = write(fd, b->copy + at, piece);
         if (put < 0 && errno != EINTR)
@@ -144,7 +144,7 @@ static yk_status measure_pt(bench *b)
 {
     yk_status status = write_pt(b);
     double warm;
-    for (int64_t i = -1; i < b->rounds && !status; i++) {
+    for (int64_t i = -1; i < b->rounds && !status && !cli_interrupted(); i++) {
         status = read_pt(b, false, i < 0 ? &warm : &b->pt_copy[i]);
         status = status ? status : read_pt(b, true, i < 0 ? &warm : &b->pt_map[i]);
     }
@@ -156,6 +156,8 @@ static yk_status measure_round(bench *b, yk_checkpoint_manager *async)
     int64_t i = b->done;
     double begun, ignored;
     yk_status status = write_plain(b, b->bytes, &b->write[i]);
+    if (cli_interrupted())
+        return status;
     yk__folder_remove(AT_FDCWD, b->folder);
     begun = yk__now();
     if (!status)
@@ -189,11 +191,11 @@ static yk_status measure(bench *b)
         status = measure_round(b, async);
         b->first_stall = b->stall[0];
     }
-    for (; !status && b->done < b->rounds; b->done += !status)
+    for (; !status && b->done < b->rounds && !cli_interrupted(); b->done += !status)
         status = measure_round(b, async);
     yk_scope_end(scope);
     free(b->copy);
-    return !status && b->pt ? measure_pt(b) : status;
+    return !status && b->pt && !cli_interrupted() ? measure_pt(b) : status;
 }
 
 /* Asynchronous saves of shares; the ranks begin each together. Between them every rank writes as much plainly: a run,
@@ -324,8 +326,10 @@ static yk_status run_sharded(bench *b)
     return status ? status : report_sharded(b);
 }
 
+/* One that is interrupted removes what it has written, too. */
 static yk_status run_alone(bench *b)
 {
+    cli_catch_signals();
     b->folder = yk__format("%s/yoke-bench-%ld", b->dir, (long)getpid());
     b->plain = b->folder ? yk__format("%s.plain", b->folder) : NULL;
     b->root = b->plain ? yk__format("%s.root", b->folder) : NULL;
@@ -334,7 +338,7 @@ static yk_status run_alone(bench *b)
         status = measure(b);
     if (b->root && remove_folders(b) && !status)
         status = yk__error_code();
-    return status ? status : report(b);
+    return status || cli_interrupted() ? status : report(b);
 }
 
 static const char examples[] = "  yoke bench checkpoint --megabytes 2000 --dir /data\n"
@@ -361,6 +365,8 @@ int cli_bench_checkpoint(int argc, char **argv)
         return code;
     yk_scope program = yk_scope_begin();
     code = (b.sharded ? run_sharded(&b) : run_alone(&b)) ? cli_failed() : EXIT_DONE;
+    if (code == EXIT_DONE && cli_interrupted())
+        code = EXIT_SIGNAL + cli_interrupted();
     if (b.sharded)
         yk_destroy_process_group();
     free(b.folder);

@@ -69,6 +69,16 @@ exits 1 "--log where nothing can be written" train --log nowhere/log
 says err "nowhere/log No such file or directory"
 exits 1 "a log on a full disk" train --log /dev/full --steps 5 --no-eval
 says err "/dev/full No space left on device"
+# A benchmark that writes removes it, however it ends.
+mkdir written
+"$YOKE" bench checkpoint --megabytes 20 --rounds 100 --dir written > out 2> err < /dev/null &
+pid=$!
+ok "bench checkpoint writes" wait_until 20 eval '[ -n "$(ls written)" ]'
+kill -s TERM $pid
+ended
+ok "bench checkpoint interrupted: exit code 143" [ $code = 143 ]
+ok "bench checkpoint interrupted: nothing is left" [ -z "$(ls written)" ]
+ok "bench checkpoint interrupted: no result" [ ! -s out ]
 # Asked to end while it waits for a rank that never comes, a run that saves its state has nothing to save yet.
 for signal in TERM USR1 INT; do
     expected=$([ $signal = INT ] && echo 130 || echo 75)
