@@ -23,8 +23,12 @@ static int parse_spec(const char *spec, const char **directory)
     if (colon && colon[1])
         *directory = colon + 1;
     for (int i = 0; i < NAMES; i++) {
-        if (strlen(names[i]) == length && memcmp(names[i], spec, length) == 0)
+        if (strlen(names[i]) != length || memcmp(names[i], spec, length) != 0)
+            continue;
+        if (i != GLYPHS || !*directory)
             return i;
+        yk__fail(YK_ERR_ARGUMENT, "data set \"%s\": glyphs are built in, and read no directory", spec);
+        return -1;
     }
     char *name = strndup(spec, length);
     const char *near = name ? yk__nearest(name, names, NAMES) : NULL;

@@ -58,6 +58,10 @@ static void test_names(void **state)
     (void)state;
     assert_string_equal(yk_dataset_name(yk_dataset_open("glyphs", YK_TRAIN, NULL)), "glyphs");
     assert_int_equal(yk_dataset_length(yk_dataset_open("glyphs", YK_TEST, NULL)), 2000);
+    assert_null(yk_dataset_open("glyphs:/data", YK_TRAIN, NULL));
+    expect_error(YK_ERR_ARGUMENT, "data set \"glyphs:/data\": glyphs are built in, and read no directory");
+    assert_null(yk_default_transform("glyphs:/data", YK_TRAIN, true));
+    expect_error(YK_ERR_ARGUMENT, "glyphs are built in");
     assert_null(yk_dataset_open("cifar", YK_TRAIN, NULL));
     expect_error(YK_ERR_NOT_FOUND, "unknown data set \"cifar\"; did you mean \"cifar10\"?");
     assert_null(yk_dataset_open("fashoin-mnist:/data", YK_TRAIN, NULL));
