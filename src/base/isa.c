@@ -23,7 +23,7 @@ static int choose_isa(void)
 {
     int isa = best_isa();
     const char *wanted = getenv("YOKE_CPU_ISA");
-    int asked = !wanted ? isa : strcasecmp(wanted, "v4") == 0 ? 4 : strcasecmp(wanted, "v3") == 0 ? 3 : 0;
+    int asked = !wanted || !*wanted ? isa : strcasecmp(wanted, "v4") == 0 ? 4 : strcasecmp(wanted, "v3") == 0 ? 3 : 0;
     return asked < isa ? asked : isa;
 }
 

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -32,6 +33,7 @@
 
 #include "base/library_path.h"
 #include "cli/doctor.h"
+#include "cli/options.h"
 #include "comm/comm_plugin.h"
 #include "device/backend.h"
 #include "launch/gpus.h"
@@ -245,6 +247,9 @@ static void add_cores(json_t *group, json_t *problems)
     line_of("/proc/cpuinfo", "model name", text, sizeof(text));
     put(group, "processor", "%s", *text ? text : "its name is not in /proc/cpuinfo");
     put(group, "kernels", "%s", yk__cpu_isa());
+    const char *isa = getenv("YOKE_CPU_ISA");
+    if (isa && *isa && strcasecmp(isa, "base") != 0 && strcasecmp(isa, "v3") != 0 && strcasecmp(isa, "v4") != 0)
+        problem(problems, "YOKE_CPU_ISA=%s: expected base, v3 or v4; it counts as base", cli_plain(isa));
     int cores = yk__cores();
     put(group, "cores", "%d of %ld", cores, sysconf(_SC_NPROCESSORS_ONLN));
     double limit = group_limit("cpu.max");

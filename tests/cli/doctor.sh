@@ -18,6 +18,12 @@ says out "no problems found"
 ok "kernels as chosen" grep -qE '^  kernels +(v4|v3|base)' out
 YOKE_CPU_ISA=base run doctor
 ok "and as asked for" grep -qE '^  kernels +base$' out
+YOKE_CPU_ISA=avx2 exits 1 "an instruction set that is none" doctor
+says out "problem: YOKE_CPU_ISA=avx2 base, v3 or v4"
+run doctor
+grep '^  kernels' out > chosen
+YOKE_CPU_ISA='' run doctor
+ok "an empty one is not set" [ "$(grep '^  kernels' out)" = "$(cat chosen)" ]
 ok "oneDNN is not part of the start" eval '! ldd "$YOKE" | grep -E "libdnnl|libgomp"'
 # Libraries by that name without a function, in place of it.
 if command -v cc > /dev/null; then
