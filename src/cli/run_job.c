@@ -77,7 +77,8 @@ static char **environment(const job *j, const worker *w, yk__hang_watch *hang, i
     char progress[YK__PROGRESS_VARIABLE];
     yk__variables_put(&v, "YOKE_PROGRESS", yk__hang_watch_variable(hang, w->local_rank, progress));
     int cores = yk__cores() / j->local;
-    if (!getenv("OMP_NUM_THREADS"))
+    const char *threads = getenv("OMP_NUM_THREADS");
+    if (!threads || !*threads)
         yk__variables_put_number(&v, "OMP_NUM_THREADS", cores > 1 ? cores : 1);
     if (!getenv("PYTHONUNBUFFERED")) /* lines appear as they are printed, and are not lost with the process */
         yk__variables_put(&v, "PYTHONUNBUFFERED", "1");

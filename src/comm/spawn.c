@@ -81,7 +81,8 @@ static bool set_environment(const yk_spawn_context *s, int rank)
 /* Each gets its part of the cores, also where the parent has taken all of them for itself already. */
 static void share_cores(const yk_spawn_context *s)
 {
-    if (getenv("OMP_NUM_THREADS"))
+    const char *given = getenv("OMP_NUM_THREADS");
+    if (given && *given)
         return;
     int share = yk__cores() / s->group.count > 0 ? yk__cores() / s->group.count : 1;
     char number[16];

@@ -217,6 +217,8 @@ ok "another job has another id and secret" [ "$(grep -o 'same.*' out | cut -d' '
 ok "one process has all cores" lines 1 "\[.*\] threads $cores" out
 OMP_NUM_THREADS=7 run run -n 2 bash env.sh
 ok "OMP_NUM_THREADS of the user stays" lines 2 "\[.*\] threads 7" out
+OMP_NUM_THREADS='' run run -n 2 bash env.sh
+ok "an empty one is not set" lines 2 "\[.*\] threads [1-9][0-9]*" out
 free_ports 20000 10
 run run -n 2 --master-addr localhost --master-port $port --job-id night --role trainer bash -c 'echo $MASTER_ADDR $MASTER_PORT $YOKE_JOB_ID $TORCHELASTIC_RUN_ID $ROLE_NAME'
 ok "address, port, id and role as given" lines 2 "\[.*\] localhost $port night night trainer" out

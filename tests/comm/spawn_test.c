@@ -96,7 +96,7 @@ static yk_status notes_environment(int rank, void *arg)
     static const char *const names[] = {"LOCAL_RANK",  "WORLD_SIZE",      "LOCAL_WORLD_SIZE",
                                         "MASTER_PORT", "OMP_NUM_THREADS", "YOKE_JOB_SECRET_FD"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!getenv(names[i]))
+        if (!getenv(names[i]) || !*getenv(names[i]))
             return yk_set_error(YK_ERR_NOT_FOUND, "%s is not set", names[i]);
     }
     if (getenv("YOKE_JOB_SECRET_FILE") || strcmp(getenv("MASTER_ADDR"), "127.0.0.1") != 0)
@@ -112,6 +112,7 @@ static void test_environment(void **unused)
     board *b = board_new();
     setenv("RANK", "77", 1);
     setenv("YOKE_JOB_SECRET_FILE", "/no/such/file", 1);
+    setenv("OMP_NUM_THREADS", "", 1); /* as if it were not set */
     expect_ok(yk_spawn(notes_environment, b, 2, NULL));
     assert_true(atomic_load(&b->numbers[0]) > 0);
     assert_int_equal(atomic_load(&b->numbers[0]), atomic_load(&b->numbers[1]));
@@ -123,6 +124,7 @@ static void test_environment(void **unused)
     assert_string_equal(getenv("RANK"), "77"); /* the parent's own stays */
     unsetenv("RANK");
     unsetenv("YOKE_JOB_SECRET_FILE");
+    unsetenv("OMP_NUM_THREADS");
     board_free(b);
 }
 
