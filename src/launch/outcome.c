@@ -102,14 +102,14 @@ static bool stops(int number)
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
 }
 
-/* The same of any; "killed by SIGKILL, as it did not stop". */
+/* The same of any; "killed by SIGKILL, would not stop". */
 static void describe(const worker *w, char *text, size_t size)
 {
     char name[32], ending[YK__ENDING_TEXT];
     if (w->running)
         snprintf(text, size, "cannot be killed (it waits for a disk or a network file system)");
     else if (w->killed && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGKILL)
-        snprintf(text, size, "killed by SIGKILL, as it did not stop");
+        snprintf(text, size, "killed by SIGKILL, would not stop");
     else if (w->asked && WIFSIGNALED(w->status) && !stops(WTERMSIG(w->status)))
         snprintf(text, size, "%s, when it was asked to stop", yk__ending_describe(w->status, ending));
     else if (w->asked && WIFSIGNALED(w->status))

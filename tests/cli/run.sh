@@ -388,7 +388,7 @@ ready 2
 kill -TERM $pid
 ended
 ok "processes that ignore SIGTERM: exit code 143" [ $code = 143 ]
-says err "ranks 0, 1 SIGKILL not stop"
+says err "ranks 0, 1 SIGKILL, would not stop"
 start -n 2 --grace 60 bash -c 'trap "" INT; touch ready.$RANK; while :; do sleep 0.02; done'
 ready 2
 kill -INT $pid
