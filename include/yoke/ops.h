@@ -133,7 +133,8 @@ YK_API yk_tensor *yk_mean_dims(yk_tensor *x, const int *dims, int n_dims, bool k
 /* Divided by count - correction (PyTorch's default is 1). */
 YK_API yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
 YK_API yk_tensor *yk_var(yk_tensor *x);  /* all, correction 1 */
-YK_API yk_tensor *yk_prod(yk_tensor *x); /* all; no gradient */
+YK_API yk_tensor *yk_prod(yk_tensor *x); /* all; integers in i64. The gradient is exact where factors are zero, too */
+YK_API yk_tensor *yk_prod_dim(yk_tensor *x, int dim, bool keepdim);
 /* The largest of one dimension; its position goes to *index (i64, no gradient) unless that is NULL. */
 YK_API yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
 YK_API yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);

@@ -150,6 +150,11 @@ static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int6
     return true;
 }
 
+/* ---- along one dimension ---- */
+/* Cumulative sums or products of a floating or i64 tensor, from the first element or, reversed, from the last on; f16
+ * and bf16 are summed in f32. Has no shape checks. */
+yk_tensor *yk__raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse);
+
 /* ---- small makers ---- */
 yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device);
 /* 0, 1, ..., n - 1 as i64 of shape (n, 1, ..., 1) with `ndim` dimensions. */

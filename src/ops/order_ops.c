@@ -21,8 +21,7 @@ typedef struct scan_context {
     yk__tensor_spec x;
 } scan_context;
 
-/* Of a floating or i64 tensor. */
-static yk_tensor *raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse)
+yk_tensor *yk__raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse)
 {
     yk_tensor *wide = NULL;
     if (!x || yk__operands(YK__SLOT_scan, 1u, 1, &x, &wide))
@@ -39,7 +38,7 @@ static yk_tensor *raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse)
 static yk_status cumsum_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const scan_context *c = yk__context(node);
-    grads[0] = yk__narrow_to(raw_scan(YK__CUMSUM, gout, c->dim, true), (yk_dtype)c->x.dtype);
+    grads[0] = yk__narrow_to(yk__raw_scan(YK__CUMSUM, gout, c->dim, true), (yk_dtype)c->x.dtype);
     return yk__status_of(grads[0]);
 }
 
@@ -60,7 +59,8 @@ static yk_status cumprod_one_by_one(yk_tensor *x, yk_tensor *g, int dim, yk_tens
     yk_status status = YK_OK;
     for (int64_t k = 0; k < n && !status; k++) {
         yk_tensor *others = yk__raw_clone(x), *position = others ? at_place(others, dim, k, 1) : NULL;
-        yk_tensor *products = position && !yk__raw_fill(position, 1) ? raw_scan(YK__CUMPROD, others, dim, false) : NULL;
+        yk_tensor *products =
+            position && !yk__raw_fill(position, 1) ? yk__raw_scan(YK__CUMPROD, others, dim, false) : NULL;
         yk_tensor *terms = yk__raw_binary("cumprod", YK__MUL, products, g, 1);
         yk_tensor *tail = terms ? at_place(terms, dim, k, n - k) : NULL;
         yk_tensor *sum = tail ? yk__raw_reduce("cumprod", YK__SUM, tail, 1u << dim, true, 0) : NULL;
@@ -86,7 +86,7 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
             grad = yk__tensor_if_ok(grad, cumprod_one_by_one(wide[0], wide[2], c->dim, grad));
     } else if (some) {
         yk_tensor *terms = yk__raw_binary("cumprod", YK__MUL, wide[2], wide[1], 1);
-        yk_tensor *sums = raw_scan(YK__CUMSUM, terms, c->dim, true);
+        yk_tensor *sums = yk__raw_scan(YK__CUMSUM, terms, c->dim, true);
         grad = yk__raw_binary("cumprod", YK__DIV, sums, wide[0], 1);
         yk__release_all(2, (yk_tensor *[]){terms, sums});
     }
@@ -101,7 +101,7 @@ static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int 
     if (!begin(op->name, x, &dim))
         return NULL;
     yk_tensor *in = yk_dtype_is_floating((yk_dtype)x->dtype) ? yk_tensor_retain(x) : yk__raw_cast(x, YK_I64);
-    yk_tensor *out = raw_scan(kernel, in, dim, false);
+    yk_tensor *out = yk__raw_scan(kernel, in, dim, false);
     yk_tensor_release(in);
     scan_context c = {dim, yk__spec_of(x)};
     yk_tensor *saved[2] = {x, out};

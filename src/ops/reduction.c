@@ -1,5 +1,6 @@
 /*
- * reduction.c - sums, means, variances, extremes and their positions, over some or all dimensions. Layer: ops.
+ * reduction.c - sums, means, variances, products, extremes and their positions, over some or all dimensions.
+ * Layer: ops.
  *
  * A set of dimensions is a bit mask, 0 for all of them. Gradients start from the result seen in the shape of x with
  * stride 0 along what was reduced.
@@ -148,6 +149,79 @@ yk_tensor *yk_var_dims(yk_tensor *x, const int *dims, int n_dims, double correct
     return reduce(&var_op, YK__VAR, x, dims, n_dims, keepdim, correction, true, false);
 }
 
+/* ---- products ---- */
+
+/* `from` one place further along the dimension (or, where `back`, one nearer to its beginning), with 1 where nothing
+ * comes to: what a scan makes of it leaves out the element at each place. */
+static yk_tensor *shifted(yk_tensor *from, int dim, bool back)
+{
+    int64_t shape[YK_MAX_DIMS], step = from->shape[dim] > 1;
+    yk_tensor *out = yk__tensor_full_like(from, 1), *to = NULL, *kept = NULL;
+    memcpy(shape, from->shape, sizeof(shape));
+    shape[dim] -= step;
+    if (out && step) {
+        to = yk__tensor_view(out, out->ndim, shape, out->stride, back ? 0 : out->stride[dim]);
+        kept = yk__tensor_view(from, from->ndim, shape, from->stride, back ? from->stride[dim] : 0);
+        out = yk__tensor_if_ok(out, to && kept ? yk__raw_copy(to, kept) : yk__status_of(NULL));
+    }
+    yk__release_all(2, (yk_tensor *[]){to, kept});
+    return out;
+}
+
+/* For each element of x the product of the others that are reduced with it: those before it times those behind it. */
+static yk_tensor *product_of_others(yk_tensor *x, const reduction *r)
+{
+    int dim = r->mask && x->ndim ? __builtin_ctz(r->mask) : 0;
+    yk_tensor *line = r->mask && x->ndim ? yk_tensor_retain(x) : yk__raw_reshape(x, 1, &x->numel), *side[2] = {0};
+    for (int back = 0; back < 2 && line; back++) {
+        yk_tensor *factors = shifted(line, dim, back);
+        side[back] = yk__raw_scan(YK__CUMPROD, factors, dim, back);
+        yk_tensor_release(factors);
+    }
+    yk_tensor *product = yk__raw_binary("prod", YK__MUL, side[0], side[1], 1);
+    yk_tensor *out = product ? yk__raw_reshape(product, x->ndim, x->shape) : NULL;
+    yk__release_all(4, (yk_tensor *[]){line, side[0], side[1], product});
+    return out;
+}
+
+/* d prod / dx_i = the product of the others: prod / x_i where no element is zero. */
+static yk_status prod_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *from[3] = {yk__saved(node, 0, &bad), yk__saved(node, 1, &bad), gout}, *wide[3];
+    if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
+        return bad;
+    yk_tensor *all = yk__raw_reduce("prod", YK__ALL, wide[0], 0, false, 0), *others = NULL;
+    if (all && from[0]->ndim && yk__item("prod", all) != 0) {
+        yk_tensor *whole = seen_in_x(wide[1], r);
+        others = yk__raw_binary("prod", YK__DIV, whole, wide[0], 1);
+        yk_tensor_release(whole);
+    } else if (all) {
+        others = product_of_others(wide[0], r);
+    }
+    yk_tensor *g = others ? seen_in_x(wide[2], r) : NULL;
+    yk_tensor *product = yk__raw_binary("prod", YK__MUL, others, g, 1);
+    grads[0] = yk__narrow_to(product, (yk_dtype)r->x.dtype);
+    yk__release_all(3, (yk_tensor *[]){all, others, g});
+    yk__release_all(3, wide);
+    return yk__status_of(grads[0]);
+}
+
+static const yk__op prod_op = {.name = "prod", .backward = prod_backward};
+
+yk_tensor *yk_prod(yk_tensor *x)
+{
+    YK__AUTOCAST(prod, 1, &x, yk_prod(x));
+    return reduce(&prod_op, YK__PROD, x, NULL, 0, false, 0, true, true);
+}
+
+yk_tensor *yk_prod_dim(yk_tensor *x, int dim, bool keepdim)
+{
+    YK__AUTOCAST(prod, 1, &x, yk_prod_dim(x, dim, keepdim));
+    return reduce(&prod_op, YK__PROD, x, &dim, 1, keepdim, 0, true, true);
+}
+
 /* ---- extremes ---- */
 
 /* Of all: the elements that equal the extreme share the gradient evenly; where that is NaN, the NaNs do. */
@@ -280,14 +354,6 @@ yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 
 /* ---- no gradient ---- */
 
-static yk_tensor *flat(const char *name, yk__reduce kernel, yk_tensor *x, const int *dims, int n_dims, bool keepdim)
-{
-    uint32_t mask;
-    if (!yk__op_begin(name, 1, &x, 0) || !mask_of(name, x, dims, n_dims, &mask))
-        return NULL;
-    return yk__scope_own(yk__raw_reduce(name, kernel, x, mask, keepdim, 0));
-}
-
 static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, int dim, bool keepdim)
 {
     uint32_t mask;
@@ -308,12 +374,6 @@ yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim)
 yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim)
 {
     return place_of("argmin", YK__ARGMIN, x, dim, keepdim);
-}
-
-yk_tensor *yk_prod(yk_tensor *x)
-{
-    YK__AUTOCAST(prod, 1, &x, yk_prod(x));
-    return flat("prod", YK__PROD, x, NULL, 0, false);
 }
 
 /* Bool; of uint8, which was PyTorch's first bool, uint8. */

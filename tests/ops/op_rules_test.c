@@ -563,6 +563,50 @@ static void test_matmul_of_every_layout(void **state)
     }
 }
 
+/* ---- products ---- */
+
+/* Numbers that division cannot bring back, in every dtype; expected is PyTorch's. */
+static void test_gradient_of_products(void **state)
+{
+    (void)state;
+    static const struct {
+        double x[3], grad[3];
+    } lines[] = {
+        {{0, INFINITY, 2}, {INFINITY, 0, NAN}},
+        {{INFINITY, -INFINITY, 0}, {NAN, NAN, -INFINITY}},
+        {{1, NAN, 0}, {NAN, 0, NAN}},
+        {{INFINITY, 1, INFINITY}, {NAN, INFINITY, NAN}},
+        {{NAN, 1, 2}, {NAN, NAN, NAN}},
+        {{0, 3, 0}, {0, 0, 0}},
+        {{-2, 0, 3}, {0, -6, 0}},
+    };
+    static const yk_dtype dtypes[] = {YK_F64, YK_F32, YK_F16, YK_BF16};
+    for (size_t i = 0; i < 4 * sizeof(lines) / sizeof(lines[0]); i++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = as(yk_from_data(lines[i / 4].x, YK_SHAPE(3), &f64), dtypes[i % 4]);
+        for (int along = 0; along < 2; along++) {
+            yk_tensor *leaf = yk_detach(yk_clone(x));
+            expect_ok(yk_set_requires_grad(leaf, true));
+            yk_tensor *y = along ? yk_prod_dim(leaf, 0, false) : yk_prod(leaf);
+            assert_int_equal(yk_tensor_dtype(y), dtypes[i % 4]);
+            expect_ok(yk_backward(y));
+            assert_int_equal(yk_tensor_dtype(yk_grad(leaf)), dtypes[i % 4]);
+            for (int64_t k = 0; k < 3; k++) {
+                double got = yk_get(yk_grad(leaf), &k), expected = lines[i / 4].grad[k];
+                if (got != expected && !(isnan(got) && isnan(expected)))
+                    fail_msg("line %zu of %s: gradient %d is %g, expected %g", i / 4, yk_dtype_name(dtypes[i % 4]),
+                             (int)k, got, expected);
+            }
+        }
+        yk_scope_end(scope);
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *counts = yk_prod_dim(yk_full(YK_SHAPE(2, 3), 300, &integers), 1, false); /* of integers, i64 */
+    assert_true(yk_tensor_dtype(counts) == YK_I64 && !yk_requires_grad(counts));
+    assert_int_equal(yk_item_i64(yk_max(counts)), 27000000);
+    yk_scope_end(scope);
+}
+
 /* ---- empty tensors ---- */
 
 static void test_empty(void **state)
@@ -586,6 +630,14 @@ static void test_empty(void **state)
     expect_ok(yk_backward(yk_sum(yk_conv2d(map, kernel, NULL, NULL))));
     assert_true(yk_item(yk_max(yk_abs(yk_grad(kernel)))) == 0);
     assert_int_equal(yk_numel(yk_softmax(x, 1)), 0);
+    /* An empty product is 1, whose gradient goes to nobody. */
+    expect_near(yk_item(yk_prod(x)), 1, 0, 0);
+    yk_tensor *ones = yk_prod_dim(x, 0, false);
+    assert_true(yk_numel(ones) == 3 && yk_item(yk_min(ones)) == 1);
+    yk_tensor *row = yk_prod_dim(x, 1, true);
+    assert_true(yk_size(row, 0) == 0 && yk_size(row, 1) == 1);
+    expect_ok(yk_backward(yk_add(yk_add(yk_sum(ones), yk_prod(x)), yk_sum(row))));
+    assert_int_equal(yk_size(yk_grad(x), 0), 0);
     /* An empty dimension makes as many chunks as are asked for, but one part. */
     yk_tensor *parts[3] = {NULL};
     int count = 0;
@@ -638,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_memory_order_is_kept),
         cmocka_unit_test(test_block_f32_against_f64),
         cmocka_unit_test(test_matmul_of_every_layout),
+        cmocka_unit_test(test_gradient_of_products),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_scalars),
     };

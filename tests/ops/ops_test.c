@@ -208,6 +208,13 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(min_dim, yk_min_dim(x[0], 0, false, NULL))                                                                     \
     ROW(max_dim_ties, yk_max_dim(x[0], 1, false, NULL))                                                                \
     ROW(prod, yk_prod(x[0]))                                                                                           \
+    ROW(prod_zero, yk_prod(x[0]))                                                                                      \
+    ROW(prod_zeros, yk_prod(x[0]))                                                                                     \
+    ROW(prod_scalar, yk_prod(x[0]))                                                                                    \
+    ROW(prod_dim, yk_prod_dim(x[0], 1, false))                                                                         \
+    ROW(prod_dim_kept, yk_prod_dim(x[0], -1, true))                                                                    \
+    ROW(prod_dim_zeros, yk_prod_dim(x[0], 1, false))                                                                   \
+    ROW(prod_dim_zeros_first, yk_prod_dim(x[0], 0, false))                                                             \
     ROW(argmax, yk_argmax(x[0], 1, false))                                                                             \
     ROW(argmin, yk_argmin(x[0], 0, true))                                                                              \
     ROW(softmax, yk_softmax(x[0], 1))                                                                                  \
