@@ -59,6 +59,7 @@ YK_API yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *d
 YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
 
 /* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------ */
+/* The roots of yk_var, also of values whose variance is outside the dtype's range (f32: on CPUs, as in PyTorch). */
 YK_API yk_tensor *yk_std(yk_tensor *x); /* all, correction 1 */
 YK_API yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
 YK_API yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim);

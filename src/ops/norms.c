@@ -1,6 +1,7 @@
 /*
  * norms.c - norms, distances, standard deviations, log-sum-exp, counts. Layer: ops.
  */
+#include <float.h>
 #include <math.h>
 
 #include "ops/cast_policy.h"
@@ -432,13 +433,39 @@ static yk_tensor *root_of_variance(yk_tensor *variance)
     return none ? yk_masked_fill(yk_sqrt(yk_masked_fill(variance, none, 1)), none, 0) : NULL;
 }
 
+/* Whether squares of f32 were out of f32's range where the deviation may be within: only on CPUs, where that is seen at
+ * once, and PyTorch's deviations are made in f64, too. On GPUs its squares are f32, as these are. */
+static bool is_out_of_range(const yk_tensor *variance)
+{
+    if (variance->dtype != YK_F32 || yk__device_of(variance).type != YK_CPU)
+        return false;
+    const float *v = (const float *)variance->data; /* a new tensor, without gaps */
+    for (int64_t i = 0; i < variance->numel; i++) {
+        if (v[i] < FLT_MIN || isinf(v[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Of f16 and bf16 in f32, of f32 that is out of range in f64: the variance is the square of the result. */
+static yk_tensor *deviation(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim)
+{
+    yk_dtype dtype = (yk_dtype)x->dtype;
+    yk_tensor *wide = yk__is_half(dtype) ? yk_cast(x, YK_F32) : x;
+    yk_tensor *variance = wide ? yk_var_dims(wide, dims, n_dims, correction, keepdim) : NULL;
+    if (variance && is_out_of_range(variance))
+        variance = yk_var_dims(yk_cast(x, YK_F64), dims, n_dims, correction, keepdim);
+    yk_tensor *out = root_of_variance(variance);
+    return out ? yk_cast(out, dtype) : NULL;
+}
+
 yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim)
 {
     uint32_t mask;
     if (!yk__op_begin("std", 1, &x, 0) || yk__expect_floating("std", "input", x) ||
         !mask_of("std", x, dims, n_dims, &mask))
         return NULL;
-    YK__WITHIN_SCOPE(root_of_variance(yk_var_dims(x, dims, n_dims, correction, keepdim)));
+    YK__WITHIN_SCOPE(deviation(x, dims, n_dims, correction, keepdim));
 }
 
 yk_tensor *yk_std(yk_tensor *x)

@@ -472,6 +472,38 @@ static void distances_in_blocks(void **state)
     assert_null(yk_last_error());
 }
 
+/* Deviations that the dtype holds, of values whose variance it does not. On GPUs f32 is squared in f32. */
+static void deviations_out_of_range(void **state)
+{
+    (void)state;
+    static const struct {
+        yk_dtype dtype;
+        double factor, tolerance;
+    } cases[] = {{YK_F16, 1000, 1e-3},  {YK_F16, 1e-4, 1e-2}, {YK_F32, 1e25, 1e-6},
+                 {YK_F32, 1e-30, 1e-6}, {YK_F32, 1, 1e-6},    {YK_BF16, 1e25, 1e-2}};
+    int count = test_device_type == YK_CPU ? 6 : 2;
+    for (int i = 0; i < count; i++) {
+        yk_scope scope = yk_scope_begin();
+        double factor = cases[i].factor;
+        const double rows[] = {0, factor, 2 * factor, -factor, 1, 1, 1, 1};
+        yk_tensor *x =
+            yk_cast(yk_from_data(rows, YK_SHAPE(2, 4), &(yk_tensor_options){.dtype = YK_F64}), cases[i].dtype);
+        x = yk_detach(x);
+        expect_ok(yk_set_requires_grad(x, true));
+        yk_tensor *out = yk_std_dims(x, (int[]){1}, 1, 1, false);
+        assert_int_equal(yk_tensor_dtype(out), cases[i].dtype);
+        expect_near(yk_get(out, (int64_t[]){0}) / factor, sqrt(5.0 / 3), cases[i].tolerance, 0);
+        expect_near(yk_get(out, (int64_t[]){1}), 0, 0, 0);
+        expect_ok(yk_backward(yk_sum(out)));
+        /* (x - mean) / (3 std) */
+        for (int64_t k = 0; k < 4; k++)
+            expect_near(yk_get(yk_grad(x), (int64_t[]){0, k}), (rows[k] / factor - 0.5) / (3 * sqrt(5.0 / 3)),
+                        2 * cases[i].tolerance, 0);
+        expect_near(yk_get(yk_grad(x), (int64_t[]){1, 0}), 0, 0, 0);
+        yk_scope_end(scope);
+    }
+}
+
 /* Of every dtype's size, along each dimension and several, of views with gaps and turned ones. */
 static void flipped_and_repeated(void **state)
 {
@@ -562,6 +594,7 @@ int main(void)
         cmocka_unit_test(draws),
         cmocka_unit_test(distances_by_product),
         cmocka_unit_test(distances_in_blocks),
+        cmocka_unit_test(deviations_out_of_range),
         cmocka_unit_test(flipped_and_repeated),
         cmocka_unit_test(greatest_of_a_line),
         cmocka_unit_test(refusals),
