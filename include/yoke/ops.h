@@ -106,9 +106,9 @@ YK_API yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim);
 YK_API yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim);
 /*
  * Views of x side by side along a dimension, written to parts[] (of `capacity`); *count of them. split: each `chunk`
- * long, the last one what is left; chunk: as many as asked for or fewer, of ceil(size / chunks); unbind: one for every
- * index, without the dimension; split_sizes: of the `count` sizes given, which add up. Parts whose gradient never comes
- * count as zero. On failure parts[] holds nothing.
+ * long, the last one what is left (0 where the dimension is empty: one part); chunk: as many as asked for or fewer, of
+ * ceil(size / chunks); unbind: one for every index, without the dimension; split_sizes: of the `count` sizes given,
+ * which add up. Parts whose gradient never comes count as zero. On failure parts[] holds nothing.
  */
 YK_API yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity,
                           int *count) YK_MUST_CHECK;

@@ -42,7 +42,7 @@ YK_API yk_tensor *yk_cumprod(yk_tensor *x, int dim);
 /* Stable, NaN as the largest. *index (i64, no gradient) unless NULL: where the elements come from. */
 YK_API yk_tensor *yk_sort(yk_tensor *x, int dim, bool descending, yk_tensor **index);
 YK_API yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending);
-/* The k largest (or smallest) in order; of equal ones the first. */
+/* The k largest (or smallest) in order; of equal ones the first. Of a 0-dimensional tensor, k 0 or 1, itself. */
 YK_API yk_tensor *yk_topk(yk_tensor *x, int64_t k, int dim, bool largest, yk_tensor **index);
 /* The lower of the two middle ones; NaN where there is one. */
 YK_API yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);

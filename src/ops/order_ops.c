@@ -191,7 +191,7 @@ yk_tensor *yk_sort(yk_tensor *x, int dim, bool descending, yk_tensor **index)
 
 yk_tensor *yk_topk(yk_tensor *x, int64_t k, int dim, bool largest, yk_tensor **index)
 {
-    if (k < 0 || (x && !yk__is_freed(x) && x->ndim == 0 && k != 1)) {
+    if (k < 0) {
         if (index)
             *index = NULL;
         yk__fail(YK_ERR_ARGUMENT, "topk: k is %lld, expected 0 to the size of the dimension", (long long)k);

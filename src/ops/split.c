@@ -120,7 +120,7 @@ yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int c
 {
     static const yk__op op = {.name = "split", .backward_list = parts_backward};
     yk_status status = begin("split", x, &dim, count);
-    if (!status && chunk < 1)
+    if (!status && (chunk < 0 || (chunk == 0 && x->shape[dim])))
         status = yk__fail(YK_ERR_ARGUMENT, "split: the size of a part is %lld, expected at least 1", (long long)chunk);
     return status ? status : cut_evenly(&op, x, chunk, 1, dim, outs, capacity, count);
 }

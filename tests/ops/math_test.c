@@ -50,6 +50,10 @@ static void special_values_are_ordered(void **state)
     assert_int_equal(yk_numel(yk_sort(yk_zeros(YK_SHAPE(0), NULL), 0, false, NULL)), 0);
     assert_int_equal(yk_numel(yk_cumsum(yk_zeros(YK_SHAPE(2, 0), NULL), 1)), 0);
     assert_int_equal(yk_numel(yk_topk(REALS(1, 2), 0, 0, true, NULL)), 0);
+    for (int64_t k = 0; k < 2; k++) { /* a number is its own part, as in PyTorch */
+        yk_tensor *number = yk_topk(yk_full(YK_SCALAR, 3, NULL), k, 0, true, &index);
+        assert_true(yk_ndim(number) == 0 && yk_item(number) == 3 && yk_item_i64(index) == 0);
+    }
     /* Ties share the gradient of the median of all. */
     yk_tensor *ties = REALS(1, 2, 2, 5);
     expect_ok(yk_set_requires_grad(ties, true));
@@ -312,6 +316,7 @@ static void refusals(void **state)
     assert_null(call);                                                                                                 \
     expect_error(code, text)
     REFUSED(yk_topk(x, 5, 1, true, NULL), YK_ERR_ARGUMENT, "topk: k is 5, expected 0 to 4, the size of dimension 1");
+    REFUSED(yk_topk(yk_full(YK_SCALAR, 3, NULL), 2, 0, true, NULL), YK_ERR_ARGUMENT, "topk: k is 2, expected 0 to 1");
     REFUSED(yk_topk(x, -1, 1, true, NULL), YK_ERR_ARGUMENT, "topk: k is -1");
     REFUSED(yk_sort(x, 2, false, NULL), YK_ERR_SHAPE, "sort: dimension 2 is outside [-2, 1]");
     REFUSED(yk_cumsum(x, -3), YK_ERR_SHAPE, "cumsum: dimension -3");

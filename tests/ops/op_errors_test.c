@@ -122,6 +122,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_stack((yk_tensor *[]){T(1, 1, 1, 1, 1, 1, 1, 1)}, 1, 0), SHAPE, "stack: 9 dimensions")                      \
     ROW(split(T(5), 0, 0, 8), ARGUMENT, "split: the size of a part is 0, expected at least 1")                         \
     ROW(split(T(5), 2, 0, 2), ARGUMENT, "split: dimension 0 of shape (5,) makes 3 parts, there is room for 2")                    \
+    ROW(split(T(0), -1, 0, 2), ARGUMENT, "split: the size of a part is -1, expected at least 1")                       \
     ROW(split(S, 1, 0, 2), SHAPE, "split: a 0-dimensional tensor has no dimension 0")                                  \
     ROW(as_dtype(T(2), (yk_dtype)77), DTYPE, "cast: 77 is not a dtype")                                                \
     ROW(yk_to(T(2), test_device(2)), DEVICE, "device cpu:2 does not exist: there are 2 cpu devices")           \

@@ -648,6 +648,8 @@ static void test_empty(void **state)
     expect_ok(yk_backward(yk_sum(parts[1])));
     expect_ok(yk_split(x, 3, 0, parts, 3, &count));
     assert_int_equal(count, 1);
+    expect_ok(yk_split(x, 0, 0, parts, 3, &count));
+    assert_true(count == 1 && yk_size(parts[0], 0) == 0 && yk_size(parts[0], 1) == 3);
     assert_int_equal(yk_numel(yk_max_pool2d(map, &(yk_pool2d_options){.kernel = {2, 2}})), 0);
     expect_ok(yk_last_error() != NULL);
     yk_scope_end(scope);
