@@ -188,6 +188,9 @@ yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0
 
 yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, double p0, double p1)
 {
+    yk_dtype compute, becomes;
+    if (!unary_dtypes(what, op, x, p0, p1, &compute, &becomes)) /* also of a tensor without elements */
+        return yk__error_code();
     if (x->numel == 0)
         return YK_OK;
     if (yk__slot_dtype(x, YK__SLOT_unary, (yk_dtype)x->dtype) == (yk_dtype)x->dtype) {
@@ -203,6 +206,12 @@ yk_status yk__raw_unary_into(const char *what, yk__unary op, yk_tensor *x, doubl
 static bool is_comparison(yk__binary op)
 {
     return op >= YK__EQ && op <= YK__OR;
+}
+
+/* a + 0 b of bools, a sum that is a: kernels know but "or". */
+static bool adds_nothing(yk__binary op, yk_dtype dtype, double alpha)
+{
+    return op == YK__ADD && dtype == YK_BOOL && alpha == 0;
 }
 
 /* The dtype that both operands are brought to. A 0-dimensional operand does not widen one with dimensions unless it
@@ -266,7 +275,10 @@ yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tens
                            : YK_F32;
     /* As in yk__raw_unary. */
     yk_tensor *x = (yk_dtype)a->dtype == compute ? a : yk__raw_cast(a, compute);
-    yk_tensor *y = (yk_dtype)b->dtype == compute ? b : yk__raw_cast(b, compute), *out = NULL;
+    yk_tensor *y = adds_nothing(op, result, alpha) ? yk__tensor_full_like(b, 0)
+                   : (yk_dtype)b->dtype == compute ? b
+                                                   : yk__raw_cast(b, compute);
+    yk_tensor *out = NULL;
     if (x && y) {
         const int64_t *stride = line ? x->stride : dense_strides(ndim, shape, (const yk_tensor *[]){x, y}, 2);
         out = yk__tensor_new(ndim, shape, stride, is_comparison(op) ? YK_BOOL : compute, yk__device_of(x));
@@ -300,11 +312,9 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
         return yk__fail(YK_ERR_SHAPE, "%s: the result has shape %s and cannot be written into %s", what,
                         yk__shape_text(ndim, shape, ta, sizeof(ta)), yk_shape_format(out, tb, sizeof(tb)));
     }
-    if (out->numel == 0)
-        return YK_OK;
     yk_dtype dtype = (yk_dtype)out->dtype;
-    if (out->dtype == a->dtype && out->dtype == b->dtype && !is_comparison(op) &&
-        yk__slot_dtype(out, YK__SLOT_binary, dtype) == dtype) {
+    if (out->numel && out->dtype == a->dtype && out->dtype == b->dtype && !is_comparison(op) &&
+        !adds_nothing(op, dtype, alpha) && yk__slot_dtype(out, YK__SLOT_binary, dtype) == dtype) {
         if (yk__same_line(out, a) && yk__same_strides(out, b)) {
             yk__view vo = yk__line_of(out), va = yk__line_of(a), vb = yk__line_of(b);
             return YK__SLOT(out, binary, op, &vo, &va, &vb, alpha);

@@ -74,6 +74,11 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_add_(of(YK_I64, 2), T(2), 1), DTYPE, "add_: a float32 result cannot be written into a int64 tensor")        \
     ROW(yk_add_(of(YK_BOOL, 2), of(YK_I64, 2), 1), DTYPE, "add_: a int64 result cannot be written into a bool tensor") \
     ROW(yk_mul_scalar_(of(YK_BOOL, 2), 3), DTYPE, "mul_scalar_: a tensor of bool cannot hold its product with 3")      \
+    ROW(yk_add_(of(YK_I64, 0), T(0), 1), DTYPE, "add_: a float32 result cannot be written into a int64 tensor")        \
+    ROW(yk_add_(of(YK_BOOL, 0), of(YK_I64, 0), 1), DTYPE, "add_: a int64 result cannot be written into a bool tensor") \
+    ROW(yk_mul_(of(YK_I64, 0), T(0)), DTYPE, "mul_: a float32 result cannot be written into a int64 tensor")           \
+    ROW(yk_relu_(of(YK_BOOL, 2)), DTYPE, "relu_: not defined for bool tensors")                                        \
+    ROW(yk_relu_(of(YK_BOOL, 0)), DTYPE, "relu_: not defined for bool tensors")                                        \
     ROW(yk_mul_(T(2), away()), DEVICE, "mul_: the tensors are on two devices, cpu:0 and cpu:1")                        \
     ROW(yk_mul_scalar_(of(YK_I64, 2), 0.5), DTYPE, "mul_scalar_: a tensor of int64 cannot hold its product with 0.5")  \
     ROW(yk_copy_(T(2), T(3)), SHAPE, "shapes (2,) and (3,) do not broadcast")                                          \

@@ -207,6 +207,12 @@ static void test_mixed_dtypes(void **state)
     assert_int_equal(yk_tensor_dtype(yk_add(yes, no)), YK_BOOL);
     assert_int_equal(yk_item_i64(yk_sum(yk_add(yes, yes))), 1);
     assert_int_equal(yk_item_i64(yk_sum(yk_mul(yes, no))), 0);
+    /* No part of a bool is nothing, any other all of it. */
+    assert_int_equal(yk_item_i64(yk_sum(yk_add_scaled(no, yes, 0))), 1);
+    assert_int_equal(yk_item_i64(yk_sum(yk_add_scaled(no, yes, 2))), 2);
+    assert_int_equal(yk_item_i64(yk_sum(yk_add_scaled(no, yk_reshape(yes, YK_SHAPE(2, 1)), 0))), 2);
+    assert_int_equal(yk_item_i64(yk_sum(yk_add_(yk_clone(no), yes, 0))), 1);
+    assert_int_equal(yk_item_i64(yk_sum(yk_add_(yk_clone(no), yes, 1))), 2);
     assert_false(yk_requires_grad(yk_gt(a, b)));
     assert_false(yk_requires_grad(yk_cast(a, YK_I64)));
     assert_true(yk_requires_grad(yk_floor(a))); /* with a gradient of zero, as PyTorch's */
