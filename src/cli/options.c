@@ -347,6 +347,8 @@ static void tell_unused_gpu(void)
 yk_status cli_device(const char *name, yk_device *device)
 {
     bool any = strcmp(name, "auto") == 0;
+    if (yk__device_check((yk_device){.type = YK_CPU})) /* by the environment: no other --device helps */
+        return yk__error_code();
     *device = yk_device_local();
     if (any && device->type == YK_CPU && !yk__error_code())
         tell_unused_gpu();

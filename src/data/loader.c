@@ -270,7 +270,8 @@ static yk_status check_options(const char *name, yk_loader_options *o)
     if (o->distributed && o->world_size == 0 && find_rank(name, o))
         return yk__error_code();
     if (yk__device_check(o->device)) {
-        yk__error_prefix("loader of %s", name);
+        if (o->device.type != YK_CPU || o->device.index) /* where cpu:0 is not there, the environment is wrong */
+            yk__error_prefix("loader of %s", name);
         return yk__error_code();
     }
     if (o->world_size == 0 && o->rank == 0)

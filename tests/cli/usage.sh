@@ -69,6 +69,12 @@ wrong "--schedule 'constantly' none step cosine" train --schedule constantly
 wrong 'unknown "glyps" "glyphs"' train --data glyps
 wrong "--num-classes 9 glyphs 10" train --num-classes 9
 wrong "device 'gpu' cpu" train --device gpu
+for command in train "bench step" "bench device" "bench allreduce" "bench loader --data glyphs" "bench data-parallel"; do
+    # shellcheck disable=SC2086
+    OMP_NUM_THREADS=two run $command
+    ok "$command, a variable that is no number: exit code $code" [ $code != 0 ]
+    ok "and it alone is named" grep -qx "yoke: OMP_NUM_THREADS=two: expected an integer from 1 to 1024" err
+done
 for command in train "bench step" "bench device" "bench allreduce"; do
     # shellcheck disable=SC2086
     {

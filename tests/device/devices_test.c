@@ -49,6 +49,15 @@ static void from_the_environment(void **state)
     assert_string_equal(probe("YOKE_CPU_DEVICES=many"), "0 devices, 1 threads, status argument: "
                                                         "YOKE_CPU_DEVICES=many: expected an integer from 1 to 64\n");
     assert_non_null(strstr(probe("OMP_NUM_THREADS=-1"), "OMP_NUM_THREADS=-1: expected an integer from 1 to"));
+    assert_string_equal(probe("OMP_NUM_THREADS=6,2,1"), "1 devices, 6 threads, status ok: \n"); /* OpenMP's list */
+    assert_string_equal(probe("'OMP_NUM_THREADS= 3 , 1'"), "1 devices, 3 threads, status ok: \n");
+    static const char *const bad[] = {"2,", ",2", "2,,1", "2;1", "2,x", "x", "0", "2,0", "2 1", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char environment[100], message[100];
+        snprintf(environment, sizeof(environment), "'OMP_NUM_THREADS=%s'", bad[i]);
+        snprintf(message, sizeof(message), "OMP_NUM_THREADS=%s: expected an integer from 1 to 1024", bad[i]);
+        assert_non_null(strstr(probe(environment), message));
+    }
     char expected[100];
     snprintf(expected, sizeof(expected), "1 devices, %d threads, status ok: \n", yk__cores());
     assert_string_equal(probe(""), expected);

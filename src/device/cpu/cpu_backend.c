@@ -2,6 +2,7 @@
  * cpu_backend.c - the CPU as one or several logical devices: memory, threads, and the choice of an instruction set.
  * Layer: device/cpu. Compiled once, unlike the other files here.
  */
+#include <errno.h>
 #include <oneapi/dnnl/dnnl_version.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -365,13 +366,33 @@ static yk_status count_visible(int64_t devices, int64_t *visible)
     return *visible ? YK_OK : yk__fail(YK_ERR_ARGUMENT, "YOKE_CPU_VISIBLE_DEVICES is empty: one device is needed");
 }
 
+/* OMP_NUM_THREADS is one number or OpenMP's list of them, one for each level of nesting, of which there is one here. */
+static yk_status count_threads(int64_t *threads)
+{
+    const char *list = getenv("OMP_NUM_THREADS");
+    int64_t first = 0;
+    for (const char *at = list; at && *at;) {
+        char *end;
+        errno = 0;
+        long long number = strtoll(at, &end, 10);
+        end += strspn(end, " \t");
+        if (errno || end == at || (*end && (*end != ',' || !end[1])) || number < 1 || number > MAX_THREADS)
+            return yk__fail(YK_ERR_ARGUMENT, "OMP_NUM_THREADS=%s: expected an integer from 1 to %d%s", list,
+                            MAX_THREADS, strchr(list, ',') ? ", or several with commas between" : "");
+        first = first ? first : number;
+        at = *end ? end + 1 : end;
+    }
+    *threads = first ? first : *threads;
+    return YK_OK;
+}
+
 static void setup(void)
 {
     int64_t devices = 1, visible = 1, threads = yk__cores();
     yk_error before;
     yk__error_take(&before);
     if (!yk__env_int("YOKE_CPU_DEVICES", 1, 1, MAX_CPU_DEVICES, &devices) && !count_visible(devices, &visible))
-        (void)!yk__env_int("OMP_NUM_THREADS", threads, 1, MAX_THREADS, &threads);
+        (void)!count_threads(&threads);
     yk__error_take(&setup_error);
     yk__error_put(&before);
     cpu.count = (int)visible;
