@@ -2,6 +2,7 @@
  * train.c - `yoke train`: a ready-made network, a data set, SGD, and a test after every epoch; its command line.
  * Layer: cli.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,7 +76,7 @@ int cli_train(int argc, char **argv)
                   .workers = 1,
                   .lr = 0.05,
                   .momentum = 0.9,
-                  .gamma = 0.1};
+                  .gamma = NAN};
     static const char *const dtypes[] = {"f32", "f64", NULL}, *const schedules[] = {"none", "step", "cosine", NULL},
                              *const precisions[] = {"fp32", "bf16", "fp16", NULL};
     const double big = 1e15;
@@ -98,7 +99,7 @@ int cli_train(int argc, char **argv)
         {"schedule", "NAME", CLI_CHOICE, &s.schedule, "how the learning rate falls", .choices = schedules},
         {"step-size", "N", CLI_INT, &s.step_size, "step: epochs until it falls", .least = 1, .most = 1e9,
          .default_text = "a third of the run"},
-        {"gamma", "X", CLI_REAL, &s.gamma, .help = "step: the factor it falls by"},
+        {"gamma", "X", CLI_REAL, &s.gamma, .help = "step: the factor it falls by", .default_text = "0.1"},
         {"warmup", "N", CLI_INT, &s.warmup, "steps in which it first rises from 1/N of --lr", .most = 1e9},
         {"seed", "N", CLI_INT, &s.seed, "of initial weights, order and augmentation", .most = big},
         {"num-classes", "N", CLI_INT, &s.num_classes, "outputs of the network", .least = 1, .most = 1e9,
@@ -150,6 +151,9 @@ int cli_train(int argc, char **argv)
                                : s.resume     ? "resume"
                                : s.async_save ? "async-save"
                                               : "sharded-save");
+    if (strcmp(s.schedule, "step") != 0 && (!isnan(s.gamma) || s.step_size))
+        return cli_usage_error(&verb, "--%s needs --schedule step", isnan(s.gamma) ? "step-size" : "gamma");
+    s.gamma = isnan(s.gamma) ? 0.1 : s.gamma;
     if (s.checkpoint)
         cli_end_on_signals(); /* nothing is to be saved before the ranks have joined */
     yk_scope program = yk_scope_begin();

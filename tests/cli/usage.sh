@@ -66,6 +66,9 @@ wrong "--model unknown 'lenett' 'lenet'" train --model lenett
 wrong "--dtype unknown 'f16' 'f32'" train --dtype f16
 wrong "--schedule unknown 'cosin' 'cosine'" train --schedule cosin
 wrong "--schedule 'constantly' none step cosine" train --schedule constantly
+wrong "--gamma needs --schedule step" train --gamma 0.5
+wrong "--gamma needs --schedule step" train --schedule cosine --gamma 0.1
+wrong "--step-size needs --schedule step" train --step-size 2
 wrong 'unknown "glyps" "glyphs"' train --data glyps
 wrong "--num-classes 9 glyphs 10" train --num-classes 9
 wrong "device 'gpu' cpu" train --device gpu
