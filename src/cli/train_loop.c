@@ -248,7 +248,19 @@ static yk_status save(train_job *r)
     return status;
 }
 
-/* Tests after the epoch, and says how the run stands, on stdout. Nothing is said when the test is interrupted. */
+/* How the run stands, on stdout. */
+static void say_epoch(const train_job *r, double train_loss, double images_per_second, bool tested, double test_loss)
+{
+    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
+    if (tested)
+        train_say(r, "  test loss %.4f  test accuracy %.4f", printed(test_loss), r->accuracy);
+    if (images_per_second > 0) /* of a run that went on at the end of the epoch there is no rate */
+        train_say(r, "  %.0f images/s", images_per_second);
+    train_say(r, "\n");
+    fflush(stdout);
+}
+
+/* Tests after the epoch, and says how the run stands. Nothing is said when the test is interrupted. */
 static yk_status end_epoch(train_job *r, double train_loss, double images_per_second)
 {
     double loss = NAN;
@@ -256,13 +268,7 @@ static yk_status end_epoch(train_job *r, double train_loss, double images_per_se
     progress_clear(&r->progress);
     if (status || stopped(r))
         return status;
-    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
-    if (!r->set->no_eval)
-        train_say(r, "  test loss %.4f  test accuracy %.4f", printed(loss), r->accuracy);
-    if (images_per_second > 0) /* of a run that went on at the end of the epoch there is no rate */
-        train_say(r, "  %.0f images/s", images_per_second);
-    train_say(r, "\n");
-    fflush(stdout);
+    say_epoch(r, train_loss, images_per_second, !r->set->no_eval, loss);
     return r->set->no_eval ? YK_OK : run_log_eval(&r->log, r->epoch, loss, r->accuracy);
 }
 
@@ -279,10 +285,15 @@ static yk_status train_epochs(train_job *r)
     /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
     for (;; r->epoch++) {
         yk_status status = train_epoch(r, &loss, &images_per_second);
+        bool trained = !status;
         if (!status && (r->step == r->total || !r->set->save_every || stopped(r)))
             status = save_checkpoint(r);
         if (!status)
             status = save(r);
+        if (status && trained && !stopped(r)) { /* what was computed is told, though the run ends here */
+            progress_clear(&r->progress);
+            say_epoch(r, loss, images_per_second, false, NAN);
+        }
         if (!status && !stopped(r))
             status = end_epoch(r, loss, images_per_second);
         if (!status && stopped(r)) /* in the test */

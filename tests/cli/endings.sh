@@ -59,8 +59,19 @@ cp keep.safetensors old.safetensors
 )
 ok "a full disk: exit code 1" [ $? = 1 ]
 says err "keep.safetensors File too large"
+says out "epoch 1/1 train loss images/s"
 ok "a full disk: the old file is as it was" cmp -s keep.safetensors old.safetensors
 ok "a full disk: nothing else is left" [ "$(ls keep*)" = keep.safetensors ]
+
+(
+    trap '' XFSZ
+    ulimit -f 100
+    run train --steps 2 --no-eval --checkpoint full
+    exit $code
+)
+ok "a checkpoint on a full disk: exit code 1" [ $? = 1 ]
+says err "full File too large"
+ok "and the epoch's result all the same, once" [ "$(grep -cE '^epoch 1/1  train loss [0-9.]+  [0-9]+ images/s$' out)" = 1 ]
 
 exits 1 "--save where nothing can be written" train --save nowhere/x.safetensors --log log2
 says err "--save nowhere/x.safetensors nowhere/"
