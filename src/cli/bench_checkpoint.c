@@ -22,6 +22,7 @@
 #include "checkpoint/shards/folder.h"
 #include "cli/bench.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "tensor/tensor.h"
 
 /* SIDE: a layer of 4 MiB, so that layers make up any size asked for. MOST_ROUNDS: of the arrays of times. */
@@ -32,6 +33,7 @@ typedef struct bench {
     double megabytes;
     int64_t rounds;
     bool json, sharded;
+    ranks ranks; /* with --sharded, else one */
     /* what is measured */
     yk_checkpoint_state state;
     char *folder, *plain, *root, *copy;
@@ -199,7 +201,7 @@ static yk_status measure(bench *b)
 }
 
 /* Asynchronous saves of shares; the ranks begin each together. Between them every rank writes as much plainly: a run,
- * too, does other work between making the manager and its first save. */
+ * too, does other work between making the manager and its first save. Before each they agree on whether to end. */
 static yk_status measure_sharded(bench *b)
 {
     yk_scope scope = yk_scope_begin();
@@ -212,7 +214,10 @@ static yk_status measure_sharded(bench *b)
     if (!status)
         memset(b->copy, 1, b->bytes);
     for (int64_t i = -1; i < b->rounds && !status; i++) {
-        double ignored;
+        double ignored = 0;
+        status = ranks_sum(&b->ranks, &ignored, 1);
+        if (status || ranks_stop(&b->ranks))
+            break;
         b->state.step = b->saves++;
         status = write_plain(b, b->bytes / (size_t)yk_world_size(NULL), &ignored);
         copy_state(b, &b->memcpy_[i < 0 ? 0 : i]);
@@ -291,28 +296,29 @@ static yk_status report(bench *b)
 
 static yk_status report_sharded(bench *b)
 {
-    int ranks = yk_world_size(NULL);
-    double copy = bench_median(b->memcpy_, b->rounds) / ranks, stall = bench_median(b->stall, b->rounds);
+    int world = yk_world_size(NULL);
+    double copy = bench_median(b->memcpy_, b->rounds) / world, stall = bench_median(b->stall, b->rounds);
     if (b->json)
-        return bench_print_json(json_pack("{s:s,s:i,s:I,s:o,s:o,s:o}", "subject", "sharded checkpoint", "ranks", ranks,
+        return bench_print_json(json_pack("{s:s,s:i,s:I,s:o,s:o,s:o}", "subject", "sharded checkpoint", "ranks", world,
                                           "bytes", (json_int_t)b->bytes, "memcpy_ms",
                                           yk__json_number(1e3 * copy, BENCH_DIGITS), "stall_ms",
                                           yk__json_number(1e3 * stall, BENCH_DIGITS), "first_stall_ms",
                                           yk__json_number(1e3 * b->first_stall, BENCH_DIGITS)));
-    printf("%.1f MB of state, %d rank%s, medians of %" PRId64 " rounds of rank 0\n", (double)b->bytes / 1e6, ranks,
-           ranks == 1 ? "" : "s", b->rounds);
+    printf("%.1f MB of state, %d rank%s, medians of %" PRId64 " rounds of rank 0\n", (double)b->bytes / 1e6, world,
+           world == 1 ? "" : "s", b->rounds);
     printf("memcpy of a share %8.2f ms\n", 1e3 * copy);
     printf("asynchronous save %8.2f ms     %.2f of that; the first one %.2f ms\n", 1e3 * stall, stall / copy,
            1e3 * b->first_stall);
     return YK_OK;
 }
 
-/* A group of one without a launcher. */
+/* A group of one without a launcher. Ranks that are interrupted remove what they have written, too. */
 static yk_status run_sharded(bench *b)
 {
     int64_t number;
-    if (yk_init_process_group(NULL) || shared_number(&number))
+    if (ranks_join(&b->ranks) || (!yk_is_initialized() && yk_init_process_group(NULL)) || shared_number(&number))
         return yk__error_code();
+    cli_catch_signals();
     b->folder = yk__format("%s/yoke-bench-%" PRId64, b->dir, number);
     b->plain = b->folder ? yk__format("%s.plain-%d", b->folder, yk_rank(NULL)) : NULL;
     b->root = b->plain ? yk__format("%s.root", b->folder) : NULL;
@@ -323,7 +329,7 @@ static yk_status run_sharded(bench *b)
         return status;
     if (b->root && remove_folders(b) && !status)
         status = yk__error_code();
-    return status ? status : report_sharded(b);
+    return status || ranks_stop(&b->ranks) ? status : report_sharded(b);
 }
 
 /* One that is interrupted removes what it has written, too. */
@@ -346,7 +352,7 @@ static const char examples[] = "  yoke bench checkpoint --megabytes 2000 --dir /
 
 int cli_bench_checkpoint(int argc, char **argv)
 {
-    bench b = {.dir = ".", .megabytes = 46.8, .rounds = 9};
+    bench b = {.dir = ".", .megabytes = 46.8, .rounds = 9, .ranks = {.world = 1}};
     const cli_option options[] = {
         {"megabytes", "X", CLI_REAL, &b.megabytes, "the state's size", .least = 0.1, .most = 1e6},
         {"dir", "DIR", CLI_TEXT, &b.dir, .help = "where to write; everything is removed afterwards"},
@@ -365,10 +371,10 @@ int cli_bench_checkpoint(int argc, char **argv)
         return code;
     yk_scope program = yk_scope_begin();
     code = (b.sharded ? run_sharded(&b) : run_alone(&b)) ? cli_failed() : EXIT_DONE;
-    if (code == EXIT_DONE && cli_interrupted())
-        code = EXIT_SIGNAL + cli_interrupted();
+    if (code == EXIT_DONE && ranks_stop(&b.ranks))
+        code = EXIT_SIGNAL + ranks_stop(&b.ranks);
     if (b.sharded)
-        yk_destroy_process_group();
+        ranks_leave(&b.ranks);
     free(b.folder);
     free(b.plain);
     free(b.root);

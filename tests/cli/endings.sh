@@ -82,14 +82,27 @@ exits 1 "a log on a full disk" train --log /dev/full --steps 5 --no-eval
 says err "/dev/full No space left on device"
 # A benchmark that writes removes it, however it ends.
 mkdir written
-"$YOKE" bench checkpoint --megabytes 20 --rounds 100 --dir written > out 2> err < /dev/null &
+for sharded in '' --sharded; do
+    # shellcheck disable=SC2086
+    "$YOKE" bench checkpoint $sharded --megabytes 20 --rounds 100 --dir written > out 2> err < /dev/null &
+    pid=$!
+    ok "bench checkpoint $sharded writes" wait_until 20 eval '[ -n "$(ls written)" ]'
+    kill -s TERM $pid
+    ended
+    ok "bench checkpoint $sharded interrupted: exit code 143" [ $code = 143 ]
+    ok "bench checkpoint $sharded interrupted: nothing is left" [ -z "$(ls -A written)" ]
+    ok "bench checkpoint $sharded interrupted: no result" [ ! -s out ]
+done
+# Of two processes that share one, of which one alone is asked to end.
+"$YOKE" run --no-prefix -n 2 -- bash -c 'echo $$ > pid.$RANK; exec "$0" bench checkpoint --sharded --megabytes 20 --rounds 100 --dir written' \
+    "$YOKE" > out 2> err < /dev/null &
 pid=$!
-ok "bench checkpoint writes" wait_until 20 eval '[ -n "$(ls written)" ]'
-kill -s TERM $pid
+ok "the shares are written" wait_until 20 eval '[ -n "$(ls written/*.root/* 2> /dev/null)" ]'
+kill -s INT "$(cat pid.1)"
 ended
-ok "bench checkpoint interrupted: exit code 143" [ $code = 143 ]
-ok "bench checkpoint interrupted: nothing is left" [ -z "$(ls written)" ]
-ok "bench checkpoint interrupted: no result" [ ! -s out ]
+ok "shares interrupted: exit code 130" [ $code = 130 ]
+ok "shares interrupted: nothing is left" [ -z "$(ls -A written)" ]
+ok "shares interrupted: no result" [ ! -s out ]
 # Asked to end while it waits for a rank that never comes, a run that saves its state has nothing to save yet.
 for signal in TERM USR1 INT; do
     expected=$([ $signal = INT ] && echo 130 || echo 75)
