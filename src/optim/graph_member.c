@@ -63,10 +63,32 @@ static void release(void *object, void *of)
     yk_object_release(object);
 }
 
+/* Whether the host's numbers of steps can be told to the batch's record: where steps may have been left out, those of
+ * the batch's parameters have all taken that record, and nobody else's has. */
+static bool steps_are_sure(const yk__optim_group *group, const noted_batch *b)
+{
+    int64_t of_batch = 0, of_record = 0;
+    for (int64_t n = 0; n < b->count; n++) {
+        int taken = group->states[b->indices[n]].record;
+        of_batch += taken == b->record + 1;
+        if (taken && taken != b->record + 1 && group->device_steps[taken - 1].unsure)
+            return false;
+    }
+    for (int64_t i = 0; i < group->count; i++)
+        of_record += group->states[i].record == b->record + 1;
+    return !group->device_steps[b->record].unsure || (of_batch == b->count && of_record == b->count);
+}
+
 static yk_status before(void *object, void *of, const char **stale)
 {
     const yk_optimizer *o = object;
     const notes *all = of;
+    bool sure = true;
+    for (int i = 0; i < all->count; i++)
+        sure &= steps_are_sure(&o->groups[all->batches[i].group], &all->batches[i]);
+    yk_status settled = sure ? YK_OK : yk__optimizer_settle(o);
+    if (settled)
+        return settled;
     for (int i = 0; i < all->count; i++) {
         const noted_batch *b = &all->batches[i];
         yk__optim_group *group = &o->groups[b->group];
@@ -94,9 +116,9 @@ static void after(void *object, void *of)
         yk__optim_group *group = &o->groups[b->group];
         group->device_steps[b->record].step++;
         group->device_steps[b->record].unsure |= b->skips;
+        yk__optimizer_take_record(group, b->record, b->indices, b->count);
         for (int64_t n = 0; n < b->count; n++) {
             group->states[b->indices[n]].step++;
-            group->states[b->indices[n]].record = b->record + 1;
             yk__bump_version(yk_parameters_at(group->params, b->indices[n]));
         }
     }

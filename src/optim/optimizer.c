@@ -383,6 +383,16 @@ static yk_status settle_device_step(yk__optim_group *group, yk_device device, in
     return yk__optimizer_set_device_step(record, group->lr, step);
 }
 
+void yk__optimizer_take_record(yk__optim_group *group, int record, const int64_t *indices, int64_t count)
+{
+    for (int64_t i = 0; i < group->count; i++) {
+        if (group->states[i].record == record + 1)
+            group->states[i].record = 0;
+    }
+    for (int64_t n = 0; n < count; n++)
+        group->states[indices[n]].record = record + 1;
+}
+
 /* Calls the slot for the batch, whose parameters have `step` - 1 steps behind them. */
 static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device device, int64_t step, const int32_t *skip)
 {
@@ -405,8 +415,7 @@ static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device de
         return status;
     record->step++;
     record->unsure |= skip != NULL;
-    for (int64_t n = 0; n < o->batch.count; n++)
-        group->states[o->batch.indices[n]].record = number + 1;
+    yk__optimizer_take_record(group, number, o->batch.indices, o->batch.count);
     return YK_OK;
 }
 

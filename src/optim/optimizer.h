@@ -17,7 +17,8 @@ enum { YK__OPTIM_MASTER = 3, YK__OPTIM_STATES };
 /* What a parameter has besides its value. */
 typedef struct yk__optim_state {
     int64_t step; /* how many steps have changed the parameter: Note [Steps that the device leaves out] */
-    int record;   /* of the group's device_steps, from 1, the one that the last step took; 0: none */
+    int record;   /* of the group's device_steps, from 1, the one that the last step took; 0: none, or others took it
+                   * since */
     yk_tensor *tensors[YK__OPTIM_STATES];
 } yk__optim_state;
 
@@ -139,6 +140,9 @@ yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const i
 /* Waits for the devices and takes back, on the host, the steps that they left out: Note [Steps that the device leaves
  * out]. Nothing to do where there are none that could have been. */
 yk_status yk__optimizer_settle(const yk_optimizer *o);
+/* The last step of these parameters took the record, and that of no others: what the device leaves out from here on is
+ * not theirs. The others' numbers must be settled. (optimizer.c) */
+void yk__optimizer_take_record(yk__optim_group *group, int record, const int64_t *indices, int64_t count);
 /* Writes the record's rate and step, where others stand there. (optimizer.c) */
 yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int64_t step);
 /* A learning rate as it stands in options: a plain 0 is an error. */

@@ -350,6 +350,60 @@ static void test_step_unless(void **state)
     }
 }
 
+/* A parameter that has no gradient any more is none of the steps that are left out later; and without it the host waits
+ * for nothing, so that such steps can be recorded. */
+typedef struct two_parameters {
+    yk_optimizer *optimizer;
+    yk_tensor *x[2], *found;
+} two_parameters;
+
+static yk_status step_of_one(void *user)
+{
+    two_parameters *p = user;
+    yk_status status = yk_set_grad(p->x[0], yk_ones_like(p->x[0]));
+    return status ? status : yk_optimizer_step_unless(p->optimizer, p->found);
+}
+
+static void test_step_unless_frozen(void **state)
+{
+    (void)state;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        yk_scope scope = yk_scope_begin();
+        two_parameters p = {.found = yk_zeros(0, NULL, &(yk_tensor_options){.device = gpu, .dtype = YK_I32})};
+        yk_parameters *params = yk_parameters_create();
+        for (int i = 0; i < 2; i++) {
+            p.x[i] = yk_ones(YK_SHAPE(2), &(yk_tensor_options){.device = gpu, .requires_grad = true});
+            expect_ok(yk_parameters_add(params, i ? "frozen" : "trained", p.x[i]));
+            expect_ok(yk_set_grad(p.x[i], yk_ones_like(p.x[i])));
+        }
+        p.optimizer = yk_adam(params, &(yk_adam_options){.lr = 0.1});
+        yk_graph *g = yk_graph_create(gpu, 2, step_of_one, &p);
+        expect_ok(yk_optimizer_step_unless(p.optimizer, p.found));
+        expect_ok(yk_set_grad(p.x[1], NULL));
+        for (int i = 0; i < 8; i++) {
+            yk_fill_(p.found, i % 2 == 0);
+            expect_ok(recorded ? yk_graph_run(g) : step_of_one(&p));
+        }
+        if (recorded && yk_graph_get_info(g).why_not)
+            fail_msg("it was not recorded: %s", yk_graph_get_info(g).why_not);
+        assert_int_equal(yk_optimizer_state_step(p.optimizer, p.x[0]), 5);
+        assert_int_equal(yk_optimizer_state_step(p.optimizer, p.x[1]), 1);
+        /* All take part again, then the one alone by the recording: what came before stays as it was. */
+        for (int i = 0; i < 4; i++) {
+            yk_fill_(p.found, i == 2);
+            expect_ok(yk_set_grad(p.x[1], i % 2 ? NULL : yk_ones_like(p.x[1])));
+            if (i % 2)
+                expect_ok(recorded ? yk_graph_run(g) : step_of_one(&p));
+            else
+                expect_ok(yk_optimizer_step_unless(p.optimizer, p.found));
+        }
+        assert_int_equal(yk_optimizer_state_step(p.optimizer, p.x[0]), 8);
+        assert_int_equal(yk_optimizer_state_step(p.optimizer, p.x[1]), 2);
+        yk_scope_end(scope);
+        assert_null(yk__memory_check(gpu));
+    }
+}
+
 /* The first step is left out: there is no state yet; and what is loaded after steps that were left out stands. */
 static void test_step_unless_state(void **state)
 {
@@ -782,6 +836,7 @@ int main(void)
                                        cmocka_unit_test(test_scaled_adam),
                                        cmocka_unit_test(test_scaled_fails_in_recording),
                                        cmocka_unit_test(test_step_unless),
+                                       cmocka_unit_test(test_step_unless_frozen),
                                        cmocka_unit_test(test_step_unless_state),
                                        cmocka_unit_test(test_sgd),
                                        cmocka_unit_test(test_adam),
