@@ -241,15 +241,31 @@ static double group_limit(const char *name)
     return tightest;
 }
 
+/* Variables that take one of some words; another one is no error where they are read. */
+static void check_words(json_t *problems)
+{
+    static const struct {
+        const char *variable, *words[5], *expected;
+    } known[] = {
+        {"YOKE_CPU_ISA", {"base", "v3", "v4"}, "base, v3 or v4; it counts as base"},
+        {"YOKE_LOG", {"debug", "info", "warn", "error", "off"}, "debug, info, warn, error or off; nothing is logged"}};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        const char *value = getenv(known[i].variable);
+        bool taken = !value || !*value;
+        for (int w = 0; w < 5 && known[i].words[w]; w++)
+            taken = taken || strcasecmp(value, known[i].words[w]) == 0;
+        if (!taken)
+            problem(problems, "%s=%s: expected %s", known[i].variable, cli_plain(value), known[i].expected);
+    }
+}
+
 static void add_cores(json_t *group, json_t *problems)
 {
     char text[256];
     line_of("/proc/cpuinfo", "model name", text, sizeof(text));
     put(group, "processor", "%s", *text ? text : "its name is not in /proc/cpuinfo");
     put(group, "kernels", "%s", yk__cpu_isa());
-    const char *isa = getenv("YOKE_CPU_ISA");
-    if (isa && *isa && strcasecmp(isa, "base") != 0 && strcasecmp(isa, "v3") != 0 && strcasecmp(isa, "v4") != 0)
-        problem(problems, "YOKE_CPU_ISA=%s: expected base, v3 or v4; it counts as base", cli_plain(isa));
+    check_words(problems);
     int cores = yk__cores();
     put(group, "cores", "%d of %ld", cores, sysconf(_SC_NPROCESSORS_ONLN));
     double limit = group_limit("cpu.max");

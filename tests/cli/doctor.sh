@@ -20,6 +20,9 @@ YOKE_CPU_ISA=base run doctor
 ok "and as asked for" grep -qE '^  kernels +base$' out
 YOKE_CPU_ISA=avx2 exits 1 "an instruction set that is none" doctor
 says out "problem: YOKE_CPU_ISA=avx2 base, v3 or v4"
+YOKE_LOG=verbose exits 1 "a level that is none" doctor
+says out "problem: YOKE_LOG=verbose info, warn nothing is logged"
+YOKE_LOG=OFF exits 0 "a level in capitals" doctor
 run doctor
 grep '^  kernels' out > chosen
 YOKE_CPU_ISA='' run doctor
