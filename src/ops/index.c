@@ -120,7 +120,10 @@ static yk_status parse_tensor(parsed *p, yk_tensor *t)
 {
     if (!is_mask(t) && t->ndim == 0) { /* one number: as an integer */
         yk_tensor *index = yk__index_tensor(p->name, t);
-        yk_status status = index ? parse_integer(p, yk__item_i64(p->name, index)) : yk__status_of(NULL);
+        int64_t number = 0;
+        yk_status status = index ? yk__item_i64(p->name, index, &number) : yk__status_of(NULL);
+        if (!status)
+            status = parse_integer(p, number);
         yk_tensor_release(index);
         return status;
     }

@@ -286,7 +286,9 @@ yk_status yk_meshgrid_xy(yk_tensor *const *xs, int count, yk_tensor **outs)
 static yk_tensor *one_hot(yk_tensor *index, int64_t classes)
 {
     if (index->numel) {
-        int64_t most = yk__item_i64("one_hot", yk_max(index)), least = yk__item_i64("one_hot", yk_min(index));
+        int64_t most, least;
+        if (yk__item_i64("one_hot", yk_max(index), &most) || yk__item_i64("one_hot", yk_min(index), &least))
+            return NULL;
         if (least < 0 || (classes >= 0 && most >= classes)) {
             yk__fail(YK_ERR_ARGUMENT, "one_hot: class %lld is outside [0, %lld)", (long long)(least < 0 ? least : most),
                      (long long)(classes >= 0 ? classes : most + 1));

@@ -14,13 +14,14 @@ static bool usable(yk_tensor *x, int64_t samples, bool replacement)
     yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)});
     yk_tensor *fine = yk_all(yk_logical_and(yk_is_finite(x), yk_ge(x, zero)));
     yk_tensor *some = yk_sum_dims(yk_gt(x, zero), (int[]){-1}, 1, false), *least = some ? yk_min(some) : NULL;
-    if (!fine || !least)
+    double good;
+    int64_t room;
+    if (!fine || !least || yk__item("multinomial", fine, &good) || yk__item_i64("multinomial", least, &room))
         return false;
-    if (yk__item("multinomial", fine) == 0) {
+    if (good == 0) {
         yk__fail(YK_ERR_ARGUMENT, "multinomial: a weight is negative, infinite or NaN");
         return false;
     }
-    int64_t room = yk__item_i64("multinomial", least);
     if (room < 1 || (!replacement && room < samples)) {
         yk__fail(YK_ERR_ARGUMENT, "multinomial: %lld draws %s replacement from a row with %lld weights above 0",
                  (long long)samples, replacement ? "with" : "without", (long long)room);

@@ -507,7 +507,9 @@ static yk_tensor *bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength)
 {
     int64_t length = minlength;
     if (x->numel) {
-        int64_t most = yk__item_i64("bincount", yk_max(x)), least = yk__item_i64("bincount", yk_min(x));
+        int64_t most, least;
+        if (yk__item_i64("bincount", yk_max(x), &most) || yk__item_i64("bincount", yk_min(x), &least))
+            return NULL;
         if (least < 0) {
             yk__fail(YK_ERR_ARGUMENT, "bincount: %lld is negative", (long long)least);
             return NULL;

@@ -80,11 +80,13 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
     yk_tensor *some = yk__raw_reduce("cumprod", YK__ALL, wide[0], 0, false, 0), *grad = NULL;
-    if (some && yk__item("cumprod", some) == 0) {
+    double without_zeros = 0;
+    yk_status read = some ? yk__item("cumprod", some, &without_zeros) : YK_OK;
+    if (some && !read && without_zeros == 0) {
         grad = yk__tensor_like(wide[0], (yk_dtype)wide[0]->dtype);
         if (grad)
             grad = yk__tensor_if_ok(grad, cumprod_one_by_one(wide[0], wide[2], c->dim, grad));
-    } else if (some) {
+    } else if (some && !read) {
         yk_tensor *terms = yk__raw_binary("cumprod", YK__MUL, wide[2], wide[1], 1);
         yk_tensor *sums = yk__raw_scan(YK__CUMSUM, terms, c->dim, true);
         grad = yk__raw_binary("cumprod", YK__DIV, sums, wide[0], 1);
@@ -253,8 +255,13 @@ static yk_status median_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     if (bad)
         return bad;
     yk_tensor *value = yk__raw_binary("median", YK__NE, out, out, 1);
-    bool nan = value && yk__item("median", value) == 1;
-    yk_tensor *hits = nan ? yk__raw_binary("median", YK__NE, x, x, 1) : yk__raw_binary("median", YK__EQ, x, out, 1);
+    double nan = 0;
+    if (!value || yk__item("median", value, &nan)) {
+        yk_tensor_release(value);
+        return yk__error_code();
+    }
+    yk_tensor *hits =
+        nan == 1 ? yk__raw_binary("median", YK__NE, x, x, 1) : yk__raw_binary("median", YK__EQ, x, out, 1);
     yk_tensor *count = hits ? yk__raw_reduce("median", YK__SUM, hits, 0, false, 0) : NULL;
     yk_tensor *share = yk__raw_binary("median", YK__DIV, gout, count, 1);
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));

@@ -238,7 +238,8 @@ bool yk_all_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equ
 {
     yk_scope scope = yk_scope_begin();
     yk_tensor *out = checked_is_close("all_close", a, b, rtol, atol, equal_nan), *all = out ? yk_all(out) : NULL;
-    bool close = all && yk__item("all_close", all) == 1;
+    double value = 0;
+    bool close = all && !yk__item("all_close", all, &value) && value == 1;
     yk_scope_end(scope);
     return close;
 }

@@ -193,11 +193,13 @@ static yk_status prod_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
     yk_tensor *all = yk__raw_reduce("prod", YK__ALL, wide[0], 0, false, 0), *others = NULL;
-    if (all && from[0]->ndim && yk__item("prod", all) != 0) {
+    double without_zeros = 0;
+    yk_status read = all && from[0]->ndim ? yk__item("prod", all, &without_zeros) : YK_OK;
+    if (all && !read && without_zeros != 0) {
         yk_tensor *whole = seen_in_x(wide[1], r);
         others = yk__raw_binary("prod", YK__DIV, whole, wide[0], 1);
         yk_tensor_release(whole);
-    } else if (all) {
+    } else if (all && !read) {
         others = product_of_others(wide[0], r);
     }
     yk_tensor *g = others ? seen_in_x(wide[2], r) : NULL;

@@ -49,32 +49,28 @@ static bool single(const char *what, const yk_tensor *x)
     return false;
 }
 
-double yk__item(const char *what, const yk_tensor *x)
+yk_status yk__item(const char *what, const yk_tensor *x, double *value)
 {
-    double value = NAN;
-    if (!single(what, x) || element(what, x, 0, YK_F64, &value))
-        return NAN;
-    return value;
+    return single(what, x) ? element(what, x, 0, YK_F64, value) : yk__error_code();
 }
 
-int64_t yk__item_i64(const char *what, const yk_tensor *x)
+yk_status yk__item_i64(const char *what, const yk_tensor *x, int64_t *value)
 {
-    int64_t value = 0;
-    if (!single(what, x) || element(what, x, 0, YK_I64, &value))
-        return 0;
-    return value;
+    return single(what, x) ? element(what, x, 0, YK_I64, value) : yk__error_code();
 }
 
 double yk_item(const yk_tensor *x)
 {
     YK__LIVE(x);
-    return yk__item("item", x);
+    double value;
+    return yk__item("item", x, &value) ? NAN : value;
 }
 
 int64_t yk_item_i64(const yk_tensor *x)
 {
     YK__LIVE(x);
-    return yk__item_i64("item", x);
+    int64_t value;
+    return yk__item_i64("item", x, &value) ? 0 : value;
 }
 
 double yk_get(const yk_tensor *x, const int64_t *index)

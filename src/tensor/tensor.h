@@ -203,8 +203,8 @@ yk_tensor *yk__raw_contiguous(yk_tensor *x);           /* x itself, retained, wh
 yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype); /* x itself, retained, where it has the dtype */
 yk_tensor *yk__raw_to(yk_tensor *x, yk_device device); /* x itself, retained, where it is there */
 /* yk_item, yk_item_i64 and yk_tensor_read for another operation, which errors then name. */
-double yk__item(const char *what, const yk_tensor *x);
-int64_t yk__item_i64(const char *what, const yk_tensor *x);
+yk_status yk__item(const char *what, const yk_tensor *x, double *value) YK_MUST_CHECK;
+yk_status yk__item_i64(const char *what, const yk_tensor *x, int64_t *value) YK_MUST_CHECK;
 yk_status yk__tensor_read(const char *what, const yk_tensor *x, void *data, size_t bytes);
 /* Reduces the dimensions of the mask (0: all). The dtype rules are PyTorch's: sums of integers are i64, means of
  * integers an error, arg results i64, any and all bool. */

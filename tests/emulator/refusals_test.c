@@ -103,6 +103,34 @@ static void test_full(void **state)
     yk_scope_end(scope);
 }
 
+/* A wait tells what a kernel found before; whoever waits for a number then fails, and does not go on without it. */
+static void test_found_before(void **state)
+{
+    (void)state;
+    const yk_tensor_options on_gpu = {.device = {YK_CUDA, 0}}, index_on_gpu = {.device = {YK_CUDA, 0}, .dtype = YK_I64};
+    for (int variant = 0; variant < 7; variant++) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x = yk_full(YK_SHAPE(3), 2, &on_gpu), *index = yk_zeros(YK_SHAPE(2), &index_on_gpu);
+        expect_ok(yk_set_requires_grad(x, true));
+        yk_tensor *loss = yk_sum(variant == 5 ? yk_cumprod(x, 0) : variant == 6 ? yk_median(x) : x);
+        yk_tensor *first = yk_select(index, 0, 0), *weights = yk_detach(x);
+        assert_non_null(yk_index_select(weights, 0, yk_full(YK_SHAPE(1), 7, &index_on_gpu)));
+        if (variant >= 5) {
+            assert_int_not_equal(yk_backward(loss), YK_OK);
+            assert_null(yk_grad(x));
+        } else {
+            assert_false(variant == 4 && yk_all_close(weights, weights, 0, 0, false));
+            assert_null(variant == 0   ? yk_one_hot(index, 4)
+                        : variant == 1 ? yk_bincount(index, NULL, 0)
+                        : variant == 2 ? yk_multinomial(weights, 1, true)
+                        : variant == 3 ? yk_index(weights, YK_INDEX(yk_by(first)))
+                                       : NULL);
+        }
+        expect_error(YK_ERR_ARGUMENT, "index 7 is outside dimension 0 of size 3 (found on cuda:0)");
+        yk_scope_end(scope);
+    }
+}
+
 int main(void)
 {
     setenv("YOKE_EMULATOR_GPUS", "2", 1);
@@ -111,6 +139,7 @@ int main(void)
     if (!use_emulator())
         return 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_gpus), cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_no_such_gpu), cmocka_unit_test(test_full)};
+                                       cmocka_unit_test(test_no_such_gpu), cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_found_before)};
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }
