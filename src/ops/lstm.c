@@ -178,6 +178,8 @@ static yk_status layer(const char *name, yk_tensor *const *inputs, bool reverse,
                        .hidden = inputs[W_HH]->shape[1],
                        .outputs = n_outputs};
     const int64_t shape[3] = {c.steps, c.rows, 4 * c.hidden}, states[3] = {c.steps, c.rows, c.hidden};
+    for (int i = 0; i < n_outputs; i++)
+        outs[i] = NULL;
     yk_status status = yk__operands(YK__SLOT_lstm, (1u << INPUTS) - 1, INPUTS, inputs, in);
     if (status)
         return status;

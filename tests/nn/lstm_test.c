@@ -509,12 +509,40 @@ static void test_errors(void **state)
     yk_scope_end(scope);
 }
 
+/* Wherever memory runs out on the way, that is the error, and nothing is lost: what could be made is freed. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_lstm_create(6, 8, &(yk_lstm_module_options){.num_layers = 2, .bidirectional = true});
+    yk_tensor *x = yk_randn(YK_SHAPE(32, 4, 6), NULL), *out = NULL;
+    yk_device device = yk_tensor_device(x);
+    yk_memory_info before, behind;
+    int failed = 0;
+    for (size_t room = 1; !out; room += 2048) {
+        yk_device_empty_cache(device);
+        expect_ok(yk_device_memory(device, &before));
+        expect_ok(yk_device_set_memory_limit(device, before.reserved + room));
+        out = yk_forward(m, x);
+        assert_int_equal(yk_device_set_memory_limit(device, 0), YK_OK);
+        if (!out) {
+            failed++;
+            expect_error(YK_ERR_MEMORY, "out of memory");
+            expect_ok(yk_device_memory(device, &behind));
+            assert_int_equal(behind.allocated, before.allocated);
+        }
+    }
+    assert_true(failed > 4);
+    assert_int_equal(yk_size(out, 2), 16);
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),  cmocka_unit_test(test_sizes),   cmocka_unit_test(test_differences),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_dropout), cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_module),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_module),  cmocka_unit_test(test_errors),  cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
