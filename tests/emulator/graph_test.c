@@ -779,6 +779,44 @@ static yk_status calls_median(void *x)
     return yk_set_requires_grad(leaf, true) ? yk_last_error()->code : yk_backward(yk_median(leaf));
 }
 
+/* The losses of all rows, with weights of the program's own, are recorded: the classes are counted on the device. */
+static yk_status loss_of_rows(void *user)
+{
+    job *j = user;
+    yk_optimizer_zero_grad(j->optimizer);
+    const yk_cross_entropy_options rows = {.reduction = YK_REDUCE_NONE, .label_smoothing = 0.1};
+    yk_tensor *loss = yk_mean(yk_square(yk_cross_entropy(yk_forward(j->net, j->input), j->target, &rows)));
+    yk_status status = yk_backward(loss);
+    if (!status)
+        status = yk_optimizer_step(j->optimizer);
+    yk_tensor_release(j->loss);
+    j->loss = yk_tensor_retain(loss);
+    return status;
+}
+
+static void test_loss_of_rows(void **state)
+{
+    (void)state;
+    enum { RUNS = 6 };
+    yk_scope scope = yk_scope_begin();
+    float losses[2][RUNS];
+    for (int recorded = 0; recorded < 2; recorded++) {
+        job j = make(gpu, false);
+        yk_graph *g = yk_graph_create(gpu, 2, loss_of_rows, &j);
+        for (int i = 0; i < RUNS; i++) {
+            load(&j, i);
+            expect_ok(recorded ? yk_graph_run(g) : loss_of_rows(&j));
+            losses[recorded][i] = (float)yk_item(j.loss);
+        }
+        if (recorded && yk_graph_get_info(g).why_not)
+            fail_msg("it was not recorded: %s", yk_graph_get_info(g).why_not);
+        yk_tensor_release(j.loss);
+    }
+    assert_memory_equal(losses[0], losses[1], sizeof(losses[0]));
+    yk_scope_end(scope);
+    assert_null(yk__memory_check(gpu));
+}
+
 static void test_reasons(void **state)
 {
     (void)state;
@@ -843,6 +881,7 @@ int main(void)
                                        cmocka_unit_test(test_not_recorded),
                                        cmocka_unit_test(test_fails_in_recording),
                                        cmocka_unit_test(test_reasons),
+                                       cmocka_unit_test(test_loss_of_rows),
                                        cmocka_unit_test(test_recorded_anew),
                                        cmocka_unit_test(test_memory_of_a_recording),
                                        cmocka_unit_test(test_memory_used_elsewhere),
