@@ -145,9 +145,8 @@ static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention 
     int64_t queries = q->shape[q->ndim - 2], keys = k->shape[k->ndim - 2];
     yk_tensor *scores = yk_matmul(yk_mul_scalar(q, p->scale), yk_transpose(k, -2, -1));
     if (p->causal) {
-        yk_tensor_options options = {.dtype = YK_I64, .device = yk__device_of(q)};
-        yk_tensor *row = yk_unsqueeze(yk_arange(0, (double)queries, 1, &options), 1);
-        mask = yk_ge(row, yk_arange(0, (double)keys, 1, &options));
+        yk_tensor *row = yk__scope_own(yk__raw_positions(queries, 2, yk__device_of(q)));
+        mask = yk_ge(row, yk__scope_own(yk__raw_positions(keys, 1, yk__device_of(q))));
     }
     if (mask && mask->dtype != YK_BOOL)
         return yk_matmul(yk_dropout(weights_of(yk_add(scores, mask)), dropout, true), inputs[V]);

@@ -11,13 +11,6 @@
 
 /* ---- triangles ---- */
 
-/* 0, 1, ... along dimension `dim` of two. */
-static yk_tensor *counted(int64_t n, int dim, yk_device device)
-{
-    yk_tensor *x = yk_arange(0, (double)n, 1, &(yk_tensor_options){.dtype = YK_I64, .device = device});
-    return yk_reshape(x, 2, (int64_t[]){dim == 0 ? n : 1, dim == 0 ? 1 : n});
-}
-
 static yk_tensor *triangle(const char *name, yk_tensor *x, int64_t k, bool lower)
 {
     if (!yk__op_begin(name, 1, &x, 0))
@@ -31,7 +24,8 @@ static yk_tensor *triangle(const char *name, yk_tensor *x, int64_t k, bool lower
     k = k > columns ? columns : k < -rows ? -rows : k;
     yk_scope scope = yk_scope_begin();
     yk_device device = yk__device_of(x);
-    yk_tensor *edge = yk_add_scalar(counted(rows, 0, device), (double)k), *column = counted(columns, 1, device);
+    yk_tensor *row = yk__scope_own(yk__raw_positions(rows, 2, device));
+    yk_tensor *column = yk__scope_own(yk__raw_positions(columns, 1, device)), *edge = yk_add_scalar(row, (double)k);
     yk_tensor *inside = lower ? yk_le(column, edge) : yk_ge(column, edge);
     yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = device});
     yk_tensor *out = yk_where(inside, x, zero);
@@ -300,8 +294,7 @@ static yk_tensor *one_hot(yk_tensor *index, int64_t classes)
         return NULL;
     }
     yk_tensor *column = yk_unsqueeze(yk_cast(index, YK_I64), -1);
-    yk_tensor *all =
-        yk_arange(0, (double)classes, 1, &(yk_tensor_options){.dtype = YK_I64, .device = yk__device_of(index)});
+    yk_tensor *all = yk__scope_own(yk__raw_positions(classes, 1, yk__device_of(index)));
     return yk_cast(yk_eq(column, all), YK_I64);
 }
 

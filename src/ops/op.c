@@ -215,7 +215,7 @@ yk_tensor *yk__raw_positions(int64_t n, int ndim, yk_device device)
         yk__view to = yk__view_of(sums), from = yk__view_of(ones);
         sums = yk__tensor_if_ok(sums, YK__SLOT(sums, scan, YK__CUMSUM, &to, &from, 0, false));
     }
-    yk_tensor *x = yk__raw_binary("cross_entropy", YK__SUB, sums, ones, 1);
+    yk_tensor *x = yk__raw_binary("arange", YK__SUB, sums, ones, 1);
     yk_tensor_release(ones);
     yk_tensor_release(sums);
     return x;

@@ -817,6 +817,44 @@ static void test_loss_of_rows(void **state)
     assert_null(yk__memory_check(gpu));
 }
 
+/* Positions that operations compare are counted on the device, too: triangles, and causal attention with dropout. */
+typedef struct masked {
+    yk_tensor *x, *whole, *attended;
+} masked;
+
+static yk_status mask_by_position(void *user)
+{
+    masked *m = user;
+    const yk_attention_options causal = {.is_causal = true, .dropout_p = 0.5};
+    yk_tensor *whole = yk_add(yk_tril(m->x, 0), yk_triu(m->x, 1));
+    yk_tensor *attended = yk_scaled_dot_product_attention(m->x, m->x, m->x, &causal);
+    return yk_copy_(m->whole, whole) && yk_copy_(m->attended, attended) ? YK_OK : yk_last_error()->code;
+}
+
+static void test_positions(void **state)
+{
+    (void)state;
+    enum { SIZE = 5 };
+    yk_scope scope = yk_scope_begin();
+    masked m = {.whole = yk_zeros(YK_SHAPE(SIZE, SIZE), &on_gpu), .attended = yk_zeros(YK_SHAPE(SIZE, SIZE), &on_gpu)};
+    m.x = yk_ones(YK_SHAPE(SIZE, SIZE), &on_gpu);
+    yk_graph *g = yk_graph_create(gpu, 2, mask_by_position, &m);
+    float whole[SIZE * SIZE], attended[SIZE * SIZE];
+    for (int run = 1; run < 8; run++) {
+        assert_non_null(yk_fill_(m.x, run));
+        expect_ok(yk_graph_run(g));
+        expect_ok(yk_tensor_read(m.whole, whole, sizeof(whole)));
+        expect_ok(yk_tensor_read(m.attended, attended, sizeof(attended)));
+        for (int i = 0; i < SIZE * SIZE; i++)
+            assert_true(whole[i] == (float)run);
+        /* The first query has one key, whose weight is dropped or doubled. */
+        assert_true(attended[0] == 0 || attended[0] == 2 * (float)run);
+    }
+    if (yk_graph_get_info(g).why_not)
+        fail_msg("it was not recorded: %s", yk_graph_get_info(g).why_not);
+    yk_scope_end(scope);
+}
+
 static void test_reasons(void **state)
 {
     (void)state;
@@ -882,6 +920,7 @@ int main(void)
                                        cmocka_unit_test(test_fails_in_recording),
                                        cmocka_unit_test(test_reasons),
                                        cmocka_unit_test(test_loss_of_rows),
+                                       cmocka_unit_test(test_positions),
                                        cmocka_unit_test(test_recorded_anew),
                                        cmocka_unit_test(test_memory_of_a_recording),
                                        cmocka_unit_test(test_memory_used_elsewhere),
