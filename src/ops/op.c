@@ -198,6 +198,16 @@ yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec)
     return yk__narrow_to(sum, (yk_dtype)spec->dtype);
 }
 
+yk_status yk__has_zero(const char *name, yk_tensor *x, bool *has)
+{
+    yk_tensor *all = yk__raw_reduce(name, YK__ALL, x, 0, false, 0);
+    double without = 0;
+    yk_status status = all ? yk__item(name, all, &without) : yk__status_of(NULL);
+    yk_tensor_release(all);
+    *has = without == 0;
+    return status;
+}
+
 yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device)
 {
     yk_tensor *x = yk__tensor_new(0, NULL, NULL, dtype, device);

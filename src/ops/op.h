@@ -155,6 +155,9 @@ static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int6
  * and bf16 are summed in f32. Has no shape checks. */
 yk_tensor *yk__raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse);
 
+/* Whether an element is zero: the host waits for it. */
+yk_status yk__has_zero(const char *name, yk_tensor *x, bool *has) YK_MUST_CHECK;
+
 /* ---- small makers ---- */
 yk_tensor *yk__raw_scalar(double value, yk_dtype dtype, yk_device device);
 /* 0, 1, ..., n - 1 as i64 of shape (n, 1, ..., 1) with `ndim` dimensions. */

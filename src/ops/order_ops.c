@@ -79,20 +79,19 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     yk_tensor *from[3] = {yk__saved(node, 0, &bad), yk__saved(node, 1, &bad), gout}, *wide[3];
     if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
-    yk_tensor *some = yk__raw_reduce("cumprod", YK__ALL, wide[0], 0, false, 0), *grad = NULL;
-    double without_zeros = 0;
-    yk_status read = some ? yk__item("cumprod", some, &without_zeros) : YK_OK;
-    if (some && !read && without_zeros == 0) {
+    yk_tensor *grad = NULL;
+    bool zeros;
+    yk_status read = yk__has_zero("cumprod", wide[0], &zeros);
+    if (!read && zeros) {
         grad = yk__tensor_like(wide[0], (yk_dtype)wide[0]->dtype);
         if (grad)
             grad = yk__tensor_if_ok(grad, cumprod_one_by_one(wide[0], wide[2], c->dim, grad));
-    } else if (some && !read) {
+    } else if (!read) {
         yk_tensor *terms = yk__raw_binary("cumprod", YK__MUL, wide[2], wide[1], 1);
         yk_tensor *sums = yk__raw_scan(YK__CUMSUM, terms, c->dim, true);
         grad = yk__raw_binary("cumprod", YK__DIV, sums, wide[0], 1);
         yk__release_all(2, (yk_tensor *[]){terms, sums});
     }
-    yk_tensor_release(some);
     yk__release_all(3, wide);
     grads[0] = yk__narrow_to(grad, (yk_dtype)c->x.dtype);
     return yk__status_of(grads[0]);

@@ -192,20 +192,20 @@ static yk_status prod_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     yk_tensor *from[3] = {yk__saved(node, 0, &bad), yk__saved(node, 1, &bad), gout}, *wide[3];
     if (bad || (bad = yk__operands(YK__SLOT_reduce, 0, 3, from, wide)))
         return bad;
-    yk_tensor *all = yk__raw_reduce("prod", YK__ALL, wide[0], 0, false, 0), *others = NULL;
-    double without_zeros = 0;
-    yk_status read = all && from[0]->ndim ? yk__item("prod", all, &without_zeros) : YK_OK;
-    if (all && !read && without_zeros != 0) {
+    yk_tensor *others = NULL;
+    bool zeros = true; /* of one number there are no others to divide out of */
+    yk_status read = from[0]->ndim ? yk__has_zero("prod", wide[0], &zeros) : YK_OK;
+    if (!read && !zeros) {
         yk_tensor *whole = seen_in_x(wide[1], r);
         others = yk__raw_binary("prod", YK__DIV, whole, wide[0], 1);
         yk_tensor_release(whole);
-    } else if (all && !read) {
+    } else if (!read) {
         others = product_of_others(wide[0], r);
     }
     yk_tensor *g = others ? seen_in_x(wide[2], r) : NULL;
     yk_tensor *product = yk__raw_binary("prod", YK__MUL, others, g, 1);
     grads[0] = yk__narrow_to(product, (yk_dtype)r->x.dtype);
-    yk__release_all(3, (yk_tensor *[]){all, others, g});
+    yk__release_all(2, (yk_tensor *[]){others, g});
     yk__release_all(3, wide);
     return yk__status_of(grads[0]);
 }
