@@ -191,28 +191,36 @@ static void argsort_case(const slot_case *self, slot_report *r)
     }
 }
 
+/* Short lines; longer ones than a block has threads, few of them, each of which is a block, or side by side; and so
+ * long ones that they are cut into parts. */
 static void scan_case(const slot_case *self, slot_report *r)
 {
-    static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {2, 2, 2}, {4, 0, 2}};
-    for (int k = 0; k < YK__DTYPES * 4 * 3 * 2 && slot_ready(r) && !r->failed; k++) {
-        yk_dtype dtype = (yk_dtype)(k % YK__DTYPES);
+    static const struct {
         int64_t shape[3];
-        int dim = k / YK__DTYPES / 4 % 3;
-        memcpy(shape, shapes[k / YK__DTYPES % 4], sizeof(shape));
-        if (k / YK__DTYPES % 4 == 2)
-            shape[dim] = 700; /* more than a block has threads; few lines, each of which is a block */
-        bool reverse = k / YK__DTYPES / 12, product = self->op == YK__CUMPROD;
-        if (!both_take(YK__SLOT_scan, dtype) || shape[dim] == 0)
+        int dim;
+    } of[] = {{{3, 5, 7}, 0},     {{3, 5, 7}, 1},    {{3, 5, 7}, 2},    {{1, 1, 1}, 1},    {{700, 2, 2}, 0},
+              {{2, 700, 2}, 1},   {{2, 2, 700}, 2},  {{4, 0, 2}, 0},    {{2, 300, 40}, 1}, {{1100, 3, 11}, 0},
+              {{1, 1100, 40}, 1}, {{1, 1, 9000}, 2}, {{2, 9001, 1}, 1}, {{1, 2, 2048}, 2}};
+    enum { SHAPES = sizeof(of) / sizeof(of[0]) };
+    for (int k = 0; k < YK__DTYPES * SHAPES * 2 && slot_ready(r) && !r->failed; k++) {
+        yk_dtype dtype = (yk_dtype)(k % YK__DTYPES);
+        const int64_t *shape = of[k / YK__DTYPES % SHAPES].shape;
+        int dim = of[k / YK__DTYPES % SHAPES].dim;
+        bool reverse = k / YK__DTYPES / SHAPES, product = self->op == YK__CUMPROD;
+        double apart = shape[dim] < 100 ? 0.1 : 0.001; /* of factors from 1: products stay near it */
+        if (!both_take(YK__SLOT_scan, dtype))
             continue;
-        pair x = {0}, out = {0};
-        if (pair_make(&x, r, dtype, 3, shape, k % (LAYOUTS + 1)) &&
-            pair_fill_range(&x, r, (uint32_t)k, product ? 0.9 : -9, product ? 1.1 : 9) &&
-            pair_make(&out, r, dtype, 3, shape, k % LAYOUTS) &&
-            slot_done(r, "cpu", slot_cpu->scan(0, (yk__scan)self->op, &out.cpu, &x.cpu, dim, reverse)) &&
-            slot_done(r, "cuda", slot_gpu->scan(0, (yk__scan)self->op, &out.gpu, &x.gpu, dim, reverse)))
-            pair_compare_sums(r, yk_dtype_name(dtype), &out, dtype == YK_I64 ? 0 : dtype == YK_F64 ? 1e-13 : 1e-7);
-        pair_free(&out);
-        pair_free(&x);
+        for (int layout = 0; layout <= LAYOUTS && !r->failed; layout++) {
+            pair x = {0}, out = {0};
+            if (pair_make(&x, r, dtype, 3, shape, layout) &&
+                pair_fill_range(&x, r, (uint32_t)k, product ? 1 - apart : -9, product ? 1 + apart : 9) &&
+                pair_make(&out, r, dtype, 3, shape, layout ? k % LAYOUTS : 0) &&
+                slot_done(r, "cpu", slot_cpu->scan(0, (yk__scan)self->op, &out.cpu, &x.cpu, dim, reverse)) &&
+                slot_done(r, "cuda", slot_gpu->scan(0, (yk__scan)self->op, &out.gpu, &x.gpu, dim, reverse)))
+                pair_compare_sums(r, yk_dtype_name(dtype), &out, dtype == YK_I64 ? 0 : dtype == YK_F64 ? 1e-13 : 1e-7);
+            pair_free(&out);
+            pair_free(&x);
+        }
     }
 }
 
