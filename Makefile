@@ -149,7 +149,7 @@ $(BUILD)/emulator/%.c.o: %.c | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (emulator)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(CUDA_CFLAGS) \
 	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -DYK__NCCL_BUILT_WITH='"the emulator of NCCL"' \
-	    -Ddlopen=emulator_dlopen -Ddlsym=emulator_dlsym -Ddlerror=emulator_dlerror \
+	    -Ddlopen=emulator_dlopen -Ddlsym=emulator_dlsym -Ddlerror=emulator_dlerror -Ddlclose=emulator_dlclose \
 	    -c -o $@ $<
 $(BUILD)/emulator/%.o: % | $(BUILD)/have-build
 	@mkdir -p $(@D)

@@ -49,4 +49,9 @@ const char *emulator_dlerror(void)
     return "the emulator has no such library";
 }
 
+int emulator_dlclose(void *)
+{
+    return 0;
+}
+
 } // extern "C"

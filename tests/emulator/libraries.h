@@ -28,6 +28,9 @@ bool queue_timed(const char *call, cudaStream_t stream, std::function<void()> wo
 bool loading_breaks_capture(const char *call);
 bool thread_captures();
 
+/* Whether the present device has room for a library's handle, which is not kept there here. (runtime.cc) */
+bool has_room_for_handle();
+
 } // namespace emulator
 
 /* Plain C, as the files that call them are. */
@@ -35,6 +38,7 @@ extern "C" {
 void *emulator_dlopen(const char *file, int flags);
 void *emulator_dlsym(void *library, const char *name);
 const char *emulator_dlerror(void);
+int emulator_dlclose(void *library);
 }
 
 #endif

@@ -815,9 +815,19 @@ static void blocking_calls(rank_context *c)
 
 static void launch_order(rank_context *c)
 {
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+    static const char *const values[] = {"1", "2"};
+    for (int i = 0; i < 2; i++) {
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", values[i], 1);
+        CHECK_FAILS(yk_process_group_create(c->store, c->rank, c->size, NULL), YK_ERR_UNSUPPORTED,
+                    "backend 'nccl': NCCL_LAUNCH_ORDER_IMPLICIT=", values[i], " in the environment", "unset it");
+    }
+}
+
+static void old_library(rank_context *c)
+{
+    setenv("YOKE_EMULATOR_NCCL_VERSION", "22602", 1);
     CHECK_FAILS(yk_process_group_create(c->store, c->rank, c->size, NULL), YK_ERR_UNSUPPORTED,
-                "backend 'nccl': NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment", "unset it");
+                "libnccl.so.2 is NCCL 2.26.2; NCCL 2.27.3 or later is needed");
 }
 
 /* NCCL puts what its file says into the environment, in its first call. */
@@ -840,6 +850,7 @@ static void test_without_the_library(void **state)
     run_ranks(PROCESSES, 1, without_the_library, NULL, patience(20), false);
     run_ranks(PROCESSES, 1, blocking_calls, NULL, patience(20), false);
     run_ranks(PROCESSES, 1, launch_order, NULL, patience(20), false);
+    run_ranks(PROCESSES, 1, old_library, NULL, patience(20), false);
     run_ranks(PROCESSES, 1, blocking_by_file, NULL, patience(20), false);
 }
 #endif

@@ -115,8 +115,12 @@ static yk_status make_stream(nccl_group *g, const yk__comm_op *op, nccl_line *li
 {
     nccl_group *none = NULL;
     int gpu = 0;
-    if (!own && atomic_compare_exchange_strong(&owners[g->device], &none, g))
-        return yk__cuda_stream(g->device, YK__QUEUE_COMM, &line->stream, &gpu);
+    if (!own && atomic_compare_exchange_strong(&owners[g->device], &none, g)) {
+        yk_status status = yk__cuda_stream(g->device, YK__QUEUE_COMM, &line->stream, &gpu);
+        if (status) /* the line is not the group's yet, which would give it back */
+            atomic_store(&owners[g->device], NULL);
+        return status;
+    }
     cudaError_t code = cudaStreamCreateWithFlags(&line->stream, cudaStreamNonBlocking);
     line->owns_stream = !code;
     return code ? nccl_cuda_failed(g, op, "cudaStreamCreateWithFlags", code) : YK_OK;
@@ -125,13 +129,16 @@ static yk_status make_stream(nccl_group *g, const yk__comm_op *op, nccl_line *li
 /* Blocks that a message between two ranks may take. NCCL takes up to 16 where a switch joins the GPUs, and its kernels
  * stay until the other end has come: with all pairs of 8 ranks those of messages alone would be more than a GPU holds,
  * and receives that fill one keep out the sends that others wait for. Both directions with every rank together take at
- * most PAIRS_BLOCKS of 132 multiprocessors here, up to 57 ranks; the size of the world is known on both ends. */
+ * most PAIRS_BLOCKS of 132 multiprocessors here, up to 57 ranks; the size of the world is known on both ends. A power
+ * of two: NCCL takes the next one, where it is not. */
 enum { PAIRS_BLOCKS = 112, MOST_BLOCKS = 8 };
 
 static int pair_blocks(const nccl_group *g)
 {
-    int others = g->world_size > 1 ? g->world_size - 1 : 1, blocks = PAIRS_BLOCKS / (2 * others);
-    return blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
+    int others = g->world_size > 1 ? g->world_size - 1 : 1, blocks = MOST_BLOCKS;
+    while (blocks > 1 && 2 * others * blocks > PAIRS_BLOCKS)
+        blocks /= 2;
+    return blocks;
 }
 
 yk_status nccl_make_comm(nccl_group *g, const yk__comm_op *op, nccl_line *line, int size, int rank,

@@ -13,9 +13,11 @@
 #include "base/library_path.h"
 #include "comm/nccl/nccl_backend.h"
 
-/* Non-blocking communicators, whose aborts do not wait for ranks that are gone, are as good as this says from here on.
- */
-enum { OLDEST = NCCL_VERSION(2, 18, 0) };
+/* Before, a group call's work belongs to the thread that ended the group, which other threads, that ask for its state
+ * or abort it, do not find: ncclCommAbort waits for nothing (2.18), a second communicator of a thread reads the first
+ * one's memory (2.23 to 2.25; NVIDIA/nccl issue 1605), and what a thread left behind is read when it is gone. */
+enum { OLDEST = NCCL_VERSION(2, 27, 3) };
+#define NEEDED "NCCL 2.27.3 or later is needed"
 
 nccl_library nccl;
 
@@ -28,56 +30,76 @@ static const struct {
 #undef NCCL_ROW
 };
 
+/* The functions of a library that is open; fails where it lacks one, or is too old. */
+static yk_status look_up(void *library, const char *path, nccl_library *found)
+{
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        void *address = dlsym(library, functions[i].name);
+        if (!address)
+            return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': %s has no %s; " NEEDED, path, functions[i].name);
+        size_t at = (size_t)((char *)functions[i].address - (char *)&nccl);
+        memcpy((char *)found + at, &address, sizeof(address));
+    }
+    int version = 0;
+    if (found->ncclGetVersion(&version) || version < OLDEST)
+        return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': %s is NCCL %d.%d.%d; " NEEDED, path,
+                         NCCL_NUMBERS(version));
+    return YK_OK;
+}
+
+/* The first that will do, of those that are here. */
 static yk_status open_library(void)
 {
     static const char file[] = "libnccl.so.2";
     char path[PATH_MAX], first[200] = "";
-    void *library = NULL;
+    yk_status status = YK_ERR_UNSUPPORTED;
+    bool any = false;
     /* In a recorded sum NCCL would register its tensors, for which it waits for the other ranks of the host in a loop
      * that nothing ends, ncclCommAbort neither (ncclShmemAllgather). A user's own word stands. */
     setenv("NCCL_GRAPH_REGISTER", "0", 0);
-    for (int i = 0; !library && nccl_base->library_path(file, i, path, sizeof(path)); i++) {
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; status && nccl_base->library_path(file, i, path, sizeof(path)); i++) {
+        nccl_library found = {0};
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!library && i == 0)
             snprintf(first, sizeof(first), "%s", dlerror());
+        if (!library)
+            continue;
+        yk_error unused;
+        if (any)
+            nccl_base->error_take(&unused);
+        any = true;
+        status = look_up(library, path, &found);
+        if (status)
+            dlclose(library);
+        else
+            nccl = found;
     }
-    if (!library)
+    if (!any)
         return nccl_fail(YK_ERR_UNSUPPORTED,
                          "backend 'nccl': NCCL is not here: %s; %s (or install libnccl2); 'native' carries tensors of "
                          "GPUs without it",
                          first, YK__LIBRARY_PATH_HELP);
-    nccl_library found = {0};
-    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-        void *address = dlsym(library, functions[i].name);
-        if (!address)
-            return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': %s has no %s; NCCL 2.18 or later is needed", file,
-                             functions[i].name);
-        size_t at = (size_t)((char *)functions[i].address - (char *)&nccl);
-        memcpy((char *)&found + at, &address, sizeof(address));
-    }
-    int version = 0;
-    if (found.ncclGetVersion(&version) || version < OLDEST)
-        return nccl_fail(YK_ERR_UNSUPPORTED, "backend 'nccl': NCCL %d.%d.%d is here; 2.18 or later is needed",
-                         NCCL_NUMBERS(version));
-    nccl = found;
-    return YK_OK;
+    return status;
 }
 
-/* What cannot be worked with. */
+/* What cannot be worked with: NCCL takes a value of `on` for on, or of `other`. */
 static yk_status check_settings(void)
 {
     static const struct {
-        const char *name, *does;
+        const char *name;
+        long on, other;
+        const char *does;
     } settings[] = {
         /* which outdoes what a communicator is made with */
-        {"NCCL_COMM_BLOCKING", "makes calls of NCCL wait for the other ranks, whatever becomes of them"},
+        {"NCCL_COMM_BLOCKING", 1, 1, "makes calls of NCCL wait for the other ranks, whatever becomes of them"},
         /* groups and messages have communicators of their own, which several threads use */
-        {"NCCL_LAUNCH_ORDER_IMPLICIT",
+        {"NCCL_LAUNCH_ORDER_IMPLICIT", 1, 2,
          "makes kernels of several communicators on a GPU wait for one another, in another order on each rank"},
     };
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         const char *value = getenv(settings[i].name);
-        if (value && strtol(value, NULL, 0) == 1)
+        long number = value ? strtol(value, NULL, 0) : 0;
+        if (value && (number == settings[i].on || number == settings[i].other))
             return nccl_fail(YK_ERR_UNSUPPORTED,
                              "backend 'nccl': %s=%s in the environment, or in a file that NCCL reads (/etc/nccl.conf, "
                              "~/.nccl.conf), %s: unset it",

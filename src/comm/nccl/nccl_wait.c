@@ -360,10 +360,26 @@ static bool take_comm(nccl_group *g, ncclComm_t *comm)
     return line != NULL;
 }
 
-/* Until the streams are done with what they have, or `until` has passed. */
+/* Whether one of the group's communicators is still being ended. */
+static bool is_ending(nccl_group *g)
+{
+    bool any = false;
+    pthread_mutex_lock(&g->lock);
+    pthread_mutex_lock(&ends_lock);
+    for (const nccl_end *e = g->ends; e && !any; e = e->next)
+        any = !e->done;
+    pthread_mutex_unlock(&ends_lock);
+    pthread_mutex_unlock(&g->lock);
+    return any;
+}
+
+/* Until the streams are done with what they have, or `until` has passed. The aborts first: a call that was in progress
+ * may be launched yet, which an abort waits for, and only then is its kernel something that the stream has. */
 static void drain_lines(nccl_group *g, double until)
 {
     static const useconds_t nap = 200;
+    while (is_ending(g) && nccl_base->now() < until)
+        usleep(nap);
     pthread_mutex_lock(&g->lock);
     const nccl_line *line = g->lines; /* new ones come before it */
     pthread_mutex_unlock(&g->lock);
