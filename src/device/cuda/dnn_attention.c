@@ -11,7 +11,17 @@
  * yk_use_deterministic_algorithms it is one product more, of gradients of scores that the library keeps in its
  * workspace, as halves: where they do not fit there, attention.cu computes.
  *
- * Masks, f32 and f64, rows of odd lengths, and what lies otherwise than in rows are attention.cu's.
+ * Masks, f32 and f64, rows of odd lengths, and what lies otherwise than in rows are attention.cu's; so are the forms
+ * in Note [Forms that the library computes wrongly].
+ *
+ * Note [Forms that the library computes wrongly]
+ * What is known of its releases, from its release notes and its users' reports, and what its own frontend and PyTorch
+ * keep from it. One key: no backward (release notes of 9.18.1). One query: backward gives NaN where lse is low, or
+ * faults as the plan is made (cudnn-frontend, issues 1071 and 1072, with 9.25 and 9.26); forward with a causal mask is
+ * advised against (9.18.1). More than 65,535 batches or heads: the call fails (PyTorch, issue 181235). Backward, before
+ * 9.26, of a number of keys whose remainder to 128 is 64: the kernels for sm_90 take keys that are not there for zeros
+ * and do not mask them, so that gradients are NaN where lse < -88.7 (cudnn-frontend, pull request 628; PyTorch, issue
+ * 196678); a causal mask covers such keys where there are no more queries than keys.
  */
 #include <math.h>
 #include <string.h>
@@ -23,16 +33,17 @@
 /* STEP: elements of which a row has a multiple. MOST_WIDTH: elements of a row that are taken, of backward's
  * MOST_WIDTH_BACKWARD. ALIGNMENT: bytes. FIRST_VIRTUAL: the first id of a tensor without memory. The versions are as
  * the frontend has them: 9.10.0 and 9.10.1 are known to be wrong, and up to 9.15 it gives backward a mask of its own
- * where the keys do not fill tiles, which the graph here has not. */
+ * where the keys do not fill tiles, which the graph here has not. MOST_PLANE: batches, and heads. */
 enum {
     STEP = 8,
     MOST_WIDTH = 256,
     MOST_WIDTH_BACKWARD = 128,
     ALIGNMENT = 16,
     FIRST_VIRTUAL = DNN_TENSORS + 1,
-    TILE = 128
+    TILE = 128,
+    MOST_PLANE = 65535
 };
-enum { FIRST_VERSION = 91100, FIRST_WITH_ANY_KEYS = 91600 };
+enum { FIRST_VERSION = 91100, FIRST_WITH_ANY_KEYS = 91600, FIRST_WITH_HALF_TILES = 92600 };
 
 /* ---- the graph ---- */
 typedef struct maker {
@@ -269,15 +280,28 @@ static bool strides_of(const yk__view *v, int64_t stride[3])
     return true;
 }
 
-static bool takes(const cuda_attended *c, bool backward)
+/* See Note [Forms that the library computes wrongly]. */
+static bool computes(const cuda_attended *c, bool causal, bool backward)
 {
-    int64_t width = c->q->shape[3], values = c->v->shape[3], queries = c->q->shape[2], keys = c->k->shape[2];
-    int64_t most = backward ? MOST_WIDTH_BACKWARD : MOST_WIDTH;
-    if ((c->q->dtype != YK_F16 && c->q->dtype != YK_BF16) || c->mask || (uintptr_t)c->lse->data % ALIGNMENT ||
-        width < 1 || values < 1 || width % STEP || values % STEP || width > most || values > most || keys < 1 ||
-        (queries == 1 && keys == 1) || !cuda_fuses_attention() || !dnn_open() || dnn.version() < FIRST_VERSION)
+    int64_t queries = c->q->shape[2], keys = c->k->shape[2];
+    if (keys < 2 || (queries == 1 && (backward || causal)) || c->q->shape[0] > MOST_PLANE ||
+        c->q->shape[1] > MOST_PLANE)
         return false;
-    return !backward || keys % TILE == 0 || dnn.version() >= FIRST_WITH_ANY_KEYS;
+    if (!backward || keys % TILE == 0)
+        return true;
+    if (dnn.version() < FIRST_WITH_ANY_KEYS)
+        return false;
+    return keys % TILE != TILE / 2 || dnn.version() >= FIRST_WITH_HALF_TILES || (causal && queries <= keys);
+}
+
+static bool takes(const cuda_attended *c, bool causal, bool backward)
+{
+    int64_t width = c->q->shape[3], values = c->v->shape[3], most = backward ? MOST_WIDTH_BACKWARD : MOST_WIDTH;
+    if ((c->q->dtype != YK_F16 && c->q->dtype != YK_BF16) || c->mask || (uintptr_t)c->lse->data % ALIGNMENT ||
+        width < 1 || values < 1 || width % STEP || values % STEP || width > most || values > most ||
+        !cuda_fuses_attention() || !dnn_open() || dnn.version() < FIRST_VERSION)
+        return false;
+    return computes(c, causal, backward);
 }
 
 yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_attended *c, bool *taken)
@@ -290,7 +314,7 @@ yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_atte
     cudaStream_t stream = NULL;
     dnn_form f;
     *taken = false;
-    if (!takes(c, backward))
+    if (!takes(c, p->causal, backward))
         return YK_OK;
     memset(&f, 0, sizeof(f));
     f.device = device, f.work = backward ? CUDA_ATTENTION_BACKWARD : CUDA_ATTENTION, f.dtype = c->q->dtype;
