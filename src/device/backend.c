@@ -18,6 +18,7 @@ static const yk__device_services services = {
     .dtype_name = yk_dtype_name,
     .workspace_get = yk__workspace_get,
     .storage_release = yk__storage_release,
+    .empty_cache = yk_device_empty_cache,
     .gpus_count = yk__gpus_count,
     .gpu_holders = yk__gpu_holders_of,
     .queue_current = yk__queue_current,

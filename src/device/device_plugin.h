@@ -16,7 +16,8 @@ typedef struct yk__device_services {
     /* Memory for one call of a slot, from the device's cache: see yk__workspace_get. */
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
     void (*storage_release)(yk__storage *storage);
-    int (*gpus_count)(void); /* of launch/gpus.h: without the driver */
+    void (*empty_cache)(yk_device device); /* yk_device_empty_cache */
+    int (*gpus_count)(void);               /* of launch/gpus.h: without the driver */
     /* Which processes hold the GPU with this PCI address, and how much of it: launch/nvml.h. "" where none is seen. */
     const char *(*gpu_holders)(const char *bus, char *text, size_t size);
     /* The queue that the calling thread is on: see yk__queue_begin. */

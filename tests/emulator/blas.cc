@@ -346,6 +346,8 @@ cublasStatus_t create(cublasLtHandle_t *made)
     emulator::count_call("cublasLtCreate");
     if (emulator::loading_breaks_capture("cublasLtCreate"))
         return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!emulator::has_room_for_handle())
+        return CUBLAS_STATUS_ALLOC_FAILED;
     *made = reinterpret_cast<cublasLtHandle_t>(new handle{emulator::present_device()});
     return CUBLAS_STATUS_SUCCESS;
 }

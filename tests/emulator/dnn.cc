@@ -432,6 +432,8 @@ cudnnStatus_t create(cudnnHandle_t *made)
     emulator::count_call("cudnnCreate");
     if (emulator::loading_breaks_capture("cudnnCreate"))
         return CUDNN_STATUS_NOT_INITIALIZED;
+    if (!emulator::has_room_for_handle())
+        return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     *made = new cudnnContext{emulator::present_device(), nullptr};
     return CUDNN_STATUS_SUCCESS;
 }
@@ -552,8 +554,8 @@ cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
     cudnnBackendDescriptor_t *into = static_cast<cudnnBackendDescriptor_t *>(values);
     if (c->type == HEUR && name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == DESC) {
         int64_t all = (int64_t)c->proposed.size();
-        *count = !into || all < asked ? all : asked;
-        for (int64_t i = 0; into && i < *count; i++) {
+        *count = all;
+        for (int64_t i = 0; into && i < std::min(all, asked); i++) {
             content *made = content_of(into[i]);
             if (!made || made->type != CONFIG || made->finalized)
                 return refuse(call, "the proposals go to engine configurations that were just made");
@@ -570,8 +572,8 @@ cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
         *count = 1;
     } else if (c->type == ENGINE && name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE) {
         std::vector<cudnnBackendNumericalNote_t> all = notes(c->e, c->g);
-        *count = std::min((int64_t)all.size(), asked);
-        for (int64_t i = 0; i < *count; i++)
+        *count = (int64_t)all.size();
+        for (int64_t i = 0; i < std::min(*count, asked); i++)
             static_cast<cudnnBackendNumericalNote_t *>(values)[i] = all[(size_t)i];
     } else if (c->type == PLAN && name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 &&
                asked == 1) {

@@ -307,6 +307,15 @@ int emulator::present_device()
     return device_now;
 }
 
+bool emulator::has_room_for_handle()
+{
+    enum { HANDLE = 256 << 10 }; /* bytes; real ones take some MiB */
+    locked hold(lock);
+    size_t left, total;
+    emulator::memory_figures(device_now, &left, &total);
+    return left >= HANDLE;
+}
+
 int emulator::device_of_stream(cudaStream_t stream)
 {
     locked hold(lock);

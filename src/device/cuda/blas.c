@@ -471,6 +471,16 @@ static yk_status not_made(const job *j, cublasStatus_t code, const char *call)
                      j->device, call, (int)code);
 }
 
+/* The library's own memory is not the cache's: where there is none for it, what is cached goes back. */
+static cublasStatus_t create_handle(int device, cublasLtHandle_t *made)
+{
+    cublasStatus_t code = blas.create(made);
+    if (code != CUBLAS_STATUS_ALLOC_FAILED && code != CUBLAS_STATUS_NOT_INITIALIZED)
+        return code;
+    cuda_yoke->empty_cache((yk_device){YK_CUDA, device});
+    return blas.create(made);
+}
+
 /* The plan of the job's form, made where there is none yet, in the mode in which a recording allows what the library
  * may do then: load kernels, allocate. Under the lock. */
 static yk_status plan_of(const job *j, plan **found, bool *refused)
@@ -485,7 +495,7 @@ static yk_status plan_of(const job *j, plan **found, bool *refused)
         return YK_OK;
     enum cudaStreamCaptureMode before = cuda_relaxed_begin();
     if (!code && !gpu->handle)
-        code = blas.create(&gpu->handle);
+        code = create_handle(j->device, &gpu->handle);
     if (!code)
         code = make_plan(j, kept, &call, refused);
     cuda_relaxed_end(before);

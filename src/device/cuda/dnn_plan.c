@@ -192,6 +192,8 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
                  what);
     if (b.code)
         got = 0, t->code = b.code;
+    if (got > made_descriptors) /* that there are: so many were written */
+        got = made_descriptors;
     for (int64_t i = 0; i < got && !made->plan; i++) {
         int64_t candidate = (*number)++, workspace = 0, most = MOST_WORKSPACE;
         cudnnStatus_t code = CUDNN_STATUS_SUCCESS;

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "device/cuda/dnn_plan.h"
@@ -79,10 +80,11 @@ static yk_status failed(int device, cudnnStatus_t code, const char *call)
 {
     char last[300] = "";
     dnn.last_error(last, sizeof(last));
-    return cuda_fail(is_short_of_memory(code) ? YK_ERR_MEMORY : YK_ERR_DEVICE,
-                     "cuda:%d: %s: %s (%d): %s; where it cannot start, another process may hold the GPU's memory: yoke "
-                     "doctor says which",
-                     device, call, dnn.error_string(code), (int)code, last);
+    return cuda_fail(
+        is_short_of_memory(code) ? YK_ERR_MEMORY : YK_ERR_DEVICE,
+        "cuda:%d: %s: %s (%d): %s; where it cannot start, the GPU's memory may be full, of this process or "
+        "of another: yoke doctor says which",
+        device, call, dnn.error_string(code), (int)code, last);
 }
 
 static entry **bucket_of(device_state *state, const dnn_form *f)
@@ -197,6 +199,14 @@ static bool gives_way(const job *j, const dnn_plan *p, cudnnStatus_t code)
 
 /* ---- trials ---- */
 
+/* Keeps the stream while the runs are queued: short ones would be timed as fast as the host queues them. */
+static void hold(void *unused)
+{
+    enum { MICROSECONDS = 300 };
+    (void)unused;
+    usleep(MICROSECONDS);
+}
+
 /* Milliseconds of one run, the mean of RUNS behind one that is not timed. */
 static yk_status time_of(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code, float *milliseconds)
 {
@@ -207,8 +217,12 @@ static yk_status time_of(entry *e, const dnn_plan *p, const job *j, cudnnStatus_
         error = cudaEventCreateWithFlags(&end, cudaEventDefault);
     yk_status status = error ? YK_OK : execute(e, p, j, code);
     if (!error && !status && !*code) {
-        call = "cudaEventRecord";
-        error = cudaEventRecord(begin, j->stream);
+        call = "cudaLaunchHostFunc";
+        error = cudaLaunchHostFunc(j->stream, hold, NULL);
+        if (!error) {
+            call = "cudaEventRecord";
+            error = cudaEventRecord(begin, j->stream);
+        }
         for (int i = 0; i < RUNS && !error && !status && !*code; i++)
             status = execute(e, p, j, code);
         if (!error)
@@ -443,6 +457,16 @@ static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
     return *found ? YK_OK : choose(&plain, j, found);
 }
 
+/* The library's own memory is not the cache's: where there is none for it, what is cached goes back. */
+static cudnnStatus_t create_handle(const job *j)
+{
+    cudnnStatus_t code = dnn.create(&j->state->handle);
+    if (!is_short_of_memory(code) && code != CUDNN_STATUS_NOT_INITIALIZED)
+        return code;
+    cuda_yoke->empty_cache((yk_device){YK_CUDA, j->device});
+    return dnn.create(&j->state->handle);
+}
+
 /* The device's handle, on the stream. */
 static yk_status get_ready(const job *j)
 {
@@ -450,7 +474,7 @@ static yk_status get_ready(const job *j)
     cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
     if (!s->handle) {
         enum cudaStreamCaptureMode before = cuda_relaxed_begin();
-        code = dnn.create(&s->handle);
+        code = create_handle(j);
         cuda_relaxed_end(before);
         if (code) {
             s->handle = NULL;
@@ -481,7 +505,8 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         if (!gives_way(j, &e->plan, code))
             return failed(j->device, code, "cudnnBackendExecute");
         int64_t refused = e->plan.candidate;
-        dnn.descriptor_destroy(e->plan.plan);
+        if (!cuda_is_captured(j->stream)) /* it may unload a kernel, which ends a recording; plans are few, and kept */
+            dnn.descriptor_destroy(e->plan.plan);
         e->plan.plan = NULL;
         if (!e->of.relu) {
             enum cudaStreamCaptureMode before = cuda_relaxed_begin();
