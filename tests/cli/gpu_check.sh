@@ -224,6 +224,10 @@ if [ "$2" = device ]; then
     done
     exit
 fi
+if [ "$1" = train ]; then
+    printf 'epoch 1/2  train loss 1.0  200 images/s\nepoch 2/2  train loss 0.5  30000 images/s\n'
+    exit
+fi
 while read -r pid stem; do # those that compile are stopped while a step is measured
     [ -e "$stem.ready" ] || grep State "/proc/$pid/status" >> STATES
 done < COMPILING
@@ -237,11 +241,12 @@ case "\$*" in
 *peer.py\ version) echo '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91900, "triton": "3.6.0", "gpu": "NVIDIA H200"}' ;;
 *peer.py\ rates) echo '{"copy": 3900, "product": 700, "attention": 87.5}' ;;
 *peer.py\ step*)
+    case "\$*" in *reduce-overhead*) nap=0.2 ;; *) nap=1.5 ;; esac
     for word; do
         [ "\$before" = --wait ] && stem=\$word
         before=\$word
     done
-    [ -z "\$stem" ] || { echo "\$\$ \$stem" >> "$work/compiling"; read -rt 0.7 <> "$work/.nap"; touch "\$stem.ready"; }
+    [ -z "\$stem" ] || { echo "\$\$ \$stem" >> "$work/compiling"; read -rt \$nap <> "$work/.nap"; touch "\$stem.ready"; }
     while [ -n "\$stem" ] && [ ! -e "\$stem.go" ]; do sleep 0.05; done
     echo '{"step_ms_median": 1, "images_per_second": 500, "host_us_median": 700, "peak_memory_mb": 6, "peak_reserved_mb": 9}' ;;
 *) exec "$python" -S "\$@" ;;
@@ -260,6 +265,7 @@ check figures 1 <<< '{t["target"]: (t["value"], t["met"]) for t in r["targets"]}
     "copy float32 256 MiB: % of a copy": (103, True), "add float32: % of a copy": (100, True),
     "gelu float32: % of a copy": (75, False)}
     and [f["what"] for f in r["failures"]] == ["dies float32"] and "SIGSEGV" in r["failures"][0]["text"]
+    and r["training"]["images_per_second"] == 30000
     and r["benchmarks"][-2]["bench"] == "gemm float32 4096" and r["rates of PyTorch"]["copy"] == 3900
     and sorted(s["who"] for s in r["steps"] if s["batch_size"] == 512) == ["PyTorch, compiled", "PyTorch, compiled, again", "PyTorch, compiled, untuned",
         "PyTorch, eager", "yoke, as it is", "yoke, recorded", "yoke, recorded, tried"]
@@ -272,6 +278,16 @@ says figures/gpu-report.txt "PyTorch: attention bfloat16 8x12x1024x64 87.5 us"
 says figures/gpu-report.txt "PyTorch: attention backward bfloat16 8x12x1024x64 NOT RUN"
 says figures/gpu-report.txt "batch 1024 bf16, PyTorch, compiled 500 images/s, 1.80x"
 ok "the verdict is the last line, too" [ "$(tail -n 1 out)" = "$(head -n 1 figures/gpu-report.txt | sed 's/ ([0-9]* s)$//')" ]
+
+# A part of the steps, and of the cases.
+measured/run --report fewer --python "$work/tools/peer" --parts steps --batches 32 > out 2> err
+code=$?
+check fewer 0 <<< '{s["batch_size"] for s in r["steps"]} == {32} and len(r["steps"]) == 5'
+emulate some bundle --parts slots,gradients --cases '^softmax'
+check some 0 <<< 'len(cases) > 0 and all(c.startswith("softmax ") for c in cases)'
+bundle/run --cases '(' > out 2> err
+ok "--cases that is no regular expression" [ $? = 2 ]
+says err "--cases, --batches: "
 
 # PyTorch that cannot compile is no failure of what is checked.
 sed -i 's/^\*peer.py\\ step\*)$/*compiled*) echo "no C compiler" >\&2; exit 1 ;;\n&/' tools/peer

@@ -52,6 +52,12 @@ static const yk__view *tensor(bench *b, yk_dtype dtype, int ndim, const int64_t 
     return v;
 }
 
+/* A tensor (N,C,H,W) whose channels lie side by side. */
+static void channels_last(yk__view *v)
+{
+    v->stride[1] = 1, v->stride[3] = v->shape[1], v->stride[2] = v->shape[1] * v->shape[3];
+}
+
 #define SHAPE(...)                                                                                                     \
     (const int64_t[])                                                                                                  \
     {                                                                                                                  \
@@ -164,13 +170,16 @@ static yk_status row_sums_row(bench *b, const row *r)
     status = slot_gpu->gemm(0, &b->v[0], &b->v[1], &b->v[2], NULL, false);
     return status ? status : slot_gpu->reduce(0, YK__SUM, &b->v[3], &b->v[1], 0);
 }
-/* N, C, H (= W), O; 3x3, padding 1. op 0: forward, 1: gradient of the input, 2: of the weight */
+/* N, C, H (= W), O; 3x3, padding 1. op 0: forward, 1: gradient of the input, 2: of the weight; halves with channels
+ * last, as networks have them */
 static yk_status conv_row(bench *b, const row *r)
 {
     const yk__conv2d p = {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = 1};
     if (!b->count) {
         NEW(r->dtype, 4, r->n[0], r->n[1], r->n[2], r->n[2]), NEW(r->dtype, 4, r->n[3], r->n[1], 3, 3);
         NEW(r->dtype, 4, r->n[0], r->n[3], r->n[2], r->n[2]);
+        for (int i = 0; i < 3 && r->dtype != YK_F32; i++)
+            channels_last(&b->v[i]);
         double pixels = (double)(r->n[0] * r->n[2] * r->n[2]);
         b->flops = 18 * pixels * (double)r->n[1] * (double)r->n[3];
         b->bytes = pixels * (double)(r->n[1] + r->n[3]) * size_of(r);
@@ -187,32 +196,42 @@ static yk_status shortcut_row(bench *b, const row *r)
     if (!b->count) {
         NEW(r->dtype, 4, r->n[0], r->n[1], r->n[2], r->n[2]), NEW(r->dtype, 4, r->n[3], r->n[1], 1, 1);
         NEW(r->dtype, 4, r->n[0], r->n[3], half, half);
-        for (int i = 0; i < 3; i++) {
-            yk__view *v = &b->v[i];
-            v->stride[1] = 1, v->stride[3] = v->shape[1], v->stride[2] = v->shape[1] * v->shape[3];
-        }
+        for (int i = 0; i < 3; i++)
+            channels_last(&b->v[i]);
         double pixels = (double)(r->n[0] * half * half);
         b->flops = 2 * pixels * (double)r->n[1] * (double)r->n[3];
         b->bytes = pixels * (double)(r->n[1] + r->n[3]) * size_of(r);
     }
     return slot_gpu->conv2d(0, &p, &b->v[2], &b->v[0], &b->v[1], NULL);
 }
-/* N, C, H (= W). op 1: backward */
+/* N, C, H (= W), with ReLU, as training has it: where it cuts is told by x (yk__batch_norm.edges). Halves with channels
+ * last. op 0: forward; 1: backward; 2: backward with a residual, whose gradient is out's where it was not cut */
 static yk_status batch_norm_row(bench *b, const row *r)
 {
-    const yk__batch_norm p = {.momentum = 0.1, .eps = 1e-5, .training = true, .relu = true};
+    yk__batch_norm p = {.momentum = 0.1, .eps = 1e-5, .training = true, .relu = true};
+    bool residual = r->op == 2, told = slot_gpu->batch_norm_edges && !residual;
+    yk__view *v = b->v;
     if (!b->count) {
         yk_dtype statistic = r->dtype == YK_F64 ? YK_F64 : YK_F32;
-        for (int i = 0; i < 4; i++) /* x, out, gout, gx */
+        for (int i = 0; i < 5; i++) { /* x, out, gout, gx, gresidual */
             NEW(r->dtype, 4, r->n[0], r->n[1], r->n[2], r->n[2]);
+            if (r->dtype != YK_F32)
+                channels_last(&v[i]);
+        }
         for (int i = 0; i < 6; i++) /* weight, bias, mean, invstd, gweight, gbias */
             NEW(statistic, 1, r->n[1]);
-        b->bytes = (r->op ? 4 : 2) * (double)(r->n[0] * r->n[1] * r->n[2] * r->n[2]) * size_of(r);
+        NEW(YK_F64, 2, r->n[1], 2);
+        p.edges = told ? v[11].data : NULL;
+        if (!b->failed && r->op) /* what backward reads */
+            b->failed = slot_gpu->batch_norm(0, &p, &v[1], &v[7], &v[8], &v[0], residual ? &v[2] : NULL, &v[5], &v[6],
+                                             NULL, NULL) != YK_OK;
+        double maps = r->op ? residual ? 5 : told ? 3 : 4 : 2;
+        b->bytes = maps * (double)(r->n[0] * r->n[1] * r->n[2] * r->n[2]) * size_of(r);
     }
-    const yk__view *v = b->v;
-    return r->op ? slot_gpu->batch_norm_backward(0, &p, &v[3], NULL, &v[8], &v[9], &v[2], NULL, &v[0], &v[1], &v[4],
-                                                 &v[6], &v[7])
-                 : slot_gpu->batch_norm(0, &p, &v[1], &v[6], &v[7], &v[0], NULL, &v[4], &v[5], NULL, NULL);
+    p.edges = told ? v[11].data : NULL;
+    return r->op ? slot_gpu->batch_norm_backward(0, &p, &v[3], residual ? &v[4] : NULL, &v[9], &v[10], &v[2], NULL,
+                                                 &v[0], told ? NULL : &v[1], &v[5], &v[7], &v[8])
+                 : slot_gpu->batch_norm(0, &p, &v[1], &v[7], &v[8], &v[0], NULL, &v[5], &v[6], NULL, NULL);
 }
 static yk_status layer_norm_row(bench *b, const row *r)
 {
@@ -356,11 +375,14 @@ static const row rows[] = {
     {"batch_norm float32 128x64x56x56", batch_norm_row, YK_F32, {128, 64, 56}, 0},
     {"batch_norm backward float32", batch_norm_row, YK_F32, {128, 64, 56}, 1},
     {"batch_norm bfloat16 512x64x32x32", batch_norm_row, YK_BF16, {512, 64, 32}, 0},
+    {"batch_norm backward bfloat16", batch_norm_row, YK_BF16, {512, 64, 32}, 1},
+    {"batch_norm backward bfloat16, residual", batch_norm_row, YK_BF16, {512, 64, 32}, 2},
     {"max_pool2d float32", pool_row, YK_F32, {128, 64, 112}, 0},
     {"max_pool2d backward float32", pool_row, YK_F32, {128, 64, 112}, 1},
-    {"adaptive_avg_pool2d float32", pool_row, YK_F32, {512, 512, 8}, 2},
+    {"adaptive_avg_pool2d float32", pool_row, YK_F32, {2048, 512, 8}, 2},
     {"gemm float32 4096", gemm_row, YK_F32, {4096, 4096, 4096}, 0},
     {"gemm bfloat16 4096", gemm_row, YK_BF16, {4096, 4096, 4096}, 0},
+    {"gemm bfloat16 8192", gemm_row, YK_BF16, {8192, 8192, 8192}, 0},
     {"gemm float16 8192", gemm_row, YK_F16, {8192, 8192, 8192}, 0},
     {"gemm float64 4096", gemm_row, YK_F64, {4096, 4096, 4096}, 0},
     {"linear bfloat16 8192x4096x1024", gemm_row, YK_BF16, {8192, 4096, 1024}, 1},
@@ -375,14 +397,16 @@ static const row rows[] = {
     {"conv2d gradient of input", conv_row, YK_F32, {32, 64, 32, 64}, 1},
     {"conv2d gradient of weight", conv_row, YK_F32, {32, 64, 32, 64}, 2},
     {"conv2d bfloat16 512x64x32 to 64", conv_row, YK_BF16, {512, 64, 32, 64}, 0},
+    {"conv2d gradient of input bfloat16", conv_row, YK_BF16, {512, 64, 32, 64}, 1},
+    {"conv2d gradient of weight bfloat16", conv_row, YK_BF16, {512, 64, 32, 64}, 2},
     {"attention float32 8x12x1024x64", attention_row, YK_F32, {8, 12, 1024, 64}, 0},
     {"attention backward float32", attention_row, YK_F32, {8, 12, 1024, 64}, 1},
     {"attention bfloat16 8x12x1024x64", attention_row, YK_BF16, {8, 12, 1024, 64}, 0},
     {"attention backward bfloat16", attention_row, YK_BF16, {8, 12, 1024, 64}, 1},
     {"cross_entropy float32 8192x50257", cross_entropy_row, YK_F32, {8192, 50257}, 0},
     {"cross_entropy backward", cross_entropy_row, YK_F32, {8192, 50257}, 1},
-    {"embedding float32", embedding_row, YK_F32, {50257, 1024, 8192}, 0},
-    {"embedding backward float32", embedding_row, YK_F32, {50257, 1024, 8192}, 1},
+    {"embedding float32", embedding_row, YK_F32, {50257, 1024, 65536}, 0},
+    {"embedding backward float32", embedding_row, YK_F32, {50257, 1024, 65536}, 1},
     {"adam float32 64 Mi", adam_row, YK_F32, {64 * MEGA}, 0},
     {"index rows float32", index_row, YK_F32, {50257, 1024, 65536}, 0},
     {"index_put add rows float32", index_row, YK_F32, {50257, 1024, 65536}, 1},

@@ -37,6 +37,7 @@ NAMES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", tor
 # What an error is counted as at least, relative to the numbers: below it one is as good as another.
 FLOORS = {"fp32": 2.0**-22, "bf16": 2.0**-10}
 MOST_RATIO = 2.0
+FARTHEST = 1e300  # JSON has no infinity
 
 
 class TransformerBlock(nn.Module):
@@ -122,12 +123,12 @@ def gradients(net, x, y, precision):
 
 
 def apart(found, exact):
-    """||found - exact|| / ||exact|| of each tensor; infinite where one is missing or not finite."""
+    """||found - exact|| / ||exact|| of each tensor; FARTHEST where one is missing or not finite."""
     errors = {}
     for name, want in exact.items():
         got = found.get(name)
         if got is None or got.numel() != want.numel() or not torch.isfinite(got).all():
-            errors[name] = float("inf")
+            errors[name] = FARTHEST
         else:
             errors[name] = ((got.reshape(want.shape) - want).norm() / max(want.norm().item(), 1e-300)).item()
     return errors
@@ -158,7 +159,7 @@ def parity(args):
             row.update(passed=False, text="yoke failed: %s" % (said.stderr.strip()[-2500:] or said.returncode))
         else:
             ours = apart({k: v.double() for k, v in load(path).items()}, exact)
-            ratios = {k: ours[k] / max(theirs[k], FLOORS[precision]) for k in exact}
+            ratios = {k: FARTHEST if ours[k] == FARTHEST else ours[k] / max(theirs[k], FLOORS[precision]) for k in exact}
             worst = max(ratios, key=ratios.get)
             row.update(worst=worst, yoke=ours[worst], pytorch=theirs[worst], ratio=ratios[worst],
                        passed=ratios[worst] <= MOST_RATIO, loss={"yoke": ours["loss"], "pytorch": theirs["loss"]},
@@ -296,7 +297,7 @@ def step_time(args):
         print_json({"peer": "PyTorch " + torch.__version__, "model": args.model, "batch_size": args.batch_size,
                     "mode": args.mode, "precision": args.precision, "tf32": args.tf32, "layout": name,
                     "first_seconds": round(first, 1), **training.measure(), "optimizer": training.optimizer, **compiler_said(args)})
-        if cuda:
+        if cuda and (args.profile or args.mode == "compiled"):
             try:
                 print_json({"batch_size": args.batch_size, "layout": name, "kernels": training.kernels()})
             except Exception as error:
@@ -305,16 +306,18 @@ def step_time(args):
 
 
 def rates(args):
-    """The median of ten, by the GPU's clock."""
-    def seconds(call):
+    """The median of ten, by the GPU's clock: of several calls each, which the GPU has before it when it begins, so that
+    it does not wait for Python."""
+    def seconds(call, calls=1):
         times = []
         for _ in range(13):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            call()
+            for _ in range(calls):
+                call()
             end.record()
             wait("cuda")
-            times.append(begin.elapsed_time(end) * 1e-3)
+            times.append(begin.elapsed_time(end) * 1e-3 / calls)
         return statistics.median(times[3:])
 
     x = torch.randn(1 << 28, device="cuda")
@@ -327,8 +330,8 @@ def rates(args):
     q, k, v, given = (torch.randn(8, 12, 1024, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     leaves = [t.requires_grad_() for t in (q, k, v)]
     try:
-        forward = seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        both = seconds(lambda: torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), leaves, given))
+        forward = seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 50)
+        both = seconds(lambda: torch.autograd.grad(F.scaled_dot_product_attention(q, k, v, is_causal=True), leaves, given), 50)
         found.update({"attention": forward * 1e6, "attention backward": (both - forward) * 1e6})
     except RuntimeError as error:  # the others are told all the same
         print("attention: %s" % error, file=sys.stderr)
@@ -360,6 +363,7 @@ def main():
     b.add_argument("--tf32", action="store_true")
     b.add_argument("--wait", default="", help="make FILE.ready once the first steps are done, and measure when FILE.go is there")
     b.add_argument("--seconds", type=float, default=1.5)
+    b.add_argument("--profile", action="store_true", help="its kernels, too, as those of compiled steps always")
     for one in (a, b):
         one.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
