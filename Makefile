@@ -272,6 +272,11 @@ $(patsubst %,$(BUILD)/v4/device/cpu/%.o,gemm_micro conv_small_tile conv_small_we
 $(patsubst %,$(BUILD)/emulator/tests/emulator/%.cc.o,block memory blas dnn_engines): OPTIMISE = -O2
 endif
 
+# Fuzzers look for mistakes of parsers; clang takes six times as long for instrumented kernels with -O1.
+ifneq ($(findstring fuzzer,$(SANITIZE)),)
+$(patsubst src/%.c,$(BUILD)/base/%.o,$(filter-out %/pictures.c,$(filter src/device/cpu/%,$(KERNEL_SOURCES)))): OPTIMISE = -O0
+endif
+
 # Whether the libraries are there is looked up once for a build folder, before anything is compiled.
 $(BUILD)/have-build: | scripts/install-deps
 	@mkdir -p $(@D)

@@ -104,13 +104,14 @@ ok "shares interrupted: exit code 130" [ $code = 130 ]
 ok "shares interrupted: nothing is left" [ -z "$(ls -A written)" ]
 ok "shares interrupted: no result" [ ! -s out ]
 # Asked to end while it waits for a rank that never comes, a run that saves its state has nothing to save yet.
+all=$((1 << $(kill -l TERM) - 1 | 1 << $(kill -l USR1) - 1 | 1 << $(kill -l INT) - 1))
 for signal in TERM USR1 INT; do
     expected=$([ $signal = INT ] && echo 130 || echo 75)
     free_ports 23000 3
     RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$YOKE" train --checkpoint never > out 2> err < /dev/null &
     pid=$!
-    # Until it catches signals; then it is joining, or about to.
-    wait_until 5 eval 'caught=$(sed -n "s/^SigCgt:[[:space:]]*//p" /proc/$pid/status); [ $((16#${caught:-0} & 1 << 14)) != 0 ]'
+    # Until it catches all of them; then it is joining, or about to.
+    ok "signals are caught" wait_until 20 eval 'caught=$((16#$(sed -n "s/^SigCgt:[[:space:]]*//p" /proc/$pid/status) & all)); [ $caught = $all ]'
     sleep 0.2
     began=$(date +%s%N)
     kill -s $signal $pid
