@@ -156,7 +156,16 @@ static void first_of_a_line(void **state)
     assert_null(yk_last_error());
 }
 
-/* Sums down lines that lie side by side are those of each line alone, to the bit, in both directions. */
+/* Equal; on GPUs, whose order of sums follows strides too, as near as two orders come. */
+static bool same_scan(yk_tensor *a, yk_tensor *b)
+{
+    bool wide = yk_tensor_dtype(a) == YK_F64;
+    if (test_device_type == YK_CPU || yk_tensor_dtype(a) == YK_I64)
+        return yk_item_i64(yk_all(yk_eq(a, b))) == 1;
+    return yk_all_close(a, b, wide ? 1e-12 : 1e-5, wide ? 1e-11 : 1e-4, false);
+}
+
+/* Sums down lines that lie side by side are those of each line alone, in both directions. */
 static void scans_side_by_side(void **state)
 {
     (void)state;
@@ -170,8 +179,8 @@ static void scans_side_by_side(void **state)
                                                                                                        : YK_I64);
             yk_tensor *lines = yk_contiguous(yk_transpose(x, 0, 1));
             yk_tensor *sums = yk_cumsum(x, 0), *products = yk_cumprod(x, 0);
-            assert_int_equal(yk_item_i64(yk_all(yk_eq(sums, yk_transpose(yk_cumsum(lines, 1), 0, 1)))), 1);
-            assert_int_equal(yk_item_i64(yk_all(yk_eq(products, yk_transpose(yk_cumprod(lines, 1), 0, 1)))), 1);
+            assert_true(same_scan(sums, yk_transpose(yk_cumsum(lines, 1), 0, 1)));
+            assert_true(same_scan(products, yk_transpose(yk_cumprod(lines, 1), 0, 1)));
             if (d == 2)
                 continue;
             yk_tensor *grads[2], *from[] = {x, lines}; /* scans in reverse */
@@ -180,7 +189,7 @@ static void scans_side_by_side(void **state)
                 assert_int_equal(yk_backward(yk_sum(yk_square(yk_cumsum(from[i], i)))), YK_OK);
                 grads[i] = yk_grad(from[i]);
             }
-            assert_int_equal(yk_item_i64(yk_all(yk_eq(grads[0], yk_transpose(grads[1], 0, 1)))), 1);
+            assert_true(same_scan(grads[0], yk_transpose(grads[1], 0, 1)));
         }
     yk_scope_end(scope);
     assert_null(yk_last_error());
