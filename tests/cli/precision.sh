@@ -21,16 +21,22 @@ near()
         awk 'NR <= 60 { d = $1 - $2; far = far || $1 == "" || $2 == "" || d * d > 1e-4 } END { exit far || NR < 60 }'
 }
 
-# Under a learning rate that falls the accuracy is the same to half a hundredth, whatever rounds how.
+# Under a learning rate that falls the accuracy is the same to half a hundredth, whatever rounds how. Sanitizers see the
+# same in the first steps.
 whole=(train --epochs 3 --schedule cosine)
+[ -z "${SANITIZE:-}" ] || whole+=(--steps 60 --no-eval)
 exits 0 "fp32" "${whole[@]}" --log fp32.log
-full=$(accuracy)
-ok "fp32 reaches 0.97 (here $full)" awk "BEGIN { exit !($full >= 0.97) }"
+if [ -z "${SANITIZE:-}" ]; then
+    full=$(accuracy)
+    ok "fp32 reaches 0.97 (here $full)" awk "BEGIN { exit !($full >= 0.97) }"
+fi
 for precision in bf16 fp16; do
     exits 0 "$precision" "${whole[@]}" --precision $precision --log $precision.log
     says out "parameters, f32, precision $precision)"
-    reached=$(accuracy)
-    ok "$precision reaches the same (here $reached)" awk "BEGIN { d = $reached - $full; exit !(d * d <= 0.01 * 0.01) }"
+    if [ -z "${SANITIZE:-}" ]; then
+        reached=$(accuracy)
+        ok "$precision reaches the same (here $reached)" awk "BEGIN { d = $reached - $full; exit !(d * d <= 0.01 * 0.01) }"
+    fi
     ok "$precision: the losses of fp32" near $precision.log fp32.log
     base=(train --steps 30 --batch-size 32 --no-eval --seed 7 --precision $precision)
     exits 0 "$precision, the run to compare with" "${base[@]}" --workers 0 --threads 1 --save a.safetensors --log a.log
