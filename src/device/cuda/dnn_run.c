@@ -33,8 +33,18 @@
 
 /* BUCKETS: of a device's table of plans. MOST_TIMED: PyTorch's benchmark_limit. MOST_OF_ONE: of them, of one engine.
  * RUNS: that are timed of one plan. PACKS: sets of pointers that are kept of a form. MOST_ATTENDED: forms of attention
- * that are computed so: the library compiles each, which takes half a second, and sequences may come in any length. */
-enum { MOST_DEVICES = 64, BUCKETS = 128, MOST_TIMED = 10, MOST_OF_ONE = 3, RUNS = 3, PACKS = 8, MOST_ATTENDED = 128 };
+ * that are computed so: the library compiles each, which takes half a second, and sequences may come in any length.
+ * REFUSED: plans that were given up while a step was recorded, at most. */
+enum {
+    MOST_DEVICES = 64,
+    BUCKETS = 128,
+    MOST_TIMED = 10,
+    MOST_OF_ONE = 3,
+    RUNS = 3,
+    PACKS = 8,
+    MOST_ATTENDED = 128,
+    REFUSED = 64
+};
 
 /* Pointers as the library takes them, by the ids of dnn_plan.h: steps that are repeated bring the same ones. */
 typedef struct pack {
@@ -58,6 +68,8 @@ typedef struct device_state {
     dnn_engines swallow_nan[YK__DTYPES]; /* engines whose ReLU does not keep NaN */
     entry *entries[BUCKETS];
     int attended; /* forms of attention that have an entry */
+    cudnnBackendDescriptor_t refused[REFUSED];
+    int refusals; /* plans in `refused` */
 } device_state;
 
 static device_state devices[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
@@ -489,10 +501,29 @@ static yk_status get_ready(const job *j)
     return code ? failed(j->device, code, "cudnnSetStream") : YK_OK;
 }
 
+/* Not in a recording, which ends where the plan's kernel is unloaded: what was given up in one is destroyed by the
+ * first call behind it. */
+static void destroy_refused(device_state *s)
+{
+    while (s->refusals)
+        dnn.descriptor_destroy(s->refused[--s->refusals]);
+}
+
+static void give_up_plan(const job *j, cudnnBackendDescriptor_t plan)
+{
+    device_state *s = j->state;
+    if (s->refusals < REFUSED && cuda_is_captured(j->stream))
+        s->refused[s->refusals++] = plan;
+    else
+        dnn.descriptor_destroy(plan);
+}
+
 static yk_status run(const dnn_form *f, const job *j, bool *taken)
 {
     entry *e = NULL;
     char why[DNN_WHY];
+    if (j->state->refusals && !cuda_is_captured(j->stream))
+        destroy_refused(j->state);
     yk_status status = get_ready(j);
     if (!status)
         status = entry_of(f, j, &e);
@@ -505,8 +536,7 @@ static yk_status run(const dnn_form *f, const job *j, bool *taken)
         if (!gives_way(j, &e->plan, code))
             return failed(j->device, code, "cudnnBackendExecute");
         int64_t refused = e->plan.candidate;
-        if (!cuda_is_captured(j->stream)) /* it may unload a kernel, which ends a recording; plans are few, and kept */
-            dnn.descriptor_destroy(e->plan.plan);
+        give_up_plan(j, e->plan.plan);
         e->plan.plan = NULL;
         if (!e->of.relu) {
             enum cudaStreamCaptureMode before = cuda_relaxed_begin();
