@@ -36,7 +36,7 @@ static yk_status start_bucket(yk__reducer *r, yk__ddp_bucket *b)
                  b->bucket.index);
     yk_scope_end(scope);
     yk_no_grad_end(recording);
-    return work ? YK_OK : yk__error_code();
+    return yk__error_code(); /* a hook that set an error has failed, whatever it gave */
 }
 
 yk_status yk__reducer_start_buckets(yk__reducer *r)
@@ -82,7 +82,8 @@ yk_status yk__reducer_wait(yk__reducer *r)
         yk_scope scope = yk_scope_begin();
         status = r->hook.finish(&b->bucket, r->hook.user);
         if (status && !yk__error_code())
-            yk__fail(status, "ddp: the communication hook could not finish bucket %d and gave no error", i);
+            yk__fail(status, "the communication hook could not finish bucket %d and gave no error", i);
+        status = yk__error_code();
         yk_scope_end(scope);
         yk_no_grad_end(recording);
     }

@@ -442,6 +442,73 @@ static void test_comm_hooks(void **state)
     run_ranks(PROCESSES, 2, comm_hooks, NULL, patience(10), true);
 }
 
+/* Hooks of rank 1 that set an error and return success, or return a status and set none. */
+static yk_work *forgetful_start(yk_ddp_bucket *bucket, void *user)
+{
+    if (*(int *)user == 1)
+        (void)yk_zeros(1, (int64_t[]){-7}, NULL);
+    return yk_all_reduce_async(bucket->gradients, YK_OP_MEAN, bucket->group);
+}
+
+static yk_status forgetful_finish(yk_ddp_bucket *bucket, void *user)
+{
+    (void)bucket;
+    if (*(int *)user == 1)
+        (void)yk_zeros(1, (int64_t[]){-7}, NULL);
+    return YK_OK;
+}
+
+static yk_work *plain_start(yk_ddp_bucket *bucket, void *user)
+{
+    (void)user;
+    return yk_all_reduce_async(bucket->gradients, YK_OP_MEAN, bucket->group);
+}
+
+static yk_status silent_finish(yk_ddp_bucket *bucket, void *user)
+{
+    (void)bucket;
+    return *(int *)user == 1 ? YK_ERR_IO : YK_OK;
+}
+
+typedef struct bad_hook {
+    yk_ddp_comm_hook hook;
+    yk_status code;
+    const char *text;
+} bad_hook;
+
+static void hooks_that_fail(rank_context *c)
+{
+    const bad_hook *bad = c->arg;
+    yk_ddp_comm_hook hook = bad->hook;
+    hook.user = &c->rank;
+    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group, .comm_hook = &hook});
+    CHECK(ddp, "%s", yk_last_error()->message);
+    if (c->rank == 1) {
+        CHECK_FAILS(yk_backward(loss_of(ddp, 1, 0, 2, YK_F32)), bad->code, bad->text);
+        return;
+    }
+    yk_status status = YK_OK; /* that rank 1 has failed is seen by the step after, at the latest */
+    for (int step = 0; step < 2 && !status; step++)
+        status = yk_backward(loss_of(ddp, 1, 0, 2, YK_F32));
+    CHECK(status == YK_ERR_CONNECTION && strstr(yk_last_error()->message, "given up by rank 1"), "%s",
+          yk_last_error() ? yk_last_error()->message : "no error");
+    CHECK(strstr(yk_last_error()->message, bad->text) && !strstr(yk_last_error()->message, "ddp: ddp:"), "%s",
+          yk_last_error()->message);
+    yk_clear_error();
+}
+
+static void test_hooks_that_fail(void **state)
+{
+    (void)state;
+    const bad_hook cases[] = {
+        {{forgetful_start, NULL, NULL}, YK_ERR_SHAPE, "zeros: "},
+        {{plain_start, forgetful_finish, NULL}, YK_ERR_SHAPE, "ddp: zeros: "},
+        {{plain_start, silent_finish, NULL}, YK_ERR_IO, "ddp: the communication hook could not finish bucket 0"},
+    };
+    for (int i = 0; i < 3; i++)
+        run_ranks(PROCESSES, 2, hooks_that_fail, &cases[i], patience(10), true);
+}
+
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* One rank alone may do it, whatever the others do next. */
@@ -777,21 +844,14 @@ int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joined_batch),
-        cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_construction),
-        cmocka_unit_test(test_different_models),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_unused),
-        cmocka_unit_test(test_user_hooks),
-        cmocka_unit_test(test_comm_hooks),
-        cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_several_backwards),
-        cmocka_unit_test(test_report),
-        cmocka_unit_test(test_late_data),
-        cmocka_unit_test(test_autocast),
-        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_joined_batch),    cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_construction),    cmocka_unit_test(test_different_models),
+        cmocka_unit_test(test_views),           cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_user_hooks),      cmocka_unit_test(test_comm_hooks),
+        cmocka_unit_test(test_hooks_that_fail), cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_changes),         cmocka_unit_test(test_several_backwards),
+        cmocka_unit_test(test_report),          cmocka_unit_test(test_late_data),
+        cmocka_unit_test(test_autocast),        cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests_name("ddp", tests, NULL, NULL);
 }
