@@ -207,7 +207,7 @@ static void scan_case(const slot_case *self, slot_report *r)
         const int64_t *shape = of[k / YK__DTYPES % SHAPES].shape;
         int dim = of[k / YK__DTYPES % SHAPES].dim;
         bool reverse = k / YK__DTYPES / SHAPES, product = self->op == YK__CUMPROD;
-        double apart = shape[dim] < 100 ? 0.1 : 0.001; /* of factors from 1: products stay near it */
+        double apart = shape[dim] < 1000 ? 0.1 : 0.001; /* of factors from 1: products stay near it */
         if (!both_take(YK__SLOT_scan, dtype))
             continue;
         for (int layout = 0; layout <= LAYOUTS && !r->failed; layout++) {

@@ -82,24 +82,24 @@ static yk_status open_library(void)
     return status;
 }
 
-/* What cannot be worked with: NCCL takes a value of `on` for on, or of `other`. */
+/* What cannot be worked with: NCCL takes values from 1 to `last` for on. */
 static yk_status check_settings(void)
 {
     static const struct {
         const char *name;
-        long on, other;
+        long last;
         const char *does;
     } settings[] = {
         /* which outdoes what a communicator is made with */
-        {"NCCL_COMM_BLOCKING", 1, 1, "makes calls of NCCL wait for the other ranks, whatever becomes of them"},
+        {"NCCL_COMM_BLOCKING", 1, "makes calls of NCCL wait for the other ranks, whatever becomes of them"},
         /* groups and messages have communicators of their own, which several threads use */
-        {"NCCL_LAUNCH_ORDER_IMPLICIT", 1, 2,
+        {"NCCL_LAUNCH_ORDER_IMPLICIT", 2,
          "makes kernels of several communicators on a GPU wait for one another, in another order on each rank"},
     };
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         const char *value = getenv(settings[i].name);
         long number = value ? strtol(value, NULL, 0) : 0;
-        if (value && (number == settings[i].on || number == settings[i].other))
+        if (number >= 1 && number <= settings[i].last)
             return nccl_fail(YK_ERR_UNSUPPORTED,
                              "backend 'nccl': %s=%s in the environment, or in a file that NCCL reads (/etc/nccl.conf, "
                              "~/.nccl.conf), %s: unset it",
