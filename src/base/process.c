@@ -5,6 +5,7 @@
  * ended, and pidfd_getfd (Linux 5.6) copies a descriptor, which takes the right to trace the process where /proc asks
  * for the right to read it.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -44,32 +45,83 @@ static bool state_of_pidfd(int pid, char *state, uint64_t *start)
     return true;
 }
 
+enum { STATE = 3, FLAGS = 9, START = 22 }; /* fields of /proc/PID/stat, as proc(5) counts them */
+
+/* A file of /proc, or as much of it as there is room for; false and errno where it cannot be read. */
+static bool read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+/* The fields from STATE on; NULL and errno where they cannot be read. */
+static char *read_stat(const char *path, char *text, size_t size)
+{
+    char *at = read_text(path, text, size) ? strrchr(text, ')') : NULL; /* "pid (name) state ...": any name */
+    return at && at[1] == ' ' ? at + 2 : NULL;
+}
+
+static char *field(char *at, int number)
+{
+    for (int i = STATE; i < number && at; i++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    return at;
+}
+
 bool yk__process_state(int pid, char *state, uint64_t *start)
 {
     char path[40], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT && !has_proc() && state_of_pidfd(pid, state, start);
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = 0;
-    /* "pid (name) state ...": the name may hold anything, the start time is field 22 */
-    char *at = strrchr(text, ')');
-    if (!at || at[1] != ' ')
-        return false;
-    at += 2;
-    *state = *at;
-    for (int field = 3; field < 22 && at; field++) {
-        at = strchr(at, ' ');
-        at = at ? at + 1 : NULL;
-    }
+    errno = 0;
+    char *at = read_stat(path, text, sizeof(text));
     if (!at)
-        return false;
-    *start = strtoull(at, NULL, 10);
-    return true;
+        return errno == ENOENT && !has_proc() && state_of_pidfd(pid, state, start);
+    *state = *at;
+    at = field(at, START);
+    if (at)
+        *start = strtoull(at, NULL, 10);
+    return at != NULL;
+}
+
+static bool thread_is_ending(const char *process, const char *thread)
+{
+    const unsigned long exiting = 4; /* PF_EXITING of the kernel's sched.h, set before descriptors are closed */
+    char path[80], text[4096];
+    snprintf(path, sizeof(path), "%s/%.20s/stat", process, thread);
+    char *at = read_stat(path, text, sizeof(text));
+    if (!at || *at == 'Z' || *at == 'X')
+        return true;
+    at = field(at, FLAGS);
+    if (at && (strtoul(at, NULL, 10) & exiting))
+        return true;
+    /* Where another thread ends the process this one has a SIGKILL of its own, and may not have had a core since. */
+    snprintf(path, sizeof(path), "%s/%.20s/status", process, thread);
+    at = read_text(path, text, sizeof(text)) ? strstr(text, "\nSigPnd:") : NULL;
+    return at && (strtoull(at + strlen("\nSigPnd:"), NULL, 16) >> (SIGKILL - 1) & 1);
+}
+
+bool yk__process_is_ending(int pid)
+{
+    char path[40];
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *threads = opendir(path);
+    bool any = false, all = true;
+    for (struct dirent *entry; threads && all && (entry = readdir(threads));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        any = true;
+        all = thread_is_ending(path, entry->d_name);
+    }
+    if (threads)
+        closedir(threads);
+    return any && all;
 }
 
 /* ---- its descriptors --------------------------------------------------------------------------------------------- */

@@ -13,6 +13,10 @@
  * is not known (without /proc, where a stopped process is 'R' too). False where it is not there (errno ENOENT or ESRCH)
  * or cannot be looked at (another errno). */
 bool yk__process_state(int pid, char *state, uint64_t *start);
+/* Whether all threads of a process are about to end, or have: its descriptors may be closed already, and
+ * yk__process_state may say 'Z', but its parent cannot wait for it before the last thread is through. False without
+ * /proc, and for a process that is not there. */
+bool yk__process_is_ending(int pid);
 /* The file behind a descriptor of another process, opened to read and write and closed on exec; -1 and errno, of which
  * ENOENT and ESRCH say that the process or its descriptor is gone. Meant for memory files: without /proc the
  * descriptor shares the other's file position. */

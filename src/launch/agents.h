@@ -49,7 +49,7 @@ void yk__agent_client_clear(yk__agent_client *client);
 /* ---- agent_messages.c: the values -------------------------------------------------------------------------------- */
 enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_JOIN = 1, /* see yk__agent_facts */
-       REPORT_CAUSE,    /* u64 microseconds since, an end: a failure, a signal */
+       REPORT_CAUSE, /* u64 microseconds since, u8 since the process saw its group fail, an end: a failure, a signal */
        REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
        REPORT_ENDED,    /* u8 processes are left that cannot be killed, u8 all saved their state */
        REPORT_LOST      /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
@@ -165,6 +165,7 @@ struct yk__rendezvous {
     bool stopping;   /* node 0 has this node's confirmation of the stop */
     bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
     yk__outcome end;
+    bool end_saw;                         /* end_at is when its process saw its process group fail, not when it ended */
     double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
 };
 

@@ -8,9 +8,11 @@
  *
  * Note [The first failure]: the death of one process makes others fail within a millisecond, on other nodes too. So
  * node 0 has all stopped at the first report of a failure, but decides when every node has confirmed the stop and
- * reported which of its own had ended by then, or a little later where one does not answer. The earliest counts; the
- * time comes as an age, because clocks differ between hosts. A launcher that is lost counts before what failed in the
- * same moment: its processes were killed with it, and that is what the others saw.
+ * reported which of its own had ended by then or were about to, or some seconds later where one does not answer. A
+ * process that had not seen its process group fail counts before those that had; of several of either kind the earliest
+ * does, by when they saw that, or ended. The time comes as an age, because clocks differ between hosts. A launcher that
+ * is lost counts before what failed in the same moment: its processes were killed with it, and that is what the others
+ * saw.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -25,8 +27,8 @@
 #include "net/store_session.h"
 
 /* Seconds after the first report of a failure in which the report of an earlier one replaces it as the cause: see Note
- * [The first failure]. */
-static const double decide_after = 0.15;
+ * [The first failure]. Longer than a launcher waits for a process that is ending (supervisor.c). */
+static const double decide_after = 5.5;
 /* Seconds beyond the grace within which a launcher has shown stacks, and gives up processes that SIGKILL does not end.
  */
 static const double to_kill = 5;
@@ -49,13 +51,15 @@ void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order)
 }
 
 /* ---- the end of an attempt -------------------------------------------------------------------------------------- */
-/* Node 0 received a reason to end. Of several the first counts; see Note [The first failure]. */
-static void record_cause(yk__rendezvous *n, yk__outcome *end, double at)
+/* Node 0 received a reason to end. Of several the first counts; see Note [The first failure]. `saw`: of a process that
+ * saw its process group fail, at that time. */
+static void record_cause(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
 {
     double now = yk__now();
     n->any_asked |= end->kind == YK__RUN_INTERRUPTED;
+    bool before = saw == n->end_saw ? at < n->end_at : n->end_saw;
     bool earlier = n->have_end && n->end.kind == YK__RUN_FAILED &&
-                   (end->kind == YK__RUN_BROKEN || (end->kind == YK__RUN_FAILED && at < n->end_at));
+                   (end->kind == YK__RUN_BROKEN || (end->kind == YK__RUN_FAILED && before));
     if (n->have_end && (!earlier || now > n->decide_at)) {
         yk__outcome_clear(end);
         return;
@@ -75,6 +79,7 @@ static void record_cause(yk__rendezvous *n, yk__outcome *end, double at)
     yk__outcome_clear(&n->end);
     n->end = *end;
     n->end_at = at;
+    n->end_saw = saw;
     *end = (yk__outcome){.kind = YK__RUN_DONE};
 }
 
@@ -99,7 +104,7 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
         snprintf(n->end.text, sizeof(n->end.text), "%s", text);
     yk__outcome end = broken(n, text);
     snprintf(end.host, sizeof(end.host), "%s", p->facts.host);
-    record_cause(n, &end, yk__now());
+    record_cause(n, &end, yk__now(), false);
 }
 
 /* ---- reports and orders ------------------------------------------------------------------------------------------ */
@@ -148,12 +153,13 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         return;
     } else if (kind == REPORT_CAUSE) {
         double ago = (double)yk__read_u64(r) * 1e-6;
+        bool saw = yk__read_u8(r) != 0;
         if (!yk__agent_read_end(r, &end))
             return;
         if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED) /* no reason to stop anybody */
             yk__outcome_clear(&end);
         else
-            record_cause(n, &end, yk__now() - ago);
+            record_cause(n, &end, yk__now() - ago, saw);
     } else if (kind == REPORT_ENDED) {
         p->ended = true;
         n->any_left |= yk__read_u8(r) != 0;
@@ -282,14 +288,15 @@ void yk__rendezvous_move(yk__rendezvous *n)
 }
 
 /* ---- the link: called by yk__supervisor_run at every turn -------------------------------------------------------- */
-static void report_end(yk__rendezvous *n, yk__outcome *end, double at)
+static void report_end(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
 {
     if (n->server) {
-        record_cause(n, end, at);
+        record_cause(n, end, at, saw);
         return;
     }
     yk__wire report = yk__agent_report(REPORT_CAUSE, n->id);
     yk__wire_put_u64(&report, (uint64_t)((yk__now() - at) * 1e6));
+    yk__wire_put_u8(&report, saw);
     yk__agent_put_end(&report, end);
     yk__agent_client_push(&n->client, "reports", &report);
     yk__wire_clear(&report);
@@ -299,7 +306,7 @@ static void report_end(yk__rendezvous *n, yk__outcome *end, double at)
 static void report_cause(yk__rendezvous *n, const group *g)
 {
     yk__outcome end;
-    double ended = yk__now();
+    double ended = yk__now(), saw = 0;
     if (n->cause_seen) {
         if (!g->interrupted || n->asked)
             return;
@@ -307,7 +314,7 @@ static void report_cause(yk__rendezvous *n, const group *g)
         const group signalled = {.interrupted = g->interrupted};
         yk__outcome_of_group(&end, &signalled, n->s.name);
         n->asked = true;
-        report_end(n, &end, ended);
+        report_end(n, &end, ended, false);
         return;
     }
     yk__outcome_of_group(&end, g, n->s.name);
@@ -321,11 +328,12 @@ static void report_cause(yk__rendezvous *n, const group *g)
     } else if (end.kind == YK__RUN_DONE) {
         return;
     } else if (g->failed) {
-        ended = g->failed->ended;
+        saw = yk__supervisor_saw_failure(g);
+        ended = saw > 0 ? saw : g->failed->ended;
     }
     n->cause_seen = true;
     n->asked = end.kind == YK__RUN_INTERRUPTED;
-    report_end(n, &end, ended);
+    report_end(n, &end, ended, saw > 0);
 }
 
 static void step_other(yk__rendezvous *n, const group *g, bool ended)
@@ -343,7 +351,7 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         n->stop = SIGTERM;
         return;
     }
-    if (n->stop && !n->stopping) { /* behind the cause, if there is one */
+    if (n->stop && !n->stopping && yk__supervisor_knows_first(g)) { /* behind the cause, if there is one */
         yk__wire report = yk__agent_report(REPORT_STOPPING, n->id);
         yk__agent_client_push(&n->client, "reports", &report);
         yk__wire_clear(&report);
@@ -374,12 +382,12 @@ static void give_up_late(yk__rendezvous *n, yk__agent_node *p)
 
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
 {
-    bool all = ended, all_heard = true;
+    bool all = ended, all_heard = yk__supervisor_knows_first(g);
     if (n->client.gone && !n->have_end) {
         char text[700];
         snprintf(text, sizeof(text), "the launchers' store at %.200s: %.400s", n->where, n->client.why);
         yk__outcome end = broken(n, text);
-        record_cause(n, &end, yk__now());
+        record_cause(n, &end, yk__now(), false);
     }
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];
@@ -447,7 +455,7 @@ void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why)
     snprintf(text, sizeof(text), "node %d (host %s): %s", n->plan.node, n->s.name, why);
     yk__outcome end = broken(n, text);
     end.code = code;
-    report_end(n, &end, yk__now());
+    report_end(n, &end, yk__now(), false);
     if (!n->server)
         return;
     /* Node 0 stays until the others have ended, which wait for its verdict. */

@@ -25,8 +25,9 @@
  * stand before those fail because of it. */
 static const double others_hear = 0.5;
 
-/* Seconds that a process which saw a failure is given to end before another one is blamed. */
-static const double forestalled_for = 1;
+/* Seconds that a process which saw a failure is given to end before another one is blamed, and one that is ending
+ * already: that takes the longer the more memory it has. */
+static const double forestalled_for = 1, ending_for = 5;
 
 /* ---- watching --------------------------------------------------------------------------------------------------- */
 
@@ -37,7 +38,9 @@ typedef struct yk__watch {
     bool leaving;     /* asked twice to end while it only waits for other nodes */
     double notice;    /* when to say that stopping takes a while; 0: not any more */
     worker *suspect;  /* has failed; one that saw a failure before it is about to end, and may be the cause */
-    double suspected; /* until then that is waited for */
+    double suspected; /* when that was noticed */
+    double undecided; /* until then another may turn out to be the cause */
+    double stopped;   /* when the stop began */
     double stop_at;   /* when processes that are stuck are stopped: their stacks come before; 0: they are not */
     bool empty;       /* not even something that a worker started is left */
     double deadline;  /* of the grace, or of waiting for the dead */
@@ -70,7 +73,8 @@ static void begin_grace(watch *w)
     if (w->stopping)
         return;
     w->stopping = true;
-    w->deadline = yk__now() + w->g->grace;
+    w->stopped = yk__now();
+    w->deadline = w->stopped + w->g->grace;
     w->notice = is_launcher(w->g) ? yk__now() + 0.5 : 0;
 }
 
@@ -87,8 +91,10 @@ static void print_notice(watch *w)
 static void stop_all(watch *w, int number)
 {
     begin_grace(w);
-    for (int i = 0; i < w->g->count; i++)
-        w->g->workers[i].asked |= w->g->workers[i].running;
+    for (int i = 0; i < w->g->count; i++) { /* one that is ending does so of itself, and may be the cause */
+        worker *one = &w->g->workers[i];
+        one->asked |= one->running && !yk__process_is_ending(one->pid);
+    }
     /* What the keyboard sends goes to the group, as without a launcher. SIGTERM goes to the worker alone: one that
      * saves its work on SIGTERM would lose its helpers (the workers of a data loader) to a signal to all. */
     pass_on(w, number, number != SIGTERM);
@@ -129,31 +135,60 @@ static bool comes_before(const group *g, const worker *one, const worker *other)
     return saw > 0 ? other_saw > 0 && saw < other_saw : other_saw > 0;
 }
 
-/* Whether a process that still runs saw the failure before the one that has ended did. */
-static bool is_forestalled(const group *g, const worker *ended)
+/* Whether a process has begun to end before it was asked to. Those that depend on it may know that, and may have ended
+ * themselves, before it can be waited for. */
+static bool is_ending(const worker *one)
 {
-    double saw = saw_failure(g, ended);
-    for (int i = 0; i < g->count && saw > 0 && !WIFSIGNALED(ended->status); i++) {
+    return one->running && !one->asked && yk__process_is_ending(one->pid);
+}
+
+/* Until when another process than the one that has ended may turn out to be the cause: one that saw the failure before
+ * it did and still runs, or one that is ending. */
+static double forestalled_until(const watch *w, const worker *ended)
+{
+    const group *g = w->g;
+    double saw = saw_failure(g, ended), until = 0;
+    for (int i = 0; i < g->count && saw > 0; i++) {
         double other = saw_failure(g, &g->workers[i]);
-        if (g->workers[i].running && other > 0 && other < saw)
-            return true;
+        if (&g->workers[i] != ended && is_ending(&g->workers[i]))
+            return w->suspected + ending_for;
+        if (g->workers[i].running && other > 0 && other < saw && !WIFSIGNALED(ended->status))
+            until = w->suspected + forestalled_for;
     }
-    return false;
+    return until;
 }
 
 /* One more has failed, or NULL: decides who was the first, unless that needs a moment. */
 static void decide_first(watch *w, worker *failed)
 {
     group *g = w->g;
+    double now = yk__now();
     if (failed && !w->suspect)
-        w->suspected = yk__now() + forestalled_for;
+        w->suspected = now;
     if (failed && (!w->suspect || comes_before(g, failed, w->suspect)))
         w->suspect = failed;
-    if (!w->suspect || g->failed || g->interrupted || (is_forestalled(g, w->suspect) && yk__now() < w->suspected))
+    if (!w->suspect || g->failed || g->interrupted || now < (w->undecided = forestalled_until(w, w->suspect)))
         return;
     g->failed = w->suspect;
-    if (w->running)
+    if (w->running && !w->stopping)
         stop_all(w, SIGTERM);
+}
+
+bool yk__supervisor_knows_first(const group *g)
+{
+    const watch *w = g->watch;
+    if (!w || g->failed || g->interrupted)
+        return true;
+    for (int i = 0; i < g->count && !w->suspect; i++) {
+        if (is_ending(&g->workers[i]))
+            return w->stopping && yk__now() >= w->stopped + ending_for;
+    }
+    return !w->suspect;
+}
+
+double yk__supervisor_saw_failure(const group *g)
+{
+    return g->failed ? saw_failure(g, g->failed) : 0;
 }
 
 /* A process that has ended, its status taken; 0: none now; -1: none is left. A launcher has no other children. */
@@ -317,8 +352,8 @@ static void turn(watch *w, double most)
     }
     wait = look_for_hang(w, wait);
     bool undecided = w->suspect && !g->failed && !g->interrupted;
-    if (undecided && w->suspected - now < wait)
-        wait = w->suspected - now;
+    if (undecided && w->undecided - now < wait)
+        wait = w->undecided - now;
     if (over(w) && g->link->done)
         return;
     nfds_t n = add(w, 0, yk__launcher.signals, POLLIN);

@@ -94,6 +94,13 @@ bool yk__supervisor_wait(group *g, double until);
 void yk__supervisor_kill(group *g);
 void yk__supervisor_finish(group *g);
 
+/* For a link that was told of a failure elsewhere: whether this group knows by now which of its own processes had
+ * failed first, if any had. Where one is just about to end that takes a moment. */
+bool yk__supervisor_knows_first(const group *g);
+/* When the process that failed first saw a process group of its fail, which then is the effect of something else; 0
+ * where it did not. */
+double yk__supervisor_saw_failure(const group *g);
+
 /* What is wrong with a group between two turns of the supervisor (base/invariant.h). */
 const char *yk__group_check(const group *g);
 

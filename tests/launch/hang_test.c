@@ -4,16 +4,20 @@
  */
 #include "tests/support/expect.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <yoke/comm.h>
 #include <yoke/tensor.h>
 
+#include "base/process.h"
 #include "base/progress.h"
 #include "net/socket.h"
 #include "tests/support/machine.h"
@@ -31,9 +35,46 @@ static yk_status reduce(void)
     return status;
 }
 
+/* Not the first thread: while the process ends, its state is 'Z'. */
+static void *exit_with_7(void *unused)
+{
+    (void)unused;
+    usleep(100000);
+    _exit(7);
+}
+
+/* Rank 1 ends, which takes a while: a memory file of it is freed behind its connections. The others see its end before
+ * its launcher does, and end themselves. */
+static int end_slowly(int rank)
+{
+    yk_tensor *pid = yk_full(YK_SHAPE(1), rank == 1 ? (double)getpid() : 0, &(yk_tensor_options){.dtype = YK_F64});
+    yk_status status = yk_all_reduce(pid, YK_OP_SUM, NULL);
+    if (!status && rank == 1) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, exit_with_7, NULL), 0);
+        pthread_exit(NULL);
+    }
+    int other = (int)yk_item(pid);
+    char state = 0;
+    uint64_t start;
+    while (!status && yk__process_state(other, &state, &start) && state != 'Z')
+        usleep(1000);
+    if (!status && yk__process_is_ending(other)) /* its second thread works yet */
+        return 8;
+    while (!status && yk__process_state(other, &state, &start) && !yk__process_is_ending(other))
+        usleep(1000);
+    while (!status)
+        status = reduce();
+    _exit(1);
+}
+
 static int run_rank(const char *what)
 {
     yk_scope_begin();
+    if (strcmp(what, "ends-slowly") == 0) { /* before the connections: what was opened last is closed first */
+        int memory = memfd_create("slow", MFD_CLOEXEC);
+        assert_int_equal(posix_fallocate(memory, 0, strcmp(getenv("RANK"), "1") == 0 ? 512 << 20 : 1), 0);
+    }
     if (yk_init_process_group(NULL))
         return yk_report_error(stderr);
     int rank = yk_rank(NULL);
@@ -50,6 +91,8 @@ static int run_rank(const char *what)
             status = reduce();
         _exit(1);
     }
+    if (strcmp(what, "ends-slowly") == 0)
+        return end_slowly(rank);
     if (strcmp(what, "steady") == 0) { /* longer than the time-out, and never still for as long */
         for (int i = 0; i < 14 && !status; i++) {
             usleep((useconds_t)(patience(0.4) * 1e6));
@@ -144,6 +187,19 @@ static void expect_text(const char *output, const char *text)
     assert_true(says(output, text));
 }
 
+/* Two launchers, one after the other: "code N" for each, and then what each has said. */
+static void begin_two_nodes(launch *l, int port, const char *what)
+{
+    char command[9000];
+    snprintf(
+        command, sizeof(command),
+        "f=$(mktemp) p=; for n in 0 1; do '%s' run --nnodes 2 --node-rank $n --master-addr 127.0.0.1 --master-port %d "
+        "--hang-timeout %g --grace %g -- '%s' %s > $f.$n 2>&1 & p=\"$p $!\"; done; "
+        "for q in $p; do wait $q; echo code $?; done; cat $f.0 $f.1; rm $f $f.0 $f.1",
+        getenv("YOKE"), port, patience(2), patience(5), this_program, what);
+    begin(l, command);
+}
+
 static struct {
     launch sleeps, spins, idles, restarted, steady, well, no_ranks, nodes;
 } runs;
@@ -229,6 +285,30 @@ static void first_cause(void **state)
     }
 }
 
+/* The cause is the rank that the others saw end, though they have ended before it can be waited for. */
+static void slow_end(void **state)
+{
+    (void)state;
+    static launch job;
+    char arguments[8192];
+    int port_held = -1, port = yk__port_claim(&port_held);
+    snprintf(arguments, sizeof(arguments), "-n 3 -- '%s' ends-slowly", this_program);
+    begin_run(&job, arguments);
+    int code = end(&job);
+    if (code != 7)
+        print_error("%s\n", job.output);
+    assert_int_equal(code, 7);
+    expect_text(job.output, "yoke run: rank 1 failed: exit code 7");
+    begin_two_nodes(&job, port, "ends-slowly");
+    end(&job);
+    const char *first = strstr(job.output, "code 7");
+    if (!first)
+        print_error("%s\n", job.output);
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "code 7"));
+    close(port_held);
+}
+
 /* Each launcher says where the ranks of its node stand. */
 static void two_nodes(void **state)
 {
@@ -248,19 +328,12 @@ static int held = -1; /* the port of the two nodes */
 static int begin_all(void **state)
 {
     (void)state;
-    char command[9000];
     int port = yk__port_claim(&held);
     if (port <= 0)
         return -1;
     begin_ranks(&runs.steady, 2, "", "steady");
     begin_ranks(&runs.restarted, 2, "--max-restarts 1", "sleeps");
-    snprintf(
-        command, sizeof(command),
-        "f=$(mktemp) p=; for n in 0 1; do '%s' run --nnodes 2 --node-rank $n --master-addr 127.0.0.1 --master-port %d "
-        "--hang-timeout %g --grace %g -- '%s' sleeps > $f.$n 2>&1 & p=\"$p $!\"; done; "
-        "for q in $p; do wait $q; echo code $?; done; cat $f.0 $f.1; rm $f $f.0 $f.1",
-        getenv("YOKE"), port, patience(2), patience(5), this_program);
-    begin(&runs.nodes, command);
+    begin_two_nodes(&runs.nodes, port, "sleeps");
     begin_ranks(&runs.well, 2, "--hang-stacks", "all-well");
     begin_ranks(&runs.sleeps, 3, "", "sleeps");
     begin_ranks(&runs.idles, 2, "", "idles");
@@ -318,9 +391,9 @@ int main(int argc, char **argv)
         return 1;
     if (!getenv("YOKE"))
         setenv("YOKE", "build/yoke", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(first_cause),    cmocka_unit_test(rank_that_sleeps),
-                                       cmocka_unit_test(all_idle),       cmocka_unit_test(rank_that_computes),
-                                       cmocka_unit_test(restarted),      cmocka_unit_test(two_nodes),
-                                       cmocka_unit_test(no_false_alarm), cmocka_unit_test(entries)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_cause), cmocka_unit_test(slow_end),           cmocka_unit_test(rank_that_sleeps),
+        cmocka_unit_test(all_idle),    cmocka_unit_test(rank_that_computes), cmocka_unit_test(restarted),
+        cmocka_unit_test(two_nodes),   cmocka_unit_test(no_false_alarm),     cmocka_unit_test(entries)};
     return cmocka_run_group_tests_name("hang time-out", tests, begin_all, end_all);
 }

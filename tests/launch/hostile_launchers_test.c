@@ -286,11 +286,13 @@ static void odd_report(fake_node *f)
     case 0: /* a failure of a kind that there is or not */
         wire.data[0] = REPORT_CAUSE;
         yk__wire_put_u64(&wire, below(2) ? 1000 : random_bits());
+        yk__wire_put_u8(&wire, (unsigned)below(3));
         yk__agent_put_end(&wire, &end);
         break;
     case 1: /* the same cut off, or with more behind it */
         wire.data[0] = REPORT_CAUSE;
         yk__wire_put_u64(&wire, 1000);
+        yk__wire_put_u8(&wire, (unsigned)below(2));
         yk__agent_put_end(&wire, &end);
         yk__wire_put(&wire, noise, below(20));
         wire.size = below(wire.size + 1);
