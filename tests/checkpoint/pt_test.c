@@ -207,6 +207,30 @@ static void test_writes_part(void **state)
     yk_scope_end(scope);
 }
 
+/* Empty tensors may begin behind their storage: nothing there is read or written. */
+static void test_writes_empty(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *empty = yk_zeros(YK_SHAPE(5, 0), NULL), *full = yk_arange(0, 4, 1, NULL);
+    yk_tensor *tensors[] = {yk__scope_own(yk__tensor_view(empty, 2, (int64_t[]){2, 0}, (int64_t[]){1, 1}, 3)),
+                            empty,
+                            yk__scope_own(yk__tensor_view(full, 1, (int64_t[]){0}, (int64_t[]){1}, 7)),
+                            yk_narrow(full, 0, 1, 2),
+                            yk_narrow(full, 0, 0, 0),
+                            yk_narrow(full, 0, 2, 2)};
+    yk_value *value = yk_value_list();
+    for (size_t i = 0; i < sizeof(tensors) / sizeof(*tensors); i++)
+        expect_ok(yk_value_append(value, yk_value_tensor(tensors[i])));
+    expect_ok(yk_pt_save(path, value));
+    yk_value *again = yk_pt_load(path, NULL);
+    expect_ok(again ? 0 : 1);
+    assert_true(same_value(value, again));
+    assert_int_equal(yk_value_as_tensor(yk_value_at(again, 0))->storage->bytes, 0);
+    assert_int_equal(yk_value_as_tensor(yk_value_at(again, 2))->storage->bytes, 3 * sizeof(float));
+    yk_scope_end(scope);
+}
+
 static void test_save_errors(void **state)
 {
     (void)state;
@@ -294,8 +318,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_golden), cmocka_unit_test(test_shares_memory),
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_round_trip_other_device),
-        cmocka_unit_test(test_writes_part),  cmocka_unit_test(test_save_errors),
-        cmocka_unit_test(test_values),       cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_writes_part),  cmocka_unit_test(test_writes_empty),
+        cmocka_unit_test(test_save_errors),  cmocka_unit_test(test_values),
+        cmocka_unit_test(test_weights),
     };
     return cmocka_run_group_tests_name("pt", tests, make_directory, remove_directory);
 }

@@ -181,14 +181,21 @@ static bool read_sizes(const yk__pickle *p, const yk__node *tuple, int64_t *size
     return true;
 }
 
-/* Whether every element that offset, shape and stride reach is one of the storage's. */
+static bool is_empty(const yk__tensor_record *t)
+{
+    for (int d = 0; d < t->ndim; d++) {
+        if (t->shape[d] == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether every element that offset, shape and stride reach is one of the storage's; for tensors that are not empty. */
 static bool inside(const yk__tensor_record *t, uint64_t bytes)
 {
     int64_t last = t->offset, most = (int64_t)(bytes / yk_dtype_size(t->dtype));
     for (int d = 0; d < t->ndim; d++) {
         int64_t step;
-        if (t->shape[d] == 0)
-            return t->offset <= most;
         if (__builtin_mul_overflow(t->shape[d] - 1, t->stride[d], &step) || __builtin_add_overflow(last, step, &last))
             return false;
     }
@@ -204,7 +211,9 @@ static yk_status check_tensor(yk__pickle *p, yk__tensor_record *t)
         yk__error_prefix("%s: %s, byte %zu", p->path, p->part, p->op);
         return yk__error_code();
     }
-    if (!inside(t, storage->bytes))
+    if (is_empty(t))
+        t->offset = 0; /* PyTorch's x[3:] of x of shape (5, 0) has offset 3 in a storage of no bytes */
+    else if (!inside(t, storage->bytes))
         return yk__pickle_fail(p, YK_ERR_FORMAT,
                                "a %s tensor of shape %s at element %" PRId64 " lies outside its storage of %" PRIu64
                                " bytes",

@@ -78,11 +78,12 @@ static uint32_t part_of(const output *o, const yk_tensor *x)
     return yk__name_find(&o->storages, storage_hash(x->storage), same_part, o, x->storage);
 }
 
-/* The bytes of its storage that the tensor reaches. */
+/* The bytes of its storage that the tensor reaches: none of an empty one, which may begin behind the storage, as the
+ * last rows of a tensor of shape (5, 0) do. */
 static yk_status reach(const output *o, const char *name, const yk_tensor *x, uint64_t *begin, uint64_t *end)
 {
     uint64_t size = yk_dtype_size((yk_dtype)x->dtype), last = 0;
-    *begin = (uint64_t)((const char *)x->data - (const char *)x->storage->data);
+    *begin = x->numel ? (uint64_t)((const char *)x->data - (const char *)x->storage->data) : 0;
     for (int d = 0; d < x->ndim; d++) {
         if (x->stride[d] < 0)
             return yk__fail(YK_ERR_UNSUPPORTED, "%s: '%.200s' has the negative stride %" PRId64, o->path, name,
@@ -111,8 +112,11 @@ static yk_status note_tensor(const char *name, yk_value *leaf, void *user)
             return yk__fail(YK_ERR_DTYPE, "%s: '%.200s' and another tensor see the same memory as %s and as %s",
                             o->path, name, yk_dtype_name((yk_dtype)x->dtype),
                             yk_dtype_name((yk_dtype)known->any->dtype));
-        known->begin = begin < known->begin ? begin : known->begin;
-        known->end = end > known->end ? end : known->end;
+        bool first = known->begin == known->end; /* the tensors before it are empty */
+        if (x->numel) {
+            known->begin = first || begin < known->begin ? begin : known->begin;
+            known->end = end > known->end ? end : known->end;
+        }
         return YK_OK;
     }
     if (o->part_count == o->part_room) {
@@ -246,6 +250,7 @@ static void emit_tensor(output *o, const yk_tensor *x)
     const part *storage = &o->parts[at];
     uint64_t size = yk_dtype_size((yk_dtype)x->dtype);
     uint64_t begin = (uint64_t)((const char *)x->data - (const char *)x->storage->data);
+    uint64_t offset = x->numel ? (begin - storage->begin) / size : 0;
     char key[16];
     snprintf(key, sizeof(key), "%u", at);
     emit_word(o, REBUILD);
@@ -256,7 +261,7 @@ static void emit_tensor(output *o, const yk_tensor *x)
     emit_text(o, "cpu", 3);
     emit_int(o, (int64_t)((storage->end - storage->begin) / size));
     emit(o, "tQ", 2);
-    emit_int(o, (int64_t)((begin - storage->begin) / size));
+    emit_int(o, (int64_t)offset);
     emit_tuple(o, x->shape, x->ndim);
     emit_tuple(o, x->stride, x->ndim);
     emit_op(o, (char)0x89);
