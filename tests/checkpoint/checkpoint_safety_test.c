@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -64,6 +65,22 @@ int fsync(int fd)
         }
     }
     return (int)syscall(SYS_fsync, fd);
+}
+
+/* Likewise: before a file of the tensors in "one" is opened, "one" and "other" change places, as often as this says. */
+static int replacements;
+
+int open(const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    if (replacements > 0 && strncmp(path, "one/", 4) == 0 && strstr(path, ".safetensors")) {
+        replacements--;
+        assert_int_equal(renameat2(AT_FDCWD, "one", AT_FDCWD, "other", RENAME_EXCHANGE), 0);
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 static yk_checkpoint_manager *manage(int keep, bool async)
@@ -403,6 +420,47 @@ static void two_threads_save_one_checkpoint(void **state)
     expect_step(&s[0], s[0].step);
 }
 
+/* Whoever reads while another one takes a checkpoint's place gets one of the two, whole. */
+static void a_checkpoint_is_replaced_while_it_is_read(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state(), read = make_state();
+    for (int i = 1; i <= 2; i++) {
+        set_step(&s, i);
+        expect_ok(yk_checkpoint_save(i == 1 ? "one" : "other", &s));
+    }
+    for (int times = 1; times <= 3; times++) {
+        replacements = times;
+        expect_ok(yk_checkpoint_load("one", &read, NULL, NULL));
+        assert_int_equal(replacements, 0);
+        expect_step(&read, read.step);
+        replacements = times;
+        expect_ok(yk_checkpoint_verify("one"));
+        replacements = times;
+        assert_non_null(yk_checkpoint_load_weights("one", (yk_device){0}));
+    }
+    replacements = 1000; /* as often as it is read: an error in the end */
+    assert_int_equal(yk_checkpoint_load("one", &read, NULL, NULL), YK_ERR_FORMAT);
+    expect_error(YK_ERR_FORMAT, "one/model.safetensors: checksum");
+    replacements = 0;
+
+    for (int i = 1; i <= 2; i++) {
+        set_step(&s, i);
+        const yk_shard shard = {.name = "weight", .part = yk_module_get(s.model, "weight")};
+        expect_ok(yk_sharded_save(i == 1 ? "one" : "other", &shard, 1, NULL, NULL));
+    }
+    const yk_shard shard = {.name = "weight", .part = yk_module_get(read.model, "weight")};
+    for (int times = 1; times <= 3; times++) {
+        replacements = times;
+        expect_ok(yk_sharded_load("one", &shard, 1, NULL));
+        assert_int_equal(replacements, 0);
+        replacements = times;
+        expect_ok(yk_sharded_verify("one"));
+        replacements = times;
+        assert_non_null(yk_sharded_load_whole("one", (yk_device){0}));
+    }
+}
+
 /* In a process that may not write: root may write anywhere, so it becomes someone else. */
 static void a_folder_that_cannot_be_written(void **state)
 {
@@ -549,6 +607,7 @@ int main(void)
         data_test(files_of_others_stay),
         data_test(links_are_not_followed),
         data_test(two_threads_save_one_checkpoint),
+        data_test(a_checkpoint_is_replaced_while_it_is_read),
         data_test(a_checkpoint_is_no_folder_of_them),
         data_test(newer_versions_are_not_passed_over),
     };

@@ -338,3 +338,23 @@ void yk__folder_abandon(yk__folder *f)
         yk__folder_remove(f->parent, base_of(f->temporary));
     close_folder(f);
 }
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+void yk__folder_reading_begin(yk__folder_reading *r, const char *dir)
+{
+    r->fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+bool yk__folder_reading_again(yk__folder_reading *r, const char *dir, yk_status status)
+{
+    enum { ROUNDS = 20 }; /* a save would have to end within each of them */
+    struct stat begun, now;
+    bool again = status && r->fd >= 0 && ++r->rounds < ROUNDS && fstat(r->fd, &begun) == 0 && stat(dir, &now) == 0 &&
+                 (begun.st_ino != now.st_ino || begun.st_dev != now.st_dev);
+    if (r->fd >= 0)
+        close(r->fd);
+    if (again)
+        yk_clear_error();
+    return again;
+}

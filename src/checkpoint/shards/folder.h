@@ -27,6 +27,17 @@ yk_status yk__folder_commit(yk__folder *f);
 /* Closes, and removes the folder if this process made it. */
 void yk__folder_abandon(yk__folder *f);
 
+/*
+ * Reading a checkpoint file by file while a save may put another one in its place, which makes files of two saves look
+ * damaged: do { begin; read } while (again). `again` is true where reading failed and `dir` is another folder than at
+ * `begin`; the error is cleared then. It gives up after some rounds.
+ */
+typedef struct yk__folder_reading {
+    int fd, rounds; /* the folder at `begin`, kept open so that no other one gets its inode; -1: there was none */
+} yk__folder_reading;
+void yk__folder_reading_begin(yk__folder_reading *r, const char *dir);
+bool yk__folder_reading_again(yk__folder_reading *r, const char *dir, yk_status status);
+
 /* Removes a checkpoint's files and, where nothing else is in it, the folder `name` in the open folder `parent`; false
  * where it stays. A link is removed itself; what it points at stays. Sets no error. */
 bool yk__folder_remove(int parent, const char *name);

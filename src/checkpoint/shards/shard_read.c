@@ -462,7 +462,15 @@ yk_status yk__shards_verify(const char *dir, const char *stem)
 yk_status yk_sharded_verify(const char *dir)
 {
     YK__OWN_RECORD;
-    return dir ? yk__shards_verify(dir, "model") : yk__fail(YK_ERR_ARGUMENT, "sharded_verify: no path");
+    if (!dir)
+        return yk__fail(YK_ERR_ARGUMENT, "sharded_verify: no path");
+    yk__folder_reading reading = {0};
+    yk_status status;
+    do {
+        yk__folder_reading_begin(&reading, dir);
+        status = yk__shards_verify(dir, "model");
+    } while (yk__folder_reading_again(&reading, dir, status));
+    return status;
 }
 
 yk_state_dict *yk_sharded_load_whole(const char *dir, yk_device device)
@@ -472,23 +480,41 @@ yk_state_dict *yk_sharded_load_whole(const char *dir, yk_device device)
         yk__fail(YK_ERR_ARGUMENT, "sharded_load_whole: no path");
     if (!dir || !yk__scope_check("sharded_load_whole") || yk__device_check(device))
         return NULL;
-    return yk__scope_own(yk__shards_read_whole(dir, "model", device));
+    yk__folder_reading reading = {0};
+    yk_state_dict *dict;
+    do {
+        yk__folder_reading_begin(&reading, dir);
+        dict = yk__shards_read_whole(dir, "model", device);
+    } while (yk__folder_reading_again(&reading, dir, dict ? YK_OK : yk__error_code()));
+    return yk__scope_own(dict);
+}
+
+static yk_status load_once(const char *dir, const yk_shard *shards, int64_t count, int64_t *digest)
+{
+    yk__shard_index index = {0};
+    yk_status status = yk__shard_index_open(dir, "model", &index);
+    if (!status)
+        status = yk__shards_read(dir, &index, shards, count);
+    *digest = index.digest;
+    yk__shard_index_clear(&index);
+    return status;
 }
 
 yk_status yk_sharded_load(const char *dir, const yk_shard *shards, int64_t count, yk_process_group *group)
 {
     YK__OWN_RECORD;
-    yk__shard_index index = {0};
     yk_status status = YK_OK;
     if (yk__is_freed(group))
         status = yk__fail_freed(__func__, group);
     else if (!dir || count < 0 || (count && !shards))
         status = yk__fail(YK_ERR_ARGUMENT, "sharded_load: no %s", dir ? "shards" : "path");
-    if (!status)
-        status = yk__shard_index_open(dir, "model", &index);
-    if (!status)
-        status = yk__shards_read(dir, &index, shards, count);
-    int64_t values[YK__STATUS_VALUES] = {index.digest};
-    yk__shard_index_clear(&index);
-    return group ? yk__ranks_agree_checksum(group, dir, values[0]) : status;
+    yk__folder_reading reading = {0};
+    int64_t digest = 0;
+    bool again = !status;
+    while (again) {
+        yk__folder_reading_begin(&reading, dir);
+        status = load_once(dir, shards, count, &digest);
+        again = yk__folder_reading_again(&reading, dir, status);
+    }
+    return group ? yk__ranks_agree_checksum(group, dir, digest) : status;
 }

@@ -209,8 +209,8 @@ static yk_status read_set(const char *dir, const json_t *state, const char *name
     return read_tensors(dir, state, name, o, optimizer, dict);
 }
 
-yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *o, const yk_optimizer *optimizer,
-                            yk__snapshot *snapshot)
+static yk_status read_once(const char *dir, bool weights_only, const yk_read_options *o, const yk_optimizer *optimizer,
+                           yk__snapshot *snapshot)
 {
     *snapshot = (yk__snapshot){.state = read_state(dir), .mapped = o && o->mmap};
     yk_status status = snapshot->state ? YK_OK : yk__error_code();
@@ -223,16 +223,41 @@ yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_op
     return status;
 }
 
-yk_status yk_checkpoint_verify(const char *dir)
+yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *o, const yk_optimizer *optimizer,
+                            yk__snapshot *snapshot)
 {
-    YK__OWN_RECORD;
-    json_t *state = dir ? read_state(dir) : NULL;
+    yk__folder_reading reading = {0};
+    yk_status status;
+    do {
+        yk__folder_reading_begin(&reading, dir);
+        status = read_once(dir, weights_only, o, optimizer, snapshot);
+    } while (yk__folder_reading_again(&reading, dir, status));
+    return status;
+}
+
+static yk_status verify_once(const char *dir)
+{
+    json_t *state = read_state(dir);
     if (!state)
-        return dir ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
+        return yk__error_code();
     yk_status status = read_set(dir, state, MODEL_FILE, NULL, NULL, NULL);
     if (!status && json_object_get(state, "optimizer"))
         status = read_set(dir, state, OPTIMIZER_FILE, NULL, NULL, NULL);
     json_decref(state);
+    return status;
+}
+
+yk_status yk_checkpoint_verify(const char *dir)
+{
+    YK__OWN_RECORD;
+    if (!dir)
+        return yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
+    yk__folder_reading reading = {0};
+    yk_status status;
+    do {
+        yk__folder_reading_begin(&reading, dir);
+        status = verify_once(dir);
+    } while (yk__folder_reading_again(&reading, dir, status));
     return status;
 }
 
