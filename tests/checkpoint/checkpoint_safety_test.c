@@ -501,6 +501,25 @@ static void a_folder_that_cannot_be_written(void **state)
     assert_int_equal(count_entries("root", &temporary), 1);
 }
 
+/* The error is that of the folder, not of what was asked about it afterwards. */
+static void no_descriptor_for_the_folder(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state();
+    int next = dup(0);
+    assert_true(next >= 0);
+    assert_int_equal(close(next), 0);
+    struct rlimit before, one_more;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    one_more = (struct rlimit){(rlim_t)next + 1, before.rlim_max}; /* for the folder around */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+    yk_status status = yk_checkpoint_save("new", &s);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, YK_ERR_IO);
+    expect_error(YK_ERR_IO, "new: Too many open files");
+    assert_false(any_path("new*"));
+}
+
 /* Whatever folder is named: what is in it and is no checkpoint's stays. */
 static void files_of_others_stay(void **state)
 {
@@ -604,6 +623,7 @@ int main(void)
         data_test(a_full_disk),
         data_test(asynchronous_errors),
         data_test(a_folder_that_cannot_be_written),
+        data_test(no_descriptor_for_the_folder),
         data_test(files_of_others_stay),
         data_test(links_are_not_followed),
         data_test(two_threads_save_one_checkpoint),

@@ -60,10 +60,14 @@ static int open_folder(int parent, const char *name)
     return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+/* Asked where opening the folder has failed: keeps errno, which tells why. */
 static bool is_link(int parent, const char *name)
 {
     struct stat info;
-    return fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode);
+    int before = errno;
+    bool link = fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode);
+    errno = before;
+    return link;
 }
 
 /* A stream of an open folder's names; the descriptor stays the caller's. */
