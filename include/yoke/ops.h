@@ -30,7 +30,7 @@ YK_API yk_tensor *yk_div(yk_tensor *a, yk_tensor *b); /* integers give f32 */
 YK_API yk_tensor *yk_pow(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_maximum(yk_tensor *a, yk_tensor *b); /* equal elements share the gradient */
 YK_API yk_tensor *yk_minimum(yk_tensor *a, yk_tensor *b);
-YK_API yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha); /* a + alpha b */
+YK_API yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha); /* a + alpha b, in integers alpha too */
 YK_API yk_tensor *yk_add_scalar(yk_tensor *a, double b);
 YK_API yk_tensor *yk_sub_scalar(yk_tensor *a, double b);
 YK_API yk_tensor *yk_mul_scalar(yk_tensor *a, double b);

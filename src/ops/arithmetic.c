@@ -5,6 +5,8 @@
  * One row per operation: its kernel, its two derivative rules, and which operands each rule reads. A rule works in the
  * shape and dtype of the result; the gradient is then summed to the operand's shape and cast to its dtype.
  */
+#include <math.h>
+
 #include "ops/cast_policy.h"
 
 enum { READS_NOTHING = 0, READS_A = 1, READS_B = 2, READS_BOTH = 3 };
@@ -43,6 +45,15 @@ static yk_status binary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return YK_OK;
 }
 
+yk_status yk__check_alpha(const char *what, const yk_tensor *a, const yk_tensor *b, double alpha)
+{
+    if ((isfinite(alpha) && alpha == trunc(alpha)) || yk_dtype_is_floating((yk_dtype)a->dtype) ||
+        yk_dtype_is_floating((yk_dtype)b->dtype))
+        return YK_OK;
+    return yk__fail(YK_ERR_ARGUMENT, "%s: alpha is %g, expected an integer, because %s and %s are added as integers",
+                    what, alpha, yk_dtype_name((yk_dtype)a->dtype), yk_dtype_name((yk_dtype)b->dtype));
+}
+
 static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b, double alpha)
 {
     yk_tensor *inputs[2] = {a, b};
@@ -51,6 +62,8 @@ static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b
         return NULL;
     a = inputs[0];
     b = inputs[1];
+    if (yk__check_alpha(row->op.name, a, b, alpha))
+        return NULL;
     yk_tensor *out = yk__raw_binary(row->op.name, row->kernel, a, b, alpha);
     if (!out || !yk__will_record(2, inputs))
         return yk__scope_own(out);

@@ -109,7 +109,9 @@ static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double 
     if (!begin(op->name, x, y, true, true))
         return NULL;
     yk_tensor *read = NULL;
-    yk_status status = apart(op->name, x, y, &read);
+    yk_status status = yk__check_alpha(op->name, x, y, alpha);
+    if (!status)
+        status = apart(op->name, x, y, &read);
     if (!status)
         status = yk__raw_binary_into(op->name, YK__ADD, x, x, read, alpha);
     yk_tensor_release(read);

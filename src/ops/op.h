@@ -65,6 +65,8 @@ yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype);
 /* `role` ("weight") of operation `name` must be floating, or of exactly this dtype. NULL tensors pass. */
 yk_status yk__expect_floating(const char *name, const char *role, const yk_tensor *x);
 yk_status yk__expect_dtype(const char *name, const char *role, const yk_tensor *x, yk_dtype dtype);
+/* The factor of b in a + alpha b: where both are integers it is one, too. */
+yk_status yk__check_alpha(const char *name, const yk_tensor *a, const yk_tensor *b, double alpha);
 /* The input must have the weight's dtype. Where the bias, which may be NULL, has the input's, the weight is the odd
  * one, and left to yk__expect_dtype. */
 yk_status yk__expect_input(const char *name, const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias);

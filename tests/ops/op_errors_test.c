@@ -72,6 +72,9 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     /* in place */                                                                                                     \
     ROW(yk_add_(T(2), T(3, 2), 1), SHAPE, "add_: the result has shape (3, 2) and cannot be written into (2,)")         \
     ROW(yk_add_(of(YK_I64, 2), T(2), 1), DTYPE, "add_: a float32 result cannot be written into a int64 tensor")        \
+    ROW(yk_add_(of(YK_I64, 2), of(YK_I32, 2), 2.5), ARGUMENT,                                                          \
+        "add_: alpha is 2.5, expected an integer, because int64 and int32 are added as integers")                      \
+    ROW(yk_add_scaled(of(YK_U8, 2), of(YK_BOOL, 2), -0.5), ARGUMENT, "add: alpha is -0.5, expected an integer")        \
     ROW(yk_add_(of(YK_BOOL, 2), of(YK_I64, 2), 1), DTYPE, "add_: a int64 result cannot be written into a bool tensor") \
     ROW(yk_mul_scalar_(of(YK_BOOL, 2), 3), DTYPE, "mul_scalar_: a tensor of bool cannot hold its product with 3")      \
     ROW(yk_add_(of(YK_I64, 0), T(0), 1), DTYPE, "add_: a float32 result cannot be written into a int64 tensor")        \
