@@ -64,6 +64,8 @@ static yk_tensor *draw(yk_tensor *x, int64_t samples, bool replacement)
         yk_tensor *keys = yk_div(weights, yk_add_scalar(noise, 1e-300));
         return yk_topk(keys, samples, -1, true, &index) ? index : NULL;
     }
+    if (x->dtype == YK_F64) /* sums of the others are far from the ends of f64's range */
+        weights = yk_div(weights, yk_max_dim(weights, -1, true, NULL));
     yk_tensor *sums = yk_cumsum(weights, -1), *total = sums ? yk_narrow(sums, -1, x->shape[x->ndim - 1] - 1, 1) : NULL;
     shape[x->ndim - 1] = samples;
     yk_tensor *at = yk_mul(yk_rand(x->ndim, shape, &wide), total);

@@ -310,6 +310,14 @@ static void draws(void **state)
     }
     for (int i = 0; i < 6; i++)
         expect_near((double)first[i] / DRAWS, share[i], 0, share[i] > 0 ? 0.015 : 0);
+    /* At the ends of f64's range, where the sum of the weights and a share of it cannot be told. */
+    static const double ends[2][3] = {{1e308, 0, 1e308}, {5e-324, 0, 5e-324}};
+    for (int i = 0; i < 2; i++) {
+        yk_tensor *end = yk_from_data(ends[i], YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_F64});
+        const int64_t *count = host_data(yk_bincount(yk_multinomial(end, DRAWS, true), NULL, 4));
+        assert_true(count[1] == 0 && count[3] == 0 && count[0] + count[2] == DRAWS);
+        expect_near((double)count[0] / DRAWS, 0.5, 0, 0.015);
+    }
     yk_scope_end(scope);
     assert_null(yk_last_error());
 }
