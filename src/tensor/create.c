@@ -1,6 +1,7 @@
 /*
  * create.c - tensors out of nothing: filled, counted, random, or from the caller's memory. Layer: tensor.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,12 +161,28 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
     return finish(x, status, options);
 }
 
+/* Whether a dtype holds the range and its width. */
+static yk_status check_range(const char *what, yk_dtype dtype, double low, double high)
+{
+    if (!(low <= high))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the range [%g, %g) is empty", what, low, high);
+    double most = dtype == YK_F64 ? DBL_MAX : dtype == YK_F16 ? 65504 : dtype == YK_BF16 ? 0x1.FEp127 : (double)FLT_MAX;
+    double width = dtype == YK_F64 ? DBL_MAX : (double)FLT_MAX; /* halves are drawn as f32 */
+    if (low < -most || high > most || high - low > width)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the range [%g, %g) does not fit in %s", what, low, high,
+                        yk_dtype_name(dtype));
+    return YK_OK;
+}
+
 yk_status yk__raw_random(const char *what, yk_tensor *x, yk__random_kind kind, double p0, double p1)
 {
     const yk__backend *backend = yk__backend_for(x);
     yk__view v = yk__view_of(x);
     if (!backend->random)
         return yk__slot_missing(yk__device_of(x), what);
+    yk_status status = kind == YK__RANDOM_UNIFORM ? check_range(what, (yk_dtype)x->dtype, p0, p1) : YK_OK;
+    if (status)
+        return status;
     const uint32_t *calls;
     yk__stream stream = yk__random_draw(yk__device_of(x), &calls);
     return backend->random(yk__device_of(x).index, kind, &v, stream, calls, p0, p1);

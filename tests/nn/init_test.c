@@ -151,13 +151,31 @@ static void test_memory_order(void **unused)
     yk_scope_end(scope);
 }
 
+/* A range that no values can be drawn from. */
+static void test_refusals(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_ones(YK_SHAPE(3, 2), NULL);
+    static const struct {
+        double low, high;
+        const char *error;
+    } ranges[] = {{1, -1, "init_uniform: the range [1, -1) is empty"},
+                  {NAN, 1, "init_uniform: the range [nan, 1) is empty"},
+                  {0, INFINITY, "init_uniform: the range [0, inf) does not fit in float32"}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(yk_init_uniform(x, ranges[i].low, ranges[i].high), YK_ERR_ARGUMENT);
+        expect_error(YK_ERR_ARGUMENT, ranges[i].error);
+    }
+    expect_near(yk_item(yk_sum(x)), 6, 0, 0); /* untouched */
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_resnet),
-        cmocka_unit_test(test_functions),
-        cmocka_unit_test(test_memory_order),
+        cmocka_unit_test(test_layers),       cmocka_unit_test(test_resnet),   cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_memory_order), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("init", tests, NULL, NULL);
 }

@@ -89,6 +89,10 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_fill_(NULL, 1), ARGUMENT, "fill_: argument 1 is NULL")                                                      \
     ROW(yk_fill_(yk_expand(T(1), YK_SHAPE(3)), 1), STATE, "fill_: the tensor is expanded")                             \
     ROW(yk_uniform_(T(2), 2, 1), ARGUMENT, "uniform_: the range [2, 1) is empty")                                      \
+    ROW(yk_uniform_(T(2), 0, INFINITY), ARGUMENT, "uniform_: the range [0, inf) does not fit in float32")               \
+    ROW(yk_uniform_(T(2), -3e38, 3e38), ARGUMENT, "uniform_: the range [-3e+38, 3e+38) does not fit in float32")       \
+    ROW(yk_uniform_(of(YK_F16, 2), 0, 1e5), ARGUMENT, "uniform_: the range [0, 100000) does not fit in float16")       \
+    ROW(yk_uniform_(of(YK_F64, 2), -1e308, 1e308), ARGUMENT, "uniform_: the range [-1e+308, 1e+308) does not fit in ") \
     ROW(yk_normal_(T(2), 0, -1), ARGUMENT, "normal_: the deviation -1 is negative")                                    \
     ROW(yk_normal_(of(YK_I64, 2), 0, 1), DTYPE, "normal_: expected a floating tensor, this one is int64")              \
     /* shape */                                                                                                        \
