@@ -53,7 +53,8 @@ YK_API yk_tensor *yk_scalar(double value, const yk_tensor_options *options);
 /* start, start + step, ... below `end` (above it for a negative step); (ceil((end - start) / step)). */
 YK_API yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options);
 /* Uniform in [0, 1), normal with mean 0 and variance 1, integers in [low, high) (default dtype there: i64 where the
- * options are NULL). From the process's generator: yk_manual_seed. */
+ * options are NULL; of a floating dtype those that it holds, what is between them rounded). From the process's
+ * generator: yk_manual_seed. */
 YK_API yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,

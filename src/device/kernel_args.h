@@ -69,7 +69,6 @@ typedef enum yk__scan { YK__CUMSUM, YK__CUMPROD } yk__scan;
 typedef enum yk__random_kind {
     YK__RANDOM_UNIFORM, /* [p0, p1) */
     YK__RANDOM_NORMAL,  /* mean p0, deviation p1 */
-    YK__RANDOM_INTEGER, /* [p0, p1) */
 } yk__random_kind;
 
 /* Index tensors: where along some dimensions of x an element lies. Every view is i64 and has the shape of what is read

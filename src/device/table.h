@@ -131,6 +131,9 @@ typedef struct yk__backend {
      * in kernel_args.h. */
     yk_status (*random)(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, const uint32_t *calls,
                         double p0, double p1);
+    /* The same of integers in [low, high), which need not be numbers that a double holds; `out` may have any dtype. */
+    yk_status (*random_integers)(int device, const yk__view *out, yk__stream stream, const uint32_t *calls, int64_t low,
+                                 int64_t high);
     /* out = x * keep / (1 - p), where keep of element i (C order) is random(stream, i) >= p. Backward is the same call.
      */
     yk_status (*dropout)(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,

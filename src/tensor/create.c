@@ -195,7 +195,7 @@ static yk_tensor *drawn_there(const char *what, yk__random_kind kind, int ndim, 
     if (!x)
         return NULL;
     yk_status status = YK_OK;
-    if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating((yk_dtype)x->dtype))
+    if (!yk_dtype_is_floating((yk_dtype)x->dtype))
         status =
             yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
     if (!status)
@@ -220,6 +220,23 @@ yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *opt
     return drawn("randn", YK__RANDOM_NORMAL, ndim, shape, 0, 1, options);
 }
 
+/* The integers in [low, high) that a floating dtype holds: false where there is none. */
+static bool integers_of(yk_dtype dtype, int64_t *low, int64_t *high)
+{
+    int digits = dtype == YK_F64 ? 53 : dtype == YK_F32 ? 24 : dtype == YK_F16 ? 11 : 8;
+    int64_t bounds[2] = {*low, *high - 1};
+    for (int end = 0; end < 2; end++) {
+        uint64_t size = bounds[end] < 0 ? -(uint64_t)bounds[end] : (uint64_t)bounds[end];
+        int lost = size ? 64 - __builtin_clzll(size) - digits : 0;
+        int64_t step = lost > 0 ? INT64_C(1) << lost : 1; /* from one number of this size to the next */
+        if (end == 0 && __builtin_add_overflow(bounds[0], step - 1, &bounds[0]))
+            return false;
+        bounds[end] &= -step;
+    }
+    *low = bounds[0], *high = bounds[1] + 1;
+    return *low < *high;
+}
+
 yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
     if (low >= high) {
@@ -228,14 +245,32 @@ yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
     }
     yk_tensor_options integers = {.dtype = YK_I64};
     yk_dtype dtype = options ? options->dtype : YK_I64;
-    int64_t least = dtype == YK_I32 ? INT32_MIN : dtype == YK_U8 || dtype == YK_BOOL ? 0 : INT64_MIN;
-    int64_t most = dtype == YK_I32 ? INT32_MAX : dtype == YK_U8 ? UINT8_MAX : dtype == YK_BOOL ? 1 : INT64_MAX;
+    int64_t least = INT64_MIN, most = INT64_MAX;
+    switch (dtype) {
+    case YK_I32: least = INT32_MIN, most = INT32_MAX; break;
+    case YK_U8: least = 0, most = UINT8_MAX; break;
+    case YK_BOOL: least = 0, most = 1; break;
+    case YK_F16: least = -65504, most = 65504; break;
+    default: break;
+    }
     if (low < least || high - 1 > most) {
         yk__fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) does not fit in %s", (long long)low, (long long)high,
                  yk_dtype_name(dtype));
         return NULL;
     }
-    return drawn("randint", YK__RANDOM_INTEGER, ndim, shape, (double)low, (double)high, options ? options : &integers);
+    int64_t first = low, end = high;
+    if (yk_dtype_is_floating(dtype) && !integers_of(dtype, &first, &end)) {
+        yk__fail(YK_ERR_ARGUMENT, "randint: no integer in [%lld, %lld) is a %s", (long long)low, (long long)high,
+                 yk_dtype_name(dtype));
+        return NULL;
+    }
+    yk_tensor *x = begin("randint", ndim, shape, options ? options : &integers);
+    if (!x)
+        return NULL;
+    const uint32_t *calls;
+    yk__view v = yk__view_of(x);
+    yk__stream stream = yk__random_draw(yk__device_of(x), &calls);
+    return finish(x, YK__SLOT(x, random_integers, &v, stream, calls, first, end), options);
 }
 
 yk_tensor *yk_randperm(int64_t n)

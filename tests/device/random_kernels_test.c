@@ -1,6 +1,6 @@
 /*
- * The slots random and dropout: Philox against its published vectors and a second implementation, each value against
- * the words it is made of, layouts and threads, and the moments of the distributions.
+ * The slots random, random_integers and dropout: Philox against its published vectors and a second implementation, each
+ * value against the words it is made of, layouts and threads, and the moments of the distributions.
  */
 #include "tests/support/views.h"
 
@@ -133,33 +133,38 @@ static void test_integers(void **state)
         for (int s = 0; s < SHAPES; s++)
             for (int layout = 0; layout < LAYOUTS; layout++) {
                 yk_dtype dtype = dtypes[t];
-                double low = dtype == YK_U8 ? 3 : dtype == YK_BOOL ? 0 : -50, high = dtype == YK_BOOL ? 2 : 150;
+                int64_t low = dtype == YK_U8 ? 3 : dtype == YK_BOOL ? 0 : -50, high = dtype == YK_BOOL ? 2 : 150;
                 yk__view v = view_make(dtype, shapes[s].ndim, shapes[s].shape, layout);
-                expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, NULL, low, high));
+                expect_ok(cpu_backend()->random_integers(0, &v, stream, NULL, low, high));
                 for (int64_t i = 0, n = view_count(&v); i < n; i++) {
                     uint32_t a = word(stream, 2 * (uint64_t)i), b = word(stream, 2 * (uint64_t)i + 1);
-                    expect_near(view_get(&v, i), low + (double)yk__below(a, b, (uint64_t)(high - low)), 0, 0);
+                    expect_near(view_get(&v, i), (double)low + (double)yk__below(a, b, (uint64_t)(high - low)), 0, 0);
                 }
                 view_free(&v);
             }
     int64_t shape[] = {4};
     yk__view v = view_make(YK_I64, 1, shape, LAYOUT_C);
-    assert_int_equal(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, NULL, 5, 5), YK_ERR_ARGUMENT);
-    expect_error(YK_ERR_ARGUMENT, "randint: the range [5, 5) holds no integer");
+    assert_int_equal(cpu_backend()->random_integers(0, &v, stream, NULL, 5, 5), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "randint: the range [5, 5) is empty");
     assert_int_equal(cpu_backend()->random(0, YK__RANDOM_NORMAL, &v, stream, NULL, 0, 1), YK_ERR_DTYPE);
     expect_error(YK_ERR_DTYPE, "int64");
     /* The whole range: neither the width nor the sum may overflow. */
-    expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, stream, NULL, -0x1p63, 0x1p63));
+    expect_ok(cpu_backend()->random_integers(0, &v, stream, NULL, INT64_MIN, INT64_MAX));
     bool negative = false, positive = false;
     for (uint32_t seed = 0; seed < 8; seed++) {
         yk__stream other = {seed, YK__RANDOM_TEST, 0};
-        expect_ok(cpu_backend()->random(0, YK__RANDOM_INTEGER, &v, other, NULL, -0x1p63, 0x1p63));
+        expect_ok(cpu_backend()->random_integers(0, &v, other, NULL, INT64_MIN, INT64_MAX));
         for (int i = 0; i < 4; i++) {
             negative |= ((int64_t *)v.data)[i] < -INT64_C(0x2000000000000000);
             positive |= ((int64_t *)v.data)[i] > INT64_C(0x2000000000000000);
         }
     }
     assert_true(negative && positive);
+    /* Numbers that no double holds. */
+    const int64_t near = INT64_C(1) << 60;
+    expect_ok(cpu_backend()->random_integers(0, &v, stream, NULL, near + 1, near + 2));
+    for (int i = 0; i < 4; i++)
+        assert_true(((int64_t *)v.data)[i] == near + 1);
     view_free(&v);
 }
 
@@ -250,6 +255,8 @@ static void test_threads(void **state)
                 v[threads] = view_make(YK_F32, 3, shape, layout);
                 if (kind == 3)
                     expect_ok(cpu_backend()->dropout(0, &v[threads], &x, stream, NULL, 0.3));
+                else if (kind == 2)
+                    expect_ok(cpu_backend()->random_integers(0, &v[threads], stream, NULL, 0, 5));
                 else
                     expect_ok(cpu_backend()->random(0, (yk__random_kind)kind, &v[threads], stream, NULL, 0, 5));
             }
@@ -277,8 +284,10 @@ static void test_calls_in_memory(void **state)
             const uint32_t *at = memory ? &calls : NULL;
             v[memory] = view_make(YK_F32, 2, shape, memory);
             out[memory] = v[memory];
-            if (kind < 3)
+            if (kind < 2)
                 expect_ok(cpu_backend()->random(0, (yk__random_kind)kind, &out[memory], s, at, 0, 5));
+            else if (kind == 2)
+                expect_ok(cpu_backend()->random_integers(0, &out[memory], s, at, 0, 5));
             else
                 expect_ok(cpu_backend()->dropout(0, &out[memory], &x, s, at, 0.5));
         }

@@ -43,10 +43,11 @@ static const yk__view *tensor(bench *b, yk_dtype dtype, int ndim, const int64_t 
     int64_t bytes = step * (int64_t)yk_dtype_size(dtype);
     b->reserved[b->count] = bytes;
     yk_status status = slot_gpu->allocate(0, (size_t)bytes, &v->data);
-    bool floating = yk_dtype_is_floating(dtype);
-    if (!status)
-        status = slot_gpu->random(0, floating ? YK__RANDOM_UNIFORM : YK__RANDOM_INTEGER, v,
-                                  (yk__stream){(uint64_t)b->count, YK__RANDOM_TEST, 1}, NULL, floating ? -1 : 0, bound);
+    if (!status) {
+        const yk__stream stream = {(uint64_t)b->count, YK__RANDOM_TEST, 1};
+        status = yk_dtype_is_floating(dtype) ? slot_gpu->random(0, YK__RANDOM_UNIFORM, v, stream, NULL, -1, bound)
+                                             : slot_gpu->random_integers(0, v, stream, NULL, 0, (int64_t)bound);
+    }
     b->failed |= status != YK_OK;
     b->count++;
     return v;

@@ -35,6 +35,24 @@ static void random_case(const slot_case *self, slot_report *r)
         }
 }
 
+static void random_integers_case(const slot_case *self, slot_report *r)
+{
+    (void)self;
+    static const int64_t shapes[][2] = {{7, 5}, {1, 1}, {0, 3}, {33, 40}};
+    for (int dtype = 0; dtype < YK__DTYPES && slot_ready(r) && !r->failed; dtype++)
+        for (int k = 0; k < 12; k++) {
+            pair p = {0};
+            const int64_t near = INT64_C(1) << 60, ranges[][2] = {{0, 2}, {3, 250}, {near + 1, near + 8}};
+            const int64_t *range = ranges[dtype == YK_BOOL ? 0 : dtype == YK_I64 ? k % 3 : k % 2];
+            yk__stream stream = {(uint64_t)k << 33 | 5, YK__RANDOM_TEST, (uint32_t)k};
+            if (pair_make(&p, r, (yk_dtype)dtype, 2, shapes[k % 4], k % LAYOUTS) &&
+                slot_done(r, "cpu", slot_cpu->random_integers(0, &p.cpu, stream, NULL, range[0], range[1])) &&
+                slot_done(r, "cuda", slot_gpu->random_integers(0, &p.gpu, stream, NULL, range[0], range[1])))
+                pair_compare(r, yk_dtype_name((yk_dtype)dtype), &p, 0);
+            pair_free(&p);
+        }
+}
+
 static void dropout_case(const slot_case *self, slot_report *r)
 {
     (void)self;
@@ -405,8 +423,8 @@ static void record_case(const slot_case *self, slot_report *r)
 const slot_case slot_training_cases[] = {
     {"random", "uniform", random_case, YK__RANDOM_UNIFORM},
     {"random", "normal", random_case, YK__RANDOM_NORMAL},
-    {"random", "integer", random_case, YK__RANDOM_INTEGER},
     {"random", "calls_in_memory", calls_case, 0},
+    {"random_integers", "all", random_integers_case, 0},
     {"dropout", "all", dropout_case, 0},
     {"embedding", "forward", embedding_case, 0},
     {"embedding", "backward", embedding_case, 1},

@@ -190,6 +190,44 @@ static void random_integers(void **state)
     assert_non_null(yk_randint(0, 256, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_U8}));
     assert_null(yk_randint(-1, 2, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_BOOL}));
     expect_error(YK_ERR_ARGUMENT, "does not fit in bool");
+    /* Of i64 every number, also those that no double holds. */
+    static const int64_t whole[][2] = {{(INT64_C(1) << 53) + 1, (INT64_C(1) << 53) + 2},
+                                       {(INT64_C(1) << 60) + 3, (INT64_C(1) << 60) + 6},
+                                       {INT64_MAX - 1, INT64_MAX},
+                                       {INT64_MIN, INT64_MIN + 2}};
+    for (int i = 0; i < 4; i++) {
+        yk_tensor *x = yk_randint(whole[i][0], whole[i][1], YK_SHAPE(100), NULL);
+        int64_t drawn[100];
+        expect_ok(yk_tensor_read(x, drawn, sizeof(drawn)));
+        for (int k = 0; k < 100; k++)
+            assert_true(drawn[k] >= whole[i][0] && drawn[k] < whole[i][1]);
+    }
+    /* Of a floating dtype those that it holds. */
+    static const struct {
+        yk_dtype dtype;
+        int64_t low, high;
+        double least, most;
+    } held[] = {{YK_BF16, 0, 260, 0, 258},
+                {YK_BF16, 257, 259, 258, 258},
+                {YK_F16, -65504, 65505, -65504, 65504},
+                {YK_F16, 2049, 2052, 2050, 2050},
+                {YK_F32, (1 << 24) + 1, (1 << 24) + 4, 0x1p24 + 2, 0x1p24 + 2},
+                {YK_F32, -(1 << 24) - 3, -(1 << 24) - 1, -0x1p24 - 2, -0x1p24 - 2},
+                {YK_F32, INT64_MIN, INT64_MAX, -0x1p63, 0x1p63 - 0x1p39},
+                {YK_F64, INT64_MAX - 1500, INT64_MAX, 0x1p63 - 1024, 0x1p63 - 1024}};
+    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
+        yk_tensor_options o = {.dtype = held[i].dtype};
+        double *values = values_of(yk_randint(held[i].low, held[i].high, YK_SHAPE(MANY), &o));
+        for (int k = 0; k < MANY; k++)
+            assert_true(values[k] >= held[i].least && values[k] <= held[i].most);
+        free(values);
+    }
+    assert_null(yk_randint(257, 258, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_BF16}));
+    expect_error(YK_ERR_ARGUMENT, "randint: no integer in [257, 258) is a bfloat16");
+    assert_null(yk_randint(INT64_MAX - 1, INT64_MAX, YK_SHAPE(1), &(yk_tensor_options){0}));
+    expect_error(YK_ERR_ARGUMENT, "is a float32");
+    assert_null(yk_randint(0, 65506, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_F16}));
+    expect_error(YK_ERR_ARGUMENT, "randint: the range [0, 65506) does not fit in float16");
     double *order = values_of(yk_randperm(1000));
     bool seen[1000] = {false}, moved = false;
     for (int k = 0; k < 1000; k++) {

@@ -65,7 +65,7 @@ typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8
 /* Each family of kernels puts its functions into the table; cpu_backend.c calls them once, in this order. */
 #define YK__CPU_FAMILIES(X)                                                                                            \
     X(elementwise) /* fill copy copy_parts unary binary where */                                                       \
-    X(random)      /* random dropout */                                                                                \
+    X(random)      /* random random_integers dropout */                                                                \
     X(reduce)      /* reduce softmax softmax_backward */                                                               \
     X(gemm)        /* gemm */                                                                                          \
     X(conv)        /* conv2d* */                                                                                       \

@@ -260,7 +260,7 @@ static yk__backend backend = {
     .name = "cpu",
     .takes = {[YK__SLOT_unary] = YK__ALL_DTYPES,
               [YK__SLOT_binary] = YK__ALL_DTYPES,
-              [YK__SLOT_random] = YK__ALL_DTYPES,
+              [YK__SLOT_random] = YK__FLOATS | YK__HALVES,
               [YK__SLOT_dropout] = YK__FLOATS | YK__HALVES,
               [YK__SLOT_reduce] = YK__ALL_DTYPES,
               [YK__SLOT_softmax] = YK__FLOATS,

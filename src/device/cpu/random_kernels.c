@@ -1,5 +1,5 @@
 /*
- * random_kernels.c - the slots random and dropout. Layer: device/cpu.
+ * random_kernels.c - the slots random, random_integers and dropout. Layer: device/cpu.
  *
  * Element i (C order) has words of its own in the stream of Philox blocks: those from i * W on, where a value takes W
  * words (uniform: 1, f64 2; normal: 2, f64 4; integers: 2; dropout: 1 for f32 and f64, so that both drop the same
@@ -23,10 +23,13 @@
 typedef struct drawing {
     yk__loop loop;
     yk__stream stream;
+    bool whole; /* integers */
     yk__random_kind kind;
     yk_dtype dtype;
     int words;
     double p0, p1;
+    int64_t low;
+    uint64_t bound;     /* integers: low, low + 1, ..., so many */
     uint32_t threshold; /* dropout: kept from this on, of 2^24 */
     const uint32_t *drawn;
     const void *values;
@@ -100,14 +103,12 @@ HALF(bf16)
 
 #define WHOLE(T, cast)                                                                                                 \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
-        int64_t x = (int64_t)((uint64_t)low + yk__below(w[2 * i], w[2 * i + 1], bound));                               \
+        int64_t x = (int64_t)((uint64_t)d->low + yk__below(w[2 * i], w[2 * i + 1], d->bound));                         \
         ((T *)o)[i] = cast;                                                                                            \
     }                                                                                                                  \
     break;
 static void integer(const drawing *d, int64_t n, const uint32_t *w, void *o)
 {
-    int64_t low = YK__TO_I64(d->p0), high = YK__TO_I64(d->p1);
-    uint64_t bound = (uint64_t)high - (uint64_t)low;
     switch (d->dtype) {
     case YK_F32: WHOLE(float, (float)x)
     case YK_F64: WHOLE(double, (double)x)
@@ -122,7 +123,7 @@ static void integer(const drawing *d, int64_t n, const uint32_t *w, void *o)
 
 static void make(const drawing *d, int64_t n, const uint32_t *words, void *values)
 {
-    if (d->kind == YK__RANDOM_INTEGER) {
+    if (d->whole) {
         integer(d, n, words, values);
     } else if (d->dtype == YK_F64) {
         (d->kind == YK__RANDOM_UNIFORM ? uniform_f64 : normal_f64)(d, n, words, values);
@@ -343,14 +344,26 @@ static void turned_piece(void *arg, int64_t begin, int64_t end, int thread)
 static yk_status random_values(int device, yk__random_kind kind, const yk__view *out, yk__stream stream,
                                const uint32_t *calls, double p0, double p1)
 {
-    if (kind != YK__RANDOM_INTEGER && !yk_dtype_is_floating(out->dtype))
+    if (!yk_dtype_is_floating(out->dtype))
         return yk__fail(YK_ERR_DTYPE, "random: uniform and normal values are not defined for %s",
                         yk_dtype_name(out->dtype));
-    if (kind == YK__RANDOM_INTEGER && !(YK__TO_I64(p0) < YK__TO_I64(p1)))
-        return yk__fail(YK_ERR_ARGUMENT, "randint: the range [%.17g, %.17g) holds no integer", p0, p1);
     stream.epoch += calls ? *calls : 0;
     drawing d = {.stream = stream, .kind = kind, .dtype = out->dtype, .p0 = p0, .p1 = p1};
-    d.words = kind == YK__RANDOM_INTEGER ? 2 : (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
+    d.words = (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
+    yk__loop_init(&d.loop, 1, &out, true);
+    if (d.loop.total > 0)
+        yk__cpu_parallel(device, d.loop.total, YK__GRAIN, draw_piece, &d);
+    return YK_OK;
+}
+
+static yk_status random_integers(int device, const yk__view *out, yk__stream stream, const uint32_t *calls, int64_t low,
+                                 int64_t high)
+{
+    if (low >= high)
+        return yk__fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) is empty", (long long)low, (long long)high);
+    stream.epoch += calls ? *calls : 0;
+    drawing d = {.stream = stream, .whole = true, .dtype = out->dtype, .words = 2, .low = low};
+    d.bound = (uint64_t)high - (uint64_t)low;
     yk__loop_init(&d.loop, 1, &out, true);
     if (d.loop.total > 0)
         yk__cpu_parallel(device, d.loop.total, YK__GRAIN, draw_piece, &d);
@@ -378,5 +391,6 @@ static yk_status dropout(int device, const yk__view *out, const yk__view *x, yk_
 void YK__ISA_NAME(yk__cpu_fill_random)(yk__backend *table)
 {
     table->random = random_values;
+    table->random_integers = random_integers;
     table->dropout = dropout;
 }

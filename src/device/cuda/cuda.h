@@ -175,6 +175,8 @@ yk_status cuda_argsort(int device, const yk__view *index, const yk__view *x, int
 yk_status cuda_scan(int device, yk__scan op, const yk__view *out, const yk__view *x, int dim, bool reverse);
 yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk__stream stream, const uint32_t *calls,
                       double p0, double p1);
+yk_status cuda_random_integers(int device, const yk__view *out, yk__stream stream, const uint32_t *calls, int64_t low,
+                               int64_t high);
 yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream stream, const uint32_t *calls,
                        double p);
 yk_status cuda_embedding(int device, const yk__view *out, const yk__view *weight, const yk__view *index);

@@ -1,5 +1,5 @@
 /*
- * random.cu - the slots random and dropout. Layer: device/cuda.
+ * random.cu - the slots random, random_integers and dropout. Layer: device/cuda.
  *
  * An element takes the words that device/cpu/random_kernels.c gives it: those from i * W on of the stream's Philox
  * blocks. So uniform values, integers and the choice of dropout are the CPU's bits; normal ones are by the same
@@ -18,6 +18,8 @@ typedef struct drawing {
     yk__random_kind kind;
     int words;
     double p0, p1;
+    int64_t low;
+    uint64_t bound;     /* integers: low, low + 1, ..., so many */
     uint32_t threshold; /* dropout: kept from this on, of 2^24 */
 } drawing;
 
@@ -126,13 +128,12 @@ YK__KERNEL(THREADS) double_kernel(drawing d)
 template <typename E> YK__KERNEL(THREADS) integer_kernel(drawing d)
 {
     yk__stream s = stream_of(d);
-    int64_t step = (int64_t)THREADS * gridDim.x, low = YK__TO_I64(d.p0), high = YK__TO_I64(d.p1);
-    uint64_t bound = (uint64_t)high - (uint64_t)low;
+    int64_t step = (int64_t)THREADS * gridDim.x;
     YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < d.loop.total; i += step)
     {
         uint32_t w[4];
         words_at(s, (uint64_t)i * 2, 2, w);
-        int64_t x = (int64_t)((uint64_t)low + yk__below(w[0], w[1], bound));
+        int64_t x = (int64_t)((uint64_t)d.low + yk__below(w[0], w[1], d.bound));
         *walk_at<typename E::stored>(d.loop, 0, i) = E::store((typename E::number)x);
     }
 }
@@ -195,37 +196,57 @@ template <typename E> YK__KERNEL(THREADS) dropout_kernel(drawing d)
     }
 }
 
+/* Fills `out` by the kernel that draws for it. */
+static yk_status draw(int device, const yk__view *out, drawing *d, void (*kernel)(drawing))
+{
+    cudaStream_t stream = NULL;
+    yk__loop_init(&d->loop, 1, &out, true);
+    yk_status status = cuda_use(device, &stream);
+    if (status || d->loop.total == 0)
+        return status;
+    YK__LAUNCH("random", kernel, walk_blocks(device, d->loop.total), THREADS, 0, stream, *d);
+    return cuda_launched(device, "random", 1, &out);
+}
+
 yk_status cuda_random(int device, yk__random_kind kind, const yk__view *out, yk__stream from, const uint32_t *calls,
                       double p0, double p1)
 {
-    if (kind != YK__RANDOM_INTEGER && !yk__is_real(out->dtype))
+    if (!yk__is_real(out->dtype))
         return cuda_fail(YK_ERR_DTYPE, "random: uniform and normal values are not defined for %s",
                          cuda_yoke->dtype_name(out->dtype));
-    if (kind == YK__RANDOM_INTEGER && !(YK__TO_I64(p0) < YK__TO_I64(p1)))
-        return cuda_fail(YK_ERR_ARGUMENT, "randint: the range [%.17g, %.17g) holds no integer", p0, p1);
     drawing d;
-    cudaStream_t stream = NULL;
-    d.stream = from, d.calls = calls, d.kind = kind, d.p0 = p0, d.p1 = p1, d.threshold = 0;
-    d.words = kind == YK__RANDOM_INTEGER ? 2 : (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
-    yk__loop_init(&d.loop, 1, &out, true);
-    yk_status status = cuda_use(device, &stream);
-    if (status || d.loop.total == 0)
-        return status;
-    unsigned blocks = walk_blocks(device, d.loop.total);
-    void (*kernel)(drawing) = NULL;
-    bool whole = kind == YK__RANDOM_INTEGER;
+    d.stream = from, d.calls = calls, d.kind = kind, d.p0 = p0, d.p1 = p1, d.low = 0, d.bound = 0, d.threshold = 0;
+    d.words = (kind == YK__RANDOM_NORMAL ? 2 : 1) * (out->dtype == YK_F64 ? 2 : 1);
+    void (*kernel)(drawing) = double_kernel;
     switch (out->dtype) {
-    case YK_F32: kernel = whole ? integer_kernel<element_f32> : real_kernel<element_f32>; break;
-    case YK_F64: kernel = whole ? integer_kernel<element_f64> : double_kernel; break;
-    case YK_F16: kernel = whole ? integer_kernel<element_f16> : real_kernel<element_f16>; break;
-    case YK_BF16: kernel = whole ? integer_kernel<element_bf16> : real_kernel<element_bf16>; break;
+    case YK_F16: kernel = real_kernel<element_f16>; break;
+    case YK_BF16: kernel = real_kernel<element_bf16>; break;
+    case YK_F32: kernel = real_kernel<element_f32>; break;
+    default: break;
+    }
+    return draw(device, out, &d, kernel);
+}
+
+yk_status cuda_random_integers(int device, const yk__view *out, yk__stream from, const uint32_t *calls, int64_t low,
+                               int64_t high)
+{
+    if (low >= high)
+        return cuda_fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) is empty", (long long)low, (long long)high);
+    drawing d;
+    d.stream = from, d.calls = calls, d.kind = YK__RANDOM_UNIFORM, d.words = 2, d.p0 = 0, d.p1 = 0, d.threshold = 0;
+    d.low = low, d.bound = (uint64_t)high - (uint64_t)low;
+    void (*kernel)(drawing) = integer_kernel<element_i64>;
+    switch (out->dtype) {
+    case YK_F32: kernel = integer_kernel<element_f32>; break;
+    case YK_F64: kernel = integer_kernel<element_f64>; break;
+    case YK_F16: kernel = integer_kernel<element_f16>; break;
+    case YK_BF16: kernel = integer_kernel<element_bf16>; break;
     case YK_I32: kernel = integer_kernel<element_i32>; break;
     case YK_U8: kernel = integer_kernel<element_u8>; break;
     case YK_BOOL: kernel = integer_kernel<element_bool>; break;
-    default: kernel = integer_kernel<element_i64>; break;
+    default: break;
     }
-    YK__LAUNCH("random", kernel, blocks, THREADS, 0, stream, d);
-    return cuda_launched(device, "random", 1, &out);
+    return draw(device, out, &d, kernel);
 }
 
 yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__stream from, const uint32_t *calls,
@@ -235,6 +256,7 @@ yk_status cuda_dropout(int device, const yk__view *out, const yk__view *x, yk__s
     drawing d;
     cudaStream_t stream = NULL;
     d.stream = from, d.calls = calls, d.kind = YK__RANDOM_UNIFORM, d.words = 1, d.p0 = p, d.p1 = 0;
+    d.low = 0, d.bound = 0;
     d.threshold = (uint32_t)ceil(p * 0x1p24);
     yk__loop_init(&d.loop, 2, views, true);
     yk_status status = cuda_use(device, &stream);
