@@ -109,8 +109,9 @@ YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
  *
  * What cannot be recorded runs as it is, in each call: a function that waits for the device (yk_item, yk_to a CPU),
  * brings values from the host, or reduces over ranks through the host; all functions on a CPU. The info says why. A
- * parameter or state of an optimizer that was replaced, a constant of its that was changed, and yk_manual_seed make it
- * be recorded anew. Source: torch.cuda.graph, torch.cuda.make_graphed_callables.
+ * parameter or state of an optimizer that was replaced, a parameter of its that was frozen or is trained again, a
+ * constant of its that was changed, and yk_manual_seed make it be recorded anew. Source: torch.cuda.graph,
+ * torch.cuda.make_graphed_callables.
  */
 typedef struct yk_graph yk_graph;
 YK_API yk_graph *yk_graph_create(yk_device device, int warm_up, yk_status (*fn)(void *user), void *user);

@@ -5,7 +5,8 @@
  * replay; what is left is the host's side (Note [What a replay leaves out] in device/graph.h). Of each batch that the
  * function's last call handed to the table there is a note: its record in the device's memory and its parameters.
  * Before a replay the records are brought to the rates and steps that the host has; behind it, the host's numbers of
- * steps go on. What the recorded kernels were given else (pointers, constants) is compared with what stands there now.
+ * steps go on. What the recorded kernels were given else (pointers, constants) is compared with what stands there now,
+ * and so is which parameters require a gradient: backward reaches others then, and the step changes others.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ typedef struct noted_batch {
 typedef struct notes {
     noted_batch *batches;
     int count, room;
+    uint64_t trained; /* hash of which parameters required a gradient when the function was called */
 } notes;
 
 /* Of the options, and where parameters and state are. */
@@ -43,20 +45,37 @@ static uint64_t given(const yk_optimizer *o, const yk__optim_group *group, const
     return yk__hash(h, &o->n_groups, sizeof(o->n_groups));
 }
 
-static void forget(void *object, void *of)
+static uint64_t trained(const yk_optimizer *o)
 {
-    notes *all = of;
-    (void)object;
+    uint64_t h = YK__HASH_BASIS;
+    for (int k = 0; k < o->n_groups; k++) {
+        for (int64_t i = 0; i < o->groups[k].count; i++) {
+            bool wants = yk_requires_grad(yk_parameters_at(o->groups[k].params, i));
+            h = yk__hash(h, &wants, sizeof(wants));
+        }
+    }
+    return h;
+}
+
+static void forget(notes *all)
+{
     for (int i = 0; i < all->count; i++)
         free(all->batches[i].indices);
     all->count = 0;
+}
+
+static void begin(void *object, void *of)
+{
+    notes *all = of;
+    forget(all);
+    all->trained = trained(object);
 }
 
 static void release(void *object, void *of)
 {
     notes *all = of;
     if (all) {
-        forget(object, of);
+        forget(all);
         free(all->batches);
         free(all);
     }
@@ -89,6 +108,8 @@ static yk_status before(void *object, void *of, const char **stale)
     yk_status settled = sure ? YK_OK : yk__optimizer_settle(o);
     if (settled)
         return settled;
+    if (trained(o) != all->trained)
+        *stale = "parameters of an optimizer were frozen, or are trained again";
     for (int i = 0; i < all->count; i++) {
         const noted_batch *b = &all->batches[i];
         yk__optim_group *group = &o->groups[b->group];
@@ -134,10 +155,12 @@ yk_status yk__optimizer_graph_begin(yk_optimizer *o)
                                .notes = yk__calloc(1, sizeof(notes)),
                                .before = before,
                                .after = after,
-                               .begin = forget,
+                               .begin = begin,
                                .release = release};
-    if (member.notes)
+    if (member.notes) {
+        begin(o, member.notes);
         return yk__graph_add(g, &member);
+    }
     release(o, NULL);
     return YK_ERR_MEMORY;
 }

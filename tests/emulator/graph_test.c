@@ -561,6 +561,36 @@ static void test_recorded_anew(void **state)
     yk_scope_end(scope);
 }
 
+/* A part that is frozen, and trained again later, also where that falls on the call that would record. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    for (int scaled = 0; scaled < 2; scaled++) {
+        yk_scope scope = yk_scope_begin();
+        job jobs[2] = {make(gpu, true), make(gpu, true)}; /* as it is, and by the graph */
+        yk_graph *g = yk_graph_create(gpu, 1, step, &jobs[1]);
+        for (int k = 0; k < 2 && scaled; k++)
+            scale(&jobs[k]);
+        for (int i = 0; i < 12; i++) {
+            for (int k = 0; k < 2; k++) {
+                if (i == 1 || i == 4 || i == 8)
+                    expect_ok(yk_module_requires_grad(yk_module_get_module(jobs[k].net, "0"), i == 4));
+                yk_random_set_state((yk_random_state){3, (uint32_t)i});
+                run(&jobs[k], k ? g : NULL, i);
+            }
+            expect_same_parameters(&jobs[0], &jobs[1]);
+        }
+        /* Recorded at steps 2, 5 and 9; where steps may have been left out, freezing asks the device how many were, so
+         * at 3, 5 and 10. */
+        if (yk_graph_get_info(g).why_not)
+            fail_msg("it was not recorded: %s", yk_graph_get_info(g).why_not);
+        assert_int_equal(yk_graph_get_info(g).replays, scaled ? 12 - 6 : 12 - 4);
+        for (int k = 0; k < 2; k++)
+            yk_tensor_release(jobs[k].loss);
+        yk_scope_end(scope);
+    }
+}
+
 /* On a CPU it is the function; errors are the function's. */
 static void test_cpu_and_errors(void **state)
 {
@@ -922,6 +952,7 @@ int main(void)
                                        cmocka_unit_test(test_loss_of_rows),
                                        cmocka_unit_test(test_positions),
                                        cmocka_unit_test(test_recorded_anew),
+                                       cmocka_unit_test(test_frozen),
                                        cmocka_unit_test(test_memory_of_a_recording),
                                        cmocka_unit_test(test_memory_used_elsewhere),
                                        cmocka_unit_test(test_cpu_and_errors),
