@@ -56,15 +56,15 @@ static void append_list(char *text, size_t size, size_t room, const char *kind, 
     size_t start = strlen(text), used = start;
     size_t end = start + room < size ? start + room : size;
     used += (size_t)snprintf(text + used, size - used, "%s %s: ", start && text[start - 1] != ':' ? ";" : "", kind);
-    for (int64_t i = 0; i < list->count; i++) {
+    for (int64_t i = 0; i < list->count && used < size; i++) {
         enum { MORE = 32 };
-        if (used + strlen(list->items[i]) + MORE > end && i) {
-            snprintf(text + used, size - used, " and %lld more", (long long)(list->count - i));
+        if (used + MORE >= end || (used + strlen(list->items[i]) + MORE > end && i)) {
+            snprintf(text + used, size - used, "%s%lld more", i ? " and " : "", (long long)(list->count - i));
             return;
         }
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", list->items[i]);
-        if (used >= size)
-            return;
+        size_t fits = end - used - MORE; /* a name from a file may be of any length */
+        used += (size_t)snprintf(text + used, size - used, "%s%.*s%s", i ? ", " : "", (int)fits, list->items[i],
+                                 strlen(list->items[i]) > fits ? "..." : "");
     }
 }
 
@@ -142,6 +142,7 @@ static yk_status refuse(const yk_module *m, const names *missing, const names *u
 
 static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *given)
 {
+    YK__OWN_RECORD;
     for (int64_t i = 0; i < yk_state_dict_count(own); i++) {
         int64_t at = yk__state_dict_find_module(given, yk_state_dict_name(own, i));
         if (at < 0)

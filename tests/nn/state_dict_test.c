@@ -232,11 +232,43 @@ static void test_long_lists(void **unused)
     yk_scope_end(scope);
 }
 
+/* Names from a file may be of any length: of each list the message has the beginning, the report has all. */
+static void test_long_names(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    static char a[3000], b[3000];
+    memset(a, 'a', sizeof(a) - 1);
+    memset(b, 'b', sizeof(b) - 1);
+    yk_module *m = yk_linear_create(2, 2, NULL), *own = yk_sequential(m, NULL);
+    assert_non_null(yk_module_add_buffer(own, a, yk_ones(YK_SHAPE(2), NULL)));
+    yk_state_dict *given = yk_state_dict_create();
+    expect_ok(yk_state_dict_add(given, b, yk_ones(YK_SHAPE(2), NULL)));
+    expect_ok(yk_state_dict_add(given, "0.weight", yk_ones(YK_SHAPE(3), NULL)));
+    yk_load_report report;
+    assert_int_equal(yk_module_load_state_dict(own, given, NULL, &report), YK_ERR_NOT_FOUND);
+    assert_int_equal(report.missing_count, 2);
+    assert_int_equal(report.unexpected_count, 1);
+    assert_string_equal(report.unexpected[0], b);
+    yk_load_report_clear(&report);
+    const char *message = yk_last_error()->message;
+    assert_non_null(strstr(message, "missing: aaaa"));
+    assert_non_null(strstr(message, "aaaa... and 1 more; unexpected: bbbb"));
+    assert_non_null(strstr(message, "bbbb...; does not fit: 0.weight has shape (3,), expected (2, 2)"));
+    yk_clear_error();
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),     cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_temporary_buffer),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_without_counts), cmocka_unit_test(test_long_lists),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_temporary_buffer),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_without_counts),
+        cmocka_unit_test(test_long_lists),
+        cmocka_unit_test(test_long_names),
     };
     return cmocka_run_group_tests_name("state dict", tests, NULL, NULL);
 }
