@@ -516,12 +516,12 @@ yk_status yk_process_group_dump(yk_process_group *group, FILE *to)
     yk__group *g = yk__group_of("process_group_dump", group);
     if (!g || yk__group_check_process("process_group_dump", g))
         return yk__error_code();
-    yk_error before, cause = {0};
-    yk__error_take(&before);
+    if (!yk__is_there("process_group_dump", "stream", to))
+        return YK_ERR_ARGUMENT;
+    YK__OWN_RECORD;
+    yk_error cause = {0};
     bool broken = g->state && g->backend->check(g->state);
     if (broken)
         yk__error_take(&cause);
-    yk_status status = yk__trace_write(g, broken ? &cause : NULL, to);
-    yk__error_put(&before);
-    return status;
+    return yk__trace_write(g, broken ? &cause : NULL, to);
 }

@@ -322,6 +322,7 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
             yk__fail(YK_ERR_ARGUMENT, "loader_create: the data set is NULL");
         return NULL;
     }
+    YK__OWN_RECORD;
     yk_loader_options checked = options ? *options : (yk_loader_options){0};
     if (!yk__scope_check("loader_create") || check_options(dataset->table.name, &checked))
         return NULL;

@@ -126,6 +126,7 @@ static yk_status check_value(const yk_store *store, const char *what, const char
 
 static yk_status until_of(const yk_store *store, const char *what, double timeout, yk__until *until)
 {
+    YK__OWN_RECORD;
     if (yk__check_timeout(what, "timeout", timeout, store->timeout, &until->timeout)) {
         yk__error_prefix("store %s", store->name);
         return YK_ERR_ARGUMENT;

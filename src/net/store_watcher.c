@@ -75,6 +75,7 @@ yk_store_watcher *yk_store_watcher_create(yk_store *store, const char *key, yk_s
         yk__fail(YK_ERR_ARGUMENT, "store_watcher_create: there is no function to call");
         return NULL;
     }
+    YK__OWN_RECORD;
     if (yk_store_check(store, &key, 1, &there)) { /* a wrong key or store is an error here, not in the thread */
         yk__error_prefix("store_watcher_create");
         return NULL;

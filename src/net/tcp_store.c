@@ -612,6 +612,7 @@ static yk_status join(tcp_store *tcp, const char *host, int port, bool early, do
 
 static yk_status connect_later(tcp_store *tcp)
 {
+    YK__OWN_RECORD;
     pthread_mutex_lock(&tcp->later_lock);
     yk_status status = tcp->never.code;
     if (status) {
@@ -649,6 +650,7 @@ static yk_status server_address(const yk_tcp_store_options *options, double dead
 
 static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
 {
+    YK__OWN_RECORD;
     yk__address address, bound;
     char text[YK__ADDRESS_TEXT];
     yk_status status = server_address(options, yk__now() + tcp->store.timeout, &address);

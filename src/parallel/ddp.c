@@ -149,6 +149,7 @@ static const char *devices_text(const yk_device *devices, int count, char *text,
 /* Source: the checks of DistributedDataParallel's constructor. */
 static yk_status set_devices(ddp *d, const yk_ddp_options *o)
 {
+    YK__OWN_RECORD;
     char ids[400], on[400], name[16];
     if (!o->devices && o->count)
         return yk__fail(YK_ERR_ARGUMENT, "ddp: %d devices in a list that is NULL", o->count);

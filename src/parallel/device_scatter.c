@@ -39,6 +39,7 @@ yk_tensor *yk__on_device(yk_tensor *x, yk_device device)
 
 yk_status yk__devices_check(const char *what, const yk_device *devices, int count)
 {
+    YK__OWN_RECORD;
     if (!devices || count < 1 || count > YK__MOST_REPLICAS)
         return yk__fail(YK_ERR_ARGUMENT, "%s: %d devices%s; 1 to %d are possible", what, count,
                         devices ? "" : " in a list that is NULL", YK__MOST_REPLICAS);

@@ -238,6 +238,30 @@ static void a_status_is_that_of_the_call(void **state)
     assert_null(yk_safetensors_load(missing, (yk_device){0}));
     assert_null(yk_pt_load(missing, NULL));
     expect_standing();
+    yk_store *store = yk_hash_store();
+    void *data;
+    bool there;
+    assert_int_equal(yk_store_get(store, "key", &data, NULL, -1), YK_ERR_ARGUMENT);
+    assert_int_equal(yk_store_wait(store, (const char *[]){"key"}, 1, NAN), YK_ERR_ARGUMENT);
+    assert_int_equal(yk_store_watch(store, "key", NULL, 0, &data, NULL, YK_ZERO), YK_ERR_ARGUMENT);
+    assert_int_equal(yk_store_check(store, (const char *[]){""}, 1, &there), YK_ERR_ARGUMENT);
+    assert_null(yk_store_watcher_create(store, "", watch, NULL));
+    yk_device nowhere_there[2] = {{0}, {.index = 77}};
+    yk_tensor *parts[2];
+    int used;
+    assert_int_equal(yk_device_scatter(x, nowhere_there, 2, 0, parts, &used), YK_ERR_DEVICE);
+    assert_null(yk_data_parallel(yk_relu_create(), &(yk_data_parallel_options){.devices = nowhere_there, .count = 2}));
+    assert_null(yk_ddp(yk_relu_create(), &(yk_ddp_options){.devices = &nowhere_there[1], .count = 1}));
+    assert_null(yk_loader_create(yk_glyphs(YK_TEST, NULL, 0),
+                                 &(yk_loader_options){.batch_size = 1, .device = nowhere_there[1]}));
+    expect_standing();
+    FILE *full = fopen("/dev/full", "w");
+    if (full) { /* not everywhere */
+        setvbuf(full, NULL, _IONBF, 0);
+        assert_int_equal(yk_process_group_dump(yk_process_group_create(NULL, 0, 1, NULL), full), YK_ERR_IO);
+        fclose(full);
+        expect_standing();
+    }
     yk_scope_end(scope);
     yk_clear_error();
 }
