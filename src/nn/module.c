@@ -216,7 +216,7 @@ static bool addable(yk_module *m, const char *name, const void *part)
         yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is NULL", m->cls->name, name ? name : "");
         m->incomplete = true;
     }
-    return part && !m->incomplete;
+    return part && yk__module_usable("module_add", m);
 }
 
 yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child)

@@ -228,6 +228,10 @@ static void expect_incomplete(yk_module *m)
     expect_error(YK_ERR_STATE, "module_parameters: the module Gate is incomplete");
     assert_null(yk_forward(m, yk_ones(YK_SHAPE(2), NULL)));
     expect_error(YK_ERR_STATE, "forward: the module Gate is incomplete");
+    assert_null(yk_module_add_buffer(m, "more", yk_ones(YK_SHAPE(2), NULL)));
+    expect_error(YK_ERR_STATE, "module_add: the module Gate is incomplete");
+    assert_null(yk_module_add(m, "more", yk_relu_create()));
+    expect_error(YK_ERR_STATE, "module_add: the module Gate is incomplete");
     yk_module *parent = yk_sequential(yk_relu_create(), NULL);
     assert_null(yk_module_add(parent, "part", m));
     yk_clear_error();
