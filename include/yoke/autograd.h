@@ -120,7 +120,7 @@ YK_API yk_status yk_hook_remove(yk_tensor *x, uint64_t id) YK_MUST_CHECK;
  * Tensors that either gives are owned by the scope that yoke opens around the callback. Results are on one device. An
  * input may be given back as it is. `release`, if not NULL, is called once for every call of apply, whatever becomes
  * of it: with the last of the graph that needs `user`, or at once where nothing is recorded or something fails.
- * Source: torch.autograd.Function.
+ * The struct is copied; its name is static. Source: torch.autograd.Function.
  */
 typedef struct yk_custom yk_custom;
 typedef struct yk_custom_function {

@@ -11,7 +11,7 @@
 #include "autograd/node.h"
 
 struct yk_custom {
-    const yk_custom_function *function;
+    yk_custom_function function; /* a copy: the caller's may be gone when backward runs */
     void *user;
     int n_inputs, n_outputs, n_saved;
     bool *needs;
@@ -25,8 +25,8 @@ static void custom_free(yk_custom *context)
         return;
     for (int i = 0; i < context->n_saved; i++)
         yk_tensor_release(context->saved[i].tensor);
-    if (context->function->release)
-        context->function->release(context->user);
+    if (context->function.release)
+        context->function.release(context->user);
     free(context->saved);
     free(context->needs);
     free(context);
@@ -42,7 +42,7 @@ static void custom_clear(void *kept)
 static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
     yk_custom *context = *(yk_custom **)yk__context(node);
-    const yk_custom_function *function = context->function;
+    const yk_custom_function *function = &context->function;
     yk_tensor **given = yk__calloc((size_t)context->n_inputs, sizeof(*given));
     if (!given)
         return YK_ERR_MEMORY;
@@ -71,7 +71,8 @@ static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_ten
 
 static const yk__op custom_op = {.name = "custom", .backward_list = custom_backward, .clear = custom_clear};
 
-static bool usable(const yk_custom_function *f, int n_inputs, int n_outputs)
+static bool usable(const yk_custom_function *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                   int n_outputs)
 {
     if (!f || !f->name || !(f->forward || f->forward_list) || !(f->backward || f->backward_list)) {
         yk__fail(YK_ERR_ARGUMENT, "custom_apply: a function needs a name, a forward and a backward");
@@ -83,7 +84,7 @@ static bool usable(const yk_custom_function *f, int n_inputs, int n_outputs)
                                : "there is at least one of each");
         return false;
     }
-    return true;
+    return yk__is_there(f->name, "array of inputs", inputs) && yk__is_there(f->name, "array of outputs", outputs);
 }
 
 static yk_custom *context_make(const yk_custom_function *function, int n_inputs, yk_tensor *const *inputs,
@@ -99,7 +100,7 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
     }
     for (int i = 0; i < n_inputs; i++)
         needs[i] = yk_requires_grad(inputs[i]);
-    *context = (yk_custom){.function = function,
+    *context = (yk_custom){.function = *function,
                            .user = user,
                            .n_inputs = n_inputs,
                            .n_outputs = n_outputs,
@@ -111,7 +112,7 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
 /* Runs forward, and gives one reference to each of its results, which are tensors of no graph. */
 static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_tensor **outputs)
 {
-    const yk_custom_function *function = context->function;
+    const yk_custom_function *function = &context->function;
     int count = context->n_outputs;
     memset(outputs, 0, sizeof(*outputs) * (size_t)count);
     yk_scope scope = yk_scope_begin();
@@ -160,12 +161,12 @@ yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *co
                                yk_tensor **outputs, int n_outputs, void *user)
 {
     YK__OWN_RECORD;
-    yk_custom *context =
-        usable(function, n_inputs, n_outputs) ? context_make(function, n_inputs, inputs, n_outputs, user) : NULL;
+    bool fine = usable(function, inputs, n_inputs, outputs, n_outputs);
+    yk_custom *context = fine ? context_make(function, n_inputs, inputs, n_outputs, user) : NULL;
     if (!context) {
         if (function && function->release)
             function->release(user);
-        for (int i = 0; i < n_outputs; i++)
+        for (int i = 0; i < n_outputs && outputs; i++)
             outputs[i] = NULL;
         return yk__error_code();
     }
@@ -206,7 +207,7 @@ yk_status yk_custom_save(yk_custom *context, yk_tensor *x)
 yk_tensor *yk_custom_saved(yk_custom *context, int i)
 {
     if (i < 0 || i >= context->n_saved) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: saved tensor %d was asked for, %d were saved", context->function->name, i,
+        yk__fail(YK_ERR_ARGUMENT, "%s: saved tensor %d was asked for, %d were saved", context->function.name, i,
                  context->n_saved);
         return NULL;
     }
@@ -216,7 +217,7 @@ yk_tensor *yk_custom_saved(yk_custom *context, int i)
         yk__fail(YK_ERR_STATE,
                  "%s: saved tensor %d of shape %s has been modified by an inplace operation: it is at version %u, "
                  "expected %u",
-                 context->function->name, i, yk_shape_format(saved->tensor, shape, sizeof(shape)),
+                 context->function.name, i, yk_shape_format(saved->tensor, shape, sizeof(shape)),
                  yk__version(saved->tensor), saved->version);
         return NULL;
     }

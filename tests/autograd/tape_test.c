@@ -203,6 +203,28 @@ static void test_custom(void **state)
     yk_scope_end(scope);
 }
 
+/* The struct that says what the function is may be gone, or another one, when backward runs. */
+static yk_tensor *apply_for_a_while(yk_tensor *const *inputs, int *calls)
+{
+    static yk_custom_function kept;
+    kept = square_times;
+    yk_tensor *y = yk_custom_apply(&kept, inputs, 2, calls);
+    kept = (yk_custom_function){.name = "none"};
+    return y;
+}
+
+static void test_custom_struct_is_copied(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    int calls = 0;
+    yk_tensor *inputs[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    expect_ok(yk_backward(yk_sum(apply_for_a_while(inputs, &calls))));
+    assert_int_equal(calls, 1);
+    assert_non_null(yk_grad(inputs[1]));
+    yk_scope_end(scope);
+}
+
 static yk_tensor *exp_forward(yk_custom *context, yk_tensor *const *inputs, int n)
 {
     (void)n;
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_in_place_rules),
         cmocka_unit_test(test_hooks),
         cmocka_unit_test(test_custom),
+        cmocka_unit_test(test_custom_struct_is_copied),
         cmocka_unit_test(test_custom_saved_output_and_gradcheck_failure),
         cmocka_unit_test(test_misuse),
         cmocka_unit_test(test_no_room_in_the_scope),
