@@ -70,8 +70,8 @@ typedef struct yk_module_class {
     void (*destroy)(yk_module *self); /* releases what the data holds; children and tensors are released by yoke */
     /* Writes what stands between the parentheses of the printed module: "in_features=4, out_features=3". */
     void (*describe)(yk_module *self, char *buffer, size_t size);
-    /* Writes the strides in which `parameter` should be kept for a dtype and device, or returns false (NULL: always)
-     * to keep its order of dimensions; asked when the module moves. */
+    /* Writes the strides in which `parameter` should be kept for a dtype and device, dense ones, or returns false
+     * (NULL: always) to keep its order of dimensions; asked when the module moves. */
     bool (*parameter_strides)(yk_module *self, const yk_tensor *parameter, yk_dtype dtype, yk_device device,
                               int64_t *stride);
 } yk_module_class;

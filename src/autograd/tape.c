@@ -497,7 +497,7 @@ bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint
             yk__fail_freed(name, inputs[i]);
             return false;
         }
-        if (inputs[i] || (optional >> i & 1))
+        if (inputs[i] || (i < 32 && (optional >> i & 1)))
             continue;
         if (!yk__error_code())
             yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, i + 1);

@@ -48,8 +48,10 @@ yk_status yk_dtype_parse(const char *text, yk_dtype *dtype)
 
 yk_dtype yk_dtype_promote(yk_dtype a, yk_dtype b)
 {
-    if (a == b)
+    if (a == b || (unsigned)b >= YK__DTYPES)
         return a;
+    if ((unsigned)a >= YK__DTYPES)
+        return b;
     bool fa = yk_dtype_is_floating(a), fb = yk_dtype_is_floating(b);
     if (fa != fb)
         return fa ? a : b;

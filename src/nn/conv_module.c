@@ -127,13 +127,13 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
     yk_device device = yk__default_options(NULL).device;
     if (!settle(in_channels, out_channels, kernel, given, size, &o) || yk__device_check(device))
         return NULL;
-    yk_module *m = yk_module_create(&conv2d_class);
+    int64_t shape[4] = {out_channels, in_channels / o.groups, size[0], size[1]};
+    yk_module *m = yk__tensor_check("conv2d_create", 4, shape, NULL) ? NULL : yk_module_create(&conv2d_class);
     if (!m)
         return NULL;
     conv2d *d = yk_module_data(m);
     d->options = o;
     d->in_channels = in_channels;
-    int64_t shape[4] = {out_channels, in_channels / o.groups, size[0], size[1]};
     bool ordered = weight_strides(d, shape, YK_F32, device, stride);
     d->weight =
         yk__module_take_parameter(m, "weight", yk__tensor_new(4, shape, ordered ? stride : NULL, YK_F32, device));

@@ -8,10 +8,10 @@
 int64_t yk__model_number(const char *model, const char *what, int64_t given, int64_t fallback, int64_t least)
 {
     int64_t number = given ? given : fallback;
-    if (number >= least)
+    if (number >= least && number <= INT32_MAX)
         return number;
-    yk__fail(YK_ERR_ARGUMENT, "%s: %s is %lld, it must be at least %lld", model, what, (long long)number,
-             (long long)least);
+    yk__fail(YK_ERR_ARGUMENT, "%s: %s is %lld, it must be at least %lld%s", model, what, (long long)number,
+             (long long)least, number > INT32_MAX ? " and below 2^31" : "");
     return -1;
 }
 
@@ -21,7 +21,13 @@ static yk_module *create_mlp(const yk_model_options *o)
     int64_t size = yk__model_number("mlp", "image_size", o->image_size, 28, 1);
     if (channels < 0 || size < 0)
         return NULL;
-    return yk_mlp(&(yk_mlp_options){.in_features = channels * size * size, .num_classes = o->num_classes});
+    int64_t features;
+    if (__builtin_mul_overflow(channels, size * size, &features)) {
+        yk__fail(YK_ERR_ARGUMENT, "mlp: an image of %lld channels and %lld by %lld has more numbers than fit in memory",
+                 (long long)channels, (long long)size, (long long)size);
+        return NULL;
+    }
+    return yk_mlp(&(yk_mlp_options){.in_features = features, .num_classes = o->num_classes});
 }
 
 static yk_module *create_lenet(const yk_model_options *o)

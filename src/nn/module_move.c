@@ -20,6 +20,23 @@ static yk_tensor *moved(yk_tensor *x, const int64_t *stride, yk_dtype dtype, yk_
     return out;
 }
 
+/* Whether strides that a class asks for place the elements of x side by side, in some order: others would be written
+ * outside of its memory. */
+static bool are_dense(const yk_tensor *x, const int64_t *stride)
+{
+    uint32_t placed = 0;
+    int64_t step = 1;
+    for (int n = 0; n < x->ndim; n++) {
+        for (int d = 0; d < x->ndim; d++) {
+            if ((placed >> d & 1) || (x->shape[d] > 1 && stride[d] != step))
+                continue;
+            placed |= 1u << d;
+            step *= x->shape[d];
+        }
+    }
+    return placed == (1u << x->ndim) - 1;
+}
+
 static yk_status move_tensor(yk_module *m, yk_tensor *x, yk_dtype dtype, yk_device device)
 {
     if ((yk_dtype)x->dtype == dtype && yk_device_equal(yk__device_of(x), device))
@@ -27,7 +44,12 @@ static yk_status move_tensor(yk_module *m, yk_tensor *x, yk_dtype dtype, yk_devi
     int64_t asked[YK_MAX_DIMS];
     const int64_t *stride = yk__is_dense(x) ? x->stride : NULL;
     if (m->cls->parameter_strides && m->cls->parameter_strides(m, x, dtype, device, asked))
-        stride = asked;
+        stride = x->numel ? asked : NULL;
+    char shape[200], text[200];
+    if (stride == asked && !are_dense(x, asked))
+        return yk__fail(YK_ERR_ARGUMENT, "parameter_strides of %s gives %s for a parameter of shape %s: not dense",
+                        m->cls->name, yk__shape_text(x->ndim, asked, text, sizeof(text)),
+                        yk_shape_format(x, shape, sizeof(shape)));
     yk_tensor *grad = yk_grad(x);
     yk_tensor *to = moved(x, stride, dtype, device);
     yk_tensor *grad_to = to && grad ? moved(grad, stride, dtype, device) : NULL;

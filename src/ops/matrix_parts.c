@@ -285,10 +285,10 @@ static yk_tensor *one_hot(yk_tensor *index, int64_t classes)
             return NULL;
         if (least < 0 || (classes >= 0 && most >= classes)) {
             yk__fail(YK_ERR_ARGUMENT, "one_hot: class %lld is outside [0, %lld)", (long long)(least < 0 ? least : most),
-                     (long long)(classes >= 0 ? classes : most + 1));
+                     (long long)(classes >= 0 ? classes : most + (most < INT64_MAX)));
             return NULL;
         }
-        classes = classes < 0 ? most + 1 : classes;
+        classes = classes < 0 ? most + (most < INT64_MAX) : classes; /* the largest number is too large below */
     } else if (classes < 1) {
         yk__fail(YK_ERR_ARGUMENT, "one_hot: how many classes no index says, say yourself");
         return NULL;
@@ -336,7 +336,7 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
         return NULL;
     }
     yk_tensor_options o = options ? *options : (yk_tensor_options){0};
-    if (yk__tensor_check("linspace", 1, &steps, &(yk_tensor_options){.dtype = YK_F64, .device = o.device}))
+    if (yk__tensor_check("linspace", 1, &steps, &o))
         return NULL;
     if (!yk_dtype_is_floating(o.dtype)) { /* as PyTorch: between integers */
         start = trunc(start);
@@ -364,7 +364,8 @@ yk_tensor *yk_eye(int64_t n, int64_t m, const yk_tensor_options *options)
         yk__fail(YK_ERR_SHAPE, "eye: %lld rows and %lld columns, expected at least 0", (long long)n, (long long)m);
         return NULL;
     }
-    yk_tensor *out = yk_zeros(YK_SHAPE(n, m), options);
+    bool fine = !yk__tensor_check("eye", YK_SHAPE(n, m), options);
+    yk_tensor *out = fine ? yk_zeros(YK_SHAPE(n, m), options) : NULL;
     if (!out)
         return NULL;
     diagonal p = {.dim0 = 0, .dim1 = 1, .length = n < m ? n : m};

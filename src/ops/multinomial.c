@@ -84,6 +84,8 @@ yk_tensor *yk_multinomial(yk_tensor *x, int64_t samples, bool replacement)
                  (long long)samples, yk_shape_format(x, text, sizeof(text)));
         return NULL;
     }
+    if (yk__tensor_check("multinomial", 1, &samples, NULL))
+        return NULL;
     bool before = yk_no_grad_begin();
     yk_scope scope = yk_scope_begin();
     yk_tensor *out = draw(x, samples, replacement);

@@ -72,11 +72,25 @@ static yk_tensor *lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
 
 yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
 {
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
     yk_tensor *inputs[2] = {a, b};
     if (!yk__op_begin("lerp", 2, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
-        yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype))
+        yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype) || yk__broadcast("lerp", a, b, &ndim, shape))
         return NULL;
     YK__WITHIN_SCOPE(lerp_scalar(a, b, weight));
+}
+
+/* Whether three shapes broadcast together, which they do where any two do: an error in the name of the operation. */
+static bool fit_together(const char *name, yk_tensor *const x[3])
+{
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    for (int i = 0; i < 3; i++) {
+        if (yk__broadcast(name, x[i / 2], x[(i + 3) / 2], &ndim, shape))
+            return false;
+    }
+    return true;
 }
 
 static yk_tensor *lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
@@ -93,7 +107,7 @@ yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
     yk_tensor *inputs[3] = {a, b, weight};
     if (!yk__op_begin("lerp", 3, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
         yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype) ||
-        yk__expect_dtype("lerp", "weight", weight, (yk_dtype)a->dtype))
+        yk__expect_dtype("lerp", "weight", weight, (yk_dtype)a->dtype) || !fit_together("lerp", inputs))
         return NULL;
     YK__WITHIN_SCOPE(lerp(a, b, weight));
 }
@@ -128,7 +142,7 @@ yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcmul, 3, inputs, yk_addcmul(inputs[0], inputs[1], inputs[2], value));
     yk__take_numbers(3, inputs);
-    if (!yk__op_begin("addcmul", 3, inputs, 0))
+    if (!yk__op_begin("addcmul", 3, inputs, 0) || !fit_together("addcmul", inputs))
         return NULL;
     YK__WITHIN_SCOPE(addc(inputs, value, yk_mul));
 }
@@ -138,7 +152,7 @@ yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcdiv, 3, inputs, yk_addcdiv(inputs[0], inputs[1], inputs[2], value));
     yk__take_numbers(3, inputs);
-    if (!yk__op_begin("addcdiv", 3, inputs, 0))
+    if (!yk__op_begin("addcdiv", 3, inputs, 0) || !fit_together("addcdiv", inputs))
         return NULL;
     bool integers = !yk_dtype_is_floating((yk_dtype)inputs[1]->dtype);
     if (integers && yk__expect_floating("addcdiv", "divisor", inputs[2]))

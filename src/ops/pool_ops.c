@@ -183,5 +183,6 @@ yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
         yk__fail(YK_ERR_ARGUMENT, "adaptive_avg_pool2d: a result of %lld by %lld", (long long)height, (long long)width);
         return NULL;
     }
-    return average(&op, x, NULL, (int64_t[4]){x->shape[0], x->shape[1], height, width});
+    int64_t shape[4] = {x->shape[0], x->shape[1], height, width};
+    return yk__tensor_check("adaptive_avg_pool2d", 4, shape, NULL) ? NULL : average(&op, x, NULL, shape);
 }

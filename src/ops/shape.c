@@ -51,6 +51,9 @@ static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_
     } else if (fits) {
         fits = known == x->numel;
     }
+    if (fits && !x->numel &&
+        yk__tensor_check(name, ndim, out->shape, NULL)) /* strides must fit without elements, too */
+        return false;
     if (!fits) {
         out->ndim = (int8_t)ndim;
         memcpy(out->shape, shape, sizeof(shape[0]) * (size_t)ndim);
@@ -238,6 +241,8 @@ yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
                                 shape, b, sizeof(b)));
         return NULL;
     }
+    if (yk__tensor_check("expand", ndim, wanted, NULL))
+        return NULL;
     yk__tensor_spec spec = yk__spec_of(x);
     yk__view v = yk__view_expanded(x, ndim, wanted);
     return yk__record_view(yk__tensor_view(x, ndim, wanted, v.stride, 0), &op, x, &spec, sizeof(spec));

@@ -194,23 +194,23 @@ static yk_status check_apply(yk_module *const *replicas, int count, yk_tensor *c
                 return yk__fail(YK_ERR_ARGUMENT, "parallel_apply: replicas %d and %d are one module", k, i);
         }
     }
-    for (int i = 0; i < count * n_inputs; i++) {
+    for (int64_t i = 0; i < (int64_t)count * n_inputs; i++) {
         if (!inputs[i] && yk__error_is_fresh()) /* it could not be made */
             return yk__error_code();
     }
-    return yk__scope_reserve("parallel_apply", (size_t)(count * n_outputs)) ? YK_OK : yk__error_code();
+    return yk__scope_reserve("parallel_apply", (size_t)count * (size_t)n_outputs) ? YK_OK : yk__error_code();
 }
 
 yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_tensor *const *inputs, int n_inputs,
                             yk_tensor **outputs, int n_outputs)
 {
-    for (int o = 0; outputs && o < count * n_outputs; o++)
+    for (int64_t o = 0; outputs && count > 0 && o < (int64_t)count * n_outputs; o++)
         outputs[o] = NULL;
     for (int i = 0; replicas && i < count; i++) {
         if (yk__is_freed(replicas[i]))
             return yk__fail_freed("parallel_apply", replicas[i]);
     }
-    for (int i = 0; inputs && i < count * n_inputs; i++) {
+    for (int64_t i = 0; inputs && count > 0 && i < (int64_t)count * n_inputs; i++) {
         if (yk__is_freed(inputs[i]))
             return yk__fail_freed("parallel_apply", inputs[i]);
     }

@@ -36,6 +36,17 @@ static inline int64_t wrapped(int64_t v, int64_t size)
     return v + ((v >> 63) & size);
 }
 
+/* Of an index far outside the product does not fit: unsigned, it wraps around, and nothing is read there. */
+static inline int64_t offset_of(int64_t v, int64_t size, int64_t step)
+{
+    return (int64_t)((uint64_t)wrapped(v, size) * (uint64_t)step);
+}
+
+static inline int64_t sum_of(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 /* The offsets of n elements; whether all indices are inside. */
 static bool offsets(const targets *p, int64_t n, char *const *index, const int64_t *stride, int64_t *to)
 {
@@ -48,19 +59,19 @@ static bool offsets(const targets *p, int64_t n, char *const *index, const int64
             if (k == 0) {
                 for (int64_t i = 0; i < n; i++) {
                     outside |= (uint64_t)from[i] + below >= room;
-                    to[i] = wrapped(from[i], size) * step;
+                    to[i] = offset_of(from[i], size, step);
                 }
             } else {
                 for (int64_t i = 0; i < n; i++) {
                     outside |= (uint64_t)from[i] + below >= room;
-                    to[i] += wrapped(from[i], size) * step;
+                    to[i] = sum_of(to[i], offset_of(from[i], size, step));
                 }
             }
         } else {
             for (int64_t i = 0; i < n; i++) {
                 int64_t v = *(const int64_t *)(index[k] + i * stride[k]);
                 outside |= (uint64_t)v + below >= room;
-                to[i] = (k ? to[i] : 0) + wrapped(v, size) * step;
+                to[i] = sum_of(k ? to[i] : 0, offset_of(v, size, step));
             }
         }
     }
