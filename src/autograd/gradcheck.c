@@ -157,6 +157,10 @@ static yk_status check(const checked *f, yk_tensor *const *inputs, int n_inputs,
     if (yk__check_positive("gradcheck", "eps", o.eps) || yk__check_number("gradcheck", "atol", o.atol, 0, INFINITY) ||
         yk__check_number("gradcheck", "rtol", o.rtol, 0, INFINITY))
         return YK_ERR_ARGUMENT;
+    if (!f->single && !f->list)
+        return yk__fail(YK_ERR_ARGUMENT, "gradcheck: the function is NULL");
+    if (n_inputs > 0 && !yk__is_there("gradcheck", "array of inputs", inputs))
+        return YK_ERR_ARGUMENT;
     int wanted = 0;
     for (int i = 0; i < n_inputs; i++) {
         if (!inputs[i])

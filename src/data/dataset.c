@@ -52,6 +52,8 @@ static yk_dataset *dataset_make(const yk_dataset_table *table, void *context, yk
 {
     if (yk__transform_lost(transform) || !yk__scope_check("dataset_create"))
         return NULL;
+    if (!yk__is_there("dataset_create", "table", table))
+        return NULL;
     const char *name = table->name ? table->name : "dataset";
     if (!table->get) {
         yk__fail(YK_ERR_ARGUMENT, "dataset_create: %s has no get function", name);
@@ -80,7 +82,7 @@ yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *context, yk_t
 {
     YK__LIVE(transform);
     yk_dataset *dataset = dataset_make(table, context, transform);
-    if (!dataset && table->destroy)
+    if (!dataset && table && table->destroy)
         table->destroy(context);
     return yk__scope_own(dataset);
 }
@@ -138,6 +140,8 @@ yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtype dtype
 {
     YK__OWN_RECORD;
     YK__LIVE(dataset);
+    if (!yk__is_there("dataset_get", "array of tensors", tensors) || !yk__is_there("dataset_get", "count", count))
+        return YK_ERR_ARGUMENT;
     *count = 0;
     if (!dataset)
         return yk__fail(YK_ERR_ARGUMENT, "dataset_get: the data set is NULL");

@@ -619,6 +619,8 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
 {
     YK__OWN_RECORD;
     YK__LIVE(l);
+    if (!yk__is_there("loader_next", "batch", batch))
+        return false;
     *batch = (yk_batch){0};
     if (!yk__is_there("loader_next", "loader", l))
         return false;

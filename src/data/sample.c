@@ -94,8 +94,20 @@ const char *yk__sample_format(const yk_sample *sample, char *text, size_t size)
     return yk__sample_tensor_format(&input, text, size);
 }
 
+/* Whether a callback was given this sample: one that a program made itself has no memory and no random numbers. */
+static bool is_given(const char *what, const yk_sample *sample)
+{
+    if (!yk__is_there(what, "sample", sample))
+        return false;
+    if (!sample->worker)
+        yk__fail(YK_ERR_STATE, "%s: the sample is none that a data set or a transform was called with", what);
+    return sample->worker != NULL;
+}
+
 void yk_sample_label(yk_sample *sample, int64_t label)
 {
+    if (!is_given("sample_label", sample))
+        return;
     sample->worker->label = label;
     sample->more[0].data = &sample->worker->label;
     sample->more[0].dtype = YK_I64;
@@ -106,6 +118,9 @@ void yk_sample_label(yk_sample *sample, int64_t label)
 
 yk_status yk_sample_view_at(yk_sample *sample, int i, const void *data, yk_dtype dtype, int ndim, const int64_t *shape)
 {
+    if (!yk__is_there("sample_view_at", "sample", sample) ||
+        (ndim > 0 && !yk__is_there("sample_view_at", "shape", shape)))
+        return YK_ERR_ARGUMENT;
     bool fits = i >= 1 && i < YK_SAMPLE_TENSORS && yk_dtype_size(dtype) > 0 && ndim >= 0 && ndim < YK_MAX_DIMS;
     size_t numel = 1;
     for (int d = 0; d < ndim && fits; d++)
@@ -129,7 +144,7 @@ yk_status yk_sample_view_at(yk_sample *sample, int i, const void *data, yk_dtype
 
 void *yk_sample_allocate_at(yk_sample *sample, int i, yk_dtype dtype, int ndim, const int64_t *shape)
 {
-    if (yk_sample_view_at(sample, i, NULL, dtype, ndim, shape))
+    if (!is_given("sample_allocate_at", sample) || yk_sample_view_at(sample, i, NULL, dtype, ndim, shape))
         return NULL;
     yk_sample_tensor *tensor = &sample->more[i - 1];
     void *data = yk__buffer_get(&sample->worker->more[i - 1], yk__sample_tensor_bytes(tensor));
@@ -139,6 +154,8 @@ void *yk_sample_allocate_at(yk_sample *sample, int i, yk_dtype dtype, int ndim, 
 
 void yk_sample_view(yk_sample *sample, const void *data, yk_dtype dtype, int ndim, const int64_t *shape)
 {
+    if (!yk__is_there("sample_view", "sample", sample) || (ndim > 0 && !yk__is_there("sample_view", "shape", shape)))
+        return;
     sample->data = data;
     sample->dtype = dtype;
     sample->ndim = ndim;
@@ -148,6 +165,8 @@ void yk_sample_view(yk_sample *sample, const void *data, yk_dtype dtype, int ndi
 
 void *yk_sample_allocate(yk_sample *sample, yk_dtype dtype, int ndim, const int64_t *shape)
 {
+    if (!is_given("sample_allocate", sample) || (ndim > 0 && !yk__is_there("sample_allocate", "shape", shape)))
+        return NULL;
     yk_sample made = *sample;
     yk_sample_view(&made, NULL, dtype, ndim, shape);
     size_t numel = yk__sample_numel(&made);
@@ -170,6 +189,8 @@ void *yk_sample_allocate(yk_sample *sample, yk_dtype dtype, int ndim, const int6
 
 uint32_t yk_sample_random(yk_sample *sample)
 {
+    if (!is_given("sample_random", sample))
+        return 0;
     yk__data_worker *worker = sample->worker;
     if (worker->drawn % 4 == 0) {
         yk__stream stream = {.key = worker->seed, .purpose = YK__RANDOM_AUGMENT, .epoch = (uint32_t)sample->epoch};

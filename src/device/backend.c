@@ -133,6 +133,8 @@ yk_status yk__slot_missing(yk_device device, const char *slot)
 
 yk_status yk_device_parse(const char *text, yk_device *device)
 {
+    if (!yk__is_there("device_parse", "result", device))
+        return YK_ERR_ARGUMENT;
     *device = (yk_device){0};
     if (!text)
         return yk__fail(YK_ERR_ARGUMENT, "device: the name is NULL");

@@ -34,6 +34,8 @@ bool yk_dtype_is_floating(yk_dtype dtype)
 
 yk_status yk_dtype_parse(const char *text, yk_dtype *dtype)
 {
+    if (!yk__is_there("dtype_parse", "result", dtype))
+        return YK_ERR_ARGUMENT;
     *dtype = YK_F32;
     if (!text)
         return yk__fail(YK_ERR_ARGUMENT, "dtype: the name is NULL");

@@ -645,6 +645,8 @@ static yk__cache *cache_locked(yk_device device)
 
 yk_status yk_device_memory(yk_device device, yk_memory_info *info)
 {
+    if (!yk__is_there("device_memory", "info", info))
+        return YK_ERR_ARGUMENT;
     *info = (yk_memory_info){0};
     yk__cache *c = cache_locked(device);
     if (!c)

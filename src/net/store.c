@@ -240,6 +240,8 @@ yk_status yk_store_check(yk_store *store, const char *const *keys, size_t count,
 {
     YK__LIVE(store);
     yk__bytes *list = NULL;
+    if (!yk__is_there("check", "answer", there))
+        return YK_ERR_ARGUMENT;
     *there = false;
     yk_status status = check_keys(store, "check", keys, count, &list);
     if (!status)
@@ -311,6 +313,8 @@ yk_status yk_store_count(yk_store *store, int64_t *count)
 {
     YK__LIVE(store);
     yk_status status = check_store(store, "count");
+    if (!status && !yk__is_there("count", "number", count))
+        status = YK_ERR_ARGUMENT;
     return status ? status : store->table->count(store, (yk__bytes){0}, count, until_default(store));
 }
 

@@ -265,10 +265,10 @@ yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
 
 yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
 {
-    for (int i = 0; i < n_outputs; i++)
+    for (int i = 0; i < n_outputs && outputs; i++)
         outputs[i] = NULL;
     YK__LIVE(m);
-    for (int i = 0; i < n_inputs; i++) {
+    for (int i = 0; i < n_inputs && inputs; i++) {
         if (yk__is_freed(inputs[i]))
             return yk__fail_freed(__func__, inputs[i]);
         if (!inputs[i] && yk__error_is_fresh()) /* it could not be made */
@@ -278,6 +278,9 @@ yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, 
     if (!m || n_inputs < 0 || n_outputs < 1)
         return yk__fail(YK_ERR_ARGUMENT, "forward_list: %s: %d inputs, %d outputs", m ? m->cls->name : "NULL", n_inputs,
                         n_outputs);
+    if ((n_inputs && !yk__is_there("forward_list", "array of inputs", inputs)) ||
+        !yk__is_there("forward_list", "array of outputs", outputs))
+        return YK_ERR_ARGUMENT;
     if (!yk__scope_reserve("forward", (size_t)n_outputs))
         return yk__error_code();
     call c = {.inputs = inputs, .outputs = outputs, .n_inputs = n_inputs, .n_outputs = n_outputs};

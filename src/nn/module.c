@@ -227,7 +227,7 @@ yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child)
         return NULL;
     bool cycle = contains(child, parent);
     if (cycle)
-        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" would contain itself", parent->cls->name, name);
+        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" would contain itself", parent->cls->name, name ? name : "");
     if (cycle || !yk__module_usable(parent->cls->name, child)) {
         parent->incomplete = true;
         return NULL;
@@ -240,7 +240,7 @@ static bool becomes_parameter(const yk_module *m, const char *name, yk_tensor *x
     if (yk_is_leaf(x))
         return yk_set_requires_grad(x, true) == YK_OK;
     yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" was made by %s; a parameter must be a leaf: use yk_detach", m->cls->name,
-             name, yk_grad_fn_name(x));
+             name ? name : "", yk_grad_fn_name(x));
     return false;
 }
 
@@ -344,6 +344,8 @@ yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user
     YK__LIVE(m);
     if (!yk__module_usable("module_apply", m))
         return m ? YK_ERR_STATE : yk__fail(YK_ERR_ARGUMENT, "module_apply: the module is NULL");
+    if (!fn)
+        return yk__fail(YK_ERR_ARGUMENT, "module_apply: the function is NULL");
     for (int64_t i = 0; i < m->children.count; i++) {
         yk_status status = yk_module_apply(m->children.items[i].object, fn, user);
         if (status)

@@ -39,6 +39,8 @@ static void append(yk_module *m, yk_module *child)
 
 yk_module *yk_sequential_list(yk_module *const *modules, int count)
 {
+    if (count > 0 && !yk__is_there("sequential_list", "array of modules", modules))
+        return NULL;
     yk_module *m = yk_module_create(&sequential_class);
     for (int i = 0; i < count; i++)
         append(m, modules[i]);

@@ -184,6 +184,8 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
         yk__fail(YK_ERR_ARGUMENT, "%s: expected at least one tensor", op->name);
         return NULL;
     }
+    if (!yk__is_there(op->name, "array of tensors", xs))
+        return NULL;
     if (__builtin_expect(yk__autocast_types != 0, 0))
         return join_widest(op, stacked, xs, count, dim);
     if (!yk__op_begin(op->name, count, xs, 0))

@@ -65,6 +65,8 @@ static bool check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tenso
 {
     static const char *const role[2] = {"weight", "bias"};
     char tx[200], ts[200], tp[200];
+    if (n_dims > 0 && !yk__is_there("layer_norm", "normalised shape", shape))
+        return false;
     bool fits = n_dims >= 1 && n_dims <= x->ndim;
     for (int d = 0; fits && d < n_dims; d++)
         fits = x->shape[x->ndim - n_dims + d] == shape[d];

@@ -126,7 +126,7 @@ yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
 {
     static const yk__op op = {.name = "flip", .backward = flip_backward};
     uint32_t mask = 0;
-    if (!yk__op_begin("flip", 1, &x, 0))
+    if (!yk__op_begin("flip", 1, &x, 0) || (n_dims > 0 && !yk__is_there("flip", "array of dimensions", dims)))
         return NULL;
     for (int i = 0; i < n_dims; i++) {
         int dim = dims[i];
@@ -203,7 +203,7 @@ static yk_tensor *repeat_dims(yk_tensor *x, int ndim, const int64_t *repeats)
 
 yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats)
 {
-    if (!yk__op_begin("repeat", 1, &x, 0))
+    if (!yk__op_begin("repeat", 1, &x, 0) || (ndim > 0 && !yk__is_there("repeat", "array of counts", repeats)))
         return NULL;
     char text[200];
     bool fits = ndim >= x->ndim && ndim <= YK_MAX_DIMS;
@@ -239,7 +239,9 @@ static yk_status meshgrid(yk_tensor *const *xs, int count, bool rows_first, yk_t
 {
     int64_t shape[YK_MAX_DIMS];
     int swapped = count > 1 && !rows_first;
-    if (count < 1 || count > YK_MAX_DIMS || !xs || !outs)
+    if (!yk__is_there("meshgrid", xs ? "array of results" : "array of tensors", xs ? (const void *)outs : xs))
+        return YK_ERR_ARGUMENT;
+    if (count < 1 || count > YK_MAX_DIMS)
         return yk__fail(YK_ERR_ARGUMENT, "meshgrid: %d tensors, expected 1 to %d", count, YK_MAX_DIMS);
     for (int i = 0; i < count; i++)
         outs[i] = NULL;

@@ -34,6 +34,8 @@ static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_
         yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", name, ndim, YK_MAX_DIMS);
         return false;
     }
+    if (ndim && !yk__is_there(name, "shape", shape))
+        return false;
     int open = -1;
     int64_t known = 1;
     bool fits = true;
@@ -178,7 +180,7 @@ static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 {
     static const yk__op op = {.name = "permute", .backward = permute_backward};
-    if (!yk__op_begin("permute", 1, &x, 0))
+    if (!yk__op_begin("permute", 1, &x, 0) || (x->ndim && !yk__is_there("permute", "order of dimensions", dims)))
         return NULL;
     order o;
     uint32_t seen = 0;
@@ -222,7 +224,7 @@ static yk_status expand_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
 {
     static const yk__op op = {.name = "expand", .backward = expand_backward};
-    if (!yk__op_begin("expand", 1, &x, 0))
+    if (!yk__op_begin("expand", 1, &x, 0) || (ndim > 0 && !yk__is_there("expand", "shape", shape)))
         return NULL;
     int64_t wanted[YK_MAX_DIMS];
     bool fits = ndim >= x->ndim && ndim <= YK_MAX_DIMS;

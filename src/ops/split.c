@@ -70,8 +70,11 @@ static yk_status cut(const yk__op *op, yk_tensor *x, parts *p, size_t bytes, yk_
 }
 
 /* A plan for `count` parts of x along *dim; NULL and an error where they cannot be. The caller frees. */
-static parts *plan(const char *name, yk_tensor *x, int dim, int64_t count, int capacity, size_t *bytes)
+static parts *plan(const char *name, yk_tensor *x, int dim, int64_t count, yk_tensor **outs, int capacity,
+                   size_t *bytes)
 {
+    if (!yk__is_there(name, "array of parts", outs))
+        return NULL;
     if (count > capacity) {
         char text[200];
         yk__fail(YK_ERR_ARGUMENT, "%s: dimension %d of shape %s makes %lld parts, there is room for %d", name, dim,
@@ -106,7 +109,7 @@ static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int6
 {
     int64_t size = x->shape[dim];
     size_t bytes = 0;
-    parts *p = plan(op->name, x, dim, size ? (size - 1) / length + 1 : empty, capacity, &bytes);
+    parts *p = plan(op->name, x, dim, size ? (size - 1) / length + 1 : empty, outs, capacity, &bytes);
     if (!p)
         return yk__status_of(NULL);
     for (int i = 1; i <= p->count; i++)
@@ -131,10 +134,12 @@ yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
     yk_status status = begin("split_sizes", x, &dim, NULL);
     if (!status && count < 1)
         status = yk__fail(YK_ERR_ARGUMENT, "split_sizes: %d parts, expected at least 1", count);
+    if (!status && !yk__is_there("split_sizes", "array of sizes", sizes))
+        status = YK_ERR_ARGUMENT;
     if (status)
         return status;
     size_t bytes = 0;
-    parts *p = plan("split_sizes", x, dim, count, count, &bytes);
+    parts *p = plan("split_sizes", x, dim, count, outs, count, &bytes);
     if (!p)
         return yk__status_of(NULL);
     char text[200];
@@ -171,7 +176,7 @@ yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *
     if (status || x->shape[dim] == 0)
         return status;
     size_t bytes = 0;
-    parts *p = plan("unbind", x, dim, x->shape[dim], capacity, &bytes);
+    parts *p = plan("unbind", x, dim, x->shape[dim], outs, capacity, &bytes);
     if (!p)
         return yk__status_of(NULL);
     p->drops = true;

@@ -356,6 +356,8 @@ yk_status yk_print(FILE *to, const yk_tensor *x)
     YK__LIVE(x);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "print: the tensor is NULL");
+    if (!yk__is_there("print", "stream", to))
+        return YK_ERR_ARGUMENT;
     char *chars = yk_to_string(x);
     if (!chars)
         return yk__error_code();

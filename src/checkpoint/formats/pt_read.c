@@ -235,7 +235,8 @@ yk_value *yk_pt_load(const char *path, const yk_pt_options *options)
 {
     YK__OWN_RECORD;
     yk__source source;
-    if (!yk__scope_check("pt_load") || yk__device_check(options ? options->map_location : (yk_device){0}) ||
+    if (!yk__scope_check("pt_load") || !yk__is_there("pt_load", "path", path) ||
+        yk__device_check(options ? options->map_location : (yk_device){0}) ||
         yk__source_open(path, options && options->mmap, &source))
         return NULL;
     yk_value *value = yk__pt_read(&source, options);

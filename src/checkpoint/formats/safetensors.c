@@ -283,7 +283,8 @@ static yk_status read_file(source *s, yk_state_dict *dict)
 static yk_state_dict *read_dict(source s)
 {
     const char *path = s.path;
-    if (!yk__scope_check("safetensors_load") || (s.options && yk__device_check(s.options->map_location)))
+    if (!yk__scope_check("safetensors_load") || !yk__is_there("safetensors_load", "path", path) ||
+        (s.options && yk__device_check(s.options->map_location)))
         return NULL;
     s.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (s.fd < 0) {

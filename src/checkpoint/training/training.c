@@ -75,7 +75,8 @@ yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_locatio
 {
     YK__OWN_RECORD;
     yk__snapshot snapshot;
-    if (!yk__scope_check("checkpoint_load_weights") || yk__device_check(map_location) ||
+    if (!yk__scope_check("checkpoint_load_weights") || !yk__is_there("checkpoint_load_weights", "path", dir) ||
+        yk__device_check(map_location) ||
         yk__snapshot_read(dir, true, &(yk_read_options){.map_location = map_location}, NULL, &snapshot))
         return NULL;
     yk_state_dict *model = yk__scope_own(yk_state_dict_retain(snapshot.model));
@@ -203,6 +204,8 @@ static yk_status find(const char *root, const yk_checkpoint_options *o, const yk
 yk_status yk_checkpoint_find_latest(const char *root, yk_checkpoint_found *found)
 {
     YK__OWN_RECORD;
+    if (!yk__is_there("checkpoint_find_latest", "result", found))
+        return YK_ERR_ARGUMENT;
     return find(root, NULL, NULL, NULL, found);
 }
 
