@@ -67,8 +67,8 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
-/* Likewise: before a file of the tensors in "one" is opened, "one" and "other" change places, as often as this says. */
-static int replacements;
+/* Likewise: called before a file is opened. */
+static void (*before_open)(const char *path);
 
 int open(const char *path, int flags, ...)
 {
@@ -76,10 +76,8 @@ int open(const char *path, int flags, ...)
     va_start(arguments, flags);
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
     va_end(arguments);
-    if (replacements > 0 && strncmp(path, "one/", 4) == 0 && strstr(path, ".safetensors")) {
-        replacements--;
-        assert_int_equal(renameat2(AT_FDCWD, "one", AT_FDCWD, "other", RENAME_EXCHANGE), 0);
-    }
+    if (before_open)
+        before_open(path);
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
@@ -420,6 +418,17 @@ static void two_threads_save_one_checkpoint(void **state)
     expect_step(&s[0], s[0].step);
 }
 
+/* Before a file of tensors in "one" is opened, "one" and "other" change places, as often as this says. */
+static int replacements;
+
+static void replace_one(const char *path)
+{
+    if (replacements > 0 && strncmp(path, "one/", 4) == 0 && strstr(path, ".safetensors")) {
+        replacements--;
+        assert_int_equal(renameat2(AT_FDCWD, "one", AT_FDCWD, "other", RENAME_EXCHANGE), 0);
+    }
+}
+
 /* Whoever reads while another one takes a checkpoint's place gets one of the two, whole. */
 static void a_checkpoint_is_replaced_while_it_is_read(void **state)
 {
@@ -429,6 +438,7 @@ static void a_checkpoint_is_replaced_while_it_is_read(void **state)
         set_step(&s, i);
         expect_ok(yk_checkpoint_save(i == 1 ? "one" : "other", &s));
     }
+    before_open = replace_one;
     for (int times = 1; times <= 3; times++) {
         replacements = times;
         expect_ok(yk_checkpoint_load("one", &read, NULL, NULL));
@@ -459,6 +469,39 @@ static void a_checkpoint_is_replaced_while_it_is_read(void **state)
         replacements = times;
         assert_non_null(yk_sharded_load_whole("one", (yk_device){0}));
     }
+    before_open = NULL;
+}
+
+/* What a run does that keeps one checkpoint, between a reader's look at the folder and its opening of the files. */
+static void save_second_step(const char *path)
+{
+    if (strcmp(path, "root/step-00000001/model.safetensors") == 0 && access("second", F_OK) == 0) {
+        assert_int_equal(rename("second", "root/step-00000002"), 0);
+        assert_int_equal(rename("root/step-00000001", "removed"), 0);
+    }
+}
+
+static void a_checkpoint_is_removed_while_it_is_read(void **state)
+{
+    (void)state;
+    yk_checkpoint_state s = make_state(), read = make_state();
+    yk_checkpoint_manager *m = manage(1, false);
+    yk_checkpoint_found found;
+    for (int loads = 0; loads < 2; loads++) {
+        set_step(&s, 2);
+        expect_ok(yk_checkpoint_save("second", &s));
+        set_step(&s, 1);
+        expect_ok(yk_checkpoint_manager_save(m, &s));
+        before_open = save_second_step;
+        expect_ok(loads ? yk_checkpoint_load_latest("root", &read, NULL, &found)
+                        : yk_checkpoint_find_latest("root", &found));
+        before_open = NULL;
+        assert_int_equal(found.step, 2);
+        assert_int_equal(found.broken, 0);
+        assert_int_equal(rename("root/step-00000002", loads ? "a" : "b"), 0);
+        assert_int_equal(rename("removed", loads ? "c" : "d"), 0);
+    }
+    expect_step(&read, 2);
 }
 
 /* In a process that may not write: root may write anywhere, so it becomes someone else. */
@@ -628,6 +671,7 @@ int main(void)
         data_test(links_are_not_followed),
         data_test(two_threads_save_one_checkpoint),
         data_test(a_checkpoint_is_replaced_while_it_is_read),
+        data_test(a_checkpoint_is_removed_while_it_is_read),
         data_test(a_checkpoint_is_no_folder_of_them),
         data_test(newer_versions_are_not_passed_over),
     };

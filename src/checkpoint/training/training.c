@@ -164,11 +164,23 @@ void yk__pass_over(yk_checkpoint_found *found)
         snprintf(found->message, sizeof(found->message), "%s", error.message);
 }
 
-/* Finds the newest for which there is no reason to pass it over; reads it to `snapshot` unless that is NULL. */
-static yk_status find(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
-                      yk__snapshot *snapshot, yk_checkpoint_found *found)
+/* Whether a step has come that is higher: a run that goes on may have removed what was listed before. */
+static bool has_newer(const char *root, int64_t step)
+{
+    int64_t *steps;
+    size_t count;
+    bool newer = !yk__steps_list(root, &steps, &count) && count && steps[0] > step;
+    free(steps);
+    return newer;
+}
+
+/* As find. *again, where it is true before: whether to do it again, because there are others by now. */
+static yk_status find_once(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                           yk__snapshot *snapshot, yk_checkpoint_found *found, bool *again)
 {
     *found = (yk_checkpoint_found){0};
+    bool may_again = *again;
+    *again = false;
     int64_t *steps;
     size_t count;
     yk_status status = root ? yk__steps_list(root, &steps, &count) : yk__fail(YK_ERR_ARGUMENT, "checkpoint: no path");
@@ -189,10 +201,29 @@ static yk_status find(const char *root, const yk_checkpoint_options *o, const yk
         free(path);
         if (!status || status == YK_ERR_MEMORY || status == YK_ERR_ARGUMENT || status == YK_ERR_UNSUPPORTED)
             break; /* unsupported: whole, but of a newer yoke, whose work an older step must not replace */
+        *again = may_again && has_newer(root, steps[0]);
+        if (*again) {
+            yk_clear_error();
+            break;
+        }
         yk__pass_over(found);
         status = YK_ERR_NOT_FOUND;
     }
     free(steps);
+    return status;
+}
+
+/* Finds the newest for which there is no reason to pass it over; reads it to `snapshot` unless that is NULL. */
+static yk_status find(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                      yk__snapshot *snapshot, yk_checkpoint_found *found)
+{
+    enum { ROUNDS = 20 }; /* a step would have to come in each of them */
+    bool again = true;
+    yk_status status = YK_OK;
+    for (int round = 1; again; round++) {
+        again = round < ROUNDS;
+        status = find_once(root, o, optimizer, snapshot, found, &again);
+    }
     if (status == YK_ERR_NOT_FOUND)
         yk__fail(status,
                  found->broken ? "%s: no valid checkpoint; %d %s broken: %s"
