@@ -4,7 +4,8 @@
  * Both libraries report by calling back and expect not to be returned to; here that is a longjmp to the one setjmp of
  * each decoder. Nothing is printed. Warnings of libjpeg mean that pixels were made up for damaged data, so they are
  * errors too. Invariant: the header's size is checked against the length of the file before anything of that size is
- * allocated. Colours come out as PIL's convert("RGB") gives them.
+ * allocated. Colours come out as PIL's convert("RGB") gives them, but for grey of 16 bits, of which PIL makes
+ * everything above 255 white: here it is the upper byte, as of colours of 16 bits.
  */
 #include <setjmp.h>
 #include <stdio.h>
