@@ -104,7 +104,7 @@ static yk_status get(const yk_dataset *dataset, int64_t index, yk_sample *sample
     if (status) {
         if (!yk__error_code())
             yk__fail(YK_ERR_CALLBACK, "get failed with status \"%s\" and set no error", yk_status_name(status));
-        return status;
+        return yk__error_code(); /* what is on record, whatever it returns */
     }
     if (!sample->data || yk__sample_numel(sample) == 0) {
         char text[200];
@@ -144,10 +144,8 @@ static yk_status run_steps(const yk__pipeline *p, int first, yk_sample *sample)
 {
     for (int i = first; i < p->count; i++) {
         yk_status status = p->steps[i]->apply(p->steps[i], sample);
-        if (!status)
-            status = yk__error_code();
-        if (status)
-            return status;
+        if (status || yk__error_code())
+            return yk__error_code() ? yk__error_code() : status;
     }
     return yk__sample_to_float(sample);
 }

@@ -35,14 +35,20 @@ static void schedule_destroy(void *object)
 
 static const yk__type schedule_type = {"schedule", schedule_destroy};
 
-static void apply(yk_schedule *s)
+/* Sets the rates of t; a function of the program's (yk_lambda_lr) that sets an error has failed. */
+static yk_status apply(yk_schedule *s)
 {
+    YK__OWN_RECORD;
     for (int g = 0; g < s->optimizer->n_groups; g++) {
         yk__optim_group *group = &s->optimizer->groups[g];
         if (isnan(group->initial_lr))
             group->initial_lr = group->lr;
-        group->lr = s->rate(s, group->initial_lr, s->t);
+        double lr = s->rate(s, group->initial_lr, s->t);
+        if (yk__error_code())
+            return yk__error_code();
+        group->lr = lr;
     }
+    return YK_OK;
 }
 
 /* A schedule of `rate` without its numbers, not yet owned; NULL for a NULL optimizer. */
@@ -64,8 +70,10 @@ static yk_schedule *schedule_make(const char *what, yk_optimizer *o,
 /* Sets the rates of t = 0 and hands the schedule to the scope. */
 static yk_schedule *begin(yk_schedule *s)
 {
-    if (s)
-        apply(s);
+    if (s && apply(s)) {
+        yk_object_release(s);
+        return NULL;
+    }
     return yk__scope_own(s);
 }
 
@@ -223,8 +231,13 @@ void yk_schedule_step(yk_schedule *s)
     YK__LIVE(s);
     if (!yk__is_there("schedule_step", "schedule", s))
         return;
+    if (s->t == INT64_MAX) {
+        yk__fail(YK_ERR_STATE, "schedule_step: the time is %lld, and has no next", (long long)s->t);
+        return;
+    }
     s->t++;
-    apply(s);
+    if (apply(s))
+        s->t--;
 }
 
 int64_t yk_schedule_time(const yk_schedule *s)
@@ -238,9 +251,12 @@ yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
     YK__LIVE(s);
     if (!s || t < 0)
         return yk__fail(YK_ERR_ARGUMENT, "schedule_set_time: %s", s ? "the time is negative" : "the schedule is NULL");
+    int64_t before = s->t;
     s->t = t;
-    apply(s);
-    return YK_OK;
+    yk_status status = apply(s);
+    if (status)
+        s->t = before;
+    return status;
 }
 
 yk_optimizer *yk__schedule_optimizer(const yk_schedule *s)

@@ -410,6 +410,10 @@ static void test_bad_data_sets(void **state)
     expect_error(YK_ERR_FORMAT, "odd: sample 4: label -1 is outside [0, 3)");
     assert_null(yk_dataset_get(set, 5, YK_F32, NULL));
     expect_error(YK_ERR_CALLBACK, "odd: sample 5: get failed with status \"io\" and set no error");
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count;
+    assert_int_equal(yk_dataset_get_list(set, 5, YK_F32, tensors, &count), YK_ERR_CALLBACK); /* as the record has it */
+    expect_error(YK_ERR_CALLBACK, "odd: sample 5: get failed");
     int64_t label;
     yk_tensor *sample = yk_dataset_get(set, 2, YK_F64, &label);
     assert_int_equal(label, 1);

@@ -89,6 +89,40 @@ static void test_groups(void **unused)
     assert_null(yk_last_error());
 }
 
+static double refuses_from(int64_t t, void *user)
+{
+    if (t >= *(int64_t *)user)
+        (void)yk_set_error(YK_ERR_NUMERIC, "no rate for %lld", (long long)t);
+    return 1;
+}
+
+/* A function that sets an error has failed: nothing is made, and the schedule stays where it is. */
+static void test_lambda_that_fails(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    int64_t least = 0;
+    assert_null(yk_lambda_lr(o, refuses_from, &least));
+    expect_error(YK_ERR_NUMERIC, "no rate for 0");
+    least = 2;
+    yk_schedule *s = yk_lambda_lr(o, refuses_from, &least);
+    yk_schedule_step(s);
+    expect_ok(YK_OK);
+    yk_schedule_step(s);
+    expect_error(YK_ERR_NUMERIC, "no rate for 2");
+    assert_int_equal(yk_schedule_time(s), 1);
+    assert_int_equal(yk_schedule_set_time(s, 7), YK_ERR_NUMERIC);
+    expect_error(YK_ERR_NUMERIC, "no rate for 7");
+    assert_int_equal(yk_schedule_time(s), 1);
+    expect_ok(yk_schedule_set_time(s, 0));
+    yk_schedule *last = yk_step_lr(o, 1, 0.5);
+    expect_ok(yk_schedule_set_time(last, INT64_MAX));
+    yk_schedule_step(last);
+    expect_error(YK_ERR_STATE, "schedule_step: the time is 9223372036854775807, and has no next");
+    yk_scope_end(scope);
+}
+
 /* The rate of `s` at the time that it carries over is near that of `old` at time t. */
 static void expect_carried(yk_schedule *s, yk_schedule *old, yk_optimizer *o, int64_t t, int64_t expected)
 {
@@ -182,8 +216,8 @@ static void test_refusals(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),   cmocka_unit_test(test_groups),   cmocka_unit_test(test_other_lengths),
-        cmocka_unit_test(test_lifetime), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_groups),   cmocka_unit_test(test_lambda_that_fails),
+        cmocka_unit_test(test_other_lengths), cmocka_unit_test(test_lifetime), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }
