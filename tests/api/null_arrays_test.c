@@ -119,6 +119,7 @@ static void test_results_and_files(void **state)
     expect_missing(yk_store_count(store, NULL), "count: the number is NULL");
     expect_missing(yk_checkpoint_find_latest("/nowhere", NULL), "checkpoint_find_latest: the result is NULL");
     expect_missing(yk_safetensors_load(NULL, (yk_device){0}), "safetensors_load: the path is NULL");
+    expect_missing(yk_safetensors_save(NULL, yk_state_dict_create(), NULL), "safetensors_save: the path is NULL");
     expect_missing(yk_pt_load(NULL, NULL), "pt_load: the path is NULL");
     expect_missing(yk_checkpoint_load_weights(NULL, (yk_device){0}), "checkpoint_load_weights: the path is NULL");
     yk_process_group *group = yk_process_group_create(NULL, 0, 1, NULL);

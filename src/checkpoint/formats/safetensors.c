@@ -509,6 +509,8 @@ yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const
 yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
 {
     YK__LIVE(dict);
+    if (!yk__is_there("safetensors_save", "path", path))
+        return YK_ERR_ARGUMENT;
     if (!dict)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: no state dict to save", path);
     yk__file_writer *writer = yk__file_create(path);
