@@ -258,7 +258,8 @@ typedef struct yk_batch {
     const int64_t *samples; /* `count` indices in the data set */
 } yk_batch;
 
-/* Retains the data set. A loader is used by one thread at a time. */
+/* Retains the data set. A loader is used by one thread at a time, and not by its own data set, transforms or collate:
+ * these may use others. */
 YK_API yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *options);
 /*
  * Goes to the first batch of an epoch, from wherever the loader is. YK_NEXT_EPOCH: the one after the epoch that was

@@ -115,6 +115,26 @@ static int64_t batch_count(const yk_loader *loader, int64_t batch)
     return left < loader->options.batch_size ? left : loader->options.batch_size;
 }
 
+/* The loaders whose batches this thread is making, the innermost first. A data set, transform or collate may use any
+ * other loader, but not the one that called it, which is in the middle of a batch. */
+typedef struct making {
+    const yk_loader *loader;
+    const struct making *outer;
+} making;
+static _Thread_local const making *being_made;
+
+static bool is_free(const char *what, const yk_loader *loader)
+{
+    for (const making *m = being_made; m; m = m->outer) {
+        if (m->loader != loader)
+            continue;
+        yk__fail(YK_ERR_STATE, "%s: called by the data set, a transform or the collate function of the same loader",
+                 what);
+        return false;
+    }
+    return true;
+}
+
 /* Makes a batch on this thread, whose record is empty before and after; a failure goes into `made`. */
 static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, made_batch *made)
 {
@@ -128,7 +148,10 @@ static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, 
                            .collate = loader->options.collate,
                            .collate_user = loader->options.collate_user,
                            .pinned = loader->pinned};
+    making own = {loader, being_made};
+    being_made = &own;
     yk_status status = yk__batch_make(&plan, data, &made->batch);
+    being_made = own.outer;
     if (!status) {
         return;
     }
@@ -422,7 +445,7 @@ void yk_loader_start(yk_loader *l, int64_t epoch)
 {
     YK__OWN_RECORD;
     YK__LIVE(l);
-    if (!yk__is_there("loader_start", "loader", l))
+    if (!yk__is_there("loader_start", "loader", l) || !is_free("loader_start", l))
         return;
     if (epoch == YK_NEXT_EPOCH && l->restored && yk_loader_left(l) > 0)
         l->restored = false;
@@ -435,6 +458,8 @@ yk_status yk_loader_seek(yk_loader *l, int64_t batch)
     YK__LIVE(l);
     if (!l)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "loader_seek: the loader is NULL");
+    if (!is_free("loader_seek", l))
+        return YK_ERR_STATE;
     if (l->over)
         return yk__fail(YK_ERR_STATE, "loader_seek: no epoch was started");
     if (batch < 0 || batch > l->batches)
@@ -491,7 +516,7 @@ yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
     YK__LIVE(l);
     if (!l || !state)
         return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: the %s is NULL", l ? "state" : "loader");
-    yk_status status = check_same(l, state);
+    yk_status status = is_free("loader_set_state", l) ? check_same(l, state) : YK_ERR_STATE;
     if (!status)
         status = check_epoch("loader_set_state", state->epoch);
     if (status)
@@ -622,7 +647,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     if (!yk__is_there("loader_next", "batch", batch))
         return false;
     *batch = (yk_batch){0};
-    if (!yk__is_there("loader_next", "loader", l))
+    if (!yk__is_there("loader_next", "loader", l) || !is_free("loader_next", l))
         return false;
     yk__progress_mark();
     release_held(l);

@@ -391,6 +391,63 @@ static void test_shapes_that_differ(void **state)
                                "same batch is float32 (2); use a resize or a crop");
 }
 
+/* A data set whose samples are made with loaders: another one, or (what is an error) the one that asks. */
+typedef struct looking {
+    yk_loader *loader; /* NULL: one of its own for each sample */
+    int how;
+} looking;
+
+static yk_status look_get(void *context, int64_t index, yk_sample *sample)
+{
+    static const double value = 1;
+    const looking *k = context;
+    yk_sample_view(sample, &value, YK_F64, 0, NULL);
+    if (index == 0)
+        return YK_OK;
+    yk_scope scope = yk_scope_begin();
+    yk_batch batch;
+    yk_loader *own = k->loader ? k->loader
+                               : yk_loader_create(yk_glyphs(YK_TEST, yk_to_tensor(), 0),
+                                                  &(yk_loader_options){.batch_size = 2, .workers = 1});
+    yk_loader_state state = {0};
+    if (k->how == 0)
+        yk_loader_next(own, &batch);
+    else if (k->how == 1)
+        yk_loader_start(own, 3);
+    else
+        (void)!(k->how == 2 ? yk_loader_seek(own, 0) : yk_loader_set_state(own, &state));
+    yk_scope_end(scope);
+    return YK_OK; /* what set an error has failed */
+}
+
+static void test_loader_in_its_own_data_set(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"loader_next", "loader_start", "loader_seek", "loader_set_state"};
+    for (int workers = 0; workers < 2; workers++) {
+        looking k = {0};
+        yk_scope scope = yk_scope_begin();
+        yk_dataset_table table = {.name = "looking", .length = 4, .get = look_get};
+        yk_loader_options options = {.batch_size = 1, .workers = workers};
+        yk_loader *loader = yk_loader_create(yk_dataset_create(&table, &k, NULL), &options);
+        yk_batch batch;
+        int count = 0;
+        for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch);)
+            count++;
+        expect_ok(YK_OK);
+        assert_int_equal(count, 4);
+        for (k.loader = loader, k.how = 0; k.how < 4; k.how++) {
+            char text[100];
+            snprintf(text, sizeof(text), "looking: sample 1: %s: called by the data set", names[k.how]);
+            yk_loader_start(loader, 0);
+            assert_true(yk_loader_next(loader, &batch));
+            assert_false(yk_loader_next(loader, &batch));
+            expect_error(YK_ERR_STATE, text);
+        }
+        yk_scope_end(scope);
+    }
+}
+
 static yk_status bad_label_get(void *context, int64_t index, yk_sample *sample)
 {
     yk_sample_view(sample, context, YK_F64, 0, NULL);
@@ -591,6 +648,7 @@ int main(void)
         data_test(test_failure_in_a_worker),
         data_test(test_shapes_that_differ),
         data_test(test_bad_data_sets),
+        data_test(test_loader_in_its_own_data_set),
         data_test(test_bad_options),
         data_test(test_kept_batches_stay),
         data_test(test_batches_are_reused),
