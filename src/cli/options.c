@@ -177,6 +177,16 @@ static bool parse_value(const cli_verb *verb, const cli_option *o, const char *t
 
 /* ---- parsing -------------------------------------------------------------------------------------------------- */
 
+/* Whether a name begins with `word`, in which _ stands for - as well. */
+static bool begins_like(const char *name, const char *word)
+{
+    for (; *word; word++, name++) {
+        if (*name != (*word == '_' ? '-' : *word))
+            return false;
+    }
+    return true;
+}
+
 static int unknown_option(const cli_verb *verb, const char *word)
 {
     const char *names[MOST_OPTIONS + 1];
@@ -187,6 +197,17 @@ static int unknown_option(const cli_verb *verb, const char *word)
     char name[64];
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
     const char *bare = name + strspn(name, "-");
+    char all[256] = "";
+    size_t n = 0, alike = 0;
+    for (size_t i = 0; i < count && strncmp(name, "--", 2) == 0 && *bare; i++) {
+        if (!begins_like(names[i], bare))
+            continue;
+        if (n < sizeof(all))
+            n += (size_t)snprintf(all + n, sizeof(all) - n, "%s--%s", alike ? ", " : "", names[i]);
+        alike++;
+    }
+    if (alike > 1)
+        return cli_usage_error(verb, "%s is short for several options: %s", name, all);
     const char *near = strlen(bare) > 1 ? yk__nearest(bare, names, count) : NULL;
     if (near)
         return cli_usage_error(verb, "unknown option %s, did you mean --%s?", name, near);

@@ -43,6 +43,8 @@ wrong()
     ok "nothing on stdout" [ ! -s out ]
 }
 wrong "unknown --bacth-size --batch-size" train --bacth-size 3
+wrong "--st several --steps --step-size" train --st 3
+wrong "--master_ several --master-addr --master-port" run --master_=3 true
 wrong "unknown --bacth-size --batch-size" train --bacth-size=3
 wrong "unknown --xyzzyxyzzy" train --xyzzyxyzzy
 wrong "unknown -q" train -q
