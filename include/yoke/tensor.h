@@ -47,8 +47,9 @@ extern "C" {
 YK_API yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_zeros(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_ones(int ndim, const int64_t *shape, const yk_tensor_options *options);
+/* A value that the dtype does not hold is an error (YK_ERR_DTYPE); integers drop fractions. So for all that fills. */
 YK_API yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk_tensor_options *options);
-/* 0-dimensional, holding `value`. */
+/* 0-dimensional, holding `value`; a float beyond the dtype's becomes infinite. */
 YK_API yk_tensor *yk_scalar(double value, const yk_tensor_options *options);
 /* start, start + step, ... below `end` (above it for a negative step); (ceil((end - start) / step)). */
 YK_API yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options);

@@ -49,7 +49,10 @@ yk_status yk_init_constant(yk_tensor *x, double value)
     YK__LIVE(x);
     if (!x)
         return yk__fail(YK_ERR_ARGUMENT, "init_constant: the tensor is NULL");
-    yk_status status = yk__raw_fill(x, value);
+    yk_status status = yk__check_value("init_constant", (yk_dtype)x->dtype, value);
+    if (status)
+        return status;
+    status = yk__raw_fill(x, value);
     yk__bump_version(x);
     return status;
 }

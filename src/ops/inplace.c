@@ -258,7 +258,9 @@ yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate)
 
 static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value)
 {
-    return begin(op->name, x, NULL, false, false) ? finish(x, NULL, yk__raw_fill(x, value), op, NULL, NULL, 0) : NULL;
+    if (!begin(op->name, x, NULL, false, false) || yk__check_value(op->name, (yk_dtype)x->dtype, value))
+        return NULL;
+    return finish(x, NULL, yk__raw_fill(x, value), op, NULL, NULL, 0);
 }
 
 yk_tensor *yk_fill_(yk_tensor *x, double value)

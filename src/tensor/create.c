@@ -43,7 +43,8 @@ static yk_tensor *filled_there(const char *what, int ndim, const int64_t *shape,
                                const yk_tensor_options *options)
 {
     yk_tensor *x = begin_there(what, ndim, shape, options);
-    return finish(x, x ? yk__raw_fill(x, value) : YK_OK, options);
+    yk_status status = x ? yk__check_value(what, options->dtype, value) : YK_OK;
+    return finish(x, x && !status ? yk__raw_fill(x, value) : status, options);
 }
 
 static yk_tensor *filled(const char *what, int ndim, const int64_t *shape, double value,
@@ -70,7 +71,11 @@ yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk_tensor
 
 yk_tensor *yk_scalar(double value, const yk_tensor_options *options)
 {
-    return filled("scalar", 0, NULL, value, options);
+    yk_tensor *x = begin("scalar", 0, NULL, options);
+    yk_status status = YK_OK; /* as in torch.tensor a float that the dtype does not hold becomes infinite */
+    if (x && !yk_dtype_is_floating((yk_dtype)x->dtype))
+        status = yk__check_value("scalar", (yk_dtype)x->dtype, value);
+    return finish(x, x && !status ? yk__raw_fill(x, value) : status, options);
 }
 
 /* Writes elements that were made on the host into x, casting from i64 or f64. */
@@ -360,7 +365,8 @@ static yk_tensor *filled_like(const char *what, const yk_tensor *x, double value
         return NULL;
     yk_tensor_options o = options_like(x, options);
     yk_tensor *out = like(what, x, &o);
-    return finish(out, out ? yk__raw_fill(out, value) : YK_OK, &o);
+    yk_status status = out ? yk__check_value(what, o.dtype, value) : YK_OK;
+    return finish(out, out && !status ? yk__raw_fill(out, value) : status, &o);
 }
 
 yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options)

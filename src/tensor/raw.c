@@ -3,6 +3,7 @@
  *
  * f16 and bf16 that a slot does not take (table.h) are computed in f32 and rounded once at the end.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,6 +15,23 @@ static yk_tensor *narrowed(yk_tensor *wide, yk_dtype dtype)
     yk_tensor *out = wide ? yk__raw_cast(wide, dtype) : NULL;
     yk_tensor_release(wide);
     return out;
+}
+
+yk_status yk__check_value(const char *what, yk_dtype dtype, double value)
+{
+    bool fits = true;
+    switch (dtype) {
+    case YK_F32: fits = !isfinite(value) || fabs(value) <= (double)FLT_MAX; break;
+    case YK_F16: fits = !isfinite(value) || fabs(value) <= 65504; break;
+    case YK_BF16: fits = !isfinite(value) || fabs(value) <= 0x1.FEp127; break;
+    case YK_I64: fits = fabs(value) <= 0x1p63; break; /* INT64_MAX as a double, which becomes that again */
+    case YK_I32: fits = value >= INT32_MIN && value <= INT32_MAX; break;
+    case YK_U8: fits = fabs(value) <= UINT8_MAX; break;
+    default: break;
+    }
+    if (fits)
+        return YK_OK;
+    return yk__fail(YK_ERR_DTYPE, "%s: a tensor of %s cannot hold %g", what, yk_dtype_name(dtype), value);
 }
 
 yk_status yk__raw_fill(yk_tensor *x, double value)

@@ -198,6 +198,8 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
                               double alpha);
 yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from); /* casts, broadcasts `from`, crosses devices */
 yk_status yk__raw_fill(yk_tensor *x, double value);
+/* Whether a dtype holds the value, fractions of which integers drop; of u8, which wraps, down to -255. */
+yk_status yk__check_value(const char *what, yk_dtype dtype, double value);
 yk_tensor *yk__raw_clone(yk_tensor *x);                /* keeps dense strides */
 yk_tensor *yk__raw_contiguous(yk_tensor *x);           /* x itself, retained, where it is C order */
 yk_tensor *yk__raw_cast(yk_tensor *x, yk_dtype dtype); /* x itself, retained, where it has the dtype */

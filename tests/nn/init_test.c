@@ -167,6 +167,8 @@ static void test_refusals(void **unused)
         assert_int_equal(yk_init_uniform(x, ranges[i].low, ranges[i].high), YK_ERR_ARGUMENT);
         expect_error(YK_ERR_ARGUMENT, ranges[i].error);
     }
+    assert_int_equal(yk_init_constant(x, 1e39), YK_ERR_DTYPE);
+    expect_error(YK_ERR_DTYPE, "init_constant: a tensor of float32 cannot hold 1e+39");
     expect_near(yk_item(yk_sum(x)), 6, 0, 0); /* untouched */
     yk_scope_end(scope);
 }

@@ -87,6 +87,8 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_copy_(T(2), T(3)), SHAPE, "shapes (2,) and (3,) do not broadcast")                                          \
     ROW(yk_copy_(T(2), NULL), ARGUMENT, "copy_: argument 2 is NULL")                                                   \
     ROW(yk_fill_(NULL, 1), ARGUMENT, "fill_: argument 1 is NULL")                                                      \
+    ROW(yk_fill_(of(YK_U8, 2), 300), DTYPE, "fill_: a tensor of uint8 cannot hold 300")                                \
+    ROW(yk_fill_(of(YK_F16, 2), -1e5), DTYPE, "fill_: a tensor of float16 cannot hold -100000")                        \
     ROW(yk_fill_(yk_expand(T(1), YK_SHAPE(3)), 1), STATE, "fill_: the tensor is expanded")                             \
     ROW(yk_uniform_(T(2), 2, 1), ARGUMENT, "uniform_: the range [2, 1) is empty")                                      \
     ROW(yk_uniform_(T(2), 0, INFINITY), ARGUMENT, "uniform_: the range [0, inf) does not fit in float32")               \

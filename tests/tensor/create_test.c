@@ -1,4 +1,6 @@
 /* create_test.c - tensors out of nothing: values, dtypes, randomness, the caller's memory, impossible shapes. */
+#include <float.h>
+
 #include "tests/support/expect.h"
 #include "tests/support/test_device.h"
 
@@ -65,6 +67,37 @@ static void filled(void **state)
     expect_all(yk_full(YK_SHAPE(2), NAN, NULL), NAN);
     expect_all(yk_full(YK_SHAPE(2), -INFINITY, NULL), -INFINITY);
     expect_all(yk_full(YK_SHAPE(2), 0.1, NULL), (double)0.1f);
+    /* The ends of each dtype, and what is beyond them. */
+    static const struct {
+        yk_dtype dtype;
+        double held, read, beyond;
+    } ends[] = {{YK_F32, (double)FLT_MAX, (double)FLT_MAX, 1e39},
+                {YK_F16, -65504, -65504, 70000},
+                {YK_BF16, 0x1.FEp127, 0x1.FEp127, 3.4e38},
+                {YK_I64, -0x1p63, -0x1p63, 1e19},
+                {YK_I32, 2147483647, 2147483647, 2147483648.0},
+                {YK_U8, 255, 255, 256},
+                {YK_U8, -255, 1, -256},
+                {YK_I32, -7.9, -7, NAN},
+                {YK_I64, 7.9, 7, INFINITY}};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        yk_tensor_options options = {.dtype = ends[i].dtype};
+        expect_all(yk_full(YK_SHAPE(2), ends[i].held, &options), ends[i].read);
+        char message[80];
+        snprintf(message, sizeof message, "a tensor of %s cannot hold", yk_dtype_name(ends[i].dtype));
+        yk_tensor *x = yk_zeros(YK_SHAPE(2), &options);
+        assert_null(yk_full(YK_SHAPE(2), ends[i].beyond, &options));
+        expect_error(YK_ERR_DTYPE, message);
+        yk_tensor *number = yk_scalar(ends[i].beyond, &options);
+        if (yk_dtype_is_floating(ends[i].dtype))
+            expect_all(number, INFINITY);
+        else
+            expect_error(YK_ERR_DTYPE, message);
+        assert_null(yk_full_like(x, ends[i].beyond));
+        expect_error(YK_ERR_DTYPE, message);
+        assert_null(yk_new_full(x, YK_SHAPE(1), ends[i].beyond, NULL));
+        expect_error(YK_ERR_DTYPE, message);
+    }
     assert_int_equal(yk_ndim(yk_zeros(8, (int64_t[]){1, 2, 1, 2, 1, 2, 1, 2}, NULL)), 8);
 }
 
