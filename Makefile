@@ -329,6 +329,7 @@ check:
 	scripts/check-layers
 	scripts/check-sources
 	scripts/check-tested
+	scripts/check-launches
 	scripts/emulated-tests --check
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(CHECK_GCC) CC=gcc $(CHECK_GCC_FLAGS) WERROR=1 all tests)
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(CHECK_GCC)))
