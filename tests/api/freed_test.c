@@ -236,6 +236,20 @@ static void threads_return_what_they_did_not_use(void **state)
     assert_true(mallinfo2().uordblks < used + 14000 * (PLAIN_SIZE + 100));
 }
 
+/* Inside a struct that a function is given, too. */
+static void part_of_a_shard(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin(), step = yk_scope_begin();
+    yk_shard shard = {.name = "x", .part = yk_ones(YK_SHAPE(2), NULL)};
+    yk_scope_end(step);
+    assert_int_equal(yk_sharded_save("/nowhere/at/all", &shard, 1, NULL, NULL), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "sharded_save: this tensor, made by ones, is used after its scope ended");
+    assert_int_equal(yk_sharded_load("/nowhere/at/all", &shard, 1, NULL), YK_ERR_STATE);
+    expect_error(YK_ERR_STATE, "sharded_load: this tensor, made by ones, is used after its scope ended");
+    yk_scope_end(scope);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -253,6 +267,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(threads_share_memory),
         cmocka_unit_test(thread_ends_its_scopes),
         cmocka_unit_test(threads_return_what_they_did_not_use),
+        cmocka_unit_test(part_of_a_shard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -508,6 +508,10 @@ yk_status yk_sharded_load(const char *dir, const yk_shard *shards, int64_t count
         status = yk__fail_freed(__func__, group);
     else if (!dir || count < 0 || (count && !shards))
         status = yk__fail(YK_ERR_ARGUMENT, "sharded_load: no %s", dir ? "shards" : "path");
+    for (int64_t i = 0; i < count && !status; i++) {
+        if (yk__is_freed(shards[i].part))
+            status = yk__fail_freed(__func__, shards[i].part);
+    }
     yk__folder_reading reading = {0};
     int64_t digest = 0;
     bool again = !status;

@@ -264,6 +264,10 @@ yk_status yk_sharded_save(const char *dir, const yk_shard *shards, int64_t count
         yk__fail(YK_ERR_ARGUMENT, "sharded_save: no path");
     else if (count < 0 || (count && !shards))
         yk__fail(YK_ERR_ARGUMENT, "sharded_save: no shards");
+    for (int64_t i = 0; shards && i < count && !yk__error_code(); i++) {
+        if (yk__is_freed(shards[i].part))
+            yk__fail_freed(__func__, shards[i].part);
+    }
     for (const yk_metadata *m = metadata; m && m->key && !yk__error_code(); m++) {
         json_t *probe = m->value ? json_pack("{s:s}", m->key, m->value) : NULL;
         json_decref(probe);
