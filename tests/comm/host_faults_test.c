@@ -242,6 +242,35 @@ static void test_messages(void **unused)
     run_ranks(PROCESSES, 2, unwanted_message, NULL, 0.5, true);
 }
 
+/* ---- a rank stops that the others have heard of ------------------------------------------------------------------ */
+/* Rank 0 waits for rank 2, which comes late, and is stopped meanwhile. What is left of the operation goes round a ring:
+ * rank 3 waits for rank 2, that one for rank 1, and that one for rank 0. */
+static void stopped_in_a_ring(rank_context *c)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(300000), NULL), *all = yk_zeros(YK_SHAPE(4, 300000), NULL);
+    CHECK_MET(c);
+    if (c->rank == 0 && fork() == 0) {
+        usleep(300000);
+        kill(getppid(), SIGSTOP);
+        _exit(0);
+    }
+    if (c->rank == 2)
+        usleep(600000);
+    yk_status status = yk_all_gather(all, x, c->group);
+    if (c->rank != 0 && atomic_fetch_add(&c->signals[1], 1) == 2)
+        kill(c->pids[0], SIGCONT);
+    CHECK(status == YK_ERR_STALLED && expect_says(yk_last_error()->message, "all_gather #2 s for rank 0 (host "),
+          "%d: %s", status, yk_last_error() ? yk_last_error()->message : "");
+    yk_clear_error();
+}
+
+static void test_stopped_in_a_ring(void **unused)
+{
+    (void)unused;
+    test_layout = EACH_ALONE;
+    run_ranks(PROCESSES, 4, stopped_in_a_ring, NULL, patience(2), true);
+}
+
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 /* A rank 0 on another host, in the store alone: its record, and the address where it says it listens. */
 static yk_store *impostor(const char *address)
@@ -424,9 +453,15 @@ static void test_alone(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_faults_alone),   cmocka_unit_test(test_faults_uneven), cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_cut_connection), cmocka_unit_test(test_messages),      cmocka_unit_test(test_unreached),
-        cmocka_unit_test(test_strangers),      cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_faults_alone),
+        cmocka_unit_test(test_faults_uneven),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_cut_connection),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_unreached),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_stopped_in_a_ring),
     };
     return cmocka_run_group_tests_name("comm faults between hosts", tests, NULL, NULL);
 }

@@ -241,12 +241,15 @@ void yk__native_control_send_broken(native *g, yk_status code, const char *cause
     yk__error_put(&before);
 }
 
-void yk__native_control_send_begun(native *g, uint64_t number)
+void yk__native_control_send_begun(native *g, uint64_t number, int waits_for)
 {
-    if (g->net->announced == number)
+    const double times = 8; /* in a time-out: a rank that is stopped is told from others, at little cost */
+    double now = yk__now();
+    if (g->net->announced == number && now - g->net->announced_at < g->timeout / times)
         return;
     g->net->announced = number;
-    control_frame frame = {.type = CONTROL_BEGUN, .number = number};
+    g->net->announced_at = now;
+    control_frame frame = {.type = CONTROL_BEGUN, .number = number, .code = waits_for + 1};
     pthread_mutex_lock(&g->message_lock);
     for (int r = 0; r < g->world_size; r++)
         if (g->net->links[r].control >= 0)
@@ -280,8 +283,8 @@ static bool is_well_formed(const control_frame *f)
         return f->bytes && f->bytes <= CONTROL_EAGER && f->code &&
                strcmp(yk_status_name((yk_status)f->code), "unknown") != 0;
     case CONTROL_ACCEPT:
-    case CONTROL_LEFT:
-    case CONTROL_BEGUN: return f->bytes == 0;
+    case CONTROL_LEFT: return f->bytes == 0;
+    case CONTROL_BEGUN: return f->bytes == 0 && f->code >= 0;
     default: return false;
     }
 }
@@ -405,7 +408,11 @@ static void frame_ends(native *g, yk__native_link *l)
         l->left = true;
         l->done = f->number;
         break;
-    default: l->begun = f->number; break;
+    default:
+        l->begun = f->number;
+        l->waits_for = f->code;
+        l->heard = yk__now();
+        break;
     }
     free(node);
 }

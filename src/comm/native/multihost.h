@@ -46,7 +46,7 @@ enum {
     CONTROL_BYTES,       /* some of them, in order */
     CONTROL_BROKEN,      /* the group is broken: code, and the cause as text */
     CONTROL_LEFT,        /* the rank left after `number` collectives */
-    CONTROL_BEGUN        /* the rank waits in collective `number` */
+    CONTROL_BEGUN        /* the rank waits in collective `number`, for rank `code` - 1 or, 0, for its own host */
 };
 
 typedef struct control_frame {
@@ -93,6 +93,8 @@ typedef struct yk__native_link {
     double closed_at;
     int error; /* errno of what ended the control connection, 0: its end, -1: `why` says it */
     uint64_t done, begun;
+    int waits_for; /* with `begun`: as CONTROL_BEGUN */
+    double heard;  /* when that came last */
     char why[YK__WHY_SIZE];
 
     yk__frame_state *control_send, *control_receive; /* an array of two; NULL: no connections */
@@ -131,6 +133,7 @@ struct yk__native_net {
     int board_half;
     double moved;       /* when bytes last moved on a data connection, as far as looked at */
     uint64_t announced; /* the last CONTROL_BEGUN */
+    double announced_at;
 };
 
 /* ---- links.c, link_join.c: joining ---- */
@@ -157,8 +160,9 @@ bool yk__native_control_enqueue(native *g, yk__native_link *l, const control_fra
 void yk__native_control_send_broken(native *g, yk_status code, const char *cause);
 /* Before messages of a broken group end: their memory is not looked at any more. With the lock held. */
 void yk__native_control_drop_messages(native *g);
-/* Tells them that this rank waits in collective `number`; once. */
-void yk__native_control_send_begun(native *g, uint64_t number);
+/* Tells them that this rank waits in collective `number`, for a rank of another host or, -1, for its own: once, and
+ * again as long as it waits, so that they hear that it runs. */
+void yk__native_control_send_begun(native *g, uint64_t number, int waits_for);
 /* Messages to and from other hosts, with the lock held. Return whether the message is done; `status` then is its. */
 bool yk__native_remote_send(native *g, yk__native_message *m, yk_status *status);
 bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status);

@@ -103,8 +103,55 @@ yk_status yk__native_control_check_peers(native *g)
 }
 
 /* ---- ranks that do not come -------------------------------------------------------------------------------------- */
-/* Time is up between hosts: the cause are the ranks that are not known to have come to this operation. Where all have
- * come, it is the one that this rank waits for (-1: let those decide who wait for another host). */
+/* Whether a rank of another host has come to this operation, and then has not said for long that it waits there. */
+static bool is_silent(const native *g, int rank)
+{
+    const yk__native_link *l = &g->net->links[rank];
+    return l->begun == g->current.number && yk__now() - l->heard > g->timeout / 2;
+}
+
+/* A rank of another host that has come. */
+static void append_present(const native *g, char *list, size_t size, int rank)
+{
+    size_t before = strlen(list);
+    yk__native_append_late(g, list, size, rank, false);
+    size_t used = strlen(list);
+    if (used == before) /* the list is full */
+        return;
+    if (is_silent(g, rank))
+        snprintf(list + used, size - used, ", which has come, and of which nothing was heard for the last %.3g s",
+                 yk__now() - g->net->links[rank].heard);
+    else
+        snprintf(list + used, size - used, ", which waits in this operation too");
+}
+
+/* All have come: who waits for one that waits for another, and so on, waits for the last of these. That one is found
+ * where each says whom it waits for; where one waits for its own host, those count that are silent, or else the first.
+ * With the message lock held. */
+static void append_last(native *g, char *list, size_t size, int waits_for)
+{
+    int last = waits_for;
+    for (int i = 0; i < g->world_size && g->members[last].host != g->host; i++) {
+        const yk__native_link *l = &g->net->links[last];
+        int next = l->begun == g->current.number ? l->waits_for - 1 : -1;
+        if (is_silent(g, last)) {
+            append_present(g, list, size, last);
+            return;
+        }
+        if (next < 0 || next >= g->world_size)
+            break;
+        last = next;
+    }
+    for (int r = 0; r < g->world_size; r++) {
+        if (g->members[r].host != g->host && is_silent(g, r))
+            append_present(g, list, size, r);
+    }
+    if (!*list)
+        append_present(g, list, size, waits_for);
+}
+
+/* Time is up between hosts: the cause are the ranks that are not known to have come to this operation, or, where all
+ * have come, the one that this rank waits for, directly or not (-1: let those decide who wait for another host). */
 static yk_status break_stalled_hosts(native *g, int waits_for)
 {
     char list[480] = "";
@@ -117,9 +164,9 @@ static yk_status break_stalled_hosts(native *g, int waits_for)
         if (begun < number && r != g->rank)
             yk__native_append_late(g, list, sizeof(list), r, true);
     }
-    pthread_mutex_unlock(&g->message_lock);
     if (!*list && waits_for >= 0)
-        yk__native_append_late(g, list, sizeof(list), waits_for, true);
+        append_last(g, list, sizeof(list), waits_for);
+    pthread_mutex_unlock(&g->message_lock);
     return *list ? yk__native_break_stalled(g, &g->current, list) : YK_OK;
 }
 
@@ -146,7 +193,7 @@ yk_status yk__native_wait_remote(native *g, int rank, double *looked)
         *looked = now;
     }
     if (!status && now - g->op_begin >= ANNOUNCE)
-        yk__native_control_send_begun(g, g->current.number);
+        yk__native_control_send_begun(g, g->current.number, rank);
     /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. Who
      * waits for a rank that answers gives that rank the time to say what it waits for. */
     double over = g->timeout + (yk__native_unanswered(g, rank) > 0 ? 0 : OTHERS_DELAY);
@@ -163,7 +210,7 @@ yk_status yk__native_check_hosts(native *g, double waited)
     if (!status)
         status = yk__native_control_check_peers(g);
     if (!status && waited >= ANNOUNCE)
-        yk__native_control_send_begun(g, g->current.number);
+        yk__native_control_send_begun(g, g->current.number, -1);
     if (!status && waited >= g->timeout)
         status = break_stalled_hosts(g, -1);
     return status;
