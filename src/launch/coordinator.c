@@ -382,7 +382,7 @@ static void give_up_late(yk__rendezvous *n, yk__agent_node *p)
 
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
 {
-    bool all = ended, all_heard = yk__supervisor_knows_first(g);
+    bool all = ended, all_heard = true;
     if (n->client.gone && !n->have_end) {
         char text[700];
         snprintf(text, sizeof(text), "the launchers' store at %.200s: %.400s", n->where, n->client.why);
@@ -397,7 +397,7 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         all = all && (p->gone || p->ended || n->client.gone);
         all_heard = all_heard && (p->gone || p->stopping || n->client.gone);
     }
-    if (n->have_end && all_heard && n->decide_at > yk__now())
+    if (n->have_end && all_heard && n->decide_at > yk__now() && yk__supervisor_knows_first(g))
         n->decide_at = yk__now();
     if (!all || (n->have_end && yk__now() < n->decide_at))
         return;

@@ -2,7 +2,6 @@
  * pointwise.c - elementwise operations that are made of others: lerp, addcmul, nan_to_num, comparisons within a
  * tolerance. And atan2, which has a kernel. Layer: ops.
  */
-#include <float.h>
 #include <math.h>
 
 #include "ops/cast_policy.h"
@@ -177,19 +176,9 @@ yk_tensor *yk_is_inf(yk_tensor *x)
     YK__WITHIN_SCOPE(is_inf(x));
 }
 
-static double largest(yk_dtype dtype)
-{
-    switch (dtype) {
-    case YK_F64: return DBL_MAX;
-    case YK_F16: return 65504;
-    case YK_BF16: return 0x1.FEp127;
-    default: return (double)FLT_MAX;
-    }
-}
-
 static yk_tensor *nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
 {
-    double most = largest((yk_dtype)x->dtype);
+    double most = yk__largest((yk_dtype)x->dtype);
     yk_tensor *zero = scalar_like(x, 0), *infinite = is_inf(x), *positive = yk_gt(x, zero);
     yk_tensor *upper = scalar_like(x, isnan(posinf) ? most : posinf),
               *lower = scalar_like(x, isnan(neginf) ? -most : neginf);

@@ -1,7 +1,6 @@
 /*
  * create.c - tensors out of nothing: filled, counted, random, or from the caller's memory. Layer: tensor.
  */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,8 +170,8 @@ static yk_status check_range(const char *what, yk_dtype dtype, double low, doubl
 {
     if (!(low <= high))
         return yk__fail(YK_ERR_ARGUMENT, "%s: the range [%g, %g) is empty", what, low, high);
-    double most = dtype == YK_F64 ? DBL_MAX : dtype == YK_F16 ? 65504 : dtype == YK_BF16 ? 0x1.FEp127 : (double)FLT_MAX;
-    double width = dtype == YK_F64 ? DBL_MAX : (double)FLT_MAX; /* halves are drawn as f32 */
+    double most = yk__largest(dtype),
+           width = yk__largest(dtype == YK_F64 ? YK_F64 : YK_F32); /* halves are drawn as f32 */
     if (low < -most || high > most || high - low > width)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the range [%g, %g) does not fit in %s", what, low, high,
                         yk_dtype_name(dtype));

@@ -17,17 +17,25 @@ static yk_tensor *narrowed(yk_tensor *wide, yk_dtype dtype)
     return out;
 }
 
+double yk__largest(yk_dtype dtype)
+{
+    switch (dtype) {
+    case YK_F64: return DBL_MAX;
+    case YK_F16: return 65504;
+    case YK_BF16: return 0x1.FEp127;
+    default: return (double)FLT_MAX;
+    }
+}
+
 yk_status yk__check_value(const char *what, yk_dtype dtype, double value)
 {
     bool fits = true;
     switch (dtype) {
-    case YK_F32: fits = !isfinite(value) || fabs(value) <= (double)FLT_MAX; break;
-    case YK_F16: fits = !isfinite(value) || fabs(value) <= 65504; break;
-    case YK_BF16: fits = !isfinite(value) || fabs(value) <= 0x1.FEp127; break;
     case YK_I64: fits = fabs(value) <= 0x1p63; break; /* INT64_MAX as a double, which becomes that again */
     case YK_I32: fits = value >= INT32_MIN && value <= INT32_MAX; break;
     case YK_U8: fits = fabs(value) <= UINT8_MAX; break;
-    default: break;
+    case YK_BOOL: break;
+    default: fits = !isfinite(value) || fabs(value) <= yk__largest(dtype); break;
     }
     if (fits)
         return YK_OK;

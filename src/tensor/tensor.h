@@ -198,6 +198,7 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
                               double alpha);
 yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from); /* casts, broadcasts `from`, crosses devices */
 yk_status yk__raw_fill(yk_tensor *x, double value);
+double yk__largest(yk_dtype dtype); /* the largest number of a floating dtype */
 /* Whether a dtype holds the value, fractions of which integers drop; of u8, which wraps, down to -255. */
 yk_status yk__check_value(const char *what, yk_dtype dtype, double value);
 yk_tensor *yk__raw_clone(yk_tensor *x);                /* keeps dense strides */
