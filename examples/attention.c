@@ -41,7 +41,7 @@ static yk_status pad(void *user, const yk_sample *samples, int64_t count, yk_ten
     for (int64_t i = 0; i < count; i++)
         longest = samples[i].shape[0] > longest ? samples[i].shape[0] : longest;
     tensors[0] = yk_zeros(YK_SHAPE(count, longest, 2), NULL);
-    tensors[1] = yk_zeros(YK_SHAPE(count, longest), &(yk_tensor_options){.dtype = YK_BOOL});
+    tensors[1] = yk_zeros(YK_SHAPE(count, longest), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
     tensors[2] = yk_empty(YK_SHAPE(count), NULL);
     *n_tensors = 3;
     float *x = yk_tensor_data(tensors[0]), *sums = yk_tensor_data(tensors[2]);

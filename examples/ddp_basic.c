@@ -45,7 +45,7 @@ static yk_status demo(int rank, void *parts)
         dev[1] = dev[0];
     yk_manual_seed((uint64_t)rank); /* other inputs on each rank; the parameters become rank 0's */
     yk_module *ddp_model = yk_ddp(toy_model(dev[0], dev[1]), NULL);
-    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), &(yk_sgd_options){.lr = 0.001});
+    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), YK_OPTIONS(yk_sgd_options, .lr = 0.001));
     yk_optimizer_zero_grad(optimizer);
     yk_tensor *outputs = yk_forward(ddp_model, yk_to(yk_randn(YK_SHAPE(20, 10), NULL), dev[0]));
     yk_tensor *labels = yk_to(yk_randn(YK_SHAPE(20, 5), NULL), dev[1]);

@@ -16,7 +16,7 @@ static yk_status demo_checkpoint(int rank, void *path)
     yk_manual_seed((uint64_t)rank);
     yk_module *net1 = yk_linear_create(10, 10, NULL), *relu = yk_relu_create(), *net2 = yk_linear_create(10, 5, NULL);
     yk_module *ddp_model = yk_ddp(yk_module_to(yk_sequential(net1, relu, net2, NULL), device), NULL);
-    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), &(yk_sgd_options){.lr = 0.001});
+    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), YK_OPTIONS(yk_sgd_options, .lr = 0.001));
 
     /* All processes have the same parameters: saving in one of them is enough. */
     if (rank == 0)
@@ -31,8 +31,9 @@ static yk_status demo_checkpoint(int rank, void *path)
            yk_item(yk_sum(yk_module_get(ddp_model, "module.0.weight"))));
 
     yk_optimizer_zero_grad(optimizer);
-    yk_tensor *outputs = yk_forward(ddp_model, yk_randn(YK_SHAPE(20, 10), &(yk_tensor_options){.device = device}));
-    yk_tensor *labels = yk_randn(YK_SHAPE(20, 5), &(yk_tensor_options){.device = device});
+    yk_tensor *outputs =
+        yk_forward(ddp_model, yk_randn(YK_SHAPE(20, 10), YK_OPTIONS(yk_tensor_options, .device = device)));
+    yk_tensor *labels = yk_randn(YK_SHAPE(20, 5), YK_OPTIONS(yk_tensor_options, .device = device));
     if (yk_backward(yk_mse_loss(outputs, labels, YK_REDUCE_MEAN)) || yk_optimizer_step(optimizer))
         return yk_last_error()->code;
     printf("rank %d: sum of the weights after a step %.9g\n", rank,

@@ -55,8 +55,8 @@ static yk_status demo_basic(int local_world_size, int local_rank)
                             local_world_size);
     yk_device first = device_ids[0], last = device_ids[n - 1];
     yk_module *model = toy_model(first, last);
-    yk_module *ddp_model = yk_ddp(model, n == 1 ? &(yk_ddp_options){.devices = device_ids, .count = 1} : NULL);
-    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), &(yk_sgd_options){.lr = 0.001});
+    yk_module *ddp_model = yk_ddp(model, n == 1 ? YK_OPTIONS(yk_ddp_options, .devices = device_ids, .count = 1) : NULL);
+    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), YK_OPTIONS(yk_sgd_options, .lr = 0.001));
     yk_optimizer_zero_grad(optimizer);
     yk_tensor *x = yk_randn(YK_SHAPE(20, 10), NULL); /* on cpu:0: with device_ids it moves by itself */
     yk_tensor *outputs = yk_forward(ddp_model, n == 1 ? x : yk_to(x, first));

@@ -38,7 +38,8 @@ static double accuracy(yk_module *net, yk_device device, yk_loader *test)
     }
     yk_no_grad_end(recording);
     yk_module_train(net, true);
-    yk_tensor *sums = yk_from_data(counts, YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64, .device = device});
+    yk_tensor *sums =
+        yk_from_data(counts, YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = device));
     return yk_all_reduce(sums, YK_OP_SUM, NULL) ? -1 : yk_get(sums, (int64_t[]){0}) / yk_get(sums, (int64_t[]){1});
 }
 
@@ -109,7 +110,7 @@ static yk_status train(int started_as, void *argument)
     yk_manual_seed(1);
     yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or cpu:0 where there is no GPU */
     yk_module *net = yk_ddp(yk_module_to(yk_lenet(NULL), device), NULL);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.001, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.001, .momentum = 0.9));
     yk_loader_options part = {.batch_size = 4, .workers = 2, .distributed = true, .shuffle = true, .device = device};
     yk_loader *trainloader =
         yk_loader_create(yk_dataset_open(p->data, YK_TRAIN, yk_default_transform(p->data, YK_TRAIN, true)), &part);

@@ -58,9 +58,9 @@ static yk_status train(yk_device dev_1, yk_device dev_2, double losses[3])
 {
     yk_scope program = yk_scope_begin();
     yk_module *model = make_towers(dev_1, dev_2);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     yk_dataset *glyphs = yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, false));
-    yk_loader *loader = yk_loader_create(glyphs, &(yk_loader_options){.batch_size = 64});
+    yk_loader *loader = yk_loader_create(glyphs, YK_OPTIONS(yk_loader_options, .batch_size = 64));
     for (int epoch = 0; epoch < 3; epoch++) {
         yk_batch batch;
         losses[epoch] = 0;

@@ -41,16 +41,16 @@ static yk_module *make_pipeline(int chunks, yk_pipeline_schedule schedule)
     yk_device devices[STAGES] = {device_of(0), device_of(1)};
     yk_module *parts[STAGES];
     make_parts(parts);
-    return yk_pipeline(
-        parts, STAGES,
-        &(yk_pipeline_options){.devices = devices, .chunks = chunks, .schedule = schedule, .criterion = cross_entropy});
+    return yk_pipeline(parts, STAGES,
+                       YK_OPTIONS(yk_pipeline_options, .devices = devices, .chunks = chunks, .schedule = schedule,
+                                  .criterion = cross_entropy));
 }
 
 static yk_loader *open_glyphs(void)
 {
     yk_dataset *glyphs = yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, false));
-    return yk_loader_create(
-        glyphs, &(yk_loader_options){.batch_size = BATCH, .shuffle = true, .drop_last = true, .device = device_of(0)});
+    return yk_loader_create(glyphs, YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .shuffle = true,
+                                               .drop_last = true, .device = device_of(0)));
 }
 
 /* A GPU computes beside the host, whose clock it is. */
@@ -103,7 +103,7 @@ static yk_status measure(void)
 static double train(yk_module *model, bool is_pipeline)
 {
     yk_module_to_dtype(model, YK_F64);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     yk_loader *loader = open_glyphs();
     yk_batch batch;
     double mean = 0;

@@ -85,27 +85,24 @@ int main(int argc, char **argv)
         return yk_report_error(stderr);
     yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or cpu:0 where there is no GPU */
     yk_module *model = yk_ddp(yk_module_to(yk_resnet18(NULL), device),
-                              &(yk_ddp_options){.devices = &device, .count = 1, .output_device = &device});
+                              YK_OPTIONS(yk_ddp_options, .devices = &device, .count = 1, .output_device = &device));
     if (value[RESUME] &&
         yk_module_load_state_dict(
-            model, yk_value_weights(yk_pt_load(path, &(yk_pt_options){.map_location = device}), NULL), NULL, NULL))
+            model, yk_value_weights(yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = device)), NULL), NULL,
+            NULL))
         return yk_report_error(stderr);
 
     const char *root = getenv("YOKE_DATA") ? getenv("YOKE_DATA") : "data";
     yk_loader *train_loader =
         yk_loader_create(yk_cifar10(root, YK_TRAIN, yk_default_transform("cifar10", YK_TRAIN, true)),
-                         &(yk_loader_options){.batch_size = batch_size,
-                                              .distributed = true,
-                                              .shuffle = true,
-                                              .workers = 8,
-                                              .seed = seed,
-                                              .device = device});
+                         YK_OPTIONS(yk_loader_options, .batch_size = batch_size, .distributed = true, .shuffle = true,
+                                    .workers = 8, .seed = seed, .device = device));
     yk_loader *test_loader = /* not distributed: local rank 0 tests alone */
         yk_loader_create(yk_cifar10(root, YK_TEST, yk_default_transform("cifar10", YK_TEST, false)),
-                         &(yk_loader_options){.batch_size = 128, .workers = 8, .device = device});
-    yk_optimizer *optimizer = yk_sgd(
-        yk_module_parameters(model),
-        &(yk_sgd_options){.lr = learning_rate == 0 ? YK_ZERO : learning_rate, .momentum = 0.9, .weight_decay = 1e-5});
+                         YK_OPTIONS(yk_loader_options, .batch_size = 128, .workers = 8, .device = device));
+    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(model),
+                                     YK_OPTIONS(yk_sgd_options, .lr = learning_rate == 0 ? YK_ZERO : learning_rate,
+                                                .momentum = 0.9, .weight_decay = 1e-5));
     for (int epoch = 0; epoch < num_epochs && !yk_last_error(); epoch++) {
         printf("Local Rank: %d, Epoch: %d, Training ...\n", local_rank, epoch);
         if (epoch % 10 == 0 && local_rank == 0) { /* on each node: they need not have one file system */

@@ -28,13 +28,13 @@ int main(void)
     yk_scope program = yk_scope_begin();
     yk_device device = yk_device_local(); /* cuda:0, or cpu:0 where there is no GPU */
     yk_module *net = yk_module_to(yk_lenet(NULL), device);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
-    yk_loader *train =
-        yk_loader_create(yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, true)),
-                         &(yk_loader_options){.batch_size = 64, .shuffle = true, .workers = 1, .device = device});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
+    yk_loader *train = yk_loader_create(
+        yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, true)),
+        YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true, .workers = 1, .device = device));
     yk_loader *test =
         yk_loader_create(yk_dataset_open("glyphs", YK_TEST, yk_default_transform("glyphs", YK_TEST, false)),
-                         &(yk_loader_options){.batch_size = 500, .device = device});
+                         YK_OPTIONS(yk_loader_options, .batch_size = 500, .device = device));
     for (int epoch = 0; epoch < 3 && !yk_last_error(); epoch++) {
         double sum = 0;
         yk_batch batch;

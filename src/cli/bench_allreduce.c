@@ -64,8 +64,8 @@ static yk_status measure(const bench *b, int64_t bytes, double seconds[2])
     int64_t repeats = MOST_REPEATS;
     bool gpu = b->on.type == YK_CUDA;
     yk_tensor *host = b->copies || gpu ? yk_empty(1, &n, NULL) : yk_comm_alloc(1, &n, NULL);
-    yk_tensor *x = gpu ? yk_empty(1, &n, &(yk_tensor_options){.device = b->on}) : host;
-    yk_tensor *plan = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = gpu ? yk_empty(1, &n, YK_OPTIONS(yk_tensor_options, .device = b->on)) : host;
+    yk_tensor *plan = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     float *p = x ? yk_tensor_data(host) : NULL;
     double *planned = yk_tensor_data(plan), begun = yk__now();
     if (!p || !planned)
@@ -148,7 +148,7 @@ static const char *describe_path(const bench *b, int hosts, char text[80])
 
 static yk_status run(const bench *b)
 {
-    if (yk_init_process_group(&(yk_init_options){.backend = b->backend}))
+    if (yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = b->backend)))
         return yk__error_code();
     if (b->on.type == YK_CPU && strcmp(yk_process_group_backend(NULL), "nccl") == 0)
         return yk__fail(YK_ERR_ARGUMENT, "NCCL moves tensors of GPUs alone: add --device cuda");

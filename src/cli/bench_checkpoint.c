@@ -53,12 +53,12 @@ static yk_status make_state(bench *b)
     for (int64_t i = 0; i < layers; i++, left -= SIDE) {
         char name[32];
         snprintf(name, sizeof(name), "fc%" PRId64, i);
-        yk_module_add(
-            model, name,
-            yk_linear_create(SIDE, left < SIDE ? (left > 0 ? left : 1) : SIDE, &(yk_linear_options){.no_bias = true}));
+        yk_module_add(model, name,
+                      yk_linear_create(SIDE, left < SIDE ? (left > 0 ? left : 1) : SIDE,
+                                       YK_OPTIONS(yk_linear_options, .no_bias = true)));
     }
     yk_parameters *params = yk_module_parameters(yk_module_check(model));
-    yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.9));
     for (int64_t i = 0; i < yk_parameters_count(params); i++) {
         yk_scope scope = yk_scope_begin();
         yk_status status = yk_set_grad(yk_parameters_at(params, i), yk_zeros_like(yk_parameters_at(params, i)));
@@ -136,7 +136,7 @@ static yk_status read_pt(const bench *b, bool mmap, double *seconds)
 {
     yk_scope scope = yk_scope_begin();
     double begun = yk__now();
-    const yk_value *value = yk_pt_load(b->pt, &(yk_pt_options){.mmap = mmap});
+    const yk_value *value = yk_pt_load(b->pt, YK_OPTIONS(yk_pt_options, .mmap = mmap));
     *seconds = yk__now() - begun;
     yk_scope_end(scope);
     return value ? YK_OK : yk__error_code();
@@ -169,8 +169,8 @@ static yk_status measure_round(bench *b, yk_checkpoint_manager *async)
         status = timed(yk_checkpoint_load(b->folder, &b->state, NULL, NULL), begun, &b->load[i]);
     begun = yk__now();
     if (!status)
-        status = timed(yk_checkpoint_load(b->folder, &b->state, &(yk_checkpoint_options){.mmap = true}, NULL), begun,
-                       &b->load_map[i]);
+        status = timed(yk_checkpoint_load(b->folder, &b->state, YK_OPTIONS(yk_checkpoint_options, .mmap = true), NULL),
+                       begun, &b->load_map[i]);
     if (status)
         return status;
     b->state.step = b->saves++;
@@ -186,7 +186,7 @@ static yk_status measure(bench *b)
     yk_scope scope = yk_scope_begin();
     b->copy = malloc(b->bytes);
     yk_checkpoint_manager *async = yk_checkpoint_manager_create(
-        b->root, &(yk_checkpoint_manager_options){.keep = 1, .async = true, .state = &b->state});
+        b->root, YK_OPTIONS(yk_checkpoint_manager_options, .keep = 1, .async = true, .state = &b->state));
     yk_status status = !b->copy ? yk__fail_memory(b->bytes) : !async ? yk__error_code() : YK_OK;
     if (!status) {
         memset(b->copy, 1, b->bytes);
@@ -206,9 +206,8 @@ static yk_status measure_sharded(bench *b)
 {
     yk_scope scope = yk_scope_begin();
     yk_checkpoint_manager *manager = yk_checkpoint_manager_create(
-        b->root,
-        &(yk_checkpoint_manager_options){
-            .keep = 1, .async = true, .sharded = true, .state = &b->state, .group = yk_default_process_group()});
+        b->root, YK_OPTIONS(yk_checkpoint_manager_options, .keep = 1, .async = true, .sharded = true,
+                            .state = &b->state, .group = yk_default_process_group()));
     b->copy = malloc(b->bytes);
     yk_status status = !b->copy ? yk__fail_memory(b->bytes) : !manager ? yk__error_code() : YK_OK;
     if (!status)
@@ -237,7 +236,7 @@ static yk_status measure_sharded(bench *b)
 static yk_status shared_number(int64_t *number)
 {
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_full(1, (int64_t[]){1}, (double)getpid(), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *x = yk_full(1, (int64_t[]){1}, (double)getpid(), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     yk_status status = x ? yk_broadcast(x, 0, NULL) : yk__error_code();
     *number = status ? 0 : yk_item_i64(x);
     yk_scope_end(scope);

@@ -68,7 +68,7 @@ static yk_status load_glyphs(bench *b)
 {
     yk_dataset *set = yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, false));
     yk_loader *loader = yk_loader_create(
-        set, &(yk_loader_options){.batch_size = (int)b->batch_size, .shuffle = true, .drop_last = true});
+        set, YK_OPTIONS(yk_loader_options, .batch_size = (int)b->batch_size, .shuffle = true, .drop_last = true));
     yk_batch batch;
     while (loader && b->n_batches < MOST_BATCHES && b->n_batches < b->steps && yk_loader_next(loader, &batch)) {
         b->inputs[b->n_batches] = yk_clone(batch.input);
@@ -137,13 +137,12 @@ static yk_status train(const bench *b, run *r, double *times)
     yk_device devices[64];
     for (int i = 0; i < r->count; i++)
         devices[i] = (yk_device){YK_CPU, (int16_t)i};
-    yk_module *net = yk_model(b->model, &(yk_model_options){.in_channels = b->grey ? 1 : 3,
-                                                            .image_size = b->image_size,
-                                                            .num_classes = b->num_classes});
-    yk_module *model = yk_data_parallel(
-        net,
-        &(yk_data_parallel_options){.devices = devices, .count = r->count, .no_gather = b->no_gather && r->count > 1});
-    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(model), &(yk_sgd_options){.lr = b->lr, .momentum = 0.9});
+    yk_module *net = yk_model(b->model, YK_OPTIONS(yk_model_options, .in_channels = b->grey ? 1 : 3,
+                                                   .image_size = b->image_size, .num_classes = b->num_classes));
+    yk_module *model = yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = r->count,
+                                                        .no_gather = b->no_gather && r->count > 1));
+    yk_optimizer *optimizer =
+        yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = b->lr, .momentum = 0.9));
     if (!optimizer)
         return yk__error_code();
     double loss = 0;

@@ -42,10 +42,9 @@ static yk_status find(const bench *b, yk_loader **loader)
     if (yk_dtype_parse(b->dtype, &dtype))
         return yk__error_code();
     yk_dataset *set = yk_dataset_open(b->data, YK_TRAIN, transform_of(b));
-    *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = b->batch_size,
-                                                         .shuffle = !b->no_shuffle,
-                                                         .workers = b->workers > 1 ? (int)b->workers : 0,
-                                                         .dtype = dtype});
+    *loader =
+        yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = b->batch_size, .shuffle = !b->no_shuffle,
+                                         .workers = b->workers > 1 ? (int)b->workers : 0, .dtype = dtype));
     return *loader ? YK_OK : yk__error_code();
 }
 

@@ -91,10 +91,10 @@ static yk_status prepare_conv(ops_subject *s)
     int64_t x[8], w[8];
     if (ops_text_sizes(s->text, "x", x) != 4 || ops_text_sizes(s->text, "w", w) != 4)
         return yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: x and w have four dimensions", s->text);
-    yk_module *m = yk_conv2d_create(x[1], w[0], 0,
-                                    &(yk_conv2d_module_options){.kernel_size = {w[2], w[3]},
-                                                                .groups = ops_whole(s, "groups", 1),
-                                                                .no_bias = ops_whole(s, "bias", 0) == 0});
+    yk_module *m =
+        yk_conv2d_create(x[1], w[0], 0,
+                         YK_OPTIONS(yk_conv2d_module_options, .kernel_size = {w[2], w[3]},
+                                    .groups = ops_whole(s, "groups", 1), .no_bias = ops_whole(s, "bias", 0) == 0));
     s->model = m;
     s->in[1] = m ? yk_detach(yk_module_get(m, "weight")) : NULL;
     s->in[2] = m && ops_whole(s, "bias", 0) ? yk_detach(yk_module_get(m, "bias")) : NULL;
@@ -106,10 +106,9 @@ static yk_tensor *conv(ops_subject *s)
     int64_t stride = ops_whole(s, "stride", 1), dilation = ops_whole(s, "dilation", 1), padding[8] = {0};
     bool one = ops_text_sizes(s->text, "padding", padding) < 2;
     return yk_conv2d(s->in[0], s->in[1], s->in[2],
-                     &(yk_conv2d_options){.stride = {stride, stride},
-                                          .padding = {padding[0], padding[one ? 0 : 1]},
-                                          .dilation = {dilation, dilation},
-                                          .groups = ops_whole(s, "groups", 1)});
+                     YK_OPTIONS(yk_conv2d_options, .stride = {stride, stride},
+                                .padding = {padding[0], padding[one ? 0 : 1]}, .dilation = {dilation, dilation},
+                                .groups = ops_whole(s, "groups", 1)));
 }
 
 static yk_status prepare_linear(ops_subject *s)
@@ -191,7 +190,7 @@ static yk_status prepare_batch_norm(ops_subject *s)
 static yk_tensor *batch_norm(ops_subject *s)
 {
     return yk_batch_norm(s->in[0], s->in[1], s->in[2], s->mean, s->variance,
-                         &(yk_batch_norm_options){.training = !s->mean, .relu = ops_whole(s, "relu", 0) != 0});
+                         YK_OPTIONS(yk_batch_norm_options, .training = !s->mean, .relu = ops_whole(s, "relu", 0) != 0));
 }
 
 static yk_tensor *layer_norm(ops_subject *s)
@@ -381,7 +380,7 @@ static yk_status prepare_sgd(ops_subject *s)
 {
     if (prepare_parameters(s))
         return yk__error_code();
-    s->optimizer = yk_sgd(s->parameters, &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-5});
+    s->optimizer = yk_sgd(s->parameters, YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-5));
     return yk__error_code();
 }
 
@@ -389,7 +388,7 @@ static yk_status prepare_adam(ops_subject *s)
 {
     if (prepare_parameters(s))
         return yk__error_code();
-    s->optimizer = yk_adam(s->parameters, &(yk_adam_options){.lr = 1e-3});
+    s->optimizer = yk_adam(s->parameters, YK_OPTIONS(yk_adam_options, .lr = 1e-3));
     return yk__error_code();
 }
 
@@ -498,7 +497,8 @@ const char *ops_bound_name(ops_bound bound)
 
 static yk_status compute_gradients(ops_subject *s, yk_tensor *out, bool keep)
 {
-    yk_status status = yk_backward_with(out, &(yk_backward_options){.gradient = s->gradient, .retain_graph = keep});
+    yk_status status =
+        yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = s->gradient, .retain_graph = keep));
     for (int i = 0; i < OPS_OPERANDS && !status; i++) {
         if (s->in[i] && yk_requires_grad(s->in[i]))
             status = yk_set_grad(s->in[i], NULL);

@@ -12,9 +12,9 @@
 
 static yk_module *conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups, bool bias)
 {
-    return yk_conv2d_create(
-        in, out, kernel,
-        &(yk_conv2d_module_options){.stride = stride, .padding = kernel / 2, .groups = groups, .no_bias = !bias});
+    return yk_conv2d_create(in, out, kernel,
+                            YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2,
+                                       .groups = groups, .no_bias = !bias));
 }
 
 /* ---- ResNet-50 --------------------------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static yk_module *resnet50(void)
     parts[count++] = conv(3, 64, 7, 2, 1, false);
     parts[count++] = yk_batch_norm2d_create(64, NULL);
     parts[count++] = yk_relu_create();
-    parts[count++] = yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}});
+    parts[count++] = yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1}));
     int64_t in = 64;
     for (int stage = 0; stage < 4; stage++) {
         int64_t width = INT64_C(64) << stage;
@@ -242,7 +242,7 @@ static yk_module *densenet121(void)
     parts[count++] = conv(3, in, 7, 2, 1, false);
     parts[count++] = yk_batch_norm2d_create(in, NULL);
     parts[count++] = yk_relu_create();
-    parts[count++] = yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}});
+    parts[count++] = yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1}));
     for (int b = 0; b < 4; b++) {
         for (int64_t i = 0; i < blocks[b]; i++, in += growth)
             parts[count++] = dense_create(in, growth);
@@ -343,7 +343,7 @@ static yk_tensor *attention_forward(yk_module *m, yk_tensor *x)
     yk_tensor *parts = yk_permute(qkv, (int[]){2, 0, 3, 1, 4});
     yk_tensor *y =
         yk_scaled_dot_product_attention(yk_select(parts, 0, 0), yk_select(parts, 0, 1), yk_select(parts, 0, 2),
-                                        &(yk_attention_options){.is_causal = d->causal});
+                                        YK_OPTIONS(yk_attention_options, .is_causal = d->causal));
     return yk_forward(d->out, yk_reshape(yk_transpose(y, 1, 2), YK_SHAPE(n, t, WIDTH)));
 }
 
@@ -409,7 +409,8 @@ static yk_module *transformer_create(int64_t size, bool pictures)
     transformer *d = yk_module_data(m);
     d->tokens = pictures ? (size / 16) * (size / 16) + 1 : size;
     if (pictures) {
-        d->embed = yk_module_add(m, "embed", yk_conv2d_create(3, WIDTH, 16, &(yk_conv2d_module_options){.stride = 16}));
+        d->embed = yk_module_add(m, "embed",
+                                 yk_conv2d_create(3, WIDTH, 16, YK_OPTIONS(yk_conv2d_module_options, .stride = 16)));
         d->first = yk_module_add_parameter(m, "first", yk_zeros(YK_SHAPE(1, 1, WIDTH), NULL));
     } else {
         d->embed = yk_module_add(m, "embed", yk_embedding_create(VOCABULARY, WIDTH, NULL));
@@ -443,9 +444,10 @@ static yk_module *lstm_create(void)
     if (!m)
         return NULL;
     lstm *d = yk_module_data(m);
-    d->lstm = yk_module_add(m, "lstm",
-                            yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
-                                           &(yk_lstm_module_options){.num_layers = LSTM_LAYERS, .batch_first = true}));
+    d->lstm = yk_module_add(
+        m, "lstm",
+        yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
+                       YK_OPTIONS(yk_lstm_module_options, .num_layers = LSTM_LAYERS, .batch_first = true)));
     d->head = yk_module_add(m, "head", yk_linear_create(LSTM_HIDDEN, 10, NULL));
     return yk_module_check(m);
 }
@@ -486,15 +488,15 @@ yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, i
         s->model = lstm_create();
         s->in[0] = yk_randn(YK_SHAPE(batch, size, LSTM_INPUT), NULL);
     } else {
-        s->model =
-            yk_model(name, &(yk_model_options){.in_channels = channels, .image_size = size, .num_classes = classes});
+        s->model = yk_model(
+            name, YK_OPTIONS(yk_model_options, .in_channels = channels, .image_size = size, .num_classes = classes));
     }
     if (!s->in[0])
         s->in[0] = yk_randn(YK_SHAPE(batch, channels, size, size), NULL);
     s->index = yk_randint(0, classes, YK_SHAPE(targets), NULL);
     yk_parameters *parameters = yk_module_parameters(s->model);
-    s->optimizer = transforms
-                       ? yk_adamw(parameters, &(yk_adam_options){.lr = 1e-5})
-                       : yk_sgd(parameters, &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-5});
+    s->optimizer =
+        transforms ? yk_adamw(parameters, YK_OPTIONS(yk_adam_options, .lr = 1e-5))
+                   : yk_sgd(parameters, YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-5));
     return yk__error_code();
 }

@@ -117,16 +117,15 @@ static yk_status prepare(const bench *b, work *w)
         return yk__error_code();
     floats.device = w->device;
     w->lower = strcmp(b->precision, "bf16") == 0 ? YK_BF16 : strcmp(b->precision, "fp16") == 0 ? YK_F16 : floats.dtype;
-    w->model = yk_model(
-        b->model,
-        &(yk_model_options){.in_channels = channels, .image_size = b->image_size, .num_classes = b->num_classes});
+    w->model = yk_model(b->model, YK_OPTIONS(yk_model_options, .in_channels = channels, .image_size = b->image_size,
+                                             .num_classes = b->num_classes));
     w->model = yk_ddp(yk_module_to(yk_module_to_dtype(w->model, floats.dtype), w->device), NULL);
-    w->optimizer =
-        yk_sgd(yk_module_parameters(w->model), &(yk_sgd_options){.lr = 0.001, .momentum = 0.9, .weight_decay = 1e-5});
+    w->optimizer = yk_sgd(yk_module_parameters(w->model),
+                          YK_OPTIONS(yk_sgd_options, .lr = 0.001, .momentum = 0.9, .weight_decay = 1e-5));
     w->accumulate = b->accumulate;
     w->input = images(b, channels, &floats);
     w->target = yk_randint(0, b->num_classes, YK_SHAPE(b->batch_size),
-                           &(yk_tensor_options){.dtype = YK_I64, .device = w->device});
+                           YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = w->device));
     if (b->record)
         w->graph = yk_graph_create(w->device, 0, plain_step, w);
     return yk__error_code();
@@ -138,7 +137,7 @@ static yk_status largest(const work *w, double *number)
     if (w->ranks.world == 1)
         return YK_OK;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_scalar(*number, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk_scalar(*number, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     yk_status status = YK__HOST_TENSORS(yk_all_reduce(x, YK_OP_MAX, NULL));
     if (!status)
         *number = yk_item(x);

@@ -125,7 +125,7 @@ yk_state_dict *ckpt_load_weights(const char *path, yk_device device)
         free(dir);
     } else if (!find_format(path, &format)) {
         yk_value *value = *format == 's' ? load_safetensors(path, device)
-                                         : yk_pt_load(path, &(yk_pt_options){.map_location = device});
+                                         : yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = device));
         dict = value ? yk_value_weights(value, NULL) : NULL;
     }
     if (!dict)

@@ -166,7 +166,7 @@ int ckpt_strip(const ckpt_settings *s)
     yk_value *value = ckpt_load(s->paths[0], &format);
     if (!value)
         return ckpt_failed(s);
-    yk_state_dict *weights = yk_value_weights(value, &(yk_weights_options){.strip_module = s->strip_module});
+    yk_state_dict *weights = yk_value_weights(value, YK_OPTIONS(yk_weights_options, .strip_module = s->strip_module));
     if (!weights) {
         yk__error_prefix("%s", s->paths[0]);
         return ckpt_failed(s);

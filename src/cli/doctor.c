@@ -78,8 +78,8 @@ static yk_status meet(doctor *d)
     if (yk__env_int("MASTER_PORT", 0, 1, 65535, &port))
         return yk__error_code();
     yk_scope scope = yk_scope_begin();
-    yk_store *store = yk_tcp_store(&(yk_tcp_store_options){
-        .host = getenv("MASTER_ADDR"), .port = (int)port, .is_server = d->rank == 0, .timeout = 60});
+    yk_store *store = yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = getenv("MASTER_ADDR"), .port = (int)port,
+                                              .is_server = d->rank == 0, .timeout = 60));
     yk_status status = !store ? yk__error_code() : d->rank ? send_facts(d, store) : gather_facts(d, store);
     yk_scope_end(scope);
     return status;

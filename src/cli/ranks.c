@@ -36,7 +36,7 @@ yk_status ranks_join(ranks *r)
     r->rank = yk_rank(NULL);
     r->world = yk_world_size(NULL);
     if (r->world > 1)
-        r->numbers = yk_comm_alloc(1, (int64_t[]){MOST_NUMBERS}, &(yk_tensor_options){.dtype = YK_F64});
+        r->numbers = yk_comm_alloc(1, (int64_t[]){MOST_NUMBERS}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     return yk__error_code();
 }
 

@@ -103,12 +103,9 @@ static yk_module *make_network(const train_job *r)
     yk_tensor *image = yk_dataset_get(r->train_set, 0, r->dtype, NULL);
     yk_module *model = NULL;
     if (image)
-        model =
-            yk_model(s->model, &(yk_model_options){
-                                   .in_channels = yk_size(image, 0),
-                                   .image_size = yk_size(image, 1),
-                                   .num_classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set),
-                               });
+        model = yk_model(s->model,
+                         YK_OPTIONS(yk_model_options, .in_channels = yk_size(image, 0), .image_size = yk_size(image, 1),
+                                    .num_classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set)));
     model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
     if (model && s->init && r->ranks.rank == 0) { /* the others get it from here, and need no file */
         if (yk_module_load_state_dict(model, ckpt_load_weights(s->init, r->device), NULL, NULL)) {
@@ -310,9 +307,9 @@ static yk_status make_model(train_job *r)
     if (s->sync_bn)
         r->net = yk_convert_sync_batch_norm(r->net, NULL);
     r->model = yk_ddp(r->net, NULL);
-    r->optimizer = yk_sgd(yk_module_parameters(r->net), &(yk_sgd_options){.lr = s->lr == 0 ? YK_ZERO : s->lr,
-                                                                          .momentum = s->momentum,
-                                                                          .weight_decay = s->weight_decay});
+    r->optimizer =
+        yk_sgd(yk_module_parameters(r->net), YK_OPTIONS(yk_sgd_options, .lr = s->lr == 0 ? YK_ZERO : s->lr,
+                                                        .momentum = s->momentum, .weight_decay = s->weight_decay));
     if (r->lower == YK_F16)
         r->scaler = yk_grad_scaler_create(NULL);
     /* All ranks have the same gradients. On a CPU, where it costs little, that is checked. */

@@ -360,7 +360,7 @@ yk_status train_queue_read(train_job *r)
 
 static yk_tensor *zeros(const train_job *r, int ndim, int64_t count, yk_dtype dtype)
 {
-    return yk_tensor_retain(yk_zeros(ndim, &count, &(yk_tensor_options){.dtype = dtype, .device = r->device}));
+    return yk_tensor_retain(yk_zeros(ndim, &count, YK_OPTIONS(yk_tensor_options, .dtype = dtype, .device = r->device)));
 }
 
 yk_status train_queue_create(train_job *r)

@@ -399,7 +399,8 @@ yk_status yk_init_process_group(const yk_init_options *options)
     bool skipped = false;
     yk_process_group *made = join_default(
         &joining, by_launcher,
-        &(yk_process_group_options){.backend = o->backend, .timeout = timeout, .join_timeout = join_timeout}, &skipped);
+        YK_OPTIONS(yk_process_group_options, .backend = o->backend, .timeout = timeout, .join_timeout = join_timeout),
+        &skipped);
     yk_store_release(joining.store);
     if (!made) {
         status = yk__error_code();

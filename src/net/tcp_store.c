@@ -660,7 +660,7 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
         return status;
     tcp->server = yk__store_server_start(
         &address, &tcp->identity,
-        &(yk__store_server_options){.patience = handshake_patience, .silence = tcp->store.timeout}, &bound);
+        YK_OPTIONS(yk__store_server_options, .patience = handshake_patience, .silence = tcp->store.timeout), &bound);
     if (!tcp->server) {
         yk__error_prefix("tcp_store");
         return yk__error_code();

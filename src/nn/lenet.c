@@ -11,7 +11,7 @@ typedef struct lenet {
 /* ReLU and the maximum can be exchanged: the same values and gradients, a quarter of the elements. */
 static yk_tensor *convolve(yk_module *conv, yk_tensor *x)
 {
-    return yk_relu(yk_max_pool2d(yk_forward(conv, x), &(yk_pool2d_options){.kernel = {2, 2}}));
+    return yk_relu(yk_max_pool2d(yk_forward(conv, x), YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2})));
 }
 
 static yk_tensor *lenet_forward(yk_module *m, yk_tensor *x)

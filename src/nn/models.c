@@ -27,13 +27,13 @@ static yk_module *create_mlp(const yk_model_options *o)
                  (long long)channels, (long long)size, (long long)size);
         return NULL;
     }
-    return yk_mlp(&(yk_mlp_options){.in_features = features, .num_classes = o->num_classes});
+    return yk_mlp(YK_OPTIONS(yk_mlp_options, .in_features = features, .num_classes = o->num_classes));
 }
 
 static yk_module *create_lenet(const yk_model_options *o)
 {
-    return yk_lenet(
-        &(yk_lenet_options){.in_channels = o->in_channels, .image_size = o->image_size, .num_classes = o->num_classes});
+    return yk_lenet(YK_OPTIONS(yk_lenet_options, .in_channels = o->in_channels, .image_size = o->image_size,
+                               .num_classes = o->num_classes));
 }
 
 static yk_module *create_resnet(const yk_model_options *o, bool cifar)
@@ -43,7 +43,7 @@ static yk_module *create_resnet(const yk_model_options *o, bool cifar)
         return NULL;
     }
     return yk_resnet18(
-        &(yk_resnet_options){.in_channels = o->in_channels, .num_classes = o->num_classes, .cifar = cifar});
+        YK_OPTIONS(yk_resnet_options, .in_channels = o->in_channels, .num_classes = o->num_classes, .cifar = cifar));
 }
 
 static yk_module *create_resnet18(const yk_model_options *o)

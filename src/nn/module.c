@@ -292,7 +292,7 @@ yk_tensor *yk_module_add_temporary_buffer(yk_module *m, const char *name, yk_ten
 
 yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, yk_dtype dtype)
 {
-    return yk__tensor_from_options(what, ndim, shape, &(yk_tensor_options){.dtype = dtype});
+    return yk__tensor_from_options(what, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = dtype));
 }
 
 /* ---- modes ------------------------------------------------------------------------------------------------------- */

@@ -36,8 +36,9 @@ static const yk_module_class block_class = {.name = "BasicBlock", .data_size = s
 /* With He initialisation for the gradients' sake (fan_out), as torchvision does. */
 static yk_module *conv_create(int64_t in, int64_t out, int64_t kernel, int64_t stride)
 {
-    yk_module *m = yk__conv2d_make(
-        in, out, kernel, &(yk_conv2d_module_options){.stride = stride, .padding = kernel / 2, .no_bias = true});
+    yk_module *m =
+        yk__conv2d_make(in, out, kernel,
+                        YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2, .no_bias = true));
     return m && !yk_init_kaiming_normal(yk_module_get(m, "weight"), 0, true) ? m : NULL;
 }
 
@@ -90,7 +91,8 @@ yk_module *yk_resnet18(const yk_resnet_options *options)
     d->conv1 = yk_module_add(m, "conv1", o.cifar ? conv_create(channels, 64, 3, 1) : conv_create(channels, 64, 7, 2));
     d->bn1 = yk_module_add(m, "bn1", yk_batch_norm2d_create(64, NULL));
     if (!o.cifar)
-        d->maxpool = yk_module_add(m, "maxpool", yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}}));
+        d->maxpool =
+            yk_module_add(m, "maxpool", yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1})));
     int64_t in = 64;
     for (int i = 0; i < 4; i++) {
         static const char *const names[4] = {"layer1", "layer2", "layer3", "layer4"};

@@ -151,9 +151,10 @@ static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention 
     if (mask && mask->dtype != YK_BOOL)
         return yk_matmul(yk_dropout(weights_of(yk_add(scores, mask)), dropout, true), inputs[V]);
     if (mask)
-        scores = yk_where(
-            mask, scores,
-            yk_full(0, NULL, -INFINITY, &(yk_tensor_options){.dtype = (yk_dtype)q->dtype, .device = yk__device_of(q)}));
+        scores =
+            yk_where(mask, scores,
+                     yk_full(0, NULL, -INFINITY,
+                             YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)q->dtype, .device = yk__device_of(q))));
     yk_tensor *weights = yk_softmax(scores, -1);
     if (mask)
         weights = yk_where(mask, weights, yk_zeros_like(weights));

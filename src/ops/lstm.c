@@ -295,7 +295,8 @@ static yk_status composed_cell(yk_tensor *const *inputs, yk_tensor **outs)
     const int64_t shape[2] = {x->shape[0], in[W_HH]->shape[1]};
     for (int i = H0; i <= C0; i++)
         if (!in[i])
-            in[i] = yk_zeros(2, shape, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)});
+            in[i] = yk_zeros(2, shape,
+                             YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)));
     yk__autocast_inputs(YK__CAST_OP_lstm_cell, INPUTS, in);
     yk_tensor *gates = yk_add(yk_linear(in[X], in[W_IH], in[B_IH]), yk_linear(in[H0], in[W_HH], in[B_HH]));
     yk_status status = yk_chunk(gates, 4, 1, part, 4, NULL);

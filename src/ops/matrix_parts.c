@@ -27,7 +27,7 @@ static yk_tensor *triangle(const char *name, yk_tensor *x, int64_t k, bool lower
     yk_tensor *row = yk__scope_own(yk__raw_positions(rows, 2, device));
     yk_tensor *column = yk__scope_own(yk__raw_positions(columns, 1, device)), *edge = yk_add_scalar(row, (double)k);
     yk_tensor *inside = lower ? yk_le(column, edge) : yk_ge(column, edge);
-    yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = device});
+    yk_tensor *zero = yk_scalar(0, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)x->dtype, .device = device));
     yk_tensor *out = yk_where(inside, x, zero);
     out = out ? yk_scope_return(scope, out) : NULL;
     yk_scope_end(scope);

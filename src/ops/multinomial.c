@@ -11,7 +11,8 @@
 
 static bool usable(yk_tensor *x, int64_t samples, bool replacement)
 {
-    yk_tensor *zero = yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)});
+    yk_tensor *zero =
+        yk_scalar(0, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)));
     yk_tensor *fine = yk_all(yk_logical_and(yk_is_finite(x), yk_ge(x, zero)));
     yk_tensor *some = yk_sum_dims(yk_gt(x, zero), (int[]){-1}, 1, false), *least = some ? yk_min(some) : NULL;
     double good;

@@ -425,10 +425,9 @@ yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p)
 /* No gradient where the variance is 0: its root has none. */
 static yk_tensor *root_of_variance(yk_tensor *variance)
 {
-    yk_tensor *zero =
-        variance
-            ? yk_scalar(0, &(yk_tensor_options){.dtype = (yk_dtype)variance->dtype, .device = yk__device_of(variance)})
-            : NULL;
+    yk_tensor *zero = variance ? yk_scalar(0, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)variance->dtype,
+                                                         .device = yk__device_of(variance)))
+                               : NULL;
     yk_tensor *none = yk_eq(variance, zero);
     return none ? yk_masked_fill(yk_sqrt(yk_masked_fill(variance, none, 1)), none, 0) : NULL;
 }

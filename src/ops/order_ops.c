@@ -206,7 +206,7 @@ yk_tensor *yk_topk(yk_tensor *x, int64_t k, int dim, bool largest, yk_tensor **i
 static yk_tensor *positions(yk_tensor *like, double value)
 {
     return yk_full(yk_ndim(like), yk_sizes(like), value,
-                   &(yk_tensor_options){.dtype = YK_I64, .device = yk_tensor_device(like)});
+                   YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk_tensor_device(like)));
 }
 
 /* The position in x of the median of each line, with size 1 there: the middle of the sorted line, or its first NaN. */
@@ -333,7 +333,8 @@ static yk_tensor *along(const yk_tensor *x, int dim, const void *numbers, int co
     int64_t shape[YK_MAX_DIMS];
     for (int d = 0; d < x->ndim; d++)
         shape[d] = d == dim ? count : 1;
-    return yk_to(yk_from_data(numbers, x->ndim, shape, &(yk_tensor_options){.dtype = dtype}), yk__device_of(x));
+    return yk_to(yk_from_data(numbers, x->ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = dtype)),
+                 yk__device_of(x));
 }
 
 /* One sort for all: rows of the elements below and above each q's position, and the part of the way between them. */

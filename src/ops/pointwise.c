@@ -8,7 +8,7 @@
 
 static yk_tensor *scalar_like(const yk_tensor *x, double value)
 {
-    return yk_scalar(value, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)});
+    return yk_scalar(value, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)));
 }
 
 /* ---- atan2 ---- */

@@ -80,7 +80,7 @@ static yk_tensor *nothing_like(const yk_tensor *x, int dim, yk_device device)
         memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)ndim);
         shape[dim < 0 ? dim + ndim : dim] = 0;
     }
-    return yk_empty(ndim, shape, &(yk_tensor_options){.dtype = (yk_dtype)x->dtype, .device = device});
+    return yk_empty(ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)x->dtype, .device = device));
 }
 
 /* Output `o` of the `each` that every replica gave: made[] has references, outputs[] get what the scope owns. */

@@ -249,7 +249,8 @@ static yk_status return_gradients(run *r, int s, int k)
 static yk_status backward_of_loss(const run *r, yk_tensor *loss, int k)
 {
     yk_tensor *weight = yk__tensor_full_like(loss, yk__micro_batch_weight(r->p, r->batch->samples, k));
-    yk_status status = weight ? yk_backward_with(loss, &(yk_backward_options){.gradient = weight}) : yk__error_code();
+    yk_status status =
+        weight ? yk_backward_with(loss, YK_OPTIONS(yk_backward_options, .gradient = weight)) : yk__error_code();
     yk_tensor_release(weight);
     return status;
 }

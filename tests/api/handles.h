@@ -67,7 +67,7 @@ static yk_shard some_shard = {.name = "x"};
 
 static yk_tensor *make_yk_tensor(void)
 {
-    return yk_ones(YK_SHAPE(1), &(yk_tensor_options){.requires_grad = true});
+    return yk_ones(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
 }
 static yk_module *make_yk_module(void)
 {
@@ -79,7 +79,7 @@ static yk_parameters *make_yk_parameters(void)
 }
 static yk_optimizer *make_yk_optimizer(void)
 {
-    return yk_sgd(make_yk_parameters(), &(yk_sgd_options){.lr = 0.1});
+    return yk_sgd(make_yk_parameters(), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
 }
 static yk_state_dict *make_yk_state_dict(void)
 {
@@ -112,7 +112,7 @@ static yk_dataset *make_yk_dataset(void)
 }
 static yk_loader *make_yk_loader(void)
 {
-    return yk_loader_create(make_yk_dataset(), &(yk_loader_options){.batch_size = 2});
+    return yk_loader_create(make_yk_dataset(), YK_OPTIONS(yk_loader_options, .batch_size = 2));
 }
 static yk_process_group *make_yk_process_group(void)
 {

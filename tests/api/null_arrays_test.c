@@ -72,7 +72,7 @@ static void test_functions_and_modules(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     static const yk_custom_function function = {.name = "own", .forward = custom_forward, .backward = custom_backward};
-    yk_tensor *x = yk_ones(YK_SHAPE(4, 2), &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true}), *out;
+    yk_tensor *x = yk_ones(YK_SHAPE(4, 2), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true)), *out;
     expect_missing(yk_custom_apply(&function, NULL, 1, NULL), "own: the array of inputs is NULL");
     expect_missing(yk_custom_apply_list(&function, &x, 1, NULL, 1, NULL), "own: the array of outputs is NULL");
     expect_missing(yk_gradcheck(checked, NULL, 1, NULL, NULL), "gradcheck: the array of inputs is NULL");
@@ -112,7 +112,7 @@ static void test_results_and_files(void **state)
     expect_missing(yk_dataset_create(NULL, NULL, NULL), "dataset_create: the table is NULL");
     expect_missing(yk_dataset_get_list(set, 0, YK_F32, NULL, &count), "dataset_get: the array of tensors is NULL");
     expect_missing(yk_dataset_get_list(set, 0, YK_F32, tensors, NULL), "dataset_get: the count is NULL");
-    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 2});
+    yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 2));
     expect_missing(yk_loader_next(loader, NULL), "loader_next: the batch is NULL");
     yk_store *store = yk_hash_store();
     expect_missing(yk_store_check(store, (const char *[]){"key"}, 1, NULL), "check: the answer is NULL");

@@ -166,7 +166,7 @@ static void training_goes_on(void **state)
     const char *const *name = yk_model_names();
     for (; *name; name++)
         assert_non_null(yk_model(*name, NULL));
-    yk_module *net = yk_sequential(yk_conv2d_create(1, 4, 3, &(yk_conv2d_module_options){.stride = 2}),
+    yk_module *net = yk_sequential(yk_conv2d_create(1, 4, 3, YK_OPTIONS(yk_conv2d_module_options, .stride = 2)),
                                    yk_batch_norm2d_create(4, NULL), yk_relu_create(), yk_flatten_create(),
                                    yk_linear_create(4 * 13 * 13, 10, NULL), NULL);
     int forwards = 0, gradients = 0, leaves = 0, modules = 0;
@@ -177,7 +177,7 @@ static void training_goes_on(void **state)
     assert_int_equal(modules, 6);
     assert_null(yk_glyphs(YK_TRAIN, yk_random_crop(-1, 0), 0)); /* the transform could not be made */
     yk_module *model = yk_ddp(net, NULL);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     yk_transform *own = yk_transform_create("blank", blank, NULL, NULL);
     yk_dataset *sets[] = {
         yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, true)),
@@ -186,8 +186,8 @@ static void training_goes_on(void **state)
     };
     for (size_t s = 0; s < sizeof(sets) / sizeof(*sets); s++) {
         assert_non_null(yk_dataset_get(sets[s], 0, YK_F32, NULL));
-        yk_loader *loader =
-            yk_loader_create(sets[s], &(yk_loader_options){.batch_size = 16, .shuffle = true, .workers = (int)s % 2});
+        yk_loader *loader = yk_loader_create(
+            sets[s], YK_OPTIONS(yk_loader_options, .batch_size = 16, .shuffle = true, .workers = (int)s % 2));
         yk_batch batch;
         yk_loader_start(loader, 0);
         for (int i = 0; i < 2; i++) {
@@ -208,7 +208,7 @@ static void training_goes_on(void **state)
     yk_tensor *cell[2], *x = yk_ones(YK_SHAPE(2, 3), NULL);
     yk_module *lstm = yk_lstm_cell_create(3, 3, NULL);
     assert_int_equal(yk_forward_list(lstm, (yk_tensor *[]){x, NULL, NULL}, 3, cell, 2), YK_OK);
-    yk_tensor *leaf = yk_ones(YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+    yk_tensor *leaf = yk_ones(YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
     assert_int_equal(yk_gradcheck(twice, &leaf, 1, NULL, NULL), YK_OK);
     const yk_custom_function function = {.name = "negate", .forward = negate, .backward = negate_backward};
     assert_int_equal(yk_backward(yk_sum(yk_custom_apply(&function, &leaf, 1, NULL))), YK_OK);
@@ -250,10 +250,11 @@ static void a_status_is_that_of_the_call(void **state)
     yk_tensor *parts[2];
     int used;
     assert_int_equal(yk_device_scatter(x, nowhere_there, 2, 0, parts, &used), YK_ERR_DEVICE);
-    assert_null(yk_data_parallel(yk_relu_create(), &(yk_data_parallel_options){.devices = nowhere_there, .count = 2}));
-    assert_null(yk_ddp(yk_relu_create(), &(yk_ddp_options){.devices = &nowhere_there[1], .count = 1}));
+    assert_null(
+        yk_data_parallel(yk_relu_create(), YK_OPTIONS(yk_data_parallel_options, .devices = nowhere_there, .count = 2)));
+    assert_null(yk_ddp(yk_relu_create(), YK_OPTIONS(yk_ddp_options, .devices = &nowhere_there[1], .count = 1)));
     assert_null(yk_loader_create(yk_glyphs(YK_TEST, NULL, 0),
-                                 &(yk_loader_options){.batch_size = 1, .device = nowhere_there[1]}));
+                                 YK_OPTIONS(yk_loader_options, .batch_size = 1, .device = nowhere_there[1])));
     expect_standing();
     FILE *full = fopen("/dev/full", "w");
     if (full) { /* not everywhere */
@@ -274,7 +275,7 @@ static void files_and_groups_go_on(void **state)
     yk_scope scope = yk_scope_begin();
     let_stand();
     yk_module *net = yk_linear_create(3, 2, NULL);
-    yk_optimizer *adam = yk_adam(yk_module_parameters(net), &(yk_adam_options){.lr = 0.1});
+    yk_optimizer *adam = yk_adam(yk_module_parameters(net), YK_OPTIONS(yk_adam_options, .lr = 0.1));
     yk_schedule *schedule = yk_exponential_lr(adam, 0.5);
     yk_grad_scaler *scaler = yk_grad_scaler_create(NULL);
     yk_checkpoint_state run = {.model = net, .optimizer = adam, .schedule = schedule, .scaler = scaler};
@@ -298,7 +299,7 @@ static void files_and_groups_go_on(void **state)
     assert_int_equal(yk_checkpoint_verify(path), YK_OK);
     snprintf(second, sizeof(second), "%s/many", dir);
     yk_checkpoint_manager *manager =
-        yk_checkpoint_manager_create(second, &(yk_checkpoint_manager_options){.async = true});
+        yk_checkpoint_manager_create(second, YK_OPTIONS(yk_checkpoint_manager_options, .async = true));
     assert_int_equal(yk_checkpoint_manager_save(manager, &run), YK_OK);
     assert_int_equal(yk_checkpoint_manager_wait(manager), YK_OK);
     assert_int_equal(yk_checkpoint_load_latest(second, &run, NULL, NULL), YK_OK);

@@ -34,11 +34,12 @@ static void test_sizes(void **state)
                    "multinomial: shape (4611686018427387904,) has more elements than fit in memory");
     expect_refused(yk_conv2d_create(HUGE_SIZE, 16, 3, NULL), YK_ERR_SHAPE,
                    "conv2d_create: shape (16, 4611686018427387904, 3, 3) has more elements than fit in memory");
-    expect_refused(yk_resnet18(&(yk_resnet_options){.in_channels = HUGE_SIZE}), YK_ERR_ARGUMENT,
+    expect_refused(yk_resnet18(YK_OPTIONS(yk_resnet_options, .in_channels = HUGE_SIZE)), YK_ERR_ARGUMENT,
                    "resnet18: in_channels is 4611686018427387904, it must be at least 1 and below 2^31");
-    expect_refused(yk_lenet(&(yk_lenet_options){.image_size = HUGE_SIZE}), YK_ERR_ARGUMENT,
+    expect_refused(yk_lenet(YK_OPTIONS(yk_lenet_options, .image_size = HUGE_SIZE)), YK_ERR_ARGUMENT,
                    "lenet: image_size is 4611686018427387904, it must be at least 16 and below 2^31");
-    expect_refused(yk_model("mlp", &(yk_model_options){.image_size = INT32_MAX, .in_channels = 4}), YK_ERR_ARGUMENT,
+    expect_refused(yk_model("mlp", YK_OPTIONS(yk_model_options, .image_size = INT32_MAX, .in_channels = 4)),
+                   YK_ERR_ARGUMENT,
                    "mlp: an image of 4 channels and 2147483647 by 2147483647 has more numbers than fit in memory");
     yk_scope_end(scope);
 }
@@ -50,7 +51,7 @@ static void test_indices(void **state)
     static const int64_t far[2] = {INT64_MAX, INT64_MIN};
     yk_tensor *x = yk_ones(YK_SHAPE(4, 4), NULL);
     for (int i = 0; i < 2; i++) {
-        yk_tensor *index = yk_from_data(&far[i], YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64});
+        yk_tensor *index = yk_from_data(&far[i], YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
         char text[60];
         snprintf(text, sizeof(text), "%lld", (long long)far[i]);
         expect_refused(finished(yk_index_select(x, 0, index)), YK_ERR_ARGUMENT, text);
@@ -60,7 +61,7 @@ static void test_indices(void **state)
         yk_tensor *pair = yk_expand(index, YK_SHAPE(2)); /* an index that does not move */
         expect_refused(finished(yk_index(x, YK_INDEX(yk_by(pair), yk_by(pair)))), YK_ERR_ARGUMENT, text);
     }
-    yk_tensor *most = yk_from_data(far, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *most = yk_from_data(far, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     expect_refused(yk_bincount(most, NULL, 0), YK_ERR_SHAPE,
                    "bincount: shape (9223372036854775807,) has more elements than fit in memory");
     expect_refused(yk_one_hot(most, -1), YK_ERR_SHAPE, "shape (9223372036854775807,) has more elements than fit");
@@ -71,11 +72,12 @@ static void test_enums(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    expect_refused(yk_linspace(0, 1, 5, &(yk_tensor_options){.dtype = (yk_dtype)9}), YK_ERR_DTYPE,
+    expect_refused(yk_linspace(0, 1, 5, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)9)), YK_ERR_DTYPE,
                    "linspace: 9 is not a dtype");
-    expect_refused(yk_linspace(0, 1, 5, &(yk_tensor_options){.dtype = YK_I64, .requires_grad = true}), YK_ERR_DTYPE,
-                   "linspace: only floating tensors can require a gradient");
-    expect_refused(yk_eye(2, 2, &(yk_tensor_options){.dtype = (yk_dtype)9}), YK_ERR_DTYPE, "eye: 9 is not a dtype");
+    expect_refused(yk_linspace(0, 1, 5, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .requires_grad = true)),
+                   YK_ERR_DTYPE, "linspace: only floating tensors can require a gradient");
+    expect_refused(yk_eye(2, 2, YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)9)), YK_ERR_DTYPE,
+                   "eye: 9 is not a dtype");
     /* A question has no error: what is no dtype counts for nothing. */
     assert_int_equal(yk_dtype_promote((yk_dtype)99, YK_I32), YK_I32);
     assert_int_equal(yk_dtype_promote(YK_U8, (yk_dtype)-1), YK_U8);

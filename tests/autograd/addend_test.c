@@ -212,7 +212,7 @@ static bytes gradient(const scene *s, bool refuses)
     memset(&seen, 0, sizeof(seen));
     shown = 0;
     seen.refuses = refuses;
-    expect_ok(yk_backward_with(loss, &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward_with(loss, YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     if (!refuses && (seen.parts != s->parts || seen.whole != 1 - s->parts))
         fail_msg("%s: the gradient came in parts %d times, whole %d times", s->what, seen.parts, seen.whole);
     assert_int_equal(shown, s->make == hooked || s->make == hooked_late);
@@ -252,7 +252,7 @@ static void a_failure_frees_both_parts(void **state)
         yk_tensor *y = pass(x), *newer = pass(x);
         assert_true(yk_register_hook(newer, fail_here, NULL) != 0);
         yk_tensor *loss = yk_add(two(y), use(newer, 3));
-        assert_int_not_equal(yk_backward_with(loss, &(yk_backward_options){.retain_graph = true}), YK_OK);
+        assert_int_not_equal(yk_backward_with(loss, YK_OPTIONS(yk_backward_options, .retain_graph = true)), YK_OK);
         yk_clear_error();
         assert_int_equal(seen.parts + seen.whole, 0);
         assert_null(y->node->outputs[0].grad);
@@ -297,7 +297,7 @@ static void batch_norm_gradients(const form *f, bool engine_adds, bytes *to)
             expect_ok(yk_set_requires_grad(leaves[i], true));
     yk_tensor *y = yk_batch_norm(
         leaves[0], leaves[2], leaves[3], yk_zeros(1, &channels, &options), yk_ones(1, &channels, &options),
-        &(yk_batch_norm_options){.training = f->training, .relu = f->relu, .residual = leaves[1]});
+        YK_OPTIONS(yk_batch_norm_options, .training = f->training, .relu = f->relu, .residual = leaves[1]));
     assert_non_null(y);
     assert_non_null(y->node->op->takes_addend);
     if (engine_adds)

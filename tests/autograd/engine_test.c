@@ -47,7 +47,7 @@ static void test_retain_graph(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = leaf(3), *y = yk_mul(x, x);
-    expect_ok(yk_backward_with(y, &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     expect_ok(yk_backward(y));
     expect_near(yk_item(yk_grad(x)), 12, 0, 0);
     assert_int_equal(yk_backward(y), YK_ERR_STATE);
@@ -65,12 +65,12 @@ static void test_roots_that_cannot_be(void **state)
     yk_tensor *plain = yk_ones(YK_SCALAR, NULL);
     assert_int_equal(yk_backward(plain), YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "does not require a gradient");
-    yk_tensor *wrong = yk_ones(YK_SHAPE(3, 2), &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *wrong = yk_ones(YK_SHAPE(3, 2), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     yk_tensor *y = yk_mul_scalar(x, 2);
-    assert_int_equal(yk_backward_with(y, &(yk_backward_options){.gradient = wrong}), YK_ERR_SHAPE);
+    assert_int_equal(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = wrong)), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "the gradient is (3, 2)");
-    yk_tensor *weights = yk_full(YK_SHAPE(2, 3), 0.5, &(yk_tensor_options){.dtype = YK_F64});
-    expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = weights}));
+    yk_tensor *weights = yk_full(YK_SHAPE(2, 3), 0.5, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
+    expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = weights)));
     expect_near(yk_get(yk_grad(x), (int64_t[]){1, 2}), 1, 0, 0);
     assert_int_equal(yk_backward(NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "the tensor is NULL");
@@ -97,7 +97,7 @@ static void test_no_grad_and_detach(void **state)
     assert_string_equal(yk_grad_fn_name(z), "mul");
     assert_int_equal(yk_set_requires_grad(z, false), YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "made by mul");
-    yk_tensor *whole = yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *whole = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     assert_int_equal(yk_set_requires_grad(whole, true), YK_ERR_DTYPE);
     expect_error(YK_ERR_DTYPE, "this one is int64");
     yk_scope_end(scope);
@@ -115,7 +115,7 @@ static void test_item_keeps_no_graph(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w = yk_randn(YK_SHAPE(64, 64), &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *w = yk_randn(YK_SHAPE(64, 64), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     yk_tensor *x = yk_randn(YK_SHAPE(32, 64), NULL);
     double total = 0;
     size_t after_first = 0;
@@ -160,8 +160,8 @@ static void test_two_devices(void **state)
     yk_device second;
     expect_ok(yk_device_parse(device_text("cpu:1"), &second));
     yk_tensor *x = yk_full(YK_SHAPE(3), 2, &f64_leaf);
-    yk_tensor *w =
-        yk_full(YK_SHAPE(3), 5, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true, .device = second});
+    yk_tensor *w = yk_full(YK_SHAPE(3), 5,
+                           YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true, .device = second));
     for (int repeat = 0; repeat < 50; repeat++) {
         yk_scope inner = yk_scope_begin();
         expect_ok(yk_set_grad(x, NULL));
@@ -234,7 +234,7 @@ static void test_failure_recovers(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = leaf(2);
     yk_tensor *y = yk_mul(yk_custom_apply(&broken, &x, 1, NULL), x);
-    assert_int_equal(yk_backward_with(y, &(yk_backward_options){.retain_graph = true}), YK_ERR_CALLBACK);
+    assert_int_equal(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .retain_graph = true)), YK_ERR_CALLBACK);
     expect_error(YK_ERR_CALLBACK, "on purpose");
     expect_ok(yk_set_grad(x, NULL));
     expect_ok(yk_backward(yk_mul(x, x)));
@@ -273,7 +273,8 @@ static void test_expanded_gradient(void **state)
         .name = "expanding", .forward = pass_forward, .backward = expanding_backward};
     yk_scope scope = yk_scope_begin();
     for (int order = 0; order < 2; order++) {
-        yk_tensor *x = yk_ones(YK_SHAPE(3), &f64_leaf), *w = yk_arange(0, 3, 1, &(yk_tensor_options){.dtype = YK_F64});
+        yk_tensor *x = yk_ones(YK_SHAPE(3), &f64_leaf),
+                  *w = yk_arange(0, 3, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
         yk_tensor *middle = yk_mul_scalar(x, 1), *first = order ? yk_mul(middle, w) : NULL;
         yk_tensor *custom = yk_custom_apply(&expanding, &middle, 1, NULL);
         yk_tensor *second = first ? first : yk_mul(middle, w);
@@ -334,7 +335,7 @@ static void test_hooks_that_remove_hooks(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     for (int leafs = 0; leafs < 2; leafs++) {
-        board = (hook_board){.x = yk_full(1, (int64_t[]){2}, 3, &(yk_tensor_options){.requires_grad = true})};
+        board = (hook_board){.x = yk_full(1, (int64_t[]){2}, 3, YK_OPTIONS(yk_tensor_options, .requires_grad = true))};
         for (int i = 0; i < 5; i++)
             board.ids[i] = leafs ? yk_register_post_accumulate_hook(board.x, leaf_hook, (void *)(intptr_t)i)
                                  : yk_register_hook(board.x, gradient_hook, (void *)(intptr_t)i);
@@ -351,7 +352,7 @@ static void test_hooks_that_remove_hooks(void **state)
 
 static yk_tensor *random_leaf(int ndim, const int64_t *shape)
 {
-    yk_tensor *x = yk_randn(ndim, shape, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk_randn(ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     expect_ok(yk_set_requires_grad(x, true));
     return x;
 }
@@ -431,10 +432,10 @@ static void test_gradient_that_is_the_root(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_tensor *w = random_leaf(2, (int64_t[]){4, 4}),
-              *x = yk_randn(2, (int64_t[]){4, 4}, &(yk_tensor_options){.dtype = YK_F64});
+              *x = yk_randn(2, (int64_t[]){4, 4}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL))));
     yk_tensor *before = yk_clone(yk_grad(w));
-    expect_ok(yk_backward_with(yk_linear(x, w, NULL), &(yk_backward_options){.gradient = yk_grad(w)}));
+    expect_ok(yk_backward_with(yk_linear(x, w, NULL), YK_OPTIONS(yk_backward_options, .gradient = yk_grad(w))));
     expect_close(yk_grad(w), yk_add(before, yk_matmul(yk_transpose(before, 0, 1), x)));
     yk_scope_end(scope);
 }
@@ -446,7 +447,7 @@ static void test_memory_of_accumulation(void **state)
     for (int convolution = 0; convolution < (test_device_type == YK_CPU ? 2 : 1); convolution++) {
         yk_scope scope = yk_scope_begin();
         int64_t shape[4] = {256, 256, 3, 3}, bytes = 256 * 256 * (convolution ? 9 : 1) * 4;
-        yk_tensor *w = yk_randn(convolution ? 4 : 2, shape, &(yk_tensor_options){.requires_grad = true});
+        yk_tensor *w = yk_randn(convolution ? 4 : 2, shape, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
         yk_tensor *x = yk_randn(convolution ? 4 : 2, (int64_t[]){2, 256, 3, 3}, NULL);
         for (int i = 0; i < 3; i++) {
             yk_memory_info before, after;

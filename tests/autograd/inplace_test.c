@@ -229,7 +229,7 @@ static void test_zeroed(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *leaf = yk_full(YK_SHAPE(2, 3), INFINITY, &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *leaf = yk_full(YK_SHAPE(2, 3), INFINITY, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     yk_tensor *y = yk_mul_scalar(leaf, 2), *row = yk_select(y, 0, 1);
     assert_ptr_equal(yk_zero_(row), row);
     expect_near(yk_get(y, (int64_t[]){1, 2}), 0, 0, 0);

@@ -154,13 +154,13 @@ static void test_gradients_that_never_came(void **state)
     expect_ok(yk_set_grad(in[0], NULL));
     expect_ok(yk_custom_apply_list(&pair, in, 2, out, 3, &c));
     int before = c.backward;
-    expect_ok(yk_backward_with(yk_sum(yk_add(out[0], out[1])), &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward_with(yk_sum(yk_add(out[0], out[1])), YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     assert_int_equal(c.backward, before + 1);
     assert_true(c.got[0] && c.got[1]);
     expect_near(yk_get(yk_grad(in[0]), (int64_t[]){0}), 6, 0, 0);
-    expect_ok(yk_backward_with(out[1], &(yk_backward_options){.gradient = yk_ones(YK_SHAPE(2), &f64)}));
+    expect_ok(yk_backward_with(out[1], YK_OPTIONS(yk_backward_options, .gradient = yk_ones(YK_SHAPE(2), &f64))));
     expect_near(yk_get(yk_grad(in[0]), (int64_t[]){0}), 7, 0, 0);
-    assert_int_equal(yk_backward_with(out[0], &(yk_backward_options){.gradient = yk_ones(YK_SHAPE(2), &f64)}),
+    assert_int_equal(yk_backward_with(out[0], YK_OPTIONS(yk_backward_options, .gradient = yk_ones(YK_SHAPE(2), &f64))),
                      YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "freed by an earlier backward");
 

@@ -262,7 +262,7 @@ static void test_custom_saved_output_and_gradcheck_failure(void **state)
     expect_ok(yk_gradcheck(call_any, &x, 1, &right, NULL));
     assert_int_equal(yk_gradcheck(call_any, &x, 1, &wrong, NULL), YK_ERR_NUMERIC);
     expect_error(YK_ERR_NUMERIC, "gradcheck: input 0, element 0: backward gives");
-    yk_tensor *narrow = yk_randn(YK_SHAPE(5), &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *narrow = yk_randn(YK_SHAPE(5), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     assert_int_equal(yk_gradcheck(call_any, &narrow, 1, &right, NULL), YK_ERR_DTYPE);
     expect_error(YK_ERR_DTYPE, "must be float64");
     yk_scope_end(scope);

@@ -84,7 +84,7 @@ int open(const char *path, int flags, ...)
 static yk_checkpoint_manager *manage(int keep, bool async)
 {
     yk_checkpoint_manager *m =
-        yk_checkpoint_manager_create("root", &(yk_checkpoint_manager_options){.keep = keep, .async = async});
+        yk_checkpoint_manager_create("root", YK_OPTIONS(yk_checkpoint_manager_options, .keep = keep, .async = async));
     if (!m)
         fail_msg("%s", yk_last_error()->message);
     return m;
@@ -94,7 +94,8 @@ static yk_checkpoint_manager *manage(int keep, bool async)
 static void save_until_killed(int64_t step, bool async, int out)
 {
     yk_checkpoint_state s = make_state();
-    yk_checkpoint_manager *m = yk_checkpoint_manager_create("root", &(yk_checkpoint_manager_options){.async = async});
+    yk_checkpoint_manager *m =
+        yk_checkpoint_manager_create("root", YK_OPTIONS(yk_checkpoint_manager_options, .async = async));
     for (; m; step++) {
         set_step(&s, step);
         if (yk_checkpoint_manager_save(m, &s))

@@ -50,7 +50,7 @@ static run *run_begin(uint64_t seed, int steps)
 {
     run *r = test_calloc(1, sizeof(*r));
     r->model = make_model(seed, true);
-    r->optimizer = yk_adamw(yk_module_parameters(r->model), &(yk_adam_options){.lr = 0.01});
+    r->optimizer = yk_adamw(yk_module_parameters(r->model), YK_OPTIONS(yk_adam_options, .lr = 0.01));
     r->state = (yk_checkpoint_state){.model = r->model, .optimizer = r->optimizer};
     while (r->state.step < steps)
         run_step(r);
@@ -102,7 +102,7 @@ static void into_new_and_into_used_state(void **state)
     expect_same_bits(held, before, "the state that the test holds");
     assert_ptr_not_equal(yk_optimizer_state(used->optimizer, matrix, "exp_avg"), held);
     assert_ptr_equal(yk_optimizer_state(used->optimizer, matrix, "exp_avg_sq"), second);
-    expect_ok(yk_checkpoint_load("c", &used->state, &(yk_checkpoint_options){.mmap = true}, NULL));
+    expect_ok(yk_checkpoint_load("c", &used->state, YK_OPTIONS(yk_checkpoint_options, .mmap = true), NULL));
     expect_same_runs(saved, used);
     assert_ptr_equal(yk_optimizer_state(used->optimizer, matrix, "exp_avg_sq"), second);
     yk_tensor_release(held);
@@ -119,7 +119,7 @@ static void other_dtype(void **state)
     expect_ok(yk_checkpoint_save("c", &saved->state));
     yk_module *narrow = make_model(5, false);
     expect_ok(yk_checkpoint_load("c", &(yk_checkpoint_state){.model = narrow},
-                                 &(yk_checkpoint_options){.weights_only = true}, NULL));
+                                 YK_OPTIONS(yk_checkpoint_options, .weights_only = true), NULL));
     yk_state_dict *a = yk_module_state_dict(saved->model), *b = yk_module_state_dict(narrow);
     expect_same_bits(yk_cast(yk_state_dict_get(a, "wide.weight"), YK_F32), yk_state_dict_get(b, "wide.weight"), "wide");
     expect_same_bits(yk_state_dict_get(a, "conv.weight"), yk_state_dict_get(b, "conv.weight"), "conv");
@@ -281,7 +281,7 @@ static void memory_of_the_first_copy(void **state)
             bytes += 3 * yk_dtype_size(yk_tensor_dtype(x)) * (size_t)yk_numel(x);
         }
         yk_checkpoint_manager *m = yk_checkpoint_manager_create(
-            "root", &(yk_checkpoint_manager_options){.async = true, .state = known ? &r->state : NULL});
+            "root", YK_OPTIONS(yk_checkpoint_manager_options, .async = true, .state = known ? &r->state : NULL));
         assert_non_null(m);
         assert_true(known ? allocated() - before >= bytes : allocated() == before);
         run_step(r);
@@ -296,7 +296,7 @@ static void memory_of_the_first_copy(void **state)
         yk_scope_end(scope);
     }
     assert_null(yk_checkpoint_manager_create(
-        "root", &(yk_checkpoint_manager_options){.async = true, .state = &(yk_checkpoint_state){0}}));
+        "root", YK_OPTIONS(yk_checkpoint_manager_options, .async = true, .state = &(yk_checkpoint_state){0})));
     expect_error(YK_ERR_ARGUMENT, "the state's model is NULL");
 }
 

@@ -38,13 +38,11 @@ static void run_make(run *r, int rank, int size, uint64_t seed)
     *r = (run){.loss = NAN};
     yk_manual_seed(seed);
     r->model = yk_sequential(yk_conv2d_create(1, 5, 3, NULL), yk_batch_norm2d_create(5, NULL), NULL);
-    yk_optimizer *adam = yk_adam(yk_module_parameters(r->model), &(yk_adam_options){.lr = 0.01});
+    yk_optimizer *adam = yk_adam(yk_module_parameters(r->model), YK_OPTIONS(yk_adam_options, .lr = 0.01));
     yk_dataset *set = yk_dataset_create(
         &(yk_dataset_table){.name = "numbers", .length = SAMPLES, .classes = 3, .get = sample_get}, NULL, NULL);
-    r->loader = yk_loader_create(
-        set,
-        &(yk_loader_options){
-            .batch_size = BATCH, .shuffle = true, .seed = 5, .rank = rank, .world_size = size, .no_padding = true});
+    r->loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .shuffle = true, .seed = 5,
+                                                 .rank = rank, .world_size = size, .no_padding = true));
     yk_loader_start(r->loader, 0);
     r->values[0] = (yk_checkpoint_value){"loss", &r->loss};
     r->state = (yk_checkpoint_state){.model = r->model, .optimizer = adam, .loader = r->loader, .values = r->values};
@@ -99,9 +97,9 @@ typedef struct how {
 
 static yk_checkpoint_manager *manage(rank_context *c, const how *h, const run *r)
 {
-    return yk_checkpoint_manager_create(
-        "root", &(yk_checkpoint_manager_options){
-                    .sharded = h->sharded, .async = h->async, .group = c->group, .state = h->known ? &r->state : NULL});
+    return yk_checkpoint_manager_create("root", YK_OPTIONS(yk_checkpoint_manager_options, .sharded = h->sharded,
+                                                           .async = h->async, .group = c->group,
+                                                           .state = h->known ? &r->state : NULL));
 }
 
 /* Trains, saves at every step, and notes what comes next in a file of this rank. */
@@ -142,8 +140,8 @@ static void go_on(rank_context *c)
         CHECK(mkdir("elsewhere", 0777) == 0 || errno == EEXIST, "%s", strerror(errno));
     if (h->broadcast && c->rank)
         CHECK(chdir("elsewhere") == 0, "%s", strerror(errno));
-    CHECK_OK(yk_checkpoint_load_latest("root", &r.state,
-                                       &(yk_checkpoint_options){.group = c->group, .broadcast = h->broadcast}, &found));
+    CHECK_OK(yk_checkpoint_load_latest(
+        "root", &r.state, YK_OPTIONS(yk_checkpoint_options, .group = c->group, .broadcast = h->broadcast), &found));
     if (h->broadcast && c->rank)
         CHECK(chdir("..") == 0, "%s", strerror(errno));
     CHECK(r.state.step == h->steps && found.step == h->steps, "step %lld", (long long)r.state.step);
@@ -193,7 +191,8 @@ static void next_leg(rank_context *c)
     const leg *l = c->arg;
     run r;
     run_make(&r, c->rank, c->size, 99);
-    yk_status status = yk_checkpoint_load_latest("root", &r.state, &(yk_checkpoint_options){.group = c->group}, NULL);
+    yk_status status =
+        yk_checkpoint_load_latest("root", &r.state, YK_OPTIONS(yk_checkpoint_options, .group = c->group), NULL);
     if (status == YK_ERR_NOT_FOUND) {
         yk_clear_error();
         run_make(&r, c->rank, c->size, 7);
@@ -281,10 +280,10 @@ static void other_streams(rank_context *c)
 {
     run r;
     run_make(&r, c->rank, c->size, 1);
-    CHECK_OK(yk_checkpoint_load_latest("root", &r.state, &(yk_checkpoint_options){.group = c->group}, NULL));
+    CHECK_OK(yk_checkpoint_load_latest("root", &r.state, YK_OPTIONS(yk_checkpoint_options, .group = c->group), NULL));
     yk_random_state mine = yk_random_get_state();
-    yk_tensor *all = yk_zeros(1, (int64_t[]){c->size}, &(yk_tensor_options){.dtype = YK_I64});
-    yk_tensor *one = yk_full(1, (int64_t[]){1}, 0, &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *all = yk_zeros(1, (int64_t[]){c->size}, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    yk_tensor *one = yk_full(1, (int64_t[]){1}, 0, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     host_write(one, 0, &mine.seed, sizeof(int64_t));
     CHECK_OK(yk_all_gather(all, one, c->group));
     const int64_t *seeds = host_data(all);
@@ -337,7 +336,7 @@ static void full_disk(rank_context *c)
     setrlimit(RLIMIT_FSIZE, &old);
     CHECK(access("root/step-00000002", F_OK) != 0 && !any_path("root/step-00000002.*"), "something is left");
     CHECK_OK(yk_barrier(c->group));
-    CHECK_OK(yk_checkpoint_load_latest("root", &r.state, &(yk_checkpoint_options){.group = c->group}, NULL));
+    CHECK_OK(yk_checkpoint_load_latest("root", &r.state, YK_OPTIONS(yk_checkpoint_options, .group = c->group), NULL));
     CHECK(r.state.step == 1, "step %lld", (long long)r.state.step);
     r.state.step = 3;
     CHECK_OK(yk_checkpoint_manager_save(m, &r.state));
@@ -400,7 +399,7 @@ static void not_the_same(rank_context *c)
     if (c->rank == 2)
         r.state.model = yk_linear_create(2, 2, NULL);
     CHECK_FAILS(yk_checkpoint_load("root/step-00000010", &r.state,
-                                   &(yk_checkpoint_options){.group = c->group, .broadcast = true}, NULL),
+                                   YK_OPTIONS(yk_checkpoint_options, .group = c->group, .broadcast = true), NULL),
                 YK_ERR_NOT_FOUND, "rank 2 (host ", "root/step-00000010");
     for (int step = 10; step <= 30; step += 10) {
         char path[64];
@@ -411,8 +410,8 @@ static void not_the_same(rank_context *c)
     r.state.model = r.model;
     CHECK_FAILS(yk_checkpoint_load_latest("root", &r.state, &o, &found), YK_ERR_NOT_FOUND,
                 "root: no valid checkpoint; 3 are broken: rank 0 (host ");
-    CHECK_FAILS(yk_checkpoint_load_latest("root", &r.state,
-                                          &(yk_checkpoint_options){.group = c->group, .broadcast = true}, &found),
+    CHECK_FAILS(yk_checkpoint_load_latest(
+                    "root", &r.state, YK_OPTIONS(yk_checkpoint_options, .group = c->group, .broadcast = true), &found),
                 YK_ERR_NOT_FOUND, "root: no valid checkpoint; 2 are broken: rank 0 (host ");
 }
 
@@ -436,11 +435,13 @@ static void run_make_large(run *r)
         char name[16];
         snprintf(name, sizeof(name), "fc%d", i);
         yk_module_add(r->model, name,
-                      i % 2 ? yk_linear_create(SIDE, SIDE, &(yk_linear_options){.no_bias = true})
-                            : yk_conv2d_create(SIDE, SIDE / 9, 3, &(yk_conv2d_module_options){.no_bias = true}));
+                      i % 2
+                          ? yk_linear_create(SIDE, SIDE, YK_OPTIONS(yk_linear_options, .no_bias = true))
+                          : yk_conv2d_create(SIDE, SIDE / 9, 3, YK_OPTIONS(yk_conv2d_module_options, .no_bias = true)));
     }
     r->state = (yk_checkpoint_state){
-        .model = r->model, .optimizer = yk_adam(yk_module_parameters(r->model), &(yk_adam_options){.lr = 0.01})};
+        .model = r->model,
+        .optimizer = yk_adam(yk_module_parameters(r->model), YK_OPTIONS(yk_adam_options, .lr = 0.01))};
 }
 
 /* What a manager that knows the state has allocated is what this rank's share is copied to, though the optimizer had
@@ -466,7 +467,8 @@ static void memory_of_a_share(rank_context *c)
     CHECK_OK(yk_checkpoint_manager_wait(m));
     run other;
     run_make_large(&other);
-    CHECK_OK(yk_checkpoint_load_latest("root", &other.state, &(yk_checkpoint_options){.group = c->group}, NULL));
+    CHECK_OK(
+        yk_checkpoint_load_latest("root", &other.state, YK_OPTIONS(yk_checkpoint_options, .group = c->group), NULL));
     CHECK(other.state.step == 1, "step %lld", (long long)other.state.step);
     CHECK_OK(run_step(&r));
     CHECK_OK(run_step(&other));
@@ -526,13 +528,13 @@ static void managers(rank_context *c)
 {
     run r;
     run_make(&r, c->rank, c->size, 7);
-    CHECK_FAILS(
-        yk_checkpoint_manager_create("root", &(yk_checkpoint_manager_options){.keep = 2 + c->rank, .group = c->group}),
-        YK_ERR_MISMATCH, "rank 1 (host ", "has keep 3, async 0, sharded 0, but rank 0 has 2, 0, 0");
-    CHECK_FAILS(
-        yk_checkpoint_manager_create(c->rank ? "" : "root", &(yk_checkpoint_manager_options){.group = c->group}),
-        YK_ERR_ARGUMENT, "rank 1 (host ", "no path");
-    CHECK_FAILS(yk_checkpoint_manager_create("no/where", &(yk_checkpoint_manager_options){.group = c->group}),
+    CHECK_FAILS(yk_checkpoint_manager_create(
+                    "root", YK_OPTIONS(yk_checkpoint_manager_options, .keep = 2 + c->rank, .group = c->group)),
+                YK_ERR_MISMATCH, "rank 1 (host ", "has keep 3, async 0, sharded 0, but rank 0 has 2, 0, 0");
+    CHECK_FAILS(yk_checkpoint_manager_create(c->rank ? "" : "root",
+                                             YK_OPTIONS(yk_checkpoint_manager_options, .group = c->group)),
+                YK_ERR_ARGUMENT, "rank 1 (host ", "no path");
+    CHECK_FAILS(yk_checkpoint_manager_create("no/where", YK_OPTIONS(yk_checkpoint_manager_options, .group = c->group)),
                 YK_ERR_IO, "rank 0 (host ", "no/where: No such file");
     yk_scope scope = yk_scope_begin();
     yk_checkpoint_manager *m = manage(c, &(how){0}, &r);
@@ -549,7 +551,7 @@ static void managers(rank_context *c)
     /* Sharded, it cannot: that is the error of all, and nothing is left. */
     yk_checkpoint_manager_retain(m);
     m = yk_checkpoint_manager_create(c->rank ? "root" : "root2",
-                                     &(yk_checkpoint_manager_options){.group = c->group, .sharded = true});
+                                     YK_OPTIONS(yk_checkpoint_manager_options, .group = c->group, .sharded = true));
     CHECK(m, "%s", yk_last_error()->message);
     CHECK_FAILS(yk_checkpoint_manager_save(m, &r.state), YK_ERR_IO, "rank 1 (host ",
                 "root/step-00000005: No such file");

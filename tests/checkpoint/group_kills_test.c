@@ -21,7 +21,7 @@ static void make_state(yk_checkpoint_state *s)
     yk_module *m = yk_linear_create(ELEMENTS, 2, NULL);
     assert_non_null(m);
     *s = (yk_checkpoint_state){.model = m,
-                               .optimizer = yk_adam(yk_module_parameters(m), &(yk_adam_options){.lr = 1e-3})};
+                               .optimizer = yk_adam(yk_module_parameters(m), YK_OPTIONS(yk_adam_options, .lr = 1e-3))};
     assert_non_null(s->optimizer);
 }
 
@@ -59,13 +59,13 @@ static void save_steps(const plan *p, int rank, int out)
     char path[64];
     snprintf(path, sizeof(path), "store.%d", p->round);
     yk_scope scope = yk_scope_begin();
-    yk_process_group *group =
-        yk_process_group_create(yk_file_store(path), rank, RANKS,
-                                &(yk_process_group_options){.timeout = patience(20), .join_timeout = patience(20)});
+    yk_process_group *group = yk_process_group_create(
+        yk_file_store(path), rank, RANKS,
+        YK_OPTIONS(yk_process_group_options, .timeout = patience(20), .join_timeout = patience(20)));
     yk_checkpoint_state s;
     make_state(&s);
     yk_checkpoint_manager *m = yk_checkpoint_manager_create(
-        "root", &(yk_checkpoint_manager_options){.async = p->async, .sharded = p->sharded, .group = group});
+        "root", YK_OPTIONS(yk_checkpoint_manager_options, .async = p->async, .sharded = p->sharded, .group = group));
     yk_status status = m ? YK_OK : YK_ERR_STATE;
     for (int64_t step = p->step; !status && step < p->step + p->most; step++) {
         status = set_step(&s, step);

@@ -33,9 +33,10 @@ static int write_files(void **state)
     status |= yk_state_dict_add(dict, "b", yk_narrow(a, 0, 4, 8));
     status |=
         yk_state_dict_add(dict, "c", yk_transpose(yk_reshape(yk_arange(0, 6, 1, NULL), 2, (int64_t[]){2, 3}), 0, 1));
-    status |= yk_state_dict_add(dict, "flags", yk_ones(1, (int64_t[]){5}, &(yk_tensor_options){.dtype = YK_BOOL}));
+    status |=
+        yk_state_dict_add(dict, "flags", yk_ones(1, (int64_t[]){5}, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL)));
     status |= yk_state_dict_add(dict, "empty", yk_zeros(2, (int64_t[]){0, 3}, NULL));
-    status |= yk_state_dict_add(dict, "scalar", yk_full(0, NULL, 2.5, &(yk_tensor_options){.dtype = YK_F64}));
+    status |= yk_state_dict_add(dict, "scalar", yk_full(0, NULL, 2.5, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)));
     if (!status)
         status = yk_pt_save(pt, yk_value_from_state_dict(dict));
     if (!status)
@@ -99,18 +100,18 @@ static void test_maps(void **state)
     yk_scope scope = yk_scope_begin();
     const char *const files[] = {pt, st};
     for (int f = 0; f < 2; f++) {
-        yk_state_dict *dict = read_file(files[f], &(yk_read_options){.map_location = {YK_CPU, 2}});
+        yk_state_dict *dict = read_file(files[f], YK_OPTIONS(yk_read_options, .map_location = {YK_CPU, 2}));
         check_content(dict);
         expect_device(dict, "a", 2);
         static const yk_location from_cpu[] = {{"cuda:0", {YK_CPU, 2}}, {"cpu", {YK_CPU, 1}}, {0}};
-        dict = read_file(files[f], &(yk_read_options){.locations = from_cpu});
+        dict = read_file(files[f], YK_OPTIONS(yk_read_options, .locations = from_cpu));
         check_content(dict);
         expect_device(dict, "a", 1);
         static const yk_location from_cuda[] = {{"cuda:0", {YK_CPU, 2}}, {0}};
-        dict = read_file(files[f], &(yk_read_options){.locations = from_cuda, .map_location = {YK_CPU, 1}});
+        dict = read_file(files[f], YK_OPTIONS(yk_read_options, .locations = from_cuda, .map_location = {YK_CPU, 1}));
         expect_device(dict, "a", 1);
         static const yk_location absent[] = {{"cpu", {YK_CPU, 7}}, {0}};
-        assert_null(read_file(files[f], &(yk_read_options){.locations = absent}));
+        assert_null(read_file(files[f], YK_OPTIONS(yk_read_options, .locations = absent)));
         expect_error(YK_ERR_DEVICE, "cpu:7");
     }
     yk_scope_end(scope);
@@ -147,7 +148,7 @@ static void test_saved_from(void **state)
     }
     yk__zip_clear(&zip);
     static const yk_location map[] = {{"cpu", {YK_CPU, 1}}, {"gpu", {YK_CPU, 2}}, {0}};
-    yk_value *value = yk__pt_read(&source, &(yk_read_options){.locations = map});
+    yk_value *value = yk__pt_read(&source, YK_OPTIONS(yk_read_options, .locations = map));
     assert_non_null(value);
     yk_state_dict *dict = yk_value_flatten(value);
     check_content(dict);
@@ -181,18 +182,18 @@ static void test_function(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     calls c = {0};
-    yk_state_dict *dict = read_file(st, &(yk_read_options){.locate = by_name, .user = &c});
+    yk_state_dict *dict = read_file(st, YK_OPTIONS(yk_read_options, .locate = by_name, .user = &c));
     check_content(dict);
     assert_int_equal(c.count, 6);
     expect_device(dict, "a", 1);
     expect_device(dict, "c", 2);
     c.count = 0;
-    dict = read_file(pt, &(yk_read_options){.locate = by_name, .user = &c});
+    dict = read_file(pt, YK_OPTIONS(yk_read_options, .locate = by_name, .user = &c));
     check_content(dict);
     assert_int_equal(c.count, 5); /* a and b are on one storage */
     expect_device(dict, "b", 1);
     expect_device(dict, "c", 2);
-    assert_null(read_file(st, &(yk_read_options){.locate = nowhere}));
+    assert_null(read_file(st, YK_OPTIONS(yk_read_options, .locate = nowhere)));
     expect_error(YK_ERR_DEVICE, "map_location for '");
     yk_scope_end(scope);
 }
@@ -207,7 +208,7 @@ static void test_mmap(void **state)
         unsigned char *before, *after;
         size_t size, same;
         expect_ok(yk__file_read(files[f], 1 << 20, &before, &size));
-        yk_state_dict *dict = read_file(files[f], &(yk_read_options){.mmap = true});
+        yk_state_dict *dict = read_file(files[f], YK_OPTIONS(yk_read_options, .mmap = true));
         check_content(dict);
         assert_true(get(dict, "a")->storage->foreign_release != NULL);
         assert_int_equal(get(dict, "a")->storage == get(dict, "b")->storage, files[f] == pt);
@@ -219,7 +220,7 @@ static void test_mmap(void **state)
         expect_ok(yk__file_read(moved, 1 << 20, &after, &same));
         assert_true(size == same && memcmp(before, after, size) == 0);
         assert_int_equal(rename(moved, files[f]), 0);
-        dict = read_file(files[f], &(yk_read_options){.mmap = true, .map_location = {YK_CPU, 1}});
+        dict = read_file(files[f], YK_OPTIONS(yk_read_options, .mmap = true, .map_location = {YK_CPU, 1}));
         check_content(dict);
         expect_device(dict, "a", 1);
         free(before);
@@ -246,7 +247,7 @@ static void test_mmap_damage(void **state)
         assert_int_equal(fwrite(bytes, 1, size, file), size);
         fclose(file);
         bytes[i] ^= 0x10;
-        yk_value *value = yk_pt_load(path, &(yk_pt_options){.mmap = true});
+        yk_value *value = yk_pt_load(path, YK_OPTIONS(yk_pt_options, .mmap = true));
         refused += !value;
         assert_int_equal(value == NULL, yk_last_error() != NULL);
         yk_clear_error();
@@ -255,9 +256,9 @@ static void test_mmap_damage(void **state)
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     fclose(file);
-    assert_null(yk_pt_load(path, &(yk_pt_options){.mmap = true}));
+    assert_null(yk_pt_load(path, YK_OPTIONS(yk_pt_options, .mmap = true)));
     expect_error(YK_ERR_FORMAT, "damaged.pt");
-    assert_null(yk_safetensors_read(path, &(yk_read_options){.mmap = true}));
+    assert_null(yk_safetensors_read(path, YK_OPTIONS(yk_read_options, .mmap = true)));
     expect_error(YK_ERR_FORMAT, "damaged.pt");
     unlink(path);
     free(bytes);

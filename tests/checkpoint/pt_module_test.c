@@ -55,7 +55,7 @@ static void the_names_of_the_state_dict(void **state)
     assert_null(yk_value_get(module, "activation"));
     yk_value *parallel = load(pt_parallel, sizeof(pt_parallel));
     same_tensors(yk_value_weights(parallel, NULL), expected, "module.");
-    same_tensors(yk_value_weights(parallel, &(yk_weights_options){.strip_module = true}), expected, "");
+    same_tensors(yk_value_weights(parallel, YK_OPTIONS(yk_weights_options, .strip_module = true)), expected, "");
     yk_state_dict *legacy = yk_value_weights(load(pt_legacy_module, sizeof(pt_legacy_module)), NULL);
     assert_int_equal(yk_state_dict_count(legacy), 2);
     assert_string_equal(yk_state_dict_name(legacy, 0), "weight");
@@ -70,7 +70,7 @@ static void an_lstm_is_exchanged(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_state_dict *dict = yk_value_weights(load(pt_lstm, sizeof(pt_lstm)), NULL);
-    yk_module *m = yk_lstm_create(2, 2, &(yk_lstm_module_options){.bidirectional = true});
+    yk_module *m = yk_lstm_create(2, 2, YK_OPTIONS(yk_lstm_module_options, .bidirectional = true));
     same_tensors(yk_module_state_dict(m), dict, NULL);
     expect_ok(yk_module_load_state_dict(m, dict, NULL, NULL));
     same_tensors(yk_module_state_dict(m), dict, "");

@@ -109,7 +109,7 @@ static void test_reads_golden(void **state)
             yk_device device = {YK_CPU, d};
             yk_scope scope = yk_scope_begin();
             put_file(goldens[g].bytes, goldens[g].size);
-            yk_value *value = yk_pt_load(path, &(yk_pt_options){.map_location = device});
+            yk_value *value = yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = device));
             expect_ok(value ? 0 : 1);
             check_tensors(value, device);
             check_rest(value);
@@ -168,7 +168,7 @@ static void test_round_trip_other_device(void **state)
     yk_scope scope = yk_scope_begin();
     put_file(pt_zip_2, sizeof(pt_zip_2));
     yk_value *here = yk_pt_load(path, NULL);
-    yk_value *there = yk_pt_load(path, &(yk_pt_options){.map_location = {YK_CPU, 1}});
+    yk_value *there = yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = {YK_CPU, 1}));
     expect_ok(yk_pt_save(path, there));
     yk_value *again = yk_pt_load(path, NULL);
     expect_ok(again ? 0 : 1);
@@ -296,7 +296,7 @@ static void test_weights(void **state)
     yk_state_dict *found = yk_value_weights(root, NULL);
     assert_int_equal(yk_state_dict_count(found), 1);
     assert_string_equal(yk_state_dict_name(found, 0), "module.fc.weight");
-    found = yk_value_weights(weights, &(yk_weights_options){.strip_module = true});
+    found = yk_value_weights(weights, YK_OPTIONS(yk_weights_options, .strip_module = true));
     assert_string_equal(yk_state_dict_name(found, 0), "fc.weight");
     found = yk_value_flatten(root);
     assert_int_equal(yk_state_dict_count(found), 2);

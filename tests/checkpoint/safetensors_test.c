@@ -315,7 +315,7 @@ static void test_flipped_bits(void **state)
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
         put(bytes, sizeof(bytes));
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        yk_state_dict *dict = yk_safetensors_read(path, &(yk_read_options){.mmap = bit % 2});
+        yk_state_dict *dict = yk_safetensors_read(path, YK_OPTIONS(yk_read_options, .mmap = bit % 2));
         if (dict)
             assert_int_equal(yk_state_dict_count(dict), count);
         else

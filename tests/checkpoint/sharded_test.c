@@ -82,7 +82,7 @@ static void parts_make(parts *p, int rank, int size, bool fill)
         int64_t n = p->count;
         if (!own_part(e, rank, size, p->offset[n], p->shape[n]))
             continue;
-        yk_tensor *x = yk_zeros(entries[e].ndim, p->shape[n], &(yk_tensor_options){.dtype = entries[e].dtype});
+        yk_tensor *x = yk_zeros(entries[e].ndim, p->shape[n], YK_OPTIONS(yk_tensor_options, .dtype = entries[e].dtype));
         int64_t width = (int64_t)yk_dtype_size(entries[e].dtype), bytes = yk_numel(x) * width;
         unsigned char *values = malloc((size_t)bytes + 1);
         for (int64_t i = 0; fill && i < bytes; i++)
@@ -181,9 +181,9 @@ static void pieces_of_any_shape(void **state)
 {
     (void)state;
     run_ranks(THREADS, 3, hop_rank, &(hop){NULL, "a"}, patience(20), true);
-    yk_tensor *x = yk_zeros(2, (int64_t[]){3, 20}, &(yk_tensor_options){.dtype = YK_F32});
+    yk_tensor *x = yk_zeros(2, (int64_t[]){3, 20}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F32));
     yk_tensor *turned = yk_transpose(x, 0, 1); /* (20, 3), rows 11 to 31 of "rows", columns 1 to 4 */
-    yk_tensor *brain = yk_zeros(2, (int64_t[]){1, 60000}, &(yk_tensor_options){.dtype = YK_BF16});
+    yk_tensor *brain = yk_zeros(2, (int64_t[]){1, 60000}, YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16));
     const yk_shard shards[] = {
         {"rows", turned, (int64_t[]){37, 5}, (int64_t[]){11, 1}},
         {"brain", brain, (int64_t[]){2, 70001}, (int64_t[]){1, 5000}},
@@ -226,7 +226,7 @@ static void only_what_is_needed(void **state)
 {
     (void)state;
     run_ranks(THREADS, 4, hop_rank, &(hop){NULL, "a"}, patience(20), true);
-    yk_tensor *x = yk_zeros(1, (int64_t[]){10}, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk_zeros(1, (int64_t[]){10}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     const yk_shard last = {"more.rows", x, (int64_t[]){1000003}, (int64_t[]){999993}}; /* rank 0's: in reverse */
     const yk_shard first = {"more.rows", x, (int64_t[]){1000003}, (int64_t[]){0}};     /* rank 3's */
     expect_ok(yk_sharded_load("a", &last, 1, NULL));

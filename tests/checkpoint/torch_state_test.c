@@ -44,9 +44,9 @@ typedef struct setup {
 static setup make(bool amsgrad)
 {
     setup s = {param((float[]){1, 2}, 2), param((float[]){3}, 1), param((float[]){4, 5, 6}, 3), NULL};
-    s.o = yk_adamw(list("a", s.a, "b", s.b), &(yk_adam_options){.lr = 0.5, .amsgrad = amsgrad});
+    s.o = yk_adamw(list("a", s.a, "b", s.b), YK_OPTIONS(yk_adam_options, .lr = 0.5, .amsgrad = amsgrad));
     expect_ok(yk_adamw_add_group(s.o, list("c", s.c, NULL, NULL),
-                                 &(yk_adam_options){.lr = 0.25, .weight_decay = YK_ZERO, .amsgrad = amsgrad}));
+                                 YK_OPTIONS(yk_adam_options, .lr = 0.25, .weight_decay = YK_ZERO, .amsgrad = amsgrad)));
     return s;
 }
 
@@ -140,7 +140,7 @@ static void test_old_forms(void **state)
     assert_true(element(yk_optimizer_state(s.o, s.a, "exp_avg"), 1) == 0.25f);
 
     yk_tensor *x = param((float[]){1}, 1);
-    yk_optimizer *sgd = yk_sgd(list("x", x, NULL, NULL), &(yk_sgd_options){.lr = 1e-3, .momentum = 0.5});
+    yk_optimizer *sgd = yk_sgd(list("x", x, NULL, NULL), YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.5));
     v = yk_value_from_optimizer(sgd);
     yk_value *none = yk_value_dict();
     expect_ok(yk_value_set(none, "momentum_buffer", yk_value_none()));
@@ -163,10 +163,10 @@ static void test_refused(void **state)
     yk_value *groups = yk_value_get(v, "param_groups"), *first = yk_value_at(groups, 0);
     refused(yk_optimizer_load_value(s.o, yk_value_dict()), YK_ERR_FORMAT,
             "it has no dict 'state' and list 'param_groups'");
-    yk_optimizer *one = yk_adamw(list("a", s.a, "b", s.b), &(yk_adam_options){.lr = 1e-3});
+    yk_optimizer *one = yk_adamw(list("a", s.a, "b", s.b), YK_OPTIONS(yk_adam_options, .lr = 1e-3));
     refused(yk_optimizer_load_value(one, v), YK_ERR_SHAPE, "it has 2 groups of parameters, expected 1");
-    yk_optimizer *sgd = yk_sgd(list("a", s.a, "b", s.b), &(yk_sgd_options){.lr = 1e-3});
-    expect_ok(yk_sgd_add_group(sgd, list("c", s.c, NULL, NULL), &(yk_sgd_options){.lr = 1e-3}));
+    yk_optimizer *sgd = yk_sgd(list("a", s.a, "b", s.b), YK_OPTIONS(yk_sgd_options, .lr = 1e-3));
+    expect_ok(yk_sgd_add_group(sgd, list("c", s.c, NULL, NULL), YK_OPTIONS(yk_sgd_options, .lr = 1e-3)));
     refused(yk_optimizer_load_value(sgd, v), YK_ERR_NOT_FOUND, "it is not of this kind of optimizer");
     expect_ok(yk_value_set_int(all, 9, yk_value_dict()));
     refused(yk_optimizer_load_value(s.o, v), YK_ERR_FORMAT, "optimizer state: parameter 9 is in no group");
@@ -209,7 +209,7 @@ static void test_schedules(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_optimizer *o = yk_sgd(list("x", param((float[]){1}, 1), NULL, NULL), &(yk_sgd_options){.lr = 0.3});
+    yk_optimizer *o = yk_sgd(list("x", param((float[]){1}, 1), NULL, NULL), YK_OPTIONS(yk_sgd_options, .lr = 0.3));
     static const int64_t milestones[] = {2, 4}, others[] = {2, 5};
     check_schedule(o, yk_step_lr(o, 2, 0.1), yk_step_lr(o, 2, 0.1), yk_step_lr(o, 2, 0.2), "step_size");
     check_schedule(o, yk_multi_step_lr(o, milestones, 2, 0.3), yk_multi_step_lr(o, milestones, 2, 0.3),
@@ -266,7 +266,7 @@ static void test_scaler_saved(void **state)
     assert_true(got.growth_interval == 77 && got.growth_tracker == 5 && next.step == 3);
     next.scaler = NULL;
     refused(yk_checkpoint_load(path, &next, NULL, NULL), YK_ERR_ARGUMENT, "was saved with a scaler, this run has none");
-    next.scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.disabled = true});
+    next.scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .disabled = true));
     expect_ok(yk_checkpoint_load(path, &next, NULL, NULL));
     run.scaler = next.scaler;
     expect_ok(yk_checkpoint_save(path, &run));

@@ -25,13 +25,13 @@ static run *run_begin(uint64_t seed)
 {
     run *r = test_calloc(1, sizeof(*r));
     yk_manual_seed(seed);
-    r->model = yk_mlp(&(yk_mlp_options){.hidden = (int64_t[]){16}, .hidden_count = 1, .dropout = 0.3});
-    r->optimizer = yk_sgd(yk_module_parameters(r->model), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    r->model = yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){16}, .hidden_count = 1, .dropout = 0.3));
+    r->optimizer = yk_sgd(yk_module_parameters(r->model), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     r->schedule = yk_linear_warmup_lr(r->optimizer, 4, 0.25, yk_cosine_lr(r->optimizer, 30, 0));
     yk_transform *augment = yk_compose(yk_random_crop(28, 3), yk_to_tensor(), NULL);
     yk_dataset *digits = yk_glyphs(YK_TRAIN, augment, 0);
-    r->loader =
-        yk_loader_create(digits, &(yk_loader_options){.batch_size = 600, .shuffle = true, .workers = 2, .seed = 3});
+    r->loader = yk_loader_create(
+        digits, YK_OPTIONS(yk_loader_options, .batch_size = 600, .shuffle = true, .workers = 2, .seed = 3));
     assert_non_null(r->loader);
     yk_loader_start(r->loader, 0);
     r->loss = NAN;
@@ -126,7 +126,7 @@ static void mapped_files(void **state)
     run_until(r, 9);
     expect_ok(yk_checkpoint_save("a", &r->state));
     expect_ok(yk_checkpoint_save("short", &r->state));
-    expect_ok(yk_checkpoint_load("short", &mapped->state, &(yk_checkpoint_options){.mmap = true}, NULL));
+    expect_ok(yk_checkpoint_load("short", &mapped->state, YK_OPTIONS(yk_checkpoint_options, .mmap = true), NULL));
     assert_int_equal(truncate("short/model.safetensors", 0), 0);
     assert_int_equal(truncate("short/optimizer.safetensors", 0), 0);
     expect_ok(yk_checkpoint_save("b", &mapped->state));
@@ -164,7 +164,7 @@ static void asynchronous_saves_are_the_same(void **state)
     (void)state;
     run *r = run_begin(7);
     yk_checkpoint_manager *m =
-        yk_checkpoint_manager_create("root", &(yk_checkpoint_manager_options){.keep = 2, .async = true});
+        yk_checkpoint_manager_create("root", YK_OPTIONS(yk_checkpoint_manager_options, .keep = 2, .async = true));
     assert_non_null(m);
     for (int step = 3; step <= 9; step += 3) {
         run_until(r, step);
@@ -195,7 +195,7 @@ static void weights_alone(void **state)
     run *other = run_begin(8);
     yk_random_state before = yk_random_get_state();
     other->settings[0].value = "another"; /* not compared */
-    expect_ok(yk_checkpoint_load("full", &other->state, &(yk_checkpoint_options){.weights_only = true}, NULL));
+    expect_ok(yk_checkpoint_load("full", &other->state, YK_OPTIONS(yk_checkpoint_options, .weights_only = true), NULL));
     assert_int_equal(other->state.step, 0);
     assert_int_equal(yk_random_get_state().calls, before.calls);
     assert_null(yk_optimizer_state(other->optimizer, yk_module_get(other->model, "fc1.weight"), "momentum_buffer"));
@@ -204,8 +204,8 @@ static void weights_alone(void **state)
 
     /* Into a wrapper whose names begin with "module.", and a part of a larger network. */
     yk_module *wrapper = yk_sequential(yk_identity_create(), NULL);
-    assert_non_null(
-        yk_module_add(wrapper, "module", yk_mlp(&(yk_mlp_options){.hidden = (int64_t[]){16}, .hidden_count = 1})));
+    assert_non_null(yk_module_add(wrapper, "module",
+                                  yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){16}, .hidden_count = 1))));
     yk_checkpoint_state wrapped = {.model = wrapper};
     yk_checkpoint_options only = {.weights_only = true};
     expect_ok(yk_checkpoint_load("full", &wrapped, &only, NULL));
@@ -283,30 +283,30 @@ static void runs_of_another_kind_are_refused(void **state)
     bad.settings = (yk_metadata[]){{"colour", "red"}, {0}};
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "full: was saved without 'colour', which is 'red' now");
     bad = r->state;
-    bad.model = yk_mlp(&(yk_mlp_options){.hidden = (int64_t[]){17}, .hidden_count = 1});
+    bad.model = yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){17}, .hidden_count = 1));
     expect_refused(r, &bad, YK_ERR_SHAPE, "fc1.weight has shape (16, 784), expected (17, 784)");
     bad = r->state;
-    bad.optimizer = yk_adam(yk_module_parameters(r->model), &(yk_adam_options){.lr = 1e-3});
+    bad.optimizer = yk_adam(yk_module_parameters(r->model), YK_OPTIONS(yk_adam_options, .lr = 1e-3));
     bad.schedule = yk_exponential_lr(bad.optimizer, 0.5);
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "full: was saved with the optimizer sgd, this run has adam");
-    bad.optimizer = yk_sgd(yk_module_parameters(r->model), &(yk_sgd_options){.lr = 1e-3});
+    bad.optimizer = yk_sgd(yk_module_parameters(r->model), YK_OPTIONS(yk_sgd_options, .lr = 1e-3));
     expect_ok(yk_sgd_add_group(bad.optimizer, yk_module_parameters(yk_linear_create(2, 2, NULL)),
-                               &(yk_sgd_options){.lr = 1e-3, .momentum = 0.5}));
+                               YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.5)));
     bad.schedule = yk_linear_warmup_lr(bad.optimizer, 4, 0.25, yk_cosine_lr(bad.optimizer, 30, 0));
     expect_refused(r, &bad, YK_ERR_SHAPE, "full: sgd: the optimizer has 2 groups of parameters, but the state has 1");
     bad = r->state;
     bad.schedule = NULL;
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "full: was saved with a schedule, this run has none");
-    bad.schedule =
-        yk_linear_warmup_lr(yk_sgd(yk_module_parameters(r->model), &(yk_sgd_options){.lr = 1e-3}), 4, 0.5, NULL);
+    bad.schedule = yk_linear_warmup_lr(yk_sgd(yk_module_parameters(r->model), YK_OPTIONS(yk_sgd_options, .lr = 1e-3)),
+                                       4, 0.5, NULL);
     expect_refused(r, &bad, YK_ERR_ARGUMENT,
                    "linear_warmup_lr(steps=4, start_factor=0.25, after=cosine_lr(t_max=30, eta_min=0)), this run has "
                    "linear_warmup_lr(steps=4, start_factor=0.5)");
     bad = r->state;
     yk_dataset *digits = yk_glyphs(YK_TRAIN, NULL, 0), *fewer = yk_glyphs(YK_TEST, NULL, 0);
-    bad.loader = yk_loader_create(digits, &(yk_loader_options){.batch_size = 600, .shuffle = true, .seed = 4});
+    bad.loader = yk_loader_create(digits, YK_OPTIONS(yk_loader_options, .batch_size = 600, .shuffle = true, .seed = 4));
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "seed is 4, but it was 3");
-    bad.loader = yk_loader_create(fewer, &(yk_loader_options){.batch_size = 600, .shuffle = true, .seed = 3});
+    bad.loader = yk_loader_create(fewer, YK_OPTIONS(yk_loader_options, .batch_size = 600, .shuffle = true, .seed = 3));
     expect_refused(r, &bad, YK_ERR_ARGUMENT, "samples in the data set is 2000, but it was 12000");
     bad = r->state;
     double x;
@@ -325,10 +325,10 @@ static const char *const files[] = {"full/model.safetensors", "full/optimizer.sa
 static void save_small(yk_checkpoint_state *state)
 {
     yk_module *m = yk_linear_create(5, 3, NULL);
-    *state = (yk_checkpoint_state){.model = m,
-                                   .optimizer =
-                                       yk_sgd(yk_module_parameters(m), &(yk_sgd_options){.lr = 1e-3, .momentum = 0.9}),
-                                   .step = 3};
+    *state = (yk_checkpoint_state){
+        .model = m,
+        .optimizer = yk_sgd(yk_module_parameters(m), YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.9)),
+        .step = 3};
     expect_ok(yk_backward(yk_sum(yk_forward(m, yk_ones(2, (int64_t[]){2, 5}, NULL)))));
     expect_ok(yk_optimizer_step(state->optimizer));
     expect_ok(yk_checkpoint_save("full", state));

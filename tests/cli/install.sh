@@ -16,7 +16,7 @@ cat > program.c << 'END'
 #include <yoke/yoke.h>
 int main(void)
 {
-    if (yk_init_process_group(&(yk_init_options){.backend = "mpi"}))
+    if (yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = "mpi")))
         return yk_report_error(stderr);
     return 0;
 }

@@ -18,7 +18,7 @@
 static void gloo_is_native(void **state)
 {
     (void)state;
-    expect_ok(yk_init_process_group(&(yk_init_options){.backend = "gloo"}));
+    expect_ok(yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = "gloo")));
     assert_string_equal(yk_process_group_backend(NULL), "native");
     yk_destroy_process_group();
     setenv("YOKE_COMM_BACKEND", "gloo", 1);
@@ -33,13 +33,13 @@ static void nccl_without_gpus(void **state)
 {
     (void)state;
     assert_int_equal(yk_device_count(YK_CUDA), 0);
-    assert_int_equal(yk_init_process_group(&(yk_init_options){.backend = "nccl"}), YK_ERR_UNSUPPORTED);
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = "nccl")), YK_ERR_UNSUPPORTED);
     expect_error(
         YK_ERR_UNSUPPORTED,
         "backend 'nccl': it is for NVIDIA GPUs, and there are none here (`yoke doctor` says why); 'native', or "
         "'gloo', is the backend of CPUs");
     assert_false(yk_is_initialized());
-    assert_int_equal(yk_init_process_group(&(yk_init_options){.backend = "ucc"}), YK_ERR_UNSUPPORTED);
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = "ucc")), YK_ERR_UNSUPPORTED);
     expect_error(YK_ERR_UNSUPPORTED,
                  "unknown backend of collectives 'ucc': there are 'native' ('gloo'), 'nccl' and 'mpi'");
 }
@@ -142,9 +142,9 @@ static void init_method_of_the_environment(void **state)
     assert_int_equal(yk_init_process_group(NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "init_process_group: INIT_METHOD is file:///tmp/yoke-backends-");
     /* The program's own options go first. */
-    expect_ok(yk_init_process_group(&(yk_init_options){.world_size = 1}));
+    expect_ok(yk_init_process_group(YK_OPTIONS(yk_init_options, .world_size = 1)));
     yk_destroy_process_group();
-    expect_ok(yk_init_process_group(&(yk_init_options){.init_method = "env://"}));
+    expect_ok(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "env://")));
     assert_int_not_equal(access(path, R_OK), 0);
     yk_destroy_process_group();
     setenv("INIT_METHOD", "somewhere", 1);

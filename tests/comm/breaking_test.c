@@ -271,7 +271,7 @@ static void breaking(rank_context *c)
         snprintf(name, sizeof(name), "round%d", round);
         yk_process_group *g = yk_process_group_create(
             c->store, c->rank, c->size,
-            &(yk_process_group_options){.name = name, .timeout = patience(20), .join_timeout = patience(10)});
+            YK_OPTIONS(yk_process_group_options, .name = name, .timeout = patience(20), .join_timeout = patience(10)));
         CHECK(g, "round %d: %s", round, yk_last_error()->message);
         aborter a = {g, 2000 + round * 977 % 9000};
         pthread_t thread;

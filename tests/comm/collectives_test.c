@@ -80,7 +80,7 @@ static yk_tensor *make(int kind, int64_t count, yk_dtype dtype)
 static yk_status fill(yk_tensor *x, const double *values)
 {
     int64_t n = yk_numel(x);
-    yk_tensor *wide = yk_from_data(values, 1, &n, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *wide = yk_from_data(values, 1, &n, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     return wide ? yk__raw_copy(x, wide) : YK_ERR_MEMORY;
 }
 
@@ -485,7 +485,8 @@ static void test_rank_groups(rank_context *c)
 /* Mistakes that one rank can see leave the group whole. */
 static void test_rank_arguments(rank_context *c)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), NULL), *i = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), NULL),
+              *i = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK_FAILS(yk_broadcast(x, c->size, c->group), YK_ERR_ARGUMENT, "broadcast: src", "outside group 'world'");
     CHECK_FAILS(yk_reduce(x, -1, YK_OP_SUM, c->group), YK_ERR_ARGUMENT, "reduce: dst -1");
     CHECK_FAILS(yk_all_reduce(i, YK_OP_MEAN, c->group), YK_ERR_DTYPE, "a mean of int64");

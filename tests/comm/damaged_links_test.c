@@ -242,9 +242,8 @@ static void three_players(rank_context *c)
     }
     double begin = yk__now();
     c->group = yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
-                                       &(yk_process_group_options){.timeout = patience(20),
-                                                                   .join_timeout = patience(40),
-                                                                   .host_id = c->rank ? "a" : "b"});
+                                       YK_OPTIONS(yk_process_group_options, .timeout = patience(20),
+                                                  .join_timeout = patience(40), .host_id = c->rank ? "a" : "b"));
     if (d->late) {
         bool failed = !c->group || yk_all_reduce(yk_ones(YK_SHAPE(10), NULL), YK_OP_SUM, c->group);
         const yk_error *cause = yk_last_error();

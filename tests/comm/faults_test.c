@@ -27,9 +27,10 @@ static void different_operations(rank_context *c)
     else if (variant == 3) /* reductions */
         CHECK_FAILS(yk_all_reduce(x, odd ? YK_OP_MIN : YK_OP_MEAN, c->group), YK_ERR_MISMATCH, ", min)", ", mean)");
     else if (variant == 4) /* dtypes, large */
-        CHECK_FAILS(yk_all_reduce(yk_zeros(YK_SHAPE(200000), &(yk_tensor_options){.dtype = odd ? YK_I32 : YK_F32}),
-                                  YK_OP_SUM, c->group),
-                    YK_ERR_MISMATCH, "int32", "float32");
+        CHECK_FAILS(
+            yk_all_reduce(yk_zeros(YK_SHAPE(200000), YK_OPTIONS(yk_tensor_options, .dtype = odd ? YK_I32 : YK_F32)),
+                          YK_OP_SUM, c->group),
+            YK_ERR_MISMATCH, "int32", "float32");
     else /* splits */
         CHECK_FAILS(yk_all_to_all(yk_zeros(YK_SHAPE(c->size), NULL),
                                   yk_zeros(YK_SHAPE(odd ? 2 * c->size : c->size), NULL), NULL, NULL, c->group),
@@ -332,7 +333,7 @@ static void test_joining(void **unused)
     expect_error(YK_ERR_ARGUMENT, "rank 2 is outside a world of 2");
     assert_null(yk_process_group_create(NULL, 0, 2, NULL));
     expect_error(YK_ERR_ARGUMENT, "2 ranks need a store");
-    assert_null(yk_process_group_create(store, 0, 1, &(yk_process_group_options){.backend = "glow"}));
+    assert_null(yk_process_group_create(store, 0, 1, YK_OPTIONS(yk_process_group_options, .backend = "glow")));
     expect_error(YK_ERR_UNSUPPORTED, "unknown backend of collectives 'glow'");
     yk_scope_end(scope);
 }
@@ -371,13 +372,13 @@ static void test_default_group(void **unused)
     expect_init("2", "2", YK_ERR_ARGUMENT, "RANK=2 is outside a world of WORLD_SIZE=2");
     expect_init("x", "2", YK_ERR_ARGUMENT, "RANK=x");
     expect_init("0", "2", YK_ERR_ARGUMENT, "MASTER_PORT is not set");
-    assert_int_equal(yk_init_process_group(&(yk_init_options){.init_method = "http://x", .world_size = 2}),
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "http://x", .world_size = 2)),
                      YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "'http://x' is not env://");
-    assert_int_equal(yk_init_process_group(&(yk_init_options){.init_method = "tcp://x:y", .world_size = 2}),
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "tcp://x:y", .world_size = 2)),
                      YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "init_process_group: tcp://x:y: address 'x:y': expected a port");
-    assert_int_equal(yk_init_process_group(&(yk_init_options){.init_method = "tcp://x:0", .world_size = 2}),
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "tcp://x:0", .world_size = 2)),
                      YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "tcp://x:0: all ranks have to know the port");
     assert_false(yk_is_initialized());
@@ -395,7 +396,7 @@ static void environment_rank(rank_context *c)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     snprintf(text, sizeof(text), "%d", *(const int *)c->arg);
     setenv("MASTER_PORT", text, 1);
-    CHECK_OK(yk_init_process_group(&(yk_init_options){.join_timeout = patience(10)}));
+    CHECK_OK(yk_init_process_group(YK_OPTIONS(yk_init_options, .join_timeout = patience(10))));
     yk_tensor *x = yk_full(YK_SHAPE(3), c->rank + 1, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, NULL));
     CHECK(yk_get(x, (int64_t[]){2}) == c->size * (c->size + 1) / 2, "%g", yk_get(x, (int64_t[]){2}));
@@ -407,7 +408,7 @@ static void test_environment(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_store *probe = yk_tcp_store(&(yk_tcp_store_options){.is_server = true}); /* finds a free port */
+    yk_store *probe = yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .is_server = true)); /* finds a free port */
     assert_non_null(probe);
     int port = yk_store_port(probe);
     yk_scope_end(scope);
@@ -421,8 +422,9 @@ static void soak(rank_context *c)
         yk_scope scope = yk_scope_begin();
         char name[32];
         snprintf(name, sizeof(name), "round%d", i);
-        yk_process_group *g = yk_process_group_create(
-            c->store, c->rank, c->size, &(yk_process_group_options){.name = name, .join_timeout = patience(10)});
+        yk_process_group *g =
+            yk_process_group_create(c->store, c->rank, c->size,
+                                    YK_OPTIONS(yk_process_group_options, .name = name, .join_timeout = patience(10)));
         CHECK(g, "round %d: %s", i, yk_last_error()->message);
         bool shared = i % 2 && test_device_type == YK_CPU;
         yk_tensor *x = shared ? yk_comm_alloc(YK_SHAPE(9000), NULL) : yk_empty(YK_SHAPE(9000), NULL);

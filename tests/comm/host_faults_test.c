@@ -163,7 +163,8 @@ static void abandoned_message(rank_context *c)
 {
     yk_scope scope = yk_scope_begin();
     c->group = yk_process_group_create(
-        c->store, c->rank, 2, &(yk_process_group_options){.timeout = c->timeout, .host_id = c->rank ? "a" : "b"});
+        c->store, c->rank, 2,
+        YK_OPTIONS(yk_process_group_options, .timeout = c->timeout, .host_id = c->rank ? "a" : "b"));
     CHECK(c->group, "%s", yk_last_error()->message);
     yk_scope inner = yk_scope_begin();
     int64_t n = 16 << 20;
@@ -290,8 +291,8 @@ static void expect_unreached(const char *address, yk_status code, const char *wh
     yk_scope scope = yk_scope_begin();
     yk_store *store = impostor(address);
     double begin = yk__now();
-    assert_null(
-        yk_process_group_create(store, 1, 2, &(yk_process_group_options){.join_timeout = 1, .host_id = "here"}));
+    assert_null(yk_process_group_create(store, 1, 2,
+                                        YK_OPTIONS(yk_process_group_options, .join_timeout = 1, .host_id = "here")));
     assert_true(yk__now() - begin < patience(20));
     char text[300];
     snprintf(text, sizeof(text), "cannot reach rank 0 (host nowhere, pid 99) at %s: %s", address, why);
@@ -331,7 +332,7 @@ static void strangers(rank_context *c)
     if (c->rank < 2) {
         yk_process_group *g = yk_process_group_create(
             c->store, c->rank, 2,
-            &(yk_process_group_options){.join_timeout = patience(15), .host_id = c->rank ? "a" : "b"});
+            YK_OPTIONS(yk_process_group_options, .join_timeout = patience(15), .host_id = c->rank ? "a" : "b"));
         CHECK(g, "%s", yk_last_error()->message);
         CHECK_OK(yk_barrier(g));
         return;
@@ -382,7 +383,7 @@ static void silent_strangers(rank_context *c)
         CHECK(!c->process || setrlimit(RLIMIT_NOFILE, &files) == 0, "%s", strerror(errno));
         yk_process_group *g = yk_process_group_create(
             c->rank ? of_1 : of_0, c->rank, 2,
-            &(yk_process_group_options){.join_timeout = patience(40), .host_id = c->rank ? "a" : "b"});
+            YK_OPTIONS(yk_process_group_options, .join_timeout = patience(40), .host_id = c->rank ? "a" : "b"));
         CHECK(g, "%s", yk_last_error()->message);
         CHECK_OK(yk_barrier(g));
         return;

@@ -312,7 +312,7 @@ static void hostile_group(rank_context *c)
     CHECK(store, "%s", yk_last_error()->message);
     c->group = yk_process_group_create(
         store, c->rank % RANKS, RANKS,
-        &(yk_process_group_options){.timeout = op_timeout, .join_timeout = patience(120), .host_id = host});
+        YK_OPTIONS(yk_process_group_options, .timeout = op_timeout, .join_timeout = patience(120), .host_id = host));
     CHECK(c->group, "%s", yk_last_error()->message);
     atomic_int *done = &c->signals[c->rank / RANKS];
     if (c->rank % RANKS == 2) {

@@ -18,13 +18,9 @@ static int messages(void)
 /* ---- a store ----------------------------------------------------------------------------------------------------- */
 static yk_store *open_store(int port, bool is_server)
 {
-    return yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1",
-                                                .port = port,
-                                                .is_server = is_server,
-                                                .secret = secret,
-                                                .secret_size = sizeof(secret),
-                                                .job_id = "job",
-                                                .timeout = patience(30)});
+    return yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = port, .is_server = is_server,
+                                   .secret = secret, .secret_size = sizeof(secret), .job_id = "job",
+                                   .timeout = patience(30)));
 }
 
 static void test_store(void **unused)
@@ -127,9 +123,8 @@ static void besieged(rank_context *c)
         return;
     }
     c->group = yk_process_group_create(c->rank ? of_1 : of_0, c->rank, 2,
-                                       &(yk_process_group_options){.timeout = patience(20),
-                                                                   .join_timeout = patience(600),
-                                                                   .host_id = c->rank ? "a" : "b"});
+                                       YK_OPTIONS(yk_process_group_options, .timeout = patience(20),
+                                                  .join_timeout = patience(600), .host_id = c->rank ? "a" : "b"));
     CHECK(c->group, "%s", yk_last_error()->message);
     yk_tensor *x = yk_full(YK_SHAPE(100), 1 + c->rank, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));

@@ -378,8 +378,8 @@ static void test_strangers(void **unused)
     close(fd);
     char method[64];
     yk_scope scope = yk_scope_begin();
-    yk_store *store = yk_tcp_store(
-        &(yk_tcp_store_options){.is_server = true, .secret = "secret of the job", .secret_size = 17, .job_id = "day"});
+    yk_store *store = yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .is_server = true, .secret = "secret of the job",
+                                              .secret_size = 17, .job_id = "day"));
     assert_non_null(store);
     snprintf(method, sizeof(method), "%s", yk_store_name(store));
     joining job = {.set = {{"YOKE_JOB_SECRET_FILE", path}, {"YOKE_JOB_ID", "night"}},
@@ -409,9 +409,10 @@ static pid_t join_by_store(int port, int rank, useconds_t later)
         return pid;
     usleep(later);
     yk_scope_begin();
-    yk_store *store = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = port, .timeout = patience(30)});
-    yk_status status = store ? yk_init_process_group(&(yk_init_options){
-                                   .store = store, .rank = rank, .world_size = 2, .join_timeout = patience(30)})
+    yk_store *store =
+        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = port, .timeout = patience(30)));
+    yk_status status = store ? yk_init_process_group(YK_OPTIONS(yk_init_options, .store = store, .rank = rank,
+                                                                .world_size = 2, .join_timeout = patience(30)))
                              : YK_ERR_CONNECTION;
     if (status)
         fprintf(stderr, "rank %d: %s\n", rank, yk_last_error()->message);
@@ -427,7 +428,8 @@ static void test_stalled_store(void **unused)
     pid_t server = fork();
     if (server == 0) {
         yk_scope_begin();
-        yk_store *store = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = port, .is_server = true});
+        yk_store *store =
+            yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = port, .is_server = true));
         while (store)
             pause();
         _exit(1);

@@ -53,7 +53,7 @@ static yk_status again_and_again(int rank, void *arg)
     (void)arg;
     for (int i = 0; i < 20; i++) {
         yk_scope scope = yk_scope_begin();
-        if (yk_init_process_group(&(yk_init_options){.join_timeout = patience(30)}))
+        if (yk_init_process_group(YK_OPTIONS(yk_init_options, .join_timeout = patience(30))))
             return yk_last_error()->code;
         yk_tensor *x = yk_full(YK_SHAPE(3), rank + i, NULL);
         if (yk_all_reduce(x, YK_OP_SUM, NULL))

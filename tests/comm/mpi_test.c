@@ -68,15 +68,15 @@ static void in_a_store(rank_context *c)
         CHECK_OK(yk_barrier(g));
     }
     CHECK_OK(yk_init_process_group(
-        &(yk_init_options){.backend = "mpi", .timeout = patience(60), .join_timeout = patience(60)}));
+        YK_OPTIONS(yk_init_options, .backend = "mpi", .timeout = patience(60), .join_timeout = patience(60))));
     CHECK_OK(yk_barrier(NULL));
     yk_destroy_process_group();
 }
 
 static yk_status join(rank_context *c, double timeout)
 {
-    yk_status status =
-        yk_init_process_group(&(yk_init_options){.backend = "mpi", .timeout = timeout, .join_timeout = patience(60)});
+    yk_status status = yk_init_process_group(
+        YK_OPTIONS(yk_init_options, .backend = "mpi", .timeout = timeout, .join_timeout = patience(60)));
     c->group = status ? NULL : yk_default_process_group();
     return status;
 }
@@ -96,9 +96,10 @@ static void mismatch(rank_context *c)
             CHECK_FAILS(odd ? yk_barrier(NULL) : yk_broadcast(x, 0, NULL), YK_ERR_MISMATCH, "barrier #2",
                         "broadcast #2 (float32, 100 elements, from rank 0)", "rank 1 (host ");
         else if (variant == 2)
-            CHECK_FAILS(yk_all_reduce(yk_zeros(YK_SHAPE(200000), &(yk_tensor_options){.dtype = odd ? YK_I32 : YK_F32}),
-                                      YK_OP_SUM, NULL),
-                        YK_ERR_MISMATCH, "int32", "float32");
+            CHECK_FAILS(
+                yk_all_reduce(yk_zeros(YK_SHAPE(200000), YK_OPTIONS(yk_tensor_options, .dtype = odd ? YK_I32 : YK_F32)),
+                              YK_OP_SUM, NULL),
+                YK_ERR_MISMATCH, "int32", "float32");
         else if (c->rank == 0)
             CHECK_FAILS(yk_send(x, 1, 7, NULL) ? YK_OK : yk_recv(y, 1, 1, NULL), YK_ERR_MISMATCH,
                         "send #1 (float32, 100 elements, to rank 1, tag 7)",
@@ -206,7 +207,7 @@ static void missing(rank_context *c)
     else
         CHECK_FAILS(yk_init_process_group(&o), YK_ERR_TIMEOUT, "MPI_Init did not end within 0.5 s");
     yk_process_group *alone =
-        yk_process_group_create(NULL, 0, 1, &(yk_process_group_options){.backend = "mpi", .name = "alone"});
+        yk_process_group_create(NULL, 0, 1, YK_OPTIONS(yk_process_group_options, .backend = "mpi", .name = "alone"));
     CHECK(alone, "%s", yk_last_error()->message); /* MPI has started, in the mean time */
     CHECK_OK(yk_barrier(alone));
 
@@ -375,7 +376,7 @@ static void test_no_object(void **unused)
     (void)unused;
     assert_int_equal(setenv("YOKE_BACKEND_PATH", "/nowhere", 1), 0);
     yk_scope scope = yk_scope_begin();
-    assert_null(yk_process_group_create(NULL, 0, 1, &(yk_process_group_options){.backend = "mpi"}));
+    assert_null(yk_process_group_create(NULL, 0, 1, YK_OPTIONS(yk_process_group_options, .backend = "mpi")));
     expect_error(YK_ERR_UNSUPPORTED, "the 'mpi' backend of collectives is not there (/nowhere/yoke-mpi.so)");
     yk_scope_end(scope);
     assert_int_equal(setenv("YOKE_BACKEND_PATH", folder, 1), 0);

@@ -140,9 +140,8 @@ static inline void run_rank(rank_plan *p)
     yk_scope scope = yk_scope_begin();
     if (p->join) {
         c->group = yk_process_group_create(c->store, c->rank, c->size,
-                                           &(yk_process_group_options){.timeout = c->timeout,
-                                                                       .join_timeout = patience(60),
-                                                                       .host_id = host_of_rank(c->rank)});
+                                           YK_OPTIONS(yk_process_group_options, .timeout = c->timeout,
+                                                      .join_timeout = patience(60), .host_id = host_of_rank(c->rank)));
         if (!c->group)
             snprintf(c->failure, FAILURE, "rank %d did not join: %s", c->rank, yk_last_error()->message);
     }

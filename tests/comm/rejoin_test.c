@@ -55,7 +55,7 @@ static yk_status try_join(int rank, double timeout)
 {
     yk_clear_error();
     yk_status status = yk_init_process_group(
-        &(yk_init_options){.init_method = method, .rank = rank, .world_size = RANKS, .join_timeout = timeout});
+        YK_OPTIONS(yk_init_options, .init_method = method, .rank = rank, .world_size = RANKS, .join_timeout = timeout));
     if (status) {
         snprintf(shared->message[rank], sizeof(shared->message[rank]), "%s", yk_last_error()->message);
         shared->failed[rank]++;
@@ -175,8 +175,8 @@ static void test_timed_out(void **unused)
 static void serve(int rank)
 {
     (void)rank;
-    yk_store *store = yk_tcp_store(
-        &(yk_tcp_store_options){.host = "127.0.0.1", .port = atoi(strrchr(method, ':') + 1), .is_server = true});
+    yk_store *store = yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1",
+                                              .port = atoi(strrchr(method, ':') + 1), .is_server = true));
     while (store)
         pause();
 }
@@ -185,11 +185,11 @@ static yk_status by_store(int rank, double timeout)
 {
     yk_clear_error();
     yk_store *store =
-        yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = atoi(strrchr(method, ':') + 1)});
+        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = atoi(strrchr(method, ':') + 1)));
     yk_status status = YK_ERR_CONNECTION;
     if (store)
         status = yk_init_process_group(
-            &(yk_init_options){.store = store, .rank = rank, .world_size = RANKS, .join_timeout = timeout});
+            YK_OPTIONS(yk_init_options, .store = store, .rank = rank, .world_size = RANKS, .join_timeout = timeout));
     shared->failed[rank] += status != YK_OK;
     return status;
 }
@@ -229,7 +229,7 @@ static void test_marked_late(void **unused)
     pids[2] = start(by_store_once, 2);
     yk_scope scope = yk_scope_begin();
     yk_store *store =
-        yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = atoi(strrchr(method, ':') + 1)});
+        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = atoi(strrchr(method, ':') + 1)));
     const char *record = "world/rank/2";
     assert_non_null(store);
     assert_int_equal(yk_store_wait(store, &record, 1, patience(30)), YK_OK);

@@ -205,7 +205,8 @@ static void run_rank(int rank, int size, int host, result *results)
     usleep((useconds_t)(rank ? LAST_START * 1e6 : 1e5));
     yk_scope_begin();
     double begin = yk__now();
-    yk_status status = yk_init_process_group(&(yk_init_options){.join_timeout = patience(60), .timeout = patience(60)});
+    yk_status status =
+        yk_init_process_group(YK_OPTIONS(yk_init_options, .join_timeout = patience(60), .timeout = patience(60)));
     r->seconds = yk__now() - begin;
     r->joined = !status;
     r->status = status ? status : work(size);

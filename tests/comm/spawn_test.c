@@ -119,7 +119,7 @@ static void test_environment(void **unused)
     assert_true(atomic_load(&b->pids[0]) > 0 && atomic_load(&b->pids[1]) > 0);
     assert_int_not_equal(atomic_load(&b->pids[0]), atomic_load(&b->pids[1]));
     int port = 28000 + (int)getpid() % 1000; /* another run of this test has another */
-    expect_ok(yk_spawn(notes_environment, b, 1, &(yk_spawn_options){.master_port = port}));
+    expect_ok(yk_spawn(notes_environment, b, 1, YK_OPTIONS(yk_spawn_options, .master_port = port)));
     assert_int_equal(atomic_load(&b->numbers[0]), port);
     assert_string_equal(getenv("RANK"), "77"); /* the parent's own stays */
     unsetenv("RANK");
@@ -368,7 +368,7 @@ static void test_failures(void **unused)
         assert_int_equal(atomic_load(&b->numbers[7]), i + 1); /* what it had printed is not lost */
     }
     atomic_store(&b->came, 0);
-    assert_int_equal(yk_spawn(ignores_term, b, 2, &(yk_spawn_options){.grace = 0.2}), YK_ERR_IO);
+    assert_int_equal(yk_spawn(ignores_term, b, 2, YK_OPTIONS(yk_spawn_options, .grace = 0.2)), YK_ERR_IO);
     expect_error(YK_ERR_IO, "spawn: rank 0");
     expect_no_children();
     signal(SIGCHLD, SIG_IGN);
@@ -424,9 +424,10 @@ static void test_arguments(void **unused)
     expect_error(YK_ERR_ARGUMENT, "there is no function");
     assert_int_equal(yk_spawn(nothing, NULL, 0, NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "0 processes, expected 1 to 4096");
-    assert_int_equal(yk_spawn(nothing, NULL, 1, &(yk_spawn_options){.grace = -1}), YK_ERR_ARGUMENT);
+    assert_int_equal(yk_spawn(nothing, NULL, 1, YK_OPTIONS(yk_spawn_options, .grace = -1)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "spawn: grace is -1");
-    assert_int_equal(yk_spawn(nothing, NULL, 1, &(yk_spawn_options){.master_addr = "203.0.113.7"}), YK_ERR_ARGUMENT);
+    assert_int_equal(yk_spawn(nothing, NULL, 1, YK_OPTIONS(yk_spawn_options, .master_addr = "203.0.113.7")),
+                     YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "no interface of this host has this address");
     expect_ok(yk_init_process_group(NULL));
     assert_int_equal(yk_spawn(nothing, NULL, 1, NULL), YK_ERR_STATE);

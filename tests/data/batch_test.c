@@ -37,8 +37,8 @@ static void test_any_tensors(void **state)
     (void)state;
     for (int workers = 0; workers <= 2; workers++) {
         yk_scope scope = yk_scope_begin();
-        yk_loader *loader = yk_loader_create(
-            set_of(sentence, NULL), &(yk_loader_options){.batch_size = 4, .shuffle = true, .workers = workers});
+        yk_loader *loader = yk_loader_create(set_of(sentence, NULL), YK_OPTIONS(yk_loader_options, .batch_size = 4,
+                                                                                .shuffle = true, .workers = workers));
         yk_batch batch;
         int64_t seen = 0;
         for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch); seen += batch.count) {
@@ -86,7 +86,7 @@ static void test_images(void **state)
     yk_batch batch;
     for (int pair = 0; pair < 2; pair++) {
         yk_loader *loader =
-            yk_loader_create(set_of(image_alone, pair ? &batch : NULL), &(yk_loader_options){.batch_size = 2});
+            yk_loader_create(set_of(image_alone, pair ? &batch : NULL), YK_OPTIONS(yk_loader_options, .batch_size = 2));
         yk_loader_start(loader, 0);
         assert_true(yk_loader_next(loader, &batch));
         assert_int_equal(batch.n_tensors, 1 + pair);
@@ -147,7 +147,7 @@ static yk_status pad(void *user, const yk_sample *samples, int64_t count, yk_ten
     }
     const yk_tensor_options whole = {.dtype = YK_I64};
     tensors[0] = yk_from_data(x, YK_SHAPE(count, longest), NULL);
-    tensors[1] = yk_from_data(mask, YK_SHAPE(count, longest), &(yk_tensor_options){.dtype = YK_BOOL});
+    tensors[1] = yk_from_data(mask, YK_SHAPE(count, longest), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
     tensors[2] = c->leave_null ? NULL : yk_from_data(labels, YK_SHAPE(count), &whole);
     return c->fail ? YK_ERR_CALLBACK : YK_OK;
 }
@@ -158,9 +158,9 @@ static void test_collate(void **state)
     collation c = {0};
     yk_scope scope = yk_scope_begin();
     for (int workers = 0; workers <= 2; workers += 2) {
-        yk_loader *loader = yk_loader_create(
-            set_of(sequence, NULL),
-            &(yk_loader_options){.batch_size = 3, .workers = workers, .collate = pad, .collate_user = &c});
+        yk_loader *loader =
+            yk_loader_create(set_of(sequence, NULL), YK_OPTIONS(yk_loader_options, .batch_size = 3, .workers = workers,
+                                                                .collate = pad, .collate_user = &c));
         yk_batch batch;
         int64_t seen = 0;
         for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch); seen += batch.count) {
@@ -220,7 +220,7 @@ static void test_refused(void **state)
                                       YK_ERR_SHAPE, YK_ERR_CALLBACK, YK_ERR_CALLBACK};
     yk_scope scope = yk_scope_begin();
     for (int which = 0; which < 6; which++) {
-        yk_loader *loader = yk_loader_create(set_of(uneven, &which), &(yk_loader_options){.batch_size = 2});
+        yk_loader *loader = yk_loader_create(set_of(uneven, &which), YK_OPTIONS(yk_loader_options, .batch_size = 2));
         yk_batch batch;
         yk_loader_start(loader, 0);
         assert_false(yk_loader_next(loader, &batch));

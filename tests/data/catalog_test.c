@@ -165,7 +165,7 @@ static void test_default_transforms(void **state)
         yk_data_split split = k == 2 ? YK_TEST : YK_TRAIN;
         yk_transform *t = yk_default_transform("cifar10:.", split, k != 1);
         yk_dataset *set = yk_dataset_open("cifar10:.", split, t);
-        yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .dtype = YK_F64});
+        yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .dtype = YK_F64));
         bool plain = true, outside = false;
         yk_batch batch;
         for (int epoch = 0; epoch < 8; epoch++) {

@@ -110,7 +110,7 @@ static void test_real_files(void **state)
     assert_int_equal(yk_dataset_length(sets[0]), 50000);
     assert_int_equal(yk_dataset_length(sets[1]), 10000);
     for (int i = 0; i < 2; i++) {
-        yk_loader *loader = yk_loader_create(sets[i], &(yk_loader_options){.batch_size = 1000, .workers = 2});
+        yk_loader *loader = yk_loader_create(sets[i], YK_OPTIONS(yk_loader_options, .batch_size = 1000, .workers = 2));
         int64_t counts[10] = {0};
         double sum = 0;
         yk_batch batch;

@@ -271,8 +271,8 @@ static void test_real_files(void **state)
     /* The records were shuffled: the sums of both sets must agree, class by class, exactly. */
     double sums[2][10] = {{0}};
     for (int k = 0; k < 2; k++) {
-        yk_loader *loader = yk_loader_create(k ? records : pictures,
-                                             &(yk_loader_options){.batch_size = 100, .workers = 2, .dtype = YK_F64});
+        yk_loader *loader = yk_loader_create(
+            k ? records : pictures, YK_OPTIONS(yk_loader_options, .batch_size = 100, .workers = 2, .dtype = YK_F64));
         yk_batch batch;
         for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch);) {
             const double *values = yk_tensor_data(batch.input);

@@ -68,7 +68,7 @@ static void test_user_data_set(void **state)
     static numbers n; /* outlives the test: its sets go in the teardown */
     yk_scope scope = yk_scope_begin();
     yk_dataset *set = numbers_set(&n, 10, NULL);
-    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 4});
+    yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 4));
     assert_int_equal(yk_loader_length(loader), 3);
     assert_int_equal(yk_loader_samples(loader), 10);
     int64_t seen = 0;
@@ -93,7 +93,8 @@ static void test_user_data_set(void **state)
     assert_int_equal(seen, 10);
     assert_false(yk_loader_next(loader, &batch)); /* the end stays the end */
     assert_null(batch.input);
-    yk_loader *whole = yk_loader_create(set, &(yk_loader_options){.batch_size = 4, .drop_last = true, .dtype = YK_F64});
+    yk_loader *whole =
+        yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 4, .drop_last = true, .dtype = YK_F64));
     assert_int_equal(yk_loader_length(whole), 2);
     assert_int_equal(yk_loader_samples(whole), 8);
     seen = 0;
@@ -182,16 +183,18 @@ static void test_what_the_stream_depends_on(void **state)
     uint64_t hashes[2][2];
     for (uint64_t seed = 0; seed < 2; seed++)
         for (int64_t epoch = 0; epoch < 2; epoch++)
-            hashes[seed][epoch] = stream_of(
-                yk_loader_create(set, &(yk_loader_options){.batch_size = 100, .seed = seed}), epoch, 0, &count);
+            hashes[seed][epoch] =
+                stream_of(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 100, .seed = seed)), epoch,
+                          0, &count);
     assert_true(hashes[0][0] != hashes[0][1]);
     assert_true(hashes[0][0] != hashes[1][0]);
     assert_true(hashes[0][1] != hashes[1][1]);
-    uint64_t again = stream_of(yk_loader_create(set, &(yk_loader_options){.batch_size = 100}), 1, 0, &count);
+    uint64_t again = stream_of(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 100)), 1, 0, &count);
     assert_true(again == hashes[0][1]);
     /* How the samples are batched does not change them. */
-    yk_loader *one = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .shuffle = true});
-    yk_loader *many = yk_loader_create(set, &(yk_loader_options){.batch_size = 500, .shuffle = true, .workers = 1});
+    yk_loader *one = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .shuffle = true));
+    yk_loader *many =
+        yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 500, .shuffle = true, .workers = 1));
     yk_batch a, b;
     yk_loader_start(many, 9);
     yk_loader_start(one, 9);
@@ -210,7 +213,8 @@ static void test_shuffle_is_a_permutation(void **state)
     static numbers n; /* outlives the test: its sets go in the teardown */
     enum { LENGTH = 1001 };
     yk_dataset *set = numbers_set(&n, LENGTH, NULL);
-    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 10, .shuffle = true, .workers = 1});
+    yk_loader *loader =
+        yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 10, .shuffle = true, .workers = 1));
     int64_t orders[3][LENGTH];
     yk_batch batch;
     for (int epoch = 0; epoch < 3; epoch++) {
@@ -275,26 +279,28 @@ static void test_ranks_from_the_environment(void **state)
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     assert_int_equal(
-        yk_loader_samples(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true})), 9);
+        yk_loader_samples(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true))),
+        9);
     setenv("RANK", "1", 1);
     setenv("WORLD_SIZE", "2", 1);
-    yk_loader *part = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true});
+    yk_loader *part = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true));
     assert_int_equal(yk_loader_samples(part), 5);
     yk_batch batch;
     yk_loader_start(part, 0);
     assert_true(yk_loader_next(part, &batch));
     assert_int_equal(batch.samples[0], 1);
     setenv("RANK", "2", 1);
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: RANK=2 is outside a world of WORLD_SIZE=2");
     setenv("WORLD_SIZE", "two", 1);
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true)));
     expect_error(YK_ERR_ARGUMENT, "WORLD_SIZE=two");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     setenv("OMPI_COMM_WORLD_RANK", "2", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
-    yk_loader *under_mpirun = yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .distributed = true});
+    yk_loader *under_mpirun =
+        yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true));
     assert_int_equal(yk_loader_samples(under_mpirun), 3);
     yk_loader_start(under_mpirun, 0);
     assert_true(yk_loader_next(under_mpirun, &batch));
@@ -313,7 +319,8 @@ static yk_status told(int rank, void *file)
     yk_dataset *glyphs = yk_glyphs(YK_TEST, NULL, 0);
     const yk_loader_options options = {.batch_size = 10, .distributed = true};
     int64_t before = yk_loader_samples(yk_loader_create(glyphs, &options));
-    yk_status status = yk_init_process_group(&(yk_init_options){.init_method = file, .rank = rank, .world_size = 2});
+    yk_status status =
+        yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = file, .rank = rank, .world_size = 2));
     if (status)
         return status;
     yk_loader *part = yk_loader_create(glyphs, &options);
@@ -353,7 +360,7 @@ static void test_failure_in_a_worker(void **state)
         yk_dataset *set = numbers_set(&n, 100, NULL);
         n.fail_at = 57;
         n.workers = workers > 0;
-        yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 10, .workers = workers});
+        yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 10, .workers = workers));
         yk_batch batch;
         for (int again = 0; again < 2; again++) {
             int given = 0;
@@ -382,7 +389,7 @@ static void test_shapes_that_differ(void **state)
     static numbers n; /* outlives the test: its sets go in the teardown */
     yk_dataset *set = numbers_set(&n, 10, NULL);
     n.odd_shape_at = 6;
-    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 5, .workers = 1});
+    yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 5, .workers = 1));
     yk_batch batch;
     yk_loader_start(loader, 0);
     assert_true(yk_loader_next(loader, &batch));
@@ -408,7 +415,7 @@ static yk_status look_get(void *context, int64_t index, yk_sample *sample)
     yk_batch batch;
     yk_loader *own = k->loader ? k->loader
                                : yk_loader_create(yk_glyphs(YK_TEST, yk_to_tensor(), 0),
-                                                  &(yk_loader_options){.batch_size = 2, .workers = 1});
+                                                  YK_OPTIONS(yk_loader_options, .batch_size = 2, .workers = 1));
     yk_loader_state state = {0};
     if (k->how == 0)
         yk_loader_next(own, &batch);
@@ -492,23 +499,23 @@ static void test_bad_options(void **state)
     (void)state;
     static numbers n; /* outlives the test: its sets go in the teardown */
     yk_dataset *set = numbers_set(&n, 10, NULL);
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = -4}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = -4)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size -4");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .workers = -1}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .workers = -1)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: workers is -1");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .prefetch = -1}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .prefetch = -1)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: prefetch -1");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .rank = 1}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .rank = 1)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 1 with world_size 0");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .dtype = YK_BF16}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .dtype = YK_BF16)));
     expect_error(YK_ERR_DTYPE, "numbers: dtype is bfloat16");
     assert_null(yk_loader_create(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "loader_create: the data set is NULL");
     assert_null(yk_loader_create(set, NULL));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set, and has no default");
-    assert_null(yk_loader_create(set, &(yk_loader_options){.shuffle = true}));
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .shuffle = true)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set");
-    yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 1});
+    yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1));
     assert_int_equal(yk_loader_length(loader), 10); /* batches of one */
     yk_batch batch;
     for (int64_t i = 0; i < 10; i++) /* not started: it starts itself */
@@ -539,7 +546,7 @@ static void test_kept_batches_stay(void **state)
     static numbers n; /* outlives the test: its sets go in the teardown */
     yk_dataset *set = numbers_set(&n, 40, NULL);
     for (int workers = 0; workers <= 2; workers += 2) {
-        yk_loader *loader = yk_loader_create(set, &(yk_loader_options){.batch_size = 4, .workers = workers});
+        yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 4, .workers = workers));
         yk_tensor *kept[10];
         yk_batch batch;
         for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch);)
@@ -558,7 +565,7 @@ static void test_batches_are_reused(void **state)
 {
     (void)state;
     yk_loader *loader = yk_loader_create(yk_glyphs(YK_TEST, NULL, 0),
-                                         &(yk_loader_options){.batch_size = 50, .workers = 2, .prefetch = 3});
+                                         YK_OPTIONS(yk_loader_options, .batch_size = 50, .workers = 2, .prefetch = 3));
     yk_memory_info before, after;
     expect_ok(yk_device_memory((yk_device){0}, &before));
     yk_device_reset_peak_memory((yk_device){0});
@@ -586,8 +593,8 @@ static void test_early_stops(void **state)
     yk_batch batch;
     for (int round = 0; round < 12; round++) {
         yk_scope scope = yk_scope_begin();
-        yk_loader *loader = yk_loader_create(
-            set, &(yk_loader_options){.batch_size = 8, .shuffle = true, .workers = 3, .prefetch = 1 + round % 5});
+        yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 8, .shuffle = true,
+                                                             .workers = 3, .prefetch = 1 + round % 5));
         for (int epoch = 0; epoch < 3; epoch++) {
             yk_loader_start(loader, epoch);
             for (int i = 0; i < round % 4; i++) {
@@ -603,7 +610,7 @@ static void test_early_stops(void **state)
         yk_scope_end(scope); /* workers are busy now */
     }
     yk_scope scope = yk_scope_begin();
-    yk_loader_create(set, &(yk_loader_options){.batch_size = 1, .workers = 3}); /* never started */
+    yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .workers = 3)); /* never started */
     yk_scope_end(scope);
     expect_ok(0);
 }
@@ -612,7 +619,7 @@ static void test_early_stops(void **state)
 static void *read_all(void *argument)
 {
     yk_scope scope = yk_scope_begin();
-    yk_loader *loader = yk_loader_create(argument, &(yk_loader_options){.batch_size = 64, .workers = 2});
+    yk_loader *loader = yk_loader_create(argument, YK_OPTIONS(yk_loader_options, .batch_size = 64, .workers = 2));
     uint64_t *hash = malloc(sizeof(*hash));
     int64_t count;
     *hash = stream_of(loader, 0, 0, &count);

@@ -69,12 +69,9 @@ static void test_evaluation(void **state)
             tally all = {0};
             int64_t least = INT64_MAX, most = 0;
             for (int rank = 0; rank < world; rank++) {
-                yk_loader *part = yk_loader_create(set, &(yk_loader_options){.batch_size = size,
-                                                                             .shuffle = c / 84,
-                                                                             .seed = 11,
-                                                                             .rank = rank,
-                                                                             .world_size = world,
-                                                                             .no_padding = !masked});
+                yk_loader *part = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = size,
+                                                                   .shuffle = c / 84, .seed = 11, .rank = rank,
+                                                                   .world_size = world, .no_padding = !masked));
                 int64_t given = 0, batches = 0;
                 yk_batch batch;
                 for (yk_loader_start(part, 2); yk_loader_next(part, &batch); batches++) {
@@ -283,7 +280,7 @@ static void test_next_epoch(void **state)
 static void test_states_that_do_not_fit(void **state)
 {
     (void)state;
-    yk_loader *loader = yk_loader_create(number_set(10), &(yk_loader_options){.batch_size = 2});
+    yk_loader *loader = yk_loader_create(number_set(10), YK_OPTIONS(yk_loader_options, .batch_size = 2));
     yk_loader_start(loader, 4);
     yk_batch batch;
     assert_true(yk_loader_next(loader, &batch));

@@ -27,7 +27,7 @@ static int fresh(void **state)
 
 static yk_tensor *mebibytes(yk_device device, int64_t n)
 {
-    return yk_ones(YK_SHAPE(n << 18), &(yk_tensor_options){.device = device});
+    return yk_ones(YK_SHAPE(n << 18), YK_OPTIONS(yk_tensor_options, .device = device));
 }
 
 static void figures(void **state)
@@ -92,7 +92,7 @@ static void the_error_names_the_holders(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(1 << 18), &(yk_tensor_options){.device = second, .requires_grad = true});
+    yk_tensor *x = yk_ones(YK_SHAPE(1 << 18), YK_OPTIONS(yk_tensor_options, .device = second, .requires_grad = true));
     expect_ok(yk_backward(yk_sum(yk_exp(x))));
     yk_tensor *held[3];
     for (int i = 0; i < 3; i++)
@@ -130,8 +130,8 @@ static void running_out_in_a_step(void **state)
     yk_scope program = yk_scope_begin();
     yk_module *net = yk_lenet(NULL);
     assert_non_null(yk_module_to(net, second));
-    yk_tensor *images = yk_rand(YK_SHAPE(16, 1, 28, 28), &(yk_tensor_options){.device = second});
-    yk_tensor *labels = yk_zeros(YK_SHAPE(16), &(yk_tensor_options){.dtype = YK_I64, .device = second});
+    yk_tensor *images = yk_rand(YK_SHAPE(16, 1, 28, 28), YK_OPTIONS(yk_tensor_options, .device = second));
+    yk_tensor *labels = yk_zeros(YK_SHAPE(16), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = second));
     int failures = 0, successes = 0;
     yk_module_zero_grad(net);
     size_t before = info_of(second).allocated;

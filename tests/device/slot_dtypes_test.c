@@ -107,9 +107,9 @@ static void test_index_and_order_above(void **state)
         const double values[LINE] = {1, 0, 1, 1};
         const int64_t twice[LINE] = {3, 3, 0, 1};
         yk_tensor *x =
-            yk_cast(yk_from_data(values, 1, (int64_t[]){LINE}, &(yk_tensor_options){.dtype = YK_F64}), dtype);
-        yk_tensor *index = yk_from_data(twice, 1, (int64_t[]){LINE}, &(yk_tensor_options){.dtype = YK_I64});
-        yk_tensor *sums = yk_zeros(YK_SHAPE(LINE), &(yk_tensor_options){.dtype = dtype});
+            yk_cast(yk_from_data(values, 1, (int64_t[]){LINE}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)), dtype);
+        yk_tensor *index = yk_from_data(twice, 1, (int64_t[]){LINE}, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+        yk_tensor *sums = yk_zeros(YK_SHAPE(LINE), YK_OPTIONS(yk_tensor_options, .dtype = dtype));
         assert_non_null(yk_index_add_(sums, 0, index, x, 1));
         double to[LINE];
         yk_tensor *results[] = {yk_argsort(x, 0, false), yk_cumsum(x, 0), yk_index_select(x, 0, index), sums,

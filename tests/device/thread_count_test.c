@@ -40,7 +40,7 @@ static double compute(void)
     yk_tensor *a = yk_full(2, (int64_t[]){130, 70}, 0.5, NULL), *b = yk_full(2, (int64_t[]){70, 90}, 2, NULL);
     sum += yk_item(yk_sum(yk_matmul(a, b)));
     yk_tensor *table = yk_full(2, (int64_t[]){300, 64}, 1.5, &random_leaf);
-    yk_tensor *index = yk_full(1, (int64_t[]){2000}, 7, &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *index = yk_full(1, (int64_t[]){2000}, 7, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     if (!yk_backward(yk_sum(yk_embedding(index, table, -1))))
         sum += yk_item(yk_sum(yk_grad(table)));
     yk_scope_end(scope);

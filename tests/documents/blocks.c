@@ -164,7 +164,7 @@ static int data_transform(void)
 static int data_test(void)
 {
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
-    yk_tensor *counts = yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
 #include "data.md.8"
     CHECK(!status && yk_loader_samples(test) == 2000);
@@ -224,7 +224,7 @@ static int ddp(void)
 /* ---- docs/errors.md ---- */
 static int errors_step(yk_module *net, yk_batch batch)
 {
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.1});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
 #include "errors.md.1"
     return 0;
 }
@@ -243,7 +243,7 @@ static int errors(void)
 static int mixed_precision(void)
 {
     yk_module *net = yk_lenet(NULL);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.1});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
     yk_grad_scaler *scaler = yk_grad_scaler_create(NULL);
     yk_tensor *x = yk_rand(YK_SHAPE(4, 1, 28, 28), NULL), *target = yk_randint(0, 10, YK_SHAPE(4), NULL);
     yk_tensor *weight = yk_module_get(net, "conv1.weight");
@@ -280,7 +280,7 @@ static int modules_attention(void)
               *v = yk_rand(YK_SHAPE(2, 3, 4), NULL);
     yk_tensor *mask = yk_cast(yk_from_data((float[]){1, 0, 0, 1, 1, 0, 1, 1, 1}, YK_SHAPE(3, 3), NULL), YK_BOOL);
 #include "modules.md.3"
-    yk_tensor *same = yk_scaled_dot_product_attention(q, k, v, &(yk_attention_options){.is_causal = true});
+    yk_tensor *same = yk_scaled_dot_product_attention(q, k, v, YK_OPTIONS(yk_attention_options, .is_causal = true));
     CHECK(yk_item(yk_max(yk_abs(yk_sub(out[0], same)))) < 1e-6);
     CHECK(yk_get(out[1], (int64_t[]){0, 0, 0}) == 1);
     return 0;

@@ -75,9 +75,9 @@ static void all_else_is_our_own(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *q = numbers(L, E, YK_BF16, false, 1), *k = numbers(S, E, YK_BF16, false, 2);
     yk_tensor *v = numbers(S, E, YK_BF16, false, 3);
-    yk_tensor *mask = yk_ones(YK_SHAPE(L, S), &(yk_tensor_options){.device = gpu, .dtype = YK_BOOL});
+    yk_tensor *mask = yk_ones(YK_SHAPE(L, S), YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_BOOL));
     expect_calls("as it is", q, k, v, NULL, 1, 1);
-    expect_calls("a mask", q, k, v, &(yk_attention_options){.attn_mask = mask}, 0, 0);
+    expect_calls("a mask", q, k, v, YK_OPTIONS(yk_attention_options, .attn_mask = mask), 0, 0);
     expect_calls("f32", numbers(L, E, YK_F32, false, 1), numbers(S, E, YK_F32, false, 2),
                  numbers(S, E, YK_F32, false, 3), NULL, 0, 0);
     expect_calls("rows of 12", numbers(L, 12, YK_BF16, false, 1), numbers(S, 12, YK_BF16, false, 2), v, NULL, 0, 0);
@@ -124,8 +124,8 @@ static void more_batches_than_the_library_takes(void **state)
     yk_scope scope = yk_scope_begin();
     for (int more = 0; more < 2; more++) {
         long long before = slot_work_done("; attention", true);
-        yk_tensor *x =
-            yk_zeros(YK_SHAPE(PLANE + more, 1, SMALL, ROW), &(yk_tensor_options){.device = gpu, .dtype = YK_BF16});
+        yk_tensor *x = yk_zeros(YK_SHAPE(PLANE + more, 1, SMALL, ROW),
+                                YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_BF16));
         assert_non_null(yk_scaled_dot_product_attention(x, x, x, NULL));
         expect_ok(yk_device_synchronize(gpu));
         assert_int_equal(slot_work_done("; attention", true) - before, 1 - more);
@@ -139,7 +139,7 @@ static int results(bool causal, float *to)
     yk_scope scope = yk_scope_begin();
     yk_tensor *of[4] = {NULL, numbers(L, E, YK_BF16, true, 1), numbers(S, E, YK_BF16, true, 2),
                         numbers(S, E, YK_BF16, true, 3)};
-    of[0] = yk_scaled_dot_product_attention(of[1], of[2], of[3], &(yk_attention_options){.is_causal = causal});
+    of[0] = yk_scaled_dot_product_attention(of[1], of[2], of[3], YK_OPTIONS(yk_attention_options, .is_causal = causal));
     expect_ok(yk_backward(yk_sum(yk_mul(of[0], of[0]))));
     int count = 0;
     for (int i = 0; i < 4; i++) {
@@ -198,7 +198,8 @@ typedef struct job {
 static yk_status step(void *user)
 {
     job *j = user;
-    yk_tensor *out = yk_scaled_dot_product_attention(j->q, j->k, j->v, &(yk_attention_options){.is_causal = true});
+    yk_tensor *out =
+        yk_scaled_dot_product_attention(j->q, j->k, j->v, YK_OPTIONS(yk_attention_options, .is_causal = true));
     yk_status status = yk_backward(yk_sum(yk_mul(out, out)));
     yk_tensor_release(j->out);
     j->out = yk_tensor_retain(out);
@@ -240,12 +241,13 @@ static void not_for_each_of_many_lengths(void **state)
     yk_scope scope = yk_scope_begin();
     long long before = slot_work_done("; attention", true);
     for (int i = 0; i < LENGTHS; i++) {
-        yk_tensor *x = yk_zeros(YK_SHAPE(1, 1, 2 + i, 8), &(yk_tensor_options){.device = gpu, .dtype = YK_BF16});
+        yk_tensor *x =
+            yk_zeros(YK_SHAPE(1, 1, 2 + i, 8), YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_BF16));
         assert_non_null(yk_scaled_dot_product_attention(x, x, x, NULL));
     }
     long long made = slot_work_done("; attention", true) - before;
     assert_true(made < FORMS && made > FORMS / 2); /* others have had some */
-    yk_tensor *x = yk_zeros(YK_SHAPE(1, 1, 2, 8), &(yk_tensor_options){.device = gpu, .dtype = YK_BF16});
+    yk_tensor *x = yk_zeros(YK_SHAPE(1, 1, 2, 8), YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_BF16));
     assert_non_null(yk_scaled_dot_product_attention(x, x, x, NULL));
     assert_int_equal(slot_work_done("; attention", true) - before, made + 1);
     yk_scope_end(scope);

@@ -19,7 +19,7 @@ static const float variances[CHANNELS] = {1, 2, 0.01f, 9, 1, 1, 1, 1e10f, 0, 1e-
 
 static yk_tensor *vector(const float *values, bool parameter)
 {
-    yk_tensor *v = yk_from_data(values, 1, (const int64_t[]){CHANNELS}, &(yk_tensor_options){.device = gpu});
+    yk_tensor *v = yk_from_data(values, 1, (const int64_t[]){CHANNELS}, YK_OPTIONS(yk_tensor_options, .device = gpu));
     expect_ok(parameter ? yk_set_requires_grad(v, true) : YK_OK);
     return v;
 }
@@ -36,11 +36,10 @@ static answer run(yk_tensor *x, yk_tensor *gradient, bool training, yk_tensor *r
     yk_scope scope = yk_scope_begin();
     yk_tensor *leaf = yk_clone(yk_detach(x)), *weight = vector(weights, true), *bias = vector(biases, true);
     expect_ok(yk_set_requires_grad(leaf, true));
-    yk_tensor *y =
-        yk_batch_norm(leaf, weight, bias, vector(means, false), vector(variances, false),
-                      &(yk_batch_norm_options){
-                          .training = training, .relu = true, .eps = training ? 0 : YK_ZERO, .residual = residual});
-    expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = gradient}));
+    yk_tensor *y = yk_batch_norm(leaf, weight, bias, vector(means, false), vector(variances, false),
+                                 YK_OPTIONS(yk_batch_norm_options, .training = training, .relu = true,
+                                            .eps = training ? 0 : YK_ZERO, .residual = residual));
+    expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
     yk_tensor *made[4] = {y, yk_grad(leaf), yk_grad(weight), yk_grad(bias)};
     for (int i = 0; i < 4; i++) {
         yk_tensor *c = yk_contiguous(yk_detach(made[i]));
@@ -127,7 +126,7 @@ static void numbers_next_to_the_edge(void **state)
             }
         }
     }
-    yk_tensor *t = yk_from_data(x, 2, (const int64_t[]){ROWS, CHANNELS}, &(yk_tensor_options){.device = gpu});
+    yk_tensor *t = yk_from_data(x, 2, (const int64_t[]){ROWS, CHANNELS}, YK_OPTIONS(yk_tensor_options, .device = gpu));
     expect_same("float32", t, yk_ones_like(t), false);
     free(x);
     yk_scope_end(scope);
@@ -143,9 +142,10 @@ static void training(void **state)
         const int64_t *n = sizes[k % 3];
         yk_scope scope = yk_scope_begin();
         yk_tensor *x =
-            k < 9 ? yk_randn(YK_SHAPE(n[0], CHANNELS, n[1], n[2]), &(yk_tensor_options){.device = gpu})
-                  : yk_permute(yk_randn(YK_SHAPE(n[0], n[1], n[2], CHANNELS), &(yk_tensor_options){.device = gpu}),
-                               (const int[]){0, 3, 1, 2});
+            k < 9 ? yk_randn(YK_SHAPE(n[0], CHANNELS, n[1], n[2]), YK_OPTIONS(yk_tensor_options, .device = gpu))
+                  : yk_permute(
+                        yk_randn(YK_SHAPE(n[0], n[1], n[2], CHANNELS), YK_OPTIONS(yk_tensor_options, .device = gpu)),
+                        (const int[]){0, 3, 1, 2});
         x = yk_cast(x, dtypes[k / 3 % 3]);
         yk_tensor *g = yk_cast(yk_randn_like(x), dtypes[k / 3 % 3]);
         expect_same("training", x, g, true);
@@ -171,7 +171,7 @@ static void batches_are_counted(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     layer = yk_module_to(yk_batch_norm2d_create(6, NULL), gpu);
-    input = yk_randn(YK_SHAPE(3, 6, 4, 4), &(yk_tensor_options){.device = gpu});
+    input = yk_randn(YK_SHAPE(3, 6, 4, 4), YK_OPTIONS(yk_tensor_options, .device = gpu));
     yk_graph *g = yk_graph_create(gpu, 2, one_forward, NULL);
     for (int i = 0; i < 9; i++)
         expect_ok(yk_graph_run(g));

@@ -34,16 +34,16 @@ static yk_status step(void *user)
 static job make(void)
 {
     job j = {0};
-    yk_module *first = yk_conv2d_create(3, 8, 3, &(yk_conv2d_module_options){.padding = 1});
-    yk_module *second = yk_conv2d_create(8, 8, 3, &(yk_conv2d_module_options){.padding = 1, .no_bias = true});
+    yk_module *first = yk_conv2d_create(3, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1));
+    yk_module *second = yk_conv2d_create(8, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1, .no_bias = true));
     j.net =
         yk_module_to(yk_sequential(first, yk_relu_create(), second, yk_batch_norm2d_create(8, NULL), yk_relu_create(),
                                    yk_flatten_create(), yk_linear_create(8 * SIDE * SIDE, 16, NULL), yk_relu_create(),
                                    yk_linear_create(16, CLASSES, NULL), NULL),
                      gpu);
-    j.optimizer = yk_sgd(yk_module_parameters(j.net), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
-    j.input = yk_rand(YK_SHAPE(BATCH, 3, SIDE, SIDE), &(yk_tensor_options){.device = gpu});
-    j.target = yk_zeros(YK_SHAPE(BATCH), &(yk_tensor_options){.device = gpu, .dtype = YK_I64});
+    j.optimizer = yk_sgd(yk_module_parameters(j.net), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
+    j.input = yk_rand(YK_SHAPE(BATCH, 3, SIDE, SIDE), YK_OPTIONS(yk_tensor_options, .device = gpu));
+    j.target = yk_zeros(YK_SHAPE(BATCH), YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_I64));
     expect_ok(YK_OK);
     return j;
 }

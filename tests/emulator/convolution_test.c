@@ -23,7 +23,7 @@ static yk_tensor *numbers(const int64_t shape[4], yk_device device, int seed)
     int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
     for (int64_t i = 0; i < count; i++)
         values[i] = sinf((float)(i * 7 + seed));
-    yk_tensor *t = yk_from_data(values, 4, shape, &(yk_tensor_options){.device = device});
+    yk_tensor *t = yk_from_data(values, 4, shape, YK_OPTIONS(yk_tensor_options, .device = device));
     expect_ok(YK_OK);
     return t;
 }
@@ -35,7 +35,7 @@ static void compute(yk_device device, float gradient[WEIGHTS], float out[N * O *
     static const int64_t x_shape[] = {N, C, SIDE, SIDE}, w_shape[] = {O, C, K, K}, y_shape[] = {N, O, SIDE, SIDE};
     yk_tensor *x = numbers(x_shape, device, 1), *w = numbers(w_shape, device, 2), *scale = numbers(y_shape, device, 3);
     expect_ok(yk_set_requires_grad(w, true));
-    yk_tensor *y = yk_conv2d(x, w, NULL, &(yk_conv2d_options){.padding = {1, 1}});
+    yk_tensor *y = yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .padding = {1, 1}));
     expect_ok(yk_backward(yk_sum(yk_mul(y, scale))));
     expect_ok(yk_tensor_read(yk_grad(w), gradient, WEIGHTS * sizeof(float)));
     expect_ok(yk_tensor_read(y, out, N * O * SIDE * SIDE * sizeof(float)));
@@ -103,7 +103,7 @@ static void weights_lie_with_channels_last(void **state)
     }
     conv = yk_module_to_dtype(conv, YK_F32);
     assert_int_equal(yk_stride(yk_cast(weight, YK_F16), 1), 1);
-    yk_tensor *x = yk_zeros(YK_SHAPE(1, C, SIDE, SIDE), &(yk_tensor_options){.device = gpu});
+    yk_tensor *x = yk_zeros(YK_SHAPE(1, C, SIDE, SIDE), YK_OPTIONS(yk_tensor_options, .device = gpu));
     expect_ok(yk_backward(yk_sum(yk_forward(conv, x))));
     assert_int_equal(yk_stride(yk_grad(weight), 1), 1);
     yk_scope_end(scope);
@@ -121,8 +121,8 @@ static void sums_are_of_f32(void **state)
         x[i] = i ? 1 : 64, w[i] = i ? 1 : 32;
     for (int i = 0; i < 2; i++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *first = yk_from_data(x, YK_SHAPE(1, TERMS, 1, 1), &(yk_tensor_options){.device = gpu});
-        yk_tensor *second = yk_from_data(w, YK_SHAPE(1, TERMS, 1, 1), &(yk_tensor_options){.device = gpu});
+        yk_tensor *first = yk_from_data(x, YK_SHAPE(1, TERMS, 1, 1), YK_OPTIONS(yk_tensor_options, .device = gpu));
+        yk_tensor *second = yk_from_data(w, YK_SHAPE(1, TERMS, 1, 1), YK_OPTIONS(yk_tensor_options, .device = gpu));
         yk_tensor *y = yk_conv2d(yk_cast(first, dtypes[i]), yk_cast(second, dtypes[i]), NULL, NULL);
         expect_ok(yk_tensor_read(yk_cast(y, YK_F32), &out, sizeof(out)));
         assert_true(out == 2048 + TERMS - 1);
@@ -154,7 +154,7 @@ static void tensor_cores_come_first(void **state)
     yk_scope scope = yk_scope_begin();
     long long before = calls_of(call), library = slot_work_done("conv2d", true);
     yk_tensor *x = yk_cast(numbers(x_shape, gpu, 1), YK_BF16), *w = yk_cast(numbers(w_shape, gpu, 2), YK_BF16);
-    assert_non_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.stride = {2, 2}}));
+    assert_non_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .stride = {2, 2})));
     assert_non_null(yk_conv2d(x, yk_cast(numbers(odd_shape, gpu, 2), YK_BF16), NULL, NULL));
     expect_ok(yk_device_synchronize(gpu));
     assert_true(slot_work_done("conv2d", true) == library + 2);
@@ -180,7 +180,7 @@ static void an_engine_that_fails_gives_way(void **state)
         yk_tensor *x = numbers(x_shape, device, 1), *w = numbers(w_shape, device, 2);
         expect_ok(yk_set_requires_grad(x, true));
         expect_ok(yk_set_requires_grad(w, true));
-        yk_tensor *y = yk_conv2d(x, w, NULL, &(yk_conv2d_options){.padding = {1, 1}});
+        yk_tensor *y = yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .padding = {1, 1}));
         expect_ok(yk_backward(yk_sum(y)));
         expect_ok(yk_tensor_read(y, out[d > 0], sizeof(out[0])));
         expect_ok(yk_tensor_read(yk_grad(x), gx[d > 0], sizeof(gx[0])));
@@ -290,7 +290,7 @@ static yk_status new_form_when_recorded(void *user)
     yk_tensor *x = last ? r->x : yk_narrow(r->x, 0, 0, 1);
     yk_tensor *y = yk_conv2d(x, r->w, r->b, NULL);
     yk_tensor_release(r->out);
-    r->out = yk_tensor_retain(yk_conv2d(y, yk_narrow(r->w, 1, 0, 1), NULL, &(yk_conv2d_options){.groups = O}));
+    r->out = yk_tensor_retain(yk_conv2d(y, yk_narrow(r->w, 1, 0, 1), NULL, YK_OPTIONS(yk_conv2d_options, .groups = O)));
     return r->out ? YK_OK : yk_last_error()->code;
 }
 
@@ -302,7 +302,7 @@ static void nothing_is_tried_in_a_recording(void **state)
     static const int64_t x_shape[] = {2, C, 7, 6}, w_shape[] = {O, C, K, K}, o = O;
     static const float bias[O] = {0.5f, 0.5f, 0.5f, 0.5f};
     recorded r = {.x = numbers(x_shape, gpu, 1), .w = numbers(w_shape, gpu, 2)};
-    r.b = yk_from_data(bias, 1, &o, &(yk_tensor_options){.device = gpu});
+    r.b = yk_from_data(bias, 1, &o, YK_OPTIONS(yk_tensor_options, .device = gpu));
     yk_use_benchmark(true);
     yk_graph *g = yk_graph_create(gpu, 2, new_form_when_recorded, &r);
     expect_ok(yk_graph_run(g));
@@ -334,10 +334,10 @@ static long long with_relu(yk_device device, yk_dtype dtype, int64_t outputs, fl
     for (int i = 0; i < ALL_SWALLOW; i++)
         bias[i] = i == 1 ? NAN : i == 2 ? INFINITY : 0.25f * (float)(i % 3 - 1);
     yk_tensor *x = numbers(x_shape, device, 1), *w = numbers(w_shape, device, 2);
-    yk_tensor *b = yk_from_data(bias, 1, &outputs, &(yk_tensor_options){.device = device});
+    yk_tensor *b = yk_from_data(bias, 1, &outputs, YK_OPTIONS(yk_tensor_options, .device = device));
     assert_non_null(yk_fill_(yk_narrow(yk_select(x, 0, 1), 1, 0, 1), NAN));
     yk_tensor *y = yk_conv2d(yk_cast(x, dtype), yk_cast(w, dtype), yk_cast(b, dtype),
-                             &(yk_conv2d_options){.padding = {1, 1}, .relu = true});
+                             YK_OPTIONS(yk_conv2d_options, .padding = {1, 1}, .relu = true));
     expect_ok(yk_tensor_read(yk_cast(y, YK_F32), out, (size_t)(2 * outputs * SIDE * SIDE) * sizeof(float)));
     yk_scope_end(scope);
     return slot_counted("conv2d with ReLU: ") - before;
@@ -412,7 +412,7 @@ static yk_status relu_when_recorded(void *user)
     bool last = ++r->calls == 3;
     yk_tensor *x = last ? r->x : yk_narrow(r->x, 0, 0, 1);
     yk_tensor_release(r->out);
-    r->out = yk_tensor_retain(yk_conv2d(x, r->w, r->b, &(yk_conv2d_options){.relu = true}));
+    r->out = yk_tensor_retain(yk_conv2d(x, r->w, r->b, YK_OPTIONS(yk_conv2d_options, .relu = true)));
     return r->out ? YK_OK : yk_last_error()->code;
 }
 
@@ -424,7 +424,7 @@ static void no_trial_of_relu_in_a_recording(void **state)
     static const int64_t x_shape[] = {2, C, 6, 7}, w_shape[] = {O, C, K, K}, o = O;
     static const float bias[O] = {0.5f, 0.5f, -0.5f, 0.5f};
     recorded r = {.x = numbers(x_shape, gpu, 1), .w = numbers(w_shape, gpu, 2)};
-    r.b = yk_from_data(bias, 1, &o, &(yk_tensor_options){.device = gpu});
+    r.b = yk_from_data(bias, 1, &o, YK_OPTIONS(yk_tensor_options, .device = gpu));
     yk_graph *g = yk_graph_create(gpu, 2, relu_when_recorded, &r);
     long long before = slot_counted("conv2d with ReLU: ");
     for (int i = 0; i < 3; i++)

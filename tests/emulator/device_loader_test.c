@@ -39,7 +39,7 @@ static yk_loader *loader(int workers, bool damaged, yk_collate_fn collate)
     const yk_dataset_table table = {.name = "counted", .length = LENGTH, .get = get};
     return yk_loader_create(
         yk_dataset_create(&table, damaged ? &yes : NULL, NULL),
-        &(yk_loader_options){.batch_size = BATCH, .workers = workers, .device = gpu, .collate = collate});
+        YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .workers = workers, .device = gpu, .collate = collate));
 }
 
 /* The sum of all is another tensor; the input has the samples in rows, as without it. */
@@ -47,7 +47,7 @@ static yk_status sum_up(void *user, const yk_sample *samples, int64_t count, yk_
 {
     (void)user;
     tensors[0] = yk_zeros(YK_SHAPE(count, WIDTH), NULL);
-    tensors[1] = yk_zeros(YK_SHAPE(count), &(yk_tensor_options){.dtype = YK_I64});
+    tensors[1] = yk_zeros(YK_SHAPE(count), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     float *x = yk_tensor_data(tensors[0]);
     int64_t *label = yk_tensor_data(tensors[1]);
     for (int64_t i = 0; x && label && i < count; i++) {
@@ -381,10 +381,9 @@ static yk_status get_image(void *context, int64_t index, yk_sample *sample)
 static yk_loader *image_loader(const image_kind *kind, yk_device device, int workers)
 {
     const yk_dataset_table table = {.name = "images", .length = IMAGES, .get = get_image};
-    return yk_loader_create(
-        yk_dataset_create(&table, (void *)kind, kind->transform),
-        &(yk_loader_options){
-            .batch_size = 5, .shuffle = true, .seed = 3, .workers = workers, .dtype = kind->dtype, .device = device});
+    return yk_loader_create(yk_dataset_create(&table, (void *)kind, kind->transform),
+                            YK_OPTIONS(yk_loader_options, .batch_size = 5, .shuffle = true, .seed = 3,
+                                       .workers = workers, .dtype = kind->dtype, .device = device));
 }
 
 /* Two epochs, to the bit those of a loader that gives its batches on the CPU. */

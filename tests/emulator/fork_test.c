@@ -20,7 +20,7 @@ static yk_status uses_own(int rank, void *arg)
     if (yk_device_count(YK_CUDA) != GPUS || local.type != YK_CUDA || local.index != rank)
         status = yk_set_error(YK_ERR_DEVICE, "rank %d has device %d:%d of %d", rank, local.type, local.index,
                               yk_device_count(YK_CUDA));
-    yk_tensor *x = status ? NULL : yk_full(1, (int64_t[]){5}, rank + 2, &(yk_tensor_options){.device = local});
+    yk_tensor *x = status ? NULL : yk_full(1, (int64_t[]){5}, rank + 2, YK_OPTIONS(yk_tensor_options, .device = local));
     float got[5] = {0};
     if (!status)
         status = yk_tensor_read(yk_mul_scalar(x, 3), got, sizeof(got));

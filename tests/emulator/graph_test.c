@@ -50,7 +50,7 @@ static yk_status step(void *user)
     if (j->fails)
         return yk_set_error(YK_ERR_ARGUMENT, "the step fails");
     yk_optimizer_zero_grad(j->optimizer);
-    yk_autocast before = yk_autocast_begin(YK_CUDA, YK_F16, &(yk_autocast_options){.disabled = !j->scaler});
+    yk_autocast before = yk_autocast_begin(YK_CUDA, YK_F16, YK_OPTIONS(yk_autocast_options, .disabled = !j->scaler));
     yk_tensor *loss = yk_cross_entropy(yk_forward(j->net, j->input), j->target, NULL);
     yk_autocast_end(before);
     yk_status status = yk_backward(j->scaler ? yk_grad_scaler_scale(j->scaler, loss) : loss);
@@ -66,7 +66,7 @@ static yk_status step(void *user)
 /* The scale begins where f16 overflows, and comes there again and again. */
 static void scale(job *j)
 {
-    j->scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 0x1p24, .growth_interval = 3});
+    j->scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 0x1p24, .growth_interval = 3));
     assert_non_null(j->scaler);
 }
 
@@ -79,11 +79,11 @@ static job make(yk_device device, bool adam)
     j.net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(), yk_dropout_create(0.4), last, NULL);
     j.net = yk_module_to(j.net, device);
     yk_parameters *params = yk_module_parameters(j.net);
-    j.optimizer = adam ? yk_adamw(params, &(yk_adam_options){.lr = 0.05})
-                       : yk_sgd(params, &(yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+    j.optimizer = adam ? yk_adamw(params, YK_OPTIONS(yk_adam_options, .lr = 0.05))
+                       : yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3));
     j.schedule = yk_cosine_lr(j.optimizer, STEPS, 1e-3);
-    j.input = yk_zeros(YK_SHAPE(BATCH, 1, SIDE, SIDE), &(yk_tensor_options){.device = device});
-    j.target = yk_zeros(YK_SHAPE(BATCH), &(yk_tensor_options){.device = device, .dtype = YK_I64});
+    j.input = yk_zeros(YK_SHAPE(BATCH, 1, SIDE, SIDE), YK_OPTIONS(yk_tensor_options, .device = device));
+    j.target = yk_zeros(YK_SHAPE(BATCH), YK_OPTIONS(yk_tensor_options, .device = device, .dtype = YK_I64));
     expect_ok(YK_OK);
     return j;
 }
@@ -136,7 +136,7 @@ static void disturb(void)
     yk_scope scope = yk_scope_begin();
     for (int64_t n = 1; n <= 1024; n *= 4) {
         for (int i = 0; i < 3; i++)
-            assert_non_null(yk_full(YK_SHAPE(n), 1e30, &(yk_tensor_options){.device = gpu}));
+            assert_non_null(yk_full(YK_SHAPE(n), 1e30, YK_OPTIONS(yk_tensor_options, .device = gpu)));
     }
     yk_scope_end(scope);
 }
@@ -146,7 +146,7 @@ enum { HELD = 24 };
 static void hold(yk_tensor *held[HELD])
 {
     for (int i = 0; i < HELD; i++)
-        held[i] = yk_full(YK_SHAPE((int64_t)16 << i % 6), 5, &(yk_tensor_options){.device = gpu});
+        held[i] = yk_full(YK_SHAPE((int64_t)16 << i % 6), 5, YK_OPTIONS(yk_tensor_options, .device = gpu));
 }
 
 static void expect_held(yk_tensor *const held[HELD])
@@ -319,15 +319,17 @@ static void test_step_unless(void **state)
         int64_t steps[2][COUNT];
         for (int queued = 0; queued < 2; queued++) {
             yk_parameters *params = yk_parameters_create();
-            yk_tensor *x[COUNT], *found = yk_zeros(0, NULL, &(yk_tensor_options){.device = device, .dtype = YK_I32});
+            yk_tensor *x[COUNT],
+                *found = yk_zeros(0, NULL, YK_OPTIONS(yk_tensor_options, .device = device, .dtype = YK_I32));
             for (int p = 0; p < COUNT; p++) {
                 char name[16];
                 snprintf(name, sizeof(name), "p%d", p);
-                x[p] = yk_full(YK_SHAPE(1), p + 1, &(yk_tensor_options){.device = device, .requires_grad = true});
+                x[p] =
+                    yk_full(YK_SHAPE(1), p + 1, YK_OPTIONS(yk_tensor_options, .device = device, .requires_grad = true));
                 expect_ok(yk_parameters_add(params, name, x[p]));
             }
-            yk_optimizer *o = variant & 1 ? yk_adamw(params, &(yk_adam_options){.lr = 0.1})
-                                          : yk_sgd(params, &(yk_sgd_options){.lr = 0.1, .momentum = 0.5});
+            yk_optimizer *o = variant & 1 ? yk_adamw(params, YK_OPTIONS(yk_adam_options, .lr = 0.1))
+                                          : yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.5));
             for (int r = 0; r < ROUNDS; r++) {
                 for (int p = 0; p < COUNT; p++)
                     expect_ok(yk_set_grad(x[p], has[r] & 1 << p ? yk_full_like(x[p], r + p - 3) : NULL));
@@ -369,14 +371,14 @@ static void test_step_unless_frozen(void **state)
     (void)state;
     for (int recorded = 0; recorded < 2; recorded++) {
         yk_scope scope = yk_scope_begin();
-        two_parameters p = {.found = yk_zeros(0, NULL, &(yk_tensor_options){.device = gpu, .dtype = YK_I32})};
+        two_parameters p = {.found = yk_zeros(0, NULL, YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_I32))};
         yk_parameters *params = yk_parameters_create();
         for (int i = 0; i < 2; i++) {
-            p.x[i] = yk_ones(YK_SHAPE(2), &(yk_tensor_options){.device = gpu, .requires_grad = true});
+            p.x[i] = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .device = gpu, .requires_grad = true));
             expect_ok(yk_parameters_add(params, i ? "frozen" : "trained", p.x[i]));
             expect_ok(yk_set_grad(p.x[i], yk_ones_like(p.x[i])));
         }
-        p.optimizer = yk_adam(params, &(yk_adam_options){.lr = 0.1});
+        p.optimizer = yk_adam(params, YK_OPTIONS(yk_adam_options, .lr = 0.1));
         yk_graph *g = yk_graph_create(gpu, 2, step_of_one, &p);
         expect_ok(yk_optimizer_step_unless(p.optimizer, p.found));
         expect_ok(yk_set_grad(p.x[1], NULL));
@@ -411,7 +413,7 @@ static void test_step_unless_state(void **state)
     yk_scope scope = yk_scope_begin();
     job j = make(gpu, false);
     yk_tensor *x = yk_parameters_at(yk_module_parameters(j.net), 0);
-    yk_tensor *found = yk_full(0, NULL, 1, &(yk_tensor_options){.device = gpu, .dtype = YK_I32});
+    yk_tensor *found = yk_full(0, NULL, 1, YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_I32));
     load(&j, 0);
     expect_ok(yk_backward(yk_cross_entropy(yk_forward(j.net, j.input), j.target, NULL)));
     expect_ok(yk_optimizer_step_unless(j.optimizer, found));
@@ -458,10 +460,10 @@ static void test_clip(void **state)
                 for (int i = 0; i < N; i++)
                     values[i] = sin(p * N + i + 1) + (p == 1 && i == 2 ? bad : 0);
                 snprintf(name, sizeof(name), "p%d", p);
-                yk_tensor *grad =
-                    yk_cast(yk_from_data(values, YK_SHAPE(N), &(yk_tensor_options){.dtype = YK_F64}), dtypes[p]);
-                yk_tensor *x = yk_zeros(
-                    YK_SHAPE(N), &(yk_tensor_options){.dtype = dtypes[p], .device = device, .requires_grad = true});
+                yk_tensor *grad = yk_cast(
+                    yk_from_data(values, YK_SHAPE(N), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)), dtypes[p]);
+                yk_tensor *x = yk_zeros(YK_SHAPE(N), YK_OPTIONS(yk_tensor_options, .dtype = dtypes[p], .device = device,
+                                                                .requires_grad = true));
                 expect_ok(yk_set_grad(x, yk_to(grad, device)));
                 expect_ok(yk_parameters_add(params, name, x));
             }
@@ -623,7 +625,7 @@ static void test_cpu_and_errors(void **state)
 static yk_status fails_at_first(void *user)
 {
     int *calls = user;
-    yk_tensor *a = yk_ones(YK_SHAPE(2, 3), &(yk_tensor_options){.device = gpu});
+    yk_tensor *a = yk_ones(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .device = gpu));
     return (*calls)++ < 3 && !yk_matmul(a, a) ? yk_last_error()->code : yk_sum(a) ? YK_OK : yk_last_error()->code;
 }
 
@@ -711,7 +713,7 @@ static void test_memory_used_elsewhere(void **state)
     assert_null(yk_graph_get_info(g).why_not);
     expect_ok(yk_device_synchronize(gpu));
     for (int i = 0; i < 2 * CHAIN; i++)
-        assert_non_null(others[i] = yk_full(YK_SHAPE(WIDE), -5, &(yk_tensor_options){.device = gpu}));
+        assert_non_null(others[i] = yk_full(YK_SHAPE(WIDE), -5, YK_OPTIONS(yk_tensor_options, .device = gpu)));
     expect_ok(yk_graph_run(g));
     for (int i = 0; i < 2 * CHAIN; i++)
         assert_true(yk_item(yk_max(others[i])) == -5);
@@ -913,7 +915,7 @@ static void test_reasons(void **state)
     };
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_ones(YK_SHAPE(2, 3), &on_gpu);
-    yk_tensor *parameter = yk_ones(YK_SHAPE(2, 3), &(yk_tensor_options){.device = gpu, .requires_grad = true});
+    yk_tensor *parameter = yk_ones(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .device = gpu, .requires_grad = true));
     clipped = yk_parameters_create();
     expect_ok(yk_parameters_add(clipped, "a", parameter));
     expect_ok(yk_parameters_add(clipped, "b", yk_ones(YK_SHAPE(2, 3), &on_other)));

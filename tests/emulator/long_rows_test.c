@@ -30,10 +30,10 @@ static void compute(yk_device device, float *plain, float *logs, float *losses)
 {
     yk_scope scope = yk_scope_begin();
     const int64_t shape[] = {ROWS, WIDTH};
-    yk_tensor *x = yk_from_data(values, 2, shape, &(yk_tensor_options){.device = device});
+    yk_tensor *x = yk_from_data(values, 2, shape, YK_OPTIONS(yk_tensor_options, .device = device));
     expect_ok(yk_tensor_read(yk_softmax(x, 1), plain, sizeof(values)));
     expect_ok(yk_tensor_read(yk_log_softmax(x, 1), logs, sizeof(values)));
-    yk_tensor *target = yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64, .device = device});
+    yk_tensor *target = yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = device));
     assert_non_null(yk_fill_(target, WIDTH - 2));
     for (int row = 0; row < ROWS; row++)
         losses[row] = (float)yk_item(yk_cross_entropy(yk_narrow(x, 0, row, 1), target, NULL));

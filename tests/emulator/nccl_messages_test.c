@@ -176,7 +176,7 @@ static void different(rank_context *c)
     bool dtype = *(const int *)c->arg;
     yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL), *y = yk_zeros(YK_SHAPE(dtype ? 12 : 13), NULL);
     if (dtype)
-        y = yk_zeros(YK_SHAPE(12), &(yk_tensor_options){.dtype = YK_I32});
+        y = yk_zeros(YK_SHAPE(12), YK_OPTIONS(yk_tensor_options, .dtype = YK_I32));
     const char *sent = "send #1 (float32, 12 elements, to rank 1, tag 2)";
     const char *wanted = dtype ? "recv #1 (int32, 12 elements, from rank 0, tag 2)"
                                : "recv #1 (float32, 13 elements, from rank 0, tag 2)";
@@ -338,7 +338,7 @@ static void gone_at_once(rank_context *c)
 
 static void one_gpu(rank_context *c)
 {
-    yk_tensor *x = yk_full(YK_SHAPE(12), 1, &(yk_tensor_options){.device = {YK_CUDA, 0}});
+    yk_tensor *x = yk_full(YK_SHAPE(12), 1, YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0}));
     CHECK_FAILS(c->rank ? yk_recv(x, 0, 0, c->group) : yk_send(x, 1, 0, c->group), YK_ERR_UNSUPPORTED, "are on one GPU",
                 "give every rank a GPU of its own, or take the backend 'native'");
 }

@@ -158,7 +158,7 @@ static void two_groups(rank_context *c)
     for (int k = 0; k < 2; k++) {
         both[k] = yk_process_group_create(
             c->store, c->rank, c->size,
-            &(yk_process_group_options){.name = k ? "second" : "first", .timeout = patience(20)});
+            YK_OPTIONS(yk_process_group_options, .name = k ? "second" : "first", .timeout = patience(20)));
         CHECK(both[k], "%s", yk_last_error()->message);
         x[k] = yk_full(YK_SHAPE(303), c->rank + k, NULL);
         CHECK_OK(yk_all_reduce(x[k], YK_OP_SUM, both[k]));
@@ -219,7 +219,7 @@ static void left(rank_context *c)
     static const double soon = 3; /* NCCL is waited for longer */
     yk_scope scope = yk_scope_begin();
     yk_process_group *group = yk_process_group_create(
-        c->store, c->rank, c->size, &(yk_process_group_options){.name = "left", .timeout = patience(60)});
+        c->store, c->rank, c->size, YK_OPTIONS(yk_process_group_options, .name = "left", .timeout = patience(60)));
     CHECK(group, "%s", yk_last_error()->message);
     yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, group));
@@ -264,9 +264,9 @@ enum { STEPS = 4, WEIGHTS = 8 * 6 };
 static void train(rank_context *c, const char *backend, const char *name, float *weights)
 {
     yk_scope scope = yk_scope_begin();
-    yk_process_group *group =
-        yk_process_group_create(c->store, c->rank, c->size,
-                                &(yk_process_group_options){.backend = backend, .name = name, .timeout = patience(60)});
+    yk_process_group *group = yk_process_group_create(
+        c->store, c->rank, c->size,
+        YK_OPTIONS(yk_process_group_options, .backend = backend, .name = name, .timeout = patience(60)));
     CHECK(group, "%s", yk_last_error()->message);
     yk_module *net = yk_sequential(yk_conv2d_create(6, 8, 1, NULL), yk_batch_norm2d_create(8, NULL), NULL);
     yk_module_to(net, own_gpu(c));
@@ -278,8 +278,8 @@ static void train(rank_context *c, const char *backend, const char *name, float 
     CHECK_OK(yk_tensor_write(weight, weights, WEIGHTS * sizeof(*weights)));
     CHECK_OK(yk_tensor_write(yk_parameters_at(yk_module_parameters(net), 1), weights, 8 * sizeof(*weights)));
     yk_no_grad_end(recording);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = group});
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = group));
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     CHECK(ddp && sgd, "%s", yk_last_error()->message);
     for (int i = 0; i < STEPS; i++) {
         yk_scope step = yk_scope_begin();
@@ -352,7 +352,8 @@ static bool job_make(const rank_context *c, job *j, const char *backend, const c
     *j = (job){0};
     yk_tensor_options there = {.device = own_gpu(c)}, whole = {.device = own_gpu(c), .dtype = YK_I64};
     j->group = yk_process_group_create(
-        c->store, c->rank, c->size, &(yk_process_group_options){.backend = backend, .name = name, .timeout = timeout});
+        c->store, c->rank, c->size,
+        YK_OPTIONS(yk_process_group_options, .backend = backend, .name = name, .timeout = timeout));
     yk_module *conv = yk_conv2d_create(PLANES, 4, 1, NULL), *norm = yk_batch_norm2d_create(4, NULL);
     j->net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(),
                            yk_linear_create(4 * SIDE * SIDE, CLASSES, NULL), NULL);
@@ -368,8 +369,9 @@ static bool job_make(const rank_context *c, job *j, const char *backend, const c
             return false;
     }
     yk_no_grad_end(recording);
-    j->ddp = yk_ddp(j->net, &(yk_ddp_options){.group = j->group, .first_bucket_mb = 1e-4, .bucket_cap_mb = 2e-4});
-    j->sgd = yk_sgd(yk_module_parameters(j->ddp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    j->ddp =
+        yk_ddp(j->net, YK_OPTIONS(yk_ddp_options, .group = j->group, .first_bucket_mb = 1e-4, .bucket_cap_mb = 2e-4));
+    j->sgd = yk_sgd(yk_module_parameters(j->ddp), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     j->schedule = yk_cosine_lr(j->sgd, REPLAYED, 1e-3);
     j->input = yk_zeros(YK_SHAPE(ROWS, PLANES, SIDE, SIDE), &there);
     j->target = yk_zeros(YK_SHAPE(ROWS), &whole);
@@ -714,7 +716,7 @@ static void test_in_the_middle(void **state)
 
 static void one_gpu(rank_context *c)
 {
-    yk_tensor *x = yk_full(YK_SHAPE(12), 1, &(yk_tensor_options){.device = {YK_CUDA, 0}});
+    yk_tensor *x = yk_full(YK_SHAPE(12), 1, YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0}));
     CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_UNSUPPORTED, "are on one GPU",
                 "give every rank a GPU of its own, or take the backend 'native'");
 }
@@ -725,7 +727,7 @@ static void one_gpu_of_two_hosts(rank_context *c)
     bool hosts = *(const int *)c->arg;
     setenv("YOKE_NCCL_SHARED_GPU", "1", 1);
     setenv("NCCL_HOSTID", hosts && c->rank ? "b" : "a", 1);
-    yk_tensor *x = yk_full(YK_SHAPE(12), c->rank + 1, &(yk_tensor_options){.device = {YK_CUDA, 0}});
+    yk_tensor *x = yk_full(YK_SHAPE(12), c->rank + 1, YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0}));
     if (hosts) {
         CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
         CHECK(yk_get(x, (int64_t[]){11}) == 3, "%g", yk_get(x, (int64_t[]){11}));
@@ -749,7 +751,7 @@ static void no_way(rank_context *c)
 {
     setenv("YOKE_EMULATOR_NCCL_HANGS", "1", 1);
     yk_process_group *g = yk_process_group_create(
-        c->store, c->rank, c->size, &(yk_process_group_options){.timeout = 20, .join_timeout = patience(3)});
+        c->store, c->rank, c->size, YK_OPTIONS(yk_process_group_options, .timeout = 20, .join_timeout = patience(3)));
     CHECK(g, "%s", yk_last_error()->message);
     yk_tensor *x = yk_full(YK_SHAPE(12), 1, NULL);
     CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, g), YK_ERR_STALLED, " s for ncclCommInitRankConfig",

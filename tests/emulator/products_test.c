@@ -17,7 +17,7 @@ static yk_tensor *numbers(int64_t rows, int64_t columns, yk_device device, yk_dt
     assert_true(count <= MOST);
     for (int64_t i = 0; i < count; i++)
         values[i] = (float)((i * 7 + seed) % 5 - 2);
-    yk_tensor *t = yk_from_data(values, columns ? 2 : 1, shape, &(yk_tensor_options){.device = device});
+    yk_tensor *t = yk_from_data(values, columns ? 2 : 1, shape, YK_OPTIONS(yk_tensor_options, .device = device));
     return yk_clone(yk_detach(yk_cast(t, dtype)));
 }
 
@@ -41,8 +41,9 @@ static void refused_products_are_our_own(void **state)
         long long failed = slot_counted("algorithms that failed: ");
         for (int d = 0; d < 2; d++) {
             yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
-            yk_tensor *y = yk_linear(numbers(7, inner[i], device, YK_F32, 1), numbers(11, inner[i], device, YK_F32, 2),
-                                     yk_mul_scalar(yk_ones(YK_SHAPE(11), &(yk_tensor_options){.device = device}), 3));
+            yk_tensor *y =
+                yk_linear(numbers(7, inner[i], device, YK_F32, 1), numbers(11, inner[i], device, YK_F32, 2),
+                          yk_mul_scalar(yk_ones(YK_SHAPE(11), YK_OPTIONS(yk_tensor_options, .device = device)), 3));
             read_values(y, out[d], 7 * 11);
         }
         assert_memory_equal(out[0], out[1], sizeof(out[0]));
@@ -68,7 +69,7 @@ static void relu_is_fused_where_it_keeps_nan(void **state)
             yk_tensor *x = numbers(7, inner[i], device, YK_F32, 1);
             assert_non_null(yk_fill_(yk_select(x, 0, 2), NAN));
             yk_tensor *y = yk_linear_relu(x, numbers(11, inner[i], device, YK_F32, 2),
-                                          yk_ones(YK_SHAPE(11), &(yk_tensor_options){.device = device}));
+                                          yk_ones(YK_SHAPE(11), YK_OPTIONS(yk_tensor_options, .device = device)));
             read_values(y, out[d], 7 * 11);
         }
         for (int k = 0; k < 7 * 11; k++) {
@@ -96,7 +97,7 @@ static void bias_gradients_come_with_the_product(void **state)
         for (int d = 0; d < 2; d++) {
             yk_device device = d ? gpu : (yk_device){YK_CPU, 0};
             yk_tensor *w = numbers(5, 8, device, dtype, 2),
-                      *b = yk_cast(yk_ones(YK_SHAPE(5), &(yk_tensor_options){.device = device}), dtype);
+                      *b = yk_cast(yk_ones(YK_SHAPE(5), YK_OPTIONS(yk_tensor_options, .device = device)), dtype);
             b = yk_detach(b);
             expect_ok(yk_set_requires_grad(w, true));
             expect_ok(yk_set_requires_grad(b, true));
@@ -217,7 +218,7 @@ static void sums_of_what_does_not_lie_by_rows(void **state)
             yk_tensor *given = i % 2 ? yk_transpose(numbers(outputs, 26, device, YK_BF16, 3), 0, 1)
                                      : numbers(26, outputs, device, YK_BF16, 3);
             yk_log_set(YK_LOG_WARN, count_message, &warnings);
-            expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = given}));
+            expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = given)));
             yk_log_set(YK_LOG_OFF, NULL, NULL);
             read_values(yk_grad(w), gw[d], outputs * 8);
             read_values(yk_grad(b), gb[d], outputs);
@@ -241,7 +242,7 @@ static void many_matrices_in_a_batch(void **state)
     for (int i = 0; i < MATRICES * 2; i++)
         values[i] = (float)(i % 7 - 3);
     long long library = slot_work_done("gemm", true);
-    yk_tensor *a = yk_from_data(values, YK_SHAPE(MATRICES, 1, 2), &(yk_tensor_options){.device = gpu});
+    yk_tensor *a = yk_from_data(values, YK_SHAPE(MATRICES, 1, 2), YK_OPTIONS(yk_tensor_options, .device = gpu));
     read_values(yk_matmul(a, yk_transpose(a, 1, 2)), out, MATRICES);
     for (int i = 0; i < MATRICES; i++)
         assert_true(out[i] == values[2 * i] * values[2 * i] + values[2 * i + 1] * values[2 * i + 1]);
@@ -309,8 +310,8 @@ static yk_status new_product_when_recorded(void *user)
 {
     recorded *r = user;
     int64_t rows = ++r->calls == 3 ? 5 : 4;
-    yk_tensor *x = yk_ones(YK_SHAPE(rows, r->inner), &(yk_tensor_options){.device = gpu});
-    yk_tensor *w = yk_ones(YK_SHAPE(6, r->inner), &(yk_tensor_options){.device = gpu});
+    yk_tensor *x = yk_ones(YK_SHAPE(rows, r->inner), YK_OPTIONS(yk_tensor_options, .device = gpu));
+    yk_tensor *w = yk_ones(YK_SHAPE(6, r->inner), YK_OPTIONS(yk_tensor_options, .device = gpu));
     yk_tensor_release(r->out);
     r->out = yk_tensor_retain(yk_linear(x, w, NULL));
     return r->out ? YK_OK : yk_last_error()->code;

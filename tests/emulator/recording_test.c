@@ -353,7 +353,7 @@ static void test_threads_of_the_function(void **state)
         bool before = yk_no_grad_begin();
         expect_ok(yk_replicate(net, both, 2, r.replicas));
         for (int i = 0; i < 2; i++)
-            r.inputs[i] = yk_ones(YK_SHAPE(4, 3), &(yk_tensor_options){.device = both[i]});
+            r.inputs[i] = yk_ones(YK_SHAPE(4, 3), YK_OPTIONS(yk_tensor_options, .device = both[i]));
         yk_graph *g = yk_graph_create(gpu, 1, applies, &r);
         for (int i = 0; i < RUNS; i++)
             expect_ok(yk_graph_run(g));

@@ -7,7 +7,7 @@
 
 static yk_tensor *ones(int16_t device, int64_t count)
 {
-    return yk_full(YK_SHAPE(count), 1, &(yk_tensor_options){.device = {YK_CUDA, device}});
+    return yk_full(YK_SHAPE(count), 1, YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, device}));
 }
 
 static void test_two_gpus(void **state)
@@ -23,7 +23,7 @@ static void test_two_gpus(void **state)
     assert_null(yk_mul(c, a));
     expect_error(YK_ERR_DEVICE, "mul: the tensors are on two devices, cpu:0 and cuda:0");
     assert_null(yk_cross_entropy(yk_reshape(a, YK_SHAPE(1, 3)),
-                                 yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64}), NULL));
+                                 yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), NULL));
     expect_error(YK_ERR_DEVICE, "cross_entropy: the tensors are on two devices, cuda:0 and cpu:0");
     float got[3];
     expect_ok(yk_tensor_read(yk_add(a, yk_to(b, (yk_device){YK_CUDA, 0})), got, sizeof(got)));
@@ -50,7 +50,7 @@ static void test_numbers(void **state)
     expect_ok(yk_tensor_read(yk_mul_(yk_add_(yk_clone(a), two, 0.5), two), got, sizeof(got)));
     assert_true(got[0] == 4 && got[2] == 4);
     assert_int_equal(yk_get_device(yk_add(two, yk_select(a, 0, 0))), 1); /* both without dimensions */
-    yk_tensor *scale = yk_scalar(3, &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *scale = yk_scalar(3, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     expect_ok(yk_backward(yk_sum(yk_pow(yk_mul(a, scale), two))));
     yk_tensor *grad = yk_grad(scale); /* of 3 scale^2 */
     assert_int_equal(yk_tensor_device(grad).type, YK_CPU);

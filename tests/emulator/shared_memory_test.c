@@ -17,7 +17,7 @@ static const yk_device first = {YK_CUDA, 0}, second = {YK_CUDA, 1}, elsewhere = 
 
 static yk_tensor *large(yk_device device, int64_t elements)
 {
-    return yk_full(YK_SHAPE(elements), 1, &(yk_tensor_options){.device = device});
+    return yk_full(YK_SHAPE(elements), 1, YK_OPTIONS(yk_tensor_options, .device = device));
 }
 
 /* Has the device cache memory that nobody holds. */

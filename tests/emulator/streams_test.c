@@ -15,7 +15,7 @@ static const yk_device gpu = {YK_CUDA, 0}, second = {YK_CUDA, 1};
 
 static yk_tensor *full(yk_device device, double value)
 {
-    return yk_full(YK_SHAPE(N), value, &(yk_tensor_options){.device = device});
+    return yk_full(YK_SHAPE(N), value, YK_OPTIONS(yk_tensor_options, .device = device));
 }
 
 static bool all_are(yk_tensor *x, float expected)

@@ -49,7 +49,7 @@ static void expect_name(const json_t *row, const char *name)
 
 static yk_tensor *rand_on_gpu(int64_t rows, int64_t columns)
 {
-    return yk_rand(YK_SHAPE(rows, columns), &(yk_tensor_options){.device = gpu});
+    return yk_rand(YK_SHAPE(rows, columns), YK_OPTIONS(yk_tensor_options, .device = gpu));
 }
 
 /* Each operand once; whole sectors of 32 bytes of what lies apart. */

@@ -39,9 +39,10 @@ static void begin(void)
 {
     yk_scope_begin(); /* never ends */
     run = (yk_checkpoint_state){.model = yk_linear_create(2, 2, NULL), .settings = settings, .values = values};
-    run.optimizer = yk_adamw(yk_module_parameters(run.model), &(yk_adam_options){.lr = 0.1});
+    run.optimizer = yk_adamw(yk_module_parameters(run.model), YK_OPTIONS(yk_adam_options, .lr = 0.1));
     run.schedule = yk_linear_warmup_lr(run.optimizer, 4, 0.25, yk_step_lr(run.optimizer, 30, 0.1));
-    run.loader = yk_loader_create(yk_glyphs(YK_TEST, NULL, 0), &(yk_loader_options){.batch_size = 64, .shuffle = true});
+    run.loader =
+        yk_loader_create(yk_glyphs(YK_TEST, NULL, 0), YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true));
     run.scaler = yk_grad_scaler_create(NULL);
     yk_loader_start(run.loader, 0);
     check(yk__error_code());

@@ -26,7 +26,7 @@ static yk_tensor *whole_numbers(int64_t bound, int ndim, const int64_t *shape)
     int64_t values[64];
     for (int i = 0; i < 64; i++)
         values[i] = (int64_t)(slot_word(11, (uint64_t)i) % (uint32_t)bound);
-    return yk_to(yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_I64}), gpu);
+    return yk_to(yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), gpu);
 }
 
 #define GRADIENT(name, expression)                                                                                     \
@@ -56,18 +56,19 @@ GRADIENT(softmax, yk_softmax(x[0], 1))
 GRADIENT(log_softmax, yk_log_softmax(x[0], 0))
 GRADIENT(matmul, yk_matmul(x[0], x[1]))
 GRADIENT(linear, yk_linear(x[0], x[1], x[2]))
-GRADIENT(conv2d, yk_conv2d(x[0], x[1], x[2], &(yk_conv2d_options){.stride = {2, 1}, .padding = {1, 1}}))
-GRADIENT(conv2d_groups, yk_conv2d(x[0], x[1], NULL, &(yk_conv2d_options){.groups = 2, .dilation = {1, 2}}))
-GRADIENT(max_pool2d, yk_max_pool2d(x[0], &(yk_pool2d_options){.kernel = {2, 2}, .padding = {1, 1}}))
-GRADIENT(avg_pool2d, yk_avg_pool2d(x[0], &(yk_pool2d_options){.kernel = {2, 2}, .stride = {1, 2}}))
+GRADIENT(conv2d, yk_conv2d(x[0], x[1], x[2], YK_OPTIONS(yk_conv2d_options, .stride = {2, 1}, .padding = {1, 1})))
+GRADIENT(conv2d_groups, yk_conv2d(x[0], x[1], NULL, YK_OPTIONS(yk_conv2d_options, .groups = 2, .dilation = {1, 2})))
+GRADIENT(max_pool2d, yk_max_pool2d(x[0], YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .padding = {1, 1})))
+GRADIENT(avg_pool2d, yk_avg_pool2d(x[0], YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .stride = {1, 2})))
 GRADIENT(adaptive_avg_pool2d, yk_adaptive_avg_pool2d(x[0], 2, 1))
-GRADIENT(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, &(yk_batch_norm_options){.training = true}))
+GRADIENT(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, YK_OPTIONS(yk_batch_norm_options, .training = true)))
 GRADIENT(layer_norm, yk_layer_norm(x[0], 1, (const int64_t[]){FEATURES}, x[1], x[2], 0))
-GRADIENT(attention, yk_scaled_dot_product_attention(x[0], x[1], x[2], &(yk_attention_options){.is_causal = true}))
+GRADIENT(attention,
+         yk_scaled_dot_product_attention(x[0], x[1], x[2], YK_OPTIONS(yk_attention_options, .is_causal = true)))
 GRADIENT(embedding, yk_embedding(whole_numbers(4, 2, (const int64_t[]){2, 3}), x[0], -1))
 GRADIENT(index_select, yk_index_select(x[0], 1, whole_numbers(5, 1, (const int64_t[]){7})))
 GRADIENT(cross_entropy, yk_cross_entropy(x[0], whole_numbers(CLASSES, 1, (const int64_t[]){4}),
-                                         &(yk_cross_entropy_options){.label_smoothing = 0.1}))
+                                         YK_OPTIONS(yk_cross_entropy_options, .label_smoothing = 0.1)))
 GRADIENT(mse_loss, yk_mse_loss(x[0], x[1], YK_REDUCE_MEAN))
 
 /* clang-format off */
@@ -124,8 +125,9 @@ static void gradient_case(const slot_case *self, slot_report *r)
         for (int64_t k = 0; k < count; k++)
             values[k] = (double)slot_word((uint32_t)(40 + i), (uint64_t)k) * (g->positive ? 0x1p-32 : 0x1p-31) +
                         (g->positive ? 0.5 : -1);
-        x[i] = yk_to(
-            yk_from_data(values, (int)g->shapes[i][0], &g->shapes[i][1], &(yk_tensor_options){.dtype = YK_F64}), gpu);
+        x[i] = yk_to(yk_from_data(values, (int)g->shapes[i][0], &g->shapes[i][1],
+                                  YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)),
+                     gpu);
         if (x[i])
             slot_done(r, "requires_grad", yk_set_requires_grad(x[i], true));
         r->compared += count;
@@ -164,11 +166,12 @@ static course course_make(bool adam, double dropout)
                           yk_linear_create(4 * (SIDE - 2) * (SIDE - 2), CLASSES, NULL), NULL);
     c.model = c.net = yk_module_to(c.net, gpu);
     yk_parameters *parameters = yk_module_parameters(c.net);
-    c.optimizer = adam ? yk_adamw(parameters, &(yk_adam_options){.lr = 0.01})
-                       : yk_sgd(parameters, &(yk_sgd_options){.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+    c.optimizer =
+        adam ? yk_adamw(parameters, YK_OPTIONS(yk_adam_options, .lr = 0.01))
+             : yk_sgd(parameters, YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3));
     c.schedule = yk_cosine_lr(c.optimizer, STEPS, 1e-4);
-    c.input = yk_zeros(YK_SHAPE(BATCH, 1, SIDE, SIDE), &(yk_tensor_options){.device = gpu});
-    c.target = yk_zeros(YK_SHAPE(BATCH), &(yk_tensor_options){.device = gpu, .dtype = YK_I64});
+    c.input = yk_zeros(YK_SHAPE(BATCH, 1, SIDE, SIDE), YK_OPTIONS(yk_tensor_options, .device = gpu));
+    c.target = yk_zeros(YK_SHAPE(BATCH), YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = YK_I64));
     return c;
 }
 
@@ -280,8 +283,8 @@ static void data_parallel_case(const slot_case *self, slot_report *r)
         c.model = c.net = yk_module_to(c.net, gpu);
         if (devices == 2)
             c.model = yk_data_parallel(
-                c.net, &(yk_data_parallel_options){.devices = (const yk_device[]){gpu, second}, .count = 2});
-        c.optimizer = yk_sgd(yk_module_parameters(c.net), &(yk_sgd_options){.lr = 0.1});
+                c.net, YK_OPTIONS(yk_data_parallel_options, .devices = (const yk_device[]){gpu, second}, .count = 2));
+        c.optimizer = yk_sgd(yk_module_parameters(c.net), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
         for (uint32_t i = 0; i < ROUNDS && slot_done(r, "a step", YK_OK); i++)
             losses[devices - 1][i] = course_step(&c, NULL, i);
         slot_done(r, "a step", YK_OK);

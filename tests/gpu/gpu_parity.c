@@ -42,7 +42,7 @@ static yk_tensor *block_loss(const yk_state_dict *w, yk_tensor *x)
         yk_linear(normalized(w, x, "ln1.weight", "ln1.bias"), named(w, "qkv.weight"), named(w, "qkv.bias"));
     yk_tensor *seen = yk_scaled_dot_product_attention(
         heads_of(yk_narrow(all, 2, 0, d)), heads_of(yk_narrow(all, 2, d, d)), heads_of(yk_narrow(all, 2, 2 * d, d)),
-        &(yk_attention_options){.is_causal = true});
+        YK_OPTIONS(yk_attention_options, .is_causal = true));
     seen = yk_reshape(yk_permute(seen, (const int[]){0, 2, 1, 3}), 3, (const int64_t[]){n, l, d});
     x = yk_add(x, yk_linear(seen, named(w, "proj.weight"), named(w, "proj.bias")));
     yk_tensor *wide =
@@ -74,9 +74,10 @@ static yk_status run(const char *model, yk_dtype dtype, yk_dtype lower, yk_devic
     yk_module *net = NULL;
     if (!status && strcmp(model, "block") != 0) {
         int64_t channels = yk_size(input, 1), side = yk_size(input, 2);
-        net = yk_model(model, &(yk_model_options){.in_channels = channels, .image_size = side, .num_classes = 10});
+        net = yk_model(model,
+                       YK_OPTIONS(yk_model_options, .in_channels = channels, .image_size = side, .num_classes = 10));
         net = yk_module_to(yk_module_to_dtype(net, dtype), device);
-        status = yk_module_load_state_dict(net, weights, &(yk_load_options){.not_strict = true}, NULL);
+        status = yk_module_load_state_dict(net, weights, YK_OPTIONS(yk_load_options, .not_strict = true), NULL);
     }
     for (int64_t i = 0; !net && i < yk_state_dict_count(weights) && !status; i++)
         status = yk_set_requires_grad(yk_state_dict_at(weights, i), true);

@@ -90,7 +90,7 @@ static yk_module *make_lenet(void)
 }
 static yk_module *make_resnet18(void)
 {
-    return yk_resnet18(&(yk_resnet_options){.cifar = true});
+    return yk_resnet18(YK_OPTIONS(yk_resnet_options, .cifar = true));
 }
 static yk_module *make_model(void)
 {

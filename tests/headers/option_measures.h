@@ -47,24 +47,25 @@ static yk_tensor *numbers(int ndim, const int64_t *shape)
 
 static double tensor_dtype(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = (yk_dtype)v});
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)v));
     return x ? (double)yk_tensor_dtype(x) : NAN;
 }
 static double tensor_device(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.device = {.index = (int16_t)v}});
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .device = {.index = (int16_t)v}));
     return x ? (double)yk_tensor_device(x).index : NAN;
 }
 static double like_dtype(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
-    yk_tensor *y = yk_zeros_like_with(x, &(yk_like_options){.dtype_set = true, .dtype = (yk_dtype)v});
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    yk_tensor *y = yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .dtype_set = true, .dtype = (yk_dtype)v));
     return y ? (double)yk_tensor_dtype(y) : NAN;
 }
 static double like_device(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.device = {.index = 1}});
-    yk_tensor *y = yk_zeros_like_with(x, &(yk_like_options){.device_set = true, .device = {.index = (int16_t)v}});
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .device = {.index = 1}));
+    yk_tensor *y =
+        yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .device_set = true, .device = {.index = (int16_t)v}));
     return y ? (double)yk_tensor_device(y).index : NAN;
 }
 static double print_length(const yk_print_options *o, yk_tensor *x)
@@ -106,7 +107,7 @@ static double read_map_location(double v)
     yk_state_dict *dict = yk_state_dict_create();
     expect_ok(yk_state_dict_add(dict, "x", yk_ones(YK_SHAPE(2), NULL)));
     expect_ok(yk_safetensors_save(path, dict, NULL));
-    dict = yk_safetensors_read(path, &(yk_read_options){.map_location = {.index = (int16_t)v}});
+    dict = yk_safetensors_read(path, YK_OPTIONS(yk_read_options, .map_location = {.index = (int16_t)v}));
     assert_int_equal(unlink(path), 0);
     return dict ? (double)yk_tensor_device(yk_state_dict_at(dict, 0)).index : NAN;
 }
@@ -122,7 +123,7 @@ static yk_tensor *watched(yk_tensor *const *inputs, int n_inputs, void *user)
 }
 static double gradcheck_step(const yk_gradcheck_options *o)
 {
-    yk_tensor *x = yk_full(YK_SHAPE(1), 1, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+    yk_tensor *x = yk_full(YK_SHAPE(1), 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
     farthest = 0;
     return yk_gradcheck(watched, &x, 1, NULL, o) ? NAN : farthest;
 }
@@ -152,7 +153,7 @@ static double gradcheck_passes(const yk_gradcheck_options *o)
     double passed = 0;
     for (int i = 0; i < 40; i++) {
         wrong_by = pow(10, -8 + i / 5.0);
-        yk_tensor *x = yk_full(YK_SHAPE(1), 1, &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+        yk_tensor *x = yk_full(YK_SHAPE(1), 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
         if (!yk_gradcheck(skewed, &x, 1, NULL, o))
             passed++;
         else if (yk_last_error()->code == YK_ERR_ARGUMENT)
@@ -234,7 +235,7 @@ MEASURE(attention_scale, yk_attention_options, scale, attention_of, .is_causal =
 static double cross_entropy_of(const yk_cross_entropy_options *o)
 {
     const int64_t classes[] = {0, 1, 2, 2};
-    yk_tensor *target = yk_from_data(classes, YK_SHAPE(4), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *target = yk_from_data(classes, YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     return digest(yk_cross_entropy(numbers(YK_SHAPE(4, 3)), target, o));
 }
 MEASURE(cross_entropy_ignore_index, yk_cross_entropy_options, ignore_index, cross_entropy_of, .ignore_index_set = true)
@@ -338,7 +339,7 @@ MEASURE(mlp_hidden_count, yk_mlp_options, hidden_count, mlp_of, .hidden = hidden
 MEASURE(mlp_hidden_count_alone, yk_mlp_options, hidden_count, mlp_of, .in_features = 3)
 static double mlp_dropout(double v)
 {
-    yk_module *m = yk_mlp(&(yk_mlp_options){.dropout = v});
+    yk_module *m = yk_mlp(YK_OPTIONS(yk_mlp_options, .dropout = v));
     yk_manual_seed(1);
     return layer_of(m, numbers(YK_SHAPE(2, 784)));
 }
@@ -402,7 +403,8 @@ static double kaiming_normal_slope(double v)
 static yk_parameters *one_parameter(yk_tensor **x)
 {
     yk_parameters *list = yk_parameters_create();
-    *x = yk_from_data((double[]){1, -2, 3}, YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_F64, .requires_grad = true});
+    *x = yk_from_data((double[]){1, -2, 3}, YK_SHAPE(3),
+                      YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
     expect_ok(yk_parameters_add(list, "x", *x));
     expect_ok(yk_set_grad(*x, yk_from_data((double[]){0.5, 0.25, -1}, YK_SHAPE(3), &f64)));
     return list;
@@ -458,7 +460,7 @@ SCALER(growth_interval, growth_interval)
 static yk_optimizer *some_sgd(void)
 {
     yk_tensor *x;
-    return yk_sgd(one_parameter(&x), &(yk_sgd_options){.lr = 0.5});
+    return yk_sgd(one_parameter(&x), YK_OPTIONS(yk_sgd_options, .lr = 0.5));
 }
 /* The rates of four steps. */
 static double rates_of(yk_schedule *s, yk_optimizer *o)
@@ -566,7 +568,7 @@ MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world
 MEASURE(loader_world_size, yk_loader_options, world_size, loader_of, .batch_size = 2)
 static double loader_device(double v)
 {
-    yk_loader *l = loader_for(&(yk_loader_options){.batch_size = 2, .device = {.index = (int16_t)v}});
+    yk_loader *l = loader_for(YK_OPTIONS(yk_loader_options, .batch_size = 2, .device = {.index = (int16_t)v}));
     yk_batch batch;
     if (!l)
         return NAN;
@@ -576,13 +578,13 @@ static double loader_device(double v)
 }
 static double loader_workers(double v)
 {
-    double result = loader_of(&(yk_loader_options){.batch_size = 2, .workers = (int)v});
+    double result = loader_of(YK_OPTIONS(yk_loader_options, .batch_size = 2, .workers = (int)v));
     return isnan(result) ? result : atomic_load(&made_elsewhere);
 }
 /* How many samples are made while nobody takes any: batches of one, by one worker. */
 static double loader_prefetch(double v)
 {
-    yk_loader *l = loader_for(&(yk_loader_options){.batch_size = 1, .workers = 1, .prefetch = (int)v});
+    yk_loader *l = loader_for(YK_OPTIONS(yk_loader_options, .batch_size = 1, .workers = 1, .prefetch = (int)v));
     if (!l)
         return NAN;
     yk_loader_start(l, 0);
@@ -622,7 +624,7 @@ static double pipeline_step(const yk_pipeline_options *asked, yk_stage_times *ti
     o.criterion = sum_of;
     yk_module *stages[2];
     for (int s = 0; s < 2; s++) {
-        stages[s] = yk_linear_create(1, 1, &(yk_linear_options){.no_bias = true});
+        stages[s] = yk_linear_create(1, 1, YK_OPTIONS(yk_linear_options, .no_bias = true));
         yk_module_add_parameter(stages[s], "weight", yk_ones(YK_SHAPE(1, 1), NULL));
     }
     yk_module *pipeline = yk_pipeline(stages, 2, &o);
@@ -634,19 +636,20 @@ static double pipeline_step(const yk_pipeline_options *asked, yk_stage_times *ti
 static double pipeline_chunks(double v)
 {
     yk_stage_times times[2];
-    double loss = pipeline_step(&(yk_pipeline_options){.chunks = (int)v}, times);
+    double loss = pipeline_step(YK_OPTIONS(yk_pipeline_options, .chunks = (int)v), times);
     return isnan(loss) ? NAN : (double)times[0].micro_batches;
 }
 static double pipeline_schedule(double v)
 {
     yk_stage_times times[2];
-    double loss = pipeline_step(&(yk_pipeline_options){.chunks = 5, .schedule = (yk_pipeline_schedule)(int)v}, times);
+    double loss =
+        pipeline_step(YK_OPTIONS(yk_pipeline_options, .chunks = 5, .schedule = (yk_pipeline_schedule)(int)v), times);
     return isnan(loss) ? NAN : times[0].in_flight;
 }
 static double pipeline_reduction(double v)
 {
     yk_stage_times times[2];
-    return pipeline_step(&(yk_pipeline_options){.reduction = (yk_reduction)(int)v}, times);
+    return pipeline_step(YK_OPTIONS(yk_pipeline_options, .reduction = (yk_reduction)(int)v), times);
 }
 
 /* ---- groups, stores, files --------------------------------------------------------------------------------------- */
@@ -657,11 +660,12 @@ static double group_times(yk_process_group *group, bool joining)
 }
 static double group_timeout(double v)
 {
-    return group_times(yk_process_group_create(NULL, 0, 1, &(yk_process_group_options){.timeout = v}), false);
+    return group_times(yk_process_group_create(NULL, 0, 1, YK_OPTIONS(yk_process_group_options, .timeout = v)), false);
 }
 static double group_join_timeout(double v)
 {
-    return group_times(yk_process_group_create(NULL, 0, 1, &(yk_process_group_options){.join_timeout = v}), true);
+    return group_times(yk_process_group_create(NULL, 0, 1, YK_OPTIONS(yk_process_group_options, .join_timeout = v)),
+                       true);
 }
 static double init_of(const yk_init_options *o, bool joining)
 {
@@ -673,11 +677,11 @@ static double init_of(const yk_init_options *o, bool joining)
 }
 static double init_timeout(double v)
 {
-    return init_of(&(yk_init_options){.timeout = v}, false);
+    return init_of(YK_OPTIONS(yk_init_options, .timeout = v), false);
 }
 static double init_join_timeout(double v)
 {
-    return init_of(&(yk_init_options){.join_timeout = v}, true);
+    return init_of(YK_OPTIONS(yk_init_options, .join_timeout = v), true);
 }
 static double init_rank(double v)
 {
@@ -686,7 +690,7 @@ static double init_rank(double v)
 }
 static double init_world_size(double v)
 {
-    return isnan(init_of(&(yk_init_options){.world_size = (int)v}, false)) ? NAN : 1;
+    return isnan(init_of(YK_OPTIONS(yk_init_options, .world_size = (int)v), false)) ? NAN : 1;
 }
 
 static double store_times(yk_store *store)
@@ -695,11 +699,13 @@ static double store_times(yk_store *store)
 }
 static double store_timeout(double v)
 {
-    return store_times(yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .is_server = true, .timeout = v}));
+    return store_times(
+        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .is_server = true, .timeout = v)));
 }
 static double store_port(double v)
 {
-    yk_store *store = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .is_server = true, .port = (int)v});
+    yk_store *store =
+        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .is_server = true, .port = (int)v));
     return store ? yk_store_port(store) > 0 : NAN;
 }
 static double store_set_timeout(double v)
@@ -804,7 +810,7 @@ static double spawn_grace(double v)
 {
     spawn_shared = mmap(NULL, sizeof(*spawn_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(spawn_shared != MAP_FAILED);
-    yk_status status = yk_spawn(stay, spawn_shared, 2, &(yk_spawn_options){.grace = v});
+    yk_status status = yk_spawn(stay, spawn_shared, 2, YK_OPTIONS(yk_spawn_options, .grace = v));
     double survived = atomic_load(&spawn_shared->survived);
     munmap(spawn_shared, sizeof(*spawn_shared));
     if (status == YK_ERR_ARGUMENT)
@@ -821,7 +827,7 @@ static yk_status has_port(int rank, void *arg)
 }
 static double spawn_master_port(double v)
 {
-    return yk_spawn(has_port, NULL, 1, &(yk_spawn_options){.master_port = (int)v}) ? NAN : 1;
+    return yk_spawn(has_port, NULL, 1, YK_OPTIONS(yk_spawn_options, .master_port = (int)v)) ? NAN : 1;
 }
 
 /* How many of five checkpoints stay. */
@@ -830,7 +836,8 @@ static double manager_keep(double v)
     char root[] = "/tmp/yoke-options-XXXXXX", path[100];
     assert_non_null(mkdtemp(root));
     yk_scope scope = yk_scope_begin();
-    yk_checkpoint_manager *m = yk_checkpoint_manager_create(root, &(yk_checkpoint_manager_options){.keep = (int)v});
+    yk_checkpoint_manager *m =
+        yk_checkpoint_manager_create(root, YK_OPTIONS(yk_checkpoint_manager_options, .keep = (int)v));
     yk_checkpoint_state state = {.model = yk_linear_create(1, 1, NULL)};
     for (; m && state.step < 5; state.step++)
         expect_ok(yk_checkpoint_manager_save(m, &state));

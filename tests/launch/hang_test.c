@@ -47,7 +47,8 @@ static void *exit_with_7(void *unused)
  * its launcher does, and end themselves. */
 static int end_slowly(int rank)
 {
-    yk_tensor *pid = yk_full(YK_SHAPE(1), rank == 1 ? (double)getpid() : 0, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *pid =
+        yk_full(YK_SHAPE(1), rank == 1 ? (double)getpid() : 0, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     yk_status status = yk_all_reduce(pid, YK_OP_SUM, NULL);
     if (!status && rank == 1) {
         pthread_t thread;

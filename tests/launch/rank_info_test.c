@@ -139,7 +139,7 @@ static void test_one_answer(void **unused)
         set(wrong[i][0]);
         assert_int_equal(yk_init_process_group(NULL), YK_ERR_ARGUMENT);
         expect_error(YK_ERR_ARGUMENT, wrong[i][1]);
-        assert_null(yk_loader_create(glyphs, &(yk_loader_options){.batch_size = 1, .distributed = true}));
+        assert_null(yk_loader_create(glyphs, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true)));
         expect_error(YK_ERR_ARGUMENT, wrong[i][1]);
         (void)yk_device_local();
         expect_error(YK_ERR_ARGUMENT, wrong[i][1]);

@@ -22,13 +22,9 @@
 
 static yk_store *open_store(int port, bool is_server)
 {
-    return yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1",
-                                                .port = port,
-                                                .is_server = is_server,
-                                                .secret = "sixteen letters.",
-                                                .secret_size = 16,
-                                                .job_id = "job",
-                                                .timeout = patience(20)});
+    return yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = port, .is_server = is_server,
+                                   .secret = "sixteen letters.", .secret_size = 16, .job_id = "job",
+                                   .timeout = patience(20)));
 }
 
 static void set_limit(rlim_t soft, rlim_t hard)

@@ -30,13 +30,9 @@ static const char secret[] = "for tests only";
 
 static yk_store *tcp(int port, bool is_server)
 {
-    return yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1",
-                                                .port = port,
-                                                .is_server = is_server,
-                                                .secret = secret,
-                                                .secret_size = sizeof(secret),
-                                                .job_id = "conformance",
-                                                .timeout = patience(10)});
+    return yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = port, .is_server = is_server,
+                                   .secret = secret, .secret_size = sizeof(secret), .job_id = "conformance",
+                                   .timeout = patience(10)));
 }
 
 static yk_store *open_store(kind *k)

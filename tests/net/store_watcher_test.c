@@ -117,9 +117,9 @@ static void test_tcp(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_store *server = yk_tcp_store(&(yk_tcp_store_options){.is_server = true});
+    yk_store *server = yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .is_server = true));
     assert_non_null(server);
-    follow(yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = yk_store_port(server)}));
+    follow(yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = yk_store_port(server))));
     follow(yk_prefix_store("under", server));
     yk_scope_end(scope);
 }
@@ -131,10 +131,11 @@ static void test_lost_store(void **unused)
     seen s = {.lock = PTHREAD_MUTEX_INITIALIZER};
     yk_scope scope = yk_scope_begin();
     yk_scope serving = yk_scope_begin();
-    yk_store *server = yk_store_retain(yk_tcp_store(&(yk_tcp_store_options){.is_server = true}));
+    yk_store *server = yk_store_retain(yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .is_server = true)));
     yk_scope_end(serving);
     assert_non_null(server);
-    yk_store *client = yk_tcp_store(&(yk_tcp_store_options){.host = "127.0.0.1", .port = yk_store_port(server)});
+    yk_store *client =
+        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = yk_store_port(server)));
     assert_non_null(yk_store_watcher_create(client, "colour", note, &s));
     expect_ok(yk_store_set(client, "colour", "red", 3));
     expect_seen(&s, 0, "3 red");

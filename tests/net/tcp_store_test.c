@@ -697,7 +697,7 @@ static void half_open(void **state)
     v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     expect_ok(yk__identity_init(&identity, "store", secret, sizeof(secret), "job-a"));
     yk__store_server *server =
-        yk__store_server_start(&any, &identity, &(yk__store_server_options){.patience = 1}, &bound);
+        yk__store_server_start(&any, &identity, YK_OPTIONS(yk__store_server_options, .patience = 1), &bound);
     assert_non_null(server);
     int member = raw(yk__address_port(&bound));
     assert_int_equal(yk__handshake_run(member, &identity, false, yk__now() + 5, NULL, why), YK__REACHED);

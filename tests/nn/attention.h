@@ -35,7 +35,7 @@ static inline yk_tensor *attention_mask(int64_t n, int64_t t)
     bool values[64] = {false};
     for (int64_t i = 0; i < n * t; i++)
         values[i] = i / t % 2 == 0 || i % t < t / 2;
-    return yk_from_data(values, YK_SHAPE(n, t), &(yk_tensor_options){.dtype = YK_BOOL});
+    return yk_from_data(values, YK_SHAPE(n, t), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
 }
 
 #endif

@@ -66,10 +66,10 @@ static void test_layers(void **unused)
     yk_module *m = yk_linear_create(300, 200, NULL);
     expect_uniform(yk_module_get(m, "weight"), 1 / sqrt(300));
     expect_uniform(yk_module_get(m, "bias"), 1 / sqrt(300));
-    m = yk_conv2d_create(16, 64, 3, &(yk_conv2d_module_options){.groups = 2});
+    m = yk_conv2d_create(16, 64, 3, YK_OPTIONS(yk_conv2d_module_options, .groups = 2));
     expect_uniform(yk_module_get(m, "weight"), 1 / sqrt(8 * 9));
     expect_uniform(yk_module_get(m, "bias"), 1 / sqrt(8 * 9));
-    m = yk_embedding_create(200, 50, &(yk_embedding_options){.padding_idx_set = true, .padding_idx = 3});
+    m = yk_embedding_create(200, 50, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = 3));
     yk_tensor *table = yk_module_get(m, "weight");
     expect_normal(yk_slice(table, 0, 4, YK_END, 1), 1);
     expect_constant(yk_select(table, 0, 3), 0);
@@ -122,7 +122,8 @@ static void test_functions(void **unused)
 
     assert_int_equal(yk_init_kaiming_normal(yk_empty(YK_SHAPE(4), NULL), 0, false), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "init_kaiming_normal: shape (4,) has no fan");
-    assert_int_equal(yk_init_normal(yk_empty(YK_SHAPE(4), &(yk_tensor_options){.dtype = YK_I64}), 0, 1), YK_ERR_DTYPE);
+    assert_int_equal(yk_init_normal(yk_empty(YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), 0, 1),
+                     YK_ERR_DTYPE);
     expect_error(YK_ERR_DTYPE, "init_normal: expected a floating tensor, this one is int64");
     yk_scope_end(scope);
 }

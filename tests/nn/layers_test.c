@@ -13,25 +13,21 @@ static yk_module *make_linear(void)
 }
 static yk_module *make_linear_no_bias(void)
 {
-    return yk_linear_create(4, 2, &(yk_linear_options){.no_bias = true});
+    return yk_linear_create(4, 2, YK_OPTIONS(yk_linear_options, .no_bias = true));
 }
 static yk_module *make_conv2d(void)
 {
-    return yk_conv2d_create(2, 4, 3, &(yk_conv2d_module_options){.stride = 2, .padding = 1});
+    return yk_conv2d_create(2, 4, 3, YK_OPTIONS(yk_conv2d_module_options, .stride = 2, .padding = 1));
 }
 static yk_module *make_conv2d_odd(void)
 {
     return yk_conv2d_create(4, 6, 0,
-                            &(yk_conv2d_module_options){.kernel_size = {3, 2},
-                                                        .stride_size = {1, 2},
-                                                        .padding_size = {0, 1},
-                                                        .dilation_size = {2, 1},
-                                                        .groups = 2,
-                                                        .no_bias = true});
+                            YK_OPTIONS(yk_conv2d_module_options, .kernel_size = {3, 2}, .stride_size = {1, 2},
+                                       .padding_size = {0, 1}, .dilation_size = {2, 1}, .groups = 2, .no_bias = true));
 }
 static yk_module *make_conv2d_depthwise(void)
 {
-    return yk_conv2d_create(3, 3, 3, &(yk_conv2d_module_options){.padding = 1, .groups = 3});
+    return yk_conv2d_create(3, 3, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1, .groups = 3));
 }
 static yk_module *make_batch_norm2d(void)
 {
@@ -39,11 +35,12 @@ static yk_module *make_batch_norm2d(void)
 }
 static yk_module *make_batch_norm2d_options(void)
 {
-    return yk_batch_norm2d_create(2, &(yk_batch_norm2d_options){.eps = 1e-3, .momentum = 0.3, .no_affine = true});
+    return yk_batch_norm2d_create(2,
+                                  YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = 0.3, .no_affine = true));
 }
 static yk_module *make_batch_norm2d_batch(void)
 {
-    return yk_batch_norm2d_create(2, &(yk_batch_norm2d_options){.no_running_stats = true});
+    return yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .no_running_stats = true));
 }
 static yk_module *make_layer_norm(void)
 {
@@ -51,15 +48,15 @@ static yk_module *make_layer_norm(void)
 }
 static yk_module *make_layer_norm_plain(void)
 {
-    return yk_layer_norm_create(YK_SHAPE(5), &(yk_layer_norm_options){.eps = 1e-2, .no_affine = true});
+    return yk_layer_norm_create(YK_SHAPE(5), YK_OPTIONS(yk_layer_norm_options, .eps = 1e-2, .no_affine = true));
 }
 static yk_module *make_embedding(void)
 {
-    return yk_embedding_create(6, 3, &(yk_embedding_options){.padding_idx_set = true, .padding_idx = -4});
+    return yk_embedding_create(6, 3, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = -4));
 }
 static yk_module *make_max_pool2d(void)
 {
-    return yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}});
+    return yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1}));
 }
 static yk_module *make_avg_pool2d(void)
 {
@@ -72,11 +69,11 @@ static yk_module *make_adaptive_avg_pool2d(void)
 static yk_module *make_mlp(void)
 {
     return yk_mlp(
-        &(yk_mlp_options){.in_features = 6, .hidden = (int64_t[]){4, 3}, .hidden_count = 2, .num_classes = 2});
+        YK_OPTIONS(yk_mlp_options, .in_features = 6, .hidden = (int64_t[]){4, 3}, .hidden_count = 2, .num_classes = 2));
 }
 static yk_module *make_sequential(void)
 {
-    return yk_sequential(yk_conv2d_create(1, 2, 3, &(yk_conv2d_module_options){.no_bias = true}),
+    return yk_sequential(yk_conv2d_create(1, 2, 3, YK_OPTIONS(yk_conv2d_module_options, .no_bias = true)),
                          yk_batch_norm2d_create(2, NULL), yk_relu_create(), yk_max_pool2d_create(2, 0, NULL),
                          yk_flatten_create(), yk_linear_create(8, 3, NULL), NULL);
 }
@@ -122,7 +119,7 @@ static yk_module *make(const char *name)
 
 static yk_tensor *to_tensor(const golden_tensor *g, yk_dtype dtype)
 {
-    return yk_cast(yk_from_data(g->values, g->ndim, g->shape, &(yk_tensor_options){.dtype = YK_F64}), dtype);
+    return yk_cast(yk_from_data(g->values, g->ndim, g->shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)), dtype);
 }
 
 static void expect_tensor(const char *name, const char *what, const golden_tensor *g, yk_tensor *x, double tolerance)
@@ -202,7 +199,7 @@ static void test_fused_batch_norm(void **unused)
     yk_module *m = yk_module_to_dtype(yk_batch_norm2d_create(3, NULL), YK_F64);
     yk_tensor_options f64 = {.dtype = YK_F64, .requires_grad = true};
     yk_tensor *x = yk_randn(YK_SHAPE(2, 3, 4, 4), &f64), *residual = yk_randn(YK_SHAPE(2, 3, 4, 4), &f64);
-    yk_tensor *pull = yk_randn(YK_SHAPE(2, 3, 4, 4), &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *pull = yk_randn(YK_SHAPE(2, 3, 4, 4), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     double fused[96], plain[96], gx[96], gr[96], again[96];
     expect_ok(yk_backward(yk_sum(yk_mul(yk_relu(yk_add(yk_forward(m, x), residual)), pull))));
     expect_ok(yk_tensor_read(yk_relu(yk_add(yk_forward(m, x), residual)), plain, sizeof(plain)));
@@ -262,21 +259,21 @@ static void test_bad_options(void **unused)
     yk_scope scope = yk_scope_begin();
     assert_null(yk_linear_create(0, 3, NULL));
     expect_error(YK_ERR_ARGUMENT, "linear_create: in_features 0, out_features 3");
-    assert_null(yk_conv2d_create(3, 4, 3, &(yk_conv2d_module_options){.groups = 2}));
+    assert_null(yk_conv2d_create(3, 4, 3, YK_OPTIONS(yk_conv2d_module_options, .groups = 2)));
     expect_error(YK_ERR_ARGUMENT, "in_channels 3, out_channels 4, groups 2");
     assert_null(yk_conv2d_create(3, 4, 0, NULL));
     expect_error(YK_ERR_ARGUMENT, "kernel (0, 0)");
-    assert_null(yk_conv2d_create(3, 4, 3, &(yk_conv2d_module_options){.padding = -1}));
+    assert_null(yk_conv2d_create(3, 4, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = -1)));
     expect_error(YK_ERR_ARGUMENT, "padding -1");
-    assert_null(yk_batch_norm2d_create(3, &(yk_batch_norm2d_options){.momentum = 1.5}));
+    assert_null(yk_batch_norm2d_create(3, YK_OPTIONS(yk_batch_norm2d_options, .momentum = 1.5)));
     expect_error(YK_ERR_ARGUMENT, "momentum 1.5");
     assert_null(yk_layer_norm_create(0, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "layer_norm_create: 0 dimensions");
     assert_null(yk_dropout_create(1.25));
     expect_error(YK_ERR_ARGUMENT, "p is 1.25");
-    assert_null(yk_embedding_create(4, 2, &(yk_embedding_options){.padding_idx_set = true, .padding_idx = 4}));
+    assert_null(yk_embedding_create(4, 2, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = 4)));
     expect_error(YK_ERR_ARGUMENT, "padding_idx 4 is outside a table of 4 rows");
-    assert_null(yk_max_pool2d_create(2, 0, &(yk_pool2d_options){.padding = {2, 0}}));
+    assert_null(yk_max_pool2d_create(2, 0, YK_OPTIONS(yk_pool2d_options, .padding = {2, 0})));
     expect_error(YK_ERR_ARGUMENT, "max_pool2d_create: kernel 2, stride 2, padding 2");
     assert_null(yk_adaptive_avg_pool2d_create(1, 0));
     expect_error(YK_ERR_ARGUMENT, "output size (1, 0)");

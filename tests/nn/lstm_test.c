@@ -41,12 +41,11 @@ static yk_tensor *dot(yk_tensor *x, yk_tensor *pull)
 
 static yk_module *module_of(const lstm_case *c)
 {
-    yk_module *m = yk_module_to_dtype(yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
-                                                     &(yk_lstm_module_options){.num_layers = c->num_layers,
-                                                                               .no_bias = c->no_bias,
-                                                                               .batch_first = c->batch_first,
-                                                                               .bidirectional = c->bidirectional}),
-                                      YK_F64);
+    yk_module *m = yk_module_to_dtype(
+        yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
+                       YK_OPTIONS(yk_lstm_module_options, .num_layers = c->num_layers, .no_bias = c->no_bias,
+                                  .batch_first = c->batch_first, .bidirectional = c->bidirectional)),
+        YK_F64);
     yk_parameters *parameters = yk_module_parameters(m);
     const double *values = c->values[PARAMETERS];
     bool before = yk_no_grad_begin();
@@ -171,7 +170,7 @@ static void compare(const int64_t *size, yk_dtype dtype, bool reverse, bool give
                     : reverse ? yk_cat((yk_tensor *[]){yk_clone(first[1 + i]), in[0][1 + i]}, 2, 0)
                               : in[0][1 + i];
     expect_ok(yk_lstm(in[0][0], states[0], states[1], weights, count,
-                      &(yk_lstm_options){.bidirectional = reverse, .no_bias = !biases}, &out[0][0], &out[0][1],
+                      YK_OPTIONS(yk_lstm_options, .bidirectional = reverse, .no_bias = !biases), &out[0][0], &out[0][1],
                       &out[0][2]));
     if (reverse) {
         out[0][0] = yk_narrow(out[0][0], 2, hidden, hidden);
@@ -223,8 +222,8 @@ static void test_sizes(void **state)
 static yk_status call_lstm(yk_tensor *const *in, int n, yk_tensor **out, int n_out, void *user)
 {
     (void)user, (void)n_out;
-    return yk_lstm(in[0], in[1], in[2], in + 3, n - 3, &(yk_lstm_options){.num_layers = 2, .bidirectional = true},
-                   &out[0], &out[1], &out[2]);
+    return yk_lstm(in[0], in[1], in[2], in + 3, n - 3,
+                   YK_OPTIONS(yk_lstm_options, .num_layers = 2, .bidirectional = true), &out[0], &out[1], &out[2]);
 }
 
 static yk_status call_cell(yk_tensor *const *in, int n, yk_tensor **out, int n_out, void *user)
@@ -238,7 +237,7 @@ static void test_differences(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_module *m = yk_module_to_dtype(
-        yk_lstm_create(2, 2, &(yk_lstm_module_options){.num_layers = 2, .bidirectional = true}), YK_F64);
+        yk_lstm_create(2, 2, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .bidirectional = true)), YK_F64);
     yk_parameters *parameters = yk_module_parameters(m);
     yk_tensor *in[3 + 16] = {yk_randn(YK_SHAPE(3, 4, 2), &f64_leaf), yk_randn(YK_SHAPE(4, 4, 2), &f64_leaf),
                              yk_randn(YK_SHAPE(4, 4, 2), &f64_leaf)};
@@ -261,7 +260,8 @@ static void test_threads(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(8);
-    yk_module *m = yk_lstm_create(20, 70, &(yk_lstm_module_options){.bidirectional = true, .batch_first = true});
+    yk_module *m =
+        yk_lstm_create(20, 70, YK_OPTIONS(yk_lstm_module_options, .bidirectional = true, .batch_first = true));
     yk_tensor *x = yk_randn(YK_SHAPE(23, 6, 20), NULL), *out[4], *grad[4];
     yk_device cpu = {YK_CPU, 0};
     int before = yk_get_num_threads(cpu);
@@ -289,7 +289,7 @@ static void test_dropout(void **state)
     yk_manual_seed(3);
     enum { SIZE = 64, ROWS = 128 };
     const double p = 0.3, share = SIZE * ROWS * p, deviation = sqrt(share * (1 - p));
-    yk_module *m = yk_lstm_create(2, SIZE, &(yk_lstm_module_options){.num_layers = 2, .dropout = p});
+    yk_module *m = yk_lstm_create(2, SIZE, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .dropout = p));
     bool before = yk_no_grad_begin();
     yk_tensor *w = yk_module_get(m, "weight_ih_l1"), *b = yk_module_get(m, "bias_ih_l1");
     yk_tensor *cell = yk_narrow(w, 0, 2 * SIZE, SIZE);
@@ -311,7 +311,7 @@ static void test_dropout(void **state)
     assert_true(distance(yk_mul_scalar(trained, 1 - p), kept) <= 1e-8);
     assert_true(yk_item(yk_max(yk_abs(plain))) > 1e-5);
     /* Not behind the last layer. */
-    yk_module *one = yk_lstm_create(2, 3, &(yk_lstm_module_options){.dropout = 0.9});
+    yk_module *one = yk_lstm_create(2, 3, YK_OPTIONS(yk_lstm_module_options, .dropout = 0.9));
     yk_tensor *train = yk_forward(one, x);
     yk_module_eval(one);
     assert_true(distance(train, yk_forward(one, x)) == 0);
@@ -323,7 +323,7 @@ static void test_dtypes(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(4);
-    yk_module *m = yk_lstm_create(6, 5, &(yk_lstm_module_options){.num_layers = 2, .bidirectional = true});
+    yk_module *m = yk_lstm_create(6, 5, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .bidirectional = true));
     yk_tensor *x = yk_randn(YK_SHAPE(4, 3, 6), NULL), *out[3], *cast[3];
     expect_ok(yk_forward_list(m, &x, 1, out, 3));
     /* Under autocast everything is in the region's dtype, as PyTorch's is, and gradients are the parameters'. */
@@ -360,8 +360,9 @@ static void test_module(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(6);
-    yk_module *m = yk_lstm_create(
-        3, 40, &(yk_lstm_module_options){.num_layers = 2, .batch_first = true, .dropout = 0.5, .bidirectional = true});
+    yk_module *m = yk_lstm_create(3, 40,
+                                  YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .batch_first = true,
+                                             .dropout = 0.5, .bidirectional = true));
     static const char *const names[] = {
         "weight_ih_l0",         "weight_hh_l0",         "bias_ih_l0",         "bias_hh_l0",
         "weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_ih_l0_reverse", "bias_hh_l0_reverse",
@@ -384,7 +385,7 @@ static void test_module(void **state)
     size_t length = 0;
     FILE *to = open_memstream(&text, &length);
     expect_ok(yk_module_print(to, m));
-    expect_ok(yk_module_print(to, yk_lstm_create(3, 4, &(yk_lstm_module_options){.no_bias = true})));
+    expect_ok(yk_module_print(to, yk_lstm_create(3, 4, YK_OPTIONS(yk_lstm_module_options, .no_bias = true))));
     fclose(to);
     assert_string_equal(text, "LSTM(3, 40, num_layers=2, batch_first=True, dropout=0.5, bidirectional=True)\n"
                               "LSTM(3, 4, bias=False)\n");
@@ -412,8 +413,8 @@ static void test_errors(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_lstm_create(5, 4, &(yk_lstm_module_options){.num_layers = 2, .bidirectional = true});
-    yk_module *rows = yk_lstm_create(5, 4, &(yk_lstm_module_options){.batch_first = true});
+    yk_module *m = yk_lstm_create(5, 4, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .bidirectional = true));
+    yk_module *rows = yk_lstm_create(5, 4, YK_OPTIONS(yk_lstm_module_options, .batch_first = true));
     yk_tensor *out[4], *x = yk_zeros(YK_SHAPE(3, 2, 5), NULL), *h = yk_zeros(YK_SHAPE(4, 2, 4), NULL);
 #define REFUSED(module, expected_code, expected_text, ...)                                                             \
     do {                                                                                                               \
@@ -514,7 +515,7 @@ static void test_out_of_memory(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_lstm_create(6, 8, &(yk_lstm_module_options){.num_layers = 2, .bidirectional = true});
+    yk_module *m = yk_lstm_create(6, 8, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .bidirectional = true));
     yk_tensor *x = yk_randn(YK_SHAPE(32, 4, 6), NULL), *out = NULL;
     yk_device device = yk_tensor_device(x);
     yk_memory_info before, behind;

@@ -67,7 +67,7 @@ static void test_own_scope(void **unused)
     static const yk_module_class wasteful = {.name = "Wasteful", .forward = wasteful_forward};
     yk_scope scope = yk_scope_begin();
     yk_module *m = yk_module_create(&wasteful);
-    yk_tensor *x = yk_randn(YK_SHAPE(ROWS, WIDTH), &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *x = yk_randn(YK_SHAPE(ROWS, WIDTH), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     size_t before = allocated();
     yk_tensor *out = yk_forward(m, x);
     assert_non_null(out);
@@ -102,10 +102,11 @@ static void test_steps(void **unused)
         size_t outside = allocated();
         yk_scope scope = yk_scope_begin();
         yk_manual_seed(1);
-        yk_module *net = yk_model(models[i], &(yk_model_options){.in_channels = 3, .image_size = 16, .num_classes = 4});
-        yk_optimizer *o = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 0.01, .momentum = 0.9});
+        yk_module *net =
+            yk_model(models[i], YK_OPTIONS(yk_model_options, .in_channels = 3, .image_size = 16, .num_classes = 4));
+        yk_optimizer *o = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.01, .momentum = 0.9));
         yk_tensor *x = yk_randn(YK_SHAPE(4, 3, 16, 16), NULL);
-        yk_tensor *y = yk_randint(0, 4, YK_SHAPE(4), &(yk_tensor_options){.dtype = YK_I64});
+        yk_tensor *y = yk_randint(0, 4, YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
         double first = 0, total = 0;
         train(net, o, x, y, 1, &first);
         train(net, o, x, y, 9, &total);

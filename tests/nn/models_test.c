@@ -14,7 +14,7 @@ static yk_module *make(const char *name)
     if (strcmp(name, "lenet") == 0)
         return yk_model("lenet", NULL);
     if (strcmp(name, "lenet_32") == 0)
-        return yk_model("lenet", &(yk_model_options){.in_channels = 3, .image_size = 32, .num_classes = 7});
+        return yk_model("lenet", YK_OPTIONS(yk_model_options, .in_channels = 3, .image_size = 32, .num_classes = 7));
     if (strcmp(name, "resnet18") == 0)
         return yk_model("resnet18", NULL);
     if (strcmp(name, "resnet18_cifar") == 0)
@@ -96,20 +96,20 @@ static void test_errors(void **unused)
                  "resnet18-cifar)");
     assert_null(yk_model("transformer", NULL));
     expect_error(YK_ERR_NOT_FOUND, "unknown model \"transformer\" (known: mlp");
-    assert_null(yk_model("lenet", &(yk_model_options){.image_size = 15}));
+    assert_null(yk_model("lenet", YK_OPTIONS(yk_model_options, .image_size = 15)));
     expect_error(YK_ERR_ARGUMENT, "lenet: image_size is 15, it must be at least 16");
-    assert_null(yk_model("lenet", &(yk_model_options){.num_classes = -1}));
+    assert_null(yk_model("lenet", YK_OPTIONS(yk_model_options, .num_classes = -1)));
     expect_error(YK_ERR_ARGUMENT, "lenet: num_classes is -1");
-    assert_null(yk_model("resnet18-cifar", &(yk_model_options){.in_channels = -3}));
+    assert_null(yk_model("resnet18-cifar", YK_OPTIONS(yk_model_options, .in_channels = -3)));
     expect_error(YK_ERR_ARGUMENT, "resnet18-cifar: in_channels is -3");
-    assert_null(yk_model("mlp", &(yk_model_options){.image_size = -3}));
+    assert_null(yk_model("mlp", YK_OPTIONS(yk_model_options, .image_size = -3)));
     expect_error(YK_ERR_ARGUMENT, "mlp: image_size is -3");
-    assert_null(yk_mlp(&(yk_mlp_options){.hidden = (int64_t[]){8, 0}, .hidden_count = 2}));
+    assert_null(yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){8, 0}, .hidden_count = 2)));
     expect_error(YK_ERR_ARGUMENT, "mlp: hidden 0");
 
     assert_null(yk_forward(yk_lenet(NULL), yk_ones(YK_SHAPE(2, 3, 28, 28), NULL)));
     expect_error(YK_ERR_SHAPE, "lenet: input has shape (2, 3, 28, 28), expected (N, 1, 28, 28)");
-    yk_module *net = yk_resnet18(&(yk_resnet_options){.num_classes = 2, .cifar = true});
+    yk_module *net = yk_resnet18(YK_OPTIONS(yk_resnet_options, .num_classes = 2, .cifar = true));
     assert_null(yk_forward(net, yk_ones(YK_SHAPE(1, 4, 8, 8), NULL)));
     const yk_error *error = yk_last_error();
     assert_non_null(error);

@@ -93,7 +93,7 @@ static void test_tree(void **unused)
     yk_scope scope = yk_scope_begin();
     yk_module *shared = yk_linear_create(2, 2, NULL);
     yk_module *inner = yk_sequential(shared, yk_relu_create(), shared, NULL);
-    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, &(yk_linear_options){.no_bias = true}), NULL);
+    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .no_bias = true)), NULL);
     assert_non_null(m);
 
     static const char *const names[] = {"0.0.weight", "0.0.bias", "1.weight"};
@@ -187,8 +187,8 @@ static void test_print(void **unused)
         .kernel_size = {3, 1}, .stride = 2, .padding_size = {1, 0}, .dilation_size = {1, 2}};
     conv.no_bias = true;
     yk_module *middle =
-        yk_sequential(yk_relu_create(), yk_max_pool2d_create(3, 2, &(yk_pool2d_options){.padding = {1, 1}}),
-                      yk_avg_pool2d_create(0, 0, &(yk_pool2d_options){.kernel = {2, 1}}), NULL);
+        yk_sequential(yk_relu_create(), yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1})),
+                      yk_avg_pool2d_create(0, 0, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 1})), NULL);
     yk_module *m = yk_sequential(
         yk_conv2d_create(3, 8, 3, &conv), yk_batch_norm2d_create(8, NULL), middle, yk_adaptive_avg_pool2d_create(1, 2),
         yk_flatten_create(), yk_linear_create(16, 4, NULL), yk_layer_norm_create(YK_SHAPE(4), NULL),
@@ -196,23 +196,24 @@ static void test_print(void **unused)
     char *text = printed(m);
     assert_string_equal(text, golden_repr);
     free(text);
-    text = printed(yk_embedding_create(6, 3, &(yk_embedding_options){.padding_idx_set = true, .padding_idx = 2}));
+    text =
+        printed(yk_embedding_create(6, 3, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = 2)));
     assert_string_equal(text, golden_embedding_repr);
     free(text);
-    text = printed(yk_conv2d_create(4, 8, 1, &(yk_conv2d_module_options){.groups = 2}));
+    text = printed(yk_conv2d_create(4, 8, 1, YK_OPTIONS(yk_conv2d_module_options, .groups = 2)));
     assert_string_equal(text, golden_grouped_repr);
     free(text);
     /* Numbers as Python prints a float. */
-    text = printed(yk_batch_norm2d_create(4, &(yk_batch_norm2d_options){.eps = 1e-3, .momentum = YK_ZERO}));
+    text = printed(yk_batch_norm2d_create(4, YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = YK_ZERO)));
     assert_string_equal(text, "BatchNorm2d(4, eps=0.001, momentum=0.0, affine=True, track_running_stats=True)\n");
     free(text);
-    text = printed(yk_layer_norm_create(YK_SHAPE(4), &(yk_layer_norm_options){.eps = 1, .no_affine = true}));
+    text = printed(yk_layer_norm_create(YK_SHAPE(4), YK_OPTIONS(yk_layer_norm_options, .eps = 1, .no_affine = true)));
     assert_string_equal(text, "LayerNorm((4,), eps=1.0, elementwise_affine=False)\n");
     free(text);
     text = printed(yk_dropout_create(0.12345678));
     assert_string_equal(text, "Dropout(p=0.12345678, inplace=False)\n");
     free(text);
-    text = printed(yk_lstm_create(3, 4, &(yk_lstm_module_options){.num_layers = 2, .dropout = 1}));
+    text = printed(yk_lstm_create(3, 4, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .dropout = 1)));
     assert_string_equal(text, "LSTM(3, 4, num_layers=2, dropout=1.0)\n");
     free(text);
     yk_scope_end(scope);
@@ -276,7 +277,7 @@ static void test_adding(void **unused)
     assert_ptr_equal(yk_module_add_parameter(two, "weight", shared), shared);
     assert_int_equal(yk_parameters_count(yk_module_parameters(tied)), 3);
     assert_int_equal(yk_state_dict_count(yk_module_state_dict(tied)), 4);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(tied), &(yk_sgd_options){.lr = 1});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(tied), YK_OPTIONS(yk_sgd_options, .lr = 1));
     yk_tensor *out = yk_forward(tied, yk_ones(YK_SHAPE(1, 4), NULL));
     yk_tensor *by_hand = yk_linear(yk_linear(yk_ones(YK_SHAPE(1, 4), NULL), shared, yk_module_get(one, "bias")), shared,
                                    yk_module_get(two, "bias"));
@@ -310,7 +311,7 @@ static void test_adding(void **unused)
     assert_null(yk_module_add_parameter(m, "w", yk_mul_scalar(x, 2)));
     expect_error(YK_ERR_ARGUMENT, "Gate: \"w\" was made by mul_scalar; a parameter must be a leaf");
     m = plain_gate();
-    assert_null(yk_module_add_parameter(m, "w", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64})));
+    assert_null(yk_module_add_parameter(m, "w", yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64))));
     expect_error(YK_ERR_DTYPE, "only floating tensors can require a gradient");
 
     yk_module *child = yk_sequential(yk_relu_create(), NULL), *parent = yk_sequential(child, NULL);

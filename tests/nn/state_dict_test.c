@@ -153,9 +153,10 @@ static void test_refusals(void **unused)
     assert_true(yk_item(yk_all(yk_eq(yk_module_get(m, "0.weight"), before))) == 1); /* nothing was written */
 
     dict = changed(m, NULL, "3.weight", yk_ones(YK_SHAPE(2, 17), NULL));
-    assert_int_equal(yk_module_load_state_dict(m, dict, &(yk_load_options){.not_strict = true}, NULL), YK_ERR_SHAPE);
+    assert_int_equal(yk_module_load_state_dict(m, dict, YK_OPTIONS(yk_load_options, .not_strict = true), NULL),
+                     YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "does not fit: 3.weight has shape (2, 17), expected (2, 16)");
-    dict = changed(m, NULL, "3.bias", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64}));
+    dict = changed(m, NULL, "3.bias", yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)));
     assert_int_equal(yk_module_load_state_dict(m, dict, NULL, NULL), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "does not fit: 3.bias is int64, expected float32");
     dict = changed(m, NULL, "1.num_batches_tracked", yk_scalar(1, NULL));
@@ -164,7 +165,7 @@ static void test_refusals(void **unused)
     assert_true(yk_item(yk_all(yk_eq(yk_module_get(m, "0.weight"), before))) == 1);
 
     dict = changed(m, "0.bias", NULL, NULL);
-    expect_ok(yk_module_load_state_dict(m, dict, &(yk_load_options){.not_strict = true}, &report));
+    expect_ok(yk_module_load_state_dict(m, dict, YK_OPTIONS(yk_load_options, .not_strict = true), &report));
     assert_int_equal(report.missing_count, 1);
     yk_load_report_clear(&report);
     assert_true(yk_item(yk_any(yk_module_get(m, "0.weight"))) == 0);
@@ -180,7 +181,7 @@ static void test_without_counts(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_resnet18(&(yk_resnet_options){.num_classes = 2});
+    yk_module *m = yk_resnet18(YK_OPTIONS(yk_resnet_options, .num_classes = 2));
     yk_tensor *count = yk_module_get(m, "layer4.1.bn2.num_batches_tracked");
     assert_non_null(yk_fill_(count, 7));
     yk_state_dict *state = yk_module_state_dict(m), *old = yk_state_dict_create(), *one = yk_state_dict_create();
@@ -202,7 +203,8 @@ static void test_without_counts(void **unused)
     /* Where others are there, one is missing; and so are all of a dict that has no statistics. */
     assert_int_equal(yk_module_load_state_dict(m, one, NULL, NULL), YK_ERR_NOT_FOUND);
     expect_error(YK_ERR_NOT_FOUND, "load_state_dict of ResNet: missing: bn1.num_batches_tracked");
-    expect_ok(yk_module_load_state_dict(m, yk_state_dict_create(), &(yk_load_options){.not_strict = true}, &report));
+    expect_ok(
+        yk_module_load_state_dict(m, yk_state_dict_create(), YK_OPTIONS(yk_load_options, .not_strict = true), &report));
     assert_int_equal(report.missing_count, yk_state_dict_count(state));
     yk_load_report_clear(&report);
     yk_scope_end(scope);
@@ -213,7 +215,7 @@ static void test_long_lists(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_resnet18(&(yk_resnet_options){.num_classes = 2});
+    yk_module *m = yk_resnet18(YK_OPTIONS(yk_resnet_options, .num_classes = 2));
     yk_load_report report;
     assert_int_equal(yk_module_load_state_dict(m, yk_state_dict_create(), NULL, &report), YK_ERR_NOT_FOUND);
     assert_int_equal(report.missing_count, 122);

@@ -46,7 +46,7 @@ static yk_tensor *bool_mask(int64_t rows, int64_t cols)
     assert_true(rows * cols <= (int64_t)sizeof(values));
     for (int64_t i = 0; i < rows * cols; i++)
         values[i] = i % 3 != 0;
-    return yk_from_data(values, 2, (int64_t[]){rows, cols}, &(yk_tensor_options){.dtype = YK_BOOL});
+    return yk_from_data(values, 2, (int64_t[]){rows, cols}, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
 }
 
 static void test_pytorch(void **state)
@@ -63,11 +63,11 @@ static void test_pytorch(void **state)
                           : attention_cases[t].mask == 2 ? wave(4, 2, (int64_t[]){l, s}, &f64)
                                                          : NULL;
         yk_tensor *out = yk_scaled_dot_product_attention(q, k, v,
-                                                         &(yk_attention_options){.attn_mask = mask,
-                                                                                 .is_causal = attention_cases[t].causal,
-                                                                                 .scale = attention_cases[t].scale});
+                                                         YK_OPTIONS(yk_attention_options, .attn_mask = mask,
+                                                                    .is_causal = attention_cases[t].causal,
+                                                                    .scale = attention_cases[t].scale));
         yk_tensor *gradient = wave(5, 4, (int64_t[]){b, h, l, d}, &f64);
-        expect_ok(yk_backward_with(out, &(yk_backward_options){.gradient = gradient}));
+        expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
         const double *values = expect_values("output", (int)t, out, attention_cases[t].values, 1e-13);
         values = expect_values("gradient of query", (int)t, yk_grad(q), values, 1e-13);
         values = expect_values("gradient of key", (int)t, yk_grad(k), values, 1e-13);
@@ -147,8 +147,8 @@ static void test_blocks(void **state)
             yk_tensor *a = yk_scaled_dot_product_attention(given[0], given[1], given[2], &options);
             yk_tensor *b = composed(wide, &options);
             yk_tensor *g = yk_randn_like(b);
-            expect_ok(yk_backward_with(a, &(yk_backward_options){.gradient = yk_cast(g, YK_F32)}));
-            expect_ok(yk_backward_with(b, &(yk_backward_options){.gradient = g}));
+            expect_ok(yk_backward_with(a, YK_OPTIONS(yk_backward_options, .gradient = yk_cast(g, YK_F32))));
+            expect_ok(yk_backward_with(b, YK_OPTIONS(yk_backward_options, .gradient = g)));
             expect_near(distance(a, b), 0, 0, 2e-6);
             for (int i = 0; i < 3; i++)
                 expect_near(distance(yk_grad(given[i]), yk_grad(wide[i])), 0, 0, 5e-6);
@@ -164,10 +164,10 @@ static void test_mask_of_every_batch(void **state)
     yk_tensor *q = wave(1, 3, (int64_t[]){1, 3, 4}, &f64), *k = wave(2, 3, (int64_t[]){2, 5, 4}, &f64);
     yk_tensor *mask = wave(3, 3, (int64_t[]){2, 3, 5}, &f64), *flat = yk_squeeze(q, 0);
     yk_tensor *whole = yk_scaled_dot_product_attention(yk_expand(q, 3, (int64_t[]){2, -1, -1}), k, k,
-                                                       &(yk_attention_options){.attn_mask = mask});
+                                                       YK_OPTIONS(yk_attention_options, .attn_mask = mask));
     for (int i = 0; i < 2; i++) {
         yk_tensor *out =
-            yk_scaled_dot_product_attention(i ? flat : q, k, k, &(yk_attention_options){.attn_mask = mask});
+            yk_scaled_dot_product_attention(i ? flat : q, k, k, YK_OPTIONS(yk_attention_options, .attn_mask = mask));
         assert_non_null(out);
         assert_true(yk_same_shape(out, whole));
         assert_true(distance(out, whole) < 1e-14);
@@ -184,7 +184,7 @@ static void test_rows_that_see_nothing(void **state)
         yk_tensor *q = wave(1, 3, shape, &f64_leaf), *k = wave(2, 3, shape, &f64_leaf),
                   *v = wave(3, 3, shape, &f64_leaf);
         uint8_t seen[9] = {1, 0, 1, 0, 0, 0, 1, 1, 1};
-        yk_tensor *mask = yk_from_data(seen, 2, (int64_t[]){3, 3}, &(yk_tensor_options){.dtype = YK_BOOL});
+        yk_tensor *mask = yk_from_data(seen, 2, (int64_t[]){3, 3}, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
         yk_attention_options options = {.attn_mask = mask};
         yk_tensor *in[3] = {q, k, v};
         yk_tensor *out = blockwise ? yk_scaled_dot_product_attention(q, k, v, &options) : composed(in, &options);
@@ -287,7 +287,7 @@ static void test_threads(void **state)
     for (int threads = 1; threads <= 3; threads++) {
         expect_ok(yk_set_num_threads(cpu, threads));
         yk_tensor *out =
-            yk_scaled_dot_product_attention(in[0], in[1], in[2], &(yk_attention_options){.is_causal = true});
+            yk_scaled_dot_product_attention(in[0], in[1], in[2], YK_OPTIONS(yk_attention_options, .is_causal = true));
         expect_ok(yk_backward(yk_sum(yk_mul(out, out))));
         yk_tensor *now[4] = {out, yk_grad(in[0]), yk_grad(in[1]), yk_grad(in[2])};
         for (int i = 0; i < 4; i++) {
@@ -310,7 +310,7 @@ static void test_dropout(void **state)
     yk_manual_seed(3);
     int64_t shape[3] = {1, 200, 50}, values[3] = {1, 50, 50};
     yk_tensor *q = yk_zeros(3, shape, NULL), *k = yk_zeros(3, values, NULL), *v = yk_ones(3, values, NULL);
-    yk_tensor *out = yk_scaled_dot_product_attention(q, k, v, &(yk_attention_options){.dropout_p = 0.4});
+    yk_tensor *out = yk_scaled_dot_product_attention(q, k, v, YK_OPTIONS(yk_attention_options, .dropout_p = 0.4));
     /* a row is the number of kept weights over 50 * 0.6: 200 rows, deviation of their mean 0.0082 */
     expect_near(yk_item(yk_mean(out)), 1, 0, 0.04);
     assert_true(yk_item(yk_var(out)) > 0.005);
@@ -344,18 +344,18 @@ static void test_errors(void **state)
     assert_null(yk_scaled_dot_product_attention(q, yk_cast(k, YK_F64), k, NULL));
     expect_error(YK_ERR_DTYPE, "key is float64, expected float32");
     yk_tensor *mask = yk_ones(2, (int64_t[]){3, 4}, NULL);
-    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask}));
+    assert_null(yk_scaled_dot_product_attention(q, k, k, YK_OPTIONS(yk_attention_options, .attn_mask = mask)));
     expect_error(YK_ERR_SHAPE, "attn_mask (3, 4)");
-    mask = yk_ones(2, (int64_t[]){3, 5}, &(yk_tensor_options){.dtype = YK_I64});
-    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask}));
+    mask = yk_ones(2, (int64_t[]){3, 5}, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    assert_null(yk_scaled_dot_product_attention(q, k, k, YK_OPTIONS(yk_attention_options, .attn_mask = mask)));
     expect_error(YK_ERR_DTYPE, "attn_mask is int64");
     mask = yk_ones(2, (int64_t[]){3, 5}, NULL);
-    assert_null(
-        yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.attn_mask = mask, .is_causal = true}));
+    assert_null(yk_scaled_dot_product_attention(
+        q, k, k, YK_OPTIONS(yk_attention_options, .attn_mask = mask, .is_causal = true)));
     expect_error(YK_ERR_ARGUMENT, "is_causal");
-    assert_null(yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.dropout_p = 1.5}));
+    assert_null(yk_scaled_dot_product_attention(q, k, k, YK_OPTIONS(yk_attention_options, .dropout_p = 1.5)));
     expect_error(YK_ERR_ARGUMENT, "dropout_p is 1.5");
-    yk_tensor *none = yk_scaled_dot_product_attention(q, k, k, &(yk_attention_options){.dropout_p = 1});
+    yk_tensor *none = yk_scaled_dot_product_attention(q, k, k, YK_OPTIONS(yk_attention_options, .dropout_p = 1));
     assert_true(yk_item(yk_sum(yk_abs(none))) == 0); /* as in PyTorch: every weight is dropped */
     yk_scope_end(scope);
 }

@@ -109,7 +109,7 @@ typedef struct row {
     X(einsum_sum, yk_einsum("ij->i", x, 1), 1, M)                                                                      \
     X(einsum_outer, yk_einsum("i,j->ij", x, 2), 2, {1, {2}}, V)                                                        \
     X(attention, yk_scaled_dot_product_attention(x[0], x[1], x[2], NULL), 3, HEADS, HEADS, HEADS)                      \
-    X(attention_mask, yk_scaled_dot_product_attention(x[0], x[1], x[2], &(yk_attention_options){.attn_mask = x[3]}),   \
+    X(attention_mask, yk_scaled_dot_product_attention(x[0], x[1], x[2], YK_OPTIONS(yk_attention_options, .attn_mask = x[3])),   \
       4, HEADS, HEADS, HEADS, {2, {4, 4}})                                                                             \
     X(max_pool2d, yk_max_pool2d(x[0], &pool), 1, IMAGE) X(avg_pool2d, yk_avg_pool2d(x[0], &pool), 1, IMAGE)            \
     X(adaptive_avg_pool2d, yk_adaptive_avg_pool2d(x[0], 1, 1), 1, IMAGE)                                               \
@@ -131,7 +131,7 @@ static const yk_cross_entropy_options each_row = {.reduction = YK_REDUCE_NONE};
 
 static yk_tensor *labels(yk_tensor *x, int64_t count)
 {
-    return yk_zeros(1, &count, &(yk_tensor_options){.dtype = YK_I64, .device = yk_tensor_device(x)});
+    return yk_zeros(1, &count, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk_tensor_device(x)));
 }
 
 static yk_tensor *dropout(yk_tensor *x)

@@ -9,7 +9,7 @@
 
 static yk_tensor *integers(int ndim, const int64_t *shape, const int64_t *values)
 {
-    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_I64});
+    return yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
 }
 
 static void expect_row(const yk_tensor *x, int count, const double *expected)
@@ -214,8 +214,9 @@ static void refusals(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_ones(YK_SHAPE(3, 4), NULL), *line = yk_ones(YK_SHAPE(3), NULL), *scalar = yk_scalar(1, NULL);
     yk_tensor *minus = integers(YK_SHAPE(1), (int64_t[]){-1}), *far = integers(YK_SHAPE(1, 1), (int64_t[]){3});
-    yk_tensor *tall = yk_zeros(YK_SHAPE(4, 5), &(yk_tensor_options){.dtype = YK_I64});
-    yk_tensor *mask = yk_gt(line, scalar), *doubles = yk_ones(YK_SHAPE(4, 5), &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *tall = yk_zeros(YK_SHAPE(4, 5), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    yk_tensor *mask = yk_gt(line, scalar),
+              *doubles = yk_ones(YK_SHAPE(4, 5), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     yk_tensor *whole = yk_cast(x, YK_I64);
 #define REFUSED(call, code, text)                                                                                      \
     assert_null(finished(call));                                                                                       \

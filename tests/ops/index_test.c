@@ -43,13 +43,13 @@ static yk_tensor *read_tensor(char *text)
     if (mask) {
         for (; numbers[count]; count++)
             bits[count] = numbers[count] == '1';
-        return yk_from_data(bits, ndim, shape, &(yk_tensor_options){.dtype = YK_BOOL});
+        return yk_from_data(bits, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
     }
     while (*numbers) {
         values[count++] = strtoll(numbers, &numbers, 10);
         numbers += *numbers == ',';
     }
-    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_I64});
+    return yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
 }
 
 static yk_index_item read_item(char *text)
@@ -129,9 +129,9 @@ static yk_tensor *numbers(int ndim, const int64_t *shape, double first, double s
     double values[4000];
     for (int64_t i = 0; i < count; i++)
         values[i] = step != 0 ? first + (double)i * step : 1 + (double)(i % 7);
-    yk_tensor *block = yk_zeros(1, (int64_t[]){count * width + 1}, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *block = yk_zeros(1, (int64_t[]){count * width + 1}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     yk_tensor *x = yk__scope_own(yk__tensor_view(block, ndim, shape, stride, 0));
-    yk_tensor *plain = yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *plain = yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     expect_ok(yk__raw_copy(x, plain));
     return x;
 }
@@ -145,7 +145,7 @@ static yk_tensor *leaf(yk_tensor *x)
 static void backward(yk_tensor *y)
 {
     yk_tensor *g = numbers(yk_ndim(y), yk_sizes(y), 1, 0, C_ORDER);
-    expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = g}));
+    expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = g)));
 }
 
 static void check_case(const char *line, enum layout layout)
@@ -207,7 +207,7 @@ static void strides_do_not_matter(void **state)
 
 static yk_tensor *integers(int ndim, const int64_t *shape, const int64_t *values)
 {
-    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_I64});
+    return yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
 }
 
 static yk_tensor *counted(int64_t rows, int64_t columns, yk_dtype dtype)
@@ -325,7 +325,7 @@ static yk_tensor *bits(int ndim, const int64_t *shape, const char *text)
     uint8_t values[32];
     for (int i = 0; text[i]; i++)
         values[i] = text[i] == '1';
-    return yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_BOOL});
+    return yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
 }
 
 /* x[items with one mask] = one value takes another way than several values do: the same result and gradients. */
@@ -367,7 +367,7 @@ static void one_value_by_a_mask(void **state)
     expect_numbers(x, NUMBERS(4, 0, 4, 0, 0, 4));
     expect_ok(yk_backward(yk_sum(x)));
     expect_numbers(yk_grad(v), NUMBERS(3));
-    yk_tensor *whole_numbers = yk_zeros(YK_SHAPE(2, 3), &(yk_tensor_options){.dtype = YK_I32});
+    yk_tensor *whole_numbers = yk_zeros(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .dtype = YK_I32));
     yk_index_put_(whole_numbers, YK_INDEX(yk_by(plane)), yk_scalar(7, NULL), false);
     expect_numbers(whole_numbers, NUMBERS(7, 0, 7, 0, 0, 7));
     yk_tensor *made = yk_index_put_(yk_mul_scalar(leaf(yk_ones(YK_SHAPE(2, 3), NULL)), 1), YK_INDEX(yk_by(plane)),
@@ -432,7 +432,7 @@ static void gradients_in_another_order(void **state)
         yk_tensor *y = yk_add_scalar(x, 0), *gradient = yk_transpose(counted(2, 3, YK_F32), 0, 1);
         yk_index_item item = yk_by(yk_reshape(mask, YK_SHAPE(3, 2)));
         assert_ptr_equal(yk_index_put_(y, &item, 1, value, accumulate), y);
-        expect_ok(yk_backward_with(y, &(yk_backward_options){.gradient = gradient}));
+        expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
         expect_numbers(yk_grad(value), NUMBERS(0, 3, 2, 5));
         if (accumulate)
             expect_numbers(yk_grad(x), NUMBERS(0, 3, 1, 4, 2, 5));
@@ -552,7 +552,8 @@ static void many_index_tensors(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_reshape(yk_arange(0, 243, 1, &(yk_tensor_options){.dtype = YK_F64}), YK_SHAPE(3, 3, 3, 3, 3));
+    yk_tensor *x =
+        yk_reshape(yk_arange(0, 243, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)), YK_SHAPE(3, 3, 3, 3, 3));
     yk_tensor *a = integers(YK_SHAPE(2), (int64_t[]){0, 2}), *b = integers(YK_SHAPE(2, 1), (int64_t[]){1, -1});
     yk_tensor *out = yk_index(x, YK_INDEX(yk_by(a), yk_by(b), yk_by(a), yk_by(b), yk_by(a)));
     /* (a b a b a) in base 3 */

@@ -20,7 +20,7 @@ static void expect_row(const yk_tensor *x, int count, const double *expected)
 
 static yk_tensor *reals(int64_t n, const double *values)
 {
-    return yk_from_data(values, 1, &n, &(yk_tensor_options){.dtype = YK_F64});
+    return yk_from_data(values, 1, &n, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
 }
 #define REALS(...) reals((int64_t)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
 
@@ -82,7 +82,7 @@ static void every_dtype_is_sorted(void **state)
     yk_scope scope = yk_scope_begin();
     EXPECT(yk_argsort(yk_gt(REALS(1, 3, 1, 4), yk_scalar(2, NULL)), 0, true), 1, 3, 0, 2);
     EXPECT(yk_sort(yk_from_data((int64_t[]){INT64_MAX, INT64_MIN, -1, 0}, YK_SHAPE(4),
-                                &(yk_tensor_options){.dtype = YK_I64}),
+                                YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)),
                    0, false, NULL),
            (double)INT64_MIN, -1, 0, (double)INT64_MAX);
     yk_scope_end(scope);
@@ -263,9 +263,10 @@ static void made_by_a_rule(void **state)
     yk_scope scope = yk_scope_begin();
     EXPECT(yk_linspace(1, 3, 5, NULL), 1, 1.5, 2, 2.5, 3);
     EXPECT(yk_linspace(2, 9, 1, NULL), 2);
-    EXPECT(yk_linspace(0, 10, 4, &(yk_tensor_options){.dtype = YK_I64}), 0, 3, 6, 10);
+    EXPECT(yk_linspace(0, 10, 4, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), 0, 3, 6, 10);
     assert_int_equal(yk_numel(yk_linspace(0, 1, 0, NULL)), 0);
-    EXPECT(yk_linspace(0.9, 4.9, 3, &(yk_tensor_options){.dtype = YK_I32}), 0, 2, 4); /* the ends are integers, too */
+    EXPECT(yk_linspace(0.9, 4.9, 3, YK_OPTIONS(yk_tensor_options, .dtype = YK_I32)), 0, 2,
+           4); /* the ends are integers, too */
     EXPECT(yk_eye(2, 3, NULL), 1, 0, 0, 0, 1, 0);
     yk_tensor *square = yk_reshape(yk_arange(0, 9, 1, NULL), YK_SHAPE(3, 3)), *line = yk_diagonal(square, 1, 0, 1);
     yk_fill_(line, -1); /* a view */
@@ -313,7 +314,7 @@ static void draws(void **state)
     /* At the ends of f64's range, where the sum of the weights and a share of it cannot be told. */
     static const double ends[2][3] = {{1e308, 0, 1e308}, {5e-324, 0, 5e-324}};
     for (int i = 0; i < 2; i++) {
-        yk_tensor *end = yk_from_data(ends[i], YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_F64});
+        yk_tensor *end = yk_from_data(ends[i], YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
         const int64_t *count = host_data(yk_bincount(yk_multinomial(end, DRAWS, true), NULL, 4));
         assert_true(count[1] == 0 && count[3] == 0 && count[0] + count[2] == DRAWS);
         expect_near((double)count[0] / DRAWS, 0.5, 0, 0.015);
@@ -410,8 +411,8 @@ static void distances_by_product(void **state)
                 yk_norm(yk_sub(yk_unsqueeze(copies[0], -2), yk_unsqueeze(copies[1], -3)), 2, (int[]){-1}, 1, false);
             assert_true(yk_all_close(got, want, tolerance, tolerance, false));
             yk_tensor *weights = yk_randn_like(want);
-            expect_ok(yk_backward_with(got, &(yk_backward_options){.gradient = weights}));
-            expect_ok(yk_backward_with(want, &(yk_backward_options){.gradient = weights}));
+            expect_ok(yk_backward_with(got, YK_OPTIONS(yk_backward_options, .gradient = weights)));
+            expect_ok(yk_backward_with(want, YK_OPTIONS(yk_backward_options, .gradient = weights)));
             for (int i = 0; i < 2; i++)
                 assert_true(yk_all_close(yk_grad(x[i]), yk_grad(copies[i]), 50 * tolerance, 50 * tolerance, false));
             yk_scope_end(scope);
@@ -480,8 +481,8 @@ static void distances_in_blocks(void **state)
                 assert_true(yk_all_close(got, want, 1e-6, 1e-6, true));
                 assert_true(yk_all_close(plain, want, 1e-6, 1e-6, true));
                 yk_tensor *weights = yk_randn_like(want);
-                expect_ok(yk_backward_with(got, &(yk_backward_options){.gradient = weights}));
-                expect_ok(yk_backward_with(want, &(yk_backward_options){.gradient = weights}));
+                expect_ok(yk_backward_with(got, YK_OPTIONS(yk_backward_options, .gradient = weights)));
+                expect_ok(yk_backward_with(want, YK_OPTIONS(yk_backward_options, .gradient = weights)));
                 double tolerance = dtypes[d] == YK_F64 ? 1e-12 : dtypes[d] == YK_F32 ? 1e-4 : 0;
                 for (int i = 0; i < 2; i++) {
                     if (!wanted[i])
@@ -509,7 +510,7 @@ static void deviations_out_of_range(void **state)
         double factor = cases[i].factor;
         const double rows[] = {0, factor, 2 * factor, -factor, 1, 1, 1, 1};
         yk_tensor *x =
-            yk_cast(yk_from_data(rows, YK_SHAPE(2, 4), &(yk_tensor_options){.dtype = YK_F64}), cases[i].dtype);
+            yk_cast(yk_from_data(rows, YK_SHAPE(2, 4), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)), cases[i].dtype);
         x = yk_detach(x);
         expect_ok(yk_set_requires_grad(x, true));
         yk_tensor *out = yk_std_dims(x, (int[]){1}, 1, 1, false);

@@ -12,17 +12,17 @@
 
 static yk_tensor *of(yk_dtype dtype, int64_t n)
 {
-    return yk_ones(1, &n, &(yk_tensor_options){.dtype = dtype});
+    return yk_ones(1, &n, YK_OPTIONS(yk_tensor_options, .dtype = dtype));
 }
 
 static yk_tensor *away(void)
 {
-    return yk_ones(YK_SHAPE(2), &(yk_tensor_options){.device = test_device(1)});
+    return yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .device = test_device(1)));
 }
 
 static yk_tensor *labels(int64_t a, int64_t b)
 {
-    return yk_from_data((int64_t[]){a, b}, YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64});
+    return yk_from_data((int64_t[]){a, b}, YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
 }
 
 static yk_tensor *as_dtype(yk_tensor *x, yk_dtype dtype)

@@ -228,7 +228,7 @@ static void test_half_in_place(void **state)
     yk_scope scope = yk_scope_begin();
     /* What is read in f32 has its gradient summed there: bf16 has no 257. */
     for (int copy = 0; copy < 2; copy++) {
-        yk_tensor *x = yk_zeros(YK_SHAPE(257), &(yk_tensor_options){.dtype = YK_BF16}),
+        yk_tensor *x = yk_zeros(YK_SHAPE(257), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16)),
                   *one = yk_ones(YK_SHAPE(1), &f32_leaf);
         expect_ok(yk_backward(yk_sum(yk_cast(copy ? yk_copy_(x, one) : yk_add_(x, one, 1), YK_F32))));
         expect_near(yk_item(yk_grad(one)), 257, 0, 0);
@@ -656,7 +656,7 @@ static void test_empty(void **state)
     assert_int_equal(count, 1);
     expect_ok(yk_split(x, 0, 0, parts, 3, &count));
     assert_true(count == 1 && yk_size(parts[0], 0) == 0 && yk_size(parts[0], 1) == 3);
-    assert_int_equal(yk_numel(yk_max_pool2d(map, &(yk_pool2d_options){.kernel = {2, 2}})), 0);
+    assert_int_equal(yk_numel(yk_max_pool2d(map, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}))), 0);
     expect_ok(yk_last_error() != NULL);
     yk_scope_end(scope);
 }

@@ -81,7 +81,8 @@ static yk_tensor *plot_grid(yk_tensor *const *x, int count)
 
 static yk_tensor *empty_like_dtype(yk_tensor *x)
 {
-    return yk_empty(YK_SHAPE(0), &(yk_tensor_options){.dtype = yk_tensor_dtype(x), .device = yk_tensor_device(x)});
+    return yk_empty(YK_SHAPE(0),
+                    YK_OPTIONS(yk_tensor_options, .dtype = yk_tensor_dtype(x), .device = yk_tensor_device(x)));
 }
 
 #define CONV(...)                                                                                                      \
@@ -539,7 +540,7 @@ static void against_golden(const struct row *row, const golden_case *c, const ch
     compare_tensor(row->name, form, "result", 0, out, &c->output, golden_values + c->output.at, 1e-13);
     assert_int_equal(yk_requires_grad(out), c->gradient >= 0);
     if (c->gradient >= 0)
-        expect_ok(yk_backward_with(out, &(yk_backward_options){.gradient = make_gradient(c, out)}));
+        expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = make_gradient(c, out))));
     for (int i = 0; i < c->n_inputs; i++) {
         if (c->grad[i] < 0) {
             assert_null(yk_grad(x[i]));
@@ -610,7 +611,7 @@ static void test_one_gradient_at_a_time(void **state)
             expect_ok(yk_set_requires_grad(x[only], true));
             yk_tensor *out = rows[r].call(x, c->n_inputs, NULL);
             assert_non_null(out);
-            expect_ok(yk_backward_with(out, &(yk_backward_options){.gradient = make_gradient(c, out)}));
+            expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = make_gradient(c, out))));
             for (int i = 0; i < c->n_inputs; i++)
                 assert_true(i == only || !yk_grad(x[i]));
             if (yk_grad(x[only]))
@@ -650,8 +651,8 @@ static void against_f64(const struct row *row, const golden_case *c, yk_dtype dt
     free(numbers);
     if (c->gradient >= 0) {
         yk_tensor *g = make_gradient(c, out), *exact_g = yk_cast(g, YK_F64);
-        expect_ok(yk_backward_with(out, &(yk_backward_options){.gradient = g}));
-        expect_ok(yk_backward_with(expected, &(yk_backward_options){.gradient = exact_g}));
+        expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = g)));
+        expect_ok(yk_backward_with(expected, YK_OPTIONS(yk_backward_options, .gradient = exact_g)));
     }
     for (int i = 0; i < c->n_inputs; i++) {
         if (c->grad[i] < 0)

@@ -59,25 +59,26 @@ static void test_windows(void **state)
     static const int64_t sizes[] = {INT64_MAX, INT64_MAX / 2, ((int64_t)1 << 62) + 1, (int64_t)1 << 33};
     for (int i = 0; i < 4; i++) {
         int64_t n = sizes[i];
-        assert_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.padding = {n, 0}}));
+        assert_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .padding = {n, 0})));
         expect_error(YK_ERR_ARGUMENT, "of the height is not possible");
-        assert_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.dilation = {1, n}}));
+        assert_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .dilation = {1, n})));
         expect_error(YK_ERR_ARGUMENT, "of the width is not possible");
-        assert_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.stride = {n, 1}}));
+        assert_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .stride = {n, 1})));
         expect_error(YK_ERR_ARGUMENT, "of the height is not possible");
-        assert_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.groups = n}));
+        assert_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .groups = n)));
         expect_error(YK_ERR_SHAPE, "groups");
-        assert_null(yk_max_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}, .dilation = {n, 1}}));
+        assert_null(yk_max_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .dilation = {n, 1})));
         expect_error(YK_ERR_ARGUMENT, "of the height is not possible");
-        assert_null(yk_max_pool2d(x, &(yk_pool2d_options){.kernel = {2, n}}));
+        assert_null(yk_max_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, n})));
         expect_error(YK_ERR_ARGUMENT, "of the width is not possible");
-        assert_null(yk_avg_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}, .stride = {n, 1}, .ceil_mode = true}));
+        assert_null(
+            yk_avg_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .stride = {n, 1}, .ceil_mode = true)));
         expect_error(YK_ERR_ARGUMENT, "of the height is not possible");
-        assert_null(yk_avg_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}, .padding = {n, 0}}));
+        assert_null(yk_avg_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .padding = {n, 0})));
         expect_error(YK_ERR_ARGUMENT, "of the height is not possible");
     }
     /* What can be counted, but is too large for memory. */
-    assert_null(yk_conv2d(x, w, NULL, &(yk_conv2d_options){.padding = {INT32_MAX, INT32_MAX}}));
+    assert_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .padding = {INT32_MAX, INT32_MAX})));
     assert_non_null(yk_last_error());
     yk_clear_error();
     yk_scope_end(scope);

@@ -129,7 +129,7 @@ static yk_conv2d_options convolution(const double *a)
     X(mse_loss, yk_mse_loss(x[0], x[1], YK_REDUCE_MEAN))                                                               \
     X(embedding, yk_embedding(x[0], x[1], -1))                                                                         \
     X(conv2d, yk_conv2d(x[0], x[1], x[2], (yk_conv2d_options[]){convolution(a)}))                                      \
-    X(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, &(yk_batch_norm_options){.training = true}))             \
+    X(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, YK_OPTIONS(yk_batch_norm_options, .training = true)))    \
     X(batch_norm_given, yk_batch_norm(x[0], NULL, NULL, yk_detach(x[1]), yk_detach(x[2]), NULL))                       \
     X(layer_norm_affine, yk_layer_norm(x[0], 1, (int64_t[]){(int64_t)a[0]}, x[1], x[2], 0))                            \
     X(dropout, yk_dropout(x[0], a[0], a[1] != 0))                                                                      \
@@ -152,7 +152,8 @@ static yk_conv2d_options convolution(const double *a)
     X(narrow, yk_narrow(x[0], (int)a[0], (int64_t)a[1], (int64_t)a[2]))                                                \
     X(cat, yk_cat((yk_tensor *[]){x[0], x[1]}, 2, (int)a[0]))                                                          \
     X(stack, yk_stack((yk_tensor *[]){x[0], x[1]}, 2, (int)a[0]))                                                      \
-    X(attention, yk_scaled_dot_product_attention(x[0], x[1], x[2], &(yk_attention_options){.is_causal = a[0] != 0}))
+    X(attention,                                                                                                       \
+      yk_scaled_dot_product_attention(x[0], x[1], x[2], YK_OPTIONS(yk_attention_options, .is_causal = a[0] != 0)))
 
 EACH_ONE(ONE)
 EACH_TWO(TWO)
@@ -180,7 +181,8 @@ static int failures;
 
 static yk_tensor *make(const special_tensor *t, int values, bool leaf)
 {
-    yk_tensor *x = yk_from_data(special_values + values, t->ndim, t->shape, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x =
+        yk_from_data(special_values + values, t->ndim, t->shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     x = yk_detach(yk_cast(x, (yk_dtype)t->dtype));
     if (leaf)
         expect_ok(yk_set_requires_grad(x, true));
@@ -272,7 +274,7 @@ static void run_case(const special_case *c)
         compare(c, "the result", out, &c->out, c->out.values);
     }
     if (out && c->out.dtype >= 0 && c->gout >= 0 && yk_requires_grad(out)) {
-        expect_ok(yk_backward_with(out, &(yk_backward_options){.gradient = make(&c->out, c->gout, false)}));
+        expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = make(&c->out, c->gout, false))));
         for (int i = 0; i < c->count; i++) {
             if (c->grads[i] >= 0)
                 compare(c, i ? i == 2 ? "gradient 2" : "gradient 1" : "gradient 0", yk_grad(x[i]), &c->inputs[i],

@@ -17,7 +17,7 @@ static yk_parameters *parameters(yk_dtype dtype_a, yk_dtype dtype_b, yk_device d
     yk_tensor *grads[2] = {yk_cast(yk_from_data(clip_grads, YK_SHAPE(2, 3), &f64), dtype_a),
                            yk_to(yk_cast(yk_from_data(clip_grads + A, YK_SHAPE(4), &f64), dtype_b), device_b)};
     yk_tensor *a = yk_zeros_like(grads[0]), *b = yk_zeros_like(grads[1]);
-    yk_tensor *none = yk_zeros(YK_SHAPE(5), &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *none = yk_zeros(YK_SHAPE(5), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     yk_parameters *p = yk_parameters_create();
     expect_ok(yk_set_requires_grad(a, true));
     expect_ok(yk_set_requires_grad(b, true));

@@ -38,7 +38,7 @@ static setup make(const yk_grad_scaler_options *options)
     expect_ok(yk_set_requires_grad(s.x, true));
     yk_parameters *params = yk_parameters_create();
     expect_ok(yk_parameters_add(params, "x", s.x));
-    s.sgd = yk_sgd(params, &(yk_sgd_options){.lr = 0.1});
+    s.sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1));
     s.scaler = yk_grad_scaler_create(options);
     assert_non_null(s.sgd);
     assert_non_null(s.scaler);
@@ -64,7 +64,7 @@ static void test_follows_pytorch(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    setup s = make(&(yk_grad_scaler_options){.init_scale = 8, .growth_interval = 2});
+    setup s = make(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 8, .growth_interval = 2));
     for (int i = 0; i < STEPS; i++) {
         double scale = yk_grad_scaler_get_state(s.scaler).scale;
         double first = i == 2 || i == 6 ? (double)INFINITY : i == 7 ? (double)NAN : scale * (i + 1);
@@ -88,7 +88,7 @@ static void test_extremes(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    setup s = make(&(yk_grad_scaler_options){.init_scale = 0x1p127, .growth_interval = 1});
+    setup s = make(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 0x1p127, .growth_interval = 1));
     bool skipped;
     set_grad(&s, 3e38, -3e38);
     expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, &skipped));
@@ -112,7 +112,8 @@ static void test_scale(void **state)
     float grad[2];
     expect_ok(yk_tensor_read(yk_grad(s.x), grad, sizeof(grad)));
     assert_true(grad[0] == 2 && grad[1] == 4);
-    yk_tensor *half = yk_grad_scaler_scale(s.scaler, yk_full(0, NULL, 3, &(yk_tensor_options){.dtype = YK_F16}));
+    yk_tensor *half =
+        yk_grad_scaler_scale(s.scaler, yk_full(0, NULL, 3, YK_OPTIONS(yk_tensor_options, .dtype = YK_F16)));
     assert_int_equal(yk_tensor_dtype(half), YK_F32);
     assert_true(yk_item(half) == 3 * 65536.0);
     yk_scope_end(scope);
@@ -132,8 +133,8 @@ static void test_two_devices(void **state)
             x[d] = yk_ones(YK_SHAPE(2), &on);
             expect_ok(yk_parameters_add(params, d ? "b" : "a", x[d]));
         }
-        yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1});
-        yk_grad_scaler *scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 8});
+        yk_optimizer *sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 1));
+        yk_grad_scaler *scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 8));
         for (int d = 1; d >= 0; d--) { /* the second device's loss comes first */
             yk_tensor *loss = yk_grad_scaler_scale(scaler, yk_sum(yk_mul_scalar(x[d], d == bad ? INFINITY : 3)));
             assert_true(yk_device_equal(yk_tensor_device(loss), yk_tensor_device(x[d])));
@@ -159,7 +160,7 @@ static void test_two_optimizers(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    setup a = make(&(yk_grad_scaler_options){.init_scale = 8}), b = make(NULL);
+    setup a = make(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 8)), b = make(NULL);
     set_grad(&a, 8, 16);
     set_grad(&b, 8, (double)NAN);
     bool skipped[2];
@@ -232,13 +233,13 @@ static void test_half_gradients(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_linear_create(2, 1, &(yk_linear_options){.no_bias = true});
+    yk_module *m = yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .no_bias = true));
     yk_parameters *params = yk_module_parameters(m);
-    yk_optimizer *sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1});
-    yk_grad_scaler *scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 4});
+    yk_optimizer *sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 1));
+    yk_grad_scaler *scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 4));
     assert_non_null(yk_module_to_dtype(m, YK_F16));
     yk_tensor *w = yk_parameters_at(params, 0);
-    expect_ok(yk_set_grad(w, yk_full(YK_SHAPE(1, 2), 12, &(yk_tensor_options){.dtype = YK_F16})));
+    expect_ok(yk_set_grad(w, yk_full(YK_SHAPE(1, 2), 12, YK_OPTIONS(yk_tensor_options, .dtype = YK_F16))));
     uint32_t version = yk__version(yk_grad(w));
     expect_ok(yk_grad_scaler_unscale(scaler, sgd));
     assert_int_equal(yk_tensor_dtype(yk_grad(w)), YK_F16);
@@ -251,7 +252,7 @@ static void test_disabled(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    setup s = make(&(yk_grad_scaler_options){.disabled = true});
+    setup s = make(YK_OPTIONS(yk_grad_scaler_options, .disabled = true));
     assert_false(yk_grad_scaler_enabled(s.scaler));
     assert_true(yk_grad_scaler_enabled(yk_grad_scaler_create(NULL)));
     yk_tensor *loss = yk_sum(s.x);
@@ -288,11 +289,11 @@ static void test_misuse(void **state)
     refused(yk_grad_scaler_step(s.scaler, s.sgd, NULL), YK_ERR_STATE, "step was taken since");
     refused(yk_grad_scaler_unscale(s.scaler, s.sgd), YK_ERR_STATE, "step was taken since");
     expect_ok(yk_grad_scaler_update(s.scaler));
-    assert_null(yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = -1}));
+    assert_null(yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = -1)));
     expect_error(YK_ERR_ARGUMENT, "init_scale -1");
-    assert_null(yk_grad_scaler_create(&(yk_grad_scaler_options){.backoff_factor = 2}));
+    assert_null(yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .backoff_factor = 2)));
     expect_error(YK_ERR_ARGUMENT, "backoff_factor is 2, expected a number between 0 and 1");
-    assert_null(yk_grad_scaler_create(&(yk_grad_scaler_options){.growth_factor = 1}));
+    assert_null(yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .growth_factor = 1)));
     expect_error(YK_ERR_ARGUMENT, "growth_factor is 1, expected more than 1");
     yk_scope_end(scope);
 }
@@ -302,7 +303,7 @@ static void test_value(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    setup s = make(&(yk_grad_scaler_options){.init_scale = 8, .growth_interval = 5}), other = make(NULL);
+    setup s = make(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 8, .growth_interval = 5)), other = make(NULL);
     set_grad(&s, 8, 8);
     expect_ok(yk_grad_scaler_step(s.scaler, s.sgd, NULL));
     expect_ok(yk_grad_scaler_update(s.scaler));

@@ -17,7 +17,7 @@ static yk_optimizer *make(int kind, yk_module *m, double lr)
 {
     yk_parameters *p = yk_module_parameters(m);
     if (kind < 2)
-        return yk_sgd(p, &(yk_sgd_options){.lr = lr, .momentum = kind ? 0.9 : 0, .master_weights = true});
+        return yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = lr, .momentum = kind ? 0.9 : 0, .master_weights = true));
     const yk_adam_options o = {.lr = lr, .amsgrad = kind == 3, .master_weights = true};
     return kind == 2 ? yk_adam(p, &o) : yk_adamw(p, &o);
 }
@@ -25,9 +25,9 @@ static yk_optimizer *make(int kind, yk_module *m, double lr)
 static yk_module *net_of(yk_dtype dtype)
 {
     yk_manual_seed(5);
-    return yk_module_to_dtype(
-        yk_mlp(&(yk_mlp_options){.in_features = 6, .hidden = (int64_t[]){5}, .hidden_count = 1, .num_classes = 3}),
-        dtype);
+    return yk_module_to_dtype(yk_mlp(YK_OPTIONS(yk_mlp_options, .in_features = 6, .hidden = (int64_t[]){5},
+                                                .hidden_count = 1, .num_classes = 3)),
+                              dtype);
 }
 
 /* A gradient for every parameter, of numbers that `dtype` has; they depend on the step alone. */
@@ -93,11 +93,11 @@ static void small_steps_add_up(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_full(YK_SHAPE(4), 1, &(yk_tensor_options){.dtype = YK_BF16, .requires_grad = true});
+    yk_tensor *x = yk_full(YK_SHAPE(4), 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16, .requires_grad = true));
     yk_parameters *list = yk_parameters_create();
     expect_ok(yk_parameters_add(list, "x", x));
-    yk_optimizer *sgd = yk_sgd(list, &(yk_sgd_options){.lr = 1e-4, .master_weights = true});
-    yk_tensor *one = yk_ones(YK_SHAPE(4), &(yk_tensor_options){.dtype = YK_BF16});
+    yk_optimizer *sgd = yk_sgd(list, YK_OPTIONS(yk_sgd_options, .lr = 1e-4, .master_weights = true));
+    yk_tensor *one = yk_ones(YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16));
     for (int i = 0; i < 1000; i++) {
         expect_ok(yk_set_grad(x, one));
         uint32_t version = yk_tensor_version(x);
@@ -180,10 +180,10 @@ static void what_does_not_fit_is_refused(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_module *half = net_of(YK_BF16);
-    assert_null(yk_sgd(yk_module_parameters(half), &(yk_sgd_options){.lr = 1}));
+    assert_null(yk_sgd(yk_module_parameters(half), YK_OPTIONS(yk_sgd_options, .lr = 1)));
     expect_error(YK_ERR_DTYPE,
                  "sgd: parameter fc1.weight is bfloat16, expected float32 or float64, or .master_weights");
-    assert_null(yk_adam(yk_module_parameters(half), &(yk_adam_options){.lr = 1}));
+    assert_null(yk_adam(yk_module_parameters(half), YK_OPTIONS(yk_adam_options, .lr = 1)));
     expect_error(YK_ERR_DTYPE, "adam: parameter fc1.weight is bfloat16");
     /* State of f32 parameters has no master weights. */
     yk_module *full = net_of(YK_F32);
@@ -204,11 +204,14 @@ static void groups_and_mixtures(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_module *full = net_of(YK_F32), *half = net_of(YK_F16), *other = net_of(YK_F16);
-    yk_optimizer *o = yk_sgd(yk_module_parameters(full), &(yk_sgd_options){.lr = 0.1});
-    assert_int_equal(yk_sgd_add_group(o, yk_module_parameters(half), &(yk_sgd_options){.lr = 0.1}), YK_ERR_DTYPE);
+    yk_optimizer *o = yk_sgd(yk_module_parameters(full), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
+    assert_int_equal(yk_sgd_add_group(o, yk_module_parameters(half), YK_OPTIONS(yk_sgd_options, .lr = 0.1)),
+                     YK_ERR_DTYPE);
     yk_clear_error();
-    expect_ok(yk_sgd_add_group(o, yk_module_parameters(half), &(yk_sgd_options){.lr = 0.1, .master_weights = true}));
-    yk_optimizer *alone = yk_sgd(yk_module_parameters(other), &(yk_sgd_options){.lr = 0.1, .master_weights = true});
+    expect_ok(
+        yk_sgd_add_group(o, yk_module_parameters(half), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .master_weights = true)));
+    yk_optimizer *alone =
+        yk_sgd(yk_module_parameters(other), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .master_weights = true));
     for (int step = 0; step < 3; step++) {
         set_grads(full, YK_F16, step);
         set_grads(half, YK_F16, step);

@@ -14,7 +14,7 @@ static void test_damage(void **state)
     yk_parameters *params = yk_parameters_create();
     expect_ok(yk_parameters_add(params, "x", x));
     expect_ok(yk_parameters_add(params, "y", y));
-    yk_optimizer *o = yk_adam(params, &(yk_adam_options){.lr = 0.1});
+    yk_optimizer *o = yk_adam(params, YK_OPTIONS(yk_adam_options, .lr = 0.1));
     assert_non_null(o);
     expect_sound(yk__optimizer_check(o));
     expect_ok(yk_backward(yk_add(yk_sum(x), yk_sum(y))));

@@ -27,19 +27,20 @@ static int scope_end(void **state)
 static yk_module *make_net(void)
 {
     yk_manual_seed(5);
-    return yk_mlp(&(yk_mlp_options){.in_features = 6, .hidden = (int64_t[]){5}, .hidden_count = 1, .num_classes = 3});
+    return yk_mlp(
+        YK_OPTIONS(yk_mlp_options, .in_features = 6, .hidden = (int64_t[]){5}, .hidden_count = 1, .num_classes = 3));
 }
 
 static yk_optimizer *make(const char *name, yk_module *m, double lr)
 {
     yk_parameters *p = yk_module_parameters(m);
     if (strcmp(name, "sgd") == 0)
-        return yk_sgd(p, &(yk_sgd_options){.lr = lr, .momentum = 0.9, .weight_decay = 0.01});
+        return yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = lr, .momentum = 0.9, .weight_decay = 0.01));
     if (strcmp(name, "plain") == 0)
-        return yk_sgd(p, &(yk_sgd_options){.lr = lr});
+        return yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = lr));
     if (strcmp(name, "adam") == 0)
-        return yk_adam(p, &(yk_adam_options){.lr = lr, .amsgrad = true});
-    return yk_adamw(p, &(yk_adam_options){.lr = lr, .beta1 = 0.8});
+        return yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = lr, .amsgrad = true));
+    return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = lr, .beta1 = 0.8));
 }
 
 /* Steps [from, to) with inputs that depend on the step alone. */

@@ -20,8 +20,8 @@ static yk_optimizer *with_groups(yk_parameters *p)
     yk_parameters *one = yk_parameters_create(), *two = yk_parameters_create();
     expect_ok(yk_parameters_add(one, "a", yk_parameters_at(p, 0)));
     expect_ok(yk_parameters_add(two, "b", yk_parameters_at(p, 1)));
-    yk_optimizer *o = yk_sgd(one, &(yk_sgd_options){.lr = 0.1});
-    expect_ok(yk_sgd_add_group(o, two, &(yk_sgd_options){.lr = 0.01, .momentum = 0.5}));
+    yk_optimizer *o = yk_sgd(one, YK_OPTIONS(yk_sgd_options, .lr = 0.1));
+    expect_ok(yk_sgd_add_group(o, two, YK_OPTIONS(yk_sgd_options, .lr = 0.01, .momentum = 0.5)));
     return o;
 }
 
@@ -43,19 +43,20 @@ static yk_optimizer *make(const char *name, yk_parameters *p)
     if (IS("sgd_maximize"))
         return with_sgd(p, (yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .maximize = true});
     if (IS("adam"))
-        return yk_adam(p, &(yk_adam_options){.lr = 1e-3});
+        return yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 1e-3));
     if (IS("adam_options"))
-        return yk_adam(p, &(yk_adam_options){.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1});
+        return yk_adam(
+            p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1));
     if (IS("adam_amsgrad"))
-        return yk_adam(p, &(yk_adam_options){.lr = 0.1, .amsgrad = true});
+        return yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .amsgrad = true));
     if (IS("adam_maximize"))
-        return yk_adam(p, &(yk_adam_options){.lr = 0.1, .maximize = true, .weight_decay = 0.1});
+        return yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .maximize = true, .weight_decay = 0.1));
     if (IS("adamw"))
-        return yk_adamw(p, &(yk_adam_options){.lr = 0.1});
+        return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1));
     if (IS("adamw_no_decay"))
-        return yk_adamw(p, &(yk_adam_options){.lr = 0.1, .weight_decay = YK_ZERO});
+        return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = YK_ZERO));
     if (IS("adamw_amsgrad"))
-        return yk_adamw(p, &(yk_adam_options){.lr = 0.1, .weight_decay = 0.3, .amsgrad = true});
+        return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = 0.3, .amsgrad = true));
     if (IS("groups"))
         return with_groups(p);
 #undef IS
@@ -84,7 +85,7 @@ static yk_parameters *parameters(bool columns, yk_dtype dtype, yk_device device_
 
 static void set_grad(yk_tensor *x, const double *values)
 {
-    yk_tensor *grad = yk_from_data(values, yk_ndim(x), yk_sizes(x), &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *grad = yk_from_data(values, yk_ndim(x), yk_sizes(x), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     expect_ok(yk_set_grad(x, yk_to(yk_cast(grad, yk_tensor_dtype(x)), yk_tensor_device(x))));
 }
 
@@ -167,7 +168,8 @@ static void test_steps_on_device(void **unused)
     steps_on_device = false;
     yk_scope scope = yk_scope_begin();
     yk_parameters *p[2] = {parameters(false, YK_F32, first, second), parameters(false, YK_F32, first, second)};
-    yk_optimizer *o[2] = {yk_adam(p[0], &(yk_adam_options){.lr = 0.1}), yk_adam(p[1], &(yk_adam_options){.lr = 0.1})};
+    yk_optimizer *o[2] = {yk_adam(p[0], YK_OPTIONS(yk_adam_options, .lr = 0.1)),
+                          yk_adam(p[1], YK_OPTIONS(yk_adam_options, .lr = 0.1))};
     yk__optimizer_keep_steps_on_device(o[1]);
     float values[2][A];
     for (int k = 0; k < 2; k++) {
@@ -194,7 +196,7 @@ static void test_state(void **unused)
     yk_scope scope = yk_scope_begin();
     yk_parameters *p = parameters(false, YK_F64, first, first);
     yk_tensor *a = yk_parameters_at(p, 0), *b = yk_parameters_at(p, 1);
-    yk_optimizer *o = yk_sgd(p, &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *o = yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     assert_null(yk_optimizer_state(o, a, "momentum_buffer"));
     set_grad(a, optimizer_grads);
     expect_ok(yk_optimizer_step(o));
@@ -204,7 +206,7 @@ static void test_state(void **unused)
     assert_null(yk_optimizer_state(o, a, "exp_avg"));
     assert_int_equal(yk_optimizer_state_step(o, yk_scalar(1, NULL)), 0);
 
-    o = yk_adam(p, &(yk_adam_options){.lr = 1e-3, .beta1 = 0.75, .beta2 = 0.5, .amsgrad = true});
+    o = yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 1e-3, .beta1 = 0.75, .beta2 = 0.5, .amsgrad = true));
     expect_ok(yk_optimizer_step(o));
     for (int64_t i = 0; i < A; i++) {
         int64_t at[2] = {i / 2, i % 2};
@@ -226,7 +228,7 @@ static void test_moved_module(void **unused)
     for (int moves = 0; moves < 2; moves++) {
         yk_manual_seed(5);
         yk_module *m = yk_linear_create(3, 1, NULL);
-        yk_optimizer *o = yk_adam(yk_module_parameters(m), &(yk_adam_options){.lr = 0.1});
+        yk_optimizer *o = yk_adam(yk_module_parameters(m), YK_OPTIONS(yk_adam_options, .lr = 0.1));
         yk_tensor *w = yk_module_get(m, "weight"), *x = yk_ones(YK_SHAPE(4, 3), NULL);
         for (int step = 0; step < 4; step++) {
             if (moves && step == 2) {
@@ -272,7 +274,7 @@ static void test_lr(void **unused)
     expect_error(YK_ERR_ARGUMENT, "optimizer_set_lr: lr is -1, expected at least 0");
     assert_int_equal(yk_optimizer_set_lr(o, 2, 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "there is no group 2; the optimizer has 2");
-    assert_true(yk_optimizer_lr(yk_sgd(p, &(yk_sgd_options){.lr = YK_ZERO}), 0) == 0);
+    assert_true(yk_optimizer_lr(yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = YK_ZERO)), 0) == 0);
     yk_scope_end(scope);
 }
 
@@ -321,8 +323,8 @@ static void test_refusals(void **unused)
     refuse_sgd(yk_parameters_create(), (yk_sgd_options){.lr = 1}, "sgd: the list of parameters is empty");
     assert_null(yk_sgd(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "sgd: the list of parameters is NULL");
-    yk_optimizer *o = yk_sgd(p, &(yk_sgd_options){.lr = 1});
-    assert_int_equal(yk_sgd_add_group(o, p, &(yk_sgd_options){.lr = 1}), YK_ERR_ARGUMENT);
+    yk_optimizer *o = yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 1));
+    assert_int_equal(yk_sgd_add_group(o, p, YK_OPTIONS(yk_sgd_options, .lr = 1)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "sgd: parameter a is in the optimizer twice");
     yk_parameters *twice = yk_parameters_create(), *made = yk_parameters_create(), *whole = yk_parameters_create();
     expect_ok(yk_parameters_add(twice, "x", yk_parameters_at(p, 0)));
@@ -331,17 +333,19 @@ static void test_refusals(void **unused)
     assert_int_equal(yk_parameters_add(made, "x", yk_mul_scalar(yk_parameters_at(p, 0), 2)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "parameters_add: \"x\" was made by mul_scalar and is no leaf");
     /* Another optimizer's options are not read as its own. */
-    expect_ok(yk_parameters_add(made, "new", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.requires_grad = true})));
-    assert_int_equal(yk_adam_add_group(o, made, &(yk_adam_options){.lr = 1}), YK_ERR_ARGUMENT);
+    expect_ok(
+        yk_parameters_add(made, "new", yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .requires_grad = true))));
+    assert_int_equal(yk_adam_add_group(o, made, YK_OPTIONS(yk_adam_options, .lr = 1)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "adam_add_group: the optimizer is sgd");
-    yk_optimizer *adam = yk_adam(p, &(yk_adam_options){.lr = 1}), *adamw = yk_adamw(p, &(yk_adam_options){.lr = 1});
-    assert_int_equal(yk_adamw_add_group(adam, made, &(yk_adam_options){.lr = 1}), YK_ERR_ARGUMENT);
+    yk_optimizer *adam = yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 1)),
+                 *adamw = yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 1));
+    assert_int_equal(yk_adamw_add_group(adam, made, YK_OPTIONS(yk_adam_options, .lr = 1)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "adamw_add_group: the optimizer is adam");
-    expect_ok(yk_adam_add_group(adam, made, &(yk_adam_options){.lr = 0.5}));
-    expect_ok(yk_adamw_add_group(adamw, made, &(yk_adam_options){.lr = 0.25}));
+    expect_ok(yk_adam_add_group(adam, made, YK_OPTIONS(yk_adam_options, .lr = 0.5)));
+    expect_ok(yk_adamw_add_group(adamw, made, YK_OPTIONS(yk_adam_options, .lr = 0.25)));
     assert_true(yk_optimizer_lr(adam, 1) == 0.5 && yk_optimizer_lr(adamw, 1) == 0.25);
-    expect_ok(yk_parameters_add(whole, "x", yk_ones(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64})));
-    assert_null(yk_sgd(whole, &(yk_sgd_options){.lr = 1}));
+    expect_ok(yk_parameters_add(whole, "x", yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64))));
+    assert_null(yk_sgd(whole, YK_OPTIONS(yk_sgd_options, .lr = 1)));
     expect_error(YK_ERR_DTYPE, "sgd: parameter x is int64, expected float32 or float64");
     assert_int_equal(yk_optimizer_step(NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "optimizer_step: the optimizer is NULL");

@@ -11,10 +11,10 @@
 static yk_optimizer *optimizer(void)
 {
     yk_parameters *p = yk_parameters_create(), *q = yk_parameters_create();
-    expect_ok(yk_parameters_add(p, "w", yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.requires_grad = true})));
-    expect_ok(yk_parameters_add(q, "v", yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.requires_grad = true})));
-    yk_optimizer *o = yk_sgd(p, &(yk_sgd_options){.lr = 0.4});
-    expect_ok(yk_sgd_add_group(o, q, &(yk_sgd_options){.lr = 0.1}));
+    expect_ok(yk_parameters_add(p, "w", yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .requires_grad = true))));
+    expect_ok(yk_parameters_add(q, "v", yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .requires_grad = true))));
+    yk_optimizer *o = yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.4));
+    expect_ok(yk_sgd_add_group(o, q, YK_OPTIONS(yk_sgd_options, .lr = 0.1)));
     return o;
 }
 

@@ -13,7 +13,8 @@
 static void damage_rank(rank_context *c)
 {
     yk_module *net = lenet_of(YK_F32, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1});
+    yk_module *ddp =
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1));
     yk__reducer *r = NULL;
     CHECK_OK(yk__reducer_of("test", ddp, &r));
     CHECK(r && r->n_buckets > 1 && !yk__buckets_check(r), "%s", r ? yk__buckets_check(r) : "no reducer");

@@ -68,9 +68,8 @@ static void test_data(void **state)
             yk_scope scope = yk_scope_begin();
             yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "own", .length = 12, .get = get}, &where,
                                                 yk_transform_create("own", transform, &where, NULL));
-            yk_loader *loader = yk_loader_create(
-                set,
-                &(yk_loader_options){.batch_size = 4, .workers = workers, .collate = collate, .collate_user = &where});
+            yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 4, .workers = workers,
+                                                                 .collate = collate, .collate_user = &where));
             expect_ok(loader ? YK_OK : YK_ERR_INTERNAL);
             yk_batch batch;
             int batches = 0;
@@ -102,10 +101,10 @@ static void test_hooks(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(1, (int64_t[]){3}, &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *x = yk_ones(1, (int64_t[]){3}, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     assert_true(yk_register_hook(x, gradient_hook, NULL) != 0);
     expect_its_error(yk_backward(yk_sum(x)));
-    yk_tensor *y = yk_ones(1, (int64_t[]){3}, &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *y = yk_ones(1, (int64_t[]){3}, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     assert_true(yk_register_post_accumulate_hook(y, leaf_hook, NULL) != 0);
     expect_its_error(yk_backward(yk_sum(y)));
     yk_scope_end(scope);
@@ -132,7 +131,7 @@ static void test_custom_functions(void **state)
     (void)state;
     static const yk_custom_function function = {.name = "own", .forward = custom_forward, .backward = custom_backward};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(1, (int64_t[]){3}, &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *x = yk_ones(1, (int64_t[]){3}, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     int in_forward = 0, in_backward = 1;
     assert_null(yk_custom_apply(&function, &x, 1, &in_forward));
     expect_its_error(YK_ERR_CALLBACK);

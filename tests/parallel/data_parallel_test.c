@@ -89,8 +89,8 @@ static void train_equal_to_one_device(int count, int64_t batch)
     yk_module *alone = lenet(), *net = lenet();
     copy_state(net, alone);
     yk_module *dp = over(net, count);
-    yk_optimizer *a = yk_sgd(yk_module_parameters(alone), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
-    yk_optimizer *b = yk_sgd(yk_module_parameters(dp), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
+    yk_optimizer *a = yk_sgd(yk_module_parameters(alone), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
+    yk_optimizer *b = yk_sgd(yk_module_parameters(dp), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     for (int step = 0; step < 4; step++) {
         yk_scope inner = yk_scope_begin();
         int64_t n = step == 2 && batch > 3 ? batch - 3 : batch; /* a smaller one between */
@@ -190,7 +190,7 @@ static uint64_t bits_of_training(int threads)
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(3);
     yk_module *net = yk_sequential(yk_lenet(NULL), yk_dropout_create(0.3), NULL), *dp = over(net, 4);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(dp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(dp), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     uint64_t hash = 14695981039346656037u;
     for (int step = 0; step < 3; step++) {
         yk_tensor *loss =
@@ -225,13 +225,14 @@ static void another_dim_and_output_device(void **state)
     yk_module *net = yk_module_to_dtype(yk_linear_create(6, 4, NULL), YK_F64);
     yk_device_type type = test_device_type;
     assert_int_equal(yk_device_count(type), MOST);
-    yk_module *dp = yk_data_parallel(
-        net, &(yk_data_parallel_options){.devices = devices, .count = 3, .output_device = &devices[2], .dim = 1});
+    yk_module *dp = yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 3,
+                                                     .output_device = &devices[2], .dim = 1));
     yk_tensor *x = randn(YK_SHAPE(2, 7, 6)), *y = yk_forward(dp, x);
     assert_non_null(y);
     assert_true(yk_device_equal(yk_tensor_device(y), devices[2]));
     assert_true(distance(y, yk_forward(net, x)) <= 1e-14);
-    yk_module *last = yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 2, .dim = -2});
+    yk_module *last =
+        yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 2, .dim = -2));
     assert_true(distance(yk_forward(last, x), yk_forward(net, x)) <= 1e-14);
     yk_module *all = yk_data_parallel(net, NULL);
     assert_int_equal(yk_data_parallel_count(all), MOST);
@@ -244,7 +245,7 @@ static void another_dim_and_output_device(void **state)
     /* With other devices than the first ones. */
     yk_device reversed[3] = {devices[5], devices[3], devices[1]};
     assert_non_null(yk_module_to(net, reversed[0]));
-    yk_module *elsewhere = yk_data_parallel(net, &(yk_data_parallel_options){.devices = reversed, .count = 3});
+    yk_module *elsewhere = yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = reversed, .count = 3));
     yk_tensor *z = yk_forward(elsewhere, randn(YK_SHAPE(6, 6))); /* the input comes from the first */
     assert_non_null(z);
     assert_true(yk_device_equal(yk_tensor_device(z), reversed[0]));
@@ -267,7 +268,7 @@ static void one_device_is_the_module_itself(void **state)
     /* Moves the input, and the output to output_device. */
     yk_module *linear = yk_module_to(yk_linear_create(3, 2, NULL), devices[1]);
     yk_module *moving = yk_data_parallel(
-        linear, &(yk_data_parallel_options){.devices = &devices[1], .count = 1, .output_device = &devices[2]});
+        linear, YK_OPTIONS(yk_data_parallel_options, .devices = &devices[1], .count = 1, .output_device = &devices[2]));
     yk_tensor *y = yk_forward(moving, yk_randn(YK_SHAPE(4, 3), NULL));
     assert_non_null(y);
     assert_int_equal(yk_tensor_device(y).index, 2);
@@ -289,7 +290,8 @@ static void lists(void **state)
     assert_true(distance(a[0], b[0]) <= 1e-14 && distance(a[1], b[1]) <= 1e-14);
     /* A sequence, split along the batch, and the gradients of its weights. */
     yk_module *lstm = yk_module_to_dtype(
-        yk_lstm_create(5, 4, &(yk_lstm_module_options){.num_layers = 2, .batch_first = true, .bidirectional = true}),
+        yk_lstm_create(5, 4,
+                       YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .batch_first = true, .bidirectional = true)),
         YK_F64);
     yk_tensor *weight = yk_module_get(lstm, "weight_hh_l1_reverse"), *sequence = randn(YK_SHAPE(8, 3, 5)), *grad[2];
     yk_module *ways[2] = {over(lstm, 3), lstm};
@@ -343,8 +345,9 @@ static void a_scatter_of_the_program(void **state)
     int how = 0;
     yk_module *dp = yk_data_parallel(
         yk_module_create(&scaled_class),
-        &(yk_data_parallel_options){.devices = devices, .count = 3, .scatter = by_hand, .scatter_user = &how});
-    yk_tensor *x = randn(YK_SHAPE(7, 3)), *s = yk_full(YK_SCALAR, 3, &(yk_tensor_options){.dtype = YK_F64}), *y = NULL;
+        YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 3, .scatter = by_hand, .scatter_user = &how));
+    yk_tensor *x = randn(YK_SHAPE(7, 3)), *s = yk_full(YK_SCALAR, 3, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)),
+              *y = NULL;
     expect_ok(yk_forward_list(dp, (yk_tensor *[]){x, s}, 2, &y, 1));
     assert_true(distance(y, yk_mul_scalar(x, 3)) == 0);
     how = 1;
@@ -383,8 +386,8 @@ static void the_loss_stays_on_its_devices(void **state)
         int64_t n = batches[b];
         yk_module *alone = lenet(), *net = lenet();
         copy_state(net, alone);
-        yk_module *dp =
-            yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 4, .no_gather = true});
+        yk_module *dp = yk_data_parallel(
+            net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 4, .no_gather = true));
         yk_tensor *x = randn(YK_SHAPE(n, 1, 28, 28)), *t = labels_of(n, 10), *outputs[4];
         expect_ok(yk_forward_list(dp, &x, 1, outputs, 4));
         int64_t rows = 0;
@@ -436,7 +439,7 @@ static void memory_of_the_first_device(void **state)
         yk_scope scope = yk_scope_begin();
         yk_module *net = yk_linear_create(64, 4096, NULL);
         yk_module *dp = yk_data_parallel(
-            net, &(yk_data_parallel_options){.devices = devices, .count = COUNT, .no_gather = stay == 1});
+            net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = COUNT, .no_gather = stay == 1));
         yk_tensor *x = yk_randn(YK_SHAPE(256, 64), NULL), *t = labels_of(256, 4096), *outputs[COUNT];
         for (int step = 0; step < 2; step++) {
             yk_scope inner = yk_scope_begin();

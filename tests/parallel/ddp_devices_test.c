@@ -46,7 +46,7 @@ static void two_devices(rank_context *c)
     yk_module *net = make_split(1 + (uint32_t)c->rank), *alone = make_split(1);
     CHECK(net && alone, "%s", yk_last_error()->message);
     yk_module *ddp =
-        yk_ddp(net, &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 0.005, .first_bucket_mb = 0.002});
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .bucket_cap_mb = 0.005, .first_bucket_mb = 0.002));
     CHECK(ddp, "%s", yk_last_error()->message);
     for (uint32_t step = 0; step < 5; step++) {
         yk_scope scope = yk_scope_begin();
@@ -75,11 +75,12 @@ static void pipelines(rank_context *c)
         yk_module *parts[] = {yk_linear_create(6, 40, NULL),
                               yk_sequential(yk_relu_create(), yk_linear_create(40, 10, NULL), NULL)};
         nets[i] = yk_pipeline(
-            parts, 2, &(yk_pipeline_options){.devices = (yk_device[]){test_device(0), test_device(1)}, .chunks = 3});
+            parts, 2,
+            YK_OPTIONS(yk_pipeline_options, .devices = (yk_device[]){test_device(0), test_device(1)}, .chunks = 3));
         CHECK(nets[i], "%s", yk_last_error()->message);
         known_values(yk_module_to_dtype(nets[i], YK_F64), i ? 1 : 1 + (uint32_t)c->rank);
     }
-    yk_module *ddp = yk_ddp(nets[0], &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 0.002});
+    yk_module *ddp = yk_ddp(nets[0], YK_OPTIONS(yk_ddp_options, .group = c->group, .bucket_cap_mb = 0.002));
     CHECK(ddp, "%s", yk_last_error()->message);
     for (uint32_t step = 0; step < 4; step++) {
         yk_scope scope = yk_scope_begin();
@@ -108,7 +109,7 @@ static void refused_pipelines(rank_context *c)
 {
     const yk_pipeline_options o = {.criterion = sum_of};
     yk_module *part = yk_linear_create(6, 4, NULL), *pipeline = yk_pipeline(&part, 1, &o);
-    CHECK(yk_ddp(pipeline, &(yk_ddp_options){.group = c->group}), "%s", yk_last_error()->message);
+    CHECK(yk_ddp(pipeline, YK_OPTIONS(yk_ddp_options, .group = c->group)), "%s", yk_last_error()->message);
     CHECK(!yk_pipeline_step(pipeline, yk_ones(YK_SHAPE(4, 6), NULL), NULL) &&
               strstr(yk_last_error()->message,
                      "pipeline_step: weight of stage 0 belongs to a module of yk_ddp, which reduces gradients once"),
@@ -223,7 +224,7 @@ static void test_device_ids(void **state)
         assert_null(yk_ddp(cases[i].module, &cases[i].options));
         expect_error(cases[i].code, device_text(cases[i].message));
     }
-    assert_non_null(yk_ddp(two, &(yk_ddp_options){.devices = both})); /* an empty list is none */
+    assert_non_null(yk_ddp(two, YK_OPTIONS(yk_ddp_options, .devices = both))); /* an empty list is none */
     yk_scope_end(scope);
 }
 

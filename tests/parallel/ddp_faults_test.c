@@ -26,7 +26,8 @@ static void wait_for_all(const rank_context *c)
 static yk_module *prepare(rank_context *c, yk_grad_hook hook)
 {
     yk_module *net = lenet_of(YK_F32, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 0.01, .bucket_cap_mb = 0.05});
+    yk_module *ddp =
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .first_bucket_mb = 0.01, .bucket_cap_mb = 0.05));
     if (!ddp || step(ddp, c->rank) || step(ddp, c->rank))
         return NULL;
     wait_for_all(c);
@@ -91,12 +92,12 @@ static void fail_on_purpose(yk_module *ddp, int way)
     if (way == IN_FORWARD) /* one channel more than the first layer takes */
         (void)!yk_backward(yk_sum(yk_forward(ddp, yk_cat((yk_tensor *[]){x, x}, 2, 1))));
     const int64_t many = 99, count = 1;
-    yk_tensor *wrong = yk_full(1, &count, (double)many, &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *wrong = yk_full(1, &count, (double)many, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     if (way == IN_LOSS)
         (void)!yk_backward(yk_cross_entropy(yk_forward(ddp, yk_narrow(x, 0, 0, 1)), wrong, NULL));
     if (way != IN_GRAPH)
         return;
-    yk_tensor *leaf = yk_ones(1, &count, &(yk_tensor_options){.requires_grad = true}),
+    yk_tensor *leaf = yk_ones(1, &count, YK_OPTIONS(yk_tensor_options, .requires_grad = true)),
               *old = yk_sum(yk_mul(leaf, leaf));
     yk_forward(ddp, x);
     if (!yk_backward(old))
@@ -107,7 +108,7 @@ static void failing_before_the_walk(rank_context *c)
 {
     int way = *(const int *)c->arg;
     static const char *const causes[WAYS] = {"(2, 2, 28, 28)", "99", "freed by an earlier backward"};
-    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(step(ddp, c->rank));
     wait_for_all(c);
     if (c->rank == 1) {
@@ -172,7 +173,7 @@ static void test_stopped(void **state)
 /* A rank that makes another step than the others is told so. */
 static void out_of_step(rank_context *c)
 {
-    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     if (c->rank == 1)
         CHECK_FAILS(yk_barrier(c->group), YK_ERR_MISMATCH, "barrier", "all_reduce");

@@ -22,7 +22,7 @@ static yk_tensor *loss_of(yk_module *net, int step, int rank, int size)
 /* What all ranks should have at the end: steps made by one process of the ranks that have input. */
 static yk_status expected_model(yk_module *net, const uneven *u, int size)
 {
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), &(yk_sgd_options){.lr = 1.0 / LR_DENOMINATOR});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 1.0 / LR_DENOMINATOR));
     for (int step = 0;; step++) {
         int active = 0;
         for (int r = 0; r < size; r++)
@@ -48,13 +48,11 @@ static void uneven_inputs(rank_context *c)
 {
     const uneven *u = c->arg;
     yk_module *net = lenet_of(YK_F64, 1), *alone = lenet_of(YK_F64, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group,
-                                                   .first_bucket_mb = 0.02,
-                                                   .bucket_cap_mb = 0.1,
-                                                   .find_unused_parameters = u->find_unused});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .first_bucket_mb = 0.02,
+                                            .bucket_cap_mb = 0.1, .find_unused_parameters = u->find_unused));
     CHECK(ddp, "%s", yk_last_error()->message);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), &(yk_sgd_options){.lr = 1.0 / LR_DENOMINATOR});
-    CHECK_OK(yk_join_begin(ddp, &(yk_join_options){.divide_by_active = u->divide_by_active}));
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), YK_OPTIONS(yk_sgd_options, .lr = 1.0 / LR_DENOMINATOR));
+    CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .divide_by_active = u->divide_by_active)));
     for (int step = 0; step < u->batches[c->rank]; step++) {
         yk_scope scope = yk_scope_begin();
         yk_optimizer_zero_grad(sgd);
@@ -92,8 +90,9 @@ static void test_uneven_inputs(void **state)
 /* Buffers come from a rank that has input. */
 static void buffers(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_batch_norm2d_create(2, &(yk_batch_norm2d_options){.momentum = 0.5}), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *net =
+        yk_sequential(yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .momentum = 0.5)), NULL);
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_tensor *mean = yk_module_get(net, "0.running_mean");
     CHECK_OK(yk_join_begin(ddp, NULL));
@@ -112,10 +111,10 @@ static void buffers(rank_context *c)
 static void too_early(rank_context *c)
 {
     yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     CHECK_FAILS(yk_join_end(ddp), YK_ERR_STATE, "no join_begin");
-    CHECK_OK(yk_join_begin(ddp, &(yk_join_options){.throw_on_early_termination = true}));
+    CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .throw_on_early_termination = true)));
     CHECK_FAILS(yk_join_begin(ddp, NULL), YK_ERR_STATE, "begun already");
     yk_tensor *x = yk_ones(YK_SHAPE(1, 3), NULL);
     CHECK_OK(yk_backward(yk_sum(yk_forward(ddp, x))));
@@ -135,11 +134,11 @@ static void too_early(rank_context *c)
 /* It is forwards that are counted: a rank that has ended answers what is left of the others' last one. */
 static void another_backward(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_linear_create(3, 2, &(yk_linear_options){.no_bias = true}), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
-    CHECK_OK(yk_join_begin(ddp, &(yk_join_options){.throw_on_early_termination = true}));
+    yk_module *net = yk_sequential(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .no_bias = true)), NULL);
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
+    CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .throw_on_early_termination = true)));
     yk_tensor *loss = yk_sum(yk_forward(ddp, yk_ones(YK_SHAPE(1, 3), NULL)));
-    CHECK_OK(yk_backward_with(loss, &(yk_backward_options){.retain_graph = true}));
+    CHECK_OK(yk_backward_with(loss, YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     if (c->rank == 1) {
         CHECK_OK(yk_backward(loss));
         double got = yk_get(yk_grad(yk_module_get(net, "0.weight")), (int64_t[]){1, 2});
@@ -151,9 +150,9 @@ static void another_backward(rank_context *c)
 static void sync_batch_norm_needs_all(rank_context *c)
 {
     yk_module *net = yk_sequential(yk_sync_batch_norm2d_create(2, NULL, c->group), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_FAILS(yk_join_begin(ddp, NULL), YK_ERR_UNSUPPORTED, "SyncBatchNorm", "throw_on_early_termination");
-    CHECK_OK(yk_join_begin(ddp, &(yk_join_options){.throw_on_early_termination = true}));
+    CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .throw_on_early_termination = true)));
     CHECK_OK(yk_join_end(ddp));
 }
 
@@ -161,7 +160,7 @@ static void sync_batch_norm_needs_all(rank_context *c)
 static void error_inside(rank_context *c)
 {
     yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(yk_join_begin(ddp, NULL));
     if (c->rank == 1) {
         CHECK(!yk_forward(ddp, yk_ones(YK_SHAPE(1, 7), NULL)), "a wrong shape went through");
@@ -187,7 +186,7 @@ static void error_inside(rank_context *c)
 static void different_ways(rank_context *c)
 {
     yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(yk_join_begin(ddp, NULL));
     if (c->rank == 1)
         yk_module_eval(ddp);

@@ -48,7 +48,7 @@ static yk_tensor *loss_of(yk_module *m, uint32_t key, int64_t first, int64_t cou
         keep[i] = i % 4 <= (first + i / 4) % 4;
     yk_tensor *in[4] = {samples(key, first, count, 2, (int64_t[]){4, 3}),
                         samples(key + 100, first, count, 1, (int64_t[]){5}), NULL,
-                        yk_from_data(keep, YK_SHAPE(count, 4), &(yk_tensor_options){.dtype = YK_BOOL})},
+                        yk_from_data(keep, YK_SHAPE(count, 4), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL))},
               *out[3];
     if (yk_forward_list(m, in, 4, out, 3))
         return NULL;
@@ -60,7 +60,7 @@ static void joined_batch(rank_context *c)
 {
     yk_module *net = make_reader(1 + (uint32_t)c->rank), *alone = make_reader(1);
     const bool *find = c->arg;
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .find_unused_parameters = *find});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .find_unused_parameters = *find));
     CHECK(ddp, "%s", yk_last_error()->message);
     const int64_t part = 3;
     for (uint32_t step = 0; step < 3; step++) {
@@ -85,7 +85,7 @@ static void joined_batch(rank_context *c)
 
 static void left_out(rank_context *c)
 {
-    yk_module *ddp = yk_ddp(make_reader(1), &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(make_reader(1), YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     CHECK_FAILS(yk_backward(loss_of(ddp, 0, c->rank * 3, 3, false)), YK_ERR_STATE,
                 "reaches no gradient for second.weight, second.bias");

@@ -53,7 +53,8 @@ static void joined_batch(rank_context *c)
 {
     const joined *j = c->arg;
     yk_module *net = lenet_of(j->dtype, 1 + (uint32_t)c->rank), *alone = lenet_of(j->dtype, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1});
+    yk_module *ddp =
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1));
     CHECK(ddp, "%s", yk_last_error()->message);
     int64_t part = 2, m = j->micro_batches;
     for (uint32_t step = 0; step < 3; step++) { /* after the first the buckets are made anew */
@@ -100,12 +101,14 @@ static yk_module *tied_layers(uint32_t key)
 static void tied(rank_context *c)
 {
     yk_module *net = tied_layers(1 + (uint32_t)c->rank), *alone = tied_layers(1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 1e-5, .bucket_cap_mb = 1e-5});
+    yk_module *ddp =
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .first_bucket_mb = 1e-5, .bucket_cap_mb = 1e-5));
     CHECK(ddp, "%s", yk_last_error()->message);
     CHECK(yk_parameters_count(yk_module_parameters(ddp)) == 3, "%d parameters",
           (int)yk_parameters_count(yk_module_parameters(ddp)));
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
-    yk_optimizer *sgd_alone = yk_sgd(yk_module_parameters(alone), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(ddp), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
+    yk_optimizer *sgd_alone =
+        yk_sgd(yk_module_parameters(alone), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     for (uint32_t step = 0; step < 4; step++) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *part = samples(step, 3 * c->rank, 3, 1, (int64_t[]){5});
@@ -142,16 +145,18 @@ static void construction(rank_context *c)
     CHECK(yk_fill_(mean, 3 + c->rank) && yk_fill_(batches, 7 + c->rank), "%s", yk_last_error()->message);
     yk_module *like =
         known_values(yk_sequential(yk_conv2d_create(3, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), NULL), 5);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp && yk_is_ddp(ddp) && !yk_is_ddp(net), "%s", yk_last_error() ? yk_last_error()->message : "no ddp");
     CHECK(yk_ddp_module(ddp) == net && yk_ddp_group(ddp) == c->group, "the parts");
     CHECK(parameter_distance(net, like) == 0, "parameters are not rank 0's");
     CHECK(yk_get(mean, (int64_t[]){2}) == 3 && yk_item_i64(batches) == 7, "buffers are not rank 0's");
     CHECK(strcmp(yk_parameters_name(yk_module_parameters(ddp), 0), "module.0.weight") == 0, "a name");
     CHECK(yk_state_dict_find(yk_module_state_dict(ddp), "module.1.running_var") >= 0, "a buffer's name");
-    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.group = c->group}), YK_ERR_STATE, "0.weight belongs to another");
+    CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_STATE,
+                "0.weight belongs to another");
     CHECK(!yk_ddp_module(net) && !yk_ddp_group(net) && !yk_last_error(), "a module that is not yk_ddp's");
-    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.bucket_cap_mb = -1}), YK_ERR_ARGUMENT, "ddp: bucket_cap_mb is -1");
+    CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .bucket_cap_mb = -1)), YK_ERR_ARGUMENT,
+                "ddp: bucket_cap_mb is -1");
 }
 
 static void test_construction(void **state)
@@ -164,18 +169,18 @@ static void different_models(rank_context *c)
 {
     int64_t width = c->rank == 1 ? 5 : 4;
     yk_module *net = yk_sequential(yk_linear_create(3, width, NULL), yk_linear_create(width, 2, NULL), NULL);
-    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.group = c->group}), YK_ERR_MISMATCH, "rank 1 (host ",
+    CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "rank 1 (host ",
                 "has parameter 0.weight (5, 3) of float32, but rank 0 has parameter 0.weight (4, 3) of float32");
-    net = yk_linear_create(3, 4, &(yk_linear_options){.no_bias = c->rank == 2});
-    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.group = c->group}), YK_ERR_MISMATCH, "rank 2 (host ",
+    net = yk_linear_create(3, 4, YK_OPTIONS(yk_linear_options, .no_bias = c->rank == 2));
+    CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "rank 2 (host ",
                 "lacks parameter bias (4,) of float32 of rank 0");
     net = yk_linear_create(3, 4, NULL);
     if (c->rank == 0)
         CHECK_OK(yk_set_requires_grad(yk_module_get(net, "weight"), false));
-    CHECK_FAILS(yk_ddp(net, &(yk_ddp_options){.group = c->group}), YK_ERR_MISMATCH, "has parameter weight",
+    CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "has parameter weight",
                 "rank 0 has frozen parameter weight");
     CHECK_OK(yk_set_requires_grad(yk_module_get(net, "weight"), true)); /* the group is whole */
-    CHECK(yk_ddp(net, &(yk_ddp_options){.group = c->group}), "%s", yk_last_error()->message);
+    CHECK(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), "%s", yk_last_error()->message);
 }
 
 static void test_different_models(void **state)
@@ -189,10 +194,11 @@ static void test_different_models(void **state)
 static void views(rank_context *c)
 {
     yk_module *net = lenet_of(YK_F32, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 100, .first_bucket_mb = 100});
+    yk_module *ddp =
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .bucket_cap_mb = 100, .first_bucket_mb = 100));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_parameters *list = yk_module_parameters(ddp);
-    yk_optimizer *sgd = yk_sgd(list, &(yk_sgd_options){.lr = 0.1});
+    yk_optimizer *sgd = yk_sgd(list, YK_OPTIONS(yk_sgd_options, .lr = 0.1));
     const void *places[16] = {NULL};
     for (uint32_t step = 0; step < 4; step++) {
         yk_optimizer_zero_grad(sgd);
@@ -268,7 +274,7 @@ static yk_status fork_step(yk_module *m, uint32_t key, bool a, bool b)
 
 static void unused_is_an_error(rank_context *c)
 {
-    yk_module *ddp = yk_ddp(make_fork(), &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(make_fork(), YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     CHECK_OK(fork_step(ddp, 0, true, true));
     CHECK_FAILS(fork_step(ddp, 1, true, false), YK_ERR_STATE, "reaches no gradient for b.weight, b.bias",
@@ -277,7 +283,7 @@ static void unused_is_an_error(rank_context *c)
 
 static void unused_on_one_rank(rank_context *c)
 {
-    yk_module *ddp = yk_ddp(make_fork(), &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(make_fork(), YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     double began = yk__now();
     if (c->rank == 1) {
@@ -291,7 +297,7 @@ static void unused_on_one_rank(rank_context *c)
 static void unused_is_found(rank_context *c)
 {
     yk_module *net = make_fork();
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .find_unused_parameters = true});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .find_unused_parameters = true));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_tensor *a = yk_module_get(net, "a.weight"), *b = yk_module_get(net, "b.weight");
     /* Nobody uses b: it has no gradient. */
@@ -350,7 +356,7 @@ static yk_status look_and_double(yk_tensor *x, void *user)
 static void user_hooks(rank_context *c)
 {
     yk_module *net = make_fork(), *alone = make_fork();
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     seen before = {0}, after = {0};
     yk_tensor *a = yk_module_get(net, "a.weight"), *b = yk_module_get(net, "b.weight");
@@ -411,7 +417,7 @@ static void comm_hooks(rank_context *c)
     yk_module *alone = lenet_of(YK_F32, 1), *net = lenet_of(YK_F32, 1);
     seen s = {0};
     const yk_ddp_comm_hook own = {count_and_sum, halve, &s};
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .comm_hook = &own});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .comm_hook = &own));
     CHECK(ddp, "%s", yk_last_error()->message);
     for (int step = 0; step < 4; step++) {
         yk_module_zero_grad(ddp);
@@ -426,13 +432,13 @@ static void comm_hooks(rank_context *c)
     const double tolerances[] = {1e-3, 1e-2};
     for (int i = 0; i < 2; i++) {
         net = lenet_of(YK_F32, 1);
-        ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .comm_hook = ready[i]});
+        ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .comm_hook = ready[i]));
         CHECK_OK(yk_backward(loss_of(ddp, 1, c->rank * 2, 2, YK_F32)));
         d = gradient_distance(net, alone);
         CHECK(d < tolerances[i] && d > 1e-6, "compressed: %g", d);
     }
     const yk_ddp_comm_hook none = {.start = no_work};
-    ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group, .comm_hook = &none});
+    ddp = yk_ddp(lenet_of(YK_F32, 1), YK_OPTIONS(yk_ddp_options, .group = c->group, .comm_hook = &none));
     CHECK_FAILS(yk_backward(loss_of(ddp, 1, 0, 2, YK_F32)), YK_ERR_CALLBACK, "gave no work for bucket 0");
 }
 
@@ -481,7 +487,7 @@ static void hooks_that_fail(rank_context *c)
     const bad_hook *bad = c->arg;
     yk_ddp_comm_hook hook = bad->hook;
     hook.user = &c->rank;
-    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group, .comm_hook = &hook});
+    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), YK_OPTIONS(yk_ddp_options, .group = c->group, .comm_hook = &hook));
     CHECK(ddp, "%s", yk_last_error()->message);
     if (c->rank == 1) {
         CHECK_FAILS(yk_backward(loss_of(ddp, 1, 0, 2, YK_F32)), bad->code, bad->text);
@@ -528,7 +534,7 @@ static void rank_1_evaluates(rank_context *c, yk_module *ddp)
 static void buffers(rank_context *c)
 {
     yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL), yk_flatten_create(), NULL);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_tensor *mean = yk_module_get(net, "0.running_mean"), *batches = yk_module_get(net, "0.num_batches_tracked");
     const int64_t shape[3] = {2, 3, 3};
@@ -563,7 +569,7 @@ static void test_buffers(void **state)
 static void changes(rank_context *c)
 {
     yk_module *net = lenet_of(YK_F64, 1), *alone = lenet_of(YK_F64, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 0.1});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .bucket_cap_mb = 0.1));
     CHECK(ddp, "%s", yk_last_error()->message);
     static const char *const frozen = "conv2.weight";
     for (uint32_t step = 0; step < 6; step++) {
@@ -591,7 +597,7 @@ static void mixed_dtypes(rank_context *c)
     CHECK(yk_module_to_dtype(yk_module_get_module(net, "b"), YK_F32) &&
               yk_module_to_dtype(yk_module_get_module(alone, "b"), YK_F32),
           "%s", yk_last_error()->message);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     use_a = true, use_b = false;
     yk_tensor *y = yk_forward(ddp, samples((uint32_t)c->rank, 0, 4, 1, (int64_t[]){3})); /* the f64 branch */
@@ -620,14 +626,14 @@ static void test_changes(void **state)
 static void several_backwards(rank_context *c)
 {
     yk_module *net = make_fork(), *alone = make_fork();
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     use_a = use_b = true;
     for (int r = 0; r < c->size; r++)
         CHECK_OK(fork_step(alone, (uint32_t)r, true, true));
     yk_tensor *w = yk_module_get(net, "a.weight"), *sum = yk_grad(yk_module_get(alone, "a.weight"));
     yk_tensor *loss = yk_sum(yk_forward(ddp, samples((uint32_t)c->rank, 0, 4, 1, (int64_t[]){3})));
-    CHECK_OK(yk_backward_with(loss, &(yk_backward_options){.retain_graph = true}));
+    CHECK_OK(yk_backward_with(loss, YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     double d = distance(yk_mul_scalar(yk_grad(w), c->size), sum);
     CHECK(d < 1e-13, "the first: %g", d);
     CHECK_OK(yk_backward(loss));
@@ -687,7 +693,7 @@ static void check_late(rank_context *c, const yk_ddp_times *times, int late_rank
 
 static void report(rank_context *c)
 {
-    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(lenet_of(YK_F32, 1), YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_ddp_times times[16];
     double late = first_late / 2;
@@ -745,7 +751,7 @@ static void late_data(rank_context *c)
     yk_module *net = yk_sequential(yk_conv2d_create(1, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), NULL);
     if (*sync)
         net = yk_convert_sync_batch_norm(net, c->group);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     for (int late_rank = 0; late_rank < c->size; late_rank++) {
         yk_ddp_times times[16];
@@ -807,7 +813,8 @@ static void autocast(rank_context *c)
 {
     const yk_dtype *lower = c->arg;
     yk_module *net = lenet_of(YK_F32, 1), *alone = lenet_of(YK_F32, 1);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1});
+    yk_module *ddp =
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .first_bucket_mb = 0.02, .bucket_cap_mb = 0.1));
     CHECK(ddp, "%s", yk_last_error()->message);
     for (uint32_t step = 0; step < 3; step++) {
         yk_scope scope = yk_scope_begin();

@@ -24,7 +24,7 @@ __attribute__((constructor(65535))) static void choose_devices(void)
 
 static inline yk_tensor *randn(int ndim, const int64_t *shape)
 {
-    return yk_randn(ndim, shape, &(yk_tensor_options){.dtype = YK_F64});
+    return yk_randn(ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
 }
 
 static inline yk_tensor *labels_of(int64_t n, int64_t classes)
@@ -91,7 +91,7 @@ static inline yk_module *lenet(void)
 
 static inline yk_module *over(yk_module *m, int count)
 {
-    yk_module *dp = yk_data_parallel(m, &(yk_data_parallel_options){.devices = devices, .count = count});
+    yk_module *dp = yk_data_parallel(m, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = count));
     if (!dp)
         fail_msg("no module: %s", yk_last_error()->message);
     return dp;
@@ -165,7 +165,7 @@ static inline void expect_the_modes_of_the_caller(yk_module *model, int count)
         bool was_inference = inference ? yk_inference_mode_begin() : false;
         bool was_recording = yk_set_grad_enabled(recording && !inference);
         yk_autocast before = yk_autocast_begin(
-            test_device_type, dtype, &(yk_autocast_options){.disabled = !autocast, .no_cache = no_cache != 0});
+            test_device_type, dtype, YK_OPTIONS(yk_autocast_options, .disabled = !autocast, .no_cache = no_cache != 0));
         yk_tensor *y = yk_forward(model, x);
         yk_autocast_end(before);
         yk_set_grad_enabled(was_recording);

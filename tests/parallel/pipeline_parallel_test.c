@@ -14,8 +14,8 @@ static void train_equal_to_plain(int count, int chunks, yk_pipeline_schedule sch
     yk_scope scope = yk_scope_begin();
     yk_module *plain = make_plain(false), *pipeline = make_pipeline(count, chunks, schedule, false);
     yk_manual_seed(5);
-    yk_optimizer *a = yk_sgd(yk_module_parameters(plain), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
-    yk_optimizer *b = yk_sgd(yk_module_parameters(pipeline), &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
+    yk_optimizer *a = yk_sgd(yk_module_parameters(plain), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
+    yk_optimizer *b = yk_sgd(yk_module_parameters(pipeline), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     for (int step = 0; step < 3; step++) {
         yk_scope inner = yk_scope_begin();
         yk_tensor *x = randn(YK_SHAPE(batch, 1, 12, 12)), *t = labels_of(batch, 10);
@@ -74,8 +74,9 @@ static void the_bits_of_one_micro_batch_after_the_other(void **state)
                     yk_tensor *loss = yk_cross_entropy(yk_forward(plain, yk_narrow(x, 0, start, size)),
                                                        yk_narrow(t, 0, start, size), NULL);
                     expect_ok(yk_backward_with(
-                        loss, &(yk_backward_options){
-                                  .gradient = yk_full(YK_SCALAR, weight, &(yk_tensor_options){.dtype = YK_F64})}));
+                        loss, YK_OPTIONS(yk_backward_options,
+                                         .gradient = yk_full(YK_SCALAR, weight,
+                                                             YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)))));
                     yk_tensor *part = yk_mul_scalar(yk_detach(loss), weight);
                     sum = m ? yk_add(sum, part) : part;
                 }
@@ -103,7 +104,7 @@ static uint64_t bits_of_training(int threads, yk_pipeline_schedule schedule)
     for (int s = 0; s < 3; s++)
         stages[s] = yk_sequential(stages[s], yk_dropout_create(0.2), NULL);
     yk_module *pipeline = pipeline_of(stages, 4, 6, schedule);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(pipeline), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(pipeline), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     yk_manual_seed(3);
     uint64_t hash = 14695981039346656037u;
     for (int step = 0; step < 3; step++) {
@@ -208,7 +209,8 @@ static void autocast_holds_in_every_stage(void **state)
             double weight = (double)size / BATCH;
             yk_tensor *loss =
                 yk_cross_entropy(yk_forward(plain, yk_narrow(x, 0, start, size)), yk_narrow(t, 0, start, size), NULL);
-            expect_ok(yk_backward_with(loss, &(yk_backward_options){.gradient = yk_full(YK_SCALAR, weight, NULL)}));
+            expect_ok(
+                yk_backward_with(loss, YK_OPTIONS(yk_backward_options, .gradient = yk_full(YK_SCALAR, weight, NULL))));
             yk_tensor *part = yk_mul_scalar(yk_detach(loss), weight);
             sum = m ? yk_add(sum, part) : part;
         }
@@ -255,7 +257,8 @@ static yk_status third_of_lists(yk_module *m, yk_tensor *const *inputs, int n_in
     (void)m, (void)n_inputs;
     if (n_outputs == 2)
         outputs[1] = inputs[1];
-    yk_tensor *cost = yk_cross_entropy(inputs[0], inputs[1], &(yk_cross_entropy_options){.reduction = YK_REDUCE_SUM});
+    yk_tensor *cost =
+        yk_cross_entropy(inputs[0], inputs[1], YK_OPTIONS(yk_cross_entropy_options, .reduction = YK_REDUCE_SUM));
     outputs[0] = n_outputs == 2 ? cost : yk_reshape(cost, YK_SHAPE(1));
     return YK_OK;
 }
@@ -282,12 +285,10 @@ static void several_tensors_between_stages(void **state)
     yk_module_add_parameter(stages[0], "w", yk_clone(v));
     yk_module_add_parameter(stages[1], "w", yk_clone(w));
     int calls = 0;
-    yk_module *pipeline = yk_pipeline(stages, 3,
-                                      &(yk_pipeline_options){.devices = devices,
-                                                             .tensors = (int[]){3, 2},
-                                                             .criterion = sum_of,
-                                                             .criterion_user = &calls,
-                                                             .reduction = YK_REDUCE_SUM});
+    yk_module *pipeline =
+        yk_pipeline(stages, 3,
+                    YK_OPTIONS(yk_pipeline_options, .devices = devices, .tensors = (int[]){3, 2}, .criterion = sum_of,
+                               .criterion_user = &calls, .reduction = YK_REDUCE_SUM));
     assert_non_null(pipeline);
     yk_tensor *x = randn(YK_SHAPE(10, 5)), *t = labels_of(10, 3), *losses[2];
     yk_tensor *loss = yk_pipeline_step_list(pipeline, (yk_tensor *[]){x, t, NULL}, 3, NULL);
@@ -296,7 +297,7 @@ static void several_tensors_between_stages(void **state)
     expect_ok(yk_set_requires_grad(v, true));
     expect_ok(yk_set_requires_grad(w, true));
     yk_tensor *whole = yk_cross_entropy(yk_matmul(yk_mul_scalar(yk_matmul(x, v), 3), w), t,
-                                        &(yk_cross_entropy_options){.reduction = YK_REDUCE_SUM});
+                                        YK_OPTIONS(yk_cross_entropy_options, .reduction = YK_REDUCE_SUM));
     expect_ok(yk_backward(whole));
     assert_true(distance(loss, whole) <= 1e-12);
     assert_true(distance(yk_grad(yk_module_get(stages[0], "w")), yk_grad(v)) <= 1e-12);
@@ -324,8 +325,8 @@ static void dimensions_and_frozen_stages(void **state)
         assert_non_null(yk_module_to(stages[s], devices[7 - 2 * s]));
     }
     expect_ok(yk_module_requires_grad(stages[0], false));
-    yk_module *pipeline =
-        yk_pipeline(stages, 3, &(yk_pipeline_options){.chunks = 4, .dim = -2, .criterion = mean_cross_entropy});
+    yk_module *pipeline = yk_pipeline(
+        stages, 3, YK_OPTIONS(yk_pipeline_options, .chunks = 4, .dim = -2, .criterion = mean_cross_entropy));
     assert_non_null(pipeline);
     yk_tensor *x = randn(YK_SHAPE(3, 9, 6)), *y = x;
     for (int s = 0; s < 3; s++)
@@ -333,7 +334,7 @@ static void dimensions_and_frozen_stages(void **state)
     yk_tensor *out = yk_forward(pipeline, x);
     assert_true(yk_device_equal(yk_tensor_device(out), devices[3]));
     assert_true(distance(out, y) <= 1e-13);
-    yk_module *rows = yk_pipeline(stages, 3, &(yk_pipeline_options){.criterion = mean_cross_entropy});
+    yk_module *rows = yk_pipeline(stages, 3, YK_OPTIONS(yk_pipeline_options, .criterion = mean_cross_entropy));
     x = randn(YK_SHAPE(7, 6));
     yk_tensor *t = labels_of(7, 6);
     assert_non_null(yk_pipeline_step(rows, x, t));
@@ -473,10 +474,10 @@ static void what_cannot_be_run(void **state)
     yk_no_grad_end(before);
     yk_module *stages[2];
     make_stages(stages, 2, false);
-    yk_module *without = yk_pipeline(stages, 2, &(yk_pipeline_options){.devices = devices});
+    yk_module *without = yk_pipeline(stages, 2, YK_OPTIONS(yk_pipeline_options, .devices = devices));
     assert_null(yk_pipeline_step(without, x, t));
     expect_error(YK_ERR_ARGUMENT, "pipeline_step: the pipeline was made without a criterion");
-    yk_module *far = yk_pipeline(stages, 2, &(yk_pipeline_options){.devices = devices, .dim = 4});
+    yk_module *far = yk_pipeline(stages, 2, YK_OPTIONS(yk_pipeline_options, .devices = devices, .dim = 4));
     assert_null(yk_forward(far, x));
     expect_error(YK_ERR_SHAPE, "dimension 4 is outside [-4, 3] of shape (6, 1, 12, 12)");
     /* A stage that has been moved since. */

@@ -36,10 +36,8 @@ static void memory_of_the_schedules(void **state)
         for (int s = 0; s < STAGES; s++)
             stages[s] = deep_stage();
         yk_module *pipeline = yk_pipeline(stages, STAGES,
-                                          &(yk_pipeline_options){.devices = devices,
-                                                                 .chunks = CHUNKS,
-                                                                 .schedule = (yk_pipeline_schedule)schedule,
-                                                                 .criterion = mean_of});
+                                          YK_OPTIONS(yk_pipeline_options, .devices = devices, .chunks = CHUNKS,
+                                                     .schedule = (yk_pipeline_schedule)schedule, .criterion = mean_of));
         yk_tensor *x = yk_randn(YK_SHAPE(CHUNKS * ROWS, WIDTH), NULL);
         assert_non_null(yk_pipeline_step(pipeline, x, NULL)); /* gradients have their memory from here on */
         yk_pipeline_report_reset(pipeline);
@@ -111,10 +109,10 @@ static void all_devices_at_once(void **state)
             stages[s] = yk_module_create(&meet_class);
             yk_module_add_parameter(stages[s], "w", yk_ones(YK_SHAPE(3), NULL));
         }
-        yk_module *pipeline = yk_pipeline(stages, 4,
-                                          &(yk_pipeline_options){.devices = devices,
-                                                                 .schedule = (yk_pipeline_schedule)(schedule % 2),
-                                                                 .criterion = mean_of});
+        yk_module *pipeline =
+            yk_pipeline(stages, 4,
+                        YK_OPTIONS(yk_pipeline_options, .devices = devices,
+                                   .schedule = (yk_pipeline_schedule)(schedule % 2), .criterion = mean_of));
         yk_tensor *x = yk_ones(YK_SHAPE(8, 3), NULL);
         yk_tensor *y = schedule < 2 ? yk_pipeline_step(pipeline, x, NULL) : yk_forward(pipeline, x);
         if (!y)
@@ -139,7 +137,7 @@ static yk_status pause_backward(yk_custom *context, yk_tensor *grad_output, yk_t
     (void)context, (void)n_inputs;
     usleep(PAUSE);
     grad_inputs[0] = grad_output;
-    grad_inputs[1] = yk_zeros(YK_SHAPE(3), &(yk_tensor_options){.device = yk_tensor_device(grad_output)});
+    grad_inputs[1] = yk_zeros(YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .device = yk_tensor_device(grad_output)));
     return YK_OK;
 }
 
@@ -164,7 +162,7 @@ static void the_bubble(void **state)
             yk_module_add_parameter(stages[s], "w", yk_ones(YK_SHAPE(3), NULL));
         }
         yk_module *pipeline = yk_pipeline(
-            stages, 4, &(yk_pipeline_options){.devices = devices, .chunks = chunks[i], .criterion = mean_of});
+            stages, 4, YK_OPTIONS(yk_pipeline_options, .devices = devices, .chunks = chunks[i], .criterion = mean_of));
         yk_stage_times times[4];
         expect_ok(yk_pipeline_report(pipeline, times));
         assert_true(times[2].steps == 0 && times[2].idle == 0 && times[2].forward == 0);
@@ -284,11 +282,10 @@ static void a_stage_that_fails(void **state)
             stages[s] = yk_module_create(&maybe_failing_class);
             yk_module_add_parameter(stages[s], "w", yk_full(YK_SHAPE(3), 2, NULL));
         }
-        yk_module *pipeline = yk_pipeline(stages, 4,
-                                          &(yk_pipeline_options){.devices = devices,
-                                                                 .chunks = 6,
-                                                                 .schedule = (yk_pipeline_schedule)schedule,
-                                                                 .criterion = failing_criterion});
+        yk_module *pipeline =
+            yk_pipeline(stages, 4,
+                        YK_OPTIONS(yk_pipeline_options, .devices = devices, .chunks = 6,
+                                   .schedule = (yk_pipeline_schedule)schedule, .criterion = failing_criterion));
         for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
             yk_memory_info before[4], after[4];
             yk_module_zero_grad(pipeline);

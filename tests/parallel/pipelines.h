@@ -45,10 +45,9 @@ static inline yk_tensor *mean_cross_entropy(yk_tensor *output, yk_tensor *target
 
 static inline yk_module *pipeline_of(yk_module *const *stages, int count, int chunks, yk_pipeline_schedule schedule)
 {
-    yk_module *m =
-        yk_pipeline(stages, count,
-                    &(yk_pipeline_options){
-                        .devices = devices, .chunks = chunks, .schedule = schedule, .criterion = mean_cross_entropy});
+    yk_module *m = yk_pipeline(stages, count,
+                               YK_OPTIONS(yk_pipeline_options, .devices = devices, .chunks = chunks,
+                                          .schedule = schedule, .criterion = mean_cross_entropy));
     if (!m)
         fail_msg("no pipeline: %s", yk_last_error()->message);
     return m;

@@ -137,11 +137,11 @@ static void graphs_of_several_forwards(void **state)
     yk_tensor *x = randn(YK_SHAPE(7, 1, 28, 28)), *w = randn(YK_SHAPE(5, 1, 28, 28));
     yk_tensor *a = yk_sum(yk_forward(dp, x)), *b = yk_sum(yk_forward(dp, w));
     yk_tensor *c = yk_sum(yk_forward(alone, x)), *d = yk_sum(yk_forward(alone, w));
-    expect_ok(yk_backward_with(b, &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward_with(b, YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     expect_ok(yk_backward(a));
     expect_ok(yk_backward(b));
     expect_ok(yk_backward(c));
-    expect_ok(yk_backward_with(d, &(yk_backward_options){.retain_graph = true}));
+    expect_ok(yk_backward_with(d, YK_OPTIONS(yk_backward_options, .retain_graph = true)));
     expect_ok(yk_backward(d));
     assert_true(gradients_apart(net, alone) <= 1e-11);
     /* Gradients go to inputs, too. */
@@ -322,24 +322,25 @@ static void wrong_devices(void **state)
     assert_null(yk_forward(one, x));
     expect_error(YK_ERR_DEVICE, device_text("(device_ids[0]) but found one of them on device: cpu:1 (conv2.weight)"));
     yk_device wrong[] = {devices[0], test_device(8)}, twice[] = {devices[0], devices[1], devices[0]};
-    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = wrong, .count = 2}));
+    assert_null(yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = wrong, .count = 2)));
     expect_error(YK_ERR_DEVICE, device_text("data_parallel: device cpu:8 does not exist: there are 8 cpu devices"));
-    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = twice, .count = 3}));
+    assert_null(yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = twice, .count = 3)));
     expect_error(YK_ERR_DEVICE, device_text("data_parallel: cpu:0 is named twice, as devices 0 and 2"));
-    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 0}));
+    assert_null(yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 0)));
     expect_error(YK_ERR_ARGUMENT, "data_parallel: 0 devices");
-    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.count = 2}));
+    assert_null(yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .count = 2)));
     expect_error(YK_ERR_ARGUMENT, "2 devices in a list that is NULL");
-    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.output_device = &wrong[1]}));
+    assert_null(yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .output_device = &wrong[1])));
     expect_error(YK_ERR_DEVICE, device_text("cpu:8 does not exist"));
-    assert_null(yk_data_parallel(net, &(yk_data_parallel_options){.dim = 8}));
+    assert_null(yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .dim = 8)));
     expect_error(YK_ERR_ARGUMENT, "no tensor has a dimension 8");
     assert_null(yk_data_parallel(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "the module is NULL");
     yk_module *plain = over(lenet(), 2);
     assert_null(yk_forward(plain, yk_scalar(1, NULL)));
     expect_error(YK_ERR_SHAPE, "a tensor without dimensions cannot be split");
-    yk_module *dim5 = yk_data_parallel(lenet(), &(yk_data_parallel_options){.devices = devices, .count = 2, .dim = 5});
+    yk_module *dim5 =
+        yk_data_parallel(lenet(), YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 2, .dim = 5));
     assert_null(yk_forward(dim5, x));
     expect_error(YK_ERR_SHAPE, "dimension 5 is outside [-4, 3] of shape (4, 1, 28, 28)");
     assert_null(yk_data_parallel_criterion(net, &x, 1, x, no_criterion, NULL, YK_REDUCE_SUM));
@@ -390,7 +391,7 @@ static void scatter_and_gather(void **state)
     /* Numbers become a vector. */
     yk_tensor *numbers[3];
     for (int i = 0; i < 3; i++)
-        numbers[i] = yk_scalar(i, &(yk_tensor_options){.device = devices[i], .requires_grad = true});
+        numbers[i] = yk_scalar(i, YK_OPTIONS(yk_tensor_options, .device = devices[i], .requires_grad = true));
     yk_tensor *vector = yk_device_gather(numbers, 3, 0, devices[1]);
     assert_int_equal(yk_ndim(vector), 1);
     expect_ok(yk_backward(yk_sum(yk_square(vector))));
@@ -459,7 +460,7 @@ static void *train_apart(void *failed)
     yk_scope scope = yk_scope_begin();
     yk_module *alone = lenet(), *net = lenet(), *dp = NULL;
     bool fine = !yk_module_load_state_dict(net, yk_module_state_dict(alone), NULL, NULL);
-    dp = yk_data_parallel(net, &(yk_data_parallel_options){.devices = devices, .count = 3});
+    dp = yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 3));
     for (int step = 0; fine && step < 5; step++) {
         yk_scope inner = yk_scope_begin();
         yk_tensor *x = randn(YK_SHAPE(5, 1, 28, 28)), *y = yk_forward(dp, x), *z = yk_forward(alone, x);

@@ -14,12 +14,12 @@ typedef struct setup {
 
 static setup make(void)
 {
-    setup s = {.x = yk_ones(YK_SHAPE(2), &(yk_tensor_options){.requires_grad = true})};
+    setup s = {.x = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .requires_grad = true))};
     yk_parameters *params = yk_parameters_create();
     if (!params || yk_parameters_add(params, "x", s.x))
         return s;
-    s.sgd = yk_sgd(params, &(yk_sgd_options){.lr = 1});
-    s.scaler = yk_grad_scaler_create(&(yk_grad_scaler_options){.init_scale = 8, .growth_interval = 2});
+    s.sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 1));
+    s.scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 8, .growth_interval = 2));
     return s;
 }
 

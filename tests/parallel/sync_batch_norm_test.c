@@ -102,10 +102,11 @@ static void test_against_whole(void **state)
 static yk_module *network(void)
 {
     yk_module *net = yk_sequential_list(
-        (yk_module *[]){yk_conv2d_create(CHANNELS, 8, 3, &(yk_conv2d_module_options){.padding = 1, .no_bias = true}),
-                        yk_batch_norm2d_create(8, NULL), yk_relu_create(),
-                        yk_conv2d_create(8, 4, 3, &(yk_conv2d_module_options){.no_bias = true}),
-                        yk_batch_norm2d_create(4, NULL), yk_flatten_create(), yk_linear_create(16, 10, NULL)},
+        (yk_module *[]){
+            yk_conv2d_create(CHANNELS, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1, .no_bias = true)),
+            yk_batch_norm2d_create(8, NULL), yk_relu_create(),
+            yk_conv2d_create(8, 4, 3, YK_OPTIONS(yk_conv2d_module_options, .no_bias = true)),
+            yk_batch_norm2d_create(4, NULL), yk_flatten_create(), yk_linear_create(16, 10, NULL)},
         7);
     return known_values(yk_module_to_dtype(net, YK_F64), 2);
 }
@@ -114,7 +115,7 @@ static void under_ddp(rank_context *c)
 {
     yk_module *net = yk_convert_sync_batch_norm(network(), c->group), *alone = network();
     yk_module *ddp =
-        yk_ddp(net, &(yk_ddp_options){.group = c->group, .bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
+        yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group, .bucket_cap_mb = 0.001, .first_bucket_mb = 0.001));
     CHECK(ddp, "%s", yk_last_error()->message);
     CHECK(yk__has_sync_batch_norm(net) && !yk__has_sync_batch_norm(alone), "the conversion");
     for (uint32_t step = 0; step < 3; step++) {

@@ -80,11 +80,10 @@ static void a_stage_without_a_thread(void **state)
         for (int s = 0; s < 3; s++)
             three[s] = test_device(schedule ? 2 * s + 1 : s + 4);
         make_stages(stages, 3, false);
-        yk_module *pipeline = yk_pipeline(stages, 3,
-                                          &(yk_pipeline_options){.devices = three,
-                                                                 .chunks = 4,
-                                                                 .schedule = (yk_pipeline_schedule)schedule,
-                                                                 .criterion = mean_cross_entropy});
+        yk_module *pipeline =
+            yk_pipeline(stages, 3,
+                        YK_OPTIONS(yk_pipeline_options, .devices = three, .chunks = 4,
+                                   .schedule = (yk_pipeline_schedule)schedule, .criterion = mean_cross_entropy));
         yk_tensor *x = randn(YK_SHAPE(8, 1, 12, 12)), *t = labels_of(8, 10);
         if (schedule == 0) { /* afterwards its threads are there */
             atomic_store(&failing, 2);

@@ -27,7 +27,7 @@ static inline yk_tensor *samples(uint32_t key, int64_t first, int64_t count, int
     double *values = calloc((size_t)(count * each + 1), sizeof(double));
     for (int64_t i = 0; i < count * each; i++)
         values[i] = number_of(key, (uint64_t)(first * each + i));
-    yk_tensor *x = yk_from_data(values, ndim + 1, whole, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *x = yk_from_data(values, ndim + 1, whole, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     free(values);
     return x;
 }
@@ -37,7 +37,7 @@ static inline yk_tensor *labels(int64_t first, int64_t count)
     int64_t values[512];
     for (int64_t i = 0; i < count; i++)
         values[i] = (int64_t)((number_of(99, (uint64_t)(first + i)) + 2) * 2.5) % 10;
-    return yk_from_data(values, 1, &count, &(yk_tensor_options){.dtype = YK_I64});
+    return yk_from_data(values, 1, &count, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
 }
 
 /* Parameters of known values, other ones for another `key`. */
@@ -51,7 +51,7 @@ static inline yk_module *known_values(yk_module *m, uint32_t key)
         double *values = malloc(sizeof(double) * (size_t)(n + 1));
         for (int64_t i = 0; i < n; i++)
             values[i] = number_of(key * 1000 + (uint32_t)p, (uint64_t)i) / sqrt((double)fan);
-        yk_copy_(x, yk_from_data(values, yk_ndim(x), yk_sizes(x), &(yk_tensor_options){.dtype = YK_F64}));
+        yk_copy_(x, yk_from_data(values, yk_ndim(x), yk_sizes(x), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)));
         free(values);
     }
     yk_no_grad_end(previous);

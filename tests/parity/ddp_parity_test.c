@@ -36,10 +36,10 @@ static void follow(rank_context *c)
     for (int64_t p = 0; c->rank && p < yk_parameters_count(list); p++)
         CHECK(yk_fill_(yk_parameters_at(list, p), 0), "%s", yk_last_error()->message);
     yk_no_grad_end(recording);
-    yk_module *ddp = yk_ddp(net, &(yk_ddp_options){.group = c->group});
+    yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_optimizer *sgd =
-        yk_sgd(list, &(yk_sgd_options){.lr = e->r.lr, .momentum = 0.9, .weight_decay = e->r.weight_decay});
+        yk_sgd(list, YK_OPTIONS(yk_sgd_options, .lr = e->r.lr, .momentum = 0.9, .weight_decay = e->r.weight_decay));
     double worst = 0;
     for (int step = 0; step < e->steps; step++) {
         yk_scope scope = yk_scope_begin();

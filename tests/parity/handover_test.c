@@ -27,8 +27,8 @@ typedef struct run {
 static yk_optimizer *make_optimizer(const char *kind, yk_parameters *params)
 {
     if (strcmp(kind, "sgd") == 0)
-        return yk_sgd(params, &(yk_sgd_options){.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
-    return yk_adamw(params, &(yk_adam_options){.lr = 1e-3});
+        return yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4));
+    return yk_adamw(params, YK_OPTIONS(yk_adam_options, .lr = 1e-3));
 }
 
 static yk_status train_step(const run *r, yk_tensor *x, yk_tensor *y, double *loss)
@@ -63,7 +63,7 @@ static yk_status save_run(const char *path, const run *r, yk_value *losses)
 
 static yk_status load_run(const yk_value *in, run *r)
 {
-    r->model = yk_resnet18(&(yk_resnet_options){.num_classes = 10});
+    r->model = yk_resnet18(YK_OPTIONS(yk_resnet_options, .num_classes = 10));
     r->model = yk_module_to_dtype(r->model, YK_F64);
     r->optimizer =
         make_optimizer(yk_value_as_string(yk_value_get(in, "kind")), yk_module_parameters(yk_module_check(r->model)));
@@ -113,7 +113,7 @@ static void batch(int64_t i, yk_tensor **x, yk_tensor **y)
     int64_t labels[6];
     for (int64_t n = 0; n < 6; n++)
         labels[n] = (7 * n + i) % 10;
-    *y = yk_from_data(labels, 1, (int64_t[]){6}, &(yk_tensor_options){.dtype = YK_I64});
+    *y = yk_from_data(labels, 1, (int64_t[]){6}, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
 }
 
 static void steps(const run *r, int64_t from, int64_t to, double *losses)

@@ -28,8 +28,8 @@ static void follow(const run *r, const double *losses, int steps)
 {
     yk_scope scope = yk_scope_begin();
     yk_module *net = make_model(r, YK_F64);
-    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net),
-                               &(yk_sgd_options){.lr = r->lr, .momentum = 0.9, .weight_decay = r->weight_decay});
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = r->lr, .momentum = 0.9,
+                                                                     .weight_decay = r->weight_decay));
     double worst = 0;
     for (int step = 0; step < steps; step++) {
         yk_scope inner = yk_scope_begin();

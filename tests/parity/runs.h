@@ -36,13 +36,13 @@ static inline yk_tensor *rounded(double *values, int ndim, const int64_t *shape,
         count *= shape[d];
     for (int64_t i = 0; i < count; i++)
         values[i] = (double)(float)values[i];
-    return yk_cast(yk_from_data(values, ndim, shape, &(yk_tensor_options){.dtype = YK_F64}), dtype);
+    return yk_cast(yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)), dtype);
 }
 
 static inline yk_module *make_model(const run *r, yk_dtype dtype)
 {
-    yk_module *net =
-        yk_model(r->model, &(yk_model_options){.in_channels = r->channels, .image_size = r->size, .num_classes = 10});
+    yk_module *net = yk_model(
+        r->model, YK_OPTIONS(yk_model_options, .in_channels = r->channels, .image_size = r->size, .num_classes = 10));
     net = yk_module_to_dtype(net, dtype);
     yk_parameters *parameters = yk_module_parameters(net);
     assert_non_null(parameters);
@@ -76,7 +76,7 @@ static inline void make_batch(const run *r, int step, yk_dtype dtype, yk_tensor 
     int64_t labels[256];
     for (int64_t i = 0; i < r->batch; i++)
         labels[i] = (int64_t)(values[i] * 10);
-    *y = yk_from_data(labels, 1, &r->batch, &(yk_tensor_options){.dtype = YK_I64});
+    *y = yk_from_data(labels, 1, &r->batch, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     free(values);
 }
 

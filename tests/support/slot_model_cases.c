@@ -12,11 +12,11 @@ typedef struct course {
 static yk_module *model_of(int which)
 {
     if (which == 0)
-        return yk_sequential(yk_conv2d_create(3, 8, 3, &(yk_conv2d_module_options){.padding = 1}),
+        return yk_sequential(yk_conv2d_create(3, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1)),
                              yk_batch_norm2d_create(8, NULL), yk_relu_create(), yk_max_pool2d_create(2, 2, NULL),
-                             yk_conv2d_create(8, 16, 3, &(yk_conv2d_module_options){.stride = 2}), yk_gelu_create(),
-                             yk_adaptive_avg_pool2d_create(1, 1), yk_flatten_create(), yk_linear_create(16, 10, NULL),
-                             NULL);
+                             yk_conv2d_create(8, 16, 3, YK_OPTIONS(yk_conv2d_module_options, .stride = 2)),
+                             yk_gelu_create(), yk_adaptive_avg_pool2d_create(1, 1), yk_flatten_create(),
+                             yk_linear_create(16, 10, NULL), NULL);
     return yk_sequential(yk_flatten_create(), yk_linear_create(192, 32, NULL),
                          yk_layer_norm_create(1, (const int64_t[]){32}, NULL), yk_tanh_create(),
                          yk_dropout_create(0.25), yk_linear_create(32, 10, NULL), NULL);
@@ -30,14 +30,14 @@ static course train(int which, yk_device device)
     if (!model || !yk_module_to(model, device))
         return c;
     yk_parameters *parameters = yk_module_parameters(model);
-    yk_optimizer *optimizer = which ? yk_adamw(parameters, &(yk_adam_options){.lr = 1e-2})
-                                    : yk_sgd(parameters, &(yk_sgd_options){.lr = 0.05, .momentum = 0.9});
+    yk_optimizer *optimizer = which ? yk_adamw(parameters, YK_OPTIONS(yk_adam_options, .lr = 1e-2))
+                                    : yk_sgd(parameters, YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     float pixels[BATCH * 3 * 8 * 8];
     const int64_t shape[] = {BATCH, 3, 8, 8}, labels[BATCH] = {1, 7, 3, 0}, count = BATCH;
     for (size_t i = 0; i < sizeof(pixels) / sizeof(*pixels); i++)
         pixels[i] = (float)slot_word(3, i) * 0x1p-31f - 1;
     yk_tensor *x = yk_to(yk_from_data(pixels, 4, shape, NULL), device);
-    yk_tensor *target = yk_to(yk_from_data(labels, 1, &count, &(yk_tensor_options){.dtype = YK_I64}), device);
+    yk_tensor *target = yk_to(yk_from_data(labels, 1, &count, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), device);
     for (int step = 0; step < STEPS; step++) {
         yk_optimizer_zero_grad(optimizer);
         yk_tensor *loss = yk_cross_entropy(yk_forward(model, x), target, NULL);

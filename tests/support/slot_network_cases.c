@@ -305,7 +305,7 @@ static void leave_nan(const int64_t *n, yk_dtype dtype)
     for (int64_t parts = 1; parts <= 2; parts++) {
         int64_t scores = n[0] * n[1] * n[2] * ((n[3] + 7) / 8 * 8) * (dtype == YK_F64 ? 8 : 4);
         int64_t bytes = (scores + 255) / 256 * 256 * parts + 256;
-        (void)!yk_fill_(yk_zeros(YK_SHAPE(bytes / 4), &(yk_tensor_options){.device = cuda}), NAN);
+        (void)!yk_fill_(yk_zeros(YK_SHAPE(bytes / 4), YK_OPTIONS(yk_tensor_options, .device = cuda)), NAN);
     }
     yk_scope_end(scope);
 }
@@ -609,11 +609,13 @@ static results run_layer(int layer, yk_dtype dtype, yk_device device)
     b = values(dtype, device, 1, layer == 0 ? six : layer == 4 ? o : flat ? d : c, 3, true);
     yk_tensor *scale = values(dtype, device, 1, flat ? d : c, 4, true);
     switch (layer) {
-    case 0: y = yk_conv2d(x, w, b, &(yk_conv2d_options){.padding = {1, 1}}); break;
-    case 1: y = yk_batch_norm(x, scale, b, NULL, NULL, &(yk_batch_norm_options){.training = true, .relu = true}); break;
+    case 0: y = yk_conv2d(x, w, b, YK_OPTIONS(yk_conv2d_options, .padding = {1, 1})); break;
+    case 1:
+        y = yk_batch_norm(x, scale, b, NULL, NULL, YK_OPTIONS(yk_batch_norm_options, .training = true, .relu = true));
+        break;
     case 2:
-        y = yk_add(yk_max_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}}),
-                   yk_avg_pool2d(x, &(yk_pool2d_options){.kernel = {2, 2}}));
+        y = yk_add(yk_max_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2})),
+                   yk_avg_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2})));
         break;
     case 3: y = yk_adaptive_avg_pool2d(x, 2, 2); break;
     case 4: y = yk_linear(x, w, b); break;
@@ -676,7 +678,7 @@ static bool given_gradient(yk_dtype dtype, yk_device device, double *gradient)
     yk_tensor *x = yk_detach(yk_to(yk_cast(yk_from_data(numbers, YK_SHAPE(N, C, 2, 2), NULL), dtype), device));
     yk_dtype statistic = dtype == YK_F64 ? YK_F64 : YK_F32;
     const int64_t c[] = {C}, whole[] = {N, C, 2, 2};
-    yk_tensor *var = yk_ones(1, c, &(yk_tensor_options){.dtype = statistic, .device = device});
+    yk_tensor *var = yk_ones(1, c, YK_OPTIONS(yk_tensor_options, .dtype = statistic, .device = device));
     yk_tensor *mean = values(statistic, device, 1, c, 3, false), *scale = values(statistic, device, 1, c, 4, false);
     if (yk_set_requires_grad(x, true))
         return false;

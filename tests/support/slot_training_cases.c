@@ -406,7 +406,8 @@ static void record_case(const slot_case *self, slot_report *r)
     /* The same through the public functions, on a tensor's way to the host. */
     yk_scope scope = yk_scope_begin();
     const int64_t bad[] = {1, 6};
-    yk_tensor *where = yk_to(yk_from_data(bad, 1, (int64_t[]){2}, &(yk_tensor_options){.dtype = YK_I64}), cuda);
+    yk_tensor *where =
+        yk_to(yk_from_data(bad, 1, (int64_t[]){2}, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), cuda);
     yk_tensor *rows_of = yk_embedding(where, yk_to(yk_ones(2, table, NULL), cuda), -1);
     float got[6];
     if (!rows_of)

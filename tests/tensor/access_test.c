@@ -116,7 +116,7 @@ static void write_in_c_order(void **state)
         assert_int_equal(yk_tensor_version(x), version + 2);
         expect_ok(yk_tensor_read(x, back, sizeof(back)));
         assert_memory_equal(back, ((double[]){1, 3, 5, 2, 4, 6}), sizeof(back));
-        yk_tensor *leaf = yk_zeros(YK_SHAPE(2), &(yk_tensor_options){.requires_grad = true});
+        yk_tensor *leaf = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
         assert_int_equal(yk_tensor_write(leaf, (float[]){1, 2}, 8), YK_ERR_STATE);
         expect_error(YK_ERR_STATE, "tensor_write: a leaf that requires a gradient cannot be changed in place");
         bool previous = yk_no_grad_begin();

@@ -114,8 +114,8 @@ static void counted(void **state)
             bool fits = yk_dtype_is_floating(dtypes[k]) || ranges[i].step == floor(ranges[i].step);
             if (!fits || dtypes[k] == YK_BOOL || (dtypes[k] == YK_U8 && ranges[i].start < 0))
                 continue;
-            yk_tensor *x =
-                yk_arange(ranges[i].start, ranges[i].end, ranges[i].step, &(yk_tensor_options){.dtype = dtypes[k]});
+            yk_tensor *x = yk_arange(ranges[i].start, ranges[i].end, ranges[i].step,
+                                     YK_OPTIONS(yk_tensor_options, .dtype = dtypes[k]));
             double *values = values_of(x);
             assert_int_equal(yk_numel(x), ranges[i].count);
             for (int j = 0; j < ranges[i].count; j++)
@@ -168,9 +168,9 @@ static void random_numbers(void **state)
         free(u);
         free(n);
     }
-    assert_null(yk_rand(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_I64}));
+    assert_null(yk_rand(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)));
     expect_error(YK_ERR_DTYPE, "rand: expected a floating dtype, not int64");
-    assert_null(yk_randn(YK_SHAPE(2), &(yk_tensor_options){.dtype = YK_BOOL}));
+    assert_null(yk_randn(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL)));
     expect_error(YK_ERR_DTYPE, "randn: expected a floating dtype, not bool");
 }
 
@@ -202,7 +202,8 @@ static void random_integers(void **state)
     (void)state;
     for (int i = 0; i < DTYPES; i++) {
         int64_t low = dtypes[i] == YK_U8 ? 0 : dtypes[i] == YK_BOOL ? 0 : -3, high = dtypes[i] == YK_BOOL ? 2 : 4;
-        double *values = values_of(yk_randint(low, high, YK_SHAPE(MANY), &(yk_tensor_options){.dtype = dtypes[i]}));
+        double *values =
+            values_of(yk_randint(low, high, YK_SHAPE(MANY), YK_OPTIONS(yk_tensor_options, .dtype = dtypes[i])));
         int64_t counts[8] = {0};
         for (int k = 0; k < MANY; k++) {
             assert_true(values[k] >= (double)low && values[k] < (double)high && values[k] == floor(values[k]));
@@ -218,10 +219,10 @@ static void random_integers(void **state)
     expect_all(yk_randint(41, 42, YK_SHAPE(9), NULL), 41);
     assert_null(yk_randint(3, 3, YK_SHAPE(1), NULL));
     expect_error(YK_ERR_ARGUMENT, "randint: the range [3, 3) is empty");
-    assert_null(yk_randint(0, 257, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_U8}));
+    assert_null(yk_randint(0, 257, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_U8)));
     expect_error(YK_ERR_ARGUMENT, "randint: the range [0, 257) does not fit in uint8");
-    assert_non_null(yk_randint(0, 256, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_U8}));
-    assert_null(yk_randint(-1, 2, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_BOOL}));
+    assert_non_null(yk_randint(0, 256, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_U8)));
+    assert_null(yk_randint(-1, 2, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL)));
     expect_error(YK_ERR_ARGUMENT, "does not fit in bool");
     /* Of i64 every number, also those that no double holds. */
     static const int64_t whole[][2] = {{(INT64_C(1) << 53) + 1, (INT64_C(1) << 53) + 2},
@@ -255,11 +256,11 @@ static void random_integers(void **state)
             assert_true(values[k] >= held[i].least && values[k] <= held[i].most);
         free(values);
     }
-    assert_null(yk_randint(257, 258, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_BF16}));
+    assert_null(yk_randint(257, 258, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16)));
     expect_error(YK_ERR_ARGUMENT, "randint: no integer in [257, 258) is a bfloat16");
-    assert_null(yk_randint(INT64_MAX - 1, INT64_MAX, YK_SHAPE(1), &(yk_tensor_options){0}));
+    assert_null(yk_randint(INT64_MAX - 1, INT64_MAX, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, 0)));
     expect_error(YK_ERR_ARGUMENT, "is a float32");
-    assert_null(yk_randint(0, 65506, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_F16}));
+    assert_null(yk_randint(0, 65506, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_F16)));
     expect_error(YK_ERR_ARGUMENT, "randint: the range [0, 65506) does not fit in float16");
     double *order = values_of(yk_randperm(1000));
     bool seen[1000] = {false}, moved = false;
@@ -279,9 +280,10 @@ static void from_the_callers_data(void **state)
 {
     (void)state;
     int32_t numbers[] = {5, -6, 7};
-    yk_tensor *x = yk_from_data(numbers, YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_I32});
+    yk_tensor *x = yk_from_data(numbers, YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .dtype = YK_I32));
     numbers[0] = 0; /* it was copied */
-    assert_int_equal(yk_item_i64(yk_from_data(numbers + 1, YK_SCALAR, &(yk_tensor_options){.dtype = YK_I32})), -6);
+    assert_int_equal(yk_item_i64(yk_from_data(numbers + 1, YK_SCALAR, YK_OPTIONS(yk_tensor_options, .dtype = YK_I32))),
+                     -6);
     assert_true(yk_get(x, (int64_t[]){0}) == 5);
     assert_int_equal(yk_numel(yk_from_data(NULL, YK_SHAPE(0), NULL)), 0);
     assert_null(yk_from_data(NULL, YK_SHAPE(2), NULL));
@@ -384,14 +386,14 @@ static void impossible_tensors(void **state)
     }
     assert_null(yk_zeros(2, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "zeros: the shape is NULL");
-    assert_null(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = (yk_dtype)42}));
+    assert_null(yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)42)));
     expect_error(YK_ERR_DTYPE, "zeros: 42 is not a dtype");
-    assert_null(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64, .requires_grad = true}));
+    assert_null(yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .requires_grad = true)));
     expect_error(YK_ERR_DTYPE, "zeros: only floating tensors can require a gradient, this one is int64");
-    assert_null(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.device = test_device(2)}));
+    assert_null(yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .device = test_device(2))));
     expect_error(YK_ERR_DEVICE, device_text("device cpu:2 does not exist"));
     if (test_device_type == YK_CPU) {
-        assert_null(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.device = {YK_CUDA, 0}}));
+        assert_null(yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0})));
         expect_error(YK_ERR_UNSUPPORTED, "cuda"); /* the plug-in, the driver or a GPU is missing (cuda.sh) */
     }
 }

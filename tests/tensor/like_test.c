@@ -32,7 +32,7 @@ static void like_with_options(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_tensor *x =
-        yk_transpose(yk_zeros(YK_SHAPE(2, 3), &(yk_tensor_options){.dtype = YK_F64, .device = second}), 0, 1);
+        yk_transpose(yk_zeros(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = second)), 0, 1);
     const yk_like_options ints = {.dtype_set = true, .dtype = YK_I32}, there = {.device_set = true};
     const yk_like_options leaf = {.dtype_set = true, .dtype = YK_F32, .requires_grad = true};
     yk_tensor *all[] = {yk_zeros_like_with(x, &ints), yk_ones_like_with(x, &ints), yk_full_like_with(x, 7, &ints),
@@ -53,11 +53,12 @@ static void like_with_options(void **state)
     expect_kind(drawn, YK_F32, second, true);
     assert_true(yk_item(yk_max(drawn)) < 1 && yk_item(yk_min(drawn)) >= 0 && yk_item(yk_sum(drawn)) > 0);
     expect_kind(yk_rand_like(x), YK_F64, second, false);
-    assert_null(yk_zeros_like_with(x, &(yk_like_options){.dtype_set = true, .dtype = YK_I64, .requires_grad = true}));
+    assert_null(
+        yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .dtype_set = true, .dtype = YK_I64, .requires_grad = true)));
     expect_error(YK_ERR_DTYPE, "zeros_like: only floating tensors can require a gradient");
     assert_null(yk_rand_like_with(x, &ints));
     expect_error(YK_ERR_DTYPE, "rand_like: expected a floating dtype, not int32");
-    assert_null(yk_ones_like_with(x, &(yk_like_options){.device_set = true, .device = test_device(9)}));
+    assert_null(yk_ones_like_with(x, YK_OPTIONS(yk_like_options, .device_set = true, .device = test_device(9))));
     expect_error(YK_ERR_DEVICE, device_text("cpu:9 does not exist"));
     assert_null(yk_empty_like_with(NULL, &ints));
     expect_error(YK_ERR_ARGUMENT, "empty_like: the tensor is NULL");
@@ -104,7 +105,7 @@ static void types_have_names(void **state)
         assert_string_equal(yk_tensor_type(yk_zeros(YK_SHAPE(1), &options)), name);
     }
     assert_null(yk_tensor_type(NULL));
-    int number = yk_get_device(yk_zeros(YK_SHAPE(1), &(yk_tensor_options){.device = second}));
+    int number = yk_get_device(yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .device = second)));
     assert_int_equal(number, test_device_type == YK_CPU ? -1 : 1);
     if (test_device_type == YK_CPU)
         expect_error(YK_ERR_DEVICE, "get_device: the tensor is on cpu:1, and only one on a GPU has such a number");
@@ -115,7 +116,7 @@ static void moves_that_change_nothing(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(3), &(yk_tensor_options){.requires_grad = true});
+    yk_tensor *x = yk_ones(YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
     if (test_device_type == YK_CPU)
         assert_ptr_equal(yk_cpu(x), x);
     assert_ptr_equal(yk_to(x, test_device(0)), x);

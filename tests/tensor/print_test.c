@@ -149,8 +149,8 @@ static void options_hold(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_full(YK_SHAPE(2), 1.0 / 3, NULL);
-    expect_ok(yk_set_printoptions(&(yk_print_options){.precision = 2}));
-    expect_ok(yk_set_printoptions(&(yk_print_options){.linewidth = 100}));
+    expect_ok(yk_set_printoptions(YK_OPTIONS(yk_print_options, .precision = 2)));
+    expect_ok(yk_set_printoptions(YK_OPTIONS(yk_print_options, .linewidth = 100)));
     yk_print_options now = yk_get_printoptions();
     assert_int_equal(now.precision, 2);
     assert_int_equal(now.linewidth, 100);
@@ -170,19 +170,19 @@ static void options_hold(void **state)
         expect_error(YK_ERR_ARGUMENT, wrong[i].text);
     }
     expect_text(x, "tensor([0.33, 0.33])");
-    expect_ok(yk_set_printoptions(&(yk_print_options){.precision = 60, .sci_mode = YK_SCI_OFF}));
-    char *text = yk_to_string(yk_full(YK_SCALAR, 1.7e308, &(yk_tensor_options){.dtype = YK_F64}));
+    expect_ok(yk_set_printoptions(YK_OPTIONS(yk_print_options, .precision = 60, .sci_mode = YK_SCI_OFF)));
+    char *text = yk_to_string(yk_full(YK_SCALAR, 1.7e308, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)));
     assert_non_null(text);
     free(text);
     /* All of 1,001 elements, in one line. */
-    expect_ok(yk_set_printoptions(&(yk_print_options){.profile = "full", .linewidth = 16000}));
-    text = yk_to_string(yk_arange(0, 1001, 1, &(yk_tensor_options){.dtype = YK_I64}));
+    expect_ok(yk_set_printoptions(YK_OPTIONS(yk_print_options, .profile = "full", .linewidth = 16000)));
+    text = yk_to_string(yk_arange(0, 1001, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)));
     assert_non_null(text);
     assert_null(strstr(text, "..."));
     assert_null(strchr(text, '\n'));
     assert_non_null(strstr(text, " 999, 1000])"));
     free(text);
-    expect_ok(yk_set_printoptions(&(yk_print_options){.profile = "default"}));
+    expect_ok(yk_set_printoptions(YK_OPTIONS(yk_print_options, .profile = "default")));
     now = yk_get_printoptions();
     assert_true(now.precision == 4 && now.threshold == 1000 && now.edgeitems == 3 && now.linewidth == 80);
     expect_text(x, "tensor([0.3333, 0.3333])");

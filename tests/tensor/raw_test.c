@@ -375,11 +375,11 @@ static void copies_cast_broadcast_and_cross(void **state)
     expect_error(YK_ERR_SHAPE, "copy: shape (3, 4) does not broadcast to (4,)");
     /* Floats lose their fraction; 2^53 + 1 goes from i64 to i64 whole. */
     double fractions[] = {-1.75, 1.75, 0.5};
-    yk_tensor *f = yk_from_data(fractions, YK_SHAPE(3), &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *f = yk_from_data(fractions, YK_SHAPE(3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     assert_memory_equal(values_of(own(yk__raw_cast(f, YK_I32))), ((double[]){-1, 1, 0}), 24);
     assert_memory_equal(values_of(own(yk__raw_cast(f, YK_BOOL))), ((double[]){1, 1, 1}), 24);
     int64_t odd = ((int64_t)1 << 53) + 1;
-    yk_tensor *large = yk_from_data(&odd, YK_SHAPE(1), &(yk_tensor_options){.dtype = YK_I64});
+    yk_tensor *large = yk_from_data(&odd, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     assert_int_equal(yk_item_i64(own(yk__raw_clone(large))), odd);
 }
 

@@ -207,7 +207,7 @@ static yk_status check_tensor(yk__pickle *p, yk__tensor_record *t)
     yk__storage_record *storage = &p->storages[t->storage];
     char text[200];
     yk__shape_text(t->ndim, t->shape, text, sizeof(text));
-    if (yk__tensor_check("a tensor", t->ndim, t->shape, &(yk_tensor_options){.dtype = t->dtype})) {
+    if (yk__tensor_check("a tensor", t->ndim, t->shape, YK_OPTIONS(yk_tensor_options, .dtype = t->dtype))) {
         yk__error_prefix("%s: %s, byte %zu", p->path, p->part, p->op);
         return yk__error_code();
     }

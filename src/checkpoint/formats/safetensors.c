@@ -325,8 +325,8 @@ yk_state_dict *yk__safetensors_read_deferred(const char *path, yk__tap_fn tap, v
 yk_state_dict *yk__safetensors_read_all(const char *path, yk_device device, yk_value **metadata)
 {
     *metadata = NULL;
-    yk_state_dict *dict =
-        read_dict((source){.path = path, .options = &(yk_read_options){.map_location = device}, .metadata = metadata});
+    yk_state_dict *dict = read_dict(
+        (source){.path = path, .options = YK_OPTIONS(yk_read_options, .map_location = device), .metadata = metadata});
     if (!dict) {
         yk_value_release(*metadata);
         *metadata = NULL;
@@ -344,7 +344,7 @@ yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *opti
 yk_state_dict *yk_safetensors_load(const char *path, yk_device device)
 {
     YK__OWN_RECORD;
-    return yk__safetensors_read(path, &(yk_read_options){.map_location = device}, NULL, NULL);
+    return yk__safetensors_read(path, YK_OPTIONS(yk_read_options, .map_location = device), NULL, NULL);
 }
 
 yk_status yk__safetensors_check(const char *path)

@@ -83,7 +83,7 @@ yk_status yk__torch_number(const char *what, const yk_value *value, double *numb
 static yk_value *step_value(double step)
 {
     yk_dtype dtype = step <= 0x1p24 ? YK_F32 : YK_F64;
-    return yk_value_tensor(yk_full(0, NULL, step, &(yk_tensor_options){.dtype = dtype}));
+    return yk_value_tensor(yk_full(0, NULL, step, YK_OPTIONS(yk_tensor_options, .dtype = dtype)));
 }
 
 /* The state of one parameter; *any is false where it has none. */
@@ -219,7 +219,7 @@ static yk_status add_tensor(yk_state_dict *dict, yk_tensor *x, char *name)
 static yk_status add_numbers(yk_state_dict *dict, char *name, yk_dtype dtype, int64_t count, const double *numbers)
 {
     int64_t shape[1] = {count};
-    yk_tensor *wide = yk_from_data(numbers, count > 1, shape, &(yk_tensor_options){.dtype = YK_F64});
+    yk_tensor *wide = yk_from_data(numbers, count > 1, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     yk_tensor *x = yk__raw_cast(wide, dtype);
     yk_status status = add_tensor(dict, x, name);
     yk_tensor_release(x);

@@ -77,7 +77,7 @@ yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_locatio
     yk__snapshot snapshot;
     if (!yk__scope_check("checkpoint_load_weights") || !yk__is_there("checkpoint_load_weights", "path", dir) ||
         yk__device_check(map_location) ||
-        yk__snapshot_read(dir, true, &(yk_read_options){.map_location = map_location}, NULL, &snapshot))
+        yk__snapshot_read(dir, true, YK_OPTIONS(yk_read_options, .map_location = map_location), NULL, &snapshot))
         return NULL;
     yk_state_dict *model = yk__scope_own(yk_state_dict_retain(snapshot.model));
     yk__snapshot_clear(&snapshot);

@@ -113,8 +113,8 @@ static void read_mine(const char *dir, const yk_checkpoint_options *o, const yk_
     *snapshot = (yk__snapshot){0};
     if ((!o->broadcast || yk_rank(o->group) == 0) && dir)
         (void)!yk__snapshot_read(dir, o->weights_only,
-                                 o->mmap || o->broadcast ? &(yk_read_options){.mmap = o->mmap} : NULL, optimizer,
-                                 snapshot); /* the error record goes to the others */
+                                 o->mmap || o->broadcast ? YK_OPTIONS(yk_read_options, .mmap = o->mmap) : NULL,
+                                 optimizer, snapshot); /* the error record goes to the others */
 }
 
 yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *o, const yk_optimizer *optimizer,

@@ -200,7 +200,8 @@ static yk_value *to_value(const char *dir, const yk__snapshot *snapshot)
 yk_value *yk__training_to_value(const char *dir)
 {
     yk__snapshot snapshot;
-    if (!yk__scope_check("training_to_value") || yk__snapshot_read(dir, false, &(yk_read_options){0}, NULL, &snapshot))
+    if (!yk__scope_check("training_to_value") ||
+        yk__snapshot_read(dir, false, YK_OPTIONS(yk_read_options, 0), NULL, &snapshot))
         return NULL;
     yk_scope scope = yk_scope_begin();
     yk_value *value = yk_scope_return_object(scope, to_value(dir, &snapshot));
@@ -349,7 +350,8 @@ static yk_status add_steps(const making *m, const yk_value *names, yk_state_dict
             bool wanted = step && buffer && yk_state_dict_find(dict, step) < 0;
             bool has = wanted && yk_state_dict_find(dict, buffer) >= 0;
             if (wanted && (has || count > 0)) {
-                yk_tensor *x = yk_full(0, NULL, (double)(count > 0 ? count : 1), &(yk_tensor_options){.dtype = YK_I64});
+                yk_tensor *x =
+                    yk_full(0, NULL, (double)(count > 0 ? count : 1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
                 status = x ? yk_state_dict_add(dict, step, x) : yk__error_code();
             }
             free(step);

@@ -5,7 +5,7 @@ int main(void)
 {
     yk_scope scope = yk_scope_begin();
     yk_module *net = yk_lenet(NULL);
-    yk_optimizer *sgd = yk_sgd(yk_module_state_dict(net), &(yk_sgd_options){.lr = 0.1, .momentum = 0.9});
+    yk_optimizer *sgd = yk_sgd(yk_module_state_dict(net), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     yk_scope_end(scope);
     return sgd == NULL;
 }
