@@ -1,5 +1,5 @@
 # yoke's build. `make help` lists the targets; knobs: BUILD, SANITIZE=address,undefined, WERROR=1, V=1, CC,
-# CFLAGS, CUDA=0, CUDA_HOME.
+# CFLAGS, CPU_ISAS=all, CUDA=1 or 0, CUDA_HOME, MPI=1 or 0.
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 SHELL := /bin/bash
@@ -13,7 +13,6 @@ SANITIZE ?=
 BUILD    ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-ARCH     := $(shell uname -m)
 JOBS     ?= $(shell nproc)
 # Many tests wait most of their time: more of them than there are cores (scripts/order-tests).
 TEST_JOBS ?= $$(($(JOBS) + ($(JOBS) + 1) / 2))
@@ -21,6 +20,8 @@ TEST_JOBS ?= $$(($(JOBS) + ($(JOBS) + 1) / 2))
 ifeq ($(origin CC),default)
 CC := $(if $(shell command -v gcc),gcc,clang)
 endif
+# What the compiler makes code for, which is another machine than this one in a cross build.
+ARCH     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2> /dev/null)))
 OPTIMISE ?= $(if $(SANITIZE),-O1,-O3)
 # What a sanitizer prints needs lines alone.
 DEBUG_INFO ?= $(if $(SANITIZE),-g1,-g)
@@ -43,19 +44,34 @@ MAKEFLAGS += -j$(JOBS)
 endif
 
 # ---- what is built ---------------------------------------------------------------------------------------------------
-# One source, several instruction sets: see the note in src/device/cpu/cpu.h. The thread sanitizer and the fuzzers look
-# for races and at parsers, which are the same in each; one set saves them two thirds of a long compilation.
-CPU_ISAS := base
-ifeq ($(ARCH)$(findstring thread,$(SANITIZE))$(findstring fuzzer,$(SANITIZE)),x86_64)
-CPU_ISAS += v3 v4
-YK_CFLAGS += -DYK__CPU_WIDE
-endif
+# One source, several instruction sets: see the note in src/device/cpu/cpu.h. Built is the widest one of this machine, as the
+# compiler knows it, or what CPU_ISAS lists: all, "base v3". Where the compiler does not know this machine, or builds for
+# another, it is all, as it is for what is installed. The thread sanitizer and the fuzzers look for races and at parsers, which
+# are the same in each, in the plainest.
+ALL_ISAS := base$(if $(filter x86_64,$(ARCH)), v3 v4)
 ISA_FLAGS_base :=
 ISA_FLAGS_v3   := -march=x86-64-v3
 ISA_FLAGS_v4   := -march=x86-64-v4 -mprefer-vector-width=512
+ISA_NEEDS_v3   := __AVX2__ __FMA__ __BMI__ __BMI2__ __F16C__ __LZCNT__ __MOVBE__
+ISA_NEEDS_v4   := $(ISA_NEEDS_v3) __AVX512F__ __AVX512BW__ __AVX512CD__ __AVX512DQ__ __AVX512VL__
+HOST_MACROS     = $(if $(filter $(ARCH),$(shell uname -m)),$(shell $(CC) -march=native -dM -E -x c /dev/null 2> /dev/null))
+isa_there       = $(if $(filter-out $(1),$(ISA_NEEDS_$(2))),,$(2))
+host_isa        = $(if $(1),$(lastword $(foreach isa,$(ALL_ISAS),$(call isa_there,$(1),$(isa)))),$(ALL_ISAS))
+ISAS_ASKED     := $(strip $(CPU_ISAS))
+ifeq ($(ISAS_ASKED),)
+ISAS := $(if $(findstring thread,$(SANITIZE))$(findstring fuzzer,$(SANITIZE)),base,$(if $(word 2,$(ALL_ISAS)),$(call host_isa,$(HOST_MACROS)),base))
+else
+$(if $(filter-out all $(ALL_ISAS),$(ISAS_ASKED)),$(error CPU_ISAS=$(ISAS_ASKED): expected "all", or some of the instruction sets of $(ARCH): $(ALL_ISAS)))
+ISAS := $(if $(filter all,$(ISAS_ASKED)),$(ALL_ISAS),$(filter $(ISAS_ASKED),$(ALL_ISAS)))
+endif
+INSTALLED_ISAS := $(if $(ISAS_ASKED),$(ISAS),$(ALL_ISAS))
 
-KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c)) src/base/xxh3_isa.c src/comm/native/combine_isa.c
-LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES),$(wildcard $(foreach d,base net launch device device/cpu tensor autograd \
+KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c))
+# Small loops that are called without a device, too: there is always one for any processor.
+LOOP_SOURCES   := src/base/xxh3_isa.c src/comm/native/combine_isa.c
+# The files that choose between the sets are told which are built.
+SET_AWARE      := src/base/isa.c src/base/xxh3.c src/comm/native/combine.c src/device/cpu/cpu_backend.c
+LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(wildcard $(foreach d,base net launch device device/cpu tensor autograd \
                   ops nn optim data checkpoint/formats checkpoint/shards checkpoint/training comm comm/native parallel rpc observe,src/$(d)/*.c)))
 CLI_SOURCES    := $(wildcard src/cli/*.c)
 # ONLY="pool conv*" takes the tests of these names alone.
@@ -64,33 +80,45 @@ TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh
 NO_TEST        := $(foreach name,$(ONLY),$(if $(wildcard tests/*/$(name)_test.c tests/cli/$(name).sh)$(filter $(subst *,%,$(name)),emulator_faults),,$(name)))
 $(if $(strip $(NO_TEST)),$(error ONLY: no test is named $(strip $(NO_TEST)); names are those of tests/*/NAME_test.c and tests/cli/NAME.sh))
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
-# Backends that need a heavy library are objects of their own, built where the library is found.
-MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(shell mpicc --showme:compile 2> /dev/null))
-# CUDA=0 leaves yoke-cuda.so out; CUDA=1, or CUDA_HOME, makes it an error where the toolkit is not there or mixes versions.
-CUDA_FOUND     := $(if $(filter 0,$(CUDA)),,$(shell CUDA_HOME='$(CUDA_HOME)' scripts/find-cuda))
-ifneq ($(filter 1,$(CUDA))$(CUDA_HOME),)
-$(if $(CUDA_FOUND)$(filter 0,$(CUDA)),,$(error CUDA was asked for, and is not usable: see find-cuda above, or make CUDA=0))
-endif
+# Backends that need a heavy library are objects of their own, built where the library is found. One that is not there is left
+# out in silence, one that cannot be built with one line; where it was asked for (MPI=1, CUDA=1) that is an error. A make that
+# is called by another says nothing again. nvcc takes longer than all the rest: it runs where CUDA=1 or CUDA_HOME asks for it.
+SAYS  := $(if $(filter help clean uninstall,$(MAKECMDGOALS))$(filter-out 0,$(MAKELEVEL))$(MAKE_RESTARTS),,yes)
+# taken FOUND,VARIABLE,NAME: what find-mpi or find-cuda printed, without a reason.
+taken  = $(if $(filter -,$(firstword $(1))),$(call left_out,$(wordlist 2,99,$(1)),$(2),$(3)),$(or $(1),$(if $(filter 1,$($(2))),$(call left_out,it is not there,$(2),$(3)))))
+left_out = $(if $(filter 1,$($(2))),$(error $(2)=1: $(3) cannot be built: $(1)),$(if $(SAYS),$(info $(3) is left out: $(1) ($(or $(2),CUDA)=0 says nothing))))
+MPI_FOUND      := $(if $(filter 0,$(MPI)),,$(call taken,$(shell CC='$(CC)' scripts/find-mpi),MPI,The mpi backend))
+MPI_CFLAGS     := $(patsubst -I%,-isystem %,$(MPI_FOUND))
+CUDA_ASKED     := $(if $(filter 0,$(CUDA)),,$(filter 1,$(CUDA))$(CUDA_HOME))
+CUDA_FOUND     := $(if $(CUDA_ASKED),$(call taken,$(shell CUDA_HOME='$(CUDA_HOME)' scripts/find-cuda),CUDA,The cuda backend))
 CUDA_TOOLKIT   := $(word 1,$(CUDA_FOUND))
 CUDA_LIBRARIES := $(word 3,$(CUDA_FOUND))
-CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_FOUND)))
-NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUDA_FOUND)))))
+# The emulator of CUDA (tests/emulator: the same sources as plain C++, with stand-ins of CUDA's calls) needs the toolkit's
+# headers and a compiler of C++ alone.
+HEADERS_FOUND  := $(if $(CUDA_FOUND)$(filter 0,$(CUDA)),,$(shell CUDA_HOME='$(CUDA_HOME)' scripts/find-cuda --headers))
+CUDA_HEADERS   := $(or $(CUDA_FOUND),$(if $(CUDA_ASKED),$(if $(filter -,$(firstword $(HEADERS_FOUND))),,$(HEADERS_FOUND)),$(call taken,$(HEADERS_FOUND),,The emulator of CUDA)))
+ifneq ($(CUDA_HEADERS),)
+CUDA_HEADERS   := $(if $(shell $(CXX) --version 2> /dev/null),$(CUDA_HEADERS),$(call left_out,there is no compiler of C++ ($(CXX)),,The emulator of CUDA))
+endif
+CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_HEADERS)))
+NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUDA_HEADERS)))))
 # The processors that get code of their own; PTX is compiled by the driver for those that come later. That of compute_80
 # serves them all, since no kernel has anything of its own for one, and costs no third run of the compiler.
 CUDA_CODE      := -gencode arch=compute_80,code=[sm_80$(comma)compute_80] -gencode arch=compute_90a,code=sm_90a
-CUDA_CFLAGS    := $(if $(CUDA_TOOLKIT),-isystem $(CUDA_TOOLKIT)/include)
+CUDA_CFLAGS    := $(patsubst %,-isystem %/include,$(filter-out /usr,$(word 1,$(CUDA_HEADERS))))
 NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nvcc
 # Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU. What ptxas says
 # of each (registers, stack, spills) is kept beside the object for scripts/check-kernels.
 NVCC_FLAGS     := -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -MMD -MP -Wno-deprecated-gpu-targets -Xptxas -v \
                   -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings)
-BACKENDS       := $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so) $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)
-# The same sources as plain C++, with stand-ins of CUDA's calls: tests/emulator.
-EMULATOR       := $(if $(CUDA_TOOLKIT),$(BUILD)/emulator/yoke-cuda.so $(BUILD)/emulator/libnvidia-ml.so.1) $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)
+# Empty where there is none: what asks by $(if ...) takes a single space for something.
+BACKENDS       := $(strip $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_TOOLKIT),$(BUILD)/yoke-cuda.so $(if $(NCCL_VERSION),$(BUILD)/yoke-nccl.so)))
+EMULATOR       := $(strip $(if $(CUDA_HEADERS),$(BUILD)/emulator/yoke-cuda.so $(BUILD)/emulator/libnvidia-ml.so.1 $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)))
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
-LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) \
-               $(foreach isa,$(CPU_ISAS),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
+isa_objects = $(foreach isa,$(1),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o)) \
+              $(foreach isa,$(sort base $(1)),$(LOOP_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
+LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(call isa_objects,$(ISAS))
 MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
 CUDA_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(basename $(wildcard src/device/cuda/*.c)) $(wildcard src/device/cuda/*.cu))
 EMULATOR_SOURCES := $(filter-out %_faults.cc,$(wildcard tests/emulator/*.cc))
@@ -100,6 +128,7 @@ EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/support/sample_plugin.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
+GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT))
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
@@ -112,22 +141,50 @@ tests: $(TESTS) $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 
+# ---- what it was made of ----------------------------------------------------------------------------------------------
+# A file for each of what objects depend on besides their sources: it is written anew when what it says has changed. With each
+# of them what the user gave is written to `options`, as arguments of make: who calls make in this folder again, as tests do,
+# gives the same.
+OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_HOME MPI SANITIZE
+space := $(subst ,, )
+GIVEN := $(foreach v,$(OPTIONS),$(if $(filter command environment,$(origin $(v))),$(v)=$(subst $(space),\$(space),$($(v)))))
+isas_macro = -D'YK__ISAS(X,A)=$(foreach isa,$(1),X($(isa),A))'
+MADE_OF_flags     := $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS)
+MADE_OF_isas      := $(ISAS)
+MADE_OF_installed := $(INSTALLED_ISAS)
+MADE_OF_plugins   := $(LIBDIR)/yoke
+MADE_OF_linking   := $(CC) $(YK_LDFLAGS) $(LDFLAGS) $(LIBS)
+MADE_OF_mpi       := $(MPI_CFLAGS)
+MADE_OF_cuda      := $(CUDA_HEADERS) $(CXX)
+define MADE_OF_RULE
+$(BUILD)/made-of/$(1): $(if $(call same,$(file <$(BUILD)/made-of/$(1)),$(MADE_OF_$(1))),,FORCE)
+	@mkdir -p $$(@D)
+	@printf '%s\n' '$$(subst ','\'',$$(MADE_OF_$(1)))' > $$@
+	@printf '%s\n' '$$(subst ','\'',$$(strip $$(GIVEN)))' > $$(@D)/options
+endef
+same = $(and $(findstring x$(strip $(1)),x$(strip $(2))),$(findstring x$(strip $(2)),x$(strip $(1))))
+.PHONY: FORCE
+$(foreach made,flags isas installed plugins linking mpi cuda,$(eval $(call MADE_OF_RULE,$(made))))
+$(SET_AWARE:%.c=$(BUILD)/%.o) $(filter $(BUILD)/tests/device/%,$(TEST_SOURCES:%.c=$(BUILD)/%.o)): $(BUILD)/made-of/isas
+$(SET_AWARE:%.c=$(BUILD)/%.o) $(BUILD)/tests/device/%.o: YK_CFLAGS += $(call isas_macro,$(ISAS))
+$(MPI_OBJECTS): $(BUILD)/made-of/mpi
+
 # ---- rules -----------------------------------------------------------------------------------------------------------
 say = @$(if $(V),,echo "  $(1) $(2)" &&)
 link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a %/libyoke.so,$^)
 
-$(BUILD)/libyoke.a: $(LIB_OBJECTS)
-	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/libyoke.a: $(LIB_OBJECTS) $(BUILD)/made-of/isas
+	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-$(BUILD)/libyoke.so: $(LIB_OBJECTS)
+$(BUILD)/libyoke.so: $(LIB_OBJECTS) $(BUILD)/made-of/isas $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS) && ln -sf libyoke.so $@.$(SOVERSION)
 
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
-$(BUILD)/yoke-mpi.so: $(MPI_OBJECTS)
+$(BUILD)/yoke-mpi.so: $(MPI_OBJECTS) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) -shared $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs) $(shell mpicc --showme:link) -lm
 
 $(BUILD)/src/device/cuda/%.o: YK_CFLAGS += $(CUDA_CFLAGS) -DYK__CUDA_BUILT_WITH='"$(CUDA_VERSIONS)"'
-$(BUILD)/%.cu.o: %.cu
+$(BUILD)/%.cu.o: %.cu $(BUILD)/made-of/cuda
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<) { $(NVCC) $(NVCC_FLAGS) -c -o $@ $< 2> $@.ptxas || { cat $@.ptxas >&2; rm -f $@; exit 1; }; } && \
 	    { grep -vE '^(ptxas info|    [0-9]+ bytes stack frame)' $@.ptxas >&2 || true; }
@@ -145,13 +202,13 @@ $(BUILD)/yoke-nccl.so: $(NCCL_OBJECTS) $(BUILD)/yoke-cuda.so
 
 EMULATOR_CXXFLAGS = $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes -Werror=implicit-function-declaration,$(YK_CFLAGS)) \
                     -std=gnu++17 -ffp-contract=off
-$(BUILD)/emulator/%.c.o: %.c | $(BUILD)/have-build
+$(BUILD)/emulator/%.c.o: %.c $(BUILD)/made-of/flags $(BUILD)/made-of/cuda | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (emulator)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(CUDA_CFLAGS) \
 	    -DYK__CUDA_BUILT_WITH='"the emulator of CUDA"' -DYK__NCCL_BUILT_WITH='"the emulator of NCCL"' \
 	    -Ddlopen=emulator_dlopen -Ddlsym=emulator_dlsym -Ddlerror=emulator_dlerror -Ddlclose=emulator_dlclose \
 	    -c -o $@ $<
-$(BUILD)/emulator/%.o: % | $(BUILD)/have-build
+$(BUILD)/emulator/%.o: % $(BUILD)/made-of/flags $(BUILD)/made-of/cuda | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CXX ,$< (emulator)) $(CXX) -x c++ -Itests/emulator/include $(EMULATOR_CXXFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -c -o $@ $<
 # The runtime's stand-ins are in this object, for the plug-in of NCCL too.
@@ -165,24 +222,40 @@ $(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(beside) \
 	    $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
 
-$(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a
+$(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LIBS)
 
-# What `make install` copies: the same objects, but for the one that knows where the plug-ins will lie.
+# The same with all instruction sets, for other machines (scripts/gpu-check), where those of this one are not all: the files
+# that choose between sets are compiled once more. And what `make install` copies, whose plug-ins will be elsewhere.
+ALL := $(if $(filter $(words $(ISAS)),$(words $(INSTALLED_ISAS))),$(BUILD),$(BUILD)/all)
+ALL_OBJECTS := $(patsubst $(BUILD)/%,$(ALL)/%,$(SET_AWARE:%.c=$(BUILD)/%.o)) \
+               $(filter-out $(SET_AWARE:%.c=$(BUILD)/%.o),$(LIB_SOURCES:%.c=$(BUILD)/%.o)) $(call isa_objects,$(INSTALLED_ISAS))
 INSTALLED := $(BUILD)/installed
-INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(LIB_OBJECTS)) $(INSTALLED)/plugin_folder.o
-.PHONY: FORCE
-$(INSTALLED)/plugin_folder: FORCE
+INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(ALL_OBJECTS)) $(INSTALLED)/plugin_folder.o
+$(INSTALLED)/plugin_folder.o: src/base/plugin_folder.c $(BUILD)/made-of/flags $(BUILD)/made-of/plugins
 	@mkdir -p $(@D)
-	@echo '$(LIBDIR)/yoke' | cmp -s - $@ || echo '$(LIBDIR)/yoke' > $@
-$(INSTALLED)/plugin_folder.o: src/base/plugin_folder.c $(INSTALLED)/plugin_folder
 	$(call say,CC  ,$< (for installation)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -DYK__PLUGIN_FOLDER='"$(LIBDIR)/yoke"' \
 	    -c -o $@ $<
-$(INSTALLED)/libyoke.a: $(INSTALLED_OBJECTS)
-	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $^
-$(INSTALLED)/libyoke.so: $(INSTALLED_OBJECTS)
+$(INSTALLED)/libyoke.a: $(INSTALLED_OBJECTS) $(BUILD)/made-of/installed
+	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+$(INSTALLED)/libyoke.so: $(INSTALLED_OBJECTS) $(BUILD)/made-of/installed
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
 $(INSTALLED)/yoke: $(CLI_OBJECTS) $(INSTALLED)/libyoke.a
+	$(call say,LINK,$@) $(link) $(LIBS)
+ifneq ($(ALL),$(BUILD))
+$(ALL)/src/%.o: src/%.c $(BUILD)/made-of/flags $(BUILD)/made-of/installed | $(BUILD)/have-build
+	@mkdir -p $(@D)
+	$(call say,CC  ,$< (all instruction sets)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
+$(ALL)/libyoke.a: $(ALL_OBJECTS) $(BUILD)/made-of/installed
+	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+$(ALL)/%: YK_CFLAGS += $(call isas_macro,$(INSTALLED_ISAS))
+endif
+# For scripts/gpu-check.
+$(BUILD)/gpu/yoke: $(CLI_OBJECTS) $(ALL)/libyoke.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(link) $(LIBS)
+$(BUILD)/gpu/gpu_cases: $(GPU_CASES_OBJECTS) $(ALL)/libyoke.a
+	@mkdir -p $(@D)
 	$(call say,LINK,$@) $(link) $(LIBS)
 
 # Plug-ins that plugin_test.c loads, each with one thing wrong but for the first.
@@ -206,7 +279,7 @@ $(BUILD)/emulator/emulator_faults: $(EMULATOR_SOURCES:%=$(BUILD)/emulator/%.o) $
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $^
 
 # Runs on a machine with a GPU, which has the C library and little else.
-$(BUILD)/tests/gpu/gpu_cases: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT)) $(BUILD)/libyoke.a
+$(BUILD)/tests/gpu/gpu_cases: $(GPU_CASES_OBJECTS) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
@@ -223,7 +296,7 @@ $(LINKED_LIBRARY): $(LIB_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,$(@F) $(LIBS)
 endif
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY)
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LINKED_LIBRARY_PATH) -Wl,--wrap=_cmocka_run_group_tests -lcmocka $(LIBS)
 
 # The library that they share lies beside the plug-ins, which it finds there.
@@ -237,7 +310,7 @@ $(BUILD)/bench/mpi_%: bench/mpi_%.c
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
-$(BUILD)/%.o: %.c | $(BUILD)/have-build
+$(BUILD)/%.o: %.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$<) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
@@ -256,14 +329,14 @@ $(BUILD)/tests/headers/header_tables.h: tests/support/make-header-tables $(wildc
 $(TEST_SOURCES:%.c=$(BUILD)/%.o) $(TEST_SUPPORT): | $(BUILD)/have-tests
 
 define ISA_RULE
-$(BUILD)/$(1)/%.o: src/%.c | $(BUILD)/have-build
+$(BUILD)/$(1)/%.o: src/%.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 	@mkdir -p $$(@D)
 	$$(call say,CC  ,$$< ($(1))) $$(CC) $$(YK_CFLAGS) $$(CFLAGS) $$(CPPFLAGS) $$(ISA_FLAGS_$(1)) -DYK__ISA=$(1) -c -o $$@ $$<
 endef
-$(foreach isa,$(CPU_ISAS),$(eval $(call ISA_RULE,$(isa))))
+$(foreach isa,$(ALL_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
 UNFUSED := unary binary softmax loss attention lstm random_kernels
-$(foreach isa,$(CPU_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
+$(foreach isa,$(ALL_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
 # The innermost loops of products and small convolutions: under a sanitizer with -O1, whatever trains takes two to three
 # times as long. Of the set that the machines of CI run; these files take a minute longer to compile. Likewise what each
 # access of an emulated kernel passes through, and the stand-ins of products.
@@ -292,14 +365,14 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
+-include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
 run: $(BUILD)/yoke
 	$(BUILD)/yoke train $(ARGS)
 
-test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) $(BUILD)/tests/gpu/gpu_cases examples
+test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -310,7 +383,7 @@ EMULATOR_TESTS = $(filter $(BUILD)/tests/emulator/%,$(TESTS))
 EMULATED_TESTS = $(filter $(TESTS),$(addprefix $(BUILD)/tests/,$(shell scripts/emulated-tests)))
 ifneq ($(filter test-emulator,$(MAKECMDGOALS)),)
 test-emulator: $(EMULATOR) $(EMULATOR_TESTS) $(EMULATED_TESTS)
-	@$(if $(EMULATOR),,echo "test-emulator: the headers of CUDA 12 or 13 are needed (CUDA_HOME)"; exit 1)
+	@$(if $(EMULATOR),,echo "test-emulator: the headers of CUDA 12 or 13 are needed (CUDA_HOME), and a compiler of C++"; exit 1)
 	@export SANITIZE=$(SANITIZE); for seed in $$(seq 1 $(SEEDS)); do \
 	    export YOKE_EMULATOR_SEED=$$seed; \
 	    printf '%s\n' $(EMULATOR_TESTS) | scripts/order-tests | xargs -r prove --timer -j$(TEST_JOBS) --exec scripts/run-test || \

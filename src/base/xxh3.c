@@ -4,14 +4,14 @@
 #include "base/isa.h"
 #include "base/xxh3_isa.h"
 
+#define FUNCTIONS_OF_SET(isa, A) [YK__LEVEL_##isa] = &yk__xxh3_##isa,
+static const yk__xxh3_functions *const sets[YK__LEVELS] = {YK__ISAS(FUNCTIONS_OF_SET, )};
+
+/* The plainest form is always built: checksums need no device, whose use is an error where no set can be used. */
 static const yk__xxh3_functions *functions(void)
 {
-#ifdef YK__CPU_WIDE
     int isa = yk__isa();
-    return isa == 4 ? &yk__xxh3_v4 : isa == 3 ? &yk__xxh3_v3 : &yk__xxh3_base;
-#else
-    return &yk__xxh3_base;
-#endif
+    return isa < 0 ? &yk__xxh3_base : sets[isa];
 }
 
 void yk__xxh3_update(XXH3_state_t *state, const void *data, size_t size)

@@ -189,25 +189,25 @@ find_cuda()
     code=$?
 }
 CUDA_HOME=$work/none find_cuda
-ok "a folder that is no toolkit" [ $code = 1 ]
-says err "$work/none bin/nvcc"
+ok "a folder that is no toolkit" [ $code = 0 ]
+says out "- $work/none include/cuda_runtime_api.h"
 mkdir -p toolkit/bin toolkit/include toolkit/lib64
 printf '#!/bin/sh\necho "Cuda compilation tools, release 12.4, V12.4.1"\n' > toolkit/bin/nvcc
 chmod +x toolkit/bin/nvcc
 echo '#define CUDART_VERSION  13000' > toolkit/include/cuda_runtime_api.h
 CUDA_HOME=$work/toolkit find_cuda
-says err "nvcc CUDA 12.4 headers CUDA 13.0"
+says out "- nvcc CUDA 12.4 headers CUDA 13.0"
 echo '#define CUDART_VERSION  12040' > toolkit/include/cuda_runtime_api.h
 CUDA_HOME=$work/toolkit find_cuda
-says err "libcudart_static.a"
+says out "- libcudart_static.a"
 touch toolkit/lib64/libcudart_static.a toolkit/include/cublasLt.h
 echo '#define CUBLAS_VER_MAJOR 13' > toolkit/include/cublas_api.h
 CUDA_HOME=$work/toolkit find_cuda
-says err "cuBLASLt CUDA 13 nvcc CUDA 12.4"
+says out "- cuBLASLt CUDA 13 rest CUDA 12.4"
 printf '#define CUBLAS_VER_MAJOR 12\n#define CUBLAS_VER_MINOR 4\n#define CUBLAS_VER_PATCH 5\n' > toolkit/include/cublas_api.h
 echo '#define CUDNN_MAJOR 8' > toolkit/include/cudnn_version.h
 CUDA_HOME=$work/toolkit find_cuda
-says err "cuDNN 8 cuDNN 9"
+says out "- cuDNN 8 cuDNN 9"
 printf '#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 1\n#define CUDNN_PATCHLEVEL 0\n' > toolkit/include/cudnn_version.h
 printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 21\n#define NCCL_PATCH 5\n' > toolkit/include/nccl.h
 CUDA_HOME=$work/toolkit find_cuda

@@ -16,10 +16,6 @@ ok "backends of collectives" grep -qE '^  native, gloo +all operations of tensor
 ok "NCCL's too" grep -qE '^  nccl +(all operations of tensors on GPUs|not here)' out
 says out "no problems found"
 ok "kernels as chosen" grep -qE '^  kernels +(v4|v3|base)' out
-YOKE_CPU_ISA=base run doctor
-ok "and as asked for" grep -qE '^  kernels +base$' out
-YOKE_CPU_ISA=avx2 exits 1 "an instruction set that is none" doctor
-says out "problem: YOKE_CPU_ISA=avx2 base, v3 or v4"
 YOKE_LOG=verbose exits 1 "a level that is none" doctor
 says out "problem: YOKE_LOG=verbose info, warn nothing is logged"
 YOKE_LOG=OFF exits 0 "a level in capitals" doctor

@@ -19,13 +19,13 @@ elif [ -n "${SANITIZE:-}" ]; then
     exit
 fi
 
-BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
+BUILD=$build CPU_ISAS="$(cat "$build/made-of/isas")" "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "gpu-check --bundle" [ $? = 0 ]
 ok "at most 50 MB" [ "$(du -sb bundle | cut -f1)" -le 50000000 ]
 for file in run peer.py peer_step.py yoke gpu_cases yoke-cuda.so.gz emulator/yoke-cuda.so.gz symbols/gpu_cases.gz lib/c/libc.so.6.gz sources.tar.gz about; do
     ok "the bundle has $file" [ -s "bundle/$file" ]
 done
-BUILD=$build "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
+BUILD=$build CPU_ISAS="$(cat "$build/made-of/isas")" "$sources/scripts/gpu-check" --bundle "$work/bundle" > out 2> err
 ok "a folder that is not empty is refused" [ $? = 1 ]
 "$sources/scripts/gpu-check" > out 2> err
 ok "usage" [ $? = 2 ]

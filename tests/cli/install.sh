@@ -5,8 +5,13 @@ sources=$PWD
 build=${YOKE%/*}
 prefix=$work/prefix libdir=$work/prefix/lib64/deep
 
-make -s -C "$sources" --no-print-directory BUILD="$build" SANITIZE="${SANITIZE:-}" PREFIX="$prefix" LIBDIR="$libdir" \
-    install > out 2> err
+# With the flags that this folder was built with, and its instruction sets, where `make install` by itself has all.
+make_again()
+{
+    MAKEFLAGS="-s -- $(cat "$build/made-of/options")" make -C "$sources" --no-print-directory BUILD="$build" \
+        CPU_ISAS="$(cat "$build/made-of/isas")" "$@" > out 2> err
+}
+make_again PREFIX="$prefix" LIBDIR="$libdir" install
 ok "make install" [ $? = 0 ]
 ok "the plug-ins of the build are there" [ "$(cd "$build" && ls | grep '^yoke-.*\.so$')" = "$(ls "$libdir/yoke" 2> /dev/null)" ]
 # A plug-in that nobody can load stands in for the real one: an error about the object says that it was found.
@@ -34,7 +39,7 @@ ok "a program that links libyoke.a" ${CC:-cc} $flags -o elsewhere/static $(field
 ok "a program that shares libyoke.so" ${CC:-cc} $flags -o elsewhere/shared $(field Cflags) program.c $(field Libs) \
     -Wl,-rpath,"$libdir" $flags
 ok "the shared one needs libyoke.so.1, as its soname is" eval 'readelf -d elsewhere/shared | grep -q "libyoke\.so\.1\]"'
-make -s -C "$sources" --no-print-directory BUILD="$build" SANITIZE="${SANITIZE:-}" "$build/libyoke.so" > out 2> err
+make_again "$build/libyoke.so"
 ok "one that shares the library where it was built" ${CC:-cc} $flags -o elsewhere/built $(field Cflags) program.c \
     "$build/libyoke.so" -Wl,-rpath,"$build" $flags
 ok "the built library is found by its soname" eval 'ldd elsewhere/built | grep -q "libyoke\.so\.1 => $build/"'

@@ -1,11 +1,12 @@
 /*
  * blocks.h - what the kernel tests of this folder share: views over memory of their own in several layouts, read and
- * written as doubles in C order, and the instruction sets that this processor has.
+ * written as doubles in C order.
  */
 #ifndef YOKE_TESTS_DEVICE_BLOCKS_H
 #define YOKE_TESTS_DEVICE_BLOCKS_H
 
 #include "device/cpu/cpu.h"
+#include "tests/device/isa_tables.h"
 #include "tests/support/expect.h"
 
 typedef enum layout {
@@ -145,40 +146,5 @@ static inline void block_expect_same_bits(const block *a, const block *b, const 
             fail_msg("%s: element %lld is %.17g and %.17g", what, (long long)i, x, y);
     }
 }
-
-/* The instruction sets of this processor, for which one family of kernels is filled in. */
-#define DECLARE_FAMILY_OF(family, isa) void yk__cpu_fill_##family##_##isa(yk__backend *table);
-#ifdef YK__CPU_WIDE
-#define DECLARE_FAMILY(family)                                                                                         \
-    DECLARE_FAMILY_OF(family, v3)                                                                                      \
-    DECLARE_FAMILY_OF(family, v4)
-#else
-#define DECLARE_FAMILY(family)
-#endif
-
-enum { MOST_ISAS = 3 };
-
-static inline int isa_count(void)
-{
-#ifdef YK__CPU_WIDE
-    __builtin_cpu_init();
-    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-              __builtin_cpu_supports("avx512vl");
-    return v4 ? 3 : v3 ? 2 : 1;
-#else
-    return 1;
-#endif
-}
-
-#ifdef YK__CPU_WIDE
-#define FILL_FAMILY(family, isa, table)                                                                                \
-    ((isa) == 2   ? yk__cpu_fill_##family##_v4(table)                                                                  \
-     : (isa) == 1 ? yk__cpu_fill_##family##_v3(table)                                                                  \
-                  : yk__cpu_fill_##family##_base(table))
-#else
-#define FILL_FAMILY(family, isa, table) yk__cpu_fill_##family##_base(table)
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 /* conv_small_test.c - the direct convolution for few channels, on every instruction set, against float64 loops. */
 #include "tests/device/blocks.h"
 
-#define DECLARE_SMALL(isa)                                                                                             \
+#define DECLARE_SMALL(isa, A)                                                                                          \
     bool yk__conv_small_applies_##isa(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out); \
     yk_status yk__conv_small_forward_##isa(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,    \
                                            const yk__view *w, const yk__view *bias);                                   \
@@ -9,11 +9,9 @@
                                                   const yk__view *gout, const yk__view *w);                            \
     yk_status yk__conv_small_backward_weight_##isa(int device, const yk__conv2d *p, const yk__view *gw,                \
                                                    const yk__view *gbias, const yk__view *gout, const yk__view *x);
-#define USE_SMALL(isa)                                                                                                 \
-    {                                                                                                                  \
-        yk__conv_small_applies_##isa, yk__conv_small_forward_##isa, yk__conv_small_backward_input_##isa,               \
-            yk__conv_small_backward_weight_##isa                                                                       \
-    }
+#define USE_SMALL(isa, A)                                                                                              \
+    [YK__LEVEL_##isa] = {yk__conv_small_applies_##isa, yk__conv_small_forward_##isa,                                   \
+                         yk__conv_small_backward_input_##isa, yk__conv_small_backward_weight_##isa},
 
 typedef struct small_kernels {
     bool (*applies)(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out);
@@ -25,14 +23,8 @@ typedef struct small_kernels {
                                  const yk__view *gout, const yk__view *x);
 } small_kernels;
 
-DECLARE_SMALL(base)
-#ifdef YK__CPU_WIDE
-DECLARE_SMALL(v3)
-DECLARE_SMALL(v4)
-static const small_kernels kernels[] = {USE_SMALL(base), USE_SMALL(v3), USE_SMALL(v4)};
-#else
-static const small_kernels kernels[] = {USE_SMALL(base)};
-#endif
+YK__ISAS(DECLARE_SMALL, )
+static const small_kernels kernels[YK__LEVELS] = {YK__ISAS(USE_SMALL, )};
 
 static int set_up(void **state)
 {
@@ -142,7 +134,7 @@ static void matches_the_reference(void **state)
                 conv_run r;
                 conv_make(&r, &cases[i], bias);
                 yk__conv2d p = params(&cases[i]);
-                conv_call(&kernels[isa], &p, &r);
+                conv_call(&kernels[isa_level(isa)], &p, &r);
                 conv_check(&r, &cases[i]);
                 conv_free(&r);
             }
@@ -160,7 +152,7 @@ static void infinities_stay_where_they_belong(void **state)
         conv_make(&r, &c, false);
         yk__conv2d p = params(&c);
         block_set(&r.x, 2 * 81 - 1, (double)INFINITY); /* the last corner of image 0: one output, one tap of gw */
-        conv_call(&kernels[isa], &p, &r);
+        conv_call(&kernels[isa_level(isa)], &p, &r);
         for (int64_t i = 0; i < r.out.count; i++)
             assert_int_equal(isfinite(block_get(&r.out, i)) != 0, !(i % 49 == 48 && i < 5 * 49));
         for (int64_t i = 0; i < r.gw.count; i++)
@@ -177,7 +169,7 @@ static void applies_only_where_it_works(void **state)
         conv_run r;
         conv_make(&r, &c, false);
         bool (*applies)(const yk__conv2d *, const yk__view *, const yk__view *, const yk__view *) =
-            kernels[isa].applies;
+            kernels[isa_level(isa)].applies;
         yk__conv2d p = params(&c), q = p;
         assert_true(applies(&p, &r.x.view, &r.w.view, &r.out.view));
         q.stride[1] = 2;
@@ -212,11 +204,11 @@ static void threads_do_not_change_a_bit(void **state)
             yk__conv2d p = params(&large[i]);
             conv_make(&one, &large[i], true);
             expect_ok(yk_set_num_threads((yk_device){0}, 1));
-            conv_call(&kernels[isa], &p, &one);
+            conv_call(&kernels[isa_level(isa)], &p, &one);
             for (int threads = 2; threads <= 3; threads++) {
                 expect_ok(yk_set_num_threads((yk_device){0}, threads));
                 conv_make(&more, &large[i], true);
-                conv_call(&kernels[isa], &p, &more);
+                conv_call(&kernels[isa_level(isa)], &p, &more);
                 block_expect_same_bits(&one.out, &more.out, "out");
                 block_expect_same_bits(&one.gx, &more.gx, "gx");
                 block_expect_same_bits(&one.gw, &more.gw, "gw");

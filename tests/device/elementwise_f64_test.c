@@ -255,7 +255,7 @@ static bool same_bits(const yk__view *a, const yk__view *b)
 static void test_same_bits(void **state)
 {
     (void)state;
-    yk__backend tables[3];
+    yk__backend tables[YK__LEVELS];
     int count = several_instruction_sets(tables);
     for (int u = 0; u < UNARIES; u++) {
         yk__view in = unary_arguments(u), first = view_make(YK_F64, 1, in.shape, LAYOUT_C);

@@ -459,7 +459,7 @@ static void test_power_and_angle(void **state)
 static void test_same_bits_on_every_instruction_set(void **state)
 {
     (void)state;
-    yk__backend tables[3];
+    yk__backend tables[YK__LEVELS];
     int count = several_instruction_sets(tables);
     int64_t shape[] = {50021};
     for (int t = 0; t < 2; t++) {
@@ -551,7 +551,7 @@ static void test_computed_halves(void **state)
     (void)state;
     enum { HALVES = 65536 };
     int64_t shape[] = {HALVES};
-    yk__backend tables[3];
+    yk__backend tables[YK__LEVELS];
     int count = instruction_sets(tables);
     for (int t = 0; t < 2 * count; t++) {
         const yk__backend *cpu = &tables[t / 2];
@@ -654,7 +654,7 @@ static void test_large_outputs(void **state)
 {
     (void)state;
     enum { ROWS = 701, COLUMNS = 9001 };
-    yk__backend sets[3] = {{0}};
+    yk__backend sets[YK__LEVELS] = {{0}};
     int64_t bytes = (int64_t)ROWS * COLUMNS * 8 + 64;
     char *memory[4];
     for (int k = 0; k < 4; k++)
@@ -767,7 +767,7 @@ static void test_copy_of_small_steps(void **state)
     (void)state;
     static const yk_dtype dtypes[] = {YK_U8, YK_BF16, YK_F32, YK_F64};
     static const int64_t counts[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 1001};
-    yk__backend sets[3] = {{0}};
+    yk__backend sets[YK__LEVELS] = {{0}};
     for (int set = 0, all = instruction_sets(sets); set < all; set++)
         for (int t = 0; t < 4; t++)
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -807,7 +807,7 @@ static void test_copy_of_pixels(void **state)
     (void)state;
     static const yk_dtype dtypes[] = {YK_U8, YK_BF16, YK_F32, YK_F64};
     static const int64_t counts[] = {1, 2, 7, 8, 9, 15, 16, 17, 63, 255, 256, 257, 264, 521};
-    yk__backend sets[3] = {{0}};
+    yk__backend sets[YK__LEVELS] = {{0}};
     for (int set = 0, all = instruction_sets(sets); set < all; set++)
         for (int t = 0; t < 4; t++)
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -861,7 +861,7 @@ static void test_copy_parts(void **state)
         {9001, 0, {130, 3, 140}}, /* with 8 bytes more than the output that is fetched ahead */
     };
     static const yk_dtype dtypes[] = {YK_BF16, YK_F32, YK_F64};
-    yk__backend sets[3] = {{0}};
+    yk__backend sets[YK__LEVELS] = {{0}};
     for (int set = 0, all = instruction_sets(sets); set < all; set++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
             for (int t = 0; t < 3; t++)
@@ -971,7 +971,7 @@ static void test_casts_to_i32(void **state)
                                     -NAN,     0x1p-149f,       -0x1.fep30f};
     enum { NUMBERS = sizeof numbers / sizeof *numbers, MOST = 101 };
     static const yk_dtype dtypes[] = {YK_F32, YK_BF16, YK_F16, YK_F64};
-    yk__backend sets[3] = {{0}};
+    yk__backend sets[YK__LEVELS] = {{0}};
     for (int set = 0, all = instruction_sets(sets); set < all; set++)
         for (int t = 0; t < 4; t++)
             for (int64_t n = 1; n <= MOST; n++) {

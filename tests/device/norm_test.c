@@ -1,16 +1,14 @@
 /* norm_test.c - batch and layer normalisation, forward and backward, against plain loops in float64. */
 #include "tests/device/blocks.h"
 
-DECLARE_FAMILY(norm)
-
-static yk__backend tables[MOST_ISAS];
+static yk__backend tables[YK__LEVELS];
 
 static int fill_tables(void **state)
 {
     (void)state;
     assert_non_null(yk__backend_of((yk_device){0})); /* sets up the devices */
     for (int isa = 0; isa < isa_count(); isa++)
-        FILL_FAMILY(norm, isa, &tables[isa]);
+        isa_fill(isa, &tables[isa]);
     return 0;
 }
 

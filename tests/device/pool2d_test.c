@@ -1,16 +1,14 @@
 /* pool2d_test.c - max, average and adaptive average pooling against plain loops in float64. */
 #include "tests/device/blocks.h"
 
-DECLARE_FAMILY(pool2d)
-
-static yk__backend tables[MOST_ISAS];
+static yk__backend tables[YK__LEVELS];
 
 static int fill_tables(void **state)
 {
     (void)state;
     assert_non_null(yk__backend_of((yk_device){0})); /* sets up the devices */
     for (int isa = 0; isa < isa_count(); isa++)
-        FILL_FAMILY(pool2d, isa, &tables[isa]);
+        isa_fill(isa, &tables[isa]);
     return 0;
 }
 

@@ -30,6 +30,8 @@ bool slot_done(slot_report *r, const char *what, yk_status status)
 bool slot_ready(slot_report *r)
 {
     slot_cpu = yk__backend_of(host);
+    if (!slot_cpu)
+        slot_done(r, "cpu", yk__error_code());
     slot_gpu = yk__device_check(cuda) ? NULL : yk__backend_of(cuda);
     if (!slot_gpu)
         slot_done(r, "cuda", yk__error_code());

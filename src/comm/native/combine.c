@@ -64,14 +64,15 @@ void yk__native_stream_end(void)
 #endif
 }
 
+#define LOOPS_OF_SET(isa, A) [YK__LEVEL_##isa] = &yk__combine_##isa,
+static const yk__combine_loops *const sets[YK__LEVELS] = {YK__ISAS(LOOPS_OF_SET, )};
+
+/* The plainest form is always built, for a process whose set of kernels cannot be used: it combines without a device.
+ */
 static const yk__combine_loops *loops(void)
 {
-#ifdef YK__CPU_WIDE
     int isa = yk__isa();
-    return isa == 4 ? &yk__combine_v4 : isa == 3 ? &yk__combine_v3 : &yk__combine_base;
-#else
-    return &yk__combine_base;
-#endif
+    return isa < 0 ? &yk__combine_base : sets[isa];
 }
 
 static void divide(yk_dtype dtype, void *out, int64_t n, int by)

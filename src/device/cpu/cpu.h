@@ -36,11 +36,11 @@ static inline int64_t yk__view_numel(const yk__view *v)
 
 /*
  * Note [One source, several instruction sets]
- * Every file of this folder but cpu_*.c is compiled once per instruction set (Makefile: CPU_ISAS): `base`, and
- * on x86-64 also `v3` (AVX2, FMA) and `v4` (AVX-512). The compiler's own vectorisation and the vector types below do
- * the rest; a file that wants more can ask for __AVX512F__. Whatever such a file exports is named with YK__ISA_NAME,
- * so that the copies do not collide; everything else in it is static. cpu_backend.c picks the best set that this
- * processor has, or the one that YOKE_CPU_ISA names. YK__CPU_WIDE says that v3 and v4 are built.
+ * Every file of this folder but cpu_*.c is compiled once per instruction set that is built (Makefile: CPU_ISAS): of
+ * `base`, and on x86-64 `v3` (AVX2, FMA) and `v4` (AVX-512), the one that the machine has, or all. The compiler's own
+ * vectorisation and the vector types below do the rest; a file that wants more can ask for __AVX512F__. Whatever such a
+ * file exports is named with YK__ISA_NAME, so that the copies do not collide; everything else in it is static.
+ * cpu_backend.c picks the widest set that is built and that this processor has, or the one that YOKE_CPU_ISA names.
  */
 #ifndef YK__ISA
 #define YK__ISA base
@@ -62,7 +62,7 @@ typedef double yk__vf64 __attribute__((vector_size(YK__VECTOR_BYTES)));
 typedef float yk__vf32u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(4), may_alias));
 typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8), may_alias));
 
-/* Each family of kernels puts its functions into the table; cpu_backend.c calls them once, in this order. */
+/* Each family of kernels puts its functions into the table; families.c calls them in this order. */
 #define YK__CPU_FAMILIES(X)                                                                                            \
     X(elementwise) /* fill copy copy_parts unary binary where */                                                       \
     X(random)      /* random random_integers dropout */                                                                \
@@ -81,5 +81,6 @@ typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8
     X(pictures)    /* augment split_pixels resample */
 #define YK__CPU_DECLARE(family) void YK__ISA_NAME(yk__cpu_fill_##family)(yk__backend * table);
 YK__CPU_FAMILIES(YK__CPU_DECLARE)
+void YK__ISA_NAME(yk__cpu_fill)(yk__backend *table);
 
 #endif

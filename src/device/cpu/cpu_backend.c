@@ -20,11 +20,10 @@
 #error "yoke needs oneDNN 2.6 or later (Debian: libdnnl-dev). See scripts/install-deps."
 #endif
 
-#define DECLARE_V3(family) void yk__cpu_fill_##family##_v3(yk__backend *table);
-#define DECLARE_V4(family) void yk__cpu_fill_##family##_v4(yk__backend *table);
-#define FILL_BASE(family)  yk__cpu_fill_##family##_base(table);
-#define FILL_V3(family)    yk__cpu_fill_##family##_v3(table);
-#define FILL_V4(family)    yk__cpu_fill_##family##_v4(table);
+#define DECLARE_FILL(isa, A) void yk__cpu_fill_##isa(yk__backend *table);
+YK__ISAS(DECLARE_FILL, )
+#define FILL_OF_SET(isa, A) [YK__LEVEL_##isa] = yk__cpu_fill_##isa,
+static void (*const fill_of_set[YK__LEVELS])(yk__backend *table) = {YK__ISAS(FILL_OF_SET, )};
 
 /* Any numbers: bounds of tables and of YOKE_CPU_DEVICES and OMP_NUM_THREADS. */
 enum { MAX_CPU_DEVICES = 64, MAX_THREADS = 1024 };
@@ -301,31 +300,11 @@ static yk__backend backend = {
     .host_memory = true,
 };
 
-#ifdef YK__CPU_WIDE
-YK__CPU_FAMILIES(DECLARE_V3)
-YK__CPU_FAMILIES(DECLARE_V4)
-#endif
-
 const char *yk__cpu_isa(void)
 {
+    static const char *const texts[YK__LEVELS] = {"base", "v3 (AVX2, FMA)", "v4 (AVX-512)"};
     int isa = yk__isa();
-    return isa == 4 ? "v4 (AVX-512)" : isa == 3 ? "v3 (AVX2, FMA)" : "base";
-}
-
-static void fill(yk__backend *table)
-{
-#ifdef YK__CPU_WIDE
-    int isa = yk__isa();
-    if (isa == 4) {
-        YK__CPU_FAMILIES(FILL_V4)
-        return;
-    }
-    if (isa == 3) {
-        YK__CPU_FAMILIES(FILL_V3)
-        return;
-    }
-#endif
-    YK__CPU_FAMILIES(FILL_BASE)
+    return isa < 0 ? "none" : texts[isa];
 }
 
 static yk_error setup_error;
@@ -391,8 +370,9 @@ static void setup(void)
     int64_t devices = 1, visible = 1, threads = yk__cores();
     yk_error before;
     yk__error_take(&before);
-    if (!yk__env_int("YOKE_CPU_DEVICES", 1, 1, MAX_CPU_DEVICES, &devices) && !count_visible(devices, &visible))
-        (void)!count_threads(&threads);
+    if (!yk__env_int("YOKE_CPU_DEVICES", 1, 1, MAX_CPU_DEVICES, &devices) && !count_visible(devices, &visible) &&
+        !count_threads(&threads))
+        (void)!yk__isa_check();
     yk__error_take(&setup_error);
     yk__error_put(&before);
     cpu.count = (int)visible;
@@ -402,7 +382,8 @@ static void setup(void)
         cpu.devices[i].threads = threads / devices > 0 ? (int)(threads / devices) : 1;
     }
     pthread_atfork(NULL, NULL, after_fork_child);
-    fill(&backend);
+    if (!setup_error.code)
+        fill_of_set[yk__isa()](&backend);
 }
 
 const yk__backend *yk__cpu_backend(void)
