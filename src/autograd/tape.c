@@ -542,6 +542,7 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
 void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
 {
     atomic_store(from->storage->versions, yk__version(x) + 1);
+    atomic_store(&from->storage->exchanged, yk__exchanged(x));
     yk__storage *storage = x->storage;
     void *data = x->data;
     int8_t dtype = x->dtype;

@@ -612,6 +612,14 @@ static yk_status check_group(yk__group *g)
     return status;
 }
 
+/* The tensor whose values other ranks have, too, or give. */
+static void note_exchanged(const yk__call *call)
+{
+    yk_tensor *same = call->out ? call->out : call->op.kind == YK__COMM_BROADCAST ? call->in : NULL;
+    if (same)
+        yk__note_exchanged(same);
+}
+
 yk_status yk__comm_run(yk__group *g, yk__call *call)
 {
     YK__OWN_RECORD;
@@ -619,6 +627,7 @@ yk_status yk__comm_run(yk__group *g, yk__call *call)
         call_clear(call);
         return yk__error_code();
     }
+    note_exchanged(call);
     if (!is_message(&call->op))
         return run_collective(g, call);
     yk_work *work = start_message(g, call);
@@ -634,6 +643,7 @@ yk_work *yk__comm_start(yk__group *g, yk__call *call)
         call_clear(call);
         return NULL;
     }
+    note_exchanged(call);
     return yk__scope_own(is_message(&call->op) ? start_message(g, call) : queue_work(g, call));
 }
 

@@ -340,6 +340,7 @@ typedef struct yk__storage {
     yk_device device;
     atomic_uint version;   /* writes in place */
     atomic_uint *versions; /* where they are counted: in `version`, or in that of a storage whose memory this shares */
+    atomic_uint exchanged; /* times that a collective set the values to those that other ranks have as well */
     size_t bytes;          /* as asked for */
     size_t reserved;       /* as the allocator gave; 0 for memory that it did not give */
     void (*foreign_release)(void *context); /* memory that is not ours */

@@ -122,6 +122,8 @@ static yk_status before(void *object, void *of, const char **stale)
         }
         yk_status status =
             *stale ? YK_OK : yk__optimizer_set_device_step(&group->device_steps[b->record], group->lr, step);
+        for (int64_t n = 0; n < b->count && !*stale && !status; n++)
+            status = yk__master_follow(group, b->indices[n]);
         if (status)
             return status;
     }
@@ -141,6 +143,7 @@ static void after(void *object, void *of)
         for (int64_t n = 0; n < b->count; n++) {
             group->states[b->indices[n]].step++;
             yk__bump_version(yk_parameters_at(group->params, b->indices[n]));
+            yk__master_same(&group->states[b->indices[n]], yk_parameters_at(group->params, b->indices[n]));
         }
     }
 }

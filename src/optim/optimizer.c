@@ -224,6 +224,8 @@ static yk_status settle_state(const yk__optim_kind *kind, const yk__optim_group 
     }
     yk_tensor_release(old);
     state->tensors[s] = made;
+    if (!old && s == YK__OPTIM_MASTER)
+        yk__master_same(state, x);
     return YK_OK;
 }
 
@@ -312,6 +314,10 @@ static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
             batch->states[s][n] = yk__view_of(state->tensors[s]);
         }
         bool master = yk__optim_has_master(group, x);
+        /* A recording does it before each replay instead: graph_member.c. */
+        yk_status status = master && !yk__graph_records(yk__device_of(x)) ? yk__master_follow(group, i) : YK_OK;
+        if (status)
+            return status;
         o->wide[n] = yk__raw_cast(yk_grad(x), yk__optim_state_dtype(group, x));
         if (!o->wide[n])
             return yk__error_code();
@@ -473,6 +479,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device d
             o->pending[index] = false;
             group->states[index].step += !recorded;
             yk__bump_version(yk_parameters_at(group->params, index));
+            yk__master_same(&group->states[index], yk_parameters_at(group->params, index));
         }
         left -= o->batch.count;
     }

@@ -20,6 +20,8 @@ typedef struct yk__optim_state {
     int record;   /* of the group's device_steps, from 1, the one that the last step took; 0: none, or others took it
                    * since */
     yk_tensor *tensors[YK__OPTIM_STATES];
+    uint32_t version, exchanged; /* of the parameter when its master weight was last the same: master_weights.c */
+    bool loaded;                 /* the master weight is that of a state dict, and was in no step since */
 } yk__optim_state;
 
 /*
@@ -145,6 +147,12 @@ yk_status yk__optimizer_settle(const yk_optimizer *o);
 void yk__optimizer_take_record(yk__optim_group *group, int record, const int64_t *indices, int64_t count);
 /* Writes the record's rate and step, where others stand there. (optimizer.c) */
 yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int64_t step);
+/* Values that were written to a parameter reach its master weight, if there is one: master_weights.c. */
+yk_status yk__master_follow(const yk__optim_group *group, int64_t i);
+/* The same for all parameters, except where the master weight was loaded: its parameter may be loaded after it. */
+yk_status yk__optimizer_follow(const yk_optimizer *o);
+/* Notes that the parameter is its master weight, rounded. */
+void yk__master_same(yk__optim_state *state, const yk_tensor *x);
 /* A learning rate as it stands in options: a plain 0 is an error. */
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
 
@@ -159,12 +167,15 @@ bool yk__optimizer_adopts(const yk_optimizer *o, const char *name, yk_dtype dtyp
  * parameters once all have been stepped, under their names. */
 yk_state_dict *yk__optimizer_state_outline(const yk_optimizer *o);
 
-/* What a schedule sets the rates of, borrowed. */
+/* The optimizer whose rates the schedule sets, borrowed. */
 yk_optimizer *yk__schedule_optimizer(const yk_schedule *s);
 
 /* The time of s that stands where time t stands in a schedule that differs in nothing but its lengths (t_max,
  * step_size, milestones, steps of a warm-up), given by yk_schedule_describe's text; -1 where it differs in more. */
 int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_t t);
+/* Goes on, after the optimizer's state was loaded, from time t of the schedule of that description: the rates are the
+ * loaded ones, which the program may have set, or where the lengths are others what these carry over to. */
+yk_status yk__schedule_resume(yk_schedule *s, const char *description, int64_t t);
 
 /* Fails in the name of `what` where no scaler could be in this state. */
 yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *state);

@@ -101,6 +101,8 @@ yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
     }
     yk_state_dict *dict = yk__scope_check("optimizer_state_dict") ? yk__state_dict_new() : NULL;
     yk_status status = dict ? yk__optimizer_settle(o) : yk__error_code();
+    if (!status)
+        status = yk__optimizer_follow(o);
     for (int g = 0; g < o->n_groups && !status; g++) {
         for (int64_t i = 0; i < o->groups[g].count && !status; i++)
             status = add_parameter(o, &o->groups[g], i, dict);
@@ -326,6 +328,7 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
     if (missing && (found || at >= 0))
         return yk__fail(YK_ERR_NOT_FOUND, "%s: the state of %s has no %s", o->kind->name, parameter, missing);
     state->step = (int64_t)step;
+    state->loaded = true;
     *used += found + (at >= 0);
     return YK_OK;
 }

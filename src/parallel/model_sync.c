@@ -209,6 +209,8 @@ yk_status yk__model_broadcast_all(yk__reducer *r, int src)
     for (int i = 0; i < r->n_buffers; i++)
         all[r->count + i] = r->buffers[i];
     yk_status status = yk__model_broadcast(r->count + r->n_buffers, all, src, r->group, NULL);
+    for (int i = 0; i < r->count; i++) /* on rank src, too */
+        yk__note_exchanged(all[i]);
     free(all);
     return status;
 }

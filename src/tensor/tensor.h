@@ -157,6 +157,15 @@ static inline uint32_t yk__version(const yk_tensor *x)
 {
     return atomic_load_explicit(x->storage->versions, memory_order_relaxed);
 }
+/* Notes that the values are now the same on all ranks of a group: a copy of higher precision begins from them. */
+static inline void yk__note_exchanged(yk_tensor *x)
+{
+    atomic_fetch_add_explicit(&x->storage->exchanged, 1, memory_order_relaxed);
+}
+static inline uint32_t yk__exchanged(const yk_tensor *x)
+{
+    return atomic_load_explicit(&x->storage->exchanged, memory_order_relaxed);
+}
 static inline bool yk__is_half(yk_dtype dtype)
 {
     return dtype == YK_F16 || dtype == YK_BF16;

@@ -175,6 +175,95 @@ static void pytorch_s_form_goes_there_and_back(void **state)
     }
 }
 
+static yk_tensor *bf16_leaf(double value)
+{
+    return yk_full(YK_SHAPE(2), value, YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16, .requires_grad = true));
+}
+
+/* A step of 0.1 down from wherever the parameter is, after which it is near `expected`. */
+static void expect_step(yk_optimizer *o, yk_tensor *x, double expected)
+{
+    expect_ok(yk_set_grad(x, yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16))));
+    expect_ok(yk_optimizer_step(o));
+    for (int64_t i = 0; i < 2; i++) {
+        expect_near(yk_get(x, &i), expected, 0.005, 0);
+        expect_near(yk_get(yk_optimizer_state(o, x, "master_weight"), &i), expected, 1e-6, 0);
+    }
+}
+
+static yk_tensor *same(yk_module *m, yk_tensor *x)
+{
+    (void)m;
+    return x;
+}
+
+/* What is written to the parameter between two steps, by whatever writes, is where the next one begins. */
+static void what_others_write_is_followed(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/yoke-master-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/step", dir);
+    yk_scope scope = yk_scope_begin();
+    static const yk_module_class box = {.name = "Box", .forward = same};
+    yk_module *m = yk_module_create(&box);
+    yk_tensor *x = yk_module_add_parameter(m, "x", bf16_leaf(1));
+    yk_optimizer *o = yk_sgd(yk_module_parameters(m), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .master_weights = true));
+    expect_step(o, x, 0.9);
+    yk_state_dict *five = yk_state_dict_create();
+    expect_ok(yk_state_dict_add(five, "x", yk_full(YK_SHAPE(2), 5, NULL)));
+    expect_ok(yk_module_load_state_dict(m, five, NULL, NULL));
+    expect_step(o, x, 4.9);
+    expect_ok(yk_checkpoint_save(path, &(yk_checkpoint_state){.model = m, .optimizer = o}));
+    bool before = yk_no_grad_begin();
+    yk_fill_(x, 2);
+    yk_no_grad_end(before);
+    expect_step(o, x, 1.9);
+    expect_ok(yk_checkpoint_load(path, &(yk_checkpoint_state){.model = m},
+                                 YK_OPTIONS(yk_checkpoint_options, .weights_only = true), NULL));
+    expect_step(o, x, yk_get(yk_module_get(m, "x"), (int64_t[]){0}) - 0.1);
+    uint16_t three[2] = {0x4040, 0x4040};
+    before = yk_no_grad_begin();
+    expect_ok(yk_tensor_write(x, three, sizeof(three)));
+    yk_no_grad_end(before);
+    /* A state dict has what was written, too. */
+    yk_state_dict *dict = yk_optimizer_state_dict(o);
+    expect_near(yk_get(yk_state_dict_get(dict, "state.x.master_weight"), (int64_t[]){0}), 3, 0, 0);
+    expect_step(o, x, 2.9);
+    /* Elements that were not written keep what bf16 has no room for. */
+    before = yk_no_grad_begin();
+    yk_fill_(yk_select(x, 0, 1), 7);
+    yk_no_grad_end(before);
+    expect_ok(yk_set_grad(x, yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16))));
+    expect_ok(yk_optimizer_step(o));
+    expect_near(yk_get(yk_optimizer_state(o, x, "master_weight"), (int64_t[]){0}), 2.9, 1e-6, 0);
+    expect_near(yk_get(yk_optimizer_state(o, x, "master_weight"), (int64_t[]){1}), 7, 0, 0);
+    yk_scope_end(scope);
+    char command[100];
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* The optimizer's state first and the model's after it. */
+static void the_order_of_loading_does_not_matter(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        yk_scope scope = yk_scope_begin();
+        yk_module *whole = net_of(YK_BF16), *first = net_of(YK_BF16), *second = net_of(YK_BF16);
+        yk_optimizer *a = make(kind, whole, 0.003), *b = make(kind, first, 0.003), *c = make(kind, second, 0.003);
+        train(whole, a, YK_BF16, 0, 30);
+        train(first, b, YK_BF16, 0, 13);
+        train(second, c, YK_BF16, 40, 45);
+        expect_ok(yk_optimizer_load_state_dict(c, yk_optimizer_state_dict(b)));
+        assert_non_null(yk_optimizer_state_dict(c)); /* before the model is loaded: changes nothing */
+        expect_ok(yk_module_load_state_dict(second, yk_module_state_dict(first), NULL, NULL));
+        train(second, c, YK_BF16, 13, 30);
+        expect_same_networks(whole, second, kinds[kind]);
+        yk_scope_end(scope);
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -226,9 +315,10 @@ static void groups_and_mixtures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_those_of_f32),       cmocka_unit_test(small_steps_add_up),
-        cmocka_unit_test(a_run_goes_on_to_the_bit),     cmocka_unit_test(pytorch_s_form_goes_there_and_back),
-        cmocka_unit_test(what_does_not_fit_is_refused), cmocka_unit_test(groups_and_mixtures),
+        cmocka_unit_test(steps_are_those_of_f32),        cmocka_unit_test(small_steps_add_up),
+        cmocka_unit_test(a_run_goes_on_to_the_bit),      cmocka_unit_test(pytorch_s_form_goes_there_and_back),
+        cmocka_unit_test(what_does_not_fit_is_refused),  cmocka_unit_test(groups_and_mixtures),
+        cmocka_unit_test(what_others_write_is_followed), cmocka_unit_test(the_order_of_loading_does_not_matter),
     };
     return cmocka_run_group_tests_name("master_weights", tests, NULL, NULL);
 }
