@@ -169,10 +169,14 @@ const char *yk__nearest(const char *name, const char *const *names, size_t count
 /* Reads a whole file of at most `limit` bytes; the caller frees *data. Errors name the path. */
 yk_status yk__file_read(const char *path, size_t limit, unsigned char **data, size_t *size);
 /* A file written beside `path` and renamed over it by commit after a sync of file and directory: the old content
- * stays until the new is safe. Several writers of one path do not disturb each other; the last to commit wins. A link
- * at `path` is replaced, not followed. abort leaves everything as it was. Either frees the writer. */
+ * stays until the new is safe. Several writers of one path do not disturb each other; the last to commit wins. Where
+ * `path` is a symbolic link, the file is the one that it leads to. abort leaves everything as it was. Either frees the
+ * writer. */
 typedef struct yk__file_writer yk__file_writer;
 yk__file_writer *yk__file_create(const char *path);
+/* The path that symbolic links at the end of `path` lead to, whether or not something is there; the caller frees. NULL
+ * and an error in a loop, or where the system does not follow them either. */
+char *yk__path_followed(const char *path);
 yk_status yk__file_write(yk__file_writer *writer, const void *data, size_t size);
 yk_status yk__file_flush(yk__file_writer *writer); /* gives the system what is buffered; syncs nothing */
 yk_status yk__file_commit(yk__file_writer *writer);

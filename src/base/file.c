@@ -4,11 +4,13 @@
  * A file that replaces another has no name while it is written, where the file system allows that (O_TMPFILE): a writer
  * that is killed leaves nothing. Elsewhere, and between linkat and rename, it is PATH.<64 random bits>.tmp. Nothing is
  * ever opened for writing that was there before: O_EXCL and O_NOFOLLOW, so neither a link nor a second writer of the
- * same path, a thread or a process, can get in between.
+ * same path, a thread or a process, can get in between. A path that is a symbolic link names the file that it points
+ * to: that one is replaced, in its own folder, and the link stays.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -206,7 +208,8 @@ static int open_folder_of(const char *path)
     return fd;
 }
 
-yk__file_writer *yk__file_create(const char *path)
+/* yk__file_create of a path that is no link. */
+static yk__file_writer *file_create_at(const char *path)
 {
     const char *slash = strrchr(path, '/');
     yk__file_writer *writer = writer_new(yk__strdup(path), slash ? slash + 1 : path);
@@ -230,6 +233,56 @@ yk__file_writer *yk__file_create(const char *path)
         return writer;
     writer_free(writer);
     return NULL;
+}
+
+/* Where the link at `path` points to, as a path; NULL with errno 0 where there is no link. */
+static char *link_target(const char *path)
+{
+    char to[PATH_MAX];
+    ssize_t length = readlink(path, to, sizeof(to));
+    if (length < 0 || length == (ssize_t)sizeof(to)) {
+        errno = length < 0 ? (errno == EINVAL || errno == ENOENT ? 0 : errno) : ENAMETOOLONG;
+        return NULL;
+    }
+    const char *slash = strrchr(path, '/');
+    int folder = to[0] == '/' || !slash ? 0 : (int)(slash - path) + 1;
+    char *target = yk__format("%.*s%.*s", folder, path, (int)length, to);
+    errno = target ? 0 : ENOMEM;
+    return target;
+}
+
+char *yk__path_followed(const char *path)
+{
+    enum { MOST_LINKS = 40 }; /* as in the kernel */
+    char *at = yk__strdup(path);
+    struct stat info;
+    /* What the system itself would not follow (a loop, a link of somebody else's in /tmp) is not followed here. */
+    if (at && lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && stat(path, &info) < 0 && errno != ENOENT) {
+        yk__fail_errno("%s", path);
+        free(at);
+        return NULL;
+    }
+    for (int i = 0; at && i < MOST_LINKS; i++) {
+        char *target = link_target(at);
+        if (!target && errno == 0)
+            return at;
+        if (!target && errno != ENOMEM)
+            yk__fail_errno("%s", path);
+        free(at);
+        at = target;
+    }
+    if (at)
+        yk__fail(YK_ERR_IO, "%s: leads over more than %d symbolic links", path, MOST_LINKS);
+    free(at);
+    return NULL;
+}
+
+yk__file_writer *yk__file_create(const char *path)
+{
+    char *at = yk__path_followed(path);
+    yk__file_writer *writer = at ? file_create_at(at) : NULL;
+    free(at);
+    return writer;
 }
 
 static yk_status write_piece(yk__file_writer *writer, const unsigned char *data, size_t size)

@@ -173,8 +173,9 @@ static void a_writer_that_died_leaves_the_old_file(void **state)
         close(fd);
 }
 
-/* Links that stand where a file, or a temporary one, is to be: never followed. */
-static void links_are_replaced(void **state)
+/* A link that stands where a file is to be leads to the file that is written, and stays; where it leads nowhere, that
+ * file is made. A link of a temporary name is nobody's. */
+static void links_are_written_through(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -188,7 +189,27 @@ static void links_are_replaced(void **state)
         assert_int_equal(symlink("target", in_folder(guess)), 0);
         put(in_folder("linked"), "new");
         expect_content(in_folder("linked"), "new", 3);
-        expect_content(in_folder("target"), "target", 6);
+        expect_content(in_folder("target"), "new", 3);
+        struct stat info;
+        assert_int_equal(lstat(in_folder("linked"), &info), 0);
+        assert_true(S_ISLNK(info.st_mode));
+        /* Over another folder, and another link that leads nowhere yet. */
+        (void)!mkdir(in_folder("elsewhere"), 0700);
+        assert_int_equal(symlink("elsewhere/second", in_folder("first")), 0);
+        assert_int_equal(symlink("../third", in_folder("elsewhere/second")), 0);
+        put(in_folder("first"), "far");
+        expect_content(in_folder("third"), "far", 3);
+        static const char *const made[] = {"first", "elsewhere/second", "third"};
+        for (int m = 0; m < 3; m++) {
+            assert_int_equal(lstat(in_folder(made[m]), &info), 0);
+            assert_true((m < 2) == S_ISLNK(info.st_mode));
+            assert_int_equal(unlink(in_folder(made[m])), 0);
+        }
+        assert_int_equal(rmdir(in_folder("elsewhere")), 0);
+        assert_int_equal(symlink("loop", in_folder("loop")), 0);
+        assert_null(yk__file_create(in_folder("loop")));
+        expect_error(YK_ERR_IO, "symbolic links");
+        assert_int_equal(unlink(in_folder("loop")), 0);
     }
     without_tmpfile = false;
 }
@@ -345,7 +366,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_read),
         cmocka_unit_test(a_relative_path),
         cmocka_unit_test(a_writer_that_died_leaves_the_old_file),
-        cmocka_unit_test(links_are_replaced),
+        cmocka_unit_test(links_are_written_through),
         cmocka_unit_test(two_threads_write_one_path),
     };
     return cmocka_run_group_tests_name("base/file", tests, make_folder, remove_folder);

@@ -337,8 +337,8 @@ static void make_kept(const char *dir, const char *file)
     write_file(path, "kept", 4);
 }
 
-/* Nothing behind a link is touched: a checkpoint moved elsewhere and linked, a link of a temporary name, a link where
- * one checkpoint is saved, and links in the place of its files. */
+/* Nothing behind a link is removed: a checkpoint moved elsewhere and linked, a link of a temporary name, and links in
+ * the place of its files. A link where one checkpoint is saved stays, and what it leads to becomes that checkpoint. */
 static void links_are_not_followed(void **state)
 {
     (void)state;
@@ -360,20 +360,20 @@ static void links_are_not_followed(void **state)
     assert_int_equal(access("kept1/model.safetensors", F_OK), 0);
     assert_int_equal(access("kept2/model-00001-of-00002.safetensors", F_OK), 0);
 
-    /* Where a checkpoint is saved: the link is replaced. */
     assert_int_equal(symlink("moved", "latest"), 0);
     assert_int_equal(symlink("nowhere", "broken"), 0);
     expect_ok(yk_checkpoint_save("latest", &s));
     expect_ok(yk_checkpoint_save("broken", &s));
-    static const char *const saved[] = {"latest", "broken"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const saved[] = {"latest", "broken", "moved", "nowhere"};
+    for (int i = 0; i < 4; i++) {
         struct stat info;
         assert_int_equal(lstat(saved[i], &info), 0);
-        assert_true(S_ISDIR(info.st_mode));
+        assert_true(i < 2 ? S_ISLNK(info.st_mode) : S_ISDIR(info.st_mode));
         expect_ok(yk_checkpoint_verify(saved[i]));
+        set_step(&s, 1);
+        expect_ok(yk_checkpoint_load(saved[i], &s, NULL, NULL));
+        expect_step(&s, 3);
     }
-    expect_ok(yk_checkpoint_load("moved", &s, NULL, NULL));
-    expect_step(&s, 2);
 
     /* A link of a file's name goes alone. */
     assert_int_equal(rename("root/step-00000003/model.safetensors", "model"), 0);

@@ -9,9 +9,10 @@
  * moment.
  *
  * Invariants: all steps go through descriptors of the folder and of the one around it, so a path that is changed
- * meanwhile leads nowhere else. No link is followed: where a folder of ours is looked for and a link stands, the link
- * itself is removed or replaced. Only names that a checkpoint has are ever removed. Whoever writes a temporary folder
- * holds a lock on it, so what a killed save left is told from what another thread or process writes just now.
+ * meanwhile leads nowhere else. Where DIR itself is a link, the folder that it points to is written, and the link
+ * stays; no other link is followed: where a folder of ours is to be removed and a link stands, the link itself goes.
+ * Only names that a checkpoint has are ever removed. Whoever writes a temporary folder holds a lock on it, so what a
+ * killed save left is told from what another thread or process writes just now.
  */
 #include "checkpoint/shards/folder.h"
 
@@ -216,7 +217,11 @@ static yk_status open_parent(yk__folder *f, const char *dir, uint64_t bits)
     while (length > 1 && dir[length - 1] == '/')
         length--;
     *f = (yk__folder){.parent = -1, .fd = -1, .open = true};
-    f->dir = yk__format("%.*s", (int)length, dir);
+    char *given = yk__format("%.*s", (int)length, dir);
+    f->dir = given ? yk__path_followed(given) : NULL;
+    free(given);
+    if (!f->dir)
+        return yk__error_code();
     f->temporary = f->dir ? yk__temporary_name(f->dir, bits) : NULL;
     if (!f->temporary)
         return YK_ERR_MEMORY;
