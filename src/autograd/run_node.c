@@ -226,21 +226,34 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
     return status;
 }
 
-/* The gradients of a node's outputs go: kept where they are wanted. */
-static void drop_gradients(yk__node *node)
+/* Takes over the gradient that yk_retain_grad asks for; it is memory of its own, as that of a leaf is. */
+static yk_status keep_gradient(yk__output *output, yk_tensor *grad)
 {
+    yk_tensor *own = grad;
+    if (grad && !exclusive(grad)) {
+        own = yk__raw_clone(grad);
+        yk_tensor_release(grad);
+    }
+    yk_tensor_release(output->kept_grad);
+    output->kept_grad = own;
+    return own || !grad ? YK_OK : yk__error_code();
+}
+
+/* The gradients of a node's outputs go: kept where they are wanted. */
+static yk_status drop_gradients(yk__node *node)
+{
+    yk_status status = YK_OK;
     for (int i = 0; i < node->n_outputs; i++) {
         yk__output *output = &node->outputs[i];
         yk_tensor *grad = output->grad;
         yk_tensor_release(output->addend);
         output->grad = output->addend = NULL;
-        if (output->keep_grad) {
-            yk_tensor_release(output->kept_grad);
-            output->kept_grad = grad;
-        } else {
+        if (!output->keep_grad)
             yk_tensor_release(grad);
-        }
+        else if (keep_gradient(output, grad))
+            status = yk__error_code();
     }
+    return status;
 }
 
 /* Hooks, and those who keep the gradient, are to see the whole of it. */
@@ -267,7 +280,8 @@ yk_status yk__node_run(yk__node *node, bool retain_graph, yk_tensor **grads)
         any = any || node->outputs[i].grad;
     }
     yk_status status = call_backward(node, any, grads);
-    drop_gradients(node);
+    yk_status kept = drop_gradients(node);
+    status = status ? status : kept;
     if (!retain_graph)
         yk__node_free_saved(node);
     YK__ASSERT_SOUND(yk__node_check(node));

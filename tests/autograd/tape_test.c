@@ -147,6 +147,34 @@ static void test_hooks(void **state)
     yk_scope_end(scope);
 }
 
+/* What yk_retain_grad keeps is memory of its own, also where an operation's gradient is that of its result: of a view,
+ * of a sum's terms, of a tensor whose gradient was given from outside. */
+static void test_retained_gradients_are_apart(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *a = yk_ones(YK_SHAPE(2), &f64_leaf), *r = yk_mul_scalar(a, 1), *s = yk_mul_scalar(a, 1);
+    yk_tensor *v = yk_view(r, YK_SHAPE(2, 1)), *sum = yk_add(v, yk_view(s, YK_SHAPE(2, 1)));
+    yk_tensor *all[] = {r, s, v, sum},
+              *given = yk_full(YK_SHAPE(2, 1), 3, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
+    for (int i = 0; i < 4; i++)
+        expect_ok(yk_retain_grad(all[i]));
+    expect_ok(yk_backward_with(sum, YK_OPTIONS(yk_backward_options, .gradient = given)));
+    for (int i = 0; i < 4; i++) {
+        expect_near(yk_item(yk_sum(yk_grad(all[i]))), 6, 0, 0);
+        yk_mul_scalar_(yk_grad(all[i]), 9);
+    }
+    expect_near(yk_item(yk_sum(given)), 6, 0, 0);
+    expect_near(yk_item(yk_sum(yk_grad(a))), 12, 0, 0);
+    /* The gradient of a sum is one number for all elements: kept, each has its own. */
+    yk_tensor *t = yk_mul_scalar(a, 1);
+    expect_ok(yk_retain_grad(t));
+    expect_ok(yk_backward(yk_sum(t)));
+    yk_fill_(yk_select(yk_grad(t), 0, 1), 5);
+    expect_near(yk_item(yk_sum(yk_grad(t))), 6, 0, 0);
+    yk_scope_end(scope);
+}
+
 /* f(a, b) = a^2 b, with what backward needs saved by hand; user counts calls. */
 static yk_tensor *custom_forward(yk_custom *context, yk_tensor *const *inputs, int n)
 {
@@ -341,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_saved_tensor_changed),
         cmocka_unit_test(test_in_place_rules),
         cmocka_unit_test(test_hooks),
+        cmocka_unit_test(test_retained_gradients_are_apart),
         cmocka_unit_test(test_custom),
         cmocka_unit_test(test_custom_struct_is_copied),
         cmocka_unit_test(test_custom_saved_output_and_gradcheck_failure),
