@@ -74,6 +74,12 @@ static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     yk_tensor *lse = yk__saved(node, GOUT, &status);
     if (status || (status = prepare(READ, from, in)))
         return status;
+    if (p->causal || in[MASK]) { /* a query whose key holds NaN has NaN in lse, and so in its gradient */
+        yk_tensor *k = yk__without_nan(in[K]);
+        yk_tensor_release(in[K]);
+        in[K] = k;
+        status = yk__status_of(k);
+    }
     for (int i = 0; i < 3 && !status; i++) {
         made[i] = yk__tensor_new(in[i]->ndim, in[i]->shape, NULL, (yk_dtype)in[i]->dtype, yk__device_of(in[i]));
         status = yk__status_of(made[i]);
@@ -143,7 +149,8 @@ static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention 
 {
     yk_tensor *q = inputs[Q], *k = inputs[K], *mask = inputs[MASK];
     int64_t queries = q->shape[q->ndim - 2], keys = k->shape[k->ndim - 2];
-    yk_tensor *scores = yk_matmul(yk_mul_scalar(q, p->scale), yk_transpose(k, -2, -1));
+    yk_tensor *scaled = yk_mul_scalar(q, p->scale), *turned = yk_transpose(k, -2, -1);
+    yk_tensor *scores = p->causal || mask ? yk__matmul_hiding(scaled, turned) : yk_matmul(scaled, turned);
     if (p->causal) {
         yk_tensor *row = yk__scope_own(yk__raw_positions(queries, 2, yk__device_of(q)));
         mask = yk_ge(row, yk__scope_own(yk__raw_positions(keys, 1, yk__device_of(q))));

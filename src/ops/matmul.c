@@ -10,6 +10,7 @@
 
 typedef struct product_context {
     yk__tensor_spec a, b;
+    bool hides; /* yk__matmul_hiding */
 } product_context;
 
 /* x as matrices; a 1-d operand is a row on the left and a column on the right. */
@@ -186,7 +187,13 @@ static yk_status matmul_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     yk_device device = yk__device_of(gout);
     int64_t shape[YK_MAX_DIMS];
     memcpy(shape, g.shape, sizeof(shape));
-    if (yk__needs_grad(node, 0)) {
+    if (c->hides && yk__needs_grad(node, 0)) {
+        yk_tensor *hidden = yk__without_nan(wide[2]);
+        yk_tensor_release(wide[2]);
+        wide[2] = hidden;
+        status = yk__status_of(hidden);
+    }
+    if (!status && yk__needs_grad(node, 0)) {
         yk__view b = matrices(wide[2], false), bt = transposed(b);
         shape[g.ndim - 2] = g.shape[g.ndim - 2];
         shape[g.ndim - 1] = b.shape[b.ndim - 2];
@@ -268,11 +275,11 @@ static yk_tensor *without_added(yk_tensor *out, const yk_tensor *a, const yk_ten
     return less;
 }
 
-yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
+static yk_tensor *matmul_of(yk_tensor *a, yk_tensor *b, bool hides)
 {
     static const yk__op op = {.name = "matmul", .backward = matmul_backward};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
-    YK__AUTOCAST(matmul, 2, inputs, yk_matmul(inputs[0], inputs[1]));
+    YK__AUTOCAST(matmul, 2, inputs, matmul_of(inputs[0], inputs[1], hides));
     if (!yk__op_begin("matmul", 2, inputs, 0) || !check(a, b) || yk__operands(YK__SLOT_gemm, 3u, 2, inputs, wide))
         return NULL;
     yk__view va = matrices(wide[0], true), vb = matrices(wide[1], false);
@@ -284,7 +291,17 @@ yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
     yk__release_all(2, wide);
     if (!out)
         return NULL;
-    product_context c = {yk__spec_of(a), yk__spec_of(b)};
+    product_context c = {yk__spec_of(a), yk__spec_of(b), hides};
     yk_tensor *saved[2] = {yk_requires_grad(b) ? a : NULL, yk_requires_grad(a) ? b : NULL};
     return yk__record(out, &op, 2, inputs, 2, saved, &c, sizeof(c));
+}
+
+yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b)
+{
+    return matmul_of(a, b, false);
+}
+
+yk_tensor *yk__matmul_hiding(yk_tensor *a, yk_tensor *b)
+{
+    return matmul_of(a, b, true);
 }

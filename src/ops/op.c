@@ -60,6 +60,16 @@ void yk__take_numbers_there(int count, yk_tensor **inputs)
     }
 }
 
+yk_tensor *yk__without_nan(yk_tensor *x)
+{
+    yk_tensor *same = yk__raw_binary("where", YK__EQ, x, x, 1);
+    yk_tensor *zero = same ? yk__raw_scalar(0, (yk_dtype)x->dtype, yk__device_of(x)) : NULL;
+    yk_tensor *out = zero ? yk__raw_where(same, x, zero) : NULL;
+    yk_tensor_release(same);
+    yk_tensor_release(zero);
+    return out;
+}
+
 yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype)
 {
     if (!x || (yk_dtype)x->dtype == dtype)

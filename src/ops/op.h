@@ -60,6 +60,8 @@ static inline void yk__take_numbers(int count, yk_tensor **inputs)
         }
     }
 }
+/* x, retained, with 0 in the place of NaN. */
+yk_tensor *yk__without_nan(yk_tensor *x);
 /* x, taken over, in the dtype. */
 yk_tensor *yk__narrow_to(yk_tensor *x, yk_dtype dtype);
 /* `role` ("weight") of operation `name` must be floating, or of exactly this dtype. NULL tensors pass. */
@@ -132,6 +134,9 @@ yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const y
     result_within = result_within ? yk_scope_return(within, result_within) : NULL;                                     \
     yk_scope_end(within);                                                                                              \
     return result_within
+
+/* yk_matmul, in whose backward a gradient of 0 takes nothing from NaN in b: what a mask hides stays hidden. */
+yk_tensor *yk__matmul_hiding(yk_tensor *a, yk_tensor *b);
 
 /* ---- batch normalisation ---- */
 /* yk_batch_norm, in whose kernels `batches` (0-dim, i64; NULL: none) grows by 1; only where yk__batch_norm_counts. */

@@ -317,6 +317,39 @@ static void test_dropout(void **state)
     yk_scope_end(scope);
 }
 
+/* NaN in a key that no query may look at, by a mask or because it comes later: nothing of it in the gradients of the
+ * queries that do not see it; a query that sees it has NaN in its result and in its gradient. */
+static void test_nan_at_a_masked_key(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, KEYS = 3, SIZE = 2 };
+    for (int form = 0; form < 6; form++) {
+        yk_scope scope = yk_scope_begin();
+        bool causal = form & 1;
+        int ndim = form < 4 ? 3 : 5; /* five dimensions, and dropout, are made of several operations */
+        const int64_t shape[5] = {1, ndim == 5 ? 1 : ROWS, ndim == 5 ? 1 : SIZE, ROWS, SIZE};
+        double keys[KEYS * SIZE] = {1, 0, 2, 1, NAN, 1};
+        bool visible[ROWS * KEYS] = {true, false, false, true, true, false, true, true, false};
+        yk_tensor *q = wave(1, ndim, shape, &f64_leaf), *v = wave(2, ndim, shape, &f64_leaf);
+        yk_tensor *k = yk_from_data(keys, ndim, shape, &f64_leaf);
+        yk_tensor *mask = yk_from_data(visible, YK_SHAPE(ROWS, KEYS), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
+        yk_attention_options o = {.attn_mask = causal ? NULL : mask, .is_causal = causal};
+        o.dropout_p = form == 2 || form == 3 ? 1e-300 : 0;
+        yk_tensor *out = yk_scaled_dot_product_attention(q, k, v, &o);
+        expect_ok(yk_backward(yk_sum(out)));
+        const double *result = host_data(yk_contiguous(yk_detach(out)));
+        const double *gq = host_data(yk_contiguous(yk_grad(q))), *gk = host_data(yk_contiguous(yk_grad(k)));
+        for (int i = 0; i < ROWS * SIZE; i++) {
+            bool sees = causal && i / SIZE == 2;
+            if (isnan(result[i]) != sees || isnan(gq[i]) != sees)
+                fail_msg("form %d: element %d: the result is %g, the gradient of query %g", form, i, result[i], gq[i]);
+            if (!causal && isnan(gk[i]))
+                fail_msg("form %d: element %d of the gradient of key is NaN", form, i);
+        }
+        yk_scope_end(scope);
+    }
+}
+
 static void test_empty(void **state)
 {
     (void)state;
@@ -372,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_nan_at_a_masked_key),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_errors),
     };
