@@ -20,8 +20,10 @@ typedef struct yk_optimizer yk_optimizer;
  *
  * Parameters are f32 or f64. With master_weights they may be f16 or bf16, too: of each the optimizer keeps an f32 copy,
  * made at its first step, which steps change, and from which the parameter is rounded; all other state is f32 as well.
- * What is written to such a parameter otherwise does not reach its copy: load the optimizer's state with it. f32 and
- * f64 parameters have none. Source: apex.amp's O2, Megatron's main parameters.
+ * What is written to such a parameter otherwise (a state dict, an operation in place, a broadcast) is where the next
+ * step begins: its elements that are no longer the copy's, rounded, become the copy's, and after a collective all do.
+ * Writes through yk_data's pointer alone are not seen. f32 and f64 parameters have no copy. Source: apex.amp's O2,
+ * Megatron's main parameters.
  */
 /* Nesterov needs a momentum and no dampening.
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
@@ -116,13 +118,17 @@ YK_API void yk_optimizer_release(yk_optimizer *o);
 
 /* ---- schedules --------------------------------------------------------------------------------------------------- */
 /*
- * A schedule sets every group's learning rate to a function of the group's first one and of the number of schedule
- * steps, t: to that of t = 0 when it is made, of t + 1 at each yk_schedule_step. It retains the optimizer.
+ * A schedule sets every group's learning rate to a function of the group's first one (its rate when the optimizer's
+ * first schedule was made) and of the number of schedule steps, t: to that of t + 1 at each yk_schedule_step. Where a
+ * rate is another one, since the program set it, several schedules change it, or the group came later, a step
+ * multiplies the rate that is there, as PyTorch's chainable forms do: so two schedules multiply, and a rate set by hand
+ * goes on from there, also in a new schedule. yk_lambda_lr alone has no such form, as in PyTorch: it always starts from
+ * the first rate. A schedule retains the optimizer.
  */
 typedef struct yk_schedule yk_schedule;
 /* lr gamma^floor(t / step_size) */
 YK_API yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma /* 0: 0.1; YK_ZERO: 0 */);
-/* lr gamma^(number of milestones <= t); increasing milestones, copied. */
+/* lr gamma^(number of milestones <= t); milestones that increase, copied; one that is named twice counts twice. */
 YK_API yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count,
                                      double gamma /* 0: 0.1; YK_ZERO: 0 */);
 /* eta_min + (lr - eta_min) (1 + cos(pi t / t_max)) / 2. Source: CosineAnnealingLR. */
@@ -140,7 +146,8 @@ YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps,
 YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
 /* One step on. Of NULL, as from a call that failed, only an error record remains (YK_ERR_ARGUMENT). */
 YK_API void yk_schedule_step(yk_schedule *s);
-/* t, and setting it (a resumed run). */
+/* t, and setting it, which sets the rates to the functions of t and of the first rates, whatever they were. In a run
+ * that goes on, checkpoints and yk_schedule_load_value keep the rates of the optimizer's state instead. */
 YK_API int64_t yk_schedule_time(const yk_schedule *s) YK_QUESTION;
 YK_API yk_status yk_schedule_set_time(yk_schedule *s, int64_t t) YK_MUST_CHECK;
 /* What it is, with its constants: "step_lr(step_size=30, gamma=0.1)"; written into `text`, which is returned. Equal

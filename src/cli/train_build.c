@@ -258,6 +258,7 @@ static yk_status open_checkpoints(train_job *r)
                                      .scaler = r->scaler,
                                      .loader = r->train,
                                      .settings = r->settings,
+                                     .accumulate = s->accumulate,
                                      .values = r->values};
     r->saver.state = &r->state;
     const yk_checkpoint_manager_options options = {.keep = (int)s->keep,

@@ -1,8 +1,10 @@
 /*
  * schedule.c - learning rates as functions of time. Layer: optim.
  *
- * Every schedule is a closed form of (base learning rate, t), so any t can be reached at once and rounding does not
- * pile up.
+ * Every schedule is a closed form of (first learning rate, t), so any t can be reached at once and rounding does not
+ * pile up. Where a group's rate is not the one that the closed form gave at t - 1 (the program has set it, a second
+ * schedule has changed it, the group came late), a step multiplies the rate that is there, as PyTorch's chainable forms
+ * do: what others made of it stays.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -35,15 +37,119 @@ static void schedule_destroy(void *object)
 
 static const yk__type schedule_type = {"schedule", schedule_destroy};
 
-/* Sets the rates of t; a function of the program's (yk_lambda_lr) that sets an error has failed. */
-static yk_status apply(yk_schedule *s)
+static double step_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return base * pow(s->gamma, (double)(t / s->period));
+}
+
+static double multi_step_rate(const yk_schedule *s, double base, int64_t t)
+{
+    int passed = 0;
+    while (passed < s->n_milestones && s->milestones[passed] <= t)
+        passed++;
+    return base * pow(s->gamma, passed);
+}
+
+static double cosine_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return s->gamma + (base - s->gamma) * (1 + cos(M_PI * (double)t / (double)s->period)) / 2;
+}
+
+static double exponential_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return base * pow(s->gamma, (double)t);
+}
+
+static double warmup_rate(const yk_schedule *s, double base, int64_t t)
+{
+    if (t < s->period)
+        return base * (s->gamma + (1 - s->gamma) * (double)t / (double)s->period);
+    return s->after ? s->after->rate(s->after, base, t - s->period) : base;
+}
+
+static double lambda_rate(const yk_schedule *s, double base, int64_t t)
+{
+    return base * s->fn(t, s->user);
+}
+
+/* The rate at time t where it was lr at t - 1; at t = 0 where it was lr before the schedule. Source: get_lr of
+ * torch.optim.lr_scheduler. */
+static double chained_rate(const yk_schedule *s, double lr, double base, int64_t t)
+{
+    if (s->rate == step_rate)
+        return t && t % s->period == 0 ? lr * s->gamma : lr;
+    if (s->rate == exponential_rate)
+        return t ? lr * s->gamma : lr;
+    if (s->rate == multi_step_rate) {
+        int now = 0;
+        for (int i = 0; i < s->n_milestones; i++)
+            now += s->milestones[i] == t;
+        return now ? lr * pow(s->gamma, now) : lr;
+    }
+    if (s->rate == cosine_rate) {
+        double step = M_PI / (double)s->period;
+        if (t == 0)
+            return lr;
+        if ((t - 1) % s->period == 0 && (t - 1) / s->period % 2 == 1) /* up again from eta_min */
+            return lr + (base - s->gamma) * (1 - cos(step)) / 2;
+        return s->gamma + (lr - s->gamma) * (1 + cos(step * (double)t)) / (1 + cos(step * (double)(t - 1)));
+    }
+    if (s->rate == warmup_rate) {
+        double steps = (double)s->period, slope = (1 - s->gamma) / steps;
+        double now = s->gamma + slope * (double)t, before = t ? s->gamma + slope * (double)(t - 1) : 1;
+        if (t > s->period)
+            return s->after ? chained_rate(s->after, lr, base, t - s->period) : lr;
+        lr = before == 0 ? base * now : lr * (t == s->period ? 1 : now) / before;
+        return t == s->period && s->after ? chained_rate(s->after, lr, base, 0) : lr;
+    }
+    return s->rate(s, base, t); /* LambdaLR has no other form */
+}
+
+/* Whether a lambda_lr decides at time t. */
+static bool is_lambda_at(const yk_schedule *s, int64_t t)
+{
+    if (s->rate == warmup_rate)
+        return s->after && t >= s->period && is_lambda_at(s->after, t - s->period);
+    return s->rate == lambda_rate;
+}
+
+/* The group's first rate: where there was none at the first schedule's beginning, what it has now. A lambda_lr, whose
+ * rates are products with the first one, goes on from there for a group that came at time t. */
+static void settle_first_rate(const yk_schedule *s, yk__optim_group *group, int64_t t)
+{
+    if (!isnan(group->initial_lr))
+        return;
+    double factor = t > 0 && is_lambda_at(s, INT64_MAX) ? s->rate(s, 1, t - 1) : 1;
+    group->initial_lr = factor > 0 && isfinite(factor) ? group->lr / factor : group->lr;
+}
+
+/* Sets the rates of s->t by the closed form. A function of the program's (yk_lambda_lr) that sets an error has failed.
+ */
+static yk_status schedule_jump(yk_schedule *s)
 {
     YK__OWN_RECORD;
     for (int g = 0; g < s->optimizer->n_groups; g++) {
         yk__optim_group *group = &s->optimizer->groups[g];
-        if (isnan(group->initial_lr))
-            group->initial_lr = group->lr;
+        settle_first_rate(s, group, 0);
         double lr = s->rate(s, group->initial_lr, s->t);
+        if (yk__error_code())
+            return yk__error_code();
+        group->lr = lr;
+    }
+    return YK_OK;
+}
+
+/* Sets the rates of s->t from those of the time before. */
+static yk_status schedule_advance(yk_schedule *s)
+{
+    YK__OWN_RECORD;
+    int64_t t = s->t;
+    for (int g = 0; g < s->optimizer->n_groups; g++) {
+        yk__optim_group *group = &s->optimizer->groups[g];
+        settle_first_rate(s, group, t);
+        double base = group->initial_lr;
+        bool closed = is_lambda_at(s, t) || group->lr == (t ? s->rate(s, base, t - 1) : base);
+        double lr = closed ? s->rate(s, base, t) : chained_rate(s, group->lr, base, t);
         if (yk__error_code())
             return yk__error_code();
         group->lr = lr;
@@ -67,19 +173,14 @@ static yk_schedule *schedule_make(const char *what, yk_optimizer *o,
     return s;
 }
 
-/* Sets the rates of t = 0 and hands the schedule to the scope. */
+/* Sets the rates of t = 0, which for most kinds are those that are there, and hands the schedule to the scope. */
 static yk_schedule *begin(yk_schedule *s)
 {
-    if (s && apply(s)) {
+    if (s && schedule_advance(s)) {
         yk_object_release(s);
         return NULL;
     }
     return yk__scope_own(s);
-}
-
-static double step_rate(const yk_schedule *s, double base, int64_t t)
-{
-    return base * pow(s->gamma, (double)(t / s->period));
 }
 
 yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
@@ -98,14 +199,6 @@ yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
     return begin(s);
 }
 
-static double multi_step_rate(const yk_schedule *s, double base, int64_t t)
-{
-    int passed = 0;
-    while (passed < s->n_milestones && s->milestones[passed] <= t)
-        passed++;
-    return base * pow(s->gamma, passed);
-}
-
 yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma)
 {
     YK__LIVE(o);
@@ -114,8 +207,8 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
         return NULL;
     }
     for (int i = 1; i < count; i++) {
-        if (milestones[i] <= milestones[i - 1]) {
-            yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: milestone %d, %lld, does not come after %lld", i,
+        if (milestones[i] < milestones[i - 1]) {
+            yk__fail(YK_ERR_ARGUMENT, "multi_step_lr: milestone %d, %lld, comes before %lld; they must increase", i,
                      (long long)milestones[i], (long long)milestones[i - 1]);
             return NULL;
         }
@@ -138,11 +231,6 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
     return begin(s);
 }
 
-static double cosine_rate(const yk_schedule *s, double base, int64_t t)
-{
-    return s->gamma + (base - s->gamma) * (1 + cos(M_PI * (double)t / (double)s->period)) / 2;
-}
-
 yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
 {
     YK__LIVE(o);
@@ -155,11 +243,6 @@ yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
         s->gamma = eta_min;
     }
     return begin(s);
-}
-
-static double exponential_rate(const yk_schedule *s, double base, int64_t t)
-{
-    return base * pow(s->gamma, (double)t);
 }
 
 yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
@@ -176,13 +259,6 @@ yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
     if (s)
         s->gamma = gamma;
     return begin(s);
-}
-
-static double warmup_rate(const yk_schedule *s, double base, int64_t t)
-{
-    if (t < s->period)
-        return base * (s->gamma + (1 - s->gamma) * (double)t / (double)s->period);
-    return s->after ? s->after->rate(s->after, base, t - s->period) : base;
 }
 
 yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after)
@@ -204,11 +280,6 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
         s->after = yk_object_retain(after);
     }
     return begin(s);
-}
-
-static double lambda_rate(const yk_schedule *s, double base, int64_t t)
-{
-    return base * s->fn(t, s->user);
 }
 
 yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user)
@@ -236,7 +307,7 @@ void yk_schedule_step(yk_schedule *s)
         return;
     }
     s->t++;
-    if (apply(s))
+    if (schedule_advance(s))
         s->t--;
 }
 
@@ -253,7 +324,7 @@ yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
         return yk__fail(YK_ERR_ARGUMENT, "schedule_set_time: %s", s ? "the time is negative" : "the schedule is NULL");
     int64_t before = s->t;
     s->t = t;
-    yk_status status = apply(s);
+    yk_status status = schedule_jump(s);
     if (status)
         s->t = before;
     return status;
@@ -378,7 +449,7 @@ static int64_t carry(const yk_schedule *s, const int64_t *old, int64_t t)
     if (s->rate != multi_step_rate)
         return t;
     for (int i = 0; i < s->n_milestones; i++)
-        if (old[i] < 1 || s->milestones[i] < 1 || (i && old[i] <= old[i - 1]))
+        if (old[i] < 1 || s->milestones[i] < 1 || (i && old[i] < old[i - 1]))
             return -1;
     int64_t from = 0, begin = 0; /* of a stretch between milestones, before and now */
     for (int i = 0; i < s->n_milestones; i++) {
@@ -390,12 +461,67 @@ static int64_t carry(const yk_schedule *s, const int64_t *old, int64_t t)
     return begin + t - from;
 }
 
+/* Exchanges the lengths of s, in the order of its description, with those of the list; gives the list's rest. Twice, it
+ * changes nothing. */
+static int64_t *swap_lengths(yk_schedule *s, int64_t *lengths)
+{
+    bool milestones = s->rate == multi_step_rate;
+    bool period = s->rate == step_rate || s->rate == cosine_rate || s->rate == warmup_rate;
+    int64_t *own = milestones ? s->milestones : &s->period;
+    for (int i = 0, n = milestones ? s->n_milestones : period; i < n; i++) {
+        int64_t kept = own[i];
+        own[i] = *lengths;
+        *lengths++ = kept;
+    }
+    return s->after ? swap_lengths(s->after, lengths) : lengths;
+}
+
+/* Moves s to a time that another, which differs in lengths alone, carries over to it, from where the group's rates are
+ * those of that one at t. */
+static yk_status carry_rates(yk_schedule *s, int64_t *lengths, int64_t t, int64_t to)
+{
+    YK__OWN_RECORD;
+    for (int g = 0; g < s->optimizer->n_groups; g++) {
+        yk__optim_group *group = &s->optimizer->groups[g];
+        settle_first_rate(s, group, 0);
+        swap_lengths(s, lengths);
+        double before = s->rate(s, group->initial_lr, t);
+        swap_lengths(s, lengths);
+        double now = s->rate(s, group->initial_lr, to);
+        if (yk__error_code())
+            return yk__error_code();
+        if (group->lr == before)
+            group->lr = now;
+        else if (before > 0) /* not those of the schedule alone: by the same factor */
+            group->lr *= now / before;
+    }
+    s->t = to;
+    return YK_OK;
+}
+
+enum { MOST_LENGTHS = 256, DESCRIPTION_ROOM = 4096 };
+
+yk_status yk__schedule_resume(yk_schedule *s, const char *description, int64_t t)
+{
+    char text[DESCRIPTION_ROOM];
+    int64_t lengths[MOST_LENGTHS], to = yk__schedule_carry(s, description, t);
+    if (to < 0)
+        return yk__fail(YK_ERR_ARGUMENT, "schedule: %s does not go on as %s", description,
+                        yk_schedule_describe(s, text, sizeof(text)));
+    yk_schedule_describe(s, text, sizeof(text));
+    if (strcmp(text, description) == 0) {
+        s->t = t;
+        return YK_OK;
+    }
+    read_lengths(description, lengths, MOST_LENGTHS);
+    return carry_rates(s, lengths, t, to);
+}
+
 int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_t t)
 {
-    enum { MOST = 256 };
-    int64_t lengths[MOST];
-    char text[4096];
-    int count = read_lengths(description, lengths, MOST);
+    int64_t lengths[MOST_LENGTHS];
+    char text[DESCRIPTION_ROOM];
+    int count = read_lengths(description, lengths, MOST_LENGTHS);
     writer w = {.text = text, .size = sizeof(text), .lengths = lengths, .lengths_end = lengths + count};
     *text = 0;
     describe(&w, s);

@@ -126,6 +126,24 @@ exits 0 "--resume with another batch size" train --epochs 2 --no-eval --batch-si
 ok "to the end of the second epoch" [ "$(ls other | tail -n 1)" = step-00000243 ]
 rm -rf other
 
+# So does another number of batches a step: half of a cosine's way stays half of it.
+way=(--no-eval --model mlp --batch-size 50 --epochs 2 --lr 0.1 --schedule cosine --checkpoint way)
+exits 0 "four batches a step" train "${way[@]}" --accumulate 4
+rm -r way/step-00000120
+exits 0 "--resume with another --accumulate" train "${way[@]}" --accumulate 2 --resume
+ok "to the end of its own steps" [ -d way/step-00000180 ]
+ok "and of its cosine" grep -Pzq '"kind": "cosine_lr\(t_max=240, eta_min=0\)",\s*"time": 240' way/step-00000180/state.json
+rm -rf way
+
+# A link in the place of a saved file stays, and the file that it leads to is the new one.
+mkdir elsewhere
+ln -s elsewhere/linked.safetensors link.safetensors
+exits 0 "--save through a link" train --model mlp --no-eval --steps 3 --save link.safetensors
+ok "the link stays" [ -L link.safetensors ]
+ok "its file is there" [ -f elsewhere/linked.safetensors ]
+ok "and nothing else" [ "$(ls elsewhere)" = linked.safetensors ]
+rm -r elsewhere link.safetensors
+
 # A broken newest one.
 exits 0 "to step 10" train "${endless[@]}" --steps 10 --checkpoint ck --resume
 printf '\x01' | dd of=ck/step-00000010/model.safetensors bs=1 seek=5000 conv=notrunc 2> dd.err

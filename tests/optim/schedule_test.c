@@ -174,6 +174,146 @@ static void test_other_lengths(void **unused)
     assert_null(yk_last_error());
 }
 
+/* Steps a schedule, or two, and compares the rates of a group. */
+static void expect_rates(const char *what, yk_optimizer *o, int group, yk_schedule *s, yk_schedule *other, int count,
+                         const double *expected)
+{
+    for (int i = 0; i < count; i++) {
+        yk_schedule_step(s);
+        if (other)
+            yk_schedule_step(other);
+        double lr = yk_optimizer_lr(o, group);
+        if (!(fabs(lr - expected[i]) <= 1e-15))
+            fail_msg("%s: step %d: the rate is %.17g, PyTorch has %.17g", what, i, lr, expected[i]);
+    }
+}
+
+#define EXPECT_RATES(what, o, group, s, other, ...)                                                                    \
+    expect_rates(what, o, group, s, other, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]){__VA_ARGS__})
+
+/* What others did to a rate stays: numbers of PyTorch. */
+static void test_rates_that_others_change(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.1));
+    yk_schedule *s = yk_cosine_lr(o, 10, 0);
+    for (int i = 0; i < 3; i++)
+        yk_schedule_step(s);
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.01));
+    s = yk_cosine_lr(o, 10, 0);
+    expect_near(yk_optimizer_lr(o, 0), 0.01, 0, 0);
+    EXPECT_RATES("a new cosine from a rate of the program's", o, 0, s, NULL, 0.00975528258147577, 0.0090450849718747382,
+                 0.0079389262614623679);
+    /* The same from a state that was loaded. */
+    yk_optimizer *loaded = optimizer();
+    expect_ok(yk_optimizer_load_state_dict(loaded, yk_optimizer_state_dict(o)));
+    expect_ok(yk_optimizer_set_lr(loaded, 0, 0.01));
+    EXPECT_RATES("a new cosine after loading", loaded, 0, yk_cosine_lr(loaded, 10, 0), NULL, 0.00975528258147577);
+
+    o = optimizer();
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.1));
+    s = yk_cosine_lr(o, 10, 0);
+    for (int i = 0; i < 3; i++)
+        yk_schedule_step(s);
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.5 * yk_optimizer_lr(o, 0)));
+    EXPECT_RATES("a cosine whose rate was halved", o, 0, s, NULL, 0.03272542485937369, 0.025000000000000005,
+                 0.01727457514062632, 0.010305368692688176, 0.0047745751406263175, 0.001223587092621162, 0,
+                 0.0024471741852423235, 0.009549150281252666, 0.020610737385376433);
+
+    o = optimizer();
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.1));
+    yk_schedule *a = yk_exponential_lr(o, 0.9), *b = yk_multi_step_lr(o, (int64_t[]){3}, 1, 0.1);
+    EXPECT_RATES("two schedules", o, 0, a, b, 0.09, 0.081, 0.00729, 0.006561);
+
+    o = optimizer();
+    s = yk_linear_warmup_lr(o, 4, 0.25, yk_step_lr(o, 2, 0.1));
+    yk_schedule_step(s);
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.05));
+    EXPECT_RATES("a warm-up", o, 0, s, NULL, 0.05 * 0.625 / 0.4375, 0.05 * 0.8125 / 0.4375, 0.05 / 0.4375,
+                 0.05 / 0.4375, 0.005 / 0.4375);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+static yk_parameters *one_more(void)
+{
+    yk_parameters *p = yk_parameters_create();
+    expect_ok(yk_parameters_add(p, "b", yk_ones(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .requires_grad = true))));
+    return p;
+}
+
+/* A group that comes late has its own rate until the schedule changes something. */
+static void test_late_group(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    yk_schedule *s = yk_step_lr(o, 2, 0.1);
+    for (int i = 0; i < 5; i++)
+        yk_schedule_step(s);
+    expect_ok(yk_sgd_add_group(o, one_more(), YK_OPTIONS(yk_sgd_options, .lr = 0.01)));
+    EXPECT_RATES("a late group of step_lr", o, 2, s, NULL, 0.001, 0.001, 0.0001);
+    double user = 12;
+    o = optimizer();
+    s = yk_lambda_lr(o, halves, &user);
+    for (int i = 0; i < 2; i++)
+        yk_schedule_step(s);
+    expect_ok(yk_sgd_add_group(o, one_more(), YK_OPTIONS(yk_sgd_options, .lr = 0.01)));
+    EXPECT_RATES("a late group of lambda_lr", o, 2, s, NULL, 0.01 * 3 / 4, 0.01 * 3 / 5);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* A milestone that is named twice counts twice, as in PyTorch's Counter. */
+static void test_milestones_twice(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer();
+    yk_schedule *s = yk_multi_step_lr(o, (int64_t[]){2, 2, 3}, 3, 0.5);
+    EXPECT_RATES("milestones", o, 0, s, NULL, 0.4, 0.1, 0.05, 0.05);
+    expect_ok(yk_schedule_set_time(s, 1));
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.8));
+    EXPECT_RATES("milestones by the rate that is there", o, 0, s, NULL, 0.2, 0.1, 0.1);
+    expect_carried(yk_multi_step_lr(o, (int64_t[]){4, 4, 6}, 3, 0.5), s, o, 2, 4);
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
+/* After the optimizer's state was loaded a schedule goes on from the rates that it has. */
+static void test_resumed_rates(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_optimizer *o = optimizer(), *other = optimizer();
+    yk_schedule *s = yk_cosine_lr(o, 10, 0), *again = yk_cosine_lr(other, 10, 0), *longer;
+    for (int i = 0; i < 4; i++)
+        yk_schedule_step(s);
+    expect_ok(yk_optimizer_set_lr(o, 0, 0.125));
+    expect_ok(yk_optimizer_load_state_dict(other, yk_optimizer_state_dict(o)));
+    expect_ok(yk__schedule_resume(again, "cosine_lr(t_max=10, eta_min=0)", 4));
+    expect_near(yk_optimizer_lr(other, 0), 0.125, 0, 0);
+    yk_schedule_step(s);
+    yk_schedule_step(again);
+    for (int g = 0; g < 2; g++)
+        expect_near(yk_optimizer_lr(other, g), yk_optimizer_lr(o, g), 0, 0);
+    /* Of other lengths: where the rate was the schedule's own it is again, else it is changed by the same factor. */
+    longer = yk_cosine_lr(other, 15, 0);
+    expect_ok(yk_optimizer_load_state_dict(other, yk_optimizer_state_dict(o)));
+    double before = yk_optimizer_lr(o, 0);
+    expect_ok(yk__schedule_resume(longer, "cosine_lr(t_max=10, eta_min=0)", 5));
+    assert_int_equal(yk_schedule_time(longer), 8);
+    double share = (1 + cos(M_PI * 8 / 15)) / (1 + cos(M_PI * 5 / 10));
+    expect_near(yk_optimizer_lr(other, 0), before * share, 1e-15, 0);
+    expect_near(yk_optimizer_lr(other, 1), 0.1 * (1 + cos(M_PI * 8 / 15)) / 2, 1e-15, 0);
+    assert_int_equal(yk__schedule_resume(longer, "step_lr(step_size=10, gamma=0.1)", 5), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "does not go on as cosine_lr");
+    yk_scope_end(scope);
+    assert_null(yk_last_error());
+}
+
 /* A schedule keeps its optimizer. */
 static void test_lifetime(void **unused)
 {
@@ -196,8 +336,8 @@ static void test_refusals(void **unused)
     yk_optimizer *o = optimizer();
     assert_null(yk_step_lr(o, 0, 0));
     expect_error(YK_ERR_ARGUMENT, "step_lr: step_size is 0");
-    assert_null(yk_multi_step_lr(o, (int64_t[]){5, 5}, 2, 0));
-    expect_error(YK_ERR_ARGUMENT, "multi_step_lr: milestone 1, 5, does not come after 5");
+    assert_null(yk_multi_step_lr(o, (int64_t[]){5, 4}, 2, 0));
+    expect_error(YK_ERR_ARGUMENT, "multi_step_lr: milestone 1, 4, comes before 5");
     assert_null(yk_cosine_lr(o, 0, 0));
     expect_error(YK_ERR_ARGUMENT, "cosine_lr: t_max 0");
     assert_null(yk_linear_warmup_lr(o, 3, 1.5, NULL));
@@ -216,8 +356,16 @@ static void test_refusals(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),        cmocka_unit_test(test_groups),   cmocka_unit_test(test_lambda_that_fails),
-        cmocka_unit_test(test_other_lengths), cmocka_unit_test(test_lifetime), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_lambda_that_fails),
+        cmocka_unit_test(test_rates_that_others_change),
+        cmocka_unit_test(test_late_group),
+        cmocka_unit_test(test_milestones_twice),
+        cmocka_unit_test(test_resumed_rates),
+        cmocka_unit_test(test_other_lengths),
+        cmocka_unit_test(test_lifetime),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

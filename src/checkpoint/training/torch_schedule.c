@@ -5,6 +5,7 @@
  * There a schedule's kind is its class, which is not in the state; here it is known by the names of its constants.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,13 +78,16 @@ static yk_status put_milestones(reader *r, yk_value *dict)
 {
     yk_value *milestones = yk_value_dict();
     yk_status status = milestones ? YK_OK : yk__error_code();
+    int64_t last = -1, times = 0;
     while (!status && *r->at && *r->at != ']') {
         const char *before = r->at;
-        int64_t milestone = integer(r);
+        int64_t milestone = integer(r), count = milestone == last ? times + 1 : 1;
+        last = milestone;
+        times = count;
         if (r->at == before)
             status = yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' is no milestone", before);
         else
-            status = yk_value_set_int(milestones, milestone, yk_value_int(1));
+            status = yk_value_set_int(milestones, milestone, yk_value_int(count)); /* in place of the one before */
         accept(r, ", ");
     }
     accept(r, "], gamma=");
@@ -221,15 +225,21 @@ static int ascending(const void *a, const void *b)
 static yk_status put_multi_step(writer *w, const yk_value *value)
 {
     const yk_value *milestones = yk_value_get(value, "milestones");
-    int64_t count = yk_value_count(milestones);
-    int64_t *sorted = yk__calloc((size_t)count + 1, sizeof(*sorted));
+    int64_t sorted[TEXT_ROOM / 2], count = 0; /* more have no room in the text */
     double gamma = 0;
-    yk_status status = sorted ? get_real(value, "gamma", &gamma) : YK_ERR_MEMORY;
-    for (int64_t i = 0; i < count && !status; i++) {
-        const char *text = yk_value_key(milestones, i, &sorted[i]);
-        const yk_value *times = yk_value_at(milestones, i);
-        if (text || yk_value_kind_of(times) != YK_VALUE_INT || yk_value_as_int(times) != 1)
-            status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: a milestone that is no integer, or stands twice");
+    yk_status status = get_real(value, "gamma", &gamma);
+    for (int64_t i = 0; i < yk_value_count(milestones) && !status; i++) {
+        int64_t milestone;
+        const char *text = yk_value_key(milestones, i, &milestone);
+        const yk_value *item = yk_value_at(milestones, i);
+        int64_t times = yk_value_kind_of(item) == YK_VALUE_INT ? yk_value_as_int(item) : 0;
+        if (text || times < 1)
+            status = yk__fail(YK_ERR_UNSUPPORTED,
+                              "schedule state: a milestone that is no integer, or stands %" PRId64 " times", times);
+        else if (times > TEXT_ROOM / 2 - count)
+            status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: more than %d milestones", TEXT_ROOM / 2);
+        for (; !status && times > 0; times--)
+            sorted[count++] = milestone;
     }
     if (!status) {
         qsort(sorted, (size_t)count, sizeof(*sorted), ascending);
@@ -240,7 +250,6 @@ static yk_status put_multi_step(writer *w, const yk_value *value)
         put_shortest(w, gamma);
         put(w, ")");
     }
-    free(sorted);
     return status;
 }
 
@@ -387,13 +396,25 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
     yk_value *base = yk_value_list(), *last = yk_value_list();
     yk_status status = base && last ? YK_OK : yk__error_code();
     for (int g = 0; g < yk_optimizer_group_count(o) && !status; g++) {
-        status = yk_value_append(base, yk_value_real(o->groups[g].initial_lr));
+        double first = o->groups[g].initial_lr; /* of a group that came since the last step, none */
+        status = yk_value_append(base, yk_value_real(isnan(first) ? yk_optimizer_lr(o, g) : first));
         status = status ? status : yk_value_append(last, yk_value_real(yk_optimizer_lr(o, g)));
     }
     yk_value *value = status ? NULL : yk__schedule_to_torch(text, yk_schedule_time(s), base, last);
     value = yk_scope_return_object(scope, value);
     yk_scope_end(scope);
     return value;
+}
+
+/* Whether the optimizer has the rates that the schedule was saved with: its state was loaded before. */
+static bool has_rates(const yk_schedule *s, const yk_value *value)
+{
+    const yk_value *last = yk_value_get(value, "_last_lr");
+    const yk_optimizer *o = yk__schedule_optimizer(s);
+    bool same = yk_value_kind_of(last) == YK_VALUE_LIST && yk_value_count(last) == yk_optimizer_group_count(o);
+    for (int g = 0; same && g < yk_optimizer_group_count(o); g++)
+        same = yk_value_as_real(yk_value_at(last, g)) == yk_optimizer_lr(o, g);
+    return same;
 }
 
 yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value)
@@ -411,7 +432,7 @@ yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value)
         return yk__error_code();
     yk_schedule_describe(s, own, sizeof(own));
     yk_status status = strcmp(own, given) == 0
-                           ? yk_schedule_set_time(s, time)
+                           ? has_rates(s, value) ? yk__schedule_resume(s, given, time) : yk_schedule_set_time(s, time)
                            : yk__fail(YK_ERR_ARGUMENT, "schedule state: it is of %s, this schedule is %s", given, own);
     free(given);
     return status;

@@ -61,13 +61,19 @@ static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
     return json_pack("{s:s, s:o}", "kind", o->kind->name, "param_groups", groups);
 }
 
-static json_t *loader_json(const yk_loader *loader)
+static int64_t batches_per_step(const yk_checkpoint_state *state)
 {
-    yk_loader_state s = yk_loader_get_state(loader);
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "epoch", (json_int_t)s.epoch, "start",
-                     (json_int_t)s.start, "batch", (json_int_t)s.batch, "dataset_length", (json_int_t)s.dataset_length,
-                     "batch_size", (json_int_t)s.batch_size, "seed", (json_int_t)s.seed, "shuffle", s.shuffle,
-                     "drop_last", s.drop_last, "rank", s.rank, "world_size", s.world_size);
+    return state->accumulate > 1 ? state->accumulate : 1;
+}
+
+static json_t *loader_json(const yk_checkpoint_state *state)
+{
+    yk_loader_state s = yk_loader_get_state(state->loader);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "accumulate",
+                     (json_int_t)batches_per_step(state), "epoch", (json_int_t)s.epoch, "start", (json_int_t)s.start,
+                     "batch", (json_int_t)s.batch, "dataset_length", (json_int_t)s.dataset_length, "batch_size",
+                     (json_int_t)s.batch_size, "seed", (json_int_t)s.seed, "shuffle", s.shuffle, "drop_last",
+                     s.drop_last, "rank", s.rank, "world_size", s.world_size);
 }
 
 static json_t *schedule_json(const yk_schedule *schedule)
@@ -108,7 +114,7 @@ static json_t *state_json(const yk_checkpoint_state *state, const yk_state_dict 
     if (state->schedule)
         failed |= json_object_set_new(object, "schedule", schedule_json(state->schedule));
     if (state->loader)
-        failed |= json_object_set_new(object, "loader", loader_json(state->loader));
+        failed |= json_object_set_new(object, "loader", loader_json(state));
     if (state->optimizer)
         failed |= json_object_set_new(object, "optimizer", optimizer_json(state->optimizer, optimizer));
     yk_grad_scaler_state scaler = yk_grad_scaler_get_state(state->scaler);
@@ -192,7 +198,7 @@ static yk_status check_presence(const char *dir, const json_t *saved, const char
 
 /* Where the steps of an epoch are others than before, `relaid`, so may be the schedule's lengths. */
 static yk_status check_schedule(const char *dir, const json_t *saved, const yk_schedule *schedule, bool relaid,
-                                int64_t *time)
+                                const char **description, int64_t *time)
 {
     yk_status status = check_presence(dir, saved, "schedule", schedule != NULL);
     if (status || !schedule)
@@ -204,23 +210,25 @@ static yk_status check_schedule(const char *dir, const json_t *saved, const yk_s
     char text[SCHEDULE_ROOM];
     yk_schedule_describe(schedule, text, sizeof(text));
     *time = json_integer_value(t);
-    if (strcmp(kind, text) != 0 && relaid)
-        *time = yk__schedule_carry(schedule, kind, *time);
-    if (strcmp(kind, text) != 0 && (!relaid || *time < 0))
+    *description = kind;
+    if (strcmp(kind, text) != 0 && (!relaid || yk__schedule_carry(schedule, kind, *time) < 0))
         return yk__fail(YK_ERR_ARGUMENT, "%s: was saved with the schedule %s, this run has %s", dir, kind, text);
     return YK_OK;
 }
 
-static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *loader, yk_loader_state *loader_state)
+/* *accumulate: batches of a step, 1 where it was not saved. */
+static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *loader, yk_loader_state *loader_state,
+                              json_int_t *accumulate)
 {
+    *accumulate = 1;
     yk_status status = check_presence(dir, saved, "loader", loader != NULL);
     if (status || !loader)
         return status;
     json_int_t epoch, start = 0, batch, length, size, seed;
     int shuffle, drop_last, rank, world;
-    if (json_unpack(saved, "{s:I, s?I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "epoch", &epoch, "start", &start,
-                    "batch", &batch, "dataset_length", &length, "batch_size", &size, "seed", &seed, "shuffle", &shuffle,
-                    "drop_last", &drop_last, "rank", &rank, "world_size", &world))
+    if (json_unpack(saved, "{s?I, s:I, s?I, s:I, s:I, s:I, s:I, s:b, s:b, s:i, s:i}", "accumulate", accumulate, "epoch",
+                    &epoch, "start", &start, "batch", &batch, "dataset_length", &length, "batch_size", &size, "seed",
+                    &seed, "shuffle", &shuffle, "drop_last", &drop_last, "rank", &rank, "world_size", &world))
         return lacks(dir, "loader");
     *loader_state = (yk_loader_state){.epoch = epoch,
                                       .start = start,
@@ -236,10 +244,11 @@ static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *l
 }
 
 /* Whether a step took more or fewer samples than now. */
-static bool other_layout(const yk_loader_state *before, const yk_loader *loader)
+static bool other_layout(const yk_loader_state *before, json_int_t accumulated, const yk_checkpoint_state *state)
 {
-    yk_loader_state now = yk_loader_get_state(loader);
-    return (double)before->batch_size * before->world_size != (double)now.batch_size * now.world_size;
+    yk_loader_state now = yk_loader_get_state(state->loader);
+    return (double)before->batch_size * before->world_size * (double)accumulated !=
+           (double)now.batch_size * now.world_size * (double)batches_per_step(state);
 }
 
 static yk_status check_optimizer(const char *dir, const json_t *saved, const yk_optimizer *o)
@@ -277,6 +286,8 @@ static yk_status check_values(const char *dir, const json_t *saved, const yk_che
 /* What the checks found in state.json. */
 typedef struct found {
     json_int_t epoch, step, seed, calls;
+    const char *schedule; /* its description, of state.json */
+    json_int_t accumulate;
     int64_t time;
     yk_loader_state loader_state;
     yk_grad_scaler_state scaler;
@@ -292,10 +303,11 @@ static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_
     if (!status)
         status = check_optimizer(dir, json_object_get(json, "optimizer"), state->optimizer);
     if (!status)
-        status = check_loader(dir, json_object_get(json, "loader"), state->loader, &f->loader_state);
+        status = check_loader(dir, json_object_get(json, "loader"), state->loader, &f->loader_state, &f->accumulate);
     if (!status)
         status = check_schedule(dir, json_object_get(json, "schedule"), state->schedule,
-                                state->loader && other_layout(&f->loader_state, state->loader), &f->time);
+                                state->loader && other_layout(&f->loader_state, f->accumulate, state), &f->schedule,
+                                &f->time);
     if (!status)
         status = check_scaler(dir, json_object_get(json, "scaler"), state->scaler, &f->scaler);
     return status ? status : check_values(dir, json_object_get(json, "values"), state->values);
@@ -312,7 +324,9 @@ static yk_status load_objects(yk__snapshot *snapshot, yk_checkpoint_state *state
             return status; /* the record has the first error */
     }
     if (!status && state->schedule)
-        status = yk_schedule_set_time(state->schedule, f->time);
+        status = state->optimizer
+                     ? yk__schedule_resume(state->schedule, f->schedule, f->time)
+                     : yk_schedule_set_time(state->schedule, yk__schedule_carry(state->schedule, f->schedule, f->time));
     if (!status && yk_grad_scaler_enabled(state->scaler))
         status = yk_grad_scaler_set_state(state->scaler, &f->scaler);
     return status;
