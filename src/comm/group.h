@@ -22,6 +22,8 @@ typedef struct yk__trace_entry {
     int shown;                     /* its entry for the launcher (base/progress.h), or -1 */
 } yk__trace_entry;
 
+typedef struct yk__work yk__work;
+
 typedef struct yk__group {
     atomic_int references; /* the handle, and works */
     const yk__comm_backend *backend;
@@ -35,15 +37,15 @@ typedef struct yk__group {
     int pid, forks;      /* of the process that made it: see yk__group_is_parents */
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;              /* the queue, `running`, or a work's `done` */
-    uint64_t collectives, messages;      /* numbers given so far */
-    bool running;                        /* a thread is in the backend's collective */
-    yk_work *first, *last;               /* collectives that wait for their turn */
-    yk_work *pending;                    /* messages that are not done */
-    int claimed;                         /* and those on their way from there to the next */
-    yk_work *queued_first, *queued_last; /* collectives on a queue of a device, in its order */
-    struct yk__recorded *recorded;       /* graphs that this group is a member of */
-    bool recording;                      /* a thread records a step with collectives of this group */
+    pthread_cond_t changed;               /* the queue, `running`, or a work's `done` */
+    uint64_t collectives, messages;       /* numbers given so far */
+    bool running;                         /* a thread is in the backend's collective */
+    yk__work *first, *last;               /* collectives that wait for their turn */
+    yk__work *pending;                    /* messages that are not done */
+    int claimed;                          /* and those on their way from there to the next */
+    yk__work *queued_first, *queued_last; /* collectives on a queue of a device, in its order */
+    struct yk__recorded *recorded;        /* graphs that this group is a member of */
+    bool recording;                       /* a thread records a step with collectives of this group */
     bool has_worker, has_watcher, stop;
     pthread_t worker, watcher;
     bool dumped;
@@ -68,8 +70,9 @@ typedef struct yk__call {
     yk_tensor *dense_in, *dense_out;
 } yk__call;
 
-struct yk_work {
-    yk__object object;
+/* An operation under way, which the lists of its group keep alive beside the handles of the program. */
+struct yk__work {
+    atomic_int references;
     yk__group *group;
     yk__call call;
     yk_tensor *staged_in, *staged_out;
@@ -80,7 +83,14 @@ struct yk_work {
     int64_t graph_call;
     bool done;
     yk_error error; /* code YK_OK: none */
-    yk_work *next;
+    yk__work *next;
+};
+
+/* The program's handle. It has no other references than those of scopes and of the program, so that one that is used
+ * after its scope ended is recognised as freed also while the operation is under way. */
+struct yk_work {
+    yk__object object;
+    yk__work *inside;
 };
 
 /* ---- group.c ---- */
@@ -113,6 +123,8 @@ yk_status yk__environment_join(const yk_init_options *options, bool bootstraps, 
 void yk__environment_failed(void);
 
 /* ---- work.c ---- */
+yk__work *yk__work_retain(yk__work *work);
+void yk__work_release(yk__work *work); /* NULL is passed over */
 /* Carries out a checked call, in its turn. Takes over call->counts. */
 yk_status yk__comm_run(yk__group *g, yk__call *call);
 /* The same without waiting; NULL and an error on failure. */
@@ -122,20 +134,20 @@ void yk__comm_drain(yk__group *g);
 /* Ends the group's threads, after a drain. */
 void yk__comm_stop(yk__group *g);
 /* The thread's record, or the status alone, becomes the error of a work; the record is emptied. */
-void yk__work_fail(yk_work *work, yk_status status);
+void yk__work_fail(yk__work *work, yk_status status);
 /* With the lock held: it is done, well or not. */
-void yk__work_finish(yk__group *g, yk_work *work);
+void yk__work_finish(yk__group *g, yk__work *work);
 /* Without the lock, while the thread has the error: the operation counts as failed, and the group's last ones are
  * written to the dump. */
-void yk__work_dump_failure(yk__group *g, yk_work *work);
+void yk__work_dump_failure(yk__group *g, yk__work *work);
 
 /* ---- queued.c ---- */
 /* With the lock held: the watcher is there. */
 yk_status yk__queued_prepare(yk__group *g);
 /* With the lock held: the work's operation is on a queue of its device; takes a reference. */
-void yk__queued_add(yk__group *g, yk_work *work);
+void yk__queued_add(yk__group *g, yk__work *work);
 /* What this thread puts on its queue from here on comes behind the work's operation, if it is not done. */
-yk_status yk__queued_wait(yk__group *g, yk_work *work);
+yk_status yk__queued_wait(yk__group *g, yk__work *work);
 /* This thread has put a replay on its queue: it is watched from here on. */
 void yk__queued_replay(yk__group *g, const yk__comm_op *op);
 
@@ -147,8 +159,8 @@ yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *o
 yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call);
 /* Notes where the work begins; and for its wait: the function of the thread's graph waits for a work that it did not
  * begin in this call. Where the function is recorded that fails, since nothing in the recording is behind it. */
-void yk__recorded_begin(yk_work *work);
-yk_status yk__recorded_forbid_earlier(const yk_work *work);
+void yk__recorded_begin(yk__work *work);
+yk_status yk__recorded_forbid_earlier(const yk__work *work);
 /* The group is left: graphs with its operations run their functions as they are from here on. */
 void yk__recorded_leave(yk__group *g);
 

@@ -26,7 +26,7 @@
 enum { FIRST_NAP = 50, LONGEST_NAP = 2000 };
 
 /* With the lock held. */
-static void drop_tensors(yk_work *work)
+static void drop_tensors(yk__work *work)
 {
     yk_tensor **all[] = {&work->call.in, &work->call.out, &work->call.dense_in, &work->call.dense_out};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -36,9 +36,9 @@ static void drop_tensors(yk_work *work)
 }
 
 /* With the lock held. */
-static void end_work(yk__group *g, yk_work *work)
+static void end_work(yk__group *g, yk__work *work)
 {
-    yk_work **at = &g->queued_first, *before = NULL;
+    yk__work **at = &g->queued_first, *before = NULL;
     while (*at != work) {
         before = *at;
         at = &before->next;
@@ -62,10 +62,10 @@ static bool in_one_line(const yk__comm_op *a, const yk__comm_op *b)
 }
 
 /* With the lock held: the next behind `work` (NULL: the first) that no other of its line stands before. */
-static yk_work *next_in_turn(const yk__group *g, const yk_work *work)
+static yk__work *next_in_turn(const yk__group *g, const yk__work *work)
 {
-    for (yk_work *next = work ? work->next : g->queued_first; next; next = next->next) {
-        const yk_work *before = g->queued_first;
+    for (yk__work *next = work ? work->next : g->queued_first; next; next = next->next) {
+        const yk__work *before = g->queued_first;
         while (before != next && !in_one_line(&before->call.op, &next->call.op))
             before = before->next;
         if (before == next)
@@ -75,7 +75,7 @@ static yk_work *next_in_turn(const yk__group *g, const yk_work *work)
 }
 
 /* Takes the lock for what it does with the group. Whether the work is done. */
-static bool look(yk__group *g, yk_work *work)
+static bool look(yk__group *g, yk__work *work)
 {
     bool done = false;
     yk_status status = g->backend->queued_done(g->state, work->queued, &done);
@@ -98,7 +98,7 @@ static void *watch(void *arg)
             continue;
         }
         bool any = false;
-        for (yk_work *work = next_in_turn(g, NULL), *next; work; work = next) {
+        for (yk__work *work = next_in_turn(g, NULL), *next; work; work = next) {
             pthread_mutex_unlock(&g->lock);
             bool done = look(g, work);
             pthread_mutex_lock(&g->lock);
@@ -107,7 +107,7 @@ static void *watch(void *arg)
                 continue;
             end_work(g, work);
             pthread_mutex_unlock(&g->lock);
-            yk_work_release(work);
+            yk__work_release(work);
             pthread_mutex_lock(&g->lock);
             any = true;
         }
@@ -131,9 +131,9 @@ yk_status yk__queued_prepare(yk__group *g)
     return YK_OK;
 }
 
-void yk__queued_add(yk__group *g, yk_work *work)
+void yk__queued_add(yk__group *g, yk__work *work)
 {
-    yk_object_retain(work);
+    yk__work_retain(work);
     work->next = NULL;
     if (g->queued_last)
         g->queued_last->next = work;
@@ -143,7 +143,7 @@ void yk__queued_add(yk__group *g, yk_work *work)
     pthread_cond_broadcast(&g->changed);
 }
 
-yk_status yk__queued_wait(yk__group *g, yk_work *work)
+yk_status yk__queued_wait(yk__group *g, yk__work *work)
 {
     yk_status status = yk__recorded_forbid_earlier(work);
     if (status)

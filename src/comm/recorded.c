@@ -241,13 +241,13 @@ yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call)
                                     : "the backend 'nccl' can be recorded; or call it after yk_graph_run");
 }
 
-void yk__recorded_begin(yk_work *work)
+void yk__recorded_begin(yk__work *work)
 {
     work->graph = yk__graph_current();
     work->graph_call = work->graph ? yk_graph_get_info(work->graph).calls : 0;
 }
 
-yk_status yk__recorded_forbid_earlier(const yk_work *work)
+yk_status yk__recorded_forbid_earlier(const yk__work *work)
 {
     const yk_graph *graph = yk__graph_current();
     if (!graph || !work->call.op.on_device || work->call.op.captured ||

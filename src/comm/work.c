@@ -18,6 +18,8 @@
 
 enum { LET_GO = 30 /* seconds that a device may take to be done with memory it copies from */ };
 
+static yk_status wait_done(yk__work *work);
+
 static bool is_message(const yk__comm_op *op)
 {
     return op->kind >= YK__COMM_COLLECTIVES;
@@ -34,7 +36,7 @@ static void call_clear(yk__call *call)
 
 /* A recorded operation that nobody waited for. Its memory goes back to the recording now, whose next kernel may take
  * it: that comes behind the operation, as if it had been waited for. */
-static void end_recorded(yk_work *work)
+static void end_recorded(yk__work *work)
 {
     const yk__group *g = work->group;
     yk_error before, unused;
@@ -45,9 +47,16 @@ static void end_recorded(yk_work *work)
     g->backend->queued_free(g->state, work->queued);
 }
 
-static void work_destroy(void *object)
+yk__work *yk__work_retain(yk__work *work)
 {
-    yk_work *work = object;
+    atomic_fetch_add_explicit(&work->references, 1, memory_order_relaxed);
+    return work;
+}
+
+void yk__work_release(yk__work *work)
+{
+    if (!work || atomic_fetch_sub_explicit(&work->references, 1, memory_order_acq_rel) != 1)
+        return;
     if (work->queued)
         end_recorded(work);
     if (work->message)
@@ -59,18 +68,17 @@ static void work_destroy(void *object)
     yk__staging_free(work->call.staging, work->group->timeout < LET_GO ? work->group->timeout : LET_GO);
     call_clear(&work->call);
     yk__group_release(work->group);
-    yk__object_free(work);
+    free(work);
 }
 
-static const yk__type work_type = {"work", work_destroy};
-
-static yk_work *work_create(yk__group *g, yk__call *call)
+static yk__work *work_create(yk__group *g, yk__call *call)
 {
-    yk_work *work = yk__object_new(&work_type, sizeof(*work));
+    yk__work *work = yk__calloc(1, sizeof(*work));
     if (!work) {
         call_clear(call);
         return NULL;
     }
+    atomic_init(&work->references, 1);
     yk__group_retain(g);
     work->group = g;
     work->call = *call;
@@ -159,7 +167,7 @@ static yk_status unstage_queued(yk__group *g, yk__call *call, void *queued)
 }
 
 /* In the backend, without the lock. */
-static yk_status queue_on_device(yk__group *g, yk_work *work)
+static yk_status queue_on_device(yk__group *g, yk__work *work)
 {
     void *queued = NULL;
     yk_status status = g->backend->queue_collective(g->state, &work->call.op, &queued);
@@ -198,7 +206,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
     return status;
 }
 
-void yk__work_fail(yk_work *work, yk_status status)
+void yk__work_fail(yk__work *work, yk_status status)
 {
     if (!status)
         return;
@@ -207,7 +215,7 @@ void yk__work_fail(yk_work *work, yk_status status)
         work->error.code = status;
 }
 
-void yk__work_dump_failure(yk__group *g, yk_work *work)
+void yk__work_dump_failure(yk__group *g, yk__work *work)
 {
     pthread_mutex_lock(&g->lock);
     yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
@@ -215,7 +223,7 @@ void yk__work_dump_failure(yk__group *g, yk_work *work)
     yk__trace_dump_failure(g);
 }
 
-void yk__work_finish(yk__group *g, yk_work *work)
+void yk__work_finish(yk__group *g, yk__work *work)
 {
     work->done = true;
     yk__trace_state_set(g, work->traced, work->error.code ? YK__TRACE_FAILED : YK__TRACE_DONE);
@@ -226,7 +234,7 @@ void yk__work_finish(yk__group *g, yk_work *work)
 }
 
 /* In its turn; comes back with the lock, and the operation done or on its device's queue. */
-static void run_work(yk__group *g, yk_work *work)
+static void run_work(yk__group *g, yk__work *work)
 {
     yk_status status = work->call.op.on_device ? queue_on_device(g, work) : carry_out(g, &work->call);
     if (status)
@@ -250,7 +258,7 @@ static void *worker(void *arg)
             pthread_cond_wait(&g->changed, &g->lock);
             continue;
         }
-        yk_work *work = g->first;
+        yk__work *work = g->first;
         g->first = work->next;
         if (!g->first)
             g->last = NULL;
@@ -259,7 +267,7 @@ static void *worker(void *arg)
         pthread_mutex_unlock(&g->lock);
         run_work(g, work);
         pthread_mutex_unlock(&g->lock);
-        yk_work_release(work);
+        yk__work_release(work);
         pthread_mutex_lock(&g->lock);
     }
     pthread_mutex_unlock(&g->lock);
@@ -267,7 +275,7 @@ static void *worker(void *arg)
 }
 
 /* With the lock held: gives the work its turn, and the queue a reference. */
-static yk_status enqueue(yk__group *g, yk_work *work)
+static yk_status enqueue(yk__group *g, yk__work *work)
 {
     if (!g->has_worker) {
         int error = pthread_create(&g->worker, NULL, worker, g);
@@ -277,7 +285,7 @@ static yk_status enqueue(yk__group *g, yk_work *work)
     }
     work->call.op.number = ++g->collectives;
     work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_QUEUED);
-    yk_object_retain(work);
+    yk__work_retain(work);
     if (g->last)
         g->last->next = work;
     else
@@ -288,9 +296,9 @@ static yk_status enqueue(yk__group *g, yk_work *work)
 }
 
 /* While a step is recorded: at once, by this thread, and nothing is sent. */
-static yk_work *record_on_device(yk__group *g, yk__call *call)
+static yk__work *record_on_device(yk__group *g, yk__call *call)
 {
-    yk_work *work = work_create(g, call);
+    yk__work *work = work_create(g, call);
     if (!work)
         return NULL;
     pthread_mutex_lock(&g->lock);
@@ -304,13 +312,13 @@ static yk_work *record_on_device(yk__group *g, yk__call *call)
         status = queue_on_device(g, work);
     if (!status)
         return work;
-    yk_work_release(work);
+    yk__work_release(work);
     return NULL;
 }
 
 /* A work for the call, queued on the tensors' device where it has one, and in the group; NULL and an error on failure.
  */
-static yk_work *queue_work(yk__group *g, yk__call *call)
+static yk__work *queue_work(yk__group *g, yk__call *call)
 {
     bool on_device = is_on_device(g, call);
     call->staging = NULL;
@@ -324,7 +332,7 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
         call_clear(call);
         return NULL;
     }
-    yk_work *work = work_create(g, call);
+    yk__work *work = work_create(g, call);
     if (!work) {
         yk__staging_free(call->staging, 0);
         return NULL;
@@ -337,7 +345,7 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
         status = enqueue(g, work);
     pthread_mutex_unlock(&g->lock);
     if (status) {
-        yk_work_release(work);
+        yk__work_release(work);
         return NULL;
     }
     return work;
@@ -346,7 +354,7 @@ static yk_work *queue_work(yk__group *g, yk__call *call)
 /* By the calling thread where nothing is ahead; what the thread queues next comes behind it. */
 static yk_status run_on_device(yk__group *g, yk__call *call)
 {
-    yk_work *work = work_create(g, call);
+    yk__work *work = work_create(g, call);
     if (!work)
         return yk__error_code();
     pthread_mutex_lock(&g->lock);
@@ -362,8 +370,8 @@ static yk_status run_on_device(yk__group *g, yk__call *call)
     }
     pthread_mutex_unlock(&g->lock);
     if (!status)
-        status = yk_work_wait(work);
-    yk_work_release(work);
+        status = wait_done(work);
+    yk__work_release(work);
     return status;
 }
 
@@ -374,9 +382,9 @@ static yk_status run_collective(yk__group *g, yk__call *call)
     if (on_device && !yk__graph_recording())
         return run_on_device(g, call);
     if (yk__staging_needed(call)) {
-        yk_work *work = queue_work(g, call);
-        yk_status status = work ? yk_work_wait(work) : yk__error_code();
-        yk_work_release(work);
+        yk__work *work = queue_work(g, call);
+        yk_status status = work ? wait_done(work) : yk__error_code();
+        yk__work_release(work);
         return status;
     }
     if (yk__recorded_forbid_host(g, call)) {
@@ -403,12 +411,12 @@ static yk_status run_collective(yk__group *g, yk__call *call)
         call_clear(call);
         return status;
     }
-    yk_work *work = work_create(g, call);
+    yk__work *work = work_create(g, call);
     yk_status status = work ? enqueue(g, work) : yk__error_code();
     pthread_mutex_unlock(&g->lock);
     if (!status)
-        status = yk_work_wait(work);
-    yk_work_release(work);
+        status = wait_done(work);
+    yk__work_release(work);
     return status;
 }
 
@@ -418,7 +426,7 @@ void yk__queued_replay(yk__group *g, const yk__comm_op *op)
     yk__error_take(&before);
     yk__call call = {.op = *op};
     void *queued = NULL;
-    yk_work *work = work_create(g, &call);
+    yk__work *work = work_create(g, &call);
     yk_status status = work ? g->backend->queue_replay(g->state, op, &queued) : YK_ERR_MEMORY;
     pthread_mutex_lock(&g->lock);
     if (!status) {
@@ -430,16 +438,16 @@ void yk__queued_replay(yk__group *g, const yk__comm_op *op)
     if (status) /* the device itself has failed, or there is no memory */
         yk__log(YK_LOG_WARN, "group '%s', rank %d: nobody watches over replay #%llu of a recorded step", g->name,
                 g->rank, (unsigned long long)op->number);
-    yk_work_release(work);
+    yk__work_release(work);
     yk_clear_error();
     yk__error_put(&before);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 /* With the lock held: whether the work was among those that are not done. */
-static bool unlist(yk__group *g, const yk_work *work)
+static bool unlist(yk__group *g, const yk__work *work)
 {
-    yk_work **at = &g->pending;
+    yk__work **at = &g->pending;
     while (*at && *at != work)
         at = &(*at)->next;
     if (!*at)
@@ -450,7 +458,7 @@ static bool unlist(yk__group *g, const yk_work *work)
 }
 
 /* The backend has put the message on a queue of the device, which the first who asks finds. */
-static void message_on_queue(yk__group *g, yk_work *work)
+static void message_on_queue(yk__group *g, yk__work *work)
 {
     yk_error before;
     yk__error_take(&before);
@@ -469,13 +477,13 @@ static void message_on_queue(yk__group *g, yk_work *work)
         g->claimed--;
         pthread_cond_broadcast(&g->changed);
         pthread_mutex_unlock(&g->lock);
-        yk_work_release(work);
+        yk__work_release(work);
     }
     yk__error_put(&before);
 }
 
 /* The backend is done with the message, well or with this error: so is the work, by the first who asks. */
-static void end_message(yk__group *g, yk_work *work, yk_error error)
+static void end_message(yk__group *g, yk__work *work, yk_error error)
 {
     pthread_mutex_lock(&g->lock);
     bool listed = unlist(g, work);
@@ -491,11 +499,11 @@ static void end_message(yk__group *g, yk_work *work, yk_error error)
     yk__work_finish(g, work);
     g->claimed--;
     pthread_mutex_unlock(&g->lock);
-    yk_work_release(work);
+    yk__work_release(work);
 }
 
 /* Asks the backend for up to `seconds`; finishes the work if it is done, once. */
-static bool message_done(yk__group *g, yk_work *work, double seconds)
+static bool message_done(yk__group *g, yk__work *work, double seconds)
 {
     yk_error before;
     yk__error_take(&before);
@@ -518,9 +526,9 @@ static bool message_done(yk__group *g, yk_work *work, double seconds)
 static void reap(yk__group *g)
 {
     for (;;) {
-        yk_work *found = NULL;
+        yk__work *found = NULL;
         pthread_mutex_lock(&g->lock);
-        for (yk_work *w = g->pending; w && !found; w = w->next) {
+        for (yk__work *w = g->pending; w && !found; w = w->next) {
             bool done = false;
             yk_error before;
             yk__error_take(&before);
@@ -529,18 +537,18 @@ static void reap(yk__group *g)
             yk_clear_error();
             yk__error_put(&before);
             if (done)
-                found = yk_object_retain(w);
+                found = yk__work_retain(w);
         }
         pthread_mutex_unlock(&g->lock);
         if (!found)
             return;
         message_done(g, found, 0);
-        yk_work_release(found);
+        yk__work_release(found);
     }
 }
 
 /* With the lock held. */
-static yk_status post(yk__group *g, yk_work *work)
+static yk_status post(yk__group *g, yk__work *work)
 {
     work->call.op.number = ++g->messages;
     work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
@@ -549,15 +557,15 @@ static yk_status post(yk__group *g, yk_work *work)
         yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
         return status;
     }
-    yk_object_retain(work);
+    yk__work_retain(work);
     work->next = g->pending;
     g->pending = work;
     return YK_OK;
 }
 
-static yk_work *start_on_device(yk__group *g, yk__call *call)
+static yk__work *start_on_device(yk__group *g, yk__call *call)
 {
-    yk_work *work = work_create(g, call);
+    yk__work *work = work_create(g, call);
     if (!work)
         return NULL;
     pthread_mutex_lock(&g->lock);
@@ -569,11 +577,11 @@ static yk_work *start_on_device(yk__group *g, yk__call *call)
     pthread_mutex_unlock(&g->lock);
     if (!status)
         return work;
-    yk_work_release(work);
+    yk__work_release(work);
     return NULL;
 }
 
-static yk_work *start_message(yk__group *g, yk__call *call)
+static yk__work *start_message(yk__group *g, yk__call *call)
 {
     reap(g);
     call->staging = NULL;
@@ -583,7 +591,7 @@ static yk_work *start_message(yk__group *g, yk__call *call)
         return NULL;
     if (yk__staging_needed(call) && !(call->staging = yk__staging_create(g, call)))
         return NULL;
-    yk_work *work = work_create(g, call);
+    yk__work *work = work_create(g, call);
     if (!work) {
         yk__staging_free(call->staging, 0);
         return NULL;
@@ -598,7 +606,7 @@ static yk_work *start_message(yk__group *g, yk__call *call)
     pthread_mutex_unlock(&g->lock);
     if (!status)
         return work;
-    yk_work_release(work);
+    yk__work_release(work);
     return NULL;
 }
 
@@ -630,10 +638,30 @@ yk_status yk__comm_run(yk__group *g, yk__call *call)
     note_exchanged(call);
     if (!is_message(&call->op))
         return run_collective(g, call);
-    yk_work *work = start_message(g, call);
-    yk_status status = work ? yk_work_wait(work) : yk__error_code();
-    yk_work_release(work);
+    yk__work *work = start_message(g, call);
+    yk_status status = work ? wait_done(work) : yk__error_code();
+    yk__work_release(work);
     return status;
+}
+
+static void handle_destroy(void *object)
+{
+    yk_work *handle = object;
+    yk__work_release(handle->inside);
+    yk__object_free(handle);
+}
+
+static const yk__type work_type = {"work", handle_destroy};
+
+/* A handle for the caller's scope; takes over the reference, also where it fails. */
+static yk_work *handle_new(yk__work *work)
+{
+    yk_work *handle = work ? yk__object_new(&work_type, sizeof(*handle)) : NULL;
+    if (handle)
+        handle->inside = work;
+    else
+        yk__work_release(work);
+    return yk__scope_own(handle);
 }
 
 yk_work *yk__comm_start(yk__group *g, yk__call *call)
@@ -644,10 +672,10 @@ yk_work *yk__comm_start(yk__group *g, yk__call *call)
         return NULL;
     }
     note_exchanged(call);
-    return yk__scope_own(is_message(&call->op) ? start_message(g, call) : queue_work(g, call));
+    return handle_new(is_message(&call->op) ? start_message(g, call) : queue_work(g, call));
 }
 
-static bool work_done(yk_work *work)
+static bool work_done(yk__work *work)
 {
     if (yk__group_is_parents(work->group))
         return work->done; /* the lock may be held for ever by a thread that is not in this process */
@@ -657,7 +685,7 @@ static bool work_done(yk_work *work)
     return done;
 }
 
-static void wait_for(yk_work *work)
+static void wait_for(yk__work *work)
 {
     yk__group *g = work->group;
     while (work->message && !work_done(work) && !message_done(g, work, 1.0))
@@ -668,12 +696,8 @@ static void wait_for(yk_work *work)
     pthread_mutex_unlock(&g->lock);
 }
 
-yk_status yk_work_wait(yk_work *work)
+static yk_status wait_done(yk__work *work)
 {
-    YK__LIVE(work);
-    if (!work)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "work_wait: the work is NULL");
-    YK__OWN_RECORD;
     if (!work_done(work) && yk__group_check_process("work_wait", work->group))
         return yk__error_code();
     wait_for(work);
@@ -683,21 +707,37 @@ yk_status yk_work_wait(yk_work *work)
     return status ? status : work->error.code;
 }
 
+yk_status yk_work_wait(yk_work *work)
+{
+    YK__LIVE(work);
+    if (!work)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "work_wait: the work is NULL");
+    YK__OWN_RECORD;
+    yk_object_retain(work); /* another thread's scope may end during the wait */
+    yk_status status = wait_done(work->inside);
+    yk_object_release(work);
+    return status;
+}
+
 bool yk_work_test(yk_work *work)
 {
     YK__LIVE(work);
     YK__QUESTION;
     if (!work)
         return false;
-    if (!work_done(work) && work->message && !yk__group_is_parents(work->group))
-        message_done(work->group, work, 0);
-    return work_done(work);
+    yk_object_retain(work);
+    yk__work *inside = work->inside;
+    if (!work_done(inside) && inside->message && !yk__group_is_parents(inside->group))
+        message_done(inside->group, inside, 0);
+    bool done = work_done(inside);
+    yk_object_release(work);
+    return done;
 }
 
 const yk_error *yk_work_error(yk_work *work)
 {
     YK__LIVE(work);
-    return work && yk_work_test(work) && work->error.code ? &work->error : NULL;
+    return work && yk_work_test(work) && work->inside->error.code ? &work->inside->error : NULL;
 }
 
 yk_work *yk_work_retain(yk_work *work)
@@ -716,10 +756,10 @@ void yk__comm_drain(yk__group *g)
     while (g->first || g->running)
         pthread_cond_wait(&g->changed, &g->lock);
     while (g->pending) {
-        yk_work *work = yk_object_retain(g->pending);
+        yk__work *work = yk__work_retain(g->pending);
         pthread_mutex_unlock(&g->lock);
         wait_for(work);
-        yk_work_release(work);
+        yk__work_release(work);
         pthread_mutex_lock(&g->lock);
     }
     while (g->queued_first || g->claimed)

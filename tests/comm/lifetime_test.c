@@ -236,6 +236,72 @@ static void test_orders(void **unused)
     run_ranks(PROCESSES, 3, different_orders, NULL, patience(30), true);
 }
 
+/* ---- works whose scope ends while the operation is under way ------------------------------------------------------
+ */
+static yk_work *begin_one(rank_context *c, yk_tensor *x, bool message)
+{
+    return message ? yk_irecv(x, 1, 3, c->group) : yk_all_reduce_async(x, YK_OP_SUM, c->group);
+}
+
+static void *wait_for_work(void *work)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = yk_work_wait(work);
+    yk_scope_end(scope);
+    return status ? work : NULL;
+}
+
+/* Rank 1 comes when rank 0 has ended the scopes of its works: it has used those that ended, each an error, and another
+ * thread waits for one that ends meanwhile. */
+static void scopes_that_end(rank_context *c)
+{
+    const char *freed = "keep it with a retain or move it out with yk_scope_return_object";
+    yk_tensor *x = yk_ones(YK_SHAPE(300), NULL);
+    for (int message = 0; message < 2; message++) {
+        int come = 2 * message;
+        if (c->rank == 1) {
+            CHECK(all_come(c, come), "rank 0 did not come");
+            for (int i = 0; i < 2; i++)
+                CHECK_OK(message ? yk_send(x, 0, 3, c->group) : yk_all_reduce(x, YK_OP_SUM, c->group));
+            CHECK(all_come(c, come + 1), "rank 0 did not come");
+            continue;
+        }
+        pthread_t thread;
+        void *failed = NULL;
+        yk_scope outer = yk_scope_begin(), scope = yk_scope_begin();
+        yk_work *ended = begin_one(c, x, message);
+        CHECK(ended, "%s", yk_last_error()->message);
+        yk_scope_end(scope);
+        CHECK_FAILS(yk_work_wait(ended), YK_ERR_STATE, "work_wait: this work", freed);
+        CHECK_FAILS(yk_work_test(ended), YK_ERR_STATE, "work_test: this work", freed);
+        CHECK_FAILS(yk_work_error(ended), YK_ERR_STATE, "work_error: this work", freed);
+        CHECK_FAILS(yk_work_retain(ended), YK_ERR_STATE, "this work", freed);
+        scope = yk_scope_begin();
+        yk_work *waited = begin_one(c, x, message);
+        CHECK(waited, "%s", yk_last_error()->message);
+        CHECK(pthread_create(&thread, NULL, wait_for_work, waited) == 0, "no thread");
+        usleep(100000); /* it waits by now, on most machines */
+        yk_scope_end(scope);
+        CHECK(all_come(c, come), "rank 1 did not come");
+        pthread_join(thread, &failed);
+        CHECK(!failed, "the wait of the other thread failed");
+        CHECK_FAILS(yk_work_wait(waited), YK_ERR_STATE, "work_wait: this work", freed);
+        yk_scope_end(outer);
+        CHECK(all_come(c, come + 1), "rank 1 did not come");
+    }
+    CHECK_OK(yk_barrier(c->group));
+}
+
+static void test_scopes_that_end(void **unused)
+{
+    (void)unused;
+    for (int layout = ONE_HOST; layout <= EACH_ALONE; layout++) {
+        test_layout = (enum rank_layout)layout;
+        run_ranks(THREADS, 2, scopes_that_end, NULL, patience(30), true);
+    }
+    test_layout = ONE_HOST;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_elsewhere),
         cmocka_unit_test(test_joining),
         cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_scopes_that_end),
     };
     return cmocka_run_group_tests_name("groups' lifetimes", tests, NULL, NULL);
 }
