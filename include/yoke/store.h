@@ -40,7 +40,8 @@ YK_API yk_store *yk_file_store(const char *path);
 typedef struct yk_tcp_store_options {
     /* The server's name or address, IPv6 with or without brackets. For a server: the name or address of this host to
      * listen on, this one interface only; NULL: the interface that routes to `peer`, or 127.0.0.1 where that is NULL
-     * too. yk_store_name says which it is. */
+     * too. yk_store_name says which it is. This host's own name that stands for 127.0.1.1 in its /etc/hosts, where
+     * there is a secret: all interfaces. */
     const char *host;
     const char *peer;
     int port;       /* 1 to 65535; for a server 0 takes a free one, which yk_store_port tells */

@@ -98,7 +98,9 @@ typedef struct yk__discovery {
     double deadline;
     const yk__identity *identity;
     const yk__store_server_options *serving;
-    void (*greet)(void *arg, yk__agent_client *client, bool serves); /* queues the first requests */
+    bool everywhere; /* the server listens at all addresses of this host */
+    /* Queues the first requests; `serves`: of node 0, `everywhere`: which serves at all addresses. */
+    void (*greet)(void *arg, yk__agent_client *client, bool serves, bool everywhere);
     void *arg;
     int ready;                /* can be read when all below is there */
     yk__agent_client client;  /* without a connection: failed, `why` says it */

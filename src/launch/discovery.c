@@ -31,8 +31,10 @@ static bool try_serve(yk__discovery *s, const yk__address *addresses, size_t cou
 {
     for (size_t i = 0; i < count; i++) {
         if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address") == YK_OK &&
-            (s->server = yk__store_server_start(&addresses[i], s->identity, s->serving, &s->client.address)))
+            (s->server = yk__store_server_start(&addresses[i], s->identity, s->serving, &s->client.address))) {
+            s->everywhere = yk__address_is_any(&s->client.address);
             return true;
+        }
         snprintf(why, YK__WHY_SIZE, "%.470s", yk_last_error()->message);
         yk_clear_error();
     }
@@ -49,7 +51,7 @@ static yk__reason join_address(yk__discovery *s, const yk__address *address, dou
     yk__agent_client *c = &s->client;
     *c = (yk__agent_client){.fd = fd, .address = *address};
     yk__channel_init(&c->channel, s->identity, false, YK__REQUEST_LIMIT);
-    s->greet(s->arg, c, s->server != NULL);
+    s->greet(s->arg, c, s->server != NULL, s->everywhere);
     reason = yk__channel_wait_open(&c->channel, fd, until);
     if (reason) {
         snprintf(why, YK__WHY_SIZE, "%s", c->channel.why);
@@ -86,10 +88,14 @@ static void *discover(void *arg)
     double begin = yk__now();
     for (double wait = 0.005;; wait = wait < 0.3 ? 1.5 * wait : 0.4) {
         yk__address addresses[MAX_ADDRESSES];
-        size_t count = yk__resolve(s->host, s->port, s->deadline, addresses, MAX_ADDRESSES, why);
-        if (count && s->may_listen) {
+        size_t count = s->may_listen ? yk__resolve_to_listen(s->host, s->port, s->identity->has_secret, s->deadline,
+                                                             addresses, MAX_ADDRESSES, why)
+                                     : 0;
+        if (count) {
             if (try_serve(s, addresses, count, taken)) {
                 yk__address bound = s->client.address;
+                if (s->everywhere)
+                    yk__resolve("127.0.0.1", s->port, s->deadline, &bound, 1, why);
                 if (join_address(s, &bound, s->deadline, why) != YK__REACHED)
                     snprintf(s->why, sizeof(s->why), "%.200s:%d: its own store: %s", s->host, s->port, why);
                 break;
@@ -100,6 +106,9 @@ static void *discover(void *arg)
                 break;
             }
         }
+        if (!s->must_listen && (!count || yk__address_is_any(&addresses[0])))
+            count = yk__identity_narrow(s->identity, addresses,
+                                        yk__resolve(s->host, s->port, s->deadline, addresses, MAX_ADDRESSES, why));
         yk__reason reason = s->must_listen ? YK__NOT_RESOLVED : try_connect(s, addresses, count, why);
         if (reason == YK__REACHED)
             break;

@@ -33,7 +33,7 @@ static int listen_at(const yk__address *address, yk__address *bound)
     return fd;
 }
 
-void yk__listeners_open(yk__listeners *l, int connected, int count)
+void yk__listeners_open(yk__listeners *l, int connected, bool everywhere, int count)
 {
     yk__address local = {.size = sizeof(local.storage)}, bound;
     yk__wire text = {0};
@@ -42,7 +42,10 @@ void yk__listeners_open(yk__listeners *l, int connected, int count)
         getsockname(connected, (struct sockaddr *)&local.storage, &local.size) ||
         !(l->fds = calloc((size_t)count, sizeof(int))))
         return;
-    yk__address_set_port(&local, 0);
+    if (everywhere)
+        yk__address_any(0, &local);
+    else
+        yk__address_set_port(&local, 0);
     for (; l->count < count; l->count++) {
         char word[YK__ADDRESS_TEXT];
         int fd = listen_at(&local, &bound);

@@ -10,6 +10,9 @@
  * where there is none:
  *
  *   10.0.0.1:40001,40002 - [fe80::1]:40001
+ *
+ * The address of all interfaces, [::] or 0.0.0.0, stands for that by which a rank reaches the master: node 0 is known
+ * to itself by a name alone (Note [A host's own name] in net/address.c).
  */
 #ifndef YOKE_LAUNCH_LISTENERS_H
 #define YOKE_LAUNCH_LISTENERS_H
@@ -28,9 +31,9 @@ typedef struct yk__listeners {
     char *text; /* its word of the table */
 } yk__listeners;
 
-/* Opens `count` at the address from which `connected`, a connected socket, reaches the other nodes; none at all where
- * that cannot be. */
-void yk__listeners_open(yk__listeners *listeners, int connected, int count);
+/* Opens `count` at the address from which `connected`, a connected socket, reaches the other nodes, or `everywhere`, at
+ * all addresses: the master's, which each rank knows by an address of its own. None at all where that cannot be. */
+void yk__listeners_open(yk__listeners *listeners, int connected, bool everywhere, int count);
 void yk__listeners_clear(yk__listeners *listeners);
 
 /* Appends a node's word for its first `ranks` ranks; what is no such word (it came from another host), or has too few

@@ -370,13 +370,13 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
 }
 
 /* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
-static void greet(void *arg, yk__agent_client *client, bool serves)
+static void greet(void *arg, yk__agent_client *client, bool serves, bool everywhere)
 {
     yk__rendezvous *n = arg;
     int most = 0; /* which node this is need not be known yet */
     for (int i = 0; i < n->s.listed; i++)
         most = n->s.counts[i] > most ? n->s.counts[i] : most;
-    yk__listeners_open(&n->listeners, client->fd, most);
+    yk__listeners_open(&n->listeners, client->fd, everywhere, most);
     if (serves) {
         yk__agent_client_follow(client, "reports");
         return;
@@ -456,7 +456,10 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.fd, &event))
         return join_failed(n, code, strerror(errno));
     if (n->server) {
-        snprintf(n->where, sizeof(n->where), "%s", text);
+        if (found.everywhere)
+            snprintf(n->where, sizeof(n->where), "%.60s:%d", n->s.host, n->s.port);
+        else
+            snprintf(n->where, sizeof(n->where), "%s", text);
         n->nodes = calloc((size_t)n->s.node_count, sizeof(*n->nodes));
         return n->nodes && epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->refusals[0], &event) == 0
                    ? true

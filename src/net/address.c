@@ -63,10 +63,19 @@ yk_status yk__host_port_parse(const char *text, int default_port, char host[YK__
     return YK_OK;
 }
 
+static bool is_mapped(const yk__address *address)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address->storage;
+    return address->storage.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
+}
+
 const char *yk__address_host(const yk__address *address, char text[YK__ADDRESS_TEXT])
 {
-    if (getnameinfo((const struct sockaddr *)&address->storage, address->size, text, YK__ADDRESS_TEXT, NULL, 0,
-                    NI_NUMERICHOST))
+    if (is_mapped(address)) /* an IPv4 client of a socket for both families */
+        inet_ntop(AF_INET, &((const struct sockaddr_in6 *)&address->storage)->sin6_addr.s6_addr[12], text,
+                  YK__ADDRESS_TEXT);
+    else if (getnameinfo((const struct sockaddr *)&address->storage, address->size, text, YK__ADDRESS_TEXT, NULL, 0,
+                         NI_NUMERICHOST))
         snprintf(text, YK__ADDRESS_TEXT, "?");
     return text;
 }
@@ -82,7 +91,7 @@ const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS
 {
     char host[YK__ADDRESS_TEXT];
     yk__address_host(address, host);
-    bool v6 = address->storage.ss_family == AF_INET6;
+    bool v6 = address->storage.ss_family == AF_INET6 && !is_mapped(address);
     snprintf(text, YK__ADDRESS_TEXT, v6 ? "[%.60s]:%d" : "%.60s:%d", host, yk__address_port(address));
     return text;
 }
@@ -104,6 +113,23 @@ bool yk__address_is_loopback(const yk__address *address)
     }
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address->storage;
     return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+}
+
+bool yk__address_is_any(const yk__address *address)
+{
+    if (address->storage.ss_family == AF_INET6)
+        return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)&address->storage)->sin6_addr);
+    return ((const struct sockaddr_in *)&address->storage)->sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
+void yk__address_any(int port, yk__address *any)
+{
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    *any = (yk__address){.size = fd >= 0 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)};
+    any->storage.ss_family = fd >= 0 ? AF_INET6 : AF_INET;
+    if (fd >= 0)
+        close(fd);
+    yk__address_set_port(any, port);
 }
 
 bool yk__address_equal(const yk__address *a, const yk__address *b)
@@ -239,35 +265,59 @@ static size_t copy_addresses(const struct addrinfo *found, int port, yk__address
     return count;
 }
 
-/*
- * Debian writes "127.0.1.1 myhost" into /etc/hosts. A server that is told to listen on "myhost" would be out of the
- * reach of other hosts, so on this host that name means the address of the default route, for servers and clients
- * alike.
- */
-static void look_outward(const char *host, int port, yk__address *addresses, size_t count)
+/* RFC 6761, and what systems write into /etc/hosts: names that are every host's own, and mean loopback. */
+static bool is_localhost(const char *name)
 {
-    char own[YK__HOST_SIZE] = "", why[YK__WHY_SIZE];
-    if (gethostname(own, sizeof(own) - 1) || strcmp(host, own) != 0 || strcmp(host, "localhost") == 0)
-        return;
+    const char *word = "localhost";
+    size_t size = strlen(name), length = strlen(word);
+    while (size && name[size - 1] == '.')
+        size--;
+    if (strncasecmp(name, word, length) == 0 && (size == length || strchr(".46", name[length])))
+        return true;
+    return strncasecmp(name, "ip6-l", 5) == 0 || strcasecmp(name, "loopback") == 0 ||
+           (size > length && name[size - length - 1] == '.' && strncasecmp(name + size - length, word, length) == 0);
+}
+
+/*
+ * Note [A host's own name]
+ * Debian's installer and cloud-init write "127.0.1.1 myhost.domain myhost" into the /etc/hosts of myhost, where all
+ * other hosts know its address. So a name other than localhost that stands for loopback addresses is this host's own,
+ * however it is written. A server of that name listens at all addresses, if it is to be reached by others at all: which
+ * of its addresses these know is not known here. A client tries the address of the default route, then loopback.
+ */
+static bool is_own_name(const char *name, const yk__address *addresses, size_t count)
+{
+    if (!count || is_localhost(name))
+        return false;
     for (size_t i = 0; i < count; i++)
         if (!yk__address_is_loopback(&addresses[i]))
-            return;
+            return false;
+    return true;
+}
+
+/* Puts the address of the default route in front; without such a route all stays as it is. */
+static size_t look_outward(int port, yk__address *addresses, size_t count, size_t capacity)
+{
+    char why[YK__WHY_SIZE];
     /* An address for documentation (RFC 5737): any beyond the local networks would do, nothing is sent. */
     yk__address beyond = {.size = sizeof(struct sockaddr_in)}, local;
     struct sockaddr_in *v4 = (struct sockaddr_in *)&beyond.storage;
     v4->sin_family = AF_INET;
     inet_pton(AF_INET, "192.0.2.1", &v4->sin_addr);
     if (!yk__route_to(&beyond, &local, why))
-        return;
-    for (size_t i = 0; i < count; i++) {
-        addresses[i] = local;
-        yk__address_set_port(&addresses[i], port);
-    }
+        return count;
+    count -= count == capacity;
+    memmove(addresses + 1, addresses, count * sizeof(*addresses));
+    addresses[0] = local;
+    yk__address_set_port(&addresses[0], port);
+    return count + 1;
 }
 
-size_t yk__resolve(const char *host, int port, double deadline, yk__address *addresses, size_t capacity,
-                   char why[YK__WHY_SIZE])
+/* *own: see Note [A host's own name]. */
+static size_t lookup_host(const char *host, int port, double deadline, yk__address *addresses, size_t capacity,
+                          bool *own, char why[YK__WHY_SIZE])
 {
+    *own = false;
     char name[YK__HOST_SIZE];
     size_t size = strlen(host);
     bool bracketed = size > 2 && host[0] == '[' && host[size - 1] == ']';
@@ -305,6 +355,25 @@ size_t yk__resolve(const char *host, int port, double deadline, yk__address *add
         count = copy_addresses(found, port, addresses, capacity);
         freeaddrinfo(found);
     }
-    look_outward(name, port, addresses, count);
+    *own = is_own_name(name, addresses, count);
     return count;
+}
+
+size_t yk__resolve(const char *host, int port, double deadline, yk__address *addresses, size_t capacity,
+                   char why[YK__WHY_SIZE])
+{
+    bool own;
+    size_t count = lookup_host(host, port, deadline, addresses, capacity, &own, why);
+    return own ? look_outward(port, addresses, count, capacity) : count;
+}
+
+size_t yk__resolve_to_listen(const char *host, int port, bool everywhere, double deadline, yk__address *addresses,
+                             size_t capacity, char why[YK__WHY_SIZE])
+{
+    bool own;
+    size_t count = lookup_host(host, port, deadline, addresses, capacity, &own, why);
+    if (!own || !everywhere)
+        return count;
+    yk__address_any(port, &addresses[0]);
+    return 1;
 }

@@ -60,6 +60,8 @@ struct stat;
 const char *yk__secret_file_problem(const struct stat *about, size_t size);
 /* An error unless a secret is there or the address is a loopback one; `what` names the caller. */
 yk_status yk__identity_allows(const yk__identity *identity, const yk__address *address, const char *what) YK_MUST_CHECK;
+/* Without a secret: keeps those addresses of a name that may be used, where there are any; gives how many. */
+size_t yk__identity_narrow(const yk__identity *identity, yk__address *addresses, size_t count);
 
 /* What a peer says of itself. */
 typedef struct yk__peer {

@@ -191,6 +191,15 @@ void yk__identity_clear(yk__identity *identity)
     sodium_memzero(identity, sizeof(*identity));
 }
 
+size_t yk__identity_narrow(const yk__identity *identity, yk__address *addresses, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count && !identity->has_secret; i++)
+        if (yk__address_is_loopback(&addresses[i]))
+            addresses[kept++] = addresses[i];
+    return kept ? kept : count;
+}
+
 yk_status yk__identity_allows(const yk__identity *identity, const yk__address *address, const char *what)
 {
     if (identity->has_secret || yk__address_is_loopback(address))

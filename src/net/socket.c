@@ -306,7 +306,9 @@ static void listen_failed(const yk__address *address, int number)
 int yk__listen(const yk__address *address, int backlog, yk__address *bound)
 {
     int fd = socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int on = 1;
+    int on = 1, off = 0;
+    if (fd >= 0 && address->storage.ss_family == AF_INET6 && yk__address_is_any(address))
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)); /* whatever the system's default is */
     *bound = (yk__address){.size = sizeof(bound->storage)};
     if (fd >= 0)
         yk__socket_private(fd);

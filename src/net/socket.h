@@ -24,10 +24,14 @@ typedef struct yk__address {
 /* Splits "host:port", "[v6]:port", or a host alone when default_port is 0 or more. Errors quote the text. */
 yk_status yk__host_port_parse(const char *text, int default_port, char host[YK__HOST_SIZE], int *port);
 /* Up to `capacity` addresses of a name or number (brackets allowed), in the order to try them; 0 and `why` when there
- * is none by the deadline. This host's own name, where it stands for a loopback address in /etc/hosts, gives the
- * address that other hosts see. */
+ * is none by the deadline. This host's own name, where it stands for a loopback address in /etc/hosts, gives first the
+ * address that other hosts see: Note [A host's own name]. */
 size_t yk__resolve(const char *host, int port, double deadline, yk__address *addresses, size_t capacity,
                    char why[YK__WHY_SIZE]);
+/* The same for a server of that name; `everywhere`: other hosts are to reach it, so where the name is this host's own
+ * and stands for loopback the one address is that of all interfaces. */
+size_t yk__resolve_to_listen(const char *host, int port, bool everywhere, double deadline, yk__address *addresses,
+                             size_t capacity, char why[YK__WHY_SIZE]);
 /* "127.0.0.1:80" or "[::1]:80"; the first without port: "127.0.0.1". Returns text. */
 const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS_TEXT]);
 const char *yk__address_host(const yk__address *address, char text[YK__ADDRESS_TEXT]);
@@ -36,6 +40,9 @@ int yk__address_port(const yk__address *address);
 const char *yk__damaged_connection(const yk__address *from, const yk__address *to, const char *why,
                                    char text[YK__WHY_SIZE]);
 bool yk__address_is_loopback(const yk__address *address);
+bool yk__address_is_any(const yk__address *address); /* 0.0.0.0 or :: */
+/* That of all interfaces, for both families by one socket where the system has IPv6. */
+void yk__address_any(int port, yk__address *address);
 void yk__address_set_port(yk__address *address, int port);
 bool yk__address_equal(const yk__address *a, const yk__address *b);
 /* The address of this host from which packets to `peer` leave, port 0; asks the kernel's routes, sends nothing. */

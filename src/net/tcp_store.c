@@ -551,7 +551,8 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
                             double deadline, yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     yk__address addresses[MAX_ADDRESSES];
-    size_t count = yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why);
+    size_t count =
+        yk__identity_narrow(identity, addresses, yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why));
     *reason = YK__NOT_RESOLVED;
     for (size_t i = 0; i < count; i++) {
         /* One address that drops everything leaves time for the others. */
@@ -580,7 +581,8 @@ static yk_status join(tcp_store *tcp, const char *host, int port, bool early, do
     /* A secret that is missing is an error at once and not after a minute of trying. */
     size_t count = 0;
     if (!tcp->identity.has_secret)
-        count = yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why);
+        count = yk__identity_narrow(&tcp->identity, addresses,
+                                    yk__resolve(host, port, deadline, addresses, MAX_ADDRESSES, why));
     for (size_t i = 0; i < count; i++) {
         yk_status status = yk__identity_allows(&tcp->identity, &addresses[i], "tcp_store");
         if (status)
@@ -630,12 +632,13 @@ static yk_status connect_later(tcp_store *tcp)
 }
 
 /* The address that a server listens on. */
-static yk_status server_address(const yk_tcp_store_options *options, double deadline, yk__address *address)
+static yk_status server_address(const tcp_store *tcp, const yk_tcp_store_options *options, double deadline,
+                                yk__address *address)
 {
     char why[YK__WHY_SIZE];
     if (options->host || !options->peer) {
         const char *host = options->host ? options->host : "127.0.0.1";
-        if (!yk__resolve(host, options->port, deadline, address, 1, why))
+        if (!yk__resolve_to_listen(host, options->port, tcp->identity.has_secret, deadline, address, 1, why))
             return yk__fail(YK_ERR_ARGUMENT, "tcp_store: cannot listen on '%s': %s", host, why);
         return YK_OK;
     }
@@ -653,7 +656,7 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
     YK__OWN_RECORD;
     yk__address address, bound;
     char text[YK__ADDRESS_TEXT];
-    yk_status status = server_address(options, yk__now() + tcp->store.timeout, &address);
+    yk_status status = server_address(tcp, options, yk__now() + tcp->store.timeout, &address);
     if (!status)
         status = yk__identity_allows(&tcp->identity, &address, "tcp_store");
     if (status)
@@ -665,12 +668,16 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
         yk__error_prefix("tcp_store");
         return yk__error_code();
     }
+    /* The name that was given says more than the address of all interfaces. */
+    bool everywhere = yk__address_is_any(&bound) && strcmp(yk__address_host(&bound, text), options->host) != 0;
     free(tcp->store.name);
-    tcp->store.name = yk__format("tcp://%s", yk__address_format(&bound, text));
     tcp->store.port = yk__address_port(&bound);
+    tcp->store.name = everywhere ? yk__format("tcp://%s:%d", options->host, tcp->store.port)
+                                 : yk__format("tcp://%s", yk__address_format(&bound, text));
     if (!tcp->store.name)
         return YK_ERR_MEMORY;
-    return join(tcp, yk__address_host(&bound, text), tcp->store.port, false, tcp->store.timeout);
+    return join(tcp, everywhere ? "127.0.0.1" : yk__address_host(&bound, text), tcp->store.port, false,
+                tcp->store.timeout);
 }
 
 /* `blame`: see yk__tcp_store_later; NULL: connects now. */

@@ -79,6 +79,49 @@ ok "two hosts with two ranks and one" [ $code0 = 0 -a $code1 = 0 ]
 says out0 '"ranks":3,'
 says out0 '"bytes":20971520,'
 
+# Debian's installer and cloud-init give a host its own name as 127.0.1.1; host 1 knows the address. Host 0 has no default
+# route here, which says that it listens at all addresses and not at one that it guesses.
+printf '127.0.0.1 localhost\n127.0.1.1 nodezero.cluster.test nodezero\n' > hosts0
+printf '127.0.0.1 localhost\n10.213.77.1 nodezero.cluster.test nodezero\n' > hosts1
+# named N NAMESPACE HOSTNAME COMMAND...: the command on host N, which has that name; its output goes to outN and errN.
+named()
+{
+    local n=$1 space=$2 name=$3
+    shift 3
+    YOKE_HOST_ID=host$n timeout $(patience 100) ip netns exec "$space" unshare -mu sh -c '
+        hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"' sh "$name" "hosts$n" \
+        "$@" > out$n 2> err$n < /dev/null
+}
+port=29520
+for own in nodezero nodezero.cluster.test; do
+    for name in nodezero NodeZero nodezero.cluster.test NODEZERO.cluster.test; do
+        port=$((port + 2))
+        for how in "--node-rank 1" ""; do
+            launch=("$YOKE" run --nnodes 2 -n 2,1 --master-addr $name --master-port $port --join-timeout $join)
+            launch+=(--grace 2)
+            named 1 $b nodeone "${launch[@]}" $how --secret-file secret1 -- "${bench[@]}" --bytes 4,1M &
+            named 0 $a $own "${launch[@]}" ${how/1/0} --secret-file secret0 -- "${bench[@]}" --bytes 4,1M
+            code0=$?
+            wait $!
+            code1=$?
+            ok "host 0 is $own, --master-addr $name $how" [ $code0 = 0 -a $code1 = 0 ]
+            says out0 '"ranks":3,'
+        done
+    done
+    ranks=(WORLD_SIZE=2 MASTER_ADDR=NodeZero.cluster.test MASTER_PORT=$port YOKE_JOIN_TIMEOUT=$join)
+    named 1 $b nodeone env RANK=1 "${ranks[@]}" YOKE_JOB_SECRET_FILE=secret1 "${bench[@]}" --bytes 4,1M &
+    named 0 $a $own env RANK=0 "${ranks[@]}" YOKE_JOB_SECRET_FILE=secret0 "${bench[@]}" --bytes 4,1M
+    code0=$?
+    wait $!
+    code1=$?
+    ok "host 0 is $own, ranks without a launcher" [ $code0 = 0 -a $code1 = 0 ]
+    says out0 '"ranks":2,'
+done
+# Without a secret only this host is meant, and loopback is enough, as it is for a name that resolves to 127.0.0.1.
+named 0 $a nodezero "$YOKE" run --nnodes 1 --master-addr NodeZero -n 2 -- "${bench[@]}" --bytes 4
+ok "host 0 alone, by its name and without a secret" [ $? = 0 ]
+says out0 '"ranks":2,'
+
 # The secret is what lets a node in: another one is told so, and the job does not start.
 export YOKE_JOIN_TIMEOUT=3
 cp secret1 good

@@ -104,7 +104,7 @@ static void test_sockets(void **unused)
     int connected = yk__connect(&bound, yk__now() + patience(10), &reason, why), node;
     assert_true(server >= 0 && connected >= 0);
     yk__listeners l = {0};
-    yk__listeners_open(&l, connected, 2);
+    yk__listeners_open(&l, connected, false, 2);
     assert_int_equal(l.count, 2);
     assert_memory_equal(l.text, "127.0.0.1:", 10);
     assert_int_equal(yk__listeners_ranks(l.text), 2);
@@ -127,10 +127,25 @@ static void test_sockets(void **unused)
     assert_int_equal(fcntl(own, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     assert_int_equal(yk__listener_take(first), -1); /* a second group has one of its own */
     yk__socket_close(own);
+    /* Node 0 that knows itself by a name alone. */
+    yk__address at;
+    yk__listeners_open(&l, connected, true, 2);
+    assert_int_equal(yk__listeners_ranks(l.text), 2);
+    yk__listeners_find(l.text, 1, &node, second);
+    char host[YK__HOST_SIZE];
+    int port;
+    assert_int_equal(yk__host_port_parse(second, -1, host, &port), YK_OK);
+    assert_int_equal(yk__resolve(host, port, yk__now() + patience(10), &at, 1, why), 1);
+    assert_true(yk__address_is_any(&at));
+    at = bound; /* it has the address of the loopback interface too */
+    yk__address_set_port(&at, port);
+    int other = yk__connect(&at, yk__now() + patience(10), &reason, why);
+    assert_true(other >= 0);
+    yk__socket_close(other);
     /* Too many, or nowhere to listen: none. */
-    yk__listeners_open(&l, connected, YK__MOST_LISTENERS + 1);
+    yk__listeners_open(&l, connected, false, YK__MOST_LISTENERS + 1);
     assert_true(!l.count && !l.text && !l.fds);
-    yk__listeners_open(&l, -1, 1);
+    yk__listeners_open(&l, -1, false, 1);
     assert_true(!l.count && !l.text && !l.fds);
     assert_null(yk_last_error());
     yk__socket_close(connected);

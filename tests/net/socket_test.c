@@ -84,6 +84,54 @@ static void addresses(void **state)
 }
 
 /* A listener whose queue is full answers no more, as one behind a firewall that drops packets. */
+/* What must not change its meaning by Note [A host's own name]: numbers, localhost, and any name without a secret. The
+ * names themselves take an /etc/hosts of their own: tests/cli/hosts.sh. */
+static void own_names(void **state)
+{
+    (void)state;
+    static const char *const plain[] = {"127.0.0.1", "[::1]", "::1", "localhost", "LocalHost"};
+    yk__address a[8];
+    char why[YK__WHY_SIZE] = "", host[YK__HOST_SIZE] = "";
+    for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
+        size_t count = yk__resolve_to_listen(plain[i], 80, true, yk__now() + patience(10), a, 8, why);
+        assert_true(count >= 1);
+        for (size_t k = 0; k < count; k++)
+            assert_true(yk__address_is_loopback(&a[k]) && yk__address_port(&a[k]) == 80);
+    }
+    if (gethostname(host, sizeof(host) - 1) == 0 && *host &&
+        yk__resolve_to_listen(host, 80, false, yk__now() + patience(10), a, 8, why))
+        assert_false(yk__address_is_any(&a[0]));
+    /* An IPv4 client of a socket for both families is named as by another socket. */
+    yk__address any, bound, peer = {.size = sizeof(peer.storage)};
+    char text[YK__ADDRESS_TEXT];
+    yk__reason reason;
+    yk__address_any(0, &any);
+    int server = yk__listen(&any, 4, &bound);
+    assert_true(server >= 0 && yk__address_is_any(&bound));
+    yk__address to = resolve_one("127.0.0.1", yk__address_port(&bound));
+    int client = yk__connect(&to, yk__now() + patience(10), &reason, why);
+    assert_true(client >= 0 && yk__wait_fd(server, POLLIN, yk__now() + patience(10)));
+    int accepted = accept(server, (struct sockaddr *)&peer.storage, &peer.size);
+    assert_true(accepted >= 0);
+    assert_string_equal(yk__address_host(&peer, text), "127.0.0.1");
+    assert_true(yk__address_is_loopback(&peer));
+    close(accepted);
+    yk__socket_close(client);
+    yk__socket_close(server);
+    /* Without a secret only loopback is left of a name, where it has such an address. */
+    yk__identity nobody = {0};
+    a[0] = resolve_one("192.0.2.1", 80);
+    a[1] = resolve_one("127.0.0.1", 80);
+    a[2] = resolve_one("192.0.2.2", 80);
+    assert_int_equal(yk__identity_narrow(&nobody, a, 3), 1);
+    assert_true(yk__address_is_loopback(&a[0]));
+    a[0] = a[2];
+    assert_int_equal(yk__identity_narrow(&nobody, a, 1), 1);
+    nobody.has_secret = true;
+    a[1] = a[2];
+    assert_int_equal(yk__identity_narrow(&nobody, a, 2), 2);
+}
+
 static void silent_host(void **state)
 {
     (void)state;
@@ -158,8 +206,8 @@ static void frames(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parsing),   cmocka_unit_test(addresses), cmocka_unit_test(silent_host),
-        cmocka_unit_test(deadlines), cmocka_unit_test(frames),
+        cmocka_unit_test(parsing),     cmocka_unit_test(addresses), cmocka_unit_test(own_names),
+        cmocka_unit_test(silent_host), cmocka_unit_test(deadlines), cmocka_unit_test(frames),
     };
     return cmocka_run_group_tests_name("sockets", tests, NULL, NULL);
 }

@@ -20,10 +20,12 @@ uint64_t yk__native_group_hash(const yk__comm_join_args *args)
 
 static yk_status unreachable(const native *g, const yk__native_dial *d)
 {
-    char a[120], b[120];
+    char a[120], b[120], at[YK__ADDRESS_TEXT];
+    bool known = d->reason != YK__NOT_RESOLVED;
     return yk__fail(d->reason == YK__NO_ANSWER ? YK_ERR_TIMEOUT : YK_ERR_CONNECTION,
                     "group '%s': %s cannot reach %s at %s: %s", g->name, yk__native_rank_name(g, g->rank, a, sizeof(a)),
-                    yk__native_rank_name(g, d->rank, b, sizeof(b)), d->text, d->why);
+                    yk__native_rank_name(g, d->rank, b, sizeof(b)),
+                    known ? yk__address_format(&d->address, at) : d->text, d->why);
 }
 
 void yk__native_dial_close(yk__native_dial *d)
@@ -63,7 +65,14 @@ yk_status yk__native_dial_begin(native *g, const yk__comm_join_args *args, int r
     yk_status status = yk__host_port_parse(address, -1, host, &port);
     if (status)
         return status;
-    if (!yk__resolve(host, port, yk__now() + args->join_timeout, &d->address, 1, d->why)) {
+    double until = yk__now() + args->join_timeout;
+    bool found = yk__resolve(host, port, until, &d->address, 1, d->why) > 0;
+    if (found && yk__address_is_any(&d->address)) { /* a rank of the master's host: launch/listeners.h */
+        int ignored;
+        found = yk__native_master_host(args, host, &ignored) && yk__resolve(host, port, until, &d->address, 1, d->why);
+        yk__address_set_port(&d->address, port);
+    }
+    if (!found) {
         d->reason = YK__NOT_RESOLVED;
         return early ? YK_ERR_CONNECTION : unreachable(g, d);
     }

@@ -20,8 +20,7 @@ enum { BACKLOG = 256 };
 static const double leave_time = 1;
 
 /* ---- listening --------------------------------------------------------------------------------------------------- */
-/* The host that all ranks reach: the store's, or $MASTER_ADDR. */
-static bool master_host(const yk__comm_join_args *args, char host[YK__HOST_SIZE], int *port)
+bool yk__native_master_host(const yk__comm_join_args *args, char host[YK__HOST_SIZE], int *port)
 {
     const char *name = yk_store_name(args->store), *master = getenv("MASTER_ADDR");
     if (strncmp(name, "tcp://", 6) != 0) {
@@ -41,9 +40,15 @@ static yk_status own_address(const native *g, const yk__comm_join_args *args, yk
     char host[YK__HOST_SIZE], why[YK__WHY_SIZE] = "";
     int port = 0;
     yk__address master;
-    if (master_host(args, host, &port)) {
-        if (yk__resolve(host, port, yk__now() + args->join_timeout, &master, 1, why) &&
-            yk__route_to(&master, local, why))
+    if (yk__native_master_host(args, host, &port)) {
+        bool found = yk__resolve_to_listen(host, port, g->net->identity.has_secret, yk__now() + args->join_timeout,
+                                           &master, 1, why) > 0;
+        if (found && yk__address_is_any(&master)) {
+            *local = master;
+            yk__address_set_port(local, 0);
+            return YK_OK;
+        }
+        if (found && yk__route_to(&master, local, why))
             return YK_OK;
         return yk__fail(YK_ERR_CONNECTION, "group '%s': rank %d (host %s) finds no address for other hosts: %s",
                         args->name, g->rank, args->host_name, why);

@@ -139,6 +139,8 @@ struct yk__native_net {
 /* ---- links.c, link_join.c: joining ---- */
 /* Listens where peers can connect. Sets g->net, also on failure but for lack of memory. */
 yk_status yk__native_net_listen(native *g, const yk__comm_join_args *args);
+/* The host that all ranks reach: the store's, or $MASTER_ADDR. False where there is none. */
+bool yk__native_master_host(const yk__comm_join_args *args, char host[YK__HOST_SIZE], int *port);
 /* Begins to make connections where the launcher has said where all ranks listen; `args` must stay. */
 void yk__native_net_early(native *g, const yk__comm_join_args *args);
 /* The hosts are known: begins to connect to all lower ranks of others, at their links' addresses. */
