@@ -130,8 +130,9 @@ typedef struct yk_process_group_options {
     const char *backend;          /* as above */
     const char *name;             /* in messages and as a prefix of the store's keys; NULL: "world" */
     double timeout, join_timeout; /* as above; YK_ZERO is an error */
-    /* Ranks with equal host ids share memory, others are reached by TCP. NULL: $YOKE_HOST_ID, else this machine (boot
-     * and process name space). With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever stands here. */
+    /* Ranks with equal host ids share memory if they may open one another's (the same user namespace, users and
+     * capabilities), others are reached by TCP. NULL: $YOKE_HOST_ID, else this machine (boot and process name space).
+     * With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever stands here. */
     const char *host_id;
 } yk_process_group_options;
 /* Joins rank `rank` of `world_size` through the store, which is kept; for one rank it may be NULL. Every rank calls it,

@@ -9,12 +9,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/capability.h>
 #include <netpacket/packet.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -158,19 +161,76 @@ bool yk__process_stat(int pid, int fd, struct stat *about)
     return known;
 }
 
-bool yk__process_can_open(void)
+/* ---- who may open them ------------------------------------------------------------------------------------------- */
+typedef struct open_attempt {
+    int pid, fd, number; /* number: errno of the attempt, 0: it went well */
+} open_attempt;
+
+/* In a process of its own, which has this one's memory and descriptors. */
+static int try_to_open(void *arg)
 {
-    if (has_proc())
-        return true;
-    int made[2];
-    if (pipe2(made, O_CLOEXEC))
-        return false;
-    int copy = copy_descriptor((int)getpid(), made[0]);
-    if (copy >= 0)
-        close(copy);
-    close(made[0]);
-    close(made[1]);
-    return copy >= 0;
+    open_attempt *attempt = arg;
+    int own = yk__process_open(attempt->pid, attempt->fd);
+    attempt->number = own < 0 ? errno : 0;
+    if (own >= 0)
+        close(own);
+    return 0;
+}
+
+/*
+ * Whether a process with this one's rights may open this one's descriptors: 0, or errno. What may refuse that is of
+ * many kinds (a program with capabilities of its own, which the kernel keeps closed; a security module; Yama's
+ * ptrace_scope where there is no /proc), so it is tried: by a process that shares the memory, which is made in 50 us
+ * whatever the size of this one, and about whose end no signal tells the program.
+ */
+static int refusal(void)
+{
+    enum { STACK = 64 << 10 };
+    open_attempt attempt = {.pid = (int)getpid(), .fd = memfd_create("yoke", MFD_CLOEXEC), .number = EACCES};
+    char *stack = attempt.fd < 0 ? NULL : malloc(STACK);
+    int number = errno, status;
+    if (stack) {
+        int child = clone(try_to_open, stack + STACK, CLONE_VM | CLONE_VFORK, &attempt);
+        number = child < 0 ? errno : attempt.number;
+        while (child >= 0 && waitpid(child, &status, __WCLONE) < 0 && errno == EINTR)
+            ;
+        free(stack);
+    }
+    if (attempt.fd >= 0)
+        close(attempt.fd);
+    return number;
+}
+
+/* The kernel compares these of two processes, ptrace(2) "Ptrace access mode checking". */
+static uint64_t hash_of_rights(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct capabilities[_LINUX_CAPABILITY_U32S_3] = {0};
+    struct {
+        uint64_t user_space, device;
+        uint32_t users[3], groups[3], permitted[_LINUX_CAPABILITY_U32S_3];
+    } rights = {0};
+    struct stat space;
+    if (stat("/proc/self/ns/user", &space) == 0) {
+        rights.user_space = (uint64_t)space.st_ino;
+        rights.device = (uint64_t)space.st_dev;
+    }
+    if (getresuid(&rights.users[0], &rights.users[1], &rights.users[2]) ||
+        getresgid(&rights.groups[0], &rights.groups[1], &rights.groups[2]) || syscall(SYS_capget, &head, capabilities))
+        return 0;
+    for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
+        rights.permitted[i] = capabilities[i].permitted;
+    return yk__hash(YK__HASH_BASIS, &rights, sizeof(rights));
+}
+
+void yk__process_rights(char text[YK__RIGHTS_SIZE])
+{
+    int before = errno, number = refusal();
+    if (number)
+        snprintf(text, YK__RIGHTS_SIZE, "process%d", (int)getpid());
+    else
+        snprintf(text, YK__RIGHTS_SIZE, "%016llx", (unsigned long long)hash_of_rights());
+    errno = before;
 }
 
 /* ---- which machine ----------------------------------------------------------------------------------------------- */

@@ -23,8 +23,10 @@ bool yk__process_is_ending(int pid);
 int yk__process_open(int pid, int fd);
 /* What fstat says of it; false and errno likewise. */
 bool yk__process_stat(int pid, int fd, struct stat *about);
-/* Whether files of other processes can be opened so here at all. */
-bool yk__process_can_open(void);
+/* A word without spaces: processes of one machine with the same word may open one another's descriptors so. It tells of
+ * the user namespace, users, groups and capabilities; a process that none may open so has a word of its own. */
+enum { YK__RIGHTS_SIZE = 24 };
+void yk__process_rights(char text[YK__RIGHTS_SIZE]);
 /* What tells this machine's processes from those of others, without spaces; false where nothing is known that does. */
 bool yk__machine_name(char *name, size_t size);
 /* Sends a signal to every child of this process, orphans that came to it included. */

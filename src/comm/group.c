@@ -144,21 +144,25 @@ void yk_process_group_release(yk_process_group *group)
     yk_object_release(group);
 }
 
-/* The machine: ranks with equal ids see one another's processes and memory. Where that cannot be said, or not be done,
- * a process is a host of its own. */
-static char *this_host(void)
+/* Ranks with equal ids see one another's processes and memory: of one machine, or given to be, and with the same rights
+ * (base/process.h), so that what one of them cannot open none tries to. Where the machine cannot be told, a process is
+ * a host of its own. */
+static char *host_id_new(const char *given)
 {
-    const char *given = getenv("YOKE_HOST_ID");
-    if (given && *given)
-        return yk__strdup(given);
-    char name[100] = "";
-    bool known = yk__machine_name(name, sizeof(name)) && yk__process_can_open();
-    return known ? yk__strdup(name) : yk__format("%s/process%d", name, (int)getpid());
+    char name[100] = "", rights[YK__RIGHTS_SIZE];
+    if (!given)
+        given = getenv("YOKE_HOST_ID");
+    bool known = (given && *given) || yk__machine_name(name, sizeof(name));
+    if (known)
+        yk__process_rights(rights);
+    else
+        snprintf(rights, sizeof(rights), "process%d", (int)getpid());
+    return yk__format("%s/%s", given && *given ? given : name, rights);
 }
 
-/* A handle that has not joined yet; all but `store` is copied. */
-static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *store, const char *name,
-                                    const char *host_id, int rank, int world_size, double timeout, double join_timeout)
+/* A handle that has not joined yet; all but `store` and `host_id` is copied, which it takes over. */
+static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *store, const char *name, char *host_id,
+                                    int rank, int world_size, double timeout, double join_timeout)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
@@ -167,6 +171,7 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     if (!handle || !g) {
         yk__object_free(handle);
         free(g);
+        free(host_id);
         return NULL;
     }
     handle->group = g;
@@ -176,7 +181,7 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     g->backend = backend;
     g->store = yk_store_retain(store);
     g->name = yk__strdup(name);
-    g->host_id = host_id ? yk__strdup(host_id) : this_host();
+    g->host_id = host_id;
     if (gethostname(g->host_name, sizeof(g->host_name) - 1) || !g->host_name[0])
         snprintf(g->host_name, sizeof(g->host_name), "unknown");
     g->rank = rank;
@@ -266,7 +271,8 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
         yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
         return NULL;
     }
-    return join(handle_new(backend, store, name, shares ? o->host_id : alone, rank, world_size, timeout, join_timeout),
+    return join(handle_new(backend, store, name, shares ? host_id_new(o->host_id) : yk__strdup(alone), rank, world_size,
+                           timeout, join_timeout),
                 YK__HASH_BASIS, attempt, NULL, NULL);
 }
 
@@ -316,8 +322,8 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     }
     char name[300];
     snprintf(name, sizeof(name), "%s/%d", p->name, atomic_fetch_add(&p->children, 1) + 1);
-    yk_process_group *handle =
-        handle_new(p->backend, count > 1 ? p->store : NULL, name, p->host_id, rank, count, p->timeout, p->join_timeout);
+    yk_process_group *handle = handle_new(p->backend, count > 1 ? p->store : NULL, name, yk__strdup(p->host_id), rank,
+                                          count, p->timeout, p->join_timeout);
     if (rank >= 0)
         handle = join(handle, members, NULL, p->state, ranks);
     return yk__scope_own(handle);

@@ -236,8 +236,7 @@ static void test_orders(void **unused)
     run_ranks(PROCESSES, 3, different_orders, NULL, patience(30), true);
 }
 
-/* ---- works whose scope ends while the operation is under way ------------------------------------------------------
- */
+/* ---- works whose scope ends while the operation is under way ----------------------------------------------------- */
 static yk_work *begin_one(rank_context *c, yk_tensor *x, bool message)
 {
     return message ? yk_irecv(x, 1, 3, c->group) : yk_all_reduce_async(x, YK_OP_SUM, c->group);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/invariant.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "comm/native/multihost.h"
 #include "net/store_table.h"
@@ -20,7 +21,7 @@
 typedef struct record {
     int world_size, pid;
     uint64_t start, members;
-    char host_id[128], host_name[64], address[YK__ADDRESS_TEXT]; /* where it listens for other hosts; "-": nowhere */
+    char host_id[192], host_name[64], address[YK__ADDRESS_TEXT]; /* where it listens for other hosts; "-": nowhere */
     int segment_fd; /* its file for the segment of its host, if it is the lowest rank there */
     uint64_t segment_cookie;
 } record;
@@ -118,7 +119,7 @@ static yk_status peer_failure(yk__store_gather *all)
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 static bool parse_record(const char *text, record *r)
 {
-    return sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %d %" SCNx64 " %127s %63s %79s", &r->world_size, &r->pid,
+    return sscanf(text, "%d %d %" SCNu64 " %" SCNx64 " %d %" SCNx64 " %191s %63s %79s", &r->world_size, &r->pid,
                   &r->start, &r->members, &r->segment_fd, &r->segment_cookie, r->host_id, r->host_name,
                   r->address) == 9;
 }
@@ -127,9 +128,9 @@ static bool parse_record(const char *text, record *r)
 static yk_status conflict(const yk__comm_join_args *args, const char *key, uint64_t start, const char *theirs)
 {
     int pid = (int)getpid();
-    char host[128];
+    char host[192];
     record other;
-    snprintf(host, sizeof(host), "%.120s", args->host_id);
+    snprintf(host, sizeof(host), "%.160s", args->host_id);
     if (!parse_record(theirs, &other))
         return yk__fail(YK_ERR_FORMAT, "group '%s': key %s of store %s holds something else", args->name, key,
                         yk_store_name(args->store));
@@ -146,6 +147,40 @@ static yk_status conflict(const yk__comm_join_args *args, const char *key, uint6
                     args->name, args->rank, other.pid, other.host_name, pid, args->host_name);
 }
 
+/* Whether two host ids are of one machine, whatever the rights of the processes are (comm/group.c). */
+static bool same_machine(const char *a, const char *b)
+{
+    const char *a_end = strrchr(a, '/'), *b_end = strrchr(b, '/');
+    return a_end && b_end && a_end > a && a_end - a == b_end - b && strncmp(a, b, (size_t)(a_end - a)) == 0;
+}
+
+/* Ranks of one machine that do not share its memory, since they may not open one another's files: said once, by the
+ * lowest of them. */
+static void tell_apart(const native *g, const yk__comm_join_args *args, const record *records)
+{
+    char list[200] = "";
+    bool any = false;
+    for (int r = 0; r < g->world_size; r++) {
+        if (!same_machine(records[r].host_id, records[g->rank].host_id))
+            continue;
+        if (r < g->rank)
+            return;
+        any |= g->members[r].host != g->host;
+        size_t used = strlen(list);
+        if (used < sizeof(list) - 20)
+            snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "", r);
+        else if (list[used - 1] != '.')
+            snprintf(list + used, sizeof(list) - used, ", ...");
+    }
+    if (any && !args->parent)
+        yk__log(
+            YK_LOG_WARN,
+            "group '%s': ranks %s are on one machine (host %s) and may not open one another's memory: they have user "
+            "namespaces, users or capabilities of their own, or the system refuses it; they use TCP, which is "
+            "slower",
+            args->name, list, args->host_name);
+}
+
 /* The record is one of a process of this host that has ended while others are still missing: this one, which was
  * started in its place, takes over. Where all records are there the others have gone on with what they said. */
 static bool replace_ended_process(const yk__comm_join_args *args, char (*names)[300], const char *theirs,
@@ -153,13 +188,13 @@ static bool replace_ended_process(const yk__comm_join_args *args, char (*names)[
 {
     const char *key = names[args->rank];
     bool all = true;
-    char host[128], state;
+    char host[192], state;
     record other;
     uint64_t start;
     void *now = NULL;
     bool swapped = false;
-    snprintf(host, sizeof(host), "%.120s", args->host_id);
-    if (!parse_record(theirs, &other) || strcmp(other.host_id, host) != 0 || other.pid == (int)getpid() ||
+    snprintf(host, sizeof(host), "%.160s", args->host_id);
+    if (!parse_record(theirs, &other) || !same_machine(other.host_id, host) || other.pid == (int)getpid() ||
         (yk__process_state(other.pid, &state, &start) && state != 'Z' && start == other.start))
         return false;
     for (int r = 0; r < args->world_size && all; r++) {
@@ -225,7 +260,7 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
         keys[r] = yk__text_bytes(names[r]);
     }
     snprintf(own, sizeof(own), "%s/rank/%d", args->name, args->rank);
-    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %d %" PRIx64 " %.120s %.60s %s", n, g->pid, start,
+    snprintf(value, sizeof(value), "%d %d %" PRIu64 " %" PRIx64 " %d %" PRIx64 " %.160s %.60s %s", n, g->pid, start,
              args->members, g->segment_fd, g->segment_cookie, args->host_id, args->host_name, address);
     bool complete = false;
     while (!status && !complete) {
@@ -389,6 +424,8 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
     }
     if (!status)
         status = arrange(g, args, records);
+    if (!status && g->hosts > 1)
+        tell_apart(g, args, records);
     if (!status)
         g->transport = g->hosts > 1 ? &yk__native_multihost : &yk__native_one_host;
     if (!status && g->hosts == 1 && g->net)
