@@ -69,7 +69,8 @@ static yk_status parse_plain(const char *path, const unsigned char *bytes, size_
 
 /*
  * Expands `size` bytes into `to`; *have says how many there were before the compressed data ended, in the middle of a
- * member or, with *ended, behind the last one. A file of several gzip members is one content.
+ * member or, with *ended, behind the last one. A file of several gzip members is one content, and zero bytes may follow
+ * each: padding, which gzip and Python's gzip module skip likewise.
  */
 static yk_status expand(const char *path, z_stream *z, unsigned char *to, size_t size, size_t *have, bool *ended)
 {
@@ -82,6 +83,8 @@ static yk_status expand(const char *path, z_stream *z, unsigned char *to, size_t
         int code = inflate(z, Z_NO_FLUSH);
         *have += room - z->avail_out;
         if (code == Z_STREAM_END) {
+            for (; z->avail_in && !*z->next_in; z->avail_in--)
+                z->next_in++;
             *ended = z->avail_in == 0;
             if (*ended)
                 return YK_OK;

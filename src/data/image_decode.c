@@ -2,10 +2,14 @@
  * image_decode.c - JPEG and PNG files to (3, H, W) bytes, by libjpeg-turbo and libpng. Layer: data.
  *
  * Both libraries report by calling back and expect not to be returned to; here that is a longjmp to the one setjmp of
- * each decoder. Nothing is printed. Warnings of libjpeg mean that pixels were made up for damaged data, so they are
- * errors too. Invariant: the header's size is checked against the length of the file before anything of that size is
- * allocated. Colours come out as PIL's convert("RGB") gives them, but for grey of 16 bits, of which PIL makes
- * everything above 255 white: here it is the upper byte, as of colours of 16 bits.
+ * each decoder. Nothing is printed. Invariant: the header's size is checked against the length of the file before
+ * anything of that size is allocated. Colours come out as PIL's convert("RGB") gives them, but for grey of 16 bits, of
+ * which PIL makes everything above 255 white: here it is the upper byte, as of colours of 16 bits.
+ *
+ * Note [Damage that is read]
+ * A file is read where every pixel is in it, whatever else is wrong, as PIL does: stray bytes before a marker of a JPEG
+ * (cameras and web sites write them), a PNG that ends after its last row. Where pixels are missing, or libjpeg made
+ * some up for damaged data, that is an error. PIL is as strict about missing ones, and shows those made up.
  */
 #include <setjmp.h>
 #include <stdio.h>
@@ -45,6 +49,7 @@ typedef struct jpeg_decoder {
     struct jpeg_progress_mgr progress;
     jmp_buf back;
     yk_sample *sample;
+    bool lines_done; /* all were decoded */
 } jpeg_decoder;
 
 static void jpeg_fail(j_common_ptr info)
@@ -56,12 +61,24 @@ static void jpeg_fail(j_common_ptr info)
     longjmp(d->back, 1);
 }
 
+/* Warnings (level < 0) that tell of missing or made up pixels are errors: Note [Damage that is read]. */
 static void jpeg_message(j_common_ptr info, int level)
 {
-    /* These two speak of the markers, not of the pixels. */
-    int code = info->err->msg_code;
-    if (level < 0 && code != JWRN_JFIF_MAJOR && code != JWRN_ADOBE_XFORM)
-        jpeg_fail(info);
+    const jpeg_decoder *d = info->client_data;
+    if (level >= 0)
+        return;
+    switch (info->err->msg_code) {
+    case JWRN_JFIF_MAJOR:
+    case JWRN_ADOBE_XFORM:
+    case JWRN_NOT_SEQUENTIAL:
+    case JWRN_EXTRANEOUS_DATA: return;
+    case JWRN_JPEG_EOF: /* the end marker alone is missing where all lines are there */
+        if (d->lines_done)
+            return;
+        break;
+    default: break;
+    }
+    jpeg_fail(info);
 }
 
 static void jpeg_silent(j_common_ptr info)
@@ -153,6 +170,7 @@ static yk_status jpeg_read(jpeg_decoder *d, const unsigned char *bytes, size_t s
         part = yk__resize_wanted(&d->sample->worker->plan);
     }
     jpeg_read_part(info, part, line, cmyk, to);
+    d->lines_done = true;
     jpeg_finish_decompress(info);
     return YK_OK;
 }
@@ -189,19 +207,43 @@ typedef struct png_decoder {
     yk_sample *sample;
     const unsigned char *bytes;
     size_t size, at;
+    size_t width, height;
+    bool interlaced, failed;
+    unsigned char *rows; /* (height, width, 3) of an interlaced picture, else one row */
+    unsigned char *to;   /* (3, height, width) */
+    size_t spread;       /* rows that are in `to` */
 } png_decoder;
 
-static void png_fail(png_structp png, png_const_charp message)
+/* Whether libpng has finished the last row; what it reads after that is no pixel. */
+static bool png_rows_done(const png_decoder *d)
 {
-    png_decoder *d = png_get_error_ptr(png);
+    if (!d->to)
+        return false;
+    return d->interlaced ? png_get_current_pass_number(d->png) >= PNG_INTERLACE_ADAM7_PASSES
+                         : png_get_current_row_number(d->png) >= d->height;
+}
+
+static void png_damaged(png_decoder *d, const char *message)
+{
+    d->failed = true;
     yk__fail(YK_ERR_FORMAT, "bad PNG: %s", message);
     longjmp(d->back, 1);
 }
 
-static void png_silent(png_structp png, png_const_charp message)
+static void png_fail(png_structp png, png_const_charp message)
 {
-    (void)png;
-    (void)message;
+    png_decoder *d = png_get_error_ptr(png);
+    if (png_rows_done(d))
+        longjmp(d->back, 1);
+    png_damaged(d, message);
+}
+
+/* zlib's checksum of the rows is compared after the last one, where libpng makes a warning of it. */
+static void png_warn(png_structp png, png_const_charp message)
+{
+    png_decoder *d = png_get_error_ptr(png);
+    if (png_rows_done(d) && strstr(message, "incorrect data check"))
+        png_damaged(d, message);
 }
 
 static void png_give(png_structp png, png_bytep to, size_t size)
@@ -213,45 +255,62 @@ static void png_give(png_structp png, png_bytep to, size_t size)
     d->at += size;
 }
 
+/* Brings rows up to `end` from libpng's buffer to where they belong. */
+static void png_spread(png_decoder *d, size_t end)
+{
+    for (; d->spread < end; d->spread++)
+        spread_line(d->rows + (d->interlaced ? d->spread * 3 * d->width : 0), d->width, false,
+                    d->to + d->spread * d->width, d->width * d->height);
+}
+
 static yk_status png_read(png_decoder *d)
 {
     png_read_info(d->png, d->info);
-    size_t width = png_get_image_width(d->png, d->info), height = png_get_image_height(d->png, d->info);
+    d->width = png_get_image_width(d->png, d->info);
+    d->height = png_get_image_height(d->png, d->info);
     uint64_t bits = (uint64_t)png_get_bit_depth(d->png, d->info) * png_get_channels(d->png, d->info);
-    yk_status status = check_size("bad PNG", width, height, d->size, (uint64_t)DEFLATE_EXPANSION * 8 / bits);
+    yk_status status = check_size("bad PNG", d->width, d->height, d->size, (uint64_t)DEFLATE_EXPANSION * 8 / bits);
     if (status)
         return status;
+    /* The rows have zlib's checksum; PIL does not look at that of the chunks they lie in either. */
+    png_set_crc_action(d->png, PNG_CRC_QUIET_USE, PNG_CRC_DEFAULT);
     png_set_expand(d->png);
     png_set_strip_16(d->png);
     png_set_strip_alpha(d->png);
     png_set_gray_to_rgb(d->png);
     int passes = png_set_interlace_handling(d->png);
     png_read_update_info(d->png, d->info);
-    if (png_get_rowbytes(d->png, d->info) != 3 * width)
-        return yk__fail(YK_ERR_FORMAT, "bad PNG: a line of %zu pixels has %zu bytes", width,
+    if (png_get_rowbytes(d->png, d->info) != 3 * d->width)
+        return yk__fail(YK_ERR_FORMAT, "bad PNG: a line of %zu pixels has %zu bytes", d->width,
                         (size_t)png_get_rowbytes(d->png, d->info));
-    size_t lines = passes > 1 ? height : 1;
-    unsigned char *rows = yk__buffer_get(&d->sample->worker->rows, lines * 3 * width);
+    d->interlaced = passes > 1;
+    d->rows = yk__buffer_get(&d->sample->worker->rows, (d->interlaced ? d->height : 1) * 3 * d->width);
     unsigned char *to =
-        rows ? yk_sample_allocate(d->sample, YK_U8, 3, (int64_t[]){3, (int64_t)height, (int64_t)width}) : NULL;
+        d->rows ? yk_sample_allocate(d->sample, YK_U8, 3, (int64_t[]){3, (int64_t)d->height, (int64_t)d->width}) : NULL;
     if (!to)
         return YK_ERR_MEMORY;
+    d->to = to;
     for (int pass = 0; pass < passes; pass++) {
-        for (size_t y = 0; y < height; y++) {
-            unsigned char *row = rows + (passes > 1 ? y * 3 * width : 0);
-            png_read_row(d->png, row, NULL);
-            if (pass == passes - 1)
-                spread_line(row, width, false, to + y * width, width * height);
+        for (size_t y = 0; y < d->height; y++) {
+            png_read_row(d->png, d->rows + (d->interlaced ? y * 3 * d->width : 0), NULL);
+            if (!d->interlaced)
+                png_spread(d, y + 1);
         }
     }
-    png_read_end(d->png, NULL);
+    png_spread(d, d->height);
     return YK_OK;
 }
 
+/* The last row was finished where libpng fails without an error of ours: what follows the rows is damaged or missing,
+ * as Note [Damage that is read] has it. */
 static yk_status png_run(png_decoder *d)
 {
-    if (setjmp(d->back))
-        return YK_ERR_FORMAT;
+    if (setjmp(d->back)) {
+        if (d->failed)
+            return YK_ERR_FORMAT;
+        png_spread(d, d->height);
+        return YK_OK;
+    }
     d->info = png_create_info_struct(d->png);
     if (!d->info)
         png_error(d->png, "out of memory");
@@ -262,7 +321,7 @@ static yk_status png_run(png_decoder *d)
 static yk_status decode_png(const unsigned char *bytes, size_t size, yk_sample *sample)
 {
     png_decoder d = {.sample = sample, .bytes = bytes, .size = size};
-    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, png_fail, png_silent);
+    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, png_fail, png_warn);
     if (!d.png)
         return yk__fail_memory(sizeof(d));
     yk_status status = png_run(&d);

@@ -78,6 +78,34 @@ static void test_plain_and_gzip(void **state)
     }
 }
 
+/* Zero bytes behind a gzip member are padding, which Python's gzip module skips too; anything else is not. */
+static void test_padded_gzip(void **state)
+{
+    (void)state;
+    fill();
+    write_file("labels", labels, LABELS);
+    write_gzip("a", images, 300);
+    write_gzip("b", images + 300, IMAGES - 300);
+    size_t one, two;
+    unsigned char *first = read_whole("a", &one), *second = read_whole("b", &two);
+    static const size_t paddings[] = {1, 4, 99, 5000};
+    for (size_t i = 0; i < sizeof(paddings) / sizeof(*paddings); i++) {
+        size_t padding = paddings[i], whole = one + two + 2 * padding;
+        unsigned char *bytes = calloc(whole + 4, 1);
+        memcpy(bytes, first, one);
+        memcpy(bytes + one + padding, second, two);
+        write_file("both.gz", bytes, whole);
+        check_content(yk_idx("both.gz", "labels", NULL));
+        bytes[whole - 1] = 7;
+        write_file("both.gz", bytes, whole);
+        assert_null(yk_idx("both.gz", "labels", NULL));
+        expect_error(YK_ERR_FORMAT, "idx: both.gz: ");
+        free(bytes);
+    }
+    free(first);
+    free(second);
+}
+
 static void test_folders(void **state)
 {
     (void)state;
@@ -239,8 +267,9 @@ static void test_real_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {data_test(test_plain_and_gzip), data_test(test_folders),
-                                       data_test(test_damaged_plain),  data_test(test_damaged_gzip),
-                                       data_test(test_labels),         data_test(test_real_files)};
+    const struct CMUnitTest tests[] = {data_test(test_plain_and_gzip), data_test(test_padded_gzip),
+                                       data_test(test_folders),        data_test(test_damaged_plain),
+                                       data_test(test_damaged_gzip),   data_test(test_labels),
+                                       data_test(test_real_files)};
     return cmocka_run_group_tests_name("idx", tests, NULL, NULL);
 }

@@ -192,6 +192,122 @@ static void test_bad_pictures(void **state)
     free(png);
 }
 
+/* ---- damage that is read --------------------------------------------------------------------------------- */
+/* `size` bytes with `count` of `with` put in at `at`, which the caller frees. */
+static unsigned char *with_stray(const unsigned char *bytes, size_t size, size_t at, int with, size_t count)
+{
+    unsigned char *out = malloc(size + count);
+    memcpy(out, bytes, at);
+    memset(out + at, with, count);
+    memcpy(out + at + count, bytes + at, size - at);
+    return out;
+}
+
+static size_t find_marker(const unsigned char *bytes, size_t size, int marker)
+{
+    for (size_t at = size - 1; at-- > 0;) {
+        if (bytes[at] == 0xff && bytes[at + 1] == marker)
+            return at;
+    }
+    fail_msg("no marker %02x", marker);
+    return 0;
+}
+
+static void expect_same(const unsigned char *bytes, size_t size, const unsigned char *clean, int height, int width)
+{
+    yk__data_worker worker = {0};
+    assert_memory_equal(decode(&worker, bytes, size, height, width), clean, 3 * (size_t)(height * width));
+    yk__data_worker_clear(&worker);
+}
+
+/* Stray bytes before a marker, and bytes or nothing where the end marker should be: the picture is that of the clean
+ * file, as PIL gives it. A picture of which a part is missing stays an error. */
+static void test_jpeg_stray_bytes(void **state)
+{
+    (void)state;
+    enum { WIDTH = 40, HEIGHT = 32 };
+    for (int progressive = 0; progressive < 2; progressive++) {
+        unsigned char pixels[WIDTH * HEIGHT * 3], *jpeg;
+        golden_pixels(pixels, sizeof(pixels));
+        size_t size = make_jpeg(&jpeg, pixels, WIDTH, HEIGHT, 3, JCS_RGB, 90, progressive, 1, 1);
+        yk__data_worker worker = {0};
+        const unsigned char *clean = decode(&worker, jpeg, size, HEIGHT, WIDTH);
+        static const struct {
+            int marker, with;
+            size_t count;
+        } cases[] = {{0xd9, 0, 99}, {0xd9, 0x11, 1}, {0xda, 0x11, 2}, {0xdb, 0x22, 2}, {0xc4, 0, 500}};
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+            size_t at = find_marker(jpeg, size, cases[i].marker);
+            unsigned char *stray = with_stray(jpeg, size, at, cases[i].with, cases[i].count);
+            expect_same(stray, size + cases[i].count, clean, HEIGHT, WIDTH);
+            free(stray);
+        }
+        unsigned char *tail = with_stray(jpeg, size, size, 0x11, 99); /* behind the end */
+        expect_same(tail, size + 99, clean, HEIGHT, WIDTH);
+        free(tail);
+        unsigned char *endless = with_stray(jpeg, size, size - 2, 0, 99); /* in place of the end */
+        if (progressive)
+            expect_bad(endless, size - 2 + 99, "bad JPEG: Premature end of JPEG file");
+        else
+            expect_same(endless, size - 2 + 99, clean, HEIGHT, WIDTH);
+        free(endless);
+        expect_bad(jpeg, size - 2, "bad JPEG: Premature end of JPEG file");
+        expect_bad(jpeg, size - 40, "bad JPEG: Premature end of JPEG file");
+        yk__data_worker_clear(&worker);
+        free(jpeg);
+    }
+}
+
+/* A PNG that ends after its last row, in whatever follows it, or whose chunks' checksums are wrong where zlib's is
+ * right. */
+static void test_png_without_end(void **state)
+{
+    (void)state;
+    enum { WIDTH = 21, HEIGHT = 18 };
+    for (int interlaced = 0; interlaced < 2; interlaced++) {
+        unsigned char pixels[WIDTH * HEIGHT * 3];
+        golden_pixels(pixels, sizeof(pixels));
+        write_png("a.png", pixels, WIDTH, HEIGHT, PNG_COLOR_TYPE_RGB, 8,
+                  interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, WIDTH * 3);
+        size_t size;
+        unsigned char *png = read_whole("a.png", &size);
+        yk__data_worker worker = {0};
+        const unsigned char *clean = decode(&worker, png, size, HEIGHT, WIDTH);
+        /* The end: data, zlib's checksum (4 bytes), the chunk's (4), the chunk IEND (12). */
+        for (size_t cut = 1; cut <= 16; cut++)
+            expect_same(png, size - cut, clean, HEIGHT, WIDTH);
+        for (size_t cut = 17; cut < size; cut++)
+            expect_bad(png, size - cut, size - cut < 8 ? "neither JPEG nor PNG" : "bad PNG: ");
+        unsigned char *other = malloc(size);
+        memcpy(other, png, size);
+        memset(other + size - 12, 0, 12);
+        expect_same(other, size, clean, HEIGHT, WIDTH);
+        memset(other + size - 12, 0x11, 12);
+        expect_same(other, size, clean, HEIGHT, WIDTH);
+        memcpy(other, png, size);
+        other[size - 13] ^= 0x55; /* the chunk's checksum */
+        expect_same(other, size, clean, HEIGHT, WIDTH);
+        memcpy(other, png, size);
+        other[size - 17] ^= 0x55; /* zlib's */
+        expect_bad(other, size, "bad PNG: IDAT: incorrect data check");
+        /* A changed byte of the rows is found, wherever it is. */
+        size_t found = 0, begin = 8 + 25 + 8;
+        for (size_t at = begin; at < size - 20; at++) {
+            memcpy(other, png, size);
+            other[at] ^= 0x55;
+            yk__data_worker again = {0};
+            yk_sample sample = {.worker = &again};
+            found += yk__image_decode(other, size, &sample) == YK_ERR_FORMAT;
+            yk_clear_error();
+            yk__data_worker_clear(&again);
+        }
+        assert_true(found >= size - 20 - begin - 2); /* zlib's header has bits that mean nothing */
+        free(other);
+        free(png);
+        yk__data_worker_clear(&worker);
+    }
+}
+
 /* ---- the folder ------------------------------------------------------------------------------------------ */
 static void test_order(void **state)
 {
@@ -288,8 +404,9 @@ static void test_real_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {data_test(test_png_kinds),    data_test(test_jpeg_kinds),
-                                       data_test(test_bad_pictures), data_test(test_order),
-                                       data_test(test_bad_folders),  data_test(test_real_files)};
+    const struct CMUnitTest tests[] = {data_test(test_png_kinds),       data_test(test_jpeg_kinds),
+                                       data_test(test_bad_pictures),    data_test(test_jpeg_stray_bytes),
+                                       data_test(test_png_without_end), data_test(test_order),
+                                       data_test(test_bad_folders),     data_test(test_real_files)};
     return cmocka_run_group_tests_name("image folder", tests, NULL, NULL);
 }

@@ -67,13 +67,19 @@ def main():
         seeds[f"idx/{kind}"] = first + content
         seeds[f"idx/{kind}.gz"] = first + gzip.compress(content, mtime=0)
         seeds[f"idx/{kind}.two.gz"] = first + gzip.compress(content[:9], mtime=0) + gzip.compress(content[9:], mtime=0)
+        seeds[f"idx/{kind}.padded.gz"] = first + gzip.compress(content, mtime=0) + bytes(9)
     seeds["cifar/one"] = b"\3" + bytes(i % 256 for i in range(3072))
     seeds["cifar/two"] = seeds["cifar/one"] + b"\x0a" + bytes(3072)
     for name, text in JPEGS.items():
         seeds[f"image/{name}.jpg"] = base64.b64decode(text)
+    clean = seeds["image/grey.jpg"]
+    table, scan = clean.index(b"\xff\xc4"), clean.index(b"\xff\xda")
+    seeds["image/stray.jpg"] = clean[:table] + b"\x11" + clean[table:scan] + b"\x22\x33" + clean[scan:-2] + bytes(9) + clean[-2:]
     for color, depth, channels in ((0, 1, 1), (0, 8, 1), (0, 16, 1), (2, 8, 3), (2, 16, 3), (3, 4, 1), (4, 8, 2), (6, 8, 4)):
         for interlace in (0, 1):
             seeds[f"image/{color}-{depth}-{interlace}.png"] = png(color, depth, channels, interlace)
+    for interlace in (0, 1):
+        seeds[f"image/endless-{interlace}.png"] = seeds[f"image/2-8-{interlace}.png"][:-14]
     for name, content in seeds.items():
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_" + name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
