@@ -253,7 +253,8 @@ YK_API yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state,
                                     yk_load_report *report) YK_MUST_CHECK;
 /* The model's tensors alone, on any device. Owned by the current scope. */
 YK_API yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_location);
-/* Reads every byte and compares sizes, checksums and headers; the error names the file. */
+/* Reads every byte and compares sizes, checksums and headers, and checks what state.json says as loading does, as far
+ * as no run is needed for it; the error names the file, and in state.json key and value. */
 YK_API yk_status yk_checkpoint_verify(const char *dir) YK_MUST_CHECK;
 
 /* ---- a folder of checkpoints: ROOT/step-00001234/ ---- */

@@ -34,8 +34,6 @@
 /* Any numbers far beyond what helps: larger ones are taken for mistakes. 1,024 is also the largest thread count of a
  * CPU device. */
 enum { MOST_WORKERS = 1024, MOST_PREFETCH = 1 << 16 };
-/* Any number beyond what memory holds, far from where sizes overflow. */
-static const int64_t MOST_BATCH = (int64_t)1 << 32;
 
 typedef struct made_batch {
     yk__batch batch;
@@ -284,7 +282,7 @@ static yk_status check_options(const char *name, yk_loader_options *o)
         return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size is not set, and has no default", name);
     char what[300];
     snprintf(what, sizeof(what), "loader of %s", name);
-    if (yk__check_integer(what, "batch_size", o->batch_size, 1, MOST_BATCH) ||
+    if (yk__check_integer(what, "batch_size", o->batch_size, 1, YK__MOST_BATCH) ||
         yk__check_integer(what, "workers", o->workers, 0, MOST_WORKERS) ||
         yk__check_integer(what, "prefetch", o->prefetch, 0, MOST_PREFETCH))
         return YK_ERR_ARGUMENT;
@@ -521,7 +519,7 @@ yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
         status = check_epoch("loader_set_state", state->epoch);
     if (status)
         return status;
-    if (state->batch_size < 1 || state->batch_size > MOST_BATCH || state->world_size < 1)
+    if (state->batch_size < 1 || state->batch_size > YK__MOST_BATCH || state->world_size < 1)
         return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: batches of %lld on %d ranks", (long long)state->batch_size,
                         state->world_size);
     yk__sampler saved = whole_epoch(l);

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The largest batch size: any number beyond what memory holds, far from where sizes overflow. */
+#define YK__MOST_BATCH ((int64_t)1 << 32)
+
 /* See the note in sampler.c. A value, filled in by its holder. */
 typedef struct yk__sampler {
     int64_t length; /* of the order */

@@ -629,7 +629,7 @@ static void newer_versions_are_not_passed_over(void **state)
     }
     change_state("step", -3);
     assert_int_equal(yk_checkpoint_load_latest("root", &s, NULL, NULL), YK_ERR_FORMAT);
-    expect_error(YK_ERR_FORMAT, "root/step-00000003: state.json has no epoch, step or random");
+    expect_error(YK_ERR_FORMAT, "root/step-00000003/state.json: step is -3, expected an integer of at least 0");
     change_state("version", 2);
     yk_checkpoint_found found;
     assert_int_equal(yk_checkpoint_load_latest("root", &s, NULL, &found), YK_ERR_UNSUPPORTED);

@@ -1,6 +1,7 @@
 /*
  * fuzz_training.c - libFuzzer on state.json, as it stands behind its checksum: whatever the JSON, no crash and no leak;
- * what a run takes from it can be saved and taken again, and it becomes one value, for PyTorch, or an error.
+ * what a run takes from it can be saved and taken again, and it becomes one value, for PyTorch, which is then a valid
+ * checkpoint, or an error.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -111,7 +112,7 @@ static void convert(json_t *json)
     check(yk__folder_commit_files(&written));
     close(opened.fd);
     yk_value *value = yk__training_to_value(folder);
-    if (value && (!yk_value_get(value, "model") || !yk_value_get(value, "epoch")))
+    if (value && (!yk_value_get(value, "model") || !yk_value_get(value, "epoch") || yk_checkpoint_verify(folder)))
         abort();
     yk_clear_error();
 }

@@ -188,19 +188,20 @@ static yk_status find_once(const char *root, const yk_checkpoint_options *o, con
         return status;
     status = YK_ERR_NOT_FOUND;
     for (size_t i = 0; i < count; i++) {
+        bool whole = false;
         char *path = yk__step_path(root, steps[i]);
         if (!path || strlen(path) >= sizeof(found->path))
             status = path ? yk__fail(YK_ERR_ARGUMENT, "%s: the path is too long", path) : YK_ERR_MEMORY;
         else
             status = snapshot ? yk__snapshot_read(path, o->weights_only, o->mmap ? &mapped : NULL, optimizer, snapshot)
-                              : yk_checkpoint_verify(path);
+                              : yk__checkpoint_verify(path, &whole);
         if (!status) {
             strcpy(found->path, path);
             found->step = steps[i];
         }
         free(path);
-        if (!status || status == YK_ERR_MEMORY || status == YK_ERR_ARGUMENT || status == YK_ERR_UNSUPPORTED)
-            break; /* unsupported: whole, but of a newer yoke, whose work an older step must not replace */
+        if (!status || whole || status == YK_ERR_MEMORY || status == YK_ERR_ARGUMENT || status == YK_ERR_UNSUPPORTED)
+            break; /* whole, but of a newer yoke or edited: an older step must not take its place unnoticed */
         *again = may_again && has_newer(root, steps[0]);
         if (*again) {
             yk_clear_error();

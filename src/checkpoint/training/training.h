@@ -29,6 +29,11 @@ yk_status yk__snapshot_take(const yk_checkpoint_state *state, yk__snapshot *snap
 yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
                              const yk_checkpoint_options *options, yk_load_report *report);
 
+/* ---- state_check.c ---- */
+/* Whether a run can go on from state.json, as far as that can be told without the run: the kinds and ranges of what is
+ * loaded. The error names the file, the key and the value. */
+yk_status yk__state_check(const char *dir, const json_t *json);
+
 /* ---- snapshot_copy.c: the copy that an asynchronous save writes ---- */
 /* What will be saved, without state.json: the model's tensors, and tensors without memory for those that the optimizer
  * will have once it has stepped every parameter. */
@@ -77,6 +82,8 @@ void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
  * that become the state of `optimizer` (may be NULL). */
 yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options,
                             const yk_optimizer *optimizer, yk__snapshot *snapshot);
+/* As yk_checkpoint_verify. *whole: every byte is as it was saved, whatever state.json says. */
+yk_status yk__checkpoint_verify(const char *dir, bool *whole);
 /* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
 bool yk__checkpoint_plausible(const char *dir);
 /* Adds state.json with this list of the other files. */

@@ -235,30 +235,40 @@ yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_op
     return status;
 }
 
-static yk_status verify_once(const char *dir)
+static yk_status verify_once(const char *dir, bool *whole)
 {
     json_t *state = read_state(dir);
+    *whole = false;
     if (!state)
         return yk__error_code();
     yk_status status = read_set(dir, state, MODEL_FILE, NULL, NULL, NULL);
     if (!status && json_object_get(state, "optimizer"))
         status = read_set(dir, state, OPTIMIZER_FILE, NULL, NULL, NULL);
+    *whole = !status;
+    if (!status)
+        status = yk__state_check(dir, state);
     json_decref(state);
+    return status;
+}
+
+yk_status yk__checkpoint_verify(const char *dir, bool *whole)
+{
+    yk__folder_reading reading = {0};
+    yk_status status;
+    do {
+        yk__folder_reading_begin(&reading, dir);
+        status = verify_once(dir, whole);
+    } while (yk__folder_reading_again(&reading, dir, status));
     return status;
 }
 
 yk_status yk_checkpoint_verify(const char *dir)
 {
     YK__OWN_RECORD;
+    bool whole;
     if (!dir)
         return yk__fail(YK_ERR_ARGUMENT, "checkpoint_verify: the path is NULL");
-    yk__folder_reading reading = {0};
-    yk_status status;
-    do {
-        yk__folder_reading_begin(&reading, dir);
-        status = verify_once(dir);
-    } while (yk__folder_reading_again(&reading, dir, status));
-    return status;
+    return yk__checkpoint_verify(dir, &whole);
 }
 
 bool yk__checkpoint_plausible(const char *dir)

@@ -295,9 +295,10 @@ typedef struct found {
 
 static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_state *state, found *f)
 {
+    if (yk__state_check(dir, json))
+        return yk__error_code();
     if (json_unpack(json, "{s:I, s:I, s:{s:I, s:I}}", "epoch", &f->epoch, "step", &f->step, "random", "seed", &f->seed,
-                    "calls", &f->calls) ||
-        f->epoch < 0 || f->step < 0)
+                    "calls", &f->calls))
         return lacks(dir, "epoch, step or random");
     yk_status status = check_settings(dir, json_object_get(json, "settings"), state->settings);
     if (!status)

@@ -204,7 +204,8 @@ yk_value *yk__training_to_value(const char *dir)
         yk__snapshot_read(dir, false, YK_OPTIONS(yk_read_options, 0), NULL, &snapshot))
         return NULL;
     yk_scope scope = yk_scope_begin();
-    yk_value *value = yk_scope_return_object(scope, to_value(dir, &snapshot));
+    bool sound = !yk__state_check(dir, snapshot.state);
+    yk_value *value = yk_scope_return_object(scope, sound ? to_value(dir, &snapshot) : NULL);
     yk_scope_end(scope);
     yk__snapshot_clear(&snapshot);
     return value;
