@@ -15,12 +15,12 @@
 #include "data/sampler.h"
 #include "optim/optimizer.h"
 
-/* The position in state.json, for messages: "loader." and "param_groups.3." are prefixes. */
-typedef struct place {
+/* The folder and the key of an object in state.json, for messages: "loader." and "param_groups.3." are prefixes. */
+typedef struct json_context {
     const char *dir, *prefix;
-} place;
+} json_context;
 
-/* What stands there in JSON, shortened; the buffer is returned. */
+/* The JSON of an item, shortened; the buffer is returned. */
 static const char *item_text(const json_t *item, char text[64])
 {
     char *whole =
@@ -33,15 +33,15 @@ static const char *item_text(const json_t *item, char text[64])
     return text;
 }
 
-static yk_status wrong(const place *p, const char *key, const json_t *item, const char *expected)
+static yk_status wrong(const json_context *p, const char *key, const json_t *item, const char *expected)
 {
     char text[64];
     return yk__fail(YK_ERR_FORMAT, "%s/state.json: %s%.100s is %s, expected %s", p->dir, p->prefix, key,
                     item_text(item, text), expected);
 }
 
-static yk_status check_integer(const place *p, const json_t *object, const char *key, int64_t least, int64_t most,
-                               int64_t *value)
+static yk_status check_integer(const json_context *p, const json_t *object, const char *key, int64_t least,
+                               int64_t most, int64_t *value)
 {
     const json_t *item = json_object_get(object, key);
     *value = json_integer_value(item);
@@ -55,13 +55,14 @@ static yk_status check_integer(const place *p, const json_t *object, const char 
     return wrong(p, key, item, least == INT64_MIN ? "an integer of 64 bits" : expected);
 }
 
-static yk_status check_kind(const place *p, const json_t *object, const char *key, json_type kind, const char *expected)
+static yk_status check_kind(const json_context *p, const json_t *object, const char *key, json_type kind,
+                            const char *expected)
 {
     const json_t *item = json_object_get(object, key);
     return item && json_typeof(item) == kind ? YK_OK : wrong(p, key, item, expected);
 }
 
-static yk_status check_flag(const place *p, const json_t *object, const char *key)
+static yk_status check_flag(const json_context *p, const json_t *object, const char *key)
 {
     const json_t *item = json_object_get(object, key);
     return json_is_boolean(item) ? YK_OK : wrong(p, key, item, "true or false");
@@ -69,7 +70,7 @@ static yk_status check_flag(const place *p, const json_t *object, const char *ke
 
 /* ---- the parts --------------------------------------------------------------------------------------------------- */
 
-static yk_status check_generator(const place *p, const json_t *random)
+static yk_status check_generator(const json_context *p, const json_t *random)
 {
     int64_t value;
     yk_status status = check_integer(p, random, "seed", INT64_MIN, INT64_MAX, &value);
@@ -78,17 +79,17 @@ static yk_status check_generator(const place *p, const json_t *random)
 
 static yk_status check_random(const char *dir, const json_t *json)
 {
-    const place p = {dir, ""};
+    const json_context p = {dir, ""};
     const json_t *ranks = json_object_get(json, "random_of_ranks");
     yk_status status = check_kind(&p, json, "random", JSON_OBJECT, "an object");
     if (!status)
-        status = check_generator(&(place){dir, "random."}, json_object_get(json, "random"));
+        status = check_generator(&(json_context){dir, "random."}, json_object_get(json, "random"));
     if (!status && ranks)
         status = check_kind(&p, json, "random_of_ranks", JSON_ARRAY, "a list");
     for (size_t i = 0; i < json_array_size(ranks) && !status; i++) {
         char prefix[48];
         snprintf(prefix, sizeof(prefix), "random_of_ranks.%zu.", i);
-        status = check_generator(&(place){dir, prefix}, json_array_get(ranks, i));
+        status = check_generator(&(json_context){dir, prefix}, json_array_get(ranks, i));
     }
     return status;
 }
@@ -97,10 +98,10 @@ static yk_status check_random(const char *dir, const json_t *json)
 static yk_status check_texts(const char *dir, const json_t *json, const char *key, bool numbers)
 {
     json_t *object = json_object_get(json, key), *item;
-    yk_status status = object ? check_kind(&(place){dir, ""}, json, key, JSON_OBJECT, "an object") : YK_OK;
+    yk_status status = object ? check_kind(&(json_context){dir, ""}, json, key, JSON_OBJECT, "an object") : YK_OK;
     char prefix[16];
     snprintf(prefix, sizeof(prefix), "%s.", key);
-    const place p = {dir, prefix};
+    const json_context p = {dir, prefix};
     const char *name;
     json_object_foreach(object, name, item)
     {
@@ -118,7 +119,7 @@ static yk_status check_texts(const char *dir, const json_t *json, const char *ke
 
 static yk_status check_optimizer(const char *dir, const json_t *optimizer)
 {
-    const place p = {dir, "optimizer."};
+    const json_context p = {dir, "optimizer."};
     const json_t *groups = json_object_get(optimizer, "param_groups");
     yk_status status = check_kind(&p, optimizer, "kind", JSON_STRING, "text");
     if (!status)
@@ -127,10 +128,10 @@ static yk_status check_optimizer(const char *dir, const json_t *optimizer)
         char prefix[56];
         snprintf(prefix, sizeof(prefix), "optimizer.param_groups.%zu.", g);
         const json_t *group = json_array_get(groups, g), *params = json_object_get(group, "params");
-        status = check_kind(&(place){dir, prefix}, group, "params", JSON_ARRAY, "a list of names");
+        status = check_kind(&(json_context){dir, prefix}, group, "params", JSON_ARRAY, "a list of names");
         for (size_t i = 0; i < json_array_size(params) && !status; i++) {
             if (!json_is_string(json_array_get(params, i)))
-                status = wrong(&(place){dir, prefix}, "params", params, "a list of names");
+                status = wrong(&(json_context){dir, prefix}, "params", params, "a list of names");
         }
     }
     return status;
@@ -138,7 +139,7 @@ static yk_status check_optimizer(const char *dir, const json_t *optimizer)
 
 static yk_status check_schedule(const char *dir, const json_t *schedule)
 {
-    const place p = {dir, "schedule."};
+    const json_context p = {dir, "schedule."};
     int64_t time;
     yk_status status = check_kind(&p, schedule, "kind", JSON_STRING, "text");
     return status ? status : check_integer(&p, schedule, "time", 0, INT64_MAX, &time);
@@ -147,7 +148,7 @@ static yk_status check_schedule(const char *dir, const json_t *schedule)
 /* The ranges of yk_loader_set_state. */
 static yk_status check_loader(const char *dir, const json_t *loader)
 {
-    const place p = {dir, "loader."};
+    const json_context p = {dir, "loader."};
     int64_t epoch, start = 0, batch, seed, rank, world = 1;
     yk__sampler s = {.rank = 0}; /* no rank has more batches */
     yk_status status = check_integer(&p, loader, "epoch", 0, UINT32_MAX, &epoch);
@@ -175,7 +176,7 @@ static yk_status check_loader(const char *dir, const json_t *loader)
     return check_integer(&p, loader, "batch", 0, yk__sampler_batches(&s), &batch);
 }
 
-static yk_status check_number(const place *p, const json_t *object, const char *key, double above, double below,
+static yk_status check_number(const json_context *p, const json_t *object, const char *key, double above, double below,
                               const char *expected)
 {
     const json_t *item = json_object_get(object, key);
@@ -186,7 +187,7 @@ static yk_status check_number(const place *p, const json_t *object, const char *
 /* The ranges of yk_grad_scaler_set_state. */
 static yk_status check_scaler(const char *dir, const json_t *scaler)
 {
-    const place p = {dir, "scaler."};
+    const json_context p = {dir, "scaler."};
     int64_t interval, tracker;
     yk_status status = check_number(&p, scaler, "scale", 0, INFINITY, "a positive number");
     float scale = (float)json_number_value(json_object_get(scaler, "scale"));
@@ -213,7 +214,7 @@ yk_status yk__state_check(const char *dir, const json_t *json)
                  {"loader", check_loader},
                  {"scaler", check_scaler},
                  {"extra", NULL}};
-    const place p = {dir, ""};
+    const json_context p = {dir, ""};
     int64_t value;
     yk_status status = check_integer(&p, json, "epoch", 0, INT64_MAX, &value);
     if (!status)
