@@ -200,6 +200,65 @@ static void test_tensors(void **state)
            YK_ERR_FORMAT, "storage '0' is described in two ways");
 }
 
+/* Puts {KEY: what the memo has under number `from`} into memo `to`, for a key of `length` bytes. */
+static size_t put_level(unsigned char *bytes, size_t length, unsigned char from, unsigned char to)
+{
+    unsigned char *p = bytes;
+    *p++ = '}';
+    *p++ = 'X';
+    for (int i = 0; i < 4; i++)
+        *p++ = (unsigned char)(length >> 8 * i);
+    memset(p, 'k', length);
+    p += length;
+    memcpy(p, (unsigned char[]){'h', from, 's', 'q', to, '0'}, 6);
+    return (size_t)(p - bytes) + 6;
+}
+
+/* A list of `count` numbers in memo 0, below `levels` dicts of one long key each. */
+static size_t put_tower(unsigned char *bytes, size_t count, int levels, size_t length)
+{
+    size_t size = 0;
+    bytes[size++] = ']';
+    bytes[size++] = '(';
+    for (size_t i = 0; i < count; i++, size += 2)
+        memcpy(bytes + size, "K\7", 2);
+    memcpy(bytes + size, "eq\0000", 4);
+    size += 4;
+    for (int level = 0; level < levels; level++)
+        size += put_level(bytes + size, length, (unsigned char)level, (unsigned char)(level + 1));
+    memcpy(bytes + size, (unsigned char[]){'h', (unsigned char)levels, '.'}, 3);
+    return size + 3;
+}
+
+/* Names that nest: every leaf has all keys above it in its name. */
+static void test_long_names(unsigned char *bytes, size_t room)
+{
+    size_t size = put_tower(bytes, 9000, 1, 20000); /* 38 KB */
+    assert_true(size < 40000 && size < room);
+    refuse(bytes, size, YK_ERR_FORMAT, "the names and texts that it stands for have 180052890 bytes; ");
+    refuse(bytes, size, YK_ERR_FORMAT, "; 10781952 are allowed in a file of this size");
+    size = put_tower(bytes, 3, 66, 1000);
+    refuse(bytes, size, YK_ERR_FORMAT, "a name of 66068 bytes; 65536 are allowed");
+    size = put_tower(bytes, 3, 1, 70000);
+    refuse(bytes, size, YK_ERR_FORMAT, "a name of 70003 bytes; 65536 are allowed");
+    /* A short text in many positions: 20 levels of two each. */
+    size = 0;
+    memcpy(bytes, "X\100\0\0\0", 5);
+    memset(bytes + 5, 't', 64);
+    size = 69;
+    for (int level = 0; level < 20; level++, size += 5)
+        memcpy(bytes + size, (unsigned char[]){'q', (unsigned char)level, 'h', (unsigned char)level, 0x86}, 5);
+    bytes[size++] = '.';
+    refuse(bytes, size, YK_ERR_FORMAT, "the names and texts that it stands for have 109051904 bytes");
+    /* What honest files have: many leaves below long keys. */
+    yk_scope scope = yk_scope_begin();
+    size = put_tower(bytes, 100000, 3, 60);
+    yk_value *value = load_pickle(bytes, size);
+    expect_ok(value ? 0 : 1);
+    assert_int_equal(yk_value_count(yk_value_at(yk_value_at(yk_value_at(value, 0), 0), 0)), 100000);
+    yk_scope_end(scope);
+}
+
 /* Small files that stand for much: nesting, and lists of lists of lists. */
 static void test_bombs(void **state)
 {
@@ -215,6 +274,7 @@ static void test_bombs(void **state)
         memcpy(bytes + size, (unsigned char[]){'q', (unsigned char)level, 'h', (unsigned char)level, 0x86}, 5);
     bytes[size++] = '.';
     refuse(bytes, size, YK_ERR_FORMAT, "that stands for more than 16777216 items");
+    test_long_names(bytes, sizeof(bytes));
     memset(bytes, ']', sizeof(bytes));
     refuse(bytes, sizeof(bytes), YK_ERR_FORMAT, "more than 4194304 objects");
     memset(bytes, '(', sizeof(bytes));

@@ -127,6 +127,17 @@ described '{"size": ["x"]}'
 exits 1 "a size that is none" ckpt convert described.safetensors evil.pt
 says err "described.safetensors size integers"
 
+# One long key above many leaves is in the name of each.
+key=$(printf 'k%.0s' {1..20000})
+described "{\"dict\": [[\"$key\", [$(printf '1,%.0s' {1..5000})1]]]}"
+for args in "verify described.safetensors" "info described.safetensors" "convert described.safetensors nested.pt" \
+    "diff pt_zip_1.pt described.safetensors"; do
+    # shellcheck disable=SC2086
+    exits 1 "names that nest: $args" ckpt $args
+    says err "described.safetensors names texts 100048896 bytes"
+done
+ok "nothing was written" [ ! -e nested.pt ]
+
 # A schedule that yoke has not is none of yoke's that has a constant in common; PyTorch gets it back.
 state='{"dict": [["model", {"dict": [["w", {"tensor": "model.w"}]]}], '
 state+='["scheduler", {"dict": [["gamma", 0.9], ["last_epoch", 3], ["max_lrs", [0.5]]]}]]}'

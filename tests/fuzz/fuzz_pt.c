@@ -1,7 +1,8 @@
 /*
  * fuzz_pt.c - libFuzzer on the readers of .pt files: whatever the bytes, no crash and no leak, and what is accepted
- * keeps its promises: every tensor's elements can be read, the value can be walked, whose tree is finite, and it can be
- * offered as the state of an optimizer, a schedule and a scaler, and as weights.
+ * keeps its promises: every tensor's elements can be read, the value can be walked, whose tree is finite and whose
+ * names are in proportion to the file, and it can be offered as the state of an optimizer, a schedule and a scaler, and
+ * as weights.
  *
  * The first byte chooses: the rest is a file, or (odd) a pickle alone, whose storages are then zeros. Checksums keep
  * most changed files out of the pickle.
@@ -17,11 +18,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
+static double sum;
+static uint64_t text; /* bytes of names and of the texts under them */
+
 static yk_status touch(const char *name, yk_value *leaf, void *user)
 {
-    double *sum = user;
-    if (!name)
+    (void)user;
+    if (!name || strlen(name) > YK__VALUE_NAME)
         abort();
+    text += strlen(name) + (leaf->kind == YK_VALUE_STRING ? leaf->as.bytes.size : 0);
     if (yk_value_kind_of(leaf) != YK_VALUE_TENSOR)
         return YK_OK;
     const yk_tensor *x = yk_value_as_tensor(leaf);
@@ -29,7 +34,7 @@ static yk_status touch(const char *name, yk_value *leaf, void *user)
     for (int d = 0; d < yk_ndim(x); d++)
         last[d] = yk_size(x, d) - 1;
     if (yk_numel(x))
-        *sum += yk_get(x, first) + yk_get(x, last);
+        sum += yk_get(x, first) + yk_get(x, last);
     return yk_last_error() ? YK_ERR_INTERNAL : YK_OK;
 }
 
@@ -109,8 +114,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         value = yk__pt_read(&(yk__source){"fuzz", -1, bytes + 1, size - 1, NULL}, NULL);
     }
     yk_clear_error();
-    double sum = 0;
-    if (value && yk__value_walk(value, touch, &sum))
+    text = 0;
+    if (value && (yk__value_walk(value, touch, NULL) || text > yk__value_text_most(size)))
         abort();
     if (value)
         offer(value);

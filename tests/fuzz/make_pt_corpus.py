@@ -3,6 +3,7 @@
 import collections
 import io
 import os
+import struct
 import zipfile
 
 import torch
@@ -40,11 +41,26 @@ def write_module(folder):
         file.write(b"\1" + archive.read(member))
 
 
+def write_names(folder):
+    """Names that nest, as pickles alone: leaves below long keys, a text in many positions, dicts that share a dict."""
+    key = b"X" + struct.pack("<I", 500) + b"k" * 500
+    shared = b"".join(b"q" + bytes([i]) + b"0}(" + b"".join(b"X\1\0\0\0" + c + b"h" + bytes([i]) for c in (b"a", b"b")) + b"u"
+                      for i in range(12))
+    for name, program in (("tower", b"](" + b"K\7" * 600 + b"eq\0000" + b"".join(
+            b"}" + key + b"h" + bytes([i]) + b"sq" + bytes([i + 1]) + b"0" for i in range(3)) + b"h\3."),
+                          ("text", b"X\100\0\0\0" + b"t" * 64 + b"".join(
+                              b"q" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(8)) + b"."),
+                          ("shared", b"}" + shared + b".")):
+        with open(os.path.join(folder, f"names-{name}"), "wb") as file:
+            file.write(b"\1\x80\2" + program)
+
+
 def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_pt")
     os.makedirs(folder, exist_ok=True)
     write_training(folder)
     write_module(folder)
+    write_names(folder)
     x = torch.arange(6.0).reshape(2, 3)
     state = {
         "model": collections.OrderedDict(weight=x, bias=x[0], mask=torch.tensor([True, False])),

@@ -14,6 +14,19 @@
 /* Containers inside one another; deeper ones are refused by every reader, so that recursion is bounded. */
 enum { YK__VALUE_DEPTH = 200 };
 
+/*
+ * Note [Names are bounded]
+ * The leaves of nested state have dotted names: "optimizer.state.0.exp_avg". A short file can stand for endless ones: a
+ * container that several others hold, or one long key above many leaves, is repeated in every name. So a name has at
+ * most YK__VALUE_NAME bytes, and all of a file together, with the texts among the leaves, at most yk__value_text_most.
+ * What an honest file has is far below both: a name is seldom longer than a hundred bytes, and a leaf takes some.
+ */
+enum { YK__VALUE_NAME = 1 << 16 };
+/* The names of one value, wherever it is from. */
+static const uint64_t YK__VALUE_NAMES = (uint64_t)1 << 30;
+/* 1 MiB and 256 times the bytes of the description (the pickle, the JSON), at most YK__VALUE_NAMES. */
+uint64_t yk__value_text_most(uint64_t bytes);
+
 /* Which of Python's types it was, where several are one kind here: what is written to a .pt is that type again. */
 typedef enum yk__python_type {
     YK__PYTHON_PLAIN,
@@ -66,6 +79,12 @@ yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t 
  */
 typedef yk_status (*yk__leaf_fn)(const char *name, yk_value *leaf, void *user);
 yk_status yk__value_walk(const yk_value *value, yk__leaf_fn fn, void *user);
+
+/* Whether the names of a value that holds nothing twice are bounded, which `bytes` bytes describe; `path` is for
+ * messages. */
+yk_status yk__value_check_names(const char *path, const yk_value *value, uint64_t bytes);
+/* The length of key i in the name of a leaf below it. */
+size_t yk__value_digits(int64_t number);
 
 /* The dict inside it in which yk_value_weights finds the weights; the value itself where there is none. */
 const yk_value *yk__value_weights_in(const yk_value *value);

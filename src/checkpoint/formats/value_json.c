@@ -335,6 +335,10 @@ yk_value *yk__value_from_json(const char *path, const char *text, const yk_state
         yk_value_release(value);
         value = NULL;
     }
+    if (value && yk__value_check_names(path, value, strlen(text))) {
+        yk_value_release(value);
+        value = NULL;
+    }
     free(s.taken);
     json_decref(json);
     return value;

@@ -14,12 +14,16 @@ typedef struct walk {
     void *user;
     char *name;
     size_t capacity;
+    uint64_t total; /* of all names so far */
 } walk;
 
 /* Puts ".part" behind the first `length` bytes of the name. */
 static yk_status name_add(walk *w, size_t length, const char *part, size_t *longer)
 {
     *longer = length + (length > 0) + strlen(part);
+    if (*longer > YK__VALUE_NAME)
+        return yk__fail(YK_ERR_FORMAT, "the name '%.60s...' has %zu bytes; %d are allowed", length ? w->name : part,
+                        *longer, YK__VALUE_NAME);
     if (*longer >= w->capacity) {
         size_t capacity = 2 * *longer + 64;
         char *name = yk__realloc(w->name, capacity);
@@ -37,6 +41,8 @@ static yk_status name_add(walk *w, size_t length, const char *part, size_t *long
 static yk_status walk_value(walk *w, size_t length, yk_value *value, int depth)
 {
     int64_t count = yk_value_count(value);
+    if (!count && (w->total += length) > YK__VALUE_NAMES)
+        return yk__fail(YK_ERR_FORMAT, "the names in it have more than %" PRIu64 " bytes together", YK__VALUE_NAMES);
     if (!count)
         return w->fn(length ? w->name : "", value, w->user);
     if (depth == YK__VALUE_DEPTH)
@@ -66,6 +72,55 @@ yk_status yk__value_walk(const yk_value *value, yk__leaf_fn fn, void *user)
     yk_status status = walk_value(&w, 0, (yk_value *)value, 0);
     free(w.name);
     return status;
+}
+
+uint64_t yk__value_text_most(uint64_t bytes)
+{
+    enum { FREE = 1 << 20, RATIO = 256 };
+    return bytes < (YK__VALUE_NAMES - FREE) / RATIO ? FREE + RATIO * bytes : YK__VALUE_NAMES;
+}
+
+size_t yk__value_digits(int64_t number)
+{
+    size_t digits = number < 0 ? 2 : 1;
+    while (number /= 10)
+        digits++;
+    return digits;
+}
+
+/* The leaves of a value, the bytes of their names and texts, and of the longest name. */
+typedef struct extent {
+    uint64_t leaves, text, longest;
+} extent;
+
+static extent measure(const yk_value *value)
+{
+    int64_t count = yk_value_count(value);
+    extent all = {.leaves = count ? 0 : 1, .text = value->kind == YK_VALUE_STRING ? value->as.bytes.size : 0};
+    for (int64_t i = 0; i < count; i++) {
+        int64_t number = i;
+        const char *key = value->kind == YK_VALUE_DICT ? yk_value_key(value, i, &number) : NULL;
+        uint64_t length = 1 + (key ? strlen(key) : yk__value_digits(number));
+        extent item = measure(yk_value_at(value, i));
+        all.leaves += item.leaves;
+        all.text += item.text + item.leaves * length;
+        all.longest = item.longest + length > all.longest ? item.longest + length : all.longest;
+    }
+    return all;
+}
+
+yk_status yk__value_check_names(const char *path, const yk_value *value, uint64_t bytes)
+{
+    extent all = measure(value);
+    if (all.longest > YK__VALUE_NAME)
+        return yk__fail(YK_ERR_FORMAT, "%s: a name of %" PRIu64 " bytes; %d are allowed", path, all.longest,
+                        YK__VALUE_NAME);
+    if (all.text > yk__value_text_most(bytes))
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: the names and texts in it have %" PRIu64 " bytes, their description %" PRIu64 "; %" PRIu64
+                        " are allowed",
+                        path, all.text, bytes, yk__value_text_most(bytes));
+    return YK_OK;
 }
 
 /* ---- tensors by name --------------------------------------------------------------------------------------------- */
@@ -216,7 +271,11 @@ static yk_status gather_module(const yk_value *module, const char *path, gather 
             char *name = yk__format("%s%s%s", path, *path ? "." : "", key);
             if (!name)
                 return YK_ERR_MEMORY;
-            status = k < 2 ? gather_tensor(name, item, g) : is_module(item) ? gather_module(item, name, g) : YK_OK;
+            if (strlen(name) > YK__VALUE_NAME)
+                status = yk__fail(YK_ERR_FORMAT, "the name '%.60s...' has %zu bytes; %d are allowed", name,
+                                  strlen(name), YK__VALUE_NAME);
+            else
+                status = k < 2 ? gather_tensor(name, item, g) : is_module(item) ? gather_module(item, name, g) : YK_OK;
             free(name);
         }
     }
