@@ -1,0 +1,129 @@
+#!/bin/bash
+# transcripts.sh - the whole programs in README.md and docs/ are built without a warning against an installed yoke, and
+# every command that a page shows at a prompt prints what the page says. Two machines are two network namespaces.
+root=$PWD
+build=$(realpath "$(dirname "${YOKE:-build/yoke}")")
+. tests/support/tap.bash
+. "$root/tests/support/transcript.bash"
+needs_proc "yoke run looks for what became of its processes there"
+
+# A newcomer's machine: yoke installed, and a compiler that stops at every warning.
+prefix=$work/prefix
+make -s -C "$root" --no-print-directory BUILD="$build" SANITIZE="${SANITIZE:-}" PREFIX="$prefix" install > out 2> err
+ok "make install" [ $? = 0 ]
+mkdir "$work/bin"
+sanitize=
+[ -z "${SANITIZE:-}" ] || sanitize="-fsanitize=$SANITIZE -fno-sanitize-recover=all"
+printf '#!/bin/sh\nexec %s -Wall -Wextra -Werror %s "$@"\n' "${CC:-gcc}" "$sanitize" > "$work/bin/cc"
+chmod +x "$work/bin/cc"
+if ! command -v pkg-config > /dev/null; then # what it would print
+    libdir=$prefix/lib
+    printf '#!/bin/sh\necho -I%s/include -L%s/lib -lyoke\n' "$prefix" "$prefix" > "$work/bin/pkg-config"
+    chmod +x "$work/bin/pkg-config"
+fi
+export PATH=$work/bin:$prefix/bin:$PATH PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
+unset YOKE_DATA
+
+# Two machines, node0 and node1, with a cable between them; their names are in an /etc/hosts that they alone see.
+no_machines=
+a=yk$$m b=yk$$n
+[ "$(id -u)" = 0 ] || no_machines="two machines take root"
+command -v ip > /dev/null || no_machines="two machines take ip (iproute2)"
+if [ -z "$no_machines" ]; then
+    cleanup()
+    {
+        local pid
+        for pid in $(ip netns pids $a 2> /dev/null) $(ip netns pids $b 2> /dev/null); do
+            kill -9 "$pid" 2> /dev/null
+        done
+        ip netns del $a 2> /dev/null
+        ip netns del $b 2> /dev/null
+        rm -rf "$work"
+    }
+    trap cleanup EXIT
+    trap 'exit 1' INT TERM HUP
+    ip netns add $a 2> err && ip netns add $b 2>> err && ip link add yk$$0 netns $a type veth peer name yk$$1 netns $b 2>> err ||
+        no_machines="two machines cannot be made here: $(head -n 1 err)"
+fi
+if [ -z "$no_machines" ]; then
+    ip -n $a addr add 10.213.78.1/24 dev yk$$0
+    ip -n $b addr add 10.213.78.2/24 dev yk$$1
+    ip -n $a link set lo up
+    ip -n $b link set lo up
+    ip -n $a link set yk$$0 up
+    ip -n $b link set yk$$1 up
+    printf '127.0.0.1 localhost\n10.213.78.1 node0\n10.213.78.2 node1\n' > "$work/hosts"
+    ip netns exec $a unshare --uts sh -c "hostname node0 && mount --bind '$work/hosts' /etc/hosts" 2> err ||
+        no_machines="two machines cannot have names here: $(head -n 1 err)"
+fi
+
+# on_machine NAME SCRIPT: each machine has this page's files in a folder of its own.
+on_machine()
+{
+    local space=$a
+    [ "$1" = node0 ] || space=$b
+    mkdir -p ".$1"
+    cp -rn -- * ".$1"
+    (cd ".$1" && YOKE_HOST_ID=$1 ip netns exec $space unshare --uts \
+        sh -c "hostname $1 && mount --bind '$work/hosts' /etc/hosts && exec bash '$2'" < /dev/null) &
+}
+
+# checked PAGE N: each command of block N printed what it should.
+checked()
+{
+    local line host commands kind k command
+    read -r line host commands kind < "$2.block"
+    for ((k = 1; k <= commands; k++)); do
+        command=$(tr '\n' ' ' < "$2.$k.command")
+        sed -i "s/\[$(uname -n | cut -d. -f1):/[laptop:/" "$2.$k.out" 2> /dev/null
+        cp "$2.$k.out" out 2> /dev/null
+        cp "$2.$k.expected" err
+        ok "$1, line $line: ${command% }" same_text "$2.$k.expected" "$2.$k.out" "$kind"
+    done
+}
+
+# A page's blocks in turn, in one shell; those of machines beside it, at the same time.
+page()
+{
+    local name n line host commands kind
+    name=$(basename "$1")
+    mkdir "$work/${name%.md}"
+    cd "$work/${name%.md}" || exit 1
+    unfold_page "$1"
+    [ -e 1.block ] || return
+    ln -s "$root/include" include
+    ln -s "$build" build
+    mkfifo .commands .done
+    bash < .commands 2> shell.err &
+    exec 7> .commands 8<> .done
+    for ((n = 1; ; n++)); do
+        host=-
+        [ ! -e "$n.block" ] || read -r line host commands kind < "$n.block"
+        if [ "$host" != - ] && [ -n "$no_machines" ]; then
+            skip "$name, line $line" "$no_machines"
+            continue
+        elif [ "$host" != - ]; then
+            page_script "$n" > "$n.script"
+            on_machine "$host" "$PWD/$n.script"
+            machines+=" $!"
+            at_once+=" $n"
+            continue
+        fi
+        [ -z "$machines" ] || wait $machines
+        for k in $at_once; do checked "$name" "$k"; done
+        machines='' at_once=''
+        [ -e "$n.block" ] || break
+        { page_script "$n" && echo "echo > '$PWD/.done'"; } >&7
+        read -r -t $(patience 300) <&8 || echo "# $name, line $line: not done in time"
+        checked "$name" "$n"
+    done
+    exec 7>&- 8>&-
+    cd "$work" || exit 1
+}
+machines='' at_once='' pages=0
+for file in "$root"/README.md "$root"/docs/*.md; do
+    page "$file"
+    [ ! -e "$work/$(basename "$file" .md)/1.block" ] || pages=$((pages + 1))
+done
+ok "pages with transcripts were found" [ $pages -ge 2 ]
+finish
