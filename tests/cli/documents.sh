@@ -1,6 +1,6 @@
 #!/bin/bash
-# documents.sh - what README.md and docs/ show works as it stands there: programs and blocks of C are built without a
-# warning and run, command lines are understood.
+# documents.sh - what README.md and docs/ show works as it stands there: blocks of C are built without a warning and run,
+# command lines are understood. Whole programs, which name their file, are those of transcripts.sh.
 root=$PWD
 build=$(realpath "$(dirname "${YOKE:-build/yoke}")")
 . tests/support/tap.bash
@@ -9,11 +9,12 @@ flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -I$root/include -I$work -O1"
 libraries="-ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
 [ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE -fno-sanitize-recover=all"
 
-# Block N of C of FILE goes to FILE.N; hosts and ports to some of this machine.
+# Block N of C of FILE, whole programs apart, goes to FILE.N; hosts and ports to some of this machine.
 blocks()
 {
     awk -v name="$(basename "$1")" '
-        /^```/ { open = !open; if (open) { c = $0 == "```c"; n += c } else c = 0; next }
+        /^```/ { open = !open; c = first = open && $0 == "```c"; next }
+        first { first = 0; c = $0 !~ /^\/\* [A-Za-z0-9_]+\.[ch] - /; n += c }
         c { print > (name "." n) }' "$1"
 }
 for file in "$root"/README.md "$root"/docs/*.md; do
@@ -25,7 +26,7 @@ every_block_is_built()
 {
     local missing=0 block
     for block in *.md.*; do
-        [ "$block" = README.md.1 ] || grep -qF "\"$block\"" "$root/tests/documents/blocks.c" || { echo "$block is in no test"; missing=1; }
+        grep -qF "\"$block\"" "$root/tests/documents/blocks.c" || { echo "$block is in no test"; missing=1; }
     done > out
     [ $missing = 0 ] && [ "$(ls -- *.md.* | wc -l)" -gt 15 ]
 }
@@ -35,13 +36,6 @@ built()
 {
     $CC $flags -o "$1" "$2" "$build/libyoke.a" $libraries > out 2> err
 }
-cp README.md.1 readme.c
-ok "README.md's program is built" built ./readme readme.c
-learns()
-{
-    ./readme > out 2> err && [ ! -s out ] && [ ! -s err ]
-}
-ok "README.md's program runs to its end" learns
 ok "blocks.c is built" built ./blocks "$root/tests/documents/blocks.c"
 YOKE_DEBUG=0 ./blocks > ran 2> err
 while IFS= read -r line; do

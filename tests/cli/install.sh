@@ -55,4 +55,21 @@ says err "'mpi' loaded $libdir/yoke/yoke-mpi.so"
 rm "$libdir/yoke/yoke-mpi.so"
 elsewhere/static > out 2> err
 says err "'mpi' not there $libdir/yoke/yoke-mpi.so"
+
+# README.md's program, by README.md's own line.
+. "$sources/tests/support/transcript.bash"
+unfold_page "$sources/README.md"
+line=$(cat ./*.command | grep '^cc .*pkg-config' | head -n 1)
+compiler=${CC:-gcc}
+[ "$compiler" != cc ] || compiler=$(command -v cc) # not the one below
+mkdir bin
+printf '#!/bin/sh\nexec %s %s "$@"\n' "$compiler" "$flags" > bin/cc
+chmod +x bin/cc
+ok "README.md builds its program with pkg-config" [ -n "$line" ]
+if command -v pkg-config > /dev/null; then
+    ok "$line" env PATH="$PWD/bin:$PATH" PKG_CONFIG_PATH="$libdir/pkgconfig" bash -c "$line"
+    ok "it finds the installed library" eval 'LD_LIBRARY_PATH=$libdir ldd digits | grep -q "libyoke\.so\.[0-9]* => $libdir/"'
+else
+    skip "$line" "there is no pkg-config"
+fi
 finish

@@ -1,5 +1,5 @@
 #!/bin/bash
-# transcripts.sh - the whole programs in README.md and docs/ are built without a warning against an installed yoke, and
+# transcripts.sh - the whole programs in README.md and docs/ are built without a warning, and
 # every command that a page shows at a prompt prints what the page says. Two machines are two network namespaces.
 root=$PWD
 build=$(realpath "$(dirname "${YOKE:-build/yoke}")")
@@ -7,21 +7,26 @@ build=$(realpath "$(dirname "${YOKE:-build/yoke}")")
 . "$root/tests/support/transcript.bash"
 needs_proc "yoke run looks for what became of its processes there"
 
-# A newcomer's machine: yoke installed, and a compiler that stops at every warning.
-prefix=$work/prefix
-make -s -C "$root" --no-print-directory BUILD="$build" SANITIZE="${SANITIZE:-}" PREFIX="$prefix" install > out 2> err
-ok "make install" [ $? = 0 ]
-mkdir "$work/bin"
+# A newcomer's machine: yoke is installed (install.sh has `make install` itself), and the compiler stops at warnings.
+version=$(sed -n 's/^#define YK_VERSION "\(.*\)"/\1/p' "$root/include/yoke/base.h")
+linking="-lyoke -ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
+mkdir bin lib
+ln -s "$YOKE" bin/yoke
+ln -s "$build/libyoke.a" lib/
 sanitize=
 [ -z "${SANITIZE:-}" ] || sanitize="-fsanitize=$SANITIZE -fno-sanitize-recover=all"
-printf '#!/bin/sh\nexec %s -Wall -Wextra -Werror %s "$@"\n' "${CC:-gcc}" "$sanitize" > "$work/bin/cc"
-chmod +x "$work/bin/cc"
-if ! command -v pkg-config > /dev/null; then # what it would print
-    libdir=$prefix/lib
-    printf '#!/bin/sh\necho -I%s/include -L%s/lib -lyoke\n' "$prefix" "$prefix" > "$work/bin/pkg-config"
-    chmod +x "$work/bin/pkg-config"
+compiler=${CC:-gcc}
+[ "$compiler" != cc ] || compiler=$(command -v cc) # not this one
+printf '#!/bin/sh\nexec %s -Wall -Wextra -Werror %s "$@"\n' "$compiler" "$sanitize" > bin/cc
+if command -v pkg-config > /dev/null; then
+    printf '%s\n' 'Name: yoke' 'Description: yoke' "Version: $version" "Cflags: -I$root/include" \
+        "Libs: -L$work/lib $linking" > lib/yoke.pc
+else
+    printf '#!/bin/sh\ncase $1 in --modversion) echo %s ;; *) echo %s ;; esac\n' "$version" \
+        "'-I$root/include -L$work/lib $linking'" > bin/pkg-config
 fi
-export PATH=$work/bin:$prefix/bin:$PATH PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
+chmod +x bin/*
+export PATH=$work/bin:$PATH PKG_CONFIG_PATH=$work/lib
 unset YOKE_DATA
 
 # Two machines, node0 and node1, with a cable between them; their names are in an /etc/hosts that they alone see.
@@ -90,6 +95,11 @@ page()
     mkdir "$work/${name%.md}"
     cd "$work/${name%.md}" || exit 1
     unfold_page "$1"
+    local all_built=yes file
+    for file in *.c; do
+        [ ! -e "$file" ] || grep -qsE "^cc .*\b$file( |\$)" ./*.command || all_built="$file is built by no command"
+    done
+    [ "$all_built" = yes ] || ok "$name: $all_built" false
     [ -e 1.block ] || return
     ln -s "$root/include" include
     ln -s "$build" build

@@ -3,8 +3,8 @@
  * and looks at what came of it. tests/cli/documents.sh writes block N of FILE.md to FILE.md.N and builds this beside
  * them.
  *
- * README.md.1 is a program of its own; docs/adding-an-op.md is about code of the library, of an operation that is not
- * there.
+ * Blocks that name a file are whole programs, which tests/cli/transcripts.sh builds and runs; docs/adding-an-op.md is
+ * about code of the library, of an operation that is not there.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int readme_ranks(void)
 {
     yk_module *net = yk_lenet(NULL);
     yk_dataset *set = yk_glyphs(YK_TRAIN, NULL, 0);
-#include "README.md.2"
+#include "README.md.1"
     CHECK(model && yk_is_ddp(model) && yk_loader_length(loader) == 12000 / 64 + 1);
     return 0;
 }
