@@ -120,6 +120,14 @@ YK_API void yk_clear_error(void);
  */
 YK_API int yk_report_error(FILE *to);
 
+/*
+ * What this process is doing, in words of the program's: "evaluation", "tuning the tokenizer". `yoke run` finds it in
+ * the process's page of shared memory (docs/launcher.md), and shows it where a rank does not get on; it also counts as
+ * progress for --hang-timeout. Cut after 59 bytes. Until NULL is set it stands in place of the phase that yoke notes
+ * itself (loading, forward, backward, communication, optimizer, saving). Takes some 20 ns, never waits, any thread.
+ */
+YK_API void yk_progress_phase(const char *text);
+
 /* Sets the record from a callback of the user's (custom functions, transforms, modules); returns `code`, or
  * YK_ERR_CALLBACK for YK_OK, which is no error. */
 YK_API yk_status yk_set_error(yk_status code, const char *format, ...) YK_PRINTF(2, 3);

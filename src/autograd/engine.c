@@ -27,6 +27,7 @@
 
 #include "autograd/engine.h"
 #include "base/invariant.h"
+#include "base/progress.h"
 #include "device/device_thread.h"
 
 /* FEW_NODES: that a small graph needs no memory for. LINE: bytes that caches exchange, at least. */
@@ -661,9 +662,11 @@ static yk_status backward(yk_tensor *root, const yk_backward_options *options, b
 yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
 {
     bool walked = false;
+    (void)yk__progress_phase(YK__PHASE_BACKWARD);
     yk_status status = backward(root, options, &walked);
     if (status && !walked)
         yk__collectors_fail_awaiting();
+    (void)yk__progress_phase(YK__PHASE_NONE);
     return status;
 }
 

@@ -74,6 +74,7 @@ struct yk__file_writer {
     off_t written, started; /* bytes given to the system, and of those to the disk */
     yk__tap_fn tap;
     void *tap_arg;
+    int shown; /* in the page of this process (base/progress.h) */
 };
 
 /* WRITE_BUFFER: writes below it are gathered, larger ones go to the system as they are. START_BYTES: bytes written
@@ -89,8 +90,20 @@ static void writer_free(yk__file_writer *writer)
     free(writer->path);
     free(writer->name);
     free(writer->temporary);
+    yk__progress_end(writer->shown);
     free(writer->buffer);
     free(writer);
+}
+
+/* Notes that a file is written, by the end of its path. */
+static int show(const char *path)
+{
+    static _Atomic uint64_t saves;
+    yk__page_operation o = {
+        .number = atomic_fetch_add(&saves, 1) + 1, .what = YK__WHAT_SAVE, .kind = "save", .peer = -1, .tag = -1};
+    size_t length = strlen(path), most = sizeof(o.group) - 1;
+    memcpy(o.group, path + (length > most ? length - most : 0), length < most ? length : most);
+    return yk__progress_begin(&o);
 }
 
 /* Takes `path`, which may be NULL: out of memory. */
@@ -103,6 +116,7 @@ static yk__file_writer *writer_new(char *path, const char *name)
     }
     writer->fd = writer->folder = -1;
     writer->path = path;
+    writer->shown = show(path);
     writer->name = yk__strdup(name);
     writer->buffer = yk__calloc(1, WRITE_BUFFER);
     if (writer->name && writer->buffer)

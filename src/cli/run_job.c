@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/program_file.h"
 #include "cli/run_job.h"
+#include "cli/run_pages.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
 #include "launch/listeners.h"
@@ -42,8 +43,8 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_JOB_SECRET_FD",
                                         "YOKE_JOB_SECRET_FILE",
                                         "YOKE_LISTENER_FD",
-                                        "YOKE_PROGRESS",
                                         "YOKE_RANK_LISTENERS",
+                                        "YOKE_RANK_PAGE",
                                         NULL};
 
 /* NULL without memory. */
@@ -74,8 +75,8 @@ static char **environment(const job *j, const worker *w, yk__hang_watch *hang, i
         yk__variables_put(&v, "YOKE_RANK_LISTENERS", listeners);
         yk__variables_put_number(&v, "YOKE_LISTENER_FD", LISTENER_FD);
     }
-    char progress[YK__PROGRESS_VARIABLE];
-    yk__variables_put(&v, "YOKE_PROGRESS", yk__hang_watch_variable(hang, w->local_rank, progress));
+    char page[YK__PAGES_VARIABLE];
+    yk__variables_put(&v, "YOKE_RANK_PAGE", yk__hang_watch_variable(hang, w->local_rank, page));
     int cores = yk__cores() / j->local;
     const char *threads = getenv("OMP_NUM_THREADS");
     if (!threads || !*threads)
@@ -173,6 +174,17 @@ static bool prepare(job *j, worker *workers, const yk__rendezvous *n, yk__hang_w
         const char *listeners = n ? yk__rendezvous_listeners(n, i, &w->listener) : NULL;
         w->listener = listeners ? w->listener : 0;
         w->argv = arguments(j, w);
+        if (yk__pages_renew(yk__hang_pages(hang), i,
+                            &(yk__page_owner){.rank = w->rank,
+                                              .world_size = j->world,
+                                              .local_rank = i,
+                                              .node = (int)j->node,
+                                              .role_rank = w->rank,
+                                              .role = j->role})) {
+            yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+            yk_clear_error();
+            return false;
+        }
         w->envp = environment(j, w, hang, port, restart, listeners);
         if (!w->argv || !w->envp) {
             yk__relay_say(&j->err, "yoke run: out of memory\n");
@@ -186,7 +198,12 @@ static bool prepare(job *j, worker *workers, const yk__rendezvous *n, yk__hang_w
 
 static void report(job *j, group *g, const yk__outcome *end, int64_t restarts)
 {
-    yk__outcome_context facts = {j->host, j->id, restarts};
+    char pages[4200];
+    if (end->kind != YK__RUN_INTERRUPTED)
+        run_pages_save(j, g, pages, sizeof(pages));
+    else
+        pages[0] = '\0';
+    yk__outcome_context facts = {j->host, j->id, restarts, pages};
     char *json = end->kind != YK__RUN_INTERRUPTED ? yk__outcome_json(g, end, &facts) : NULL;
     if (json && j->error_file) {
         yk__file_writer *file = yk__file_create(j->error_file);

@@ -194,6 +194,8 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     g->pid = (int)getpid();
     g->forks = forks;
     if (g->name && g->host_id) {
+        yk__progress_look(); /* operations are noted from the first on */
+        yk__trace_begin(g);
         for (char *c = g->host_id; *c; c++)
             *c = isspace((unsigned char)*c) ? '_' : *c;
         return handle;
@@ -208,6 +210,7 @@ static yk_process_group *join(yk_process_group *handle, uint64_t members, yk__co
     if (!handle)
         return NULL;
     yk__group *g = handle->group;
+    YK__IN_PHASE(YK__PHASE_JOINING);
     yk__comm_join_args args = {.store = g->store,
                                .name = g->name,
                                .host_id = g->host_id,
@@ -388,6 +391,8 @@ yk_status yk_init_process_group(const yk_init_options *options)
     if (!backend || find_times("init_process_group", &timeout, &join_timeout) ||
         (!backend->bootstraps && yk__environment_method(&own)))
         return yk__error_code();
+    yk__progress_look();
+    YK__IN_PHASE(YK__PHASE_JOINING);
     yk__joining joining = {0};
     yk_status status = yk__environment_join(o, backend->bootstraps, join_timeout, &joining);
     if (!status && joining.world_size > 1) {

@@ -30,6 +30,7 @@ typedef struct yk__group {
     void *state; /* the backend's; NULL where this rank is not a member */
     yk_store *store;
     char *name, *host_id, host_name[64];
+    char shown_name[32];  /* as pages have it (base/rank_page.h) */
     int rank, world_size; /* rank -1: not a member */
     double timeout, join_timeout, born;
     uint64_t born_ticks; /* at `born` */
@@ -165,6 +166,8 @@ yk_status yk__recorded_forbid_earlier(const yk__work *work);
 void yk__recorded_leave(yk__group *g);
 
 /* ---- trace.c ---- */
+/* Of a group that has its name: what follows may be called. */
+void yk__trace_begin(yk__group *g);
 /* With the lock held. Gives the entry's number, for trace_state. */
 uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state state);
 void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state);

@@ -102,7 +102,7 @@ static int run_child(void *context, int rank)
     yk_spawn_context *s = context;
     child_record *record = &s->records[rank];
     fcntl(s->secret, F_SETFD, 0);
-    yk__hang_watch_adopt(s->group.hang, rank);
+    yk__progress_adopt(yk__pages_at(yk__hang_pages(s->group.hang), rank));
     yk_clear_error();
     yk_status status =
         set_environment(s, rank) ? YK_OK : yk__fail(YK_ERR_MEMORY, "there is no memory for the process's variables");
@@ -218,6 +218,11 @@ static yk_status start(yk_spawn_context *s, int port)
         w->rank = w->local_rank = rank;
         w->out.fd = w->out.log = w->err.fd = w->err.log = w->pidfd = -1;
         w->said = &s->records[rank].said;
+        yk_status status = yk__pages_renew(
+            yk__hang_pages(g->hang), rank,
+            &(yk__page_owner){.rank = rank, .world_size = g->count, .local_rank = rank, .role_rank = rank});
+        if (status)
+            return status;
     }
     yk_status status = make_job(s, port);
     if (status || yk__supervisor_start(g))

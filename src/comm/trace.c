@@ -12,23 +12,41 @@
 #include "base/ticks.h"
 #include "comm/group.h"
 
-/* To the launcher that watches over this rank, where one does. */
+/* The texts of operations as the page has them, made once, since a collective may take less time than a printf. */
+static char kind_names[YK__COMM_KINDS][16], dtype_names[YK__DTYPES][12], reduction_names[YK_OP_PRODUCT + 1][8];
+
+static void names_make(void)
+{
+    for (int i = 0; i < YK__COMM_KINDS; i++)
+        snprintf(kind_names[i], sizeof(kind_names[i]), "%s", yk__comm_kind_name((yk__comm_kind)i));
+    for (int i = 0; i < YK__DTYPES; i++)
+        snprintf(dtype_names[i], sizeof(dtype_names[i]), "%s", yk_dtype_name((yk_dtype)i));
+    for (int i = 0; i <= YK_OP_PRODUCT; i++)
+        snprintf(reduction_names[i], sizeof(reduction_names[i]), "%s", yk__comm_reduction_name((yk_reduce_op)i));
+}
+
+void yk__trace_begin(yk__group *g)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, names_make);
+    snprintf(g->shown_name, sizeof(g->shown_name), "%s", g->name);
+}
+
+/* In the page that the launcher reads. */
 static int show(const yk__group *g, const yk__comm_op *op)
 {
-    if (!atomic_load_explicit(&yk__progress_own, memory_order_relaxed))
-        return -1;
-    yk__progress_operation o = {.number = op->number,
-                                .count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count,
-                                .rank = g->rank,
-                                .world_size = g->world_size,
-                                .peer = op->peer,
-                                .tag = op->tag};
-    snprintf(o.kind, sizeof(o.kind), "%s", yk__comm_kind_name(op->kind));
-    snprintf(o.group, sizeof(o.group), "%s", g->name);
+    yk__page_operation o = {.number = op->number,
+                            .count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count,
+                            .world_size = g->world_size,
+                            .what = YK__WHAT_COLLECTIVE,
+                            .peer = op->peer,
+                            .tag = op->tag};
+    memcpy(o.kind, kind_names[op->kind], sizeof(o.kind));
+    memcpy(o.group, g->shown_name, sizeof(o.group));
     if (op->kind != YK__COMM_BARRIER)
-        snprintf(o.dtype, sizeof(o.dtype), "%s", yk_dtype_name(op->dtype));
+        memcpy(o.dtype, dtype_names[op->dtype], sizeof(o.dtype));
     if (yk__comm_reduces(op->kind))
-        snprintf(o.reduction, sizeof(o.reduction), "%s", yk__comm_reduction_name(op->reduction));
+        memcpy(o.reduction, reduction_names[op->reduction], sizeof(o.reduction));
     if (op->kind < YK__COMM_COLLECTIVES && !yk__comm_has_root(op->kind))
         o.peer = -1;
     return yk__progress_begin(&o);

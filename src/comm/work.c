@@ -377,6 +377,7 @@ static yk_status run_on_device(yk__group *g, yk__call *call)
 
 static yk_status run_collective(yk__group *g, yk__call *call)
 {
+    YK__IN_PHASE(YK__PHASE_COMMUNICATION);
     bool on_device = is_on_device(g, call);
     call->staging = NULL;
     if (on_device && !yk__graph_recording())
@@ -700,6 +701,7 @@ static yk_status wait_done(yk__work *work)
 {
     if (!work_done(work) && yk__group_check_process("work_wait", work->group))
         return yk__error_code();
+    YK__IN_PHASE(YK__PHASE_COMMUNICATION);
     wait_for(work);
     yk_status status = yk__group_is_parents(work->group) ? YK_OK : yk__queued_wait(work->group, work);
     if (!status && work->error.code)

@@ -63,7 +63,8 @@ struct yk_loader {
     const int64_t *order; /* what this rank gives: in `part` or in `all` */
     int64_t samples, batches;
     int64_t epoch, next_epoch;
-    bool restored; /* the epoch is to be gone on with by YK_NEXT_EPOCH */
+    uint64_t loads; /* batches asked for */
+    bool restored;  /* the epoch is to be gone on with by YK_NEXT_EPOCH */
 
     pthread_mutex_t lock;
     pthread_cond_t work;  /* for workers: something to claim, or the end */
@@ -638,16 +639,8 @@ static void take_next(yk_loader *l)
     }
 }
 
-bool yk_loader_next(yk_loader *l, yk_batch *batch)
+static bool batch_next(yk_loader *l, yk_batch *batch)
 {
-    YK__OWN_RECORD;
-    YK__LIVE(l);
-    if (!yk__is_there("loader_next", "batch", batch))
-        return false;
-    *batch = (yk_batch){0};
-    if (!yk__is_there("loader_next", "loader", l) || !is_free("loader_next", l))
-        return false;
-    yk__progress_mark();
     release_held(l);
     l->restored = false;
     if (l->fresh)
@@ -672,4 +665,25 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
                         .samples = l->order + index * l->options.batch_size};
     memcpy(batch->tensors, held->tensors, sizeof(batch->tensors));
     return true;
+}
+
+bool yk_loader_next(yk_loader *l, yk_batch *batch)
+{
+    static const yk__page_operation load = {.what = YK__WHAT_LOAD, .kind = "load", .peer = -1, .tag = -1};
+    YK__OWN_RECORD;
+    YK__LIVE(l);
+    if (!yk__is_there("loader_next", "batch", batch))
+        return false;
+    *batch = (yk_batch){0};
+    if (!yk__is_there("loader_next", "loader", l) || !is_free("loader_next", l))
+        return false;
+    yk__page_operation shown = load;
+    shown.began = yk__progress_phase(YK__PHASE_LOADING);
+    shown.number = ++l->loads;
+    shown.count = l->options.batch_size;
+    int entry = yk__progress_begin(&shown);
+    bool there = batch_next(l, batch);
+    yk__progress_end(entry);
+    (void)yk__progress_phase(YK__PHASE_NONE);
+    return there;
 }

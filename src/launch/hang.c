@@ -3,7 +3,7 @@
  *
  * A process is stuck when it is in a process group and has for so long neither begun nor ended an operation, taken a
  * batch nor made a step; one that is in no group, a program that does not use yoke for instance, never is. What the
- * records say was written by the processes: text is cut and escaped, numbers are only printed. No signal is sent to a
+ * pages say was written by the processes: text is cut and escaped, numbers are only printed. No signal is sent to a
  * process that is not one of the group's own.
  */
 #include <dirent.h>
@@ -17,52 +17,44 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/progress.h"
 #include "launch/hang.h"
 
 /* Seconds between asking processes for their stacks and stopping them: the time they have to print them. */
 static const double stacks_take = 0.5;
 
 struct yk__hang_watch {
-    int fd, count;
     double seconds;
     bool stacks;
-    unsigned char *pages;
+    yk__pages *pages;
 };
 
 yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks)
 {
     yk__hang_watch *w = yk__calloc(1, sizeof(*w));
-    size_t size = (size_t)count * YK__PROGRESS_PAGE;
     if (!w)
         return NULL;
-    *w = (yk__hang_watch){.count = count, .seconds = seconds, .stacks = stacks, .pages = MAP_FAILED};
-    w->fd = memfd_create("yoke-progress", MFD_CLOEXEC);
-    if (w->fd >= 0 && ftruncate(w->fd, (off_t)size) == 0)
-        w->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
-    if (w->pages != MAP_FAILED)
+    *w = (yk__hang_watch){.seconds = seconds, .stacks = stacks, .pages = yk__pages_create(count)};
+    if (w->pages)
         return w;
-    yk__fail_errno("no memory to share with the processes");
-    yk__hang_watch_free(w);
+    free(w);
     return NULL;
 }
 
 void yk__hang_watch_free(yk__hang_watch *w)
 {
-    if (!w)
-        return;
-    if (w->pages != MAP_FAILED)
-        munmap(w->pages, (size_t)w->count * YK__PROGRESS_PAGE);
-    if (w->fd >= 0)
-        close(w->fd);
+    if (w)
+        yk__pages_free(w->pages);
     free(w);
 }
 
-const char *yk__hang_watch_variable(const yk__hang_watch *w, int index, char text[YK__PROGRESS_VARIABLE])
+yk__pages *yk__hang_pages(const yk__hang_watch *w)
 {
-    snprintf(text, YK__PROGRESS_VARIABLE, "%d:%d:%d:%d:%d", (int)getpid(), w->fd, index, yk__hang_is_watched(w),
-             w->stacks ? SIGRTMIN + 11 : 0);
-    return text;
+    return w ? w->pages : NULL;
+}
+
+const char *yk__hang_watch_variable(const yk__hang_watch *w, int index, char text[YK__PAGES_VARIABLE])
+{
+    return yk__pages_variable(w->pages, index, w->stacks ? SIGRTMIN + 11 : 0, text);
 }
 
 bool yk__hang_is_watched(const yk__hang_watch *w)
@@ -70,60 +62,41 @@ bool yk__hang_is_watched(const yk__hang_watch *w)
     return w && w->seconds > 0;
 }
 
-static yk__progress_record *record_of(const yk__hang_watch *w, int index)
+static const yk__rank_page *page_of(const yk__hang_watch *w, int index)
 {
-    return (yk__progress_record *)(void *)(w->pages + (size_t)index * YK__PROGRESS_PAGE);
-}
-
-void yk__hang_watch_adopt(const yk__hang_watch *w, int index)
-{
-    yk__progress_adopt(record_of(w, index), yk__hang_is_watched(w));
+    return yk__pages_at(w->pages, index);
 }
 
 double yk__hang_failed_at(const yk__hang_watch *w, int index)
 {
-    return w ? atomic_load(&record_of(w, index)->failed) : 0;
+    const yk__rank_page *page = w ? page_of(w, index) : NULL;
+    return page ? atomic_load(&page->failed) : 0;
 }
 
-/* The process of the record, where it is still there; 0 otherwise. */
-static pid_t rank_process(const yk__progress_record *record)
+/* The process of the page, where it is still there; 0 otherwise. */
+static pid_t rank_process(const yk__rank_page *page)
 {
-    pid_t pid = atomic_load(&record->pid);
-    return pid > 0 && atomic_load(&record->groups) > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
+    pid_t pid = atomic_load(&page->pid);
+    return pid > 0 && atomic_load(&page->groups) > 0 && (kill(pid, 0) == 0 || errno == EPERM) ? pid : 0;
 }
 
 /* Seconds since the process last got on; -1 where that cannot be said. */
 static double still_for(const yk__hang_watch *w, const group *g, int index, double now)
 {
-    const yk__progress_record *record = record_of(w, index);
-    if (!g->workers[index].running || !rank_process(record))
+    const yk__rank_page *page = page_of(w, index);
+    if (!g->workers[index].running || !rank_process(page))
         return -1;
-    return now - atomic_load_explicit(&record->progressed, memory_order_relaxed);
+    return now - yk__page_time(page, atomic_load_explicit(&page->progressed, memory_order_relaxed));
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
-static bool read_operation(const yk__progress_record *record, int entry, yk__progress_operation *o)
-{
-    for (int tries = 0; tries < 100; tries++) {
-        unsigned version = atomic_load(&record->entries[entry].version);
-        memcpy(o, &record->entries[entry].operation, sizeof(*o));
-        atomic_thread_fence(memory_order_acquire);
-        if (version % 2 == 0 && atomic_load(&record->entries[entry].version) == version) {
-            o->kind[sizeof(o->kind) - 1] = o->dtype[sizeof(o->dtype) - 1] = '\0';
-            o->reduction[sizeof(o->reduction) - 1] = o->group[sizeof(o->group) - 1] = '\0';
-            return o->number != 0;
-        }
-    }
-    return false;
-}
-
-/* The oldest that is under way, or with `done` the one that ended last. */
-static bool find_operation(const yk__progress_record *record, bool done, yk__progress_operation *found)
+/* The oldest that is under way, or with `done` the one that ended last. Loads and saves are no operations of groups. */
+static bool find_operation(const yk__rank_page *page, bool done, yk__page_operation *found)
 {
     bool any = false;
-    yk__progress_operation o;
-    for (int i = 0; i < YK__PROGRESS_OPERATIONS; i++) {
-        if (!read_operation(record, i, &o) || (o.ended > 0) != done)
+    yk__page_operation o;
+    for (int i = 0; i < YK__PAGE_RING; i++) {
+        if (!yk__page_read(&page->ring[i], &o) || o.what != YK__WHAT_COLLECTIVE || (o.ended > 0) != done)
             continue;
         if (!any || (done ? o.ended > found->ended : o.began < found->began))
             *found = o;
@@ -133,7 +106,7 @@ static bool find_operation(const yk__progress_record *record, bool done, yk__pro
 }
 
 /* "all_reduce #12 (float32, 100 elements, sum) of group 'world'" */
-static const char *describe(const yk__progress_operation *o, char *text, size_t size)
+static const char *describe(const yk__page_operation *o, char *text, size_t size)
 {
     char kind[64], name[256], dtype[64], reduction[48];
     size_t used = (size_t)snprintf(text, size, "%s #%" PRIu64, yk__escape(o->kind, strlen(o->kind), kind, sizeof(kind)),
@@ -163,27 +136,27 @@ static const char *describe(const yk__progress_operation *o, char *text, size_t 
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
 /* The highest number of this group's collectives that the process has begun; 0 where it is in none that is known. */
-static uint64_t reached(const yk__progress_record *record, const yk__progress_operation *like)
+static uint64_t reached(const yk__rank_page *page, const yk__page_operation *like)
 {
     uint64_t most = 0;
-    yk__progress_operation o;
-    for (int i = 0; i < YK__PROGRESS_OPERATIONS; i++) {
-        if (read_operation(record, i, &o) && o.tag < 0 && strcmp(o.group, like->group) == 0 && o.number > most)
+    yk__page_operation o;
+    for (int i = 0; i < YK__PAGE_RING; i++) {
+        if (yk__page_read(&page->ring[i], &o) && o.what == YK__WHAT_COLLECTIVE && o.tag < 0 && o.number > most &&
+            strcmp(o.group, like->group) == 0)
             most = o.number;
     }
     return most;
 }
 
 /* "; not there yet: rank 0, 3", of the ranks of this node; nothing where all have come to the operation. */
-static void say_absent(const yk__hang_watch *w, const group *g, const yk__progress_operation *o, char *text,
-                       size_t size)
+static void say_absent(const yk__hang_watch *w, const group *g, const yk__page_operation *o, char *text, size_t size)
 {
     size_t used = 0;
     int count = 0;
     *text = '\0';
     for (int i = 0; i < g->count && used + 40 < size && o->tag < 0; i++) {
-        const yk__progress_record *record = record_of(w, i);
-        uint64_t most = reached(record, o);
+        const yk__rank_page *page = page_of(w, i);
+        uint64_t most = reached(page, o);
         bool other = o->world_size < g->workers[i].rank + 1 || (most == 0 && strcmp(o->group, "world") != 0);
         if (other || most >= o->number)
             continue;
@@ -211,9 +184,9 @@ bool yk__hang_find(const yk__hang_watch *w, const group *g, char *text, size_t s
         return false;
     }
     /* A rank that waits in an operation names the rank that does not come: it is listed first. */
-    yk__progress_operation o;
+    yk__page_operation o;
     for (int i = 0; i < g->count; i++) {
-        if (still_for(w, g, i, now) >= w->seconds / 2 && find_operation(record_of(w, i), false, &o)) {
+        if (still_for(w, g, i, now) >= w->seconds / 2 && find_operation(page_of(w, i), false, &o)) {
             char operation[300], absent[160];
             say_absent(w, g, &o, absent, sizeof(absent));
             snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d waits in %s%s", w->seconds,
@@ -229,30 +202,30 @@ bool yk__hang_find(const yk__hang_watch *w, const group *g, char *text, size_t s
 /* ---- saying ------------------------------------------------------------------------------------------------------ */
 static void report_rank(const yk__hang_watch *w, const group *g, int index, double now)
 {
-    const yk__progress_record *record = record_of(w, index);
+    const yk__rank_page *page = page_of(w, index);
     int rank = g->workers[index].rank;
     char text[300];
-    yk__progress_operation o;
+    yk__page_operation o;
     if (!g->workers[index].running)
         yk__relay_say(g->err, "  rank %d: has ended\n", rank);
-    else if (!rank_process(record))
+    else if (!rank_process(page))
         yk__relay_say(g->err, "  rank %d: in no process group of yoke's (pid %d)\n", rank, (int)g->workers[index].pid);
-    else if (find_operation(record, false, &o))
-        yk__relay_say(g->err, "  rank %d: for %.1f s in %s (pid %d)\n", rank, now - o.began,
-                      describe(&o, text, sizeof(text)), atomic_load(&record->pid));
-    else if (find_operation(record, true, &o))
+    else if (find_operation(page, false, &o))
+        yk__relay_say(g->err, "  rank %d: for %.1f s in %s (pid %d)\n", rank, now - yk__page_time(page, o.began),
+                      describe(&o, text, sizeof(text)), atomic_load(&page->pid));
+    else if (find_operation(page, true, &o))
         yk__relay_say(g->err, "  rank %d: in no operation; its last, %s, ended %.1f s ago (pid %d)\n", rank,
-                      describe(&o, text, sizeof(text)), now - o.ended, atomic_load(&record->pid));
+                      describe(&o, text, sizeof(text)), now - yk__page_time(page, o.ended), atomic_load(&page->pid));
     else
         yk__relay_say(g->err, "  rank %d: in no operation, and there was none (pid %d)\n", rank,
-                      atomic_load(&record->pid));
+                      atomic_load(&page->pid));
 }
 
 /* The signal to every thread; false where the process is not one that answers. */
-static bool ask_for_stacks(const yk__progress_record *record, const worker *one)
+static bool ask_for_stacks(const yk__rank_page *page, const worker *one)
 {
-    pid_t pid = rank_process(record);
-    int number = atomic_load(&record->answers);
+    pid_t pid = rank_process(page);
+    int number = atomic_load(&page->answers);
     char path[64];
     if (!pid || !one->running || number != SIGRTMIN + 11 || getpgid(pid) != one->pid)
         return false;
@@ -276,6 +249,6 @@ double yk__hang_report(const yk__hang_watch *w, const group *g)
     for (int i = 0; i < g->count; i++)
         report_rank(w, g, i, now);
     for (int i = 0; i < g->count && w->stacks; i++)
-        asked |= ask_for_stacks(record_of(w, i), &g->workers[i]);
+        asked |= ask_for_stacks(page_of(w, i), &g->workers[i]);
     return asked ? stacks_take : 0;
 }

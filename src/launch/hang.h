@@ -1,10 +1,11 @@
 /*
- * hang.h - what the processes write for their launcher (base/progress.h): finding those that do not get on, saying
+ * hang.h - what the processes write for their launcher (pages.h): finding those that do not get on, saying
  * where each stands, and who saw a failure first. Layer: launch.
  */
 #ifndef YOKE_LAUNCH_HANG_H
 #define YOKE_LAUNCH_HANG_H
 
+#include "launch/pages.h"
 #include "launch/supervisor.h"
 
 typedef struct yk__hang_watch yk__hang_watch;
@@ -13,11 +14,10 @@ typedef struct yk__hang_watch yk__hang_watch;
  * then. NULL and an error on failure. */
 yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks);
 void yk__hang_watch_free(yk__hang_watch *watch); /* NULL is allowed */
-/* YOKE_PROGRESS of one of them. */
-enum { YK__PROGRESS_VARIABLE = 80 };
-const char *yk__hang_watch_variable(const yk__hang_watch *watch, int index, char text[YK__PROGRESS_VARIABLE]);
-/* In a process that was forked from the one that watches: it is this one from now on. */
-void yk__hang_watch_adopt(const yk__hang_watch *watch, int index);
+/* Their pages, which the watch holds. */
+yk__pages *yk__hang_pages(const yk__hang_watch *watch);
+/* YOKE_RANK_PAGE of one of them, that has a page. */
+const char *yk__hang_watch_variable(const yk__hang_watch *watch, int index, char text[YK__PAGES_VARIABLE]);
 /* Whether stuck processes are looked for at all. */
 bool yk__hang_is_watched(const yk__hang_watch *watch);
 /* When the process saw a group of its fail; 0: it did not, as far as is known. */

@@ -203,6 +203,9 @@ void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_conte
         if (end->text[0])
             yk__relay_say(g->err, "  %s\n", yk__escape_lines(end->text, strlen(end->text), plain, sizeof(plain)));
     }
+    if (facts->pages && *facts->pages)
+        yk__relay_say(g->err, "  what each rank of this node was doing: %s\n",
+                      yk__escape(facts->pages, strlen(facts->pages), plain, sizeof(plain)));
     bool *reported = calloc((size_t)g->count, sizeof(*reported));
     for (int i = 0; reported && i < g->count; i++) {
         if (reported[i] || &g->workers[i] == one || !g->workers[i].pid)
@@ -298,5 +301,7 @@ char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome
                                text_json(facts->job), "host", text_json(facts->host), "time", (json_int_t)time(NULL),
                                "restarts", (json_int_t)facts->restarts, "exit_code", end->code, "failure", failure,
                                "others", others_json(g, cause_of(g, end)));
+    if (object && facts->pages && *facts->pages)
+        json_object_set_new(object, "pages", text_json(facts->pages));
     return yk__json_line(object, YK__JSON_DIGITS);
 }

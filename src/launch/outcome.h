@@ -8,7 +8,8 @@
 
 typedef struct yk__outcome_context {
     const char *host, *job;
-    int64_t restarts; /* done before this end */
+    int64_t restarts;  /* done before this end */
+    const char *pages; /* where it is kept what each process was doing; NULL or "": nowhere */
 } yk__outcome_context;
 
 /* How one attempt ended, on whichever node that was decided. Zero memory is a run that went well. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "nn/module.h"
 
 /* The modules whose forward runs on this thread, innermost first: the path of an error. */
@@ -258,6 +259,7 @@ yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
     YK__OWN_RECORD;
     YK__LIVE(m);
     YK__LIVE(x);
+    (void)yk__progress_phase(YK__PHASE_FORWARD);
     return yk__is_there("forward", "module", m) && yk__is_there("forward", "tensor", x) && yk__scope_check("forward")
                ? yk__scope_own(yk__forward(m, x))
                : NULL;
@@ -281,6 +283,7 @@ yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, 
     if ((n_inputs && !yk__is_there("forward_list", "array of inputs", inputs)) ||
         !yk__is_there("forward_list", "array of outputs", outputs))
         return YK_ERR_ARGUMENT;
+    (void)yk__progress_phase(YK__PHASE_FORWARD);
     if (!yk__scope_reserve("forward", (size_t)n_outputs))
         return yk__error_code();
     call c = {.inputs = inputs, .outputs = outputs, .n_inputs = n_inputs, .n_outputs = n_outputs};

@@ -488,7 +488,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device d
 
 yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const int32_t *skip)
 {
-    yk__progress_mark();
+    (void)yk__progress_phase(YK__PHASE_OPTIMIZER);
     if (skip)
         yk__optimizer_keep_steps_on_device(o);
     yk_status joined = yk__optimizer_graph_begin(o);
@@ -500,6 +500,8 @@ yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const i
             return status;
     }
     YK__ASSERT_SOUND(yk__optimizer_check(o));
+    yk__progress_step();
+    (void)yk__progress_phase(YK__PHASE_NONE);
     return YK_OK;
 }
 

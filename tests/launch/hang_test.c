@@ -18,7 +18,6 @@
 #include <yoke/tensor.h>
 
 #include "base/process.h"
-#include "base/progress.h"
 #include "net/socket.h"
 #include "tests/support/machine.h"
 
@@ -350,40 +349,6 @@ static int end_all(void **state)
     return 0;
 }
 
-/* The record alone: entries are reused when their operations have ended, and never while they are under way. */
-static void entries(void **state)
-{
-    (void)state;
-    assert_int_equal(yk__progress_begin(&(yk__progress_operation){.number = 1}), -1); /* nobody asks */
-    char path[] = "/tmp/yk-progress-XXXXXX", variable[64];
-    int fd = mkstemp(path);
-    assert_int_equal(ftruncate(fd, 2 * YK__PROGRESS_PAGE), 0);
-    snprintf(variable, sizeof(variable), "%d:%d:1:1:0", (int)getpid(), fd);
-    setenv("YOKE_PROGRESS", variable, 1);
-    yk__progress_join(1);
-    close(fd);
-    unlink(path);
-    yk__progress_record *record = atomic_load(&yk__progress_own);
-    assert_non_null(record);
-    assert_int_equal(atomic_load(&record->pid), getpid());
-    int entry[YK__PROGRESS_OPERATIONS];
-    for (int i = 0; i < YK__PROGRESS_OPERATIONS; i++) {
-        entry[i] = yk__progress_begin(&(yk__progress_operation){.number = (uint64_t)i + 1});
-        for (int k = 0; k < i; k++)
-            assert_int_not_equal(entry[i], entry[k]);
-        assert_true(entry[i] >= 0);
-    }
-    assert_int_equal(yk__progress_begin(&(yk__progress_operation){.number = 99}), -1);
-    yk__progress_end(-1);
-    yk__progress_end(entry[5]);
-    assert_true(record->entries[entry[5]].operation.ended > 0);
-    assert_int_equal(yk__progress_begin(&(yk__progress_operation){.number = 100}), entry[5]);
-    assert_int_equal(record->entries[entry[5]].operation.number, 100);
-    assert_true(record->entries[entry[5]].operation.ended == 0);
-    yk__progress_join(-1);
-    assert_int_equal(atomic_load(&record->groups), 0);
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 2)
@@ -392,9 +357,9 @@ int main(int argc, char **argv)
         return 1;
     if (!getenv("YOKE"))
         setenv("YOKE", "build/yoke", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_cause), cmocka_unit_test(slow_end),           cmocka_unit_test(rank_that_sleeps),
-        cmocka_unit_test(all_idle),    cmocka_unit_test(rank_that_computes), cmocka_unit_test(restarted),
-        cmocka_unit_test(two_nodes),   cmocka_unit_test(no_false_alarm),     cmocka_unit_test(entries)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(first_cause),        cmocka_unit_test(slow_end),
+                                       cmocka_unit_test(rank_that_sleeps),   cmocka_unit_test(all_idle),
+                                       cmocka_unit_test(rank_that_computes), cmocka_unit_test(restarted),
+                                       cmocka_unit_test(two_nodes),          cmocka_unit_test(no_false_alarm)};
     return cmocka_run_group_tests_name("hang time-out", tests, begin_all, end_all);
 }

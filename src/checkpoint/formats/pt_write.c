@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/name_table.h"
+#include "base/progress.h"
 #include "checkpoint/formats/value.h"
 #include "checkpoint/formats/zip.h"
 #include "tensor/tensor.h"
@@ -408,6 +409,7 @@ static yk_status note_all(output *o, const yk_value *value, int depth)
 
 yk_status yk_pt_save(const char *path, const yk_value *value)
 {
+    YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     YK__LIVE(value);
     if (!path || !value)

@@ -23,6 +23,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
+#include "base/progress.h"
 #include "checkpoint/formats/file_map.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/formats/value.h"
@@ -508,6 +509,7 @@ yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const
 
 yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
 {
+    YK__IN_PHASE(YK__PHASE_SAVING);
     YK__LIVE(dict);
     if (!yk__is_there("safetensors_save", "path", path))
         return YK_ERR_ARGUMENT;

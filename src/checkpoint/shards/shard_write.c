@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "checkpoint/shards/shards.h"
 #include "nn/module.h"
 
@@ -257,6 +258,7 @@ yk_status yk__shares_write(const char *dir, const yk__share *shares, int count, 
 yk_status yk_sharded_save(const char *dir, const yk_shard *shards, int64_t count, const yk_metadata *metadata,
                           yk_process_group *group)
 {
+    YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     if (yk__is_freed(group))
         return yk__fail_freed(__func__, group);

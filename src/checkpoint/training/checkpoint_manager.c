@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/thread.h"
 #include "checkpoint/shards/shards.h"
 #include "checkpoint/training/training.h"
@@ -494,6 +495,7 @@ static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
 
 yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
 {
+    YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     YK__LIVE(m);
     if (!m)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "checkpoint/training/training.h"
 #include "comm/agreement.h"
 #include "device/table.h"
@@ -20,6 +21,7 @@
 
 yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state)
 {
+    YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     if (!dir || !*dir)
         return yk__fail(YK_ERR_ARGUMENT, "checkpoint_save: no path");

@@ -1,0 +1,176 @@
+/*
+ * pages.c - the pages of a launcher's processes. Layer: launch.
+ *
+ * They lie one after the other in one memory file, which grows by one for each new process. Invariant: a page belongs
+ * to one process and is given to no other, so what a process that was given up still writes changes nothing that is
+ * read.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/json_line.h"
+#include "launch/pages.h"
+
+struct yk__pages {
+    int fd, count, made;
+    int *places;           /* of the pages in the file */
+    yk__rank_page **pages; /* mapped; NULL: none yet */
+};
+
+yk__pages *yk__pages_create(int count)
+{
+    yk__pages *p = yk__calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->fd = -1;
+    p->count = count;
+    p->pages = yk__calloc((size_t)count, sizeof(*p->pages));
+    p->places = p->pages ? yk__calloc((size_t)count, sizeof(*p->places)) : NULL;
+    if (p->places && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC)) < 0)
+        yk__fail_errno("no memory to share with the processes");
+    if (p->fd >= 0)
+        return p;
+    yk__pages_free(p);
+    return NULL;
+}
+
+void yk__pages_free(yk__pages *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; p->pages && i < p->count; i++) {
+        if (p->pages[i])
+            munmap(p->pages[i], YK__PAGE_SIZE);
+    }
+    if (p->fd >= 0)
+        close(p->fd);
+    free(p->pages);
+    free(p->places);
+    free(p);
+}
+
+yk_status yk__pages_renew(yk__pages *p, int index, const yk__page_owner *owner)
+{
+    int place = p->made;
+    void *page = MAP_FAILED;
+    if (ftruncate(p->fd, (off_t)(place + 1) * YK__PAGE_SIZE) == 0)
+        page = mmap(NULL, YK__PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)place * YK__PAGE_SIZE);
+    if (page == MAP_FAILED)
+        return yk__fail_errno("no memory to share with process %d of %d", index + 1, p->count);
+    if (p->pages[index])
+        munmap(p->pages[index], YK__PAGE_SIZE);
+    p->pages[index] = page;
+    p->places[index] = place;
+    p->made++;
+    yk__rank_page *head = page; /* the rest is zero, and costs no memory before the process writes there */
+    head->magic = YK__PAGE_MAGIC;
+    head->version = YK__PAGE_VERSION;
+    head->size = sizeof(*head);
+    head->rank = owner->rank;
+    head->world_size = owner->world_size;
+    head->local_rank = owner->local_rank;
+    head->node = owner->node;
+    head->role_rank = owner->role_rank;
+    head->incarnation = owner->incarnation;
+    snprintf(head->role, sizeof(head->role), "%s", owner->role ? owner->role : "");
+    return YK_OK;
+}
+
+yk__rank_page *yk__pages_at(const yk__pages *p, int index)
+{
+    return p ? p->pages[index] : NULL;
+}
+
+const char *yk__pages_variable(const yk__pages *p, int index, int number, char text[YK__PAGES_VARIABLE])
+{
+    snprintf(text, YK__PAGES_VARIABLE, "%d:%d:%d:%d", (int)getpid(), p->fd, p->places[index], number);
+    return text;
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+static json_t *text_json(const char *text)
+{
+    return yk__json_text(text, strlen(text));
+}
+
+/* Seconds from the moment of reading back to a time of the page; null where there is none. */
+static json_t *ago_json(const yk__rank_page *page, uint64_t ticks)
+{
+    return ticks ? yk__json_fixed(yk__now() - yk__page_time(page, ticks), 6) : json_null();
+}
+
+static json_t *operation_json(const yk__rank_page *page, const yk__page_operation *o)
+{
+    json_t *object = json_pack("{s:s,s:o,s:I,s:o,s:o,s:o}", "what", yk__operation_what_name((unsigned)o->what), "kind",
+                               text_json(o->kind), "number", (json_int_t)o->number, "of", text_json(o->group),
+                               "began_s_ago", ago_json(page, o->began), "ended_s_ago", ago_json(page, o->ended));
+    if (object && o->dtype[0])
+        json_object_set_new(object, "dtype", text_json(o->dtype));
+    if (object && o->count)
+        json_object_set_new(object, "count", json_integer((json_int_t)o->count));
+    if (object && o->reduction[0])
+        json_object_set_new(object, "reduction", text_json(o->reduction));
+    if (object && o->peer >= 0)
+        json_object_set_new(object, "peer", json_integer(o->peer));
+    if (object && o->tag >= 0)
+        json_object_set_new(object, "tag", json_integer(o->tag));
+    if (object && o->world_size)
+        json_object_set_new(object, "world_size", json_integer(o->world_size));
+    return object;
+}
+
+/* Those that are under way, or have ended, in the order in which they began. */
+static json_t *operations_json(const yk__rank_page *page, bool ended)
+{
+    json_t *list = json_array();
+    yk__page_operation o[YK__PAGE_RING];
+    int order[YK__PAGE_RING], count = 0;
+    for (int i = 0; i < YK__PAGE_RING; i++) {
+        if (!yk__page_read(&page->ring[i], &o[i]) || (o[i].ended > 0) != ended)
+            continue;
+        int at = count++;
+        for (; at > 0 && o[order[at - 1]].began > o[i].began; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (int i = 0; list && i < count; i++)
+        json_array_append_new(list, operation_json(page, &o[order[i]]));
+    return list;
+}
+
+static json_t *counters_json(const yk__rank_page *page)
+{
+    json_t *object = json_object();
+    char name[52];
+    int64_t value;
+    for (int i = 0; object && i < YK__PAGE_COUNTERS; i++) {
+        json_t *number = yk__page_counter(page, i, name, &value) ? json_integer((json_int_t)value) : NULL;
+        if (number && json_object_set_new(object, name, number)) /* a name that is no UTF-8 */
+            json_object_set_new(object, "?", json_integer((json_int_t)value));
+    }
+    return object;
+}
+
+char *yk__page_json(const yk__rank_page *page)
+{
+    char text[YK__PAGE_TEXT];
+    double since, now = yk__now(), failed = atomic_load(&page->failed);
+    yk__phase phase = yk__page_phase(page, text, &since);
+    json_t *phase_object =
+        json_pack("{s:s,s:o,s:o}", "name", yk__phase_name(phase), "text", *text ? text_json(text) : json_null(),
+                  "since_s_ago", since > 0 ? yk__json_fixed(now - since, 6) : json_null());
+    json_t *object = json_pack(
+        "{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:i,s:o,s:o,s:o,s:I,s:o,s:o}", "version", YK__PAGE_VERSION,
+        "rank", page->rank, "world_size", page->world_size, "local_rank", page->local_rank, "node", page->node, "role",
+        text_json(page->role), "role_rank", page->role_rank, "incarnation", page->incarnation, "pid",
+        atomic_load(&page->pid), "phase", phase_object, "steps", (json_int_t)atomic_load(&page->steps), "groups",
+        atomic_load(&page->groups), "progressed_s_ago", ago_json(page, atomic_load(&page->progressed)), "failed_s_ago",
+        failed > 0 ? yk__json_fixed(now - failed, 6) : json_null(), "counters", counters_json(page), "begun",
+        (json_int_t)atomic_load(&page->begun), "under_way", operations_json(page, false), "last",
+        operations_json(page, true));
+    return yk__json_line(object, YK__JSON_DIGITS);
+}

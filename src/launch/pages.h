@@ -1,0 +1,36 @@
+/*
+ * pages.h - the pages of a launcher's processes (base/rank_page.h): held, read, and written out as JSON. Layer: launch.
+ */
+#ifndef YOKE_LAUNCH_PAGES_H
+#define YOKE_LAUNCH_PAGES_H
+
+#include "base/rank_page.h"
+
+typedef struct yk__pages yk__pages;
+
+/* Of whom a page is; incarnation 0 is the first process of its rank in an attempt. */
+typedef struct yk__page_owner {
+    int rank, world_size, local_rank, node, role_rank, incarnation;
+    const char *role; /* NULL: none */
+} yk__page_owner;
+
+/* For so many processes, none of which has a page yet. NULL and an error on failure. */
+yk__pages *yk__pages_create(int count);
+void yk__pages_free(yk__pages *pages); /* NULL is allowed */
+
+/*
+ * A new page for the process with this index. The one before it goes out of use, and is not written again: what still
+ * runs of the process before may have it mapped.
+ */
+yk_status yk__pages_renew(yk__pages *pages, int index, const yk__page_owner *owner) YK_MUST_CHECK;
+/* The newest of them; NULL: none. */
+yk__rank_page *yk__pages_at(const yk__pages *pages, int index);
+/* YOKE_RANK_PAGE for the process that gets it; `number` is the signal on which it prints its stack, or 0. */
+enum { YK__PAGES_VARIABLE = 64 };
+const char *yk__pages_variable(const yk__pages *pages, int index, int number, char text[YK__PAGES_VARIABLE]);
+
+/* A page as one JSON object and a newline, which the caller frees; NULL without memory. docs/launcher.md has its
+ * members. */
+char *yk__page_json(const yk__rank_page *page);
+
+#endif
