@@ -1,9 +1,9 @@
 /*
  * progress.c - what this rank is doing, noted in its page, and its stack on request. Layer: base.
  *
- * Invariants: a slot of the page is written by one thread at a time, because it was taken: one under way by its place
- * in `taken`, one of the ring by making its version odd; nobody waits for another (Note [Fields of a page]). The
- * signal's handler calls only what may be called in one: backtrace() has loaded its library before.
+ * Invariants: a slot of the page is written by one thread at a time, because it was taken: one under way by its
+ * position in `taken`, one of the ring by making its version odd; nobody waits for another (Note [Fields of a page]).
+ * The signal's handler calls only what may be called in one: backtrace() has loaded its library before.
  */
 #include <errno.h>
 #include <execinfo.h>
@@ -76,8 +76,7 @@ static void answer(yk__rank_page *page, int number)
         atomic_store(&page->answers, number);
 }
 
-/* ---- the page -----------------------------------------------------------------------------------------------------
- */
+/* ---- the page ---------------------------------------------------------------------------------------------------- */
 static void page_begin(yk__rank_page *page)
 {
     yk__ticks_choose();
@@ -122,14 +121,14 @@ void yk__progress_adopt(yk__rank_page *page)
 static yk__rank_page *page_find(int *number)
 {
     const char *text = getenv("YOKE_RANK_PAGE");
-    int launcher, descriptor, place = -1;
+    int launcher, descriptor, position = -1;
     struct stat about;
-    if (!text || sscanf(text, "%d:%d:%d:%d", &launcher, &descriptor, &place, number) < 3 || place < 0)
+    if (!text || sscanf(text, "%d:%d:%d:%d", &launcher, &descriptor, &position, number) < 3 || position < 0)
         return NULL;
     int fd = yk__process_open(launcher, descriptor);
     if (fd < 0)
         return NULL;
-    off_t at = (off_t)place * YK__PAGE_SIZE;
+    off_t at = (off_t)position * YK__PAGE_SIZE;
     void *page = MAP_FAILED;
     if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size >= at + YK__PAGE_SIZE)
         page = mmap(NULL, YK__PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
@@ -178,8 +177,7 @@ void yk__progress_failed(void)
     atomic_compare_exchange_strong(&yk__progress_page()->failed, &never, yk__now());
 }
 
-/* ---- phases, steps, counters --------------------------------------------------------------------------------------
- */
+/* ---- phases, steps, counters ------------------------------------------------------------------------------------- */
 void yk_progress_phase(const char *text)
 {
     yk__progress_look();
@@ -226,8 +224,7 @@ int yk__progress_counter(const char *name)
     return -1;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------
- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 /* A slot for one thread, its version odd; -1 where all are under way. */
 static int slot_take(yk__rank_page *page, unsigned *version)
 {

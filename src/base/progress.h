@@ -1,7 +1,7 @@
 /*
  * progress.h - a rank notes what it is doing in its page (base/rank_page.h). Layer: base.
  *
- * YOKE_RANK_PAGE, "PID:DESCRIPTOR:PLACE:SIGNAL", says where the page is: of the launcher's memory file
+ * YOKE_RANK_PAGE, "PID:DESCRIPTOR:NUMBER:SIGNAL", says where the page is: of the launcher's memory file
  * (base/process.h) the page with this number. A process maps it when it first joins a process group; without a
  * launcher, and before, it notes the same in a page of its own, which costs no look at who watches. With SIGNAL, a rank
  * that gets it prints the stack of the thread that took it to stderr. Nothing here waits or fails: a page that is not

@@ -106,8 +106,7 @@ typedef struct yk__rank_page {
 /* A page takes whole pages of memory, so that each rank can map its own. */
 enum { YK__PAGE_SIZE = (sizeof(yk__rank_page) + 4095) / 4096 * 4096 };
 
-/* ---- reading: any process that has the page mapped; what the rank has written there is not trusted ----------------
- */
+/* ---- reading: any process that has the page mapped; what the rank has written there is not trusted --------------- */
 /* Whether these are pages of this version. */
 bool yk__page_is_known(const yk__rank_page *page);
 /* A time of the page as yk__now has it; 0 for 0. Call it soon after the page was read: it takes now for its measure. */
@@ -119,8 +118,7 @@ yk__phase yk__page_phase(const yk__rank_page *page, char text[YK__PAGE_TEXT], do
 /* The name of a counter, which ends; NULL where there is none. */
 const char *yk__page_counter(const yk__rank_page *page, int index, char name[52], int64_t *value);
 
-/* ---- the word of the phase: kind, text, and ticks since the page was born in units of 256 -------------------------
- */
+/* ---- the word of the phase: kind, text, and ticks since the page was born in units of 256 ------------------------ */
 static inline uint64_t yk__page_phase_word(unsigned phase, unsigned text, uint64_t ticks)
 {
     return (uint64_t)phase << 56 | (uint64_t)text << 48 | (ticks >> 8 & (((uint64_t)1 << 48) - 1));

@@ -17,7 +17,7 @@
 
 struct yk__pages {
     int fd, count, made;
-    int *places;           /* of the pages in the file */
+    int *numbers;          /* of the pages in the file */
     yk__rank_page **pages; /* mapped; NULL: none yet */
 };
 
@@ -29,8 +29,8 @@ yk__pages *yk__pages_create(int count)
     p->fd = -1;
     p->count = count;
     p->pages = yk__calloc((size_t)count, sizeof(*p->pages));
-    p->places = p->pages ? yk__calloc((size_t)count, sizeof(*p->places)) : NULL;
-    if (p->places && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC)) < 0)
+    p->numbers = p->pages ? yk__calloc((size_t)count, sizeof(*p->numbers)) : NULL;
+    if (p->numbers && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC)) < 0)
         yk__fail_errno("no memory to share with the processes");
     if (p->fd >= 0)
         return p;
@@ -49,22 +49,22 @@ void yk__pages_free(yk__pages *p)
     if (p->fd >= 0)
         close(p->fd);
     free(p->pages);
-    free(p->places);
+    free(p->numbers);
     free(p);
 }
 
 yk_status yk__pages_renew(yk__pages *p, int index, const yk__page_owner *owner)
 {
-    int place = p->made;
+    int number = p->made;
     void *page = MAP_FAILED;
-    if (ftruncate(p->fd, (off_t)(place + 1) * YK__PAGE_SIZE) == 0)
-        page = mmap(NULL, YK__PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)place * YK__PAGE_SIZE);
+    if (ftruncate(p->fd, (off_t)(number + 1) * YK__PAGE_SIZE) == 0)
+        page = mmap(NULL, YK__PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)number * YK__PAGE_SIZE);
     if (page == MAP_FAILED)
         return yk__fail_errno("no memory to share with process %d of %d", index + 1, p->count);
     if (p->pages[index])
         munmap(p->pages[index], YK__PAGE_SIZE);
     p->pages[index] = page;
-    p->places[index] = place;
+    p->numbers[index] = number;
     p->made++;
     yk__rank_page *head = page; /* the rest is zero, and costs no memory before the process writes there */
     head->magic = YK__PAGE_MAGIC;
@@ -87,7 +87,7 @@ yk__rank_page *yk__pages_at(const yk__pages *p, int index)
 
 const char *yk__pages_variable(const yk__pages *p, int index, int number, char text[YK__PAGES_VARIABLE])
 {
-    snprintf(text, YK__PAGES_VARIABLE, "%d:%d:%d:%d", (int)getpid(), p->fd, p->places[index], number);
+    snprintf(text, YK__PAGES_VARIABLE, "%d:%d:%d:%d", (int)getpid(), p->fd, p->numbers[index], number);
     return text;
 }
 

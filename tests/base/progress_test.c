@@ -180,8 +180,7 @@ static void forks(void **state)
     assert_int_equal(atomic_load(&page->steps), steps);
 }
 
-/* ---- after SIGKILL ------------------------------------------------------------------------------------------------
- */
+/* ---- after SIGKILL ----------------------------------------------------------------------------------------------- */
 /* All fields of an operation, and all letters of a text, follow from one number. */
 static void *write_without_end(void *first)
 {
