@@ -9,6 +9,7 @@
 #include <yoke/data.h>
 #include <yoke/optim.h>
 #include <yoke/parallel.h>
+#include <yoke/rpc.h>
 #include <yoke/store.h>
 
 #endif

@@ -1,0 +1,191 @@
+/*
+ * yoke/rpc.h - calls to functions and objects that live in other processes of the job.
+ *
+ * Layer: rpc. A process that has called yk_rpc_init is a *worker*. It is known by a name, offers the functions and the
+ * classes that it has registered, and calls those of other workers. What runs on a worker is only what it has
+ * registered there: no code is sent. Arguments and results are values (yoke/checkpoint.h): tensors, numbers, texts,
+ * lists, dictionaries. docs/rpc.md has a tutorial, and the protocol.
+ *
+ * Order: the calls of one caller to one object run in the order in which they were sent, one at a time, unless the
+ * class is concurrent. Calls to plain functions run on a pool of threads, in no order. A call runs at most once; where
+ * it fails by a connection, its error says whether it may have run.
+ *
+ * Functions may be called from any thread, and from handlers. After a fork the child is no worker.
+ * Source: torch.distributed.rpc.
+ */
+#ifndef YOKE_RPC_H
+#define YOKE_RPC_H
+
+#include <yoke/checkpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- workers ----------------------------------------------------------------------------------------------------- */
+
+typedef struct yk_rpc_init_options {
+    /* Seconds for joining, and for calls that are given no time of their own; 0: 60. Source: rpc_timeout. */
+    double timeout;
+    /* Threads that run functions and methods; 0: 16. One that waits for a call of its own does not count. */
+    int threads;
+    /* Through which the workers find one another. NULL: that of the job, by the launcher's variables. */
+    yk_store *store;
+    /* With a store: how many workers yk_rpc_init waits for, this one among them; 0: for none. Without: WORLD_SIZE. */
+    int world_size;
+    /* This host's name or address at which other workers reach this one. NULL: that which routes to MASTER_ADDR. */
+    const char *host;
+    /* The largest message that is taken from another worker, in bytes; 0: 1 GiB. */
+    int64_t max_message;
+} yk_rpc_init_options;
+
+/*
+ * Makes this process a worker. `name` has 1 to 127 letters, digits and "_-.:"; NULL: ROLE_NAME and ROLE_RANK
+ * ("trainer0"), without them "worker" and the rank. Returns when WORLD_SIZE workers are there; what they call is
+ * answered from the moment on at which this worker has joined, so functions and classes are registered before.
+ * Errors: a name that a living worker has (YK_ERR_ARGUMENT, which names its host and process), workers that did not
+ * come in time (YK_ERR_TIMEOUT). A worker that comes back under the name of one that has ended takes its place.
+ * Source: init_rpc.
+ */
+YK_API yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options) YK_MUST_CHECK;
+
+typedef enum yk_rpc_shutdown_mode {
+    YK_RPC_GRACEFUL, /* answers calls until all living workers have come to this point, and own calls are done */
+    YK_RPC_AT_ONCE   /* own calls that are under way fail, and so do those that this worker has not answered */
+} yk_rpc_shutdown_mode;
+/*
+ * Ends the worker: its objects are destroyed, its name is free. `timeout`: seconds for a graceful end, after which it
+ * ends at once and YK_ERR_TIMEOUT names who is missing; 0: no limit. Not from a handler. Without yk_rpc_init it does
+ * nothing. Source: rpc.shutdown.
+ */
+YK_API yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout) YK_MUST_CHECK;
+
+/* This worker's name; NULL where this process is none. Static until yk_rpc_shutdown. */
+YK_API const char *yk_rpc_name(void) YK_QUESTION;
+/* Waits until a worker of that name has joined, which may come later than others; YK_ERR_TIMEOUT after `timeout`
+ * seconds (0: the worker's own time-out). */
+YK_API yk_status yk_rpc_wait_for(const char *worker, double timeout) YK_MUST_CHECK;
+
+/* ---- what a worker offers ---------------------------------------------------------------------------------------- */
+
+/* A call, as the function that runs it sees it. Valid until the function returns, or until yk_call_answer where
+ * yk_call_later was called. */
+typedef struct yk_call yk_call;
+/* Runs a call, in a scope of its own. Failing, it sets the error record (yk_set_error, or by what it called), which
+ * becomes the caller's error with the worker's name in front. */
+typedef yk_status (*yk_rpc_fn)(yk_call *call);
+
+/* Offers a function under a name of 1 to 127 bytes, until the process ends. A name twice is an error unless it is the
+ * same function. */
+YK_API yk_status yk_rpc_register(const char *name, yk_rpc_fn fn) YK_MUST_CHECK;
+
+typedef struct yk_rpc_method {
+    const char *name; /* NULL ends the array */
+    yk_rpc_fn fn;
+} yk_rpc_method;
+/* A class: what is called `create` makes an object's state with yk_call_set_object, from the arguments of
+ * yk_rpc_remote. */
+typedef struct yk_rpc_class {
+    const char *name;
+    yk_rpc_fn create;
+    void (*destroy)(void *object); /* may be NULL; called when the last reference is gone, and at the worker's end */
+    const yk_rpc_method *methods;
+    bool concurrent; /* methods of one object may run at the same time, and in any order */
+} yk_rpc_class;
+/* Offers a class; the struct and what it points to must stay. Functions and classes share their names. */
+YK_API yk_status yk_rpc_register_class(const yk_rpc_class *cls) YK_MUST_CHECK;
+
+/* ---- inside a call ----------------------------------------------------------------------------------------------- */
+/* How many arguments there are; the i-th, borrowed, NULL and an error where it is not there. */
+YK_API int64_t yk_call_count(const yk_call *call) YK_QUESTION;
+YK_API yk_value *yk_call_argument(yk_call *call, int64_t i);
+/* The i-th argument as a C value; an error that names function, position and kind where it is not there or of another
+ * kind, and NULL, 0 or NAN. Borrowed. A tensor is on cpu:0. */
+YK_API yk_tensor *yk_call_tensor(yk_call *call, int64_t i);
+YK_API int64_t yk_call_int(yk_call *call, int64_t i);
+YK_API double yk_call_real(yk_call *call, int64_t i);
+YK_API const char *yk_call_string(yk_call *call, int64_t i);
+/* The name of the worker that calls. */
+YK_API const char *yk_call_caller(const yk_call *call) YK_QUESTION;
+/* The state of the object whose method runs, as yk_call_set_object gave it; NULL in plain functions. */
+YK_API void *yk_call_object(const yk_call *call) YK_QUESTION;
+YK_API void yk_call_set_object(yk_call *call, void *object);
+/* Whether nobody waits for the answer any more: the deadline is over, the call was cancelled, or the caller is gone. */
+YK_API bool yk_call_cancelled(const yk_call *call) YK_QUESTION;
+/* The result, retained; a second one takes the place of the first. Without one the result is none. NULL fails, leaving
+ * an earlier error, so that a function can end with `return yk_call_return(call, yk_value_tensor(yk_add(a, b)));`. */
+YK_API yk_status yk_call_return(yk_call *call, yk_value *result) YK_MUST_CHECK;
+/*
+ * The call is answered later, by yk_call_answer from any thread: the function returns YK_OK without an answer, and the
+ * object's next call runs. Source: rpc.functions.async_execution.
+ */
+YK_API void yk_call_later(yk_call *call);
+/* Answers such a call, which is gone then: with the result, or, where that is NULL, with this thread's error, which is
+ * cleared. */
+YK_API void yk_call_answer(yk_call *call, yk_value *result);
+
+/* ---- calling ----------------------------------------------------------------------------------------------------- */
+
+/* Arguments as a list: yk_args(yk_value_int(3), yk_value_tensor(x)). NULL stands for none at all. */
+#define yk_args(...) yk_args_counted(YK__COUNT(yk_value *, __VA_ARGS__), __VA_ARGS__)
+YK_API yk_value *yk_args_counted(int count, ...);
+
+typedef struct yk_rpc_options {
+    /* Seconds until the call fails with YK_ERR_TIMEOUT; 0: the worker's time-out. Inside a handler it is at most what
+     * is left of the time of the call that runs. */
+    double timeout;
+} yk_rpc_options;
+
+/* The result of a call that may not be there yet. Counted. Source: torch.futures.Future. */
+typedef struct yk_future yk_future;
+
+/*
+ * Calls a function of a worker, which may be this one, and waits for the result, owned by the current scope; NULL and
+ * an error on failure. An error of the function keeps its code. Others: YK_ERR_NOT_FOUND (no such worker or function:
+ * the nearest name), YK_ERR_TIMEOUT, YK_ERR_CONNECTION (the worker is gone; the text says whether the function may
+ * have run), YK_ERR_STATE (before yk_rpc_init, after yk_rpc_shutdown, or two objects that would wait for one another
+ * for ever). Source: rpc_sync.
+ */
+YK_API yk_value *yk_rpc_sync(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options);
+/* The same without waiting for the result. Arguments are copied before it returns. It waits where the worker has not
+ * answered 256 calls or 256 MiB of this process yet, within the call's time. Source: rpc_async. */
+YK_API yk_future *yk_rpc_async(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options);
+
+/* The result, owned by the current scope, when it is there; an error as yk_rpc_sync gives it. `timeout`: seconds for
+ * this wait (YK_ERR_TIMEOUT, and the call goes on); 0: until the call's own time is over. Source: Future.wait. */
+YK_API yk_value *yk_future_wait(yk_future *future, double timeout);
+/* Whether the result, or an error, is there. Source: Future.done. */
+YK_API bool yk_future_done(yk_future *future) YK_QUESTION;
+/* The position of one that is done, waited for within `timeout` seconds (0: without limit); -1 and an error. */
+YK_API int yk_future_wait_any(yk_future *const *futures, int count, double timeout);
+/* Nobody waits any more: the future fails, and a call that has not begun does not run. */
+YK_API void yk_future_cancel(yk_future *future);
+YK_API yk_future *yk_future_retain(yk_future *future);
+YK_API void yk_future_release(yk_future *future);
+
+/* ---- references to objects of other workers ---------------------------------------------------------------------- */
+
+/* A reference to an object, or to a result that stays where it was made. Counted; with the last one, and when the
+ * process that holds it ends, the object is destroyed. Source: RRef. */
+typedef struct yk_ref yk_ref;
+
+/* Makes an object of a class on a worker, or calls a function there whose result stays: returns at once. What goes
+ * wrong is the error of the calls that use the reference. Owned by the current scope. Source: rpc.remote. */
+YK_API yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, const yk_rpc_options *options);
+/* Calls a method of the object, in the order of the calls of this process; as yk_rpc_sync and yk_rpc_async. Source:
+ * RRef.rpc_sync, RRef.rpc_async. */
+YK_API yk_value *yk_ref_call(yk_ref *ref, const char *method, yk_value *args, const yk_rpc_options *options);
+YK_API yk_future *yk_ref_call_async(yk_ref *ref, const char *method, yk_value *args, const yk_rpc_options *options);
+/* A copy of the result that it refers to, when that is there; an object of a class has none (YK_ERR_ARGUMENT). Source:
+ * RRef.to_here. */
+YK_API yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options);
+/* The worker where the object is; whether that is this one. Source: RRef.owner_name, RRef.is_owner. */
+YK_API const char *yk_ref_owner_name(const yk_ref *ref) YK_QUESTION;
+YK_API bool yk_ref_is_owner(const yk_ref *ref) YK_QUESTION;
+YK_API yk_ref *yk_ref_retain(yk_ref *ref);
+YK_API void yk_ref_release(yk_ref *ref);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

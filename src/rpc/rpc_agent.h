@@ -1,0 +1,272 @@
+/*
+ * rpc_agent.h - what the files of rpc/ share: the agent of this process, its connections, calls, futures and objects.
+ * Layer: rpc.
+ *
+ * One lock, agent.lock, guards everything below but what a comment excepts. It is never held while user code runs,
+ * while values are encoded or decoded, or while the store is asked.
+ *
+ * Note [Messages]
+ * Worker A opens one connection to worker B for the calls of A to B; the answers come back over it, and the calls of B
+ * to A have another connection. It is a channel (net/channel.h) of the service "rpc". Its messages:
+ *
+ *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A
+ *   WELCOME  B: u32 index of B, text8 name of B; the first message of B
+ *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name,
+ *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; then a list of arguments
+ *   REPLY    B: u64 call, u8 1, a value; or u64 call, u8 0, u32 code, u8 may have run, u32 line, text8 file, text
+ *   CANCEL   A: u64 call
+ *   DROP     A: u64 object: A has no reference any more
+ *   PART     either: u64 parcel, u64 bytes of the whole, u8 type of the whole, and the next bytes of it
+ *
+ * A CALL or REPLY above PART_SIZE is cut into parts, between which other messages pass; those for the same object stay
+ * behind it, so that the order of one caller's calls to an object is the order in which they were sent. An index is
+ * the number that the store gave a worker when it joined: a worker that comes back has another.
+ */
+#ifndef YOKE_RPC_RPC_AGENT_H
+#define YOKE_RPC_RPC_AGENT_H
+
+#include <pthread.h>
+
+#include <yoke/rpc.h>
+
+#include "net/channel.h"
+
+enum {
+    YK__RPC_NAME = 128,             /* of workers, functions, classes and methods, with the final zero */
+    YK__RPC_PART = 128 << 10,       /* the largest payload of a message */
+    YK__RPC_MOST_CALLS = 256,       /* of one caller to one worker that are not answered */
+    YK__RPC_MOST_BYTES = 256 << 20, /* of their arguments together, unless it is one call alone */
+    YK__RPC_MOST_CHAIN = 64         /* objects that wait for one another */
+};
+
+typedef enum yk__rpc_message {
+    YK__RPC_HELLO = 1,
+    YK__RPC_WELCOME,
+    YK__RPC_CALL,
+    YK__RPC_REPLY,
+    YK__RPC_CANCEL,
+    YK__RPC_DROP,
+    YK__RPC_PART_OF
+} yk__rpc_message;
+
+/* DESTROY is never sent: it stands behind an object's last call. */
+typedef enum yk__rpc_kind {
+    YK__RPC_FUNCTION = 1,
+    YK__RPC_CREATE,
+    YK__RPC_METHOD,
+    YK__RPC_FETCH,
+    YK__RPC_DESTROY
+} yk__rpc_kind;
+
+/* A worker of the job, as the store has it (rpc_members.c). */
+typedef struct yk__rpc_member {
+    char name[YK__RPC_NAME], host[64];
+    int pid;
+    uint32_t index;
+    yk__address address;
+    bool gone; /* its process was seen to have ended, or has left */
+} yk__rpc_member;
+
+/* A message that is cut into parts: one that is sent, or one that arrives. */
+typedef struct yk__rpc_parcel {
+    uint64_t id, target; /* the object that it is for, 0: none */
+    unsigned type;
+    unsigned char *data; /* owned */
+    size_t size, done, capacity;
+    struct yk__rpc_parcel *next;
+} yk__rpc_parcel;
+
+/* A connection to another worker, in either direction. */
+typedef struct yk__rpc_link {
+    int references;
+    int fd;               /* -1: it has ended */
+    bool accepted, ready; /* the other side connected; HELLO and WELCOME are through */
+    yk__channel channel;
+    uint32_t events; /* that are waited for */
+    double deadline; /* until it has to be ready */
+    uint32_t index;  /* of the worker at the other end */
+    char name[YK__RPC_NAME], host[64];
+    int pid;
+    yk__rpc_parcel *sending, *arriving;
+    uint64_t parcels, numbers; /* given to parcels and calls so far */
+    yk_future *futures;        /* own calls without an answer */
+    yk_call *calls;            /* the other side's */
+    int call_count;            /* of futures, or of calls */
+    size_t call_bytes;
+    char why[YK__WHY_SIZE]; /* it has ended: the reason */
+    struct yk__rpc_link *next;
+} yk__rpc_link;
+
+/* An object that lives here. */
+typedef struct yk__rpc_object {
+    uint64_t id;
+    uint32_t holder;         /* index of the worker whose references keep it */
+    const yk_rpc_class *cls; /* NULL: a result of a function */
+    char name[YK__RPC_NAME]; /* of the class or the function */
+    void *data;
+    yk_value *value;
+    yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
+    bool made, busy, dropped;
+    int running;
+    yk_call *first, *last; /* calls that wait for their turn */
+    struct yk__rpc_object *next;
+} yk__rpc_object;
+
+/* A method that waits for the call of another: the object, and "WORKER.CLASS.METHOD" for errors. */
+typedef struct yk__rpc_waiting {
+    uint64_t object;
+    char label[YK__RPC_NAME];
+} yk__rpc_waiting;
+
+struct yk_call {
+    yk__rpc_kind kind;
+    yk__rpc_link *link; /* where the answer goes; NULL: to `local` */
+    yk_future *local;
+    uint64_t number;
+    uint32_t caller;
+    char caller_name[YK__RPC_NAME], name[YK__RPC_NAME];
+    yk_rpc_fn fn;
+    yk_error refusal; /* code other than YK_OK: there is nothing to run, and this is the answer */
+    yk__rpc_object *object;
+    unsigned char *bytes; /* the arguments as they came, owned */
+    size_t size;          /* and how many there were: of the credit */
+    yk_value *args, *result;
+    double deadline;
+    yk__rpc_waiting *chain; /* owned: `chain_count` methods that wait for this call, the first caller's first */
+    int chain_count;
+    bool sync, cancelled, later;
+    void *new_object; /* of yk_call_set_object */
+    yk_call *next_ready, *next_of_link;
+};
+
+typedef enum yk__rpc_progress { YK__RPC_UNSENT, YK__RPC_SENT, YK__RPC_ANSWERED } yk__rpc_progress;
+
+struct yk_future {
+    yk__object object;
+    pthread_cond_t answered;
+    yk__rpc_progress progress;
+    yk__rpc_link *link; /* retained; NULL: of this process, or done */
+    yk_call *call;      /* of this process, until it is answered */
+    uint64_t number;
+    char what[3 * YK__RPC_NAME]; /* "worker 'ps0' (host h, process 12): 'add'" */
+    double deadline;
+    size_t size;          /* of the arguments: credit that comes back */
+    unsigned char *bytes; /* the result as it came */
+    size_t bytes_size;
+    yk_value *value; /* decoded; with the lock */
+    yk_error error;
+    struct yk_future *next;
+};
+
+struct yk_ref {
+    yk__object object;
+    yk__rpc_member owner;
+    uint64_t id;
+    uint32_t maker; /* own index when it was made: a reference does not outlive yk_rpc_shutdown */
+    char name[YK__RPC_NAME];
+};
+
+typedef struct yk__rpc_agent {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a connection is there, a credit came back, a future of several is done, calls are done */
+    pthread_cond_t ready;   /* of threads that wait for calls */
+    bool running, stopping;
+    int pid;
+    uint32_t index;
+    char name[YK__RPC_NAME];
+    double timeout;
+    size_t max_message;
+    int threads_limit;
+    yk_store *store; /* owned */
+    yk__identity identity;
+    yk__address address;
+    int listen_fd, epoll, wake;
+    pthread_t io;
+    yk__rpc_link *links;
+    yk__rpc_member *members;
+    int member_count;
+    uint64_t objects_made;
+    yk__rpc_object *objects[1024]; /* by id */
+    yk_call *ready_first, *ready_last;
+    yk_future *futures; /* of this process's calls to itself */
+    int threads, idle, executing;
+    uint32_t *connecting; /* indices of workers to which a thread makes a connection */
+    int connecting_count;
+} yk__rpc_agent;
+extern yk__rpc_agent yk__rpc;
+
+/* ---- rpc_agent.c ---- */
+/* With the lock held on success: this process is a worker. An error in the name of `what`, without the lock. */
+yk_status yk__rpc_enter(const char *what) YK_MUST_CHECK;
+void yk__rpc_leave(void);
+/* Waits for the condition with the lock held; false when the deadline (0: none) has come. */
+bool yk__rpc_wait(pthread_cond_t *condition, double deadline);
+void yk__rpc_condition_init(pthread_cond_t *condition);
+/* A name of 1 to 127 bytes; an error in the name of `what`. */
+yk_status yk__rpc_name_check(const char *what, const char *kind, const char *name) YK_MUST_CHECK;
+
+/* ---- rpc_members.c: workers and their names, in the store. Without the lock. ---- */
+/* Takes the name and waits until `world_size` workers are there. */
+yk_status yk__rpc_join(int world_size, double deadline) YK_MUST_CHECK;
+/* Copies the youngest worker of this name; `deadline` above 0: waits for it. YK_ERR_NOT_FOUND names the nearest. */
+yk_status yk__rpc_member_find(const char *what, const char *name, double deadline,
+                              yk__rpc_member *member) YK_MUST_CHECK;
+/* Nobody listens where it did. */
+void yk__rpc_member_gone(uint32_t index);
+/* Says that this worker is done, and waits for the others that live. */
+yk_status yk__rpc_leave_together(double deadline) YK_MUST_CHECK;
+/* The same without waiting. */
+void yk__rpc_left(void);
+
+/* ---- rpc_link.c: connections. With the lock. ---- */
+/* The open connection to a worker, made where there is none; releases the lock meanwhile. NULL and an error. */
+yk__rpc_link *yk__rpc_link_to(const char *what, const yk__rpc_member *member, double deadline);
+void yk__rpc_link_release(yk__rpc_link *link);
+/* Sends a message, or queues it as a parcel; takes over `data`. False when the connection has ended. */
+bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsigned char *data, size_t size);
+/* Ends the connection: its calls are cancelled, its futures fail, its objects are dropped. */
+void yk__rpc_link_end(yk__rpc_link *link, const char *why);
+/* The I/O thread; arg is not used. */
+void *yk__rpc_io_run(void *arg);
+/* Whether that call is among those that have not left yet. */
+bool yk__rpc_link_unsent(const yk__rpc_link *link, uint64_t number);
+/* Takes it back where nothing of it has left. */
+bool yk__rpc_link_withdraw(yk__rpc_link *link, uint64_t number);
+
+/* ---- rpc_serve.c: calls of others, and the threads that run them. With the lock. ---- */
+/* A CALL's payload, from a link or (link NULL) from this process itself. Takes over `data`. False: malformed. */
+bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, size_t size);
+void yk__rpc_serve_cancel(yk_call *call);
+/* The references of a worker to an object, or to all that it holds (id 0), are gone. */
+void yk__rpc_serve_drop(uint32_t holder, uint64_t id);
+/* A thread that waits in a handler does not count among those that run. Gives what end takes. */
+bool yk__rpc_blocked_begin(void);
+void yk__rpc_blocked_end(bool counted);
+/* Waits for the threads to end and destroys what is left. Without the lock. */
+void yk__rpc_serve_stop(void);
+/* Whether the call would wait for a method that waits for it; fails then, naming them. */
+yk_status yk__rpc_cycle_check(const yk_call *call) YK_MUST_CHECK;
+/* The call that this thread runs, or NULL. */
+yk_call *yk__rpc_current(void);
+
+/* ---- rpc_registry.c ---- */
+yk_rpc_fn yk__rpc_function(const char *name);
+const yk_rpc_class *yk__rpc_class_of(const char *name);
+yk_rpc_fn yk__rpc_method_of(const yk_rpc_class *cls, const char *name);
+/* Fills the text: "; did you mean 'add'?", or a list of what there is; of a class (NULL: functions and classes). */
+const char *yk__rpc_suggest(const yk_rpc_class *cls, const char *name, char text[400]);
+
+/* ---- rpc_future.c. With the lock. ---- */
+yk_future *yk__rpc_future_new(void);
+void yk__rpc_future_finish(yk_future *future, unsigned char *bytes, size_t size, const yk_error *error);
+/* Fails it: takes no error of the thread's. */
+void yk__rpc_future_fail(yk_future *future, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
+/* Futures whose time is over fail; gives the next deadline, 0: none. */
+double yk__rpc_futures_expire(double now);
+/* All that are left fail. */
+void yk__rpc_futures_abandon(const char *why);
+/* A REPLY that came, and one to a call of this process itself. False: malformed. */
+bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload);
+bool yk__rpc_reply_local(yk_future *future, yk__reader *payload);
+
+#endif

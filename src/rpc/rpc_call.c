@@ -1,0 +1,352 @@
+/*
+ * rpc_call.c - calling functions and objects of other workers, and references to these. Layer: rpc.
+ *
+ * Invariant: a reference is dropped at its owner once, behind the calls that were made by it.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/formats/value.h"
+#include "rpc/rpc_agent.h"
+#include "rpc/value_wire.h"
+
+yk_value *yk_args_counted(int count, ...)
+{
+    yk_value *list = yk_value_list();
+    va_list items;
+    va_start(items, count);
+    for (int i = 0; i < count; i++) {
+        yk_value *item = va_arg(items, yk_value *);
+        if (list && yk_value_append(list, item))
+            list = NULL; /* the scope has it; the error is on record */
+    }
+    va_end(items);
+    return list;
+}
+
+/* What is called, where, and how. */
+typedef struct target {
+    const char *what; /* "rpc_sync", for errors */
+    const char *worker, *name;
+    yk__rpc_kind kind;
+    uint64_t object;
+    const yk_ref *ref; /* NULL: the worker's name says where */
+    bool sync;
+} target;
+
+/* The number of seconds for this call: what is asked for, and no more than a call that runs here has left. */
+static yk_status call_deadline(const target *t, const yk_rpc_options *options, double *deadline)
+{
+    pthread_mutex_lock(&yk__rpc.lock);
+    double seconds = yk__rpc.timeout;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    double asked = options ? options->timeout : 0;
+    if (asked != 0 && yk__check_timeout(t->what, "timeout", asked, 0, &seconds))
+        return yk__error_code();
+    *deadline = yk__now() + seconds;
+    const yk_call *outer = yk__rpc_current();
+    if (outer && outer->deadline < *deadline)
+        *deadline = outer->deadline;
+    return YK_OK;
+}
+
+/* A CALL's payload; the number is put in when it has one. */
+static yk_status call_encode(const target *t, yk_value *args, double deadline, yk__wire *out)
+{
+    const yk_call *outer = yk__rpc_current();
+    double left = deadline - yk__now();
+    bool waits = outer && outer->object && !(outer->object->cls && outer->object->cls->concurrent);
+    int chain = outer ? outer->chain_count : 0;
+    if (left <= 0)
+        return yk__fail(YK_ERR_TIMEOUT, "%s: '%s' has not run: the time of the call that makes it is over", t->what,
+                        t->name);
+    if (chain + waits > YK__RPC_MOST_CHAIN)
+        return yk__fail(YK_ERR_STATE, "%s: '%s' has not run: %d methods wait for one another already", t->what, t->name,
+                        chain);
+    yk__wire_put_u64(out, 0);
+    yk__wire_put_u8(out, t->kind);
+    yk__wire_put_u64(out, t->object);
+    yk__wire_put_u32(out, left * 1e3 < UINT32_MAX ? (uint32_t)ceil(left * 1e3) : UINT32_MAX);
+    yk__wire_put_u8(out, t->sync);
+    yk__wire_put_text8(out, t->name);
+    yk__wire_put_u8(out, (unsigned)(chain + waits));
+    for (int i = 0; i < chain; i++) {
+        yk__wire_put_u64(out, outer->chain[i].object);
+        yk__wire_put_text8(out, outer->chain[i].label);
+    }
+    if (waits) {
+        char label[YK__RPC_NAME];
+        snprintf(label, sizeof(label), "%.60s.%.30s.%.30s", yk__rpc.name, outer->object->name, outer->name);
+        yk__wire_put_u64(out, outer->object->id);
+        yk__wire_put_text8(out, label);
+    }
+    yk_value *none = args ? NULL : yk__value_new(YK_VALUE_LIST);
+    yk_status status = args || none ? yk__value_encode(args ? args : none, out) : yk__error_code();
+    yk_value_release(none);
+    if (status)
+        yk__error_prefix("%s: the arguments of '%s'", t->what, t->name);
+    return status;
+}
+
+static void call_number_put(unsigned char *data, uint64_t number)
+{
+    for (int i = 0; i < 8; i++)
+        data[i] = (unsigned char)(number >> (8 * i));
+}
+
+/* With the lock: waits until the worker has answered enough for one more call of `size` bytes. */
+static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, double deadline)
+{
+    link->references++;
+    bool blocked = yk__rpc_blocked_begin();
+    yk_status status = YK_OK;
+    while (link->fd >= 0 && link->call_count > 0 &&
+           (link->call_count >= YK__RPC_MOST_CALLS || link->call_bytes + size > YK__RPC_MOST_BYTES) && !status)
+        if (!yk__rpc_wait(&yk__rpc.changed, deadline))
+            status = yk__fail(YK_ERR_TIMEOUT,
+                              "%s: worker '%s' has %d calls of this process to answer, and did not answer one in time; "
+                              "'%s' has not run",
+                              t->what, link->name, link->call_count, t->name);
+    yk__rpc_blocked_end(blocked);
+    if (!status && link->fd < 0)
+        status = yk__fail(YK_ERR_CONNECTION, "%s: worker '%s' (host %s, process %d) is gone: %s; '%s' has not run",
+                          t->what, link->name, link->host, link->pid, link->why, t->name);
+    yk__rpc_link_release(link);
+    return status;
+}
+
+/* With the lock: sends the payload to this worker and remembers the future. Takes over `out`. */
+static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *f, yk__wire *out, double deadline)
+{
+    if (m->index == yk__rpc.index) {
+        f->next = yk__rpc.futures;
+        yk__rpc.futures = yk_future_retain(f);
+        f->progress = YK__RPC_SENT;
+        yk_future_retain(f);
+        bool right = yk__rpc_serve(NULL, f, out->data, out->size);
+        *out = (yk__wire){0};
+        if (!right)
+            yk__rpc_future_fail(f, YK_ERR_MEMORY, "%s: no memory for the call", f->what);
+        yk_future_release(f);
+        return YK_OK;
+    }
+    yk__rpc_link *link = yk__rpc_link_to(t->what, m, deadline);
+    yk_status status = link ? credit_wait(t, link, out->size, deadline) : yk__error_code();
+    if (status)
+        return status;
+    f->number = ++link->numbers;
+    f->size = out->size;
+    f->link = link;
+    f->progress = YK__RPC_SENT;
+    link->references++;
+    yk_future **at = &link->futures; /* at the end: answers mostly come in order */
+    while (*at)
+        at = &(*at)->next;
+    *at = yk_future_retain(f);
+    link->call_count++;
+    link->call_bytes += out->size;
+    call_number_put(out->data, f->number);
+    link->references++;
+    yk__rpc_link_send(link, YK__RPC_CALL, t->object, out->data, out->size); /* where it ends, the future fails */
+    yk__rpc_link_release(link);
+    *out = (yk__wire){0};
+    return YK_OK;
+}
+
+static yk_status call_where(const target *t, yk__rpc_member *m)
+{
+    if (!t->ref)
+        return yk__rpc_member_find(t->what, t->worker, 0, m);
+    *m = t->ref->owner;
+    pthread_mutex_lock(&yk__rpc.lock);
+    bool stale = t->ref->maker != yk__rpc.index;
+    for (int i = 0; i < yk__rpc.member_count; i++)
+        if (yk__rpc.members[i].index == m->index)
+            m->gone = yk__rpc.members[i].gone;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    if (stale)
+        return yk__fail(YK_ERR_STATE, "%s: the reference to '%s' is of before rpc_shutdown", t->what, t->ref->name);
+    if (m->gone)
+        return yk__fail(YK_ERR_CONNECTION,
+                        "%s: the object '%s' ended with its worker '%s' (host %s, process %d); '%s' has not run",
+                        t->what, t->ref->name, m->name, m->host, m->pid, t->name);
+    return YK_OK;
+}
+
+/* Begins a call: a future with one reference, or NULL and an error. *where, which may be NULL, is the worker. */
+static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_options *options, yk__rpc_member *where)
+{
+    yk_value_kind kind = yk_value_kind_of(args);
+    if (args && kind != YK_VALUE_LIST && kind != YK_VALUE_TUPLE) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: the arguments of '%s' are a %s; yk_args(...) makes a list of them", t->what,
+                 t->name, yk_value_kind_name(kind));
+        return NULL;
+    }
+    double deadline = 0;
+    yk__rpc_member m;
+    yk__wire out = {0};
+    yk_status status = yk__rpc_enter(t->what);
+    if (!status)
+        yk__rpc_leave();
+    status = status ? status : call_deadline(t, options, &deadline);
+    status = status ? status : call_where(t, &m);
+    status = status ? status : call_encode(t, args, deadline, &out);
+    yk_future *f = status ? NULL : yk__rpc_future_new();
+    if (f) {
+        f->deadline = deadline;
+        snprintf(f->what, sizeof(f->what), "%s: worker '%s' (host %s, process %d), '%s%s%s'", t->what, m.name, m.host,
+                 m.pid, t->ref ? t->ref->name : "", t->ref ? "." : "", t->name);
+        status = yk__rpc_enter(t->what);
+        if (!status) {
+            status = call_send(t, &m, f, &out, deadline);
+            yk__rpc_leave();
+        }
+    }
+    yk__wire_clear(&out);
+    if (where)
+        *where = m;
+    if (status && f) {
+        yk_future_release(f);
+        return NULL;
+    }
+    return f;
+}
+
+/* Whether the caller gave a name and, where it gave arguments, made them. */
+static bool call_is_there(const char *what, const char *kind, const char *name, yk_value *args)
+{
+    if (!args && yk__error_is_fresh())
+        return false; /* the arguments could not be made, as the record says */
+    return !yk__rpc_name_check(what, kind, name) && yk__scope_check(what);
+}
+
+static yk_value *call_wait(yk_future *f)
+{
+    yk_value *value = f ? yk_future_wait(f, 0) : NULL;
+    yk_future_release(f);
+    return value;
+}
+
+yk_value *yk_rpc_sync(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options)
+{
+    YK__LIVE(args);
+    target t = {.what = "rpc_sync", .worker = worker, .name = function, .kind = YK__RPC_FUNCTION, .sync = true};
+    if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "function", function, args))
+        return NULL;
+    return call_wait(call_begin(&t, args, options, NULL));
+}
+
+yk_future *yk_rpc_async(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options)
+{
+    YK__LIVE(args);
+    target t = {.what = "rpc_async", .worker = worker, .name = function, .kind = YK__RPC_FUNCTION};
+    if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "function", function, args))
+        return NULL;
+    return yk__scope_own(call_begin(&t, args, options, NULL));
+}
+
+/* ---- references -------------------------------------------------------------------------------------------------- */
+
+static void ref_destroy(void *object)
+{
+    yk_ref *ref = object;
+    pthread_mutex_lock(&yk__rpc.lock);
+    bool ours = yk__rpc.running && ref->maker == yk__rpc.index;
+    if (ours && ref->owner.index == yk__rpc.index) {
+        yk__rpc_serve_drop(yk__rpc.index, ref->id);
+    } else if (ours) {
+        yk__rpc_link *link = yk__rpc.links;
+        while (link && (link->accepted || link->index != ref->owner.index))
+            link = link->next;
+        yk__wire out = {0};
+        yk__wire_put_u64(&out, ref->id);
+        if (link && !out.failed)
+            yk__rpc_link_send(link, YK__RPC_DROP, ref->id, out.data, out.size);
+        else
+            yk__wire_clear(&out);
+    }
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk__object_free(ref);
+}
+
+static const yk__type ref_type = {"rpc reference", ref_destroy};
+
+yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, const yk_rpc_options *options)
+{
+    YK__LIVE(args);
+    target t = {.what = "rpc_remote", .worker = worker, .name = name, .kind = YK__RPC_CREATE};
+    if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "class or function", name, args) ||
+        yk__rpc_enter(t.what))
+        return NULL;
+    uint32_t maker = yk__rpc.index;
+    t.object = (uint64_t)maker << 40 | ++yk__rpc.objects_made;
+    yk__rpc_leave();
+    yk_ref *ref = yk__object_new(&ref_type, sizeof(*ref));
+    if (!ref)
+        return NULL;
+    ref->id = t.object;
+    snprintf(ref->name, sizeof(ref->name), "%s", name);
+    yk_future *f = call_begin(&t, args, options, &ref->owner);
+    if (!f) {
+        yk_ref_release(ref); /* its maker is 0: there is nothing to drop */
+        return NULL;
+    }
+    ref->maker = maker;
+    yk_future_release(f);
+    return yk__scope_own(ref);
+}
+
+/* A call by a reference. NULL and an error. */
+static yk_future *ref_call_begin(const char *what, yk_ref *ref, const char *method, yk_value *args,
+                                 const yk_rpc_options *options, yk__rpc_kind kind)
+{
+    if (!yk__is_there(what, "reference", ref) || !call_is_there(what, "method", method, args))
+        return NULL;
+    target t = {.what = what, .name = method, .kind = kind, .object = ref->id, .ref = ref};
+    t.sync = strcmp(what, "ref_call_async") != 0;
+    return call_begin(&t, args, options, NULL);
+}
+
+yk_value *yk_ref_call(yk_ref *ref, const char *method, yk_value *args, const yk_rpc_options *options)
+{
+    YK__LIVE(ref);
+    YK__LIVE(args);
+    return call_wait(ref_call_begin("ref_call", ref, method, args, options, YK__RPC_METHOD));
+}
+
+yk_future *yk_ref_call_async(yk_ref *ref, const char *method, yk_value *args, const yk_rpc_options *options)
+{
+    YK__LIVE(ref);
+    YK__LIVE(args);
+    return yk__scope_own(ref_call_begin("ref_call_async", ref, method, args, options, YK__RPC_METHOD));
+}
+
+yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options)
+{
+    YK__LIVE(ref);
+    return call_wait(ref_call_begin("ref_to_here", ref, "to_here", NULL, options, YK__RPC_FETCH));
+}
+
+const char *yk_ref_owner_name(const yk_ref *ref)
+{
+    YK__LIVE(ref);
+    return ref ? ref->owner.name : NULL;
+}
+
+bool yk_ref_is_owner(const yk_ref *ref)
+{
+    YK__LIVE(ref);
+    return ref && ref->owner.index == ref->maker;
+}
+
+yk_ref *yk_ref_retain(yk_ref *ref)
+{
+    return yk_object_retain(ref);
+}
+
+void yk_ref_release(yk_ref *ref)
+{
+    yk_object_release(ref);
+}

@@ -1,0 +1,678 @@
+/*
+ * rpc_serve.c - the calls of other workers: objects with their order, and the threads that run what is called.
+ * Layer: rpc.
+ *
+ * Invariants: a call is in one place: in its object's queue, in the queue of those that are ready, with a thread that
+ * runs it, or with the user who answers it later. It is answered once. Of an object that is not concurrent at most one
+ * call is ready or runs (`busy`), and the others wait in the order in which they came. An object leaves the table with
+ * its last call, DESTROY, behind which none comes.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "checkpoint/formats/value.h"
+#include "rpc/rpc_agent.h"
+#include "rpc/value_wire.h"
+
+enum { MOST_POOL = 512 /* threads, those included that wait for calls of their own */ };
+
+static _Thread_local yk_call *current;
+
+yk_call *yk__rpc_current(void)
+{
+    return current;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static void call_free(yk_call *call)
+{
+    free(call->bytes);
+    free(call->chain);
+    yk_value_release(call->args);
+    yk_value_release(call->result);
+    if (call->local)
+        yk_future_release(call->local);
+    free(call);
+}
+
+/* With the lock: the credit of a call comes back, and its connection is let go. */
+static void call_unlink(yk_call *call)
+{
+    yk__rpc_link *link = call->link;
+    if (!link)
+        return;
+    for (yk_call **at = &link->calls; *at; at = &(*at)->next_of_link)
+        if (*at == call) {
+            *at = call->next_of_link;
+            break;
+        }
+    call->next_of_link = NULL;
+    link->call_count--;
+    link->call_bytes -= call->size;
+    call->link = NULL;
+    yk__rpc_link_release(link);
+}
+
+/* Puts a REPLY together: of the value, or of this thread's error, which it empties. */
+static void reply_encode(const yk_call *call, const yk_value *value, bool ran, yk__wire *out)
+{
+    yk__wire_put_u64(out, call->number);
+    if (!yk_last_error()) {
+        yk__wire_put_u8(out, 1);
+        if (!yk__value_encode(value, out))
+            return;
+        yk__error_prefix("the result of '%s'", call->name);
+    }
+    yk_error error;
+    yk__error_take(&error);
+    out->size = 0;
+    out->failed = false;
+    const char *file = error.file ? error.file : "";
+    yk__wire_put_u64(out, call->number);
+    yk__wire_put_u8(out, 0);
+    yk__wire_put_u32(out, (uint32_t)error.code);
+    yk__wire_put_u8(out, ran);
+    yk__wire_put_u32(out, (uint32_t)error.line);
+    yk__wire_put_u8(out, (unsigned)strnlen(file, 200));
+    yk__wire_put(out, file, strnlen(file, 200));
+    yk__wire_put(out, error.message, strlen(error.message));
+}
+
+/* Without the lock: answers with the value, or with this thread's error, and frees the call. */
+static void call_answer(yk_call *call, const yk_value *value, bool ran)
+{
+    yk__wire out = {0};
+    pthread_mutex_lock(&yk__rpc.lock);
+    bool wanted = !call->cancelled;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    if (wanted)
+        reply_encode(call, value, ran, &out);
+    yk_clear_error();
+    pthread_mutex_lock(&yk__rpc.lock);
+    wanted = wanted && !call->cancelled;
+    yk__rpc_link *link = call->link;
+    if (wanted && call->local && out.failed) {
+        yk__rpc_future_fail(call->local, YK_ERR_MEMORY, "%s: no memory for the answer", call->local->what);
+    } else if (wanted && call->local) {
+        yk__reader r = {out.data + sizeof(call->number), out.data + out.size, false};
+        yk__rpc_reply_local(call->local, &r);
+    } else if (wanted && link) {
+        link->references++;
+        call_unlink(call); /* the credit is back before the other side can know */
+        if (out.failed)
+            yk__rpc_link_end(link, "no memory for an answer");
+        else
+            yk__rpc_link_send(link, YK__RPC_REPLY, 0, out.data, out.size);
+        out = out.failed ? out : (yk__wire){0};
+        yk__rpc_link_release(link);
+    }
+    call_unlink(call);
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk__wire_clear(&out);
+    call_free(call);
+}
+
+void yk__rpc_serve_cancel(yk_call *call)
+{
+    call->cancelled = true;
+    call_unlink(call);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+static void *serve_run(void *arg);
+
+/* A thread for what is ready, where there is none that waits and more may run. */
+static void serve_wake(void)
+{
+    if (!yk__rpc.ready_first || yk__rpc.executing >= yk__rpc.threads_limit)
+        return;
+    if (yk__rpc.idle > 0) {
+        pthread_cond_signal(&yk__rpc.ready);
+        return;
+    }
+    if (yk__rpc.threads >= MOST_POOL)
+        return;
+    pthread_t thread;
+    if (yk__thread_create(&thread, serve_run, NULL) == 0) {
+        pthread_setname_np(thread, "yoke-rpc-call");
+        pthread_detach(thread);
+        yk__rpc.threads++;
+    } else {
+        yk__log(YK_LOG_WARN, "rpc: no thread for a call: %d run", yk__rpc.threads);
+    }
+}
+
+static void call_make_ready(yk_call *call)
+{
+    call->next_ready = NULL;
+    *(yk__rpc.ready_last ? &yk__rpc.ready_last->next_ready : &yk__rpc.ready_first) = call;
+    yk__rpc.ready_last = call;
+    serve_wake();
+}
+
+/* The call's turn, or its place in the object's queue. */
+static void call_enqueue(yk_call *call)
+{
+    yk__rpc_object *o = call->object;
+    bool alone = o && (call->kind == YK__RPC_CREATE || call->kind == YK__RPC_DESTROY || !o->cls || !o->cls->concurrent);
+    if (!o || (!o->first && !o->busy && !(alone && o->running))) {
+        if (o) {
+            o->busy = alone;
+            o->running++;
+        }
+        call_make_ready(call);
+        return;
+    }
+    call->next_ready = NULL;
+    *(o->last ? &o->last->next_ready : &o->first) = call;
+    o->last = call;
+}
+
+/* A call of the object has run: those that may run now are ready. */
+static void object_next(yk__rpc_object *o)
+{
+    o->running--;
+    o->busy = false;
+    while (o->first && !o->busy) {
+        yk_call *call = o->first;
+        bool alone = call->kind == YK__RPC_DESTROY || !o->cls || !o->cls->concurrent;
+        if (alone && o->running)
+            return;
+        o->first = call->next_ready;
+        if (!o->first)
+            o->last = NULL;
+        o->busy = alone;
+        o->running++;
+        call_make_ready(call);
+    }
+}
+
+bool yk__rpc_blocked_begin(void)
+{
+    if (!current)
+        return false;
+    yk__rpc.executing--;
+    serve_wake();
+    return true;
+}
+
+void yk__rpc_blocked_end(bool counted)
+{
+    if (counted)
+        yk__rpc.executing++;
+}
+
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
+
+static yk__rpc_object **object_slot(uint64_t id)
+{
+    uint64_t mixed = id * 0x9E3779B97F4A7C15u;
+    yk__rpc_object **at = &yk__rpc.objects[mixed >> 54];
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+static void object_free(yk__rpc_object *o)
+{
+    if (o->cls && o->made && o->cls->destroy)
+        o->cls->destroy(o->data);
+    yk_value_release(o->value);
+    free(o);
+}
+
+static void object_drop(yk__rpc_object *o)
+{
+    if (o->dropped)
+        return;
+    yk_call *call = calloc(1, sizeof(*call));
+    if (!call)
+        return; /* it goes with the worker */
+    o->dropped = true;
+    call->kind = YK__RPC_DESTROY;
+    call->object = o;
+    call_enqueue(call);
+}
+
+void yk__rpc_serve_drop(uint32_t holder, uint64_t id)
+{
+    enum { SLOTS = sizeof(yk__rpc.objects) / sizeof(yk__rpc.objects[0]) };
+    if (id) {
+        yk__rpc_object *o = *object_slot(id);
+        if (o && o->holder == holder)
+            object_drop(o);
+        return;
+    }
+    for (int slot = 0; slot < SLOTS; slot++)
+        for (yk__rpc_object *o = yk__rpc.objects[slot]; o; o = o->next)
+            if (o->holder == holder)
+                object_drop(o);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* The state of the object, or its value, where the creating function has given it. */
+static yk_status object_take(yk_call *call)
+{
+    yk__rpc_object *o = call->object;
+    if (o->cls && !call->new_object)
+        return yk__fail(YK_ERR_STATE, "the class '%s' made no object: its create did not call yk_call_set_object",
+                        o->cls->name);
+    o->data = call->new_object;
+    o->value = o->cls ? NULL : yk_value_retain(call->result);
+    o->made = true;
+    return YK_OK;
+}
+
+static yk_status call_run_function(yk_call *call)
+{
+    yk__reader r = {call->bytes, call->bytes + call->size, false};
+    call->args = yk__value_decode(&r);
+    if (!call->args)
+        return yk__error_code();
+    yk_status status = call->fn(call);
+    if (!status && yk_last_error()) /* it went on after a failure */
+        status = yk__error_code();
+    if (status && !yk_last_error())
+        yk__fail(status < YK_OK ? YK_ERR_CALLBACK : status, "it failed without saying why");
+    return status;
+}
+
+/* Without the lock, in a scope: the error stays on record. Gives whether the function itself has run. */
+static bool call_run(yk_call *call)
+{
+    yk__rpc_object *o = call->object;
+    if (call->refusal.code) {
+        yk__error_put(&call->refusal);
+        return false;
+    }
+    if (call->deadline <= yk__now()) {
+        yk__fail(YK_ERR_TIMEOUT, "its time was over before its turn came");
+        return false;
+    }
+    if (o && call->kind != YK__RPC_CREATE && !o->made) {
+        yk__error_put(&o->error);
+        yk__error_prefix("the object could not be made");
+        return false;
+    }
+    if (call->kind == YK__RPC_FETCH) {
+        if (o->cls)
+            yk__fail(YK_ERR_ARGUMENT, "an object of class '%s' is no value; call its methods", o->cls->name);
+        call->result = o->cls ? NULL : yk_value_retain(o->value);
+        return true;
+    }
+    current = call;
+    yk_status status = call_run_function(call);
+    current = NULL;
+    if (call->kind == YK__RPC_CREATE) {
+        if (!status && call->later)
+            status = yk__fail(YK_ERR_UNSUPPORTED, "what makes an object cannot answer later");
+        call->later = false;
+        status = status ? status : object_take(call);
+        if (status)
+            o->error = *yk_last_error();
+        else
+            yk_value_release(call->result);
+        call->result = NULL;
+    }
+    if (status)
+        call->later = false;
+    return true;
+}
+
+/* Runs one call with the lock held before and after. */
+static void call_serve(yk_call *call)
+{
+    yk__rpc_object *o = call->object;
+    bool cancelled = call->cancelled && call->kind != YK__RPC_CREATE, destroys = call->kind == YK__RPC_DESTROY;
+    if (destroys) {
+        yk__rpc_object **slot = object_slot(o->id);
+        if (*slot == o)
+            *slot = o->next;
+    }
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk_scope scope = yk_scope_begin();
+    bool later = false;
+    if (destroys) {
+        object_free(o);
+        o = NULL;
+        call_free(call);
+    } else if (cancelled) {
+        call_answer(call, NULL, false);
+    } else {
+        bool ran = call_run(call);
+        later = call->later;
+        if (!later)
+            call_answer(call, call->result, ran);
+    }
+    yk_clear_error();
+    yk_scope_end(scope);
+    pthread_mutex_lock(&yk__rpc.lock);
+    if (o)
+        object_next(o);
+}
+
+static void *serve_run(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&yk__rpc.lock);
+    while (!yk__rpc.stopping) {
+        yk_call *call = yk__rpc.executing < yk__rpc.threads_limit ? yk__rpc.ready_first : NULL;
+        if (!call) {
+            yk__rpc.idle++;
+            yk__rpc_wait(&yk__rpc.ready, 0);
+            yk__rpc.idle--;
+            continue;
+        }
+        yk__rpc.ready_first = call->next_ready;
+        if (!yk__rpc.ready_first)
+            yk__rpc.ready_last = NULL;
+        yk__rpc.executing++;
+        serve_wake();
+        call_serve(call);
+        yk__rpc.executing--;
+        serve_wake();
+    }
+    yk__rpc.threads--;
+    pthread_cond_broadcast(&yk__rpc.changed);
+    pthread_mutex_unlock(&yk__rpc.lock);
+    return NULL;
+}
+
+void yk__rpc_serve_stop(void)
+{
+    enum { SLOTS = sizeof(yk__rpc.objects) / sizeof(yk__rpc.objects[0]) };
+    pthread_mutex_lock(&yk__rpc.lock);
+    while (yk__rpc.threads > 0) {
+        pthread_cond_broadcast(&yk__rpc.ready);
+        yk__rpc_wait(&yk__rpc.changed, 0);
+    }
+    yk_call *calls = yk__rpc.ready_first;
+    yk__rpc.ready_first = yk__rpc.ready_last = NULL;
+    yk__rpc_object *objects = NULL;
+    for (int slot = 0; slot < SLOTS; slot++)
+        for (yk__rpc_object *o; (o = yk__rpc.objects[slot]);) {
+            yk__rpc.objects[slot] = o->next;
+            o->next = objects;
+            objects = o;
+            for (yk_call *call; (call = o->first);) {
+                o->first = call->next_ready;
+                call->next_ready = calls;
+                calls = call;
+            }
+        }
+    pthread_mutex_unlock(&yk__rpc.lock);
+    while (calls) {
+        yk_call *next = calls->next_ready;
+        call_free(calls);
+        calls = next;
+    }
+    yk_scope scope = yk_scope_begin();
+    while (objects) {
+        yk__rpc_object *next = objects->next;
+        object_free(objects);
+        objects = next;
+    }
+    yk_scope_end(scope);
+}
+
+/* ---- a call that came -------------------------------------------------------------------------------------------- */
+
+static bool call_parse(yk_call *call, yk__reader *r, uint64_t *object)
+{
+    call->number = yk__read_u64(r);
+    call->kind = (yk__rpc_kind)yk__read_u8(r);
+    *object = yk__read_u64(r);
+    uint32_t milliseconds = yk__read_u32(r);
+    call->sync = yk__read_u8(r);
+    unsigned length = yk__read_u8(r);
+    const unsigned char *name = yk__read_bytes(r, length);
+    call->chain_count = (int)yk__read_u8(r);
+    if (r->bad || !name || length >= YK__RPC_NAME || call->chain_count > YK__RPC_MOST_CHAIN ||
+        call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_FETCH ||
+        (call->kind == YK__RPC_FUNCTION) != (*object == 0))
+        return false;
+    call->deadline = yk__now() + milliseconds / 1e3;
+    yk__escape((const char *)name, length, call->name, sizeof(call->name));
+    call->chain = call->chain_count ? calloc((size_t)call->chain_count, sizeof(*call->chain)) : NULL;
+    for (int i = 0; i < call->chain_count; i++) {
+        uint64_t id = yk__read_u64(r);
+        unsigned size = yk__read_u8(r);
+        const unsigned char *label = yk__read_bytes(r, size);
+        if (!call->chain || r->bad || !label)
+            return false;
+        call->chain[i].object = id;
+        yk__escape((const char *)label, size, call->chain[i].label, sizeof(call->chain[i].label));
+    }
+    return !r->bad;
+}
+
+yk_status yk__rpc_cycle_check(const yk_call *call)
+{
+    for (int i = 0; i < call->chain_count; i++) {
+        if (call->chain[i].object != call->object->id)
+            continue;
+        char cycle[600];
+        size_t at = 0;
+        for (int j = i; j < call->chain_count && at < sizeof(cycle) - 150; j++)
+            at += (size_t)snprintf(cycle + at, sizeof(cycle) - at, "%.120s waits for ", call->chain[j].label);
+        return yk__fail(YK_ERR_STATE, "the calls would wait for one another for ever: %s%s.%s.%s", cycle, yk__rpc.name,
+                        call->object->name, call->name);
+    }
+    return YK_OK;
+}
+
+static yk_status object_new(yk_call *call, uint64_t id)
+{
+    const yk_rpc_class *cls = yk__rpc_class_of(call->name);
+    char suggestion[400];
+    call->fn = cls ? cls->create : yk__rpc_function(call->name);
+    if (!call->fn)
+        return yk__fail(YK_ERR_NOT_FOUND, "there is no class or function of this name%s",
+                        yk__rpc_suggest(NULL, call->name, suggestion));
+    yk__rpc_object **slot = object_slot(id);
+    if (*slot)
+        return yk__fail(YK_ERR_STATE, "there is an object of this number already");
+    yk__rpc_object *o = yk__calloc(1, sizeof(*o));
+    if (!o)
+        return YK_ERR_MEMORY;
+    o->id = id;
+    o->holder = call->caller;
+    o->cls = cls;
+    snprintf(o->name, sizeof(o->name), "%s", call->name);
+    *slot = o;
+    call->object = o;
+    return YK_OK;
+}
+
+static yk_status call_resolve(yk_call *call, uint64_t id)
+{
+    char suggestion[400];
+    if (call->kind == YK__RPC_CREATE)
+        return object_new(call, id);
+    if (call->kind == YK__RPC_FUNCTION) {
+        call->fn = yk__rpc_function(call->name);
+        if (call->fn)
+            return YK_OK;
+        if (yk__rpc_class_of(call->name))
+            return yk__fail(YK_ERR_ARGUMENT, "it is a class; rpc_remote makes an object of it");
+        return yk__fail(YK_ERR_NOT_FOUND, "there is no function of this name%s",
+                        yk__rpc_suggest(NULL, call->name, suggestion));
+    }
+    yk__rpc_object *o = *object_slot(id);
+    if (!o || o->dropped || o->holder != call->caller)
+        return yk__fail(YK_ERR_NOT_FOUND, "there is no such object, or it could not be made");
+    call->object = o;
+    if (call->kind == YK__RPC_METHOD) {
+        call->fn = o->cls ? yk__rpc_method_of(o->cls, call->name) : NULL;
+        if (!call->fn && !o->cls)
+            return yk__fail(YK_ERR_ARGUMENT, "the reference is to a result of '%s', which has no methods", o->name);
+        if (!call->fn)
+            return yk__fail(YK_ERR_NOT_FOUND, "the class '%s' has no method of this name%s", o->name,
+                            yk__rpc_suggest(o->cls, call->name, suggestion));
+    }
+    bool waits = call->sync && (!o->cls || !o->cls->concurrent);
+    return waits ? yk__rpc_cycle_check(call) : YK_OK;
+}
+
+bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, size_t size)
+{
+    yk_call *call = calloc(1, sizeof(*call));
+    uint64_t id = 0;
+    yk__reader r = {data, data + size, false};
+    if (!call || !call_parse(call, &r, &id)) {
+        if (call)
+            call_free(call);
+        free(data);
+        return false;
+    }
+    call->caller = link ? link->index : yk__rpc.index;
+    snprintf(call->caller_name, sizeof(call->caller_name), "%s", link ? link->name : yk__rpc.name);
+    if (id && call->kind == YK__RPC_CREATE && id >> 40 != call->caller) {
+        call_free(call);
+        free(data);
+        return false;
+    }
+    call->size = (size_t)(r.end - r.at);
+    memmove(data, r.at, call->size);
+    call->bytes = data;
+    if (link) {
+        link->references++;
+        call->link = link;
+        call->next_of_link = link->calls;
+        link->calls = call;
+        link->call_count++;
+        link->call_bytes += call->size;
+    } else {
+        call->local = yk_future_retain(local);
+        local->call = call;
+    }
+    YK__OWN_RECORD;
+    if (call_resolve(call, id)) {
+        call->refusal = *yk_last_error();
+        yk_clear_error();
+        call->object = NULL;
+    }
+    call_enqueue(call);
+    return true;
+}
+
+/* ---- inside a call ----------------------------------------------------------------------------------------------- */
+
+int64_t yk_call_count(const yk_call *call)
+{
+    return call ? yk_value_count(call->args) : 0;
+}
+
+yk_value *yk_call_argument(yk_call *call, int64_t i)
+{
+    if (!call) {
+        yk__fail(YK_ERR_ARGUMENT, "call_argument: the call is NULL");
+        return NULL;
+    }
+    int64_t count = yk_value_count(call->args);
+    if (i < 0 || i >= count) {
+        yk__fail(YK_ERR_ARGUMENT, "argument %lld is not there: %lld %s given", (long long)i, (long long)count,
+                 count == 1 ? "was" : "were");
+        return NULL;
+    }
+    return yk_value_at(call->args, i);
+}
+
+/* The argument, which has to be of that kind. */
+static yk_value *argument_of_kind(yk_call *call, int64_t i, yk_value_kind kind)
+{
+    yk_value *value = yk_call_argument(call, i);
+    yk_value_kind have = yk_value_kind_of(value);
+    if (!value || have == kind || (kind == YK_VALUE_REAL && have == YK_VALUE_INT))
+        return value;
+    yk__fail(YK_ERR_ARGUMENT, "argument %lld is of kind %s, and %s is expected", (long long)i, yk_value_kind_name(have),
+             yk_value_kind_name(kind));
+    return NULL;
+}
+
+yk_tensor *yk_call_tensor(yk_call *call, int64_t i)
+{
+    yk_value *value = argument_of_kind(call, i, YK_VALUE_TENSOR);
+    return value ? yk_value_as_tensor(value) : NULL;
+}
+
+int64_t yk_call_int(yk_call *call, int64_t i)
+{
+    yk_value *value = argument_of_kind(call, i, YK_VALUE_INT);
+    return value ? yk_value_as_int(value) : 0;
+}
+
+double yk_call_real(yk_call *call, int64_t i)
+{
+    yk_value *value = argument_of_kind(call, i, YK_VALUE_REAL);
+    return value ? yk_value_as_real(value) : NAN;
+}
+
+const char *yk_call_string(yk_call *call, int64_t i)
+{
+    yk_value *value = argument_of_kind(call, i, YK_VALUE_STRING);
+    return value ? yk_value_as_string(value) : NULL;
+}
+
+const char *yk_call_caller(const yk_call *call)
+{
+    return call ? call->caller_name : NULL;
+}
+
+void *yk_call_object(const yk_call *call)
+{
+    return call && call->object && call->kind == YK__RPC_METHOD ? call->object->data : NULL;
+}
+
+void yk_call_set_object(yk_call *call, void *object)
+{
+    if (!call || call->kind != YK__RPC_CREATE || !call->object->cls)
+        yk__fail(YK_ERR_STATE, "call_set_object: this call makes no object of a class");
+    else
+        call->new_object = object;
+}
+
+bool yk_call_cancelled(const yk_call *call)
+{
+    if (!call)
+        return false;
+    pthread_mutex_lock(&yk__rpc.lock);
+    bool cancelled = call->cancelled || call->deadline <= yk__now() || yk__rpc.stopping;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    return cancelled;
+}
+
+yk_status yk_call_return(yk_call *call, yk_value *result)
+{
+    YK__LIVE(result);
+    if (!call || !result)
+        return yk__is_there("call_return", call ? "result" : "call", NULL) ? YK_OK : yk__error_code();
+    yk_value_retain(result);
+    yk_value_release(call->result);
+    call->result = result;
+    return YK_OK;
+}
+
+void yk_call_later(yk_call *call)
+{
+    if (call)
+        call->later = true;
+}
+
+void yk_call_answer(yk_call *call, yk_value *result)
+{
+    YK__LIVE(result);
+    if (!call)
+        return;
+    if (result)
+        yk_clear_error();
+    else if (!yk_last_error())
+        yk__fail(YK_ERR_CALLBACK, "it was answered without a result");
+    call_answer(call, result, true);
+}

@@ -1,0 +1,233 @@
+/*
+ * value_wire.c - values as bytes between processes. Layer: rpc.
+ *
+ * Invariants: the reader never passes its end; memory that is asked for is at most a small multiple of the bytes that
+ * arrived; recursion ends at YK__VALUE_DEPTH.
+ */
+#include <string.h>
+
+#include "checkpoint/formats/value.h"
+#include "rpc/value_wire.h"
+#include "tensor/host_tensor.h"
+
+/* Numbers of the protocol: they stay as they are when enums of the library change. */
+enum kind_on_wire {
+    WIRE_NONE = 1,
+    WIRE_BOOL,
+    WIRE_INT,
+    WIRE_REAL,
+    WIRE_STRING,
+    WIRE_BYTES,
+    WIRE_LIST,
+    WIRE_TUPLE,
+    WIRE_SET,
+    WIRE_DICT,
+    WIRE_TENSOR
+};
+
+static const struct {
+    yk_value_kind kind;
+    enum kind_on_wire wire;
+} kinds[] = {
+    {YK_VALUE_NONE, WIRE_NONE}, {YK_VALUE_BOOL, WIRE_BOOL},     {YK_VALUE_INT, WIRE_INT},
+    {YK_VALUE_REAL, WIRE_REAL}, {YK_VALUE_STRING, WIRE_STRING}, {YK_VALUE_BYTES, WIRE_BYTES},
+    {YK_VALUE_LIST, WIRE_LIST}, {YK_VALUE_TUPLE, WIRE_TUPLE},   {YK_VALUE_SET, WIRE_SET},
+    {YK_VALUE_DICT, WIRE_DICT}, {YK_VALUE_TENSOR, WIRE_TENSOR},
+};
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* The position is the number on the wire. */
+static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
+enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
+
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
+
+static yk_status tensor_encode(yk_tensor *x, yk__wire *out)
+{
+    YK__OWN_RECORD;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *host = yk_contiguous(yk_to(yk_detach(x), (yk_device){YK_CPU, 0}));
+    const void *data = yk_numel(host) ? yk_tensor_data(host) : "";
+    yk_status status = data ? YK_OK : yk__error_code();
+    if (!status) {
+        unsigned dtype = 0;
+        while (dtype < DTYPES && dtypes[dtype] != yk_tensor_dtype(host))
+            dtype++;
+        yk__wire_put_u8(out, dtype);
+        yk__wire_put_u8(out, (unsigned)yk_ndim(host));
+        for (int d = 0; d < yk_ndim(host); d++)
+            yk__wire_put_u64(out, (uint64_t)yk_size(host, d));
+        yk__wire_put(out, data, (size_t)yk_numel(host) * yk_dtype_size(yk_tensor_dtype(host)));
+    }
+    yk_scope_end(scope);
+    return status;
+}
+
+static yk_status value_encode_at(const yk_value *value, yk__wire *out, int depth)
+{
+    if (depth > YK__VALUE_DEPTH)
+        return yk__fail(YK_ERR_ARGUMENT, "a value of more than %d containers inside one another", YK__VALUE_DEPTH);
+    yk_value_kind kind = yk_value_kind_of(value);
+    int known = 0;
+    while (kinds[known].kind != kind)
+        if (++known == KINDS)
+            return yk__fail(YK_ERR_UNSUPPORTED, "a %s cannot be sent to another process", yk_value_kind_name(kind));
+    yk__wire_put_u8(out, kinds[known].wire);
+    uint64_t bits = 0;
+    switch (kinds[known].wire) {
+    case WIRE_NONE: return YK_OK;
+    case WIRE_BOOL: yk__wire_put_u8(out, value->as.boolean); return YK_OK;
+    case WIRE_INT: yk__wire_put_u64(out, (uint64_t)value->as.integer); return YK_OK;
+    case WIRE_REAL:
+        memcpy(&bits, &value->as.real, sizeof(bits));
+        yk__wire_put_u64(out, bits);
+        return YK_OK;
+    case WIRE_STRING:
+    case WIRE_BYTES:
+        yk__wire_put_u64(out, value->as.bytes.size);
+        yk__wire_put(out, value->as.bytes.data, value->as.bytes.size);
+        return YK_OK;
+    case WIRE_TENSOR: return tensor_encode(value->as.tensor, out);
+    default: break;
+    }
+    yk__wire_put_u32(out, (uint32_t)value->as.list.count);
+    for (int64_t i = 0; i < value->as.list.count; i++) {
+        if (kind == YK_VALUE_DICT) {
+            const yk__value_key *key = &value->as.list.keys[i];
+            yk__wire_put_u8(out, key->text != NULL);
+            if (key->text)
+                yk__wire_put_value(out, key->text, strlen(key->text));
+            else
+                yk__wire_put_u64(out, (uint64_t)key->number);
+        }
+        yk_status status = value_encode_at(value->as.list.items[i], out, depth + 1);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+yk_status yk__value_encode(const yk_value *value, yk__wire *out)
+{
+    yk_status status = value_encode_at(value, out, 0);
+    return !status && out->failed ? yk__fail_memory(out->size) : status;
+}
+
+/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+
+static yk_value *value_malformed(const char *what)
+{
+    yk__fail(YK_ERR_FORMAT, "a message with %s, which no yoke of this version sends", what);
+    return NULL;
+}
+
+static yk_value *tensor_decode(yk__reader *r)
+{
+    unsigned dtype = yk__read_u8(r), ndim = yk__read_u8(r);
+    if (r->bad || dtype >= DTYPES || ndim > YK_MAX_DIMS)
+        return value_malformed("a tensor of an unknown dtype or of too many dimensions");
+    int64_t shape[YK_MAX_DIMS];
+    size_t bytes = yk_dtype_size(dtypes[dtype]), most = (size_t)(r->end - r->at);
+    bool empty = false;
+    for (unsigned d = 0; d < ndim; d++) {
+        shape[d] = (int64_t)yk__read_u64(r);
+        empty = empty || shape[d] == 0;
+        if (shape[d] < 0 || (shape[d] > 0 && __builtin_mul_overflow(bytes, (size_t)shape[d], &bytes)))
+            return value_malformed("a tensor of a size that is none");
+    }
+    bytes = empty ? 0 : bytes;
+    const unsigned char *data = bytes > most ? NULL : yk__read_bytes(r, bytes);
+    if (r->bad || !data)
+        return value_malformed("a tensor that is larger than the message");
+    yk_value *value = NULL;
+    yk_tensor *x = yk__host_zeros((int)ndim, shape, dtypes[dtype]);
+    if (x && (value = yk__value_new(YK_VALUE_TENSOR))) {
+        if (bytes)
+            memcpy(yk_tensor_data(x), data, bytes);
+        value->as.tensor = yk_tensor_retain(x);
+    }
+    yk_tensor_release(x);
+    return value;
+}
+
+static yk_value *value_decode_at(yk__reader *r, int depth);
+
+static yk_status dict_item_decode(yk__reader *r, yk_value *dict, int depth)
+{
+    bool text = yk__read_u8(r);
+    size_t size = text ? yk__read_u32(r) : 0;
+    const char *key = text ? (const char *)yk__read_bytes(r, size) : NULL;
+    int64_t number = text ? 0 : (int64_t)yk__read_u64(r);
+    if (r->bad || (text && (!key || !yk__utf8_valid(key, size) || memchr(key, 0, size)))) {
+        value_malformed("a key that is no text");
+        return YK_ERR_FORMAT;
+    }
+    yk_value *item = value_decode_at(r, depth);
+    return item ? yk__value_put(dict, key, size, number, item) : yk__error_code();
+}
+
+static yk_value *container_decode(yk__reader *r, yk_value_kind kind, int depth)
+{
+    uint32_t count = yk__read_u32(r);
+    if (r->bad || count > (size_t)(r->end - r->at)) /* an item takes a byte at least */
+        return value_malformed("a container that is larger than the message");
+    yk_value *value = yk__value_new(kind);
+    yk_status status = value ? YK_OK : YK_ERR_MEMORY;
+    for (uint32_t i = 0; i < count && !status; i++) {
+        if (kind == YK_VALUE_DICT) {
+            status = dict_item_decode(r, value, depth + 1);
+        } else {
+            yk_value *item = value_decode_at(r, depth + 1);
+            status = item ? yk__value_push(value, item) : yk__error_code();
+        }
+    }
+    if (status) {
+        yk_value_release(value);
+        return NULL;
+    }
+    return value;
+}
+
+static yk_value *value_decode_at(yk__reader *r, int depth)
+{
+    unsigned wire = yk__read_u8(r);
+    int known = 0;
+    while (known < KINDS && (unsigned)kinds[known].wire != wire)
+        known++;
+    if (r->bad || known == KINDS)
+        return value_malformed("a value of an unknown kind");
+    if (depth > YK__VALUE_DEPTH)
+        return value_malformed("containers that are nested too deep");
+    yk_value_kind kind = kinds[known].kind;
+    if (wire == WIRE_TENSOR)
+        return tensor_decode(r);
+    if (wire == WIRE_LIST || wire == WIRE_TUPLE || wire == WIRE_SET || wire == WIRE_DICT)
+        return container_decode(r, kind, depth);
+    if (wire == WIRE_STRING || wire == WIRE_BYTES) {
+        uint64_t size = yk__read_u64(r);
+        const unsigned char *data = size > (size_t)(r->end - r->at) ? NULL : yk__read_bytes(r, (size_t)size);
+        if (r->bad || !data)
+            return value_malformed("a text that is longer than the message");
+        if (wire == WIRE_STRING && (!yk__utf8_valid((const char *)data, size)))
+            return value_malformed("a text that is not UTF-8");
+        return yk__value_text(kind, (const char *)data, size);
+    }
+    uint64_t bits = wire == WIRE_NONE ? 0 : wire == WIRE_BOOL ? yk__read_u8(r) : yk__read_u64(r);
+    if (r->bad)
+        return value_malformed("a value that is cut short");
+    yk_value *value = yk__value_new(kind);
+    if (!value)
+        return NULL;
+    if (wire == WIRE_BOOL)
+        value->as.boolean = bits != 0;
+    else if (wire == WIRE_INT)
+        value->as.integer = (int64_t)bits;
+    else if (wire == WIRE_REAL)
+        memcpy(&value->as.real, &bits, sizeof(bits));
+    return value;
+}
+
+yk_value *yk__value_decode(yk__reader *reader)
+{
+    return value_decode_at(reader, 0);
+}

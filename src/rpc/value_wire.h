@@ -1,0 +1,23 @@
+/*
+ * value_wire.h - values as bytes between processes. Layer: rpc.
+ *
+ * A value is a kind (u8) and what belongs to it: bool u8; int and real 8 bytes; string and bytes u64 size and bytes;
+ * list, tuple and set u32 count and items; dict u32 count, and for each item u8 whether the key is text, u32 size and
+ * bytes of it, or i64, and the item; tensor u8 dtype, u8 dimensions, i64 sizes, and the elements in C order. Numbers
+ * are little-endian. A tensor arrives on cpu:0, without gradient.
+ */
+#ifndef YOKE_RPC_VALUE_WIRE_H
+#define YOKE_RPC_VALUE_WIRE_H
+
+#include <yoke/checkpoint.h>
+
+#include "net/wire.h"
+
+/* Appends the value (NULL: none). A tensor on a GPU is copied to the host first; one without memory to read, a value
+ * that is nested too deep, and a lack of memory are errors on record. */
+yk_status yk__value_encode(const yk_value *value, yk__wire *out) YK_MUST_CHECK;
+/* The next value of the bytes: one reference, NULL and an error for what is no value. What a size or count claims is
+ * compared with the bytes that are there before memory is taken for it. */
+yk_value *yk__value_decode(yk__reader *reader);
+
+#endif

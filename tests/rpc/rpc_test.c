@@ -1,0 +1,729 @@
+/*
+ * rpc_test.c - calls between processes: functions, objects and their order, references, errors, ends.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <yoke/yoke.h>
+
+#include "tests/support/expect.h"
+
+/* In a worker: an assertion that fails is the worker's error, and so that of the test. */
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            const yk_error *seen = yk_last_error();                                                                    \
+            char text[700] = "no error on record";                                                                     \
+            if (seen)                                                                                                  \
+                snprintf(text, sizeof(text), "%.600s", seen->message);                                                 \
+            yk_clear_error();                                                                                          \
+            return yk_set_error(YK_ERR_CALLBACK, "rpc_test.c:%d: %s (%s)", __LINE__, #condition, text);                \
+        }                                                                                                              \
+    } while (0)
+
+/* The error on record has this code and all the texts; it is cleared. */
+static bool failed_with(yk_status code, const char *a, const char *b)
+{
+    const yk_error *e = yk_last_error();
+    bool right = e && e->code == code && strstr(e->message, a) && strstr(e->message, b);
+    if (right)
+        yk_clear_error();
+    return right;
+}
+
+/* ---- what the workers offer -------------------------------------------------------------------------------------- */
+
+static yk_status add(yk_call *call)
+{
+    yk_tensor *a = yk_call_tensor(call, 0), *b = yk_call_tensor(call, 1);
+    return yk_call_return(call, yk_value_tensor(yk_add(a, b)));
+}
+
+static yk_status give_back(yk_call *call)
+{
+    return yk_call_return(call, yk_call_argument(call, 0));
+}
+
+static yk_status who(yk_call *call)
+{
+    return yk_call_return(call, yk_value_string(yk_call_caller(call)));
+}
+
+static yk_status fail_always(yk_call *call)
+{
+    return yk_set_error(YK_ERR_NUMERIC, "%s is not a number I like", yk_call_string(call, 0));
+}
+
+static yk_status nap(yk_call *call)
+{
+    double seconds = yk_call_real(call, 0);
+    for (double slept = 0; slept < seconds && !yk_call_cancelled(call); slept += 0.01)
+        usleep(10000);
+    return yk_call_return(call, yk_value_bool(yk_call_cancelled(call)));
+}
+
+static yk_status die(yk_call *call)
+{
+    (void)call;
+    kill(getpid(), SIGKILL);
+    return YK_OK;
+}
+
+/* Calls `who` of the worker that calls this: a handler that calls back. */
+static yk_status ask_back(yk_call *call)
+{
+    return yk_call_return(call, yk_rpc_sync(yk_call_caller(call), "who", NULL, NULL));
+}
+
+static yk_status sleep_there(yk_call *call)
+{
+    return yk_call_return(call, yk_rpc_sync(yk_call_caller(call), "nap", yk_args(yk_value_real(30)), NULL));
+}
+
+/* A list to which numbers are appended; it notes whether two methods ran at once. */
+typedef struct notes {
+    int64_t items[4096];
+    int count;
+    atomic_int inside;
+    bool together;
+} notes;
+static atomic_int living;
+
+static yk_status notes_create(yk_call *call)
+{
+    if (yk_call_count(call) && yk_call_int(call, 0) < 0)
+        return yk_set_error(YK_ERR_ARGUMENT, "notes begin at 0 or above");
+    notes *n = calloc(1, sizeof(*n));
+    living++;
+    yk_call_set_object(call, n);
+    return YK_OK;
+}
+
+static void notes_destroy(void *object)
+{
+    living--;
+    free(object);
+}
+
+static yk_status notes_append(yk_call *call)
+{
+    notes *n = yk_call_object(call);
+    n->together = n->together || atomic_fetch_add(&n->inside, 1) != 0;
+    n->items[n->count++] = yk_call_int(call, 0);
+    n->inside--;
+    return YK_OK;
+}
+
+/* Whether the numbers are 0, 1, 2, ..., and were never appended by two at once; gives how many, or -1. */
+static yk_status notes_in_order(yk_call *call)
+{
+    const notes *n = yk_call_object(call);
+    bool right = !n->together;
+    for (int i = 0; i < n->count; i++)
+        right = right && n->items[i] == i;
+    return yk_call_return(call, yk_value_int(right ? n->count : -1));
+}
+
+static const yk_rpc_class notes_class = {
+    .name = "notes",
+    .create = notes_create,
+    .destroy = notes_destroy,
+    .methods = (const yk_rpc_method[]){{"append", notes_append}, {"in_order", notes_in_order}, {NULL, NULL}}};
+
+static yk_status count_living(yk_call *call)
+{
+    return yk_call_return(call, yk_value_int(living));
+}
+
+/* Answers all who have come when the given number of them is there. */
+typedef struct meeting {
+    yk_call *calls[16];
+    int count, wanted;
+} meeting;
+
+static yk_status meeting_create(yk_call *call)
+{
+    meeting *m = calloc(1, sizeof(*m));
+    m->wanted = (int)yk_call_int(call, 0);
+    yk_call_set_object(call, m);
+    return YK_OK;
+}
+
+static yk_status meeting_come(yk_call *call)
+{
+    meeting *m = yk_call_object(call);
+    yk_call_later(call);
+    m->calls[m->count++] = call;
+    if (m->count == m->wanted)
+        for (int i = 0; i < m->count; i++)
+            yk_call_answer(m->calls[i], yk_value_int(m->count));
+    return YK_OK;
+}
+
+static const yk_rpc_class meeting_class = {.name = "meeting",
+                                           .create = meeting_create,
+                                           .destroy = free,
+                                           .methods = (const yk_rpc_method[]){{"come", meeting_come}, {NULL, NULL}}};
+
+/* An object that calls itself by a reference: a deadlock. */
+static yk_ref *own_reference;
+
+static yk_status mirror_create(yk_call *call)
+{
+    yk_call_set_object(call, &own_reference);
+    return YK_OK;
+}
+
+static yk_status mirror_look(yk_call *call)
+{
+    return yk_call_return(call, yk_ref_call(own_reference, "look", NULL, NULL));
+}
+
+static const yk_rpc_class mirror_class = {
+    .name = "mirror", .create = mirror_create, .methods = (const yk_rpc_method[]){{"look", mirror_look}, {NULL, NULL}}};
+
+static yk_status offer_all(void)
+{
+    static const struct {
+        const char *name;
+        yk_rpc_fn fn;
+    } all[] = {{"add", add},
+               {"give_back", give_back},
+               {"who", who},
+               {"fail", fail_always},
+               {"nap", nap},
+               {"die", die},
+               {"ask_back", ask_back},
+               {"sleep_there", sleep_there},
+               {"count_living", count_living}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        yk_status status = yk_rpc_register(all[i].name, all[i].fn);
+        if (status)
+            return status;
+    }
+    yk_status status = yk_rpc_register_class(&notes_class);
+    status = status ? status : yk_rpc_register_class(&meeting_class);
+    return status ? status : yk_rpc_register_class(&mirror_class);
+}
+
+/* ---- workers of a test ------------------------------------------------------------------------------------------- */
+
+/* What the first worker does; the others serve. */
+typedef yk_status (*act_fn)(void);
+
+static yk_status worker_run(int rank, void *arg)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = offer_all();
+    status = status ? status : yk_rpc_init(NULL, NULL);
+    if (!status && rank == 0)
+        status = (*(act_fn *)arg)();
+    if (!status)
+        status = yk_rpc_shutdown(YK_RPC_GRACEFUL, 30);
+    yk_scope_end(scope);
+    return status;
+}
+
+static void act(act_fn fn, int workers)
+{
+    if (yk_spawn(worker_run, &fn, workers, NULL)) {
+        yk_report_error(stderr);
+        fail_msg("the workers failed");
+    }
+}
+
+/* ---- functions --------------------------------------------------------------------------------------------------- */
+
+static yk_status call_functions(void)
+{
+    yk_tensor *x = yk_arange(0, 6, 1, NULL), *y = yk_ones(YK_SHAPE(6), NULL);
+    for (int i = 0; i < 3; i++) {
+        char worker[20];
+        snprintf(worker, sizeof(worker), "worker%d", i); /* itself, too */
+        yk_value *sum = yk_rpc_sync(worker, "add", yk_args(yk_value_tensor(x), yk_value_tensor(y)), NULL);
+        CHECK(sum && yk_get(yk_value_as_tensor(sum), (int64_t[]){5}) == 6);
+        yk_value *name = yk_rpc_sync(worker, "who", NULL, NULL);
+        CHECK(name && strcmp(yk_value_as_string(name), "worker0") == 0);
+        yk_value *asked = yk_rpc_sync(worker, "ask_back", NULL, NULL);
+        CHECK(asked && strcmp(yk_value_as_string(asked), worker) == 0);
+    }
+    return YK_OK;
+}
+
+static void test_functions(void **state)
+{
+    (void)state;
+    act(call_functions, 3);
+}
+
+/* Every kind of value comes back as it was sent. */
+static yk_status call_values(void)
+{
+    yk_value *dict = yk_value_dict(), *list = yk_value_list(), *tuple = yk_value_tuple();
+    CHECK(!yk_value_append(list, yk_value_none()) && !yk_value_append(list, yk_value_bool(true)) &&
+          !yk_value_append(list, yk_value_bytes("a\0b", 3)) && !yk_value_append(tuple, yk_value_int(INT64_MIN)) &&
+          !yk_value_append(tuple, yk_value_real(-0.1)));
+    CHECK(!yk_value_set(dict, "list", list) && !yk_value_set(dict, "tuple", tuple) &&
+          !yk_value_set_int(dict, -7, yk_value_string("grüß")) &&
+          !yk_value_set(dict, "empty", yk_value_tensor(yk_zeros(YK_SHAPE(3, 0, 2), NULL))));
+    static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
+    for (int i = 0; i < 8; i++) {
+        yk_tensor *x = yk_cast(yk_transpose(yk_reshape(yk_arange(0, 6, 1, NULL), YK_SHAPE(2, 3)), 0, 1), dtypes[i]);
+        CHECK(!yk_value_set(dict, yk_dtype_name(dtypes[i]), yk_value_tensor(x)));
+    }
+    yk_value *back = yk_rpc_sync("worker1", "give_back", yk_args(dict), NULL);
+    CHECK(back && yk_value_kind_of(back) == YK_VALUE_DICT && yk_value_count(back) == 12);
+    yk_value *items = yk_value_get(back, "list");
+    size_t size = 0;
+    CHECK(yk_value_kind_of(yk_value_at(items, 0)) == YK_VALUE_NONE && yk_value_as_bool(yk_value_at(items, 1)) &&
+          memcmp(yk_value_as_bytes(yk_value_at(items, 2), &size), "a\0b", 3) == 0 && size == 3);
+    items = yk_value_get(back, "tuple");
+    CHECK(yk_value_kind_of(items) == YK_VALUE_TUPLE && yk_value_as_int(yk_value_at(items, 0)) == INT64_MIN &&
+          yk_value_as_real(yk_value_at(items, 1)) == -0.1);
+    CHECK(strcmp(yk_value_as_string(yk_value_get_int(back, -7)), "grüß") == 0);
+    CHECK(yk_numel(yk_value_as_tensor(yk_value_get(back, "empty"))) == 0);
+    for (int i = 0; i < 8; i++) {
+        yk_tensor *x = yk_value_as_tensor(yk_value_get(back, yk_dtype_name(dtypes[i])));
+        CHECK(x && yk_tensor_dtype(x) == dtypes[i] && yk_size(x, 0) == 3 && yk_size(x, 1) == 2);
+        CHECK(yk_get(x, (int64_t[]){0, 1}) == (dtypes[i] == YK_BOOL ? 1 : 3));
+    }
+    return YK_OK;
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    act(call_values, 2);
+}
+
+/* 40 MB there and back, and small calls that pass by meanwhile. */
+static yk_status call_large(void)
+{
+    yk_tensor *x = yk_randn(YK_SHAPE(10, 1 << 20), NULL);
+    yk_future *large = yk_rpc_async("worker1", "give_back", yk_args(yk_value_tensor(x)), NULL);
+    CHECK(large);
+    int passed = 0;
+    while (!yk_future_done(large)) {
+        CHECK(yk_rpc_sync("worker1", "who", NULL, NULL));
+        passed++;
+    }
+    yk_value *back = yk_future_wait(large, 0);
+    CHECK(back && memcmp(yk_tensor_data(x), yk_tensor_data(yk_value_as_tensor(back)), 10 * (4 << 20)) == 0);
+    CHECK(passed > 0);
+    return YK_OK;
+}
+
+static void test_large_messages(void **state)
+{
+    (void)state;
+    act(call_large, 2);
+}
+
+static yk_status call_many(void)
+{
+    enum { MANY = 1000 };
+    static yk_future *futures[MANY];
+    for (int i = 0; i < MANY; i++)
+        CHECK((futures[i] = yk_rpc_async(i % 2 ? "worker1" : "worker0", "give_back", yk_args(yk_value_int(i)), NULL)));
+    CHECK(yk_future_wait_any(futures, MANY, 10) >= 0);
+    yk_scope inner = yk_scope_begin();
+    yk_future *kept = yk_future_retain(yk_rpc_async("worker1", "who", NULL, NULL));
+    yk_scope_end(inner);
+    CHECK(yk_future_wait(kept, 0));
+    yk_future_release(kept);
+    for (int i = 0; i < MANY; i++) {
+        yk_value *value = yk_future_wait(futures[i], 0);
+        CHECK(value && yk_value_as_int(value) == i && value == yk_future_wait(futures[i], 0));
+    }
+    return YK_OK;
+}
+
+static void test_many_calls(void **state)
+{
+    (void)state;
+    act(call_many, 2);
+}
+
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
+
+static yk_status call_objects(void)
+{
+    enum { ITEMS = 600 };
+    yk_scope scope = yk_scope_begin();
+    yk_ref *list = yk_rpc_remote("worker1", "notes", NULL, NULL);
+    CHECK(list && strcmp(yk_ref_owner_name(list), "worker1") == 0 && !yk_ref_is_owner(list));
+    /* Small and large calls in turn: none overtakes another. */
+    yk_value *large = yk_value_tensor(yk_zeros(YK_SHAPE(1 << 18), NULL));
+    for (int i = 0; i < ITEMS; i++) {
+        yk_value *args = i % 50 == 7 ? yk_args(yk_value_int(i), large) : yk_args(yk_value_int(i));
+        CHECK(yk_ref_call_async(list, "append", args, NULL));
+    }
+    yk_value *count = yk_ref_call(list, "in_order", NULL, NULL);
+    CHECK(count && yk_value_as_int(count) == ITEMS);
+    CHECK(!yk_ref_call(list, "apend", NULL, NULL) &&
+          failed_with(YK_ERR_NOT_FOUND, "worker1", "did you mean 'append'?"));
+    CHECK(!yk_ref_to_here(list, NULL) && failed_with(YK_ERR_ARGUMENT, "notes", "call its methods"));
+    yk_value *there = yk_rpc_sync("worker1", "count_living", NULL, NULL);
+    CHECK(there && yk_value_as_int(there) == 1);
+    yk_scope_end(scope);
+    for (int i = 0; i < 500; i++) { /* the reference's end is no call, so nothing waits for it */
+        there = yk_rpc_sync("worker1", "count_living", NULL, NULL);
+        if (yk_value_as_int(there) == 0)
+            break;
+        usleep(10000);
+    }
+    CHECK(yk_value_as_int(there) == 0);
+    yk_ref *failing = yk_rpc_remote("worker1", "notes", yk_args(yk_value_int(-1)), NULL);
+    CHECK(failing && !yk_ref_call(failing, "append", yk_args(yk_value_int(0)), NULL));
+    CHECK(failed_with(YK_ERR_ARGUMENT, "could not be made", "notes begin at 0"));
+    yk_ref *own = yk_rpc_remote("worker0", "notes", NULL, NULL);
+    CHECK(own && yk_ref_is_owner(own) && yk_ref_call(own, "append", yk_args(yk_value_int(0)), NULL));
+    return YK_OK;
+}
+
+static void test_objects(void **state)
+{
+    (void)state;
+    act(call_objects, 2);
+}
+
+static yk_status call_results(void)
+{
+    yk_ref *sum = yk_rpc_remote(
+        "worker1", "add",
+        yk_args(yk_value_tensor(yk_ones(YK_SHAPE(3), NULL)), yk_value_tensor(yk_ones(YK_SHAPE(3), NULL))), NULL);
+    yk_value *here = yk_ref_to_here(sum, NULL);
+    CHECK(here && yk_get(yk_value_as_tensor(here), (int64_t[]){2}) == 2);
+    yk_ref *bad = yk_rpc_remote("worker1", "fail", yk_args(yk_value_string("7")), NULL);
+    CHECK(bad && !yk_ref_to_here(bad, NULL) && failed_with(YK_ERR_NUMERIC, "worker1", "7 is not a number I like"));
+    CHECK(!yk_ref_call(sum, "append", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "add", "no methods"));
+    return YK_OK;
+}
+
+static void test_results_that_stay(void **state)
+{
+    (void)state;
+    act(call_results, 2);
+}
+
+/* Three callers; the object answers them all when the last has come. */
+static yk_status call_meeting(void)
+{
+    yk_ref *room = yk_rpc_remote("worker1", "meeting", yk_args(yk_value_int(3)), NULL);
+    yk_future *come[3];
+    for (int i = 0; i < 3; i++) {
+        CHECK((come[i] = yk_ref_call_async(room, "come", NULL, NULL)));
+        if (i < 2) {
+            CHECK(!yk_future_wait(come[0], 0.05) && failed_with(YK_ERR_TIMEOUT, "come", "the call goes on"));
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        yk_value *value = yk_future_wait(come[i], 0);
+        CHECK(value && yk_value_as_int(value) == 3);
+    }
+    return YK_OK;
+}
+
+static void test_answers_later(void **state)
+{
+    (void)state;
+    act(call_meeting, 2);
+}
+
+/* An object whose method waits for its own method. */
+static yk_status call_mirror(void)
+{
+    own_reference = yk_ref_retain(yk_rpc_remote("worker0", "mirror", NULL, NULL));
+    double began = (double)time(NULL);
+    CHECK(!yk_ref_call(own_reference, "look", NULL, NULL));
+    CHECK(failed_with(YK_ERR_STATE, "wait for one another for ever",
+                      "worker0.mirror.look waits for worker0.mirror.look"));
+    CHECK((double)time(NULL) - began < 10);
+    yk_ref_release(own_reference);
+    return YK_OK;
+}
+
+static void test_a_cycle(void **state)
+{
+    (void)state;
+    act(call_mirror, 1);
+}
+
+/* ---- errors, times and ends -------------------------------------------------------------------------------------- */
+
+static yk_status call_wrongly(void)
+{
+    CHECK(!yk_rpc_sync("worker1", "fail", yk_args(yk_value_string("13")), NULL));
+    CHECK(failed_with(YK_ERR_NUMERIC, "worker 'worker1'", "'fail': 13 is not a number I like"));
+    CHECK(!yk_rpc_sync("worker1", "ad", NULL, NULL) && failed_with(YK_ERR_NOT_FOUND, "worker1", "did you mean 'add'?"));
+    CHECK(!yk_rpc_sync("worker1", "notes", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "it is a class", "rpc_remote"));
+    CHECK(!yk_rpc_sync("worker11", "add", NULL, NULL) &&
+          failed_with(YK_ERR_NOT_FOUND, "no worker 'worker11'", "did you mean 'worker1'?"));
+    CHECK(!yk_rpc_sync("worker1", "add", NULL, NULL) &&
+          failed_with(YK_ERR_ARGUMENT, "argument 0 is not there", "0 were"));
+    CHECK(!yk_rpc_sync("worker1", "add", yk_args(yk_value_int(3)), NULL) &&
+          failed_with(YK_ERR_ARGUMENT, "argument 0 is of kind int", "tensor is expected"));
+    CHECK(!yk_rpc_sync("worker1", "add", yk_value_int(3), NULL) &&
+          failed_with(YK_ERR_ARGUMENT, "are a int", "yk_args"));
+    CHECK(!yk_rpc_sync(NULL, "add", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "worker", "NULL"));
+    CHECK(!yk_rpc_sync("worker1", "", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "function", "1 to 127"));
+    CHECK(!yk_rpc_sync("worker1", "add", yk_args((yk_value *)NULL), NULL) && yk_last_error());
+    yk_clear_error();
+    CHECK(yk_rpc_init("again", NULL) && failed_with(YK_ERR_STATE, "worker0", "already"));
+    CHECK(yk_rpc_register("add", fail_always) && failed_with(YK_ERR_ARGUMENT, "add", "another function"));
+    CHECK(yk_rpc_register("two words", fail_always) && failed_with(YK_ERR_ARGUMENT, "space", "3"));
+    return YK_OK;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    act(call_wrongly, 2);
+}
+
+static yk_status call_in_time(void)
+{
+    yk_value *args = yk_args(yk_value_real(20));
+    double began = (double)time(NULL);
+    CHECK(!yk_rpc_sync("worker1", "nap", args, YK_OPTIONS(yk_rpc_options, .timeout = 0.3)));
+    CHECK(failed_with(YK_ERR_TIMEOUT, "worker1", "may have run"));
+    /* The time travels: the nap here, called back by the function there, ends with the first call. */
+    CHECK(!yk_rpc_sync("worker1", "sleep_there", NULL, YK_OPTIONS(yk_rpc_options, .timeout = 0.3)));
+    yk_clear_error();
+    yk_future *nap_there = yk_rpc_async("worker1", "nap", args, NULL);
+    yk_future_cancel(nap_there);
+    CHECK(yk_future_done(nap_there) && !yk_future_wait(nap_there, 0) && failed_with(YK_ERR_STATE, "nap", "cancelled"));
+    CHECK((double)time(NULL) - began < 10);
+    CHECK(!yk_rpc_sync("worker1", "nap", args, YK_OPTIONS(yk_rpc_options, .timeout = -1)) &&
+          failed_with(YK_ERR_ARGUMENT, "timeout", "-1"));
+    return YK_OK;
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    act(call_in_time, 2);
+}
+
+/* A worker of a job without a launcher: w0, w1, w2 by a store in a file. */
+static yk_status worker_join(const char *path, const char *name, int world_size)
+{
+    yk_store *store = yk_file_store(path);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    yk_status status = offer_all();
+    return status ? status
+                  : yk_rpc_init(
+                        name, YK_OPTIONS(yk_rpc_init_options, .store = store, .world_size = world_size, .timeout = 30));
+}
+
+/* One worker is killed: its caller's outstanding calls and later ones fail by name, its caller and a third go on. */
+static yk_status worker_survives(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    char name[20];
+    snprintf(name, sizeof(name), "w%d", rank);
+    yk_status status = worker_join(path, name, 3);
+    if (!status && rank == 0) {
+        yk_ref *there = yk_rpc_remote("w1", "notes", NULL, NULL);
+        CHECK(there && yk_ref_call(there, "append", yk_args(yk_value_int(0)), NULL));
+        yk_future *napping = yk_rpc_async("w1", "nap", yk_args(yk_value_real(30)), NULL);
+        CHECK(!yk_rpc_sync("w1", "die", NULL, NULL) && failed_with(YK_ERR_CONNECTION, "worker 'w1'", "may have run"));
+        CHECK(!yk_future_wait(napping, 5) && failed_with(YK_ERR_CONNECTION, "worker 'w1'", "nap"));
+        CHECK(!yk_ref_call(there, "append", NULL, NULL) &&
+              failed_with(YK_ERR_CONNECTION, "ended with its worker 'w1'", "not run"));
+        CHECK(!yk_rpc_sync("w1", "add", NULL, NULL) && failed_with(YK_ERR_CONNECTION, "w1", "has ended"));
+        CHECK(yk_rpc_sync("w2", "who", NULL, NULL));
+    }
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, 20);
+    yk_scope_end(scope);
+    return status;
+}
+
+/* Forks `count` workers that run fn. */
+static void fork_workers(yk_status (*fn)(int rank, const char *path), const char *path, int count, pid_t *pids)
+{
+    for (int rank = 0; rank < count; rank++)
+        if ((pids[rank] = fork()) == 0) {
+            alarm(60);
+            if (fn(rank, path))
+                yk_report_error(stderr);
+            else
+                _exit(0);
+            _exit(1);
+        }
+}
+
+static void expect_end(pid_t pid, int signal_number)
+{
+    int ended = 0;
+    assert_int_equal(waitpid(pid, &ended, 0), pid);
+    assert_int_equal(WIFSIGNALED(ended) ? WTERMSIG(ended) : 0, signal_number);
+    if (!signal_number)
+        assert_int_equal(WEXITSTATUS(ended), 0);
+}
+
+static void test_a_worker_that_dies(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[3];
+    fork_workers(worker_survives, path, 3, pids);
+    for (int rank = 0; rank < 3; rank++)
+        expect_end(pids[rank], rank == 1 ? SIGKILL : 0);
+    unlink(path);
+}
+
+/* w1 dies, and comes back under its name as another process: old references fail by name, new calls succeed. */
+static yk_status worker_comes_back(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    char name[20];
+    snprintf(name, sizeof(name), "w%d", rank ? 1 : 0);
+    if (rank == 2) { /* the second w1: the name is taken while the first lives */
+        yk_store *store = yk_file_store(path);
+        void *data;
+        CHECK(!yk_store_get(store, "test/first", &data, NULL, 30));
+        free(data);
+        CHECK(worker_join(path, name, 2) && failed_with(YK_ERR_ARGUMENT, "a worker 'w1' already", "this is process"));
+        CHECK(!yk_store_set(store, "test/refused", "1", 1) && !yk_store_get(store, "test/dead", &data, NULL, 30));
+        free(data);
+    }
+    yk_status status = worker_join(path, name, 2);
+    if (!status && rank == 0) {
+        yk_store *store = yk_file_store(path);
+        void *data;
+        yk_ref *there = yk_rpc_remote("w1", "notes", NULL, NULL);
+        CHECK(there && yk_ref_call(there, "append", yk_args(yk_value_int(0)), NULL));
+        CHECK(!yk_store_set(store, "test/first", "1", 1) && !yk_store_get(store, "test/refused", &data, NULL, 30));
+        free(data);
+        CHECK(!yk_rpc_sync("w1", "die", NULL, NULL) && failed_with(YK_ERR_CONNECTION, "worker 'w1'", "may have run"));
+        CHECK(!yk_store_set(store, "test/dead", "1", 1));
+        yk_value *again = NULL;
+        for (int i = 0; i < 1000 && !again; i++) {
+            again = yk_rpc_sync("w1", "who", NULL, NULL);
+            CHECK(again || failed_with(YK_ERR_CONNECTION, "w1", "has ended"));
+            usleep(10000);
+        }
+        CHECK(again && strcmp(yk_value_as_string(again), "w0") == 0);
+        CHECK(!yk_ref_call(there, "append", NULL, NULL) &&
+              failed_with(YK_ERR_CONNECTION, "ended with its worker 'w1'", "not run"));
+    }
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, 20);
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_a_worker_that_comes_back(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[3];
+    fork_workers(worker_comes_back, path, 3, pids);
+    for (int rank = 0; rank < 3; rank++)
+        expect_end(pids[rank], rank == 1 ? SIGKILL : 0);
+    unlink(path);
+}
+
+/* Objects of a caller that is killed are destroyed. */
+static yk_status worker_holds(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = worker_join(path, rank ? "w1" : "w0", 2);
+    if (!status && rank == 1) {
+        for (int i = 0; i < 10; i++) {
+            yk_ref *there = yk_rpc_remote("w0", "notes", NULL, NULL);
+            CHECK(there && yk_ref_call(there, "append", yk_args(yk_value_int(0)), NULL));
+        }
+        CHECK(yk_rpc_async("w0", "nap", yk_args(yk_value_real(30)), NULL)); /* ends when nobody waits */
+        void *seen_there;
+        CHECK(!yk_store_get(yk_file_store(path), "test/seen", &seen_there, NULL, 30));
+        kill(getpid(), SIGKILL);
+    }
+    for (int i = 0, came = 0; !status; i++) {
+        if (!came && living == 10) {
+            CHECK(!yk_store_set(yk_file_store(path), "test/seen", "1", 1));
+            came = 1;
+        }
+        if (came && living == 0)
+            break;
+        CHECK(i < 3000);
+        usleep(10000);
+    }
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, 20);
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_a_holder_that_dies(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[2];
+    fork_workers(worker_holds, path, 2, pids);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], SIGKILL);
+    unlink(path);
+}
+
+/* Alone in this process, by a store of the test's. */
+static void test_names_and_order_of_calls(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    assert_null(yk_rpc_sync("worker0", "add", NULL, NULL));
+    expect_error(YK_ERR_STATE, "rpc_init comes first");
+    assert_null(yk_rpc_name());
+    assert_int_equal(yk_rpc_shutdown(YK_RPC_GRACEFUL, 1), YK_OK);
+    assert_int_equal(yk_rpc_init("two words", NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "space");
+    assert_int_equal(yk_rpc_init("a/b", NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "'a/b' has '/'");
+    assert_int_equal(yk_rpc_register(NULL, add), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "NULL");
+    assert_int_equal(yk_rpc_register("add", add), YK_OK);
+    assert_int_equal(yk_rpc_register("add", add), YK_OK);
+    assert_int_equal(yk_rpc_init("alone", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())), YK_OK);
+    assert_string_equal(yk_rpc_name(), "alone");
+    assert_int_equal(yk_rpc_wait_for("alone", 1), YK_OK);
+    assert_int_equal(yk_rpc_wait_for("other", 0.1), YK_ERR_TIMEOUT);
+    expect_error(YK_ERR_TIMEOUT, "no worker 'other' has joined");
+    yk_tensor *one = yk_ones(YK_SHAPE(2), NULL);
+    yk_value *sum = yk_rpc_sync("alone", "add", yk_args(yk_value_tensor(one), yk_value_tensor(one)), NULL);
+    assert_non_null(sum);
+    assert_true(yk_get(yk_value_as_tensor(sum), (int64_t[]){0}) == 2);
+    assert_int_equal(yk_rpc_shutdown(YK_RPC_AT_ONCE, 0), YK_OK);
+    assert_null(yk_rpc_sync("alone", "add", NULL, NULL));
+    expect_error(YK_ERR_STATE, "nothing after rpc_shutdown");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_large_messages),
+        cmocka_unit_test(test_many_calls),
+        cmocka_unit_test(test_objects),
+        cmocka_unit_test(test_results_that_stay),
+        cmocka_unit_test(test_answers_later),
+        cmocka_unit_test(test_a_cycle),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_a_worker_that_dies),
+        cmocka_unit_test(test_a_worker_that_comes_back),
+        cmocka_unit_test(test_a_holder_that_dies),
+        cmocka_unit_test(test_names_and_order_of_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
