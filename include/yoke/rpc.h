@@ -134,6 +134,9 @@ typedef struct yk_rpc_options {
     /* Seconds until the call fails with YK_ERR_TIMEOUT; 0: the worker's time-out. Inside a handler it is at most what
      * is left of the time of the call that runs. */
     double timeout;
+    /* yk_rpc_remote only: workers that name the same object of a worker share it. The first makes it, the arguments of
+     * the others are not looked at. NULL: the object is the caller's own. */
+    const char *shared_name;
 } yk_rpc_options;
 
 /* The result of a call that may not be there yet. Counted. Source: torch.futures.Future. */
@@ -165,8 +168,8 @@ YK_API void yk_future_release(yk_future *future);
 
 /* ---- references to objects of other workers ---------------------------------------------------------------------- */
 
-/* A reference to an object, or to a result that stays where it was made. Counted; with the last one, and when the
- * process that holds it ends, the object is destroyed. Source: RRef. */
+/* A reference to an object, or to a result that stays where it was made. Counted. When the last reference of the last
+ * worker is gone, or the processes that held them have ended, the object is destroyed. Source: RRef. */
 typedef struct yk_ref yk_ref;
 
 /* Makes an object of a class on a worker, or calls a function there whose result stays: returns at once. What goes

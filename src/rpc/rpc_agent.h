@@ -11,7 +11,7 @@
  *
  *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A
  *   WELCOME  B: u32 index of B, text8 name of B; the first message of B
- *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name,
+ *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name, text8 shared name,
  *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; then a list of arguments
  *   REPLY    B: u64 call, u8 1, a value; or u64 call, u8 0, u32 code, u8 may have run, u32 line, text8 file, text
  *   CANCEL   A: u64 call
@@ -55,6 +55,7 @@ typedef enum yk__rpc_kind {
     YK__RPC_CREATE,
     YK__RPC_METHOD,
     YK__RPC_FETCH,
+    YK__RPC_ATTACH, /* neither is this one: CREATE of a shared object that is there */
     YK__RPC_DESTROY
 } yk__rpc_kind;
 
@@ -99,22 +100,31 @@ typedef struct yk__rpc_link {
 
 /* An object that lives here. */
 typedef struct yk__rpc_object {
-    uint64_t id;
-    uint32_t holder;         /* index of the worker whose references keep it */
-    const yk_rpc_class *cls; /* NULL: a result of a function */
-    char name[YK__RPC_NAME]; /* of the class or the function */
+    const yk_rpc_class *cls;   /* NULL: a result of a function */
+    char name[YK__RPC_NAME];   /* of the class or the function */
+    char shared[YK__RPC_NAME]; /* under which workers share it; "": it is its maker's */
+    int references;            /* of yk__rpc_held; 0: DESTROY stands behind its calls, or it is gone */
     void *data;
     yk_value *value;
     yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
-    bool made, busy, dropped;
+    bool made, busy;
     int running;
+    uint32_t serial;       /* of this process's objects */
     yk_call *first, *last; /* calls that wait for their turn */
     struct yk__rpc_object *next;
 } yk__rpc_object;
 
+/* The reference of a worker to an object that lives here, under the number that the worker gave it. */
+typedef struct yk__rpc_held {
+    uint64_t id;
+    uint32_t holder;
+    yk__rpc_object *object;
+    struct yk__rpc_held *next;
+} yk__rpc_held;
+
 /* A method that waits for the call of another: the object, and "WORKER.CLASS.METHOD" for errors. */
 typedef struct yk__rpc_waiting {
-    uint64_t object;
+    uint64_t object; /* a number of this run of its worker: see yk__rpc_object_number */
     char label[YK__RPC_NAME];
 } yk__rpc_waiting;
 
@@ -124,7 +134,7 @@ struct yk_call {
     yk_future *local;
     uint64_t number;
     uint32_t caller;
-    char caller_name[YK__RPC_NAME], name[YK__RPC_NAME];
+    char caller_name[YK__RPC_NAME], name[YK__RPC_NAME], shared[YK__RPC_NAME];
     yk_rpc_fn fn;
     yk_error refusal; /* code other than YK_OK: there is nothing to run, and this is the answer */
     yk__rpc_object *object;
@@ -185,8 +195,10 @@ typedef struct yk__rpc_agent {
     yk__rpc_link *links;
     yk__rpc_member *members;
     int member_count;
-    uint64_t objects_made;
-    yk__rpc_object *objects[1024]; /* by id */
+    uint64_t references_made; /* for numbers of references to objects of others */
+    uint32_t objects_made;    /* for serials of own ones */
+    yk__rpc_object *objects;  /* that are not gone */
+    yk__rpc_held *held[1024]; /* by id */
     yk_call *ready_first, *ready_last;
     yk_future *futures; /* of this process's calls to itself */
     int threads, idle, executing;
@@ -244,6 +256,8 @@ bool yk__rpc_blocked_begin(void);
 void yk__rpc_blocked_end(bool counted);
 /* Waits for the threads to end and destroys what is left. Without the lock. */
 void yk__rpc_serve_stop(void);
+/* What tells an object from all others of the job. */
+uint64_t yk__rpc_object_number(const yk__rpc_object *object);
 /* Whether the call would wait for a method that waits for it; fails then, naming them. */
 yk_status yk__rpc_cycle_check(const yk_call *call) YK_MUST_CHECK;
 /* The call that this thread runs, or NULL. */

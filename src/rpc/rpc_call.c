@@ -28,8 +28,8 @@ yk_value *yk_args_counted(int count, ...)
 
 /* What is called, where, and how. */
 typedef struct target {
-    const char *what; /* "rpc_sync", for errors */
-    const char *worker, *name;
+    const char *what;                   /* "rpc_sync", for errors */
+    const char *worker, *name, *shared; /* shared NULL: no name of its own */
     yk__rpc_kind kind;
     uint64_t object;
     const yk_ref *ref; /* NULL: the worker's name says where */
@@ -71,6 +71,7 @@ static yk_status call_encode(const target *t, yk_value *args, double deadline, y
     yk__wire_put_u32(out, left * 1e3 < UINT32_MAX ? (uint32_t)ceil(left * 1e3) : UINT32_MAX);
     yk__wire_put_u8(out, t->sync);
     yk__wire_put_text8(out, t->name);
+    yk__wire_put_text8(out, t->shared ? t->shared : "");
     yk__wire_put_u8(out, (unsigned)(chain + waits));
     for (int i = 0; i < chain; i++) {
         yk__wire_put_u64(out, outer->chain[i].object);
@@ -79,7 +80,7 @@ static yk_status call_encode(const target *t, yk_value *args, double deadline, y
     if (waits) {
         char label[YK__RPC_NAME];
         snprintf(label, sizeof(label), "%.60s.%.30s.%.30s", yk__rpc.name, outer->object->name, outer->name);
-        yk__wire_put_u64(out, outer->object->id);
+        yk__wire_put_u64(out, yk__rpc_object_number(outer->object));
         yk__wire_put_text8(out, label);
     }
     yk_value *none = args ? NULL : yk__value_new(YK_VALUE_LIST);
@@ -276,12 +277,15 @@ static const yk__type ref_type = {"rpc reference", ref_destroy};
 yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, const yk_rpc_options *options)
 {
     YK__LIVE(args);
-    target t = {.what = "rpc_remote", .worker = worker, .name = name, .kind = YK__RPC_CREATE};
+    const char *shared = options ? options->shared_name : NULL;
+    target t = {.what = "rpc_remote", .worker = worker, .name = name, .kind = YK__RPC_CREATE, .shared = shared};
+    if (shared && yk__rpc_name_check(t.what, "shared object", shared))
+        return NULL;
     if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "class or function", name, args) ||
         yk__rpc_enter(t.what))
         return NULL;
     uint32_t maker = yk__rpc.index;
-    t.object = (uint64_t)maker << 40 | ++yk__rpc.objects_made;
+    t.object = (uint64_t)maker << 40 | ++yk__rpc.references_made;
     yk__rpc_leave();
     yk_ref *ref = yk__object_new(&ref_type, sizeof(*ref));
     if (!ref)

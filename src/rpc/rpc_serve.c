@@ -209,10 +209,15 @@ void yk__rpc_blocked_end(bool counted)
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
-static yk__rpc_object **object_slot(uint64_t id)
+uint64_t yk__rpc_object_number(const yk__rpc_object *o)
+{
+    return (uint64_t)yk__rpc.index << 32 | o->serial;
+}
+
+static yk__rpc_held **held_slot(uint64_t id)
 {
     uint64_t mixed = id * 0x9E3779B97F4A7C15u;
-    yk__rpc_object **at = &yk__rpc.objects[mixed >> 54];
+    yk__rpc_held **at = &yk__rpc.held[mixed >> 54];
     while (*at && (*at)->id != id)
         at = &(*at)->next;
     return at;
@@ -226,14 +231,27 @@ static void object_free(yk__rpc_object *o)
     free(o);
 }
 
-static void object_drop(yk__rpc_object *o)
+static void object_unlist(yk__rpc_object *o)
 {
-    if (o->dropped)
+    for (yk__rpc_object **at = &yk__rpc.objects; *at; at = &(*at)->next)
+        if (*at == o) {
+            *at = o->next;
+            return;
+        }
+}
+
+/* Frees the reference at the slot; with the last one the object's end stands behind the calls that it has. */
+static void held_drop(yk__rpc_held **slot)
+{
+    yk__rpc_held *held = *slot;
+    yk__rpc_object *o = held->object;
+    *slot = held->next;
+    free(held);
+    if (--o->references > 0)
         return;
     yk_call *call = calloc(1, sizeof(*call));
     if (!call)
         return; /* it goes with the worker */
-    o->dropped = true;
     call->kind = YK__RPC_DESTROY;
     call->object = o;
     call_enqueue(call);
@@ -241,17 +259,19 @@ static void object_drop(yk__rpc_object *o)
 
 void yk__rpc_serve_drop(uint32_t holder, uint64_t id)
 {
-    enum { SLOTS = sizeof(yk__rpc.objects) / sizeof(yk__rpc.objects[0]) };
+    enum { SLOTS = sizeof(yk__rpc.held) / sizeof(yk__rpc.held[0]) };
     if (id) {
-        yk__rpc_object *o = *object_slot(id);
-        if (o && o->holder == holder)
-            object_drop(o);
+        yk__rpc_held **slot = held_slot(id);
+        if (*slot && (*slot)->holder == holder)
+            held_drop(slot);
         return;
     }
-    for (int slot = 0; slot < SLOTS; slot++)
-        for (yk__rpc_object *o = yk__rpc.objects[slot]; o; o = o->next)
-            if (o->holder == holder)
-                object_drop(o);
+    for (int i = 0; i < SLOTS; i++)
+        for (yk__rpc_held **slot = &yk__rpc.held[i]; *slot;)
+            if ((*slot)->holder == holder)
+                held_drop(slot);
+            else
+                slot = &(*slot)->next;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -300,6 +320,8 @@ static bool call_run(yk_call *call)
         yk__error_prefix("the object could not be made");
         return false;
     }
+    if (call->kind == YK__RPC_ATTACH)
+        return true;
     if (call->kind == YK__RPC_FETCH) {
         if (o->cls)
             yk__fail(YK_ERR_ARGUMENT, "an object of class '%s' is no value; call its methods", o->cls->name);
@@ -316,8 +338,7 @@ static bool call_run(yk_call *call)
         status = status ? status : object_take(call);
         if (status)
             o->error = *yk_last_error();
-        else
-            yk_value_release(call->result);
+        yk_value_release(call->result);
         call->result = NULL;
     }
     if (status)
@@ -330,11 +351,8 @@ static void call_serve(yk_call *call)
 {
     yk__rpc_object *o = call->object;
     bool cancelled = call->cancelled && call->kind != YK__RPC_CREATE, destroys = call->kind == YK__RPC_DESTROY;
-    if (destroys) {
-        yk__rpc_object **slot = object_slot(o->id);
-        if (*slot == o)
-            *slot = o->next;
-    }
+    if (destroys)
+        object_unlist(o);
     pthread_mutex_unlock(&yk__rpc.lock);
     yk_scope scope = yk_scope_begin();
     bool later = false;
@@ -353,6 +371,8 @@ static void call_serve(yk_call *call)
     yk_clear_error();
     yk_scope_end(scope);
     pthread_mutex_lock(&yk__rpc.lock);
+    if (o && o->error.code)
+        o->shared[0] = 0; /* whoever asks for it from here on makes another */
     if (o)
         object_next(o);
 }
@@ -386,7 +406,7 @@ static void *serve_run(void *arg)
 
 void yk__rpc_serve_stop(void)
 {
-    enum { SLOTS = sizeof(yk__rpc.objects) / sizeof(yk__rpc.objects[0]) };
+    enum { SLOTS = sizeof(yk__rpc.held) / sizeof(yk__rpc.held[0]) };
     pthread_mutex_lock(&yk__rpc.lock);
     while (yk__rpc.threads > 0) {
         pthread_cond_broadcast(&yk__rpc.ready);
@@ -394,17 +414,18 @@ void yk__rpc_serve_stop(void)
     }
     yk_call *calls = yk__rpc.ready_first;
     yk__rpc.ready_first = yk__rpc.ready_last = NULL;
-    yk__rpc_object *objects = NULL;
-    for (int slot = 0; slot < SLOTS; slot++)
-        for (yk__rpc_object *o; (o = yk__rpc.objects[slot]);) {
-            yk__rpc.objects[slot] = o->next;
-            o->next = objects;
-            objects = o;
-            for (yk_call *call; (call = o->first);) {
-                o->first = call->next_ready;
-                call->next_ready = calls;
-                calls = call;
-            }
+    yk__rpc_object *objects = yk__rpc.objects;
+    yk__rpc.objects = NULL;
+    for (int i = 0; i < SLOTS; i++)
+        for (yk__rpc_held *held; (held = yk__rpc.held[i]);) {
+            yk__rpc.held[i] = held->next;
+            free(held);
+        }
+    for (yk__rpc_object *o = objects; o; o = o->next)
+        for (yk_call *call; (call = o->first);) {
+            o->first = call->next_ready;
+            call->next_ready = calls;
+            calls = call;
         }
     pthread_mutex_unlock(&yk__rpc.lock);
     while (calls) {
@@ -432,13 +453,16 @@ static bool call_parse(yk_call *call, yk__reader *r, uint64_t *object)
     call->sync = yk__read_u8(r);
     unsigned length = yk__read_u8(r);
     const unsigned char *name = yk__read_bytes(r, length);
+    unsigned shared_length = yk__read_u8(r);
+    const unsigned char *shared = yk__read_bytes(r, shared_length);
     call->chain_count = (int)yk__read_u8(r);
-    if (r->bad || !name || length >= YK__RPC_NAME || call->chain_count > YK__RPC_MOST_CHAIN ||
-        call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_FETCH ||
+    if (r->bad || !name || length >= YK__RPC_NAME || !shared || shared_length >= YK__RPC_NAME ||
+        call->chain_count > YK__RPC_MOST_CHAIN || call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_FETCH ||
         (call->kind == YK__RPC_FUNCTION) != (*object == 0))
         return false;
     call->deadline = yk__now() + milliseconds / 1e3;
     yk__escape((const char *)name, length, call->name, sizeof(call->name));
+    yk__escape((const char *)shared, shared_length, call->shared, sizeof(call->shared));
     call->chain = call->chain_count ? calloc((size_t)call->chain_count, sizeof(*call->chain)) : NULL;
     for (int i = 0; i < call->chain_count; i++) {
         uint64_t id = yk__read_u64(r);
@@ -455,7 +479,7 @@ static bool call_parse(yk_call *call, yk__reader *r, uint64_t *object)
 yk_status yk__rpc_cycle_check(const yk_call *call)
 {
     for (int i = 0; i < call->chain_count; i++) {
-        if (call->chain[i].object != call->object->id)
+        if (call->chain[i].object != yk__rpc_object_number(call->object))
             continue;
         char cycle[600];
         size_t at = 0;
@@ -467,7 +491,31 @@ yk_status yk__rpc_cycle_check(const yk_call *call)
     return YK_OK;
 }
 
-static yk_status object_new(yk_call *call, uint64_t id)
+/* The living object of that name, or NULL. */
+static yk__rpc_object *object_shared(const char *name)
+{
+    for (yk__rpc_object *o = yk__rpc.objects; o && name[0]; o = o->next)
+        if (o->references > 0 && strcmp(o->shared, name) == 0)
+            return o;
+    return NULL;
+}
+
+static yk__rpc_object *object_new(yk_call *call, const yk_rpc_class *cls)
+{
+    yk__rpc_object *o = yk__calloc(1, sizeof(*o));
+    if (!o)
+        return NULL;
+    o->serial = ++yk__rpc.objects_made;
+    o->cls = cls;
+    snprintf(o->name, sizeof(o->name), "%s", call->name);
+    snprintf(o->shared, sizeof(o->shared), "%s", call->shared);
+    o->next = yk__rpc.objects;
+    yk__rpc.objects = o;
+    return o;
+}
+
+/* A reference of the caller under this number, to a new object or to the one that is shared. */
+static yk_status call_resolve_create(yk_call *call, uint64_t id)
 {
     const yk_rpc_class *cls = yk__rpc_class_of(call->name);
     char suggestion[400];
@@ -475,18 +523,25 @@ static yk_status object_new(yk_call *call, uint64_t id)
     if (!call->fn)
         return yk__fail(YK_ERR_NOT_FOUND, "there is no class or function of this name%s",
                         yk__rpc_suggest(NULL, call->name, suggestion));
-    yk__rpc_object **slot = object_slot(id);
+    yk__rpc_held **slot = held_slot(id);
     if (*slot)
-        return yk__fail(YK_ERR_STATE, "there is an object of this number already");
-    yk__rpc_object *o = yk__calloc(1, sizeof(*o));
-    if (!o)
+        return yk__fail(YK_ERR_STATE, "there is a reference of this number already");
+    yk__rpc_object *o = object_shared(call->shared);
+    if (o && strcmp(o->name, call->name) != 0)
+        return yk__fail(YK_ERR_ARGUMENT, "'%s' is an object of '%s' already", call->shared, o->name);
+    yk__rpc_held *held = yk__calloc(1, sizeof(*held));
+    if (!held)
         return YK_ERR_MEMORY;
-    o->id = id;
-    o->holder = call->caller;
-    o->cls = cls;
-    snprintf(o->name, sizeof(o->name), "%s", call->name);
-    *slot = o;
-    call->object = o;
+    call->kind = o ? YK__RPC_ATTACH : YK__RPC_CREATE;
+    call->object = held->object = o ? o : object_new(call, cls);
+    if (!held->object) {
+        free(held);
+        return YK_ERR_MEMORY;
+    }
+    held->object->references++;
+    held->id = id;
+    held->holder = call->caller;
+    *slot = held;
     return YK_OK;
 }
 
@@ -494,7 +549,7 @@ static yk_status call_resolve(yk_call *call, uint64_t id)
 {
     char suggestion[400];
     if (call->kind == YK__RPC_CREATE)
-        return object_new(call, id);
+        return call_resolve_create(call, id);
     if (call->kind == YK__RPC_FUNCTION) {
         call->fn = yk__rpc_function(call->name);
         if (call->fn)
@@ -504,10 +559,10 @@ static yk_status call_resolve(yk_call *call, uint64_t id)
         return yk__fail(YK_ERR_NOT_FOUND, "there is no function of this name%s",
                         yk__rpc_suggest(NULL, call->name, suggestion));
     }
-    yk__rpc_object *o = *object_slot(id);
-    if (!o || o->dropped || o->holder != call->caller)
+    yk__rpc_held *held = *held_slot(id);
+    if (!held || held->holder != call->caller)
         return yk__fail(YK_ERR_NOT_FOUND, "there is no such object, or it could not be made");
-    call->object = o;
+    yk__rpc_object *o = call->object = held->object;
     if (call->kind == YK__RPC_METHOD) {
         call->fn = o->cls ? yk__rpc_method_of(o->cls, call->name) : NULL;
         if (!call->fn && !o->cls)

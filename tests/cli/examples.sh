@@ -45,6 +45,11 @@ ok "learns" awk '/^epoch 2/ { found = $NF > 0.95 } END { exit !found }' out
 example 0 "attention" "$examples/attention"
 ok "learns, and looks at the marks" awk '/^epoch 7/ { found = $6 + 0 < 0.001 && $NF > 0.9 } END { exit !found }' out
 
+example 0 "parameter_server" "$YOKE" run --no-prefix -n 4 -- "$examples/parameter_server"
+ok "three trainers see a network that has learned" [ "$(awk '/^worker[123]: test accuracy/ && $NF > 0.9' out | wc -l)" = 3 ]
+example 2 "parameter_server alone" "$examples/parameter_server"
+ok "says how to start it" grep -q "yoke run -n 4" err
+
 example 0 "init_processes" "$YOKE" run --no-prefix -n 2 -- "$examples/init_processes"
 for rank in 0 1; do
     ok "rank $rank says where it is" grep -qx "\[ [0-9]* \] world_size = 2, rank = $rank, backend=native" out
