@@ -25,11 +25,8 @@ static int port, clients;
 
 static yk_tcp_store_options options(bool is_server)
 {
-    return (yk_tcp_store_options){.host = "127.0.0.1",
-                                  .port = is_server ? 0 : port,
-                                  .is_server = is_server,
-                                  .secret = secret,
-                                  .secret_size = sizeof(secret)};
+    return *YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = is_server ? 0 : port, .is_server = is_server,
+                       .secret = secret, .secret_size = sizeof(secret));
 }
 
 static void *join(void *arg)
@@ -48,11 +45,11 @@ static void *join(void *arg)
     if (!status && sum == clients)
         status = yk_store_set(store, "all", "", 0);
     if (!status)
-        status = yk_store_get(store, "all", NULL, NULL, 0);
+        status = yk_store_get(store, "all", NULL, NULL, YK_NOT_GIVEN);
     snprintf(key, sizeof(key), "rank/%d", (rank + 1) % clients);
     char *other = NULL;
     if (!status)
-        status = yk_store_get(store, key, (void **)&other, NULL, 0);
+        status = yk_store_get(store, key, (void **)&other, NULL, YK_NOT_GIVEN);
     if (!status && atoi(other + 5) != (rank + 1) % clients)
         status = yk_set_error(YK_ERR_INTERNAL, "rank %d reads '%s'", rank, other);
     free(other);

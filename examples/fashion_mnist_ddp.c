@@ -80,7 +80,7 @@ static yk_status print_row(const plan *p, yk_device device, epoch_times times)
 {
     int size = yk_world_size(NULL);
     yk_memory_info memory;
-    yk_tensor_options there = {.device = device};
+    yk_tensor_options there = *YK_OPTIONS(yk_tensor_options, .device = device);
     yk_tensor *loss = yk_full(YK_SCALAR, times.loss, &there), *peaks = yk_zeros(YK_SHAPE(size), &there);
     if (yk_device_memory(device, &memory) || yk_all_reduce(loss, YK_OP_MEAN, NULL) ||
         yk_all_gather(peaks, yk_full(YK_SHAPE(1), (double)memory.peak_allocated / (1 << 20), &there), NULL))
@@ -111,11 +111,12 @@ static yk_status train(int started_as, void *argument)
     yk_device device = yk_device_local(); /* cuda:LOCAL_RANK, or cpu:0 where there is no GPU */
     yk_module *net = yk_ddp(yk_module_to(yk_lenet(NULL), device), NULL);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.001, .momentum = 0.9));
-    yk_loader_options part = {.batch_size = 4, .workers = 2, .distributed = true, .shuffle = true, .device = device};
+    yk_loader_options part = *YK_OPTIONS(yk_loader_options, .batch_size = 4, .workers = 2, .distributed = true,
+                                         .shuffle = true, .device = device);
     yk_loader *trainloader =
         yk_loader_create(yk_dataset_open(p->data, YK_TRAIN, yk_default_transform(p->data, YK_TRAIN, true)), &part);
     part.shuffle = false;
-    part.no_padding = true; /* no image is counted twice */
+    part.padding = false; /* no image is counted twice */
     yk_loader *testloader =
         yk_loader_create(yk_dataset_open(p->data, YK_TEST, yk_default_transform(p->data, YK_TEST, false)), &part);
     epoch_times times = {0};

@@ -100,9 +100,9 @@ int main(int argc, char **argv)
     yk_loader *test_loader = /* not distributed: local rank 0 tests alone */
         yk_loader_create(yk_cifar10(root, YK_TEST, yk_default_transform("cifar10", YK_TEST, false)),
                          YK_OPTIONS(yk_loader_options, .batch_size = 128, .workers = 8, .device = device));
-    yk_optimizer *optimizer = yk_sgd(yk_module_parameters(model),
-                                     YK_OPTIONS(yk_sgd_options, .lr = learning_rate == 0 ? YK_ZERO : learning_rate,
-                                                .momentum = 0.9, .weight_decay = 1e-5));
+    yk_optimizer *optimizer =
+        yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = learning_rate == 0 ? 0 : learning_rate,
+                                                       .momentum = 0.9, .weight_decay = 1e-5));
     for (int epoch = 0; epoch < num_epochs && !yk_last_error(); epoch++) {
         printf("Local Rank: %d, Epoch: %d, Training ...\n", local_rank, epoch);
         if (epoch % 10 == 0 && local_rank == 0) { /* on each node: they need not have one file system */

@@ -7,7 +7,8 @@
 
 #include <cstdio>
 
-namespace {
+namespace
+{
 
 /* Two linear layers with a skip connection around the second: y = fc2(h) + skip(h), h = relu(fc1(x)). */
 struct residual {
@@ -36,7 +37,7 @@ yk_module *residual_create(int64_t in, int64_t hidden, int64_t classes)
     auto *d = static_cast<residual *>(yk_module_data(m));
     d->fc1 = yk_module_add(m, "fc1", yk_linear_create(in, hidden, nullptr));
     d->fc2 = yk_module_add(m, "fc2", yk_linear_create(hidden, classes, nullptr));
-    d->skip = yk_module_add(m, "skip", yk_linear_create(hidden, classes, YK_OPTIONS(yk_linear_options, .no_bias = true)));
+    d->skip = yk_module_add(m, "skip", yk_linear_create(hidden, classes, YK_OPTIONS(yk_linear_options, .bias = false)));
     return yk_module_check(m);
 }
 
@@ -49,9 +50,8 @@ int main()
     yk_module *net = yk_module_to(residual_create(28 * 28, 32, 10), device);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     yk_dataset *digits = yk_glyphs(YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, false), 0);
-    yk_loader *loader = yk_loader_create(
-        digits, YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true, .drop_last = true, .workers = 1,
-                                     .device = device));
+    yk_loader *loader = yk_loader_create(digits, YK_OPTIONS(yk_loader_options, .batch_size = 64, .shuffle = true,
+                                                            .drop_last = true, .workers = 1, .device = device));
     double total = 0, first = 0;
     yk_batch batch;
     yk_loader_start(loader, 0);
@@ -70,7 +70,8 @@ int main()
                 total / static_cast<double>(yk_loader_length(loader)));
     /* A shape made of variables. */
     int rows = 2;
-    yk_tensor *logits = yk_forward(net, yk_zeros(YK_SHAPE(rows, 1, 28, 28), YK_OPTIONS(yk_tensor_options, .device = device)));
+    yk_tensor *logits =
+        yk_forward(net, yk_zeros(YK_SHAPE(rows, 1, 28, 28), YK_OPTIONS(yk_tensor_options, .device = device)));
     std::printf("logits of %d images: %d classes\n", rows, static_cast<int>(yk_size(logits, 1)));
     yk_scope_end(program);
     return yk_report_error(stderr);

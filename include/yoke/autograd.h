@@ -33,9 +33,11 @@ YK_API yk_tensor *yk_data(yk_tensor *x);
 YK_API yk_status yk_retain_grad(yk_tensor *x) YK_MUST_CHECK;
 
 typedef struct yk_backward_options {
-    yk_tensor *gradient; /* gradient of the root; NULL: 1, and then the root must have one element */
-    bool retain_graph;   /* keep the tape for another backward; default: it is freed as it is walked */
+    yk_tensor *gradient YK_DEFAULT(NULL);   /* gradient of the root; NULL: 1, and then the root must have one element */
+    bool retain_graph YK_DEFAULT(false);    /* keep the tape for another backward; else it is freed as it is walked */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_backward_options;
+#define yk_backward_options_DEFAULTS .yk__mark = YK__MARK
 
 /* Computes the gradient of `root` in every leaf it was made from and adds it to their grads. */
 YK_API yk_status yk_backward(yk_tensor *root) YK_MUST_CHECK;
@@ -78,9 +80,11 @@ YK_API bool yk_is_inference(const yk_tensor *x) YK_QUESTION;
  * functions run backward in the modes that their forward had. Source: torch.autocast.
  */
 typedef struct yk_autocast_options {
-    bool disabled; /* off between begin and end; `dtype` is not looked at */
-    bool no_cache; /* a parameter is cast anew for each use */
+    bool enabled YK_DEFAULT(true);          /* false: off between begin and end; `dtype` is not looked at */
+    bool cache_enabled YK_DEFAULT(true);    /* false: a parameter is cast anew for each use */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_autocast_options;
+#define yk_autocast_options_DEFAULTS .yk__mark = YK__MARK, .enabled = true, .cache_enabled = true
 /* The modes of a thread, as begin found them: for end alone. */
 typedef struct yk_autocast {
     yk_dtype dtype[YK__DEVICE_TYPES];
@@ -150,9 +154,11 @@ YK_API bool yk_custom_needs_grad(yk_custom *context, int input) YK_QUESTION;
  * random weights. Source: torch.autograd.gradcheck.
  */
 typedef struct yk_gradcheck_options {
-    double eps;        /* above 0; 0: 1e-6 */
-    double atol, rtol; /* 0: 1e-5 and 1e-3; YK_ZERO: 0 */
+    double eps YK_DEFAULT(1e-6); /* above 0 */
+    double atol YK_DEFAULT(1e-5), rtol YK_DEFAULT(1e-3);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_gradcheck_options;
+#define yk_gradcheck_options_DEFAULTS .yk__mark = YK__MARK, .eps = 1e-6, .atol = 1e-5, .rtol = 1e-3
 typedef yk_tensor *(*yk_gradcheck_fn)(yk_tensor *const *inputs, int n_inputs, void *user);
 YK_API yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
                               const yk_gradcheck_options *options) YK_MUST_CHECK;

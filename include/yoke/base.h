@@ -12,9 +12,19 @@
 #include <stdio.h>
 
 /*
- * Options are spelt one way in C11 and C++20: yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9)).
- * C++ wants the members in the order of their declaration. In C it is &(yk_sgd_options){...}; the struct lives as long
- * as the call in C++, as long as the block in C.
+ * Options are spelt one way in C11 and C++20:
+ *
+ *     yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9))
+ *     yk_sgd_options o = *YK_OPTIONS(yk_sgd_options, .lr = 0.1); a variable, whose members can be set afterwards
+ *
+ * What is given is what is taken: 0, false and NULL too. A member that is not given has the default that stands with it
+ * in the struct, YK_DEFAULT(0.9); all have it where NULL is passed, and after YK_OPTIONS(yk_sgd_options). What has no
+ * safe default (a learning rate, a batch size) is an error when it is not given. A number outside its range is an
+ * error, and NaN is: YK_ERR_ARGUMENT, naming the member and the value.
+ *
+ * C++ wants the members in the order of their declaration. The struct lives as long as the expression in C++, and in C
+ * as long as the block; outside functions it is C's alone. In C plain braces, &(yk_sgd_options){.lr = 0.1}, have no
+ * defaults in them: the function that is given them fails (YK_ERR_ARGUMENT) and names YK_OPTIONS.
  */
 #ifdef __cplusplus
 template <typename T> inline const T *yk__address(const T &options)
@@ -22,31 +32,36 @@ template <typename T> inline const T *yk__address(const T &options)
     return &options;
 }
 template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
-#define YK__COUNT(type, ...) ((int)sizeof(yk__measure(__VA_ARGS__))) /* of arguments, which are not evaluated */
-#define YK_OPTIONS(type, ...)                                                                                          \
-    yk__address([&] {                                                                                                  \
-        _Pragma("GCC diagnostic push")                                                                                 \
-            _Pragma("GCC diagnostic ignored \"-Wmissing-field-initializers\"") return type{__VA_ARGS__};               \
-        _Pragma("GCC diagnostic pop")                                                                                  \
-    }())
+#define YK__COUNT(type, ...)   ((int)sizeof(yk__measure(__VA_ARGS__))) /* of arguments, which are not evaluated */
+#define YK__OPTIONS(type, ...) yk__address(type{__VA_ARGS__})
+#define YK_DEFAULT(...)        = {__VA_ARGS__}
 #else
-#define YK_OPTIONS(type, ...) (&(type){__VA_ARGS__})
-#define YK__COUNT(type, ...)  ((int)(sizeof((type[]){__VA_ARGS__}) / sizeof(type)))
-#endif
-
+#define YK__COUNT(type, ...) ((int)(sizeof((type[]){__VA_ARGS__}) / sizeof(type)))
 /*
- * In an options struct, 0 and NULL mean the documented default; so do they in an argument whose comment says "0: ...".
- * YK_ZERO, which equals 0, means zero where a floating number has another default; where zero makes no sense it is an
- * error, as a number outside its range is, and NaN: YK_ERR_ARGUMENT, naming the member and the value. What has no safe
- * default (a learning rate, a batch size) is an error when it is 0.
+ * type_DEFAULTS stands behind each struct and repeats its defaults but the zeros. A member that stands twice in an
+ * initialiser has the later value; the compiler's warning of it is off from the first plus sign to the second. A
+ * pragma may stand in a struct's declaration, and so in an expression.
  */
-#define YK_ZERO (-0.0)
+#define YK__NOTHING(pragmas) (0 * sizeof(struct { pragmas char byte; }))
+#define YK__OPTIONS(type, ...)                                                                                         \
+    (YK__NOTHING(_Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")) +               \
+     (type[1]){{type##_DEFAULTS, __VA_ARGS__}} + YK__NOTHING(_Pragma("GCC diagnostic pop")))
+#define YK_DEFAULT(...)
+#endif
+#define YK_OPTIONS(...) YK__OPTIONS(__VA_ARGS__, )
+
+/* What a number holds that was not given, where its default depends on something else or where it has none. A program
+ * may give it, too: .weight_decay = decays ? 0.1 : YK_NOT_GIVEN. */
+#define YK_NOT_GIVEN (-2147483647 - 1)
+
+/* In the last member of every options struct: the defaults are in it. */
+#define YK__MARK 0x594b4f50u
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define YK_VERSION "0.2.0"
+#define YK_VERSION "0.3.0"
 
 #if defined(__GNUC__)
 #define YK_API                 __attribute__((visibility("default")))

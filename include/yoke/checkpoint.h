@@ -33,17 +33,19 @@ typedef struct yk_location {
  * none. A safetensors file has no devices in it: all of it was saved from "cpu". Source: torch.load's map_location.
  */
 typedef struct yk_read_options {
-    yk_device map_location;       /* 0: cpu:0 */
-    const yk_location *locations; /* ends with a NULL text; may be NULL */
-    /* May be NULL. `name`: of the tensor, in a .pt of its storage ("0"). */
-    yk_device (*locate)(const char *saved, const char *name, void *user);
-    void *user;
+    yk_device map_location YK_DEFAULT(YK_CPU, 0);
+    const yk_location *locations YK_DEFAULT(NULL); /* ends with a NULL text */
+    /* `name`: of the tensor, in a .pt of its storage ("0"). */
+    yk_device (*locate)(const char *saved, const char *name, void *user) YK_DEFAULT(NULL);
+    void *user YK_DEFAULT(NULL);
     /* Tensors for the CPU are parts of the mapped file: nothing is copied, pages come in when they are used (the
      * checksums of a .pt are checked, which uses all of them), and writing to a tensor changes this process's page, not
      * the file. While one of them lives the file may be renamed, removed or replaced by another, but not be shortened
      * or rewritten in place (as torch.save does): a page that is gone kills the process (SIGBUS). */
-    bool mmap;
+    bool mmap YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_read_options;
+#define yk_read_options_DEFAULTS .yk__mark = YK__MARK
 
 /*
  * Reads every tensor of a safetensors file to `device`, in the order of their data. The dict is owned by the current
@@ -134,8 +136,11 @@ YK_API void yk_value_release(yk_value *value);
 YK_API yk_state_dict *yk_value_flatten(const yk_value *value);
 
 typedef struct yk_weights_options {
-    bool strip_module; /* takes "module." (DataParallel, DistributedDataParallel) off the names */
+    /* Takes "module." (DataParallel, DistributedDataParallel) off the names. */
+    bool strip_module YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_weights_options;
+#define yk_weights_options_DEFAULTS .yk__mark = YK__MARK
 /*
  * The model's parameters and buffers in a checkpoint: what a dict holds under "model", "state_dict",
  * "model_state_dict", "model_state", "net", "network", "module", "params" or "weights", the first of these in which
@@ -146,6 +151,7 @@ YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_o
 
 /* ---- PyTorch's .pt ----------------------------------------------------------------------------------------------- */
 typedef yk_read_options yk_pt_options;
+#define yk_pt_options_DEFAULTS yk_read_options_DEFAULTS
 /*
  * Reads what torch.save wrote, in the zip form (stored members only) or the form before PyTorch 1.6. It is data only:
  * dicts, lists, tuples, sets, numbers, text, tensors (of the eight dtypes), parameters, torch.Size, dtypes, devices;
@@ -226,20 +232,23 @@ typedef struct yk_checkpoint_state {
 YK_API yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state) YK_MUST_CHECK;
 
 typedef struct yk_checkpoint_options {
-    bool weights_only;    /* only the model: the rest of the file and of the state is left alone */
-    yk_load_options load; /* strict or not, for the names of the model's tensors */
+    bool weights_only YK_DEFAULT(false); /* only the model: the rest of the file and of the state is left alone */
+    bool strict YK_DEFAULT(true);        /* for the names of the model's tensors, as in yk_load_options */
     /* The files are mapped while they are checked and copied from: half the memory, and faster where the state is
      * large. A file that is shortened meanwhile, or cannot be read, kills the process (SIGBUS) instead of an error. */
-    bool mmap;
+    bool mmap YK_DEFAULT(false);
     /*
      * Several processes: every rank of the group makes the call. They load the same checkpoint, or all fail with the
      * error of the first rank that failed: "rank 1 (host a): ...". The newest is the newest that every rank can read;
      * files of one name and different content are an error. Where one rank cannot use what all have read, the others'
      * objects may have been loaded. NULL: this process alone.
      */
-    yk_process_group *group;
-    bool broadcast; /* only rank 0 reads files, and sends them: for folders that the other hosts do not see */
+    yk_process_group *group YK_DEFAULT(NULL);
+    /* Only rank 0 reads files, and sends them: for folders that the other hosts do not see. */
+    bool broadcast YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_checkpoint_options;
+#define yk_checkpoint_options_DEFAULTS .yk__mark = YK__MARK, .strict = true
 /*
  * Loads what was saved into the state's objects, wherever their tensors are, and sets the random generator, epoch,
  * step and values. Everything is read and compared with its checksum before anything is changed; a checkpoint of
@@ -275,24 +284,27 @@ YK_API yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state
                                            yk_checkpoint_found *found) YK_MUST_CHECK;
 
 typedef struct yk_checkpoint_manager_options {
-    int keep;   /* newest checkpoints that stay; 0: 3; older ones are removed after each save */
-    bool async; /* save returns when the state is copied; a thread writes it */
+    int keep YK_DEFAULT(3);       /* newest checkpoints that stay, at least 1; older ones are removed after each save */
+    bool async YK_DEFAULT(false); /* save returns when the state is copied; a thread writes it */
     /*
      * Several processes with equal parameters: every rank of the group makes each call on its manager, release too.
      * Rank 0 writes, and its loader, schedule, values and buffers are saved, and every rank's random generator; the
      * others wait. All fail with the error of the first rank that failed: "rank 0 (host a): ...". An asynchronous
      * save's error comes to all ranks with their next save or wait. NULL: this process alone.
      */
-    yk_process_group *group;
-    bool sharded; /* every rank writes a share of the parameters and of the optimizer's state: `root` is seen by all */
+    yk_process_group *group YK_DEFAULT(NULL);
+    /* Every rank writes a share of the parameters and of the optimizer's state: `root` is seen by all. */
+    bool sharded YK_DEFAULT(false);
     /*
      * What asynchronous saves will save. Memory for the copy (of the model and of all the state that the optimizer will
      * have, or of this rank's share) is then taken when the manager is made, and a thread has the system provide it, so
      * that the first save takes the caller no longer than later ones. Not looked at afterwards. NULL: the memory is
      * taken by the first save. Where saves are sharded all ranks give it, or none.
      */
-    const yk_checkpoint_state *state;
+    const yk_checkpoint_state *state YK_DEFAULT(NULL);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_checkpoint_manager_options;
+#define yk_checkpoint_manager_options_DEFAULTS .yk__mark = YK__MARK, .keep = 3
 /*
  * Saves into `root`, which is made where it is not there (its parent must be) and locked against other managers until
  * the manager is released, which waits for a save in flight. Owned by the current scope; used by one thread at a time.

@@ -48,20 +48,26 @@ typedef struct yk_init_options {
      * store at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port":
      * rank and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
      */
-    const char *init_method;
+    const char *init_method YK_DEFAULT(NULL);
     /* "native", or "gloo": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs
      * yoke-mpi.so, loaded from where yoke is or from $YOKE_BACKEND_PATH, and no store. "nccl": tensors on GPUs alone,
      * each rank its own; it needs yoke-nccl.so and NCCL. NULL: $YOKE_COMM_BACKEND, or "native". */
-    const char *backend;
-    int rank, world_size; /* world_size 0: from the environment */
-    double timeout;       /* seconds for one operation; 0: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL */
-    double join_timeout;  /* seconds until all ranks must have come; 0: $YOKE_JOIN_TIMEOUT, or 60 */
-    yk_store *store;      /* used in place of init_method; rank and world_size are then needed */
+    const char *backend YK_DEFAULT(NULL);
+    int rank YK_DEFAULT(YK_NOT_GIVEN), world_size YK_DEFAULT(YK_NOT_GIVEN); /* not given: from the environment */
+    /* Seconds for one operation; not given: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL. */
+    double timeout YK_DEFAULT(YK_NOT_GIVEN);
+    /* Seconds until all ranks must have come; not given: $YOKE_JOIN_TIMEOUT, or 60. */
+    double join_timeout YK_DEFAULT(YK_NOT_GIVEN);
+    yk_store *store YK_DEFAULT(NULL); /* used in place of init_method; rank and world_size are then needed */
     /* Encrypts and authenticates all that this process sends to other hosts and to the store from here on, as
      * YOKE_ENCRYPT=1 and `yoke run --encrypt` do. One end of a connection that wants it is enough. Not with "mpi". */
-    bool encrypt;
+    bool encrypt YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_init_options;
-/* Makes the default group; NULL options are all zero. Returns when all ranks are there; an error says who is missing.
+#define yk_init_options_DEFAULTS                                                                                       \
+    .yk__mark = YK__MARK, .rank = YK_NOT_GIVEN, .world_size = YK_NOT_GIVEN, .timeout = YK_NOT_GIVEN,                   \
+    .join_timeout = YK_NOT_GIVEN
+/* Makes the default group. Returns when all ranks are there; an error says who is missing.
  * Source: init_process_group. */
 YK_API yk_status yk_init_process_group(const yk_init_options *options) YK_MUST_CHECK;
 /* Releases the default group after its outstanding operations; without one it does nothing. It can be made again, by
@@ -88,11 +94,13 @@ YK_API int yk_local_devices(yk_device_type type, yk_device *devices, int capacit
  */
 typedef yk_status (*yk_spawn_fn)(int rank, void *arg);
 typedef struct yk_spawn_options {
-    double grace; /* seconds from SIGTERM to SIGKILL when processes are stopped; 0: 10, YK_ZERO: none */
-    /* Where rank 0 serves the store. NULL and 0: 127.0.0.1 and a free port. */
-    const char *master_addr;
-    int master_port;
+    double grace YK_DEFAULT(10); /* seconds from SIGTERM to SIGKILL when processes are stopped; 0: none */
+    /* Where rank 0 serves the store. NULL: 127.0.0.1; 0: a free port. */
+    const char *master_addr YK_DEFAULT(NULL);
+    int master_port YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_spawn_options;
+#define yk_spawn_options_DEFAULTS .yk__mark = YK__MARK, .grace = 10
 /*
  * Forks `nprocs` processes (1 to 4096), calls fn(rank, arg) in each, and returns when all have ended. They find RANK,
  * WORLD_SIZE, LOCAL_RANK and the other variables of `yoke run`, and a job secret of their own, so that
@@ -101,7 +109,7 @@ typedef struct yk_spawn_options {
  * ends. fn's return ends its process without exit handlers.
  *
  * The first to fail decides: the others are stopped, and its error becomes that of this call, with the rank and pid in
- * front; so do a signal that killed it and an exit code that is not 0 (YK_ERR_CONNECTION). NULL options are all zero.
+ * front; so do a signal that killed it and an exit code that is not 0 (YK_ERR_CONNECTION).
  * This process may have computed before, but must not be in a process group (YK_ERR_STATE), and no other thread of it
  * may be in a call of yoke. Source: torch.multiprocessing.spawn.
  */
@@ -114,12 +122,10 @@ YK_API yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_
  */
 typedef struct yk_spawn_context yk_spawn_context;
 YK_API yk_spawn_context *yk_spawn_start(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options);
-/* Waits for all of them, `timeout` seconds at most. *joined, which may be NULL without a time-out,
- * tells whether all have ended; then the result is that of yk_spawn, at every call. YK_OK and false: some still run,
- * though one may have failed and the others have been asked to stop. */
-YK_API yk_status yk_spawn_context_join(yk_spawn_context *context,
-                                       double timeout /* 0: without end; YK_ZERO: looks and does not wait */,
-                                       bool *joined) YK_MUST_CHECK;
+/* Waits for all of them, `timeout` seconds at most: INFINITY is without end, and 0 looks and does not wait. *joined,
+ * which may be NULL without end, tells whether all have ended; then the result is that of yk_spawn, at every call.
+ * YK_OK and false: some still run, though one may have failed and the others have been asked to stop. */
+YK_API yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool *joined) YK_MUST_CHECK;
 /* The process of this rank; -1 where there is none of that number. It stays its number after the process has ended. */
 YK_API int yk_spawn_context_pid(yk_spawn_context *context, int rank) YK_QUESTION;
 YK_API yk_spawn_context *yk_spawn_context_retain(yk_spawn_context *context);
@@ -127,14 +133,16 @@ YK_API void yk_spawn_context_release(yk_spawn_context *context);
 
 /* ---- groups as objects: owned by the thread's current scope ------------------------------------------------------ */
 typedef struct yk_process_group_options {
-    const char *backend;          /* as above */
-    const char *name;             /* in messages and as a prefix of the store's keys; NULL: "world" */
-    double timeout, join_timeout; /* as above; YK_ZERO is an error */
+    const char *backend YK_DEFAULT(NULL); /* as above */
+    const char *name YK_DEFAULT(NULL);    /* in messages and as a prefix of the store's keys; NULL: "world" */
+    double timeout YK_DEFAULT(YK_NOT_GIVEN), join_timeout YK_DEFAULT(YK_NOT_GIVEN); /* as above */
     /* Ranks with equal host ids share memory if they may open one another's (the same user namespace, users and
      * capabilities), others are reached by TCP. NULL: $YOKE_HOST_ID, else this machine (boot and process name space).
      * With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever stands here. */
-    const char *host_id;
+    const char *host_id YK_DEFAULT(NULL);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_process_group_options;
+#define yk_process_group_options_DEFAULTS .yk__mark = YK__MARK, .timeout = YK_NOT_GIVEN, .join_timeout = YK_NOT_GIVEN
 /* Joins rank `rank` of `world_size` through the store, which is kept; for one rank it may be NULL. Every rank calls it,
  * with its own object of the same store. A store serves one group of a name. */
 YK_API yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,

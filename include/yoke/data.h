@@ -96,9 +96,11 @@ YK_API yk_transform *yk_resize_to(int64_t height, int64_t width);
  * and twice for the position. Source: torchvision's RandomResizedCrop.
  */
 typedef struct yk_random_resized_crop_options {
-    double scale[2]; /* 0: 0.08 and 1 */
-    double ratio[2]; /* 0: 3/4 and 4/3 */
+    double scale[2] YK_DEFAULT(0.08, 1);
+    double ratio[2] YK_DEFAULT(3.0 / 4, 4.0 / 3);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_random_resized_crop_options;
+#define yk_random_resized_crop_options_DEFAULTS .yk__mark = YK__MARK, .scale = {0.08, 1}, .ratio = {3.0 / 4, 4.0 / 3}
 YK_API yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_options *options);
 /* The middle square; smaller images get zeros around. */
 YK_API yk_transform *yk_center_crop(int64_t size);
@@ -215,34 +217,40 @@ typedef yk_status (*yk_collate_fn)(void *user, const yk_sample *samples, int64_t
                                    int *n_tensors);
 
 typedef struct yk_loader_options {
-    int64_t batch_size;    /* no default: 0 is an error */
-    bool shuffle;          /* a new order each epoch */
-    bool drop_last;        /* leaves out a last batch that is not full */
-    int workers;           /* threads that make batches; 0: the caller makes them in yk_loader_next */
-    int prefetch;          /* batches made ahead, by all workers together; 0: twice the workers */
-    uint64_t seed;         /* of the order and of random transforms */
-    yk_dtype dtype;        /* of floating inputs: f32 or f64; 0: f32 */
-    yk_collate_fn collate; /* NULL: tensor i of the batch is that of the samples, stacked; they must agree in shape */
-    void *collate_user;
+    int64_t batch_size YK_DEFAULT(YK_NOT_GIVEN); /* no default: an error when it is not given */
+    bool shuffle YK_DEFAULT(false);              /* a new order each epoch */
+    bool drop_last YK_DEFAULT(false);            /* leaves out a last batch that is not full */
+    int workers YK_DEFAULT(0);                   /* threads that make batches; 0: the caller, in yk_loader_next */
+    /* Batches made ahead, by all workers together, at least 1; not given: twice the workers. */
+    int prefetch YK_DEFAULT(YK_NOT_GIVEN);
+    uint64_t seed YK_DEFAULT(0);       /* of the order and of random transforms */
+    yk_dtype dtype YK_DEFAULT(YK_F32); /* of floating inputs: f32 or f64 */
+    /* NULL: tensor i of the batch is that of the samples, stacked; they must agree in shape. */
+    yk_collate_fn collate YK_DEFAULT(NULL);
+    void *collate_user YK_DEFAULT(NULL);
     /*
      * Several processes: each takes its part of every epoch, in batches of batch_size each. The order is filled up from
-     * its own beginning to a multiple of world_size, and rank r takes positions r, r + world_size, ... Without
-     * world_size, `distributed` takes both numbers from the default process group; where there is none yet, from the
-     * environment, as yk_init_process_group does: RANK and WORLD_SIZE, or the variables of Slurm or Open MPI; one
-     * process without those. With drop_last only batches that are full on every rank are given, and nothing is filled
-     * up.
+     * its own beginning to a multiple of world_size, and rank r takes positions r, r + world_size, ... Where
+     * world_size is not given it is 1 and the rank 0, but `distributed` takes both from the default process group;
+     * where there is none yet, from the environment, as yk_init_process_group does: RANK and WORLD_SIZE, or the
+     * variables of Slurm or Open MPI; one process without those. With drop_last only batches that are full on every
+     * rank are given, and nothing is filled up.
      *
      * Source: torch.utils.data.distributed.DistributedSampler.
      */
-    bool distributed;
-    int rank, world_size;
-    /* To test: nothing is filled up, so each sample is given once, by one rank. The parts differ by a sample, and the
-     * ranks' numbers of batches may differ by one. */
-    bool no_padding;
-    /* Where batches are given; 0: cpu:0. On a GPU: workers make them in pinned memory, from which they are copied while
+    bool distributed YK_DEFAULT(false);
+    int rank YK_DEFAULT(YK_NOT_GIVEN), world_size YK_DEFAULT(YK_NOT_GIVEN);
+    /* False, to test: nothing is filled up, so each sample is given once, by one rank. The parts differ by a sample,
+     * and the ranks' numbers of batches may differ by one. */
+    bool padding YK_DEFAULT(true);
+    /* Where batches are given. On a GPU: workers make them in pinned memory, from which they are copied while
      * kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
-    yk_device device;
+    yk_device device YK_DEFAULT(YK_CPU, 0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_loader_options;
+#define yk_loader_options_DEFAULTS                                                                                     \
+    .yk__mark = YK__MARK, .batch_size = YK_NOT_GIVEN, .prefetch = YK_NOT_GIVEN, .rank = YK_NOT_GIVEN,                  \
+    .world_size = YK_NOT_GIVEN, .padding = true
 
 /* The tensors and indices belong to the loader and are valid until the next call of next, start or seek on it; to keep
  * a tensor longer, retain it. */

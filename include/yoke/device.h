@@ -21,6 +21,13 @@ typedef struct yk_device {
     int16_t index; /* from 0 */
 } yk_device;
 
+/* What options hold where no device was given. */
+#ifdef __cplusplus
+#define YK_DEVICE_NOT_GIVEN (yk_device{YK_CPU, -1})
+#else
+#define YK_DEVICE_NOT_GIVEN ((yk_device){YK_CPU, -1})
+#endif
+
 /* The same type and index. */
 static inline bool yk_device_equal(yk_device a, yk_device b)
 {
@@ -148,6 +155,8 @@ typedef enum yk_dtype {
     YK_BOOL,
     YK__DTYPES
 } yk_dtype;
+/* What options hold where no dtype was given. */
+#define YK_DTYPE_NOT_GIVEN ((yk_dtype)15)
 
 YK_API size_t yk_dtype_size(yk_dtype dtype) YK_QUESTION;      /* bytes */
 YK_API const char *yk_dtype_name(yk_dtype dtype) YK_QUESTION; /* "float32", as PyTorch prints it; static */

@@ -159,8 +159,10 @@ YK_API void yk_module_release(yk_module *m);
 YK_API yk_state_dict *yk_module_state_dict(yk_module *m);
 
 typedef struct yk_load_options {
-    bool not_strict; /* missing and unexpected names are reported, not an error */
+    bool strict YK_DEFAULT(true);           /* false: missing and unexpected names are reported, not an error */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_load_options;
+#define yk_load_options_DEFAULTS .yk__mark = YK__MARK, .strict = true
 /* Names that the module has and the dict has not, and the other way round. */
 typedef struct yk_load_report {
     int64_t missing_count, unexpected_count;
@@ -188,9 +190,10 @@ YK_API yk_status yk_init_constant(yk_tensor *x, double value) YK_MUST_CHECK;
 /* `slope` of a leaky ReLU; 0 is ReLU. Source: He et al., 2015; torch.nn.init.kaiming_*. */
 YK_API yk_status yk_init_kaiming_uniform(yk_tensor *x, double slope, bool fan_out) YK_MUST_CHECK;
 YK_API yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out) YK_MUST_CHECK;
-/* Source: Glorot and Bengio, 2010; torch.nn.init.xavier_*. */
-YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain /* 0: 1 */) YK_MUST_CHECK;
-YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain /* 0: 1 */) YK_MUST_CHECK;
+/* `gain` as it is given, at least 0; PyTorch's default is 1. Source: Glorot and Bengio, 2010; torch.nn.init.xavier_*.
+ */
+YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain) YK_MUST_CHECK;
+YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain) YK_MUST_CHECK;
 
 /* ---- layers: options may be NULL. Shapes are those of the operation of the same name in yoke/ops.h. ------------- */
 /*
@@ -201,45 +204,59 @@ YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain /* 0: 1 */) YK_
  * (yk_pool2d_options); yk_conv2d_module_options, because yk_conv2d_options are the operation's.
  */
 typedef struct yk_linear_options {
-    bool no_bias;
+    bool bias YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_linear_options;
+#define yk_linear_options_DEFAULTS .yk__mark = YK__MARK, .bias = true
 YK_API yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_linear_options *options);
 
 /* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single
- * numbers apply to both where the pair is zero. */
+ * numbers apply to what is not given of a pair. */
 typedef struct yk_conv2d_module_options {
-    int64_t kernel_size[2];            /* 0: kernel, the argument */
-    int64_t stride, padding, dilation; /* 0: 1, 0 and 1 */
-    int64_t stride_size[2];            /* 0: stride */
-    int64_t padding_size[2];           /* both 0: padding; else 0 is none */
-    int64_t dilation_size[2];          /* 0: dilation */
-    int64_t groups;                    /* 0: 1 */
-    bool no_bias;
+    int64_t kernel_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel, the argument */
+    int64_t stride YK_DEFAULT(1), padding YK_DEFAULT(0), dilation YK_DEFAULT(1);
+    int64_t stride_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);   /* not given: stride */
+    int64_t padding_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);  /* not given: padding */
+    int64_t dilation_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: dilation */
+    int64_t groups YK_DEFAULT(1);
+    bool bias YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_conv2d_module_options;
+#define yk_conv2d_module_options_DEFAULTS                                                                              \
+    .yk__mark = YK__MARK, .kernel_size = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .stride = 1, .dilation = 1,                     \
+    .stride_size = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .padding_size = {YK_NOT_GIVEN, YK_NOT_GIVEN},                         \
+    .dilation_size = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .groups = 1, .bias = true
 YK_API yk_module *yk_conv2d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
                                    const yk_conv2d_module_options *options);
 
 typedef struct yk_batch_norm2d_options {
-    double eps;      /* above 0; 0: 1e-5 */
-    double momentum; /* of the running statistics, in [0, 1]; 0: 0.1, YK_ZERO: they stay as they are */
-    bool no_affine, no_running_stats;
+    double eps YK_DEFAULT(1e-5);     /* above 0 */
+    double momentum YK_DEFAULT(0.1); /* of the running statistics, in [0, 1]; 0: they stay as they are */
+    bool affine YK_DEFAULT(true), track_running_stats YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_batch_norm2d_options;
+#define yk_batch_norm2d_options_DEFAULTS                                                                               \
+    .yk__mark = YK__MARK, .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true
 YK_API yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options);
 /* A batch norm's forward with what follows it in one pass: + residual (or NULL), then ReLU if asked for. */
 YK_API yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu);
 
 typedef struct yk_layer_norm_options {
-    double eps; /* 0: 1e-5; YK_ZERO: 0 */
-    bool no_affine, no_bias;
+    double eps YK_DEFAULT(1e-5);
+    bool elementwise_affine YK_DEFAULT(true), bias YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_layer_norm_options;
+#define yk_layer_norm_options_DEFAULTS .yk__mark = YK__MARK, .eps = 1e-5, .elementwise_affine = true, .bias = true
 YK_API yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const yk_layer_norm_options *options);
 
 YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1, as it is given; PyTorch's default is 0.5 */
 
 typedef struct yk_embedding_options {
-    bool padding_idx_set; /* 0 is an index: used if set */
-    int64_t padding_idx;  /* its row starts as zeros and gets no gradient; negative counts from the end */
+    /* Its row starts as zeros and gets no gradient; negative counts from the end; not given: none. */
+    int64_t padding_idx YK_DEFAULT(YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_embedding_options;
+#define yk_embedding_options_DEFAULTS .yk__mark = YK__MARK, .padding_idx = YK_NOT_GIVEN
 YK_API yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_options *options);
 
 /*
@@ -248,8 +265,10 @@ YK_API yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embed
  * the order i, f, g, o. Source: Hochreiter and Schmidhuber, 1997; torch.nn.LSTMCell.
  */
 typedef struct yk_lstm_cell_options {
-    bool no_bias;
+    bool bias YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_lstm_cell_options;
+#define yk_lstm_cell_options_DEFAULTS .yk__mark = YK__MARK, .bias = true
 YK_API yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, const yk_lstm_cell_options *options);
 
 /*
@@ -258,10 +277,12 @@ YK_API yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, c
  * the other direction, then _l1 and so on. Source: torch.nn.LSTM.
  */
 typedef struct yk_lstm_module_options {
-    int64_t num_layers; /* 0: 1 */
-    bool no_bias, batch_first, bidirectional;
-    double dropout; /* of every layer's output but the last one's, in training; in [0, 1] */
+    int64_t num_layers YK_DEFAULT(1);
+    bool bias YK_DEFAULT(true), batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0);           /* of every layer's output but the last one's, in training; in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_lstm_module_options;
+#define yk_lstm_module_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
 YK_API yk_module *yk_lstm_create(int64_t input_size, int64_t hidden_size, const yk_lstm_module_options *options);
 
 /* The operation of the name, element by element; identity gives its input. */
@@ -272,7 +293,7 @@ YK_API yk_module *yk_sigmoid_create(void);
 YK_API yk_module *yk_identity_create(void);
 /* Every dimension but the first becomes one. */
 YK_API yk_module *yk_flatten_create(void);
-/* A window of kernel x kernel, or options->kernel (height, width) where that is set. */
+/* A window of kernel x kernel, or options->kernel (height, width) where that is given. */
 YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
                                        const yk_pool2d_options *options);
 YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
@@ -289,33 +310,45 @@ YK_API yk_module *yk_sequential_list(yk_module *const *modules, int count);
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 /* (N, ...) is flattened; ReLU between the layers. Names: fc1, fc2, ... */
 typedef struct yk_mlp_options {
-    int64_t in_features, num_classes; /* 0: 784 and 10 */
-    const int64_t *hidden;            /* sizes of the hidden layers; NULL: one of 128 */
-    int hidden_count;                 /* of them; 0 with `hidden`: none */
-    double dropout;                   /* after each ReLU, in [0, 1]; 0: none */
+    int64_t in_features YK_DEFAULT(784), num_classes YK_DEFAULT(10);
+    const int64_t *hidden YK_DEFAULT(NULL);    /* sizes of the hidden layers */
+    int hidden_count YK_DEFAULT(YK_NOT_GIVEN); /* of them; not given, and no `hidden`: one of 128; 0: none */
+    double dropout YK_DEFAULT(0);              /* after each ReLU, in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);    /* private */
 } yk_mlp_options;
+#define yk_mlp_options_DEFAULTS                                                                                        \
+    .yk__mark = YK__MARK, .in_features = 784, .num_classes = 10, .hidden_count = YK_NOT_GIVEN
 YK_API yk_module *yk_mlp(const yk_mlp_options *options);
 
 /* conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, num_classes. Names: conv1, conv2, fc1, fc2, fc3. Images below 16x16
  * are too small. Source: LeCun et al., 1998, with ReLU and max pooling. */
 typedef struct yk_lenet_options {
-    int64_t in_channels, image_size, num_classes; /* 0: 1, 28 and 10 */
+    int64_t in_channels YK_DEFAULT(1), image_size YK_DEFAULT(28), num_classes YK_DEFAULT(10);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_lenet_options;
+#define yk_lenet_options_DEFAULTS .yk__mark = YK__MARK, .in_channels = 1, .image_size = 28, .num_classes = 10
 YK_API yk_module *yk_lenet(const yk_lenet_options *options);
 
 /* Names, shapes and initial distributions: torchvision.models.resnet18; any image size. Source: He et al., 2016. */
 typedef struct yk_resnet_options {
-    int64_t in_channels; /* 0: 3 */
-    int64_t num_classes; /* 0: 1000; 10 with cifar */
-    bool cifar;          /* a 3x3 stem of stride 1 and no first pool */
+    int64_t in_channels YK_DEFAULT(3);
+    int64_t num_classes YK_DEFAULT(YK_NOT_GIVEN); /* not given: 1000; 10 with cifar */
+    bool cifar YK_DEFAULT(false);                 /* a 3x3 stem of stride 1 and no first pool */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);       /* private */
 } yk_resnet_options;
+#define yk_resnet_options_DEFAULTS .yk__mark = YK__MARK, .in_channels = 3, .num_classes = YK_NOT_GIVEN
 YK_API yk_module *yk_resnet18(const yk_resnet_options *options);
 
 /* A model by name: "mlp", "lenet", "resnet18", "resnet18-cifar", for square images of image_size. An unknown name is an
  * error that names the nearest and all. Source: torchvision.models.get_model. */
 typedef struct yk_model_options {
-    int64_t in_channels, image_size, num_classes; /* 0: the model's own; an mlp has 1, 28 and 10 */
+    /* Not given: the model's own; an mlp has 1, 28 and 10. */
+    int64_t in_channels YK_DEFAULT(YK_NOT_GIVEN), image_size YK_DEFAULT(YK_NOT_GIVEN),
+        num_classes YK_DEFAULT(YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_model_options;
+#define yk_model_options_DEFAULTS                                                                                      \
+    .yk__mark = YK__MARK, .in_channels = YK_NOT_GIVEN, .image_size = YK_NOT_GIVEN, .num_classes = YK_NOT_GIVEN
 YK_API yk_module *yk_model(const char *name, const yk_model_options *options);
 /* The names, ended by NULL; static. */
 YK_API const char *const *yk_model_names(void) YK_QUESTION;

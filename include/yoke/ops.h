@@ -158,22 +158,29 @@ YK_API yk_tensor *yk_linear_relu(yk_tensor *x, yk_tensor *weight, yk_tensor *bia
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
 /* Pairs are height, width. */
 typedef struct yk_conv2d_options {
-    int64_t stride[2], padding[2], dilation[2]; /* 0: 1, 0 and 1 */
-    int64_t groups;                             /* 0: 1 */
-    bool relu;                                  /* max(0, ...) of it, in one operation */
+    int64_t stride[2] YK_DEFAULT(1, 1), padding[2] YK_DEFAULT(0, 0), dilation[2] YK_DEFAULT(1, 1);
+    int64_t groups YK_DEFAULT(1);
+    bool relu YK_DEFAULT(false);            /* max(0, ...) of it, in one operation */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_conv2d_options;
+#define yk_conv2d_options_DEFAULTS .yk__mark = YK__MARK, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1
 /* x (N,C,H,W), weight (O,C/groups,KH,KW), bias (O) or NULL: (N,O,OH,OW). */
 YK_API yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options);
 /* Pairs are height, width. */
 typedef struct yk_pool2d_options {
-    int64_t kernel[2];   /* no default: 0 is an error */
-    int64_t stride[2];   /* 0: kernel */
-    int64_t padding[2];  /* at most half of what the kernel covers */
-    int64_t dilation[2]; /* maximum only; 0: 1 */
-    bool ceil_mode;
-    bool count_exclude_pad;   /* average only; PyTorch's count_include_pad, inverted */
-    int64_t divisor_override; /* average only, above 0; 0: the elements of the window */
+    int64_t kernel[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when it is not given */
+    int64_t stride[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel */
+    int64_t padding[2] YK_DEFAULT(0, 0);                      /* at most half of what the kernel covers */
+    int64_t dilation[2] YK_DEFAULT(1, 1);                     /* maximum only */
+    bool ceil_mode YK_DEFAULT(false);
+    bool count_include_pad YK_DEFAULT(true); /* average only */
+    /* Average only, above 0; not given: the elements of the window. */
+    int64_t divisor_override YK_DEFAULT(YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_pool2d_options;
+#define yk_pool2d_options_DEFAULTS                                                                                     \
+    .yk__mark = YK__MARK, .kernel = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .stride = {YK_NOT_GIVEN, YK_NOT_GIVEN},              \
+    .dilation = {1, 1}, .count_include_pad = true, .divisor_override = YK_NOT_GIVEN
 YK_API yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options);
 YK_API yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options);
 YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width);
@@ -182,26 +189,31 @@ YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t w
  * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With
  * f16 or bf16 weight, bias and statistics are of that dtype or f32; statistics are moved in f32, then rounded. */
 typedef struct yk_batch_norm_options {
-    double momentum; /* in [0, 1]; 0: 0.1, YK_ZERO: the statistics stay as they are */
-    double eps;      /* 0: 1e-5; YK_ZERO: 0, outside training only */
-    bool training, relu;
-    yk_tensor *residual;
+    double momentum YK_DEFAULT(0.1); /* in [0, 1]; 0: the statistics stay as they are */
+    double eps YK_DEFAULT(1e-5);     /* above 0 in training, at least 0 otherwise */
+    bool training YK_DEFAULT(false), relu YK_DEFAULT(false);
+    yk_tensor *residual YK_DEFAULT(NULL);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_batch_norm_options;
+#define yk_batch_norm_options_DEFAULTS .yk__mark = YK__MARK, .momentum = 0.1, .eps = 1e-5
 YK_API yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                 yk_tensor *running_var, const yk_batch_norm_options *options);
-/* Over the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or NULL. */
+/* Over the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or NULL;
+ * eps as it is given, at least 0: PyTorch's default is 1e-5. */
 YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight,
-                                yk_tensor *bias, double eps /* 0: 1e-5; YK_ZERO: 0 */);
+                                yk_tensor *bias, double eps);
 /* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
  * (...,L,D). The matrix (L,S) is never held whole where the leading dimensions are equal (at most two), dropout_p is 0
  * and attn_mask requires no gradient. A query that may look at no key gives 0. */
 typedef struct yk_attention_options {
-    yk_tensor
-        *attn_mask;   /* broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added */
-    double dropout_p; /* of the weights, in [0, 1]; applied whenever it is not 0, as in PyTorch */
-    bool is_causal;   /* query i looks at keys 0 to i; not together with attn_mask */
-    double scale;     /* 0: 1 / sqrt(E); YK_ZERO: 0 */
+    /* Broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added. */
+    yk_tensor *attn_mask YK_DEFAULT(NULL);
+    double dropout_p YK_DEFAULT(0);         /* of the weights, in [0, 1]; applied whenever it is not 0, as in PyTorch */
+    bool is_causal YK_DEFAULT(false);       /* query i looks at keys 0 to i; not together with attn_mask */
+    double scale YK_DEFAULT(YK_NOT_GIVEN);  /* not given: 1 / sqrt(E) */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_attention_options;
+#define yk_attention_options_DEFAULTS .yk__mark = YK__MARK, .scale = YK_NOT_GIVEN
 YK_API yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_tensor *value,
                                                   const yk_attention_options *options);
 /* index (...) i64 or i32, weight (V,D): (..., D). Rows at padding_idx (-1: none) get no gradient. */
@@ -216,12 +228,14 @@ YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padd
  * (states,N,hidden_size); each may be NULL, and all are on failure. Source: torch.lstm.
  */
 typedef struct yk_lstm_options {
-    int64_t num_layers; /* 0: 1 */
-    bool no_bias;       /* weights[] are pairs */
-    bool batch_first, bidirectional;
-    double dropout; /* of every layer's output but the last one's where `train` is set, in [0, 1] */
-    bool train;
+    int64_t num_layers YK_DEFAULT(1);
+    bool bias YK_DEFAULT(true); /* false: weights[] are pairs */
+    bool batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0); /* of every layer's output but the last one's where `train` is set, in [0, 1] */
+    bool train YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_lstm_options;
+#define yk_lstm_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
 YK_API yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const *weights, int count,
                          const yk_lstm_options *options, yk_tensor **output, yk_tensor **h_n,
                          yk_tensor **c_n) YK_MUST_CHECK;
@@ -236,12 +250,13 @@ YK_API yk_tensor *yk_dropout(yk_tensor *x, double p, bool training);
 typedef enum yk_reduction { YK_REDUCE_MEAN = 0, YK_REDUCE_SUM, YK_REDUCE_NONE } yk_reduction;
 #define YK_IGNORE_INDEX_DEFAULT (-100)
 typedef struct yk_cross_entropy_options {
-    yk_tensor *weight; /* (C) per class, or NULL */
-    bool ignore_index_set;
-    int64_t ignore_index;   /* used if set, else -100: zero is a class */
-    double label_smoothing; /* in [0, 1] */
-    yk_reduction reduction; /* 0: the mean */
+    yk_tensor *weight YK_DEFAULT(NULL); /* (C) per class, or NULL */
+    int64_t ignore_index YK_DEFAULT(YK_IGNORE_INDEX_DEFAULT);
+    double label_smoothing YK_DEFAULT(0); /* in [0, 1] */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_cross_entropy_options;
+#define yk_cross_entropy_options_DEFAULTS .yk__mark = YK__MARK, .ignore_index = YK_IGNORE_INDEX_DEFAULT
 /* logits (N,C), target (N) of classes, i64 or i32: 0-dimensional, or (N) with YK_REDUCE_NONE. A target outside [0, C)
  * that is not ignore_index is an error that names it and its row. */
 YK_API yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options);

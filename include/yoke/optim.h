@@ -29,23 +29,28 @@ typedef struct yk_optimizer yk_optimizer;
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
  *     p -= lr (nesterov ? g + momentum b : b) */
 typedef struct yk_sgd_options {
-    double lr; /* no default: 0 is an error; YK_ZERO: a rate of 0 */
-    double momentum, dampening, weight_decay;
-    bool nesterov, maximize;
-    bool master_weights; /* f16 and bf16 parameters: see below */
+    double lr YK_DEFAULT(YK_NOT_GIVEN); /* no default: an error when it is not given */
+    double momentum YK_DEFAULT(0), dampening YK_DEFAULT(0), weight_decay YK_DEFAULT(0);
+    bool nesterov YK_DEFAULT(false), maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_sgd_options;
+#define yk_sgd_options_DEFAULTS .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN
 /* The list is read once; every parameter must be a leaf, and one of them require a gradient. */
 YK_API yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options);
 
 /* Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
 typedef struct yk_adam_options {
-    double lr;           /* no default: 0 is an error; YK_ZERO: a rate of 0 */
-    double beta1, beta2; /* in [0, 1); 0: 0.9 and 0.999; YK_ZERO: 0 */
-    double eps;          /* 0: 1e-8; YK_ZERO: 0 */
-    double weight_decay; /* 0: none for Adam, 1e-2 for AdamW; YK_ZERO: none */
-    bool amsgrad, maximize;
-    bool master_weights; /* f16 and bf16 parameters: see below */
+    double lr YK_DEFAULT(YK_NOT_GIVEN);                    /* no default: an error when it is not given */
+    double beta1 YK_DEFAULT(0.9), beta2 YK_DEFAULT(0.999); /* in [0, 1) */
+    double eps YK_DEFAULT(1e-8);
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 for Adam, 1e-2 for AdamW */
+    bool amsgrad YK_DEFAULT(false), maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_adam_options;
+#define yk_adam_options_DEFAULTS                                                                                       \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = YK_NOT_GIVEN
 YK_API yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options);
 YK_API yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options);
 
@@ -126,22 +131,20 @@ YK_API void yk_optimizer_release(yk_optimizer *o);
  * the first rate. A schedule retains the optimizer.
  */
 typedef struct yk_schedule yk_schedule;
-/* lr gamma^floor(t / step_size) */
-YK_API yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma /* 0: 0.1; YK_ZERO: 0 */);
+/* lr gamma^floor(t / step_size); gamma here and below as it is given, at least 0: PyTorch's default is 0.1. */
+YK_API yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma);
 /* lr gamma^(number of milestones <= t); milestones that increase, copied; one that is named twice counts twice. */
-YK_API yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count,
-                                     double gamma /* 0: 0.1; YK_ZERO: 0 */);
+YK_API yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma);
 /* eta_min + (lr - eta_min) (1 + cos(pi t / t_max)) / 2. Source: CosineAnnealingLR. */
 YK_API yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min);
-/* lr gamma^t; gamma has no default: 0 is an error, YK_ZERO a gamma of 0. */
+/* lr gamma^t. */
 YK_API yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma);
 /*
- * Rises in a straight line from start_factor times lr at t = 0 to lr at t = steps; from there on `after`
- * decides, as if it had begun then (NULL: lr stays). `after` belongs to this schedule from now on: do not step it.
- * Source: SequentialLR of LinearLR and the other.
+ * Rises in a straight line from start_factor, in [0, 1] (PyTorch's default is 1/3), times lr at t = 0 to lr at t =
+ * steps; from there on `after` decides, as if it had begun then (NULL: lr stays). `after` belongs to this schedule from
+ * now on: do not step it. Source: SequentialLR of LinearLR and the other.
  */
-YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps,
-                                        double start_factor /* in [0, 1]; 0: 1/3, YK_ZERO: 0 */, yk_schedule *after);
+YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after);
 /* lr fn(t, user). Source: LambdaLR. */
 YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
 /* One step on. Of NULL, as from a call that failed, only an error record remains (YK_ERR_ARGUMENT). */
@@ -159,12 +162,16 @@ YK_API void yk_schedule_release(yk_schedule *s);
 /* ---- loss scaling: small gradients kept above what float16 rounds to zero ---------------------------------------- */
 /* Disabled, every function passes through to what it stands before. */
 typedef struct yk_grad_scaler_options {
-    double init_scale;       /* above 0, a float32; 0: 65536 */
-    double growth_factor;    /* above 1; 0: 2 */
-    double backoff_factor;   /* between 0 and 1; 0: 0.5 */
-    int64_t growth_interval; /* 0: 2000 */
-    bool disabled;
+    double init_scale YK_DEFAULT(65536);      /* above 0, a float32 */
+    double growth_factor YK_DEFAULT(2);       /* above 1 */
+    double backoff_factor YK_DEFAULT(0.5);    /* between 0 and 1 */
+    int64_t growth_interval YK_DEFAULT(2000); /* at least 1 */
+    bool enabled YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_grad_scaler_options;
+#define yk_grad_scaler_options_DEFAULTS                                                                                \
+    .yk__mark = YK__MARK, .init_scale = 65536, .growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 2000,     \
+    .enabled = true
 /*
  * The loss times a factor, backward, the gradients divided by it again. Where one of them is not finite the step is
  * left out and the factor multiplied by backoff_factor; after growth_interval steps in a row that were taken it is

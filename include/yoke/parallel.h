@@ -23,14 +23,16 @@ typedef yk_status (*yk_scatter_fn)(yk_tensor *const *inputs, int n_inputs, const
                                    yk_tensor **parts, int *used, void *user);
 
 typedef struct yk_data_parallel_options {
-    const yk_device *devices; /* device_ids, copied; NULL: all of the type on which the module is */
-    int count;
-    const yk_device *output_device; /* copied; NULL: devices[0] */
-    int dim;                        /* along which inputs are split and outputs joined; negative counts from the end */
-    yk_scatter_fn scatter;          /* in place of the splitting by dim */
-    void *scatter_user;
-    bool no_gather; /* outputs stay on their devices: below */
+    const yk_device *devices YK_DEFAULT(NULL); /* device_ids, copied; NULL: all of the type on which the module is */
+    int count YK_DEFAULT(0);
+    const yk_device *output_device YK_DEFAULT(NULL); /* copied; NULL: devices[0] */
+    int dim YK_DEFAULT(0); /* along which inputs are split and outputs joined; negative counts from the end */
+    yk_scatter_fn scatter YK_DEFAULT(NULL); /* in place of the splitting by dim */
+    void *scatter_user YK_DEFAULT(NULL);
+    bool gather YK_DEFAULT(true);           /* false: outputs stay on their devices, below */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_data_parallel_options;
+#define yk_data_parallel_options_DEFAULTS .yk__mark = YK__MARK, .gather = true
 
 /*
  * A module that runs `module` on several devices at once: the inputs of a forward are split along dim as yk_chunk
@@ -42,7 +44,7 @@ typedef struct yk_data_parallel_options {
  * lasts. Replicas share what a module's data points to besides its own parts. A forward that fails names the replica;
  * the others are waited for.
  *
- * With no_gather, yk_forward_list is asked for a multiple of `count` outputs: output k of n on device i is
+ * Without gather, yk_forward_list is asked for a multiple of `count` outputs: output k of n on device i is
  * outputs[i * n + k]; that of a device which had nothing to do has size 0 along dim.
  *
  * `module` is kept as the child "module". With one device its forward is called, and nothing is copied.
@@ -55,8 +57,8 @@ YK_API yk_module *yk_data_parallel_module(yk_module *data_parallel) YK_QUESTION;
 YK_API int yk_data_parallel_count(const yk_module *data_parallel) YK_QUESTION;
 
 /*
- * The loss of outputs that no_gather left on their devices, `count` of them, one a device: `target` is split like the
- * inputs, criterion(output, part of target, user) is called on every device at once, and the losses, without
+ * The loss of outputs that stayed on their devices without gather, `count` of them, one a device: `target` is split
+ * like the inputs, criterion(output, part of target, user) is called on every device at once, and the losses, without
  * dimensions, are joined on output_device: added up, or, where `reduction` says that the criterion takes the mean over
  * what it is given, averaged by the sizes of the parts. So only numbers travel to the first device, where the outputs
  * of all would otherwise be held.
@@ -109,17 +111,19 @@ typedef enum yk_pipeline_schedule {
 
 typedef struct yk_pipeline_options {
     /* One for each stage, all different, copied; stages are moved there. NULL: where the stages are. */
-    const yk_device *devices;
-    int chunks;                    /* micro-batches of a batch; 0: as many as stages */
-    yk_pipeline_schedule schedule; /* 0: 1F1B */
-    int dim;                       /* along which batches are split and outputs joined; negative counts from the end */
-    const int *tensors;            /* copied; how many tensors each stage but the last hands on; NULL: one */
+    const yk_device *devices YK_DEFAULT(NULL);
+    int chunks YK_DEFAULT(YK_NOT_GIVEN); /* micro-batches of a batch, at least 1; not given: as many as stages */
+    yk_pipeline_schedule schedule YK_DEFAULT(YK_PIPELINE_1F1B);
+    int dim YK_DEFAULT(0); /* along which batches are split and outputs joined; negative counts from the end */
+    const int *tensors YK_DEFAULT(NULL); /* copied; how many tensors each stage but the last hands on; NULL: one */
     /* The loss of the last stage's output, without dimensions, for yk_pipeline_step; reduction says whether it is the
      * mean or the sum over the samples that it is given. */
-    yk_criterion_fn criterion;
-    void *criterion_user;
-    yk_reduction reduction; /* 0: the mean */
+    yk_criterion_fn criterion YK_DEFAULT(NULL);
+    void *criterion_user YK_DEFAULT(NULL);
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_pipeline_options;
+#define yk_pipeline_options_DEFAULTS .yk__mark = YK__MARK, .chunks = YK_NOT_GIVEN
 
 /*
  * A module whose stages, its children "0", "1", ..., are on different devices: what one gives the next one takes. A
@@ -200,21 +204,24 @@ YK_API extern const yk_ddp_comm_hook yk_ddp_fp16_compress, yk_ddp_bf16_compress;
 typedef struct yk_ddp_options {
     /* NULL: the default group; where there is none, a world of one. It is kept, and used in the order of the calls:
      * what else is done on it must come in the same order on all ranks. */
-    yk_process_group *group;
-    /* MiB of one bucket, and of the one that is ready first; 0: 25 and 1; YK_ZERO: a bucket for each parameter. */
-    double bucket_cap_mb, first_bucket_mb;
-    bool no_broadcast_buffers; /* buffers are not made rank 0's before a forward in training mode */
-    bool no_init_sync;         /* parameters and buffers are equal on all ranks already */
+    yk_process_group *group YK_DEFAULT(NULL);
+    /* MiB of one bucket, and of the one that is ready first; 0: a bucket for each parameter. */
+    double bucket_cap_mb YK_DEFAULT(25), first_bucket_mb YK_DEFAULT(1);
+    bool broadcast_buffers YK_DEFAULT(true); /* buffers become rank 0's before a forward in training mode */
+    bool init_sync YK_DEFAULT(true);         /* false: parameters and buffers are equal on all ranks already */
     /* Parameters that a backward does not reach count as zeros; those that no rank reached keep the gradient they had.
      * Without it they are an error. */
-    bool find_unused_parameters;
-    const yk_ddp_comm_hook *comm_hook; /* copied; not used in a world of one */
+    bool find_unused_parameters YK_DEFAULT(false);
+    const yk_ddp_comm_hook *comm_hook YK_DEFAULT(NULL); /* copied; not used in a world of one */
     /* device_ids, copied: the one device that the module is on. Inputs of a forward move there from wherever they are.
      * NULL or none: they stay, and the module may be on several devices. */
-    const yk_device *devices;
-    int count;
-    const yk_device *output_device; /* copied; where outputs move to; NULL: they stay */
+    const yk_device *devices YK_DEFAULT(NULL);
+    int count YK_DEFAULT(0);
+    const yk_device *output_device YK_DEFAULT(NULL); /* copied; where outputs move to; NULL: they stay */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);          /* private */
 } yk_ddp_options;
+#define yk_ddp_options_DEFAULTS                                                                                        \
+    .yk__mark = YK__MARK, .bucket_cap_mb = 25, .first_bucket_mb = 1, .broadcast_buffers = true, .init_sync = true
 
 /*
  * A module that trains `module` on all ranks of a group, each on its own part of the batch. `module` is kept as the
@@ -252,10 +259,13 @@ YK_API void yk_no_sync_end(yk_module *ddp, bool previous);
 
 /* ---- uneven inputs ----------------------------------------------------------------------------------------------- */
 typedef struct yk_join_options {
-    bool divide_by_active; /* gradients are divided by the ranks that still have input; default: by all ranks */
+    /* Gradients are divided by the ranks that still have input, and not by all ranks. */
+    bool divide_by_active YK_DEFAULT(false);
     /* All ranks fail (YK_ERR_STATE) as soon as one has run out; group and model stay usable. */
-    bool throw_on_early_termination;
+    bool throw_on_early_termination YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_join_options;
+#define yk_join_options_DEFAULTS .yk__mark = YK__MARK
 /*
  * Between begin and end the ranks may have different numbers of batches. A rank that has run out calls end, which
  * answers the others' operations with zeros until all have run out; then every rank gets the parameters and buffers of

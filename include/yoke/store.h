@@ -42,18 +42,21 @@ typedef struct yk_tcp_store_options {
      * listen on, this one interface only; NULL: the interface that routes to `peer`, or 127.0.0.1 where that is NULL
      * too. yk_store_name says which it is. This host's own name that stands for 127.0.1.1 in its /etc/hosts, where
      * there is a secret: all interfaces. */
-    const char *host;
-    const char *peer;
-    int port;       /* 1 to 65535; for a server 0 takes a free one, which yk_store_port tells */
-    bool is_server; /* serves from a thread of its own until the store is released, and is a client of itself */
+    const char *host YK_DEFAULT(NULL);
+    const char *peer YK_DEFAULT(NULL);
+    int port YK_DEFAULT(0); /* 1 to 65535; for a server 0 takes a free one, which yk_store_port tells */
+    /* Serves from a thread of its own until the store is released, and is a client of itself. */
+    bool is_server YK_DEFAULT(false);
     /* What all processes of the job know and nobody else. NULL: from the file that YOKE_JOB_SECRET_FILE names, or the
      * descriptor whose number YOKE_JOB_SECRET_FD is; where neither is set, the empty secret, which is taken on
      * loopback addresses only. */
-    const void *secret;
-    size_t secret_size;
-    const char *job_id; /* NULL: $YOKE_JOB_ID, or "default"; at most 127 bytes */
-    double timeout;     /* seconds for joining, and for calls that are given none; 0: 60 */
+    const void *secret YK_DEFAULT(NULL);
+    size_t secret_size YK_DEFAULT(0);
+    const char *job_id YK_DEFAULT(NULL);    /* NULL: $YOKE_JOB_ID, or "default"; at most 127 bytes */
+    double timeout YK_DEFAULT(60);          /* seconds for joining, and for calls that are given none */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_tcp_store_options;
+#define yk_tcp_store_options_DEFAULTS .yk__mark = YK__MARK, .timeout = 60
 
 /*
  * A client, or server and client. A client tries again until the time-out while the name does not resolve or the
@@ -70,7 +73,7 @@ YK_API yk_store *yk_prefix_store(const char *prefix, yk_store *base);
 YK_API yk_store *yk_store_retain(yk_store *store);
 YK_API void yk_store_release(yk_store *store);
 
-/* ---- using it: `timeout` is in seconds; 0: the store's own; YK_ZERO and what is negative are errors ------------ */
+/* ---- using it: `timeout` is in seconds, above 0; YK_NOT_GIVEN is the store's own ------------------------------- */
 /* Gives the key this value, new or not. `data` may be NULL when size is 0. */
 YK_API yk_status yk_store_set(yk_store *store, const char *key, const void *data, size_t size) YK_MUST_CHECK;
 

@@ -18,10 +18,12 @@ typedef struct yk_tensor yk_tensor;
 
 /* Options of every creation function; NULL means f32 on cpu:0 without gradient. */
 typedef struct yk_tensor_options {
-    yk_dtype dtype;     /* 0: f32 */
-    yk_device device;   /* 0: cpu:0 */
-    bool requires_grad; /* floating dtypes only */
+    yk_dtype dtype YK_DEFAULT(YK_DTYPE_NOT_GIVEN); /* not given: f32 */
+    yk_device device YK_DEFAULT(YK_CPU, -1);       /* not given (YK_DEVICE_NOT_GIVEN): cpu:0 */
+    bool requires_grad YK_DEFAULT(false);          /* floating dtypes only */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);        /* private */
 } yk_tensor_options;
+#define yk_tensor_options_DEFAULTS .yk__mark = YK__MARK, .dtype = YK_DTYPE_NOT_GIVEN, .device = {YK_CPU, -1}
 
 /*
  * Shapes are passed as a dimension count and an array: yk_zeros(2, (int64_t[]){3, 4}, NULL), or with the macro
@@ -53,8 +55,8 @@ YK_API yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk
 YK_API yk_tensor *yk_scalar(double value, const yk_tensor_options *options);
 /* start, start + step, ... below `end` (above it for a negative step); (ceil((end - start) / step)). */
 YK_API yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options);
-/* Uniform in [0, 1), normal with mean 0 and variance 1, integers in [low, high) (default dtype there: i64 where the
- * options are NULL; of a floating dtype those that it holds, what is between them rounded). From the process's
+/* Uniform in [0, 1), normal with mean 0 and variance 1, integers in [low, high) (a dtype that is not given is i64
+ * there; of a floating dtype those that it holds, what is between them rounded). From the process's
  * generator: yk_manual_seed. */
 YK_API yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *options);
@@ -77,12 +79,12 @@ YK_API yk_tensor *yk_rand_like(const yk_tensor *x);
 YK_API yk_tensor *yk_randn_like(const yk_tensor *x);
 /* What is to differ from x; NULL: nothing. */
 typedef struct yk_like_options {
-    bool dtype_set; /* 0 is a dtype and a device: used if set */
-    yk_dtype dtype;
-    bool device_set;
-    yk_device device;
-    bool requires_grad; /* floating dtypes only */
+    yk_dtype dtype YK_DEFAULT(YK_DTYPE_NOT_GIVEN); /* not given: x's */
+    yk_device device YK_DEFAULT(YK_CPU, -1);       /* not given (YK_DEVICE_NOT_GIVEN): x's */
+    bool requires_grad YK_DEFAULT(false);          /* floating dtypes only */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);        /* private */
 } yk_like_options;
+#define yk_like_options_DEFAULTS .yk__mark = YK__MARK, .dtype = YK_DTYPE_NOT_GIVEN, .device = {YK_CPU, -1}
 /* Source: torch.zeros_like(x, dtype=torch.int32) and its kin. */
 YK_API yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options);
 YK_API yk_tensor *yk_zeros_like_with(const yk_tensor *x, const yk_like_options *options);
@@ -141,23 +143,27 @@ YK_API yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes) YK
  * gradient can be written between yk_no_grad_begin and yk_no_grad_end only. */
 YK_API yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes) YK_MUST_CHECK;
 /*
- * How tensors are printed, by all threads. 0 (NULL) leaves a number as it is, or as the profile has it where one is
- * named: "default" (precision 4, threshold 1000, edgeitems 3, linewidth 80), "short" (2, 1000, 2, 80) or "full" (4,
- * all, 3, 80). Source: torch.set_printoptions.
+ * How tensors are printed, by all threads. A number that is not given stays as it is, or is as the profile has it
+ * where one is named: "default" (precision 4, threshold 1000, edgeitems 3, linewidth 80), "short" (2, 1000, 2, 80) or
+ * "full" (4, all, 3, 80). Source: torch.set_printoptions.
  */
 typedef enum yk_sci_mode { YK_SCI_AUTO, YK_SCI_ON, YK_SCI_OFF } yk_sci_mode;
 typedef struct yk_print_options {
-    const char *profile;
-    int precision;        /* digits behind the point, at most 60; negative: none */
-    int64_t threshold;    /* elements above which a tensor is summarised; INT64_MAX: never */
-    int64_t edgeitems;    /* of each end of a dimension that is summarised */
-    int64_t linewidth;    /* characters; what does not fit goes on in the next line */
-    yk_sci_mode sci_mode; /* auto: by the elements; set anew by every call */
+    const char *profile YK_DEFAULT(NULL);
+    int precision YK_DEFAULT(YK_NOT_GIVEN);       /* digits behind the point, 0 to 60 */
+    int64_t threshold YK_DEFAULT(YK_NOT_GIVEN);   /* elements above which a tensor is summarised; INT64_MAX: never */
+    int64_t edgeitems YK_DEFAULT(YK_NOT_GIVEN);   /* of each end of a dimension that is summarised; at least 1 */
+    int64_t linewidth YK_DEFAULT(YK_NOT_GIVEN);   /* characters; what does not fit goes on in the next line */
+    yk_sci_mode sci_mode YK_DEFAULT(YK_SCI_AUTO); /* auto: by the elements; set anew by every call */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);       /* private */
 } yk_print_options;
+#define yk_print_options_DEFAULTS                                                                                      \
+    .yk__mark = YK__MARK, .precision = YK_NOT_GIVEN, .threshold = YK_NOT_GIVEN, .edgeitems = YK_NOT_GIVEN,             \
+    .linewidth = YK_NOT_GIVEN
 /* NULL: the default profile. */
 YK_API yk_status yk_set_printoptions(const yk_print_options *options) YK_MUST_CHECK;
-/* What holds now; profile is the one named last, a static string. */
-YK_API yk_print_options yk_get_printoptions(void);
+/* Fills *now with what holds now; profile is the one named last, a static string. */
+YK_API void yk_get_printoptions(yk_print_options *now);
 /* Prints like PyTorch: tensor([[ 1.0000,  2.0000], ...]). Summarised above 1,000 elements (yk_set_printoptions). */
 YK_API yk_status yk_print(FILE *to, const yk_tensor *x) YK_MUST_CHECK;
 /* The same as a string that the caller frees; NULL on failure. */

@@ -122,19 +122,21 @@ yk_autocast yk__autocast_enter(yk_autocast to)
 
 yk_autocast yk_autocast_begin(yk_device_type type, yk_dtype dtype, const yk_autocast_options *options)
 {
-    yk_autocast_options o = options ? *options : (yk_autocast_options){0};
+    yk_autocast_options o;
     yk_autocast to = modes;
+    if (YK__OPTIONS_TAKE("autocast_begin", yk_autocast_options, options, &o))
+        return yk__autocast_enter(to);
     if ((unsigned)type >= YK__DEVICE_TYPES) {
         yk__fail(YK_ERR_ARGUMENT, "autocast_begin: %d is no type of device", (int)type);
-    } else if (!o.disabled && (unsigned)dtype >= YK__DTYPES) {
+    } else if (o.enabled && (unsigned)dtype >= YK__DTYPES) {
         yk__fail(YK_ERR_DTYPE, "autocast_begin: %d is not a dtype", (int)dtype);
-    } else if (!o.disabled && !yk__is_half(dtype)) {
+    } else if (o.enabled && !yk__is_half(dtype)) {
         yk__fail(YK_ERR_DTYPE, "autocast_begin: the dtype is %s, expected bfloat16 or float16", yk_dtype_name(dtype));
     } else {
-        to.enabled[type] = !o.disabled;
-        if (!o.disabled)
+        to.enabled[type] = o.enabled;
+        if (o.enabled)
             to.dtype[type] = dtype;
-        to.no_cache = o.no_cache;
+        to.no_cache = !o.cache_enabled;
     }
     return yk__autocast_enter(to);
 }

@@ -623,7 +623,9 @@ static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
 static yk_status backward(yk_tensor *root, const yk_backward_options *options, bool *walked)
 {
     YK__LIVE(root);
-    yk_backward_options o = options ? *options : (yk_backward_options){0};
+    yk_backward_options o;
+    if (YK__OPTIONS_TAKE("backward", yk_backward_options, options, &o))
+        return YK_ERR_ARGUMENT;
     if (yk__is_freed(o.gradient))
         return yk__fail_freed(__func__, o.gradient);
     if (!root)

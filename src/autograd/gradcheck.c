@@ -97,9 +97,10 @@ static yk_status analytic(const checked *f, yk_tensor *const *inputs, int n_inpu
         }
         for (int64_t i = 0; i < y->numel; i++)
             weights[i] = weight(element++);
-        yk_tensor_options options = {.dtype = YK_F64, .device = yk__device_of(y)};
-        yk_backward_options walk = {.gradient = yk_from_data(weights, y->ndim, y->shape, &options),
-                                    .retain_graph = k + 1 < f->n_outputs};
+        yk_tensor *given = yk_from_data(weights, y->ndim, y->shape,
+                                        YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = yk__device_of(y)));
+        yk_backward_options walk =
+            *YK_OPTIONS(yk_backward_options, .gradient = given, .retain_graph = k + 1 < f->n_outputs);
         if (!walk.gradient)
             status = yk__error_code();
         else if (f->n_outputs == 1 || yk_requires_grad(y)) /* one of several may be a constant */
@@ -150,11 +151,9 @@ static yk_status check_input(const checked *f, yk_tensor *const *inputs, int n_i
 
 static yk_status check(const checked *f, yk_tensor *const *inputs, int n_inputs, const yk_gradcheck_options *options)
 {
-    yk_gradcheck_options o = options ? *options : (yk_gradcheck_options){0};
-    o.eps = yk__number_or(o.eps, 1e-6);
-    o.atol = yk__number_or(o.atol, 1e-5);
-    o.rtol = yk__number_or(o.rtol, 1e-3);
-    if (yk__check_positive("gradcheck", "eps", o.eps) || yk__check_number("gradcheck", "atol", o.atol, 0, INFINITY) ||
+    yk_gradcheck_options o;
+    if (YK__OPTIONS_TAKE("gradcheck", yk_gradcheck_options, options, &o) ||
+        yk__check_positive("gradcheck", "eps", o.eps) || yk__check_number("gradcheck", "atol", o.atol, 0, INFINITY) ||
         yk__check_number("gradcheck", "rtol", o.rtol, 0, INFINITY))
         return YK_ERR_ARGUMENT;
     if (!f->single && !f->list)

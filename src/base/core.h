@@ -203,8 +203,20 @@ char *yk__temporary_name(const char *name, uint64_t bits);
 bool yk__temporary_of(const char *temporary, const char *name, size_t length);
 
 /* ---- members of options structs (option.c) -------------------------------------------------------------------- */
-/* The number, or `fallback` where it is a plain 0; YK_ZERO gives 0. */
-double yk__number_or(double number, double fallback);
+/* Fills *to, of the type, with the options that a call was given, or with the defaults for NULL: YK_OK, or an error in
+ * the name of `what` where YK_OPTIONS did not make them. */
+#define YK__OPTIONS_TAKE(what, type, given, to)                                                                        \
+    (*(to) = (given) ? *(given) : *YK_OPTIONS(type), (to)->yk__mark == YK__MARK ? YK_OK : yk__fail_options(what, #type))
+yk_status yk__fail_options(const char *what, const char *type);
+/* The number, or `fallback` where it was not given. */
+static inline double yk__number_or(double number, double fallback)
+{
+    return number == YK_NOT_GIVEN ? fallback : number;
+}
+static inline int64_t yk__integer_or(int64_t number, int64_t fallback)
+{
+    return number == YK_NOT_GIVEN ? fallback : number;
+}
 /* Fail (YK_ERR_ARGUMENT) in the name of `what`, naming the member and its value: unless low <= number <= high, where a
  * high of INFINITY stands for any finite number; unless low <= number < high; unless 0 < number < INFINITY. */
 yk_status yk__check_number(const char *what, const char *name, double number, double low, double high);
@@ -212,7 +224,7 @@ yk_status yk__check_below(const char *what, const char *name, double number, dou
 yk_status yk__check_positive(const char *what, const char *name, double number);
 yk_status yk__check_integer(const char *what, const char *name, int64_t number, int64_t low, int64_t high);
 enum { YK__MOST_SECONDS = 10 * 365 * 24 * 3600 /* of any time-out: ten years, far from where clocks overflow */ };
-/* A time-out in seconds: `fallback` for a plain 0; an error, and *seconds as it was, unless it is above 0 and at
+/* A time-out in seconds: `fallback` where none was given; an error, and *seconds as it was, unless it is above 0 and at
  * most YK__MOST_SECONDS. */
 yk_status yk__check_timeout(const char *what, const char *name, double given, double fallback, double *seconds);
 

@@ -1,16 +1,18 @@
 /*
- * option.c - members of options structs: what a zero stands for, and which numbers are refused. Layer: base.
+ * option.c - options structs: how they were made, and which numbers are refused. Layer: base.
  *
- * A plain 0 is what a member that was not named holds, so it means the default; YK_ZERO, the negative zero, is zero
- * (yoke/base.h). NaN lies in no range.
+ * What is given is what is taken (yoke/base.h). NaN lies in no range.
  */
 #include <math.h>
 
 #include "base/core.h"
 
-double yk__number_or(double number, double fallback)
+yk_status yk__fail_options(const char *what, const char *type)
 {
-    return number == 0 ? (signbit(number) ? 0 : fallback) : number;
+    return yk__fail(YK_ERR_ARGUMENT,
+                    "%s: the %s do not come from YK_OPTIONS, so the defaults of what was not given are not in them: "
+                    "write YK_OPTIONS(%s, ...), for a variable *YK_OPTIONS(%s, ...)",
+                    what, type, type, type);
 }
 
 static yk_status refuse(const char *what, const char *name, double number, const char *expected)

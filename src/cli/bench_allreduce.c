@@ -110,7 +110,7 @@ static int count_hosts(void)
 {
     int ranks = yk_world_size(NULL), hosts = 0;
     yk_scope scope = yk_scope_begin();
-    const yk_tensor_options i64 = {.dtype = YK_I64};
+    const yk_tensor_options i64 = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     yk_tensor *mine = yk_zeros(YK_SHAPE(1), &i64), *all = yk_zeros(YK_SHAPE(ranks), &i64);
     yk__group *g = yk__group_of("bench allreduce", NULL);
     if (mine && all && g)

@@ -55,7 +55,7 @@ static yk_status make_state(bench *b)
         snprintf(name, sizeof(name), "fc%" PRId64, i);
         yk_module_add(model, name,
                       yk_linear_create(SIDE, left < SIDE ? (left > 0 ? left : 1) : SIDE,
-                                       YK_OPTIONS(yk_linear_options, .no_bias = true)));
+                                       YK_OPTIONS(yk_linear_options, .bias = false)));
     }
     yk_parameters *params = yk_module_parameters(yk_module_check(model));
     yk_optimizer *sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 1e-3, .momentum = 0.9));

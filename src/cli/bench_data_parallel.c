@@ -140,7 +140,7 @@ static yk_status train(const bench *b, run *r, double *times)
     yk_module *net = yk_model(b->model, YK_OPTIONS(yk_model_options, .in_channels = b->grey ? 1 : 3,
                                                    .image_size = b->image_size, .num_classes = b->num_classes));
     yk_module *model = yk_data_parallel(net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = r->count,
-                                                        .no_gather = b->no_gather && r->count > 1));
+                                                        .gather = !b->no_gather || r->count == 1));
     yk_optimizer *optimizer =
         yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = b->lr, .momentum = 0.9));
     if (!optimizer)

@@ -127,7 +127,7 @@ static yk_status measure_products(const bench *b, yk_device device)
     static const yk_dtype dtypes[] = {YK_F32, YK_BF16, YK_F16, YK_F64};
     for (int i = 0; i < 4; i++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options options = {.dtype = dtypes[i], .device = device};
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtypes[i], .device = device);
         row r = {.name = "matrix product", .dtype = yk_dtype_name(dtypes[i]), .run = product, .device = device};
         r.a = yk_randn(YK_SHAPE(b->size, b->size), &options);
         r.b = yk_randn(YK_SHAPE(b->size, b->size), &options);

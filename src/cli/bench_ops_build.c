@@ -94,7 +94,7 @@ static yk_status prepare_conv(ops_subject *s)
     yk_module *m =
         yk_conv2d_create(x[1], w[0], 0,
                          YK_OPTIONS(yk_conv2d_module_options, .kernel_size = {w[2], w[3]},
-                                    .groups = ops_whole(s, "groups", 1), .no_bias = ops_whole(s, "bias", 0) == 0));
+                                    .groups = ops_whole(s, "groups", 1), .bias = ops_whole(s, "bias", 0) != 0));
     s->model = m;
     s->in[1] = m ? yk_detach(yk_module_get(m, "weight")) : NULL;
     s->in[2] = m && ops_whole(s, "bias", 0) ? yk_detach(yk_module_get(m, "bias")) : NULL;
@@ -195,14 +195,15 @@ static yk_tensor *batch_norm(ops_subject *s)
 
 static yk_tensor *layer_norm(ops_subject *s)
 {
-    return yk_layer_norm(s->in[0], YK_SHAPE(yk_size(s->in[0], -1)), s->in[1], s->in[2], 0);
+    return yk_layer_norm(s->in[0], YK_SHAPE(yk_size(s->in[0], -1)), s->in[1], s->in[2], 1e-5);
 }
 
 static yk_pool2d_options pool_options(const ops_subject *s)
 {
     int64_t kernel = ops_whole(s, "kernel", 2), stride = ops_whole(s, "stride", kernel),
             padding = ops_whole(s, "padding", 0);
-    return (yk_pool2d_options){.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = {padding, padding}};
+    return *YK_OPTIONS(yk_pool2d_options, .kernel = {kernel, kernel}, .stride = {stride, stride},
+                       .padding = {padding, padding});
 }
 
 static yk_tensor *max_pool2d(ops_subject *s)

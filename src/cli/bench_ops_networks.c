@@ -12,9 +12,9 @@
 
 static yk_module *conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups, bool bias)
 {
-    return yk_conv2d_create(in, out, kernel,
-                            YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2,
-                                       .groups = groups, .no_bias = !bias));
+    return yk_conv2d_create(
+        in, out, kernel,
+        YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2, .groups = groups, .bias = bias));
 }
 
 /* ---- ResNet-50 --------------------------------------------------------------------------------------------------- */
@@ -195,7 +195,8 @@ static yk_module *alexnet(void)
     int count = 0;
     int64_t in = 3;
     for (int i = 0; i < 5; i++) {
-        const yk_conv2d_module_options options = {.stride = layers[i][2], .padding = i == 0 ? 2 : layers[i][1] / 2};
+        const yk_conv2d_module_options options =
+            *YK_OPTIONS(yk_conv2d_module_options, .stride = layers[i][2], .padding = i == 0 ? 2 : layers[i][1] / 2);
         parts[count++] = yk_conv2d_create(in, layers[i][0], layers[i][1], &options);
         parts[count++] = yk_relu_create();
         if (i == 0 || i == 1 || i == 4)

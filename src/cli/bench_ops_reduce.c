@@ -87,7 +87,7 @@ static yk_tensor *cdist(ops_subject *s)
     static yk_tensor *name(ops_subject *s)                                                                             \
     {                                                                                                                  \
         int64_t n = ops_whole(s, "n", 1);                                                                              \
-        yk_tensor_options options = {.dtype = ops_text_dtype(s->text, "dtype")};                                       \
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = ops_text_dtype(s->text, "dtype"));         \
         (void)options;                                                                                                 \
         return call;                                                                                                   \
     }

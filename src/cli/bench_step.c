@@ -52,7 +52,8 @@ typedef struct figures {
 static yk_status one_backward(work *w)
 {
     yk_scope scope = yk_scope_begin();
-    yk_autocast_options options = {.disabled = w->lower == (yk_dtype)yk_tensor_dtype(w->input)};
+    yk_autocast_options options =
+        *YK_OPTIONS(yk_autocast_options, .enabled = w->lower != (yk_dtype)yk_tensor_dtype(w->input));
     yk_autocast before = yk_autocast_begin((yk_device_type)w->device.type, w->lower, &options);
     yk_tensor *loss = yk_cross_entropy(yk_forward(w->model, w->input), w->target, NULL);
     yk_autocast_end(before);
@@ -111,7 +112,7 @@ static yk_status prepare(const bench *b, work *w)
 {
     bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
     int64_t channels = grey ? 1 : 3;
-    yk_tensor_options floats = {0};
+    yk_tensor_options floats = *YK_OPTIONS(yk_tensor_options);
     if (yk_dtype_parse(b->dtype, &floats.dtype) ||
         yk_set_num_threads(w->device.type == YK_CPU ? w->device : (yk_device){0}, (int)b->threads))
         return yk__error_code();

@@ -31,7 +31,7 @@ bool saver_parse_every(saver *s, const char *text)
 static yk_status go_on(saver *s)
 {
     yk_checkpoint_found found;
-    const yk_checkpoint_options options = {.group = s->group, .broadcast = true};
+    const yk_checkpoint_options options = *YK_OPTIONS(yk_checkpoint_options, .group = s->group, .broadcast = true);
     yk_status status = yk_checkpoint_load_latest(s->root, s->state, &options, &found);
     if (found.broken && s->rank == 0)
         fprintf(stderr, "yoke: warning: %d broken checkpoint%s passed over: %s\n", found.broken,

@@ -22,15 +22,10 @@ static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split
 {
     const settings *s = r->set;
     enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
-    yk_loader_options options = {.batch_size = s->batch_size,
-                                 .shuffle = split == YK_TRAIN && !s->no_shuffle,
-                                 .workers = (int)s->workers,
-                                 .seed = (uint64_t)s->seed,
-                                 .dtype = r->dtype,
-                                 .device = r->device,
-                                 .rank = r->ranks.rank,
-                                 .world_size = r->ranks.world,
-                                 .no_padding = split == YK_TEST};
+    yk_loader_options options =
+        *YK_OPTIONS(yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
+                    .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .rank = r->ranks.rank,
+                    .world_size = r->ranks.world, .padding = split == YK_TRAIN, .device = r->device);
     if (split == YK_TEST && options.batch_size < TEST_BATCH)
         options.batch_size = TEST_BATCH;
     return yk_loader_create(set, &options);
@@ -102,10 +97,11 @@ static yk_module *make_network(const train_job *r)
     yk_scope scope = yk_scope_begin();
     yk_tensor *image = yk_dataset_get(r->train_set, 0, r->dtype, NULL);
     yk_module *model = NULL;
+    int64_t classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set);
     if (image)
         model = yk_model(s->model,
                          YK_OPTIONS(yk_model_options, .in_channels = yk_size(image, 0), .image_size = yk_size(image, 1),
-                                    .num_classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set)));
+                                    .num_classes = classes ? classes : YK_NOT_GIVEN));
     model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
     if (model && s->init && r->ranks.rank == 0) { /* the others get it from here, and need no file */
         if (yk_module_load_state_dict(model, ckpt_load_weights(s->init, r->device), NULL, NULL)) {
@@ -261,11 +257,10 @@ static yk_status open_checkpoints(train_job *r)
                                      .accumulate = s->accumulate,
                                      .values = r->values};
     r->saver.state = &r->state;
-    const yk_checkpoint_manager_options options = {.keep = (int)s->keep,
-                                                   .async = s->async_save,
-                                                   .sharded = s->sharded_save,
-                                                   .state = &r->state,
-                                                   .group = r->ranks.world > 1 ? yk_default_process_group() : NULL};
+    const yk_checkpoint_manager_options options =
+        *YK_OPTIONS(yk_checkpoint_manager_options, .keep = (int)s->keep, .async = s->async_save,
+                    .group = r->ranks.world > 1 ? yk_default_process_group() : NULL, .sharded = s->sharded_save,
+                    .state = &r->state);
     yk_status status = saver_open(&r->saver, s->checkpoint, &options, s->resume);
     if (status || !saver_resumed(&r->saver))
         return status;
@@ -308,9 +303,8 @@ static yk_status make_model(train_job *r)
     if (s->sync_bn)
         r->net = yk_convert_sync_batch_norm(r->net, NULL);
     r->model = yk_ddp(r->net, NULL);
-    r->optimizer =
-        yk_sgd(yk_module_parameters(r->net), YK_OPTIONS(yk_sgd_options, .lr = s->lr == 0 ? YK_ZERO : s->lr,
-                                                        .momentum = s->momentum, .weight_decay = s->weight_decay));
+    r->optimizer = yk_sgd(yk_module_parameters(r->net), YK_OPTIONS(yk_sgd_options, .lr = s->lr, .momentum = s->momentum,
+                                                                   .weight_decay = s->weight_decay));
     if (r->lower == YK_F16)
         r->scaler = yk_grad_scaler_create(NULL);
     /* All ranks have the same gradients. On a CPU, where it costs little, that is checked. */

@@ -64,7 +64,7 @@ yk_status train_eval_begin(train_job *r)
         r->eval = yk__calloc(1, sizeof(*r->eval));
         if (!r->eval)
             return YK_ERR_MEMORY;
-        yk_tensor_options options = {.dtype = YK_F64, .device = r->device};
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = r->device);
         r->eval->loss = yk_tensor_retain(yk_zeros(0, NULL, &options));
         options.dtype = YK_I64;
         r->eval->hits = yk_tensor_retain(yk_zeros(0, NULL, &options));

@@ -43,7 +43,7 @@ static yk_status save_checkpoint(train_job *r)
 
 yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output)
 {
-    yk_autocast_options options = {.disabled = r->lower == r->dtype};
+    yk_autocast_options options = *YK_OPTIONS(yk_autocast_options, .enabled = r->lower != r->dtype);
     yk_autocast before = yk_autocast_begin((yk_device_type)r->device.type, r->lower, &options);
     *output = yk_forward(model, input);
     yk_tensor *loss = yk_cross_entropy(*output, target, NULL);

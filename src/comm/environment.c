@@ -89,7 +89,8 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, i
     if (status)
         return status;
     yk_scope scope = yk_scope_begin();
-    yk_tcp_store_options o = {.host = host, .port = port, .is_server = serve, .timeout = join_timeout};
+    yk_tcp_store_options o =
+        *YK_OPTIONS(yk_tcp_store_options, .host = host, .port = port, .is_server = serve, .timeout = join_timeout);
     const char *blame =
         served ? "init_process_group: TORCHELASTIC_USE_AGENT_STORE=True says that the launcher serves the store "
                  "(torchrun's is not for yoke; start the program with `yoke run`)"
@@ -138,7 +139,7 @@ yk_status yk__environment_method(yk_init_options *o)
     if (o->store || o->init_method || !method || !*method || strcmp(method, "env://") == 0)
         return YK_OK;
     o->init_method = method;
-    if (o->world_size)
+    if (o->world_size != YK_NOT_GIVEN)
         return YK_OK;
     yk__rank_info info;
     yk_status status = yk__rank_info_read(&info);
@@ -157,8 +158,11 @@ yk_status yk__environment_method(yk_init_options *o)
 yk_status yk__environment_join(const yk_init_options *o, bool bootstraps, double join_timeout, yk__joining *joining)
 {
     const char *method = o->init_method ? o->init_method : "env://";
-    if (!o->store && strcmp(method, "env://") == 0 && o->world_size == 0)
+    if (!o->store && strcmp(method, "env://") == 0 && o->world_size == YK_NOT_GIVEN)
         return join_environment(bootstraps, join_timeout, joining);
+    if (o->world_size == YK_NOT_GIVEN || o->rank == YK_NOT_GIVEN)
+        return yk__fail(YK_ERR_ARGUMENT, "init_process_group: %s needs a rank and a world size, and %s was not given",
+                        o->store ? "a store" : method, o->world_size == YK_NOT_GIVEN ? "world_size" : "rank");
     if (o->world_size < 1)
         return yk__fail(YK_ERR_ARGUMENT, "init_process_group: %s needs a rank and a world size, and world_size is %d",
                         o->store ? "a store" : method, o->world_size);

@@ -284,10 +284,11 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
 {
     YK__OWN_RECORD;
     YK__LIVE(store);
-    static const yk_process_group_options defaults;
-    if (!yk__scope_check("process_group_create"))
+    yk_process_group_options o;
+    if (!yk__scope_check("process_group_create") ||
+        YK__OPTIONS_TAKE("process_group_create", yk_process_group_options, options, &o))
         return NULL;
-    return yk__scope_own(create("process_group_create", store, rank, world_size, NULL, options ? options : &defaults));
+    return yk__scope_own(create("process_group_create", store, rank, world_size, NULL, &o));
 }
 
 yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)
@@ -380,8 +381,10 @@ static yk_process_group *join_default(const yk__joining *joining, bool launched,
 yk_status yk_init_process_group(const yk_init_options *options)
 {
     YK__OWN_RECORD;
-    yk_init_options own = options ? *options : (yk_init_options){0};
+    yk_init_options own;
     const yk_init_options *o = &own;
+    if (YK__OPTIONS_TAKE("init_process_group", yk_init_options, options, &own))
+        return YK_ERR_ARGUMENT;
     if (yk_is_initialized())
         return yk__fail(YK_ERR_STATE, "init_process_group: there is a default group already");
     if (o->encrypt)
@@ -406,7 +409,8 @@ yk_status yk_init_process_group(const yk_init_options *options)
         yk__progress_failed();
         return status;
     }
-    bool by_launcher = !o->store && !o->world_size && (!o->init_method || strcmp(o->init_method, "env://") == 0);
+    bool by_launcher =
+        !o->store && o->world_size == YK_NOT_GIVEN && (!o->init_method || strcmp(o->init_method, "env://") == 0);
     bool skipped = false;
     yk_process_group *made = join_default(
         &joining, by_launcher,

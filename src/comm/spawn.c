@@ -29,8 +29,6 @@
 
 /* Any number far beyond the cores of a host, as for yoke run (MOST_LOCAL). */
 enum { MOST_PROCESSES = 4096 };
-/* Seconds from SIGTERM to SIGKILL where the caller gives none. */
-static const double default_grace = 10;
 
 /* Written by the child. */
 typedef struct child_record {
@@ -237,15 +235,16 @@ static yk_status start(yk_spawn_context *s, int port)
 /* With one reference; NULL and an error on failure. */
 static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
 {
-    yk_spawn_options o = options ? *options : (yk_spawn_options){0};
+    yk_spawn_options o;
+    if (YK__OPTIONS_TAKE("spawn", yk_spawn_options, options, &o))
+        return NULL;
     const char *address = o.master_addr ? o.master_addr : "127.0.0.1";
-    double grace = yk__number_or(o.grace, default_grace);
     yk_status status = YK_OK;
     if (!fn)
         status = yk__fail(YK_ERR_ARGUMENT, "spawn: there is no function to call");
     else if (nprocs < 1 || nprocs > MOST_PROCESSES)
         status = yk__fail(YK_ERR_ARGUMENT, "spawn: %d processes, expected 1 to %d", nprocs, MOST_PROCESSES);
-    else if (yk__check_number("spawn", "grace", grace, 0, YK__MOST_SECONDS) ||
+    else if (yk__check_number("spawn", "grace", o.grace, 0, YK__MOST_SECONDS) ||
              yk__check_integer("spawn", "master_port", o.master_port, 0, 65535))
         status = YK_ERR_ARGUMENT;
     else if (strlen(address) >= YK__HOST_SIZE)
@@ -261,7 +260,7 @@ static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_
     s->arg = arg;
     s->secret = s->port_held = -1;
     s->records = MAP_FAILED;
-    s->group = (group){.count = nprocs, .function = run_child, .argument = s, .grace = grace};
+    s->group = (group){.count = nprocs, .function = run_child, .argument = s, .grace = o.grace};
     snprintf(s->address, sizeof(s->address), "%s", address);
     if (start(s, o.master_port)) {
         yk_object_release(s);
@@ -299,7 +298,7 @@ yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool 
     bool all;
     if (!context)
         return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: context is NULL");
-    bool bounded = timeout != 0 || signbit(timeout);
+    bool bounded = !(timeout == HUGE_VAL);
     if (bounded && yk__check_number("spawn_context_join", "timeout", timeout, 0, YK__MOST_SECONDS))
         return YK_ERR_ARGUMENT;
     if (bounded && !joined)

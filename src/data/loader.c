@@ -279,25 +279,31 @@ static yk_status find_rank(const char *name, yk_loader_options *o)
 
 static yk_status check_options(const char *name, yk_loader_options *o)
 {
-    if (o->batch_size == 0)
-        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size is not set, and has no default", name);
+    if (o->batch_size == YK_NOT_GIVEN)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: batch_size was not given, and has no default", name);
     char what[300];
     snprintf(what, sizeof(what), "loader of %s", name);
     if (yk__check_integer(what, "batch_size", o->batch_size, 1, YK__MOST_BATCH) ||
         yk__check_integer(what, "workers", o->workers, 0, MOST_WORKERS) ||
-        yk__check_integer(what, "prefetch", o->prefetch, 0, MOST_PREFETCH))
+        (o->prefetch != YK_NOT_GIVEN && yk__check_integer(what, "prefetch", o->prefetch, 1, MOST_PREFETCH)))
         return YK_ERR_ARGUMENT;
-    if (o->prefetch == 0)
+    if (o->prefetch == YK_NOT_GIVEN)
         o->prefetch = 2 * o->workers;
-    if (o->distributed && o->world_size == 0 && find_rank(name, o))
+    if (o->distributed && o->world_size == YK_NOT_GIVEN && find_rank(name, o))
         return yk__error_code();
     if (yk__device_check(o->device)) {
         if (o->device.type != YK_CPU || o->device.index) /* where cpu:0 is not there, the environment is wrong */
             yk__error_prefix("loader of %s", name);
         return yk__error_code();
     }
-    if (o->world_size == 0 && o->rank == 0)
+    if (o->world_size == YK_NOT_GIVEN && o->rank == YK_NOT_GIVEN) {
         o->world_size = 1;
+        o->rank = 0;
+    }
+    if (o->world_size == YK_NOT_GIVEN || o->rank == YK_NOT_GIVEN)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: %s was not given, but %s was", name,
+                        o->rank == YK_NOT_GIVEN ? "rank" : "world_size",
+                        o->rank == YK_NOT_GIVEN ? "world_size" : "rank");
     if (o->world_size < 1 || o->rank < 0 || o->rank >= o->world_size)
         return yk__fail(YK_ERR_ARGUMENT, "loader of %s: rank %d with world_size %d: expected 0 <= rank < world_size",
                         name, o->rank, o->world_size);
@@ -311,7 +317,7 @@ static yk__sampler whole_epoch(const yk_loader *l)
                          .rank = l->options.rank,
                          .world = l->options.world_size,
                          .drop_last = l->options.drop_last,
-                         .no_padding = l->options.no_padding};
+                         .no_padding = !l->options.padding};
 }
 
 static yk_status allocate(yk_loader *l)
@@ -345,8 +351,9 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
         return NULL;
     }
     YK__OWN_RECORD;
-    yk_loader_options checked = options ? *options : (yk_loader_options){0};
-    if (!yk__scope_check("loader_create") || check_options(dataset->table.name, &checked))
+    yk_loader_options checked;
+    if (!yk__scope_check("loader_create") || YK__OPTIONS_TAKE("loader_create", yk_loader_options, options, &checked) ||
+        check_options(dataset->table.name, &checked))
         return NULL;
     yk_loader *l = yk__object_new(&loader_type, sizeof(*l));
     if (!l)

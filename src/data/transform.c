@@ -230,11 +230,8 @@ yk_transform *yk_resize_to(int64_t height, int64_t width)
 }
 
 /* Both ends of a range of positive numbers, of `most` at most. */
-static yk_status read_range(const char *name, const double given[2], double low, double high, double most,
-                            double range[2])
+static yk_status check_range(const char *name, const double range[2], double most)
 {
-    range[0] = yk__number_or(given[0], low);
-    range[1] = yk__number_or(given[1], high);
     for (int end = 0; end < 2; end++) {
         yk_status status = yk__check_positive("random_resized_crop", name, range[end]);
         if (!status)
@@ -251,18 +248,16 @@ static yk_status read_range(const char *name, const double given[2], double low,
 yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_options *options)
 {
     yk__transform_asked();
-    static const yk_random_resized_crop_options none;
-    double scale[2], ratio[2];
-    options = options ? options : &none;
-    if (yk__check_integer("random_resized_crop", "size", size, 1, MOST_SIDE) ||
-        read_range("scale", options->scale, 0.08, 1, 1, scale) ||
-        read_range("ratio", options->ratio, 3.0 / 4, 4.0 / 3, INFINITY, ratio))
+    yk_random_resized_crop_options o;
+    if (YK__OPTIONS_TAKE("random_resized_crop", yk_random_resized_crop_options, options, &o) ||
+        yk__check_integer("random_resized_crop", "size", size, 1, MOST_SIDE) || check_range("scale", o.scale, 1) ||
+        check_range("ratio", o.ratio, INFINITY))
         return NULL;
     yk_transform *t = yk__transform_new(YK__TRANSFORM_RANDOM_RESIZED_CROP, "random_resized_crop", yk__apply_resize);
     if (t) {
         t->size = size;
-        memcpy(t->scale, scale, sizeof(scale));
-        memcpy(t->ratio, ratio, sizeof(ratio));
+        memcpy(t->scale, o.scale, sizeof(o.scale));
+        memcpy(t->ratio, o.ratio, sizeof(o.ratio));
     }
     return own(t);
 }

@@ -17,6 +17,7 @@ typedef struct yk__store_server_options {
     void (*refused)(void *arg, const char *why);
     void *arg;
 } yk__store_server_options;
+#define yk__store_server_options_DEFAULTS .refused = NULL
 
 /* Listens on the address and serves until stop. Identity and options are copied. NULL and an error on failure. */
 yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity,

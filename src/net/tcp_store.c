@@ -685,9 +685,10 @@ static yk_store *create(const yk_tcp_store_options *options, const char *blame)
 {
     if (!yk__scope_check("tcp_store"))
         return NULL;
-    yk_tcp_store_options o = options ? *options : (yk_tcp_store_options){0};
+    yk_tcp_store_options o;
     double timeout;
-    if (yk__check_timeout("tcp_store", "timeout", o.timeout, YK__STORE_TIMEOUT, &timeout))
+    if (YK__OPTIONS_TAKE("tcp_store", yk_tcp_store_options, options, &o) ||
+        yk__check_timeout("tcp_store", "timeout", o.timeout, YK__STORE_TIMEOUT, &timeout))
         return NULL;
     if (!o.is_server && !o.host) {
         yk__fail(YK_ERR_ARGUMENT, "tcp_store: a client needs the host of its server");

@@ -10,7 +10,7 @@
 
 typedef struct conv2d {
     yk_tensor *weight, *bias;
-    yk_conv2d_options options; /* complete: no zeros that mean a default */
+    yk_conv2d_options options;
     int64_t in_channels;
 } conv2d;
 
@@ -81,11 +81,11 @@ yk__module_body yk__conv2d_relu_body(const yk_module *m)
     return m->cls == &conv2d_class ? conv2d_relu : NULL;
 }
 
-/* Checks what the user gave and completes it: kernel[] and o without zeros that mean a default. */
+/* Checks what the user gave and completes it: to kernel[] and o. */
 static bool settle(int64_t in, int64_t out, int64_t square, const yk_conv2d_module_options *given, int64_t kernel[2],
                    yk_conv2d_options *o)
 {
-    o->groups = given->groups ? given->groups : 1;
+    o->groups = given->groups;
     if (in < 1 || out < 1 || o->groups < 1 || in % o->groups || out % o->groups) {
         yk__fail(
             YK_ERR_ARGUMENT,
@@ -95,14 +95,10 @@ static bool settle(int64_t in, int64_t out, int64_t square, const yk_conv2d_modu
         return false;
     }
     for (int i = 0; i < 2; i++) {
-        kernel[i] = given->kernel_size[i] ? given->kernel_size[i] : square;
-        o->stride[i] = given->stride_size[i] ? given->stride_size[i] : given->stride ? given->stride : 1;
-        o->padding[i] = given->padding_size[i] ? given->padding_size[i] : given->padding;
-        o->dilation[i] = given->dilation_size[i] ? given->dilation_size[i] : given->dilation ? given->dilation : 1;
-    }
-    if (given->padding_size[0] || given->padding_size[1]) { /* 0 is a padding: one set member sets both */
-        o->padding[0] = given->padding_size[0];
-        o->padding[1] = given->padding_size[1];
+        kernel[i] = yk__integer_or(given->kernel_size[i], square);
+        o->stride[i] = yk__integer_or(given->stride_size[i], given->stride);
+        o->padding[i] = yk__integer_or(given->padding_size[i], given->padding);
+        o->dilation[i] = yk__integer_or(given->dilation_size[i], given->dilation);
     }
     for (int i = 0; i < 2; i++) {
         if (kernel[i] >= 1 && o->stride[i] >= 1 && o->padding[i] >= 0 && o->dilation[i] >= 1)
@@ -120,12 +116,13 @@ static bool settle(int64_t in, int64_t out, int64_t square, const yk_conv2d_modu
 yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t kernel,
                            const yk_conv2d_module_options *options)
 {
-    static const yk_conv2d_module_options defaults;
-    const yk_conv2d_module_options *given = options ? options : &defaults;
-    yk_conv2d_options o = {0};
+    yk_conv2d_module_options given;
+    yk_conv2d_options o = *YK_OPTIONS(yk_conv2d_options);
+    if (YK__OPTIONS_TAKE("conv2d_create", yk_conv2d_module_options, options, &given))
+        return NULL;
     int64_t size[2], stride[4];
     yk_device device = yk__default_options(NULL).device;
-    if (!settle(in_channels, out_channels, kernel, given, size, &o) || yk__device_check(device))
+    if (!settle(in_channels, out_channels, kernel, &given, size, &o) || yk__device_check(device))
         return NULL;
     int64_t shape[4] = {out_channels, in_channels / o.groups, size[0], size[1]};
     yk_module *m = yk__tensor_check("conv2d_create", 4, shape, NULL) ? NULL : yk_module_create(&conv2d_class);
@@ -137,7 +134,7 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
     bool ordered = weight_strides(d, shape, YK_F32, device, stride);
     d->weight =
         yk__module_take_parameter(m, "weight", yk__tensor_new(4, shape, ordered ? stride : NULL, YK_F32, device));
-    if (!given->no_bias)
+    if (given.bias)
         d->bias = yk__module_take_parameter(m, "bias", yk__module_tensor("conv2d_create", 1, &out_channels, YK_F32));
     return yk_module_check(m);
 }

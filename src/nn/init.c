@@ -109,7 +109,7 @@ static yk_status xavier(const char *what, const yk_tensor *x, double gain, doubl
     if (!status)
         status = fans(what, x, &in, &out);
     if (!status)
-        *deviation = yk__number_or(gain, 1) * sqrt(2 / (in + out));
+        *deviation = gain * sqrt(2 / (in + out));
     return status;
 }
 

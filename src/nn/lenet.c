@@ -33,10 +33,12 @@ static const yk_module_class lenet_class = {.name = "LeNet", .data_size = sizeof
 
 yk_module *yk_lenet(const yk_lenet_options *options)
 {
-    yk_lenet_options o = options ? *options : (yk_lenet_options){0};
-    int64_t channels = yk__model_number("lenet", "in_channels", o.in_channels, 1, 1);
-    int64_t size = yk__model_number("lenet", "image_size", o.image_size, 28, 16);
-    int64_t classes = yk__model_number("lenet", "num_classes", o.num_classes, 10, 1);
+    yk_lenet_options o;
+    if (YK__OPTIONS_TAKE("lenet", yk_lenet_options, options, &o))
+        return NULL;
+    int64_t channels = yk__model_number("lenet", "in_channels", o.in_channels, 1);
+    int64_t size = yk__model_number("lenet", "image_size", o.image_size, 16);
+    int64_t classes = yk__model_number("lenet", "num_classes", o.num_classes, 1);
     yk_module *m = channels > 0 && size > 0 && classes > 0 ? yk_module_create(&lenet_class) : NULL;
     if (!m)
         return NULL;

@@ -41,6 +41,9 @@ yk__module_body yk__linear_relu_body(const yk_module *m)
 
 yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_linear_options *options)
 {
+    yk_linear_options o;
+    if (YK__OPTIONS_TAKE("linear_create", yk_linear_options, options, &o))
+        return NULL;
     if (in_features < 1 || out_features < 1) {
         yk__fail(YK_ERR_ARGUMENT, "linear_create: in_features %lld, out_features %lld: both must be at least 1",
                  (long long)in_features, (long long)out_features);
@@ -52,7 +55,7 @@ yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_
     linear *d = yk_module_data(m);
     yk_tensor *weight = yk__module_tensor("linear_create", 2, (int64_t[]){out_features, in_features}, YK_F32);
     d->weight = yk__module_take_parameter(m, "weight", weight);
-    if (!options || !options->no_bias)
+    if (o.bias)
         d->bias = yk__module_take_parameter(m, "bias", yk__module_tensor("linear_create", 1, &out_features, YK_F32));
     double bound = 1 / sqrt((double)in_features);
     if (!yk_module_check(m) || yk_init_uniform(d->weight, -bound, bound) ||
@@ -87,17 +90,19 @@ static const yk_module_class embedding_class = {
 
 yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_options *options)
 {
-    int64_t padding_idx = options && options->padding_idx_set ? options->padding_idx : -1;
-    if (options && options->padding_idx_set && padding_idx < 0)
-        padding_idx += count;
+    yk_embedding_options o;
+    if (YK__OPTIONS_TAKE("embedding_create", yk_embedding_options, options, &o))
+        return NULL;
+    bool pads = o.padding_idx != YK_NOT_GIVEN;
+    int64_t padding_idx = !pads ? -1 : o.padding_idx < 0 ? o.padding_idx + count : o.padding_idx;
     if (count < 1 || dim < 1) {
         yk__fail(YK_ERR_ARGUMENT, "embedding_create: count %lld, dim %lld: both must be at least 1", (long long)count,
                  (long long)dim);
         return NULL;
     }
-    if (options && options->padding_idx_set && (padding_idx < 0 || padding_idx >= count)) {
+    if (pads && (padding_idx < 0 || padding_idx >= count)) {
         yk__fail(YK_ERR_ARGUMENT, "embedding_create: padding_idx %lld is outside a table of %lld rows",
-                 (long long)options->padding_idx, (long long)count);
+                 (long long)o.padding_idx, (long long)count);
         return NULL;
     }
     yk_module *m = yk_module_create(&embedding_class);

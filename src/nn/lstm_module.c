@@ -76,7 +76,9 @@ static const yk_module_class lstm_cell_class = {.name = "LSTMCell",
 
 yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, const yk_lstm_cell_options *options)
 {
-    if (!check_sizes("lstm_cell_create", input_size, hidden_size))
+    yk_lstm_cell_options o;
+    if (YK__OPTIONS_TAKE("lstm_cell_create", yk_lstm_cell_options, options, &o) ||
+        !check_sizes("lstm_cell_create", input_size, hidden_size))
         return NULL;
     yk_module *m = yk_module_create(&lstm_cell_class);
     if (!m)
@@ -84,7 +86,7 @@ yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, const yk
     lstm_cell *d = yk_module_data(m);
     d->input_size = input_size;
     d->hidden_size = hidden_size;
-    add_parameters(m, "lstm_cell_create", "", input_size, hidden_size, !options || !options->no_bias, d->parameters);
+    add_parameters(m, "lstm_cell_create", "", input_size, hidden_size, o.bias, d->parameters);
     return yk_module_check(m);
 }
 
@@ -126,7 +128,7 @@ static void lstm_describe(yk_module *m, char *buffer, size_t size)
     if (d->o.dropout > 0)
         snprintf(dropout, sizeof(dropout), ", dropout=%s", yk__module_number(d->o.dropout, p));
     snprintf(buffer, size, "%lld, %lld%s%s%s%s%s", (long long)d->input_size, (long long)d->hidden_size, layers,
-             d->o.no_bias ? ", bias=False" : "", d->o.batch_first ? ", batch_first=True" : "", dropout,
+             d->o.bias ? "" : ", bias=False", d->o.batch_first ? ", batch_first=True" : "", dropout,
              d->o.bidirectional ? ", bidirectional=True" : "");
 }
 
@@ -135,11 +137,11 @@ static const yk_module_class lstm_class = {
 
 yk_module *yk_lstm_create(int64_t input_size, int64_t hidden_size, const yk_lstm_module_options *options)
 {
-    yk_lstm_module_options o = options ? *options : (yk_lstm_module_options){0};
-    if (!check_sizes("lstm_create", input_size, hidden_size) ||
+    yk_lstm_module_options o;
+    if (YK__OPTIONS_TAKE("lstm_create", yk_lstm_module_options, options, &o) ||
+        !check_sizes("lstm_create", input_size, hidden_size) ||
         yk__check_number("lstm_create", "dropout", o.dropout, 0, 1))
         return NULL;
-    o.num_layers = o.num_layers ? o.num_layers : 1;
     if (o.num_layers < 1 || o.num_layers > MOST_LAYERS) {
         yk__fail(YK_ERR_ARGUMENT, "lstm_create: num_layers is %lld, expected 1 to %d", (long long)o.num_layers,
                  MOST_LAYERS);
@@ -151,19 +153,16 @@ yk_module *yk_lstm_create(int64_t input_size, int64_t hidden_size, const yk_lstm
     lstm *d = yk_module_data(m);
     d->input_size = input_size;
     d->hidden_size = hidden_size;
-    d->o = (yk_lstm_options){.num_layers = o.num_layers,
-                             .no_bias = o.no_bias,
-                             .batch_first = o.batch_first,
-                             .bidirectional = o.bidirectional,
-                             .dropout = o.dropout};
+    d->o = *YK_OPTIONS(yk_lstm_options, .num_layers = o.num_layers, .bias = o.bias, .batch_first = o.batch_first,
+                       .bidirectional = o.bidirectional, .dropout = o.dropout);
     int directions = o.bidirectional ? 2 : 1;
-    d->count = (int)o.num_layers * directions * (o.no_bias ? 2 : 4);
+    d->count = (int)o.num_layers * directions * (o.bias ? 4 : 2);
     for (int64_t i = 0; i < o.num_layers * directions && !m->incomplete; i++) {
         yk_tensor *made[4];
         char suffix[48];
         snprintf(suffix, sizeof(suffix), "_l%lld%s", (long long)(i / directions), i % directions ? "_reverse" : "");
         add_parameters(m, "lstm_create", suffix, i < directions ? input_size : directions * hidden_size, hidden_size,
-                       !o.no_bias, made);
+                       o.bias, made);
     }
     return yk_module_check(m);
 }

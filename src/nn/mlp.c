@@ -27,13 +27,23 @@ static const yk_module_class mlp_class = {.name = "MLP", .data_size = sizeof(mlp
 
 yk_module *yk_mlp(const yk_mlp_options *options)
 {
-    yk_mlp_options o = options ? *options : (yk_mlp_options){0};
     static const int64_t one_layer[] = {128};
-    const int64_t *hidden = o.hidden ? o.hidden : one_layer;
-    int layers = o.hidden ? o.hidden_count : 1;
-    int64_t in = yk__model_number("mlp", "in_features", o.in_features, 784, 1);
-    int64_t classes = yk__model_number("mlp", "num_classes", o.num_classes, 10, 1);
-    if (yk__check_integer("mlp", "hidden_count", o.hidden_count, 0, o.hidden ? INT_MAX : 0) ||
+    yk_mlp_options o;
+    if (YK__OPTIONS_TAKE("mlp", yk_mlp_options, options, &o))
+        return NULL;
+    if (!o.hidden && o.hidden_count == YK_NOT_GIVEN) {
+        o.hidden = one_layer;
+        o.hidden_count = 1;
+    }
+    const int64_t *hidden = o.hidden;
+    int layers = o.hidden_count;
+    if (layers == YK_NOT_GIVEN) {
+        yk__fail(YK_ERR_ARGUMENT, "mlp: hidden_count was not given, but hidden was");
+        return NULL;
+    }
+    int64_t in = yk__model_number("mlp", "in_features", o.in_features, 1);
+    int64_t classes = yk__model_number("mlp", "num_classes", o.num_classes, 1);
+    if (yk__check_integer("mlp", "hidden_count", layers, 0, hidden ? INT_MAX : 0) ||
         yk__check_number("mlp", "dropout", o.dropout, 0, 1))
         return NULL;
     for (int i = 0; i < layers; i++)

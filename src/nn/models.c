@@ -5,9 +5,8 @@
 
 #include "nn/models.h"
 
-int64_t yk__model_number(const char *model, const char *what, int64_t given, int64_t fallback, int64_t least)
+int64_t yk__model_number(const char *model, const char *what, int64_t number, int64_t least)
 {
-    int64_t number = given ? given : fallback;
     if (number >= least && number <= INT32_MAX)
         return number;
     yk__fail(YK_ERR_ARGUMENT, "%s: %s is %lld, it must be at least %lld%s", model, what, (long long)number,
@@ -17,8 +16,8 @@ int64_t yk__model_number(const char *model, const char *what, int64_t given, int
 
 static yk_module *create_mlp(const yk_model_options *o)
 {
-    int64_t channels = yk__model_number("mlp", "in_channels", o->in_channels, 1, 1);
-    int64_t size = yk__model_number("mlp", "image_size", o->image_size, 28, 1);
+    int64_t channels = yk__model_number("mlp", "in_channels", yk__integer_or(o->in_channels, 1), 1);
+    int64_t size = yk__model_number("mlp", "image_size", yk__integer_or(o->image_size, 28), 1);
     if (channels < 0 || size < 0)
         return NULL;
     int64_t features;
@@ -27,23 +26,25 @@ static yk_module *create_mlp(const yk_model_options *o)
                  (long long)channels, (long long)size, (long long)size);
         return NULL;
     }
-    return yk_mlp(YK_OPTIONS(yk_mlp_options, .in_features = features, .num_classes = o->num_classes));
+    return yk_mlp(
+        YK_OPTIONS(yk_mlp_options, .in_features = features, .num_classes = yk__integer_or(o->num_classes, 10)));
 }
 
 static yk_module *create_lenet(const yk_model_options *o)
 {
-    return yk_lenet(YK_OPTIONS(yk_lenet_options, .in_channels = o->in_channels, .image_size = o->image_size,
-                               .num_classes = o->num_classes));
+    return yk_lenet(YK_OPTIONS(yk_lenet_options, .in_channels = yk__integer_or(o->in_channels, 1),
+                               .image_size = yk__integer_or(o->image_size, 28),
+                               .num_classes = yk__integer_or(o->num_classes, 10)));
 }
 
 static yk_module *create_resnet(const yk_model_options *o, bool cifar)
 {
-    if (o->image_size < 0) {
+    if (o->image_size != YK_NOT_GIVEN && o->image_size < 1) {
         yk__fail(YK_ERR_ARGUMENT, "resnet18: image_size is %lld, it must be at least 1", (long long)o->image_size);
         return NULL;
     }
-    return yk_resnet18(
-        YK_OPTIONS(yk_resnet_options, .in_channels = o->in_channels, .num_classes = o->num_classes, .cifar = cifar));
+    return yk_resnet18(YK_OPTIONS(yk_resnet_options, .in_channels = yk__integer_or(o->in_channels, 3),
+                                  .num_classes = o->num_classes, .cifar = cifar));
 }
 
 static yk_module *create_resnet18(const yk_model_options *o)
@@ -73,10 +74,12 @@ yk_module *yk_model(const char *name, const yk_model_options *options)
         yk__fail(YK_ERR_ARGUMENT, "model: the name is NULL");
         return NULL;
     }
-    static const yk_model_options defaults;
+    yk_model_options o;
+    if (YK__OPTIONS_TAKE("model", yk_model_options, options, &o))
+        return NULL;
     for (int i = 0; i < MODELS; i++) {
         if (strcmp(name, names[i]) == 0)
-            return creators[i](options ? options : &defaults);
+            return creators[i](&o);
     }
     char known[120] = "";
     for (int i = 0; i < MODELS; i++) {

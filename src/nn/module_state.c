@@ -161,8 +161,11 @@ static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *give
 static yk_status load(yk_module *m, const yk_state_dict *dict, const yk_load_options *options, yk_load_report *report,
                       bool check_only)
 {
+    yk_load_options o;
     if (report)
         *report = (yk_load_report){0};
+    if (YK__OPTIONS_TAKE("load_state_dict", yk_load_options, options, &o))
+        return YK_ERR_ARGUMENT;
     if (!m || !dict)
         return yk__fail(YK_ERR_ARGUMENT, "load_state_dict: the %s is NULL", m ? "dict" : "module");
     if (!yk__module_usable("load_state_dict", m))
@@ -173,7 +176,7 @@ static yk_status load(yk_module *m, const yk_state_dict *dict, const yk_load_opt
     if (!status)
         status = compare(own, dict, &missing, &unexpected, &wrong);
     if (!status) {
-        bool strict = !options || !options->not_strict;
+        bool strict = o.strict;
         if (wrong.count || (strict && (missing.count || unexpected.count))) {
             static const names none;
             status = refuse(m, strict ? &missing : &none, strict ? &unexpected : &none, &wrong);

@@ -60,11 +60,9 @@ static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
             return NULL;
         batches = NULL;
     }
-    yk_batch_norm_options o = {.momentum = d->momentum == 0 ? YK_ZERO : d->momentum,
-                               .eps = d->eps,
-                               .training = m->training || !d->running_mean,
-                               .relu = t && t->relu,
-                               .residual = t ? t->residual : NULL};
+    yk_batch_norm_options o = *YK_OPTIONS(yk_batch_norm_options, .momentum = d->momentum, .eps = d->eps,
+                                          .training = m->training || !d->running_mean, .relu = t && t->relu,
+                                          .residual = t ? t->residual : NULL);
     if (replaced)
         return d->replacement(x, d->weight, d->bias, d->running_mean, d->running_var, &o, d->user);
     return yk__batch_norm_counting(x, d->weight, d->bias, d->running_mean, d->running_var, batches, &o);
@@ -150,24 +148,24 @@ yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tenso
 
 yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options)
 {
-    yk_batch_norm2d_options o = options ? *options : (yk_batch_norm2d_options){0};
-    double eps = yk__number_or(o.eps, 1e-5), momentum = yk__number_or(o.momentum, 0.1);
-    if (yk__check_integer("batch_norm2d_create", "features", features, 1, INT64_MAX) ||
-        yk__check_positive("batch_norm2d_create", "eps", eps) ||
-        yk__check_number("batch_norm2d_create", "momentum", momentum, 0, 1))
+    yk_batch_norm2d_options o;
+    if (YK__OPTIONS_TAKE("batch_norm2d_create", yk_batch_norm2d_options, options, &o) ||
+        yk__check_integer("batch_norm2d_create", "features", features, 1, INT64_MAX) ||
+        yk__check_positive("batch_norm2d_create", "eps", o.eps) ||
+        yk__check_number("batch_norm2d_create", "momentum", o.momentum, 0, 1))
         return NULL;
     yk_module *m = yk_module_create(&batch_norm2d_class);
     if (!m)
         return NULL;
     batch_norm2d *d = yk_module_data(m);
     d->features = features;
-    d->eps = eps;
-    d->momentum = momentum;
-    if (!o.no_affine) {
+    d->eps = o.eps;
+    d->momentum = o.momentum;
+    if (o.affine) {
         d->weight = constant(m, "weight", 1, &features, 1, true);
         d->bias = constant(m, "bias", 1, &features, 0, true);
     }
-    if (!o.no_running_stats) {
+    if (o.track_running_stats) {
         d->running_mean = constant(m, "running_mean", 1, &features, 0, false);
         d->running_var = constant(m, "running_var", 1, &features, 1, false);
         yk_tensor *batches = yk__module_tensor("batch_norm2d_create", 0, NULL, YK_I64);
@@ -192,7 +190,7 @@ typedef struct layer_norm {
 static yk_tensor *layer_norm_forward(yk_module *m, yk_tensor *x)
 {
     layer_norm *d = yk_module_data(m);
-    return yk_layer_norm(x, d->ndim, d->shape, d->weight, d->bias, d->eps == 0 ? YK_ZERO : d->eps);
+    return yk_layer_norm(x, d->ndim, d->shape, d->weight, d->bias, d->eps);
 }
 
 static void layer_norm_describe(yk_module *m, char *buffer, size_t size)
@@ -210,24 +208,25 @@ static const yk_module_class layer_norm_class = {.name = "LayerNorm",
 
 yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const yk_layer_norm_options *options)
 {
-    yk_layer_norm_options o = options ? *options : (yk_layer_norm_options){0};
+    yk_layer_norm_options o;
+    if (YK__OPTIONS_TAKE("layer_norm_create", yk_layer_norm_options, options, &o))
+        return NULL;
     if (ndim < 1 || ndim > YK_MAX_DIMS || !normalized_shape) {
         yk__fail(YK_ERR_ARGUMENT, "layer_norm_create: %d dimensions to normalise; expected 1 to %d", ndim, YK_MAX_DIMS);
         return NULL;
     }
-    double eps = yk__number_or(o.eps, 1e-5);
-    if (yk__check_number("layer_norm_create", "eps", eps, 0, INFINITY))
+    if (yk__check_number("layer_norm_create", "eps", o.eps, 0, INFINITY))
         return NULL;
     yk_module *m = yk_module_create(&layer_norm_class);
     if (!m)
         return NULL;
     layer_norm *d = yk_module_data(m);
     d->ndim = ndim;
-    d->eps = eps;
+    d->eps = o.eps;
     memcpy(d->shape, normalized_shape, (size_t)ndim * sizeof(*d->shape));
-    if (!o.no_affine) {
+    if (o.elementwise_affine) {
         d->weight = constant(m, "weight", ndim, d->shape, 1, true);
-        if (!o.no_bias)
+        if (o.bias)
             d->bias = constant(m, "bias", ndim, d->shape, 0, true);
     }
     return yk_module_check(m);

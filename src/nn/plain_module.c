@@ -174,12 +174,13 @@ static void pool2d_describe(yk_module *m, char *buffer, size_t size)
 static yk_module *pool2d_create(const yk_module_class *cls, const char *what, int64_t kernel, int64_t stride,
                                 const yk_pool2d_options *options)
 {
-    yk_pool2d_options o = options ? *options : (yk_pool2d_options){0};
+    yk_pool2d_options o;
+    if (YK__OPTIONS_TAKE(what, yk_pool2d_options, options, &o))
+        return NULL;
     bool max = cls == &max_pool2d_class;
     for (int i = 0; i < 2; i++) {
-        o.kernel[i] = o.kernel[i] ? o.kernel[i] : kernel;
-        o.stride[i] = o.stride[i] ? o.stride[i] : stride ? stride : o.kernel[i];
-        o.dilation[i] = o.dilation[i] ? o.dilation[i] : 1;
+        o.kernel[i] = yk__integer_or(o.kernel[i], kernel);
+        o.stride[i] = yk__integer_or(o.stride[i], stride ? stride : o.kernel[i]);
         /* Half of what the window reaches over: (kernel - 1) dilation + 1. Sizes that overflow fail in the operation.
          */
         int64_t reach = o.dilation[i] == 1 ? o.kernel[i] : INT64_MAX;
@@ -196,7 +197,8 @@ static yk_module *pool2d_create(const yk_module_class *cls, const char *what, in
             return NULL;
         }
     }
-    if (yk__check_integer(what, "divisor_override", o.divisor_override, 0, INT64_MAX))
+    if (o.divisor_override != YK_NOT_GIVEN &&
+        yk__check_integer(what, "divisor_override", o.divisor_override, 1, INT64_MAX))
         return NULL;
     yk_module *m = yk_module_create(cls);
     if (m)

@@ -36,9 +36,8 @@ static const yk_module_class block_class = {.name = "BasicBlock", .data_size = s
 /* With He initialisation for the gradients' sake (fan_out), as torchvision does. */
 static yk_module *conv_create(int64_t in, int64_t out, int64_t kernel, int64_t stride)
 {
-    yk_module *m =
-        yk__conv2d_make(in, out, kernel,
-                        YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2, .no_bias = true));
+    yk_module *m = yk__conv2d_make(
+        in, out, kernel, YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2, .bias = false));
     return m && !yk_init_kaiming_normal(yk_module_get(m, "weight"), 0, true) ? m : NULL;
 }
 
@@ -80,10 +79,12 @@ static const yk_module_class resnet_class = {.name = "ResNet", .data_size = size
 
 yk_module *yk_resnet18(const yk_resnet_options *options)
 {
-    yk_resnet_options o = options ? *options : (yk_resnet_options){0};
+    yk_resnet_options o;
+    if (YK__OPTIONS_TAKE("resnet18", yk_resnet_options, options, &o))
+        return NULL;
     const char *name = o.cifar ? "resnet18-cifar" : "resnet18";
-    int64_t channels = yk__model_number(name, "in_channels", o.in_channels, 3, 1);
-    int64_t classes = yk__model_number(name, "num_classes", o.num_classes, o.cifar ? 10 : 1000, 1);
+    int64_t channels = yk__model_number(name, "in_channels", o.in_channels, 1);
+    int64_t classes = yk__model_number(name, "num_classes", yk__integer_or(o.num_classes, o.cifar ? 10 : 1000), 1);
     yk_module *m = channels > 0 && classes > 0 ? yk_module_create(&resnet_class) : NULL;
     if (!m)
         return NULL;

@@ -138,7 +138,8 @@ static yk_tensor *weights_of(yk_tensor *scores)
 {
     if (!scores || !scores->numel)
         return yk_softmax(scores, -1);
-    yk_tensor_options options = {.dtype = (yk_dtype)scores->dtype, .device = yk__device_of(scores)};
+    yk_tensor_options options =
+        *YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)scores->dtype, .device = yk__device_of(scores));
     yk_tensor *zero = yk_scalar(0, &options);
     yk_tensor *nothing = yk_eq(yk_max_dim(yk_detach(scores), -1, true, NULL), yk_scalar(-INFINITY, &options));
     return yk_where(nothing, zero, yk_softmax(yk_where(nothing, zero, scores), -1));
@@ -222,7 +223,9 @@ static bool check(yk_tensor *const inputs[INPUTS], const yk_attention_options *o
 yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_tensor *value,
                                            const yk_attention_options *options)
 {
-    yk_attention_options o = options ? *options : (yk_attention_options){0};
+    yk_attention_options o;
+    if (YK__OPTIONS_TAKE("scaled_dot_product_attention", yk_attention_options, options, &o))
+        return NULL;
     yk_tensor *inputs[INPUTS] = {query, key, value, o.attn_mask};
     YK__AUTOCAST(attention, INPUTS, inputs,
                  (o.attn_mask = inputs[MASK], yk_scaled_dot_product_attention(inputs[Q], inputs[K], inputs[V], &o)));

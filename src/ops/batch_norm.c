@@ -154,10 +154,11 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
 {
     static const yk__op op = {
         .name = "batch_norm", .backward = batch_norm_backward, .takes_addend = batch_norm_takes_addend};
-    yk_batch_norm_options o = options ? *options : (yk_batch_norm_options){0};
+    yk_batch_norm_options o;
+    if (YK__OPTIONS_TAKE("batch_norm", yk_batch_norm_options, options, &o))
+        return NULL;
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
-    batch_norm_context c = {
-        .p = {yk__number_or(o.momentum, 0.1), yk__number_or(o.eps, 1e-5), o.training, o.relu, NULL, NULL}};
+    batch_norm_context c = {.p = {o.momentum, o.eps, o.training, o.relu, NULL, NULL}};
     if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, &c.p) ||
         yk__operands(YK__SLOT_batch_norm, 1u << X | 1u << RESIDUAL, INPUTS, in, wide))
         return NULL;

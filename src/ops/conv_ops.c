@@ -12,15 +12,17 @@ typedef struct conv_context {
 
 static const char *const axis_name[2] = {"height", "width"};
 
-/* Zeros become PyTorch's defaults; what cannot be is an error. */
+/* What cannot be is an error. */
 static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
 {
-    yk_conv2d_options o = options ? *options : (yk_conv2d_options){0};
-    p->groups = o.groups ? o.groups : 1;
+    yk_conv2d_options o;
+    if (YK__OPTIONS_TAKE("conv2d", yk_conv2d_options, options, &o))
+        return false;
+    p->groups = o.groups;
     p->relu = o.relu;
     for (int i = 0; i < 2; i++) {
-        p->stride[i] = o.stride[i] ? o.stride[i] : 1;
-        p->dilation[i] = o.dilation[i] ? o.dilation[i] : 1;
+        p->stride[i] = o.stride[i];
+        p->dilation[i] = o.dilation[i];
         p->padding[i] = o.padding[i];
         if (p->stride[i] < 1 || p->dilation[i] < 1 || p->padding[i] < 0) {
             yk__fail(YK_ERR_ARGUMENT, "conv2d: stride %lld, padding %lld, dilation %lld of the %s is not possible",

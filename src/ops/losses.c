@@ -122,7 +122,9 @@ static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target
 yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options)
 {
     static const yk__op op = {.name = "cross_entropy", .backward = cross_entropy_backward};
-    yk_cross_entropy_options o = options ? *options : (yk_cross_entropy_options){0};
+    yk_cross_entropy_options o;
+    if (YK__OPTIONS_TAKE("cross_entropy", yk_cross_entropy_options, options, &o))
+        return NULL;
     yk_tensor *inputs[3] = {logits, target, o.weight};
     YK__AUTOCAST(cross_entropy, 3, inputs, (o.weight = inputs[2], yk_cross_entropy(inputs[0], inputs[1], &o)));
     if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !check(logits, target, &o))
@@ -131,9 +133,8 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
         yk__fail(YK_ERR_UNSUPPORTED, "cross_entropy: the class weights have no gradient; detach them");
         return NULL;
     }
-    yk__cross_entropy p = {.ignore_index = o.ignore_index_set ? o.ignore_index : YK_IGNORE_INDEX_DEFAULT,
-                           .label_smoothing = o.label_smoothing,
-                           .mean = o.reduction == YK_REDUCE_MEAN};
+    yk__cross_entropy p = {
+        .ignore_index = o.ignore_index, .label_smoothing = o.label_smoothing, .mean = o.reduction == YK_REDUCE_MEAN};
     return o.reduction == YK_REDUCE_NONE ? per_row(&op, logits, target, o.weight, &p)
                                          : reduced(&op, logits, target, o.weight, &p);
 }

@@ -486,16 +486,18 @@ yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const
                   const yk_lstm_options *options, yk_tensor **output, yk_tensor **h_n, yk_tensor **c_n)
 {
     yk_tensor **to[OUTPUTS] = {[OUT] = output, [C_N] = c_n, [H_N] = h_n}, *outs[OUTPUTS] = {NULL};
-    lstm_call call = {.o = options ? *options : (yk_lstm_options){0}};
+    lstm_call call = {.layers = 0};
     uint32_t wanted = 0;
     for (int i = 0; i < OUTPUTS; i++) {
         wanted |= to[i] ? 1u << i : 0;
         if (to[i])
             *to[i] = NULL;
     }
-    call.layers = call.o.num_layers ? call.o.num_layers : 1;
+    if (YK__OPTIONS_TAKE("lstm", yk_lstm_options, options, &call.o))
+        return YK_ERR_ARGUMENT;
+    call.layers = call.o.num_layers;
     call.directions = call.o.bidirectional ? 2 : 1;
-    call.parts = call.o.no_bias ? 2 : 4;
+    call.parts = call.o.bias ? 4 : 2;
     if (!yk__op_begin("lstm", W_IH, (yk_tensor *[]){x, h_0, c_0}, 1u << H0 | 1u << C0) ||
         (count > 0 && !yk__op_begin("lstm", count, weights, 0)))
         return yk__status_of(NULL);
@@ -504,7 +506,7 @@ yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const
     if (call.layers < 1 || call.layers > INT_MAX / 8 || count != call.layers * call.directions * call.parts)
         return yk__fail(YK_ERR_ARGUMENT, "lstm: %d weights for num_layers %lld%s%s, expected %d for each%s", count,
                         (long long)call.layers, call.o.bidirectional ? ", bidirectional" : "",
-                        call.o.no_bias ? ", without biases" : "", call.parts,
+                        call.o.bias ? "" : ", without biases", call.parts,
                         call.o.bidirectional ? " layer and direction" : " layer");
     call.states = call.layers * call.directions;
     call.in = yk__calloc((size_t)count + W_IH, sizeof(*call.in));

@@ -337,7 +337,7 @@ yk_tensor *yk_linspace(double start, double end, int64_t steps, const yk_tensor_
         yk__fail(YK_ERR_ARGUMENT, "linspace: %lld steps", (long long)steps);
         return NULL;
     }
-    yk_tensor_options o = options ? *options : (yk_tensor_options){0};
+    yk_tensor_options o = yk__default_options(options);
     if (yk__tensor_check("linspace", 1, &steps, &o))
         return NULL;
     if (!yk_dtype_is_floating(o.dtype)) { /* as PyTorch: between integers */

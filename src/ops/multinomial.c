@@ -58,7 +58,7 @@ static yk_tensor *draw(yk_tensor *x, int64_t samples, bool replacement)
         return NULL;
     int64_t shape[YK_MAX_DIMS];
     memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
-    yk_tensor_options wide = {.dtype = YK_F64, .device = yk__device_of(x)};
+    yk_tensor_options wide = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = yk__device_of(x));
     yk_tensor *weights = yk_cast(x, YK_F64), *index = NULL;
     if (!replacement) {
         yk_tensor *noise = yk_neg(yk_log1p(yk_neg(yk_rand(x->ndim, shape, &wide)))); /* u in [0, 1): no log of 0 */

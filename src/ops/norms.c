@@ -516,7 +516,7 @@ static yk_tensor *bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength)
         length = most >= length ? most + (most < INT64_MAX) : length; /* the largest number is too large below */
     }
     yk_dtype dtype = !weights ? YK_I64 : weights->dtype == YK_F32 ? YK_F32 : YK_F64;
-    yk_tensor_options options = {.dtype = dtype, .device = yk__device_of(x)};
+    yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtype, .device = yk__device_of(x));
     yk_tensor *ones = weights ? yk_cast(weights, dtype) : yk_ones(x->ndim, x->shape, &options);
     yk_tensor *out = yk__tensor_check("bincount", 1, &length, &options) ? NULL : yk_zeros(1, &length, &options);
     return out && ones ? yk_index_add_(out, 0, x, ones, 1) : NULL;

@@ -27,18 +27,22 @@ static bool check_input(const char *name, const yk_tensor *x)
 static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *options, bool max, yk__pool2d *p,
                  int64_t shape[4])
 {
-    if (!options) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: the options are NULL; a kernel size is needed", name);
+    yk_pool2d_options o;
+    if (YK__OPTIONS_TAKE(name, yk_pool2d_options, options, &o))
+        return false;
+    if (o.kernel[0] == YK_NOT_GIVEN || o.kernel[1] == YK_NOT_GIVEN) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: the kernel was not given, and has no default", name);
         return false;
     }
-    *p = (yk__pool2d){.count_exclude_pad = options->count_exclude_pad, .divisor = options->divisor_override};
-    if (yk__check_integer(name, "divisor_override", p->divisor, 0, INT64_MAX))
+    bool divides = o.divisor_override != YK_NOT_GIVEN;
+    if (divides && yk__check_integer(name, "divisor_override", o.divisor_override, 1, INT64_MAX))
         return false;
+    *p = (yk__pool2d){.count_exclude_pad = !o.count_include_pad, .divisor = divides ? o.divisor_override : 0};
     shape[0] = x->shape[0];
     shape[1] = x->shape[1];
     for (int i = 0; i < 2; i++) {
-        int64_t kernel = options->kernel[i], stride = options->stride[i] ? options->stride[i] : kernel;
-        int64_t padding = options->padding[i], dilation = options->dilation[i] ? options->dilation[i] : 1;
+        int64_t kernel = o.kernel[i], stride = yk__integer_or(o.stride[i], kernel);
+        int64_t padding = o.padding[i], dilation = o.dilation[i];
         int64_t size = x->shape[2 + i], reach, padded;
         if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) ||
             !yk__window(size, kernel, stride, padding, dilation, &reach, &padded)) {
@@ -53,9 +57,9 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
             return false;
         }
         /* With ceil_mode the last window may reach beyond the padding, and the first one, too. */
-        int64_t room = padded - reach + (options->ceil_mode ? stride - 1 : 0);
+        int64_t room = padded - reach + (o.ceil_mode ? stride - 1 : 0);
         int64_t count = room < 0 ? 0 : room / stride + 1;
-        if (options->ceil_mode && (count - 1) * stride >= size + padding) /* would start beyond the input */
+        if (o.ceil_mode && (count - 1) * stride >= size + padding) /* would start beyond the input */
             count--;
         if (count < 1) {
             char text[200];

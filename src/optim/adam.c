@@ -7,10 +7,12 @@
 
 static yk_status configure_as(const char *name, bool decoupled, const void *options, yk__optim_group *group)
 {
-    yk_adam_options o = options ? *(const yk_adam_options *)options : (yk_adam_options){0};
-    yk__adam p = {.beta1 = yk__number_or(o.beta1, 0.9),
-                  .beta2 = yk__number_or(o.beta2, 0.999),
-                  .eps = yk__number_or(o.eps, 1e-8),
+    yk_adam_options o;
+    if (YK__OPTIONS_TAKE(name, yk_adam_options, (const yk_adam_options *)options, &o))
+        return YK_ERR_ARGUMENT;
+    yk__adam p = {.beta1 = o.beta1,
+                  .beta2 = o.beta2,
+                  .eps = o.eps,
                   .weight_decay = yk__number_or(o.weight_decay, decoupled ? 1e-2 : 0),
                   .decoupled = decoupled,
                   .amsgrad = o.amsgrad,

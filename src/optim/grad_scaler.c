@@ -107,11 +107,13 @@ yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *st
 
 yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
 {
-    yk_grad_scaler_options o = options ? *options : (yk_grad_scaler_options){0};
-    yk_grad_scaler_state state = {.scale = yk__number_or(o.init_scale, 65536),
-                                  .growth_factor = yk__number_or(o.growth_factor, 2),
-                                  .backoff_factor = yk__number_or(o.backoff_factor, 0.5),
-                                  .growth_interval = o.growth_interval ? o.growth_interval : 2000};
+    yk_grad_scaler_options o;
+    if (YK__OPTIONS_TAKE("grad_scaler_create", yk_grad_scaler_options, options, &o))
+        return NULL;
+    yk_grad_scaler_state state = {.scale = o.init_scale,
+                                  .growth_factor = o.growth_factor,
+                                  .backoff_factor = o.backoff_factor,
+                                  .growth_interval = o.growth_interval};
     if (!((float)state.scale > 0) || !isfinite((float)state.scale)) {
         yk__fail(YK_ERR_ARGUMENT, "grad_scaler_create: init_scale is %g, expected a positive float32", state.scale);
         return NULL;
@@ -123,7 +125,7 @@ yk_grad_scaler *yk_grad_scaler_create(const yk_grad_scaler_options *options)
         return NULL;
     state.scale = (float)state.scale;
     s->state = state;
-    s->disabled = o.disabled;
+    s->disabled = !o.enabled;
     s->on_device = yk__calloc(1, sizeof(*s->on_device));
     if (!s->on_device) {
         yk_object_release(s);

@@ -161,11 +161,10 @@ yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, y
 
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate)
 {
-    if (lr == 0 && !signbit(lr))
-        return yk__fail(YK_ERR_ARGUMENT, "%s: lr is not set, and has no default; YK_ZERO is a learning rate of 0",
-                        what);
-    *rate = lr == 0 ? 0 : lr;
-    return yk__check_number(what, "lr", *rate, 0, INFINITY);
+    if (lr == YK_NOT_GIVEN)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: lr was not given, and has no default", what);
+    *rate = lr;
+    return yk__check_number(what, "lr", lr, 0, INFINITY);
 }
 
 /* A model that was frozen, or a list of copies: no step would ever change anything. */

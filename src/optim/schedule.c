@@ -188,7 +188,6 @@ yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
     YK__LIVE(o);
     if (yk__check_integer("step_lr", "step_size", step_size, 1, INT64_MAX))
         return NULL;
-    gamma = yk__number_or(gamma, 0.1);
     if (yk__check_number("step_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
     yk_schedule *s = schedule_make("step_lr", o, step_rate);
@@ -213,7 +212,6 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
             return NULL;
         }
     }
-    gamma = yk__number_or(gamma, 0.1);
     if (yk__check_number("multi_step_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
     yk_schedule *s = schedule_make("multi_step_lr", o, multi_step_rate);
@@ -248,11 +246,6 @@ yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
 yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
 {
     YK__LIVE(o);
-    if (gamma == 0 && !signbit(gamma)) {
-        yk__fail(YK_ERR_ARGUMENT, "exponential_lr: gamma is 0, and has no default; YK_ZERO is a gamma of 0");
-        return NULL;
-    }
-    gamma = yk__number_or(gamma, 0);
     if (yk__check_number("exponential_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
     yk_schedule *s = schedule_make("exponential_lr", o, exponential_rate);
@@ -265,9 +258,8 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
 {
     YK__LIVE(o);
     YK__LIVE(after);
-    double start = yk__number_or(start_factor, 1.0 / 3);
     if (yk__check_integer("linear_warmup_lr", "steps", steps, 1, INT64_MAX) ||
-        yk__check_number("linear_warmup_lr", "start_factor", start, 0, 1))
+        yk__check_number("linear_warmup_lr", "start_factor", start_factor, 0, 1))
         return NULL;
     if (after && after->optimizer != o) {
         yk__fail(YK_ERR_ARGUMENT, "linear_warmup_lr: the schedule that follows belongs to another optimizer");
@@ -276,7 +268,7 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
     yk_schedule *s = schedule_make("linear_warmup_lr", o, warmup_rate);
     if (s) {
         s->period = steps;
-        s->gamma = start;
+        s->gamma = start_factor;
         s->after = yk_object_retain(after);
     }
     return begin(s);

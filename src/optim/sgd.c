@@ -8,7 +8,9 @@
 
 static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
-    yk_sgd_options o = options ? *(const yk_sgd_options *)options : (yk_sgd_options){0};
+    yk_sgd_options o;
+    if (YK__OPTIONS_TAKE(kind->name, yk_sgd_options, (const yk_sgd_options *)options, &o))
+        return YK_ERR_ARGUMENT;
     group->options.sgd = (yk__sgd){.momentum = o.momentum,
                                    .dampening = o.dampening,
                                    .weight_decay = o.weight_decay,

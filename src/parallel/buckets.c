@@ -103,7 +103,7 @@ static void assign(const yk__reducer *r, layout *l)
 /* A zeroed vector that the other ranks of the host can reach, where the device has such memory. */
 static yk_tensor *flat(const draft *d)
 {
-    yk_tensor_options o = {.dtype = d->dtype, .device = d->device};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = d->dtype, .device = d->device);
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = d->device.type == YK_CPU ? yk_comm_alloc(1, &d->elements, &o) : yk_zeros(1, &d->elements, &o);
     yk_tensor_retain(x);

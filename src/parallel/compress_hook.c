@@ -8,7 +8,7 @@
 static yk_work *start(yk_ddp_bucket *bucket, yk_dtype dtype)
 {
     yk_tensor *g = bucket->gradients;
-    yk_tensor_options o = {.dtype = dtype, .device = yk__device_of(g)};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = dtype, .device = yk__device_of(g));
     if (!bucket->scratch) /* a GPU's memory is not shared between processes */
         bucket->scratch =
             o.device.type == YK_CPU ? yk_comm_alloc(g->ndim, g->shape, &o) : yk_empty(g->ndim, g->shape, &o);

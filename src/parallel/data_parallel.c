@@ -202,7 +202,7 @@ static yk_status fill(yk__data_parallel *d, yk_module *module, const yk_data_par
     d->dim = o->dim;
     d->scatter = o->scatter;
     d->scatter_user = o->scatter_user;
-    d->no_gather = o->no_gather;
+    d->no_gather = !o->gather;
     d->inner = module;
     for (int i = 0; i < d->count; i++)
         d->clocks[i].backward_before = yk__backward_seconds(d->devices[i]);
@@ -213,11 +213,12 @@ static yk_status fill(yk__data_parallel *d, yk_module *module, const yk_data_par
 yk_module *yk_data_parallel(yk_module *module, const yk_data_parallel_options *options)
 {
     YK__LIVE(module);
-    static const yk_data_parallel_options defaults;
-    if (!yk__module_usable("data_parallel", module))
+    yk_data_parallel_options o;
+    if (!yk__module_usable("data_parallel", module) ||
+        YK__OPTIONS_TAKE("data_parallel", yk_data_parallel_options, options, &o))
         return NULL;
     yk_module *m = yk_module_create(&data_parallel_class);
-    if (!m || !yk_module_add(m, "module", module) || fill(yk_module_data(m), module, options ? options : &defaults))
+    if (!m || !yk_module_add(m, "module", module) || fill(yk_module_data(m), module, &o))
         return NULL;
     m->training = yk_module_is_training(module);
     return m;

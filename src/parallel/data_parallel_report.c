@@ -66,9 +66,10 @@ static void print_balance(FILE *to, const yk_device_times *devices, int count)
     double first = mebibytes(devices[0].peak_memory), mean = others / working;
     fprintf(to, "%s held %.1f MiB at most, the others %.1f MiB on average", yk_device_format(devices[0].device, name),
             first, mean);
-    fprintf(to, first > 1.1 * mean ? ": it has the parameters, their gradients and all outputs; with no_gather and "
-                                     "yk_data_parallel_criterion the outputs stay where they are\n"
-                                   : "\n");
+    fprintf(to, first > 1.1 * mean
+                    ? ": it has the parameters, their gradients and all outputs; without gather and with "
+                      "yk_data_parallel_criterion the outputs stay where they are\n"
+                    : "\n");
 }
 
 yk_status yk_data_parallel_report_print(FILE *to, const yk_device_times *devices, int count)

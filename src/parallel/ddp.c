@@ -229,7 +229,7 @@ static yk_status reducer_fill(yk__reducer *r, const yk_ddp_options *o)
         status = yk__model_compare(r);
     if (status == YK_ERR_MISMATCH) /* all ranks fail alike, and may go on with another model */
         return status;
-    if (!status && !o->no_init_sync)
+    if (!status && o->init_sync)
         status = yk__model_broadcast_all(r, 0);
     if (!status)
         status = yk__buckets_make(r);
@@ -252,9 +252,9 @@ static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, c
     r->rank = yk_rank(group);
     r->world_size = yk_world_size(group);
     r->find_unused = o->find_unused_parameters;
-    r->broadcast_buffers = !o->no_broadcast_buffers;
-    r->bucket_cap = (int64_t)(yk__number_or(o->bucket_cap_mb, 25) * mebibyte);
-    r->first_bucket = (int64_t)(yk__number_or(o->first_bucket_mb, 1) * mebibyte);
+    r->broadcast_buffers = o->broadcast_buffers;
+    r->bucket_cap = (int64_t)(o->bucket_cap_mb * mebibyte);
+    r->first_bucket = (int64_t)(o->first_bucket_mb * mebibyte);
     r->sync = true;
     r->has_hook = o->comm_hook != NULL;
     if (r->has_hook)
@@ -268,9 +268,10 @@ static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, c
 yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
 {
     YK__LIVE(module);
-    static const yk_ddp_options defaults;
-    const yk_ddp_options *o = options ? options : &defaults;
-    if (!yk__module_usable("ddp", module) || check_options(o))
+    yk_ddp_options given;
+    const yk_ddp_options *o = &given;
+    if (!yk__module_usable("ddp", module) || YK__OPTIONS_TAKE("ddp", yk_ddp_options, options, &given) ||
+        check_options(o))
         return NULL;
     yk_process_group *group = o->group ? o->group : yk_is_initialized() ? yk_default_process_group() : NULL;
     if (group && yk_rank(group) < 0) {

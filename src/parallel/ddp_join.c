@@ -127,10 +127,12 @@ yk_status yk_join_begin(yk_module *m, const yk_join_options *options)
     YK__OWN_RECORD;
     YK__LIVE(m);
     yk__reducer *r;
+    yk_join_options o;
+    if (YK__OPTIONS_TAKE("join_begin", yk_join_options, options, &o))
+        return YK_ERR_ARGUMENT;
     yk_status status = yk__reducer_of("join_begin", m, &r);
     if (status || !r)
         return status;
-    yk_join_options o = options ? *options : (yk_join_options){0};
     if (r->join.on)
         return yk__fail(YK_ERR_STATE, "join_begin: the module's join was begun already");
     if (!o.throw_on_early_termination && yk__has_sync_batch_norm(r->module))

@@ -167,7 +167,7 @@ static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t by
                                  yk_tensor **flat)
 {
     int64_t size = (int64_t)bytes;
-    yk_tensor_options o = {.dtype = YK_U8, .device = flat_device(count, tensors)};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = YK_U8, .device = flat_device(count, tensors));
     if (!*flat || (*flat)->numel != size || !yk_device_equal(yk__device_of(*flat), o.device)) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *made =

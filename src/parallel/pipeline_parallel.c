@@ -231,7 +231,8 @@ static yk_status check_options(const yk_pipeline_options *o, int count)
 {
     if (count < 1 || count > YK__MOST_STAGES)
         return yk__fail(YK_ERR_ARGUMENT, "pipeline: %d stages; 1 to %d are possible", count, YK__MOST_STAGES);
-    yk_status status = yk__check_integer("pipeline", "chunks", o->chunks, 0, 1 << 20);
+    yk_status status =
+        o->chunks == YK_NOT_GIVEN ? YK_OK : yk__check_integer("pipeline", "chunks", o->chunks, 1, 1 << 20);
     if (!status && o->schedule != YK_PIPELINE_1F1B && o->schedule != YK_PIPELINE_GPIPE)
         status = yk__fail(YK_ERR_ARGUMENT, "pipeline: %d is no schedule", (int)o->schedule);
     if (!status && o->reduction != YK_REDUCE_MEAN && o->reduction != YK_REDUCE_SUM)
@@ -270,7 +271,7 @@ static yk_status fill(yk_module *m, yk_module *const *stages, int count, const y
 {
     yk__pipeline *p = yk_module_data(m);
     p->count = count;
-    p->chunks = o->chunks ? o->chunks : count;
+    p->chunks = (int)yk__integer_or(o->chunks, count);
     p->dim = o->dim;
     p->schedule = o->schedule;
     p->criterion = o->criterion;
@@ -290,9 +291,8 @@ static yk_status fill(yk_module *m, yk_module *const *stages, int count, const y
 
 yk_module *yk_pipeline(yk_module *const *stages, int count, const yk_pipeline_options *options)
 {
-    static const yk_pipeline_options defaults;
-    const yk_pipeline_options *o = options ? options : &defaults;
-    if (check_options(o, count))
+    yk_pipeline_options o;
+    if (YK__OPTIONS_TAKE("pipeline", yk_pipeline_options, options, &o) || check_options(&o, count))
         return NULL;
     if (!stages) {
         yk__fail(YK_ERR_ARGUMENT, "pipeline: stages is NULL");
@@ -309,7 +309,7 @@ yk_module *yk_pipeline(yk_module *const *stages, int count, const yk_pipeline_op
     if (check_shared(stages, count))
         return NULL;
     yk_module *m = yk_module_create(&pipeline_class);
-    return m && !fill(m, stages, count, o) ? m : NULL;
+    return m && !fill(m, stages, count, &o) ? m : NULL;
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */

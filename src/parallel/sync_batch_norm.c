@@ -302,9 +302,8 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
     if (weight && weight->dtype != x->dtype && yk__expect_dtype("sync_batch_norm", "weight", weight, yk__wide_dtype(x)))
         return NULL;
     int64_t channels = x->shape[1];
-    sync_context c = {
-        .p = {.momentum = yk__number_or(o->momentum, 0.1), .eps = yk__number_or(o->eps, 1e-5), .relu = o->relu},
-        .has_residual = o->residual != NULL};
+    sync_context c = {.p = {.momentum = o->momentum, .eps = o->eps, .relu = o->relu},
+                      .has_residual = o->residual != NULL};
     yk_tensor *out = NULL, *mean = NULL, *invstd = NULL;
     double *m = yk__calloc(2 * (size_t)channels, sizeof(*m)), *v = m + channels;
     yk_status status = m ? yk__operands(YK__SLOT_batch_norm, 0, DIFFERENTIABLE, in, wide) : YK_ERR_MEMORY;

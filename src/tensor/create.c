@@ -139,10 +139,11 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
         yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g goes against the step %g", start, end, step);
         return NULL;
     }
-    bool floating = yk_dtype_is_floating(options ? options->dtype : YK_F32);
+    yk_tensor_options o = yk__default_options(options);
+    bool floating = yk_dtype_is_floating(o.dtype);
     if (!floating && !(whole(start) && whole(step) && fabs(end) < 0x1p62)) {
         yk__fail(YK_ERR_ARGUMENT, "arange: from %g to %g by %g is not a range of %s integers", start, end, step,
-                 yk_dtype_name(options->dtype));
+                 yk_dtype_name(o.dtype));
         return NULL;
     }
     int64_t n = count < 0x1p62 ? (int64_t)count : INT64_MAX; /* the largest is refused as a size */
@@ -247,8 +248,10 @@ yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
         yk__fail(YK_ERR_ARGUMENT, "randint: the range [%lld, %lld) is empty", (long long)low, (long long)high);
         return NULL;
     }
-    yk_tensor_options integers = {.dtype = YK_I64};
-    yk_dtype dtype = options ? options->dtype : YK_I64;
+    yk_tensor_options o = options ? *options : *YK_OPTIONS(yk_tensor_options);
+    if (o.dtype == YK_DTYPE_NOT_GIVEN)
+        o.dtype = YK_I64;
+    yk_dtype dtype = o.dtype;
     int64_t least = INT64_MIN, most = INT64_MAX;
     switch (dtype) {
     case YK_I32: least = INT32_MIN, most = INT32_MAX; break;
@@ -268,19 +271,19 @@ yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
                  yk_dtype_name(dtype));
         return NULL;
     }
-    yk_tensor *x = begin("randint", ndim, shape, options ? options : &integers);
+    yk_tensor *x = begin("randint", ndim, shape, &o);
     if (!x)
         return NULL;
     const uint32_t *calls;
     yk__view v = yk__view_of(x);
     yk__stream stream = yk__random_draw(yk__device_of(x), &calls);
-    return finish(x, YK__SLOT(x, random_integers, &v, stream, calls, first, end), options);
+    return finish(x, YK__SLOT(x, random_integers, &v, stream, calls, first, end), &o);
 }
 
 yk_tensor *yk_randperm(int64_t n)
 {
-    yk_tensor_options options = {.dtype = YK_I64};
-    yk_tensor *host = begin_there("randperm", 1, &n, &options);
+    yk_tensor *host =
+        begin_there("randperm", 1, &n, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = {YK_CPU, 0}));
     if (!host)
         return NULL;
     const uint32_t *calls;
@@ -314,8 +317,9 @@ yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const 
 yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype dtype, void (*release)(void *),
                           void *context)
 {
-    yk_tensor_options options = {.dtype = dtype};
-    if (!yk__scope_check("from_memory") || yk__tensor_check("from_memory", ndim, shape, &options))
+    if (!yk__scope_check("from_memory") ||
+        yk__tensor_check("from_memory", ndim, shape,
+                         YK_OPTIONS(yk_tensor_options, .dtype = dtype, .device = {YK_CPU, 0})))
         return NULL;
     size_t bytes = yk_dtype_size(dtype);
     for (int d = 0; d < ndim; d++)
@@ -340,13 +344,16 @@ yk_tensor *yk_from_memory(void *data, int ndim, const int64_t *shape, yk_dtype d
 
 /* ---- like another tensor ---- */
 
-/* The options of a tensor like x. */
-static yk_tensor_options options_like(const yk_tensor *x, const yk_like_options *options)
+/* The options of a tensor like x, which has to be there. */
+static bool options_like(const char *what, const yk_tensor *x, const yk_like_options *options, yk_tensor_options *o)
 {
-    yk_like_options o = options ? *options : (yk_like_options){0};
-    return (yk_tensor_options){.dtype = o.dtype_set ? o.dtype : (yk_dtype)x->dtype,
-                               .device = o.device_set ? o.device : yk__device_of(x),
-                               .requires_grad = o.requires_grad};
+    yk_like_options given;
+    if (!yk__is_there(what, "tensor", x) || YK__OPTIONS_TAKE(what, yk_like_options, options, &given))
+        return false;
+    bool there = yk_device_equal(given.device, YK_DEVICE_NOT_GIVEN);
+    *o = *YK_OPTIONS(yk_tensor_options, .dtype = given.dtype == YK_DTYPE_NOT_GIVEN ? (yk_dtype)x->dtype : given.dtype,
+                     .device = there ? yk__device_of(x) : given.device, .requires_grad = given.requires_grad);
+    return true;
 }
 
 /* Without values, in x's memory order where x is dense. */
@@ -360,9 +367,9 @@ static yk_tensor *like(const char *what, const yk_tensor *x, const yk_tensor_opt
 
 static yk_tensor *filled_like(const char *what, const yk_tensor *x, double value, const yk_like_options *options)
 {
-    if (!yk__is_there(what, "tensor", x))
+    yk_tensor_options o;
+    if (!options_like(what, x, options, &o))
         return NULL;
-    yk_tensor_options o = options_like(x, options);
     yk_tensor *out = like(what, x, &o);
     yk_status status = out ? yk__check_value(what, o.dtype, value) : YK_OK;
     return finish(out, out && !status ? yk__raw_fill(out, value) : status, &o);
@@ -371,9 +378,9 @@ static yk_tensor *filled_like(const char *what, const yk_tensor *x, double value
 yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options)
 {
     YK__LIVE(x);
-    if (!yk__is_there("empty_like", "tensor", x))
+    yk_tensor_options o;
+    if (!options_like("empty_like", x, options, &o))
         return NULL;
-    yk_tensor_options o = options_like(x, options);
     return finish(like("empty_like", x, &o), YK_OK, &o);
 }
 
@@ -397,9 +404,9 @@ yk_tensor *yk_full_like_with(const yk_tensor *x, double value, const yk_like_opt
 
 static yk_tensor *drawn_like(const char *what, yk__random_kind kind, const yk_tensor *x, const yk_like_options *options)
 {
-    if (!yk__is_there(what, "tensor", x))
+    yk_tensor_options o;
+    if (!options_like(what, x, options, &o))
         return NULL;
-    yk_tensor_options o = options_like(x, options);
     return drawn_there(what, kind, x->ndim, x->shape, 0, 1, &o);
 }
 
@@ -450,18 +457,18 @@ yk_tensor *yk_randn_like(const yk_tensor *x)
 yk_tensor *yk_new_empty(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options)
 {
     YK__LIVE(x);
-    if (!yk__is_there("new_empty", "tensor", x))
+    yk_tensor_options o;
+    if (!options_like("new_empty", x, options, &o))
         return NULL;
-    yk_tensor_options o = options_like(x, options);
     return finish(begin_there("new_empty", ndim, shape, &o), YK_OK, &o);
 }
 
 static yk_tensor *new_filled(const char *what, const yk_tensor *x, int ndim, const int64_t *shape, double value,
                              const yk_like_options *options)
 {
-    if (!yk__is_there(what, "tensor", x))
+    yk_tensor_options o;
+    if (!options_like(what, x, options, &o))
         return NULL;
-    yk_tensor_options o = options_like(x, options);
     return filled_there(what, ndim, shape, value, &o);
 }
 
@@ -487,8 +494,8 @@ yk_tensor *yk_new_tensor(const yk_tensor *x, const void *data, int ndim, const i
                          const yk_like_options *options)
 {
     YK__LIVE(x);
-    if (!yk__is_there("new_tensor", "tensor", x))
+    yk_tensor_options o;
+    if (!options_like("new_tensor", x, options, &o))
         return NULL;
-    yk_tensor_options o = options_like(x, options);
     return from_data_there("new_tensor", data, ndim, shape, &o);
 }

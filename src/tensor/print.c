@@ -16,49 +16,58 @@ enum { INDENT = 7 /* tensor( */, ELEMENT = 400, MOST_PRECISION = 60 /* 309 digit
 
 /* ---- options ---- */
 
+/* Every member is given, so plain braces will do for what a program gets. */
+#define PROFILE(name, digits, most, edge)                                                                              \
+    {                                                                                                                  \
+        .yk__mark = YK__MARK, .profile = (name), .precision = (digits), .threshold = (most), .edgeitems = (edge),      \
+        .linewidth = 80                                                                                                \
+    }
 static const yk_print_options profiles[] = {
-    {.profile = "default", .precision = 4, .threshold = 1000, .edgeitems = 3, .linewidth = 80},
-    {.profile = "short", .precision = 2, .threshold = 1000, .edgeitems = 2, .linewidth = 80},
-    {.profile = "full", .precision = 4, .threshold = INT64_MAX, .edgeitems = 3, .linewidth = 80},
+    PROFILE("default", 4, 1000, 3),
+    PROFILE("short", 2, 1000, 2),
+    PROFILE("full", 4, INT64_MAX, 3),
 };
 static pthread_mutex_t options_lock = PTHREAD_MUTEX_INITIALIZER;
-static yk_print_options options = {
-    .profile = "default", .precision = 4, .threshold = 1000, .edgeitems = 3, .linewidth = 80};
+static yk_print_options options = PROFILE("default", 4, 1000, 3);
 
-yk_print_options yk_get_printoptions(void)
+void yk_get_printoptions(yk_print_options *now)
 {
+    if (!yk__is_there("get_printoptions", "struct", now))
+        return;
     pthread_mutex_lock(&options_lock);
-    yk_print_options now = options;
+    *now = options;
     pthread_mutex_unlock(&options_lock);
-    return now;
 }
 
 yk_status yk_set_printoptions(const yk_print_options *given)
 {
-    yk_print_options o = given ? *given : profiles[0];
+    yk_print_options o;
     const yk_print_options *profile = NULL;
+    if (YK__OPTIONS_TAKE("set_printoptions", yk_print_options, given ? given : &profiles[0], &o))
+        return YK_ERR_ARGUMENT;
     for (size_t i = 0; o.profile && i < sizeof(profiles) / sizeof(profiles[0]); i++)
         if (strcmp(o.profile, profiles[i].profile) == 0)
             profile = &profiles[i];
     if (o.profile && !profile)
         return yk__fail(YK_ERR_ARGUMENT, "set_printoptions: no profile is called %s; there are default, short and full",
                         o.profile);
-    if (o.precision > MOST_PRECISION)
-        return yk__fail(YK_ERR_ARGUMENT, "set_printoptions: precision %d is above %d", o.precision, MOST_PRECISION);
-    if (o.threshold < 0 || o.edgeitems < 0 || o.linewidth < 0)
-        return yk__fail(YK_ERR_ARGUMENT,
-                        "set_printoptions: threshold %lld, edgeitems %lld, linewidth %lld: one is "
-                        "negative",
-                        (long long)o.threshold, (long long)o.edgeitems, (long long)o.linewidth);
+    if ((o.precision != YK_NOT_GIVEN &&
+         yk__check_integer("set_printoptions", "precision", o.precision, 0, MOST_PRECISION)) ||
+        (o.threshold != YK_NOT_GIVEN &&
+         yk__check_integer("set_printoptions", "threshold", o.threshold, 0, INT64_MAX)) ||
+        (o.edgeitems != YK_NOT_GIVEN &&
+         yk__check_integer("set_printoptions", "edgeitems", o.edgeitems, 1, INT64_MAX)) ||
+        (o.linewidth != YK_NOT_GIVEN && yk__check_integer("set_printoptions", "linewidth", o.linewidth, 1, INT64_MAX)))
+        return YK_ERR_ARGUMENT;
     if (o.sci_mode < YK_SCI_AUTO || o.sci_mode > YK_SCI_OFF)
         return yk__fail(YK_ERR_ARGUMENT, "set_printoptions: %d is no sci_mode", (int)o.sci_mode);
     pthread_mutex_lock(&options_lock);
     if (profile)
         options = *profile;
-    options.precision = o.precision ? o.precision : options.precision;
-    options.threshold = o.threshold ? o.threshold : options.threshold;
-    options.edgeitems = o.edgeitems ? o.edgeitems : options.edgeitems;
-    options.linewidth = o.linewidth ? o.linewidth : options.linewidth;
+    options.precision = (int)yk__integer_or(o.precision, options.precision);
+    options.threshold = yk__integer_or(o.threshold, options.threshold);
+    options.edgeitems = yk__integer_or(o.edgeitems, options.edgeitems);
+    options.linewidth = yk__integer_or(o.linewidth, options.linewidth);
     options.sci_mode = o.sci_mode;
     pthread_mutex_unlock(&options_lock);
     return YK_OK;
@@ -212,7 +221,7 @@ static void measure(const yk_tensor *x, int dim, int64_t offset, style *s)
 static style style_of(const yk_tensor *x, const yk_print_options *o)
 {
     style s = {.floating = yk_dtype_is_floating((yk_dtype)x->dtype), .whole = true, .width = 1};
-    s.precision = o->precision < 0 ? 0 : o->precision;
+    s.precision = o->precision;
     s.edge = o->edgeitems;
     s.line_width = o->linewidth;
     s.summarised = x->numel > o->threshold;
@@ -302,7 +311,8 @@ static void write_suffix(text *t, int64_t line_width, const char *format, const 
 
 static void write_tensor(text *t, const yk_tensor *x, const yk_tensor *host)
 {
-    const yk_print_options o = yk_get_printoptions();
+    yk_print_options o;
+    yk_get_printoptions(&o);
     append_text(t, "tensor(");
     if (x->numel == 0) {
         append_text(t, "[]");

@@ -104,7 +104,9 @@ yk_tensor *yk__tensor_over(yk__storage *storage, int ndim, const int64_t *shape,
 
 yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    yk_tensor_options o = options ? *options : (yk_tensor_options){0};
+    yk_tensor_options o = yk__default_options(options);
+    if (o.yk__mark != YK__MARK)
+        return yk__fail_options(what, "yk_tensor_options");
     if (ndim < 0 || ndim > YK_MAX_DIMS)
         return yk__fail(YK_ERR_SHAPE, "%s: %d dimensions; a tensor has 0 to %d", what, ndim, YK_MAX_DIMS);
     if (ndim && !shape)
@@ -141,9 +143,12 @@ yk_device_type yk__default_device_type;
 
 yk_tensor_options yk__default_options(const yk_tensor_options *options)
 {
-    yk_tensor_options o = options ? *options : (yk_tensor_options){0};
-    if (yk_device_equal(o.device, (yk_device){YK_CPU, 0}) && yk__default_device_type != YK_CPU)
-        o.device = yk_current_device(yk__default_device_type);
+    yk_tensor_options o = options ? *options : *YK_OPTIONS(yk_tensor_options);
+    if (o.dtype == YK_DTYPE_NOT_GIVEN)
+        o.dtype = YK_F32;
+    if (yk_device_equal(o.device, YK_DEVICE_NOT_GIVEN))
+        o.device =
+            yk__default_device_type == YK_CPU ? (yk_device){YK_CPU, 0} : yk_current_device(yk__default_device_type);
     return o;
 }
 

@@ -243,7 +243,7 @@ static void a_status_is_that_of_the_call(void **state)
     bool there;
     assert_int_equal(yk_store_get(store, "key", &data, NULL, -1), YK_ERR_ARGUMENT);
     assert_int_equal(yk_store_wait(store, (const char *[]){"key"}, 1, NAN), YK_ERR_ARGUMENT);
-    assert_int_equal(yk_store_watch(store, "key", NULL, 0, &data, NULL, YK_ZERO), YK_ERR_ARGUMENT);
+    assert_int_equal(yk_store_watch(store, "key", NULL, 0, &data, NULL, 0), YK_ERR_ARGUMENT);
     assert_int_equal(yk_store_check(store, (const char *[]){""}, 1, &there), YK_ERR_ARGUMENT);
     assert_null(yk_store_watcher_create(store, "", watch, NULL));
     yk_device nowhere_there[2] = {{0}, {.index = 77}};

@@ -49,7 +49,7 @@ OUTLIVES(value, yk_value_retain, yk_value_release, yk_value_kind_of(x) == YK_VAL
 OUTLIVES(checkpoint_manager, yk_checkpoint_manager_retain, yk_checkpoint_manager_release,
          yk_checkpoint_manager_wait(x) == YK_OK)
 OUTLIVES(spawn_context, yk_spawn_context_retain, yk_spawn_context_release,
-         yk_spawn_context_join(x, 0, NULL) == YK_OK && yk_spawn_context_pid(x, 0) > 0 &&
+         yk_spawn_context_join(x, INFINITY, NULL) == YK_OK && yk_spawn_context_pid(x, 0) > 0 &&
              yk_spawn_context_pid(x, 1) == -1)
 
 static yk_status count_call(void *user, yk_sample *sample)

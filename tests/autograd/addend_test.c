@@ -289,7 +289,7 @@ static void batch_norm_gradients(const form *f, bool engine_adds, bytes *to)
     yk_manual_seed(7);
     yk_dtype wide = f->dtype == YK_F64 ? YK_F64 : YK_F32;
     int64_t channels = f->shape[1];
-    yk_tensor_options options = {.dtype = wide};
+    yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = wide);
     yk_tensor *leaves[LEAVES] = {map_of(f), f->residual ? map_of(f) : NULL, yk_randn(1, &channels, &options),
                                  yk_randn(1, &channels, &options)};
     for (int i = 0; i < LEAVES; i++)

@@ -49,14 +49,14 @@ static yk_status on_end(yk__collector *self, yk_status status)
 }
 
 static const yk__collector callbacks = {.begin = on_begin, .ready = on_ready, .end = on_end};
-static const yk_tensor_options leaf = {.requires_grad = true};
+static const yk_tensor_options *const leaf = YK_OPTIONS(yk_tensor_options, .requires_grad = true);
 
 static void test_order(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
     diary one = {.collector = callbacks}, two = {.collector = callbacks};
-    yk_tensor *a = yk_ones(YK_SHAPE(2), &leaf), *b = yk_ones(YK_SHAPE(2), &leaf), *c = yk_ones(YK_SHAPE(2), &leaf);
+    yk_tensor *a = yk_ones(YK_SHAPE(2), leaf), *b = yk_ones(YK_SHAPE(2), leaf), *c = yk_ones(YK_SHAPE(2), leaf);
     expect_ok(yk__collect_gradients(a, &one.collector, 0, NULL));
     expect_ok(yk__collect_gradients(b, &one.collector, 1, NULL));
     expect_ok(yk__collect_gradients(c, &two.collector, 5, NULL));
@@ -90,7 +90,7 @@ static void test_failures(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     diary d = {.collector = callbacks}, other = {.collector = callbacks};
-    yk_tensor *a = yk_ones(YK_SHAPE(2), &leaf), *b = yk_ones(YK_SHAPE(2), &leaf);
+    yk_tensor *a = yk_ones(YK_SHAPE(2), leaf), *b = yk_ones(YK_SHAPE(2), leaf);
     expect_ok(yk__collect_gradients(a, &d.collector, 0, NULL));
     expect_ok(yk__collect_gradients(b, &other.collector, 0, NULL));
     uint64_t id = yk_register_hook(a, refuse, NULL);
@@ -140,7 +140,7 @@ static void test_home(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     diary d = {.collector = callbacks};
-    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), &leaf), *grad_buffer = yk_full(YK_SHAPE(1, 2), 99, NULL);
+    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), leaf), *grad_buffer = yk_full(YK_SHAPE(1, 2), 99, NULL);
     yk_tensor *x = yk_from_data((float[]){1, 2, 3, 4}, YK_SHAPE(2, 2), NULL);
     expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));
     assert_ptr_equal(yk__grad_buffer_of(w), grad_buffer);
@@ -176,7 +176,7 @@ static void test_home_and_hook(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     diary d = {.collector = callbacks};
-    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), &leaf), *grad_buffer = yk_zeros(YK_SHAPE(1, 2), NULL), *seen = NULL;
+    yk_tensor *w = yk_ones(YK_SHAPE(1, 2), leaf), *grad_buffer = yk_zeros(YK_SHAPE(1, 2), NULL), *seen = NULL;
     yk_tensor *x = yk_from_data((float[]){1, 2, 3, 4}, YK_SHAPE(2, 2), NULL);
     expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));
     assert_true(yk_register_hook(w, remember, &seen));
@@ -196,7 +196,7 @@ static void test_no_second_memory(void **state)
     for (int homed = 0; homed < 2; homed++) {
         yk_scope scope = yk_scope_begin();
         diary d = {.collector = callbacks};
-        yk_tensor *w = yk_ones(YK_SHAPE(N, N), &leaf), *x = yk_ones(YK_SHAPE(2, N), NULL);
+        yk_tensor *w = yk_ones(YK_SHAPE(N, N), leaf), *x = yk_ones(YK_SHAPE(2, N), NULL);
         yk_tensor *grad_buffer = yk_zeros(YK_SHAPE(N, N), NULL), *loss = yk_sum(yk_linear(x, w, NULL));
         if (homed)
             expect_ok(yk__collect_gradients(w, &d.collector, 0, grad_buffer));

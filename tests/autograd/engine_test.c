@@ -8,11 +8,11 @@
 
 #include <yoke/ops.h>
 
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 
 static yk_tensor *leaf(double value)
 {
-    return yk_scalar(value, &f64_leaf);
+    return yk_scalar(value, f64_leaf);
 }
 
 static void test_chain_and_accumulation(void **state)
@@ -59,7 +59,7 @@ static void test_roots_that_cannot_be(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(2, 3), &f64_leaf);
+    yk_tensor *x = yk_ones(YK_SHAPE(2, 3), f64_leaf);
     assert_int_equal(yk_backward(yk_mul_scalar(x, 2)), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "the tensor has shape (2, 3)");
     yk_tensor *plain = yk_ones(YK_SCALAR, NULL);
@@ -159,7 +159,7 @@ static void test_two_devices(void **state)
     yk_scope scope = yk_scope_begin();
     yk_device second;
     expect_ok(yk_device_parse(device_text("cpu:1"), &second));
-    yk_tensor *x = yk_full(YK_SHAPE(3), 2, &f64_leaf);
+    yk_tensor *x = yk_full(YK_SHAPE(3), 2, f64_leaf);
     yk_tensor *w = yk_full(YK_SHAPE(3), 5,
                            YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true, .device = second));
     for (int repeat = 0; repeat < 50; repeat++) {
@@ -247,7 +247,7 @@ static void test_gradient_order_follows_leaf(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_randn(YK_SHAPE(3, 4), &f64_leaf);
+    yk_tensor *x = yk_randn(YK_SHAPE(3, 4), f64_leaf);
     expect_ok(yk_backward(yk_sum(yk_mul(yk_transpose(x, 0, 1), yk_transpose(x, 0, 1)))));
     assert_int_equal(yk_stride(yk_grad(x), 0), 4);
     assert_int_equal(yk_stride(yk_grad(x), 1), 1);
@@ -273,7 +273,7 @@ static void test_expanded_gradient(void **state)
         .name = "expanding", .forward = pass_forward, .backward = expanding_backward};
     yk_scope scope = yk_scope_begin();
     for (int order = 0; order < 2; order++) {
-        yk_tensor *x = yk_ones(YK_SHAPE(3), &f64_leaf),
+        yk_tensor *x = yk_ones(YK_SHAPE(3), f64_leaf),
                   *w = yk_arange(0, 3, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
         yk_tensor *middle = yk_mul_scalar(x, 1), *first = order ? yk_mul(middle, w) : NULL;
         yk_tensor *custom = yk_custom_apply(&expanding, &middle, 1, NULL);
@@ -281,7 +281,7 @@ static void test_expanded_gradient(void **state)
         expect_ok(yk_backward(yk_sum(yk_add(custom, second))));
         for (int64_t i = 0; i < 3; i++)
             expect_near(yk_get(yk_grad(x), &i), 1 + (double)i, 0, 0);
-        yk_tensor *z = yk_ones(YK_SHAPE(3), &f64_leaf);
+        yk_tensor *z = yk_ones(YK_SHAPE(3), f64_leaf);
         expect_ok(yk_backward(yk_sum(yk_custom_apply(&expanding, &z, 1, NULL))));
         assert_int_equal(yk_stride(yk_grad(z), 0), 1);
         expect_ok(yk_backward(yk_sum(yk_mul(z, w))));

@@ -8,8 +8,8 @@
 
 #include "tests/golden/inplace_golden.h"
 
-static const yk_tensor_options f64 = {.dtype = YK_F64};
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 
 /* ---- random programs --------------------------------------------------------------------------------------------- */
 
@@ -22,9 +22,9 @@ static void make_leaves(yk_tensor **r)
             c[4 * i + j] = (5 * i + 2 * j) % 7 / 4.0 - 0.7;
         }
     }
-    r[0] = yk_from_data(a, YK_SHAPE(3, 4), &f64_leaf);
-    r[1] = yk_from_data((double[]){0.5, -0.75, 1.25, -0.25}, YK_SHAPE(4), &f64_leaf);
-    r[2] = yk_from_data(c, YK_SHAPE(3, 4), &f64);
+    r[0] = yk_from_data(a, YK_SHAPE(3, 4), f64_leaf);
+    r[1] = yk_from_data((double[]){0.5, -0.75, 1.25, -0.25}, YK_SHAPE(4), f64_leaf);
+    r[2] = yk_from_data(c, YK_SHAPE(3, 4), f64);
 }
 
 static yk_tensor *unbound(yk_tensor *x, int dim, int index)
@@ -156,7 +156,7 @@ static void test_through_a_view(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w = yk_full(YK_SHAPE(3), 2, &f64_leaf), *v = yk_full(YK_SHAPE(), 5, &f64_leaf);
+    yk_tensor *w = yk_full(YK_SHAPE(3), 2, f64_leaf), *v = yk_full(YK_SHAPE(), 5, f64_leaf);
     yk_tensor *x = yk_mul(w, w), *first = yk_select(x, 0, 0), *other = yk_narrow(x, 0, 0, 2);
     assert_ptr_equal(yk_mul_scalar_(first, 3), first);
     assert_ptr_equal(yk_add_(first, v, 10), first);
@@ -173,7 +173,7 @@ static void test_through_a_view(void **state)
     expect_near(yk_item(yk_grad(v)), 10 * 4, 0, 0);
 
     /* A buffer without history becomes part of a graph by its parts. */
-    yk_tensor *buffer = yk_zeros(YK_SHAPE(2, 3), &f64), *row = yk_select(buffer, 0, 1);
+    yk_tensor *buffer = yk_zeros(YK_SHAPE(2, 3), f64), *row = yk_select(buffer, 0, 1);
     expect_ok(yk_set_grad(w, NULL));
     assert_non_null(yk_copy_(row, w));
     assert_true(yk_requires_grad(buffer) && yk_requires_grad(row));
@@ -190,7 +190,7 @@ static void test_under_views(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w = yk_arange(0, 3, 1, &f64_leaf), *x = yk_mul_scalar(yk_reshape(w, YK_SHAPE(3, 1)), 1);
+    yk_tensor *w = yk_arange(0, 3, 1, f64_leaf), *x = yk_mul_scalar(yk_reshape(w, YK_SHAPE(3, 1)), 1);
     yk_tensor *wide = yk_expand(x, YK_SHAPE(3, 4)), *turned = yk_transpose(wide, 0, 1);
     expect_ok(yk_retain_grad(x));
     assert_non_null(yk_mul_scalar_(x, 5));
@@ -220,7 +220,7 @@ static yk_tensor *view_forward(yk_custom *context, yk_tensor *const *inputs, int
 static yk_status view_backward(yk_custom *context, yk_tensor *grad, yk_tensor **grads, int n)
 {
     (void)context, (void)n;
-    grads[0] = yk_cat((yk_tensor *[]){grad, yk_zeros(YK_SHAPE(1), &f64)}, 2, 0);
+    grads[0] = yk_cat((yk_tensor *[]){grad, yk_zeros(YK_SHAPE(1), f64)}, 2, 0);
     return YK_OK;
 }
 
@@ -250,7 +250,7 @@ static void test_refused(void **state)
     (void)state;
     static const yk_custom_function shows = {.name = "shows", .forward = view_forward, .backward = view_backward};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *leaf = yk_full(YK_SHAPE(3), 2, &f64_leaf), *x = yk_mul_scalar(leaf, 1), *parts[3];
+    yk_tensor *leaf = yk_full(YK_SHAPE(3), 2, f64_leaf), *x = yk_mul_scalar(leaf, 1), *parts[3];
     int count;
     assert_null(yk_fill_(leaf, 1));
     expect_error(YK_ERR_STATE, "fill_: a leaf that requires a gradient");
@@ -271,7 +271,7 @@ static void test_refused(void **state)
     expect_error(YK_ERR_STATE, "fill_: the tensor is expanded, so several elements share memory");
     yk_tensor *empty = yk_expand(yk_zeros(YK_SHAPE(0, 1), NULL), YK_SHAPE(0, 4));
     assert_non_null(yk_fill_(yk_mul_scalar(empty, 1), 1)); /* what is made of an expanded one is not expanded */
-    yk_tensor *square = yk_mul_scalar(yk_ones(YK_SHAPE(3, 3), &f64_leaf), 1);
+    yk_tensor *square = yk_mul_scalar(yk_ones(YK_SHAPE(3, 3), f64_leaf), 1);
     assert_null(yk_add_(square, yk_select(square, 0, 1), 1));
     expect_error(YK_ERR_STATE, "add_: the tensor of shape (3, 3) that is written shares some of its elements");
     assert_null(yk_copy_(square, yk_transpose(square, 0, 1)));
@@ -296,18 +296,18 @@ static void test_no_cycles(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w = yk_full(YK_SHAPE(4), 2, &f64_leaf);
-    yk_tensor *plain = yk_ones(YK_SHAPE(4), &f64);
+    yk_tensor *w = yk_full(YK_SHAPE(4), 2, f64_leaf);
+    yk_tensor *plain = yk_ones(YK_SHAPE(4), f64);
     assert_non_null(yk_add_(plain, yk_mul(plain, w), 1)); /* mul keeps `plain`, whose maker now reaches mul */
     assert_int_equal(yk_backward(yk_sum(plain)), YK_ERR_STATE);
     expect_error(
         YK_ERR_STATE,
         "mul: a tensor of shape (4,) that its gradient needs has been modified by an inplace operation: it is at "
         "version 1, expected 0");
-    yk_tensor *base = yk_ones(YK_SHAPE(4), &f64), *part = yk_narrow(base, 0, 0, 2);
+    yk_tensor *base = yk_ones(YK_SHAPE(4), f64), *part = yk_narrow(base, 0, 0, 2);
     assert_non_null(yk_add_(part, yk_mul(part, yk_narrow(w, 0, 0, 2)), 1));
     assert_non_null(yk_mul_(yk_narrow(base, 0, 2, 2), yk_mul(part, part)));
-    yk_tensor *through = yk_ones(YK_SHAPE(2, 2), &f64), *row = yk_select(through, 0, 0);
+    yk_tensor *through = yk_ones(YK_SHAPE(2, 2), f64), *row = yk_select(through, 0, 0);
     assert_non_null(yk_mul_(row, yk_mul(yk_select(through, 0, 1), yk_narrow(w, 0, 0, 2))));
     assert_non_null(yk_add_(yk_select(through, 0, 1), row, 1));
     assert_int_equal(yk_backward(yk_sum(through)), YK_ERR_STATE);

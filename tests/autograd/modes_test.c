@@ -6,11 +6,11 @@
 
 #include <yoke/yoke.h>
 
-static const yk_tensor_options leaf = {.requires_grad = true};
+static const yk_tensor_options *const leaf = YK_OPTIONS(yk_tensor_options, .requires_grad = true);
 
 static yk_tensor *one_two_three(void)
 {
-    return yk_from_data((float[]){1, 2, 3}, YK_SHAPE(3), &leaf);
+    return yk_from_data((float[]){1, 2, 3}, YK_SHAPE(3), leaf);
 }
 
 /* The third document: zeroed through data, the gradient of sigmoid is 0 and nobody is told. */
@@ -188,7 +188,7 @@ static size_t peak_of(int steps, bool sum_first, bool numbers)
     yk_memory_info info;
     yk_device_empty_cache(device);
     yk_scope program = yk_scope_begin();
-    yk_tensor *w = yk_full(YK_SHAPE(SIZE), 0.5, &leaf), *total = NULL;
+    yk_tensor *w = yk_full(YK_SHAPE(SIZE), 0.5, leaf), *total = NULL;
     yk_device_reset_peak_memory(device);
     expect_ok(yk_device_memory(device, &info));
     size_t before = info.allocated;

@@ -7,7 +7,7 @@
 #include "autograd/node.h"
 #include "tests/support/broken.h"
 
-static const yk_tensor_options leaf = {.requires_grad = true};
+static const yk_tensor_options *const leaf = YK_OPTIONS(yk_tensor_options, .requires_grad = true);
 
 static yk__node *node_of(const yk_tensor *x)
 {
@@ -18,7 +18,7 @@ static void test_sound(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(3), &leaf), *y = yk_mul(x, x), *z = yk_exp(y), *parts[3];
+    yk_tensor *x = yk_ones(YK_SHAPE(3), leaf), *y = yk_mul(x, x), *z = yk_exp(y), *parts[3];
     int count;
     expect_ok(yk_unbind(z, 0, parts, 3, &count));
     assert_int_equal(count, 3);
@@ -39,7 +39,7 @@ static void test_edges(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(2), &leaf), *y = yk_mul(x, x), *z = yk_exp(y);
+    yk_tensor *x = yk_ones(YK_SHAPE(2), leaf), *y = yk_mul(x, x), *z = yk_exp(y);
     yk__node *node = node_of(z), *first = node_of(y);
     yk__edge kept = node->edges[0];
     node->edges[0].output = 3;
@@ -74,7 +74,7 @@ static void test_saved_and_outputs(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(2), &leaf), *y = yk_mul(x, x);
+    yk_tensor *x = yk_ones(YK_SHAPE(2), leaf), *y = yk_mul(x, x);
     yk__node *node = node_of(y);
     node->saved[1].version = 7;
     expect_broken(yk__node_check(node), "mul: saved tensor 1 is of version 7, later than the tensor's 0");

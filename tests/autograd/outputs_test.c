@@ -9,8 +9,8 @@
 
 #include "base/core.h"
 
-static const yk_tensor_options f64 = {.dtype = YK_F64};
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 
 /* ---- f(a, b) = (a b, a + b, which of a and b is larger) ---- */
 
@@ -104,7 +104,7 @@ static void test_gradcheck_of_lists(void **state)
     (void)state;
     calls c = {0};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *in[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    yk_tensor *in[2] = {yk_randn(YK_SHAPE(3, 2), f64_leaf), yk_randn(YK_SHAPE(3, 2), f64_leaf)};
     expect_ok(yk_gradcheck_list(list_pair, in, 2, 3, &c, NULL));
     assert_int_equal(yk_gradcheck_list(list_wrong, in, 2, 3, &c, NULL), YK_ERR_NUMERIC);
     expect_error(YK_ERR_NUMERIC, "gradcheck: input 0, element 0");
@@ -120,7 +120,7 @@ static void test_custom_list(void **state)
     (void)state;
     calls c = {0};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *in[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    yk_tensor *in[2] = {yk_randn(YK_SHAPE(3, 2), f64_leaf), yk_randn(YK_SHAPE(3, 2), f64_leaf)};
     expect_ok(yk_gradcheck(call_pair, in, 2, &c, NULL));
     assert_int_equal(c.backward, 1);
 
@@ -140,7 +140,7 @@ static void test_gradients_that_never_came(void **state)
     (void)state;
     calls c = {0};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *in[2] = {yk_full(YK_SHAPE(2), 3, &f64_leaf), yk_full(YK_SHAPE(2), 5, &f64_leaf)}, *out[3];
+    yk_tensor *in[2] = {yk_full(YK_SHAPE(2), 3, f64_leaf), yk_full(YK_SHAPE(2), 5, f64_leaf)}, *out[3];
     for (int used = 0; used < 2; used++) {
         expect_ok(yk_set_grad(in[0], NULL));
         expect_ok(yk_custom_apply_list(&pair, in, 2, out, 3, &c));
@@ -158,9 +158,9 @@ static void test_gradients_that_never_came(void **state)
     assert_int_equal(c.backward, before + 1);
     assert_true(c.got[0] && c.got[1]);
     expect_near(yk_get(yk_grad(in[0]), (int64_t[]){0}), 6, 0, 0);
-    expect_ok(yk_backward_with(out[1], YK_OPTIONS(yk_backward_options, .gradient = yk_ones(YK_SHAPE(2), &f64))));
+    expect_ok(yk_backward_with(out[1], YK_OPTIONS(yk_backward_options, .gradient = yk_ones(YK_SHAPE(2), f64))));
     expect_near(yk_get(yk_grad(in[0]), (int64_t[]){0}), 7, 0, 0);
-    assert_int_equal(yk_backward_with(out[0], YK_OPTIONS(yk_backward_options, .gradient = yk_ones(YK_SHAPE(2), &f64))),
+    assert_int_equal(yk_backward_with(out[0], YK_OPTIONS(yk_backward_options, .gradient = yk_ones(YK_SHAPE(2), f64))),
                      YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "freed by an earlier backward");
 
@@ -180,7 +180,7 @@ static void test_release(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *in[2] = {yk_full(YK_SHAPE(2), 3, &f64_leaf), yk_full(YK_SHAPE(2), 5, &f64)}, *out[3];
+    yk_tensor *in[2] = {yk_full(YK_SHAPE(2), 3, f64_leaf), yk_full(YK_SHAPE(2), 5, f64)}, *out[3];
     calls kept = {0};
     yk_scope inner = yk_scope_begin();
     expect_ok(yk_custom_apply_list(&pair, in, 2, out, 3, &kept));
@@ -229,7 +229,7 @@ static void test_input_given_back(void **state)
     (void)state;
     calls c = {.input_back = true};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *in[2] = {yk_full(YK_SHAPE(2), 3, &f64_leaf), yk_full(YK_SHAPE(2), 5, &f64)}, *out[3];
+    yk_tensor *in[2] = {yk_full(YK_SHAPE(2), 3, f64_leaf), yk_full(YK_SHAPE(2), 5, f64)}, *out[3];
     expect_ok(yk_custom_apply_list(&pair, in, 2, out, 3, &c));
     assert_true(out[1] != in[0]);
     assert_true(yk_is_leaf(in[0]));
@@ -249,7 +249,7 @@ static void test_each_output_by_itself(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_arange(0, 6, 1, &f64_leaf), *parts[3];
+    yk_tensor *x = yk_arange(0, 6, 1, f64_leaf), *parts[3];
     int count = 0, calls_of_hook = 0;
     expect_ok(yk_chunk(yk_mul_scalar(x, 1), 3, 0, parts, 3, &count));
     assert_int_equal(count, 3);
@@ -278,7 +278,7 @@ static void test_two_devices(void **state)
     (void)state;
     const yk_device other = test_device(1);
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_randn(YK_SHAPE(64, 3), &f64_leaf);
+    yk_tensor *x = yk_randn(YK_SHAPE(64, 3), f64_leaf);
     double first[192], again[192];
     for (int round = 0; round < 20; round++) {
         yk_scope step = yk_scope_begin();

@@ -12,14 +12,14 @@
 #include "base/core.h"
 #include "tests/support/machine.h"
 
-static const yk_tensor_options f64 = {.dtype = YK_F64};
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 
 static void test_saved_tensor_changed(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_full(YK_SHAPE(2, 2), 3, &f64_leaf), *w = yk_full(YK_SHAPE(2, 2), 2, &f64);
+    yk_tensor *x = yk_full(YK_SHAPE(2, 2), 3, f64_leaf), *w = yk_full(YK_SHAPE(2, 2), 2, f64);
     yk_tensor *y = yk_sum(yk_mul(x, w));
     assert_non_null(yk_mul_scalar_(w, 10)); /* w is no part of the graph, but mul needs it */
     assert_int_equal(yk_backward(y), YK_ERR_STATE);
@@ -34,7 +34,7 @@ static void test_in_place_rules(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_full(YK_SHAPE(3), 3, &f64_leaf);
+    yk_tensor *x = yk_full(YK_SHAPE(3), 3, f64_leaf);
     assert_null(yk_mul_scalar_(x, 2));
     expect_error(YK_ERR_STATE, "a leaf that requires a gradient cannot be changed in place");
     bool previous = yk_no_grad_begin();
@@ -50,7 +50,7 @@ static void test_in_place_rules(void **state)
 
     /* A plain tensor that takes up a tensor with history becomes part of the graph. */
     expect_ok(yk_set_grad(x, NULL));
-    yk_tensor *sum = yk_zeros(YK_SHAPE(3), &f64);
+    yk_tensor *sum = yk_zeros(YK_SHAPE(3), f64);
     assert_non_null(yk_add_(sum, yk_mul_scalar(x, 4), 1));
     assert_non_null(yk_add_(sum, x, 0.5));
     assert_true(yk_requires_grad(sum));
@@ -96,7 +96,7 @@ static yk_tensor *watching_hook(yk_tensor *grad, void *user)
 static yk_tensor *misshaping_hook(yk_tensor *grad, void *user)
 {
     (void)grad, (void)user;
-    return yk_zeros(YK_SHAPE(7), &f64);
+    return yk_zeros(YK_SHAPE(7), f64);
 }
 
 static yk_status leaf_hook(yk_tensor *x, void *user)
@@ -111,7 +111,7 @@ static void test_hooks(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_scalar(3, &f64_leaf);
+    yk_tensor *x = yk_scalar(3, f64_leaf);
     yk_tensor *y = yk_mul(x, x), *z = yk_mul_scalar(y, 5);
     seen on_y = {0}, on_x = {0}, after = {0};
     assert_int_not_equal(yk_register_hook(y, doubling_hook, &on_y), 0);
@@ -210,18 +210,18 @@ static void test_custom(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     int calls = 0;
-    yk_tensor *inputs[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    yk_tensor *inputs[2] = {yk_randn(YK_SHAPE(3, 2), f64_leaf), yk_randn(YK_SHAPE(3, 2), f64_leaf)};
     expect_ok(yk_gradcheck(call_custom, inputs, 2, &calls, NULL));
     assert_int_equal(calls, 1);
     yk_tensor *y = yk_custom_apply(&square_times, inputs, 2, &calls);
     assert_string_equal(yk_grad_fn_name(y), "square_times");
 
     /* Only the second input needs a gradient. */
-    yk_tensor *mixed[2] = {yk_randn(YK_SHAPE(3, 2), &f64), inputs[1]};
+    yk_tensor *mixed[2] = {yk_randn(YK_SHAPE(3, 2), f64), inputs[1]};
     expect_ok(yk_gradcheck(call_custom, mixed, 2, &calls, NULL));
 
     /* A saved tensor that was changed since. */
-    yk_tensor *plain = yk_randn(YK_SHAPE(3, 2), &f64);
+    yk_tensor *plain = yk_randn(YK_SHAPE(3, 2), f64);
     yk_tensor *two[2] = {inputs[0], plain};
     yk_tensor *z = yk_sum(yk_custom_apply(&square_times, two, 2, &calls));
     assert_non_null(yk_fill_(plain, 0));
@@ -246,7 +246,7 @@ static void test_custom_struct_is_copied(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     int calls = 0;
-    yk_tensor *inputs[2] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf), yk_randn(YK_SHAPE(3, 2), &f64_leaf)};
+    yk_tensor *inputs[2] = {yk_randn(YK_SHAPE(3, 2), f64_leaf), yk_randn(YK_SHAPE(3, 2), f64_leaf)};
     expect_ok(yk_backward(yk_sum(apply_for_a_while(inputs, &calls))));
     assert_int_equal(calls, 1);
     assert_non_null(yk_grad(inputs[1]));
@@ -286,7 +286,7 @@ static void test_custom_saved_output_and_gradcheck_failure(void **state)
     static yk_custom_function right = {.name = "own_exp", .forward = exp_forward, .backward = exp_backward};
     static yk_custom_function wrong = {.name = "wrong_exp", .forward = exp_forward, .backward = wrong_backward};
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_randn(YK_SHAPE(5), &f64_leaf);
+    yk_tensor *x = yk_randn(YK_SHAPE(5), f64_leaf);
     expect_ok(yk_gradcheck(call_any, &x, 1, &right, NULL));
     assert_int_equal(yk_gradcheck(call_any, &x, 1, &wrong, NULL), YK_ERR_NUMERIC);
     expect_error(YK_ERR_NUMERIC, "gradcheck: input 0, element 0: backward gives");
@@ -309,11 +309,11 @@ static void test_misuse(void **state)
     assert_null(yk_zeros(YK_SHAPE(2), NULL));
     expect_error(YK_ERR_STATE, "zeros: no scope is open");
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), &f64_leaf);
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), f64_leaf);
     assert_null(yk_custom_apply(&null, &x, 1, NULL));
     expect_error(YK_ERR_CALLBACK, "nothing: forward returned NULL");
     /* The first error of an expression stays; what is built on it keeps quiet. */
-    assert_null(yk_relu(yk_add(yk_matmul(x, yk_zeros(YK_SHAPE(3), &f64)), x)));
+    assert_null(yk_relu(yk_add(yk_matmul(x, yk_zeros(YK_SHAPE(3), f64)), x)));
     expect_error(YK_ERR_SHAPE, "matmul");
     assert_null(yk_relu(NULL));
     expect_error(YK_ERR_ARGUMENT, "relu: argument 1 is NULL");
@@ -331,7 +331,7 @@ static void apply_without_room(void)
 {
     static const yk_custom_function same = {.name = "same", .forward = same_forward, .backward = exp_backward};
     yk_scope_begin();
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), &f64_leaf);
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), f64_leaf);
     for (int owned = 1; owned < 1 << 20; owned++) /* the list is 8 MB and full; the next is 16 */
         if (!yk__scope_own(yk_object_retain(x)))
             _exit(2);

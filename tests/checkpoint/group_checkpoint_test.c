@@ -42,7 +42,7 @@ static void run_make(run *r, int rank, int size, uint64_t seed)
     yk_dataset *set = yk_dataset_create(
         &(yk_dataset_table){.name = "numbers", .length = SAMPLES, .classes = 3, .get = sample_get}, NULL, NULL);
     r->loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .shuffle = true, .seed = 5,
-                                                 .rank = rank, .world_size = size, .no_padding = true));
+                                                 .rank = rank, .world_size = size, .padding = false));
     yk_loader_start(r->loader, 0);
     r->values[0] = (yk_checkpoint_value){"loss", &r->loss};
     r->state = (yk_checkpoint_state){.model = r->model, .optimizer = adam, .loader = r->loader, .values = r->values};
@@ -368,7 +368,7 @@ static void not_the_same(rank_context *c)
     char folder[] = "in0";
     folder[2] = (char)('0' + c->rank);
     CHECK(mkdir(folder, 0777) == 0 && chdir(folder) == 0, "%s", strerror(errno));
-    yk_checkpoint_options o = {.group = c->group};
+    yk_checkpoint_options o = *YK_OPTIONS(yk_checkpoint_options, .group = c->group);
     yk_checkpoint_found found;
     CHECK_FAILS(yk_checkpoint_load_latest("root", &r.state, &o, &found), YK_ERR_NOT_FOUND, "root: no checkpoint");
     CHECK(found.broken == 0 && !found.path[0], "something was found");
@@ -435,9 +435,8 @@ static void run_make_large(run *r)
         char name[16];
         snprintf(name, sizeof(name), "fc%d", i);
         yk_module_add(r->model, name,
-                      i % 2
-                          ? yk_linear_create(SIDE, SIDE, YK_OPTIONS(yk_linear_options, .no_bias = true))
-                          : yk_conv2d_create(SIDE, SIDE / 9, 3, YK_OPTIONS(yk_conv2d_module_options, .no_bias = true)));
+                      i % 2 ? yk_linear_create(SIDE, SIDE, YK_OPTIONS(yk_linear_options, .bias = false))
+                            : yk_conv2d_create(SIDE, SIDE / 9, 3, YK_OPTIONS(yk_conv2d_module_options, .bias = false)));
     }
     r->state = (yk_checkpoint_state){
         .model = r->model,

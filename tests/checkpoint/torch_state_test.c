@@ -46,7 +46,7 @@ static setup make(bool amsgrad)
     setup s = {param((float[]){1, 2}, 2), param((float[]){3}, 1), param((float[]){4, 5, 6}, 3), NULL};
     s.o = yk_adamw(list("a", s.a, "b", s.b), YK_OPTIONS(yk_adam_options, .lr = 0.5, .amsgrad = amsgrad));
     expect_ok(yk_adamw_add_group(s.o, list("c", s.c, NULL, NULL),
-                                 YK_OPTIONS(yk_adam_options, .lr = 0.25, .weight_decay = YK_ZERO, .amsgrad = amsgrad)));
+                                 YK_OPTIONS(yk_adam_options, .lr = 0.25, .weight_decay = 0, .amsgrad = amsgrad)));
     return s;
 }
 
@@ -266,7 +266,7 @@ static void test_scaler_saved(void **state)
     assert_true(got.growth_interval == 77 && got.growth_tracker == 5 && next.step == 3);
     next.scaler = NULL;
     refused(yk_checkpoint_load(path, &next, NULL, NULL), YK_ERR_ARGUMENT, "was saved with a scaler, this run has none");
-    next.scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .disabled = true));
+    next.scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .enabled = false));
     expect_ok(yk_checkpoint_load(path, &next, NULL, NULL));
     run.scaler = next.scaler;
     expect_ok(yk_checkpoint_save(path, &run));

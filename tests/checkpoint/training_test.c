@@ -207,7 +207,7 @@ static void weights_alone(void **state)
     assert_non_null(yk_module_add(wrapper, "module",
                                   yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){16}, .hidden_count = 1))));
     yk_checkpoint_state wrapped = {.model = wrapper};
-    yk_checkpoint_options only = {.weights_only = true};
+    yk_checkpoint_options only = *YK_OPTIONS(yk_checkpoint_options, .weights_only = true);
     expect_ok(yk_checkpoint_load("full", &wrapped, &only, NULL));
     expect_near(yk_item(yk_sum(yk_module_get(wrapper, "module.fc1.weight"))),
                 yk_item(yk_sum(yk_state_dict_get(weights, "fc1.weight"))), 0, 0);
@@ -219,7 +219,7 @@ static void weights_alone(void **state)
     assert_int_equal(yk_checkpoint_load("full", &wrapped, &only, NULL), YK_ERR_NOT_FOUND);
     expect_error(YK_ERR_NOT_FOUND, "missing: head.weight, head.bias");
     yk_load_report report;
-    only.load.not_strict = true;
+    only.strict = false;
     expect_ok(yk_checkpoint_load("full", &wrapped, &only, &report));
     assert_int_equal(report.missing_count, 2);
     assert_int_equal(report.unexpected_count, 0);
@@ -242,10 +242,11 @@ static void schedules_go_on_in_other_steps(void **state)
     expect_error(YK_ERR_ARGUMENT, "after=cosine_lr(t_max=30, eta_min=0)), this run has linear_warmup_lr(steps=4, "
                                   "start_factor=0.25, after=cosine_lr(t_max=60, eta_min=0))");
     yk_dataset *digits = yk_glyphs(YK_TRAIN, yk_to_tensor(), 0);
-    const yk_loader_options options[] = {{.batch_size = 300, .shuffle = true, .seed = 3},
-                                         {.batch_size = 100, .world_size = 3, .rank = 1, .shuffle = true, .seed = 3}};
+    const yk_loader_options *const options[] = {
+        YK_OPTIONS(yk_loader_options, .batch_size = 300, .shuffle = true, .seed = 3),
+        YK_OPTIONS(yk_loader_options, .batch_size = 100, .shuffle = true, .seed = 3, .rank = 1, .world_size = 3)};
     for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
-        other.loader = yk_loader_create(digits, &options[i]);
+        other.loader = yk_loader_create(digits, options[i]);
         expect_ok(yk_checkpoint_load("relaid", &other, NULL, NULL));
         assert_int_equal(yk_schedule_time(other.schedule), 4 + 2 * (15 - 4));
         expect_near(yk_optimizer_lr(r->optimizer, 0), 0.05 * (1 + cos(M_PI * 11 / 30)), 1e-12, 0);
@@ -354,7 +355,7 @@ static void flipped_bits_are_found(void **state)
             assert_non_null(strstr(yk_last_error()->message, files[f]));
             yk_clear_error();
             for (int mapped = 0; mapped < 2; mapped++) {
-                yk_checkpoint_options o = {.mmap = mapped};
+                yk_checkpoint_options o = *YK_OPTIONS(yk_checkpoint_options, .mmap = mapped);
                 assert_int_not_equal(yk_checkpoint_load("full", &s, &o, NULL), YK_OK);
                 assert_non_null(strstr(yk_last_error()->message, files[f]));
                 yk_clear_error();

@@ -68,7 +68,7 @@ static double element(yk_tensor *x, const void *data, int64_t i)
 /* A tensor in one of three kinds of memory: shared, private, and private with holes. */
 static yk_tensor *make(int kind, int64_t count, yk_dtype dtype)
 {
-    yk_tensor_options o = {.dtype = dtype};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = dtype);
     if (kind == 0 && !test_gpus)
         return yk_comm_alloc(1, &count, &o);
     if (kind < 2)
@@ -306,7 +306,7 @@ static void test_rank_tiny(rank_context *c)
 {
     static const yk_dtype kinds[] = {YK_F32, YK_F64, YK_U8, YK_BF16};
     for (int64_t n = 0; n < 33; n++) {
-        yk_tensor_options o = {.dtype = kinds[n % 4]};
+        yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = kinds[n % 4]);
         int root = (int)n % c->size;
         double sum = c->size * (c->size + 1) / 2.0;
         yk_tensor *x = yk_full(YK_SHAPE(n), c->rank + 1, &o), *y = yk_full(YK_SHAPE(n), c->rank + 1, &o);

@@ -304,7 +304,7 @@ static void test_dump(void **unused)
 static void bad_joins(rank_context *c)
 {
     int variant = *(const int *)c->arg;
-    yk_process_group_options o = {.join_timeout = 0.5, .host_id = "here"};
+    yk_process_group_options o = *YK_OPTIONS(yk_process_group_options, .join_timeout = 0.5, .host_id = "here");
     if (variant == 0) { /* rank 2 never comes */
         CHECK_FAILS(yk_process_group_create(c->store, c->rank, 3, &o), YK_ERR_TIMEOUT, "group 'world'",
                     "rank 2 of 3 did not join within 0.5 s");
@@ -322,7 +322,7 @@ static void test_joining(void **unused)
         run_ranks(THREADS, 2, bad_joins, &variant, 5, false);
     yk_scope scope = yk_scope_begin();
     yk_store *store = yk_hash_store();
-    yk_process_group_options brief = {.join_timeout = 0.2};
+    yk_process_group_options brief = *YK_OPTIONS(yk_process_group_options, .join_timeout = 0.2);
     assert_null(yk_process_group_create(store, 0, 2, &brief));
     expect_error(YK_ERR_TIMEOUT, "rank 1 of 2 did not join within 0.2 s (store hash)");
     assert_null(yk_process_group_create(store, 0, 2, &brief));

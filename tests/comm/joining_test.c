@@ -31,10 +31,10 @@ typedef struct joining {
     struct {
         const char *name, *value;
     } set[VARIABLES];
-    yk_init_options options;
-    int ranks[MOST], worlds[MOST]; /* with a method; world 0: from the environment */
-    double wait[MOST];             /* seconds before */
-    const char *clear;             /* a variable that yk_spawn has set */
+    const yk_init_options *options; /* NULL: the defaults */
+    int ranks[MOST], worlds[MOST];  /* with a method; world 0: from the environment */
+    double wait[MOST];              /* seconds before */
+    const char *clear;              /* a variable that yk_spawn has set */
     /* what came of it, shared */
     struct {
         yk_status status;
@@ -81,9 +81,11 @@ static yk_status join_one(int rank, void *arg)
         setenv(j->set[i].name, text, 1);
     }
     usleep((useconds_t)(j->wait[rank] * 1e6));
-    yk_init_options o = j->options;
-    o.rank = j->ranks[rank];
-    o.world_size = j->worlds[rank];
+    yk_init_options o = j->options ? *j->options : *YK_OPTIONS(yk_init_options);
+    if (j->worlds[rank]) {
+        o.rank = j->ranks[rank];
+        o.world_size = j->worlds[rank];
+    }
     yk_scope scope = yk_scope_begin();
     yk_status status = yk_init_process_group(&o);
     if (!status) {
@@ -151,13 +153,15 @@ static void test_tcp(void **unused)
     (void)unused;
     char method[64];
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
-    joining j = {
-        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {0, 1, 2}, .worlds = {3, 3, 3}};
+    joining j = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(10)),
+                 .ranks = {0, 1, 2},
+                 .worlds = {3, 3, 3}};
     j.wait[0] = 0.1; /* the others wait for the server */
     expect_joined(&j, 3);
     snprintf(method, sizeof(method), "tcp://localhost:%d", free_port());
-    joining by_name = {
-        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {1, 0}, .worlds = {2, 2}};
+    joining by_name = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(10)),
+                       .ranks = {1, 0},
+                       .worlds = {2, 2}};
     expect_joined(&by_name, 2);
 }
 
@@ -168,11 +172,14 @@ static void test_file(void **unused)
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/store", folder);
     snprintf(method, sizeof(method), "file://%s", path);
-    joining j = {
-        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {0, 1, 2}, .worlds = {3, 3, 3}};
+    joining j = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(10)),
+                 .ranks = {0, 1, 2},
+                 .worlds = {3, 3, 3}};
     expect_joined(&j, 3);
     /* The file of a job that is over is no meeting place. */
-    joining again = {.options = {.init_method = method, .join_timeout = 0.5}, .ranks = {0, 1}, .worlds = {2, 2}};
+    joining again = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = 0.5),
+                     .ranks = {0, 1},
+                     .worlds = {2, 2}};
     run(&again, 2);
     for (int rank = 0; rank < 2; rank++) {
         assert_int_not_equal(again.outcome[rank].status, YK_OK);
@@ -182,31 +189,33 @@ static void test_file(void **unused)
     }
     end(&again);
     unlink(path);
-    joining anew = {
-        .options = {.init_method = method, .join_timeout = patience(10)}, .ranks = {0, 1}, .worlds = {2, 2}};
+    joining anew = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(10)),
+                    .ranks = {0, 1},
+                    .worlds = {2, 2}};
     expect_joined(&anew, 2);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs("something else\n", file);
     fclose(file);
-    joining wrong = {.options = {.init_method = method, .join_timeout = 1}, .worlds = {2}};
+    joining wrong = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = 1), .worlds = {2}};
     expect_refusal(&wrong, YK_ERR_FORMAT, path);
     unlink(path);
     rmdir(folder);
-    joining nowhere = {.options = {.init_method = method, .join_timeout = 1}, .worlds = {2}};
+    joining nowhere = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = 1), .worlds = {2}};
     expect_refusal(&nowhere, YK_ERR_IO, "No such file or directory");
 }
 
 static void test_methods(void **unused)
 {
     (void)unused;
-    joining j = {.options = {.init_method = "file://relative"}, .worlds = {2}};
+    joining j = {.options = YK_OPTIONS(yk_init_options, .init_method = "file://relative"), .worlds = {2}};
     expect_refusal(&j, YK_ERR_ARGUMENT, "'file://relative' is not env://, tcp://HOST:PORT or file:///PATH");
-    joining outside = {.options = {.init_method = "tcp://127.0.0.1:1"}, .ranks = {5}, .worlds = {2}};
+    joining outside = {
+        .options = YK_OPTIONS(yk_init_options, .init_method = "tcp://127.0.0.1:1"), .ranks = {5}, .worlds = {2}};
     expect_refusal(&outside, YK_ERR_ARGUMENT, "rank 5 is outside a world of 2");
-    joining missing = {.options = {.init_method = "tcp://127.0.0.1:1"}};
+    joining missing = {.options = YK_OPTIONS(yk_init_options, .init_method = "tcp://127.0.0.1:1")};
     expect_refusal(&missing, YK_ERR_ARGUMENT, "needs a rank and a world size, and world_size is 0");
-    joining backend = {.options = {.backend = "glow"}};
+    joining backend = {.options = YK_OPTIONS(yk_init_options, .backend = "glow")};
     expect_refusal(&backend, YK_ERR_UNSUPPORTED, "unknown backend of collectives 'glow'");
     joining variable = {.set = {{"YOKE_COMM_BACKEND", "glow"}}};
     expect_refusal(&variable, YK_ERR_UNSUPPORTED, "unknown backend of collectives 'glow'");
@@ -223,13 +232,13 @@ static void test_launchers(void **unused)
                              {"SLURM_LOCALID", "%d"},
                              {"MASTER_ADDR", "127.0.0.1"},
                              {"MASTER_PORT", port}},
-                     .options = {.join_timeout = patience(10)}};
+                     .options = YK_OPTIONS(yk_init_options, .join_timeout = patience(10))};
     expect_joined(&slurm, 3);
     /* On one host neither address nor port need be said: the port follows from the job. */
     snprintf(job, sizeof(job), "%d", (int)getpid());
     joining one_host = {
         .set = {{"SLURM_PROCID", "%d"}, {"SLURM_NTASKS", "2"}, {"SLURM_TASKS_PER_NODE", "2"}, {"SLURM_JOB_ID", job}},
-        .options = {.join_timeout = patience(10)}};
+        .options = YK_OPTIONS(yk_init_options, .join_timeout = patience(10))};
     expect_joined(&one_host, 2);
     joining several = {
         .set = {
@@ -240,7 +249,7 @@ static void test_launchers(void **unused)
                               {"OMPI_COMM_WORLD_SIZE", "2"},
                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                               {"MASTER_PORT", port}},
-                      .options = {.join_timeout = patience(10)}};
+                      .options = YK_OPTIONS(yk_init_options, .join_timeout = patience(10))};
     expect_joined(&mpirun, 2);
     joining no_address = {.set = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", port}}};
     expect_refusal(&no_address, YK_ERR_ARGUMENT, "MASTER_ADDR is not set");
@@ -258,8 +267,9 @@ static void test_misfits(void **unused)
     char method[64];
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
     /* Rank 0 holds on for a while, so that the store is there for the others. */
-    joining twice = {
-        .options = {.init_method = method, .join_timeout = patience(3)}, .ranks = {0, 1, 1}, .worlds = {3, 3, 3}};
+    joining twice = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(3)),
+                     .ranks = {0, 1, 1},
+                     .worlds = {3, 3, 3}};
     twice.wait[2] = 0.4;
     run(&twice, 3);
     int second = twice.outcome[2].status == YK_ERR_ARGUMENT ? 2 : 1; /* a busy machine may have changed their order */
@@ -269,8 +279,9 @@ static void test_misfits(void **unused)
     expect_message(&twice, 3 - second, YK_ERR_ARGUMENT, "two processes have rank 1: pid ");
     end(&twice);
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
-    joining worlds = {
-        .options = {.init_method = method, .join_timeout = patience(2)}, .ranks = {0, 1}, .worlds = {2, 3}};
+    joining worlds = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(2)),
+                      .ranks = {0, 1},
+                      .worlds = {2, 3}};
     worlds.wait[1] = 0.3;
     run(&worlds, 2);
     /* Whoever sees it first says so; when that is rank 0 its store may be gone before rank 1 has looked. */
@@ -280,7 +291,7 @@ static void test_misfits(void **unused)
     assert_int_not_equal(worlds.outcome[1 - seer].status, YK_OK);
     end(&worlds);
     snprintf(method, sizeof(method), "tcp://127.0.0.1:%d", free_port());
-    joining alone = {.options = {.init_method = method, .join_timeout = 0.5}, .worlds = {3}};
+    joining alone = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = 0.5), .worlds = {3}};
     expect_refusal(&alone, YK_ERR_TIMEOUT, "ranks 1, 2 of 3 did not join within 0.5 s");
 }
 
@@ -289,7 +300,9 @@ static void refuse_address(const char *host, int port, int rank, yk_status code,
 {
     char method[100];
     snprintf(method, sizeof(method), "tcp://%s:%d", host, port);
-    joining j = {.options = {.init_method = method, .join_timeout = 0.6}, .ranks = {rank}, .worlds = {2}};
+    joining j = {.options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = 0.6),
+                 .ranks = {rank},
+                 .worlds = {2}};
     expect_refusal(&j, code, text);
 }
 
@@ -366,7 +379,7 @@ static void test_strangers(void **unused)
                              {"MASTER_ADDR", "127.0.0.1"},
                              {"MASTER_PORT", port},
                              {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
-                     .options = {.join_timeout = patience(5)}};
+                     .options = YK_OPTIONS(yk_init_options, .join_timeout = patience(5))};
     expect_refusal(&agent, YK_ERR_CONNECTION, "torchrun's is not for yoke; start the program with `yoke run`");
     shutdown(listener, SHUT_RDWR);
     pthread_join(thread, NULL);
@@ -383,19 +396,20 @@ static void test_strangers(void **unused)
     assert_non_null(store);
     snprintf(method, sizeof(method), "%s", yk_store_name(store));
     joining job = {.set = {{"YOKE_JOB_SECRET_FILE", path}, {"YOKE_JOB_ID", "night"}},
-                   .options = {.init_method = method, .join_timeout = patience(5)},
+                   .options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(5)),
                    .ranks = {1},
                    .worlds = {2}};
     expect_refusal(&job, YK_ERR_CONNECTION, "belongs to job 'night'");
     joining secret = {.set = {{"YOKE_JOB_ID", "day"}},
-                      .options = {.init_method = method, .join_timeout = patience(5)},
+                      .options = YK_OPTIONS(yk_init_options, .init_method = method, .join_timeout = patience(5)),
                       .ranks = {1},
                       .worlds = {2}};
     expect_refusal(&secret, YK_ERR_CONNECTION, "wrong secret");
-    joining none = {.clear = "YOKE_JOB_SECRET_FD",
-                    .options = {.init_method = "tcp://203.0.113.7:29500", .join_timeout = patience(5)},
-                    .ranks = {1},
-                    .worlds = {2}};
+    joining none = {
+        .clear = "YOKE_JOB_SECRET_FD",
+        .options = YK_OPTIONS(yk_init_options, .init_method = "tcp://203.0.113.7:29500", .join_timeout = patience(5)),
+        .ranks = {1},
+        .worlds = {2}};
     expect_refusal(&none, YK_ERR_ARGUMENT, "which takes a job secret");
     yk_scope_end(scope);
     unlink(path);
@@ -455,7 +469,8 @@ static void join_and_end(int rank, const char *method, int wait_for)
     char byte;
     bool told = read(wait_for, &byte, 1) == 0;
     yk_scope_begin();
-    yk_init_options o = {.init_method = method, .rank = rank, .world_size = LEAVING, .join_timeout = patience(30)};
+    yk_init_options o = *YK_OPTIONS(yk_init_options, .init_method = method, .rank = rank, .world_size = LEAVING,
+                                    .join_timeout = patience(30));
     yk_status status = told ? yk_init_process_group(&o) : YK_ERR_ARGUMENT;
     if (status)
         fprintf(stderr, "rank %d: %s\n", rank, yk_last_error()->message);

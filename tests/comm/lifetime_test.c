@@ -189,7 +189,8 @@ static void test_elsewhere(void **unused)
 static void short_of_descriptors(rank_context *c)
 {
     int poor = *(const int *)c->arg;
-    yk_process_group_options o = {.join_timeout = patience(50), .host_id = host_of_rank(c->rank)};
+    yk_process_group_options o =
+        *YK_OPTIONS(yk_process_group_options, .join_timeout = patience(50), .host_id = host_of_rank(c->rank));
     double begin = yk__now();
     if (c->rank == poor) {
         int next = dup(0);

@@ -24,7 +24,8 @@ static void all_cases(rank_context *c)
 {
     for (size_t i = 0; i < sizeof(suite) / sizeof(suite[0]) && !c->failure[0]; i++) {
         yk_scope scope = yk_scope_begin();
-        yk_process_group_options o = {.backend = "mpi", .timeout = patience(60), .join_timeout = patience(60)};
+        yk_process_group_options o = *YK_OPTIONS(yk_process_group_options, .backend = "mpi", .timeout = patience(60),
+                                                 .join_timeout = patience(60));
         c->group = yk_process_group_create(NULL, c->rank, c->size, &o);
         CHECK(c->group, "%s", yk_last_error()->message);
         CHECK(strcmp(yk_process_group_backend(c->group), "mpi") == 0, "%s", yk_process_group_backend(c->group));
@@ -36,7 +37,8 @@ static void all_cases(rank_context *c)
 /* Sums have the bits that they have over any other backend, in groups of any number of ranks. */
 static void reductions(rank_context *c)
 {
-    yk_process_group_options o = {.backend = "mpi", .timeout = patience(60), .join_timeout = patience(60)};
+    yk_process_group_options o =
+        *YK_OPTIONS(yk_process_group_options, .backend = "mpi", .timeout = patience(60), .join_timeout = patience(60));
     yk_process_group *all = yk_process_group_create(NULL, c->rank, c->size, &o);
     CHECK(all, "%s", yk_last_error()->message);
     for (int n = c->size, ranks[MOST_TEST_RANKS]; n >= 2 && !c->failure[0]; n--) {
@@ -54,8 +56,8 @@ static void reductions(rank_context *c)
 /* Ranks 0 and 2 of three meet in a store, in the other order. */
 static void in_a_store(rank_context *c)
 {
-    yk_process_group_options o = {
-        .backend = "mpi", .name = "pair", .timeout = patience(60), .join_timeout = patience(60)};
+    yk_process_group_options o = *YK_OPTIONS(yk_process_group_options, .backend = "mpi", .name = "pair",
+                                             .timeout = patience(60), .join_timeout = patience(60));
     yk_store *store = yk_file_store(c->arg);
     CHECK(store, "%s", yk_last_error()->message);
     if (c->rank != 1) {
@@ -201,7 +203,7 @@ static void leaving(rank_context *c)
 
 static void missing(rank_context *c)
 {
-    yk_init_options o = {.backend = "mpi", .join_timeout = 0.5};
+    yk_init_options o = *YK_OPTIONS(yk_init_options, .backend = "mpi", .join_timeout = 0.5);
     if (c->rank == 1)
         nap(2);
     else
@@ -223,7 +225,8 @@ static void missing(rank_context *c)
 
 static void wrong_size(rank_context *c)
 {
-    yk_init_options o = {.backend = "mpi", .rank = c->rank, .world_size = 5, .join_timeout = patience(20)};
+    yk_init_options o =
+        *YK_OPTIONS(yk_init_options, .backend = "mpi", .rank = c->rank, .world_size = 5, .join_timeout = patience(20));
     CHECK_FAILS(yk_init_process_group(&o), YK_ERR_UNSUPPORTED, "has 5 ranks, but MPI has started 2 processes",
                 "mpirun");
     o.world_size = 2;

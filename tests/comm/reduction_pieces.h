@@ -92,7 +92,7 @@ static inline bool reduction_plan_init(reduction_plan *p, int ranks, yk_dtype dt
 static inline yk_tensor *reduction_buffer(reduction_plan *p, int64_t count, bool shared, const void *values)
 {
     int64_t offset = (int64_t)reduction_draw(p, 40), all = offset + count + 1;
-    const yk_tensor_options o = {.dtype = p->dtype};
+    const yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = p->dtype);
     yk_tensor *x = shared && test_device_type == YK_CPU ? yk_comm_alloc(1, &all, &o) : yk_empty(1, &all, &o);
     yk_tensor *part = x ? yk_narrow(x, 0, offset, count) : NULL;
     if (part && values)

@@ -457,7 +457,7 @@ static void test_start(void **unused)
     yk_spawn_options *options = malloc(sizeof(*options));
     char *address = strdup("127.0.0.1");
     assert_non_null(options);
-    *options = (yk_spawn_options){.master_addr = address, .grace = 5};
+    *options = *YK_OPTIONS(yk_spawn_options, .master_addr = address, .grace = 5);
     yk_spawn_context *c = yk_spawn_start(waits_for_flag, b, 3, options);
     memset(address, 'x', 9);
     free(address);
@@ -478,7 +478,7 @@ static void test_start(void **unused)
         atomic_store(&b->numbers[rank], 1);
     expect_ok(yk_spawn_context_join(c, 0, &joined));
     assert_true(joined);
-    expect_ok(yk_spawn_context_join(c, 0, NULL));
+    expect_ok(yk_spawn_context_join(c, INFINITY, NULL));
     expect_no_children();
 
     /* A failure is heard by whoever joins, as often as it asks; the others are stopped while it does. */
@@ -493,7 +493,7 @@ static void test_start(void **unused)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(status, YK_ERR_NUMERIC);
         expect_error(YK_ERR_NUMERIC, "rank 1 was told to fail");
-        status = yk_spawn_context_join(c, 0, NULL);
+        status = yk_spawn_context_join(c, INFINITY, NULL);
     }
     expect_error(YK_ERR_NUMERIC, "rank 1 was told to fail");
     expect_no_children();

@@ -145,7 +145,7 @@ static yk_status pad(void *user, const yk_sample *samples, int64_t count, yk_ten
             mask[i * longest + k] = true;
         labels[i] = *(const int64_t *)samples[i].more[0].data;
     }
-    const yk_tensor_options whole = {.dtype = YK_I64};
+    const yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     tensors[0] = yk_from_data(x, YK_SHAPE(count, longest), NULL);
     tensors[1] = yk_from_data(mask, YK_SHAPE(count, longest), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
     tensors[2] = c->leave_null ? NULL : yk_from_data(labels, YK_SHAPE(count), &whole);

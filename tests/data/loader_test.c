@@ -138,18 +138,18 @@ static yk_transform *augment(void)
 static void test_workers_change_nothing(void **state)
 {
     (void)state;
-    static const yk_loader_options kinds[] = {{.workers = 0},
-                                              {.workers = 1},
-                                              {.workers = 4},
-                                              {.workers = 4, .prefetch = 1},
-                                              {.workers = 2, .prefetch = 50},
-                                              {.workers = 3, .prefetch = 2}};
+    const yk_loader_options *const kinds[] = {YK_OPTIONS(yk_loader_options, .workers = 0),
+                                              YK_OPTIONS(yk_loader_options, .workers = 1),
+                                              YK_OPTIONS(yk_loader_options, .workers = 4),
+                                              YK_OPTIONS(yk_loader_options, .workers = 4, .prefetch = 1),
+                                              YK_OPTIONS(yk_loader_options, .workers = 2, .prefetch = 50),
+                                              YK_OPTIONS(yk_loader_options, .workers = 3, .prefetch = 2)};
     static const yk_dtype dtypes[] = {YK_F32, YK_F64};
     for (int d = 0; d < 2; d++) {
         uint64_t expected[3] = {0}, middle = 0;
         for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
             yk_scope scope = yk_scope_begin();
-            yk_loader_options options = kinds[k];
+            yk_loader_options options = *kinds[k];
             options.batch_size = 37;
             options.shuffle = true;
             options.seed = 5;
@@ -251,7 +251,7 @@ static void test_ranks(void **state)
         yk_dataset *set = numbers_set(&n, length, NULL);
         int64_t whole[1000], each = (length + world - 1) / world, at = 0;
         yk_batch batch;
-        yk_loader_options options = {.batch_size = 3, .shuffle = c % 2, .seed = 4};
+        yk_loader_options options = *YK_OPTIONS(yk_loader_options, .batch_size = 3, .shuffle = c % 2, .seed = 4);
         yk_loader *alone = yk_loader_create(set, &options);
         for (yk_loader_start(alone, 6); yk_loader_next(alone, &batch);)
             for (int64_t i = 0; i < batch.count; i++)
@@ -317,7 +317,7 @@ static yk_status told(int rank, void *file)
         unsetenv(variables[i]);
     yk_scope scope = yk_scope_begin();
     yk_dataset *glyphs = yk_glyphs(YK_TEST, NULL, 0);
-    const yk_loader_options options = {.batch_size = 10, .distributed = true};
+    const yk_loader_options options = *YK_OPTIONS(yk_loader_options, .batch_size = 10, .distributed = true);
     int64_t before = yk_loader_samples(yk_loader_create(glyphs, &options));
     yk_status status =
         yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = file, .rank = rank, .world_size = 2));
@@ -435,7 +435,7 @@ static void test_loader_in_its_own_data_set(void **state)
         looking k = {0};
         yk_scope scope = yk_scope_begin();
         yk_dataset_table table = {.name = "looking", .length = 4, .get = look_get};
-        yk_loader_options options = {.batch_size = 1, .workers = workers};
+        yk_loader_options options = *YK_OPTIONS(yk_loader_options, .batch_size = 1, .workers = workers);
         yk_loader *loader = yk_loader_create(yk_dataset_create(&table, &k, NULL), &options);
         yk_batch batch;
         int count = 0;

@@ -262,22 +262,22 @@ static void test_fallback(void **state)
 static void test_bad_options(void **state)
 {
     (void)state;
-    static const struct {
+    const struct {
         int64_t size;
-        yk_random_resized_crop_options options;
+        const yk_random_resized_crop_options *options;
         const char *says;
-    } cases[] = {{0, {{0, 0}, {0, 0}}, "size is 0"},
-                 {1 << 20, {{0, 0}, {0, 0}}, "size is 1048576"},
-                 {8, {{0.5, 0.1}, {0, 0}}, "scale is 0.5 to 0.1"},
-                 {8, {{0, 0.05}, {0, 0}}, "scale is 0.08 to 0.05"},
-                 {8, {{YK_ZERO, 0.5}, {0, 0}}, "scale is 0"},
-                 {8, {{0.5, 1.5}, {0, 0}}, "scale is 1.5"},
-                 {8, {{NAN, 1}, {0, 0}}, "scale is nan"},
-                 {8, {{0, 0}, {2, 1}}, "ratio is 2 to 1"},
-                 {8, {{0, 0}, {-1, 1}}, "ratio is -1"},
-                 {8, {{0, 0}, {1, INFINITY}}, "ratio is inf"}};
+    } cases[] = {{0, NULL, "size is 0"},
+                 {1 << 20, NULL, "size is 1048576"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .scale = {0.5, 0.1}), "scale is 0.5 to 0.1"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .scale = {0.08, 0.05}), "scale is 0.08 to 0.05"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .scale = {0, 0.5}), "scale is 0"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .scale = {0.5, 1.5}), "scale is 1.5"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .scale = {NAN, 1}), "scale is nan"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .ratio = {2, 1}), "ratio is 2 to 1"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .ratio = {-1, 1}), "ratio is -1"},
+                 {8, YK_OPTIONS(yk_random_resized_crop_options, .ratio = {1, INFINITY}), "ratio is inf"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        assert_null(yk_random_resized_crop(cases[i].size, &cases[i].options));
+        assert_null(yk_random_resized_crop(cases[i].size, cases[i].options));
         expect_error(YK_ERR_ARGUMENT, cases[i].says);
     }
     picture p = {(const unsigned char *)"\1\2\3\4", {1, 2, 2}};

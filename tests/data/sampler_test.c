@@ -69,9 +69,9 @@ static void test_evaluation(void **state)
             tally all = {0};
             int64_t least = INT64_MAX, most = 0;
             for (int rank = 0; rank < world; rank++) {
-                yk_loader *part = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = size,
-                                                                   .shuffle = c / 84, .seed = 11, .rank = rank,
-                                                                   .world_size = world, .no_padding = !masked));
+                yk_loader *part =
+                    yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = size, .shuffle = c / 84,
+                                                     .seed = 11, .rank = rank, .world_size = world, .padding = masked));
                 int64_t given = 0, batches = 0;
                 yk_batch batch;
                 for (yk_loader_start(part, 2); yk_loader_next(part, &batch); batches++) {
@@ -103,7 +103,8 @@ static void test_drop_last(void **state)
         int64_t length = lengths[c % 7], size = sizes[c / 28];
         int world = worlds[c / 7 % 4];
         yk_dataset *set = number_set(length);
-        yk_loader_options options = {.batch_size = size * world, .shuffle = true, .drop_last = true};
+        yk_loader_options options =
+            *YK_OPTIONS(yk_loader_options, .batch_size = size * world, .shuffle = true, .drop_last = true);
         yk_loader *joined = yk_loader_create(set, &options);
         options.batch_size = size;
         options.world_size = world;
@@ -182,7 +183,8 @@ static void test_changing_layouts(void **state)
         yk_scope scope = yk_scope_begin();
         int64_t length = cases[c / 4].length;
         yk_dataset *set = number_set(length);
-        yk_loader_options base = {.shuffle = c % 2, .workers = c % 4 > 1 ? 2 : 0, .seed = 3};
+        yk_loader_options base =
+            *YK_OPTIONS(yk_loader_options, .shuffle = c % 2, .workers = c % 4 > 1 ? 2 : 0, .seed = 3);
         tally t = {0};
         yk_loader_state at = {0};
         int64_t expected = 0;
@@ -203,7 +205,7 @@ static void test_changing_layouts_without_padding(void **state)
 {
     (void)state;
     yk_dataset *set = number_set(103);
-    yk_loader_options base = {.drop_last = true, .shuffle = true};
+    yk_loader_options base = *YK_OPTIONS(yk_loader_options, .drop_last = true, .shuffle = true);
     tally t = {0};
     yk_loader_state at = go_on(set, (layout){4, 5, 2}, &base, NULL, &t);
     at = go_on(set, (layout){3, 7, -1}, &base, &at, &t);
@@ -213,7 +215,7 @@ static void test_changing_layouts_without_padding(void **state)
     at = go_on(set, (layout){1, 1, -1}, &base, &at, &t);
     assert_int_equal(t.samples, 100);
 
-    base = (yk_loader_options){.no_padding = true, .batch_size = 1, .world_size = 2, .rank = 1};
+    base = *YK_OPTIONS(yk_loader_options, .padding = false, .batch_size = 1, .world_size = 2, .rank = 1);
     set = number_set(3);
     yk_loader *one = yk_loader_create(set, &base);
     base.rank = 0;
@@ -239,7 +241,7 @@ static int64_t first_of(yk_loader *loader, int64_t epoch)
 static void test_next_epoch(void **state)
 {
     (void)state;
-    yk_loader_options options = {.batch_size = 100, .shuffle = true};
+    yk_loader_options options = *YK_OPTIONS(yk_loader_options, .batch_size = 100, .shuffle = true);
     yk_dataset *set = number_set(1000);
     yk_loader *loader = yk_loader_create(set, &options), *other = yk_loader_create(set, &options);
     for (int64_t epoch = 0; epoch < 3; epoch++) {

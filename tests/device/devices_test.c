@@ -179,7 +179,7 @@ static void tensors_live_on_their_device(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options there = {.device = {YK_CPU, 2}};
+    yk_tensor_options there = *YK_OPTIONS(yk_tensor_options, .device = {YK_CPU, 2});
     float numbers[6] = {1, 2, 3, 4, 5, 6}, back[6] = {0};
     yk_tensor *x = yk_from_data(numbers, YK_SHAPE(2, 3), &there);
     assert_non_null(x);
@@ -187,7 +187,7 @@ static void tensors_live_on_their_device(void **state)
     expect_ok(yk_tensor_read(x, back, sizeof(back)));
     assert_memory_equal(back, numbers, sizeof(back));
     assert_true(yk_get(x, (int64_t[]){1, 2}) == 6);
-    yk_tensor_options nowhere = {.device = {YK_CPU, 7}};
+    yk_tensor_options nowhere = *YK_OPTIONS(yk_tensor_options, .device = {YK_CPU, 7});
     assert_null(yk_zeros(YK_SHAPE(2), &nowhere));
     expect_error(YK_ERR_DEVICE, "device cpu:7 does not exist");
     yk_scope_end(scope);

@@ -20,7 +20,7 @@ typedef struct worker {
     const char *failed;
 } worker;
 
-static const yk_tensor_options random_leaf = {.requires_grad = true};
+static const yk_tensor_options *const random_leaf = YK_OPTIONS(yk_tensor_options, .requires_grad = true);
 
 /* What sizes memory by the number of threads: convolutions of several kinds, forward and backward, products, lookups.
  */
@@ -31,7 +31,7 @@ static double compute(void)
     static const int64_t shapes[3][2][4] = {
         {{4, 3, 17, 19}, {8, 3, 3, 3}}, {{2, 16, 12, 12}, {32, 16, 3, 3}}, {{8, 16, 6, 6}, {16, 16, 1, 1}}};
     for (int i = 0; i < 3; i++) {
-        yk_tensor *x = yk_full(4, shapes[i][0], 0.25, &random_leaf), *w = yk_full(4, shapes[i][1], 0.5, &random_leaf);
+        yk_tensor *x = yk_full(4, shapes[i][0], 0.25, random_leaf), *w = yk_full(4, shapes[i][1], 0.5, random_leaf);
         yk_tensor *y = yk_conv2d(x, w, NULL, NULL);
         if (!y || yk_backward(yk_sum(yk_mul(y, y))))
             break;
@@ -39,7 +39,7 @@ static double compute(void)
     }
     yk_tensor *a = yk_full(2, (int64_t[]){130, 70}, 0.5, NULL), *b = yk_full(2, (int64_t[]){70, 90}, 2, NULL);
     sum += yk_item(yk_sum(yk_matmul(a, b)));
-    yk_tensor *table = yk_full(2, (int64_t[]){300, 64}, 1.5, &random_leaf);
+    yk_tensor *table = yk_full(2, (int64_t[]){300, 64}, 1.5, random_leaf);
     yk_tensor *index = yk_full(1, (int64_t[]){2000}, 7, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     if (!yk_backward(yk_sum(yk_embedding(index, table, -1))))
         sum += yk_item(yk_sum(yk_grad(table)));

@@ -59,7 +59,7 @@ static void rows_of_halves_are_the_librarys(void **state)
     (void)state;
     static const yk_dtype halves[] = {YK_BF16, YK_F16};
     yk_scope scope = yk_scope_begin();
-    const yk_attention_options causal = {.is_causal = true};
+    const yk_attention_options causal = *YK_OPTIONS(yk_attention_options, .is_causal = true);
     for (int i = 0; i < 8; i++) {
         yk_dtype dtype = halves[i & 1];
         bool split = i & 2;
@@ -98,7 +98,7 @@ static void known_faults_are_kept_from_the_library(void **state)
 {
     (void)state;
     enum { HALF_TILE = 64, FIRST_RIGHT = 92600 };
-    const yk_attention_options causal = {.is_causal = true};
+    const yk_attention_options causal = *YK_OPTIONS(yk_attention_options, .is_causal = true);
     bool right = slot_counted("cuDNN ") >= FIRST_RIGHT;
     yk_scope scope = yk_scope_begin();
     yk_tensor *one = numbers(1, E, YK_BF16, false, 1), *q = numbers(L, E, YK_BF16, false, 1);

@@ -38,7 +38,7 @@ static answer run(yk_tensor *x, yk_tensor *gradient, bool training, yk_tensor *r
     expect_ok(yk_set_requires_grad(leaf, true));
     yk_tensor *y = yk_batch_norm(leaf, weight, bias, vector(means, false), vector(variances, false),
                                  YK_OPTIONS(yk_batch_norm_options, .training = training, .relu = true,
-                                            .eps = training ? 0 : YK_ZERO, .residual = residual));
+                                            .eps = training ? 1e-5 : 0, .residual = residual));
     expect_ok(yk_backward_with(y, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
     yk_tensor *made[4] = {y, yk_grad(leaf), yk_grad(weight), yk_grad(bias)};
     for (int i = 0; i < 4; i++) {
@@ -96,7 +96,7 @@ static void all_halves(void **state)
             bits[i * CHANNELS + c] = (uint16_t)i;
     for (int k = 0; k < 2; k++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options on = {.device = gpu, .dtype = halves[k]};
+        yk_tensor_options on = *YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = halves[k]);
         yk_tensor *x = yk_from_data(bits, 2, (const int64_t[]){PATTERNS, CHANNELS}, &on);
         expect_same(yk_dtype_name(halves[k]), x, yk_ones_like(x), false);
         yk_scope_end(scope);

@@ -35,7 +35,7 @@ static job make(void)
 {
     job j = {0};
     yk_module *first = yk_conv2d_create(3, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1));
-    yk_module *second = yk_conv2d_create(8, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1, .no_bias = true));
+    yk_module *second = yk_conv2d_create(8, 8, 3, YK_OPTIONS(yk_conv2d_module_options, .padding = 1, .bias = false));
     j.net =
         yk_module_to(yk_sequential(first, yk_relu_create(), second, yk_batch_norm2d_create(8, NULL), yk_relu_create(),
                                    yk_flatten_create(), yk_linear_create(8 * SIDE * SIDE, 16, NULL), yk_relu_create(),
@@ -157,7 +157,7 @@ static void compute_behind_changes(const char *who)
     yk_scope scope = yk_scope_begin();
     for (int i = 0; i < 50; i++) {
         int16_t at = (int16_t)(i / 5 % 2);
-        yk_tensor_options on = {.device = {YK_CUDA, at}};
+        yk_tensor_options on = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, at});
         float got[4] = {0};
         change_gpu(i);
         yk_tensor *x = yk_full(YK_SHAPE(2, 2), i, &on);

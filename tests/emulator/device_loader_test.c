@@ -295,7 +295,7 @@ static void test_errors(void **state)
     }
     yk_scope scope = yk_scope_begin();
     const yk_dataset_table table = {.name = "counted", .length = LENGTH, .get = get};
-    const yk_loader_options nowhere = {.batch_size = BATCH, .device = {YK_CUDA, 9}};
+    const yk_loader_options nowhere = *YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .device = {YK_CUDA, 9});
     assert_null(yk_loader_create(yk_dataset_create(&table, NULL, NULL), &nowhere));
     expect_error(YK_ERR_DEVICE, "loader of counted cuda:9");
     yk_scope_end(scope);

@@ -50,7 +50,7 @@ static yk_status step(void *user)
     if (j->fails)
         return yk_set_error(YK_ERR_ARGUMENT, "the step fails");
     yk_optimizer_zero_grad(j->optimizer);
-    yk_autocast before = yk_autocast_begin(YK_CUDA, YK_F16, YK_OPTIONS(yk_autocast_options, .disabled = !j->scaler));
+    yk_autocast before = yk_autocast_begin(YK_CUDA, YK_F16, YK_OPTIONS(yk_autocast_options, .enabled = j->scaler));
     yk_tensor *loss = yk_cross_entropy(yk_forward(j->net, j->input), j->target, NULL);
     yk_autocast_end(before);
     yk_status status = yk_backward(j->scaler ? yk_grad_scaler_scale(j->scaler, loss) : loss);
@@ -429,7 +429,7 @@ static void test_step_unless_state(void **state)
     expect_ok(yk_optimizer_step(j.optimizer));
     assert_int_equal(yk_optimizer_state_step(j.optimizer, x), 2);
     assert_non_null(yk_optimizer_state(j.optimizer, x, "momentum_buffer"));
-    const yk_tensor_options on_cpu = {.dtype = YK_I32};
+    const yk_tensor_options on_cpu = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I32);
     assert_int_equal(yk_optimizer_step_unless(j.optimizer, yk_zeros(0, NULL, &on_cpu)), YK_ERR_DEVICE);
     expect_error(YK_ERR_DEVICE, "the tensor is on cpu:0, but parameter 0.weight is on cuda:0");
     assert_int_equal(yk_optimizer_step_unless(j.optimizer, j.input), YK_ERR_DTYPE);
@@ -669,7 +669,7 @@ static yk_status run_chain(void *user)
 
 static chain make_chain(bool used)
 {
-    const yk_tensor_options there = {.device = gpu};
+    const yk_tensor_options there = *YK_OPTIONS(yk_tensor_options, .device = gpu);
     return (chain){.x = yk_full(YK_SHAPE(WIDE), 1, &there), .sum = yk_zeros(YK_SHAPE(WIDE), &there), .used = used};
 }
 
@@ -729,7 +729,8 @@ static void test_memory_used_elsewhere(void **state)
 }
 
 /* Each reason names the operation that the program called, and what to do in its place. */
-static const yk_tensor_options on_gpu = {.device = {YK_CUDA, 0}}, on_other = {.device = {YK_CUDA, 1}};
+static const yk_tensor_options *const on_gpu = YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0});
+static const yk_tensor_options *const on_other = YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 1});
 static yk_parameters *clipped;
 
 static yk_status calls_item(void *x)
@@ -753,12 +754,12 @@ static yk_status calls_write(void *x)
 static yk_status calls_from_data(void *x)
 {
     static const float values[6];
-    return yk_add_(x, yk_from_data(values, YK_SHAPE(2, 3), &on_gpu), 1) ? YK_OK : yk_last_error()->code;
+    return yk_add_(x, yk_from_data(values, YK_SHAPE(2, 3), on_gpu), 1) ? YK_OK : yk_last_error()->code;
 }
 
 static yk_status calls_arange(void *x)
 {
-    return yk_add_(x, yk_arange(0, 3, 1, &on_gpu), 1) ? YK_OK : yk_last_error()->code;
+    return yk_add_(x, yk_arange(0, 3, 1, on_gpu), 1) ? YK_OK : yk_last_error()->code;
 }
 
 static yk_status calls_to(void *x)
@@ -779,7 +780,7 @@ static yk_status calls_copy_peer(void *x)
 static yk_status calls_other(void *x)
 {
     (void)x;
-    return yk_ones(YK_SHAPE(3), &on_other) ? YK_OK : yk_last_error()->code;
+    return yk_ones(YK_SHAPE(3), on_other) ? YK_OK : yk_last_error()->code;
 }
 
 static yk_status calls_synchronize(void *x)
@@ -816,7 +817,8 @@ static yk_status loss_of_rows(void *user)
 {
     job *j = user;
     yk_optimizer_zero_grad(j->optimizer);
-    const yk_cross_entropy_options rows = {.reduction = YK_REDUCE_NONE, .label_smoothing = 0.1};
+    const yk_cross_entropy_options rows =
+        *YK_OPTIONS(yk_cross_entropy_options, .reduction = YK_REDUCE_NONE, .label_smoothing = 0.1);
     yk_tensor *loss = yk_mean(yk_square(yk_cross_entropy(yk_forward(j->net, j->input), j->target, &rows)));
     yk_status status = yk_backward(loss);
     if (!status)
@@ -857,7 +859,7 @@ typedef struct masked {
 static yk_status mask_by_position(void *user)
 {
     masked *m = user;
-    const yk_attention_options causal = {.is_causal = true, .dropout_p = 0.5};
+    const yk_attention_options causal = *YK_OPTIONS(yk_attention_options, .is_causal = true, .dropout_p = 0.5);
     yk_tensor *whole = yk_add(yk_tril(m->x, 0), yk_triu(m->x, 1));
     yk_tensor *attended = yk_scaled_dot_product_attention(m->x, m->x, m->x, &causal);
     return yk_copy_(m->whole, whole) && yk_copy_(m->attended, attended) ? YK_OK : yk_last_error()->code;
@@ -868,8 +870,8 @@ static void test_positions(void **state)
     (void)state;
     enum { SIZE = 5 };
     yk_scope scope = yk_scope_begin();
-    masked m = {.whole = yk_zeros(YK_SHAPE(SIZE, SIZE), &on_gpu), .attended = yk_zeros(YK_SHAPE(SIZE, SIZE), &on_gpu)};
-    m.x = yk_ones(YK_SHAPE(SIZE, SIZE), &on_gpu);
+    masked m = {.whole = yk_zeros(YK_SHAPE(SIZE, SIZE), on_gpu), .attended = yk_zeros(YK_SHAPE(SIZE, SIZE), on_gpu)};
+    m.x = yk_ones(YK_SHAPE(SIZE, SIZE), on_gpu);
     yk_graph *g = yk_graph_create(gpu, 2, mask_by_position, &m);
     float whole[SIZE * SIZE], attended[SIZE * SIZE];
     for (int run = 1; run < 8; run++) {
@@ -914,11 +916,11 @@ static void test_reasons(void **state)
         {calls_median, "cuda:0: backward of median: the host reads what the device computed"},
     };
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(2, 3), &on_gpu);
+    yk_tensor *x = yk_ones(YK_SHAPE(2, 3), on_gpu);
     yk_tensor *parameter = yk_ones(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .device = gpu, .requires_grad = true));
     clipped = yk_parameters_create();
     expect_ok(yk_parameters_add(clipped, "a", parameter));
-    expect_ok(yk_parameters_add(clipped, "b", yk_ones(YK_SHAPE(2, 3), &on_other)));
+    expect_ok(yk_parameters_add(clipped, "b", yk_ones(YK_SHAPE(2, 3), on_other)));
     expect_ok(yk_backward(yk_sum(parameter)));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         yk_graph *g = yk_graph_create(gpu, 1, cases[i].fn, x);

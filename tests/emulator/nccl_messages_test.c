@@ -38,7 +38,7 @@ static void both_ways(rank_context *c)
     int other = 1 - c->rank;
     for (int i = 0; i < 4; i++) {
         for (int d = 0; d < 3; d++) {
-            yk_tensor_options o = {.dtype = dtypes[d]};
+            yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = dtypes[d]);
             yk_tensor *x = yk_full(YK_SHAPE(counts[i]), c->rank + 1, &o), *y = yk_zeros(YK_SHAPE(counts[i]), &o);
             yk_work *sent = yk_isend(x, other, 0, c->group), *came = yk_irecv(y, other, 0, c->group);
             CHECK_OK(yk_work_wait(came));

@@ -350,7 +350,8 @@ static yk_status recorded_step(void *user)
 static bool job_make(const rank_context *c, job *j, const char *backend, const char *name, double timeout)
 {
     *j = (job){0};
-    yk_tensor_options there = {.device = own_gpu(c)}, whole = {.device = own_gpu(c), .dtype = YK_I64};
+    yk_tensor_options there = *YK_OPTIONS(yk_tensor_options, .device = own_gpu(c)),
+                      whole = *YK_OPTIONS(yk_tensor_options, .device = own_gpu(c), .dtype = YK_I64);
     j->group = yk_process_group_create(
         c->store, c->rank, c->size,
         YK_OPTIONS(yk_process_group_options, .backend = backend, .name = name, .timeout = timeout));

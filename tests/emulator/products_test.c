@@ -177,7 +177,7 @@ static void a_bias_is_rounded_with_the_product(void **state)
     } kinds[] = {{YK_BF16, 16, 16, 258}, {YK_F16, 64, 32, 2050}};
     for (int i = 0; i < 2 * 2; i++) {
         yk_scope scope = yk_scope_begin();
-        const yk_tensor_options on = {.device = gpu, .dtype = kinds[i % 2].dtype};
+        const yk_tensor_options on = *YK_OPTIONS(yk_tensor_options, .device = gpu, .dtype = kinds[i % 2].dtype);
         float x[2][16] = {{kinds[i % 2].first, 1}, {kinds[i % 2].first, 1}}, w[3 * 16] = {0}, out[2 * 3];
         for (int k = 0; k < 3; k++)
             w[k * 16] = kinds[i % 2].second, w[k * 16 + 1] = 1;

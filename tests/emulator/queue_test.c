@@ -13,7 +13,7 @@ enum { RANKS = 2, N = 5003 };
 
 static yk_tensor *filled(rank_context *c, double value)
 {
-    yk_tensor_options o = {.device = {YK_CUDA, (int16_t)c->rank}};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, (int16_t)c->rank});
     const int64_t n = N;
     return yk_full(1, &n, value, &o);
 }
@@ -52,7 +52,7 @@ static void sums(rank_context *c)
 static void others(rank_context *c)
 {
     const int64_t both[] = {RANKS, N}, square[] = {3, 4};
-    yk_tensor_options o = {.device = {YK_CUDA, (int16_t)c->rank}};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, (int16_t)c->rank});
     yk_tensor *x = filled(c, c->rank + 3), *all = yk_zeros(2, both, &o), *part = filled(c, 0);
     CHECK_OK(yk_broadcast(x, 1, c->group));
     check_all(c, x, 4, "broadcast");
@@ -89,7 +89,7 @@ static int pinned_pieces(const rank_context *c)
  * first operation serves the later ones. */
 static void on_one_gpu(rank_context *c)
 {
-    yk_tensor_options o = {.device = {YK_CUDA, 0}};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0});
     int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size, kept = 0;
     for (int round = 0; round < 6; round++) {
         yk_tensor *x = yk_full(YK_SHAPE(N), c->rank + round, &o), *y = yk_zeros(YK_SHAPE(N), &o);
@@ -168,7 +168,7 @@ static void keep_busy(void *arg)
  * queued too, get the error that names it long before the time-out, and their devices go on. */
 static void killed(rank_context *c)
 {
-    yk_tensor_options o = {.device = {YK_CUDA, 0}}; /* of each process */
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0}); /* of each process */
     yk_tensor *x = yk_full(YK_SHAPE(N), 1, &o), *other = yk_full(YK_SHAPE(N), 5, &o);
     CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
     CHECK_OK(yk_device_synchronize(o.device));
@@ -217,7 +217,7 @@ static void test_mismatch(void **state)
 static void messages(rank_context *c)
 {
     const int64_t square[] = {3, 4}, n = N;
-    yk_tensor_options o = {.device = {YK_CUDA, (int16_t)c->rank}};
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, (int16_t)c->rank});
     int other = 1 - c->rank;
     for (int round = 0; round < 5; round++) {
         yk_scope scope = yk_scope_begin();

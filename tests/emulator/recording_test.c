@@ -16,7 +16,7 @@
 enum { N = 3000, RUNS = 4 };
 
 static const yk_device gpu = {YK_CUDA, 0}, second = {YK_CUDA, 1};
-static const yk_tensor_options on_gpu = {.device = {YK_CUDA, 0}};
+static const yk_tensor_options *const on_gpu = YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0});
 static long long (*calls_of)(const char *name);
 
 /* Recordings that were made and not destroyed. */
@@ -27,7 +27,7 @@ static long long recordings(void)
 
 static yk_status one_more(void *x)
 {
-    return yk_add_(x, yk_ones(YK_SHAPE(N), &on_gpu), 1) ? YK_OK : yk_last_error()->code;
+    return yk_add_(x, yk_ones(YK_SHAPE(N), on_gpu), 1) ? YK_OK : yk_last_error()->code;
 }
 
 /* A graph that has been replayed and adds 1 to x each time. */
@@ -80,8 +80,8 @@ static void test_released_in_a_recording(void **state)
     long long before = recordings();
     for (int by_thread = 0; by_thread < 2; by_thread++) {
         yk_scope scope = yk_scope_begin();
-        releasing r = {.x = yk_zeros(YK_SHAPE(N), &on_gpu), .by_thread = by_thread};
-        yk_tensor *y = yk_zeros(YK_SHAPE(N), &on_gpu);
+        releasing r = {.x = yk_zeros(YK_SHAPE(N), on_gpu), .by_thread = by_thread};
+        yk_tensor *y = yk_zeros(YK_SHAPE(N), on_gpu);
         yk_scope inner = yk_scope_begin();
         r.other = yk_graph_retain(recorded(y));
         yk_scope_end(inner);
@@ -116,7 +116,7 @@ static void test_releases_itself(void **state)
     (void)state;
     long long before = recordings();
     yk_scope scope = yk_scope_begin();
-    releasing r = {.x = yk_zeros(YK_SHAPE(N), &on_gpu)};
+    releasing r = {.x = yk_zeros(YK_SHAPE(N), on_gpu)};
     yk_scope inner = yk_scope_begin();
     yk_graph *g = yk_graph_retain(yk_graph_create(gpu, 2, releases_itself, &r));
     yk_scope_end(inner);
@@ -155,8 +155,8 @@ static void test_two_recordings(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *y = yk_zeros(YK_SHAPE(N), &on_gpu);
-    releasing r = {.x = yk_zeros(YK_SHAPE(N), &on_gpu), .other = yk_graph_create(gpu, 1, one_more, y)};
+    yk_tensor *y = yk_zeros(YK_SHAPE(N), on_gpu);
+    releasing r = {.x = yk_zeros(YK_SHAPE(N), on_gpu), .other = yk_graph_create(gpu, 1, one_more, y)};
     yk_graph *g = yk_graph_create(gpu, 1, beside_another, &r);
     for (int i = 0; i < RUNS; i++)
         expect_ok(yk_graph_run(g));
@@ -189,7 +189,7 @@ static bool one_turn(void)
     void *room = NULL;
     for (int i = 0; i < N; i++)
         values[i] = (float)i;
-    yk_tensor *x = yk_from_data(values, YK_SHAPE(N), &on_gpu), *y = yk_mul_scalar(x, 2);
+    yk_tensor *x = yk_from_data(values, YK_SHAPE(N), on_gpu), *y = yk_mul_scalar(x, 2);
     bool good = y && yk_item(yk_sum(y)) == (double)N * (N - 1) && !yk_device_synchronize(gpu);
     yk_tensor *there = yk_to(y, second);
     good &= there && yk_item(yk_max(there)) == 2 * (N - 1);
@@ -249,7 +249,7 @@ static void test_other_threads_go_on(void **state)
     (void)state;
     for (int round = 0; round < 3; round++) {
         yk_scope scope = yk_scope_begin();
-        beside b = {.x = yk_full(YK_SHAPE(N), 2, &on_gpu)};
+        beside b = {.x = yk_full(YK_SHAPE(N), 2, on_gpu)};
         yk_graph *g = yk_graph_create(gpu, 1, step_beside, &b);
         expect_ok(yk_graph_run(g));
         pthread_t thread;
@@ -304,7 +304,7 @@ static void test_a_wait_for_the_whole_device(void **state)
     static const char why[] = "something else in the process that waited for the whole device";
     for (int times = 1; times <= 3; times++) {
         yk_scope scope = yk_scope_begin();
-        spoilt s = {.x = yk_full(YK_SHAPE(N), 2, &on_gpu), .times = times};
+        spoilt s = {.x = yk_full(YK_SHAPE(N), 2, on_gpu), .times = times};
         yk_graph *g = yk_graph_create(gpu, 1, spoils, &s);
         for (int i = 0; i < RUNS; i++) {
             expect_ok(yk_graph_run(g));
@@ -348,7 +348,7 @@ static void test_threads_of_the_function(void **state)
     for (int apart = 1; apart <= 2; apart++) {
         yk_scope scope = yk_scope_begin();
         const yk_device both[] = {gpu, second};
-        replicated r = {.apart = apart, .sum = yk_zeros(0, NULL, &on_gpu)};
+        replicated r = {.apart = apart, .sum = yk_zeros(0, NULL, on_gpu)};
         yk_module *net = yk_module_to(yk_linear_create(3, 2, NULL), gpu);
         bool before = yk_no_grad_begin();
         expect_ok(yk_replicate(net, both, 2, r.replicas));

@@ -109,7 +109,7 @@ static void test_no_room_for_a_library(void **state)
 {
     (void)state;
     enum { PIECE = 1 << 15 }; /* elements */
-    const yk_tensor_options on_gpu = {.device = {YK_CUDA, 0}};
+    const yk_tensor_options on_gpu = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0});
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_full(YK_SHAPE(1, 8, 8, 8), 1, &on_gpu), *w = yk_full(YK_SHAPE(8, 8, 1, 1), 1, &on_gpu);
     yk_tensor *a = yk_reshape(x, YK_SHAPE(64, 8)), *b = yk_reshape(w, YK_SHAPE(8, 8));
@@ -136,7 +136,8 @@ static void test_no_room_for_a_library(void **state)
 static void test_found_before(void **state)
 {
     (void)state;
-    const yk_tensor_options on_gpu = {.device = {YK_CUDA, 0}}, index_on_gpu = {.device = {YK_CUDA, 0}, .dtype = YK_I64};
+    const yk_tensor_options on_gpu = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0}),
+                            index_on_gpu = *YK_OPTIONS(yk_tensor_options, .device = {YK_CUDA, 0}, .dtype = YK_I64);
     for (int variant = 0; variant < 7; variant++) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *x = yk_full(YK_SHAPE(3), 2, &on_gpu), *index = yk_zeros(YK_SHAPE(2), &index_on_gpu);

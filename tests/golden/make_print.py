@@ -144,7 +144,7 @@ print("""typedef struct print_case {
     int64_t shape[YK_MAX_DIMS];
     const char *bytes; /* of the elements; NULL: first + i * step */
     double first, step;
-    yk_print_options options;
+    const yk_print_options *options; /* NULL: the default profile */
     const char *expected;
 } print_case;
 
@@ -156,11 +156,10 @@ def in_c(options):
     fields = dict(options)
     if "profile" in fields:
         fields["profile"] = '"%s"' % fields["profile"]
-    if fields.get("precision") == 0:
-        fields["precision"] = -1
     if "sci_mode" in fields:
         fields["sci_mode"] = SCI_MODES[fields["sci_mode"]]
-    return "{%s}" % (", ".join(".%s = %s" % field for field in fields.items()) or "0")
+    given = ", ".join(".%s = %s" % field for field in fields.items())
+    return "YK_OPTIONS(yk_print_options, %s)" % given if given else "NULL"
 
 
 for tensor, line, *options in cases:

@@ -62,7 +62,7 @@ GRADIENT(max_pool2d, yk_max_pool2d(x[0], YK_OPTIONS(yk_pool2d_options, .kernel =
 GRADIENT(avg_pool2d, yk_avg_pool2d(x[0], YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .stride = {1, 2})))
 GRADIENT(adaptive_avg_pool2d, yk_adaptive_avg_pool2d(x[0], 2, 1))
 GRADIENT(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, YK_OPTIONS(yk_batch_norm_options, .training = true)))
-GRADIENT(layer_norm, yk_layer_norm(x[0], 1, (const int64_t[]){FEATURES}, x[1], x[2], 0))
+GRADIENT(layer_norm, yk_layer_norm(x[0], 1, (const int64_t[]){FEATURES}, x[1], x[2], 1e-5))
 GRADIENT(attention,
          yk_scaled_dot_product_attention(x[0], x[1], x[2], YK_OPTIONS(yk_attention_options, .is_causal = true)))
 GRADIENT(embedding, yk_embedding(whole_numbers(4, 2, (const int64_t[]){2, 3}), x[0], -1))

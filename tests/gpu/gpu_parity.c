@@ -23,7 +23,7 @@ static yk_tensor *named(const yk_state_dict *dict, const char *name)
 
 static yk_tensor *normalized(const yk_state_dict *w, yk_tensor *x, const char *weight, const char *bias)
 {
-    return yk_layer_norm(x, 1, (const int64_t[]){yk_size(x, 2)}, named(w, weight), named(w, bias), 0);
+    return yk_layer_norm(x, 1, (const int64_t[]){yk_size(x, 2)}, named(w, weight), named(w, bias), 1e-5);
 }
 
 /* (N,L,D) to (N,HEADS,L,D/HEADS) */
@@ -77,11 +77,11 @@ static yk_status run(const char *model, yk_dtype dtype, yk_dtype lower, yk_devic
         net = yk_model(model,
                        YK_OPTIONS(yk_model_options, .in_channels = channels, .image_size = side, .num_classes = 10));
         net = yk_module_to(yk_module_to_dtype(net, dtype), device);
-        status = yk_module_load_state_dict(net, weights, YK_OPTIONS(yk_load_options, .not_strict = true), NULL);
+        status = yk_module_load_state_dict(net, weights, YK_OPTIONS(yk_load_options, .strict = false), NULL);
     }
     for (int64_t i = 0; !net && i < yk_state_dict_count(weights) && !status; i++)
         status = yk_set_requires_grad(yk_state_dict_at(weights, i), true);
-    yk_autocast_options options = {.disabled = lower == dtype};
+    yk_autocast_options options = *YK_OPTIONS(yk_autocast_options, .enabled = lower != dtype);
     yk_autocast before = yk_autocast_begin((yk_device_type)device.type, lower, &options);
     yk_tensor *loss = net ? yk_cross_entropy(yk_forward(net, input), target, NULL) : block_loss(weights, input);
     yk_autocast_end(before);

@@ -5,26 +5,28 @@
 #ifndef YOKE_TESTS_OPTION_MEASURES_H
 #define YOKE_TESTS_OPTION_MEASURES_H
 
+/* A member as v; for YK_NOT_GIVEN it stays as it is, not given. */
+#define SET(o, member, v) ((v) == YK_NOT_GIVEN ? (void)0 : (void)((o).member = (__typeof__((o).member))(v)))
 /* name(v) is of(the struct, with `member` as v and the others as given). */
 #define MEASURE(name, type, member, of, ...)                                                                           \
     static double name(double v)                                                                                       \
     {                                                                                                                  \
-        type o = {__VA_ARGS__};                                                                                        \
-        o.member = (__typeof__(o.member))v;                                                                            \
+        type o = *YK_OPTIONS(type, __VA_ARGS__);                                                                       \
+        SET(o, member, v);                                                                                             \
         return of(&o);                                                                                                 \
     }
 /* The same for a pair, both of them. */
 #define MEASURE_PAIR(name, type, member, of, ...)                                                                      \
     static double name(double v)                                                                                       \
     {                                                                                                                  \
-        type o = {__VA_ARGS__};                                                                                        \
-        o.member[0] = o.member[1] = (int64_t)v;                                                                        \
+        type o = *YK_OPTIONS(type, __VA_ARGS__);                                                                       \
+        SET(o, member[0], v), SET(o, member[1], v);                                                                    \
         return of(&o);                                                                                                 \
     }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static const yk_tensor_options f64 = {.dtype = YK_F64};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
 
 /* One number of all elements, each with a weight of its own. */
 static double digest(yk_tensor *x)
@@ -32,7 +34,7 @@ static double digest(yk_tensor *x)
     if (!x)
         return NAN;
     yk_tensor *flat = yk_cast(yk_reshape(yk_detach(x), 1, (int64_t[]){-1}), YK_F64);
-    yk_tensor *weights = yk_to(yk_cos(yk_arange(1, (double)yk_numel(x) + 1, 1, &f64)), yk_tensor_device(x));
+    yk_tensor *weights = yk_to(yk_cos(yk_arange(1, (double)yk_numel(x) + 1, 1, f64)), yk_tensor_device(x));
     return yk_item(yk_sum(yk_mul(flat, weights))) + (double)yk_numel(x);
 }
 
@@ -42,30 +44,38 @@ static yk_tensor *numbers(int ndim, const int64_t *shape)
     int64_t count = 1;
     for (int d = 0; d < ndim; d++)
         count *= shape[d];
-    return yk_reshape(yk_sin(yk_mul_scalar(yk_arange(1, (double)count + 1, 1, &f64), 1.7)), ndim, shape);
+    return yk_reshape(yk_sin(yk_mul_scalar(yk_arange(1, (double)count + 1, 1, f64), 1.7)), ndim, shape);
 }
 
 static double tensor_dtype(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)v));
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options);
+    SET(o, dtype, v);
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &o);
     return x ? (double)yk_tensor_dtype(x) : NAN;
 }
 static double tensor_device(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .device = {.index = (int16_t)v}));
+    yk_tensor_options o = *YK_OPTIONS(yk_tensor_options);
+    if (v != YK_NOT_GIVEN)
+        o.device = (yk_device){YK_CPU, (int16_t)v};
+    yk_tensor *x = yk_zeros(YK_SHAPE(2), &o);
     return x ? (double)yk_tensor_device(x).index : NAN;
 }
 static double like_dtype(double v)
 {
-    yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
-    yk_tensor *y = yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .dtype_set = true, .dtype = (yk_dtype)v));
+    yk_like_options o = *YK_OPTIONS(yk_like_options);
+    SET(o, dtype, v);
+    yk_tensor *y = yk_zeros_like_with(yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), &o);
     return y ? (double)yk_tensor_dtype(y) : NAN;
 }
 static double like_device(double v)
 {
+    yk_like_options o = *YK_OPTIONS(yk_like_options);
+    if (v != YK_NOT_GIVEN)
+        o.device = (yk_device){YK_CPU, (int16_t)v};
     yk_tensor *x = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .device = {.index = 1}));
-    yk_tensor *y =
-        yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .device_set = true, .device = {.index = (int16_t)v}));
+    yk_tensor *y = yk_zeros_like_with(x, &o);
     return y ? (double)yk_tensor_device(y).index : NAN;
 }
 static double print_length(const yk_print_options *o, yk_tensor *x)
@@ -92,11 +102,11 @@ static double print_middle(const yk_print_options *o) /* 20 elements: shown whol
 {
     return print_length(o, numbers(YK_SHAPE(20)));
 }
-MEASURE(print_precision, yk_print_options, precision, print_small, 0)
-MEASURE(print_threshold, yk_print_options, threshold, print_middle, 0)
-MEASURE(print_edgeitems, yk_print_options, edgeitems, print_large, 0)
-MEASURE(print_linewidth, yk_print_options, linewidth, print_small, 0)
-MEASURE(print_sci_mode, yk_print_options, sci_mode, print_small, 0)
+MEASURE(print_precision, yk_print_options, precision, print_small, .profile = NULL)
+MEASURE(print_threshold, yk_print_options, threshold, print_middle, .profile = NULL)
+MEASURE(print_edgeitems, yk_print_options, edgeitems, print_large, .profile = NULL)
+MEASURE(print_linewidth, yk_print_options, linewidth, print_small, .profile = NULL)
+MEASURE(print_sci_mode, yk_print_options, sci_mode, print_small, .profile = NULL)
 
 static double read_map_location(double v)
 {
@@ -107,7 +117,9 @@ static double read_map_location(double v)
     yk_state_dict *dict = yk_state_dict_create();
     expect_ok(yk_state_dict_add(dict, "x", yk_ones(YK_SHAPE(2), NULL)));
     expect_ok(yk_safetensors_save(path, dict, NULL));
-    dict = yk_safetensors_read(path, YK_OPTIONS(yk_read_options, .map_location = {.index = (int16_t)v}));
+    yk_read_options o = *YK_OPTIONS(yk_read_options);
+    SET(o, map_location.index, v);
+    dict = yk_safetensors_read(path, &o);
     assert_int_equal(unlink(path), 0);
     return dict ? (double)yk_tensor_device(yk_state_dict_at(dict, 0)).index : NAN;
 }
@@ -162,8 +174,8 @@ static double gradcheck_passes(const yk_gradcheck_options *o)
     }
     return passed;
 }
-MEASURE(gradcheck_atol, yk_gradcheck_options, atol, gradcheck_passes, .rtol = YK_ZERO)
-MEASURE(gradcheck_rtol, yk_gradcheck_options, rtol, gradcheck_passes, .atol = YK_ZERO)
+MEASURE(gradcheck_atol, yk_gradcheck_options, atol, gradcheck_passes, .rtol = 0)
+MEASURE(gradcheck_rtol, yk_gradcheck_options, rtol, gradcheck_passes, .atol = 0)
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
@@ -211,7 +223,7 @@ static double avg_pool2d_stride(double v)
 /* Both running statistics and the result. */
 static double batch_norm_of(const yk_batch_norm_options *o)
 {
-    yk_tensor *mean = yk_zeros(YK_SHAPE(2), &f64), *variance = yk_ones(YK_SHAPE(2), &f64);
+    yk_tensor *mean = yk_zeros(YK_SHAPE(2), f64), *variance = yk_ones(YK_SHAPE(2), f64);
     yk_tensor *out = yk_batch_norm(numbers(YK_SHAPE(3, 2, 2, 2)), NULL, NULL, mean, variance, o);
     return out ? digest(out) + digest(mean) + digest(variance) : NAN;
 }
@@ -238,7 +250,7 @@ static double cross_entropy_of(const yk_cross_entropy_options *o)
     yk_tensor *target = yk_from_data(classes, YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     return digest(yk_cross_entropy(numbers(YK_SHAPE(4, 3)), target, o));
 }
-MEASURE(cross_entropy_ignore_index, yk_cross_entropy_options, ignore_index, cross_entropy_of, .ignore_index_set = true)
+MEASURE(cross_entropy_ignore_index, yk_cross_entropy_options, ignore_index, cross_entropy_of, .weight = NULL)
 MEASURE(label_smoothing, yk_cross_entropy_options, label_smoothing, cross_entropy_of, .weight = NULL)
 MEASURE(cross_entropy_reduction, yk_cross_entropy_options, reduction, cross_entropy_of, .weight = NULL)
 
@@ -275,12 +287,12 @@ static double lstm_of(const yk_lstm_options *o)
 {
     yk_tensor *weights[] = {numbers(YK_SHAPE(12, 3)), numbers(YK_SHAPE(12, 3)), numbers(YK_SHAPE(12, 3)),
                             numbers(YK_SHAPE(12, 3))};
-    int count = o->num_layers == 1 || !o->num_layers ? 2 : 4;
+    int count = o->num_layers == 1 ? 2 : 4;
     yk_tensor *out;
     return yk_lstm(numbers(YK_SHAPE(2, 3, 3)), NULL, NULL, weights, count, o, &out, NULL, NULL) ? NAN : digest(out);
 }
-MEASURE(lstm_num_layers, yk_lstm_options, num_layers, lstm_of, .no_bias = true)
-MEASURE(lstm_dropout, yk_lstm_options, dropout, lstm_of, .num_layers = 2, .no_bias = true, .train = true)
+MEASURE(lstm_num_layers, yk_lstm_options, num_layers, lstm_of, .bias = false)
+MEASURE(lstm_dropout, yk_lstm_options, dropout, lstm_of, .num_layers = 2, .bias = false, .train = true)
 static double conv2d_layer_of(const yk_conv2d_module_options *o)
 {
     return layer_of(yk_conv2d_create(2, 4, 3, o), numbers(YK_SHAPE(1, 2, 12, 12)));
@@ -307,7 +319,7 @@ static double layer_norm_of(const yk_layer_norm_options *o)
     yk_module *m = yk_layer_norm_create(YK_SHAPE(4), o);
     return m ? digest(yk_forward(m, yk_cast(numbers(YK_SHAPE(3, 4)), YK_F32))) : NAN;
 }
-MEASURE(layer_norm_layer_eps, yk_layer_norm_options, eps, layer_norm_of, .no_affine = true)
+MEASURE(layer_norm_layer_eps, yk_layer_norm_options, eps, layer_norm_of, .elementwise_affine = false)
 static double dropout_layer_p(double v)
 {
     yk_module *m = yk_dropout_create(v);
@@ -321,9 +333,9 @@ static double embedding_of(const yk_embedding_options *o) /* the row that is zer
     for (int64_t row = 0; m && row < 5; row++)
         if (yk_item(yk_sum(yk_abs(yk_select(yk_module_get(m, "weight"), 0, row)))) == 0)
             return (double)row;
-    return NAN;
+    return m ? -1 : NAN;
 }
-MEASURE(embedding_padding_idx, yk_embedding_options, padding_idx, embedding_of, .padding_idx_set = true)
+MEASURE(embedding_padding_idx, yk_embedding_options, padding_idx, embedding_of, .padding_idx = YK_NOT_GIVEN)
 
 static const int64_t hidden_sizes[] = {7, 5};
 static double mlp_of(const yk_mlp_options *o)
@@ -339,7 +351,9 @@ MEASURE(mlp_hidden_count, yk_mlp_options, hidden_count, mlp_of, .hidden = hidden
 MEASURE(mlp_hidden_count_alone, yk_mlp_options, hidden_count, mlp_of, .in_features = 3)
 static double mlp_dropout(double v)
 {
-    yk_module *m = yk_mlp(YK_OPTIONS(yk_mlp_options, .dropout = v));
+    yk_mlp_options o = *YK_OPTIONS(yk_mlp_options);
+    SET(o, dropout, v);
+    yk_module *m = yk_mlp(&o);
     yk_manual_seed(1);
     return layer_of(m, numbers(YK_SHAPE(2, 784)));
 }
@@ -406,7 +420,7 @@ static yk_parameters *one_parameter(yk_tensor **x)
     *x = yk_from_data((double[]){1, -2, 3}, YK_SHAPE(3),
                       YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
     expect_ok(yk_parameters_add(list, "x", *x));
-    expect_ok(yk_set_grad(*x, yk_from_data((double[]){0.5, 0.25, -1}, YK_SHAPE(3), &f64)));
+    expect_ok(yk_set_grad(*x, yk_from_data((double[]){0.5, 0.25, -1}, YK_SHAPE(3), f64)));
     return list;
 }
 static double stepped(yk_optimizer *o, yk_tensor *x) /* after three steps */
@@ -447,8 +461,8 @@ MEASURE(adamw_weight_decay, yk_adam_options, weight_decay, adamw_of, .lr = 0.1)
 #define SCALER(member, of_state)                                                                                       \
     static double scaler_##member(double v)                                                                            \
     {                                                                                                                  \
-        yk_grad_scaler_options o = {0};                                                                                \
-        o.member = (__typeof__(o.member))v;                                                                            \
+        yk_grad_scaler_options o = *YK_OPTIONS(yk_grad_scaler_options);                                                \
+        SET(o, member, v);                                                                                             \
         yk_grad_scaler *s = yk_grad_scaler_create(&o);                                                                 \
         return s ? (double)yk_grad_scaler_get_state(s).of_state : NAN;                                                 \
     }
@@ -565,10 +579,20 @@ MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last 
 MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)
 MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world_size = 4)
-MEASURE(loader_world_size, yk_loader_options, world_size, loader_of, .batch_size = 2)
+static double loader_world_size(double v) /* of which this is rank 0 */
+{
+    yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);
+    if (v != YK_NOT_GIVEN) {
+        o.world_size = (int)v;
+        o.rank = 0;
+    }
+    return loader_of(&o);
+}
 static double loader_device(double v)
 {
-    yk_loader *l = loader_for(YK_OPTIONS(yk_loader_options, .batch_size = 2, .device = {.index = (int16_t)v}));
+    yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);
+    SET(o, device.index, v);
+    yk_loader *l = loader_for(&o);
     yk_batch batch;
     if (!l)
         return NAN;
@@ -578,7 +602,9 @@ static double loader_device(double v)
 }
 static double loader_workers(double v)
 {
-    double result = loader_of(YK_OPTIONS(yk_loader_options, .batch_size = 2, .workers = (int)v));
+    yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);
+    SET(o, workers, v);
+    double result = loader_of(&o);
     return isnan(result) ? result : atomic_load(&made_elsewhere);
 }
 /* How many samples are made while nobody takes any: batches of one, by one worker. */
@@ -624,7 +650,7 @@ static double pipeline_step(const yk_pipeline_options *asked, yk_stage_times *ti
     o.criterion = sum_of;
     yk_module *stages[2];
     for (int s = 0; s < 2; s++) {
-        stages[s] = yk_linear_create(1, 1, YK_OPTIONS(yk_linear_options, .no_bias = true));
+        stages[s] = yk_linear_create(1, 1, YK_OPTIONS(yk_linear_options, .bias = false));
         yk_module_add_parameter(stages[s], "weight", yk_ones(YK_SHAPE(1, 1), NULL));
     }
     yk_module *pipeline = yk_pipeline(stages, 2, &o);
@@ -642,14 +668,17 @@ static double pipeline_chunks(double v)
 static double pipeline_schedule(double v)
 {
     yk_stage_times times[2];
-    double loss =
-        pipeline_step(YK_OPTIONS(yk_pipeline_options, .chunks = 5, .schedule = (yk_pipeline_schedule)(int)v), times);
+    yk_pipeline_options o = *YK_OPTIONS(yk_pipeline_options, .chunks = 5);
+    SET(o, schedule, v);
+    double loss = pipeline_step(&o, times);
     return isnan(loss) ? NAN : times[0].in_flight;
 }
 static double pipeline_reduction(double v)
 {
     yk_stage_times times[2];
-    return pipeline_step(YK_OPTIONS(yk_pipeline_options, .reduction = (yk_reduction)(int)v), times);
+    yk_pipeline_options o = *YK_OPTIONS(yk_pipeline_options);
+    SET(o, reduction, v);
+    return pipeline_step(&o, times);
 }
 
 /* ---- groups, stores, files --------------------------------------------------------------------------------------- */
@@ -685,12 +714,17 @@ static double init_join_timeout(double v)
 }
 static double init_rank(double v)
 {
-    yk_init_options o = {.store = yk_hash_store(), .world_size = 1, .rank = (int)v};
+    yk_init_options o = *YK_OPTIONS(yk_init_options, .store = yk_hash_store(), .world_size = 1, .rank = (int)v);
     return isnan(init_of(&o, false)) ? NAN : v;
 }
 static double init_world_size(double v)
 {
-    return isnan(init_of(YK_OPTIONS(yk_init_options, .world_size = (int)v), false)) ? NAN : 1;
+    yk_init_options o = *YK_OPTIONS(yk_init_options);
+    if (v != YK_NOT_GIVEN) {
+        o.world_size = (int)v;
+        o.rank = 0;
+    }
+    return isnan(init_of(&o, false)) ? NAN : 1;
 }
 
 static double store_times(yk_store *store)
@@ -699,13 +733,15 @@ static double store_times(yk_store *store)
 }
 static double store_timeout(double v)
 {
-    return store_times(
-        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .is_server = true, .timeout = v)));
+    yk_tcp_store_options o = *YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .is_server = true);
+    SET(o, timeout, v);
+    return store_times(yk_tcp_store(&o));
 }
 static double store_port(double v)
 {
-    yk_store *store =
-        yk_tcp_store(YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .is_server = true, .port = (int)v));
+    yk_tcp_store_options o = *YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .is_server = true);
+    SET(o, port, v);
+    yk_store *store = yk_tcp_store(&o);
     return store ? yk_store_port(store) > 0 : NAN;
 }
 static double store_set_timeout(double v)
@@ -810,7 +846,9 @@ static double spawn_grace(double v)
 {
     spawn_shared = mmap(NULL, sizeof(*spawn_shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(spawn_shared != MAP_FAILED);
-    yk_status status = yk_spawn(stay, spawn_shared, 2, YK_OPTIONS(yk_spawn_options, .grace = v));
+    yk_spawn_options o = *YK_OPTIONS(yk_spawn_options);
+    SET(o, grace, v);
+    yk_status status = yk_spawn(stay, spawn_shared, 2, &o);
     double survived = atomic_load(&spawn_shared->survived);
     munmap(spawn_shared, sizeof(*spawn_shared));
     if (status == YK_ERR_ARGUMENT)
@@ -827,7 +865,9 @@ static yk_status has_port(int rank, void *arg)
 }
 static double spawn_master_port(double v)
 {
-    return yk_spawn(has_port, NULL, 1, YK_OPTIONS(yk_spawn_options, .master_port = (int)v)) ? NAN : 1;
+    yk_spawn_options o = *YK_OPTIONS(yk_spawn_options);
+    SET(o, master_port, v);
+    return yk_spawn(has_port, NULL, 1, &o) ? NAN : 1;
 }
 
 /* How many of five checkpoints stay. */
@@ -836,8 +876,9 @@ static double manager_keep(double v)
     char root[] = "/tmp/yoke-options-XXXXXX", path[100];
     assert_non_null(mkdtemp(root));
     yk_scope scope = yk_scope_begin();
-    yk_checkpoint_manager *m =
-        yk_checkpoint_manager_create(root, YK_OPTIONS(yk_checkpoint_manager_options, .keep = (int)v));
+    yk_checkpoint_manager_options o = *YK_OPTIONS(yk_checkpoint_manager_options);
+    SET(o, keep, v);
+    yk_checkpoint_manager *m = yk_checkpoint_manager_create(root, &o);
     yk_checkpoint_state state = {.model = yk_linear_create(1, 1, NULL)};
     for (; m && state.step < 5; state.step++)
         expect_ok(yk_checkpoint_manager_save(m, &state));

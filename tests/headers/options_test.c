@@ -1,7 +1,7 @@
 /*
- * options_test.c - what a zero means in every member of every options struct of the public headers, and in every
- * argument that has a default (yoke/base.h): the documented default, YK_ZERO zero where it has a meaning, and an error
- * that names the member and the value for what makes no sense.
+ * options_test.c - every member of every options struct of the public headers, and every floating argument
+ * (yoke/base.h): not given it has the documented default; what is given is taken, 0 too; what makes no sense is an
+ * error that names the member and the value. Plain braces are an error that names YK_OPTIONS.
  *
  * The tables of members and arguments are made from the headers; one without a row below fails the test. A row's
  * function gives a number that depends on the member: a result computed with it.
@@ -20,93 +20,91 @@
 #include "tests/headers/option_measures.h"
 
 typedef enum kind {
-    FLAG,    /* bool: false is the default */
-    OBJECT,  /* pointers, and what stands with one: NULL is the default, or stated */
-    LITERAL, /* an argument that is taken as it is: no default may be stated */
-    WHOLE,   /* an integer or enum: there is no YK_ZERO */
-    NUMBER,  /* its default is 0, or YK_ZERO gives 0 */
-    ABOVE    /* a number for which zero makes no sense: YK_ZERO is refused */
+    FLAG,    /* bool */
+    OBJECT,  /* pointers, and what stands with one: NULL is the default */
+    LITERAL, /* an argument that has no range */
+    WHOLE,   /* an integer or enum: 0 is refused, unless it is the default or `zero` is set */
+    NUMBER,  /* 0 gives what the smallest number gives */
+    ABOVE    /* a number for which zero makes no sense: 0 is refused */
 } kind;
 
 typedef struct row {
     const char *owner, *name;
     kind kind;
     double (*measure)(double value); /* NaN with the record set on failure */
-    double fallback;                 /* what 0 stands for; NaN: 0 is an error */
+    double fallback;                 /* what it is when it is not given; NaN: that is an error */
     double other;                    /* where the measure differs; NaN: there is no other value to try here */
-    const char *stated;              /* in the header's comment; NULL where the default is 0 */
+    const char *stated;              /* in the header's comment */
     double refused[4];               /* ended by a 0; NaN is tried for every number */
     const char *word;                /* what the error calls it; NULL: its name */
     yk_status code;                  /* of the error; 0: YK_ERR_ARGUMENT */
-    bool above;                      /* the default is stated above several declarations, not beside this one */
+    bool zero;                       /* a whole number that may be 0, though that is not its default */
 } row;
 
 #define NONE NAN
 static const row rows[] = {
     {"yk_tensor_options", "dtype", .kind = WHOLE, .measure = tensor_dtype, .fallback = YK_F32, .other = YK_F64,
-     .stated = "0: f32", .refused = {77}, .code = YK_ERR_DTYPE},
-    {"yk_tensor_options", "device", .kind = WHOLE, .measure = tensor_device, .fallback = 0, .other = 1,
-     .stated = "0: cpu:0", .refused = {77}, .code = YK_ERR_DEVICE},
+     .refused = {77}, .code = YK_ERR_DTYPE, .stated = "not given: f32"},
+    {"yk_tensor_options", "device", .kind = WHOLE, .measure = tensor_device, .fallback = 0, .other = 1, .refused = {77},
+     .code = YK_ERR_DEVICE, .stated = "cpu:0"},
     {"yk_tensor_options", "requires_grad", .kind = FLAG},
-    {"yk_like_options", "dtype_set", .kind = FLAG},
-    {"yk_like_options", "dtype", .kind = WHOLE, .measure = like_dtype, .fallback = YK_F32, .other = YK_F64,
-     .refused = {77}, .code = YK_ERR_DTYPE},
-    {"yk_like_options", "device_set", .kind = FLAG},
-    {"yk_like_options", "device", .kind = WHOLE, .measure = like_device, .fallback = 0, .other = 1, .refused = {77},
-     .code = YK_ERR_DEVICE},
+    {"yk_like_options", "dtype", .kind = WHOLE, .measure = like_dtype, .fallback = YK_I64, .other = YK_F64,
+     .refused = {77}, .code = YK_ERR_DTYPE, .stated = "not given: x's", .zero = true},
+    {"yk_like_options", "device", .kind = WHOLE, .measure = like_device, .fallback = 1, .other = 0, .refused = {77},
+     .code = YK_ERR_DEVICE, .stated = "x's", .zero = true},
     {"yk_like_options", "requires_grad", .kind = FLAG},
     {"yk_print_options", "profile", .kind = OBJECT},
     {"yk_print_options", "precision", .kind = WHOLE, .measure = print_precision, .fallback = 4, .other = 2,
-     .above = true, .refused = {61}},
+     .refused = {61}, .zero = true},
     {"yk_print_options", "threshold", .kind = WHOLE, .measure = print_threshold, .fallback = 1000, .other = 10,
-     .above = true, .refused = {-1}},
+     .refused = {-1}, .zero = true},
     {"yk_print_options", "edgeitems", .kind = WHOLE, .measure = print_edgeitems, .fallback = 3, .other = 1,
-     .above = true, .refused = {-1}},
+     .refused = {-1}},
     {"yk_print_options", "linewidth", .kind = WHOLE, .measure = print_linewidth, .fallback = 80, .other = 20,
-     .above = true, .refused = {-1}},
+     .refused = {-1}},
     {"yk_print_options", "sci_mode", .kind = WHOLE, .measure = print_sci_mode, .fallback = YK_SCI_AUTO,
-     .other = YK_SCI_ON, .stated = "auto", .refused = {9, -1}},
+     .other = YK_SCI_ON, .refused = {9, -1}},
     {"yk_backward_options", "gradient", .kind = OBJECT},
     {"yk_backward_options", "retain_graph", .kind = FLAG},
-    {"yk_autocast_options", "disabled", .kind = FLAG},
-    {"yk_autocast_options", "no_cache", .kind = FLAG},
+    {"yk_autocast_options", "enabled", .kind = FLAG},
+    {"yk_autocast_options", "cache_enabled", .kind = FLAG},
     {"yk_gradcheck_options", "eps", .kind = ABOVE, .measure = gradcheck_eps, .fallback = 1e-6, .other = 1e-4,
-     .stated = "0: 1e-6", .refused = {-1e-6, INFINITY}},
+     .refused = {-1e-6, INFINITY}},
     {"yk_gradcheck_options", "atol", .kind = NUMBER, .measure = gradcheck_atol, .fallback = 1e-5, .other = 1e-2,
-     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+     .refused = {-1e-5, INFINITY}},
     {"yk_gradcheck_options", "rtol", .kind = NUMBER, .measure = gradcheck_rtol, .fallback = 1e-3, .other = 1e-1,
-     .stated = "1e-3", .refused = {-1e-3, INFINITY}},
+     .refused = {-1e-3, INFINITY}},
     {"yk_conv2d_options", "stride", .kind = WHOLE, .measure = conv2d_stride, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1, INT64_MIN}},
+     .refused = {-1, INT64_MIN}},
     {"yk_conv2d_options", "padding", .kind = WHOLE, .measure = conv2d_padding, .fallback = 0, .other = 1,
      .refused = {-1}},
     {"yk_conv2d_options", "dilation", .kind = WHOLE, .measure = conv2d_dilation, .fallback = 1, .other = 2,
-     .stated = "0: 1, 0 and 1", .refused = {-2}},
+     .refused = {-2}},
     {"yk_conv2d_options", "groups", .kind = WHOLE, .measure = conv2d_groups, .fallback = 1, .other = 4,
-     .stated = "0: 1", .refused = {-1}},
+     .refused = {-1}},
     {"yk_conv2d_options", "relu", .kind = FLAG},
     {"yk_pool2d_options", "kernel", .kind = WHOLE, .measure = pool2d_kernel, .fallback = NONE, .other = 3,
-     .stated = "no default", .refused = {-1}},
-    {"yk_pool2d_options", "stride", .kind = WHOLE, .measure = pool2d_stride, .fallback = 2, .other = 1,
-     .stated = "0: kernel", .refused = {-1}},
+     .refused = {-1}, .stated = "no default"},
+    {"yk_pool2d_options", "stride", .kind = WHOLE, .measure = pool2d_stride, .fallback = 2, .other = 1, .refused = {-1},
+     .stated = "not given: kernel"},
     {"yk_pool2d_options", "padding", .kind = WHOLE, .measure = pool2d_padding, .fallback = 0, .other = 1,
      .refused = {-1, 2}},
     {"yk_pool2d_options", "dilation", .kind = WHOLE, .measure = pool2d_dilation, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1}},
+     .refused = {-1}},
     {"yk_pool2d_options", "dilation", .kind = WHOLE, .measure = average_dilation, .fallback = 1, .other = NONE,
-     .stated = "maximum only", .refused = {2}},
+     .refused = {2}},
     {"yk_pool2d_options", "ceil_mode", .kind = FLAG},
-    {"yk_pool2d_options", "count_exclude_pad", .kind = FLAG},
+    {"yk_pool2d_options", "count_include_pad", .kind = FLAG},
     {"yk_pool2d_options", "divisor_override", .kind = WHOLE, .measure = pool2d_divisor, .fallback = 4, .other = 3,
-     .stated = "0: the elements of the window", .refused = {-1}},
+     .refused = {-1}, .stated = "not given: the elements of the window"},
     {"yk_pool2d_options", "divisor_override", .kind = WHOLE, .measure = layer_divisor, .fallback = 4, .other = 3,
-     .stated = "0: the elements of the window", .refused = {-1}},
+     .refused = {-1}, .stated = "not given: the elements of the window"},
     {"yk_batch_norm_options", "momentum", .kind = NUMBER, .measure = batch_norm_momentum, .fallback = 0.1, .other = 0.5,
-     .stated = "0: 0.1", .refused = {-0.1, 1.5}},
+     .refused = {-0.1, 1.5}},
     {"yk_batch_norm_options", "eps", .kind = ABOVE, .measure = batch_norm_eps, .fallback = 1e-5, .other = 1,
-     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+     .refused = {-1e-5, INFINITY}},
     {"yk_batch_norm_options", "eps", .kind = NUMBER, .measure = batch_norm_eval_eps, .fallback = 1e-5, .other = 1,
-     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+     .refused = {-1e-5, INFINITY}},
     {"yk_batch_norm_options", "training", .kind = FLAG},
     {"yk_batch_norm_options", "relu", .kind = FLAG},
     {"yk_batch_norm_options", "residual", .kind = OBJECT},
@@ -115,95 +113,93 @@ static const row rows[] = {
      .refused = {-0.5, 1.5}},
     {"yk_attention_options", "is_causal", .kind = FLAG},
     {"yk_attention_options", "scale", .kind = NUMBER, .measure = attention_scale, .fallback = 0.5, .other = 1,
-     .stated = "0: 1 / sqrt(E)", .refused = {INFINITY, -INFINITY}},
+     .refused = {INFINITY, -INFINITY}, .stated = "not given: 1 / sqrt(E)"},
     {"yk_lstm_options", "num_layers", .kind = WHOLE, .measure = lstm_num_layers, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1, 3}},
-    {"yk_lstm_options", "no_bias", .kind = FLAG},
+     .refused = {-1, 3}},
+    {"yk_lstm_options", "bias", .kind = FLAG},
     {"yk_lstm_options", "batch_first", .kind = FLAG},
     {"yk_lstm_options", "bidirectional", .kind = FLAG},
     {"yk_lstm_options", "dropout", .kind = NUMBER, .measure = lstm_dropout, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_lstm_options", "train", .kind = FLAG},
     {"yk_cross_entropy_options", "weight", .kind = OBJECT},
-    {"yk_cross_entropy_options", "ignore_index_set", .kind = FLAG},
-    {"yk_cross_entropy_options", "ignore_index", .kind = WHOLE, .measure = cross_entropy_ignore_index, .fallback = 0,
-     .other = 1},
+    {"yk_cross_entropy_options", "ignore_index", .kind = WHOLE, .measure = cross_entropy_ignore_index, .fallback = -100,
+     .other = 1, .zero = true},
     {"yk_cross_entropy_options", "label_smoothing", .kind = NUMBER, .measure = label_smoothing, .fallback = 0,
      .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_cross_entropy_options", "reduction", .kind = WHOLE, .measure = cross_entropy_reduction, .fallback = 0,
-     .other = 1, .stated = "0: the mean", .refused = {-1, 3}},
-    {"yk_load_options", "not_strict", .kind = FLAG},
-    {"yk_linear_options", "no_bias", .kind = FLAG},
+     .other = 1, .refused = {-1, 3}},
+    {"yk_load_options", "strict", .kind = FLAG},
+    {"yk_linear_options", "bias", .kind = FLAG},
     {"yk_conv2d_module_options", "kernel_size", .kind = WHOLE, .measure = layer_kernel_size, .fallback = 3, .other = 5,
-     .stated = "0: kernel", .refused = {-3}, .word = "kernel"},
+     .refused = {-3}, .word = "kernel", .stated = "not given: kernel"},
     {"yk_conv2d_module_options", "stride", .kind = WHOLE, .measure = layer_stride, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1}},
+     .refused = {-1}},
     {"yk_conv2d_module_options", "padding", .kind = WHOLE, .measure = layer_padding, .fallback = 0, .other = 1,
      .refused = {-1}},
     {"yk_conv2d_module_options", "dilation", .kind = WHOLE, .measure = layer_dilation, .fallback = 1, .other = 2,
-     .stated = "0: 1, 0 and 1", .refused = {-1}},
+     .refused = {-1}},
     {"yk_conv2d_module_options", "stride_size", .kind = WHOLE, .measure = layer_stride_size, .fallback = 2, .other = 1,
-     .stated = "0: stride", .refused = {-1}, .word = "stride"},
+     .refused = {-1}, .word = "stride", .stated = "not given: stride"},
     {"yk_conv2d_module_options", "padding_size", .kind = WHOLE, .measure = layer_padding_size, .fallback = 2,
-     .other = 1, .stated = "0: padding", .refused = {-1}, .word = "padding"},
+     .other = 1, .refused = {-1}, .word = "padding", .zero = true, .stated = "not given: padding"},
     {"yk_conv2d_module_options", "dilation_size", .kind = WHOLE, .measure = layer_dilation_size, .fallback = 2,
-     .other = 1, .stated = "0: dilation", .refused = {-1}, .word = "dilation"},
+     .other = 1, .refused = {-1}, .word = "dilation", .stated = "not given: dilation"},
     {"yk_conv2d_module_options", "groups", .kind = WHOLE, .measure = layer_groups, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1, 3}},
-    {"yk_conv2d_module_options", "no_bias", .kind = FLAG},
+     .refused = {-1, 3}},
+    {"yk_conv2d_module_options", "bias", .kind = FLAG},
     {"yk_batch_norm2d_options", "eps", .kind = ABOVE, .measure = batch_norm2d_eps, .fallback = 1e-5, .other = 1,
-     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
+     .refused = {-1e-5, INFINITY}},
     {"yk_batch_norm2d_options", "momentum", .kind = NUMBER, .measure = batch_norm2d_momentum, .fallback = 0.1,
-     .other = 0.5, .stated = "0: 0.1", .refused = {-0.1, 1.5}},
-    {"yk_batch_norm2d_options", "no_affine", .kind = FLAG},
-    {"yk_batch_norm2d_options", "no_running_stats", .kind = FLAG},
+     .other = 0.5, .refused = {-0.1, 1.5}},
+    {"yk_batch_norm2d_options", "affine", .kind = FLAG},
+    {"yk_batch_norm2d_options", "track_running_stats", .kind = FLAG},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
-     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
-    {"yk_layer_norm_options", "no_affine", .kind = FLAG},
-    {"yk_layer_norm_options", "no_bias", .kind = FLAG},
-    {"yk_embedding_options", "padding_idx_set", .kind = FLAG},
-    {"yk_embedding_options", "padding_idx", .kind = WHOLE, .measure = embedding_padding_idx, .fallback = 0, .other = 1,
-     .refused = {5, -6}},
-    {"yk_lstm_cell_options", "no_bias", .kind = FLAG},
+     .refused = {-1e-5, INFINITY}},
+    {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
+    {"yk_layer_norm_options", "bias", .kind = FLAG},
+    {"yk_embedding_options", "padding_idx", .kind = WHOLE, .measure = embedding_padding_idx, .fallback = YK_NOT_GIVEN,
+     .other = 1, .refused = {5, -6}, .stated = "not given: none", .zero = true},
+    {"yk_lstm_cell_options", "bias", .kind = FLAG},
     {"yk_lstm_module_options", "num_layers", .kind = WHOLE, .measure = lstm_layer_num_layers, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1, 10001}},
-    {"yk_lstm_module_options", "no_bias", .kind = FLAG},
+     .refused = {-1, 10001}},
+    {"yk_lstm_module_options", "bias", .kind = FLAG},
     {"yk_lstm_module_options", "batch_first", .kind = FLAG},
     {"yk_lstm_module_options", "bidirectional", .kind = FLAG},
     {"yk_lstm_module_options", "dropout", .kind = NUMBER, .measure = lstm_layer_dropout, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_mlp_options", "in_features", .kind = WHOLE, .measure = mlp_in_features, .fallback = 784, .other = 5,
-     .stated = "0: 784", .refused = {-1}},
-    {"yk_mlp_options", "num_classes", .kind = WHOLE, .measure = mlp_num_classes, .fallback = 10, .other = 5,
-     .stated = "784 and 10", .refused = {-1}},
-    {"yk_mlp_options", "hidden", .kind = OBJECT},
-    {"yk_mlp_options", "hidden_count", .kind = WHOLE, .measure = mlp_hidden_count, .fallback = 0, .other = 1,
      .refused = {-1}},
-    {"yk_mlp_options", "hidden_count", .kind = WHOLE, .measure = mlp_hidden_count_alone, .fallback = 0, .other = NONE,
-     .refused = {2}},
+    {"yk_mlp_options", "num_classes", .kind = WHOLE, .measure = mlp_num_classes, .fallback = 10, .other = 5,
+     .refused = {-1}},
+    {"yk_mlp_options", "hidden", .kind = OBJECT},
+    {"yk_mlp_options", "hidden_count", .kind = WHOLE, .measure = mlp_hidden_count, .fallback = NONE, .other = 1,
+     .refused = {-1}, .stated = "one of 128; 0: none", .zero = true},
+    {"yk_mlp_options", "hidden_count", .kind = WHOLE, .measure = mlp_hidden_count_alone, .fallback = YK_NOT_GIVEN,
+     .other = NONE, .refused = {2}, .stated = "one of 128; 0: none", .zero = true},
     {"yk_mlp_options", "dropout", .kind = NUMBER, .measure = mlp_dropout, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_lenet_options", "in_channels", .kind = WHOLE, .measure = lenet_in_channels, .fallback = 1, .other = 3,
-     .stated = "0: 1", .refused = {-1}},
+     .refused = {-1}},
     {"yk_lenet_options", "image_size", .kind = WHOLE, .measure = lenet_image_size, .fallback = 28, .other = 32,
-     .stated = "28", .refused = {-1, 15}},
+     .refused = {-1, 15}},
     {"yk_lenet_options", "num_classes", .kind = WHOLE, .measure = lenet_num_classes, .fallback = 10, .other = 3,
-     .stated = "28 and 10", .refused = {-1}},
+     .refused = {-1}},
     {"yk_resnet_options", "in_channels", .kind = WHOLE, .measure = resnet_in_channels, .fallback = 3, .other = 1,
-     .stated = "0: 3", .refused = {-1}},
+     .refused = {-1}},
     {"yk_resnet_options", "num_classes", .kind = WHOLE, .measure = resnet_num_classes, .fallback = 1000, .other = 10,
-     .stated = "0: 1000", .refused = {-1}},
+     .refused = {-1}, .stated = "not given: 1000; 10 with cifar"},
     {"yk_resnet_options", "num_classes", .kind = WHOLE, .measure = resnet_cifar_num_classes, .fallback = 10, .other = 3,
-     .stated = "10 with cifar", .refused = {-1}},
+     .refused = {-1}, .stated = "not given: 1000; 10 with cifar"},
     {"yk_resnet_options", "cifar", .kind = FLAG},
     {"yk_model_options", "in_channels", .kind = WHOLE, .measure = model_in_channels, .fallback = 1, .other = 3,
-     .stated = "0: the model's own", .refused = {-1}},
+     .refused = {-1}, .stated = "Not given: the model's own"},
     {"yk_model_options", "image_size", .kind = WHOLE, .measure = model_image_size, .fallback = 28, .other = 32,
-     .stated = "0: the model's own", .refused = {-1}},
+     .refused = {-1}, .stated = "Not given: the model's own"},
     {"yk_model_options", "num_classes", .kind = WHOLE, .measure = model_num_classes, .fallback = 10, .other = 3,
-     .stated = "0: the model's own", .refused = {-1}},
-    {"yk_sgd_options", "lr", .kind = NUMBER, .measure = sgd_lr, .fallback = NONE, .other = 0.5, .stated = "no default",
-     .refused = {-0.1, INFINITY}},
+     .refused = {-1}, .stated = "Not given: the model's own"},
+    {"yk_sgd_options", "lr", .kind = NUMBER, .measure = sgd_lr, .fallback = NONE, .other = 0.5,
+     .refused = {-0.1, INFINITY}, .stated = "no default"},
     {"yk_sgd_options", "momentum", .kind = NUMBER, .measure = sgd_momentum, .fallback = 0, .other = 0.5,
      .refused = {-0.1, INFINITY}},
     {"yk_sgd_options", "dampening", .kind = NUMBER, .measure = sgd_dampening, .fallback = 0, .other = 0.5,
@@ -214,75 +210,77 @@ static const row rows[] = {
     {"yk_sgd_options", "maximize", .kind = FLAG},
     {"yk_sgd_options", "master_weights", .kind = FLAG},
     {"yk_adam_options", "lr", .kind = NUMBER, .measure = adam_lr, .fallback = NONE, .other = 0.5,
-     .stated = "no default", .refused = {-0.1, INFINITY}},
-    {"yk_adam_options", "beta1", .kind = NUMBER, .measure = adam_beta1, .fallback = 0.9, .other = 0.5, .stated = "0.9",
+     .refused = {-0.1, INFINITY}, .stated = "no default"},
+    {"yk_adam_options", "beta1", .kind = NUMBER, .measure = adam_beta1, .fallback = 0.9, .other = 0.5,
      .refused = {-0.1, 1, 2}},
     {"yk_adam_options", "beta2", .kind = NUMBER, .measure = adam_beta2, .fallback = 0.999, .other = 0.5,
-     .stated = "0.999", .refused = {-0.1, 1, 2}},
-    {"yk_adam_options", "eps", .kind = NUMBER, .measure = adam_eps, .fallback = 1e-8, .other = 1, .stated = "0: 1e-8",
+     .refused = {-0.1, 1, 2}},
+    {"yk_adam_options", "eps", .kind = NUMBER, .measure = adam_eps, .fallback = 1e-8, .other = 1,
      .refused = {-1e-8, INFINITY}},
     {"yk_adam_options", "weight_decay", .kind = NUMBER, .measure = adam_weight_decay, .fallback = 0, .other = 0.5,
-     .stated = "none for Adam", .refused = {-0.1, INFINITY}},
+     .refused = {-0.1, INFINITY}, .stated = "not given: 0 for Adam, 1e-2 for AdamW"},
     {"yk_adam_options", "weight_decay", .kind = NUMBER, .measure = adamw_weight_decay, .fallback = 1e-2, .other = 0.5,
-     .stated = "1e-2 for AdamW", .refused = {-0.1, INFINITY}},
+     .refused = {-0.1, INFINITY}, .stated = "not given: 0 for Adam, 1e-2 for AdamW"},
     {"yk_adam_options", "amsgrad", .kind = FLAG},
     {"yk_adam_options", "maximize", .kind = FLAG},
     {"yk_adam_options", "master_weights", .kind = FLAG},
     {"yk_grad_scaler_options", "init_scale", .kind = ABOVE, .measure = scaler_init_scale, .fallback = 65536, .other = 8,
-     .stated = "0: 65536", .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}},
     {"yk_grad_scaler_options", "growth_factor", .kind = ABOVE, .measure = scaler_growth_factor, .fallback = 2,
-     .other = 4, .stated = "0: 2", .refused = {-1, 1, INFINITY}},
+     .other = 4, .refused = {-1, 1, INFINITY}},
     {"yk_grad_scaler_options", "backoff_factor", .kind = ABOVE, .measure = scaler_backoff_factor, .fallback = 0.5,
-     .other = 0.25, .stated = "0: 0.5", .refused = {-1, 1}},
+     .other = 0.25, .refused = {-1, 1}},
     {"yk_grad_scaler_options", "growth_interval", .kind = WHOLE, .measure = scaler_growth_interval, .fallback = 2000,
-     .other = 3, .stated = "0: 2000", .refused = {-1}},
-    {"yk_grad_scaler_options", "disabled", .kind = FLAG},
+     .other = 3, .refused = {-1}},
+    {"yk_grad_scaler_options", "enabled", .kind = FLAG},
     {"yk_random_resized_crop_options", "scale", .kind = ABOVE, .measure = resized_crop_scale, .fallback = 0.08,
-     .other = 0.5, .stated = "0: 0.08 and 1", .refused = {-0.5, 1.5}},
+     .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_random_resized_crop_options", "ratio", .kind = ABOVE, .measure = resized_crop_ratio, .fallback = 3.0 / 4,
-     .other = 0.4, .stated = "0: 3/4 and 4/3", .refused = {-0.5, INFINITY}},
+     .other = 0.4, .refused = {-0.5, INFINITY}},
     {"yk_loader_options", "batch_size", .kind = WHOLE, .measure = loader_batch_size, .fallback = NONE, .other = 3,
-     .stated = "no default", .refused = {-1, 1e10}},
+     .refused = {-1, 1e10}, .stated = "no default"},
     {"yk_loader_options", "shuffle", .kind = FLAG},
     {"yk_loader_options", "drop_last", .kind = FLAG},
     {"yk_loader_options", "workers", .kind = WHOLE, .measure = loader_workers, .fallback = 0, .other = 1,
-     .stated = "0: the caller", .refused = {-1, 5000}},
+     .refused = {-1, 5000}},
     {"yk_loader_options", "prefetch", .kind = WHOLE, .measure = loader_prefetch, .fallback = 2, .other = 4,
-     .stated = "0: twice the workers", .refused = {-1, 1e6}},
+     .refused = {-1, 1e6}, .stated = "not given: twice the workers"},
     {"yk_loader_options", "seed", .kind = WHOLE, .measure = loader_seed, .fallback = 0, .other = 1},
     {"yk_loader_options", "dtype", .kind = WHOLE, .measure = loader_dtype, .fallback = YK_F32, .other = YK_F64,
-     .stated = "0: f32", .refused = {YK_I64, 77}, .code = YK_ERR_DTYPE},
+     .refused = {YK_I64, 77}, .code = YK_ERR_DTYPE},
     {"yk_loader_options", "collate", .kind = OBJECT},
     {"yk_loader_options", "collate_user", .kind = OBJECT},
     {"yk_loader_options", "distributed", .kind = FLAG},
-    {"yk_loader_options", "rank", .kind = WHOLE, .measure = loader_rank, .fallback = 0, .other = 1, .refused = {-1, 4}},
+    {"yk_loader_options", "rank", .kind = WHOLE, .measure = loader_rank, .fallback = NONE, .other = 1,
+     .refused = {-1, 4}, .zero = true},
     {"yk_loader_options", "world_size", .kind = WHOLE, .measure = loader_world_size, .fallback = 1, .other = 2,
-     .above = true, .refused = {-1}},
-    {"yk_loader_options", "no_padding", .kind = FLAG},
-    {"yk_loader_options", "device", .kind = WHOLE, .measure = loader_device, .fallback = 0, .other = 1,
-     .stated = "0: cpu:0", .refused = {77}, .code = YK_ERR_DEVICE},
+     .refused = {-1}},
+    {"yk_loader_options", "padding", .kind = FLAG},
+    {"yk_loader_options", "device", .kind = WHOLE, .measure = loader_device, .fallback = 0, .other = 1, .refused = {77},
+     .code = YK_ERR_DEVICE},
     {"yk_init_options", "init_method", .kind = OBJECT},
     {"yk_init_options", "backend", .kind = OBJECT},
-    {"yk_init_options", "rank", .kind = WHOLE, .measure = init_rank, .fallback = 0, .other = NONE, .refused = {-1, 1}},
+    {"yk_init_options", "rank", .kind = WHOLE, .measure = init_rank, .fallback = NONE, .other = NONE,
+     .refused = {-1, 1}, .stated = "not given: from the environment", .zero = true},
     {"yk_init_options", "world_size", .kind = WHOLE, .measure = init_world_size, .fallback = 1, .other = NONE,
-     .stated = "world_size 0: from the environment", .refused = {-1}},
-    {"yk_init_options", "timeout", .kind = ABOVE, .measure = init_timeout, .fallback = 600, .other = 5, .stated = "600",
-     .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1}, .stated = "not given: from the environment"},
+    {"yk_init_options", "timeout", .kind = ABOVE, .measure = init_timeout, .fallback = 600, .other = 5,
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: $YOKE_COMM_TIMEOUT, or 600"},
     {"yk_init_options", "join_timeout", .kind = ABOVE, .measure = init_join_timeout, .fallback = 60, .other = 5,
-     .stated = "60", .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: $YOKE_JOIN_TIMEOUT, or 60"},
     {"yk_init_options", "store", .kind = OBJECT},
     {"yk_init_options", "encrypt", .kind = FLAG},
     {"yk_spawn_options", "grace", .kind = NUMBER, .measure = spawn_grace, .fallback = 10, .other = 0.01,
-     .stated = "0: 10", .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}, .stated = "0: none"},
     {"yk_spawn_options", "master_addr", .kind = OBJECT},
     {"yk_spawn_options", "master_port", .kind = WHOLE, .measure = spawn_master_port, .fallback = 0, .other = NONE,
      .refused = {-1, 70000}},
     {"yk_process_group_options", "backend", .kind = OBJECT},
     {"yk_process_group_options", "name", .kind = OBJECT},
     {"yk_process_group_options", "timeout", .kind = ABOVE, .measure = group_timeout, .fallback = 600, .other = 5,
-     .stated = "as above", .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}, .stated = "as above"},
     {"yk_process_group_options", "join_timeout", .kind = ABOVE, .measure = group_join_timeout, .fallback = 60,
-     .other = 5, .stated = "as above", .refused = {-1, INFINITY}},
+     .other = 5, .refused = {-1, INFINITY}, .stated = "as above"},
     {"yk_process_group_options", "host_id", .kind = OBJECT},
     {"yk_data_parallel_options", "devices", .kind = OBJECT},
     {"yk_data_parallel_options", "count", .kind = OBJECT}, /* of devices[]: data_parallel_test.c */
@@ -290,25 +288,25 @@ static const row rows[] = {
     {"yk_data_parallel_options", "dim", .kind = OBJECT}, /* data_parallel_test.c */
     {"yk_data_parallel_options", "scatter", .kind = OBJECT},
     {"yk_data_parallel_options", "scatter_user", .kind = OBJECT},
-    {"yk_data_parallel_options", "no_gather", .kind = FLAG},
+    {"yk_data_parallel_options", "gather", .kind = FLAG},
     {"yk_pipeline_options", "devices", .kind = OBJECT},
     {"yk_pipeline_options", "chunks", .kind = WHOLE, .measure = pipeline_chunks, .fallback = 2, .other = 5,
-     .stated = "0: as many as stages", .refused = {-1}},
+     .refused = {-1}, .stated = "not given: as many as stages"},
     {"yk_pipeline_options", "schedule", .kind = WHOLE, .measure = pipeline_schedule, .fallback = YK_PIPELINE_1F1B,
-     .other = YK_PIPELINE_GPIPE, .stated = "0: 1F1B", .refused = {-1, 2}},
+     .other = YK_PIPELINE_GPIPE, .refused = {-1, 2}},
     {"yk_pipeline_options", "dim", .kind = OBJECT}, /* pipeline_parallel_test.c */
     {"yk_pipeline_options", "tensors", .kind = OBJECT},
     {"yk_pipeline_options", "criterion", .kind = OBJECT},
     {"yk_pipeline_options", "criterion_user", .kind = OBJECT},
     {"yk_pipeline_options", "reduction", .kind = WHOLE, .measure = pipeline_reduction, .fallback = YK_REDUCE_MEAN,
-     .other = YK_REDUCE_SUM, .stated = "0: the mean", .refused = {-1, YK_REDUCE_NONE}},
+     .other = YK_REDUCE_SUM, .refused = {-1, YK_REDUCE_NONE}},
     {"yk_ddp_options", "group", .kind = OBJECT},
     {"yk_ddp_options", "bucket_cap_mb", .kind = NUMBER, .measure = ddp_bucket_cap_mb, .fallback = 25, .other = 2,
-     .stated = "0: 25 and 1", .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}},
     {"yk_ddp_options", "first_bucket_mb", .kind = NUMBER, .measure = ddp_first_bucket_mb, .fallback = 1, .other = 2,
-     .stated = "0: 25 and 1", .refused = {-1, INFINITY, 1e300}},
-    {"yk_ddp_options", "no_broadcast_buffers", .kind = FLAG},
-    {"yk_ddp_options", "no_init_sync", .kind = FLAG},
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_ddp_options", "broadcast_buffers", .kind = FLAG},
+    {"yk_ddp_options", "init_sync", .kind = FLAG},
     {"yk_ddp_options", "find_unused_parameters", .kind = FLAG},
     {"yk_ddp_options", "comm_hook", .kind = OBJECT},
     {"yk_ddp_options", "devices", .kind = OBJECT},
@@ -319,56 +317,56 @@ static const row rows[] = {
     {"yk_tcp_store_options", "host", .kind = OBJECT},
     {"yk_tcp_store_options", "peer", .kind = OBJECT},
     {"yk_tcp_store_options", "port", .kind = WHOLE, .measure = store_port, .fallback = 0, .other = NONE,
-     .stated = "0 takes a free one", .refused = {-1, 70000}},
+     .refused = {-1, 70000}, .stated = "0 takes a free one"},
     {"yk_tcp_store_options", "is_server", .kind = FLAG},
     {"yk_tcp_store_options", "secret", .kind = OBJECT},
     {"yk_tcp_store_options", "secret_size", .kind = OBJECT},
     {"yk_tcp_store_options", "job_id", .kind = OBJECT},
     {"yk_tcp_store_options", "timeout", .kind = ABOVE, .measure = store_timeout, .fallback = 60, .other = 5,
-     .stated = "0: 60", .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}},
     {"yk_read_options", "map_location", .kind = WHOLE, .measure = read_map_location, .fallback = 0, .other = 1,
-     .stated = "0: cpu:0", .refused = {77}, .word = "device", .code = YK_ERR_DEVICE},
+     .refused = {77}, .word = "device", .code = YK_ERR_DEVICE},
     {"yk_read_options", "locations", .kind = OBJECT},
     {"yk_read_options", "locate", .kind = OBJECT},
     {"yk_read_options", "user", .kind = OBJECT},
     {"yk_read_options", "mmap", .kind = FLAG},
     {"yk_weights_options", "strip_module", .kind = FLAG},
     {"yk_checkpoint_options", "weights_only", .kind = FLAG},
-    {"yk_checkpoint_options", "load", .kind = OBJECT}, /* the rows of yk_load_options */
+    {"yk_checkpoint_options", "strict", .kind = FLAG},
     {"yk_checkpoint_options", "mmap", .kind = FLAG},
     {"yk_checkpoint_options", "group", .kind = OBJECT},
     {"yk_checkpoint_options", "broadcast", .kind = FLAG},
     {"yk_checkpoint_manager_options", "keep", .kind = WHOLE, .measure = manager_keep, .fallback = 3, .other = 2,
-     .stated = "0: 3", .refused = {-1}},
+     .refused = {-1}},
     {"yk_checkpoint_manager_options", "async", .kind = FLAG},
     {"yk_checkpoint_manager_options", "group", .kind = OBJECT},
     {"yk_checkpoint_manager_options", "sharded", .kind = FLAG},
     {"yk_checkpoint_manager_options", "state", .kind = OBJECT},
     /* arguments */
     {"yk_init_xavier_uniform", "gain", .kind = NUMBER, .measure = xavier_uniform_gain, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1, INFINITY}},
+     .refused = {-1, INFINITY}},
     {"yk_init_xavier_normal", "gain", .kind = NUMBER, .measure = xavier_normal_gain, .fallback = 1, .other = 2,
-     .stated = "0: 1", .refused = {-1, INFINITY}},
+     .refused = {-1, INFINITY}},
     {"yk_max_pool2d_create", "stride", .kind = WHOLE, .measure = max_pool2d_stride, .fallback = 2, .other = 1,
-     .stated = "0: kernel", .refused = {-1}},
+     .refused = {-1}, .stated = "0: kernel"},
     {"yk_avg_pool2d_create", "stride", .kind = WHOLE, .measure = avg_pool2d_stride, .fallback = 2, .other = 1,
-     .stated = "0: kernel", .refused = {-1}},
+     .refused = {-1}, .stated = "0: kernel"},
     {"yk_layer_norm", "eps", .kind = NUMBER, .measure = layer_norm_eps, .fallback = 1e-5, .other = 1,
-     .stated = "0: 1e-5", .refused = {-1e-5, INFINITY}},
-    {"yk_step_lr", "gamma", .kind = NUMBER, .measure = step_lr_gamma, .fallback = 0.1, .other = 0.5, .stated = "0: 0.1",
+     .refused = {-1e-5, INFINITY}},
+    {"yk_step_lr", "gamma", .kind = NUMBER, .measure = step_lr_gamma, .fallback = 0.1, .other = 0.5,
      .refused = {-0.1, INFINITY}},
     {"yk_multi_step_lr", "gamma", .kind = NUMBER, .measure = multi_step_lr_gamma, .fallback = 0.1, .other = 0.5,
-     .stated = "0: 0.1", .refused = {-0.1, INFINITY}},
+     .refused = {-0.1, INFINITY}},
     {"yk_exponential_lr", "gamma", .kind = NUMBER, .measure = exponential_lr_gamma, .fallback = NONE, .other = 0.5,
-     .above = true, .refused = {-0.1, INFINITY}},
+     .refused = {-0.1, INFINITY}},
     {"yk_linear_warmup_lr", "start_factor", .kind = NUMBER, .measure = warmup_start_factor, .fallback = 1.0 / 3,
-     .other = 0.5, .stated = "0: 1/3", .refused = {-0.1, 1.5}},
+     .other = 0.5, .refused = {-0.1, 1.5}},
     {"yk_store_get", "timeout", .kind = ABOVE, .measure = store_get_timeout, .fallback = 0.25, .other = 0.001,
-     .above = true, .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}},
     {"yk_store_wait", "timeout", .kind = ABOVE, .measure = store_wait_timeout, .fallback = 0.25, .other = 0.001,
-     .above = true, .refused = {-1, INFINITY}},
+     .refused = {-1, INFINITY}},
     {"yk_store_watch", "timeout", .kind = ABOVE, .measure = store_watch_timeout, .fallback = 0.25, .other = 0.001,
-     .above = true, .refused = {-1, INFINITY}},
+     .refused = {-1, INFINITY}},
     {"yk_spawn_context_join", "timeout", .kind = LITERAL}, /* 0 is no number of seconds: spawn_test.c */
     {"yk_cosine_lr", "eta_min", .kind = NUMBER, .measure = cosine_lr_eta_min, .fallback = 0, .other = 0.05,
      .refused = {-0.1, INFINITY}},
@@ -383,7 +381,7 @@ static const row rows[] = {
     {"yk_optimizer_set_lr", "lr", .kind = NUMBER, .measure = set_lr, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}},
     {"yk_store_set_timeout", "seconds", .kind = ABOVE, .measure = store_set_timeout, .fallback = NONE, .other = 5,
-     .above = true, .refused = {-1, INFINITY, 1e300}},
+     .refused = {-1, INFINITY, 1e300}},
     {"yk_init_kaiming_uniform", "slope", .kind = NUMBER, .measure = kaiming_uniform_slope, .fallback = 0, .other = 1,
      .refused = {INFINITY}},
     {"yk_init_kaiming_normal", "slope", .kind = NUMBER, .measure = kaiming_normal_slope, .fallback = 0, .other = 1,
@@ -493,7 +491,8 @@ static void every_member_has_a_row(void **state)
             wrong = "is a floating number, or is none";
         else if (r->stated && !strstr(e->comment, r->stated))
             wrong = "does not state its default";
-        else if (r->kind >= WHOLE && !(r->fallback == 0) && !r->stated && !r->above)
+        else if (strstr(e->fallback, "NOT_GIVEN") && !r->stated && strcmp(r->owner, "yk_print_options") != 0 &&
+                 strcmp(r->name, "world_size") != 0 && strcmp(r->name, "rank") != 0)
             wrong = "has a default that is nowhere stated";
         if (wrong) {
             print_message("%s: %s %s: %s\n", r->owner, r->name, wrong, e ? e->comment : "");
@@ -529,13 +528,12 @@ static const char *misnamed(const row *r, double value, double result)
     if (!strstr(e->message, r->word ? r->word : r->name))
         return "is not named";
     char short_text[64], long_text[64], whole[64] = "?";
-    value = value == 0 ? 0 : value; /* YK_ZERO is written as 0 */
     snprintf(short_text, sizeof(short_text), "%g", value);
     yk__number_format(value, long_text);
     if (r->kind == WHOLE)
         snprintf(whole, sizeof(whole), "%lld", (long long)value);
-    if (value == 0 && isnan(r->fallback))
-        return NULL; /* that it is not set is said without its value */
+    if (value == YK_NOT_GIVEN)
+        return strstr(e->message, "not given") ? NULL : "is not said to be missing";
     bool dtype = r->code == YK_ERR_DTYPE && value < YK__DTYPES && strstr(e->message, yk_dtype_name((yk_dtype)value));
     return dtype || strstr(e->message, short_text) || strstr(e->message, long_text) || strstr(e->message, whole)
                ? NULL
@@ -553,35 +551,57 @@ static int refuse(const row *r, double value)
     return wrong != NULL;
 }
 
+static bool differ(const row *r, const char *a, double x, const char *b, double y)
+{
+    if (isnan(x) || isnan(y) || !same(x, y))
+        return true;
+    print_message("%s: %s: %s gives %.17g, and so does %s\n", r->owner, r->name, a, x, b);
+    return false;
+}
+
+/* Not given: the default, or an error where there is none. Gives what it measures then. */
+static int check_default(const row *r, double other, double *usual)
+{
+    *usual = other;
+    if (isnan(r->fallback))
+        return refuse(r, YK_NOT_GIVEN);
+    *usual = measured(r, YK_NOT_GIVEN);
+    double fallback = measured(r, r->fallback);
+    expect_ok(YK_OK);
+    if (isnan(*usual) || !same(*usual, fallback)) {
+        print_message("%s: %s: not given it is %.17g, as %g %.17g\n", r->owner, r->name, *usual, r->fallback, fallback);
+        return 1;
+    }
+    return !differ(r, "the default", *usual, "another number", other);
+}
+
 static int check_row(const row *r)
 {
     int bad = 0;
-    double other = isnan(r->other) ? NAN : measured(r, r->other), usual = NAN;
+    double other = isnan(r->other) ? NAN : measured(r, r->other), usual = other;
+    bool argument = !find(header_members, COUNT(header_members), r);
     expect_ok(YK_OK);
-    if (isnan(r->fallback)) { /* no default */
-        bad += refuse(r, 0);
-    } else {
-        double zero = measured(r, 0),
-               fallback = measured(r, r->fallback == 0 && r->kind == NUMBER ? YK_ZERO : r->fallback);
-        expect_ok(YK_OK);
-        usual = r->fallback ? fallback : other;
-        if (isnan(zero) || !same(zero, fallback) || same(zero, other)) {
-            print_message("%s: %s: 0 gives %.17g, %g gives %.17g, %g %.17g\n", r->owner, r->name, zero, r->fallback,
-                          fallback, r->other, other);
-            bad++;
-        }
-    }
+    if (argument && r->kind == WHOLE) /* the kernel's stride: the header says what 0 is */
+        bad += !same(measured(r, 0), measured(r, r->fallback)) || !differ(r, "0", measured(r, 0), "another", other);
+    else if (argument && strcmp(r->name, "timeout") != 0)
+        usual = isnan(r->fallback) ? other : measured(r, r->fallback);
+    else
+        bad += check_default(r, other, &usual);
     if (r->kind == NUMBER) { /* as the smallest number there is, and not as the default */
-        double zero = measured(r, YK_ZERO), smallest = measured(r, DBL_TRUE_MIN);
+        double zero = measured(r, 0), smallest = measured(r, DBL_TRUE_MIN);
         expect_ok(YK_OK);
-        if (isnan(zero) || !same(zero, smallest) || same(zero, usual)) {
-            print_message("%s: %s: YK_ZERO gives %.17g, %g gives %.17g\n", r->owner, r->name, zero, DBL_TRUE_MIN,
-                          smallest);
+        if (isnan(zero) || !same(zero, smallest)) {
+            print_message("%s: %s: 0 gives %.17g, %g gives %.17g\n", r->owner, r->name, zero, DBL_TRUE_MIN, smallest);
             bad++;
         }
+        bad += r->fallback != 0 && !differ(r, "0", zero, "the default", usual);
+    } else if (r->kind == ABOVE || (!argument && r->fallback != 0 && !r->zero)) {
+        bad += refuse(r, 0);
+    } else if (r->zero) {
+        double zero = measured(r, 0);
+        expect_ok(YK_OK);
+        bad += isnan(zero) || (!isnan(r->fallback) && !differ(r, "0", zero, "the default", usual));
     }
-    if (r->kind == ABOVE)
-        bad += refuse(r, YK_ZERO);
     if (r->kind == NUMBER || r->kind == ABOVE)
         bad += refuse(r, NAN);
     for (int i = 0; i < 4 && r->refused[i] != 0; i++)
@@ -589,7 +609,7 @@ static int check_row(const row *r)
     return bad;
 }
 
-static void zeros_are_defaults(void **state)
+static void what_is_given_is_taken(void **state)
 {
     (void)state;
     int bad = 0;
@@ -599,13 +619,164 @@ static void zeros_are_defaults(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* ---- how options are made ---------------------------------------------------------------------------------------- */
+
+/* type_DEFAULTS, which C takes, has what YK_DEFAULT says, which C++ takes. */
+static void defaults_are_those_of_the_struct(void **state)
+{
+    (void)state;
+    int bad = 0;
+#define COMPARE(type, member, ...)                                                                                     \
+    {                                                                                                                  \
+        const type o = *YK_OPTIONS(type);                                                                              \
+        __typeof__(o.member) stated = {__VA_ARGS__};                                                                   \
+        if (memcmp(&o.member, &stated, sizeof(stated)) != 0) {                                                         \
+            print_message("%s: %s is not %s in %s_DEFAULTS\n", #type, #member, #__VA_ARGS__, #type);                   \
+            bad++;                                                                                                     \
+        }                                                                                                              \
+    }
+    HEADER_DEFAULTS(COMPARE)
+    assert_int_equal(bad, 0);
+}
+
+/* Flags and pointers, too: false in place of true, NULL in place of an object. */
+static void flags_and_pointers_are_taken(void **state)
+{
+    (void)state;
+#define INVERT(type, member, ...)                                                                                      \
+    assert_true(YK_OPTIONS(type, .member = true)->member && !YK_OPTIONS(type, .member = false)->member);
+    HEADER_FLAGS(INVERT)
+    yk_scope scope = yk_scope_begin();
+    assert_int_equal(yk_module_parameter_count(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .bias = false))),
+                     6);
+    assert_int_equal(yk_module_parameter_count(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .bias = true))), 8);
+    yk_lstm_cell_options cell = *YK_OPTIONS(yk_lstm_cell_options, .bias = false); /* a variable, set afterwards */
+    assert_int_equal(yk_module_parameter_count(yk_lstm_cell_create(2, 1, &cell)), 12);
+    cell.bias = true;
+    assert_int_equal(yk_module_parameter_count(yk_lstm_cell_create(2, 1, &cell)), 20);
+    yk_adam_options adam = *YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = 0.3);
+    adam.weight_decay = 0;
+    yk_tensor *x, *y;
+    yk_optimizer *set = yk_adamw(one_parameter(&x), &adam);
+    yk_optimizer *given = yk_adamw(one_parameter(&y), YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = 0));
+    assert_true(stepped(set, x) == stepped(given, y));
+    const int64_t *none = NULL;
+    yk_mlp_options mlp = *YK_OPTIONS(yk_mlp_options, .hidden = none, .hidden_count = 0);
+    assert_int_equal(yk_module_child_count(yk_mlp(&mlp)), 1);
+    expect_ok(YK_OK);
+    yk_scope_end(scope);
+}
+
+static yk_module *layer(void)
+{
+    return yk_linear_create(2, 2, NULL);
+}
+static yk_tensor *ones(void)
+{
+    return yk_ones(YK_SHAPE(1, 1, 4, 4), NULL);
+}
+struct plain {
+    const char *type;
+    bool (*taken)(const void *o);
+};
+#define PLAIN(name, type, call)                                                                                        \
+    static bool plain_##name(const void *given)                                                                        \
+    {                                                                                                                  \
+        const type *o = given;                                                                                         \
+        return call;                                                                                                   \
+    }
+#define PLAIN_ROWS(X)                                                                                                  \
+    X(tensor, yk_tensor_options,                                                                                       \
+      yk_zeros(YK_SHAPE(2), o) || yk_arange(0, 3, 1, o) || yk_randint(0, 9, YK_SHAPE(2), o) || yk_eye(2, 2, o) ||      \
+          yk_linspace(0, 1, 3, o) || yk_comm_alloc(YK_SHAPE(2), o))                                                    \
+    X(like, yk_like_options, yk_zeros_like_with(ones(), o) || yk_new_ones(ones(), YK_SHAPE(2), o))                     \
+    X(print, yk_print_options, !yk_set_printoptions(o))                                                                \
+    X(backward, yk_backward_options, !yk_backward_with(ones(), o))                                                     \
+    X(autocast, yk_autocast_options, (yk_autocast_end(yk_autocast_begin(YK_CPU, YK_BF16, o)), false))                  \
+    X(gradcheck, yk_gradcheck_options, !yk_gradcheck(watched, (yk_tensor *[]){ones()}, 1, NULL, o))                    \
+    X(conv2d, yk_conv2d_options, yk_conv2d(ones(), ones(), NULL, o))                                                   \
+    X(pool2d, yk_pool2d_options,                                                                                       \
+      yk_max_pool2d(ones(), o) || yk_avg_pool2d(ones(), o) || yk_max_pool2d_create(2, 0, o) ||                         \
+          yk_avg_pool2d_create(2, 0, o))                                                                               \
+    X(batch_norm, yk_batch_norm_options, yk_batch_norm(ones(), NULL, NULL, NULL, NULL, o))                             \
+    X(attention, yk_attention_options, yk_scaled_dot_product_attention(ones(), ones(), ones(), o))                     \
+    X(lstm, yk_lstm_options, !yk_lstm(ones(), NULL, NULL, NULL, 0, o, NULL, NULL, NULL))                               \
+    X(cross_entropy, yk_cross_entropy_options, yk_cross_entropy(ones(), ones(), o))                                    \
+    X(load, yk_load_options, !yk_module_load_state_dict(layer(), yk_module_state_dict(layer()), o, NULL))              \
+    X(linear, yk_linear_options, yk_linear_create(2, 2, o))                                                            \
+    X(conv2d_module, yk_conv2d_module_options, yk_conv2d_create(2, 2, 1, o))                                           \
+    X(batch_norm2d, yk_batch_norm2d_options, yk_batch_norm2d_create(2, o) || yk_sync_batch_norm2d_create(2, o, NULL))  \
+    X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
+    X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
+    X(lstm_cell, yk_lstm_cell_options, yk_lstm_cell_create(2, 2, o))                                                   \
+    X(lstm_module, yk_lstm_module_options, yk_lstm_create(2, 2, o))                                                    \
+    X(mlp, yk_mlp_options, yk_mlp(o))                                                                                  \
+    X(lenet, yk_lenet_options, yk_lenet(o))                                                                            \
+    X(resnet, yk_resnet_options, yk_resnet18(o))                                                                       \
+    X(model, yk_model_options, yk_model("mlp", o))                                                                     \
+    X(sgd, yk_sgd_options,                                                                                             \
+      !yk_sgd_add_group(some_sgd(), yk_module_parameters(layer()), o) || yk_sgd(yk_module_parameters(layer()), o))     \
+    X(adam, yk_adam_options, yk_adam(yk_module_parameters(layer()), o) || yk_adamw(yk_module_parameters(layer()), o))  \
+    X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
+    X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \
+    X(loader, yk_loader_options, loader_for(o))                                                                        \
+    X(init, yk_init_options, !yk_init_process_group(o))                                                                \
+    X(spawn, yk_spawn_options, !yk_spawn(has_port, NULL, 1, o) || yk_spawn_start(has_port, NULL, 1, o))                \
+    X(process_group, yk_process_group_options, yk_process_group_create(NULL, 0, 1, o))                                 \
+    X(data_parallel, yk_data_parallel_options, yk_data_parallel(layer(), o))                                           \
+    X(pipeline, yk_pipeline_options, yk_pipeline((yk_module *[]){layer()}, 1, o))                                      \
+    X(ddp, yk_ddp_options, yk_ddp(layer(), o))                                                                         \
+    X(join, yk_join_options, !yk_join_begin(yk_ddp(layer(), NULL), o))                                                 \
+    X(tcp_store, yk_tcp_store_options, yk_tcp_store(o))                                                                \
+    X(read, yk_read_options, yk_safetensors_read("none", o) || yk_pt_load("none", o))                                  \
+    X(weights, yk_weights_options, yk_value_weights(yk_value_dict(), o))                                               \
+    X(checkpoint, yk_checkpoint_options,                                                                               \
+      !yk_checkpoint_load("none", &(yk_checkpoint_state){.model = layer()}, o, NULL) ||                                \
+          !yk_checkpoint_load_latest("none", &(yk_checkpoint_state){.model = layer()}, o, NULL))                       \
+    X(checkpoint_manager, yk_checkpoint_manager_options, yk_checkpoint_manager_create("/tmp/none", o))
+PLAIN_ROWS(PLAIN)
+#define PLAIN_ENTRY(name, type, call) {#type, plain_##name},
+static const struct plain plain[] = {PLAIN_ROWS(PLAIN_ENTRY)};
+
+/* A struct of zeros, as plain braces leave what they do not name: each call fails, and names YK_OPTIONS and the type.
+ */
+static void plain_braces_are_refused(void **state)
+{
+    (void)state;
+    int bad = 0;
+    static const char *const types[] = {HEADER_STRUCTS};
+    for (size_t t = 0; t < COUNT(types); t++) {
+        size_t i = 0;
+        while (i < COUNT(plain) && strcmp(plain[i].type, types[t]) != 0)
+            i++;
+        bool found = i < COUNT(plain);
+        uint64_t zeros[64] = {0};
+        char expected[100];
+        yk_scope scope = yk_scope_begin();
+        bool taken = found && plain[i].taken(zeros);
+        const yk_error *e = yk_last_error();
+        snprintf(expected, sizeof(expected), "write YK_OPTIONS(%s, ...)", types[t]);
+        if (!found || taken || !e || e->code != YK_ERR_ARGUMENT || !strstr(e->message, expected)) {
+            print_message("%s: %s: %s\n", types[t],
+                          !found  ? "no row"
+                          : taken ? "was taken"
+                                  : "another error",
+                          e ? e->message : "no error");
+            bad++;
+        }
+        yk_clear_error();
+        yk_scope_end(scope);
+    }
+    assert_int_equal(bad, 0);
+}
+
 /* The environment's numbers stand before the built-in ones, and after what the program says. */
 static void times_come_from_the_environment(void **state)
 {
     (void)state;
     assert_int_equal(setenv("YOKE_COMM_TIMEOUT", "77", 1) | setenv("YOKE_JOIN_TIMEOUT", "7", 1), 0);
     yk_scope scope = yk_scope_begin();
-    assert_true(group_timeout(0) == 77 && group_join_timeout(0) == 7);
+    assert_true(group_timeout(YK_NOT_GIVEN) == 77 && group_join_timeout(YK_NOT_GIVEN) == 7);
     assert_true(group_timeout(5) == 5 && group_join_timeout(5) == 5);
     yk_scope_end(scope);
     assert_int_equal(unsetenv("YOKE_COMM_TIMEOUT") | unsetenv("YOKE_JOIN_TIMEOUT"), 0);
@@ -616,9 +787,9 @@ int main(void)
 {
     setenv("YOKE_CPU_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_member_has_a_row),
-        cmocka_unit_test(zeros_are_defaults),
-        cmocka_unit_test(times_come_from_the_environment),
+        cmocka_unit_test(every_member_has_a_row),           cmocka_unit_test(what_is_given_is_taken),
+        cmocka_unit_test(defaults_are_those_of_the_struct), cmocka_unit_test(flags_and_pointers_are_taken),
+        cmocka_unit_test(plain_braces_are_refused),         cmocka_unit_test(times_come_from_the_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,8 @@ static int start(void **state)
     v4->sin_family = AF_INET;
     v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     expect_ok(yk__identity_init(&identity, "launch", "0123456789abcdef", 16, "job"));
-    const yk__store_server_options options = {.patience = 10, .refused = refused, .arg = turned_away};
+    const yk__store_server_options options =
+        *YK_OPTIONS(yk__store_server_options, .patience = 10, .refused = refused, .arg = turned_away);
     server = yk__store_server_start(&any, &identity, &options, &bound);
     return !server;
 }

@@ -216,7 +216,7 @@ static void time_outs(void **state)
     assert_int_equal(yk_store_watch(k->first, "b", "1", 1, &data, NULL, 0.05), YK_ERR_TIMEOUT);
     expect_error(YK_ERR_TIMEOUT, "b' did not change within 0.05 s");
     expect_ok(yk_store_set_timeout(k->first, 0.03));
-    assert_int_equal(yk_store_get(k->first, "never", &data, NULL, 0), YK_ERR_TIMEOUT);
+    assert_int_equal(yk_store_get(k->first, "never", &data, NULL, YK_NOT_GIVEN), YK_ERR_TIMEOUT);
     expect_error(YK_ERR_TIMEOUT, "within 0.03 s");
     expect_ok(yk_store_set_timeout(k->first, patience(10)));
     expect_text(k->first, "b", "1"); /* it is still of use */

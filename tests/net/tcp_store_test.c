@@ -27,13 +27,8 @@ static const char secret[] = "right";
 
 static yk_tcp_store_options options(int port, bool is_server)
 {
-    return (yk_tcp_store_options){.host = "127.0.0.1",
-                                  .port = port,
-                                  .is_server = is_server,
-                                  .secret = secret,
-                                  .secret_size = sizeof(secret),
-                                  .job_id = "job-a",
-                                  .timeout = patience(5)};
+    return *YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = port, .is_server = is_server,
+                       .secret = secret, .secret_size = sizeof(secret), .job_id = "job-a", .timeout = patience(5));
 }
 
 static yk_store *open_server(void)

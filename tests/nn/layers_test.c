@@ -13,7 +13,7 @@ static yk_module *make_linear(void)
 }
 static yk_module *make_linear_no_bias(void)
 {
-    return yk_linear_create(4, 2, YK_OPTIONS(yk_linear_options, .no_bias = true));
+    return yk_linear_create(4, 2, YK_OPTIONS(yk_linear_options, .bias = false));
 }
 static yk_module *make_conv2d(void)
 {
@@ -23,7 +23,7 @@ static yk_module *make_conv2d_odd(void)
 {
     return yk_conv2d_create(4, 6, 0,
                             YK_OPTIONS(yk_conv2d_module_options, .kernel_size = {3, 2}, .stride_size = {1, 2},
-                                       .padding_size = {0, 1}, .dilation_size = {2, 1}, .groups = 2, .no_bias = true));
+                                       .padding_size = {0, 1}, .dilation_size = {2, 1}, .groups = 2, .bias = false));
 }
 static yk_module *make_conv2d_depthwise(void)
 {
@@ -36,11 +36,11 @@ static yk_module *make_batch_norm2d(void)
 static yk_module *make_batch_norm2d_options(void)
 {
     return yk_batch_norm2d_create(2,
-                                  YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = 0.3, .no_affine = true));
+                                  YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = 0.3, .affine = false));
 }
 static yk_module *make_batch_norm2d_batch(void)
 {
-    return yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .no_running_stats = true));
+    return yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .track_running_stats = false));
 }
 static yk_module *make_layer_norm(void)
 {
@@ -48,11 +48,12 @@ static yk_module *make_layer_norm(void)
 }
 static yk_module *make_layer_norm_plain(void)
 {
-    return yk_layer_norm_create(YK_SHAPE(5), YK_OPTIONS(yk_layer_norm_options, .eps = 1e-2, .no_affine = true));
+    return yk_layer_norm_create(YK_SHAPE(5),
+                                YK_OPTIONS(yk_layer_norm_options, .eps = 1e-2, .elementwise_affine = false));
 }
 static yk_module *make_embedding(void)
 {
-    return yk_embedding_create(6, 3, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = -4));
+    return yk_embedding_create(6, 3, YK_OPTIONS(yk_embedding_options, .padding_idx = -4));
 }
 static yk_module *make_max_pool2d(void)
 {
@@ -73,7 +74,7 @@ static yk_module *make_mlp(void)
 }
 static yk_module *make_sequential(void)
 {
-    return yk_sequential(yk_conv2d_create(1, 2, 3, YK_OPTIONS(yk_conv2d_module_options, .no_bias = true)),
+    return yk_sequential(yk_conv2d_create(1, 2, 3, YK_OPTIONS(yk_conv2d_module_options, .bias = false)),
                          yk_batch_norm2d_create(2, NULL), yk_relu_create(), yk_max_pool2d_create(2, 0, NULL),
                          yk_flatten_create(), yk_linear_create(8, 3, NULL), NULL);
 }
@@ -197,7 +198,7 @@ static void test_fused_batch_norm(void **unused)
     (void)unused;
     yk_scope scope = yk_scope_begin();
     yk_module *m = yk_module_to_dtype(yk_batch_norm2d_create(3, NULL), YK_F64);
-    yk_tensor_options f64 = {.dtype = YK_F64, .requires_grad = true};
+    yk_tensor_options f64 = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
     yk_tensor *x = yk_randn(YK_SHAPE(2, 3, 4, 4), &f64), *residual = yk_randn(YK_SHAPE(2, 3, 4, 4), &f64);
     yk_tensor *pull = yk_randn(YK_SHAPE(2, 3, 4, 4), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
     double fused[96], plain[96], gx[96], gr[96], again[96];
@@ -271,7 +272,7 @@ static void test_bad_options(void **unused)
     expect_error(YK_ERR_ARGUMENT, "layer_norm_create: 0 dimensions");
     assert_null(yk_dropout_create(1.25));
     expect_error(YK_ERR_ARGUMENT, "p is 1.25");
-    assert_null(yk_embedding_create(4, 2, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = 4)));
+    assert_null(yk_embedding_create(4, 2, YK_OPTIONS(yk_embedding_options, .padding_idx = 4)));
     expect_error(YK_ERR_ARGUMENT, "padding_idx 4 is outside a table of 4 rows");
     assert_null(yk_max_pool2d_create(2, 0, YK_OPTIONS(yk_pool2d_options, .padding = {2, 0})));
     expect_error(YK_ERR_ARGUMENT, "max_pool2d_create: kernel 2, stride 2, padding 2");

@@ -7,8 +7,8 @@
 
 #include "tests/golden/lists_golden.h"
 
-static const yk_tensor_options f64 = {.dtype = YK_F64};
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 enum { STEPS = 3, N = 2, IN = 3, HIDDEN = 2, T = 4, D = 3 };
 
 static void expect_numbers(const char *name, yk_tensor *x, const double *expected, size_t count)
@@ -26,7 +26,7 @@ static void expect_numbers(const char *name, yk_tensor *x, const double *expecte
 
 static yk_tensor *of(const double *values, int ndim, const int64_t *shape, bool leaf)
 {
-    return yk_from_data(values, ndim, shape, leaf ? &f64_leaf : &f64);
+    return yk_from_data(values, ndim, shape, leaf ? f64_leaf : f64);
 }
 
 static yk_module *golden_cell(void)
@@ -79,7 +79,7 @@ static void test_lstm_cell(void **state)
     EXPECT(yk_grad(yk_module_get(cell, "bias_hh")), lstm_gbias_hh);
 
     /* A state that is not given is zeros, and one output is enough: the easy form. */
-    yk_tensor *zeros[2] = {yk_zeros(YK_SHAPE(N, HIDDEN), &f64), yk_zeros(YK_SHAPE(N, HIDDEN), &f64)}, *out[2];
+    yk_tensor *zeros[2] = {yk_zeros(YK_SHAPE(N, HIDDEN), f64), yk_zeros(YK_SHAPE(N, HIDDEN), f64)}, *out[2];
     expect_ok(yk_forward_list(cell, (yk_tensor *[]){steps[0], zeros[0], zeros[1]}, 3, out, 2));
     yk_tensor *easy = yk_forward(cell, steps[0]);
     for (int64_t i = 0; i < N * HIDDEN; i++)
@@ -107,12 +107,12 @@ static void test_gradients(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *in[3] = {yk_randn(YK_SHAPE(N, IN), &f64_leaf), yk_randn(YK_SHAPE(N, HIDDEN), &f64_leaf),
-                        yk_randn(YK_SHAPE(N, HIDDEN), &f64_leaf)};
+    yk_tensor *in[3] = {yk_randn(YK_SHAPE(N, IN), f64_leaf), yk_randn(YK_SHAPE(N, HIDDEN), f64_leaf),
+                        yk_randn(YK_SHAPE(N, HIDDEN), f64_leaf)};
     expect_ok(yk_gradcheck(call_cell, in, 3, golden_cell(), NULL));
     yk_tensor *qkv[3];
     for (int i = 0; i < 3; i++)
-        qkv[i] = yk_randn(YK_SHAPE(2, 4, 3), &f64_leaf);
+        qkv[i] = yk_randn(YK_SHAPE(2, 4, 3), f64_leaf);
     expect_ok(yk_gradcheck(call_attention, qkv, 3, attention_create(), NULL));
     yk_scope_end(scope);
 }
@@ -147,7 +147,7 @@ static void test_refusals(void **state)
     yk_scope scope = yk_scope_begin();
     yk_module *cell = golden_cell(), *fc = yk_module_to_dtype(yk_linear_create(3, 2, NULL), YK_F64);
     yk_module *both = yk_sequential(fc, yk_linear_create(2, 2, NULL), NULL);
-    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), &f64), *out[3] = {x, x, x};
+    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), f64), *out[3] = {x, x, x};
     assert_int_equal(yk_forward_list(fc, (yk_tensor *[]){x, x}, 2, out, 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "forward of Linear: it takes one tensor and gives one, not 2 for 1");
     assert_null(out[0]);
@@ -158,10 +158,10 @@ static void test_refusals(void **state)
     expect_error(YK_ERR_SHAPE, "lstm_cell: h has shape (2, 3), expected (2, 2)");
     assert_int_equal(yk_forward_list(cell, &x, 1, out, 0), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "LSTMCell: 1 inputs, 0 outputs");
-    assert_null(yk_forward(both, yk_zeros(YK_SHAPE(2, 5), &f64)));
+    assert_null(yk_forward(both, yk_zeros(YK_SHAPE(2, 5), f64)));
     expect_error(YK_ERR_SHAPE, "0: linear");
     /* A NULL that an earlier error left is that error, not an optional input. */
-    yk_tensor *wrong = yk_add(x, yk_zeros(YK_SHAPE(7), &f64));
+    yk_tensor *wrong = yk_add(x, yk_zeros(YK_SHAPE(7), f64));
     assert_null(wrong);
     assert_int_equal(yk_forward_list(cell, (yk_tensor *[]){x, wrong}, 2, out, 1), YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "add: shapes");
@@ -214,7 +214,7 @@ static void test_hooks(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_module *m = yk_identity_create();
-    yk_tensor *x = yk_full(YK_SHAPE(2), 3, &f64_leaf);
+    yk_tensor *x = yk_full(YK_SHAPE(2), 3, f64_leaf);
     seen first = {.replace = true}, last = {.replace = true}, third = {0};
     uint64_t id = yk_module_register_forward_pre_hook(m, before, &first);
     uint64_t id_after = yk_module_register_forward_hook(m, after, &last);

@@ -8,8 +8,8 @@
 
 #include "tests/golden/lstm_golden.h"
 
-static const yk_tensor_options f64 = {.dtype = YK_F64};
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 
 static void expect_numbers(const char *which, const char *name, yk_tensor *x, const double *expected, double room)
 {
@@ -43,7 +43,7 @@ static yk_module *module_of(const lstm_case *c)
 {
     yk_module *m = yk_module_to_dtype(
         yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
-                       YK_OPTIONS(yk_lstm_module_options, .num_layers = c->num_layers, .no_bias = c->no_bias,
+                       YK_OPTIONS(yk_lstm_module_options, .num_layers = c->num_layers, .bias = !c->no_bias,
                                   .batch_first = c->batch_first, .bidirectional = c->bidirectional)),
         YK_F64);
     yk_parameters *parameters = yk_module_parameters(m);
@@ -73,18 +73,18 @@ static void test_golden(void **state)
         const int64_t x_shape[3] = {lead[0], c->batch ? lead[1] : LSTM_INPUT, LSTM_INPUT};
         const int64_t out_shape[3] = {lead[0], c->batch ? lead[1] : directions * LSTM_HIDDEN, directions * LSTM_HIDDEN};
         const int64_t state_shape[3] = {states, c->batch ? LSTM_N : LSTM_HIDDEN, LSTM_HIDDEN};
-        yk_tensor *in[3] = {yk_from_data(c->values[IN], ndim, x_shape, &f64_leaf)}, *out[3];
+        yk_tensor *in[3] = {yk_from_data(c->values[IN], ndim, x_shape, f64_leaf)}, *out[3];
         for (int i = 0; i < 2; i++)
-            in[1 + i] = c->values[H_0 + i] ? yk_from_data(c->values[H_0 + i], ndim, state_shape, &f64_leaf) : NULL;
+            in[1 + i] = c->values[H_0 + i] ? yk_from_data(c->values[H_0 + i], ndim, state_shape, f64_leaf) : NULL;
         /* Twice: the second backward adds to the gradients of the first. */
         for (int round = 1; round <= 2; round++) {
             expect_ok(yk_forward_list(m, in, 3, out, 3));
             assert_int_equal(yk_ndim(out[0]), ndim);
             for (int i = 0; i < 3; i++)
                 expect_numbers(c->name, i ? "state" : "output", out[i], c->values[OUTPUT + i], 1e-13);
-            yk_tensor *loss = dot(out[0], yk_from_data(c->values[PULL], ndim, out_shape, &f64));
+            yk_tensor *loss = dot(out[0], yk_from_data(c->values[PULL], ndim, out_shape, f64));
             for (int i = 0; i < 2; i++)
-                loss = yk_add(loss, dot(out[1 + i], yk_from_data(c->values[PULL_H + i], ndim, state_shape, &f64)));
+                loss = yk_add(loss, dot(out[1 + i], yk_from_data(c->values[PULL_H + i], ndim, state_shape, f64)));
             expect_ok(yk_backward(loss));
             for (int i = 0; i < 3; i++)
                 if (in[i])
@@ -140,7 +140,7 @@ static const int64_t sizes[][4] = {{1, 1, 1, 1},  {1, 9, 3, 5},   {2, 4, 3, 17},
 static void compare(const int64_t *size, yk_dtype dtype, bool reverse, bool given, bool biases, unsigned used)
 {
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options options = {.dtype = dtype};
+    yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtype);
     int64_t t = size[0], n = size[1], hidden = size[3], h_shape[3] = {1, n, hidden};
     double bound = 1 / sqrt((double)hidden), room = dtype == YK_F64 ? 1e-13 : 3e-6;
     enum { INPUTS = 3 + WEIGHTS };
@@ -170,7 +170,7 @@ static void compare(const int64_t *size, yk_dtype dtype, bool reverse, bool give
                     : reverse ? yk_cat((yk_tensor *[]){yk_clone(first[1 + i]), in[0][1 + i]}, 2, 0)
                               : in[0][1 + i];
     expect_ok(yk_lstm(in[0][0], states[0], states[1], weights, count,
-                      YK_OPTIONS(yk_lstm_options, .bidirectional = reverse, .no_bias = !biases), &out[0][0], &out[0][1],
+                      YK_OPTIONS(yk_lstm_options, .bidirectional = reverse, .bias = biases), &out[0][0], &out[0][1],
                       &out[0][2]));
     if (reverse) {
         out[0][0] = yk_narrow(out[0][0], 2, hidden, hidden);
@@ -239,16 +239,16 @@ static void test_differences(void **state)
     yk_module *m = yk_module_to_dtype(
         yk_lstm_create(2, 2, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .bidirectional = true)), YK_F64);
     yk_parameters *parameters = yk_module_parameters(m);
-    yk_tensor *in[3 + 16] = {yk_randn(YK_SHAPE(3, 4, 2), &f64_leaf), yk_randn(YK_SHAPE(4, 4, 2), &f64_leaf),
-                             yk_randn(YK_SHAPE(4, 4, 2), &f64_leaf)};
+    yk_tensor *in[3 + 16] = {yk_randn(YK_SHAPE(3, 4, 2), f64_leaf), yk_randn(YK_SHAPE(4, 4, 2), f64_leaf),
+                             yk_randn(YK_SHAPE(4, 4, 2), f64_leaf)};
     assert_int_equal(yk_parameters_count(parameters), 16);
     for (int i = 0; i < 16; i++)
         in[3 + i] = yk_parameters_at(parameters, i);
     expect_ok(yk_gradcheck_list(call_lstm, in, 3 + 16, 3, NULL, NULL));
-    yk_tensor *cell[7] = {yk_randn(YK_SHAPE(3, 2), &f64_leaf),  yk_randn(YK_SHAPE(3, 4), &f64_leaf),
-                          yk_randn(YK_SHAPE(3, 4), &f64_leaf),  yk_randn(YK_SHAPE(16, 2), &f64_leaf),
-                          yk_randn(YK_SHAPE(16, 4), &f64_leaf), yk_randn(YK_SHAPE(16), &f64_leaf),
-                          yk_randn(YK_SHAPE(16), &f64_leaf)};
+    yk_tensor *cell[7] = {yk_randn(YK_SHAPE(3, 2), f64_leaf),  yk_randn(YK_SHAPE(3, 4), f64_leaf),
+                          yk_randn(YK_SHAPE(3, 4), f64_leaf),  yk_randn(YK_SHAPE(16, 2), f64_leaf),
+                          yk_randn(YK_SHAPE(16, 4), f64_leaf), yk_randn(YK_SHAPE(16), f64_leaf),
+                          yk_randn(YK_SHAPE(16), f64_leaf)};
     expect_ok(yk_gradcheck_list(call_cell, cell, 7, 2, NULL, NULL));
     yk_scope_end(scope);
 }
@@ -385,7 +385,7 @@ static void test_module(void **state)
     size_t length = 0;
     FILE *to = open_memstream(&text, &length);
     expect_ok(yk_module_print(to, m));
-    expect_ok(yk_module_print(to, yk_lstm_create(3, 4, YK_OPTIONS(yk_lstm_module_options, .no_bias = true))));
+    expect_ok(yk_module_print(to, yk_lstm_create(3, 4, YK_OPTIONS(yk_lstm_module_options, .bias = false))));
     fclose(to);
     assert_string_equal(text, "LSTM(3, 40, num_layers=2, batch_first=True, dropout=0.5, bidirectional=True)\n"
                               "LSTM(3, 4, bias=False)\n");
@@ -475,7 +475,7 @@ static void test_errors(void **state)
     expect_error(YK_ERR_ARGUMENT, "lstm: argument 2 is NULL");
     assert_int_equal(yk_lstm(x, NULL, NULL, w, 3, NULL, out, NULL, NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "lstm: 3 weights for num_layers 1, expected 4 for each layer");
-    yk_lstm_options both = {.num_layers = 2, .bidirectional = true, .no_bias = true};
+    yk_lstm_options both = *YK_OPTIONS(yk_lstm_options, .num_layers = 2, .bidirectional = true, .bias = false);
     assert_int_equal(yk_lstm(x, NULL, NULL, w, 4, &both, out, NULL, NULL), YK_ERR_ARGUMENT);
     expect_error(
         YK_ERR_ARGUMENT,

@@ -59,22 +59,22 @@ static void test_names(void **unused)
 static void test_sizes(void **unused)
 {
     (void)unused;
-    static const struct {
+    const struct {
         const char *name;
-        yk_model_options options;
+        const yk_model_options *options;
         int64_t batch;
     } cases[] = {
-        {"mlp", {3, 8, 5}, 2},
-        {"lenet", {1, 28, 10}, 3},
-        {"lenet", {3, 16, 4}, 2},
-        {"lenet", {2, 33, 4}, 1},
-        {"resnet18", {3, 32, 10}, 2},
-        {"resnet18", {1, 65, 7}, 2},
-        {"resnet18-cifar", {3, 20, 0}, 1},
+        {"mlp", YK_OPTIONS(yk_model_options, .in_channels = 3, .image_size = 8, .num_classes = 5), 2},
+        {"lenet", YK_OPTIONS(yk_model_options, .in_channels = 1, .image_size = 28, .num_classes = 10), 3},
+        {"lenet", YK_OPTIONS(yk_model_options, .in_channels = 3, .image_size = 16, .num_classes = 4), 2},
+        {"lenet", YK_OPTIONS(yk_model_options, .in_channels = 2, .image_size = 33, .num_classes = 4), 1},
+        {"resnet18", YK_OPTIONS(yk_model_options, .in_channels = 3, .image_size = 32, .num_classes = 10), 2},
+        {"resnet18", YK_OPTIONS(yk_model_options, .in_channels = 1, .image_size = 65, .num_classes = 7), 2},
+        {"resnet18-cifar", YK_OPTIONS(yk_model_options, .in_channels = 3, .image_size = 20), 1},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         yk_scope scope = yk_scope_begin();
-        const yk_model_options *o = &cases[i].options;
+        const yk_model_options *o = cases[i].options;
         yk_module *m = yk_model(cases[i].name, o);
         yk_tensor *out =
             yk_forward(m, yk_randn(YK_SHAPE(cases[i].batch, o->in_channels, o->image_size, o->image_size), NULL));

@@ -93,7 +93,7 @@ static void test_tree(void **unused)
     yk_scope scope = yk_scope_begin();
     yk_module *shared = yk_linear_create(2, 2, NULL);
     yk_module *inner = yk_sequential(shared, yk_relu_create(), shared, NULL);
-    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .no_bias = true)), NULL);
+    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .bias = false)), NULL);
     assert_non_null(m);
 
     static const char *const names[] = {"0.0.weight", "0.0.bias", "1.weight"};
@@ -183,9 +183,9 @@ static void test_print(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_conv2d_module_options conv = {
-        .kernel_size = {3, 1}, .stride = 2, .padding_size = {1, 0}, .dilation_size = {1, 2}};
-    conv.no_bias = true;
+    yk_conv2d_module_options conv = *YK_OPTIONS(yk_conv2d_module_options, .kernel_size = {3, 1}, .stride = 2,
+                                                .padding_size = {1, 0}, .dilation_size = {1, 2});
+    conv.bias = false;
     yk_module *middle =
         yk_sequential(yk_relu_create(), yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1})),
                       yk_avg_pool2d_create(0, 0, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 1})), NULL);
@@ -196,18 +196,18 @@ static void test_print(void **unused)
     char *text = printed(m);
     assert_string_equal(text, golden_repr);
     free(text);
-    text =
-        printed(yk_embedding_create(6, 3, YK_OPTIONS(yk_embedding_options, .padding_idx_set = true, .padding_idx = 2)));
+    text = printed(yk_embedding_create(6, 3, YK_OPTIONS(yk_embedding_options, .padding_idx = 2)));
     assert_string_equal(text, golden_embedding_repr);
     free(text);
     text = printed(yk_conv2d_create(4, 8, 1, YK_OPTIONS(yk_conv2d_module_options, .groups = 2)));
     assert_string_equal(text, golden_grouped_repr);
     free(text);
     /* Numbers as Python prints a float. */
-    text = printed(yk_batch_norm2d_create(4, YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = YK_ZERO)));
+    text = printed(yk_batch_norm2d_create(4, YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = 0)));
     assert_string_equal(text, "BatchNorm2d(4, eps=0.001, momentum=0.0, affine=True, track_running_stats=True)\n");
     free(text);
-    text = printed(yk_layer_norm_create(YK_SHAPE(4), YK_OPTIONS(yk_layer_norm_options, .eps = 1, .no_affine = true)));
+    text = printed(
+        yk_layer_norm_create(YK_SHAPE(4), YK_OPTIONS(yk_layer_norm_options, .eps = 1, .elementwise_affine = false)));
     assert_string_equal(text, "LayerNorm((4,), eps=1.0, elementwise_affine=False)\n");
     free(text);
     text = printed(yk_dropout_create(0.12345678));

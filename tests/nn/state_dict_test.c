@@ -153,7 +153,7 @@ static void test_refusals(void **unused)
     assert_true(yk_item(yk_all(yk_eq(yk_module_get(m, "0.weight"), before))) == 1); /* nothing was written */
 
     dict = changed(m, NULL, "3.weight", yk_ones(YK_SHAPE(2, 17), NULL));
-    assert_int_equal(yk_module_load_state_dict(m, dict, YK_OPTIONS(yk_load_options, .not_strict = true), NULL),
+    assert_int_equal(yk_module_load_state_dict(m, dict, YK_OPTIONS(yk_load_options, .strict = false), NULL),
                      YK_ERR_SHAPE);
     expect_error(YK_ERR_SHAPE, "does not fit: 3.weight has shape (2, 17), expected (2, 16)");
     dict = changed(m, NULL, "3.bias", yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)));
@@ -165,7 +165,7 @@ static void test_refusals(void **unused)
     assert_true(yk_item(yk_all(yk_eq(yk_module_get(m, "0.weight"), before))) == 1);
 
     dict = changed(m, "0.bias", NULL, NULL);
-    expect_ok(yk_module_load_state_dict(m, dict, YK_OPTIONS(yk_load_options, .not_strict = true), &report));
+    expect_ok(yk_module_load_state_dict(m, dict, YK_OPTIONS(yk_load_options, .strict = false), &report));
     assert_int_equal(report.missing_count, 1);
     yk_load_report_clear(&report);
     assert_true(yk_item(yk_any(yk_module_get(m, "0.weight"))) == 0);
@@ -204,7 +204,7 @@ static void test_without_counts(void **unused)
     assert_int_equal(yk_module_load_state_dict(m, one, NULL, NULL), YK_ERR_NOT_FOUND);
     expect_error(YK_ERR_NOT_FOUND, "load_state_dict of ResNet: missing: bn1.num_batches_tracked");
     expect_ok(
-        yk_module_load_state_dict(m, yk_state_dict_create(), YK_OPTIONS(yk_load_options, .not_strict = true), &report));
+        yk_module_load_state_dict(m, yk_state_dict_create(), YK_OPTIONS(yk_load_options, .strict = false), &report));
     assert_int_equal(report.missing_count, yk_state_dict_count(state));
     yk_load_report_clear(&report);
     yk_scope_end(scope);

@@ -11,7 +11,8 @@
 
 #include "tests/golden/attention_golden.h"
 
-static const yk_tensor_options f64_leaf = {.dtype = YK_F64, .requires_grad = true}, f64 = {.dtype = YK_F64};
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
 
 static yk_tensor *wave(int seed, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
@@ -21,7 +22,7 @@ static yk_tensor *wave(int seed, int ndim, const int64_t *shape, const yk_tensor
     double *x = malloc((size_t)count * sizeof(*x) + 1);
     for (int64_t i = 0; i < count; i++)
         x[i] = sin(0.7 * (double)i + seed);
-    yk_tensor *wide = yk_from_data(x, ndim, shape, &f64);
+    yk_tensor *wide = yk_from_data(x, ndim, shape, f64);
     free(x);
     yk_tensor *out = yk_detach(yk_cast(wide, options->dtype));
     if (options->requires_grad)
@@ -56,17 +57,17 @@ static void test_pytorch(void **state)
         yk_scope scope = yk_scope_begin();
         int64_t b = attention_cases[t].batch, h = attention_cases[t].heads, l = attention_cases[t].queries;
         int64_t s = attention_cases[t].keys, e = attention_cases[t].size, d = attention_cases[t].value_size;
-        yk_tensor *q = wave(1, 4, (int64_t[]){b, h, l, e}, &f64_leaf);
-        yk_tensor *k = wave(2, 4, (int64_t[]){b, h, s, e}, &f64_leaf);
-        yk_tensor *v = wave(3, 4, (int64_t[]){b, h, s, d}, &f64_leaf);
+        yk_tensor *q = wave(1, 4, (int64_t[]){b, h, l, e}, f64_leaf);
+        yk_tensor *k = wave(2, 4, (int64_t[]){b, h, s, e}, f64_leaf);
+        yk_tensor *v = wave(3, 4, (int64_t[]){b, h, s, d}, f64_leaf);
         yk_tensor *mask = attention_cases[t].mask == 1   ? bool_mask(l, s)
-                          : attention_cases[t].mask == 2 ? wave(4, 2, (int64_t[]){l, s}, &f64)
+                          : attention_cases[t].mask == 2 ? wave(4, 2, (int64_t[]){l, s}, f64)
                                                          : NULL;
         yk_tensor *out = yk_scaled_dot_product_attention(q, k, v,
                                                          YK_OPTIONS(yk_attention_options, .attn_mask = mask,
                                                                     .is_causal = attention_cases[t].causal,
                                                                     .scale = attention_cases[t].scale));
-        yk_tensor *gradient = wave(5, 4, (int64_t[]){b, h, l, d}, &f64);
+        yk_tensor *gradient = wave(5, 4, (int64_t[]){b, h, l, d}, f64);
         expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
         const double *values = expect_values("output", (int)t, out, attention_cases[t].values, 1e-13);
         values = expect_values("gradient of query", (int)t, yk_grad(q), values, 1e-13);
@@ -87,8 +88,9 @@ static void test_finite_differences(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     int64_t shape[3] = {2, 6, 3}, keys[3] = {2, 5, 3};
-    yk_tensor *inputs[3] = {wave(1, 3, shape, &f64_leaf), wave(2, 3, keys, &f64_leaf), wave(3, 3, keys, &f64_leaf)};
-    yk_attention_options causal = {.is_causal = true}, masked = {.attn_mask = bool_mask(6, 5)};
+    yk_tensor *inputs[3] = {wave(1, 3, shape, f64_leaf), wave(2, 3, keys, f64_leaf), wave(3, 3, keys, f64_leaf)};
+    yk_attention_options causal = *YK_OPTIONS(yk_attention_options, .is_causal = true),
+                         masked = *YK_OPTIONS(yk_attention_options, .attn_mask = bool_mask(6, 5));
     expect_ok(yk_gradcheck(attend, inputs, 3, NULL, NULL));
     expect_ok(yk_gradcheck(attend, inputs, 3, &causal, NULL));
     expect_ok(yk_gradcheck(attend, inputs, 3, &masked, NULL));
@@ -128,7 +130,7 @@ static void test_blocks(void **state)
                                        {1, 1, 1, 1},      {14, 128, 64, 64}, {15, 129, 33, 31},
                                        {57, 255, 16, 48}, {513, 40, 8, 8},   {40, 513, 8, 5},
                                        {130, 257, 32, 7}, {600, 600, 4, 4},  {200, 100, 12, 64}};
-    const yk_tensor_options leaf = {.requires_grad = true};
+    const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
     for (size_t t = 0; t < sizeof sizes / sizeof sizes[0]; t++)
         for (int kind = 0; kind < 3; kind++) {
             yk_scope scope = yk_scope_begin();
@@ -143,7 +145,7 @@ static void test_blocks(void **state)
             }
             yk_tensor *mask =
                 kind == 2 ? yk_gt(yk_rand(3, (int64_t[]){2, n[0], n[1]}, NULL), yk_scalar(0.4, NULL)) : NULL;
-            yk_attention_options options = {.is_causal = kind == 1, .attn_mask = mask};
+            yk_attention_options options = *YK_OPTIONS(yk_attention_options, .is_causal = kind == 1, .attn_mask = mask);
             yk_tensor *a = yk_scaled_dot_product_attention(given[0], given[1], given[2], &options);
             yk_tensor *b = composed(wide, &options);
             yk_tensor *g = yk_randn_like(b);
@@ -161,8 +163,8 @@ static void test_mask_of_every_batch(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *q = wave(1, 3, (int64_t[]){1, 3, 4}, &f64), *k = wave(2, 3, (int64_t[]){2, 5, 4}, &f64);
-    yk_tensor *mask = wave(3, 3, (int64_t[]){2, 3, 5}, &f64), *flat = yk_squeeze(q, 0);
+    yk_tensor *q = wave(1, 3, (int64_t[]){1, 3, 4}, f64), *k = wave(2, 3, (int64_t[]){2, 5, 4}, f64);
+    yk_tensor *mask = wave(3, 3, (int64_t[]){2, 3, 5}, f64), *flat = yk_squeeze(q, 0);
     yk_tensor *whole = yk_scaled_dot_product_attention(yk_expand(q, 3, (int64_t[]){2, -1, -1}), k, k,
                                                        YK_OPTIONS(yk_attention_options, .attn_mask = mask));
     for (int i = 0; i < 2; i++) {
@@ -181,11 +183,10 @@ static void test_rows_that_see_nothing(void **state)
     for (int blockwise = 0; blockwise < 2; blockwise++) {
         yk_scope scope = yk_scope_begin();
         int64_t shape[3] = {1, 3, 4};
-        yk_tensor *q = wave(1, 3, shape, &f64_leaf), *k = wave(2, 3, shape, &f64_leaf),
-                  *v = wave(3, 3, shape, &f64_leaf);
+        yk_tensor *q = wave(1, 3, shape, f64_leaf), *k = wave(2, 3, shape, f64_leaf), *v = wave(3, 3, shape, f64_leaf);
         uint8_t seen[9] = {1, 0, 1, 0, 0, 0, 1, 1, 1};
         yk_tensor *mask = yk_from_data(seen, 2, (int64_t[]){3, 3}, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
-        yk_attention_options options = {.attn_mask = mask};
+        yk_attention_options options = *YK_OPTIONS(yk_attention_options, .attn_mask = mask);
         yk_tensor *in[3] = {q, k, v};
         yk_tensor *out = blockwise ? yk_scaled_dot_product_attention(q, k, v, &options) : composed(in, &options);
         expect_ok(yk_backward(yk_sum(out)));
@@ -200,10 +201,10 @@ static void test_rows_that_see_nothing(void **state)
     for (int kind = 0; kind < 3; kind++) {
         yk_scope scope = yk_scope_begin();
         int64_t shape[3] = {1, 2, 4};
-        yk_tensor *in[3] = {wave(1, 3, shape, &f64_leaf), wave(2, 3, shape, &f64_leaf), wave(3, 3, shape, &f64_leaf)};
+        yk_tensor *in[3] = {wave(1, 3, shape, f64_leaf), wave(2, 3, shape, f64_leaf), wave(3, 3, shape, f64_leaf)};
         double added[4] = {0, -INFINITY, -INFINITY, -INFINITY};
-        yk_tensor *mask = yk_from_data(added, 2, (int64_t[]){2, 2}, kind == 2 ? &f64_leaf : &f64);
-        yk_attention_options options = {.attn_mask = mask};
+        yk_tensor *mask = yk_from_data(added, 2, (int64_t[]){2, 2}, kind == 2 ? f64_leaf : f64);
+        yk_attention_options options = *YK_OPTIONS(yk_attention_options, .attn_mask = mask);
         yk_tensor *out =
             kind == 1 ? composed(in, &options) : yk_scaled_dot_product_attention(in[0], in[1], in[2], &options);
         expect_ok(yk_backward(yk_sum(out)));
@@ -233,7 +234,7 @@ static void test_views(void **state)
     int64_t shape[4] = {2, 20, 3, 8};
     yk_tensor *x[3], *view[3], *dense[3];
     for (int i = 0; i < 3; i++) {
-        x[i] = wave(i + 1, 4, shape, &f64);
+        x[i] = wave(i + 1, 4, shape, f64);
         view[i] = yk_transpose(x[i], 1, 2);
         dense[i] = yk_contiguous(view[i]);
     }
@@ -252,7 +253,7 @@ static void test_halves(void **state)
     static const yk_dtype halves[] = {YK_F16, YK_BF16};
     for (int t = 0; t < 2; t++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options leaf = {.dtype = halves[t], .requires_grad = true};
+        yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .dtype = halves[t], .requires_grad = true);
         int64_t shape[3] = {2, 30, 16};
         yk_tensor *in[3], *wide[3];
         for (int i = 0; i < 3; i++) {
@@ -277,7 +278,7 @@ static void test_threads(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    const yk_tensor_options leaf = {.requires_grad = true};
+    const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
     int64_t shape[4] = {1, 3, 1100, 16};
     yk_tensor *in[3], *first[4] = {NULL};
     for (int i = 0; i < 3; i++)
@@ -354,7 +355,7 @@ static void test_empty(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *q = yk_ones(3, (int64_t[]){2, 3, 4}, &f64_leaf), *none = yk_ones(3, (int64_t[]){2, 0, 4}, &f64_leaf);
+    yk_tensor *q = yk_ones(3, (int64_t[]){2, 3, 4}, f64_leaf), *none = yk_ones(3, (int64_t[]){2, 0, 4}, f64_leaf);
     yk_tensor *out = yk_scaled_dot_product_attention(q, none, none, NULL);
     expect_ok(yk_backward(yk_sum(out)));
     assert_true(yk_item(yk_sum(out)) == 0);

@@ -111,23 +111,24 @@ typedef struct row {
     X(attention, yk_scaled_dot_product_attention(x[0], x[1], x[2], NULL), 3, HEADS, HEADS, HEADS)                      \
     X(attention_mask, yk_scaled_dot_product_attention(x[0], x[1], x[2], YK_OPTIONS(yk_attention_options, .attn_mask = x[3])),   \
       4, HEADS, HEADS, HEADS, {2, {4, 4}})                                                                             \
-    X(max_pool2d, yk_max_pool2d(x[0], &pool), 1, IMAGE) X(avg_pool2d, yk_avg_pool2d(x[0], &pool), 1, IMAGE)            \
+    X(max_pool2d, yk_max_pool2d(x[0], pool), 1, IMAGE) X(avg_pool2d, yk_avg_pool2d(x[0], pool), 1, IMAGE)            \
     X(adaptive_avg_pool2d, yk_adaptive_avg_pool2d(x[0], 1, 1), 1, IMAGE)                                               \
     X(dropout, dropout(x[0]), 1, M)                                                                                    \
-    X(layer_norm_plain, yk_layer_norm(x[0], YK_SHAPE(3), NULL, NULL, 0), 1, M)                                         \
-    X(layer_norm, yk_layer_norm(x[0], YK_SHAPE(3), x[1], x[2], 0), 3, M, V, V)                                         \
-    X(batch_norm_plain, yk_batch_norm(x[0], NULL, NULL, NULL, NULL, &norm), 1, {4, {2, 3, 2, 2}})                      \
-    X(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, &norm), 3, {4, {2, 3, 2, 2}}, V, V)                      \
+    X(layer_norm_plain, yk_layer_norm(x[0], YK_SHAPE(3), NULL, NULL, 1e-5), 1, M)                                      \
+    X(layer_norm, yk_layer_norm(x[0], YK_SHAPE(3), x[1], x[2], 1e-5), 3, M, V, V)                                      \
+    X(batch_norm_plain, yk_batch_norm(x[0], NULL, NULL, NULL, NULL, norm), 1, {4, {2, 3, 2, 2}})                      \
+    X(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, norm), 3, {4, {2, 3, 2, 2}}, V, V)                      \
     X(embedding, yk_embedding(labels(x[0], 2), x[0], -1), 1, {2, {4, 3}})                                              \
     X(cross_entropy_mean, yk_cross_entropy(x[0], labels(x[0], 2), NULL), 1, M)                                         \
-    X(cross_entropy_none, yk_cross_entropy(x[0], labels(x[0], 2), &each_row), 1, M)                                    \
+    X(cross_entropy_none, yk_cross_entropy(x[0], labels(x[0], 2), each_row), 1, M)                                    \
     X(lstm_cell, cell(x, 0), 7, M, M, M, {2, {12, 3}}, {2, {12, 3}}, {1, {12}}, {1, {12}})                             \
     X(lstm_cell_state, cell(x, 1), 7, M, M, M, {2, {12, 3}}, {2, {12, 3}}, {1, {12}}, {1, {12}})
 /* clang-format on */
 
-static const yk_pool2d_options pool = {.kernel = {2, 2}};
-static const yk_batch_norm_options norm = {.training = true};
-static const yk_cross_entropy_options each_row = {.reduction = YK_REDUCE_NONE};
+static const yk_pool2d_options *const pool = YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2});
+static const yk_batch_norm_options *const norm = YK_OPTIONS(yk_batch_norm_options, .training = true);
+static const yk_cross_entropy_options *const each_row =
+    YK_OPTIONS(yk_cross_entropy_options, .reduction = YK_REDUCE_NONE);
 
 static yk_tensor *labels(yk_tensor *x, int64_t count)
 {

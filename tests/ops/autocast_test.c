@@ -111,7 +111,7 @@ static void parameters_are_cast_once(void **state)
     assert_non_null(yk_linear(a.x, a.w, NULL));
     yk_autocast_end(before);
     assert_null(yk__autocast_cached(a.w, YK_BF16));
-    before = yk_autocast_begin(test_device_type, YK_BF16, YK_OPTIONS(yk_autocast_options, .no_cache = true));
+    before = yk_autocast_begin(test_device_type, YK_BF16, YK_OPTIONS(yk_autocast_options, .cache_enabled = false));
     assert_non_null(yk_linear(a.x, a.w, a.b));
     assert_null(yk__autocast_cached(a.w, YK_BF16));
     yk_autocast_end(before);
@@ -208,7 +208,7 @@ static void regions_nest(void **state)
     assert_int_equal(dtype_of_product(), YK_F16);
     yk_autocast b = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     assert_int_equal(dtype_of_product(), YK_BF16);
-    yk_autocast c = yk_autocast_begin(test_device_type, YK_F32, YK_OPTIONS(yk_autocast_options, .disabled = true));
+    yk_autocast c = yk_autocast_begin(test_device_type, YK_F32, YK_OPTIONS(yk_autocast_options, .enabled = false));
     assert_false(yk_autocast_enabled(test_device_type));
     assert_int_equal(dtype_of_product(), YK_F32);
     yk_autocast_end(c);

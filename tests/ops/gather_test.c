@@ -46,7 +46,8 @@ static void whole_numbers(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options whole = {.dtype = YK_I64}, boolean = {.dtype = YK_BOOL};
+    yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64),
+                      boolean = *YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL);
     yk_tensor *x = yk_arange(0, 4, 1, &whole), *mask = yk_gt(x, yk_scalar(1, &whole));
     EXPECT(yk_masked_fill(x, mask, -7), 0, 1, -7, -7);
     EXPECT(yk_masked_select(x, mask), 2, 3);
@@ -113,7 +114,8 @@ static void many_rows(yk_dtype dtype, int64_t columns, bool add)
 {
     enum { ROWS = 520, INDEX_ROWS = 301 };
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options options = {.dtype = dtype}, whole = {.dtype = YK_I64};
+    yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtype),
+                      whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     int64_t first = 3, taken = columns - 5; /* the index is narrower than x */
     yk_tensor *index = yk_randint(0, ROWS, YK_SHAPE(INDEX_ROWS, taken), NULL);
     yk_tensor *values = yk_randint(0, 100, YK_SHAPE(INDEX_ROWS, columns), NULL);
@@ -160,7 +162,7 @@ static void lists(yk_dtype dtype, int64_t count)
 {
     enum { ROWS = 3, COLUMNS = 7, MOST = 1030 };
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options options = {.dtype = dtype};
+    yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtype);
     yk_tensor *x = yk_cast(yk_reshape(yk_arange(1, ROWS * COLUMNS + 1, 1, NULL), YK_SHAPE(ROWS, COLUMNS)), dtype);
     int64_t same[MOST], each[ROWS * MOST];
     assert_true(count <= MOST);
@@ -261,7 +263,7 @@ static void short_lines(void **state)
             for (int form = 0; form < 2; form++) {
                 yk_scope scope = yk_scope_begin();
                 int64_t n = lengths[l], wide = n + 3;
-                yk_tensor_options o = {.dtype = dtypes[d]};
+                yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = dtypes[d]);
                 yk_tensor *x = yk_cast(yk_randint(0, 9, YK_SHAPE(LINES, wide), NULL), dtypes[d]);
                 yk_tensor *index = yk_randint(0, wide - form, YK_SHAPE(LINES, n), NULL);
                 x = form ? yk_narrow(x, 1, 1, wide - 1) : x; /* lines with a gap behind them */

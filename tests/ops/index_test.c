@@ -212,7 +212,7 @@ static yk_tensor *integers(int ndim, const int64_t *shape, const int64_t *values
 
 static yk_tensor *counted(int64_t rows, int64_t columns, yk_dtype dtype)
 {
-    yk_tensor_options options = {.dtype = dtype};
+    yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtype);
     return yk_reshape(yk_arange(0, (double)(rows * columns), 1, &options), YK_SHAPE(rows, columns));
 }
 
@@ -253,7 +253,7 @@ static void masks_without_dimensions(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options boolean = {.dtype = YK_BOOL};
+    yk_tensor_options boolean = *YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL);
     yk_tensor *x = counted(2, 3, YK_F32), *yes = yk_scalar(1, &boolean), *no = yk_scalar(0, &boolean);
     yk_tensor *all = yk_index(x, YK_INDEX(yk_by(yes))), *none = yk_index(x, YK_INDEX(yk_by(no)));
     assert_int_equal(yk_ndim(all), 3);
@@ -275,7 +275,7 @@ static void every_dtype(void **state)
     static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options options = {.dtype = dtypes[i]};
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = dtypes[i]);
         bool boolean = dtypes[i] == YK_BOOL;
         yk_tensor *x = yk_cast(counted(3, 2, YK_F32), dtypes[i]);
         yk_tensor *rows = yk_cast(integers(YK_SHAPE(3), (int64_t[]){2, -3, 2}), i % 2 ? YK_I32 : YK_I64);
@@ -298,7 +298,8 @@ static void halves_are_summed_wide(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options half = {.dtype = YK_F16}, whole = {.dtype = YK_I64};
+    yk_tensor_options half = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F16),
+                      whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     yk_tensor *x = yk_full(YK_SHAPE(1), 2048, &half), *zeros = yk_zeros(YK_SHAPE(100), &whole);
     yk_index_put_(x, YK_INDEX(yk_by(zeros)), yk_ones(YK_SCALAR, &half), true);
     expect_numbers(x, NUMBERS(2148));
@@ -310,7 +311,7 @@ static void writes_read_what_was_there(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options whole = {.dtype = YK_I64};
+    yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     yk_tensor *x = yk_arange(0, 4, 1, &whole), *reversed = integers(YK_SHAPE(4), (int64_t[]){3, 2, 1, 0});
     yk_index_put_(x, YK_INDEX(yk_by(reversed)), x, false);
     expect_numbers(x, NUMBERS(3, 2, 1, 0));
@@ -333,7 +334,7 @@ static void one_value_by_a_mask(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    const yk_tensor_options wide = {.dtype = YK_F64};
+    const yk_tensor_options wide = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
     yk_tensor *whole = bits(YK_SHAPE(2, 3, 4), "110100000111010101100011"), *plane = bits(YK_SHAPE(2, 3), "101001");
     yk_tensor *inner = bits(YK_SHAPE(3, 4), "011010011100"), *row = bits(YK_SHAPE(4), "0110"),
               *none = bits(YK_SHAPE(2), "00");
@@ -448,7 +449,7 @@ static void nothing_to_read(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    const yk_tensor_options i64 = {.dtype = YK_I64};
+    const yk_tensor_options i64 = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     yk_tensor *rows = yk_zeros(YK_SHAPE(3, 0), NULL), *columns = yk_zeros(YK_SHAPE(0, 4), NULL);
     yk_tensor *both = yk_zeros(YK_SHAPE(0, 0), NULL), *x = yk_zeros(YK_SHAPE(3, 4), NULL);
     yk_tensor *five = yk_full(YK_SHAPE(1), 5, &i64), *zero = yk_zeros(YK_SHAPE(1), &i64);
@@ -627,7 +628,7 @@ static void an_expanded_index(void **state)
 {
     (void)state;
     const int64_t many = work_size(2000000, 1500);
-    yk_tensor_options whole = {.dtype = YK_I64};
+    yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     yk_scope scope = yk_scope_begin();
     yk_tensor *three = integers(YK_SHAPE(1), (int64_t[]){3}), *line = yk_expand(three, YK_SHAPE(many)),
               *rows = yk_expand(three, YK_SHAPE(many / 2, 2));

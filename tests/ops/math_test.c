@@ -272,7 +272,7 @@ static void made_by_a_rule(void **state)
     yk_fill_(line, -1); /* a view */
     EXPECT(square, 0, -1, 2, 3, 4, -1, 6, 7, 8);
     assert_int_equal(yk_numel(yk_diagonal(square, 7, 0, 1)), 0);
-    yk_tensor_options whole = {.dtype = YK_I64};
+    yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     yk_tensor *counts = yk_from_data((int64_t[]){3, 1, 3}, YK_SHAPE(3), &whole);
     EXPECT(yk_bincount(counts, REALS(0.5, 2, 1), 0), 0, 2, 0, 1.5);
     EXPECT(yk_one_hot(counts, -1), 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1);
@@ -398,7 +398,7 @@ static void distances_by_product(void **state)
         for (int wide = s == 3; wide < 2; wide++) { /* neighbours on a line are closer than squares in f32 can tell */
             yk_scope scope = yk_scope_begin();
             const int64_t *n = several[s];
-            yk_tensor_options o = {.dtype = wide ? YK_F64 : YK_F32};
+            yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = wide ? YK_F64 : YK_F32);
             yk_tensor *x[2] = {yk_randn(YK_SHAPE(n[0], n[2], n[4]), &o), yk_randn(YK_SHAPE(n[1], n[3], n[4]), &o)};
             double tolerance = wide ? 1e-11 : 2e-4;
             yk_tensor *copies[2] = {yk_clone(x[0]), yk_clone(x[1])};
@@ -563,7 +563,8 @@ static void flipped_and_repeated(void **state)
     assert_int_equal(yk_size(yk_repeat(yk_zeros(YK_SHAPE(2, 0), NULL), YK_SHAPE(3, 2)), 0), 6);
     assert_int_equal(yk_numel(yk_flip(yk_zeros(YK_SHAPE(2, 0), NULL), (int[]){0}, 1)), 0);
     /* Longer than what is counted at a time; beyond what a double counts by one. */
-    yk_tensor_options whole = {.dtype = YK_I64}, narrow = {.dtype = YK_I32};
+    yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64),
+                      narrow = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I32);
     yk_tensor *line = yk_arange(-7, 5000, 3, &whole), *f32 = yk_arange(5, -1500, -0.5, NULL);
     assert_int_equal(yk_numel(line), 1669);
     assert_int_equal(yk_numel(f32), 3010);

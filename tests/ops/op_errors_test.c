@@ -37,27 +37,11 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     return yk_split(x, chunk, dim, parts, capacity, &count) ? NULL : parts[0];
 }
 
-#define CONV(...)                                                                                                      \
-    &(yk_conv2d_options)                                                                                               \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define POOL(...)                                                                                                      \
-    &(yk_pool2d_options)                                                                                               \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define BATCH_NORM(...)                                                                                                \
-    &(yk_batch_norm_options)                                                                                           \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define LOSS(...)                                                                                                      \
-    &(yk_cross_entropy_options)                                                                                        \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define TRAIN BATCH_NORM(.training = true)
+#define CONV(...)       YK_OPTIONS(yk_conv2d_options, __VA_ARGS__)
+#define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
+#define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
+#define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
+#define TRAIN           BATCH_NORM(.training = true)
 
 /* clang-format off */
 #define ERRORS(ROW)                                                                                                    \
@@ -213,9 +197,9 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "batch_norm: running_var is float64, expected float32") \
     ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F16), T(3), yk_cast(T(3), YK_F64), NULL, NULL, TRAIN), DTYPE, \
         "batch_norm: bias is float64, expected float32") \
-    ROW(yk_layer_norm(T(4, 3), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), yk_cast(T(3), YK_F64), 0), DTYPE, \
+    ROW(yk_layer_norm(T(4, 3), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), yk_cast(T(3), YK_F64), 1e-5), DTYPE, \
         "layer_norm: input is float32, expected float64 as the weight is") \
-    ROW(yk_layer_norm(yk_cast(T(4, 3), YK_F64), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), T(3), 0), DTYPE, \
+    ROW(yk_layer_norm(yk_cast(T(4, 3), YK_F64), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), T(3), 1e-5), DTYPE, \
         "layer_norm: bias is float32, expected float64") \
     ROW(yk_batch_norm(T(4, 3), T(4), NULL, NULL, NULL, TRAIN), SHAPE,                                                  \
         "batch_norm: weight has shape (4,), expected (3,): one value per channel")                                     \
@@ -230,12 +214,12 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "batch_norm: weight is float16 but bias is float32")                                                           \
     ROW(yk_batch_norm(T(4, 3), NULL, NULL, NULL, NULL, BATCH_NORM(.training = true, .residual = T(4, 1))), SHAPE,      \
         "batch_norm: residual is (4, 1) of float32, expected the input's (4, 3) of float32")                           \
-    ROW(yk_layer_norm(T(2, 3), YK_SHAPE(4), NULL, NULL, 0), SHAPE,                                                     \
+    ROW(yk_layer_norm(T(2, 3), YK_SHAPE(4), NULL, NULL, 1e-5), SHAPE,                                                  \
         "layer_norm: input (2, 3) does not end in the normalised shape (4,)")                                          \
-    ROW(yk_layer_norm(T(3), YK_SHAPE(2, 3), NULL, NULL, 0), SHAPE, "layer_norm: input (3,) does not end in")           \
-    ROW(yk_layer_norm(T(2, 3), YK_SHAPE(3), T(2), NULL, 0), SHAPE,                                                     \
+    ROW(yk_layer_norm(T(3), YK_SHAPE(2, 3), NULL, NULL, 1e-5), SHAPE, "layer_norm: input (3,) does not end in")        \
+    ROW(yk_layer_norm(T(2, 3), YK_SHAPE(3), T(2), NULL, 1e-5), SHAPE,                                                  \
         "layer_norm: weight has shape (2,), expected the normalised shape (3,)")                                       \
-    ROW(yk_layer_norm(T(2, 3), YK_SHAPE(3), NULL, of(YK_F64, 3), 0), DTYPE,                                            \
+    ROW(yk_layer_norm(T(2, 3), YK_SHAPE(3), NULL, of(YK_F64, 3), 1e-5), DTYPE,                                         \
         "layer_norm: bias is float64, expected float32")                                                               \
     /* lookup, dropout, losses */                                                                                      \
     ROW(yk_embedding(T(2), T(3, 2), -1), DTYPE, "embedding: index is float32, expected int64 or int32")                \

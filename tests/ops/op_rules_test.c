@@ -8,8 +8,10 @@
 #include "tensor/tensor.h"
 #include <yoke/ops.h>
 
-static const yk_tensor_options f64 = {.dtype = YK_F64}, f64_leaf = {.dtype = YK_F64, .requires_grad = true};
-static const yk_tensor_options f32_leaf = {.requires_grad = true}, integers = {.dtype = YK_I64};
+static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
+static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
+static const yk_tensor_options *const f32_leaf = YK_OPTIONS(yk_tensor_options, .requires_grad = true);
+static const yk_tensor_options *const integers = YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
 
 static double at(const yk_tensor *x, int64_t i, int64_t j)
 {
@@ -37,7 +39,7 @@ static void test_dropout(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_full(YK_SHAPE(100, 100), 2, &f64_leaf);
+    yk_tensor *x = yk_full(YK_SHAPE(100, 100), 2, f64_leaf);
     yk_manual_seed(5);
     yk_tensor *y = yk_dropout(x, 0.3, true);
     int64_t zeros = 0;
@@ -75,7 +77,7 @@ static void test_dropout_by_place(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(7, 9), &f64), *turned = yk_transpose(yk_contiguous(yk_transpose(x, 0, 1)), 0, 1);
+    yk_tensor *x = yk_ones(YK_SHAPE(7, 9), f64), *turned = yk_transpose(yk_contiguous(yk_transpose(x, 0, 1)), 0, 1);
     yk_tensor *forms[] = {x, turned, as(x, YK_F32), as(x, YK_F16), as(x, YK_BF16)};
     yk_tensor *mask = NULL;
     assert_false(yk_is_contiguous(turned));
@@ -93,7 +95,7 @@ static void test_random_in_place(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_zeros(YK_SHAPE(100, 100), &f64);
+    yk_tensor *x = yk_zeros(YK_SHAPE(100, 100), f64);
     uint32_t version = yk_tensor_version(x);
     assert_ptr_equal(yk_uniform_(x, -1, 3), x);
     assert_int_equal(yk_tensor_version(x), version + 1);
@@ -104,7 +106,7 @@ static void test_random_in_place(void **state)
     expect_near(yk_item(yk_mean(x)), 5, 0, 0.1);
     expect_near(yk_item(yk_var(x)), 4, 0, 0.3);
     /* What it overwrites gets a gradient of zero. */
-    yk_tensor *leaf = yk_ones(YK_SHAPE(3), &f64_leaf), *y = yk_normal_(yk_clone(leaf), 0, 1);
+    yk_tensor *leaf = yk_ones(YK_SHAPE(3), f64_leaf), *y = yk_normal_(yk_clone(leaf), 0, 1);
     expect_ok(yk_backward(yk_sum(y)));
     assert_true(yk_item(yk_sum(yk_abs(yk_grad(leaf)))) == 0);
     yk_scope_end(scope);
@@ -117,10 +119,10 @@ static void test_running_statistics(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     double values[] = {1, 10, 2, 20, 6, 60, 3, 50}; /* 4 rows, 2 channels: means 3 and 35 */
-    yk_tensor *x = yk_from_data(values, YK_SHAPE(4, 2), &f64);
-    yk_tensor *mean = yk_zeros(YK_SHAPE(2), &f64), *var = yk_ones(YK_SHAPE(2), &f64);
+    yk_tensor *x = yk_from_data(values, YK_SHAPE(4, 2), f64);
+    yk_tensor *mean = yk_zeros(YK_SHAPE(2), f64), *var = yk_ones(YK_SHAPE(2), f64);
     uint32_t version = yk_tensor_version(mean);
-    yk_batch_norm_options train = {.training = true, .momentum = 0.25};
+    yk_batch_norm_options train = *YK_OPTIONS(yk_batch_norm_options, .training = true, .momentum = 0.25);
     assert_non_null(yk_batch_norm(x, NULL, NULL, mean, var, &train));
     double variance[2] = {(4 + 1 + 9 + 0) / 3.0, (625 + 225 + 625 + 225) / 3.0}; /* unbiased */
     double means[2] = {3, 35};
@@ -161,7 +163,7 @@ static void test_mixed_dtypes(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *a = yk_full(YK_SHAPE(2, 3), 2, &f32_leaf), *b = yk_full(YK_SHAPE(3), 5, &f64_leaf);
+    yk_tensor *a = yk_full(YK_SHAPE(2, 3), 2, f32_leaf), *b = yk_full(YK_SHAPE(3), 5, f64_leaf);
     yk_tensor *y = yk_mul(a, b);
     assert_int_equal(yk_tensor_dtype(y), YK_F64);
     expect_ok(yk_backward(yk_sum(y)));
@@ -171,7 +173,7 @@ static void test_mixed_dtypes(void **state)
     expect_near(yk_get(yk_grad(b), (int64_t[]){1}), 4, 0, 0);
 
     /* A 0-dimensional operand does not widen; its gradient still comes in its own dtype. */
-    yk_tensor *s = yk_full(YK_SCALAR, 3, &f64_leaf), *z = yk_div(a, s);
+    yk_tensor *s = yk_full(YK_SCALAR, 3, f64_leaf), *z = yk_div(a, s);
     assert_int_equal(yk_tensor_dtype(z), YK_F32);
     expect_ok(yk_backward(yk_sum(z)));
     assert_int_equal(yk_tensor_dtype(yk_grad(s)), YK_F64);
@@ -185,16 +187,15 @@ static void test_mixed_dtypes(void **state)
     expect_near(at(yk_grad(a), 0, 0), 3, 0, 0);
 
     /* The logarithm of a power's gradient is not rounded to the base's dtype, nor b - 1 to that of b. */
-    yk_tensor *base = as(yk_full(YK_SHAPE(1), 1.0078125, NULL), YK_BF16),
-              *exponent = yk_full(YK_SHAPE(1), 2, &f64_leaf);
+    yk_tensor *base = as(yk_full(YK_SHAPE(1), 1.0078125, NULL), YK_BF16), *exponent = yk_full(YK_SHAPE(1), 2, f64_leaf);
     expect_ok(yk_backward(yk_pow(base, exponent)));
     expect_near(yk_item(yk_grad(exponent)), 1.0078125 * 1.0078125 * log(1.0078125), 0, 1e-14);
-    yk_tensor *root = yk_full(YK_SHAPE(1), 1000, &f64_leaf);
+    yk_tensor *root = yk_full(YK_SHAPE(1), 1000, f64_leaf);
     expect_ok(yk_backward(yk_pow(root, as(yk_full(YK_SHAPE(1), 0x1p-9, NULL), YK_BF16))));
     expect_near(yk_item(yk_grad(root)), 0x1p-9 * pow(1000, 0x1p-9 - 1), 0, 1e-14);
 
     /* Integers and bools. */
-    yk_tensor *i = yk_from_data((int64_t[]){7, -7}, YK_SHAPE(2), &integers), *two = yk_full(YK_SHAPE(2), 2, &integers);
+    yk_tensor *i = yk_from_data((int64_t[]){7, -7}, YK_SHAPE(2), integers), *two = yk_full(YK_SHAPE(2), 2, integers);
     assert_int_equal(yk_tensor_dtype(yk_add(i, two)), YK_I64);
     assert_int_equal(yk_tensor_dtype(yk_div(i, two)), YK_F32);
     expect_near(yk_get(yk_div(i, two), (int64_t[]){1}), -3.5, 0, 0);
@@ -218,7 +219,7 @@ static void test_mixed_dtypes(void **state)
     assert_true(yk_requires_grad(yk_floor(a))); /* with a gradient of zero, as PyTorch's */
     /* A quotient rounds once: 1 / 3 is not 1 * (1 / 3) for all numbers. */
     for (int k = 1; k < 200; k++)
-        expect_near(yk_item(yk_div_scalar(yk_scalar(k, &f64), 49)), k / 49.0, 0, 0);
+        expect_near(yk_item(yk_div_scalar(yk_scalar(k, f64), 49)), k / 49.0, 0, 0);
     yk_scope_end(scope);
 }
 
@@ -229,11 +230,11 @@ static void test_half_in_place(void **state)
     /* What is read in f32 has its gradient summed there: bf16 has no 257. */
     for (int copy = 0; copy < 2; copy++) {
         yk_tensor *x = yk_zeros(YK_SHAPE(257), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16)),
-                  *one = yk_ones(YK_SHAPE(1), &f32_leaf);
+                  *one = yk_ones(YK_SHAPE(1), f32_leaf);
         expect_ok(yk_backward(yk_sum(yk_cast(copy ? yk_copy_(x, one) : yk_add_(x, one, 1), YK_F32))));
         expect_near(yk_item(yk_grad(one)), 257, 0, 0);
     }
-    yk_tensor *x = as(yk_full(YK_SHAPE(3), 1.5, &f64), YK_BF16), *y = yk_full(YK_SHAPE(3), 0.25, &f64);
+    yk_tensor *x = as(yk_full(YK_SHAPE(3), 1.5, f64), YK_BF16), *y = yk_full(YK_SHAPE(3), 0.25, f64);
     assert_ptr_equal(yk_add_(x, y, 2), x);
     assert_ptr_equal(yk_mul_scalar_(x, -1), x);
     expect_near(yk_get(x, (int64_t[]){2}), -2, 0, 0);
@@ -250,7 +251,7 @@ static void test_places(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     double values[] = {1, 5, 5, 4, 9, NAN, -1, -1};
-    yk_tensor *x = yk_from_data(values, YK_SHAPE(2, 4), &f64), *place = NULL, *kept = NULL;
+    yk_tensor *x = yk_from_data(values, YK_SHAPE(2, 4), f64), *place = NULL, *kept = NULL;
     yk_tensor *most = yk_max_dim(x, 1, false, &place);
     assert_int_equal(yk_tensor_dtype(place), YK_I64);
     assert_int_equal(yk_ndim(place), 1);
@@ -261,7 +262,7 @@ static void test_places(void **state)
     assert_non_null(yk_min_dim(x, -1, true, &kept));
     assert_int_equal(yk_size(kept, 1), 1);
     expect_near(at(kept, 0, 0), 0, 0, 0);
-    yk_tensor *scalar = yk_scalar(4, &f64_leaf), *same = yk_max_dim(scalar, 0, false, &place);
+    yk_tensor *scalar = yk_scalar(4, f64_leaf), *same = yk_max_dim(scalar, 0, false, &place);
     expect_near(yk_item(same), 4, 0, 0);
     assert_int_equal(yk_item_i64(place), 0);
     expect_ok(yk_backward(same));
@@ -286,7 +287,7 @@ static void test_values_at_places(void **state)
                         yk_scope scope = yk_scope_begin();
                         for (int i = 0; d < 4 && i < A * B * C; i += 97)
                             values[i] = i % 3 ? -0.0 : i % 2 ? NAN : 0.0;
-                        yk_tensor *x = yk_cast(yk_from_data(values, YK_SHAPE(A, B, C), &f64), dtypes[d]);
+                        yk_tensor *x = yk_cast(yk_from_data(values, YK_SHAPE(A, B, C), f64), dtypes[d]);
                         x = layout == 1   ? yk_transpose(x, 0, 2)
                             : layout == 2 ? yk_slice(x, 1, 3, B, 5)
                             : layout == 3 ? yk_expand(yk_slice(x, 0, 1, 2, 1), YK_SHAPE(3, B, C))
@@ -313,7 +314,7 @@ static void test_views_share(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_arange(0, 24, 1, &f64), *y = yk_reshape(x, YK_SHAPE(2, 3, 4));
+    yk_tensor *x = yk_arange(0, 24, 1, f64), *y = yk_reshape(x, YK_SHAPE(2, 3, 4));
     yk_tensor *views[] = {yk_permute(y, (int[]){2, 0, 1}),
                           yk_select(y, 1, 1),
                           yk_slice(y, 2, 1, YK_END, 2),
@@ -342,7 +343,7 @@ static void test_unchanged_is_owned(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin(), inner = yk_scope_begin();
-    yk_tensor *x = yk_ones(YK_SHAPE(2), &f64), *same = yk_contiguous(yk_cast(yk_dropout(x, 0.5, false), YK_F64));
+    yk_tensor *x = yk_ones(YK_SHAPE(2), f64), *same = yk_contiguous(yk_cast(yk_dropout(x, 0.5, false), YK_F64));
     assert_ptr_equal(same, x);
     same = yk_scope_return(inner, same);
     assert_non_null(same);
@@ -356,7 +357,7 @@ static void test_gradients_add_up(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *leaf = yk_full(YK_SHAPE(2, 3), 2, &f64_leaf), *x = yk_mul_scalar(leaf, 1);
+    yk_tensor *leaf = yk_full(YK_SHAPE(2, 3), 2, f64_leaf), *x = yk_mul_scalar(leaf, 1);
     yk_tensor *total = yk_add(yk_sum(x), yk_mean(x));                                    /* 1 + 1/6 each */
     total = yk_add(total, yk_sum(yk_expand(yk_select(x, 0, 0), YK_SHAPE(4, 3))));        /* row 0: 4 */
     total = yk_add(total, yk_sum(yk_mul(yk_transpose(x, 0, 1), yk_transpose(x, 0, 1)))); /* 2 * 2 */
@@ -393,8 +394,8 @@ static void test_keeps_what_it_needs(void **state)
         for (int changed = 0; changed < 3; changed++) {
             yk_scope scope = yk_scope_begin();
             bool conv = op == CONV, has_bias = op == LINEAR || op == LINEAR_BIAS || conv;
-            yk_tensor *x[3] = {yk_ones(conv ? 4 : 2, (int64_t[]){2, 2, 2, 2}, &f64),
-                               yk_ones(conv ? 4 : 2, (int64_t[]){2, 2, 2, 2}, &f64), yk_ones(YK_SHAPE(2), &f64)};
+            yk_tensor *x[3] = {yk_ones(conv ? 4 : 2, (int64_t[]){2, 2, 2, 2}, f64),
+                               yk_ones(conv ? 4 : 2, (int64_t[]){2, 2, 2, 2}, f64), yk_ones(YK_SHAPE(2), f64)};
             expect_ok(yk_set_requires_grad(x[rule[op].leaf], true));
             yk_tensor *bias = has_bias ? x[2] : NULL;
             yk_tensor *y = op == ADD       ? yk_add(x[0], x[1])
@@ -442,12 +443,12 @@ static void test_memory_order_is_kept(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = in_hwnc(yk_randn(YK_SHAPE(2, 3, 6, 4), &f64)), *y = yk_mul_scalar(x, 2);
+    yk_tensor *x = in_hwnc(yk_randn(YK_SHAPE(2, 3, 6, 4), f64)), *y = yk_mul_scalar(x, 2);
     expect_ok(yk_set_requires_grad(x, true));
     expect_order(x);
     expect_order(y);
-    yk_pool2d_options pool = {.kernel = {2, 2}};
-    yk_batch_norm_options train = {.training = true, .relu = true, .residual = y};
+    yk_pool2d_options pool = *YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2});
+    yk_batch_norm_options train = *YK_OPTIONS(yk_batch_norm_options, .training = true, .relu = true, .residual = y);
     yk_tensor *kept[] = {yk_relu(x),
                          yk_add(x, y),
                          yk_dropout(x, 0.5, true),
@@ -473,11 +474,11 @@ static void test_memory_order_is_kept(void **state)
 
 static yk_tensor *block(yk_tensor *const *p)
 {
-    yk_conv2d_options same = {.padding = {1, 1}};
-    yk_pool2d_options pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+    yk_conv2d_options same = *YK_OPTIONS(yk_conv2d_options, .padding = {1, 1});
+    yk_pool2d_options pool = *YK_OPTIONS(yk_pool2d_options, .kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1});
     yk_tensor *x = yk_max_pool2d(p[0], &pool);
-    yk_batch_norm_options first = {.training = true, .relu = true},
-                          second = {.training = true, .relu = true, .residual = x};
+    yk_batch_norm_options first = *YK_OPTIONS(yk_batch_norm_options, .training = true, .relu = true),
+                          second = *YK_OPTIONS(yk_batch_norm_options, .training = true, .relu = true, .residual = x);
     yk_tensor *y = yk_batch_norm(yk_conv2d(x, p[1], NULL, &same), p[2], p[3], NULL, NULL, &first);
     y = yk_batch_norm(yk_conv2d(y, p[4], NULL, &same), p[2], p[3], NULL, NULL, &second);
     y = yk_flatten(yk_adaptive_avg_pool2d(y, 1, 1), 1, -1);
@@ -544,19 +545,18 @@ static void test_matmul_of_every_layout(void **state)
     (void)state;
     for (int form = 0; form < 6; form++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *a = yk_randn(YK_SHAPE(3, 2, 4, 5), &f64), *b = yk_randn(YK_SHAPE(3, 2, 5, 3), &f64);
+        yk_tensor *a = yk_randn(YK_SHAPE(3, 2, 4, 5), f64), *b = yk_randn(YK_SHAPE(3, 2, 5, 3), f64);
         if (form == 1) /* batches that do not fold */
-            a = yk_transpose(yk_randn(YK_SHAPE(2, 3, 4, 5), &f64), 0, 1);
+            a = yk_transpose(yk_randn(YK_SHAPE(2, 3, 4, 5), f64), 0, 1);
         if (form == 2) /* a batch between rows and columns: no folding into rows either */
-            a = yk_permute(yk_randn(YK_SHAPE(4, 3, 5, 2), &f64), (int[]){1, 3, 0, 2}),
-            b = yk_randn(YK_SHAPE(5, 3), &f64);
+            a = yk_permute(yk_randn(YK_SHAPE(4, 3, 5, 2), f64), (int[]){1, 3, 0, 2}), b = yk_randn(YK_SHAPE(5, 3), f64);
         if (form == 3)
-            b = yk_expand(yk_transpose(yk_randn(YK_SHAPE(3, 1, 3, 5), &f64), 2, 3), YK_SHAPE(3, 2, 5, 3));
+            b = yk_expand(yk_transpose(yk_randn(YK_SHAPE(3, 1, 3, 5), f64), 2, 3), YK_SHAPE(3, 2, 5, 3));
         if (form == 4)
-            a = yk_slice(yk_randn(YK_SHAPE(3, 2, 4, 9), &f64), 3, 0, YK_END, 2), b = yk_randn(YK_SHAPE(2, 5, 3), &f64);
+            a = yk_slice(yk_randn(YK_SHAPE(3, 2, 4, 9), f64), 3, 0, YK_END, 2), b = yk_randn(YK_SHAPE(2, 5, 3), f64);
         if (form == 5)
-            a = yk_randn(YK_SHAPE(1, 1, 4, 5), &f64),
-            b = yk_permute(yk_randn(YK_SHAPE(2, 3, 5, 3), &f64), (int[]){1, 0, 2, 3});
+            a = yk_randn(YK_SHAPE(1, 1, 4, 5), f64),
+            b = yk_permute(yk_randn(YK_SHAPE(2, 3, 5, 3), f64), (int[]){1, 0, 2, 3});
         yk_tensor *y = yk_matmul(a, b);
         assert_int_equal(yk_ndim(y), 4);
         int64_t i[4];
@@ -589,7 +589,7 @@ static void test_gradient_of_products(void **state)
     static const yk_dtype dtypes[] = {YK_F64, YK_F32, YK_F16, YK_BF16};
     for (size_t i = 0; i < 4 * sizeof(lines) / sizeof(lines[0]); i++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor *x = as(yk_from_data(lines[i / 4].x, YK_SHAPE(3), &f64), dtypes[i % 4]);
+        yk_tensor *x = as(yk_from_data(lines[i / 4].x, YK_SHAPE(3), f64), dtypes[i % 4]);
         for (int along = 0; along < 2; along++) {
             yk_tensor *leaf = yk_detach(yk_clone(x));
             expect_ok(yk_set_requires_grad(leaf, true));
@@ -607,7 +607,7 @@ static void test_gradient_of_products(void **state)
         yk_scope_end(scope);
     }
     yk_scope scope = yk_scope_begin();
-    yk_tensor *counts = yk_prod_dim(yk_full(YK_SHAPE(2, 3), 300, &integers), 1, false); /* of integers, i64 */
+    yk_tensor *counts = yk_prod_dim(yk_full(YK_SHAPE(2, 3), 300, integers), 1, false); /* of integers, i64 */
     assert_true(yk_tensor_dtype(counts) == YK_I64 && !yk_requires_grad(counts));
     assert_int_equal(yk_item_i64(yk_max(counts)), 27000000);
     yk_scope_end(scope);
@@ -619,20 +619,20 @@ static void test_empty(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_zeros(YK_SHAPE(0, 3), &f64_leaf), *w = yk_ones(YK_SHAPE(2, 3), &f64_leaf);
-    yk_tensor *b = yk_full(YK_SHAPE(2), 7, &f64_leaf), *y = yk_linear(x, w, b);
+    yk_tensor *x = yk_zeros(YK_SHAPE(0, 3), f64_leaf), *w = yk_ones(YK_SHAPE(2, 3), f64_leaf);
+    yk_tensor *b = yk_full(YK_SHAPE(2), 7, f64_leaf), *y = yk_linear(x, w, b);
     assert_int_equal(yk_size(y, 0), 0);
     expect_ok(yk_backward(yk_sum(y)));
     assert_true(yk_item(yk_max(yk_abs(yk_grad(w)))) == 0 && yk_item(yk_max(yk_abs(yk_grad(b)))) == 0);
     /* An empty sum of products is 0, or the bias. */
-    yk_tensor *none = yk_zeros(YK_SHAPE(4, 0), &f64), *empty = yk_zeros(YK_SHAPE(0, 5), &f64);
+    yk_tensor *none = yk_zeros(YK_SHAPE(4, 0), f64), *empty = yk_zeros(YK_SHAPE(0, 5), f64);
     assert_true(yk_item(yk_max(yk_abs(yk_matmul(none, empty)))) == 0);
-    yk_tensor *bias_only = yk_linear(none, yk_zeros(YK_SHAPE(2, 0), &f64), b);
+    yk_tensor *bias_only = yk_linear(none, yk_zeros(YK_SHAPE(2, 0), f64), b);
     expect_near(at(bias_only, 3, 1), 7, 0, 0);
     assert_true(isnan(yk_item(yk_mean(x))));
     assert_true(yk_item(yk_sum(x)) == 0);
     assert_true(isnan(yk_item(yk_mse_loss(x, x, YK_REDUCE_MEAN))));
-    yk_tensor *map = yk_zeros(YK_SHAPE(0, 2, 4, 4), &f64), *kernel = yk_ones(YK_SHAPE(3, 2, 3, 3), &f64_leaf);
+    yk_tensor *map = yk_zeros(YK_SHAPE(0, 2, 4, 4), f64), *kernel = yk_ones(YK_SHAPE(3, 2, 3, 3), f64_leaf);
     expect_ok(yk_backward(yk_sum(yk_conv2d(map, kernel, NULL, NULL))));
     assert_true(yk_item(yk_max(yk_abs(yk_grad(kernel)))) == 0);
     assert_int_equal(yk_numel(yk_softmax(x, 1)), 0);
@@ -666,7 +666,7 @@ static void test_scalars(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *x = yk_full(YK_SCALAR, 3, &f64_leaf);
+    yk_tensor *x = yk_full(YK_SCALAR, 3, f64_leaf);
     expect_near(yk_item(yk_softmax(x, 0)), 1, 0, 0);
     expect_near(yk_item(yk_log_softmax(x, -1)), 0, 0, 0);
     yk_tensor *sum = yk_sum_dims(x, (int[]){-1}, 1, true);

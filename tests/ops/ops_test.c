@@ -85,26 +85,10 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
                     YK_OPTIONS(yk_tensor_options, .dtype = yk_tensor_dtype(x), .device = yk_tensor_device(x)));
 }
 
-#define CONV(...)                                                                                                      \
-    &(yk_conv2d_options)                                                                                               \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define POOL(...)                                                                                                      \
-    &(yk_pool2d_options)                                                                                               \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define BATCH_NORM(...)                                                                                                \
-    &(yk_batch_norm_options)                                                                                           \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define LOSS(...)                                                                                                      \
-    &(yk_cross_entropy_options)                                                                                        \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
+#define CONV(...)       YK_OPTIONS(yk_conv2d_options, __VA_ARGS__)
+#define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
+#define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
+#define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
 
 /* clang-format off */
 #define ROWS(ROW)                                                                                                      \
@@ -357,7 +341,7 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
     ROW(avg_pool2d_all, yk_avg_pool2d(x[0], POOL(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1},                \
                                                  .ceil_mode = true)))                                                  \
     ROW(avg_pool2d_no_pad, yk_avg_pool2d(x[0], POOL(.kernel = {3, 2}, .stride = {2, 2}, .padding = {1, 1},             \
-                                                    .count_exclude_pad = true)))                                       \
+                                                    .count_include_pad = false)))                                      \
     ROW(avg_pool2d_divisor, yk_avg_pool2d(x[0], POOL(.kernel = {2, 2}, .stride = {1, 1}, .divisor_override = 3)))      \
     ROW(adaptive_avg_pool2d, yk_adaptive_avg_pool2d(x[0], 2, 3))                                                       \
     ROW(adaptive_avg_pool2d_one, yk_adaptive_avg_pool2d(x[0], 1, 1))                                                   \
@@ -369,18 +353,18 @@ static yk_tensor *empty_like_dtype(yk_tensor *x)
                                            BATCH_NORM(.training = true, .residual = x[3])))                            \
     ROW(batch_norm_residual_relu, yk_batch_norm(x[0], x[1], x[2], NULL, NULL,                                          \
                                                 BATCH_NORM(.training = true, .relu = true, .residual = x[3])))         \
-    ROW(layer_norm, yk_layer_norm(x[0], YK_SHAPE(4), x[1], x[2], 0))                                                   \
+    ROW(layer_norm, yk_layer_norm(x[0], YK_SHAPE(4), x[1], x[2], 1e-5))                                                \
     ROW(layer_norm_two, yk_layer_norm(x[0], YK_SHAPE(2, 3), x[1], x[2], 0.01))                                         \
-    ROW(layer_norm_plain, yk_layer_norm(x[0], YK_SHAPE(3), NULL, NULL, 0))                                             \
-    ROW(layer_norm_weight, yk_layer_norm(x[0], YK_SHAPE(3), x[1], NULL, 0))                                            \
+    ROW(layer_norm_plain, yk_layer_norm(x[0], YK_SHAPE(3), NULL, NULL, 1e-5))                                          \
+    ROW(layer_norm_weight, yk_layer_norm(x[0], YK_SHAPE(3), x[1], NULL, 1e-5))                                         \
     ROW(embedding, yk_embedding(x[0], x[1], -1))                                                                       \
     ROW(embedding_padding, yk_embedding(x[0], x[1], 1))                                                                \
     ROW(cross_entropy, yk_cross_entropy(x[0], x[1], NULL))                                                             \
     ROW(cross_entropy_sum, yk_cross_entropy(x[0], x[1], LOSS(.reduction = YK_REDUCE_SUM)))                             \
-    ROW(cross_entropy_all, yk_cross_entropy(x[0], x[1], LOSS(.weight = x[2], .ignore_index_set = true,                 \
-                                                             .ignore_index = 1, .label_smoothing = 0.2)))              \
+    ROW(cross_entropy_all, yk_cross_entropy(x[0], x[1], LOSS(.weight = x[2], .ignore_index = 1,                        \
+                                                             .label_smoothing = 0.2)))              \
     ROW(cross_entropy_each, yk_cross_entropy(x[0], x[1], LOSS(.reduction = YK_REDUCE_NONE)))                           \
-    ROW(cross_entropy_each_all, yk_cross_entropy(x[0], x[1], LOSS(.weight = x[2], .ignore_index_set = true,            \
+    ROW(cross_entropy_each_all, yk_cross_entropy(x[0], x[1], LOSS(.weight = x[2], .ignore_index = 0,                   \
                                                                   .label_smoothing = 0.3,                              \
                                                                   .reduction = YK_REDUCE_NONE)))                       \
     ROW(mse_loss, yk_mse_loss(x[0], x[1], YK_REDUCE_MEAN))                                                             \

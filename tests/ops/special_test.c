@@ -80,8 +80,8 @@ typedef yk_tensor *(*call_fn)(yk_tensor *const *x, const double *a);
 /* The golden file has a divisor for both poolings, which only the average knows. */
 static yk_pool2d_options pooling(const double *a, bool average)
 {
-    yk_pool2d_options o = {
-        .ceil_mode = a[8] != 0, .count_exclude_pad = a[9] != 0, .divisor_override = average ? (int64_t)a[10] : 0};
+    yk_pool2d_options o = *YK_OPTIONS(yk_pool2d_options, .ceil_mode = a[8] != 0, .count_include_pad = a[9] == 0,
+                                      .divisor_override = average ? (int64_t)a[10] : YK_NOT_GIVEN);
     for (int i = 0; i < 2; i++) {
         o.kernel[i] = (int64_t)a[i];
         o.stride[i] = (int64_t)a[2 + i];
@@ -93,7 +93,7 @@ static yk_pool2d_options pooling(const double *a, bool average)
 
 static yk_conv2d_options convolution(const double *a)
 {
-    yk_conv2d_options o = {.groups = (int64_t)a[6]};
+    yk_conv2d_options o = *YK_OPTIONS(yk_conv2d_options, .groups = (int64_t)a[6]);
     for (int i = 0; i < 2; i++) {
         o.stride[i] = (int64_t)a[i];
         o.padding[i] = (int64_t)a[2 + i];
@@ -124,14 +124,14 @@ static yk_conv2d_options convolution(const double *a)
     X(avg_pool2d, yk_avg_pool2d(x[0], (yk_pool2d_options[]){pooling(a, true)}))                                        \
     X(adaptive_avg_pool2d, yk_adaptive_avg_pool2d(x[0], (int64_t)a[0], (int64_t)a[1]))                                 \
     X(linear, yk_linear(x[0], x[1], x[2]))                                                                             \
-    X(layer_norm, yk_layer_norm(x[0], 1, (int64_t[]){(int64_t)a[0]}, NULL, NULL, 0))                                   \
+    X(layer_norm, yk_layer_norm(x[0], 1, (int64_t[]){(int64_t)a[0]}, NULL, NULL, 1e-5))                                \
     X(cross_entropy, yk_cross_entropy(x[0], x[1], NULL))                                                               \
     X(mse_loss, yk_mse_loss(x[0], x[1], YK_REDUCE_MEAN))                                                               \
     X(embedding, yk_embedding(x[0], x[1], -1))                                                                         \
     X(conv2d, yk_conv2d(x[0], x[1], x[2], (yk_conv2d_options[]){convolution(a)}))                                      \
     X(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, YK_OPTIONS(yk_batch_norm_options, .training = true)))    \
     X(batch_norm_given, yk_batch_norm(x[0], NULL, NULL, yk_detach(x[1]), yk_detach(x[2]), NULL))                       \
-    X(layer_norm_affine, yk_layer_norm(x[0], 1, (int64_t[]){(int64_t)a[0]}, x[1], x[2], 0))                            \
+    X(layer_norm_affine, yk_layer_norm(x[0], 1, (int64_t[]){(int64_t)a[0]}, x[1], x[2], 1e-5))                         \
     X(dropout, yk_dropout(x[0], a[0], a[1] != 0))                                                                      \
     X(relu_, yk_relu_(yk_clone(x[0])))                                                                                 \
     X(mul_, yk_mul_(yk_clone(x[0]), x[1]))                                                                             \

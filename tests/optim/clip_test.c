@@ -13,7 +13,7 @@ enum { A = 6, B = 4, ALL = A + B };
 /* Parameters whose gradients are clip_grads, and one without a gradient between them. */
 static yk_parameters *parameters(yk_dtype dtype_a, yk_dtype dtype_b, yk_device device_b)
 {
-    yk_tensor_options f64 = {.dtype = YK_F64};
+    yk_tensor_options f64 = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
     yk_tensor *grads[2] = {yk_cast(yk_from_data(clip_grads, YK_SHAPE(2, 3), &f64), dtype_a),
                            yk_to(yk_cast(yk_from_data(clip_grads + A, YK_SHAPE(4), &f64), dtype_b), device_b)};
     yk_tensor *a = yk_zeros_like(grads[0]), *b = yk_zeros_like(grads[1]);
@@ -93,7 +93,7 @@ static void test_shared(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options leaf = {.requires_grad = true};
+    yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
     yk_tensor *a = yk_ones(YK_SHAPE(2, 2), &leaf), *b = yk_ones(YK_SHAPE(2, 2), &leaf);
     expect_ok(yk_backward(yk_sum(yk_add(a, b))));
     yk_parameters *p = yk_parameters_create();

@@ -129,7 +129,8 @@ static void test_two_devices(void **state)
         yk_parameters *params = yk_parameters_create();
         yk_tensor *x[2];
         for (int d = 0; d < 2; d++) {
-            yk_tensor_options on = {.device = test_device(d), .dtype = d ? YK_F64 : YK_F32, .requires_grad = true};
+            yk_tensor_options on = *YK_OPTIONS(yk_tensor_options, .device = test_device(d),
+                                               .dtype = d ? YK_F64 : YK_F32, .requires_grad = true);
             x[d] = yk_ones(YK_SHAPE(2), &on);
             expect_ok(yk_parameters_add(params, d ? "b" : "a", x[d]));
         }
@@ -233,7 +234,7 @@ static void test_half_gradients(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .no_bias = true));
+    yk_module *m = yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .bias = false));
     yk_parameters *params = yk_module_parameters(m);
     yk_optimizer *sgd = yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 1));
     yk_grad_scaler *scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 4));
@@ -252,7 +253,7 @@ static void test_disabled(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    setup s = make(YK_OPTIONS(yk_grad_scaler_options, .disabled = true));
+    setup s = make(YK_OPTIONS(yk_grad_scaler_options, .enabled = false));
     assert_false(yk_grad_scaler_enabled(s.scaler));
     assert_true(yk_grad_scaler_enabled(yk_grad_scaler_create(NULL)));
     yk_tensor *loss = yk_sum(s.x);

@@ -18,7 +18,7 @@ static yk_optimizer *make(int kind, yk_module *m, double lr)
     yk_parameters *p = yk_module_parameters(m);
     if (kind < 2)
         return yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = lr, .momentum = kind ? 0.9 : 0, .master_weights = true));
-    const yk_adam_options o = {.lr = lr, .amsgrad = kind == 3, .master_weights = true};
+    const yk_adam_options o = *YK_OPTIONS(yk_adam_options, .lr = lr, .amsgrad = kind == 3, .master_weights = true);
     return kind == 2 ? yk_adam(p, &o) : yk_adamw(p, &o);
 }
 

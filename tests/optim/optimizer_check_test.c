@@ -9,7 +9,7 @@ static void test_damage(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options leaf = {.requires_grad = true};
+    yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
     yk_tensor *x = yk_ones(YK_SHAPE(2, 3), &leaf), *y = yk_ones(YK_SHAPE(4), &leaf);
     yk_parameters *params = yk_parameters_create();
     expect_ok(yk_parameters_add(params, "x", x));

@@ -126,7 +126,7 @@ static void names_and_numbers(void **state)
     assert_int_equal(yk_state_dict_count(dict), 4 * 2 + 7);
 
     yk_optimizer *adamw = make("adamw", m, 0.1);
-    assert_non_null(yk_step_lr(adamw, 10, 0));
+    assert_non_null(yk_step_lr(adamw, 10, 0.1));
     train(m, adamw, 0, 1);
     dict = yk_optimizer_state_dict(adamw);
     double betas[2];
@@ -245,7 +245,7 @@ static void schedules_describe_themselves(void **state)
     (void)state;
     yk_optimizer *o = make("sgd", make_net(), 0.1);
     char text[200];
-    assert_string_equal(yk_schedule_describe(yk_step_lr(o, 30, 0), text, sizeof(text)),
+    assert_string_equal(yk_schedule_describe(yk_step_lr(o, 30, 0.1), text, sizeof(text)),
                         "step_lr(step_size=30, gamma=0.1)");
     assert_string_equal(yk_schedule_describe(yk_multi_step_lr(o, (int64_t[]){3, 8}, 2, 0.5), text, sizeof(text)),
                         "multi_step_lr(milestones=[3, 8], gamma=0.5)");

@@ -29,19 +29,21 @@ static yk_optimizer *make(const char *name, yk_parameters *p)
 {
 #define IS(text) (strcmp(name, text) == 0)
     if (IS("sgd"))
-        return with_sgd(p, (yk_sgd_options){.lr = 0.1});
+        return with_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 0.1));
     if (IS("sgd_default"))
-        return with_sgd(p, (yk_sgd_options){.lr = 1e-3});
+        return with_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 1e-3));
     if (IS("sgd_decay"))
-        return with_sgd(p, (yk_sgd_options){.lr = 0.1, .weight_decay = 0.2});
+        return with_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 0.1, .weight_decay = 0.2));
     if (IS("sgd_momentum"))
-        return with_sgd(p, (yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
+        return with_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.1));
     if (IS("sgd_dampening"))
-        return with_sgd(p, (yk_sgd_options){.lr = 0.1, .momentum = 0.8, .dampening = 0.3});
+        return with_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.8, .dampening = 0.3));
     if (IS("sgd_nesterov"))
-        return with_sgd(p, (yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .nesterov = true});
+        return with_sgd(
+            p, *YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .nesterov = true));
     if (IS("sgd_maximize"))
-        return with_sgd(p, (yk_sgd_options){.lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .maximize = true});
+        return with_sgd(
+            p, *YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.05, .maximize = true));
     if (IS("adam"))
         return yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 1e-3));
     if (IS("adam_options"))
@@ -54,7 +56,7 @@ static yk_optimizer *make(const char *name, yk_parameters *p)
     if (IS("adamw"))
         return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1));
     if (IS("adamw_no_decay"))
-        return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = YK_ZERO));
+        return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = 0));
     if (IS("adamw_amsgrad"))
         return yk_adamw(p, YK_OPTIONS(yk_adam_options, .lr = 0.1, .weight_decay = 0.3, .amsgrad = true));
     if (IS("groups"))
@@ -69,7 +71,7 @@ enum { A = 6, B = 4, ALL = A + B };
 /* Two leaves of shapes (3, 2) and (4), the first in the memory order that is asked for. */
 static yk_parameters *parameters(bool columns, yk_dtype dtype, yk_device device_a, yk_device device_b)
 {
-    yk_tensor_options f64 = {.dtype = YK_F64};
+    yk_tensor_options f64 = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
     yk_tensor *a = yk_from_data(optimizer_start, YK_SHAPE(3, 2), &f64);
     if (columns)
         a = yk_transpose(yk_contiguous(yk_transpose(a, 0, 1)), 0, 1);
@@ -274,7 +276,7 @@ static void test_lr(void **unused)
     expect_error(YK_ERR_ARGUMENT, "optimizer_set_lr: lr is -1, expected at least 0");
     assert_int_equal(yk_optimizer_set_lr(o, 2, 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "there is no group 2; the optimizer has 2");
-    assert_true(yk_optimizer_lr(yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = YK_ZERO)), 0) == 0);
+    assert_true(yk_optimizer_lr(yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0)), 0) == 0);
     yk_scope_end(scope);
 }
 
@@ -295,32 +297,33 @@ static void test_refusals(void **unused)
     (void)unused;
     yk_scope scope = yk_scope_begin();
     yk_parameters *p = parameters(false, YK_F64, first, first);
-    refuse_sgd(p, (yk_sgd_options){.lr = -0.1}, "sgd: lr is -0.1, expected at least 0");
-    refuse_sgd(p, (yk_sgd_options){.lr = NAN}, "sgd: lr is nan");
-    refuse_sgd(p, (yk_sgd_options){.lr = 1, .momentum = -1}, "sgd: momentum is -1");
-    refuse_sgd(p, (yk_sgd_options){.lr = 1, .weight_decay = -1}, "sgd: weight_decay is -1");
-    refuse_sgd(p, (yk_sgd_options){.lr = 1, .nesterov = true}, "sgd: nesterov needs a momentum and no dampening");
-    refuse_sgd(p, (yk_sgd_options){.lr = 1, .nesterov = true, .momentum = 0.9, .dampening = 0.1},
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = -0.1), "sgd: lr is -0.1, expected at least 0");
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = NAN), "sgd: lr is nan");
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 1, .momentum = -1), "sgd: momentum is -1");
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 1, .weight_decay = -1), "sgd: weight_decay is -1");
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 1, .nesterov = true),
+               "sgd: nesterov needs a momentum and no dampening");
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .lr = 1, .nesterov = true, .momentum = 0.9, .dampening = 0.1),
                "they are 0.9 and 0.1");
-    refuse_adam(p, (yk_adam_options){.lr = -1}, "adam: lr is -1");
-    refuse_adam(p, (yk_adam_options){.lr = 1, .eps = -1}, "adam: eps is -1");
-    refuse_adam(p, (yk_adam_options){.lr = 1, .beta1 = 1}, "adam: beta1 is 1, expected a number in [0, 1)");
-    refuse_adam(p, (yk_adam_options){.lr = 1, .beta2 = -0.5}, "adam: beta2 is -0.5");
-    refuse_adam(p, (yk_adam_options){.lr = 1, .weight_decay = -1}, "adam: weight_decay is -1");
+    refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = -1), "adam: lr is -1");
+    refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = 1, .eps = -1), "adam: eps is -1");
+    refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = 1, .beta1 = 1), "adam: beta1 is 1, expected a number in [0, 1)");
+    refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = 1, .beta2 = -0.5), "adam: beta2 is -0.5");
+    refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = 1, .weight_decay = -1), "adam: weight_decay is -1");
 
-    /* What has no safe default is an error when it is not set. */
-    refuse_sgd(p, (yk_sgd_options){.momentum = 0.9}, "sgd: lr is not set, and has no default");
-    refuse_adam(p, (yk_adam_options){0}, "adam: lr is not set");
+    /* What has no safe default is an error when it is not given. */
+    refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .momentum = 0.9), "sgd: lr was not given, and has no default");
+    refuse_adam(p, *YK_OPTIONS(yk_adam_options), "adam: lr was not given");
     assert_null(yk_sgd(p, NULL));
-    expect_error(YK_ERR_ARGUMENT, "sgd: lr is not set");
+    expect_error(YK_ERR_ARGUMENT, "sgd: lr was not given");
     assert_null(yk_adamw(p, NULL));
-    expect_error(YK_ERR_ARGUMENT, "adamw: lr is not set");
+    expect_error(YK_ERR_ARGUMENT, "adamw: lr was not given");
     /* Nothing to train. */
     yk_module *frozen = yk_linear_create(2, 2, NULL);
     expect_ok(yk_module_requires_grad(frozen, false));
-    refuse_sgd(yk_module_parameters(frozen), (yk_sgd_options){.lr = 1},
+    refuse_sgd(yk_module_parameters(frozen), *YK_OPTIONS(yk_sgd_options, .lr = 1),
                "sgd: none of the 2 parameters requires a gradient, so it would train nothing");
-    refuse_sgd(yk_parameters_create(), (yk_sgd_options){.lr = 1}, "sgd: the list of parameters is empty");
+    refuse_sgd(yk_parameters_create(), *YK_OPTIONS(yk_sgd_options, .lr = 1), "sgd: the list of parameters is empty");
     assert_null(yk_sgd(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "sgd: the list of parameters is NULL");
     yk_optimizer *o = yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 1));
@@ -329,7 +332,7 @@ static void test_refusals(void **unused)
     yk_parameters *twice = yk_parameters_create(), *made = yk_parameters_create(), *whole = yk_parameters_create();
     expect_ok(yk_parameters_add(twice, "x", yk_parameters_at(p, 0)));
     expect_ok(yk_parameters_add(twice, "y", yk_parameters_at(p, 0)));
-    refuse_sgd(twice, (yk_sgd_options){.lr = 1}, "sgd: parameter y is in the optimizer twice");
+    refuse_sgd(twice, *YK_OPTIONS(yk_sgd_options, .lr = 1), "sgd: parameter y is in the optimizer twice");
     assert_int_equal(yk_parameters_add(made, "x", yk_mul_scalar(yk_parameters_at(p, 0), 2)), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "parameters_add: \"x\" was made by mul_scalar and is no leaf");
     /* Another optimizer's options are not read as its own. */

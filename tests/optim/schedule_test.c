@@ -23,13 +23,13 @@ static yk_schedule *make(const char *name, yk_optimizer *o)
     if (strcmp(name, "step") == 0)
         return yk_step_lr(o, 5, 0.3);
     if (strcmp(name, "multi_step") == 0)
-        return yk_multi_step_lr(o, (int64_t[]){3, 7, 12}, 3, 0);
+        return yk_multi_step_lr(o, (int64_t[]){3, 7, 12}, 3, 0.1);
     if (strcmp(name, "cosine") == 0)
         return yk_cosine_lr(o, 10, 0.01);
     if (strcmp(name, "exponential") == 0)
         return yk_exponential_lr(o, 0.9);
     if (strcmp(name, "warmup") == 0)
-        return yk_linear_warmup_lr(o, 6, 0, NULL);
+        return yk_linear_warmup_lr(o, 6, 1.0 / 3, NULL);
     if (strcmp(name, "warmup_cosine") == 0)
         return yk_linear_warmup_lr(o, 5, 0.1, yk_cosine_lr(o, 15, 0));
     if (strcmp(name, "warmup_step") == 0)
@@ -73,7 +73,7 @@ static void test_groups(void **unused)
     yk_scope scope = yk_scope_begin();
     yk_optimizer *o = optimizer();
     expect_ok(yk_optimizer_set_lr(o, 1, 0.2)); /* before the first schedule: the new base */
-    yk_schedule *s = yk_step_lr(o, 1, 0);
+    yk_schedule *s = yk_step_lr(o, 1, 0.1);
     yk_schedule_step(s);
     yk_schedule_step(s);
     expect_near(yk_optimizer_lr(o, 0), 0.004, 1e-12, 0);
@@ -334,9 +334,9 @@ static void test_refusals(void **unused)
     (void)unused;
     yk_scope scope = yk_scope_begin();
     yk_optimizer *o = optimizer();
-    assert_null(yk_step_lr(o, 0, 0));
+    assert_null(yk_step_lr(o, 0, 0.1));
     expect_error(YK_ERR_ARGUMENT, "step_lr: step_size is 0");
-    assert_null(yk_multi_step_lr(o, (int64_t[]){5, 4}, 2, 0));
+    assert_null(yk_multi_step_lr(o, (int64_t[]){5, 4}, 2, 0.1));
     expect_error(YK_ERR_ARGUMENT, "multi_step_lr: milestone 1, 4, comes before 5");
     assert_null(yk_cosine_lr(o, 0, 0));
     expect_error(YK_ERR_ARGUMENT, "cosine_lr: t_max 0");

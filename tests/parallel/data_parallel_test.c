@@ -387,7 +387,7 @@ static void the_loss_stays_on_its_devices(void **state)
         yk_module *alone = lenet(), *net = lenet();
         copy_state(net, alone);
         yk_module *dp = yk_data_parallel(
-            net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 4, .no_gather = true));
+            net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = 4, .gather = false));
         yk_tensor *x = randn(YK_SHAPE(n, 1, 28, 28)), *t = labels_of(n, 10), *outputs[4];
         expect_ok(yk_forward_list(dp, &x, 1, outputs, 4));
         int64_t rows = 0;
@@ -439,7 +439,7 @@ static void memory_of_the_first_device(void **state)
         yk_scope scope = yk_scope_begin();
         yk_module *net = yk_linear_create(64, 4096, NULL);
         yk_module *dp = yk_data_parallel(
-            net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = COUNT, .no_gather = stay == 1));
+            net, YK_OPTIONS(yk_data_parallel_options, .devices = devices, .count = COUNT, .gather = stay != 1));
         yk_tensor *x = yk_randn(YK_SHAPE(256, 64), NULL), *t = labels_of(256, 4096), *outputs[COUNT];
         for (int step = 0; step < 2; step++) {
             yk_scope inner = yk_scope_begin();

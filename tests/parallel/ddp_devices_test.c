@@ -107,7 +107,7 @@ static yk_tensor *sum_of(yk_tensor *output, yk_tensor *target, void *user)
 
 static void refused_pipelines(rank_context *c)
 {
-    const yk_pipeline_options o = {.criterion = sum_of};
+    const yk_pipeline_options o = *YK_OPTIONS(yk_pipeline_options, .criterion = sum_of);
     yk_module *part = yk_linear_create(6, 4, NULL), *pipeline = yk_pipeline(&part, 1, &o);
     CHECK(yk_ddp(pipeline, YK_OPTIONS(yk_ddp_options, .group = c->group)), "%s", yk_last_error()->message);
     CHECK(!yk_pipeline_step(pipeline, yk_ones(YK_SHAPE(4, 6), NULL), NULL) &&
@@ -147,7 +147,7 @@ static void device_ids(rank_context *c)
     known_values(yk_module_to_dtype(alone, YK_F64), 3);
     yk_device own = test_device(c->rank % 2), other = test_device(1 - c->rank % 2);
     CHECK(yk_module_to(net, own), "%s", yk_last_error()->message);
-    yk_ddp_options o = {.group = c->group, .devices = &own, .count = 1};
+    yk_ddp_options o = *YK_OPTIONS(yk_ddp_options, .group = c->group, .devices = &own, .count = 1);
     yk_module *ddp = yk_ddp(net, &o);
     CHECK(ddp, "%s", yk_last_error()->message);
     for (uint32_t step = 0; step < 3; step++) {
@@ -190,38 +190,30 @@ static void test_device_ids(void **state)
     yk_module *one = yk_linear_create(2, 2, NULL), *two = make_split(1);
     const struct {
         yk_module *module;
-        yk_ddp_options options;
+        const yk_ddp_options *options;
         yk_status code;
         const char *message;
     } cases[] = {
-        {one,
-         {.devices = both, .count = 2},
-         YK_ERR_ARGUMENT,
+        {one, YK_OPTIONS(yk_ddp_options, .devices = both, .count = 2), YK_ERR_ARGUMENT,
          "ddp: device_ids can only be None or contain a single element, and is [cpu:0, cpu:1]"},
-        {two,
-         {.devices = &first, .count = 1},
-         YK_ERR_ARGUMENT,
+        {two, YK_OPTIONS(yk_ddp_options, .devices = &first, .count = 1), YK_ERR_ARGUMENT,
          "ddp: device_ids and output_device only work with a module on one device, which device_ids names, but got "
          "device_ids [cpu:0], output_device None, and parameters on [cpu:0, cpu:1]"},
-        {two,
-         {.devices = both, .count = 2, .output_device = &both[1]},
-         YK_ERR_ARGUMENT,
+        {two, YK_OPTIONS(yk_ddp_options, .devices = both, .count = 2, .output_device = &both[1]), YK_ERR_ARGUMENT,
          "device_ids [cpu:0, cpu:1], output_device cpu:1, and parameters on [cpu:0, cpu:1]"},
-        {one, {.output_device = &both[1]}, YK_ERR_ARGUMENT, "device_ids None, output_device cpu:1"},
-        {one,
-         {.devices = &both[1], .count = 1},
-         YK_ERR_DEVICE,
+        {one, YK_OPTIONS(yk_ddp_options, .output_device = &both[1]), YK_ERR_ARGUMENT,
+         "device_ids None, output_device cpu:1"},
+        {one, YK_OPTIONS(yk_ddp_options, .devices = &both[1], .count = 1), YK_ERR_DEVICE,
          "ddp: device_ids is [cpu:1], but the module's parameters are on cpu:0"},
-        {one, {.devices = &none, .count = 1}, YK_ERR_DEVICE, "ddp: device cpu:2 does not exist"},
-        {one,
-         {.devices = &first, .count = 1, .output_device = &none},
-         YK_ERR_DEVICE,
+        {one, YK_OPTIONS(yk_ddp_options, .devices = &none, .count = 1), YK_ERR_DEVICE,
          "ddp: device cpu:2 does not exist"},
-        {one, {.count = 1}, YK_ERR_ARGUMENT, "ddp: 1 devices in a list that is NULL"},
-        {one, {.devices = both, .count = -1}, YK_ERR_ARGUMENT, "ddp: -1 devices"},
+        {one, YK_OPTIONS(yk_ddp_options, .devices = &first, .count = 1, .output_device = &none), YK_ERR_DEVICE,
+         "ddp: device cpu:2 does not exist"},
+        {one, YK_OPTIONS(yk_ddp_options, .count = 1), YK_ERR_ARGUMENT, "ddp: 1 devices in a list that is NULL"},
+        {one, YK_OPTIONS(yk_ddp_options, .devices = both, .count = -1), YK_ERR_ARGUMENT, "ddp: -1 devices"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_null(yk_ddp(cases[i].module, &cases[i].options));
+        assert_null(yk_ddp(cases[i].module, cases[i].options));
         expect_error(cases[i].code, device_text(cases[i].message));
     }
     assert_non_null(yk_ddp(two, YK_OPTIONS(yk_ddp_options, .devices = both))); /* an empty list is none */

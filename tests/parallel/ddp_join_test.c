@@ -134,7 +134,7 @@ static void too_early(rank_context *c)
 /* It is forwards that are counted: a rank that has ended answers what is left of the others' last one. */
 static void another_backward(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .no_bias = true)), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .bias = false)), NULL);
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .throw_on_early_termination = true)));
     yk_tensor *loss = yk_sum(yk_forward(ddp, yk_ones(YK_SHAPE(1, 3), NULL)));

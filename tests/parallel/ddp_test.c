@@ -171,7 +171,7 @@ static void different_models(rank_context *c)
     yk_module *net = yk_sequential(yk_linear_create(3, width, NULL), yk_linear_create(width, 2, NULL), NULL);
     CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "rank 1 (host ",
                 "has parameter 0.weight (5, 3) of float32, but rank 0 has parameter 0.weight (4, 3) of float32");
-    net = yk_linear_create(3, 4, YK_OPTIONS(yk_linear_options, .no_bias = c->rank == 2));
+    net = yk_linear_create(3, 4, YK_OPTIONS(yk_linear_options, .bias = c->rank != 2));
     CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "rank 2 (host ",
                 "lacks parameter bias (4,) of float32 of rank 0");
     net = yk_linear_create(3, 4, NULL);

@@ -164,8 +164,9 @@ static inline void expect_the_modes_of_the_caller(yk_module *model, int count)
         yk_device device = yk_device_guard_begin(devices[modes % count]);
         bool was_inference = inference ? yk_inference_mode_begin() : false;
         bool was_recording = yk_set_grad_enabled(recording && !inference);
-        yk_autocast before = yk_autocast_begin(
-            test_device_type, dtype, YK_OPTIONS(yk_autocast_options, .disabled = !autocast, .no_cache = no_cache != 0));
+        yk_autocast before =
+            yk_autocast_begin(test_device_type, dtype,
+                              YK_OPTIONS(yk_autocast_options, .enabled = autocast, .cache_enabled = no_cache == 0));
         yk_tensor *y = yk_forward(model, x);
         yk_autocast_end(before);
         yk_set_grad_enabled(was_recording);

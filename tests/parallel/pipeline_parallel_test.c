@@ -381,34 +381,37 @@ static void what_cannot_be_made(void **state)
     yk_module *stages[3];
     make_stages(stages, 3, false);
     const struct {
-        yk_pipeline_options options;
+        const yk_pipeline_options *options;
         int count;
         yk_status code;
         const char *message;
     } cases[] = {
-        {{.devices = devices}, 0, YK_ERR_ARGUMENT, "pipeline: 0 stages; 1 to 64 are possible"},
-        {{.devices = devices}, -1, YK_ERR_ARGUMENT, "pipeline: -1 stages"},
-        {{.devices = devices}, 65, YK_ERR_ARGUMENT, "pipeline: 65 stages"},
-        {{.devices = devices, .chunks = -2}, 3, YK_ERR_ARGUMENT, "pipeline: chunks is -2"},
-        {{.devices = devices, .schedule = 7}, 3, YK_ERR_ARGUMENT, "pipeline: 7 is no schedule"},
-        {{.devices = devices, .reduction = YK_REDUCE_NONE}, 3, YK_ERR_ARGUMENT, "neither a mean nor a sum"},
-        {{.devices = devices, .dim = 8}, 3, YK_ERR_ARGUMENT, "no tensor has a dimension 8"},
-        {{.devices = devices, .tensors = (int[]){1, 0}}, 3, YK_ERR_ARGUMENT, "stage 1 hands on 0 tensors"},
-        {{.devices = (yk_device[]){devices[0], test_device(8), devices[1]}},
-         3,
-         YK_ERR_DEVICE,
-         "pipeline: device cpu:8 does not exist: there are 8 cpu devices"},
-        {{.devices = (yk_device[]){devices[0], devices[1], devices[0]}},
-         3,
-         YK_ERR_DEVICE,
-         "pipeline: cpu:0 is named twice, as devices 0 and 2"},
-        {{.chunks = 2}, 3, YK_ERR_DEVICE, "pipeline: cpu:0 is named twice, as devices 0 and 1"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices), 0, YK_ERR_ARGUMENT,
+         "pipeline: 0 stages; 1 to 64 are possible"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices), -1, YK_ERR_ARGUMENT, "pipeline: -1 stages"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices), 65, YK_ERR_ARGUMENT, "pipeline: 65 stages"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices, .chunks = -2), 3, YK_ERR_ARGUMENT,
+         "pipeline: chunks is -2"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices, .schedule = 7), 3, YK_ERR_ARGUMENT,
+         "pipeline: 7 is no schedule"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices, .reduction = YK_REDUCE_NONE), 3, YK_ERR_ARGUMENT,
+         "neither a mean nor a sum"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices, .dim = 8), 3, YK_ERR_ARGUMENT,
+         "no tensor has a dimension 8"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = devices, .tensors = (int[]){1, 0}), 3, YK_ERR_ARGUMENT,
+         "stage 1 hands on 0 tensors"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = (yk_device[]){devices[0], test_device(8), devices[1]}), 3,
+         YK_ERR_DEVICE, "pipeline: device cpu:8 does not exist: there are 8 cpu devices"},
+        {YK_OPTIONS(yk_pipeline_options, .devices = (yk_device[]){devices[0], devices[1], devices[0]}), 3,
+         YK_ERR_DEVICE, "pipeline: cpu:0 is named twice, as devices 0 and 2"},
+        {YK_OPTIONS(yk_pipeline_options, .chunks = 2), 3, YK_ERR_DEVICE,
+         "pipeline: cpu:0 is named twice, as devices 0 and 1"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_null(yk_pipeline(stages, cases[i].count, &cases[i].options));
+        assert_null(yk_pipeline(stages, cases[i].count, cases[i].options));
         expect_error(cases[i].code, device_text(cases[i].message));
     }
-    const yk_pipeline_options on = {.devices = devices};
+    const yk_pipeline_options on = *YK_OPTIONS(yk_pipeline_options, .devices = devices);
     assert_null(yk_pipeline(NULL, 2, &on));
     expect_error(YK_ERR_ARGUMENT, "pipeline: stages is NULL");
     assert_null(yk_pipeline((yk_module *[]){stages[0], NULL}, 2, &on));

@@ -166,11 +166,9 @@ static void run_rank(const plan *p, int rank, const char *store_path, outcome *o
         snprintf(host, sizeof(host), "soak-%d", p->layout == 1 ? rank : rank % 2);
     setenv("YOKE_HOST_ID", host, 1);
     yk_scope scope = yk_scope_begin();
-    yk_init_options init = {.rank = rank,
-                            .world_size = p->size,
-                            .timeout = p->fault == STOPPED || p->fault == AWAY ? 0.7 : 20,
-                            .join_timeout = 20,
-                            .store = yk_file_store(store_path)};
+    yk_init_options init = *YK_OPTIONS(yk_init_options, .rank = rank, .world_size = p->size,
+                                       .timeout = p->fault == STOPPED || p->fault == AWAY ? 0.7 : 20,
+                                       .join_timeout = 20, .store = yk_file_store(store_path));
     if (yk_init_process_group(&init)) {
         snprintf(o->wrong, TEXT, "did not join: %s", yk_last_error()->message);
         return;

@@ -619,7 +619,7 @@ static results run_layer(int layer, yk_dtype dtype, yk_device device)
         break;
     case 3: y = yk_adaptive_avg_pool2d(x, 2, 2); break;
     case 4: y = yk_linear(x, w, b); break;
-    case 5: y = yk_layer_norm(x, 1, d, scale, b, 0); break;
+    case 5: y = yk_layer_norm(x, 1, d, scale, b, 1e-5); break;
     case 6: y = yk_softmax(x, 1); break;
     case 7: y = yk_log_softmax(x, 0); break;
     case 8: y = yk_matmul(x, yk_transpose(w, 0, 1)); break;

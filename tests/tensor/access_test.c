@@ -15,7 +15,8 @@ static void item_of_every_dtype(void **state)
     for (int i = 0; i < DTYPES; i++) {
         for (int16_t device = 0; device < 2; device++) {
             yk_scope scope = yk_scope_begin();
-            yk_tensor_options options = {.dtype = dtypes[i], .device = test_device(device)};
+            yk_tensor_options options =
+                *YK_OPTIONS(yk_tensor_options, .dtype = dtypes[i], .device = test_device(device));
             double value = dtypes[i] == YK_BOOL ? 1 : 3;
             assert_true(yk_item(yk_scalar(value, &options)) == value);
             assert_int_equal(yk_item_i64(yk_full(YK_SHAPE(1, 1), value, &options)), (int64_t)value);
@@ -24,7 +25,7 @@ static void item_of_every_dtype(void **state)
     }
     yk_scope scope = yk_scope_begin();
     int64_t large = INT64_MAX - 1;
-    yk_tensor_options integers = {.dtype = YK_I64};
+    yk_tensor_options integers = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
     assert_int_equal(yk_item_i64(yk_from_data(&large, YK_SCALAR, &integers)), large);
     assert_true(isnan(yk_item(yk_zeros(YK_SHAPE(2, 1), NULL))));
     expect_error(YK_ERR_SHAPE, "item: shape (2, 1) has 2 elements, expected one");
@@ -73,7 +74,7 @@ static void read_in_c_order(void **state)
     (void)state;
     for (int16_t device = 0; device < 2; device++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options options = {.dtype = YK_I32, .device = test_device(device)};
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I32, .device = test_device(device));
         int32_t numbers[] = {1, 2, 3, 4, 5, 6}, back[6];
         yk_tensor *x = yk_from_data(numbers, YK_SHAPE(2, 3), &options);
         yk_tensor *turned = yk__tensor_view(x, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0);
@@ -102,7 +103,7 @@ static void write_in_c_order(void **state)
     (void)state;
     for (int16_t device = 0; device < 2; device++) {
         yk_scope scope = yk_scope_begin();
-        yk_tensor_options options = {.dtype = YK_F64, .device = test_device(device)};
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = test_device(device));
         double numbers[] = {1, 2, 3, 4, 5, 6}, back[6];
         yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), &options);
         yk_tensor *turned = yk__tensor_view(x, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0);

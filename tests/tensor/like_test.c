@@ -33,8 +33,8 @@ static void like_with_options(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *x =
         yk_transpose(yk_zeros(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = second)), 0, 1);
-    const yk_like_options ints = {.dtype_set = true, .dtype = YK_I32}, there = {.device_set = true};
-    const yk_like_options leaf = {.dtype_set = true, .dtype = YK_F32, .requires_grad = true};
+    const yk_like_options ints = *YK_OPTIONS(yk_like_options, .dtype = YK_I32), there = *YK_OPTIONS(yk_like_options);
+    const yk_like_options leaf = *YK_OPTIONS(yk_like_options, .dtype = YK_F32, .requires_grad = true);
     yk_tensor *all[] = {yk_zeros_like_with(x, &ints), yk_ones_like_with(x, &ints), yk_full_like_with(x, 7, &ints),
                         yk_empty_like_with(x, &ints)};
     for (int i = 0; i < 4; i++) {
@@ -53,12 +53,11 @@ static void like_with_options(void **state)
     expect_kind(drawn, YK_F32, second, true);
     assert_true(yk_item(yk_max(drawn)) < 1 && yk_item(yk_min(drawn)) >= 0 && yk_item(yk_sum(drawn)) > 0);
     expect_kind(yk_rand_like(x), YK_F64, second, false);
-    assert_null(
-        yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .dtype_set = true, .dtype = YK_I64, .requires_grad = true)));
+    assert_null(yk_zeros_like_with(x, YK_OPTIONS(yk_like_options, .dtype = YK_I64, .requires_grad = true)));
     expect_error(YK_ERR_DTYPE, "zeros_like: only floating tensors can require a gradient");
     assert_null(yk_rand_like_with(x, &ints));
     expect_error(YK_ERR_DTYPE, "rand_like: expected a floating dtype, not int32");
-    assert_null(yk_ones_like_with(x, YK_OPTIONS(yk_like_options, .device_set = true, .device = test_device(9))));
+    assert_null(yk_ones_like_with(x, YK_OPTIONS(yk_like_options, .device = test_device(9))));
     expect_error(YK_ERR_DEVICE, device_text("cpu:9 does not exist"));
     assert_null(yk_empty_like_with(NULL, &ints));
     expect_error(YK_ERR_ARGUMENT, "empty_like: the tensor is NULL");
@@ -69,10 +68,11 @@ static void new_of_another_shape(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor_options options = {.dtype = YK_F64, .device = second, .requires_grad = true};
+    yk_tensor_options options =
+        *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = second, .requires_grad = true);
     yk_tensor *x = yk_zeros(YK_SHAPE(5), &options);
-    const yk_like_options leaf = {.requires_grad = true},
-                          longs = {.dtype_set = true, .dtype = YK_I64, .device_set = true};
+    const yk_like_options leaf = *YK_OPTIONS(yk_like_options, .requires_grad = true),
+                          longs = *YK_OPTIONS(yk_like_options, .dtype = YK_I64);
     expect_all(yk_new_zeros(x, YK_SHAPE(2, 3), NULL), 0);
     expect_all(yk_new_ones(x, YK_SHAPE(4), NULL), 1);
     expect_all(yk_new_full(x, YK_SCALAR, 2.5, NULL), 2.5);
@@ -101,7 +101,7 @@ static void types_have_names(void **state)
     for (int d = 0; d < YK__DTYPES; d++) {
         char name[40];
         snprintf(name, sizeof(name), "torch.%s%s", test_device_type == YK_CPU ? "" : "cuda.", names[d]);
-        yk_tensor_options options = {.dtype = (yk_dtype)d};
+        yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)d);
         assert_string_equal(yk_tensor_type(yk_zeros(YK_SHAPE(1), &options)), name);
     }
     assert_null(yk_tensor_type(NULL));

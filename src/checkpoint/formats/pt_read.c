@@ -235,11 +235,12 @@ yk_value *yk_pt_load(const char *path, const yk_pt_options *options)
 {
     YK__OWN_RECORD;
     yk__source source;
+    yk_pt_options o;
     if (!yk__scope_check("pt_load") || !yk__is_there("pt_load", "path", path) ||
-        yk__device_check(options ? options->map_location : (yk_device){0}) ||
-        yk__source_open(path, options && options->mmap, &source))
+        YK__OPTIONS_TAKE("pt_load", yk_pt_options, options, &o) || yk__device_check(o.map_location) ||
+        yk__source_open(path, o.mmap, &source))
         return NULL;
-    yk_value *value = yk__pt_read(&source, options);
+    yk_value *value = yk__pt_read(&source, &o);
     yk__source_close(&source);
     return yk__scope_own(value);
 }

@@ -338,8 +338,10 @@ yk_state_dict *yk__safetensors_read_all(const char *path, yk_device device, yk_v
 yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *options)
 {
     YK__OWN_RECORD;
-    static const yk_read_options defaults;
-    return yk__safetensors_read(path, options ? options : &defaults, NULL, NULL);
+    yk_read_options o;
+    if (YK__OPTIONS_TAKE("safetensors_read", yk_read_options, options, &o))
+        return NULL;
+    return yk__safetensors_read(path, &o, NULL, NULL);
 }
 
 yk_state_dict *yk_safetensors_load(const char *path, yk_device device)

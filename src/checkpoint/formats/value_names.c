@@ -290,7 +290,10 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
         yk__fail(YK_ERR_ARGUMENT, "value_weights: the value is NULL");
         return NULL;
     }
-    const char *prefix = options && options->strip_module ? "module." : "";
+    yk_weights_options o;
+    if (YK__OPTIONS_TAKE("value_weights", yk_weights_options, options, &o))
+        return NULL;
+    const char *prefix = o.strip_module ? "module." : "";
     const yk_value *inner = yk__value_weights_in(value);
     yk_scope scope = yk_scope_begin();
     gather g = {yk_state_dict_create(), prefix};

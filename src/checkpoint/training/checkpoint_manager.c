@@ -230,9 +230,9 @@ static yk_status open_root(yk_checkpoint_manager *m)
 /* A manager that nobody else knows of; NULL and an error on failure. */
 static yk_checkpoint_manager *manager_new(const char *root, const yk_checkpoint_manager_options *o)
 {
-    if (!root || !*root || o->keep < 0) {
+    if (!root || !*root || o->keep < 1) {
         if (root && *root)
-            yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: keep is %d, it must not be negative", o->keep);
+            yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: keep is %d, expected at least 1", o->keep);
         else
             yk__fail(YK_ERR_ARGUMENT, "checkpoint_manager: no path");
         return NULL;
@@ -244,7 +244,7 @@ static yk_checkpoint_manager *manager_new(const char *root, const yk_checkpoint_
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
     m->lock = -1;
-    m->keep = o->keep ? o->keep : 3;
+    m->keep = o->keep;
     m->async = o->async;
     m->sharded = o->sharded;
     m->rank = yk__own_rank(o->group);
@@ -366,7 +366,9 @@ static yk_status make_room(yk_checkpoint_manager *m, const yk_checkpoint_state *
 yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_checkpoint_manager_options *options)
 {
     YK__OWN_RECORD;
-    yk_checkpoint_manager_options o = options ? *options : (yk_checkpoint_manager_options){0};
+    yk_checkpoint_manager_options o;
+    if (YK__OPTIONS_TAKE("checkpoint_manager", yk_checkpoint_manager_options, options, &o))
+        return NULL;
     if (yk__is_freed(o.group)) {
         yk__fail_freed(__func__, o.group);
         return NULL;

@@ -35,7 +35,7 @@ yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state)
     return status;
 }
 
-static const yk_read_options mapped = {.mmap = true};
+static const yk_read_options *const mapped = YK_OPTIONS(yk_read_options, .mmap = true);
 
 static yk_status check_load(const yk_checkpoint_state *state)
 {
@@ -61,7 +61,9 @@ yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const 
     YK__OWN_RECORD;
     if (report)
         *report = (yk_load_report){0};
-    yk_checkpoint_options o = options ? *options : (yk_checkpoint_options){0};
+    yk_checkpoint_options o;
+    if (YK__OPTIONS_TAKE("checkpoint_load", yk_checkpoint_options, options, &o))
+        return YK_ERR_ARGUMENT;
     if (!check_load(state) && !dir)
         yk__fail(YK_ERR_ARGUMENT, "checkpoint_load: no path");
     yk__snapshot snapshot;
@@ -69,7 +71,7 @@ yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const 
     if (!status && o.group)
         status = yk__snapshot_read_group(dir, &o, state->optimizer, &snapshot);
     else if (!status)
-        status = yk__snapshot_read(dir, o.weights_only, o.mmap ? &mapped : NULL, state->optimizer, &snapshot);
+        status = yk__snapshot_read(dir, o.weights_only, o.mmap ? mapped : NULL, state->optimizer, &snapshot);
     return status ? status : apply(dir, &snapshot, state, &o, report);
 }
 
@@ -195,7 +197,7 @@ static yk_status find_once(const char *root, const yk_checkpoint_options *o, con
         if (!path || strlen(path) >= sizeof(found->path))
             status = path ? yk__fail(YK_ERR_ARGUMENT, "%s: the path is too long", path) : YK_ERR_MEMORY;
         else
-            status = snapshot ? yk__snapshot_read(path, o->weights_only, o->mmap ? &mapped : NULL, optimizer, snapshot)
+            status = snapshot ? yk__snapshot_read(path, o->weights_only, o->mmap ? mapped : NULL, optimizer, snapshot)
                               : yk__checkpoint_verify(path, &whole);
         if (!status) {
             strcpy(found->path, path);
@@ -247,7 +249,9 @@ yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state
                                     yk_checkpoint_found *found)
 {
     YK__OWN_RECORD;
-    yk_checkpoint_options o = options ? *options : (yk_checkpoint_options){0};
+    yk_checkpoint_options o;
+    if (YK__OPTIONS_TAKE("checkpoint_load_latest", yk_checkpoint_options, options, &o))
+        return YK_ERR_ARGUMENT;
     yk__snapshot snapshot;
     yk_checkpoint_found own;
     found = found ? found : &own;

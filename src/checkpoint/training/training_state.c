@@ -336,7 +336,7 @@ static yk_status load_objects(yk__snapshot *snapshot, yk_checkpoint_state *state
 yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
                              const yk_checkpoint_options *options, yk_load_report *report)
 {
-    const yk_load_options *load = options ? &options->load : NULL;
+    const yk_load_options *load = YK_OPTIONS(yk_load_options, .strict = !options || options->strict);
     bool weights_only = options && options->weights_only;
     found f = {0};
     yk_status status = weights_only ? YK_OK : check_state(dir, snapshot->state, state, &f);

@@ -201,7 +201,7 @@ yk_value *yk__training_to_value(const char *dir)
 {
     yk__snapshot snapshot;
     if (!yk__scope_check("training_to_value") ||
-        yk__snapshot_read(dir, false, YK_OPTIONS(yk_read_options, 0), NULL, &snapshot))
+        yk__snapshot_read(dir, false, YK_OPTIONS(yk_read_options), NULL, &snapshot))
         return NULL;
     yk_scope scope = yk_scope_begin();
     bool sound = !yk__state_check(dir, snapshot.state);
