@@ -143,7 +143,7 @@ int main(void)
         return yk_report_error(stderr);
     if (worker > 0 && train(worker - 1, workers - 1))
         return yk_report_error(stderr);
-    if (yk_rpc_shutdown(YK_RPC_GRACEFUL, 0)) /* the server answers until all have come here */
+    if (yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN)) /* the server answers until all have come here */
         return yk_report_error(stderr);
     yk_scope_end(program);
     return 0;

@@ -25,19 +25,22 @@ extern "C" {
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
 
 typedef struct yk_rpc_init_options {
-    /* Seconds for joining, and for calls that are given no time of their own; 0: 60. Source: rpc_timeout. */
-    double timeout;
-    /* Threads that run functions and methods; 0: 16. One that waits for a call of its own does not count. */
-    int threads;
+    /* Seconds for joining, and for calls that are given no time of their own. Source: rpc_timeout. */
+    double timeout YK_DEFAULT(60);
+    /* That run functions and methods, 1 to 256. One that waits for a call of its own does not count. */
+    int threads YK_DEFAULT(16);
     /* Through which the workers find one another. NULL: that of the job, by the launcher's variables. */
-    yk_store *store;
-    /* With a store: how many workers yk_rpc_init waits for, this one among them; 0: for none. Without: WORLD_SIZE. */
-    int world_size;
+    yk_store *store YK_DEFAULT(NULL);
+    /* How many workers yk_rpc_init waits for, this one among them. Not given: WORLD_SIZE, or with a store 1. */
+    int world_size YK_DEFAULT(YK_NOT_GIVEN);
     /* This host's name or address at which other workers reach this one. NULL: that which routes to MASTER_ADDR. */
-    const char *host;
-    /* The largest message that is taken from another worker, in bytes; 0: 1 GiB. */
-    int64_t max_message;
+    const char *host YK_DEFAULT(NULL);
+    /* The largest message that is taken from another worker, in bytes. */
+    int64_t max_message YK_DEFAULT(1 << 30);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_rpc_init_options;
+#define yk_rpc_init_options_DEFAULTS                                                                                   \
+    .yk__mark = YK__MARK, .timeout = 60, .threads = 16, .world_size = YK_NOT_GIVEN, .max_message = 1 << 30
 
 /*
  * Makes this process a worker. `name` has 1 to 127 letters, digits and "_-.:"; NULL: ROLE_NAME and ROLE_RANK
@@ -55,15 +58,15 @@ typedef enum yk_rpc_shutdown_mode {
 } yk_rpc_shutdown_mode;
 /*
  * Ends the worker: its objects are destroyed, its name is free. `timeout`: seconds for a graceful end, after which it
- * ends at once and YK_ERR_TIMEOUT names who is missing; 0: no limit. Not from a handler. Without yk_rpc_init it does
- * nothing. Source: rpc.shutdown.
+ * ends at once and YK_ERR_TIMEOUT names who is missing; YK_NOT_GIVEN: no limit. Not from a handler. Without yk_rpc_init
+ * it does nothing. Source: rpc.shutdown.
  */
 YK_API yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout) YK_MUST_CHECK;
 
 /* This worker's name; NULL where this process is none. Static until yk_rpc_shutdown. */
 YK_API const char *yk_rpc_name(void) YK_QUESTION;
 /* Waits until a worker of that name has joined, which may come later than others; YK_ERR_TIMEOUT after `timeout`
- * seconds (0: the worker's own time-out). */
+ * seconds (YK_NOT_GIVEN: the worker's own time-out). */
 YK_API yk_status yk_rpc_wait_for(const char *worker, double timeout) YK_MUST_CHECK;
 
 /* ---- what a worker offers ---------------------------------------------------------------------------------------- */
@@ -131,13 +134,15 @@ YK_API void yk_call_answer(yk_call *call, yk_value *result);
 YK_API yk_value *yk_args_counted(int count, ...);
 
 typedef struct yk_rpc_options {
-    /* Seconds until the call fails with YK_ERR_TIMEOUT; 0: the worker's time-out. Inside a handler it is at most what
-     * is left of the time of the call that runs. */
-    double timeout;
+    /* Seconds until the call fails with YK_ERR_TIMEOUT; not given: the worker's time-out. Inside a handler it is at
+     * most what is left of the time of the call that runs. */
+    double timeout YK_DEFAULT(YK_NOT_GIVEN);
     /* yk_rpc_remote only: workers that name the same object of a worker share it. The first makes it, the arguments of
      * the others are not looked at. NULL: the object is the caller's own. */
-    const char *shared_name;
+    const char *shared_name YK_DEFAULT(NULL);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_rpc_options;
+#define yk_rpc_options_DEFAULTS .yk__mark = YK__MARK, .timeout = YK_NOT_GIVEN
 
 /* The result of a call that may not be there yet. Counted. Source: torch.futures.Future. */
 typedef struct yk_future yk_future;
@@ -155,11 +160,13 @@ YK_API yk_value *yk_rpc_sync(const char *worker, const char *function, yk_value 
 YK_API yk_future *yk_rpc_async(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options);
 
 /* The result, owned by the current scope, when it is there; an error as yk_rpc_sync gives it. `timeout`: seconds for
- * this wait (YK_ERR_TIMEOUT, and the call goes on); 0: until the call's own time is over. Source: Future.wait. */
+ * this wait (YK_ERR_TIMEOUT, and the call goes on); YK_NOT_GIVEN: until the call's own time is over. Source:
+ * Future.wait. */
 YK_API yk_value *yk_future_wait(yk_future *future, double timeout);
 /* Whether the result, or an error, is there. Source: Future.done. */
 YK_API bool yk_future_done(yk_future *future) YK_QUESTION;
-/* The position of one that is done, waited for within `timeout` seconds (0: without limit); -1 and an error. */
+/* The position of one that is done, waited for within `timeout` seconds (YK_NOT_GIVEN: without limit); -1 and an error.
+ */
 YK_API int yk_future_wait_any(yk_future *const *futures, int count, double timeout);
 /* Nobody waits any more: the future fails, and a call that has not begun does not run. */
 YK_API void yk_future_cancel(yk_future *future);

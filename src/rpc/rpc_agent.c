@@ -18,8 +18,7 @@
 
 yk__rpc_agent yk__rpc = {.lock = PTHREAD_MUTEX_INITIALIZER, .listen_fd = -1, .epoll = -1, .wake = -1};
 
-static const double DEFAULT_TIMEOUT = 60; /* seconds; PyTorch's */
-enum { DEFAULT_THREADS = 16 /* PyTorch's */, MOST_THREADS = 256, BACKLOG = 1024 };
+enum { MOST_THREADS = 256, BACKLOG = 1024 };
 
 void yk__rpc_condition_init(pthread_cond_t *condition)
 {
@@ -114,7 +113,7 @@ static yk_status agent_open_store(const yk_rpc_init_options *o, const yk__rank_i
 {
     if (o->store) {
         yk__rpc.store = yk_store_retain(o->store);
-        *world_size = o->world_size ? o->world_size : 1;
+        *world_size = o->world_size != YK_NOT_GIVEN ? o->world_size : 1;
         return YK_OK;
     }
     *world_size = info->world_size;
@@ -125,7 +124,7 @@ static yk_status agent_open_store(const yk_rpc_init_options *o, const yk__rank_i
         return yk__rpc.store ? YK_OK : yk__error_code();
     }
     yk__joining joining = {0};
-    yk_init_options init = {0};
+    yk_init_options init = *YK_OPTIONS(yk_init_options);
     yk_status status = yk__environment_method(&init);
     status = status ? status : yk__environment_join(&init, false, timeout, &joining);
     yk__rpc.store = joining.store;
@@ -213,15 +212,17 @@ static void agent_stop(void)
 yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
 {
     YK__OWN_RECORD;
-    yk_rpc_init_options o = options ? *options : (yk_rpc_init_options){0};
+    yk_rpc_init_options o;
     yk__rank_info info;
-    double timeout = DEFAULT_TIMEOUT;
     int world_size = 0;
-    yk_status status = o.timeout ? yk__check_timeout("rpc_init", "timeout", o.timeout, 0, &timeout) : YK_OK;
-    status = status ? status : yk__check_integer("rpc_init", "threads", o.threads, 0, MOST_THREADS);
-    status = status ? status : yk__check_integer("rpc_init", "world_size", o.world_size, 0, YK__MOST_RANKS);
-    status = status ? status : yk__check_integer("rpc_init", "max_message", o.max_message, 0, INT64_MAX);
-    if (!status && o.world_size && !o.store)
+    double timeout;
+    yk_status status = YK__OPTIONS_TAKE("rpc_init", yk_rpc_init_options, options, &o);
+    status = status ? status : yk__check_timeout("rpc_init", "timeout", o.timeout, 0, &timeout);
+    status = status ? status : yk__check_integer("rpc_init", "threads", o.threads, 1, MOST_THREADS);
+    status = status ? status : yk__check_integer("rpc_init", "max_message", o.max_message, 1, INT64_MAX);
+    if (!status && o.world_size != YK_NOT_GIVEN)
+        status = yk__check_integer("rpc_init", "world_size", o.world_size, 1, YK__MOST_RANKS);
+    if (!status && o.world_size != YK_NOT_GIVEN && !o.store)
         status = yk__fail(YK_ERR_ARGUMENT, "rpc_init: world_size goes with a store; without one WORLD_SIZE is taken");
     if (status)
         return status;
@@ -239,8 +240,8 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     pthread_once(&once, agent_prepare);
     double deadline = yk__now() + timeout;
     yk__rpc.timeout = timeout;
-    yk__rpc.threads_limit = o.threads ? o.threads : DEFAULT_THREADS;
-    yk__rpc.max_message = o.max_message ? (size_t)o.max_message : (size_t)1 << 30;
+    yk__rpc.threads_limit = o.threads;
+    yk__rpc.max_message = (size_t)o.max_message;
     yk__rpc.pid = getpid();
     bool started = false;
     status = agent_choose_name(name, &info);
@@ -279,7 +280,7 @@ static int futures_count(void)
 yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
 {
     double seconds = 0;
-    if (timeout != 0 && yk__check_timeout("rpc_shutdown", "timeout", timeout, 0, &seconds))
+    if (timeout != YK_NOT_GIVEN && yk__check_timeout("rpc_shutdown", "timeout", timeout, 0, &seconds))
         return yk__error_code();
     if (yk__rpc_current())
         return yk__fail(YK_ERR_STATE, "rpc_shutdown: called from a function that another worker called");

@@ -42,8 +42,7 @@ static yk_status call_deadline(const target *t, const yk_rpc_options *options, d
     pthread_mutex_lock(&yk__rpc.lock);
     double seconds = yk__rpc.timeout;
     pthread_mutex_unlock(&yk__rpc.lock);
-    double asked = options ? options->timeout : 0;
-    if (asked != 0 && yk__check_timeout(t->what, "timeout", asked, 0, &seconds))
+    if (yk__check_timeout(t->what, "timeout", options->timeout, seconds, &seconds))
         return yk__error_code();
     *deadline = yk__now() + seconds;
     const yk_call *outer = yk__rpc_current();
@@ -186,12 +185,14 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
         return NULL;
     }
     double deadline = 0;
+    yk_rpc_options o;
     yk__rpc_member m;
     yk__wire out = {0};
     yk_status status = yk__rpc_enter(t->what);
     if (!status)
         yk__rpc_leave();
-    status = status ? status : call_deadline(t, options, &deadline);
+    status = status ? status : YK__OPTIONS_TAKE(t->what, yk_rpc_options, options, &o);
+    status = status ? status : call_deadline(t, &o, &deadline);
     status = status ? status : call_where(t, &m);
     status = status ? status : call_encode(t, args, deadline, &out);
     yk_future *f = status ? NULL : yk__rpc_future_new();
@@ -225,7 +226,7 @@ static bool call_is_there(const char *what, const char *kind, const char *name, 
 
 static yk_value *call_wait(yk_future *f)
 {
-    yk_value *value = f ? yk_future_wait(f, 0) : NULL;
+    yk_value *value = f ? yk_future_wait(f, YK_NOT_GIVEN) : NULL;
     yk_future_release(f);
     return value;
 }
@@ -277,9 +278,12 @@ static const yk__type ref_type = {"rpc reference", ref_destroy};
 yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, const yk_rpc_options *options)
 {
     YK__LIVE(args);
-    const char *shared = options ? options->shared_name : NULL;
-    target t = {.what = "rpc_remote", .worker = worker, .name = name, .kind = YK__RPC_CREATE, .shared = shared};
-    if (shared && yk__rpc_name_check(t.what, "shared object", shared))
+    yk_rpc_options o;
+    target t = {.what = "rpc_remote", .worker = worker, .name = name, .kind = YK__RPC_CREATE};
+    if (YK__OPTIONS_TAKE(t.what, yk_rpc_options, options, &o))
+        return NULL;
+    t.shared = o.shared_name;
+    if (t.shared && yk__rpc_name_check(t.what, "shared object", t.shared))
         return NULL;
     if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "class or function", name, args) ||
         yk__rpc_enter(t.what))

@@ -265,7 +265,7 @@ yk_value *yk_future_wait(yk_future *f, double timeout)
     YK__LIVE(f);
     double seconds = 0;
     if (!yk__is_there("future_wait", "future", f) || !yk__scope_check("future_wait") ||
-        (timeout != 0 && yk__check_timeout("future_wait", "timeout", timeout, 0, &seconds)))
+        (timeout != YK_NOT_GIVEN && yk__check_timeout("future_wait", "timeout", timeout, 0, &seconds)))
         return NULL;
     yk_future_retain(f); /* a scope may end meanwhile, on another thread */
     pthread_mutex_lock(&yk__rpc.lock);
@@ -287,7 +287,7 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
         yk__fail(YK_ERR_ARGUMENT, "future_wait_any: %d futures", futures ? count : 0);
         return -1;
     }
-    if (timeout != 0 && yk__check_timeout("future_wait_any", "timeout", timeout, 0, &seconds))
+    if (timeout != YK_NOT_GIVEN && yk__check_timeout("future_wait_any", "timeout", timeout, 0, &seconds))
         return -1;
     for (int i = 0; i < count; i++) {
         yk_future *f = futures[i];

@@ -262,15 +262,14 @@ yk_status yk__rpc_member_find(const char *what, const char *name, double deadlin
 
 yk_status yk_rpc_wait_for(const char *worker, double timeout)
 {
-    double seconds = 0;
     yk_status status = yk__rpc_name_check("rpc_wait_for", "worker", worker);
     status = status ? status : yk__rpc_enter("rpc_wait_for");
     if (status)
         return status;
-    seconds = yk__rpc.timeout;
+    double seconds = yk__rpc.timeout;
     yk__rpc_leave();
     yk__rpc_member member;
-    status = timeout ? yk__check_timeout("rpc_wait_for", "timeout", timeout, 0, &seconds) : YK_OK;
+    status = yk__check_timeout("rpc_wait_for", "timeout", timeout, seconds, &seconds);
     return status ? status : yk__rpc_member_find("rpc_wait_for", worker, yk__now() + seconds, &member);
 }
 

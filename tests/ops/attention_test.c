@@ -334,7 +334,8 @@ static void test_nan_at_a_masked_key(void **state)
         yk_tensor *q = wave(1, ndim, shape, &f64_leaf), *v = wave(2, ndim, shape, &f64_leaf);
         yk_tensor *k = yk_from_data(keys, ndim, shape, &f64_leaf);
         yk_tensor *mask = yk_from_data(visible, YK_SHAPE(ROWS, KEYS), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
-        yk_attention_options o = {.attn_mask = causal ? NULL : mask, .is_causal = causal};
+        yk_attention_options o =
+            *YK_OPTIONS(yk_attention_options, .attn_mask = causal ? NULL : mask, .is_causal = causal);
         o.dropout_p = form == 2 || form == 3 ? 1e-300 : 0;
         yk_tensor *out = yk_scaled_dot_product_attention(q, k, v, &o);
         expect_ok(yk_backward(yk_sum(out)));

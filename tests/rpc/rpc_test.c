@@ -313,7 +313,7 @@ static yk_status call_large(void)
         CHECK(yk_rpc_sync("worker1", "who", NULL, NULL));
         passed++;
     }
-    yk_value *back = yk_future_wait(large, 0);
+    yk_value *back = yk_future_wait(large, YK_NOT_GIVEN);
     CHECK(back && memcmp(yk_tensor_data(x), yk_tensor_data(yk_value_as_tensor(back)), 10 * (4 << 20)) == 0);
     CHECK(passed > 0);
     return YK_OK;
@@ -335,11 +335,11 @@ static yk_status call_many(void)
     yk_scope inner = yk_scope_begin();
     yk_future *kept = yk_future_retain(yk_rpc_async("worker1", "who", NULL, NULL));
     yk_scope_end(inner);
-    CHECK(yk_future_wait(kept, 0));
+    CHECK(yk_future_wait(kept, YK_NOT_GIVEN));
     yk_future_release(kept);
     for (int i = 0; i < MANY; i++) {
-        yk_value *value = yk_future_wait(futures[i], 0);
-        CHECK(value && yk_value_as_int(value) == i && value == yk_future_wait(futures[i], 0));
+        yk_value *value = yk_future_wait(futures[i], YK_NOT_GIVEN);
+        CHECK(value && yk_value_as_int(value) == i && value == yk_future_wait(futures[i], YK_NOT_GIVEN));
     }
     return YK_OK;
 }
@@ -424,7 +424,7 @@ static yk_status call_meeting(void)
         }
     }
     for (int i = 0; i < 3; i++) {
-        yk_value *value = yk_future_wait(come[i], 0);
+        yk_value *value = yk_future_wait(come[i], YK_NOT_GIVEN);
         CHECK(value && yk_value_as_int(value) == 3);
     }
     return YK_OK;
@@ -498,7 +498,8 @@ static yk_status call_in_time(void)
     yk_clear_error();
     yk_future *nap_there = yk_rpc_async("worker1", "nap", args, NULL);
     yk_future_cancel(nap_there);
-    CHECK(yk_future_done(nap_there) && !yk_future_wait(nap_there, 0) && failed_with(YK_ERR_STATE, "nap", "cancelled"));
+    CHECK(yk_future_done(nap_there) && !yk_future_wait(nap_there, YK_NOT_GIVEN) &&
+          failed_with(YK_ERR_STATE, "nap", "cancelled"));
     CHECK((double)time(NULL) - began < 10);
     CHECK(!yk_rpc_sync("worker1", "nap", args, YK_OPTIONS(yk_rpc_options, .timeout = -1)) &&
           failed_with(YK_ERR_ARGUMENT, "timeout", "-1"));
@@ -701,7 +702,7 @@ static void test_names_and_order_of_calls(void **state)
     yk_value *sum = yk_rpc_sync("alone", "add", yk_args(yk_value_tensor(one), yk_value_tensor(one)), NULL);
     assert_non_null(sum);
     assert_true(yk_get(yk_value_as_tensor(sum), (int64_t[]){0}) == 2);
-    assert_int_equal(yk_rpc_shutdown(YK_RPC_AT_ONCE, 0), YK_OK);
+    assert_int_equal(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN), YK_OK);
     assert_null(yk_rpc_sync("alone", "add", NULL, NULL));
     expect_error(YK_ERR_STATE, "nothing after rpc_shutdown");
     yk_scope_end(scope);
