@@ -331,8 +331,8 @@ static void test_nan_at_a_masked_key(void **state)
         const int64_t shape[5] = {1, ndim == 5 ? 1 : ROWS, ndim == 5 ? 1 : SIZE, ROWS, SIZE};
         double keys[KEYS * SIZE] = {1, 0, 2, 1, NAN, 1};
         bool visible[ROWS * KEYS] = {true, false, false, true, true, false, true, true, false};
-        yk_tensor *q = wave(1, ndim, shape, &f64_leaf), *v = wave(2, ndim, shape, &f64_leaf);
-        yk_tensor *k = yk_from_data(keys, ndim, shape, &f64_leaf);
+        yk_tensor *q = wave(1, ndim, shape, f64_leaf), *v = wave(2, ndim, shape, f64_leaf);
+        yk_tensor *k = yk_from_data(keys, ndim, shape, f64_leaf);
         yk_tensor *mask = yk_from_data(visible, YK_SHAPE(ROWS, KEYS), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
         yk_attention_options o =
             *YK_OPTIONS(yk_attention_options, .attn_mask = causal ? NULL : mask, .is_causal = causal);
