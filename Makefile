@@ -7,7 +7,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):/usr/lib64/openmpi/bin:/usr/bin/core_perl
 
 VERSION  := $(shell sed -n 's/^\#define YK_VERSION "\(.*\)"/\1/p' include/yoke/base.h)
-SOVERSION := 1
+SOVERSION := 2
 comma    := ,
 SANITIZE ?=
 BUILD    ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))

@@ -132,15 +132,18 @@ YK_API void yk_transform_release(yk_transform *transform);
  * an index in [0, length); it is called from worker threads, several at once. Everything else may be zero.
  */
 typedef struct yk_dataset_table {
-    const char *name; /* for messages; copied */
-    int64_t length;
-    int64_t classes; /* labels (a 0-dimensional i64 as tensor 1) are checked against it; 0: not known, not checked */
-    const char *const *class_names; /* `classes` of them, copied; NULL: none */
-    yk_status (*get)(void *context, int64_t index, yk_sample *sample);
+    const char *name YK_DEFAULT(NULL); /* for messages; copied */
+    int64_t length YK_DEFAULT(0);
+    /* Labels (a 0-dimensional i64 as tensor 1) are checked against it; 0: not known, not checked. */
+    int64_t classes YK_DEFAULT(0);
+    const char *const *class_names YK_DEFAULT(NULL); /* `classes` of them, copied; NULL: none */
+    yk_status (*get)(void *context, int64_t index, yk_sample *sample) YK_DEFAULT(NULL);
     /* Says where the sample comes from: "data_batch_3.bin record 17". */
-    void (*describe)(void *context, int64_t index, char *text, size_t size);
-    void (*destroy)(void *context); /* called with the last reference, and also when creation fails */
+    void (*describe)(void *context, int64_t index, char *text, size_t size) YK_DEFAULT(NULL);
+    /* Called with the last reference, and also when creation fails. */
+    void (*destroy)(void *context) YK_DEFAULT(NULL);
 } yk_dataset_table;
+#define yk_dataset_table_DEFAULTS .name = NULL
 
 /* A data set over the functions of the table, whose samples then go through `transform` (retained, may be NULL). */
 YK_API yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *context, yk_transform *transform);

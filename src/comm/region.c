@@ -15,6 +15,7 @@
 
 #include "comm/backend.h"
 #include "comm/region.h"
+#include "tensor/host_tensor.h"
 
 typedef struct region {
     char *memory;
@@ -169,8 +170,7 @@ yk__region_handle yk__region_find(const void *address, size_t bytes)
 
 yk_tensor *yk_comm_alloc(int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    static const yk_tensor_options defaults;
-    const yk_tensor_options *o = options ? options : &defaults;
+    const yk_tensor_options given = yk__default_options(options), *o = &given;
     if (!yk__scope_check("comm_alloc") || yk__tensor_check("comm_alloc", ndim, shape, o))
         return NULL;
     if (o->device.type != YK_CPU) {

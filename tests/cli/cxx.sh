@@ -1,6 +1,6 @@
 #!/bin/bash
-# cxx.sh - yoke/yoke.h under g++ and clang++ without a warning, the example in C++ trains, and what callbacks throw is
-# an error.
+# cxx.sh - yoke/yoke.h under g++ and clang++ without a warning, the example in C++ trains, what callbacks throw is an
+# error, and options have the same defaults in C and C++, without a warning under either language's compilers.
 set -uo pipefail
 build=$(dirname "${YOKE:-build/yoke}")
 work=$(mktemp -d)
@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 libraries="-ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
 flags="-std=c++20 -Wall -Wextra -Wpedantic -Werror -Iinclude"
 [ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE"
-echo "1..10"
+echo "1..18"
 n=0
 for cxx in g++ clang++; do
     if ! command -v $cxx > /dev/null; then
@@ -39,4 +39,49 @@ for cxx in g++ clang++; do
     status=$?
     sed 's/^/# /' "$work/said"
     result $status "what callbacks throw is an error"
+done
+
+# Options in both languages. A warning that a program asks for is still given behind a use of YK_OPTIONS.
+tests/support/make-header-tables > "$work/header_tables.h"
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -Iinclude -I$work"
+cat > "$work/overrides.c" << 'end'
+#include <yoke/yoke.h>
+double rate(void);
+double rate(void)
+{
+    double lr = YK_OPTIONS(yk_sgd_options, .lr = 0, .momentum = 0.9)->lr;
+    const struct { int a; } twice = {.a = 1, .a = 2};
+    return lr + twice.a;
+}
+end
+for compiler in "gcc -std=c11" "gcc -std=gnu11 -O2" "clang -std=c11" "clang -std=gnu11 -O2" "g++ -x c++ -std=c++20 -O2" \
+    "clang++ -x c++ -std=c++20 -O2"; do
+    if ! command -v "${compiler%% *}" > /dev/null; then
+        echo "ok $((++n)) # SKIP ${compiler%% *} is not installed"
+        continue
+    fi
+    $compiler $warnings -o "$work/defaults" tests/cli/option_defaults.c > "$work/said" 2>&1 &&
+        "$work/defaults" > "$work/defaults.now" && [ "$(wc -l < "$work/defaults.now")" -gt 200 ]
+    status=$?
+    sed 's/^/# /' "$work/said"
+    [ -e "$work/defaults.first" ] || cp "$work/defaults.now" "$work/defaults.first"
+    [ $status = 0 ] && diff "$work/defaults.first" "$work/defaults.now" | sed 's/^/# /'
+    if [ $status = 0 ] && cmp -s "$work/defaults.first" "$work/defaults.now"; then
+        echo "ok $((++n)) - $compiler: options have their defaults without a warning"
+    else
+        echo "not ok $((++n)) - $compiler: options have their defaults without a warning"
+    fi
+done
+for compiler in gcc clang; do
+    if ! command -v $compiler > /dev/null; then
+        echo "ok $((++n)) # SKIP $compiler is not installed"
+        continue
+    fi
+    $compiler -std=c11 -Wall -Wextra -Iinclude -fsyntax-only "$work/overrides.c" > "$work/said" 2>&1
+    if [ "$(grep -c 'overrid\|overwritten' "$work/said")" -gt 0 ] && ! grep -q YK_OPTIONS "$work/said"; then
+        echo "ok $((++n)) - $compiler: the program's own warnings stay"
+    else
+        sed 's/^/# /' "$work/said"
+        echo "not ok $((++n)) - $compiler: the program's own warnings stay"
+    fi
 done

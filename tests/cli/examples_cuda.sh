@@ -178,7 +178,7 @@ uses_a_gpu 8 4 ./readme
 
 # As `make` leaves them: the plug-ins lie beside the library that the programs share.
 mkdir -p made/examples
-cp "$build/libyoke.so" made/libyoke.so.1
+cp "$build/libyoke.so" made/libyoke.so.2
 cp "$build/emulator/yoke-cuda.so" made
 cp "$examples/ddp_basic" made/examples
 YOKE_EMULATOR_GPUS=2 few 8 3 made/examples/ddp_basic

@@ -38,11 +38,11 @@ ok "a program that links libyoke.a" ${CC:-cc} $flags -o elsewhere/static $(field
     $(field Libs.private)
 ok "a program that shares libyoke.so" ${CC:-cc} $flags -o elsewhere/shared $(field Cflags) program.c $(field Libs) \
     -Wl,-rpath,"$libdir" $flags
-ok "the shared one needs libyoke.so.1, as its soname is" eval 'readelf -d elsewhere/shared | grep -q "libyoke\.so\.1\]"'
+ok "the shared one needs libyoke.so.2, as its soname is" eval 'readelf -d elsewhere/shared | grep -q "libyoke\.so\.2\]"'
 make_again "$build/libyoke.so"
 ok "one that shares the library where it was built" ${CC:-cc} $flags -o elsewhere/built $(field Cflags) program.c \
     "$build/libyoke.so" -Wl,-rpath,"$build" $flags
-ok "the built library is found by its soname" eval 'ldd elsewhere/built | grep -q "libyoke\.so\.1 => $build/"'
+ok "the built library is found by its soname" eval 'ldd elsewhere/built | grep -q "libyoke\.so\.2 => $build/"'
 ok "the header says the library's version" [ -e "$libdir/libyoke.so.$(sed -n 's/^#define YK_VERSION "\(.*\)"/\1/p' \
     "$prefix/include/yoke/base.h")" ]
 for kind in static shared; do

@@ -8,7 +8,7 @@ exits 0 "--help" --help
 says out "train"
 says out "bench"
 exits 0 "--version" --version
-ok "--version is one line" [ "$(cat out)" = "yoke 0.2.0" ]
+ok "--version is one line" [ "$(cat out)" = "yoke 0.3.0" ]
 exits 2 "misspelt verb" trian
 says err "unknown 'trian' 'train'"
 exits 2 "option for a verb" --frobnicate

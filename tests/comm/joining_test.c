@@ -214,7 +214,7 @@ static void test_methods(void **unused)
         .options = YK_OPTIONS(yk_init_options, .init_method = "tcp://127.0.0.1:1"), .ranks = {5}, .worlds = {2}};
     expect_refusal(&outside, YK_ERR_ARGUMENT, "rank 5 is outside a world of 2");
     joining missing = {.options = YK_OPTIONS(yk_init_options, .init_method = "tcp://127.0.0.1:1")};
-    expect_refusal(&missing, YK_ERR_ARGUMENT, "needs a rank and a world size, and world_size is 0");
+    expect_refusal(&missing, YK_ERR_ARGUMENT, "needs a rank and a world size, and world_size was not given");
     joining backend = {.options = YK_OPTIONS(yk_init_options, .backend = "glow")};
     expect_refusal(&backend, YK_ERR_UNSUPPORTED, "unknown backend of collectives 'glow'");
     joining variable = {.set = {{"YOKE_COMM_BACKEND", "glow"}}};

@@ -295,6 +295,14 @@ static int modules_lstm(void)
     return 0;
 }
 
+static int modules_options(void)
+{
+#include "modules.md.5"
+    CHECK(options.lr == 1e-3 && options.weight_decay == 0 && options.beta1 == 0.9);
+    CHECK(yk_adamw(yk_module_parameters(yk_linear_create(2, 2, NULL)), &options));
+    return 0;
+}
+
 /* ---- docs/ownership.md ---- */
 static int ownership_sum(void)
 {
@@ -363,6 +371,7 @@ int main(void)
         {"modules.md: a module", modules_gate},
         {"modules.md: several tensors", modules_attention},
         {"modules.md: an LSTM", modules_lstm},
+        {"modules.md: options", modules_options},
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},

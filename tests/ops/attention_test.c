@@ -24,7 +24,7 @@ static yk_tensor *wave(int seed, int ndim, const int64_t *shape, const yk_tensor
         x[i] = sin(0.7 * (double)i + seed);
     yk_tensor *wide = yk_from_data(x, ndim, shape, f64);
     free(x);
-    yk_tensor *out = yk_detach(yk_cast(wide, options->dtype));
+    yk_tensor *out = yk_detach(yk_cast(wide, options->dtype == YK_DTYPE_NOT_GIVEN ? YK_F32 : options->dtype));
     if (options->requires_grad)
         expect_ok(yk_set_requires_grad(out, true));
     return out;
@@ -63,10 +63,10 @@ static void test_pytorch(void **state)
         yk_tensor *mask = attention_cases[t].mask == 1   ? bool_mask(l, s)
                           : attention_cases[t].mask == 2 ? wave(4, 2, (int64_t[]){l, s}, f64)
                                                          : NULL;
-        yk_tensor *out = yk_scaled_dot_product_attention(q, k, v,
-                                                         YK_OPTIONS(yk_attention_options, .attn_mask = mask,
-                                                                    .is_causal = attention_cases[t].causal,
-                                                                    .scale = attention_cases[t].scale));
+        yk_tensor *out = yk_scaled_dot_product_attention(
+            q, k, v,
+            YK_OPTIONS(yk_attention_options, .attn_mask = mask, .is_causal = attention_cases[t].causal,
+                       .scale = attention_cases[t].scale ? attention_cases[t].scale : YK_NOT_GIVEN));
         yk_tensor *gradient = wave(5, 4, (int64_t[]){b, h, l, d}, f64);
         expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
         const double *values = expect_values("output", (int)t, out, attention_cases[t].values, 1e-13);

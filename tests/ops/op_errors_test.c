@@ -175,7 +175,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     /* pooling */                                                                                                      \
     ROW(yk_max_pool2d(T(2, 4, 4), POOL(.kernel = {2, 2})), SHAPE,                                                      \
         "max_pool2d: input has shape (2, 4, 4), expected (N, C, H, W) with C, H and W above 0")                        \
-    ROW(yk_max_pool2d(T(1, 1, 4, 4), NULL), ARGUMENT, "max_pool2d: the options are NULL; a kernel size is needed")     \
+    ROW(yk_max_pool2d(T(1, 1, 4, 4), NULL), ARGUMENT, "max_pool2d: the kernel was not given, and has no default")       \
     ROW(yk_max_pool2d(T(1, 1, 4, 4), POOL(.kernel = {2, 0})), ARGUMENT, "max_pool2d: kernel 0, stride 0")              \
     ROW(yk_max_pool2d(T(1, 1, 4, 4), POOL(.kernel = {5, 5})), SHAPE,                                                   \
         "max_pool2d: the kernel covers 5 of the height, but input (1, 1, 4, 4) with padding 0 has 4")                  \

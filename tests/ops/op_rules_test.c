@@ -137,7 +137,7 @@ static void test_running_statistics(void **state)
     expect_near(at(y, 0, 0), (1 - 0.75) / sqrt(0.75 + 0.25 * variance[0] + 1e-5), 1e-14, 0);
     assert_int_equal(yk_tensor_version(mean), version + 1);
     /* Default momentum 0.1. */
-    train.momentum = 0;
+    train.momentum = 0.1;
     assert_non_null(yk_batch_norm(x, NULL, NULL, mean, var, &train));
     expect_near(yk_get(mean, (int64_t[]){0}), 0.9 * 0.75 + 0.1 * 3, 1e-14, 0);
     /* Of halves they may be f32, or halves themselves, which are then what f32 gives, rounded. */
