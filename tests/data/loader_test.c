@@ -506,7 +506,11 @@ static void test_bad_options(void **state)
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .prefetch = -1)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: prefetch -1");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .rank = 1)));
-    expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 1 with world_size 0");
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: world_size was not given, but rank was");
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .world_size = 2)));
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank was not given, but world_size was");
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .rank = 0, .world_size = 0)));
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank 0 with world_size 0");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .dtype = YK_BF16)));
     expect_error(YK_ERR_DTYPE, "numbers: dtype is bfloat16");
     assert_null(yk_loader_create(NULL, NULL));

@@ -81,7 +81,7 @@ static void test_sizes(void **unused)
         expect_ok(out == NULL);
         assert_int_equal(yk_ndim(out), 2);
         assert_int_equal(yk_size(out, 0), cases[i].batch);
-        assert_int_equal(yk_size(out, 1), o->num_classes ? o->num_classes : 10);
+        assert_int_equal(yk_size(out, 1), o->num_classes == YK_NOT_GIVEN ? 10 : o->num_classes);
         yk_scope_end(scope);
     }
 }

@@ -81,7 +81,7 @@ typedef yk_tensor *(*call_fn)(yk_tensor *const *x, const double *a);
 static yk_pool2d_options pooling(const double *a, bool average)
 {
     yk_pool2d_options o = *YK_OPTIONS(yk_pool2d_options, .ceil_mode = a[8] != 0, .count_include_pad = a[9] == 0,
-                                      .divisor_override = average ? (int64_t)a[10] : YK_NOT_GIVEN);
+                                      .divisor_override = average && a[10] ? (int64_t)a[10] : YK_NOT_GIVEN);
     for (int i = 0; i < 2; i++) {
         o.kernel[i] = (int64_t)a[i];
         o.stride[i] = (int64_t)a[2 + i];

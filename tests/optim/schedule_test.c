@@ -344,8 +344,9 @@ static void test_refusals(void **unused)
     expect_error(YK_ERR_ARGUMENT, "linear_warmup_lr: start_factor is 1.5");
     assert_null(yk_linear_warmup_lr(o, 3, 0, yk_cosine_lr(optimizer(), 3, 0)));
     expect_error(YK_ERR_ARGUMENT, "belongs to another optimizer");
-    assert_null(yk_exponential_lr(o, 0));
-    expect_error(YK_ERR_ARGUMENT, "exponential_lr: gamma is 0");
+    assert_null(yk_exponential_lr(o, -0.5));
+    expect_error(YK_ERR_ARGUMENT, "exponential_lr: gamma is -0.5");
+    assert_non_null(yk_exponential_lr(o, 0));
     assert_null(yk_cosine_lr(NULL, 3, 0));
     expect_error(YK_ERR_ARGUMENT, "cosine_lr: the optimizer is NULL");
     assert_int_equal(yk_schedule_set_time(yk_cosine_lr(o, 3, 0), -1), YK_ERR_ARGUMENT);

@@ -474,7 +474,7 @@ static void memory_of_the_first_device(void **state)
         assert_int_equal(strstr(text, "times of the host, which queues work for GPUs") != NULL,
                          test_device_type != YK_CPU);
         if (!stay)
-            assert_non_null(strstr(text, "with no_gather and yk_data_parallel_criterion the outputs stay"));
+            assert_non_null(strstr(text, "without gather and with yk_data_parallel_criterion the outputs stay"));
         free(text);
         yk_scope_end(scope);
     }

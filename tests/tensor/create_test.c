@@ -258,8 +258,9 @@ static void random_integers(void **state)
     }
     assert_null(yk_randint(257, 258, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16)));
     expect_error(YK_ERR_ARGUMENT, "randint: no integer in [257, 258) is a bfloat16");
-    assert_null(yk_randint(INT64_MAX - 1, INT64_MAX, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options)));
+    assert_null(yk_randint(INT64_MAX - 1, INT64_MAX, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_F32)));
     expect_error(YK_ERR_ARGUMENT, "is a float32");
+    assert_int_equal(yk_tensor_dtype(yk_randint(0, 2, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options))), YK_I64);
     assert_null(yk_randint(0, 65506, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_F16)));
     expect_error(YK_ERR_ARGUMENT, "randint: the range [0, 65506) does not fit in float16");
     double *order = values_of(yk_randperm(1000));

@@ -33,7 +33,8 @@ static void like_with_options(void **state)
     yk_scope scope = yk_scope_begin();
     yk_tensor *x =
         yk_transpose(yk_zeros(YK_SHAPE(2, 3), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = second)), 0, 1);
-    const yk_like_options ints = *YK_OPTIONS(yk_like_options, .dtype = YK_I32), there = *YK_OPTIONS(yk_like_options);
+    const yk_like_options ints = *YK_OPTIONS(yk_like_options, .dtype = YK_I32),
+                          there = *YK_OPTIONS(yk_like_options, .device = {0});
     const yk_like_options leaf = *YK_OPTIONS(yk_like_options, .dtype = YK_F32, .requires_grad = true);
     yk_tensor *all[] = {yk_zeros_like_with(x, &ints), yk_ones_like_with(x, &ints), yk_full_like_with(x, 7, &ints),
                         yk_empty_like_with(x, &ints)};
@@ -72,7 +73,7 @@ static void new_of_another_shape(void **state)
         *YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = second, .requires_grad = true);
     yk_tensor *x = yk_zeros(YK_SHAPE(5), &options);
     const yk_like_options leaf = *YK_OPTIONS(yk_like_options, .requires_grad = true),
-                          longs = *YK_OPTIONS(yk_like_options, .dtype = YK_I64);
+                          longs = *YK_OPTIONS(yk_like_options, .dtype = YK_I64, .device = {0});
     expect_all(yk_new_zeros(x, YK_SHAPE(2, 3), NULL), 0);
     expect_all(yk_new_ones(x, YK_SHAPE(4), NULL), 1);
     expect_all(yk_new_full(x, YK_SCALAR, 2.5, NULL), 2.5);
