@@ -3,7 +3,6 @@
  * Layer: device/cpu. Compiled once, unlike the other files here.
  */
 #include <errno.h>
-#include <oneapi/dnnl/dnnl_version.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +13,6 @@
 #include "base/isa.h"
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
-
-/* Of oneDNN dnnl_sgemm alone is called, which 2.6 and 3.x declare alike. */
-#if DNNL_VERSION_MAJOR < 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR < 6)
-#error "yoke needs oneDNN 2.6 or later (Debian: libdnnl-dev). See scripts/install-deps."
-#endif
 
 #define DECLARE_FILL(isa, A) void yk__cpu_fill_##isa(yk__backend *table);
 YK__ISAS(DECLARE_FILL, )

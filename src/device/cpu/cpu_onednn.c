@@ -6,10 +6,12 @@
  *
  * The library is loaded at the first product that is large enough: it brings libstdc++ and libgomp, whose start costs
  * each process 1.5 ms and 4 MB, and many have no such product. Where it is not there our own kernels compute all.
+ * Nothing of it is needed when yoke is built: of its interface two functions are declared here, which 2.6 and 3.x have
+ * alike.
  */
 #include <dlfcn.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -17,20 +19,40 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/cpu_onednn.h"
 
-#define TEXT_OF_(number) #number
-#define TEXT_OF(number)  TEXT_OF_(number)
-/* Its interface has the number of the headers' version: another library than that of the build is not called. */
-#define LIBRARY "libdnnl.so." TEXT_OF(DNNL_VERSION_MAJOR)
+/* dnnl_status_t, of which dnnl_success is 0; dnnl_dim_t; the first members of dnnl_version_t. */
+typedef int onednn_status;
+typedef int64_t onednn_dim;
+typedef struct onednn_number {
+    int major, minor, patch;
+} onednn_number;
+
+/* Debian 13 has the minor version in the library's name, other systems the major one alone. */
+enum { LATEST_MINOR = 20 };
 
 static struct {
-    dnnl_status_t (*sgemm)(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const float *, dnnl_dim_t,
-                           const float *, dnnl_dim_t, float, float *, dnnl_dim_t);
-    const dnnl_version_t *(*version)(void);
+    onednn_status (*sgemm)(char, char, onednn_dim, onednn_dim, onednn_dim, float, const float *, onednn_dim,
+                           const float *, onednn_dim, float, float *, onednn_dim);
+    const onednn_number *(*version)(void);
     /* libgomp's, which libdnnl is linked with: the number is a thread's own, and is put back. */
     int (*max_threads)(void);
     void (*set_num_threads)(int count);
     bool there;
 } onednn;
+
+static void *library_open(char *name, size_t size)
+{
+    for (int minor = LATEST_MINOR + 1; minor >= 0; minor--) {
+        if (minor > LATEST_MINOR)
+            snprintf(name, size, "libdnnl.so.3");
+        else
+            snprintf(name, size, "libdnnl.so.3.%d", minor);
+        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (library)
+            return library;
+    }
+    snprintf(name, size, "libdnnl.so.2");
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+}
 
 static bool find(void *library, const char *name, void *function)
 {
@@ -41,14 +63,24 @@ static bool find(void *library, const char *name, void *function)
 
 static void load(void)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    char name[32];
+    void *library = library_open(name, sizeof(name));
     onednn.there = library && find(library, "dnnl_sgemm", &onednn.sgemm) &&
                    find(library, "dnnl_version", &onednn.version) &&
                    find(library, "omp_get_max_threads", &onednn.max_threads) &&
                    find(library, "omp_set_num_threads", &onednn.set_num_threads);
-    if (!onednn.there)
-        yk__log(YK_LOG_WARN, "oneDNN is not used: %s; large matrix products take longer, and round otherwise",
-                library ? LIBRARY " lacks a function, or was built without OpenMP" : dlerror());
+    const onednn_number *version = onednn.there ? onednn.version() : NULL;
+    if (version && version->major == 2 && version->minor < 6) {
+        onednn.there = false;
+        yk__log(YK_LOG_WARN, "oneDNN is not used: %s is version 2.%d, and 2.6 or later is needed", name,
+                version->minor);
+    } else if (library && !onednn.there) {
+        yk__log(YK_LOG_WARN, "oneDNN is not used: %s lacks a function, or was built without OpenMP", name);
+    } else if (!library) {
+        yk__log(YK_LOG_INFO,
+                "oneDNN (libdnnl.so.3, libdnnl.so.2) is not there: large matrix products are yoke's own, and "
+                "round otherwise");
+    }
 }
 
 bool yk__onednn_there(void)
@@ -60,7 +92,7 @@ bool yk__onednn_there(void)
 
 bool yk__onednn_version(int number[3])
 {
-    const dnnl_version_t *version = yk__onednn_there() ? onednn.version() : NULL;
+    const onednn_number *version = yk__onednn_there() ? onednn.version() : NULL;
     if (version)
         number[0] = version->major, number[1] = version->minor, number[2] = version->patch;
     return version != NULL;
@@ -92,7 +124,7 @@ static void tiles(void *arg, int64_t begin, int64_t end, int thread)
         const float *a = p->a + i * (p->a_transposed ? 1 : p->lda), *b = p->b + j * (p->b_transposed ? p->ldb : 1);
         float beta = p->accumulate || p->bias ? 1 : 0;
         if (onednn.sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', rows, cols, p->k, 1, a, p->lda, b,
-                         p->ldb, beta, c, p->ldc) != dnnl_success)
+                         p->ldb, beta, c, p->ldc) != 0)
             atomic_store(&work->failed, true);
     }
     onednn.set_num_threads(before);

@@ -13,7 +13,7 @@ typedef struct yk__sgemm {
     bool a_transposed, b_transposed, accumulate;
 } yk__sgemm;
 
-/* Whether oneDNN can be loaded; a warning says once why not. Any thread. */
+/* True where oneDNN can be loaded; the log says once why not. Any thread. */
 bool yk__onednn_there(void);
 /* Where it is there. The same bits for any number of threads. */
 yk_status yk__onednn_sgemm(int device, const yk__sgemm *p);

@@ -3,11 +3,11 @@
  *
  * gemm_bf16.c takes bf16. Of the others there are seven ways, chosen by shape and strides alone. Matrices of a few
  * numbers are a loop. Some rows times a large B in order of k are computed turned, so that B is read once, where it is.
- * Other large products in f32 go to oneDNN. A dimension of 1 makes it a matrix and a vector, or two vectors
- * (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are dot products. Small products,
- * and those of few rows, use B's rows where they are; all others pack B in panels, a block of k at a time, and take
- * rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the number of
- * threads.
+ * Other large products in f32 go to oneDNN, with AVX-512. A dimension of 1 makes it a matrix and a vector, or two
+ * vectors (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are dot products. Small
+ * products, and those of few rows, use B's rows where they are; all others pack B in panels, a block of k at a time,
+ * and take rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the
+ * number of threads.
  */
 #include <string.h>
 
@@ -23,10 +23,15 @@
  * Sums are cut at BLOCK_DEPTH: another number gives other last bits. */
 #define BLOCK_DEPTH 512
 #define BLOCK_ROWS  (YK__GEMM_ROWS * 8)
-/* Multiply-adds from which an f32 product goes to oneDNN, on the AVX-512 machine that was measured: from there on it is
- * as fast as ours or faster (by a tenth to a quarter in batches of 256 x 64 x 256), and it is tuned for processors that
- * ours were not. Its start costs show below that. And those of all matrices of the call: small networks, whose products
- * are no faster by it (64 x 784 x 128), then do without the 9 MB that it takes. */
+/* Set by the instruction set alone, so that all processes on one kind of processor round alike: with AVX-512 oneDNN's
+ * products of transformers and LSTMs are up to 1.5 times as fast as ours, with AVX2 up to three times slower. */
+#if defined(__AVX512F__)
+#define ONEDNN_SERVES 1
+#else
+#define ONEDNN_SERVES 0
+#endif
+/* Multiply-adds from which an f32 product goes there: its start costs show below that. And those of all matrices of the
+ * call: small networks, whose products are no faster by it (64 x 784 x 128), then do without the 9 MB that it takes. */
 #define ONEDNN_WORK  ((int64_t)4 << 20)
 #define ONEDNN_WHOLE ((int64_t)16 << 20)
 /* Multiply-adds below which a product is not worth a second thread. */
@@ -336,8 +341,8 @@ static yk_status run_product(int device, yk__gemm_product *p, yk_dtype dtype, in
         return run_turned(device, p, f32);
     /* Read once, where it is; in rows that begin within a cache line oneDNN is faster. */
     bool few = p->b_col == 1 ? p->m <= YK__GEMM_ROWS && p->b_k * size % 64 == 0 : p->m <= 8;
-    if (f32 && !few && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) && p->k > 1 &&
-        p->m * p->n * p->k >= ONEDNN_WORK && whole >= ONEDNN_WHOLE && yk__onednn_there()) {
+    if (ONEDNN_SERVES && f32 && !few && a_plain && b_plain && p->c_col == 1 && !(p->bias && p->accumulate) &&
+        p->k > 1 && p->m * p->n * p->k >= ONEDNN_WORK && whole >= ONEDNN_WHOLE && yk__onednn_there()) {
         bool a_turned = p->a_k != 1, b_turned = p->b_col != 1;
         return yk__onednn_sgemm(device, &(yk__sgemm){.m = p->m,
                                                      .n = p->n,
