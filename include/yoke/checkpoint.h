@@ -86,6 +86,7 @@ typedef enum yk_value_kind {
     YK_VALUE_SET,
     YK_VALUE_DICT, /* in order of adding; the keys are strings or integers */
     YK_VALUE_TENSOR,
+    YK_VALUE_LEFT_OUT, /* what a file has in this position and yoke has no kind for: yk_value_left_out tells */
     YK__VALUE_KINDS
 } yk_value_kind;
 
@@ -128,6 +129,13 @@ YK_API double yk_value_as_real(const yk_value *value);
 YK_API const char *yk_value_as_string(const yk_value *value);
 YK_API const void *yk_value_as_bytes(const yk_value *value, size_t *size);
 YK_API yk_tensor *yk_value_as_tensor(const yk_value *value); /* borrowed */
+/* What was left out here when a file was read: "int8 tensor of shape (2, 3)"; NULL for any other kind. Borrowed. */
+YK_API const char *yk_value_left_out(const yk_value *value) YK_QUESTION;
+/*
+ * All that was left out of a value: a dict of such texts under dotted names, empty where nothing was. A tensor's Python
+ * attributes are in it as "NAME.attribute".
+ */
+YK_API yk_value *yk_value_left_out_list(const yk_value *value);
 YK_API yk_value *yk_value_retain(yk_value *value);
 YK_API void yk_value_release(yk_value *value);
 
@@ -145,7 +153,8 @@ typedef struct yk_weights_options {
  * The model's parameters and buffers in a checkpoint: what a dict holds under "model", "state_dict",
  * "model_state_dict", "model_state", "net", "network", "module", "params" or "weights", the first of these in which
  * there are tensors; otherwise the tensors of the dict itself. A module that was saved whole (torch.save(model)) gives
- * what its state_dict() would. None at all is an error that lists the keys.
+ * what its state_dict() would. None at all is an error that lists the keys. What was left out of the weights when the
+ * file was read is no tensor of the dict: yk_state_dict_left_out tells, and so does load_state_dict where it misses it.
  */
 YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options *options);
 
@@ -153,9 +162,12 @@ YK_API yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_o
 typedef yk_read_options yk_pt_options;
 #define yk_pt_options_DEFAULTS yk_read_options_DEFAULTS
 /*
- * Reads what torch.save wrote, in the zip form (stored members only) or the form before PyTorch 1.6. It is data only:
- * dicts, lists, tuples, sets, numbers, text, tensors (of the eight dtypes), parameters, torch.Size, dtypes, devices;
- * anything else that the pickle names is refused by that name, and nothing is ever called. Tensors that shared memory
+ * Reads what torch.save wrote, in the zip form (members stored or deflated) or the form before PyTorch 1.6. It is data
+ * only: dicts, lists, tuples, sets, numbers, text, tensors (of the eight dtypes), parameters, torch.Size, dtypes,
+ * devices. Plain data of PyTorch's that yoke has no kind for (tensors of other dtypes, sparse, quantized and meta ones,
+ * complex numbers, integers beyond 64 bits, dict keys that are neither text nor integers) are left out: in their
+ * position is a value of kind YK_VALUE_LEFT_OUT. Anything else that the pickle names is refused by that name, and
+ * nothing is ever called. Tensors that shared memory
  * share it again. Whether a tensor required a gradient is not kept. Owned by the current scope. A damaged file is an
  * error that names file and offset; memory and time are bounded by the size of the file. Source: torch.load.
  */
@@ -166,7 +178,8 @@ YK_API yk_value *yk_pt_load(const char *path, const yk_pt_options *options);
  * bytes that way), by a temporary file that takes the place of `path` when it is whole. Tensors come from any device
  * and are written as tensors of the CPU, strides and shared memory kept; of a storage only the part that the tensors
  * reach is written. What was read as an OrderedDict, Counter, torch.Size, torch.dtype or torch.device is one again.
- * The same value gives the same bytes. Source: torch.save.
+ * The same value gives the same bytes. A value that has something of kind YK_VALUE_LEFT_OUT is an error that names it.
+ * Source: torch.save.
  */
 YK_API yk_status yk_pt_save(const char *path, const yk_value *value) YK_MUST_CHECK;
 

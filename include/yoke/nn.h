@@ -31,6 +31,9 @@ YK_API const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i) YK_Q
 YK_API int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name) YK_QUESTION;
 /* The tensor of a name, borrowed; NULL where it is not there (YOKE_LOG=info tells the nearest). */
 YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name) YK_QUESTION;
+/* What a file had under a name (with or without "module.") and the dict has not, as yoke has no dtype for it:
+ * "complex64 tensor of shape (2, 3)"; NULL where nothing was left out there. Borrowed. */
+YK_API const char *yk_state_dict_left_out(const yk_state_dict *dict, const char *name) YK_QUESTION;
 YK_API yk_state_dict *yk_state_dict_retain(yk_state_dict *dict);
 YK_API void yk_state_dict_release(yk_state_dict *dict);
 
@@ -173,7 +176,9 @@ typedef struct yk_load_report {
  * devices. Shapes must be equal; floating values go to floating tensors and integers to integers. A name that is not
  * there is also looked for with a "module." in front (as DataParallel and DDP save) or without. A dict that has running
  * statistics of batch norms and no num_batches_tracked at all is of before PyTorch 0.4.1: these are not missing, and
- * stay as they are. On an error, which lists every missing and unexpected name and every mismatch, nothing was changed.
+ * stay as they are. On an error, which lists every missing and unexpected name and every mismatch, nothing was changed;
+ * a missing one that a file had and yoke could not read is told so: "fc.weight (left out: complex64 tensor of shape (2,
+ * 3))".
  * `report` may be NULL; it is set whenever missing or unexpected names exist or all is well, and emptied by
  * yk_load_report_clear.
  * Source: load_state_dict.

@@ -115,4 +115,8 @@ bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i);
 /* Copies entry i to a tensor of its shape, wherever it is. */
 yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *to);
 
+/* Notes what a file had under a name and was left out: yk_state_dict_left_out. The first of these, NULL for none. */
+yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const char *what);
+const char *yk__state_dict_first_left_out(const yk_state_dict *dict, const char **what);
+
 #endif

@@ -127,6 +127,18 @@ static yk_status compare(const yk_state_dict *own, const yk_state_dict *given, n
     return status;
 }
 
+/* The names, with what a file had under them that was left out. */
+static yk_status explain(const names *missing, const yk_state_dict *given, names *explained)
+{
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < missing->count && !status; i++) {
+        const char *what = yk_state_dict_left_out(given, missing->items[i]);
+        status = names_add(explained, what ? yk__format("%s (left out: %s)", missing->items[i], what)
+                                           : yk__strdup(missing->items[i]));
+    }
+    return status;
+}
+
 static yk_status refuse(const yk_module *m, const names *missing, const names *unexpected, const names *wrong)
 {
     char text[900] = "";
@@ -179,7 +191,11 @@ static yk_status load(yk_module *m, const yk_state_dict *dict, const yk_load_opt
         bool strict = o.strict;
         if (wrong.count || (strict && (missing.count || unexpected.count))) {
             static const names none;
-            status = refuse(m, strict ? &missing : &none, strict ? &unexpected : &none, &wrong);
+            names explained = {0};
+            status = strict ? explain(&missing, dict, &explained) : YK_OK;
+            if (!status)
+                status = refuse(m, &explained, strict ? &unexpected : &none, &wrong);
+            names_clear(&explained);
         } else if (!check_only) {
             status = copy_values(own, dict);
         }

@@ -15,11 +15,19 @@ typedef struct dict_entry {
     yk_tensor *tensor;
 } dict_entry;
 
+/* What was no tensor here when a file was read. */
+typedef struct missing_entry {
+    char *name, *what;
+} missing_entry;
+
 struct yk_state_dict {
     yk__object object;
     dict_entry *entries;
     int64_t count, capacity;
     yk__name_table names;
+    missing_entry *left_out;
+    size_t left_out_count, left_out_room;
+    yk__name_table left_out_names;
     yk__fill_fn fill; /* NULL: all tensors are here */
     void *owner;
 };
@@ -31,6 +39,12 @@ static void dict_destroy(void *object)
         free(dict->entries[i].name);
         yk_tensor_release(dict->entries[i].tensor);
     }
+    for (size_t i = 0; i < dict->left_out_count; i++) {
+        free(dict->left_out[i].name);
+        free(dict->left_out[i].what);
+    }
+    free(dict->left_out);
+    yk__name_clear(&dict->left_out_names);
     yk_object_release(dict->owner);
     free(dict->entries);
     yk__name_clear(&dict->names);
@@ -163,6 +177,64 @@ yk_state_dict *yk_state_dict_retain(yk_state_dict *dict)
 void yk_state_dict_release(yk_state_dict *dict)
 {
     yk_object_release(dict);
+}
+
+/* ---- what a file had and the dict has not ------------------------------------------------------------------------ */
+
+static bool same_left_out(const void *owner, uint32_t index, const void *name)
+{
+    const yk_state_dict *dict = owner;
+    return strcmp(dict->left_out[index].name, name) == 0;
+}
+
+yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const char *what)
+{
+    if (dict->left_out_count == dict->left_out_room) {
+        size_t room = dict->left_out_room ? 2 * dict->left_out_room : 8;
+        missing_entry *grown = yk__realloc(dict->left_out, room * sizeof(*grown));
+        if (!grown)
+            return YK_ERR_MEMORY;
+        dict->left_out = grown;
+        dict->left_out_room = room;
+    }
+    missing_entry *entry = &dict->left_out[dict->left_out_count];
+    *entry = (missing_entry){yk__strdup(name), yk__strdup(what)};
+    if (entry->name && entry->what &&
+        !yk__name_add(&dict->left_out_names, hash_name(name), (uint32_t)dict->left_out_count)) {
+        dict->left_out_count++;
+        return YK_OK;
+    }
+    free(entry->name);
+    free(entry->what);
+    return YK_ERR_MEMORY;
+}
+
+const char *yk__state_dict_first_left_out(const yk_state_dict *dict, const char **what)
+{
+    *what = dict->left_out_count ? dict->left_out[0].what : NULL;
+    return dict->left_out_count ? dict->left_out[0].name : NULL;
+}
+
+static const char *find_left_out(const yk_state_dict *dict, const char *name)
+{
+    uint32_t at = yk__name_find(&dict->left_out_names, hash_name(name), same_left_out, dict, name);
+    return at == UINT32_MAX ? NULL : dict->left_out[at].what;
+}
+
+const char *yk_state_dict_left_out(const yk_state_dict *dict, const char *name)
+{
+    static const char prefix[] = "module.";
+    YK__LIVE(dict);
+    if (!dict || !name)
+        return NULL;
+    const char *what = find_left_out(dict, name);
+    if (what)
+        return what;
+    if (strncmp(name, prefix, sizeof(prefix) - 1) == 0)
+        return find_left_out(dict, name + sizeof(prefix) - 1);
+    char longer[512];
+    int length = snprintf(longer, sizeof(longer), "%s%s", prefix, name);
+    return length < (int)sizeof(longer) ? find_left_out(dict, longer) : NULL;
 }
 
 /* ---- lists of parameters ----------------------------------------------------------------------------------------- */

@@ -125,8 +125,8 @@ static void test_calls(void **state)
            "torch.nn.modules.linear.Linear is refused: only tensors, containers, numbers and text are read, nothing is "
            "called; save model.state_dict(), not the model");
     REFUSE("\x80\2cargparse\nNamespace\n)R.", YK_ERR_UNSUPPORTED, "nothing is called; save vars(args)");
-    REFUSE("\x80\2ctorch\nShortStorage\n.", YK_ERR_UNSUPPORTED,
-           "torch.ShortStorage is refused: there are no tensors of");
+    REFUSE("\x80\2ctorch\nShortStorage\n.", YK_ERR_UNSUPPORTED, "torch.ShortStorage itself is kept in it");
+    REFUSE("\x80\2ctorch\nOddStorage\n.", YK_ERR_UNSUPPORTED, "torch.OddStorage is refused: there are no tensors of");
     REFUSE("\x80\2ctorch\nSize\n)\x81.", YK_ERR_UNSUPPORTED, "makes an object of torch.Size, which is refused");
     REFUSE("\x80\2ctorch\nfloat32\n)R.", YK_ERR_UNSUPPORTED, "calls torch.float32, which is refused");
     REFUSE("\x80\2K\1)R.", YK_ERR_FORMAT, "calls a int");
@@ -156,9 +156,6 @@ static void test_pickles(void **state)
     REFUSE("\x80\2X\xff\xff\xff\x7f.", YK_ERR_FORMAT, "truncated: 2147483647 bytes are needed");
     REFUSE("\x80\4\x8e\xff\xff\xff\xff\xff\xff\xff\xff.", YK_ERR_FORMAT, "truncated: 18446744073709551615 bytes");
     REFUSE("\x80\2X\1\0\0\0\xff.", YK_ERR_FORMAT, "is not valid UTF-8");
-    REFUSE("\x80\2\x8a\x9\0\0\0\0\0\0\0\0\1.", YK_ERR_UNSUPPORTED, "an integer of 9 bytes does not fit 64 bits");
-    REFUSE("\x80\2}G\0\0\0\0\0\0\0\0Ns.", YK_ERR_UNSUPPORTED, "a dict has a float for a key");
-    REFUSE("\x80\2}X\1\0\0\0\0Ns.", YK_ERR_UNSUPPORTED, "a key with a zero byte");
     REFUSE("\x80\2]q\0h\0a.", YK_ERR_FORMAT, "a list contains itself");
     REFUSE("\x80\2}q\0K\1]h\0as.", YK_ERR_FORMAT, "a dict contains itself");
 }
@@ -180,8 +177,6 @@ static void test_tensors(void **state)
     REFUSE(TENSOR("J\xff\xff\xff\xffK\1\x85K\1\x85"), YK_ERR_FORMAT, "_rebuild_tensor_v2 has wrong arguments");
     REFUSE(TENSOR("K\0K\2\x85J\xff\xff\xff\xff\x85"), YK_ERR_FORMAT, "_rebuild_tensor_v2 has wrong arguments");
     REFUSE(TENSOR("K\0K\2\x85K\1K\1\x86"), YK_ERR_FORMAT, "_rebuild_tensor_v2 has wrong arguments");
-    REFUSE(TENSOR("K\0(K\1K\1K\1K\1K\1K\1K\1K\1K\1t(K\1K\1K\1K\1K\1K\1K\1K\1K\1t"), YK_ERR_UNSUPPORTED,
-           "a tensor of 9 dimensions");
     REFUSE(TENSOR("K\0\x8a\x8\0\0\0\0\0\0\0\x40\x85K\1\x85"), YK_ERR_SHAPE, "more elements than fit in memory");
     REFUSE(TENSOR("K\0\x8a\x5\0\0\0\0\1\x85K\0\x85"), YK_ERR_FORMAT, "the tensors take 17179869184 bytes");
     REFUSE(TENSOR("K\0K\2\x85\x8a\x8\xff\xff\xff\xff\xff\xff\xff\x7f\x85"), YK_ERR_FORMAT, "lies outside its storage");
@@ -353,7 +348,8 @@ static void refuse_change(size_t central, size_t local, uint32_t value, int widt
 static void test_directory(void **state)
 {
     (void)state;
-    refuse_change(10, 8, 8, 2, false, YK_ERR_UNSUPPORTED, "is compressed (method 8); only stored members are read");
+    refuse_change(10, 8, 12, 2, false, YK_ERR_UNSUPPORTED, "by method 12; stored and deflated ones are read");
+    refuse_change(10, 8, 8, 2, false, YK_ERR_FORMAT, "the compressed data of member 'a/data.pkl' are damaged");
     refuse_change(8, 6, 1, 2, false, YK_ERR_FORMAT, "is encrypted or patched (flags 0x1)");
     refuse_change(24, 22, 0xFFFFFF00, 4, false, YK_ERR_FORMAT, "is stored but has");
     refuse_change(42, 0, 0, 4, false, YK_ERR_FORMAT, "the header of member 'a/x' at byte 0 is damaged");

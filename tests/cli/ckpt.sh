@@ -27,7 +27,7 @@ says err "none.pt No such file or directory"
 awk '/^static/ { sub(/\[.*/, "", $5); printf "%s ", $5 }
      /^};/ { print "" }
      /^[0-9]/ { n = split($0, bytes, ","); for (i = 1; i <= n; i++) if (bytes[i] != "") printf "\\%03o", bytes[i] }' \
-    "$here/tests/checkpoint/pt_golden.h" > list
+    "$here/tests/checkpoint/pt_golden.h" "$here/tests/checkpoint/pt_plain_golden.h" > list
 while read -r name octal; do
     # shellcheck disable=SC2059
     printf "$octal" > "$name.pt"
@@ -52,6 +52,30 @@ for name in pt_zip_1 pt_zip_2 pt_legacy_1 pt_legacy_2; do
     exits 0 "$name: nothing is lost" ckpt diff --json $name.pt c.pt
     says out '"differences":0'
 done
+
+# What yoke has no kind for is left out, and said.
+exits 0 "info of a file of which something is left out" ckpt info pt_plain_zip.pt
+says out "pt_plain_zip.pt 4 tensors 12 elements"
+ok "lists what is read" grep -qE '^model\.fc\.weight +float32 \(2, 3\)$' out
+ok "lists what is left out" grep -qx 'model.i8  left out: int8 tensor of shape (2, 3)' out
+ok "with its key" grep -qx 'keys.(0, 1)  left out: what is under a key that is a tuple' out
+exits 0 "as JSON" ckpt info --json pt_plain_zip.pt
+says out '{"name":"model.f8","what":"float8_e4m3fn tensor of shape (2, 3)"}'
+exits 0 "verify" ckpt verify pt_plain_zip.pt
+says out "valid 4 tensors"
+says err "notice pt_plain_zip.pt 24 values left out model.fc.bias complex64 ckpt info"
+exits 0 "convert" ckpt convert pt_plain_zip.pt plain.safetensors
+says err "notice pt_plain_zip.pt 24 values left out"
+exits 0 "what was converted" ckpt info plain.safetensors
+says out "4 tensors"
+ok "has nothing that is left out" [ "$(grep -c "left out" out)" = 0 ]
+exits 0 "strip" ckpt strip pt_plain_zip.pt plain.pt
+says err "notice pt_plain_zip.pt left out"
+exits 1 "what is left out cannot be compared" ckpt diff pt_plain_zip.pt pt_plain_zip.pt
+says out "model.i8 left out, not compared"
+exits 1 "--init of it" train --model mlp --init pt_plain_zip.pt
+says err "pt_plain_zip.pt load_state_dict MLP"
+exits 0 "deflated members" ckpt verify pt_deflated.pt
 
 exits 0 "strip" ckpt strip pt_zip_1.pt weights.safetensors
 exits 0 "what is left" ckpt info weights.safetensors

@@ -31,18 +31,20 @@ typedef enum yk__node_kind {
     YK__NODE_LIST,
     YK__NODE_TUPLE,
     YK__NODE_SET,
-    YK__NODE_DICT,    /* items: key, value, key, value, ...; a later key overrides */
-    YK__NODE_GLOBAL,  /* one of the names that are allowed, by its number */
-    YK__NODE_STORAGE, /* by the number of its record */
-    YK__NODE_TENSOR,  /* by the number of its record */
-    YK__NODE_CLASS,   /* a name that is not among those, in as.text */
-    YK__NODE_OBJECT   /* of the class in node as.index; a module becomes a dict */
+    YK__NODE_DICT,     /* items: key, value, key, value, ...; a later key overrides */
+    YK__NODE_GLOBAL,   /* one of the names that are allowed, by its number */
+    YK__NODE_STORAGE,  /* by the number of its record */
+    YK__NODE_TENSOR,   /* by the number of its record */
+    YK__NODE_LEFT_OUT, /* what it is, in as.text */
+    YK__NODE_CLASS,    /* a name that is not among those, in as.text */
+    YK__NODE_OBJECT    /* of the class in node as.index; a module becomes a dict */
 } yk__node_kind;
 
 typedef struct yk__node {
     uint8_t kind, python_type; /* yk__python_type */
     bool owned;                /* of text: not in the pickle's bytes */
-    uint32_t attributes;       /* of an OrderedDict: a dict's node plus one; of a class: the byte where it was */
+    /* Of an OrderedDict and a tensor: the node of a dict plus one; of a class: the byte where it was. */
+    uint32_t attributes;
     union {
         bool boolean;
         int64_t integer;
@@ -63,8 +65,10 @@ typedef struct yk__storage_record {
     uint32_t key_size;
     const char *location; /* "cuda:0", likewise */
     uint32_t location_size;
-    yk_dtype dtype; /* u8 where the storage has no type */
-    bool booleans;  /* a tensor takes it for booleans: each byte must be 0 or 1 */
+    yk_dtype dtype;      /* u8 where the storage has no type, or one that yoke has not */
+    const char *foreign; /* that one: "int8"; else NULL */
+    uint32_t element;    /* bytes of one */
+    bool booleans;       /* a tensor takes it for booleans: each byte must be 0 or 1 */
     uint64_t bytes;
     yk__storage *storage; /* filled in by the file's reader */
 } yk__storage_record;
@@ -105,7 +109,7 @@ void yk__pickle_clear(yk__pickle *p);
 /* One reference to the root as a value. All storages are there. */
 yk_value *yk__pickle_value(yk__pickle *p);
 
-/* ---- between pickle_read.c and pickle_reduce.c ---- */
+/* ---- between the parts of it ---- */
 /* Fails with "PATH: PART, byte N: ..." */
 yk_status yk__pickle_fail(const yk__pickle *p, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 /* A new node, pushed. NULL and an error where there are too many. Moves the nodes. */
@@ -126,6 +130,16 @@ bool yk__pickle_is_dtype(const char *name);
 /* Replaces function and arguments on the stack by what the function of that name stands for. */
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t arguments);
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state);
+
+/* ---- pickle_foreign.c: what PyTorch has and yoke has not ---- */
+/* Pushes a node for what is left out: "int8 tensor of shape (2, 3)". */
+yk_status yk__pickle_leave_out(yk__pickle *p, const char *format, ...) YK_PRINTF(2, 3);
+/* The same for a tensor with this node for its size. */
+yk_status yk__pickle_leave_out_tensor(yk__pickle *p, const char *what, uint32_t size);
+/* Notes a dict of Python attributes for the tensor on the stack's top, whose values nobody looks at. */
+void yk__pickle_note_attributes(yk__pickle *p, uint32_t state);
+/* The name that a value gets in a dict whose key is no text and no integer: "(0, 1)". */
+const char *yk__pickle_key_name(const yk__pickle *p, uint32_t key, char text[80]);
 
 /* ---- pickle_module.c: classes and objects, which are in the tree in the end as dicts of modules or not at all ---- */
 yk_status yk__pickle_class(yk__pickle *p, const char *name); /* pushes it */

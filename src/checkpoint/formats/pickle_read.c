@@ -33,8 +33,10 @@ const char *yk__pickle_describe(const char *text, size_t size, char buffer[80])
 
 const char *yk__node_kind_name(const yk__node *node)
 {
-    static const char *const names[] = {"None", "bool", "int",    "float",   "str",    "bytes", "list",  "tuple",
-                                        "set",  "dict", "global", "storage", "tensor", "class", "object"};
+    static const char *const names[] = {
+        "None",  "bool",  "int",  "float",  "str",     "bytes",  "list",
+        "tuple", "set",   "dict", "global", "storage", "tensor", "value that is left out",
+        "class", "object"};
     return names[node->kind];
 }
 
@@ -208,6 +210,14 @@ static yk_status push_text(yk__pickle *p, yk__node_kind kind, int width)
     return YK_OK;
 }
 
+static yk_status push_bytearray(yk__pickle *p)
+{
+    yk_status status = push_text(p, YK__NODE_BYTES, 8);
+    if (!status)
+        p->nodes[p->node_count - 1].python_type = YK__PYTHON_BYTEARRAY;
+    return status;
+}
+
 static yk_status push_real(yk__pickle *p)
 {
     const unsigned char *bytes = take(p, 8);
@@ -221,7 +231,7 @@ static yk_status push_real(yk__pickle *p)
     return YK_OK;
 }
 
-/* A two's complement number of any length that fits 64 bits. */
+/* A two's complement number of any length; what does not fit 64 bits is left out. */
 static yk_status push_long(yk__pickle *p, int width)
 {
     uint64_t size = 0;
@@ -234,7 +244,7 @@ static yk_status push_long(yk__pickle *p, int width)
     while (size > 8 && bytes[size - 1] == sign && (bytes[size - 2] & 0x80) == (sign & 0x80))
         size--;
     if (size > 8)
-        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "an integer of %" PRIu64 " bytes does not fit 64 bits", whole);
+        return yk__pickle_leave_out(p, "integer of %" PRIu64 " bytes, which does not fit 64 bits", whole);
     uint64_t value = sign ? UINT64_MAX : 0;
     for (uint64_t i = size; i-- > 0;)
         value = value << 8 | bytes[i];
@@ -501,6 +511,7 @@ static yk_status run_one(yk__pickle *p, unsigned char op, size_t *next_memo)
     case 'C': return push_text(p, YK__NODE_BYTES, 1);
     case 'B': return push_text(p, YK__NODE_BYTES, 4);
     case 0x8E: return push_text(p, YK__NODE_BYTES, 8);
+    case 0x96: return push_bytearray(p);
     case ']': return push_plain(p, YK__NODE_LIST);
     case 'a': return add_top(p, 1, YK__NODE_LIST);
     case 'e': return add_marked(p, YK__NODE_LIST);
@@ -564,12 +575,13 @@ static void extent_add(extent *all, uint64_t *size, const extent *item, size_t k
 /* The length of an item's part of a name. */
 static size_t key_length(const yk__pickle *p, const yk__node *container, uint32_t i)
 {
+    enum { LONGEST = 96 }; /* of yk__pickle_key_name, with what is added where it is taken */
     if (container->kind != YK__NODE_DICT)
         return yk__value_digits(i);
     const yk__node *key = &p->nodes[container->as.list.items[i - 1]];
     return key->kind == YK__NODE_STRING ? key->as.text.size
            : key->kind == YK__NODE_INT  ? yk__value_digits(key->as.integer)
-                                        : 0;
+                                        : LONGEST;
 }
 
 static yk_status check_names(const yk__pickle *p, const extent *all, uint64_t most)
@@ -594,8 +606,9 @@ static yk_status survey_node(yk__pickle *p, survey *s, uint32_t index, int depth
     if (s->state[index] == OPEN)
         return yk__pickle_fail(p, YK_ERR_FORMAT, "a %s contains itself", yk__node_kind_name(node));
     if (s->state[index] == DONE || !container) {
+        bool has_text = node->kind == YK__NODE_STRING || node->kind == YK__NODE_LEFT_OUT;
         if (!s->extents[index].size)
-            s->extents[index] = (extent){1, 1, 0, node->kind == YK__NODE_STRING ? node->as.text.size : 0};
+            s->extents[index] = (extent){1, 1, 0, has_text ? node->as.text.size : 0};
         return YK_OK;
     }
     if (depth >= YK__VALUE_DEPTH)

@@ -31,7 +31,16 @@ typedef enum role {
     TENSOR_V1,
     TENSOR_V2,
     TENSOR_V3,
-    PARAMETER
+    PARAMETER,
+    PARAMETER_WITH_STATE,
+    TENSOR_OF_TYPE,
+    TENSOR_TYPE,
+    BYTEARRAY,
+    COMPLEX,
+    LAYOUT,
+    SPARSE,
+    META,
+    QUANTIZED
 } role;
 
 typedef struct global {
@@ -53,6 +62,17 @@ static const global globals[] = {
     {"torch._utils._rebuild_tensor_v2", TENSOR_V2, 0},
     {"torch._utils._rebuild_tensor_v3", TENSOR_V3, 0},
     {"torch._utils._rebuild_parameter", PARAMETER, 0},
+    {"torch._utils._rebuild_parameter_with_state", PARAMETER_WITH_STATE, 0},
+    {"torch._tensor._rebuild_from_type_v2", TENSOR_OF_TYPE, 0},
+    {"torch.Tensor", TENSOR_TYPE, 0},
+    {"torch.nn.parameter.Parameter", TENSOR_TYPE, 0},
+    {"torch.nn.parameter.Buffer", TENSOR_TYPE, 0},
+    {"builtins.bytearray", BYTEARRAY, 0},
+    {"builtins.complex", COMPLEX, 0},
+    {"torch.serialization._get_layout", LAYOUT, 0},
+    {"torch._utils._rebuild_sparse_tensor", SPARSE, 0},
+    {"torch._utils._rebuild_meta_tensor_no_storage", META, 0},
+    {"torch._utils._rebuild_qtensor", QUANTIZED, 0},
     {"torch.FloatStorage", STORAGE, YK_F32},
     {"torch.DoubleStorage", STORAGE, YK_F64},
     {"torch.HalfStorage", STORAGE, YK_F16},
@@ -61,6 +81,13 @@ static const global globals[] = {
     {"torch.IntStorage", STORAGE, YK_I32},
     {"torch.ByteStorage", STORAGE, YK_U8},
     {"torch.BoolStorage", STORAGE, YK_BOOL},
+    {"torch.CharStorage", STORAGE, YK__DTYPES},
+    {"torch.ShortStorage", STORAGE, YK__DTYPES},
+    {"torch.ComplexFloatStorage", STORAGE, YK__DTYPES},
+    {"torch.ComplexDoubleStorage", STORAGE, YK__DTYPES},
+    {"torch.QInt8Storage", STORAGE, YK__DTYPES},
+    {"torch.QUInt8Storage", STORAGE, YK__DTYPES},
+    {"torch.QInt32Storage", STORAGE, YK__DTYPES},
     {"torch.UntypedStorage", STORAGE, YK_U8},
     {"torch.storage.UntypedStorage", STORAGE, YK_U8},
     {"torch.float32", DTYPE, YK_F32},
@@ -87,6 +114,20 @@ static const global globals[] = {
     {"torch.complex32", DTYPE, YK__DTYPES},
 };
 enum { GLOBALS = sizeof(globals) / sizeof(*globals) };
+
+/* The storages whose dtype yoke has not; a tensor of them is left out by the dtype's name. */
+static const struct {
+    const char *name, *dtype;
+    uint32_t element; /* bytes */
+} foreign_storages[] = {
+    {"torch.CharStorage", "int8", 1},
+    {"torch.ShortStorage", "int16", 2},
+    {"torch.ComplexFloatStorage", "complex64", 8},
+    {"torch.ComplexDoubleStorage", "complex128", 16},
+    {"torch.QInt8Storage", "qint8", 1},
+    {"torch.QUInt8Storage", "quint8", 1},
+    {"torch.QInt32Storage", "qint32", 4},
+};
 
 const char *yk__pickle_global_name(uint32_t index, bool *is_dtype)
 {
@@ -236,6 +277,12 @@ static bool is_empty_container(const yk__node *node)
     return node->kind == YK__NODE_NONE || (node->kind == YK__NODE_DICT && node->as.list.count == 0);
 }
 
+static yk_status leave_out_tensor(yk__pickle *p, const char *what, uint32_t size)
+{
+    yk_status status = yk__pickle_leave_out_tensor(p, what, size);
+    return status ? status : answer_pushed(p);
+}
+
 /* (storage, offset, size, stride[, requires_grad, hooks[, dtype][, metadata]]) */
 static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
 {
@@ -248,29 +295,28 @@ static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
     const yk__node *size = argument(p, args, 2), *stride = argument(p, args, 3);
     if (storage->kind != YK__NODE_STORAGE || offset->kind != YK__NODE_INT || offset->as.integer < 0)
         return wrong(p, g->name);
-    if (size->kind == YK__NODE_TUPLE && size->as.list.count > YK_MAX_DIMS)
-        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a tensor of %u dimensions; there are at most %d",
-                               size->as.list.count, YK_MAX_DIMS);
-    if (!read_sizes(p, size, t.shape) || !read_sizes(p, stride, t.stride) ||
-        size->as.list.count != stride->as.list.count)
-        return wrong(p, g->name);
     if (least >= 6 && (argument(p, args, 4)->kind != YK__NODE_BOOL || !is_empty_container(argument(p, args, 5))))
         return wrong(p, g->name);
-    if (count > least && !is_empty_container(argument(p, args, count - 1)))
-        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a tensor with metadata (conjugated or negated) is refused");
     t.storage = storage->as.index;
     t.dtype = p->storages[t.storage].dtype;
-    t.ndim = (int)size->as.list.count;
     t.offset = offset->as.integer;
+    const char *foreign = p->storages[t.storage].foreign;
     if (g->role == TENSOR_V3) {
         const yk__node *dtype = argument(p, args, 6);
         if (dtype->kind != YK__NODE_GLOBAL || globals[dtype->as.index].role != DTYPE)
             return wrong(p, g->name);
-        if (globals[dtype->as.index].dtype == YK__DTYPES)
-            return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a tensor of %s is refused: there is no such dtype here",
-                                   globals[dtype->as.index].name);
         t.dtype = globals[dtype->as.index].dtype;
+        foreign = t.dtype == YK__DTYPES ? globals[dtype->as.index].name + strlen("torch.") : NULL;
     }
+    bool many = size->kind == YK__NODE_TUPLE && size->as.list.count > YK_MAX_DIMS;
+    if (foreign || many)
+        return leave_out_tensor(p, foreign ? foreign : yk_dtype_name(t.dtype), p->nodes[args].as.list.items[2]);
+    if (!read_sizes(p, size, t.shape) || !read_sizes(p, stride, t.stride) ||
+        size->as.list.count != stride->as.list.count)
+        return wrong(p, g->name);
+    t.ndim = (int)size->as.list.count;
+    if (count > least && !is_empty_container(argument(p, args, count - 1)))
+        return leave_out_tensor(p, "conjugated or negated", p->nodes[args].as.list.items[2]);
     yk_status status = check_tensor(p, &t);
     if (!status)
         status = yk__pickle_room((void **)&p->tensors, sizeof(*p->tensors), p->tensor_count, &p->tensor_room);
@@ -330,7 +376,8 @@ static yk_status make_set(yk__pickle *p, const global *g, uint32_t args)
 static yk_status make_bytes(yk__pickle *p, const global *g, uint32_t args)
 {
     const yk__node *text = argument(p, args, 0);
-    if (text->kind != YK__NODE_STRING || !is_text(argument(p, args, 1), "latin1"))
+    const yk__node *coding = argument(p, args, 1);
+    if (text->kind != YK__NODE_STRING || !(is_text(coding, "latin1") || is_text(coding, "latin-1")))
         return wrong(p, g->name);
     const unsigned char *s = (const unsigned char *)text->as.text.data, *end = s + text->as.text.size;
     unsigned char *bytes = yk__calloc((size_t)text->as.text.size + 1, 1);
@@ -377,12 +424,86 @@ static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
     return answer_pushed(p);
 }
 
-/* (tensor, requires_grad, hooks) */
+/* (tensor, requires_grad, hooks[, attributes]) */
 static yk_status make_parameter(yk__pickle *p, const global *g, uint32_t args)
 {
-    if (p->nodes[args].as.list.count != 3 || argument(p, args, 0)->kind != YK__NODE_TENSOR)
+    uint32_t count = g->role == PARAMETER ? 3 : 4;
+    if (p->nodes[args].as.list.count != count ||
+        (argument(p, args, 0)->kind != YK__NODE_TENSOR && argument(p, args, 0)->kind != YK__NODE_LEFT_OUT))
         return wrong(p, g->name);
-    return answer(p, p->nodes[args].as.list.items[0]);
+    yk_status status = answer(p, p->nodes[args].as.list.items[0]);
+    if (count == 4)
+        yk__pickle_note_attributes(p, p->nodes[args].as.list.items[3]);
+    return status;
+}
+
+static yk_status call(yk__pickle *p, const global *g, uint32_t args);
+
+/* (function that makes a tensor, type, its arguments, attributes): the type is that of tensors, or of parameters or
+ * buffers, which are tensors here. */
+static yk_status make_of_type(yk__pickle *p, const global *g, uint32_t args)
+{
+    if (p->nodes[args].as.list.count != 4)
+        return wrong(p, g->name);
+    const yk__node *function = argument(p, args, 0), *type = argument(p, args, 1), *inner = argument(p, args, 2);
+    uint32_t state = p->nodes[args].as.list.items[3];
+    if (type->kind == YK__NODE_CLASS)
+        return yk__pickle_refuse(p, p->nodes[args].as.list.items[1]);
+    const global *maker = function->kind == YK__NODE_GLOBAL ? &globals[function->as.index] : NULL;
+    if (type->kind != YK__NODE_GLOBAL || globals[type->as.index].role != TENSOR_TYPE || inner->kind != YK__NODE_TUPLE ||
+        !maker || !(maker->role == TENSOR_V2 || maker->role == TENSOR_V3 || maker->role >= SPARSE))
+        return wrong(p, g->name);
+    yk_status status = call(p, maker, p->nodes[args].as.list.items[2]);
+    if (!status)
+        yk__pickle_note_attributes(p, state);
+    return status;
+}
+
+/* (bytes,), (text, "latin-1") or (). */
+static yk_status make_bytearray(yk__pickle *p, const global *g, uint32_t args)
+{
+    uint32_t count = p->nodes[args].as.list.count;
+    if (count == 2 && is_text(argument(p, args, 1), "latin-1")) {
+        yk_status status = make_bytes(p, g, args);
+        if (!status)
+            p->nodes[p->stack[p->stack_count - 1]].python_type = YK__PYTHON_BYTEARRAY;
+        return status;
+    }
+    if (count > 1 || (count && argument(p, args, 0)->kind != YK__NODE_BYTES))
+        return wrong(p, g->name);
+    if (!yk__pickle_push(p, YK__NODE_BYTES))
+        return yk__error_code();
+    yk__node *made = &p->nodes[p->node_count - 1];
+    made->as.text.data = "";
+    if (count)
+        made->as = argument(p, args, 0)->as; /* whose bytes last as long */
+    made->python_type = YK__PYTHON_BYTEARRAY;
+    return answer_pushed(p);
+}
+
+/* What only its own kind of value could hold. */
+static yk_status leave_out(yk__pickle *p, const global *g, uint32_t args)
+{
+    char text[80];
+    uint32_t count = p->nodes[args].as.list.count;
+    yk_status status;
+    if (count < 1)
+        return wrong(p, g->name);
+    const yk__node *first = argument(p, args, 0);
+    if (g->role == LAYOUT && first->kind == YK__NODE_STRING)
+        status =
+            yk__pickle_leave_out(p, "layout %s", yk__pickle_describe(first->as.text.data, first->as.text.size, text));
+    else if (g->role == COMPLEX && count == 2)
+        status = yk__pickle_leave_out(p, "complex number");
+    else if (g->role == META && count >= 2)
+        return leave_out_tensor(p, "meta", p->nodes[args].as.list.items[1]);
+    else if (g->role == QUANTIZED && count >= 3 && first->kind == YK__NODE_STORAGE)
+        return leave_out_tensor(p, "quantized", p->nodes[args].as.list.items[2]);
+    else if (g->role == SPARSE && count == 2)
+        status = yk__pickle_leave_out(p, "sparse tensor");
+    else
+        return wrong(p, g->name);
+    return status ? status : answer_pushed(p);
 }
 
 /* One argument, a tuple or dict, of which a value of another Python type is made: Size's or Counter's. The argument
@@ -407,15 +528,9 @@ static yk_status make_typed(yk__pickle *p, const global *g, uint32_t args, yk__n
     return answer_pushed(p);
 }
 
-yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
+/* Function and arguments are on the stack's top; `args` is a tuple, perhaps another one. */
+static yk_status call(yk__pickle *p, const global *g, uint32_t args)
 {
-    if (p->nodes[function].kind == YK__NODE_CLASS)
-        return yk__pickle_refuse(p, function);
-    if (p->nodes[function].kind != YK__NODE_GLOBAL)
-        return yk__pickle_fail(p, YK_ERR_FORMAT, "calls a %s", yk__node_kind_name(&p->nodes[function]));
-    const global *g = &globals[p->nodes[function].as.index];
-    if (p->nodes[args].kind != YK__NODE_TUPLE)
-        return wrong(p, g->name);
     uint32_t count = p->nodes[args].as.list.count;
     switch (g->role) {
     case ORDERED_DICT: return make_ordered(p, g, args);
@@ -424,7 +539,15 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
     case ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
     case SIZE: return make_typed(p, g, args, YK__NODE_TUPLE, YK__PYTHON_SIZE);
     case DEVICE: return make_device(p, g, args);
-    case PARAMETER: return make_parameter(p, g, args);
+    case PARAMETER:
+    case PARAMETER_WITH_STATE: return make_parameter(p, g, args);
+    case TENSOR_OF_TYPE: return make_of_type(p, g, args);
+    case BYTEARRAY: return make_bytearray(p, g, args);
+    case COMPLEX:
+    case LAYOUT:
+    case SPARSE:
+    case META:
+    case QUANTIZED: return leave_out(p, g, args);
     case TENSOR_V1:
     case TENSOR_V2:
     case TENSOR_V3: return rebuild_tensor(p, g, args);
@@ -433,10 +556,21 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
             return count ? wrong(p, g->name) : yk__error_code();
         p->nodes[p->node_count - 1].as.text.data = "";
         return answer_pushed(p);
+    case TENSOR_TYPE:
     case DTYPE:
     case STORAGE: break;
     }
     return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "calls %s, which is refused", g->name);
+}
+
+yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
+{
+    if (p->nodes[function].kind == YK__NODE_CLASS)
+        return yk__pickle_refuse(p, function);
+    if (p->nodes[function].kind != YK__NODE_GLOBAL)
+        return yk__pickle_fail(p, YK_ERR_FORMAT, "calls a %s", yk__node_kind_name(&p->nodes[function]));
+    const global *g = &globals[p->nodes[function].as.index];
+    return p->nodes[args].kind == YK__NODE_TUPLE ? call(p, g, args) : wrong(p, g->name);
 }
 
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
@@ -466,15 +600,25 @@ static bool same_storage(const void *owner, uint32_t index, const void *key)
 
 /* Finds the record of a key, or makes one. */
 /* `location` is where it was saved from; the first description of a storage tells. */
-static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__node *location, yk_dtype dtype,
-                               uint64_t bytes, uint32_t *index)
+static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__node *location, const global *type,
+                               uint64_t count, uint32_t *index)
 {
+    const char *foreign = NULL;
+    yk_dtype dtype = type->dtype == YK__DTYPES ? YK_U8 : type->dtype;
+    uint32_t element = (uint32_t)yk_dtype_size(dtype);
+    for (size_t i = 0; type->dtype == YK__DTYPES && i < sizeof(foreign_storages) / sizeof(*foreign_storages); i++) {
+        if (strcmp(foreign_storages[i].name, type->name) != 0)
+            continue;
+        foreign = foreign_storages[i].dtype;
+        element = foreign_storages[i].element;
+    }
+    uint64_t bytes = count * element;
     char text[80];
     uint32_t hash = yk__name_hash(key->as.text.data, key->as.text.size);
     *index = yk__name_find(&p->keys, hash, same_storage, p, key);
     if (*index != UINT32_MAX) {
         const yk__storage_record *record = &p->storages[*index];
-        if (record->bytes != bytes || record->dtype != dtype)
+        if (record->bytes != bytes || record->dtype != dtype || record->foreign != foreign)
             return yk__pickle_fail(p, YK_ERR_FORMAT, "storage '%s' is described in two ways",
                                    yk__pickle_describe(record->key, record->key_size, text));
         return YK_OK;
@@ -490,6 +634,8 @@ static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__nod
                                                                .location = location->as.text.data,
                                                                .location_size = location->as.text.size,
                                                                .dtype = dtype,
+                                                               .foreign = foreign,
+                                                               .element = element,
                                                                .booleans = dtype == YK_BOOL,
                                                                .bytes = bytes};
     return status;
@@ -524,10 +670,8 @@ yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
         return wrong(p, "a storage");
     if (tuple->as.list.count == 6 && argument(p, id, 5)->kind != YK__NODE_NONE)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a storage that is a view of another is refused");
-    yk_dtype dtype = globals[type->as.index].dtype;
     uint32_t index;
-    yk_status status =
-        storage_index(p, key, location, dtype, (uint64_t)count->as.integer * yk_dtype_size(dtype), &index);
+    yk_status status = storage_index(p, key, location, &globals[type->as.index], (uint64_t)count->as.integer, &index);
     yk__node *node = status ? NULL : yk__pickle_push(p, YK__NODE_STORAGE);
     if (!node)
         return yk__error_code();

@@ -2,8 +2,9 @@
  * pickle_value.c - makes values of a pickle's nodes. Layer: checkpoint.
  *
  * The tree was found to be free of cycles and shallow (pickle_read.c), so this may recurse; a node that stands in
- * several positions becomes one value. Keys are strings or integers.
+ * several positions becomes one value. Keys are strings or integers; what is under another key is left out.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,15 +38,29 @@ static yk_value *make_tensor(const yk__pickle *p, const yk__tensor_record *t)
 
 static yk_value *make_value(yk__pickle *p, yk_value **made, uint32_t index);
 
+static yk_value *left_out(const char *what)
+{
+    return yk__value_text(YK_VALUE_LEFT_OUT, what, strlen(what));
+}
+
+/* What is under a key that dicts have not here, by a name that shows the key. */
+static yk_status leave_pair_out(yk__pickle *p, yk_value *dict, uint32_t key)
+{
+    char shown[80], name[120], what[80];
+    snprintf(name, sizeof(name), "%s", yk__pickle_key_name(p, key, shown));
+    snprintf(what, sizeof(what), "what is under a key that is a %s",
+             p->nodes[key].kind == YK__NODE_STRING ? "str with a zero byte" : yk__node_kind_name(&p->nodes[key]));
+    if (yk_value_get(dict, name))
+        snprintf(name, sizeof(name), "%s #%" PRId64, shown, yk_value_count(dict));
+    return yk_value_get(dict, name) ? YK_OK : yk__value_put(dict, name, strlen(name), 0, left_out(what));
+}
+
 static yk_status add_pair(yk__pickle *p, yk_value **made, yk_value *dict, uint32_t key, uint32_t item)
 {
     const yk__node *k = &p->nodes[key];
     bool text = k->kind == YK__NODE_STRING;
-    if (!text && k->kind != YK__NODE_INT)
-        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a dict has a %s for a key; strings and integers are read",
-                               yk__node_kind_name(k));
-    if (text && memchr(k->as.text.data, 0, k->as.text.size))
-        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a dict has a key with a zero byte in it");
+    if (text ? memchr(k->as.text.data, 0, k->as.text.size) != NULL : k->kind != YK__NODE_INT)
+        return leave_pair_out(p, dict, key);
     return yk__value_put(dict, text ? k->as.text.data : NULL, text ? k->as.text.size : 0, text ? 0 : k->as.integer,
                          make_value(p, made, item));
 }
@@ -96,6 +111,22 @@ static yk_value *make_global(const yk__pickle *p, const yk__node *node)
     return NULL;
 }
 
+/* The value, with the names of a tensor's Python attributes; what they hold is left out. */
+static yk_value *note_attributes(const yk__pickle *p, yk_value *value, const yk__node *state)
+{
+    yk_status status = (value->attributes = yk__value_new(YK_VALUE_DICT)) ? YK_OK : yk__error_code();
+    for (uint32_t i = 0; i < state->as.list.count && !status; i += 2) {
+        const yk__node *key = &p->nodes[state->as.list.items[i]];
+        char name[80];
+        yk__pickle_describe(key->as.text.data, key->kind == YK__NODE_STRING ? key->as.text.size : 0, name);
+        status = yk__value_put(value->attributes, name, strlen(name), 0, left_out("Python attribute of a tensor"));
+    }
+    if (!status)
+        return value;
+    yk_value_release(value);
+    return NULL;
+}
+
 /* A node's value, made at its first use. */
 static yk_value *make_new(yk__pickle *p, yk_value **made, const yk__node *node)
 {
@@ -120,9 +151,17 @@ static yk_value *make_new(yk__pickle *p, yk_value **made, const yk__node *node)
     case YK__NODE_STRING: return text_value(YK_VALUE_STRING, node->as.text.data, node->as.text.size, node->python_type);
     case YK__NODE_BYTES: return text_value(YK_VALUE_BYTES, node->as.text.data, node->as.text.size, node->python_type);
     case YK__NODE_GLOBAL: return make_global(p, node);
+    case YK__NODE_LEFT_OUT: return text_value(YK_VALUE_LEFT_OUT, node->as.text.data, node->as.text.size, 0);
     case YK__NODE_STORAGE:
+        if (p->storages[node->as.index].foreign) {
+            char what[80];
+            snprintf(what, sizeof(what), "storage of %s", p->storages[node->as.index].foreign);
+            return left_out(what);
+        }
         return tensor_value(whole_storage(&p->storages[node->as.index], p->storages[node->as.index].dtype));
-    case YK__NODE_TENSOR: return make_tensor(p, &p->tensors[node->as.index]);
+    case YK__NODE_TENSOR:
+        value = make_tensor(p, &p->tensors[node->as.index]);
+        return value && node->attributes ? note_attributes(p, value, &p->nodes[node->attributes - 1]) : value;
     case YK__NODE_CLASS:
     case YK__NODE_OBJECT: /* refused when the tree was looked at */
     case YK__NODE_LIST:

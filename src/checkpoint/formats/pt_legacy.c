@@ -131,7 +131,7 @@ static yk_status read_storage(const yk__source *source, pickles *p, const yk__no
     yk_status status = yk__source_read(source, *offset, bytes, sizeof(bytes));
     if (status)
         return status;
-    uint64_t count = 0, wanted = record->bytes / yk_dtype_size(record->dtype);
+    uint64_t count = 0, wanted = record->bytes / record->element;
     for (int i = 7; i >= 0; i--)
         count = count << 8 | bytes[i];
     *offset += sizeof(bytes);

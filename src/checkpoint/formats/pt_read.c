@@ -44,9 +44,10 @@ static yk__storage *move_storage(yk__storage *host, yk_device device)
 yk_status yk__pt_read_storage(const yk__source *source, yk__storage_record *record, const yk_pt_options *options,
                               uint64_t offset, yk__pt_fill fill, void *context)
 {
-    yk_device device;
-    yk_status status =
-        yk__locate(options, record->location, record->location_size, record->key, record->key_size, &device);
+    yk_device device = {0};
+    yk_status status = YK_OK;
+    if (!record->foreign) /* else it is only compared with its checksum */
+        status = yk__locate(options, record->location, record->location_size, record->key, record->key_size, &device);
     const yk__backend *backend = status ? NULL : yk__backend_of(device);
     if (!backend)
         return yk__error_code();
@@ -170,7 +171,10 @@ static yk_status read_storages(const archive *a, yk__pickle *p, const yk_pt_opti
             return yk__fail(YK_ERR_FORMAT, "%s: storage '%s' has %" PRIu64 " bytes, data.pkl says %" PRIu64,
                             a->source->path, text, m->size, record->bytes);
         member_fill fill = {a->source, m};
-        yk_status status = yk__pt_read_storage(a->source, record, options, m->data, fill_from_member, &fill);
+        yk__source unmapped = *a->source; /* what is deflated cannot be part of a map */
+        unmapped.map = NULL;
+        yk_status status =
+            yk__pt_read_storage(m->deflated ? &unmapped : a->source, record, options, m->data, fill_from_member, &fill);
         if (status)
             return status;
     }

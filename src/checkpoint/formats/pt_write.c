@@ -30,6 +30,7 @@ typedef enum word {
     COUNTER = FIRST_STORAGE + YK__DTYPES,
     SIZE,
     DEVICE,
+    BYTEARRAY,
     WORDS
 } word;
 
@@ -49,6 +50,7 @@ static const char *const words[WORDS] = {
     [COUNTER] = "collections\nCounter\n",
     [SIZE] = "torch\nSize\n",
     [DEVICE] = "torch\ndevice\n",
+    [BYTEARRAY] = "__builtin__\nbytearray\n",
 };
 
 typedef struct output {
@@ -99,6 +101,10 @@ static yk_status reach(const output *o, const char *name, const yk_tensor *x, ui
 static yk_status note_tensor(const char *name, yk_value *leaf, void *user)
 {
     output *o = user;
+    if (leaf->kind == YK_VALUE_LEFT_OUT)
+        return yk__fail(YK_ERR_UNSUPPORTED,
+                        "%s: '%.200s' was left out when it was read (%s): there is nothing to write", o->path, name,
+                        leaf->as.bytes.data);
     if (leaf->kind != YK_VALUE_TENSOR)
         return YK_OK;
     yk_tensor *x = leaf->as.tensor;
@@ -324,6 +330,7 @@ static word maker_of(const yk_value *value)
     case YK__PYTHON_COUNTER: return COUNTER;
     case YK__PYTHON_SIZE: return SIZE;
     case YK__PYTHON_DEVICE: return DEVICE;
+    case YK__PYTHON_BYTEARRAY: return BYTEARRAY;
     default: return value->kind == YK_VALUE_SET ? SET : WORDS;
     }
 }
@@ -346,6 +353,7 @@ static void emit_value(output *o, const yk_value *value)
     case YK_VALUE_SET: emit_items(o, value, "](", 'e'); break;
     case YK_VALUE_DICT: emit_dict(o, value); break;
     case YK_VALUE_TENSOR: emit_tensor(o, value->as.tensor); break;
+    case YK_VALUE_LEFT_OUT: /* the walk refused it */
     case YK__VALUE_KINDS: break;
     }
     if (maker != WORDS)
@@ -398,10 +406,11 @@ static yk_status write_members(const output *o)
 static yk_status note_all(output *o, const yk_value *value, int depth)
 {
     yk_status status = depth ? YK_OK : yk__value_walk(value, note_tensor, o);
-    if (!status && value->attributes)
+    if (!status && value->attributes && value->kind != YK_VALUE_TENSOR)
         status = note_all(o, value->attributes, 0);
     for (int64_t i = 0; i < yk_value_count(value) && !status; i++) {
-        if (yk_value_count(value->as.list.items[i]) || value->as.list.items[i]->attributes)
+        const yk_value *item = value->as.list.items[i];
+        if (yk_value_count(item) || (item->attributes && item->kind != YK_VALUE_TENSOR))
             status = note_all(o, value->as.list.items[i], 1);
     }
     return status;

@@ -10,9 +10,10 @@
 #include "checkpoint/formats/value.h"
 
 static const char *const kind_names[YK__VALUE_KINDS] = {
-    [YK_VALUE_NONE] = "none",     [YK_VALUE_BOOL] = "bool",   [YK_VALUE_INT] = "int",       [YK_VALUE_REAL] = "real",
-    [YK_VALUE_STRING] = "string", [YK_VALUE_BYTES] = "bytes", [YK_VALUE_LIST] = "list",     [YK_VALUE_TUPLE] = "tuple",
-    [YK_VALUE_SET] = "set",       [YK_VALUE_DICT] = "dict",   [YK_VALUE_TENSOR] = "tensor",
+    [YK_VALUE_NONE] = "none", [YK_VALUE_BOOL] = "bool",     [YK_VALUE_INT] = "int",
+    [YK_VALUE_REAL] = "real", [YK_VALUE_STRING] = "string", [YK_VALUE_BYTES] = "bytes",
+    [YK_VALUE_LIST] = "list", [YK_VALUE_TUPLE] = "tuple",   [YK_VALUE_SET] = "set",
+    [YK_VALUE_DICT] = "dict", [YK_VALUE_TENSOR] = "tensor", [YK_VALUE_LEFT_OUT] = "left out",
 };
 
 static bool is_container(yk_value_kind kind)
@@ -32,7 +33,7 @@ static void value_destroy(void *object)
         free(value->as.list.items);
         free(value->as.list.keys);
         yk__name_clear(&value->as.list.names);
-    } else if (value->kind == YK_VALUE_STRING || value->kind == YK_VALUE_BYTES) {
+    } else if (value->kind == YK_VALUE_STRING || value->kind == YK_VALUE_BYTES || value->kind == YK_VALUE_LEFT_OUT) {
         free(value->as.bytes.data);
     } else if (value->kind == YK_VALUE_TENSOR) {
         yk_tensor_release(value->as.tensor);
@@ -424,6 +425,12 @@ yk_tensor *yk_value_as_tensor(const yk_value *value)
 {
     YK__LIVE(value);
     return is_kind(value, YK_VALUE_TENSOR, YK_VALUE_TENSOR) ? value->as.tensor : NULL;
+}
+
+const char *yk_value_left_out(const yk_value *value)
+{
+    YK__LIVE(value);
+    return value && value->kind == YK_VALUE_LEFT_OUT ? value->as.bytes.data : NULL;
 }
 
 yk_value *yk_value_retain(yk_value *value)

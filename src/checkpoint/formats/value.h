@@ -30,11 +30,12 @@ uint64_t yk__value_text_most(uint64_t bytes);
 /* Which of Python's types it was, where several are one kind here: what is written to a .pt is that type again. */
 typedef enum yk__python_type {
     YK__PYTHON_PLAIN,
-    YK__PYTHON_ORDERED, /* a dict: OrderedDict */
-    YK__PYTHON_COUNTER, /* a dict: collections.Counter */
-    YK__PYTHON_SIZE,    /* a tuple of integers: torch.Size */
-    YK__PYTHON_DTYPE,   /* a string that yk__pickle_is_dtype knows */
-    YK__PYTHON_DEVICE   /* a string: "cuda:0" */
+    YK__PYTHON_ORDERED,  /* a dict: OrderedDict */
+    YK__PYTHON_COUNTER,  /* a dict: collections.Counter */
+    YK__PYTHON_SIZE,     /* a tuple of integers: torch.Size */
+    YK__PYTHON_DTYPE,    /* a string that yk__pickle_is_dtype knows */
+    YK__PYTHON_DEVICE,   /* a string: "cuda:0" */
+    YK__PYTHON_BYTEARRAY /* bytes: bytearray */
 } yk__python_type;
 
 typedef struct yk__value_key {
@@ -51,7 +52,7 @@ struct yk_value {
         int64_t integer;
         double real;
         struct {
-            char *data; /* `size` bytes and a zero */
+            char *data; /* `size` bytes and a zero; of what was left out, what it was */
             size_t size;
         } bytes;
         yk_tensor *tensor;
@@ -62,7 +63,9 @@ struct yk_value {
             yk__name_table names; /* of a dict */
         } list;
     } as;
-    yk_value *attributes; /* what Python kept in an OrderedDict's __dict__: a dict, or NULL */
+    /* What Python kept in an OrderedDict's __dict__: a dict, or NULL. Of a tensor: a dict of its attributes' names, all
+     * left out. */
+    yk_value *attributes;
 };
 
 yk_value *yk__value_new(yk_value_kind kind);
@@ -88,6 +91,10 @@ size_t yk__value_digits(int64_t number);
 
 /* The dict inside it in which yk_value_weights finds the weights; the value itself where there is none. */
 const yk_value *yk__value_weights_in(const yk_value *value);
+
+/* One reference to the value without what was left out of it: dicts and sets lose it, in lists and tuples None stands
+ * in its position. The value itself where there is none; NULL and an error where it is all that there is. */
+yk_value *yk__value_without_left_out(yk_value *value);
 
 bool yk__utf8_valid(const char *text, size_t size);
 

@@ -102,7 +102,9 @@ static json_t *to_json(const yk_value *value, const char *name)
             return json_real(value->as.real);
         return tagged("real", json_string(isnan(value->as.real) ? "nan" : value->as.real > 0 ? "inf" : "-inf"));
     case YK_VALUE_STRING: return text_to_json(value);
-    case YK_VALUE_BYTES: return tagged("bytes", hex(value->as.bytes.data, value->as.bytes.size));
+    case YK_VALUE_BYTES:
+        return tagged(value->python_type == YK__PYTHON_BYTEARRAY ? "bytearray" : "bytes",
+                      hex(value->as.bytes.data, value->as.bytes.size));
     case YK_VALUE_LIST: return items_to_json(value, name);
     case YK_VALUE_TUPLE:
         return tagged(value->python_type == YK__PYTHON_SIZE ? "size" : "tuple", items_to_json(value, name));
@@ -112,6 +114,10 @@ static json_t *to_json(const yk_value *value, const char *name)
         if (name)
             return tagged("tensor", json_string(*name ? name : "tensor"));
         yk__fail(YK_ERR_UNSUPPORTED, "a tensor in the attributes of a dict has no name");
+        return NULL;
+    case YK_VALUE_LEFT_OUT:
+        yk__fail(YK_ERR_UNSUPPORTED, "something was left out when it was read (%s): there is nothing to write",
+                 value->as.bytes.data);
         return NULL;
     case YK__VALUE_KINDS: break;
     }
@@ -274,6 +280,12 @@ static yk_value *object_from_json(const source *s, const json_t *json)
         return tensor_from_json(s, text);
     if ((text = json_string_value(json_object_get(json, "bytes"))))
         return from_hex(s, text, YK_VALUE_BYTES);
+    if ((text = json_string_value(json_object_get(json, "bytearray")))) {
+        yk_value *value = from_hex(s, text, YK_VALUE_BYTES);
+        if (value)
+            value->python_type = YK__PYTHON_BYTEARRAY;
+        return value;
+    }
     if ((text = json_string_value(json_object_get(json, "text"))))
         return from_hex(s, text, YK_VALUE_STRING);
     if ((text = json_string_value(json_object_get(json, "dtype"))))

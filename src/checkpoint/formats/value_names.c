@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checkpoint/formats/value.h"
+#include "nn/module.h"
 
 /* ---- walking ---------------------------------------------------------------------------------------------------- */
 
@@ -133,11 +134,14 @@ typedef struct gather {
 static yk_status gather_tensor(const char *name, yk_value *leaf, void *user)
 {
     gather *g = user;
-    if (yk_value_kind_of(leaf) != YK_VALUE_TENSOR)
+    const char *left_out = yk_value_left_out(leaf);
+    if (yk_value_kind_of(leaf) != YK_VALUE_TENSOR && !left_out)
         return YK_OK;
     size_t length = strlen(g->prefix);
     if (length && strncmp(name, g->prefix, length) == 0)
         name += length;
+    if (left_out)
+        return yk__state_dict_leave_out(g->dict, *name ? name : "tensor", left_out);
     return yk_state_dict_add(g->dict, *name ? name : "tensor", yk_value_as_tensor(leaf));
 }
 
@@ -298,6 +302,7 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
     yk_scope scope = yk_scope_begin();
     gather g = {yk_state_dict_create(), prefix};
     yk_status status = g.dict ? YK_OK : yk__error_code();
+    const char *what;
     bool whole = is_module(inner), found = inner != value;
     if (!status && whole)
         status = gather_module(inner, "", &g);
@@ -310,7 +315,10 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
                 status = gather_tensor(key, yk_value_at(inner, i), &g);
         }
     }
-    if (!status && !yk_state_dict_count(g.dict))
+    if (!status && !yk_state_dict_count(g.dict) && yk__state_dict_first_left_out(g.dict, &what))
+        status = yk__fail(YK_ERR_NOT_FOUND, "no model weights that yoke has a dtype for: '%.200s' was left out, as %s",
+                          yk__state_dict_first_left_out(g.dict, &what), what);
+    else if (!status && !yk_state_dict_count(g.dict))
         status = fail_no_weights(value);
     yk_state_dict *dict = status ? NULL : yk_scope_return_object(scope, g.dict);
     yk_scope_end(scope);

@@ -1,9 +1,10 @@
 /*
- * zip.c - reads zip files of stored members. Layer: checkpoint.
+ * zip.c - reads zip files of stored or deflated members. Layer: checkpoint.
  *
  * The file: members (a local header, the data, perhaps a descriptor that repeats checksum and sizes), the directory,
  * for large or PyTorch-written files the zip64 end record and its locator, and the end record. Everything that stands
- * twice in the file is compared. Source: PKWARE's APPNOTE.TXT 6.3.
+ * twice in the file is compared. Zero bytes may follow it all: padding of whoever stored it. torch.save deflates
+ * nothing, but what repacks its files may. Source: PKWARE's APPNOTE.TXT 6.3.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "checkpoint/formats/zip.h"
 
@@ -23,7 +25,11 @@ enum {
     LOCATOR = 20,
     COMMENT = 65535,
     FLAG_DESCRIPTOR = 8,
-    FLAG_UTF8 = 2048
+    FLAG_UTF8 = 2048,
+    FLAG_LEVEL = 6, /* how hard the packer tried */
+    STORED = 0,
+    DEFLATED = 8,
+    EXPANSION = 1032 /* bytes that deflate makes of one at most */
 };
 /* Bounds the memory that a damaged file can claim; a model has a member for each tensor. */
 enum { MOST_MEMBERS = 1 << 20, MOST_DIRECTORY = 1 << 28 };
@@ -154,14 +160,36 @@ static yk_status read_end64(const yk__source *source, uint64_t end, directory_ex
     return YK_OK;
 }
 
-static yk_status find_end(const yk__source *source, unsigned char *tail, size_t size, uint64_t *end)
+/* The size of the file without zero bytes at its end, of which the end record has two itself. */
+static yk_status find_padding(const yk__source *source, uint64_t *size)
 {
-    yk_status status = yk__source_read(source, source->size - size, tail, size);
+    unsigned char piece[4096];
+    *size = source->size;
+    while (*size) {
+        size_t part = *size < sizeof(piece) ? (size_t)*size : sizeof(piece), used = part;
+        yk_status status = yk__source_read(source, *size - part, piece, part);
+        if (status)
+            return status;
+        while (used && !piece[used - 1])
+            used--;
+        *size -= part - used;
+        if (used)
+            break;
+    }
+    return YK_OK;
+}
+
+/* The end record, of a file that has zero bytes alone from `last` on; it is in the `size` bytes from `begin` on. */
+static yk_status find_end(const yk__source *source, uint64_t last, uint64_t begin, unsigned char *tail, size_t size,
+                          uint64_t *end)
+{
+    yk_status status = yk__source_read(source, begin, tail, size);
     if (status)
         return status;
     for (size_t at = size - END + 1; at-- > 0;) {
-        if (memcmp(tail + at, "PK\5\6", 4) == 0 && get16(tail + at + 20) == size - at - END) {
-            *end = source->size - size + at;
+        uint64_t from = begin + at, behind = from + END + get16(tail + at + 20);
+        if (memcmp(tail + at, "PK\5\6", 4) == 0 && behind >= last && behind <= source->size) {
+            *end = from;
             memmove(tail, tail + at, END);
             return YK_OK;
         }
@@ -175,12 +203,16 @@ static yk_status find_directory(const yk__source *source, directory_extent *dire
     uint64_t end = 0;
     if (source->size < END)
         return yk__fail(YK_ERR_FORMAT, "%s: %" PRIu64 " bytes are too few for a zip file", source->path, source->size);
-    size_t size = source->size < END + COMMENT ? (size_t)source->size : END + COMMENT;
+    uint64_t last = 0;
+    if (find_padding(source, &last))
+        return yk__error_code();
+    uint64_t stop = source->size - last < END ? source->size : last + END; /* it may end in zeros itself */
+    size_t size = stop < END + COMMENT + END ? (size_t)stop : END + COMMENT + END;
     unsigned char *tail = yk__calloc(size, 1);
     if (!tail)
         return YK_ERR_MEMORY;
     unsigned char bytes[END];
-    yk_status status = find_end(source, tail, size, &end);
+    yk_status status = find_end(source, last, stop - size, tail, size, &end);
     memcpy(bytes, tail, END);
     free(tail);
     bool large = false;
@@ -263,6 +295,7 @@ typedef struct entry {
     uint32_t flags, crc, name_length;
     uint64_t packed, size, header;
     const char *name;
+    bool deflated;
 } entry;
 
 /* Reads the entry at `at` of the directory and moves *at behind it. */
@@ -273,13 +306,13 @@ static yk_status read_entry(const yk__source *source, const unsigned char *direc
         return yk__fail(YK_ERR_FORMAT, "%s: zip: damaged directory entry at byte %zu of the directory", source->path,
                         *at);
     uint32_t method = get16(p + 10), extra = get16(p + 30), comment = get16(p + 32);
-    *e = (entry){get16(p + 8),
-                 get32(p + 16),
-                 get16(p + 28),
-                 get32(p + 20),
-                 get32(p + 24),
-                 get32(p + 42),
-                 (const char *)p + CENTRAL};
+    *e = (entry){.flags = get16(p + 8),
+                 .crc = get32(p + 16),
+                 .name_length = get16(p + 28),
+                 .packed = get32(p + 20),
+                 .size = get32(p + 24),
+                 .header = get32(p + 42),
+                 .name = (const char *)p + CENTRAL};
     size_t whole = (size_t)CENTRAL + e->name_length + extra + comment;
     if (whole > size - *at)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the entry at byte %zu leaves the directory", source->path, *at);
@@ -289,19 +322,22 @@ static yk_status read_entry(const yk__source *source, const unsigned char *direc
         return status;
     char text[80];
     printable_name(e->name, e->name_length, text);
-    if (e->flags & ~(uint32_t)(FLAG_DESCRIPTOR | FLAG_UTF8))
+    e->deflated = method == DEFLATED;
+    if (e->flags & ~(uint32_t)(FLAG_DESCRIPTOR | FLAG_UTF8 | (e->deflated ? FLAG_LEVEL : 0)))
         return yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is encrypted or patched (flags 0x%x)", source->path, text,
                         e->flags);
-    if (method != 0)
-        return yk__fail(
-            YK_ERR_UNSUPPORTED,
-            "%s: zip: member '%s' is compressed (method %u); only stored members are read: torch.save writes "
-            "no others, TorchScript does",
-            source->path, text, method);
+    if (method != STORED && method != DEFLATED)
+        return yk__fail(YK_ERR_UNSUPPORTED,
+                        "%s: zip: member '%s' is compressed by method %u; stored and deflated ones are read",
+                        source->path, text, method);
     if (get16(p + 34) != 0 || !read_extra((const unsigned char *)e->name + e->name_length, extra,
                                           (uint64_t *[3]){&e->size, &e->packed, &e->header}))
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the entry of member '%s' is damaged", source->path, text);
-    if (e->size != e->packed)
+    if (e->deflated && e->size / EXPANSION > e->packed)
+        return yk__fail(YK_ERR_FORMAT,
+                        "%s: zip: member '%s' is said to have %" PRIu64 " bytes, which %" PRIu64 " cannot hold",
+                        source->path, text, e->size, e->packed);
+    if (!e->deflated && e->size != e->packed)
         return yk__fail(YK_ERR_FORMAT,
                         "%s: zip: member '%s' is stored but has %" PRIu64 " bytes packed, %" PRIu64 " unpacked",
                         source->path, text, e->packed, e->size);
@@ -330,7 +366,13 @@ static yk_status read_local(const yk__source *source, const entry *e, uint64_t l
     unsigned char bytes[LOCAL], name[256], text_space[24];
     char text[80];
     printable_name(e->name, e->name_length, text);
-    *m = (yk__zip_member){e->name, e->name_length, e->crc, e->header, 0, e->size};
+    *m = (yk__zip_member){.name = e->name,
+                          .name_length = e->name_length,
+                          .crc = e->crc,
+                          .deflated = e->deflated,
+                          .header = e->header,
+                          .size = e->size,
+                          .packed = e->packed};
     if (e->header > limit || limit - e->header < LOCAL)
         return yk__fail(YK_ERR_FORMAT,
                         "%s: zip: member '%s' is said to begin at byte %" PRIu64 ", the directory at %" PRIu64,
@@ -340,8 +382,9 @@ static yk_status read_local(const yk__source *source, const entry *e, uint64_t l
         return status;
     uint64_t size = get32(bytes + 22), packed = get32(bytes + 18), none = 0;
     uint64_t length = (uint64_t)get16(bytes + 26) + get16(bytes + 28);
-    if (memcmp(bytes, "PK\3\4", 4) != 0 || get16(bytes + 6) != e->flags || get16(bytes + 8) != 0 ||
-        get16(bytes + 26) != e->name_length || limit - e->header - LOCAL < length)
+    if (memcmp(bytes, "PK\3\4", 4) != 0 || get16(bytes + 6) != e->flags ||
+        get16(bytes + 8) != (e->deflated ? DEFLATED : STORED) || get16(bytes + 26) != e->name_length ||
+        limit - e->header - LOCAL < length)
         return yk__fail(YK_ERR_FORMAT, "%s: zip: the header of member '%s' at byte %" PRIu64 " is damaged",
                         source->path, text, e->header);
     for (uint32_t at = 0; at < e->name_length && !status; at += sizeof(name)) {
@@ -364,18 +407,18 @@ static yk_status read_local(const yk__source *source, const entry *e, uint64_t l
             status = yk__fail(YK_ERR_FORMAT, "%s: zip: the header of member '%s' is damaged", source->path, text);
     }
     bool later = e->flags & FLAG_DESCRIPTOR; /* then the header may leave them zero */
-    bool same = size == e->size && packed == e->size && get32(bytes + 14) == e->crc;
+    bool same = size == e->size && packed == e->packed && get32(bytes + 14) == e->crc;
     if (!status && !same && !(later && size == 0 && packed == 0 && get32(bytes + 14) == 0))
         status = yk__fail(YK_ERR_FORMAT, "%s: zip: header and directory differ about member '%s'", source->path, text);
     if (status)
         return status;
     m->data = e->header + LOCAL + length;
-    if (e->size > limit - m->data)
+    if (e->packed > limit - m->data)
         return yk__fail(YK_ERR_FORMAT,
                         "%s: zip: member '%s' is said to have %" PRIu64 " bytes at byte %" PRIu64
                         ", the directory begins at %" PRIu64,
-                        source->path, text, e->size, m->data, limit);
-    *end = m->data + e->size;
+                        source->path, text, e->packed, m->data, limit);
+    *end = m->data + e->packed;
     if (!later)
         return YK_OK;
     size_t have = limit - *end < sizeof(text_space) ? (size_t)(limit - *end) : sizeof(text_space);
@@ -490,11 +533,51 @@ uint32_t yk__zip_find(const yk__zip *zip, const char *name, size_t length)
     return yk__name_find(&zip->names, yk__name_hash(name, length), same_name, zip, &(name_key){name, length});
 }
 
+/* Expands a member of exactly its size. */
+static yk_status read_deflated(const yk__source *source, const yk__zip_member *m, unsigned char *to, uint32_t *crc)
+{
+    enum { PIECE = 1 << 16, MOST = 1 << 30 };
+    unsigned char piece[PIECE], beyond;
+    char text[80];
+    z_stream z = {0};
+    if (inflateInit2(&z, -15) != Z_OK)
+        return yk__fail_memory(PIECE);
+    uint64_t taken = 0, have = 0;
+    int code = Z_OK;
+    yk_status status = YK_OK;
+    while (code == Z_OK && !status) {
+        if (!z.avail_in && taken < m->packed) {
+            size_t part = m->packed - taken < PIECE ? (size_t)(m->packed - taken) : PIECE;
+            status = yk__source_read(source, m->data + taken, piece, part);
+            z.next_in = piece;
+            z.avail_in = (uInt)part;
+            taken += part;
+        }
+        uint64_t left = m->size - have;
+        uInt room = left > MOST ? MOST : left ? (uInt)left : 1;
+        z.next_out = left ? to + have : &beyond;
+        z.avail_out = room;
+        if (!status)
+            code = inflate(&z, Z_NO_FLUSH);
+        have += room - z.avail_out;
+        if (have > m->size)
+            break;
+    }
+    bool whole = code == Z_STREAM_END && have == m->size && taken == m->packed && !z.avail_in;
+    inflateEnd(&z);
+    if (!status && !whole)
+        status = yk__fail(YK_ERR_FORMAT, "%s: zip: the compressed data of member '%s' are damaged", source->path,
+                          printable_name(m->name, m->name_length, text));
+    *crc = status ? 0 : yk__crc32(0, to, (size_t)m->size);
+    return status;
+}
+
 yk_status yk__zip_read(const yk__source *source, const yk__zip_member *member, void *to)
 {
     uint32_t crc = 0;
     char text[80];
-    yk_status status = yk__source_read_crc(source, member->data, to, (size_t)member->size, &crc);
+    yk_status status = member->deflated ? read_deflated(source, member, to, &crc)
+                                        : yk__source_read_crc(source, member->data, to, (size_t)member->size, &crc);
     if (!status && crc != member->crc)
         status =
             yk__fail(YK_ERR_FORMAT, "%s: zip: member '%s' is damaged: its checksum is %08x, the directory says %08x",

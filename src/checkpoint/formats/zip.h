@@ -1,5 +1,6 @@
 /*
- * zip.h - zip files of stored members: a reader that trusts nothing, and a writer. Layer: checkpoint.
+ * zip.h - zip files: a reader that trusts nothing, of stored and deflated members, and a writer of stored ones.
+ * Layer: checkpoint.
  */
 #ifndef YOKE_CHECKPOINT_FORMATS_ZIP_H
 #define YOKE_CHECKPOINT_FORMATS_ZIP_H
@@ -28,7 +29,9 @@ yk_status yk__source_read_crc(const yk__source *source, uint64_t offset, void *t
 typedef struct yk__zip_member {
     const char *name; /* in the directory, not ended by a zero */
     uint32_t name_length, crc;
+    bool deflated;
     uint64_t header, data, size; /* offsets of the local header and of the data in the file */
+    uint64_t packed;             /* bytes of the data in the file */
 } yk__zip_member;
 
 typedef struct yk__zip {
@@ -40,14 +43,14 @@ typedef struct yk__zip {
 
 /*
  * Reads and checks the directory and every local header. Invariant of what comes out: names are plain (no "..", no
- * leading slash) and different, members are stored, lie inside the file and do not overlap. On failure nothing is left
- * to clear.
+ * leading slash) and different, members are stored or deflated (no smaller than deflate can make them), lie inside the
+ * file and do not overlap. On failure nothing is left to clear.
  */
 yk_status yk__zip_open(const yk__source *source, yk__zip *zip);
 void yk__zip_clear(yk__zip *zip);
 /* UINT32_MAX where there is none. */
 uint32_t yk__zip_find(const yk__zip *zip, const char *name, size_t length);
-/* Reads a member's data and checks its checksum; `to` NULL: only checks, in memory. */
+/* Reads a member's data and checks its checksum; `to` NULL: only checks, of a stored one in memory. */
 yk_status yk__zip_read(const yk__source *source, const yk__zip_member *member, void *to);
 
 /* ---- writing (zip_write.c): members' data begin at multiples of 64 bytes ---- */
