@@ -180,8 +180,7 @@ static void test_saving(void **state)
     yk_scope_end(scope);
 }
 
-/* ---- zip files of others ------------------------------------------------------------------------------------------
- */
+/* ---- zip files of others ---- */
 
 static void check_deflated(const unsigned char *bytes, size_t size)
 {
