@@ -91,9 +91,10 @@ checked()
 page()
 {
     local name n line host commands kind
-    name=$(basename "$1")
-    mkdir "$work/${name%.md}"
-    cd "$work/${name%.md}" || exit 1
+    name=${1#"$root/"}
+    folder=$work/pages/${name%.md}
+    mkdir -p "$folder"
+    cd "$folder" || exit 1
     unfold_page "$1"
     local all_built=yes file
     for file in *.c; do
@@ -133,7 +134,7 @@ page()
 machines='' at_once='' pages=0
 for file in "$root"/README.md "$root"/docs/*.md; do
     page "$file"
-    [ ! -e "$work/$(basename "$file" .md)/1.block" ] || pages=$((pages + 1))
+    [ ! -e "$folder/1.block" ] || pages=$((pages + 1))
 done
 ok "pages with transcripts were found" [ $pages -ge 2 ]
 finish
