@@ -25,6 +25,11 @@ else
     printf '#!/bin/sh\ncase $1 in --modversion) echo %s ;; *) echo %s ;; esac\n' "$version" \
         "'-I$root/include -L$work/lib $linking'" > bin/pkg-config
 fi
+no_torch="there is no Python with torch"
+if find_python torch; then
+    no_torch=
+    printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v "$python")" > bin/python3
+fi
 chmod +x bin/*
 export PATH=$work/bin:$PATH PKG_CONFIG_PATH=$work/lib
 unset YOKE_DATA
@@ -113,6 +118,9 @@ page()
         if [ "$host" != - ] && [ -n "$no_machines" ]; then
             skip "$name, line $line" "$no_machines"
             continue
+        elif [ -n "$no_torch" ] && grep -qs '^python3 ' "$n.1.command"; then
+            skip "$name, line $line" "$no_torch"
+            continue
         elif [ "$host" != - ]; then
             page_script "$n" > "$n.script"
             on_machine "$host" "$PWD/$n.script"
@@ -133,6 +141,7 @@ page()
 }
 machines='' at_once='' pages=0
 for file in "$root"/README.md "$root"/docs/*.md; do
+    [ "${file##*/}" != howto-slurm.md ] || continue # slurm.sh, where there is one
     page "$file"
     [ ! -e "$folder/1.block" ] || pages=$((pages + 1))
 done

@@ -1,0 +1,121 @@
+#!/bin/bash
+# slurm.sh - docs/howto-slurm.md under a real Slurm: a controller and two nodes of it on this machine, with a munge of
+# their own. It takes root, slurmctld, slurmd and munged.
+root=$PWD
+. tests/support/tap.bash
+. "$root/tests/support/transcript.bash"
+PATH=$PATH:/usr/sbin
+missing=
+for program in slurmctld slurmd munged srun sbatch openssl; do
+    command -v $program > /dev/null || missing="there is no $program (Debian: slurm-wlm, munge)"
+done
+[ "$(id -u)" = 0 ] || missing="Slurm's daemons take root"
+[ -e /proc/self/stat ] || missing="Slurm's daemons take /proc"
+if [ -n "$missing" ]; then
+    skip "Slurm" "$missing"
+    finish
+    exit
+fi
+
+host=$(hostname)
+free_ports 23000 4
+mkdir state log bin
+ln -s "$YOKE" bin/yoke
+export PATH=$work/bin:$PATH SLURM_CONF=$work/slurm.conf
+cat > slurm.conf << END
+ClusterName=yoke
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$work/munge.socket
+SlurmctldPort=$port
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool_%n
+SlurmctldPidFile=$work/ctld.pid
+SlurmdPidFile=$work/d_%n.pid
+SlurmctldLogFile=$work/log/ctld
+SlurmdLogFile=$work/log/d_%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=2 RealMemory=1000 State=UNKNOWN
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=2 RealMemory=1000 State=UNKNOWN
+PartitionName=p Nodes=n0,n1 Default=YES State=UP MaxTime=10
+END
+daemons=
+cleanup()
+{
+    scancel --full --user root 2> /dev/null
+    for pid in $daemons; do
+        kill "$pid" 2> /dev/null
+    done
+    wait
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM HUP
+(umask 077 && head -c 1024 /dev/urandom > munge.key)
+munged --foreground --force --key-file "$work/munge.key" --socket "$work/munge.socket" --pid-file "$work/munge.pid" \
+    --seed-file "$work/munge.seed" --log-file "$work/log/munge" > log/munged 2>&1 &
+daemons+=" $!"
+wait_until 10 [ -S munge.socket ]
+setsid slurmctld -D > log/ctld.out 2>&1 &
+daemons+=" $!"
+wait_until 20 eval 'scontrol ping 2> /dev/null | grep -q UP'
+for node in n0 n1; do
+    setsid slurmd -D -N $node > log/$node.out 2>&1 &
+    daemons+=" $!"
+done
+if ! wait_until 30 eval '[ "$(sinfo -h -o %D -t idle 2> /dev/null)" = 2 ]'; then
+    skip "Slurm" "its daemons do not start here: $(cat log/*.out log/ctld | tail -n 1)"
+    finish
+    exit
+fi
+
+unfold_page "$root/docs/howto-slurm.md"
+timeout $(patience 100) bash -c "$(< 1.1.command)" > out 2> err
+ok "one node: srun and nothing else" [ $? = 0 ]
+says err "2 processes"
+
+# The job of several nodes; its folder has what the cluster's shared folder has.
+submit()
+{
+    job=$(sbatch --parsable "$1" 2> err)
+}
+state()
+{
+    scontrol show job "$job" 2> /dev/null | grep -oE "(JobState|Restarts|ExitCode)=[^ ]*" | tr '\n' ' '
+}
+done_with()
+{
+    [[ "$(state)" == *"JobState=$1 "* ]]
+}
+ok "train.sbatch is submitted" submit train.sbatch
+ok "it saves" wait_until 100 eval 'ls run/step-* > /dev/null 2>&1 || grep -qs "epoch" train.log'
+cp train.log out
+# What --signal=USR1@60 does when time is up.
+scancel --signal=USR1 "$job"
+ok "it is asked to end, saves, and is in the queue again" wait_until 100 eval '[[ "$(state)" == *"JobState=PENDING "*"Restarts=1 "* ]]'
+state > out
+cp train.log err
+ok "a checkpoint is there" eval 'ls run/step-*/state.json > /dev/null'
+scancel "$job"
+before=$(ls run | tail -n 1)
+sed -i 's/--epochs 400/--steps '$((10#${before#step-} + 5))'/' train.sbatch
+ok "it is submitted again, with five steps to go" submit train.sbatch
+ok "and goes on to its end" wait_until 100 done_with COMPLETED
+cp train.log out
+state > err
+ok "from the checkpoint" [ "$(ls run | tail -n 1)" = "step-$(printf %08d $((10#${before#step-} + 5)))" ]
+
+ok "launch.sbatch is submitted" submit launch.sbatch
+ok "and goes on to its end" wait_until 100 done_with COMPLETED
+cp launch.log out
+state > err
+says launch.log "4 processes"
+finish
