@@ -80,7 +80,7 @@ fi
 unfold_page "$root/docs/howto-slurm.md"
 timeout $(patience 100) bash -c "$(< 1.1.command)" > out 2> err
 ok "one node: srun and nothing else" [ $? = 0 ]
-says err "2 processes"
+says out "2 processes"
 
 # The job of several nodes; its folder has what the cluster's shared folder has.
 submit()
