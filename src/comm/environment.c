@@ -155,6 +155,20 @@ yk_status yk__environment_method(yk_init_options *o)
     return status;
 }
 
+yk_status yk__group_expected(const char *what)
+{
+    yk__rank_info info;
+    {
+        YK__QUESTION; /* variables that contradict one another say nothing */
+        if (yk_is_initialized() || yk__rank_info_read(&info) || !info.launcher || info.world_size < 2)
+            return YK_OK;
+    }
+    return yk__fail(YK_ERR_STATE,
+                    "%s: this process is rank %d of %d by the variables of %s, and no process group was made, so it "
+                    "would go on without the others: call yk_init_process_group(NULL) before",
+                    what, info.rank, info.world_size, info.launcher);
+}
+
 yk_status yk__environment_join(const yk_init_options *o, bool bootstraps, double join_timeout, yk__joining *joining)
 {
     const char *method = o->init_method ? o->init_method : "env://";

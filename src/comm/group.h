@@ -120,6 +120,9 @@ static inline int yk__group_descriptors(int world_size)
 yk_status yk__environment_method(yk_init_options *options);
 yk_status yk__environment_join(const yk_init_options *options, bool bootstraps, double join_timeout,
                                yk__joining *joining);
+/* Fails where the variables of a launcher say that this process is one of several ranks, and there is no default group:
+ * what works together with the other ranks would work alone, and nobody would notice. */
+yk_status yk__group_expected(const char *what);
 /* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */
 void yk__environment_failed(void);
 

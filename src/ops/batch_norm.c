@@ -129,7 +129,7 @@ static bool check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
         (training ? yk__check_positive("batch_norm", "eps", p->eps)
                   : yk__check_number("batch_norm", "eps", p->eps, 0, INFINITY)))
         return false;
-    if (training && x->shape[1] && x->numel / x->shape[1] < 2) {
+    if (training && x->numel && x->numel / x->shape[1] < 2) { /* of nothing at all there is a result, as in PyTorch */
         yk__fail(YK_ERR_SHAPE, "batch_norm: expected more than 1 value per channel when training, got input size %s",
                  text);
         return false;

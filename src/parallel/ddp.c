@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/group.h"
 #include "nn/module.h"
 #include "parallel/reducer.h"
 #include "parallel/replicas.h"
@@ -203,9 +204,8 @@ static yk_status list_parameters(yk__reducer *r)
         r->parameters[i].x = yk_parameters_at(r->list, i);
         r->parameters[i].name = yk_parameters_name(r->list, i);
         r->order[i] = count - 1 - i;
-        if (yk__collector_of(r->parameters[i].x))
-            return yk__fail(YK_ERR_STATE, "ddp: parameter %s belongs to another module of yk_ddp already",
-                            r->parameters[i].name);
+        if (!r->wrapped && yk__collector_of(r->parameters[i].x))
+            r->wrapped = r->parameters[i].name;
     }
     return YK_OK;
 }
@@ -227,6 +227,11 @@ static yk_status reducer_fill(yk__reducer *r, const yk_ddp_options *o)
         status = make_used(r);
     if (!status)
         status = yk__model_compare(r);
+    if (!status && r->wrapped) /* on all ranks, as the comparison has found */
+        return yk__fail(YK_ERR_STATE,
+                        "ddp: parameter %s belongs to another module of yk_ddp already; wrap the whole model once, or "
+                        "release the other module before",
+                        r->wrapped);
     if (status == YK_ERR_MISMATCH) /* all ranks fail alike, and may go on with another model */
         return status;
     if (!status && o->init_sync)
@@ -272,6 +277,8 @@ yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
     const yk_ddp_options *o = &given;
     if (!yk__module_usable("ddp", module) || YK__OPTIONS_TAKE("ddp", yk_ddp_options, options, &given) ||
         check_options(o))
+        return NULL;
+    if (!o->group && yk__group_expected("ddp"))
         return NULL;
     yk_process_group *group = o->group ? o->group : yk_is_initialized() ? yk_default_process_group() : NULL;
     if (group && yk_rank(group) < 0) {

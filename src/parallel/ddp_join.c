@@ -184,7 +184,7 @@ static yk_status shadow_forward(yk__reducer *r, const yk__join_header *next)
     if (!status && next->rebuild)
         status = yk__reducer_settle(r, r->join.lowest);
     if (!status && next->buffers)
-        status = yk__model_broadcast(r->n_buffers, r->buffers, r->join.lowest, r->group, &r->buffer_flat);
+        status = yk__model_broadcast_buffers(r, r->join.lowest);
     if (status)
         yk__reducer_abort(r, "join");
     return status;

@@ -27,8 +27,9 @@ static char *manifest(const yk__reducer *r)
     char shape[200];
     for (int i = 0; i < r->count; i++) {
         const yk__ddp_parameter *p = &r->parameters[i];
-        fprintf(to, "%s %s %s of %s\n", yk_requires_grad(p->x) ? "parameter" : "frozen parameter", p->name,
-                yk_shape_format(p->x, shape, sizeof(shape)), yk_dtype_name((yk_dtype)p->x->dtype));
+        fprintf(to, "%s %s %s of %s%s\n", yk_requires_grad(p->x) ? "parameter" : "frozen parameter", p->name,
+                yk_shape_format(p->x, shape, sizeof(shape)), yk_dtype_name((yk_dtype)p->x->dtype),
+                p->name == r->wrapped ? ", which belongs to another module of yk_ddp" : "");
     }
     for (int i = 0; i < r->n_buffers; i++)
         fprintf(to, "buffer %d %s of %s\n", i, yk_shape_format(r->buffers[i], shape, sizeof(shape)),
@@ -138,14 +139,15 @@ static yk_tensor *view_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
     return view;
 }
 
-static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack)
+/* To `flat`, or from it; `written`: the tensors' versions go on. */
+static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack, bool written)
 {
     size_t offset = 0;
     yk_status status = YK_OK;
     for (int i = 0; i < count && !status; i++) {
         yk_tensor *x = tensors[i], *index = view_in(flat, offset, x);
         status = !index ? YK_ERR_MEMORY : pack ? yk__raw_copy(index, x) : yk__raw_copy(x, index);
-        if (!pack)
+        if (!pack && written)
             yk__bump_version(x);
         yk_tensor_release(index);
         offset += padded_bytes(x);
@@ -163,8 +165,8 @@ static yk_device flat_device(int count, yk_tensor *const *tensors)
     return device;
 }
 
-static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t bytes, int src, yk_process_group *group,
-                                 yk_tensor **flat)
+static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t bytes, int src, bool written,
+                                 yk_process_group *group, yk_tensor **flat)
 {
     int64_t size = (int64_t)bytes;
     yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = YK_U8, .device = flat_device(count, tensors));
@@ -179,13 +181,14 @@ static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t by
         *flat = made;
     }
     bool root = yk_rank(group) == src;
-    yk_status status = root ? copy_pieces(count, tensors, *flat, true) : YK_OK;
+    yk_status status = root ? copy_pieces(count, tensors, *flat, true, false) : YK_OK;
     if (!status)
         status = YK__HOST_TENSORS(yk_broadcast(*flat, src, group));
-    return status || root ? status : copy_pieces(count, tensors, *flat, false);
+    return status || root ? status : copy_pieces(count, tensors, *flat, false, written);
 }
 
-yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_process_group *group, yk_tensor **flat)
+yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, bool written, yk_process_group *group,
+                              yk_tensor **flat)
 {
     yk_tensor *own = NULL, **at = flat ? flat : &own;
     yk_status status = YK_OK;
@@ -193,7 +196,7 @@ yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_
         size_t bytes = 0;
         while (end < count && (end == begin || bytes + padded_bytes(tensors[end]) <= PIECE))
             bytes += padded_bytes(tensors[end++]);
-        status = broadcast_piece(end - begin, tensors + begin, bytes, src, group, at);
+        status = broadcast_piece(end - begin, tensors + begin, bytes, src, written, group, at);
     }
     yk_tensor_release(own);
     return status;
@@ -208,11 +211,21 @@ yk_status yk__model_broadcast_all(yk__reducer *r, int src)
         all[i] = r->parameters[i].x;
     for (int i = 0; i < r->n_buffers; i++)
         all[r->count + i] = r->buffers[i];
-    yk_status status = yk__model_broadcast(r->count + r->n_buffers, all, src, r->group, NULL);
+    yk_status status = yk__model_broadcast(r->count + r->n_buffers, all, src, true, r->group, NULL);
     for (int i = 0; i < r->count; i++) /* on rank src, too */
         yk__note_exchanged(all[i]);
     free(all);
     return status;
+}
+
+/*
+ * The versions stay. What the broadcast changes somebody has written since the last one, and counted there: the model
+ * of rank src, or of this rank. Where nobody has, it writes what is there, between two forwards that have one backward,
+ * too; a version that went on would make that backward fail on the ranks that receive. PyTorch's do not go on either.
+ */
+yk_status yk__model_broadcast_buffers(yk__reducer *r, int src)
+{
+    return yk__model_broadcast(r->n_buffers, r->buffers, src, false, r->group, &r->buffer_flat);
 }
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */

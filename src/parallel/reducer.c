@@ -185,7 +185,7 @@ yk_status yk__reducer_prepare(yk__reducer *r, bool training)
     if (!status && rebuild)
         status = yk__reducer_settle(r, src);
     if (!status && buffers)
-        status = yk__model_broadcast(r->n_buffers, r->buffers, src, r->group, &r->buffer_flat);
+        status = yk__model_broadcast_buffers(r, src);
     if (status) {
         yk__error_prefix("ddp");
         yk__reducer_abort(r, "forward");

@@ -67,6 +67,7 @@ typedef struct yk__reducer {
     yk_process_group *group;
     int rank, world_size;
     bool find_unused, broadcast_buffers, has_hook;
+    const char *wrapped;              /* a parameter that another module of yk_ddp has, or NULL */
     int64_t bucket_cap, first_bucket; /* bytes */
     yk_ddp_comm_hook hook;
 
@@ -138,9 +139,12 @@ yk_status yk__reducer_start_used(yk__reducer *r);
 /* Names, shapes, dtypes and requires_grad of the parameters, and the buffers, are those of rank 0; else an error on all
  * ranks that names the first difference. */
 yk_status yk__model_compare(yk__reducer *r);
-/* All tensors become rank src's, in few operations. *flat (may hold NULL) is kept for the next call with the same
- * tensors; flat NULL: nothing is kept. */
-yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, yk_process_group *group, yk_tensor **flat);
+/* All tensors become rank src's, in few operations; their versions go on where `written` says so. *flat (may hold NULL)
+ * is kept for the next call with the same tensors; flat NULL: nothing is kept. */
+yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, bool written, yk_process_group *group,
+                              yk_tensor **flat);
+/* All buffers become rank src's, before a forward. */
+yk_status yk__model_broadcast_buffers(yk__reducer *r, int src);
 /* All parameters and buffers become rank src's. */
 yk_status yk__model_broadcast_all(yk__reducer *r, int src);
 /* Every buffer of the tree, once, also those that are not in the state dict. Retained; *list is the caller's. */

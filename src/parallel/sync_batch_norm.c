@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/group.h"
 #include "nn/module.h"
 #include "ops/op.h"
 #include "parallel/reducer.h"
@@ -226,7 +227,7 @@ static yk_status joined_statistics(yk_tensor *x, yk_process_group *group, double
     *count = 0;
     for (int r = 0; r < world_size && !status; r++)
         *count += all[r * row];
-    for (int64_t c = 0; c < channels && !status; c++) {
+    for (int64_t c = 0; c < channels && !status && *count > 0; c++) {
         mean[c] = var[c] = 0;
         for (int r = 0; r < world_size; r++)
             mean[c] += all[r * row] * all[r * row + 1 + c] / *count;
@@ -309,14 +310,14 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
     yk_status status = m ? yk__operands(YK__SLOT_batch_norm, 0, DIFFERENTIABLE, in, wide) : YK_ERR_MEMORY;
     if (!status)
         status = joined_statistics(wide[X], group, &c.count, m, v);
-    if (!status && c.count < 2)
+    if (!status && c.count == 1)
         status = yk__fail(YK_ERR_SHAPE,
                           "sync_batch_norm: expected more than 1 value per channel when training, all ranks "
                           "together have %g; this one's input is %s",
                           c.count, yk_shape_format(x, a, sizeof(a)));
-    if (!status && running_mean)
+    if (!status && running_mean && c.count > 0) /* no rank has anything: there is nothing to move them by */
         status = move_running(running_mean, m, 1, c.p.momentum, channels);
-    if (!status && running_var)
+    if (!status && running_var && c.count > 0)
         status = move_running(running_var, v, c.count / (c.count - 1), c.p.momentum, channels);
     if (!status)
         status = normalise(&c, wide, m, v, &out, &mean, &invstd);
@@ -351,6 +352,8 @@ yk_module *yk_convert_sync_batch_norm(yk_module *m, yk_process_group *group)
         return NULL;
     }
     if (!yk__module_usable("convert_sync_batch_norm", m))
+        return NULL;
+    if (!group && yk__group_expected("convert_sync_batch_norm"))
         return NULL;
     if (!group && yk_is_initialized())
         group = yk_default_process_group();

@@ -76,7 +76,7 @@ static yk_module *make_sequential(void)
 {
     return yk_sequential(yk_conv2d_create(1, 2, 3, YK_OPTIONS(yk_conv2d_module_options, .bias = false)),
                          yk_batch_norm2d_create(2, NULL), yk_relu_create(), yk_max_pool2d_create(2, 0, NULL),
-                         yk_flatten_create(), yk_linear_create(8, 3, NULL), NULL);
+                         yk_flatten_create(), yk_linear_create(8, 3, NULL));
 }
 
 static const struct {
@@ -283,11 +283,44 @@ static void test_bad_options(void **unused)
     yk_scope_end(scope);
 }
 
+/* As PyTorch: an empty result, statistics that stay, a batch that counts, and gradients of 0. */
+static void test_batch_norm_of_nothing(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *y = yk_batch_norm(yk_zeros(YK_SHAPE(0, 3), NULL), NULL, NULL, NULL, NULL,
+                                 YK_OPTIONS(yk_batch_norm_options, .training = true));
+    assert_non_null(y);
+    assert_true(yk_ndim(y) == 2 && yk_size(y, 0) == 0 && yk_size(y, 1) == 3);
+    for (int relu = 0; relu < 2; relu++) {
+        yk_module *bn = yk_batch_norm2d_create(3, NULL);
+        yk_module *m = relu ? yk_sequential(bn, yk_relu_create()) : bn;
+        yk_tensor *x = yk_zeros(YK_SHAPE(0, 3, 2, 2), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+        y = yk_forward(m, x);
+        assert_non_null(y);
+        assert_true(yk_same_shape(y, x));
+        expect_ok(yk_backward(yk_sum(y)));
+        assert_true(yk_same_shape(yk_grad(x), x));
+        expect_near(yk_item(yk_sum(yk_abs(yk_grad(yk_module_get(bn, "weight"))))), 0, 0, 0);
+        expect_near(yk_item(yk_sum(yk_abs(yk_grad(yk_module_get(bn, "bias"))))), 0, 0, 0);
+        expect_near(yk_item(yk_sum(yk_module_get(bn, "running_mean"))), 0, 0, 0);
+        expect_near(yk_item(yk_sum(yk_module_get(bn, "running_var"))), 3, 0, 0);
+        assert_int_equal(yk_item_i64(yk_module_get(bn, "num_batches_tracked")), 1);
+    }
+    assert_null(yk_forward(yk_batch_norm2d_create(3, NULL), yk_zeros(YK_SHAPE(1, 3, 1, 1), NULL)));
+    expect_error(YK_ERR_SHAPE, "expected more than 1 value per channel");
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_float64), cmocka_unit_test(test_float32),     cmocka_unit_test(test_fused_batch_norm),
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_float64),
+        cmocka_unit_test(test_float32),
+        cmocka_unit_test(test_fused_batch_norm),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_batch_norm_of_nothing),
+        cmocka_unit_test(test_bad_options),
     };
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
 }

@@ -85,9 +85,115 @@ static void test_master_weights(void **state)
     run_ranks(THREADS, 3, master_weights, NULL, patience(20), true);
 }
 
+/* Two forwards, then one backward, of a model that keeps a buffer for its gradient: a factor, or the statistics of a
+ * batch norm that does not train. */
+typedef struct keeper {
+    yk_tensor *scale, *buffer;
+    yk_module *norm;
+} keeper;
+
+static yk_tensor *keeper_forward(yk_module *self, yk_tensor *x)
+{
+    keeper *k = yk_module_data(self);
+    if (k->buffer)
+        return yk_sum(yk_mul(yk_mul(x, k->scale), k->buffer));
+    yk_tensor *image = yk_reshape(x, YK_SHAPE(1, 2, 1, 1));
+    return yk_sum(yk_mul(yk_forward(k->norm, image), yk_reshape(k->scale, YK_SHAPE(1, 2, 1, 1))));
+}
+
+static void two_forwards(rank_context *c)
+{
+    static const yk_module_class keeper_class = {
+        .name = "Keeper", .data_size = sizeof(keeper), .forward = keeper_forward};
+    for (int norm = 1; norm >= 0; norm--) {
+        yk_module *m = yk_module_create(&keeper_class);
+        keeper *k = yk_module_data(m);
+        k->scale = yk_module_add_parameter(m, "scale", yk_ones(YK_SHAPE(2), NULL));
+        if (norm)
+            k->norm = yk_module_add(m, "norm", yk_batch_norm2d_create(2, NULL));
+        else
+            k->buffer = yk_module_add_buffer(m, "buffer", yk_full(YK_SHAPE(2), 1 + c->rank, NULL));
+        yk_module *ddp = yk_ddp(m, YK_OPTIONS(yk_ddp_options, .group = c->group, .find_unused_parameters = true));
+        CHECK(ddp, "%s", yk_last_error()->message);
+        if (norm)
+            yk_module_eval(k->norm);
+        yk_tensor *x = yk_from_data(c->rank ? (float[]){3, 4} : (float[]){1, 2}, YK_SHAPE(1, 2), NULL);
+        yk_tensor *first = yk_forward(ddp, x), *second = yk_forward(ddp, x);
+        CHECK_OK(yk_backward(yk_add(first, second)));
+        for (int64_t i = 0; i < 2; i++)
+            CHECK(fabs(yk_get(yk_grad(k->scale), &i) - (4 + 2 * (double)i)) < 1e-4, "gradient %d is %g", (int)i,
+                  yk_get(yk_grad(k->scale), &i));
+        /* What the program writes between the two is still noticed, and gives up the group. */
+        yk_module_zero_grad(m);
+        first = yk_forward(ddp, x);
+        if (!norm) {
+            yk_fill_(k->buffer, 7);
+            second = yk_forward(ddp, x);
+            CHECK(second, "%s", yk_last_error()->message);
+            CHECK(yk_backward(yk_add(first, second)) != YK_OK, "a buffer that was written was not noticed");
+            CHECK(expect_says(yk_last_error()->message, "modified by an inplace"), "%s", yk_last_error()->message);
+            yk_clear_error();
+        }
+    }
+}
+
+static void test_two_forwards(void **state)
+{
+    (void)state;
+    run_ranks(PROCESSES, 2, two_forwards, NULL, patience(20), true);
+}
+
+/* A parameter that is wrapped already: an error on all ranks, and the group works on. */
+static void wrapped_twice(rank_context *c)
+{
+    yk_module *shared = yk_linear_create(2, 2, NULL);
+    yk_module *ddp = yk_ddp(shared, YK_OPTIONS(yk_ddp_options, .group = c->group));
+    CHECK(ddp, "%s", yk_last_error()->message);
+    yk_module *both = yk_sequential(shared, yk_linear_create(2, 2, NULL));
+    CHECK_FAILS(yk_ddp(both, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_STATE,
+                "ddp: parameter 0.weight belongs to another module of yk_ddp already");
+    /* On one rank alone: all fail, and say whose. */
+    yk_module *own = yk_sequential(c->rank ? shared : yk_linear_create(2, 2, NULL));
+    CHECK_FAILS(yk_ddp(own, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "rank 1",
+                "belongs to another module of yk_ddp");
+    CHECK_OK(yk_barrier(c->group));
+    CHECK_OK(yk_backward(yk_sum(yk_forward(ddp, yk_ones(YK_SHAPE(1, 2), NULL)))));
+}
+
+static void test_wrapped_twice(void **state)
+{
+    (void)state;
+    run_ranks(PROCESSES, 2, wrapped_twice, NULL, patience(20), true);
+    run_ranks(THREADS, 2, wrapped_twice, NULL, patience(20), true);
+}
+
+/* A process that a launcher made one of several ranks, and that made no group. */
+static void test_no_group(void **state)
+{
+    (void)state;
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "4", 1);
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_sequential(yk_conv2d_create(1, 2, 1, NULL), yk_batch_norm2d_create(2, NULL));
+    assert_null(yk_ddp(m, NULL));
+    expect_error(YK_ERR_STATE, "ddp: this process is rank 1 of 4");
+    assert_null(yk_convert_sync_batch_norm(m, NULL));
+    expect_error(YK_ERR_STATE, "call yk_init_process_group");
+    assert_null(yk_sync_batch_norm2d_create(2, NULL, NULL));
+    expect_error(YK_ERR_STATE, "convert_sync_batch_norm: this process is rank 1 of 4");
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("RANK", "0", 1);
+    assert_non_null(yk_ddp(m, NULL));
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    assert_non_null(yk_ddp(m, NULL));
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_master_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_master_weights), cmocka_unit_test(test_two_forwards),
+                                       cmocka_unit_test(test_wrapped_twice), cmocka_unit_test(test_no_group)};
     return cmocka_run_group_tests_name("ddp_state", tests, NULL, NULL);
 }

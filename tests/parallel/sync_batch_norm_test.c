@@ -142,12 +142,30 @@ static void single_values(rank_context *c)
     CHECK(again == bn && yk_forward(bn, yk_ones(YK_SHAPE(2, 2, 1, 1), NULL)), "converted twice");
 }
 
+/* Nothing on any rank: an empty result, gradients of 0, statistics that stay, and a group that goes on. */
+static void nothing_at_all(rank_context *c)
+{
+    yk_module *bn = yk_sync_batch_norm2d_create(2, NULL, c->group);
+    yk_tensor *x = yk_zeros(YK_SHAPE(0, 2, 3, 3), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+    yk_tensor *y = yk_forward(bn, x);
+    CHECK(y && yk_size(y, 0) == 0 && yk_size(y, 1) == 2, "%s", yk_last_error()->message);
+    CHECK_OK(yk_backward(yk_sum(y)));
+    CHECK(yk_item(yk_sum(yk_abs(yk_grad(yk_module_get(bn, "weight"))))) == 0, "the weight's gradient");
+    CHECK(yk_item(yk_sum(yk_module_get(bn, "running_mean"))) == 0, "the running mean moved");
+    CHECK(yk_item(yk_sum(yk_module_get(bn, "running_var"))) == 2, "the running variance moved");
+    CHECK(yk_item_i64(yk_module_get(bn, "num_batches_tracked")) == 1, "the batch was not counted");
+    CHECK_OK(yk_barrier(c->group));
+    CHECK(yk_forward(bn, yk_ones(YK_SHAPE(c->rank ? 2 : 0, 2, 1, 1), NULL)), "%s", yk_last_error()->message);
+}
+
 static void test_in_networks(void **state)
 {
     (void)state;
     run_ranks(PROCESSES, 2, under_ddp, NULL, patience(10), true);
     run_ranks(THREADS, 3, under_ddp, NULL, patience(10), true);
     run_ranks(THREADS, 2, single_values, NULL, patience(10), true);
+    run_ranks(THREADS, 2, nothing_at_all, NULL, patience(10), true);
+    run_ranks(PROCESSES, 2, nothing_at_all, NULL, patience(10), true);
 }
 
 int main(void)
