@@ -64,7 +64,7 @@ static yk_tensor *part_of(yk_tensor *like, const geometry *g)
     return yk__tensor_view(like, g->ndim, shape, g->stride, g->offset);
 }
 
-static bool is_expanded(const yk_tensor *x)
+bool yk__is_expanded(const yk_tensor *x)
 {
     for (int d = 0; d < x->ndim; d++) {
         if (x->stride[d] == 0 && x->shape[d] > 1)
@@ -154,7 +154,7 @@ yk_status yk__view_refresh(yk_tensor *x)
 {
     static const yk__op op = {.name = "as_strided", .backward = as_strided_backward};
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* two threads may read one view */
-    if (x->view_kind != YK__VIEW_PLAIN || is_expanded(x->base)) {
+    if (x->view_kind != YK__VIEW_PLAIN || yk__is_expanded(x->base)) {
         char shape[200];
         return yk__fail(YK_ERR_STATE,
                         "the tensor of shape %s is %s, and what it shows was changed in place since: it was made at "
@@ -275,7 +275,7 @@ static yk_tensor *base_of(const yk_tensor *x)
 yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs)
 {
     yk__operation_name = name;
-    if (is_expanded(x))
+    if (yk__is_expanded(x))
         return yk__fail(YK_ERR_STATE, "%s: the tensor is expanded, so several elements share memory; clone it first",
                         name);
     if (x->inference && !yk__inference_mode)
@@ -291,7 +291,7 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
                         "%s: the tensor is %s; changed in place, gradients would come out wrong: take a part with "
                         "yk_select or yk_narrow where operations are recorded, or clone it first",
                         name, kind_text(x));
-    if (base && is_expanded(base))
+    if (base && yk__is_expanded(base))
         return yk__fail(YK_ERR_STATE, "%s: the tensor shows part of an expanded one, whose elements share memory",
                         name);
     for (int i = 0; i < n_inputs; i++) { /* before anything is written */

@@ -135,6 +135,8 @@ yk_tensor *yk__own_part(const yk__node *node, yk_tensor *part);
  * that x shows. inputs[0] must be x. What backward needs of an input is checked against the version before the write, a
  * saved entry that is x itself against the one after it. The context belongs to the tape, as in yk__record.
  */
+/* Whether several elements of x share memory, as yk_expand makes them. */
+bool yk__is_expanded(const yk_tensor *x);
 yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs);
 yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                            yk_tensor *const *saved, const void *context, size_t context_size);

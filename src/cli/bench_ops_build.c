@@ -255,16 +255,16 @@ static yk_tensor *contiguous(ops_subject *s)
 
 yk_dtype ops_text_dtype(const char *text, const char *key)
 {
-    static const struct {
-        const char *name;
-        yk_dtype dtype;
-    } dtypes[] = {{"bf16", YK_BF16}, {"f16", YK_F16}, {"f64", YK_F64},  {"i64", YK_I64},
-                  {"i32", YK_I32},   {"u8", YK_U8},   {"bool", YK_BOOL}};
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++) {
-        if (ops_text_is(text, key, dtypes[i].name))
-            return dtypes[i].dtype;
+    char name[32] = "";
+    yk_dtype dtype = YK_F32;
+    ops_text_word(text, key, name, sizeof(name));
+    if (*name && yk_dtype_parse(name, &dtype)) {
+        char why[200];
+        snprintf(why, sizeof(why), "%.190s", yk_last_error()->message);
+        yk_clear_error();
+        (void)yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: %s", text, why);
     }
-    return YK_F32;
+    return dtype;
 }
 
 static yk_tensor *cast(ops_subject *s)

@@ -256,8 +256,24 @@ yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate)
     return accumulate ? add_into(&add, x, value, 1) : copy_into(&copy, x, value);
 }
 
+static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value);
+
+/* Of an expanded tensor, whose elements share memory, each once. Nothing is recorded, so there is nothing to follow. */
+static yk_tensor *fill_expanded(const yk__op *op, yk_tensor *x, double value)
+{
+    int64_t shape[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++)
+        shape[d] = x->stride[d] == 0 && x->shape[d] > 1 ? 1 : x->shape[d];
+    yk_tensor *once = yk__tensor_view(x, x->ndim, shape, x->stride, 0);
+    yk_tensor *filled = once ? fill(op, once, value) : NULL;
+    yk_tensor_release(once);
+    return filled ? x : NULL;
+}
+
 static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value)
 {
+    if (x && !yk__is_freed(x) && yk__is_expanded(x) && !yk__will_record(1, &x))
+        return fill_expanded(op, x, value);
     if (!begin(op->name, x, NULL, false, false) || yk__check_value(op->name, (yk_dtype)x->dtype, value))
         return NULL;
     return finish(x, NULL, yk__raw_fill(x, value), op, NULL, NULL, 0);

@@ -126,6 +126,10 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
     if (YK__OPTIONS_TAKE("cross_entropy", yk_cross_entropy_options, options, &o))
         return NULL;
     yk_tensor *inputs[3] = {logits, target, o.weight};
+    if (logits && !target && !yk__error_code()) {
+        yk__fail(YK_ERR_ARGUMENT, "cross_entropy: the target is NULL; a batch of samples without labels has none");
+        return NULL;
+    }
     YK__AUTOCAST(cross_entropy, 3, inputs, (o.weight = inputs[2], yk_cross_entropy(inputs[0], inputs[1], &o)));
     if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !check(logits, target, &o))
         return NULL;

@@ -206,13 +206,25 @@ yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats)
     if (!yk__op_begin("repeat", 1, &x, 0) || (ndim > 0 && !yk__is_there("repeat", "array of counts", repeats)))
         return NULL;
     char text[200];
-    bool fits = ndim >= x->ndim && ndim <= YK_MAX_DIMS;
-    for (int d = 0; fits && d < ndim; d++)
-        fits = repeats[d] >= 0 && repeats[d] <= INT32_MAX;
-    if (!fits) {
-        yk__fail(YK_ERR_SHAPE, "repeat: %d counts for %s, expected %d to %d, none negative", ndim,
+    if (ndim < x->ndim || ndim > YK_MAX_DIMS) {
+        yk__fail(YK_ERR_SHAPE, "repeat: %d counts for %s, expected %d to %d", ndim,
                  yk_shape_format(x, text, sizeof(text)), x->ndim, YK_MAX_DIMS);
         return NULL;
+    }
+    int64_t elements = 1; /* of the result, without dimensions of size 0 */
+    for (int d = 0; d < x->ndim; d++)
+        elements *= x->shape[d] ? x->shape[d] : 1;
+    for (int d = 0; d < ndim; d++) {
+        if (repeats[d] < 0) {
+            yk__fail(YK_ERR_SHAPE, "repeat: count %d is %lld, expected 0 or more", d, (long long)repeats[d]);
+            return NULL;
+        }
+        if (repeats[d] > INT32_MAX || __builtin_mul_overflow(elements, repeats[d] ? repeats[d] : 1, &elements) ||
+            elements > INT64_MAX / 8) {
+            yk__fail(YK_ERR_SHAPE, "repeat: %s with count %d of %lld has more elements than there can be",
+                     yk_shape_format(x, text, sizeof(text)), d, (long long)repeats[d]);
+            return NULL;
+        }
     }
     YK__WITHIN_SCOPE(repeat_dims(x, ndim, repeats));
 }

@@ -303,7 +303,8 @@ yk_tensor *yk_div_scalar(yk_tensor *a, double b)
     yk_tensor *divisor = yk__raw_scalar(b, floating ? yk__wide_dtype(a) : YK_F32, yk__device_of(a));
     yk_tensor *out = divisor ? yk_div(a, divisor) : NULL;
     yk_tensor_release(divisor);
-    return out;
+    /* A tensor of no dimensions is no stronger than the divisor, whose dtype it takes. */
+    return out && floating && out->dtype != a->dtype ? yk_cast(out, (yk_dtype)a->dtype) : out;
 }
 
 yk_tensor *yk_pow_scalar(yk_tensor *a, double b)

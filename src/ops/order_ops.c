@@ -227,8 +227,12 @@ yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
         *index = NULL;
     if (!begin("median_dim", x, &dim))
         return NULL;
+    if (x->ndim == 0) { /* one number is its own median, at 0 */
+        yk_tensor *line = yk_reshape(x, 1, (int64_t[]){1});
+        return line ? yk_median_dim(line, 0, false, index) : NULL;
+    }
     char text[200];
-    if (x->ndim == 0 || x->shape[dim] == 0) {
+    if (x->shape[dim] == 0) {
         yk__fail(YK_ERR_SHAPE, "median_dim: %s has no elements along dimension %d",
                  yk_shape_format(x, text, sizeof(text)), dim);
         return NULL;
@@ -311,7 +315,7 @@ static bool check_quantile(const char *name, yk_tensor *x, const double *qs, int
             return false;
         }
     }
-    if (x->ndim == 0 || x->shape[*dim] == 0) {
+    if (x->ndim > 0 && x->shape[*dim] == 0) {
         yk__fail(YK_ERR_SHAPE, "%s: %s has no elements along dimension %d", name,
                  yk_shape_format(x, text, sizeof(text)), *dim);
         return false;
@@ -324,6 +328,8 @@ yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim)
     YK__AUTOCAST(quantile, 1, &x, yk_quantile(x, q, dim, keepdim));
     if (!check_quantile("quantile", x, &q, 1, &dim))
         return NULL;
+    if (x->ndim == 0)
+        return yk_quantile(yk_reshape(x, 1, (int64_t[]){1}), q, 0, false);
     YK__WITHIN_SCOPE(quantile(x, q, dim, keepdim));
 }
 
@@ -370,6 +376,8 @@ yk_tensor *yk_quantile_list(yk_tensor *x, const double *qs, int n_qs, int dim, b
     }
     if (!check_quantile("quantile", x, qs, n_qs, &dim))
         return NULL;
+    if (x->ndim == 0)
+        return yk_quantile_list(yk_reshape(x, 1, (int64_t[]){1}), qs, n_qs, 0, false);
     int64_t *below = yk__calloc((size_t)n_qs, 2 * sizeof(*below)), *above = below ? below + n_qs : NULL;
     double *part = below ? yk__calloc((size_t)n_qs, sizeof(*part)) : NULL;
     yk_tensor *out = NULL;

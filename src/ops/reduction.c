@@ -10,7 +10,8 @@
 typedef struct reduction {
     yk__tensor_spec x;
     uint32_t mask;
-    double value; /* mean: 1 / count; var: 2 / (count - correction) */
+    double value;    /* mean: 1 / count; var: 2 / (count - correction) */
+    bool degenerate; /* var of all elements, with a correction at or above their count */
 } reduction;
 
 /* The dimensions named by dims as a mask. */
@@ -74,6 +75,7 @@ static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, cons
         return yk__scope_own(out);
     r.x = yk__spec_of(x);
     double count = (double)count_of(x, r.mask);
+    r.degenerate = kernel == YK__VAR && (!r.mask || x->ndim == 0) && count <= p0;
     r.value = kernel == YK__VAR ? 2 / (count - p0) : 1 / count;
     yk_tensor *saved[2] = {saves_x ? x : NULL, saves_out ? out : NULL};
     return yk__record(out, op, 1, &x, 2, saved, &r, sizeof(r));
@@ -96,7 +98,8 @@ static yk_status mean_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[0]);
 }
 
-/* d var / dx = 2 (x - mean) / (count - correction). */
+/* d var / dx = 2 (x - mean) / (count - correction). With a correction at or above the count PyTorch's are infinite, and
+ * NaN where x is the mean. */
 static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);
@@ -106,7 +109,15 @@ static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
         return bad;
     yk_tensor *mean = yk__raw_reduce("var", YK__MEAN, wide[0], r->mask, true, 0);
     yk_tensor *centred = yk__raw_binary("var", YK__SUB, wide[0], mean, 1);
-    yk_tensor *scaled = yk__raw_unary("var", YK__MUL_SCALAR, wide[1], r->value, 0), *g = seen_in_x(scaled, r);
+    if (r->degenerate) {
+        yk_tensor *apart = yk__raw_unary("var", YK__ABS, centred, 0, 0);
+        yk_tensor *zero = apart ? yk__raw_unary("var", YK__MUL_SCALAR, apart, 0, 0) : NULL;
+        yk_tensor_release(centred); /* 0 / 0, or above 0 / 0 */
+        centred = yk__raw_binary("var", YK__DIV, apart, zero, 1);
+        yk__release_all(2, (yk_tensor *[]){zero, apart});
+    }
+    yk_tensor *scaled = yk__raw_unary("var", YK__MUL_SCALAR, wide[1], r->degenerate ? 1 : r->value, 0),
+              *g = seen_in_x(scaled, r);
     grads[0] = yk__narrow_to(yk__raw_binary("var", YK__MUL, centred, g, 1), (yk_dtype)r->x.dtype);
     yk__release_all(4, (yk_tensor *[]){mean, centred, scaled, g});
     yk__release_all(2, wide);

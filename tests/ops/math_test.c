@@ -603,6 +603,83 @@ static void greatest_of_a_line(void **state)
     assert_null(yk_last_error());
 }
 
+/* Tensors without dimensions, and with memory that several elements share: numbers and gradients are PyTorch's. */
+static void numbers_alone(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *index = NULL, *x = yk_full(YK_SCALAR, 2, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+    for (int keep = 0; keep < 2; keep++) {
+        yk_tensor *results[] = {yk_median_dim(x, -1, keep, &index), yk_quantile(x, 0.3, 0, keep), yk_median(x)};
+        assert_int_equal(yk_ndim(index), 0);
+        assert_int_equal(yk_item_i64(index), 0);
+        for (int i = 0; i < 3; i++) {
+            assert_non_null(results[i]);
+            assert_int_equal(yk_ndim(results[i]), 0);
+            expect_near(yk_item(results[i]), 2, 0, 0);
+            expect_ok(yk_set_grad(x, NULL));
+            expect_ok(yk_backward(results[i]));
+            assert_int_equal(yk_ndim(yk_grad(x)), 0);
+            expect_near(yk_item(yk_grad(x)), 1, 0, 0);
+        }
+        yk_tensor *two = yk_quantile_list(x, (double[]){0.1, 0.5}, 2, 0, keep);
+        assert_int_equal(yk_ndim(two), 1);
+        EXPECT(two, 2, 2);
+    }
+    /* Scalars do not widen a half without dimensions. */
+    static const yk_dtype halves[] = {YK_F16, YK_BF16};
+    for (int h = 0; h < 2; h++) {
+        yk_tensor *half =
+            yk_full(YK_SCALAR, 2, YK_OPTIONS(yk_tensor_options, .dtype = halves[h], .requires_grad = true));
+        yk_tensor *all[] = {yk_div_scalar(half, 3),   yk_div_scalar(half, 4),         yk_mul_scalar(half, 3),
+                            yk_add_scalar(half, 1.5), yk_sub_scalar(half, 1.5),       yk_pow_scalar(half, 2.5),
+                            yk_clamp(half, 0, 1),     yk_lerp_scalar(half, half, 0.3)};
+        for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+            assert_int_equal(yk_tensor_dtype(all[i]), halves[h]);
+        expect_near(yk_item(yk_cast(all[0], YK_F32)), 2.0 / 3, 0.004, 0);
+        expect_ok(yk_backward(all[0]));
+        assert_int_equal(yk_tensor_dtype(yk_grad(half)), halves[h]);
+        expect_near(yk_item(yk_cast(yk_grad(half), YK_F32)), 1.0 / 3, 0.004, 0);
+    }
+    /* No degree of freedom is left. */
+    for (int std = 0; std < 2; std++) {
+        for (int correction = 1; correction <= 2; correction++) {
+            yk_tensor *one = yk_full(YK_SHAPE(1), 3, YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+            yk_tensor *out =
+                std ? yk_std_dims(one, NULL, 0, correction, false) : yk_var_dims(one, NULL, 0, correction, false);
+            expect_ok(yk_backward(out));
+            EXPECT(yk_grad(one), NAN);
+        }
+    }
+    yk_tensor *pair = yk_from_data((float[]){1, 3}, YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+    expect_ok(yk_backward(yk_var_dims(pair, NULL, 0, 2, false)));
+    EXPECT(yk_grad(pair), INFINITY, INFINITY);
+    expect_ok(yk_set_grad(pair, NULL));
+    expect_ok(yk_backward(yk_var_dims(pair, (int[]){0}, 1, 2, false)));
+    EXPECT(yk_grad(pair), -INFINITY, INFINITY);
+    /* Filling is the one write that may go to elements that share memory. */
+    yk_tensor *seed = yk_zeros(YK_SHAPE(2, 1), NULL), *wide = yk_expand(seed, YK_SHAPE(2, 3));
+    uint32_t version = yk_tensor_version(seed);
+    assert_ptr_equal(yk_fill_(wide, 5), wide);
+    EXPECT(wide, 5, 5, 5, 5, 5, 5);
+    EXPECT(seed, 5, 5);
+    assert_true(yk_tensor_version(seed) > version);
+    assert_ptr_equal(yk_zero_(wide), wide);
+    EXPECT(seed, 0, 0);
+    assert_null(yk_mul_scalar_(wide, 2));
+    expect_error(YK_ERR_STATE, "expanded");
+    /* Texts. */
+    assert_null(yk_repeat(pair, 1, (int64_t[]){(int64_t)1 << 40}));
+    expect_error(YK_ERR_SHAPE, "repeat: (2,) with count 0 of 1099511627776 has more elements than there can be");
+    assert_null(yk_repeat(pair, 4, (int64_t[]){1 << 30, 1 << 30, 2, 2}));
+    expect_error(YK_ERR_SHAPE, "repeat: (2,) with count 1 of 1073741824 has more elements than there can be");
+    assert_null(yk_repeat(pair, 1, (int64_t[]){-1}));
+    expect_error(YK_ERR_SHAPE, "repeat: count 0 is -1");
+    assert_null(yk_cross_entropy(yk_ones(YK_SHAPE(2, 3), NULL), NULL, NULL));
+    expect_error(YK_ERR_ARGUMENT, "cross_entropy: the target is NULL");
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "4", 1);
@@ -621,6 +698,7 @@ int main(void)
         cmocka_unit_test(deviations_out_of_range),
         cmocka_unit_test(flipped_and_repeated),
         cmocka_unit_test(greatest_of_a_line),
+        cmocka_unit_test(numbers_alone),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("ops/math", tests, NULL, NULL);

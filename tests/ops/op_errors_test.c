@@ -73,7 +73,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_fill_(NULL, 1), ARGUMENT, "fill_: argument 1 is NULL")                                                      \
     ROW(yk_fill_(of(YK_U8, 2), 300), DTYPE, "fill_: a tensor of uint8 cannot hold 300")                                \
     ROW(yk_fill_(of(YK_F16, 2), -1e5), DTYPE, "fill_: a tensor of float16 cannot hold -100000")                        \
-    ROW(yk_fill_(yk_expand(T(1), YK_SHAPE(3)), 1), STATE, "fill_: the tensor is expanded")                             \
+    ROW(yk_mul_scalar_(yk_expand(T(1), YK_SHAPE(3)), 1), STATE, "mul_scalar_: the tensor is expanded")                             \
     ROW(yk_uniform_(T(2), 2, 1), ARGUMENT, "uniform_: the range [2, 1) is empty")                                      \
     ROW(yk_uniform_(T(2), 0, INFINITY), ARGUMENT, "uniform_: the range [0, inf) does not fit in float32")               \
     ROW(yk_uniform_(T(2), -3e38, 3e38), ARGUMENT, "uniform_: the range [-3e+38, 3e+38) does not fit in float32")       \
