@@ -28,9 +28,10 @@ typedef struct yk_loader yk_loader;
  * may be memory of the data set's (a mapped file) and is never written through; a transform that changes elements asks
  * for new memory with yk_sample_allocate.
  *
- * An input of u8, f32 or f64 reaches the batch in the loader's dtype, u8 as by yk_to_tensor. Inputs of other dtypes
- * (token numbers), and all other tensors, stay as they are. Sizes of the input are at least 1, of others at least 0; a
- * tensor has up to 7 dimensions.
+ * An input of f32 or f64 reaches the batch in the loader's dtype. Bytes become floats of it as by yk_to_tensor in the
+ * library's image data sets, and where one of the library's transforms is given, all of which are of images; else they
+ * stay bytes. Inputs of other dtypes (token numbers), and all other tensors, stay as they are. Sizes of the input are
+ * at least 1, of others at least 0; a tensor has up to 7 dimensions.
  */
 enum { YK_SAMPLE_TENSORS = 8 /* at most, the input among them */ };
 typedef struct yk_sample_tensor {
@@ -109,9 +110,9 @@ YK_API yk_transform *yk_to_tensor(void);
 /* (x - mean[c]) / std[c] in the loader's dtype; `channels` numbers each, copied, std not 0. A u8 sample goes through
  * to_tensor first. */
 YK_API yk_transform *yk_normalize(const double *mean, const double *std, int channels);
-/* One after the other, at most 64: yk_compose(a, b, NULL). The list ends with NULL; another NULL in it, of a transform
- * that could not be made, is an error. `count` is that of the arguments, with the NULL. */
-YK_API yk_transform *yk_compose_counted(int count, ...) YK_SENTINEL;
+/* One after the other, at most 64: yk_compose(a, b). The list ends by itself; a NULL in it, of a transform that could
+ * not be made, is an error, and so is one at its end. `count` is that of the arguments. */
+YK_API yk_transform *yk_compose_counted(int count, ...);
 #define yk_compose(...) yk_compose_counted(YK__COUNT(yk_transform *, __VA_ARGS__), __VA_ARGS__)
 
 /*

@@ -155,9 +155,9 @@ yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool a
         yk_transform *normalize =
             yk_normalize((double[]){0.4914, 0.4822, 0.4465}, (double[]){0.2023, 0.1994, 0.2010}, 3);
         if (random)
-            made = yk_compose(yk_random_crop(32, 4), yk_random_horizontal_flip(0.5), yk_to_tensor(), normalize, NULL);
+            made = yk_compose(yk_random_crop(32, 4), yk_random_horizontal_flip(0.5), yk_to_tensor(), normalize);
         else
-            made = yk_compose(yk_to_tensor(), normalize, NULL);
+            made = yk_compose(yk_to_tensor(), normalize);
     } else if (which == IMAGE_FOLDER) {
         int64_t side = folder_side(directory);
         yk_transform *normalize = yk_normalize((double[]){0.485, 0.456, 0.406}, (double[]){0.229, 0.224, 0.225}, 3);
@@ -165,11 +165,11 @@ yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool a
             made = NULL; /* the error is set */
         else if (random)
             made = yk_compose(yk_resize(side), yk_random_crop(side, side / 8), yk_random_horizontal_flip(0.5),
-                              yk_to_tensor(), normalize, NULL);
+                              yk_to_tensor(), normalize);
         else
-            made = yk_compose(yk_resize(side), yk_center_crop(side), yk_to_tensor(), normalize, NULL);
+            made = yk_compose(yk_resize(side), yk_center_crop(side), yk_to_tensor(), normalize);
     } else {
-        made = yk_compose(yk_to_tensor(), yk_normalize((double[]){0.5}, (double[]){0.5}, 1), NULL);
+        made = yk_compose(yk_to_tensor(), yk_normalize((double[]){0.5}, (double[]){0.5}, 1));
     }
     made = yk_scope_return_object(scope, made);
     yk_scope_end(scope);

@@ -139,5 +139,5 @@ yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *tran
                               .get = cifar_get,
                               .describe = cifar_describe,
                               .destroy = cifar_destroy};
-    return yk_dataset_create(&table, c, transform);
+    return yk__dataset_of_images(&table, c, transform);
 }

@@ -87,6 +87,14 @@ yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *context, yk_t
     return yk__scope_own(dataset);
 }
 
+yk_dataset *yk__dataset_of_images(const yk_dataset_table *table, void *context, yk_transform *transform)
+{
+    yk_dataset *dataset = yk_dataset_create(table, context, transform);
+    if (dataset)
+        dataset->images = true;
+    return dataset;
+}
+
 yk_dataset *yk_dataset_retain(yk_dataset *dataset)
 {
     return yk_object_retain(dataset);

@@ -127,7 +127,10 @@ struct yk_dataset {
     yk_dataset_table table; /* names are the set's own copies */
     void *context;
     yk_transform *transform;
+    bool images; /* bytes are those of pictures, whatever the transforms: they become floats from 0 to 1 */
 };
+/* yk_dataset_create of the library's own pictures. */
+yk_dataset *yk__dataset_of_images(const yk_dataset_table *table, void *context, yk_transform *transform);
 
 /* ---- from index to elements (pipeline.c) * -------------------------------------------------------------- */
 typedef struct yk__pipeline {
@@ -139,6 +142,8 @@ typedef struct yk__pipeline {
     int rest;                            /* the step after those */
     /* The rest runs as one pass when the sample is a u8 image: it is [random_crop] [flip] [to_tensor] [normalize]. */
     bool fusable;
+    bool scales; /* bytes become floats in the end: of an image data set, or where a transform of images is in the chain
+                  */
     const yk_transform *crop, *flip, *normalize; /* NULL: not in the chain */
     void *table;                                 /* (channels or 1, 256) of dtype */
 } yk__pipeline;

@@ -295,5 +295,5 @@ yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t see
                               .get = glyphs_get,
                               .describe = glyphs_describe,
                               .destroy = glyphs_destroy};
-    return yk_dataset_create(&table, g, transform);
+    return yk__dataset_of_images(&table, g, transform);
 }

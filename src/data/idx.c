@@ -235,7 +235,7 @@ static yk_dataset *idx_create(const char *name, const char *images_path, const c
                               .get = idx_get,
                               .describe = idx_describe,
                               .destroy = idx_destroy};
-    return yk_dataset_create(&table, s, transform);
+    return yk__dataset_of_images(&table, s, transform);
 }
 
 yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transform *transform)

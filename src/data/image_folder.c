@@ -279,7 +279,7 @@ yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
                               .get = folder_get,
                               .describe = folder_describe,
                               .destroy = folder_destroy};
-    return yk_dataset_create(&table, f, transform);
+    return yk__dataset_of_images(&table, f, transform);
 }
 
 yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *width)

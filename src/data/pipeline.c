@@ -55,7 +55,10 @@ static yk_status plan(yk__pipeline *p)
     p->flip = accept(p, &at, YK__TRANSFORM_FLIP);
     accept(p, &at, YK__TRANSFORM_TO_TENSOR);
     p->normalize = accept(p, &at, YK__TRANSFORM_NORMALIZE);
-    p->fusable = at == p->count;
+    p->scales = p->dataset->images;
+    for (int i = 0; i < p->count; i++)
+        p->scales |= p->steps[i]->kind != YK__TRANSFORM_USER;
+    p->fusable = at == p->count && p->scales;
     if (!p->fusable)
         return YK_OK;
     int channels = p->normalize ? p->normalize->channels : 1;
@@ -147,7 +150,7 @@ static yk_status run_steps(const yk__pipeline *p, int first, yk_sample *sample)
         if (status || yk__error_code())
             return yk__error_code() ? yk__error_code() : status;
     }
-    return yk__sample_to_float(sample);
+    return sample->dtype == YK_U8 && !p->scales ? YK_OK : yk__sample_to_float(sample);
 }
 
 /* A resize of a kind, and the middle of it. */

@@ -420,7 +420,6 @@ yk_transform *yk_normalize(const double *mean, const double *std, int channels)
 yk_transform *yk_compose_counted(int count, ...)
 {
     yk__transform_asked();
-    count--; /* the NULL at the end */
     if (count > MOST_ITEMS) {
         yk__fail(YK_ERR_ARGUMENT, "compose: %d transforms, more than %d", count, MOST_ITEMS);
         return NULL;
@@ -439,7 +438,8 @@ yk_transform *yk_compose_counted(int count, ...)
         else if (item)
             t->items[t->count++] = yk_transform_retain(item);
         else
-            yk__fail(YK_ERR_ARGUMENT, "compose: transform %d of %d is NULL", i, count);
+            yk__fail(YK_ERR_ARGUMENT, "compose: transform %d of %d is NULL%s", i, count,
+                     i && i == count - 1 ? "; the list ends by itself, without one" : "");
         complete = t->count == i + 1;
     }
     va_end(arguments);

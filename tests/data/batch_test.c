@@ -84,9 +84,21 @@ static void test_images(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_batch batch;
+    /* Bytes stay bytes unless a transform of images is there. */
+    for (int workers = 0; workers <= 1; workers++) {
+        yk_loader *plain = yk_loader_create(set_of(image_alone, NULL),
+                                            YK_OPTIONS(yk_loader_options, .batch_size = 2, .workers = workers));
+        yk_loader_start(plain, 0);
+        assert_true(yk_loader_next(plain, &batch));
+        assert_int_equal(yk_tensor_dtype(batch.input), YK_U8);
+        expect_near(yk_get(batch.input, (int64_t[]){1, 0, 0, 1}), 51, 0, 0);
+    }
+    yk_tensor *bytes = yk_dataset_get(set_of(image_alone, NULL), 0, YK_F64, NULL);
+    assert_int_equal(yk_tensor_dtype(bytes), YK_U8);
     for (int pair = 0; pair < 2; pair++) {
-        yk_loader *loader =
-            yk_loader_create(set_of(image_alone, pair ? &batch : NULL), YK_OPTIONS(yk_loader_options, .batch_size = 2));
+        yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "list", .length = LENGTH, .get = image_alone},
+                                            pair ? &batch : NULL, yk_to_tensor());
+        yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 2));
         yk_loader_start(loader, 0);
         assert_true(yk_loader_next(loader, &batch));
         assert_int_equal(batch.n_tensors, 1 + pair);

@@ -132,7 +132,7 @@ static uint64_t stream_of(yk_loader *loader, int64_t epoch, int64_t from, int64_
 static yk_transform *augment(void)
 {
     return yk_compose(yk_random_crop(28, 3), yk_random_horizontal_flip(0.5), yk_to_tensor(),
-                      yk_normalize((double[]){0.5}, (double[]){0.5}, 1), NULL);
+                      yk_normalize((double[]){0.5}, (double[]){0.5}, 1));
 }
 
 static void test_workers_change_nothing(void **state)

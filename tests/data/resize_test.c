@@ -46,12 +46,12 @@ static void test_middle_of_a_resize(void **state)
         picture p = {pixels, {c[0], c[1], c[2]}};
         yk_transform *resize = c[3] ? yk_resize(c[3]) : yk_resize_to(9, 70), *center = yk_center_crop(c[4]);
         yk_transform *rest = c[5] ? yk_random_crop(c[5], 1) : yk_random_horizontal_flip(1);
-        expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, rest, yk_to_tensor(), NULL)),
-                             picture_set(&p, 1, yk_compose(nothing(), resize, center, rest, yk_to_tensor(), NULL)));
+        expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, rest, yk_to_tensor())),
+                             picture_set(&p, 1, yk_compose(nothing(), resize, center, rest, yk_to_tensor())));
         /* What follows is not joined; and alone. */
-        expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, nothing(), rest, NULL)),
-                             picture_set(&p, 1, yk_compose(nothing(), resize, center, rest, NULL)));
-        expect_equal_samples(picture_set(&p, 1, resize), picture_set(&p, 1, yk_compose(nothing(), resize, NULL)));
+        expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, nothing(), rest)),
+                             picture_set(&p, 1, yk_compose(nothing(), resize, center, rest)));
+        expect_equal_samples(picture_set(&p, 1, resize), picture_set(&p, 1, yk_compose(nothing(), resize)));
     }
     free(pixels);
 }
@@ -144,11 +144,10 @@ static void test_parts_of_jpeg_files(void **state)
             for (int64_t part = 1; part <= 61; part += 5) {
                 yk_scope one = yk_scope_begin();
                 yk_transform *resize = yk_resize(62), *center = yk_center_crop(part);
-                expect_equal_samples(yk_image_folder("r", yk_compose(resize, center, NULL)),
-                                     yk_image_folder("r", yk_compose(nothing(), resize, center, NULL)));
+                expect_equal_samples(yk_image_folder("r", yk_compose(resize, center)),
+                                     yk_image_folder("r", yk_compose(nothing(), resize, center)));
                 yk_transform *random = yk_random_resized_crop(part, NULL);
-                expect_equal_samples(yk_image_folder("r", random),
-                                     yk_image_folder("r", yk_compose(nothing(), random, NULL)));
+                expect_equal_samples(yk_image_folder("r", random), yk_image_folder("r", yk_compose(nothing(), random)));
                 yk_scope_end(one);
             }
         }
@@ -166,7 +165,7 @@ static void test_damage_outside_the_part(void **state)
     mkdir("r", 0700);
     mkdir("r/a", 0700);
     write_file("r/a/x.jpg", bytes, size - size / 20);
-    yk_dataset *set = yk_image_folder("r", yk_compose(yk_resize(80), yk_center_crop(8), NULL));
+    yk_dataset *set = yk_image_folder("r", yk_compose(yk_resize(80), yk_center_crop(8)));
     assert_null(yk_dataset_get(set, 0, YK_F32, NULL));
     expect_error(YK_ERR_FORMAT, "bad JPEG");
     free(bytes);
@@ -281,7 +280,7 @@ static void test_bad_options(void **state)
         expect_error(YK_ERR_ARGUMENT, cases[i].says);
     }
     picture p = {(const unsigned char *)"\1\2\3\4", {1, 2, 2}};
-    yk_dataset *set = picture_set(&p, 1, yk_compose(yk_to_tensor(), yk_random_resized_crop(2, NULL), NULL));
+    yk_dataset *set = picture_set(&p, 1, yk_compose(yk_to_tensor(), yk_random_resized_crop(2, NULL)));
     assert_null(yk_dataset_get(set, 0, YK_F32, NULL));
     expect_error(YK_ERR_DTYPE, "random_resized_crop");
 }

@@ -74,11 +74,11 @@ static void test_normalize_equals_pytorch(void **state)
         ramp[i] = (unsigned char)i;
     picture p = {ramp, {3, 16, 16}};
     yk_transform *chains[] = {
-        yk_compose(yk_to_tensor(), cifar_normalize(), NULL),
+        yk_compose(yk_to_tensor(), cifar_normalize()),
         cifar_normalize(),
-        yk_compose(yk_transform_create("nothing", do_nothing, NULL, NULL), yk_to_tensor(), cifar_normalize(), NULL),
-        yk_compose(yk_compose(yk_to_tensor(), NULL), yk_transform_create("nothing", do_nothing, NULL, NULL),
-                   yk_compose(cifar_normalize(), NULL), NULL),
+        yk_compose(yk_transform_create("nothing", do_nothing, NULL, NULL), yk_to_tensor(), cifar_normalize()),
+        yk_compose(yk_compose(yk_to_tensor()), yk_transform_create("nothing", do_nothing, NULL, NULL),
+                   yk_compose(cifar_normalize())),
     };
     for (size_t i = 0; i < sizeof(chains) / sizeof(*chains); i++) {
         yk_dataset *set = picture_set(&p, 1, chains[i]);
@@ -104,11 +104,13 @@ static void test_one_pass_equals_steps(void **state)
     for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(*cases); i++) {
         const int64_t *c = cases[i / 2];
         picture p = {pixels, {c[0], c[1], c[2]}};
-        yk_transform *crop = c[3] ? yk_random_crop(c[3], c[4]) : yk_compose(NULL);
+        yk_transform *crop = c[3] ? yk_random_crop(c[3], c[4]) : NULL;
         yk_transform *flip = yk_random_horizontal_flip(0.5), *normalize = yk_normalize(mean, std, (int)c[0]);
         yk_transform *nothing = yk_transform_create("nothing", do_nothing, NULL, NULL);
-        yk_dataset *fused = picture_set(&p, LENGTH, yk_compose(crop, flip, yk_to_tensor(), normalize, NULL));
-        yk_dataset *steps = picture_set(&p, LENGTH, yk_compose(crop, flip, nothing, yk_to_tensor(), normalize, NULL));
+        yk_transform *rest = yk_compose(flip, yk_to_tensor(), normalize);
+        yk_transform *apart = yk_compose(flip, nothing, yk_to_tensor(), normalize);
+        yk_dataset *fused = picture_set(&p, LENGTH, crop ? yk_compose(crop, rest) : rest);
+        yk_dataset *steps = picture_set(&p, LENGTH, crop ? yk_compose(crop, apart) : apart);
         yk__pipeline one, two;
         expect_ok(yk__pipeline_init(&one, fused, dtypes[i % 2]));
         expect_ok(yk__pipeline_init(&two, steps, dtypes[i % 2]));
@@ -264,7 +266,7 @@ static void test_user_transform(void **state)
     released = 0;
     yk_scope scope = yk_scope_begin();
     yk_transform *noise = yk_transform_create("noise", add_noise, &amount, count_release);
-    yk_dataset *set = picture_set(&p, 5, yk_compose(yk_to_tensor(), noise, NULL));
+    yk_dataset *set = picture_set(&p, 5, yk_compose(yk_to_tensor(), noise));
     const float *a = yk_tensor_data(yk_dataset_get(set, 1, YK_F32, NULL));
     const float *again = yk_tensor_data(yk_dataset_get(set, 1, YK_F32, NULL));
     const float *b = yk_tensor_data(yk_dataset_get(set, 2, YK_F32, NULL));
@@ -332,7 +334,7 @@ static void test_errors(void **state)
                         "idle: left a sample without elements");
     expect_sample_error(yk_random_crop(5, 1), small, YK_F32, YK_ERR_SHAPE,
                         "random_crop: size 5 is larger than the image of 2x4 (padding 1)");
-    expect_sample_error(yk_compose(yk_to_tensor(), yk_resize(2), NULL), small, YK_F32, YK_ERR_DTYPE,
+    expect_sample_error(yk_compose(yk_to_tensor(), yk_resize(2)), small, YK_F32, YK_ERR_DTYPE,
                         "resize: takes uint8 images, got float32; put it before to_tensor");
     expect_sample_error(yk_normalize((double[]){0.5}, (double[]){0.5}, 1), small, YK_F32, YK_ERR_SHAPE,
                         "normalize: has 1 means for a sample of 3 channels, uint8 (3, 2, 4)");
@@ -357,7 +359,7 @@ static void test_errors(void **state)
 
     /* A failed part makes the whole fail, with the part's error, all the way to the data set. */
     picture p = {NULL, {1, 1, 1}};
-    assert_null(picture_set(&p, 1, yk_compose(yk_to_tensor(), yk_resize(0), yk_center_crop(2), NULL)));
+    assert_null(picture_set(&p, 1, yk_compose(yk_to_tensor(), yk_resize(0), yk_center_crop(2))));
     expect_error(YK_ERR_ARGUMENT, "resize: size 0");
     assert_null(yk_glyphs(YK_TRAIN, yk_random_crop(-1, 0), 0));
     expect_error(YK_ERR_ARGUMENT, "random_crop: size -1");
