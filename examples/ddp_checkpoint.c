@@ -15,7 +15,7 @@ static yk_status demo_checkpoint(int rank, void *path)
     yk_device device = yk_device_local();
     yk_manual_seed((uint64_t)rank);
     yk_module *net1 = yk_linear_create(10, 10, NULL), *relu = yk_relu_create(), *net2 = yk_linear_create(10, 5, NULL);
-    yk_module *ddp_model = yk_ddp(yk_module_to(yk_sequential(net1, relu, net2, NULL), device), NULL);
+    yk_module *ddp_model = yk_ddp(yk_module_to(yk_sequential(net1, relu, net2), device), NULL);
     yk_optimizer *optimizer = yk_sgd(yk_module_parameters(ddp_model), YK_OPTIONS(yk_sgd_options, .lr = 0.001));
 
     /* All processes have the same parameters: saving in one of them is enough. */

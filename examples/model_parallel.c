@@ -35,7 +35,7 @@ static const yk_module_class towers_class = {.name = "Towers", .data_size = size
 static yk_module *tower(int64_t kernel)
 {
     return yk_sequential(yk_conv2d_create(1, 8, kernel, NULL), yk_relu_create(), yk_adaptive_avg_pool2d_create(6, 6),
-                         yk_flatten_create(), yk_linear_create(8 * 6 * 6, 32, NULL), yk_relu_create(), NULL);
+                         yk_flatten_create(), yk_linear_create(8 * 6 * 6, 32, NULL), yk_relu_create());
 }
 
 static yk_module *make_towers(yk_device dev_1, yk_device dev_2)

@@ -24,10 +24,10 @@ static void make_parts(yk_module *parts[STAGES])
 {
     yk_manual_seed(1);
     parts[0] = yk_sequential(yk_conv2d_create(1, 16, 5, NULL), yk_relu_create(), yk_max_pool2d_create(2, 0, NULL),
-                             yk_conv2d_create(16, 16, 3, NULL), yk_relu_create(), NULL);
+                             yk_conv2d_create(16, 16, 3, NULL), yk_relu_create());
     parts[1] = yk_sequential(yk_conv2d_create(16, 32, 3, NULL), yk_relu_create(), yk_max_pool2d_create(2, 0, NULL),
                              yk_flatten_create(), yk_linear_create(512, 64, NULL), yk_relu_create(),
-                             yk_linear_create(64, 10, NULL), NULL);
+                             yk_linear_create(64, 10, NULL));
 }
 
 /* cuda:0 and cuda:1 where there are two GPUs, else cpu:0 and cpu:1. */

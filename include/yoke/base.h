@@ -73,13 +73,6 @@ extern "C" {
 #define YK_PRINTF(text, first)
 #endif
 
-/* The last argument is NULL. (g++ does not know NULL again in an argument that is such a call itself.) */
-#if defined(__GNUC__) && !defined(__cplusplus)
-#define YK_SENTINEL __attribute__((sentinel))
-#else
-#define YK_SENTINEL
-#endif
-
 /* Marks a question: what an object is or has. It leaves no error record, whatever the answer (docs/errors.md). */
 #define YK_QUESTION
 

@@ -304,10 +304,11 @@ YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride /* 0: kern
 YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
                                        const yk_pool2d_options *options);
 YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
-/* One after the other, named "0", "1", ...: yk_sequential(a, b, NULL). The list ends with NULL; another NULL in it, of
- * a module that could not be made, is an error. A batch norm followed by a ReLU runs as one pass. Arguments are made in
- * an order that C leaves open, and so are their random values. `count` is that of the arguments, with the NULL. */
-YK_API yk_module *yk_sequential_counted(int count, ...) YK_SENTINEL;
+/* One after the other, named "0", "1", ...: yk_sequential(a, b). The list ends by itself; a NULL in it, of a module
+ * that could not be made, is an error, and so is one at its end. A batch norm followed by a ReLU runs as one pass.
+ * Arguments are made in an order that C leaves open, and so are their random values. `count` is that of the arguments.
+ */
+YK_API yk_module *yk_sequential_counted(int count, ...);
 #define yk_sequential(...) yk_sequential_counted(YK__COUNT(yk_module *, __VA_ARGS__), __VA_ARGS__)
 /* The same from an array; an empty one is allowed and is the identity. */
 YK_API yk_module *yk_sequential_list(yk_module *const *modules, int count);

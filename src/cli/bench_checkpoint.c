@@ -48,7 +48,7 @@ typedef struct bench {
 static yk_status make_state(bench *b)
 {
     int64_t layers = (int64_t)ceil(b->megabytes * 1e6 / 2 / (SIDE * SIDE * sizeof(float)));
-    yk_module *model = yk_sequential(yk_identity_create(), NULL);
+    yk_module *model = yk_sequential(yk_identity_create());
     int64_t left = (int64_t)(b->megabytes * 1e6 / 2 / (SIDE * sizeof(float)));
     for (int64_t i = 0; i < layers; i++, left -= SIDE) {
         char name[32];

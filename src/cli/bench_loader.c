@@ -30,9 +30,9 @@ static yk_transform *transform_of(const bench *b)
     double mean[] = {0.485, 0.456, 0.406}, std[] = {0.229, 0.224, 0.225};
     if (b->random_crop)
         return yk_compose(yk_random_resized_crop(b->random_crop, NULL), yk_random_horizontal_flip(0.5), yk_to_tensor(),
-                          yk_normalize(mean, std, 3), NULL);
+                          yk_normalize(mean, std, 3));
     return yk_compose(yk_resize(b->resize), yk_center_crop(b->crop ? b->crop : b->resize), yk_to_tensor(),
-                      yk_normalize(mean, std, 3), NULL);
+                      yk_normalize(mean, std, 3));
 }
 
 /* The data that the command line names. */

@@ -41,13 +41,13 @@ static yk_module *bottleneck_create(int64_t in, int64_t width, int64_t stride)
     d->body = yk_module_add(m, "body",
                             yk_sequential(conv(in, width, 1, 1, 1, false), yk_batch_norm2d_create(width, NULL),
                                           yk_relu_create(), conv(width, width, 3, stride, 1, false),
-                                          yk_batch_norm2d_create(width, NULL), yk_relu_create(), NULL));
+                                          yk_batch_norm2d_create(width, NULL), yk_relu_create()));
     d->conv3 = yk_module_add(m, "conv3", conv(width, 4 * width, 1, 1, 1, false));
     d->bn3 = yk_module_add(m, "bn3", yk_batch_norm2d_create(4 * width, NULL));
     if (in != 4 * width)
         d->downsample = yk_module_add(
             m, "downsample",
-            yk_sequential(conv(in, 4 * width, 1, stride, 1, false), yk_batch_norm2d_create(4 * width, NULL), NULL));
+            yk_sequential(conv(in, 4 * width, 1, stride, 1, false), yk_batch_norm2d_create(4 * width, NULL)));
     return yk_module_check(m);
 }
 
@@ -185,7 +185,7 @@ static yk_module *mnist(void)
     return yk_sequential(yk_conv2d_create(1, 32, 3, NULL), yk_relu_create(), yk_conv2d_create(32, 64, 3, NULL),
                          yk_relu_create(), yk_max_pool2d_create(2, 2, NULL), yk_dropout_create(0.25),
                          yk_flatten_create(), yk_linear_create(9216, 128, NULL), yk_relu_create(),
-                         yk_dropout_create(0.5), yk_linear_create(128, 10, NULL), NULL);
+                         yk_dropout_create(0.5), yk_linear_create(128, 10, NULL));
 }
 
 static yk_module *alexnet(void)
@@ -230,7 +230,7 @@ static yk_module *dense_create(int64_t in, int64_t growth)
     yk_module_add(m, "body",
                   yk_sequential(yk_batch_norm2d_create(in, NULL), yk_relu_create(),
                                 conv(in, 4 * growth, 1, 1, 1, false), yk_batch_norm2d_create(4 * growth, NULL),
-                                yk_relu_create(), conv(4 * growth, growth, 3, 1, 1, false), NULL));
+                                yk_relu_create(), conv(4 * growth, growth, 3, 1, 1, false)));
     return yk_module_check(m);
 }
 
@@ -266,7 +266,7 @@ static yk_module *densenet121(void)
 static yk_module *double_conv(int64_t in, int64_t out)
 {
     return yk_sequential(conv(in, out, 3, 1, 1, false), yk_batch_norm2d_create(out, NULL), yk_relu_create(),
-                         conv(out, out, 3, 1, 1, false), yk_batch_norm2d_create(out, NULL), yk_relu_create(), NULL);
+                         conv(out, out, 3, 1, 1, false), yk_batch_norm2d_create(out, NULL), yk_relu_create());
 }
 
 enum { UNET_LEVELS = 4 };
@@ -373,10 +373,10 @@ static yk_module *transformer_layers(bool causal)
     yk_module *parts[2 * LAYERS + 1];
     for (int i = 0; i < LAYERS; i++) {
         parts[2 * i] =
-            residual_create(yk_sequential(yk_layer_norm_create(YK_SHAPE(WIDTH), NULL), attention_create(causal), NULL));
+            residual_create(yk_sequential(yk_layer_norm_create(YK_SHAPE(WIDTH), NULL), attention_create(causal)));
         parts[2 * i + 1] = residual_create(yk_sequential(yk_layer_norm_create(YK_SHAPE(WIDTH), NULL),
                                                          yk_linear_create(WIDTH, 4 * WIDTH, NULL), yk_gelu_create(),
-                                                         yk_linear_create(4 * WIDTH, WIDTH, NULL), NULL));
+                                                         yk_linear_create(4 * WIDTH, WIDTH, NULL)));
     }
     parts[2 * LAYERS] = yk_layer_norm_create(YK_SHAPE(WIDTH), NULL);
     return yk_sequential_list(parts, 2 * LAYERS + 1);

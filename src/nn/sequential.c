@@ -52,10 +52,11 @@ yk_module *yk_sequential_counted(int count, ...)
     yk_module *m = yk_module_create(&sequential_class);
     va_list modules;
     va_start(modules, count);
-    for (int i = 0; i < count - 1; i++) { /* the last is the NULL at the end */
+    for (int i = 0; i < count; i++) {
         yk_module *child = va_arg(modules, yk_module *);
         if (!child)
-            yk__fail(YK_ERR_ARGUMENT, "sequential: module %d of %d is NULL", i, count - 1);
+            yk__fail(YK_ERR_ARGUMENT, "sequential: module %d of %d is NULL%s", i, count,
+                     i && i == count - 1 ? "; the list ends by itself, without one" : "");
         append(m, child);
     }
     va_end(modules);

@@ -28,7 +28,7 @@ typedef struct run {
 static yk_module *make_model(uint64_t seed, bool wide)
 {
     yk_manual_seed(seed);
-    yk_module *model = yk_sequential(yk_linear_create(512, 1024, NULL), NULL);
+    yk_module *model = yk_sequential(yk_linear_create(512, 1024, NULL));
     yk_module_add(model, "conv", yk_conv2d_create(256, 256, 3, NULL));
     yk_module_add(model, "wide", yk_module_to_dtype(yk_linear_create(512, 512, NULL), wide ? YK_F64 : YK_F32));
     return yk_module_check(model);
@@ -312,7 +312,7 @@ static void takes_no_second_copy(void **state)
 {
     (void)state;
     enum { LAYERS = 16, SIDE = 1024 };
-    yk_module *model = yk_sequential(yk_identity_create(), NULL);
+    yk_module *model = yk_sequential(yk_identity_create());
     for (int i = 0; i < LAYERS; i++) {
         char name[16];
         snprintf(name, sizeof(name), "fc%d", i);

@@ -37,7 +37,7 @@ static void run_make(run *r, int rank, int size, uint64_t seed)
 {
     *r = (run){.loss = NAN};
     yk_manual_seed(seed);
-    r->model = yk_sequential(yk_conv2d_create(1, 5, 3, NULL), yk_batch_norm2d_create(5, NULL), NULL);
+    r->model = yk_sequential(yk_conv2d_create(1, 5, 3, NULL), yk_batch_norm2d_create(5, NULL));
     yk_optimizer *adam = yk_adam(yk_module_parameters(r->model), YK_OPTIONS(yk_adam_options, .lr = 0.01));
     yk_dataset *set = yk_dataset_create(
         &(yk_dataset_table){.name = "numbers", .length = SAMPLES, .classes = 3, .get = sample_get}, NULL, NULL);
@@ -430,7 +430,7 @@ enum { LAYERS = 9, SIDE = 250 };
 static void run_make_large(run *r)
 {
     yk_manual_seed(3);
-    *r = (run){.model = yk_sequential(yk_identity_create(), NULL)};
+    *r = (run){.model = yk_sequential(yk_identity_create())};
     for (int i = 0; i < LAYERS; i++) {
         char name[16];
         snprintf(name, sizeof(name), "fc%d", i);

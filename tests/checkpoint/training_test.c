@@ -28,7 +28,7 @@ static run *run_begin(uint64_t seed)
     r->model = yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){16}, .hidden_count = 1, .dropout = 0.3));
     r->optimizer = yk_sgd(yk_module_parameters(r->model), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     r->schedule = yk_linear_warmup_lr(r->optimizer, 4, 0.25, yk_cosine_lr(r->optimizer, 30, 0));
-    yk_transform *augment = yk_compose(yk_random_crop(28, 3), yk_to_tensor(), NULL);
+    yk_transform *augment = yk_compose(yk_random_crop(28, 3), yk_to_tensor());
     yk_dataset *digits = yk_glyphs(YK_TRAIN, augment, 0);
     r->loader = yk_loader_create(
         digits, YK_OPTIONS(yk_loader_options, .batch_size = 600, .shuffle = true, .workers = 2, .seed = 3));
@@ -203,7 +203,7 @@ static void weights_alone(void **state)
                 yk_item(yk_sum(yk_module_get(other->model, "fc1.weight"))), 0, 0);
 
     /* Into a wrapper whose names begin with "module.", and a part of a larger network. */
-    yk_module *wrapper = yk_sequential(yk_identity_create(), NULL);
+    yk_module *wrapper = yk_sequential(yk_identity_create());
     assert_non_null(yk_module_add(wrapper, "module",
                                   yk_mlp(YK_OPTIONS(yk_mlp_options, .hidden = (int64_t[]){16}, .hidden_count = 1))));
     yk_checkpoint_state wrapped = {.model = wrapper};

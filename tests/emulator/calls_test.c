@@ -39,7 +39,7 @@ static job make(void)
     j.net =
         yk_module_to(yk_sequential(first, yk_relu_create(), second, yk_batch_norm2d_create(8, NULL), yk_relu_create(),
                                    yk_flatten_create(), yk_linear_create(8 * SIDE * SIDE, 16, NULL), yk_relu_create(),
-                                   yk_linear_create(16, CLASSES, NULL), NULL),
+                                   yk_linear_create(16, CLASSES, NULL)),
                      gpu);
     j.optimizer = yk_sgd(yk_module_parameters(j.net), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     j.input = yk_rand(YK_SHAPE(BATCH, 3, SIDE, SIDE), YK_OPTIONS(yk_tensor_options, .device = gpu));

@@ -419,7 +419,7 @@ static yk_transform *cropped(int64_t size, int64_t padding)
 {
     static const double mean[] = {0.4914, 0.4822, 0.4465}, std[] = {0.2023, 0.1994, 0.2010};
     return yk_compose(yk_random_crop(size, padding), yk_random_horizontal_flip(0.5), yk_to_tensor(),
-                      yk_normalize(mean, std, PLANES), NULL);
+                      yk_normalize(mean, std, PLANES));
 }
 
 static bool images_right(void)
@@ -431,7 +431,7 @@ static bool images_right(void)
         {.transform = cropped(8, 4), .widths = true},
         {.transform = cropped(3, 0), .dtype = YK_F64, .widths = true},
         {.transform = cropped(2, 6)}, /* whole crops of padding are among them */
-        {.transform = yk_compose(yk_resize_to(12, 7), yk_random_crop(7, 1), NULL), .widths = true},
+        {.transform = yk_compose(yk_resize_to(12, 7), yk_random_crop(7, 1)), .widths = true},
         {.transform = cropped(8, 1), .floats = true}, /* such batches are made of floats */
     };
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {

@@ -76,7 +76,7 @@ static job make(yk_device device, bool adam)
     yk_manual_seed(7);
     yk_module *conv = yk_conv2d_create(1, HIDDEN, 2, NULL), *norm = yk_batch_norm2d_create(HIDDEN, NULL);
     yk_module *last = yk_linear_create(HIDDEN * (SIDE - 1) * (SIDE - 1), CLASSES, NULL);
-    j.net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(), yk_dropout_create(0.4), last, NULL);
+    j.net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(), yk_dropout_create(0.4), last);
     j.net = yk_module_to(j.net, device);
     yk_parameters *params = yk_module_parameters(j.net);
     j.optimizer = adam ? yk_adamw(params, YK_OPTIONS(yk_adam_options, .lr = 0.05))

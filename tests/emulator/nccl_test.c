@@ -268,7 +268,7 @@ static void train(rank_context *c, const char *backend, const char *name, float 
         c->store, c->rank, c->size,
         YK_OPTIONS(yk_process_group_options, .backend = backend, .name = name, .timeout = patience(60)));
     CHECK(group, "%s", yk_last_error()->message);
-    yk_module *net = yk_sequential(yk_conv2d_create(6, 8, 1, NULL), yk_batch_norm2d_create(8, NULL), NULL);
+    yk_module *net = yk_sequential(yk_conv2d_create(6, 8, 1, NULL), yk_batch_norm2d_create(8, NULL));
     yk_module_to(net, own_gpu(c));
     yk_tensor *weight = yk_parameters_at(yk_module_parameters(net), 0);
     CHECK(yk_numel(weight) == WEIGHTS, "%lld weights", (long long)yk_numel(weight));
@@ -357,7 +357,7 @@ static bool job_make(const rank_context *c, job *j, const char *backend, const c
         YK_OPTIONS(yk_process_group_options, .backend = backend, .name = name, .timeout = timeout));
     yk_module *conv = yk_conv2d_create(PLANES, 4, 1, NULL), *norm = yk_batch_norm2d_create(4, NULL);
     j->net = yk_sequential(conv, norm, yk_relu_create(), yk_flatten_create(),
-                           yk_linear_create(4 * SIDE * SIDE, CLASSES, NULL), NULL);
+                           yk_linear_create(4 * SIDE * SIDE, CLASSES, NULL));
     j->net = yk_module_to(j->net, own_gpu(c));
     yk_parameters *all = yk_module_parameters(j->net);
     bool recording = yk_no_grad_begin();

@@ -163,7 +163,7 @@ static course course_make(bool adam, double dropout)
     yk_manual_seed(7);
     c.net = yk_sequential(yk_conv2d_create(1, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), yk_relu_create(),
                           yk_flatten_create(), yk_dropout_create(dropout),
-                          yk_linear_create(4 * (SIDE - 2) * (SIDE - 2), CLASSES, NULL), NULL);
+                          yk_linear_create(4 * (SIDE - 2) * (SIDE - 2), CLASSES, NULL));
     c.model = c.net = yk_module_to(c.net, gpu);
     yk_parameters *parameters = yk_module_parameters(c.net);
     c.optimizer =
@@ -279,7 +279,7 @@ static void data_parallel_case(const slot_case *self, slot_report *r)
         yk_scope scope = yk_scope_begin();
         course c = course_make(false, 0);
         c.net = yk_sequential(yk_flatten_create(), yk_linear_create(SIDE * SIDE, 16, NULL), yk_tanh_create(),
-                              yk_linear_create(16, CLASSES, NULL), NULL);
+                              yk_linear_create(16, CLASSES, NULL));
         c.model = c.net = yk_module_to(c.net, gpu);
         if (devices == 2)
             c.model = yk_data_parallel(

@@ -74,7 +74,7 @@ static yk_module *make_adaptive_avg_pool2d(void)
 }
 static yk_module *make_sequential(void)
 {
-    return yk_sequential(yk_relu_create(), NULL);
+    return yk_sequential(yk_relu_create());
 }
 static yk_module *make_sequential_list(void)
 {

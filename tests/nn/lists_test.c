@@ -146,7 +146,7 @@ static void test_refusals(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_module *cell = golden_cell(), *fc = yk_module_to_dtype(yk_linear_create(3, 2, NULL), YK_F64);
-    yk_module *both = yk_sequential(fc, yk_linear_create(2, 2, NULL), NULL);
+    yk_module *both = yk_sequential(fc, yk_linear_create(2, 2, NULL));
     yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), f64), *out[3] = {x, x, x};
     assert_int_equal(yk_forward_list(fc, (yk_tensor *[]){x, x}, 2, out, 1), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "forward of Linear: it takes one tensor and gives one, not 2 for 1");
@@ -271,7 +271,7 @@ static void test_hooks_of_lists_and_pairs(void **state)
     yk_tensor *x = yk_randn(YK_SHAPE(4, 3, 5, 5), NULL);
     for (int which = 0; which < 2; which++) {
         yk_module *bn = yk_batch_norm2d_create(3, NULL), *relu = yk_relu_create();
-        yk_module *pair = yk_sequential(bn, relu, NULL);
+        yk_module *pair = yk_sequential(bn, relu);
         yk_tensor *joined = yk_forward(pair, x);
         seen own = {0};
         assert_true(yk_module_register_forward_hook(which ? relu : bn, after, &own));

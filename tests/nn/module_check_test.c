@@ -22,7 +22,7 @@ static void test_names(void **state)
     net->children.items[1].name = NULL;
     expect_broken(yk__module_tree_check(net), "a part has the name \"(NULL)\"");
     net->children.items[1].name = name;
-    yk_module *outer = yk_sequential(net, NULL);
+    yk_module *outer = yk_sequential(net);
     expect_sound(yk__module_tree_check(outer));
     void *part = net->children.items[1].object;
     net->children.items[1].object = NULL;
@@ -50,7 +50,7 @@ static void test_shared(void **state)
     yk_scope scope = yk_scope_begin();
     yk_module *a = yk_linear_create(3, 3, NULL), *b = yk_linear_create(3, 3, NULL);
     assert_non_null(yk_module_add_parameter(b, "weight", a->parameters.items[0].object));
-    expect_sound(yk__module_tree_check(yk_sequential(a, b, a, NULL)));
+    expect_sound(yk__module_tree_check(yk_sequential(a, b, a)));
     yk_module *replica = yk__module_replica_make(a);
     assert_non_null(replica);
     expect_sound(yk__module_parts_check(replica)); /* names without tensors */

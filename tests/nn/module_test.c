@@ -92,8 +92,8 @@ static void test_tree(void **unused)
     (void)unused;
     yk_scope scope = yk_scope_begin();
     yk_module *shared = yk_linear_create(2, 2, NULL);
-    yk_module *inner = yk_sequential(shared, yk_relu_create(), shared, NULL);
-    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .bias = false)), NULL);
+    yk_module *inner = yk_sequential(shared, yk_relu_create(), shared);
+    yk_module *m = yk_sequential(inner, yk_linear_create(2, 1, YK_OPTIONS(yk_linear_options, .bias = false)));
     assert_non_null(m);
 
     static const char *const names[] = {"0.0.weight", "0.0.bias", "1.weight"};
@@ -158,12 +158,11 @@ static void test_apply(void **unused)
     (void)unused;
     yk_scope scope = yk_scope_begin();
     char text[200] = "";
-    yk_module *m = yk_sequential(yk_sequential(yk_relu_create(), yk_gelu_create(), NULL), yk_identity_create(), NULL);
+    yk_module *m = yk_sequential(yk_sequential(yk_relu_create(), yk_gelu_create()), yk_identity_create());
     expect_ok(yk_module_apply(m, note, text));
     assert_string_equal(text, "ReLU GELU Sequential Identity Sequential ");
     text[0] = '\0';
-    assert_int_equal(yk_module_apply(yk_sequential(yk_tanh_create(), yk_relu_create(), NULL), note, text),
-                     YK_ERR_CALLBACK);
+    assert_int_equal(yk_module_apply(yk_sequential(yk_tanh_create(), yk_relu_create()), note, text), YK_ERR_CALLBACK);
     expect_error(YK_ERR_CALLBACK, "module_apply: the function failed at Tanh");
     assert_string_equal(text, "Tanh ");
     yk_scope_end(scope);
@@ -188,11 +187,11 @@ static void test_print(void **unused)
     conv.bias = false;
     yk_module *middle =
         yk_sequential(yk_relu_create(), yk_max_pool2d_create(3, 2, YK_OPTIONS(yk_pool2d_options, .padding = {1, 1})),
-                      yk_avg_pool2d_create(0, 0, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 1})), NULL);
+                      yk_avg_pool2d_create(0, 0, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 1})));
     yk_module *m = yk_sequential(
         yk_conv2d_create(3, 8, 3, &conv), yk_batch_norm2d_create(8, NULL), middle, yk_adaptive_avg_pool2d_create(1, 2),
         yk_flatten_create(), yk_linear_create(16, 4, NULL), yk_layer_norm_create(YK_SHAPE(4), NULL),
-        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential_list(NULL, 0), NULL);
+        yk_dropout_create(0.25), yk_gelu_create(), yk_identity_create(), yk_sequential_list(NULL, 0));
     char *text = printed(m);
     assert_string_equal(text, golden_repr);
     free(text);
@@ -233,7 +232,7 @@ static void expect_incomplete(yk_module *m)
     expect_error(YK_ERR_STATE, "module_add: the module Gate is incomplete");
     assert_null(yk_module_add(m, "more", yk_relu_create()));
     expect_error(YK_ERR_STATE, "module_add: the module Gate is incomplete");
-    yk_module *parent = yk_sequential(yk_relu_create(), NULL);
+    yk_module *parent = yk_sequential(yk_relu_create());
     assert_null(yk_module_add(parent, "part", m));
     yk_clear_error();
     assert_null(yk_module_check(parent));
@@ -271,7 +270,7 @@ static void test_adding(void **unused)
     assert_int_equal(yk_parameters_count(yk_module_parameters(m)), 0);
     assert_string_equal(yk_module_child_name(m, 0), "a");
     /* A parameter of two layers: one tensor, in the list once, in the state dict under both names. */
-    yk_module *tied = yk_sequential(yk_linear_create(4, 4, NULL), yk_linear_create(4, 4, NULL), NULL);
+    yk_module *tied = yk_sequential(yk_linear_create(4, 4, NULL), yk_linear_create(4, 4, NULL));
     yk_module *one = yk_module_child(tied, 0), *two = yk_module_child(tied, 1);
     yk_tensor *shared = yk_module_get(one, "weight");
     assert_ptr_equal(yk_module_add_parameter(two, "weight", shared), shared);
@@ -301,7 +300,7 @@ static void test_adding(void **unused)
     assert_null(yk_module_add_parameter(m, "w", NULL));
     expect_error(YK_ERR_ARGUMENT, "Gate: \"w\" is NULL");
     expect_incomplete(m);
-    assert_null(yk_sequential(yk_relu_create(), yk_linear_create(2, 0, NULL), yk_relu_create(), NULL));
+    assert_null(yk_sequential(yk_relu_create(), yk_linear_create(2, 0, NULL), yk_relu_create()));
     expect_error(YK_ERR_ARGUMENT, "linear_create: in_features 2, out_features 0");
     yk_module *parts[3] = {yk_relu_create(), NULL, yk_relu_create()};
     assert_null(yk_sequential_list(parts, 3));
@@ -314,7 +313,7 @@ static void test_adding(void **unused)
     assert_null(yk_module_add_parameter(m, "w", yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64))));
     expect_error(YK_ERR_DTYPE, "only floating tensors can require a gradient");
 
-    yk_module *child = yk_sequential(yk_relu_create(), NULL), *parent = yk_sequential(child, NULL);
+    yk_module *child = yk_sequential(yk_relu_create()), *parent = yk_sequential(child);
     assert_null(yk_module_add(child, "loop", parent));
     expect_error(YK_ERR_ARGUMENT, "Sequential: \"loop\" would contain itself");
 
@@ -339,15 +338,14 @@ static void test_paths(void **unused)
     (void)unused;
     static const yk_module_class silent = {.name = "Silent", .forward = silent_forward};
     yk_scope scope = yk_scope_begin();
-    yk_module *m =
-        yk_sequential(yk_relu_create(), yk_sequential(yk_relu_create(), yk_linear_create(3, 4, NULL), NULL), NULL);
+    yk_module *m = yk_sequential(yk_relu_create(), yk_sequential(yk_relu_create(), yk_linear_create(3, 4, NULL)));
     assert_null(yk_forward(m, yk_ones(YK_SHAPE(2, 5), NULL)));
     const yk_error *error = yk_last_error();
     assert_non_null(error);
     assert_ptr_equal(strstr(error->message, "1.1: linear: "), error->message);
     yk_clear_error();
 
-    m = yk_sequential(yk_sequential(yk_module_create(&silent), NULL), NULL);
+    m = yk_sequential(yk_sequential(yk_module_create(&silent)));
     assert_null(yk_forward(m, yk_ones(YK_SHAPE(2, 5), NULL)));
     expect_error(YK_ERR_CALLBACK, "0.0: forward of Silent returned NULL without an error");
 
@@ -355,7 +353,7 @@ static void test_paths(void **unused)
     assert_null(yk_forward(yk_linear_create(3, 4, NULL), yk_ones(YK_SHAPE(5), NULL)));
     assert_ptr_equal(strstr(yk_last_error()->message, "linear: "), yk_last_error()->message);
     yk_clear_error();
-    yk_module *net = yk_sequential(yk_linear_create(3, 4, NULL), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, 4, NULL));
     (void)yk_set_error(YK_ERR_IO, "before");
     assert_null(yk_forward(net, yk_ones(YK_SHAPE(5), NULL)));
     assert_string_equal(yk_last_error()->message, "before");
@@ -374,7 +372,7 @@ static void test_dtype(void **unused)
 {
     (void)unused;
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL), NULL);
+    yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL));
     yk_tensor *w = yk_module_get(m, "0.weight"), *count = yk_module_get(m, "1.num_batches_tracked");
     yk_tensor *values = yk_clone(yk_detach(w));
     yk_tensor *x = yk_randn(YK_SHAPE(2, 8, 5, 5), NULL);
@@ -416,7 +414,7 @@ static void test_moves(void **unused)
     (void)unused;
     yk_device second = test_device(1);
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL), NULL);
+    yk_module *m = yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL));
     yk_tensor *w = yk_module_get(m, "0.weight"), *x = yk_randn(YK_SHAPE(2, 8, 5, 5), NULL);
     yk_module_eval(m);
     yk_tensor *before = yk_forward(m, x);

@@ -45,7 +45,7 @@ static void test_list(void **unused)
 static yk_module *net_create(void)
 {
     return yk_sequential(yk_conv2d_create(8, 16, 3, NULL), yk_batch_norm2d_create(16, NULL), yk_flatten_create(),
-                         yk_linear_create(16, 2, NULL), NULL);
+                         yk_linear_create(16, 2, NULL));
 }
 
 static void expect_equal_state(yk_module *a, yk_module *b)
@@ -242,7 +242,7 @@ static void test_long_names(void **unused)
     static char a[3000], b[3000];
     memset(a, 'a', sizeof(a) - 1);
     memset(b, 'b', sizeof(b) - 1);
-    yk_module *m = yk_linear_create(2, 2, NULL), *own = yk_sequential(m, NULL);
+    yk_module *m = yk_linear_create(2, 2, NULL), *own = yk_sequential(m);
     assert_non_null(yk_module_add_buffer(own, a, yk_ones(YK_SHAPE(2), NULL)));
     yk_state_dict *given = yk_state_dict_create();
     expect_ok(yk_state_dict_add(given, b, yk_ones(YK_SHAPE(2), NULL)));

@@ -129,7 +129,7 @@ static void outputs_and_gradients_of_one_device(void **state)
 static yk_module *with_batch_norm(void)
 {
     yk_module *m = yk_sequential(yk_conv2d_create(2, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), yk_relu_create(),
-                                 yk_flatten_create(), yk_linear_create(4 * 6 * 6, 5, NULL), NULL);
+                                 yk_flatten_create(), yk_linear_create(4 * 6 * 6, 5, NULL));
     return yk_module_to_dtype(m, YK_F64);
 }
 
@@ -189,7 +189,7 @@ static uint64_t bits_of_training(int threads)
         expect_ok(yk_set_num_threads(devices[i], threads));
     yk_scope scope = yk_scope_begin();
     yk_manual_seed(3);
-    yk_module *net = yk_sequential(yk_lenet(NULL), yk_dropout_create(0.3), NULL), *dp = over(net, 4);
+    yk_module *net = yk_sequential(yk_lenet(NULL), yk_dropout_create(0.3)), *dp = over(net, 4);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(dp), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     uint64_t hash = 14695981039346656037u;
     for (int step = 0; step < 3; step++) {

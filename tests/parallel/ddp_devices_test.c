@@ -73,7 +73,7 @@ static void pipelines(rank_context *c)
     yk_module *nets[2];
     for (int i = 0; i < 2; i++) {
         yk_module *parts[] = {yk_linear_create(6, 40, NULL),
-                              yk_sequential(yk_relu_create(), yk_linear_create(40, 10, NULL), NULL)};
+                              yk_sequential(yk_relu_create(), yk_linear_create(40, 10, NULL))};
         nets[i] = yk_pipeline(
             parts, 2,
             YK_OPTIONS(yk_pipeline_options, .devices = (yk_device[]){test_device(0), test_device(1)}, .chunks = 3));
@@ -115,7 +115,7 @@ static void refused_pipelines(rank_context *c)
                      "pipeline_step: weight of stage 0 belongs to a module of yk_ddp, which reduces gradients once"),
           "a step inside DDP");
     yk_clear_error();
-    part = yk_sequential(yk_sync_batch_norm2d_create(2, NULL, c->group), NULL);
+    part = yk_sequential(yk_sync_batch_norm2d_create(2, NULL, c->group));
     CHECK(!yk_pipeline(&part, 1, &o) && strstr(yk_last_error()->message, "pipeline: stage 0 has a SyncBatchNorm in it"),
           "SyncBatchNorm in a stage");
     yk_clear_error();

@@ -90,8 +90,7 @@ static void test_uneven_inputs(void **state)
 /* Buffers come from a rank that has input. */
 static void buffers(rank_context *c)
 {
-    yk_module *net =
-        yk_sequential(yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .momentum = 0.5)), NULL);
+    yk_module *net = yk_sequential(yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .momentum = 0.5)));
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_tensor *mean = yk_module_get(net, "0.running_mean");
@@ -110,7 +109,7 @@ static void buffers(rank_context *c)
 
 static void too_early(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL));
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     CHECK_FAILS(yk_join_end(ddp), YK_ERR_STATE, "no join_begin");
@@ -134,7 +133,7 @@ static void too_early(rank_context *c)
 /* It is forwards that are counted: a rank that has ended answers what is left of the others' last one. */
 static void another_backward(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .bias = false)), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, 2, YK_OPTIONS(yk_linear_options, .bias = false)));
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .throw_on_early_termination = true)));
     yk_tensor *loss = yk_sum(yk_forward(ddp, yk_ones(YK_SHAPE(1, 3), NULL)));
@@ -149,7 +148,7 @@ static void another_backward(rank_context *c)
 
 static void sync_batch_norm_needs_all(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_sync_batch_norm2d_create(2, NULL, c->group), NULL);
+    yk_module *net = yk_sequential(yk_sync_batch_norm2d_create(2, NULL, c->group));
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_FAILS(yk_join_begin(ddp, NULL), YK_ERR_UNSUPPORTED, "SyncBatchNorm", "throw_on_early_termination");
     CHECK_OK(yk_join_begin(ddp, YK_OPTIONS(yk_join_options, .throw_on_early_termination = true)));
@@ -159,7 +158,7 @@ static void sync_batch_norm_needs_all(rank_context *c)
 /* An error between begin and end reaches the others, who would wait. */
 static void error_inside(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL));
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(yk_join_begin(ddp, NULL));
     if (c->rank == 1) {
@@ -185,7 +184,7 @@ static void error_inside(rank_context *c)
 /* Ranks that have input and do not do the same. */
 static void different_ways(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL), NULL);
+    yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL));
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK_OK(yk_join_begin(ddp, NULL));
     if (c->rank == 1)

@@ -92,7 +92,7 @@ static void test_joined_batch(void **state)
 static yk_module *tied_layers(uint32_t key)
 {
     yk_module *net =
-        yk_module_to_dtype(yk_sequential(yk_linear_create(5, 5, NULL), yk_linear_create(5, 5, NULL), NULL), YK_F64);
+        yk_module_to_dtype(yk_sequential(yk_linear_create(5, 5, NULL), yk_linear_create(5, 5, NULL)), YK_F64);
     yk_module *one = yk_module_child(net, 0), *two = yk_module_child(net, 1);
     return yk_module_add_parameter(two, "weight", yk_module_get(one, "weight")) ? known_values(net, key) : NULL;
 }
@@ -138,13 +138,12 @@ static void test_tied(void **state)
 
 static void construction(rank_context *c)
 {
-    yk_module *net = known_values(yk_sequential(yk_conv2d_create(3, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), NULL),
+    yk_module *net = known_values(yk_sequential(yk_conv2d_create(3, 4, 3, NULL), yk_batch_norm2d_create(4, NULL)),
                                   5 + (uint32_t)c->rank);
     yk_tensor *mean = yk_module_get(net, "1.running_mean"), *batches = yk_module_get(net, "1.num_batches_tracked");
     CHECK(mean && batches, "%s", yk_last_error()->message);
     CHECK(yk_fill_(mean, 3 + c->rank) && yk_fill_(batches, 7 + c->rank), "%s", yk_last_error()->message);
-    yk_module *like =
-        known_values(yk_sequential(yk_conv2d_create(3, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), NULL), 5);
+    yk_module *like = known_values(yk_sequential(yk_conv2d_create(3, 4, 3, NULL), yk_batch_norm2d_create(4, NULL)), 5);
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp && yk_is_ddp(ddp) && !yk_is_ddp(net), "%s", yk_last_error() ? yk_last_error()->message : "no ddp");
     CHECK(yk_ddp_module(ddp) == net && yk_ddp_group(ddp) == c->group, "the parts");
@@ -168,7 +167,7 @@ static void test_construction(void **state)
 static void different_models(rank_context *c)
 {
     int64_t width = c->rank == 1 ? 5 : 4;
-    yk_module *net = yk_sequential(yk_linear_create(3, width, NULL), yk_linear_create(width, 2, NULL), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, width, NULL), yk_linear_create(width, 2, NULL));
     CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "rank 1 (host ",
                 "has parameter 0.weight (5, 3) of float32, but rank 0 has parameter 0.weight (4, 3) of float32");
     net = yk_linear_create(3, 4, YK_OPTIONS(yk_linear_options, .bias = c->rank != 2));
@@ -533,7 +532,7 @@ static void rank_1_evaluates(rank_context *c, yk_module *ddp)
 
 static void buffers(rank_context *c)
 {
-    yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL), yk_flatten_create(), NULL);
+    yk_module *net = yk_sequential(yk_batch_norm2d_create(2, NULL), yk_flatten_create());
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));
     CHECK(ddp, "%s", yk_last_error()->message);
     yk_tensor *mean = yk_module_get(net, "0.running_mean"), *batches = yk_module_get(net, "0.num_batches_tracked");
@@ -748,7 +747,7 @@ static bool is_not_computing(const yk_ddp_times *times, int count, int late_rank
 static void late_data(rank_context *c)
 {
     const bool *sync = c->arg;
-    yk_module *net = yk_sequential(yk_conv2d_create(1, 4, 3, NULL), yk_batch_norm2d_create(4, NULL), NULL);
+    yk_module *net = yk_sequential(yk_conv2d_create(1, 4, 3, NULL), yk_batch_norm2d_create(4, NULL));
     if (*sync)
         net = yk_convert_sync_batch_norm(net, c->group);
     yk_module *ddp = yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group));

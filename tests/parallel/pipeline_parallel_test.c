@@ -102,7 +102,7 @@ static uint64_t bits_of_training(int threads, yk_pipeline_schedule schedule)
     yk_module *stages[4];
     make_stages(stages, 4, true);
     for (int s = 0; s < 3; s++)
-        stages[s] = yk_sequential(stages[s], yk_dropout_create(0.2), NULL);
+        stages[s] = yk_sequential(stages[s], yk_dropout_create(0.2));
     yk_module *pipeline = pipeline_of(stages, 4, 6, schedule);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(pipeline), YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9));
     yk_manual_seed(3);
@@ -418,14 +418,14 @@ static void what_cannot_be_made(void **state)
     expect_error(YK_ERR_ARGUMENT, "pipeline: the module is NULL");
     assert_null(yk_pipeline((yk_module *[]){stages[0], stages[1], stages[0]}, 3, &on));
     expect_error(YK_ERR_ARGUMENT, "pipeline: stages 0 and 2 are one module");
-    yk_module *a = yk_linear_create(4, 4, NULL), *b = yk_sequential(yk_linear_create(4, 4, NULL), NULL);
+    yk_module *a = yk_linear_create(4, 4, NULL), *b = yk_sequential(yk_linear_create(4, 4, NULL));
     yk_module_add_parameter(yk_module_child(b, 0), "weight", yk_module_get(a, "weight"));
     assert_null(yk_pipeline((yk_module *[]){a, b}, 2, &on));
     expect_error(YK_ERR_ARGUMENT,
                  "pipeline: weight of stage 0 and 0.weight of stage 1 are one tensor, which cannot be on two devices");
     assert_null(yk_pipeline((yk_module *[]){a, yk_relu_create()}, 2, NULL));
     expect_error(YK_ERR_ARGUMENT, "pipeline: stage 1 has neither parameters nor buffers that would tell its device");
-    yk_module *mixed = yk_sequential(yk_linear_create(4, 4, NULL), yk_linear_create(4, 4, NULL), NULL);
+    yk_module *mixed = yk_sequential(yk_linear_create(4, 4, NULL), yk_linear_create(4, 4, NULL));
     assert_non_null(yk_module_to(yk_module_child(mixed, 1), devices[2]));
     assert_null(yk_pipeline((yk_module *[]){mixed}, 1, NULL));
     expect_error(YK_ERR_DEVICE, device_text("pipeline: stage 0 is on cpu:0, but its 1.weight is on cpu:2"));

@@ -15,11 +15,11 @@ static inline yk_module *layer(int i, bool batch_norm)
     switch (i) {
     case 0: return yk_conv2d_create(1, 4, 3, NULL);
     case 1: return batch_norm ? yk_batch_norm2d_create(4, NULL) : yk_relu_create();
-    case 2: return yk_sequential(yk_conv2d_create(4, 6, 3, NULL), yk_relu_create(), NULL);
-    case 3: return yk_sequential(yk_max_pool2d_create(2, 0, NULL), yk_flatten_create(), NULL);
-    case 4: return yk_sequential(yk_linear_create(96, 30, NULL), yk_tanh_create(), NULL);
+    case 2: return yk_sequential(yk_conv2d_create(4, 6, 3, NULL), yk_relu_create());
+    case 3: return yk_sequential(yk_max_pool2d_create(2, 0, NULL), yk_flatten_create());
+    case 4: return yk_sequential(yk_linear_create(96, 30, NULL), yk_tanh_create());
     case 5: return yk_linear_create(30, 20, NULL);
-    case 6: return yk_sequential(yk_sigmoid_create(), yk_linear_create(20, 20, NULL), NULL);
+    case 6: return yk_sequential(yk_sigmoid_create(), yk_linear_create(20, 20, NULL));
     default: return yk_linear_create(20, 10, NULL);
     }
 }

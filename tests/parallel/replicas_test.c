@@ -111,7 +111,7 @@ static void shared_parts(void **state)
     for (int i = 0; i < 2; i++) {
         yk_module *a = yk_linear_create(6, 6, NULL), *b = yk_linear_create(6, 6, NULL);
         yk_module_add_parameter(b, "weight", yk_module_get(a, "weight"));
-        nets[i] = yk_module_to_dtype(yk_sequential(a, yk_tanh_create(), b, yk_tanh_create(), a, NULL), YK_F64);
+        nets[i] = yk_module_to_dtype(yk_sequential(a, yk_tanh_create(), b, yk_tanh_create(), a), YK_F64);
     }
     copy_state(nets[1], nets[0]);
     yk_module *dp = over(nets[1], 4);
@@ -196,7 +196,7 @@ static void modes_reach_the_replicas(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *net = yk_sequential(yk_dropout_create(0.5), NULL), *dp = over(net, 4);
+    yk_module *net = yk_sequential(yk_dropout_create(0.5)), *dp = over(net, 4);
     yk_tensor *x = yk_ones(YK_SHAPE(400, 10), NULL);
     yk_tensor *a = yk_forward(dp, x), *b = yk_forward(dp, x);
     for (int i = 0; i < 4; i++) { /* every part has its own numbers, and new ones every time */
@@ -243,7 +243,7 @@ static void a_replica_that_fails_is_named(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *part = yk_module_create(&fail_class), *net = yk_sequential(part, NULL), *dp = over(net, 4);
+    yk_module *part = yk_module_create(&fail_class), *net = yk_sequential(part), *dp = over(net, 4);
     yk_tensor *x = randn(YK_SHAPE(8, 3));
     int64_t *bad = yk_module_data(part);
     *bad = 1 << 2;
@@ -499,7 +499,7 @@ static void one_inside_another(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *net = lenet(), *inner = over(net, 2), *outer = over(yk_sequential(inner, NULL), 1);
+    yk_module *net = lenet(), *inner = over(net, 2), *outer = over(yk_sequential(inner), 1);
     yk_tensor *x = randn(YK_SHAPE(5, 1, 28, 28));
     assert_true(distance(yk_forward(outer, x), yk_forward(net, x)) <= 1e-12);
     yk_scope_end(scope);

@@ -99,7 +99,7 @@ static run small_run(const char *kind)
     yk_manual_seed(3);
     run r;
     r.model = yk_sequential(yk_conv2d_create(3, 8, 3, NULL), yk_batch_norm2d_create(8, NULL), yk_flatten_create(),
-                            yk_linear_create(8 * 36, 10, NULL), NULL);
+                            yk_linear_create(8 * 36, 10, NULL));
     r.optimizer = make_optimizer(kind, yk_module_parameters(yk_module_check(r.model)));
     r.schedule = yk_step_lr(r.optimizer, 3, 0.5);
     assert_non_null(r.schedule);

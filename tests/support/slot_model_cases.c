@@ -16,10 +16,10 @@ static yk_module *model_of(int which)
                              yk_batch_norm2d_create(8, NULL), yk_relu_create(), yk_max_pool2d_create(2, 2, NULL),
                              yk_conv2d_create(8, 16, 3, YK_OPTIONS(yk_conv2d_module_options, .stride = 2)),
                              yk_gelu_create(), yk_adaptive_avg_pool2d_create(1, 1), yk_flatten_create(),
-                             yk_linear_create(16, 10, NULL), NULL);
+                             yk_linear_create(16, 10, NULL));
     return yk_sequential(yk_flatten_create(), yk_linear_create(192, 32, NULL),
                          yk_layer_norm_create(1, (const int64_t[]){32}, NULL), yk_tanh_create(),
-                         yk_dropout_create(0.25), yk_linear_create(32, 10, NULL), NULL);
+                         yk_dropout_create(0.25), yk_linear_create(32, 10, NULL));
 }
 
 static course train(int which, yk_device device)
