@@ -119,6 +119,8 @@ typedef struct yk__agent_node {
     bool ended, stopping;     /* its group; it has confirmed the stop */
     bool gone;                /* its launcher ended, or fell silent: `why` */
     bool reported;            /* that it is gone was dealt with */
+    bool parted;              /* it ended its connection, */
+    double gone_at;           /* at this time */
     char why[YK__WHY_SIZE];
 } yk__agent_node;
 
@@ -133,9 +135,11 @@ struct yk__rendezvous {
     int epoll;
     uint64_t id;
     char where[YK__ADDRESS_TEXT + YK__HOST_SIZE];
-    bool closing; /* only that all arrives is waited for */
-    bool sending; /* the epoll descriptor reports when more can be sent */
-    double beat;  /* when the lease was last renewed */
+    bool closing;                     /* only that all arrives is waited for */
+    bool sending;                     /* the epoll descriptor reports when more can be sent */
+    double beat;                      /* when the lease was last renewed */
+    double moved, stood, stood_until; /* the last look at the clock; how long this launcher last stood still, and when
+                                       * it went on: 0, never so long that others would give it up */
     yk__agent_client client;
     yk__listeners listeners; /* of this node's ranks, for all attempts */
     char *table;             /* of all ranks' listeners; NULL: none */

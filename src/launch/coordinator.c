@@ -98,7 +98,13 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
     char name[160], text[700];
     p->reported = true;
     name_node(p, name, sizeof(name));
-    snprintf(text, sizeof(text), "%s is lost: %s", name, p->why);
+    if (p->parted && n->stood > 0 && p->gone_at - n->stood_until < n->s.node_timeout)
+        snprintf(text, sizeof(text),
+                 "node 0 (host %s, pid %u) stood still for %.3g s (stopped, or suspended?), and %s gave it up after "
+                 "--node-timeout %g s",
+                 n->identity.host, n->identity.pid, n->stood, name, n->s.node_timeout);
+    else
+        snprintf(text, sizeof(text), "%s is lost: %s", name, p->why);
     n->any_lost = true;
     if (n->have_end && !n->end.text[0])
         snprintf(n->end.text, sizeof(n->end.text), "%s", text);
@@ -126,6 +132,8 @@ static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
         return;
     }
     p->gone = true;
+    p->parted = how == YK__LEASE_ENDED;
+    p->gone_at = yk__now();
     if (how != YK__LEASE_SILENT) {
         if (how != YK__LEASE_DAMAGED || !yk__agent_read_text(r, p->why, sizeof(p->why)))
             snprintf(p->why, sizeof(p->why), "its launcher ended without a word");
@@ -269,7 +277,13 @@ void yk__rendezvous_move(yk__rendezvous *n)
             handle_plan(n, &value);
         }
     }
-    double now = yk__now();
+    double now = yk__now(), still = now - n->moved;
+    if (n->moved > 0 && still > n->s.node_timeout / 2) {
+        n->stood = still;
+        n->stood_until = now;
+        n->client.heard += still; /* node 0 may have stood still with this one */
+    }
+    n->moved = now;
     if (n->server) {
         yk__rendezvous_read_refusals(n);
     } else if (!n->closing && !c->gone) {

@@ -17,15 +17,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/process.h"
+#include "base/standstill.h"
 #include "launch/hang.h"
 
 /* Seconds between asking processes for their stacks and stopping them: the time they have to print them. */
 static const double stacks_take = 0.5;
+/* Seconds: between two looks at the clock at most, since what stands still is to be seen then; between two questions
+ * about the processes, which cost some system calls each. */
+static const double look_every = 1, ask_every = 0.25;
 
 struct yk__hang_watch {
     double seconds;
     bool stacks;
     yk__pages *pages;
+    double looked, asked; /* the last look at the clock; when the processes' states were last asked for */
+    double resumed;       /* when the job or its launcher was last seen to stand still: time counts from here on */
 };
 
 yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks)
@@ -86,7 +93,37 @@ static double still_for(const yk__hang_watch *w, const group *g, int index, doub
     const yk__rank_page *page = page_of(w, index);
     if (!g->workers[index].running || !rank_process(page))
         return -1;
-    return now - yk__page_time(page, atomic_load_explicit(&page->progressed, memory_order_relaxed));
+    double progressed = yk__page_time(page, atomic_load_explicit(&page->progressed, memory_order_relaxed));
+    return now - (progressed > w->resumed ? progressed : w->resumed);
+}
+
+/* Whether all processes of this node are stopped: by Ctrl-Z, or by a batch system. Where some run, one that is stopped
+ * is what the others wait for. */
+static bool all_stopped(const yk__hang_watch *w, const group *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->count; i++) {
+        char state;
+        uint64_t start;
+        pid_t pid = rank_process(page_of(w, i));
+        if (!g->workers[i].running)
+            continue;
+        if (!yk__process_state(pid ? pid : g->workers[i].pid, &state, &start) || (state != 'T' && state != 't'))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Time in which the job stood still does not count: Note [Time that stood still] in base/standstill.h. */
+static void leave_out_standstill(yk__hang_watch *w, const group *g, double now)
+{
+    bool stood = yk__standstill(&w->looked, now) > look_every + YK__STANDSTILL;
+    if (!stood && now - w->asked < ask_every)
+        return;
+    w->asked = now;
+    if (stood || all_stopped(w, g))
+        w->resumed = now;
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -165,12 +202,14 @@ static void say_absent(const yk__hang_watch *w, const group *g, const yk__page_o
     }
 }
 
-bool yk__hang_find(const yk__hang_watch *w, const group *g, char *text, size_t size, double *again)
+bool yk__hang_find(yk__hang_watch *w, const group *g, char *text, size_t size, double *again)
 {
     double now = yk__now(), longest = 0;
     int stuck = -1;
     if (!yk__hang_is_watched(w))
         return false;
+    leave_out_standstill(w, g, now);
+    *again = now + look_every < *again ? now + look_every : *again;
     for (int i = 0; i < g->count; i++) {
         double still = still_for(w, g, i, now);
         if (still > longest) {

@@ -23,7 +23,7 @@ bool yk__hang_is_watched(const yk__hang_watch *watch);
 /* When the process saw a group of its fail; 0: it did not, as far as is known. */
 double yk__hang_failed_at(const yk__hang_watch *watch, int index);
 /* Whether a process of the group is stuck; then `text` says so in one sentence. *again as for group_link. */
-bool yk__hang_find(const yk__hang_watch *watch, const group *g, char *text, size_t size, double *again);
+bool yk__hang_find(yk__hang_watch *watch, const group *g, char *text, size_t size, double *again);
 /* Says where each process stands, to g->err, and asks for the stacks; the seconds to wait for these. */
 double yk__hang_report(const yk__hang_watch *watch, const group *g);
 

@@ -332,8 +332,9 @@ static void on_tick(yk__store_server *server, double now)
     for (connection *c = server->members.first; c; c = c->next) {
         if (!c->session.lease.size || !(c->session.silence > 0))
             continue;
-        /* Where this process was stopped, what came meanwhile is read first. */
-        if (c->deadline <= now && late < TICK)
+        /* What came while this process stood still is read first, and others may have stood still with it. */
+        c->deadline += late >= TICK ? late : 0;
+        if (c->deadline <= now)
             yk__session_end_lease(&c->session, YK__LEASE_SILENT, NULL);
         else
             leases = true;

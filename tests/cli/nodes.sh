@@ -317,6 +317,39 @@ says err.0 "node 1 lost 2 s"
 says err.1 "node 1 2 s"
 ok "JSON: a node that is lost" grep -qE '^\{"message":"node 1 \(host [^)]*\) is lost: .*,"exit_code":1,"failure":null,"others":\[\{"rank":0,' report.0
 ok "nothing is left" gone
+# Node 0 itself: the other gives it up, and it does not say afterwards that the other was lost.
+rm -f ready.*
+for number in 0 1; do
+    node $number --nnodes 2 --node-rank $number --node-timeout 2 bash -c ': > ready.$RANK; exec sleep '$mark
+done
+ready 2
+supervisor=$(cat /proc/${pid[0]}/task/${pid[0]}/children)
+kill -STOP $supervisor
+ended 1
+port=$((port - 3))
+kill -CONT $supervisor
+ended 0
+ok "node 0 falls silent: exit code 1" codes 1 0 1
+says err.1 "node 0 is lost: nothing was heard 2 s"
+says err.0 "node 0 stood still"
+ok "node 0 blames itself" [ "$(grep -c 'node 1 .*is lost' err.0)" = 0 ]
+# All stand still, for longer than --node-timeout: nobody is lost.
+rm -f ready.*
+for number in 0 1; do
+    node $number --nnodes 2 --node-rank $number --node-timeout 2 --hang-timeout 2 \
+        bash -c 'echo $$ > rank.$RANK; : > ready.$RANK; until [ -e awake ]; do sleep 0.05; done'
+done
+ready 2
+all="${pid[0]} ${pid[1]} $(cat /proc/${pid[0]}/task/${pid[0]}/children /proc/${pid[1]}/task/${pid[1]}/children rank.0 rank.1)"
+# shellcheck disable=SC2086
+kill -STOP $all
+sleep 5
+# shellcheck disable=SC2086
+kill -CONT $all
+sleep 3 # the time that a lost one would be found in
+touch awake
+ended 0 1
+ok "a job whose launchers all stood still goes on" codes 0 0 1
 # When it wakes up and closes its end, the other only waits for its own process.
 rm -f ready.*
 node 0 --nnodes 2 --node-rank 0 --node-timeout 2 --grace 4 bash -c 'trap "" TERM; : > ready.0; sleep '$mark

@@ -163,6 +163,52 @@ static void lost_process(rank_context *c)
         kill(c->pids[2], SIGCONT);
 }
 
+/* All ranks are stopped while two wait for the third, for longer than the time-out, as a batch system does it. */
+static void all_stopped(rank_context *c)
+{
+    yk_tensor *x = yk_ones(YK_SHAPE(1000), NULL), *y = yk_zeros(YK_SHAPE(3), NULL);
+    bool message = *(const int *)c->arg == 1;
+    CHECK_MET(c);
+    pid_t stopper = c->rank == 0 ? fork() : 0;
+    if (c->rank == 0 && stopper == 0) {
+        usleep(200000); /* the others wait by now, on most machines */
+        for (int r = 0; r < c->size; r++)
+            kill(c->pids[r], SIGSTOP);
+        usleep((useconds_t)(2.5e6 * c->timeout));
+        for (int r = 0; r < c->size; r++)
+            kill(c->pids[r], SIGCONT);
+        atomic_store(&c->signals[0], 1);
+        _exit(0);
+    }
+    if (c->rank == 2) {
+        double until = yk__now() + patience(60);
+        while (!atomic_load(&c->signals[0]) && yk__now() < until)
+            usleep(1000);
+        usleep(100000); /* the others find first what the clock says */
+        for (int r = 0; r < 2 && message; r++)
+            CHECK_OK(yk_send(y, r, 7, c->group));
+    } else if (message) {
+        CHECK_OK(yk_recv(y, 2, 7, c->group));
+    }
+    CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+    CHECK(yk_get(x, (int64_t[]){999}) == c->size, "%g", yk_get(x, (int64_t[]){999}));
+    CHECK_OK(yk_barrier(c->group));
+    if (stopper > 0)
+        waitpid(stopper, NULL, 0);
+}
+
+static void test_all_stopped(void **unused)
+{
+    (void)unused;
+    enum rank_layout layout = test_layout; /* of host_soak_test.c */
+    for (int tcp = 0; tcp < 2; tcp++) {
+        test_layout = tcp ? EACH_ALONE : layout;
+        for (int message = 0; message < 2; message++)
+            run_ranks(PROCESSES, 3, all_stopped, &message, 1.5, true);
+    }
+    test_layout = layout;
+}
+
 static void lost_sender(rank_context *c)
 {
     yk_tensor *x = yk_zeros(YK_SHAPE(10), NULL);
@@ -474,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_failing_send),
         cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_all_stopped),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_dump),
         cmocka_unit_test(test_joining),

@@ -25,6 +25,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/standstill.h"
 #include "comm/comm_plugin.h"
 
 /* ---- of yoke ---- */
@@ -82,7 +83,7 @@ typedef struct mpi_message {
     bool under_way, done;
     yk_status status;
     yk_error error;
-    double deadline;
+    double deadline; /* of who waits for it, 0: nobody yet */
     struct mpi_message *next;
 } mpi_message;
 

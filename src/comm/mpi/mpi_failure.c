@@ -152,7 +152,7 @@ static yk_status look_at_clock(mpi_group *g, const yk__comm_op *op, double begin
 
 yk_status mpi_finish(mpi_group *g, const yk__comm_op *op, MPI_Request *requests, int count, bool callers)
 {
-    double begin = 0, asked = 0;
+    double begin = 0, asked = 0, seen = 0;
     for (int looks = 0;; looks += looks < INT32_MAX - 1) {
         int done = 0;
         yk_status status = YK_OK;
@@ -166,8 +166,8 @@ yk_status mpi_finish(mpi_group *g, const yk__comm_op *op, MPI_Request *requests,
             status = mpi_check(g);
             if (!status)
                 status = check_left(g, op);
-            if (begin == 0)
-                begin = mpi_base->now();
+            double now = mpi_base->now();
+            begin = begin > 0 ? begin + yk__standstill(&seen, now) : now;
             if (!status)
                 status = look_at_clock(g, op, begin, &asked);
         }

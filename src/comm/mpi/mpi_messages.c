@@ -182,7 +182,6 @@ yk_status mpi_post(void *state, const yk__comm_op *op, void **message)
         return mpi_base->error_code();
     m->op = *op;
     m->request = MPI_REQUEST_NULL;
-    m->deadline = mpi_base->now() + g->timeout;
     pthread_mutex_lock(&mpi_lock);
     mpi_message **tail = &g->messages;
     while (*tail)
@@ -201,10 +200,12 @@ yk_status mpi_post(void *state, const yk__comm_op *op, void **message)
 }
 
 /* With the lock held: what will never come, and what has not come in time. */
-static void look_after(mpi_group *g, const mpi_message *m)
+static void look_after(mpi_group *g, mpi_message *m)
 {
     char a[120], b[120], what[160];
     const mpi_member *peer = &g->members[m->op.peer];
+    if (m->deadline == 0)
+        m->deadline = mpi_base->now() + g->timeout;
     bool late = mpi_base->now() > m->deadline;
     if (!peer->left && !late)
         return;
@@ -227,9 +228,12 @@ yk_status mpi_wait(void *state, void *message, double seconds, bool *done)
 {
     mpi_group *g = state;
     mpi_message *m = message;
-    double until = seconds > 0 ? mpi_base->now() + seconds : 0;
+    double until = seconds > 0 ? mpi_base->now() + seconds : 0, seen = 0;
     for (int looks = 0;; looks++) {
         pthread_mutex_lock(&mpi_lock);
+        double still = yk__standstill(&seen, mpi_base->now());
+        m->deadline += m->deadline > 0 ? still : 0;
+        until += still;
         mpi_progress();
         if (!m->done)
             look_after(g, m);

@@ -74,10 +74,9 @@ static yk_status break_round(native *g)
 static yk_status wait_long(native *g)
 {
     double now = yk__now(), looked = now;
-    if (g->op_begin == 0)
-        g->op_begin = now;
     bool first = true;
     for (;;) {
+        double waited = yk__native_waited(g, now);
         yk_status status = yk__native_check(g);
         if (!status)
             status = yk__native_check_local_peers(g, first || now - looked >= LOOK || yk__signal_pending());
@@ -85,9 +84,9 @@ static yk_status wait_long(native *g)
             looked = now;
         first = false;
         if (!status)
-            status = g->transport->check_hosts(g, now - g->op_begin);
+            status = g->transport->check_hosts(g, waited);
         /* Where other hosts are waited for, those that do are given time to say so. */
-        if (!status && now - g->op_begin >= g->timeout + g->transport->stall_delay)
+        if (!status && waited >= g->timeout + g->transport->stall_delay)
             status = break_round(g);
         if (status)
             return status;
@@ -98,7 +97,7 @@ static yk_status wait_long(native *g)
         uint32_t epoch = atomic_load(&g->head->epoch);
         bool there = complete(g);
         if (!there) {
-            double left = g->timeout - (now - g->op_begin), seconds = messages ? 0.001 : NAP;
+            double left = g->timeout - waited, seconds = messages ? 0.001 : NAP;
             yk__native_sleep(&g->head->epoch, epoch, left > 0.001 && left < seconds ? left : seconds);
         }
         atomic_fetch_sub(&g->head->sleepers, 1);

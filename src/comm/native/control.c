@@ -539,9 +539,10 @@ static bool outstanding(native *g, yk__native_link *l, bool whole)
 
 void yk__native_control_flush(native *g, bool whole, double seconds)
 {
-    double begin = yk__now();
+    double begin = yk__now(), seen = 0;
     for (;;) {
         bool waits = false;
+        begin += yk__standstill(&seen, yk__now());
         yk__native_control_progress(g);
         pthread_mutex_lock(&g->message_lock);
         for (int r = 0; r < g->world_size; r++)

@@ -278,7 +278,7 @@ static void look_after(native *g, const yk__native_message *m, bool thorough)
     char a[120], b[120], what[160];
     int peer = m->op.peer;
     const yk__native_link *link = m->local_rank < 0 ? &g->net->links[peer] : NULL;
-    bool stopped = false, late = yk__now() > m->deadline;
+    bool stopped = false, late = m->deadline > 0 && yk__now() > m->deadline;
     bool left = link ? link->left : atomic_load(&g->rows[m->local_rank].left) != 0;
     bool dead = !left && (link ? link->closed : (thorough || late) && yk__native_is_dead(g, m->local_rank, &stopped));
     if (!left && !dead && !late)
@@ -317,7 +317,6 @@ yk_status yk__native_post(void *state, const yk__comm_op *op, void **message)
         return yk__error_code();
     m->op = *op;
     m->local_rank = g->members[op->peer].host == g->host ? g->members[op->peer].local_rank : -1;
-    m->deadline = yk__now() + g->timeout;
     pthread_mutex_lock(&g->message_lock);
     yk__native_message **tail = &g->messages;
     while (*tail)
@@ -344,7 +343,7 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
     native *g = state;
     yk__native_message *m = message;
     yk__native_row *row = &g->rows[g->local_rank];
-    double until = 0, looked = 0;
+    double until = 0, looked = 0, seen = 0;
     int spins = MESSAGE_OFFERS + (g->crowded ? 0 : MESSAGE_SPINS);
     for (int spin = 0;; spin++) {
         uint32_t bell = atomic_load(&row->bell);
@@ -355,6 +354,11 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
         pthread_mutex_lock(&g->message_lock);
         g->transport->progress(g);
         progress(g);
+        if (sleeping) {
+            double still = yk__standstill(&seen, now);
+            m->deadline = m->deadline > 0 ? m->deadline + still : now + g->timeout;
+            until += still;
+        }
         if (!m->done && sleeping) {
             bool look = now - looked > 0.1 || yk__signal_pending();
             look_after(g, m, look);
@@ -410,13 +414,14 @@ static bool is_wanted(yk__native_slot *slot)
 
 void yk__native_drain_messages(native *g)
 {
-    double until = yk__now() + g->timeout, looked = 0;
+    double until = yk__now() + g->timeout, looked = 0, seen = 0;
     for (yk__native_buffer *b = g->buffers; b; b = b->next) {
         ptrdiff_t at = b->slot ? ((char *)b->slot - (char *)g->channels) / (ptrdiff_t)sizeof(yk__native_channel) : 0;
         int to = (int)(at % g->local_size);
         while (b->slot && is_wanted(b->slot) && !atomic_load(&g->head->broken) && !atomic_load(&g->rows[to].left)) {
             double now = yk__now();
             bool stopped;
+            until += yk__standstill(&seen, now);
             if (now > until || (now - looked > 0.1 && yk__native_is_dead(g, to, &stopped)))
                 break;
             looked = now - looked > 0.1 ? now : looked;

@@ -34,6 +34,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/standstill.h"
 #include "comm/backend.h"
 #include "comm/region.h"
 
@@ -133,7 +134,7 @@ typedef struct yk__native_message {
     bool accepted;  /* a send whose offer was accepted */
     yk_status status;
     yk_error error;
-    double deadline;
+    double deadline; /* of who waits for it, 0: nobody yet */
     struct yk__native_message *next;
 } yk__native_message;
 
@@ -193,7 +194,8 @@ typedef struct native {
     int half;
     int store_trials; /* Note [Stores past the caches] in one_host.c */
     double store_times[2];
-    double op_begin;     /* when the wait of this operation became long, 0: not yet */
+    double op_begin;     /* when the wait of this operation became long, 0: not yet; later by what stood still since */
+    double op_seen;      /* the last look at the clock in it: base/standstill.h */
     yk__comm_op current; /* for messages */
 
     pthread_mutex_t map_lock;
@@ -290,6 +292,14 @@ static inline bool yk__native_reached(const native *g, int local_rank)
 /* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
  * time over. `rank` is the one that it waits for. */
 yk_status yk__native_wait_remote(native *g, int rank, double *looked);
+/* In a wait of the current operation: the seconds that it has taken so far, but for those that stood still. */
+static inline double yk__native_waited(native *g, double now)
+{
+    if (g->op_begin == 0)
+        g->op_begin = now;
+    g->op_begin += yk__standstill(&g->op_seen, now);
+    return now - g->op_begin;
+}
 /* Sleeps while *word is `value`, for `seconds` at most; wakes all that do. Across processes. */
 void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
 void yk__native_wake(_Atomic uint32_t *word);

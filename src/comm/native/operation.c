@@ -23,7 +23,7 @@ yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_ha
     if (out)
         handles->out = *out;
     g->current = *op;
-    g->op_begin = 0;
+    g->op_begin = g->op_seen = 0;
     atomic_store_explicit(&g->rows[g->local_rank].begun, op->number, memory_order_relaxed);
     yk_status status = yk__native_sync(g);
     if (status)

@@ -179,9 +179,7 @@ static const double LOOK = 0.1; /* between looks at the processes of this host *
 
 yk_status yk__native_wait_remote(native *g, int rank, double *looked)
 {
-    double now = yk__now();
-    if (g->op_begin == 0)
-        g->op_begin = now;
+    double now = yk__now(), waited = yk__native_waited(g, now);
     yk__native_control_progress(g);
     if (atomic_load_explicit(&g->pending, memory_order_relaxed) > 0)
         yk__native_progress(g);
@@ -192,12 +190,12 @@ yk_status yk__native_wait_remote(native *g, int rank, double *looked)
         status = yk__native_check_local_peers(g, true);
         *looked = now;
     }
-    if (!status && now - g->op_begin >= ANNOUNCE)
+    if (!status && waited >= ANNOUNCE)
         yk__native_control_send_begun(g, g->current.number, rank);
     /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. Who
      * waits for a rank that answers gives that rank the time to say what it waits for. */
     double over = g->timeout + (yk__native_unanswered(g, rank) > 0 ? 0 : OTHERS_DELAY);
-    if (!status && now - g->op_begin >= over)
+    if (!status && waited >= over)
         status = break_stalled_hosts(g, rank);
     return status;
 }

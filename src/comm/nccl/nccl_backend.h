@@ -77,7 +77,7 @@ typedef struct nccl_queued {
     bool awaited;      /* kernels come behind it: it is in the group's list of these */
     struct nccl_queued *next;
     struct {
-        double began, looked, ended_at;
+        double began, looked, ended_at, seen;
     } waited; /* of nccl_look_around */
 } nccl_queued;
 

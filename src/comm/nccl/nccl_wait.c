@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/standstill.h"
 #include "comm/nccl/nccl_backend.h"
 
 /* Seconds: for which a wait offers its core between looks, before it sleeps NAP; between looks at the other ranks; that
@@ -72,6 +73,7 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
     double now = nccl_base->now();
     if (w->began == 0)
         w->began = w->looked = now;
+    w->began += yk__standstill(&w->seen, now);
     yk_status status = nccl_yoke->native->check(g->control);
     if (!status && now - w->looked >= LOOK) {
         int ended, stopped;
