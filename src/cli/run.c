@@ -18,75 +18,12 @@
 
 #include "base/core.h"
 #include "cli/options.h"
-#include "cli/program_file.h"
 #include "cli/run_job.h"
-#include "launch/gpus.h"
+#include "cli/run_roles.h"
 #include "launch/guard.h"
 #include "net/handshake.h"
 
 /* ---- the command line ------------------------------------------------------------------------------------------- */
-
-/* A whole number in [1, most] and nothing else, or 0. */
-static int whole(const char *text, size_t length, int most)
-{
-    int value = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9' || value > most)
-            return 0;
-        value = 10 * value + (text[i] - '0');
-    }
-    return value <= most ? value : 0;
-}
-
-/* GPUs that this process may use; where the driver does not tell, those that CUDA_VISIBLE_DEVICES lists, or all that
- * have a device file. */
-static int count_gpus(void)
-{
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int count = yk__gpus_count();
-    if (count >= 0)
-        return count;
-    count = 0;
-    if (visible) {
-        for (const char *at = visible; *at && *at != '-'; at += strcspn(at, ","), at += *at == ',')
-            count++;
-        return count;
-    }
-    char path[32];
-    do
-        snprintf(path, sizeof(path), "/dev/nvidia%d", count);
-    while (access(path, F_OK) == 0 && ++count < MOST_LOCAL);
-    return count;
-}
-
-/* Processes here: "4", "auto", "cpu", "gpu", or one number per node. */
-static int place_nodes(const cli_verb *verb, job *j)
-{
-    const char *text = j->per_node;
-    int gpus = strcmp(text, "auto") == 0 || strcmp(text, "gpu") == 0 ? count_gpus() : 0;
-    if (strcmp(text, "gpu") == 0 && !gpus)
-        return cli_usage_error(verb, "--nproc-per-node gpu: no GPU is here");
-    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0 || gpus) {
-        j->counts[j->listed++] = gpus ? gpus : yk__cores();
-    } else {
-        const char *item = text;
-        do {
-            size_t length = strcspn(item, ",");
-            int count = whole(item, length, MOST_LOCAL);
-            if (!count || j->listed == MOST_NODES)
-                return cli_usage_error(verb,
-                                       "--nproc-per-node %s: expected a number from 1 to %d, one for each node with "
-                                       "commas between, auto, cpu or gpu",
-                                       text, MOST_LOCAL);
-            j->counts[j->listed++] = count;
-            item += length;
-        } while (*item++);
-    }
-    if (j->listed > 1 && j->listed != j->node_count)
-        return cli_usage_error(verb, "--nproc-per-node %s: %d numbers for --nnodes %s", text, j->listed, j->nodes);
-    j->local = j->world = j->counts[0]; /* of several nodes: until the plan is there */
-    return 0;
-}
 
 /* Programs expect MASTER_ADDR without the brackets that a URL puts around an IPv6 address. */
 static void strip_brackets(job *j)
@@ -120,10 +57,10 @@ static int check_nodes(const cli_verb *verb, job *j)
 {
     const char *colon = strchr(j->nodes, ':');
     size_t length = colon ? (size_t)(colon - j->nodes) : strlen(j->nodes);
-    j->node_count = whole(j->nodes, length, MOST_NODES);
-    if (!j->node_count || (colon && !whole(colon + 1, strlen(colon + 1), MOST_NODES)))
+    j->node_count = run_whole(j->nodes, length, MOST_NODES);
+    if (!j->node_count || (colon && !run_whole(colon + 1, strlen(colon + 1), MOST_NODES)))
         return cli_usage_error(verb, "--nnodes %s: expected a number from 1 to %d", j->nodes, MOST_NODES);
-    if (colon && whole(colon + 1, strlen(colon + 1), MOST_NODES) != j->node_count)
+    if (colon && run_whole(colon + 1, strlen(colon + 1), MOST_NODES) != j->node_count)
         return cli_usage_error(verb, "--nnodes %s: the number of nodes is fixed; give one number", j->nodes);
     if (j->standalone && j->node_count > 1)
         return cli_usage_error(verb, "--standalone is for one node, --nnodes says %s", j->nodes);
@@ -163,7 +100,7 @@ static int check_nodes(const cli_verb *verb, job *j)
     strip_brackets(j);
     const char *port = getenv("MASTER_PORT");
     if (!j->port)
-        j->port = port ? whole(port, strlen(port), 65535) : 29500;
+        j->port = port ? run_whole(port, strlen(port), 65535) : 29500;
     if (!j->port)
         return cli_usage_error(verb, "MASTER_PORT=%s: expected a port from 1 to 65535", port);
     return check_master(verb, j);
@@ -318,7 +255,8 @@ int cli_run(int argc, char **argv)
               .node_timeout = 15,
               .redirects = "0",
               .tee = "0",
-              .role = "default"};
+              .role = "default",
+              .on_failure = "end"};
     const cli_option options[] = {
         {"nproc-per-node", "N", CLI_TEXT, &j.per_node,
          .help = "processes on each node; auto, cpu, gpu; 4,2: one per node", .letter = 'n',
@@ -361,6 +299,8 @@ int cli_run(int argc, char **argv)
         {"encrypt", NULL, CLI_FLAG, &j.encrypt,
          .help = "encrypt what processes and launchers send to other hosts, and to the store"},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes", .variable = "PET_ROLE"},
+        {"on-failure", "WHAT", CLI_TEXT, &j.on_failure,
+         .help = "of a process: end (the job), continue (without it), restart[=N] (it, N times at most)"},
         /* torchrun's, understood so that its command lines work */
         {"rdzv-id", "NAME", CLI_TEXT, &j.id, .help = "--job-id", .hidden = true, .variable = "PET_RDZV_ID"},
         {"rdzv-backend", "NAME", CLI_TEXT, &j.backend, .help = "", .hidden = true},
@@ -392,31 +332,31 @@ int cli_run(int argc, char **argv)
             "  yoke run -n 2 -- yoke train --model resnet18\n"
             "  yoke run -n 4 python3 train.py --epochs 10\n"
             "  yoke run -n 4 --nnodes 2 --master-addr node0 --secret-file job.secret ./train   (on both nodes)\n"
-            "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n",
+            "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n"
+            "  yoke run -n 1 --role ps ./server : -n 3 --role trainer --on-failure restart=2 ./trainer\n",
         .options = options,
-        .rest = "PROGRAM [ARGUMENT...]",
+        .rest = "PROGRAM [ARGUMENT...] [: -n N --role NAME PROGRAM [ARGUMENT...]]",
     };
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
-    j.program = argv + optind;
     if (j.module || j.run_path)
         return cli_usage_error(&verb, "%s: write the interpreter: yoke run python3 %s%s",
                                j.module ? "-m" : "--run-path", j.module ? "-m " : "",
-                               *j.program ? *j.program : "SCRIPT");
-    if (!*j.program || !**j.program)
-        return cli_usage_error(&verb, "no program to run");
+                               argv[optind] ? argv[optind] : "SCRIPT");
+    if ((code = run_roles_split(&verb, &j, argc - optind, argv + optind)))
+        return code;
     if (j.id && (!*j.id || strlen(j.id) > 127))
         return cli_usage_error(&verb, "--job-id: expected 1 to 127 characters");
     for (const char *c = j.id ? j.id : ""; *c; c++) {
         if ((unsigned char)*c < 32 || *c == 127)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
-    if ((code = check_nodes(&verb, &j)) || (code = place_nodes(&verb, &j)) || (code = check_streams(&verb, &j)))
+    if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
-    j.cannot = program_find(*j.program, j.path, sizeof(j.path));
-    if (j.cannot && j.node_count == 1)
-        return j.cannot;
+    int cannot = run_roles_find(&j);
+    if (cannot && j.node_count == 1)
+        return cannot;
     enum {
         LEAST_FILES = 64
     }; /* the secret's descriptor is number 60; more processes need more, and find out at once */
@@ -430,7 +370,7 @@ int cli_run(int argc, char **argv)
         setenv("YOKE_ENCRYPT", "1", 1); /* for the processes, and for the store */
     if ((code = check_port(&j)) || (code = name_job(&j)) || (code = make_secret(&j)) || (code = clear_report(&j)))
         return code;
-    if (j.cannot)
+    if (cannot)
         fprintf(stderr, "yoke run: the other nodes are told when they come, within %g s\n", j.join_timeout);
     return yk__supervise(run_job, &j);
 }

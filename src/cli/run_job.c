@@ -13,8 +13,10 @@
 #include "cli/program_file.h"
 #include "cli/run_job.h"
 #include "cli/run_pages.h"
+#include "cli/run_roles.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/job_store.h"
 #include "launch/listeners.h"
 #include "launch/rank_info.h"
 #include "launch/rendezvous.h"
@@ -39,18 +41,28 @@ static const char *const set_names[] = {"RANK",
                                         "TORCHELASTIC_MAX_RESTARTS",
                                         "TORCHELASTIC_USE_AGENT_STORE",
                                         "TORCHELASTIC_ERROR_FILE",
+                                        "YOKE_INCARNATION",
                                         "YOKE_JOB_ID",
                                         "YOKE_JOB_SECRET_FD",
                                         "YOKE_JOB_SECRET_FILE",
                                         "YOKE_LISTENER_FD",
                                         "YOKE_RANK_LISTENERS",
                                         "YOKE_RANK_PAGE",
+                                        "YOKE_STORE",
                                         NULL};
 
+/* What the processes of one attempt have in common. */
+typedef struct attempt_state {
+    job *job;
+    const yk__agent_plan *plan;
+    yk__hang_watch *hang;
+    const char *listeners; /* of all ranks; NULL: none */
+} attempt_state;
+
 /* NULL without memory. */
-static char **environment(const job *j, const worker *w, yk__hang_watch *hang, int port, int64_t restart,
-                          const char *listeners)
+static char **environment(const attempt_state *a, const worker *w)
 {
+    const job *j = a->job;
     yk__variables v = {0};
     yk__variables_inherit(&v, set_names);
     yk__rank_variables_put(&(yk__rank_variables){.rank = w->rank,
@@ -59,24 +71,33 @@ static char **environment(const job *j, const worker *w, yk__hang_watch *hang, i
                                                  .local_world_size = j->local,
                                                  .node = (int)j->node,
                                                  .nodes = j->node_count,
-                                                 .port = port,
+                                                 .port = a->plan->port,
                                                  .address = j->master,
                                                  .job = j->id,
-                                                 .role = j->role},
+                                                 .role = w->rule->name,
+                                                 .role_rank = w->role_rank,
+                                                 .role_world_size = w->role_world},
                            yk__variables_put, &v);
     yk__variables_put(&v, "TORCHELASTIC_RUN_ID", j->id);
-    yk__variables_put_number(&v, "TORCHELASTIC_RESTART_COUNT", restart);
+    yk__variables_put_number(&v, "TORCHELASTIC_RESTART_COUNT", a->plan->restart);
     yk__variables_put_number(&v, "TORCHELASTIC_MAX_RESTARTS", j->restarts);
     if (j->secret_file)
         yk__variables_put(&v, "YOKE_JOB_SECRET_FILE", j->secret_file);
     else if (j->secret >= 0)
         yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
-    if (listeners) {
-        yk__variables_put(&v, "YOKE_RANK_LISTENERS", listeners);
+    yk__variables_put_number(&v, "YOKE_INCARNATION", w->incarnation);
+    if (j->store || j->node_count > 1) {
+        char store[YK__JOB_STORE_VARIABLE];
+        yk__job_store_format(store, j->store ? "127.0.0.1" : j->master,
+                             j->store ? yk__job_store_port(j->store) : (int)j->port, a->plan->restart, a->plan->port);
+        yk__variables_put(&v, "YOKE_STORE", store);
+    }
+    if (a->listeners) {
+        yk__variables_put(&v, "YOKE_RANK_LISTENERS", a->listeners);
         yk__variables_put_number(&v, "YOKE_LISTENER_FD", LISTENER_FD);
     }
     char page[YK__PAGES_VARIABLE];
-    yk__variables_put(&v, "YOKE_RANK_PAGE", yk__hang_watch_variable(hang, w->local_rank, page));
+    yk__variables_put(&v, "YOKE_RANK_PAGE", yk__hang_watch_variable(a->hang, w->local_rank, page));
     int cores = yk__cores() / j->local;
     const char *threads = getenv("OMP_NUM_THREADS");
     if (!threads || !*threads)
@@ -100,11 +121,12 @@ static bool make_folder(char *path)
     return mkdir(path, 0777) == 0 || errno == EEXIST;
 }
 
-/* Opens DIR/rank_N/NAME.log; a restart goes on in the file. -1 after a message. */
-static int open_log(job *j, int rank, const char *name, bool again)
+/* Opens DIR/rank_N/NAME.log, or with roles DIR/rank_N.ROLE_K/NAME.log; a restart goes on in the file. -1 after a
+ * message. */
+static int open_log(job *j, const worker *w, const char *name, bool again)
 {
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/rank_%d", j->log_dir, rank);
+    char path[4200];
+    run_pages_folder(j, w, path, sizeof(path) - 16);
     int fd = -1;
     if (make_folder(path)) {
         size_t end = strlen(path);
@@ -121,11 +143,14 @@ static bool prepare_stream(job *j, relay_stream *s, const worker *w, int number,
     *s = (relay_stream){.fd = -1, .log = -1, .instead = number == 1 ? &j->out : &j->err, .complain = &j->err};
     if (!(j->hidden & number))
         s->sink = s->instead;
-    if (!j->no_prefix)
+    if (!j->no_prefix && w->role)
+        s->prefix_length = (size_t)snprintf(s->prefix, sizeof(s->prefix), "[%.30s:%d %.30s %d] ", j->host, w->rank,
+                                            w->role, w->role_rank);
+    else if (!j->no_prefix)
         s->prefix_length = (size_t)snprintf(s->prefix, sizeof(s->prefix), "[%.60s:%d] ", j->host, w->rank);
     if (number == 2)
         s->tail = malloc(RELAY_TAIL);
-    if (j->log_dir && (s->log = open_log(j, w->rank, number == 1 ? "stdout" : "stderr", restart > 0)) < 0)
+    if (j->log_dir && (s->log = open_log(j, w, number == 1 ? "stdout" : "stderr", restart > 0)) < 0)
         return false;
     return true;
 }
@@ -133,13 +158,14 @@ static bool prepare_stream(job *j, relay_stream *s, const worker *w, int number,
 /* The program's arguments for one rank; borrows the strings but for the last. */
 static char **arguments(const job *j, const worker *w)
 {
+    char *const *program = run_role_of((job *)j, w->local_rank)->program;
     int count = 0;
-    while (j->program[count])
+    while (program[count])
         count++;
     char **argv = calloc((size_t)count + 2, sizeof(*argv));
     if (!argv)
         return NULL;
-    memcpy(argv, j->program, (size_t)count * sizeof(*argv));
+    memcpy(argv, program, (size_t)count * sizeof(*argv));
     if (j->pass_local_rank)
         argv[count] = yk__format("--local_rank=%d", w->local_rank);
     return argv;
@@ -163,33 +189,57 @@ static void clear_workers(const job *j, worker *workers)
     free(workers);
 }
 
-static bool prepare(job *j, worker *workers, const yk__rendezvous *n, yk__hang_watch *hang, int port, int64_t restart)
+/* A page and the variables of the process's next incarnation. False after a message. */
+static bool worker_renew(void *argument, worker *w)
 {
+    attempt_state *a = argument;
+    job *j = a->job;
+    const yk__page_owner owner = {.rank = w->rank,
+                                  .world_size = j->world,
+                                  .local_rank = w->local_rank,
+                                  .node = (int)j->node,
+                                  .role_rank = w->role_rank,
+                                  .incarnation = w->incarnation,
+                                  .role = w->rule->name};
+    if (yk__pages_renew(yk__hang_pages(a->hang), w->local_rank, &owner)) {
+        yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk_clear_error();
+        return false;
+    }
+    yk__variables_free(w->envp);
+    w->envp = environment(a, w);
+    if (!w->envp)
+        yk__relay_say(&j->err, "yoke run: out of memory\n");
+    return w->envp != NULL;
+}
+
+static bool prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
+{
+    job *j = a->job;
     for (int i = 0; i < j->local; i++) {
         worker *w = &workers[i];
+        const run_role *role = run_role_of(j, i);
         w->rank = j->first + i;
         w->local_rank = i;
+        w->path = role->path;
+        w->rule = &role->rule;
+        w->role = j->role_count > 1 ? role->rule.name : NULL;
+        w->role_rank = j->role_count > 1 ? role->part.first + i : w->rank;
+        for (const run_role *before = j->roles; before < role && j->role_count > 1; before++)
+            w->role_rank -= before->part.local;
+        w->role_world = role->part.world;
         w->input = w->rank == 0 && !isatty(0);
         w->out.fd = w->out.log = w->err.fd = w->err.log = -1;
-        const char *listeners = n ? yk__rendezvous_listeners(n, i, &w->listener) : NULL;
-        w->listener = listeners ? w->listener : 0;
-        w->argv = arguments(j, w);
-        if (yk__pages_renew(yk__hang_pages(hang), i,
-                            &(yk__page_owner){.rank = w->rank,
-                                              .world_size = j->world,
-                                              .local_rank = i,
-                                              .node = (int)j->node,
-                                              .role_rank = w->rank,
-                                              .role = j->role})) {
-            yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
-            yk_clear_error();
+        a->listeners = n ? yk__rendezvous_listeners(n, i, &w->listener) : NULL;
+        w->listener = a->listeners ? w->listener : 0;
+        if (!worker_renew(a, w))
             return false;
-        }
-        w->envp = environment(j, w, hang, port, restart, listeners);
-        if (!w->argv || !w->envp) {
+        w->argv = arguments(j, w);
+        if (!w->argv) {
             yk__relay_say(&j->err, "yoke run: out of memory\n");
             return false;
         }
+        int64_t restart = a->plan->restart;
         if (!prepare_stream(j, &w->out, w, 1, restart) || !prepare_stream(j, &w->err, w, 2, restart))
             return false;
     }
@@ -223,7 +273,7 @@ static void report(job *j, group *g, const yk__outcome *end, int64_t restarts)
 static int start_failed(job *j, const group *g)
 {
     if (g->start_exec)
-        return program_cannot_run(j->path, g->start_error, &j->err);
+        return program_cannot_run(g->start_path, g->start_error, &j->err);
     yk__relay_say(&j->err, "yoke run: cannot start %d processes: %s%s\n", j->local, strerror(g->start_error),
                   g->start_error == EAGAIN   ? " (the limit of processes: ulimit -u)"
                   : g->start_error == EMFILE ? " (the limit of open files: ulimit -n)"
@@ -250,8 +300,9 @@ static int port_for_rank_0(job *j)
  * the pipes, /dev/null and the secret. */
 static bool enough_files(job *j)
 {
-    int each = 2 + (j->log_dir ? 2 : 0), starting = 4;
-    if (!yk__descriptors_need("yoke run", j->local * each + starting))
+    /* Beside them the connections of ranks to their store, two each. */
+    int each = 2 + (j->log_dir ? 2 : 0), starting = 4, store = j->node == 0 ? 2 * j->world : 0;
+    if (!yk__descriptors_need("yoke run", j->local * each + starting + store))
         return true;
     yk__relay_say(&j->err, "%s\n", yk_last_error()->message);
     yk_clear_error();
@@ -261,14 +312,14 @@ static bool enough_files(job *j)
 /* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
 static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
 {
-    worker *workers = calloc((size_t)j->local, sizeof(*workers));
+    worker *workers = calloc((size_t)j->local + 1, sizeof(*workers)); /* a node may have none */
     group g = {.workers = workers,
                .count = j->local,
-               .path = j->path,
                .grace = j->grace,
                .secret = j->secret,
                .out = &j->out,
                .err = &j->err,
+               .store = j->store,
                .link = n ? yk__rendezvous_link(n) : NULL};
     bool again = false;
     *code = EXIT_FAILED;
@@ -276,8 +327,10 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    if (workers && plan->port && g.hang && enough_files(j) &&
-        prepare(j, workers, n, g.hang, plan->port, plan->restart)) {
+    attempt_state state = {.job = j, .plan = plan, .hang = g.hang};
+    g.renew = worker_renew;
+    g.argument = &state;
+    if (workers && plan->port && g.hang && enough_files(j) && prepare(&state, workers, n)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;
@@ -300,6 +353,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
             *code = end.code;
             if (end.kind != YK__RUN_DONE)
                 report(j, &g, &end, plan->restart);
+            yk__group_print_lost(&g);
         }
         again = again && !g.start_error;
         if (again)
@@ -314,29 +368,42 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
     return again;
 }
 
-/* The program is not on this node: the others, which have it, end as well. */
+/* A program is not on this node: the others, which have it, end as well. */
 static bool program_missing(job *j, yk__rendezvous *n, int *code)
 {
     char why[400];
-    if (!j->cannot)
-        return false;
-    *code = j->cannot;
-    snprintf(why, sizeof(why), "%.300s: %s", *j->program,
-             j->cannot == EXIT_NOT_THERE ? "no such program there" : "may not be executed there");
-    if (n)
-        yk__rendezvous_give_up(n, j->cannot, why);
-    return true;
+    for (int r = 0; r < j->role_count; r++) {
+        const run_role *role = &j->roles[r];
+        if (!role->cannot || !role->part.local)
+            continue;
+        *code = role->cannot;
+        snprintf(why, sizeof(why), "%.300s: %s", *role->program,
+                 role->cannot == EXIT_NOT_THERE ? "no such program there" : "may not be executed there");
+        if (n)
+            yk__rendezvous_give_up(n, role->cannot, why);
+        return true;
+    }
+    return false;
 }
 
 /* Meets the other nodes' launchers; NULL after a message, with the exit code. */
 static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
 {
+    static yk__role_rule rules[YK__MOST_ROLES];
+    static int role_counts[YK__MOST_ROLES * MOST_NODES];
+    for (int r = 0; r < j->role_count; r++) {
+        rules[r] = j->roles[r].rule;
+        memcpy(role_counts + r * j->listed, j->roles[r].counts, (size_t)j->listed * sizeof(int));
+    }
     const yk__rendezvous_settings settings = {.host = j->master,
                                               .port = (int)j->port,
                                               .node_count = j->node_count,
                                               .node = (int)j->node,
                                               .counts = j->counts,
                                               .listed = j->listed,
+                                              .roles = j->role_count > 1 ? j->role_count : 0,
+                                              .rules = rules,
+                                              .role_counts = role_counts,
                                               .restarts = j->restarts,
                                               .join_timeout = j->join_timeout,
                                               .node_timeout = j->node_timeout,
@@ -350,6 +417,10 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
         j->first = plan->first;
         j->world = plan->world;
         j->restarts = plan->restarts;
+        for (int r = 0; r < plan->roles; r++)
+            j->roles[r].part = plan->role[r];
+        if (!plan->roles)
+            j->roles[0].part = (yk__role_part){.local = j->local, .first = j->first, .world = j->world};
     }
     return n;
 }
@@ -366,6 +437,8 @@ int run_job(void *arg)
     yk__agent_plan plan = {.restarts = j->restarts};
     bool going = j->node_count == 1 || (n = join_nodes(j, &plan, &code));
     going = !program_missing(j, n, &code) && going;
+    if (going && !n && !(j->store = yk__job_store_open(j->id, j->secret)))
+        yk_clear_error(); /* rank 0 serves it, as it does without a launcher */
     while (going) {
         if (!n)
             plan.port = port_for_rank_0(j);
@@ -376,6 +449,7 @@ int run_job(void *arg)
             plan.restart++;
     }
     yk__rendezvous_close(n);
+    yk__job_store_close(j->store);
     yk__supervisor_drain(&j->out, &j->err, interrupted ? 1 : 0);
     if (j->out.error) {
         yk__relay_say(&j->err, "yoke run: stdout: %s\n", strerror(j->out.error));

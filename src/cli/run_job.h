@@ -4,27 +4,40 @@
 #ifndef YOKE_CLI_RUN_JOB_H
 #define YOKE_CLI_RUN_JOB_H
 
-#include "launch/relay.h"
+#include "launch/rendezvous.h"
 #include "net/socket.h"
 
 /* Any numbers beyond the machines there are; larger ones are taken for mistakes. */
 enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };
 
+/* One of the programs that are the job. */
+typedef struct run_role {
+    const char *name, *per_node, *on_failure; /* as given */
+    char **program;                           /* its argv */
+    int counts[MOST_NODES], listed;           /* of processes: one for this node, or one for each */
+    yk__role_rule rule;
+    yk__role_part part; /* on this node */
+    int cannot;         /* the exit code where it may not run here; it is sent to the other nodes */
+    char path[4096];
+} run_role;
+
 typedef struct job {
     /* as given */
     const char *per_node, *nodes, *master, *log_dir, *redirects, *tee, *error_file, *id, *secret_file, *role;
+    const char *on_failure;
     const char *backend, *endpoint, *ignored;
     int64_t node, port, restarts;
     double grace, join_timeout, node_timeout, hang_timeout;
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
-    char **program; /* argv of the program */
     /* what follows from it */
+    run_role roles[YK__MOST_ROLES];
+    int role_count;                      /* 1: the job has no parts, and no role is named in messages */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
     int hidden;                          /* 1: stdout, 2: stderr goes to files alone */
-    int cannot;            /* the exit code where the program may not run here; it is sent to the other nodes */
-    int secret, port_held; /* descriptors */
-    char host[YK__HOST_SIZE], id_text[40], path[4096];
+    int secret, port_held;               /* descriptors */
+    struct yk__job_store *store;         /* of a job of one node; NULL: the launchers\' own, or none could be opened */
+    char host[YK__HOST_SIZE], id_text[40];
     relay_sink out, err;
 } job;
 

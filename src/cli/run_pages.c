@@ -22,6 +22,13 @@ static void page_write(job *j, int fd, const char *path, const yk__rank_page *pa
     free(text);
 }
 
+void run_pages_folder(const job *j, const worker *w, char *path, size_t size)
+{
+    int used = snprintf(path, size, "%s/rank_%d", j->log_dir, w->rank);
+    if (w->role && used > 0 && (size_t)used < size)
+        snprintf(path + used, size - (size_t)used, ".%s_%d", w->role, w->role_rank);
+}
+
 void run_pages_save(job *j, const group *g, char *path, size_t size)
 {
     const char *folder = getenv("TMPDIR");
@@ -33,7 +40,8 @@ void run_pages_save(job *j, const group *g, char *path, size_t size)
             continue;
         if (j->log_dir) {
             char file[4200];
-            snprintf(file, sizeof(file), "%s/rank_%d/page.json", j->log_dir, g->workers[i].rank);
+            run_pages_folder(j, &g->workers[i], file, sizeof(file) - 16);
+            strcat(file, "/page.json");
             fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
             page_write(j, fd, file, page);
             if (fd >= 0)

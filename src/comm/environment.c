@@ -10,6 +10,7 @@
 
 #include "base/progress.h"
 #include "comm/group.h"
+#include "launch/job_store.h"
 #include "launch/rank_info.h"
 #include "net/socket.h"
 #include "net/store_table.h"
@@ -100,6 +101,31 @@ static yk_status open_tcp(const char *host, int port, bool serve, bool served, i
     return *store ? YK_OK : yk__error_code();
 }
 
+/* The launcher's store, where there is one for ranks with this MASTER_PORT; 0: any. NULL, without an error: none. */
+static yk_status open_launchers(int master_port, int world_size, double join_timeout, yk_store **store)
+{
+    char host[YK__HOST_SIZE], prefix[40];
+    int port;
+    *store = NULL;
+    if (!yk__job_store_find(master_port, host, &port, prefix))
+        return YK_OK;
+    yk_status status = yk__descriptors_need("init_process_group", yk__group_descriptors(world_size) + 2);
+    if (status)
+        return status;
+    yk_scope scope = yk_scope_begin();
+    yk_store *base = yk__tcp_store_of_service(
+        YK__JOB_STORE_SERVICE, YK_OPTIONS(yk_tcp_store_options, .host = host, .port = port, .timeout = join_timeout),
+        "init_process_group: the store, that the launcher of node 0 serves");
+    *store = base ? yk_store_retain(yk_prefix_store(prefix, base)) : NULL;
+    yk_scope_end(scope);
+    return *store ? YK_OK : yk__error_code();
+}
+
+yk_status yk__environment_launchers_store(int world_size, double join_timeout, yk_store **store)
+{
+    return open_launchers(0, world_size, join_timeout, store);
+}
+
 static yk_status join_environment(bool bootstraps, double join_timeout, yk__joining *joining)
 {
     yk__rank_info info;
@@ -128,6 +154,9 @@ static yk_status join_environment(bool bootstraps, double join_timeout, yk__join
                             joining->world_size);
         address = "127.0.0.1";
     }
+    status = open_launchers(port, joining->world_size, join_timeout, &joining->store);
+    if (status || joining->store)
+        return status;
     bool served = agent && strcasecmp(agent, "true") == 0;
     return open_tcp(address, port, joining->rank == 0 && !served, served, joining->world_size, join_timeout,
                     &joining->store);

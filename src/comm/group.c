@@ -13,6 +13,7 @@
 #include "base/ticks.h"
 #include "comm/comm_plugin.h"
 #include "comm/staging.h"
+#include "launch/rank_info.h"
 #include "net/handshake.h"
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -289,6 +290,59 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
         YK__OPTIONS_TAKE("process_group_create", yk_process_group_options, options, &o))
         return NULL;
     return yk__scope_own(create("process_group_create", store, rank, world_size, NULL, &o));
+}
+
+/* The variables that say which of its role this process is; 0 and 1 without any. */
+static yk_status find_role(const char **name, int *rank, int *world_size)
+{
+    int64_t r, w;
+    const char *set = getenv("ROLE_WORLD_SIZE");
+    *name = getenv("ROLE_NAME");
+    *name = *name && **name ? *name : "default";
+    if (yk__env_int("ROLE_WORLD_SIZE", 1, 1, YK__MOST_RANKS, &w) ||
+        yk__env_int("ROLE_RANK", 0, 0, YK__MOST_RANKS, &r)) {
+        yk__error_prefix("role_group");
+        return yk__error_code();
+    }
+    if (r >= w)
+        return yk__fail(YK_ERR_ARGUMENT, "role_group: ROLE_RANK=%d is outside a role of ROLE_WORLD_SIZE=%s", (int)r,
+                        set ? set : "1, which is not set");
+    *rank = (int)r;
+    *world_size = (int)w;
+    return YK_OK;
+}
+
+yk_process_group *yk_role_group(const yk_process_group_options *options)
+{
+    YK__OWN_RECORD;
+    yk_process_group_options o = options ? *options : (yk_process_group_options){0};
+    const char *role;
+    char name[120];
+    int rank = 0, world_size = 1;
+    double timeout = o.timeout, join_timeout = o.join_timeout;
+    yk_store *store = NULL;
+    if (!yk__scope_check("role_group") || find_role(&role, &rank, &world_size) ||
+        find_times("role_group", &timeout, &join_timeout))
+        return NULL;
+    snprintf(name, sizeof(name), "role.%.100s", role);
+    for (char *c = name; *c; c++)
+        *c = isspace((unsigned char)*c) ? '_' : *c;
+    o.name = name;
+    if (world_size > 1 && yk__environment_launchers_store(world_size, join_timeout, &store))
+        return NULL;
+    const yk_process_group *world = yk_default_process_group();
+    if (world_size > 1 && !store && world)
+        store = yk_store_retain(world->group->store);
+    if (world_size > 1 && !store) {
+        yk__fail(YK_ERR_STATE,
+                 "role_group: the %d processes of role '%s' have no store to meet in: `yoke run` serves one; elsewhere "
+                 "yk_init_process_group comes first",
+                 world_size, role);
+        return NULL;
+    }
+    yk_process_group *made = create("role_group", store, rank, world_size, NULL, &o);
+    yk_store_release(store);
+    return yk__scope_own(made);
 }
 
 yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *ranks)

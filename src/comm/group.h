@@ -123,6 +123,8 @@ yk_status yk__environment_join(const yk_init_options *options, bool bootstraps, 
 /* Fails where the variables of a launcher say that this process is one of several ranks, and there is no default group:
  * what works together with the other ranks would work alone, and nobody would notice. */
 yk_status yk__group_expected(const char *what);
+/* The store that the launcher serves, retained; NULL where there is none, which is no error. */
+yk_status yk__environment_launchers_store(int world_size, double join_timeout, yk_store **store);
 /* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */
 void yk__environment_failed(void);
 

@@ -73,6 +73,7 @@ static bool set_environment(const yk_spawn_context *s, int rank)
     set_variable(&failed, "YOKE_JOB_SECRET_FD", number);
     unsetenv("YOKE_JOB_SECRET_FILE");
     unsetenv("YOKE_RANK_LISTENERS"); /* of the job that this process is a rank of */
+    unsetenv("YOKE_STORE");
     return !failed;
 }
 

@@ -62,6 +62,25 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
     for (int i = 0; i < facts->listed; i++)
         yk__wire_put_u32(wire, (uint32_t)facts->counts[i]);
     yk__agent_put_text(wire, facts->listeners);
+    yk__wire_put_u32(wire, (uint32_t)facts->roles);
+    for (int r = 0; r < facts->roles; r++) {
+        yk__agent_put_text(wire, facts->rules[r].name);
+        yk__wire_put_u8(wire, facts->rules[r].on_failure);
+        yk__wire_put_u32(wire, (uint32_t)(facts->rules[r].restarts + 1));
+        for (int i = 0; i < facts->listed; i++)
+            yk__wire_put_u32(wire, (uint32_t)facts->role_counts[r * facts->listed + i]);
+    }
+}
+
+void yk__agent_facts_clear(yk__agent_facts *facts)
+{
+    free(facts->counts);
+    free(facts->listeners);
+    free(facts->rules);
+    free(facts->role_counts);
+    facts->counts = facts->role_counts = NULL;
+    facts->listeners = NULL;
+    facts->rules = NULL;
 }
 
 /* Text in new memory, NULL without. */
@@ -74,6 +93,40 @@ static char *read_new_text(yk__reader *r, size_t limit)
     free(text);
     r->bad = true;
     return NULL;
+}
+
+/* The roles, whose processes together are those of the job. */
+static bool read_roles(yk__reader *r, yk__agent_facts *facts)
+{
+    uint32_t roles = yk__read_u32(r);
+    if (r->bad || roles > YK__MOST_ROLES)
+        return false;
+    facts->roles = (int)roles;
+    facts->rules = calloc(roles + 1, sizeof(*facts->rules));
+    facts->role_counts = calloc((size_t)roles * (size_t)facts->listed + 1, sizeof(int));
+    if (!facts->rules || !facts->role_counts)
+        return false;
+    for (int k = 0; k < facts->roles; k++) {
+        yk__role_rule *rule = &facts->rules[k];
+        r->bad |= !yk__agent_read_text(r, rule->name, sizeof(rule->name)) || !rule->name[0];
+        unsigned on_failure = yk__read_u8(r);
+        uint32_t restarts = yk__read_u32(r);
+        r->bad |= on_failure > YK__ON_FAILURE_RESTART || restarts > INT_MAX;
+        rule->on_failure = r->bad ? YK__ON_FAILURE_END : (yk__on_failure)on_failure;
+        rule->restarts = r->bad ? 0 : (int)restarts - 1;
+        for (int i = 0; i < facts->listed && !r->bad; i++) {
+            uint32_t count = yk__read_u32(r);
+            r->bad |= count > MOST_PROCESSES;
+            facts->role_counts[k * facts->listed + i] = r->bad ? 0 : (int)count;
+        }
+    }
+    for (int i = 0; i < facts->listed && facts->roles && !r->bad; i++) {
+        int sum = 0;
+        for (int k = 0; k < facts->roles; k++)
+            sum += facts->role_counts[k * facts->listed + i];
+        r->bad |= sum != facts->counts[i];
+    }
+    return !r->bad;
 }
 
 bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
@@ -93,15 +146,12 @@ bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
         return false;
     for (int i = 0; i < facts->listed; i++) {
         facts->counts[i] = (int)yk__read_u32(r);
-        r->bad |= facts->counts[i] < 1 || facts->counts[i] > MOST_PROCESSES;
+        r->bad |= facts->counts[i] < 0 || facts->counts[i] > MOST_PROCESSES;
     }
     facts->listeners = read_new_text(r, MOST_LISTENERS_TEXT);
-    if (yk__read_finished(r))
+    if (read_roles(r, facts) && yk__read_finished(r))
         return true;
-    free(facts->counts);
-    free(facts->listeners);
-    facts->counts = NULL;
-    facts->listeners = NULL;
+    yk__agent_facts_clear(facts);
     return false;
 }
 
@@ -115,6 +165,8 @@ void yk__agent_put_end(yk__wire *wire, const yk__outcome *end)
     yk__agent_put_text(wire, end->host);
     yk__agent_put_text(wire, end->text);
     yk__agent_put_text(wire, end->tail);
+    yk__agent_put_text(wire, end->role);
+    yk__wire_put_u32(wire, (uint32_t)end->role_rank);
 }
 
 bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
@@ -129,8 +181,10 @@ bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
     end->tail = malloc(TAIL);
     if (kind <= YK__RUN_HUNG && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
         yk__agent_read_text(reader, end->text, sizeof(end->text)) && yk__agent_read_text(reader, end->tail, TAIL) &&
-        end->code >= 0 && end->code < 256 && (end->code == 0) == (kind == YK__RUN_DONE) && end->signal >= 0 &&
-        end->signal <= AGENT_MOST_SIGNAL && (end->signal > 0 || kind != YK__RUN_INTERRUPTED)) {
+        yk__agent_read_text(reader, end->role, sizeof(end->role)) &&
+        (end->role_rank = (int)yk__read_u32(reader)) >= 0 && end->code >= 0 && end->code < 256 &&
+        (end->code == 0) == (kind == YK__RUN_DONE) && end->signal >= 0 && end->signal <= AGENT_MOST_SIGNAL &&
+        (end->signal > 0 || kind != YK__RUN_INTERRUPTED)) {
         end->kind = kind;
         return true;
     }
@@ -146,6 +200,33 @@ void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *
     yk__wire_put_u64(wire, (uint64_t)plan->restart);
     yk__wire_put_u64(wire, (uint64_t)plan->restarts);
     yk__agent_put_text(wire, table);
+    yk__wire_put_u32(wire, (uint32_t)plan->roles);
+    for (int r = 0; r < plan->roles; r++) {
+        yk__wire_put_u32(wire, (uint32_t)plan->role[r].local);
+        yk__wire_put_u32(wire, (uint32_t)plan->role[r].first);
+        yk__wire_put_u32(wire, (uint32_t)plan->role[r].world);
+    }
+}
+
+static bool read_role_parts(yk__reader *reader, yk__agent_plan *plan)
+{
+    uint32_t roles = yk__read_u32(reader);
+    int local = 0;
+    plan->roles = 0;
+    if (reader->bad || roles > YK__MOST_ROLES)
+        return false;
+    for (uint32_t r = 0; r < roles; r++) {
+        yk__role_part *part = &plan->role[r];
+        *part = (yk__role_part){.local = (int)yk__read_u32(reader)};
+        part->first = (int)yk__read_u32(reader);
+        part->world = (int)yk__read_u32(reader);
+        if (part->local < 0 || part->local > MOST_PROCESSES || part->first < 0 || part->world < part->local ||
+            part->world > plan->world || part->first > part->world - part->local)
+            return false;
+        local += part->local;
+    }
+    plan->roles = (int)roles;
+    return !roles || local == plan->local;
 }
 
 bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
@@ -156,9 +237,10 @@ bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
     plan->restart = (int64_t)yk__read_u64(reader);
     plan->restarts = (int64_t)yk__read_u64(reader);
     *table = read_new_text(reader, MOST_LISTENERS_TEXT);
-    if (yk__read_finished(reader) && plan->node > 0 && plan->local > 0 && plan->local <= MOST_PROCESSES &&
-        plan->first >= 0 && plan->world > plan->local && plan->first <= plan->world - plan->local && plan->port > 0 &&
-        plan->port < 65536 && plan->restart >= 0 && plan->restarts >= 0)
+    if (read_role_parts(reader, plan) && yk__read_finished(reader) && plan->node > 0 && plan->local >= 0 &&
+        plan->local <= MOST_PROCESSES && plan->first >= 0 && plan->world > plan->local &&
+        plan->first <= plan->world - plan->local && plan->port > 0 && plan->port < 65536 && plan->restart >= 0 &&
+        plan->restarts >= 0)
         return true;
     free(*table);
     *table = NULL;

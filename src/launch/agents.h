@@ -74,9 +74,15 @@ typedef struct yk__agent_facts {
     char host[64];
     uint32_t pid;
     char *listeners; /* where its ranks let others in: a word of the table of listeners.h, or "" */
+    /* Of a job of several roles, which are the same on all nodes; 0: it has one. role_counts are `listed` for each,
+     * which together are `counts`. */
+    int roles;
+    yk__role_rule *rules;
+    int *role_counts;
 } yk__agent_facts;
+void yk__agent_facts_clear(yk__agent_facts *facts);
 void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts);
-/* False where it is malformed; otherwise the caller frees the counts and the listeners. */
+/* False where it is malformed; otherwise the caller clears them. */
 bool yk__agent_read_facts(yk__reader *reader, yk__agent_facts *facts);
 void yk__agent_put_end(yk__wire *wire, const yk__outcome *end);
 bool yk__agent_read_end(yk__reader *reader, yk__outcome *end);

@@ -35,6 +35,8 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)
         end->code = yk__exit_code(w->status);
         end->rank = w->rank;
         end->local_rank = w->local_rank;
+        end->role_rank = w->role_rank;
+        snprintf(end->role, sizeof(end->role), "%s", w->role ? w->role : "");
         end->pid = (int)w->pid;
         end->status = w->status;
         end->seconds = w->ended - w->began;
@@ -52,14 +54,39 @@ void yk__outcome_clear(yk__outcome *end)
     *end = (yk__outcome){.kind = YK__RUN_DONE};
 }
 
+const char *yk__worker_name(const worker *w, char text[YK__WORKER_NAME])
+{
+    if (w->role)
+        snprintf(text, YK__WORKER_NAME, "rank %d (%s %d)", w->rank, w->role, w->role_rank);
+    else
+        snprintf(text, YK__WORKER_NAME, "rank %d", w->rank);
+    return text;
+}
+
 bool yk__group_saved(const group *g)
 {
     for (int i = 0; i < g->count; i++) {
         const worker *w = &g->workers[i];
+        if (w->lost)
+            continue;
         if (!w->pid || w->running || !WIFEXITED(w->status) || WEXITSTATUS(w->status) != EXIT_AGAIN)
             return false;
     }
     return true;
+}
+
+void yk__group_print_lost(group *g)
+{
+    char name[YK__WORKER_NAME], how[YK__ENDING_TEXT];
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        if (w->lost)
+            yk__relay_say(g->err, "yoke run: %s was lost: %s (pid %d, after %.1f s)\n", yk__worker_name(w, name),
+                          yk__ending_describe(w->status, how), (int)w->pid, w->ended - w->began);
+        else if (w->incarnation > 0)
+            yk__relay_say(g->err, "yoke run: %s was started again %d time%s\n", yk__worker_name(w, name),
+                          w->incarnation, w->incarnation > 1 ? "s" : "");
+    }
 }
 
 void yk__outcome_saved(yk__outcome *end)
@@ -106,7 +133,9 @@ static bool stops(int number)
 static void describe(const worker *w, char *text, size_t size)
 {
     char name[32], ending[YK__ENDING_TEXT];
-    if (w->running)
+    if (w->lost)
+        snprintf(text, size, "lost before: %s", yk__ending_describe(w->status, ending));
+    else if (w->running)
         snprintf(text, size, "cannot be killed (it waits for a disk or a network file system)");
     else if (w->killed && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGKILL)
         snprintf(text, size, "killed by SIGKILL, would not stop");
@@ -163,8 +192,10 @@ const char *yk__outcome_describe(const yk__outcome *end, const char *host, char 
     char how[YK__ENDING_TEXT];
     if (end->kind == YK__RUN_FAILED) {
         yk__ending_describe(end->status, how);
-        snprintf(text, YK__OUTCOME_TEXT, "rank %d failed: %s (local rank %d, host %s, pid %d, after %.1f s)", end->rank,
-                 how, end->local_rank, end->host, end->pid, end->seconds);
+        const worker failed = {.rank = end->rank, .role = end->role[0] ? end->role : NULL, .role_rank = end->role_rank};
+        char name[YK__WORKER_NAME];
+        snprintf(text, YK__OUTCOME_TEXT, "%s failed: %s (local rank %d, host %s, pid %d, after %.1f s)",
+                 yk__worker_name(&failed, name), how, end->local_rank, end->host, end->pid, end->seconds);
     } else if (end->kind == YK__RUN_INTERRUPTED) {
         bool here = strcmp(end->host, host) == 0;
         snprintf(text, YK__OUTCOME_TEXT, "%s%s%s: stopped", yk__signal_name(end->signal, how), here ? "" : " on host ",
@@ -230,8 +261,17 @@ static json_t *worker_json(const worker *w)
     bool by_signal = !w->running && WIFSIGNALED(w->status);
     json_t *code = w->running || by_signal ? json_null() : json_integer(WEXITSTATUS(w->status));
     json_t *signal = by_signal ? json_string(yk__signal_name(WTERMSIG(w->status), name)) : json_null();
-    return json_pack("{s:i,s:i,s:i,s:o,s:o}", "rank", w->rank, "local_rank", w->local_rank, "pid", (int)w->pid,
-                     "exit_code", code, "signal", signal);
+    json_t *object = json_pack("{s:i,s:i,s:i,s:o,s:o}", "rank", w->rank, "local_rank", w->local_rank, "pid",
+                               (int)w->pid, "exit_code", code, "signal", signal);
+    if (object && w->role) {
+        json_object_set_new(object, "role", text_json(w->role));
+        json_object_set_new(object, "role_rank", json_integer(w->role_rank));
+    }
+    if (object && w->rule && w->rule->on_failure != YK__ON_FAILURE_END) {
+        json_object_set_new(object, "lost", json_boolean(w->lost));
+        json_object_set_new(object, "incarnation", json_integer(w->incarnation));
+    }
+    return object;
 }
 
 /* The last lines, one string each. */
@@ -262,7 +302,12 @@ static json_t *joined(json_t *object, json_t *more)
 
 static json_t *failure_json(const yk__outcome *end)
 {
-    worker failed = {.rank = end->rank, .local_rank = end->local_rank, .pid = end->pid, .status = end->status};
+    worker failed = {.rank = end->rank,
+                     .local_rank = end->local_rank,
+                     .pid = end->pid,
+                     .status = end->status,
+                     .role = end->role[0] ? end->role : NULL,
+                     .role_rank = end->role_rank};
     return joined(worker_json(&failed), json_pack("{s:o,s:o,s:o}", "host", text_json(end->host), "seconds",
                                                   yk__json_fixed(end->seconds, 3), "stderr", lines_json(end->tail)));
 }
@@ -291,8 +336,12 @@ char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome
     if (end->kind == YK__RUN_FAILED) {
         char how[YK__ENDING_TEXT];
         yk__ending_describe(end->status, how);
-        snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", end->rank,
-                 end->local_rank, end->host, end->pid, how);
+        if (end->role[0])
+            snprintf(message, sizeof(message), "rank %d (%s %d, local rank %d, host %s, pid %d) failed: %s", end->rank,
+                     end->role, end->role_rank, end->local_rank, end->host, end->pid, how);
+        else
+            snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", end->rank,
+                     end->local_rank, end->host, end->pid, how);
     } else {
         yk__outcome_describe(end, facts->host, message);
     }

@@ -25,6 +25,8 @@ typedef struct yk__outcome {
     int code; /* exit code of the run */
     char host[64];
     int rank, local_rank, pid, status, signal;
+    char role[YK__ROLE_NAME]; /* of a job of several, else "" */
+    int role_rank;
     double seconds; /* that the process ran */
     char *tail;     /* its last lines on stderr, or NULL; freed by yk__outcome_clear */
     char text[700];
@@ -40,6 +42,8 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host);
 void yk__outcome_clear(yk__outcome *end);
 /* Once the group has ended: whether each of its processes said that it saved its state and can be started again. */
 bool yk__group_saved(const group *g);
+/* To g->err, once the group has ended: the processes that were lost, and those that were started again. */
+void yk__group_print_lost(group *g);
 /* Of the whole job: no failure, and no reason for another attempt now, as somebody has asked it to end. */
 void yk__outcome_saved(yk__outcome *end);
 
@@ -48,6 +52,9 @@ int yk__exit_code(int status);
 /* "exit code 3", "killed by SIGSEGV (core dumped)", from a worker's status. Returns text. */
 enum { YK__ENDING_TEXT = 96 };
 const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT]);
+/* "rank 3 (trainer 2)"; "rank 3" in a job of one role. Returns text. */
+enum { YK__WORKER_NAME = 128 };
+const char *yk__worker_name(const worker *w, char text[YK__WORKER_NAME]);
 /* "SIGSEGV"; "signal 40" where there is no name. Returns text. */
 const char *yk__signal_name(int number, char text[32]);
 /* A failure of any kind in one sentence: "rank 1 failed: exit code 7 (local rank 1, host node0, pid 4711, after 12.3

@@ -116,8 +116,8 @@ void yk__rank_variables_put(const yk__rank_variables *v, yk__variable_fn put, vo
                    {"LOCAL_WORLD_SIZE", v->local_world_size},
                    {"GROUP_RANK", v->node},
                    {"GROUP_WORLD_SIZE", v->nodes},
-                   {"ROLE_RANK", v->rank},
-                   {"ROLE_WORLD_SIZE", v->world_size},
+                   {"ROLE_RANK", v->role_world_size ? v->role_rank : v->rank},
+                   {"ROLE_WORLD_SIZE", v->role_world_size ? v->role_world_size : v->world_size},
                    {"MASTER_PORT", v->port}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         char text[16];

@@ -33,6 +33,7 @@ yk_status yk__rank_info_read(yk__rank_info *info) YK_MUST_CHECK;
 typedef struct yk__rank_variables {
     int rank, world_size, local_rank, local_world_size, node, nodes, port;
     const char *address, *job, *role; /* role NULL: not said */
+    int role_rank, role_world_size;   /* role_world_size 0: rank and world_size */
 } yk__rank_variables;
 /* Calls `put` for each of the variables, which are those that torchrun sets, and YOKE_JOB_ID. */
 typedef void (*yk__variable_fn)(void *arg, const char *name, const char *value);

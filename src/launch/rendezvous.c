@@ -70,10 +70,8 @@ yk__agent_node *yk__rendezvous_node(const yk__rendezvous *n, uint64_t id)
 
 static void free_node(yk__agent_node *node)
 {
-    if (node) {
-        free(node->facts.counts);
-        free(node->facts.listeners);
-    }
+    if (node)
+        yk__agent_facts_clear(&node->facts);
     free(node);
 }
 
@@ -87,6 +85,38 @@ void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id)
             n->nodes[kept++] = n->nodes[i];
     }
     n->joined = kept;
+}
+
+/* Whether a node's roles are those of node 0; the reason otherwise. */
+static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const char *me, char why[YK__WHY_SIZE])
+{
+    char theirs[32], ours[32];
+    if (f->roles != n->s.roles) {
+        snprintf(why, YK__WHY_SIZE, "roles differ: host %s has %d parts with --role, %s has %d", f->host,
+                 f->roles ? f->roles : 1, me, n->s.roles ? n->s.roles : 1);
+        return false;
+    }
+    for (int r = 0; r < f->roles; r++) {
+        const yk__role_rule *a = &f->rules[r], *b = &n->s.rules[r];
+        if (strcmp(a->name, b->name) != 0) {
+            snprintf(why, YK__WHY_SIZE, "roles differ: part %d of host %s is --role %s, of %s --role %s", r + 1,
+                     f->host, a->name, me, b->name);
+            return false;
+        }
+        if (a->on_failure != b->on_failure || a->restarts != b->restarts) {
+            snprintf(why, YK__WHY_SIZE, "roles differ: role %s has --on-failure %s on host %s, %s on %s", a->name,
+                     yk__on_failure_format(a, theirs), f->host, yk__on_failure_format(b, ours), me);
+            return false;
+        }
+        bool list = f->listed > 1 && n->s.listed == f->listed;
+        if (list && memcmp(f->role_counts + r * f->listed, n->s.role_counts + r * f->listed,
+                           (size_t)f->listed * sizeof(int)) != 0) {
+            snprintf(why, YK__WHY_SIZE, "roles differ: role %s has other numbers with -n on host %s than on %s",
+                     a->name, f->host, me);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Whether a node may join; the reason otherwise. */
@@ -104,6 +134,8 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
              memcmp(f->counts, n->s.counts, (size_t)f->listed * sizeof(int)) != 0)
         snprintf(why, YK__WHY_SIZE,
                  "host %s says other numbers with --nproc-per-node than %s; they have to be the same", f->host, me);
+    else if (!roles_fit(n, f, me, why))
+        ;                                                 /* it said why */
     else if (fabs(f->timeout - n->s.node_timeout) > 1e-3) /* who renews less often than is expected seems lost */
         snprintf(why, YK__WHY_SIZE, "host %s says --node-timeout %g, %s says %g; they have to be the same", f->host,
                  f->timeout, me, n->s.node_timeout);
@@ -179,7 +211,7 @@ static int local_of(const int *counts, int listed, int node)
 bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan)
 {
     return plan->node < n->s.node_count && (n->s.node < 0 || plan->node == n->s.node) &&
-           plan->local == local_of(n->s.counts, n->s.listed, plan->node);
+           plan->local == local_of(n->s.counts, n->s.listed, plan->node) && plan->roles == n->s.roles;
 }
 
 /* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. */
@@ -212,6 +244,42 @@ static bool number_nodes(yk__rendezvous *n)
     return true;
 }
 
+/* The processes of each role on a node, NULL for node 0, of which `before` have come on nodes before it. */
+static void place_roles(const yk__rendezvous *n, const yk__agent_node *node, int before[YK__MOST_ROLES],
+                        yk__role_part part[YK__MOST_ROLES])
+{
+    const int *counts = node ? node->facts.role_counts : n->s.role_counts;
+    int listed = node ? node->facts.listed : n->s.listed;
+    for (int r = 0; r < n->s.roles; r++) {
+        part[r] = (yk__role_part){local_of(counts + r * listed, listed, node ? node->number : 0), before[r], 0};
+        before[r] += part[r].local;
+    }
+}
+
+static const yk__agent_node *node_numbered(const yk__rendezvous *n, int number)
+{
+    for (int i = 0; i < n->joined; i++) {
+        if (n->nodes[i]->number == number)
+            return n->nodes[i];
+    }
+    return NULL;
+}
+
+/* The roles of all nodes: those of `number` to `part`. */
+static void plan_roles(const yk__rendezvous *n, int number, yk__agent_plan *plan)
+{
+    int before[YK__MOST_ROLES] = {0};
+    yk__role_part part[YK__MOST_ROLES];
+    plan->roles = n->s.roles;
+    for (int i = 0; i < n->s.node_count && n->s.roles; i++) {
+        place_roles(n, node_numbered(n, i), before, part);
+        if (i == number)
+            memcpy(plan->role, part, sizeof(part));
+    }
+    for (int r = 0; r < n->s.roles; r++)
+        plan->role[r].world = before[r];
+}
+
 static bool make_plan(yk__rendezvous *n, yk__agent_plan *plan)
 {
     *plan = (yk__agent_plan){.local = n->own_local,
@@ -219,6 +287,7 @@ static bool make_plan(yk__rendezvous *n, yk__agent_plan *plan)
                              .port = port_for_ranks(n),
                              .restart = n->restart,
                              .restarts = n->s.restarts};
+    plan_roles(n, 0, plan);
     n->plan = *plan;
     for (int i = 0; i < n->joined; i++)
         n->nodes[i]->ended = n->nodes[i]->stopping = false;
@@ -254,6 +323,7 @@ static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
         theirs.node = node->number;
         theirs.first = node->first;
         theirs.local = node->local;
+        plan_roles(n, node->number, &theirs);
         yk__wire wire = {0};
         char key[32];
         yk__agent_plan_key(key, node->id);
@@ -387,7 +457,10 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
                              .grace = n->s.grace,
                              .listed = n->s.listed,
                              .pid = n->identity.pid,
-                             .listeners = n->listeners.text};
+                             .listeners = n->listeners.text,
+                             .roles = n->s.roles,
+                             .rules = (yk__role_rule *)n->s.rules,
+                             .role_counts = (int *)n->s.role_counts};
     snprintf(facts.host, sizeof(facts.host), "%s", n->identity.host);
     yk__wire join = yk__agent_report(REPORT_JOIN, n->id), lost[YK__LEASE_DAMAGED + 1];
     facts.counts = (int *)n->s.counts;

@@ -10,6 +10,7 @@
 #define YOKE_LAUNCH_RENDEZVOUS_H
 
 #include "launch/outcome.h"
+#include "launch/roles.h"
 
 typedef struct yk__rendezvous_settings {
     const char *host; /* of node 0 */
@@ -17,7 +18,10 @@ typedef struct yk__rendezvous_settings {
     int node_count, node; /* -1: any */
     const int *counts;    /* processes: here, or of every node by number */
     int listed;           /* 1 or node_count */
-    int64_t restarts;     /* node 0's counts */
+    int roles;            /* as in yk__agent_facts (agents.h) */
+    const yk__role_rule *rules;
+    const int *role_counts;
+    int64_t restarts; /* node 0's counts */
     double join_timeout, node_timeout, grace;
     const char *job, *name; /* this host's, in messages */
 } yk__rendezvous_settings;
@@ -27,6 +31,8 @@ typedef struct yk__agent_plan {
     int node, local, first, world; /* this node, processes here, the rank of the first of them, of all nodes */
     int port;                      /* MASTER_PORT of the attempt */
     int64_t restart, restarts;     /* done before, and at most */
+    int roles;                     /* of a job of several; 0: it has one */
+    yk__role_part role[YK__MOST_ROLES];
 } yk__agent_plan;
 
 typedef struct yk__rendezvous yk__rendezvous;

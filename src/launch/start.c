@@ -52,7 +52,7 @@ static void become(start *s)
         sigaction(plain[i], &standard, NULL);
     sigprocmask(SIG_SETMASK, &yk__launcher.mask, NULL);
     s->exec = true;
-    execve(s->g->path, s->w->argv, s->w->envp);
+    execve(s->w->path ? s->w->path : s->g->path, s->w->argv, s->w->envp);
     s->error = errno;
 }
 
@@ -124,6 +124,7 @@ static int start_program(group *g, worker *w)
     if (s.err >= 0)
         close(s.err);
     g->start_exec = s.exec;
+    g->start_path = w->path ? w->path : g->path;
     return s.error;
 }
 

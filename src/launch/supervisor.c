@@ -10,14 +10,18 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/invariant.h"
 #include "base/process.h"
+#include "launch/exit_codes.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/job_store.h"
+#include "launch/outcome.h"
 #include "launch/start.h"
 #include "launch/supervisor.h"
 
@@ -210,6 +214,95 @@ static pid_t next_ended(watch *w, int *status)
     return w->running ? 0 : -1;
 }
 
+/* Whether the job can do without it: not where it was the last of its role, all of which ran here. */
+static bool is_last_of_role(const group *g, const worker *one)
+{
+    int others = 0;
+    for (int i = 0; i < g->count; i++)
+        others += g->workers[i].role == one->role && &g->workers[i] != one && !g->workers[i].lost;
+    return others == 0 && one->role_world <= g->count;
+}
+
+/* A process has failed whose failure need not end the job: it is lost, or is to be started again. What it has started
+ * itself goes with it. False where the job ends. */
+static bool live_without(watch *w, worker *one)
+{
+    group *g = w->g;
+    char name[YK__WORKER_NAME], how[YK__ENDING_TEXT];
+    const double well = 60; /* seconds after which a failure is not one in a row any more */
+    bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
+    if (!one->rule || one->rule->on_failure == YK__ON_FAILURE_END || saved || w->stopping || g->failed ||
+        g->interrupted)
+        return false;
+    kill(-one->pid, SIGKILL);
+    yk__ending_describe(one->status, how);
+    yk__worker_name(one, name);
+    if (one->rule->on_failure == YK__ON_FAILURE_RESTART) {
+        if (one->rule->restarts >= 0 && one->incarnation >= one->rule->restarts) {
+            yk__relay_say(g->err,
+                          "yoke run: %s has been started again %d times, which is all that --on-failure allows\n", name,
+                          one->incarnation);
+            return false;
+        }
+        one->failures = one->ended - one->began > well ? 0 : one->failures;
+        double delay = yk__restart_delay(one->failures++);
+        one->again_at = yk__now() + delay;
+        yk__relay_say(g->err, "yoke run: %s failed: %s (pid %d, after %.1f s); it is started again in %.3g s\n", name,
+                      how, (int)one->pid, one->ended - one->began, delay);
+        return true;
+    }
+    if (is_last_of_role(g, one)) {
+        yk__relay_say(g->err, "yoke run: %s was the last of role %s\n", name, one->role ? one->role : "default");
+        return false;
+    }
+    one->lost = true;
+    yk__relay_say(g->err, "yoke run: %s is lost: %s (pid %d, after %.1f s); the others go on\n", name, how,
+                  (int)one->pid, one->ended - one->began);
+    return true;
+}
+
+/* Starts those again whose time has come; the seconds until the next one's, or `wait`. */
+static double start_again(watch *w, double wait)
+{
+    group *g = w->g;
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        double left = one->again_at - yk__now();
+        if (one->again_at == 0)
+            continue;
+        if (w->stopping || g->failed || g->interrupted) {
+            one->again_at = 0;
+            continue;
+        }
+        if (left > 0) {
+            wait = left < wait ? left : wait;
+            continue;
+        }
+        one->again_at = 0;
+        one->incarnation++;
+        int error = g->renew && !g->renew(g->argument, one) ? ENOMEM : yk__worker_start(g, i);
+        if (!error) {
+            w->running++;
+            continue;
+        }
+        char name[YK__WORKER_NAME];
+        yk__relay_say(g->err, "yoke run: %s cannot be started again: %s\n", yk__worker_name(one, name),
+                      strerror(error));
+        g->failed = one; /* it ended as it did */
+        stop_all(w, SIGTERM);
+    }
+    return wait;
+}
+
+static bool awaits_start(const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        if (g->workers[i].again_at > 0)
+            return true;
+    }
+    return false;
+}
+
 static void reap(watch *w)
 {
     group *g = w->g;
@@ -227,7 +320,7 @@ static void reap(watch *w)
             w->running--;
             yk__relay_finish(&one->out);
             yk__relay_finish(&one->err);
-            if (failed(one) && !one->asked && (!first || comes_before(g, one, first)))
+            if (failed(one) && !one->asked && !live_without(w, one) && (!first || comes_before(g, one, first)))
                 first = one;
         }
     }
@@ -237,10 +330,10 @@ static void reap(watch *w)
         if (one->running && !one->asked && said(one) == WORKER_FAILED && (!first || comes_before(g, one, first)))
             first = one;
     }
-    w->empty = pid < 0 && errno == ECHILD;
+    w->empty = pid < 0 && errno == ECHILD && !awaits_start(g);
     if (!g->failed && !g->interrupted)
         decide_first(w, first);
-    if (!w->running && !w->empty && !w->given_up) {
+    if (!w->running && !w->empty && !w->given_up && !awaits_start(g)) {
         begin_grace(w);
         yk__signal_children(w->killing ? SIGKILL : SIGTERM);
         yk__signal_children(SIGCONT);
@@ -350,7 +443,7 @@ static void turn(watch *w, double most)
         reap(w); /* what has ended by now is known before the other nodes are answered */
         wait = step_link(w, wait);
     }
-    wait = look_for_hang(w, wait);
+    wait = start_again(w, look_for_hang(w, wait));
     bool undecided = w->suspect && !g->failed && !g->interrupted;
     if (undecided && w->undecided - now < wait)
         wait = w->undecided - now;
@@ -370,6 +463,8 @@ static void turn(watch *w, double most)
         }
     }
     n = add(w, n, g->link && !g->link->done ? g->link->fd : -1, POLLIN);
+    nfds_t store_at = n;
+    n = add(w, n, yk__job_store_waits_for(g->store), POLLIN);
     for (int i = 0; i < g->count && !is_launcher(g); i++) {
         const worker *one = &g->workers[i];
         n = add(w, n, one->running ? one->pidfd : -1, POLLIN);
@@ -400,6 +495,10 @@ static void turn(watch *w, double most)
                 yk__relay_read(k ? &g->workers[i].err : &g->workers[i].out);
         }
     }
+    if (w->fds[store_at].revents && yk__job_store_serve(g->store)) {
+        yk__relay_say(g->err, "yoke run: the store of the ranks: %s\n", yk_last_error()->message);
+        yk_clear_error();
+    }
     if (is_launcher(g)) {
         yk__relay_sink_flush(g->out);
         yk__relay_sink_flush(g->err);
@@ -428,7 +527,7 @@ bool yk__supervisor_start(group *g)
     g->interrupted = g->start_error = g->left = 0;
     g->stuck[0] = '\0';
     if (w)
-        *w = (watch){.g = g, .fds = calloc(5 + 3 * (size_t)g->count, sizeof(*w->fds))};
+        *w = (watch){.g = g, .fds = calloc(6 + 3 * (size_t)g->count, sizeof(*w->fds))};
     if (!w || !w->fds) {
         free(w);
         g->watch = NULL;

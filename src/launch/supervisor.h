@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "launch/relay.h"
+#include "launch/roles.h"
 
 /* The descriptor with the job's secret in every worker: beyond those that shell scripts use. */
 enum { SECRET_FD = 60 };
@@ -19,10 +20,14 @@ enum { WORKER_RUNS, WORKER_DONE, WORKER_FAILED };
 typedef struct worker {
     int rank, local_rank;
     char **argv, **envp;
-    bool input;             /* gets the launcher's stdin; the others get /dev/null */
-    int listener;           /* of a program: the socket that it gets as LISTENER_FD (listeners.h); 0: none */
-    relay_stream out, err;  /* set up by the caller but for the pipes; of a function: descriptors -1 */
-    const atomic_int *said; /* of a function: one of the above; NULL for a program */
+    bool input;                /* gets the launcher's stdin; the others get /dev/null */
+    int listener;              /* of a program: the socket that it gets as LISTENER_FD (listeners.h); 0: none */
+    relay_stream out, err;     /* set up by the caller but for the pipes; of a function: descriptors -1 */
+    const atomic_int *said;    /* of a function: one of the above; NULL for a program */
+    const char *path;          /* of a program; NULL: the group's */
+    const yk__role_rule *rule; /* what follows when it fails; NULL: the group ends. `role` says it in reports */
+    const char *role;          /* NULL: the job has one role */
+    int role_rank, role_world; /* its number among the role's processes, and how many they are, on all nodes */
 
     /* From here on set by the supervisor. */
     pid_t pid; /* 0: not started */
@@ -31,6 +36,10 @@ typedef struct worker {
     bool asked, killed; /* got a signal to stop, got SIGKILL, while it ran */
     int status;         /* as of waitpid, once it has ended; WORKER_STATUS_UNKNOWN: SIGCHLD is ignored here */
     double began, ended;
+    int incarnation; /* how often it was started again after a failure of its own */
+    double again_at; /* when it is started again; 0: it is not to be */
+    bool lost;       /* it has failed for good, and the others go on */
+    int failures;    /* in a row */
 } worker;
 enum { WORKER_STATUS_UNKNOWN = -1 }; /* neither an exit nor a signal for the macros of <sys/wait.h> */
 
@@ -64,6 +73,9 @@ typedef struct group {
     relay_sink *out, *err;
     group_link *link;            /* NULL: this is the only node */
     struct yk__hang_watch *hang; /* what the processes write; NULL: nothing */
+    struct yk__job_store *store; /* in which the ranks meet, as long as none has come; NULL: none */
+    /* Before a process is started again: its variables are those of the next incarnation. False: it cannot be. */
+    bool (*renew)(void *argument, worker *w);
 
     /* From here on set by the supervisor. */
     struct yk__watch *watch; /* of a group that was started and not finished */
@@ -71,6 +83,7 @@ typedef struct group {
     int interrupted;         /* the signal that ended the run, or came after it had failed, or 0 */
     int start_error;         /* errno of a process that could not be started, or 0 */
     bool start_exec;         /* it was the program that could not be executed */
+    const char *start_path;  /* that program */
     char stuck[600];         /* why it was stopped, where its processes did not get on (hang.h) */
     int left;                /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */
 } group;

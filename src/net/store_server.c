@@ -410,15 +410,24 @@ static int start_thread(yk__store_server *server)
     return failed;
 }
 
+int yk__store_server_listen(const yk__address *address, yk__address *bound)
+{
+    return yk__listen(address, BACKLOG, bound);
+}
+
 yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity,
                                          const yk__store_server_options *options, yk__address *bound)
 {
     /* Its own three, and some clients: with fewer each of them would only be turned away. */
     if (yk__descriptors_need("the store's server", 16))
         return NULL;
-    int fd = yk__listen(address, BACKLOG, bound);
-    if (fd < 0)
-        return NULL;
+    int fd = yk__store_server_listen(address, bound);
+    return fd < 0 ? NULL : yk__store_server_serve(fd, bound, identity, options);
+}
+
+yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const yk__identity *identity,
+                                         const yk__store_server_options *options)
+{
     yk__store_server *server = yk__calloc(1, sizeof(*server));
     if (!server) {
         yk__socket_close(fd);

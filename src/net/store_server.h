@@ -22,6 +22,11 @@ typedef struct yk__store_server_options {
 /* Listens on the address and serves until stop. Identity and options are copied. NULL and an error on failure. */
 yk__store_server *yk__store_server_start(const yk__address *address, const yk__identity *identity,
                                          const yk__store_server_options *options, yk__address *bound);
+/* The same in two steps: a socket that listens, so that clients wait there; and the server on it, whose socket it is
+ * from then on, also on failure. */
+int yk__store_server_listen(const yk__address *address, yk__address *bound);
+yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const yk__identity *identity,
+                                         const yk__store_server_options *options);
 /* Ends the thread, closes all connections and frees everything; NULL is allowed. */
 void yk__store_server_stop(yk__store_server *server);
 

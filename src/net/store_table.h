@@ -71,6 +71,8 @@ yk_status yk__store_gather_run(yk_store *store, yk__store_gather *gather, double
  * can do something else before. An error of connecting is that of the request, with `blame` (static text) in front, and
  * of all that follow. */
 yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame);
+/* The same of a store that is for something else than "store" (service of net/handshake.h). */
+yk_store *yk__tcp_store_of_service(const char *service, const yk_tcp_store_options *options, const char *blame);
 /* Makes a store of `size` bytes, the kind's struct, with a name of its own; the caller frees it by yk_store_release. */
 yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name);
 /* A copy with a NUL byte behind it; fails without memory. */

@@ -681,7 +681,7 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
 }
 
 /* `blame`: see yk__tcp_store_later; NULL: connects now. */
-static yk_store *create(const yk_tcp_store_options *options, const char *blame)
+static yk_store *create(const char *service, const yk_tcp_store_options *options, const char *blame)
 {
     if (!yk__scope_check("tcp_store"))
         return NULL;
@@ -708,7 +708,7 @@ static yk_store *create(const yk_tcp_store_options *options, const char *blame)
     tcp->pid = tcp->server_pid = getpid();
     store->timeout = timeout;
     store->port = o.port;
-    yk_status status = yk__identity_init(&tcp->identity, "store", o.secret, o.secret_size, o.job_id);
+    yk_status status = yk__identity_init(&tcp->identity, service, o.secret, o.secret_size, o.job_id);
     tcp->later = blame != NULL;
     tcp->blame = blame;
     if (!status && tcp->later && !(tcp->host = yk__strdup(o.host)))
@@ -724,10 +724,15 @@ static yk_store *create(const yk_tcp_store_options *options, const char *blame)
 
 yk_store *yk_tcp_store(const yk_tcp_store_options *options)
 {
-    return create(options, NULL);
+    return create("store", options, NULL);
 }
 
 yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame)
 {
-    return create(options, blame);
+    return create("store", options, blame);
+}
+
+yk_store *yk__tcp_store_of_service(const char *service, const yk_tcp_store_options *options, const char *blame)
+{
+    return create(service, options, blame);
 }

@@ -471,7 +471,7 @@ while True:
     answer += piece
 open("answer", "wb").write(answer)
 PY
-    ok "another version is told this one's protocol" [ "$(head -c 10 answer | od -An -tx1 | tr -d ' ')" = 796f6b65230000000600 ]
+    ok "another version is told this one's protocol" [ "$(head -c 10 answer | od -An -tx1 | tr -d ' ')" = 796f6b65230000000700 ]
     ok "and nothing more" [ "$(wc -c < answer)" = 43 ]
     told+=("wrong version")
 else
