@@ -139,6 +139,8 @@ typedef struct yk_dataset_table {
     int64_t classes YK_DEFAULT(0);
     const char *const *class_names YK_DEFAULT(NULL); /* `classes` of them, copied; NULL: none */
     yk_status (*get)(void *context, int64_t index, yk_sample *sample) YK_DEFAULT(NULL);
+    /* The label of a sample where it is known without making the sample; NULL, or -1: it is not. */
+    int64_t (*label)(void *context, int64_t index) YK_DEFAULT(NULL);
     /* Says where the sample comes from: "data_batch_3.bin record 17". */
     void (*describe)(void *context, int64_t index, char *text, size_t size) YK_DEFAULT(NULL);
     /* Called with the last reference, and also when creation fails. */
@@ -170,6 +172,20 @@ YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_tr
  * Source: torchvision.datasets.ImageFolder. */
 YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
+/*
+ * Rows of numbers with a class each, from a CSV file: a header row of column names, then rows; fields may be in quotes,
+ * separated by commas, semicolons or tabs. `target` names the column of the classes; NULL: the one that is called
+ * target, label or class, or else the last. All other columns are the inputs, f64 of shape (columns, 1, 1), at most
+ * 4095 of them. The classes are the different words of the target column, whole numbers sorted by value, names byte by
+ * byte. A cell that is empty or no number is an error that names file and line. The file is read when the set is
+ * opened.
+ */
+YK_API yk_dataset *yk_csv(const char *path, const char *target, yk_transform *transform);
+
+/* The samples `indices` (copied) of a data set, in that order, with its transform and classes. Retains the set. Source:
+ * torch.utils.data.Subset. */
+YK_API yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count);
+
 /* Generated digits, (1, 28, 28), ten classes in equal shares, 12,000 to train and 2,000 to test, of the same bytes on
  * every machine for a seed. Needs no files. */
 YK_API yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t seed);
@@ -177,8 +193,8 @@ YK_API yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint6
 /*
  * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "image-folder[:DIR]". Without a
  * DIR, or when DIR is not there, it is looked up under $YOKE_DATA. An image folder's DIR holds train/ and test/ (or
- * val/); without DIR it is $YOKE_DATA itself or $YOKE_DATA/cifar10-images. An unknown name is an error that names the
- * nearest one.
+ * val/, valid/, validation/); without DIR it is $YOKE_DATA itself or $YOKE_DATA/cifar10-images. What is no name and is
+ * the path of a folder is an image folder's DIR. An unknown name is an error that names the nearest one.
  */
 YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform);
 
@@ -197,6 +213,9 @@ YK_API int64_t yk_dataset_length(const yk_dataset *dataset) YK_QUESTION;
 YK_API int64_t yk_dataset_classes(const yk_dataset *dataset) YK_QUESTION;
 /* The name of a class; NULL where classes have no names or there is no such class. Valid as long as the set. */
 YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label) YK_QUESTION;
+/* The label of sample `index` where the set knows it without making the sample (an image folder, a CSV file); else -1.
+ */
+YK_API int64_t yk_dataset_label(const yk_dataset *dataset, int64_t index) YK_QUESTION;
 /* Where sample `index` comes from, written into `text`, which is returned. */
 YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size) YK_QUESTION;
 /* The input of sample `index` with its transforms (seed 0, epoch 0), where it is floating of `dtype`, f32 or f64; its

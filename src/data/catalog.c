@@ -9,8 +9,8 @@
 static const char *const names[] = {"glyphs", "fashion-mnist", "mnist", "cifar10", "image-folder"};
 enum { GLYPHS, FASHION_MNIST, MNIST, CIFAR10, IMAGE_FOLDER, NAMES };
 
-/* Parts "NAME[:DIR]"; *directory is NULL without DIR. Gives the name's position in `names`, -1 and an error for none.
- */
+/* Parts "NAME[:DIR]"; *directory is NULL without DIR. Gives the name's position in `names`, -1 and an error for none. A
+ * folder's path stands for an image folder of that DIR. */
 static int parse_spec(const char *spec, const char **directory)
 {
     *directory = NULL;
@@ -30,13 +30,22 @@ static int parse_spec(const char *spec, const char **directory)
         yk__fail(YK_ERR_ARGUMENT, "data set \"%s\": glyphs are built in, and read no directory", spec);
         return -1;
     }
+    if (yk__is_directory(spec)) {
+        *directory = spec;
+        return IMAGE_FOLDER;
+    }
+    if (strchr(spec, '/') && !colon) {
+        yk__fail(YK_ERR_NOT_FOUND, "data set \"%s\": there is no such folder", spec);
+        return -1;
+    }
     char *name = strndup(spec, length);
     const char *near = name ? yk__nearest(name, names, NAMES) : NULL;
     if (near)
         yk__fail(YK_ERR_NOT_FOUND, "unknown data set \"%s\"; did you mean \"%s\"?", name, near);
     else
         yk__fail(YK_ERR_NOT_FOUND,
-                 "unknown data set \"%s\"; there are glyphs, fashion-mnist, mnist, cifar10 and image-folder",
+                 "unknown data set \"%s\"; there are glyphs, fashion-mnist, mnist, cifar10 and image-folder, and no "
+                 "folder of that name",
                  name ? name : spec);
     free(name);
     return -1;
@@ -70,9 +79,9 @@ static char *find_root(const char *name, const char *directory)
 static char *find_split(const char *root, bool given, yk_data_split split)
 {
     static const char *const train[] = {"train"};
-    static const char *const test[] = {"test", "val"};
+    static const char *const test[] = {"test", "val", "valid", "validation"};
     const char *const *folders = split == YK_TEST ? test : train;
-    int count = split == YK_TEST ? 2 : 1;
+    int count = split == YK_TEST ? 4 : 1;
     static const char *const folders_tried[] = {"", "/cifar10-images"};
     for (int subfolder = 0; subfolder < (given ? 1 : 2); subfolder++) {
         for (int i = 0; i < count; i++) {
@@ -88,6 +97,30 @@ static char *find_split(const char *root, bool given, yk_data_split split)
              : yk__is_directory(root) ? ""
                                       : ", and no such directory");
     return NULL;
+}
+
+char *yk__folder_split(const char *root, yk_data_split split)
+{
+    yk_error before;
+    yk__error_take(&before);
+    char *folder = find_split(root, true, split);
+    if (!folder)
+        yk_clear_error();
+    yk__error_put(&before);
+    return folder;
+}
+
+yk__data_kind yk__dataset_kind(const char *spec, char **root)
+{
+    const char *directory;
+    *root = NULL;
+    int which = parse_spec(spec, &directory);
+    if (which < 0)
+        return YK__DATA_UNKNOWN;
+    if (which != IMAGE_FOLDER || !directory)
+        return YK__DATA_NAMED;
+    *root = find_root(names[which], directory);
+    return *root ? YK__DATA_FOLDER : YK__DATA_UNKNOWN;
 }
 
 yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform)
@@ -137,6 +170,21 @@ static int64_t folder_side(const char *directory)
     return shorter < MOST ? shorter : MOST;
 }
 
+const double yk__folder_mean[3] = {0.485, 0.456, 0.406}, yk__folder_std[3] = {0.229, 0.224, 0.225};
+
+yk_transform *yk__folder_transform(int64_t height, int64_t width, bool random)
+{
+    yk_transform *normalize = yk_normalize(yk__folder_mean, yk__folder_std, 3);
+    if (height != width && random)
+        return yk_compose(yk_resize_to(height, width), yk_random_horizontal_flip(0.5), yk_to_tensor(), normalize, NULL);
+    if (height != width)
+        return yk_compose(yk_resize_to(height, width), yk_to_tensor(), normalize, NULL);
+    if (random)
+        return yk_compose(yk_resize(height), yk_random_crop(height, height / 8), yk_random_horizontal_flip(0.5),
+                          yk_to_tensor(), normalize, NULL);
+    return yk_compose(yk_resize(height), yk_center_crop(height), yk_to_tensor(), normalize, NULL);
+}
+
 yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment)
 {
     YK__OWN_RECORD;
@@ -160,14 +208,8 @@ yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool a
             made = yk_compose(yk_to_tensor(), normalize);
     } else if (which == IMAGE_FOLDER) {
         int64_t side = folder_side(directory);
-        yk_transform *normalize = yk_normalize((double[]){0.485, 0.456, 0.406}, (double[]){0.229, 0.224, 0.225}, 3);
-        if (side == 0)
-            made = NULL; /* the error is set */
-        else if (random)
-            made = yk_compose(yk_resize(side), yk_random_crop(side, side / 8), yk_random_horizontal_flip(0.5),
-                              yk_to_tensor(), normalize);
-        else
-            made = yk_compose(yk_resize(side), yk_center_crop(side), yk_to_tensor(), normalize);
+        if (side > 0) /* else the error is set */
+            made = yk__folder_transform(side, side, random);
     } else {
         made = yk_compose(yk_to_tensor(), yk_normalize((double[]){0.5}, (double[]){0.5}, 1));
     }

@@ -123,6 +123,21 @@ int64_t yk_dataset_classes(const yk_dataset *dataset)
     return dataset ? dataset->table.classes : 0;
 }
 
+void yk__dataset_set_transform(yk_dataset *dataset, yk_transform *transform)
+{
+    yk_transform *before = dataset->transform;
+    dataset->transform = yk_transform_retain(transform);
+    yk_object_release(before);
+}
+
+int64_t yk_dataset_label(const yk_dataset *dataset, int64_t index)
+{
+    YK__LIVE(dataset);
+    if (!dataset || !dataset->table.label || index < 0 || index >= dataset->table.length)
+        return -1;
+    return dataset->table.label(dataset->context, index);
+}
+
 const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t label)
 {
     YK__LIVE(dataset);

@@ -132,6 +132,39 @@ struct yk_dataset {
 /* yk_dataset_create of the library's own pictures. */
 yk_dataset *yk__dataset_of_images(const yk_dataset_table *table, void *context, yk_transform *transform);
 
+/* Gives a set that no loader uses yet another transform. */
+void yk__dataset_set_transform(yk_dataset *dataset, yk_transform *transform);
+/* What a transform, or the last of a composition, normalises by; NULL: it does not. */
+const yk_transform *yk__transform_normalize(const yk_transform *transform);
+
+/* ---- a part that is held out (subset.c) ------------------------------------------------------------------ */
+/* Indices of a data set in two rising lists, one behind the other; the caller frees. */
+typedef struct yk__split {
+    int64_t *indices;   /* first `kept`, then `held` */
+    int64_t kept, held; /* to train on; to test on */
+} yk__split;
+/* Holds out a fraction of each class (of all, where labels are not known), by draws from the seed: the same for the
+ * same set and seed. A class of two samples or more has one at least in each part. */
+yk_status yk__dataset_split(const yk_dataset *dataset, double fraction, uint64_t seed, yk__split *split);
+
+/* ---- rows of numbers (csv.c) ------------------------------------------------------------------------------ */
+typedef struct yk__csv_options {
+    const char *target;         /* as of yk_csv */
+    bool no_target;             /* no column is the target: samples have no label */
+    const char *const *columns; /* the inputs, in this order, other columns passed over; NULL: all but the target */
+    int n_columns;
+    const char *const *classes; /* in their order, others being an error; NULL: those of the file */
+    int64_t n_classes;
+    /* Is told what is wrong with a row, which is then left out; NULL: such a row is an error. */
+    void (*fault)(void *user, const char *message);
+    void *user;
+} yk__csv_options;
+yk_dataset *yk__csv_open(const char *path, const yk__csv_options *options, yk_transform *transform);
+/* Of a set made by that: all inputs, (rows, columns); the name of an input column, or of the target for -1 (NULL:
+ * none). They live as long as the set. */
+const double *yk__csv_values(const yk_dataset *dataset, int64_t *rows, int *columns);
+const char *yk__csv_column(const yk_dataset *dataset, int i);
+
 /* ---- from index to elements (pipeline.c) * -------------------------------------------------------------- */
 typedef struct yk__pipeline {
     const yk_dataset *dataset; /* borrowed, with its transforms */
@@ -230,9 +263,30 @@ yk_status yk__idx_parse(const char *path, const unsigned char *bytes, size_t siz
 /* Decodes a JPEG or PNG file to a u8 (3, H, W) sample. */
 yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample);
 
+/* The parts of a name as of yk_dataset_open: whether it is a folder of pictures, whose path goes to *root (the caller
+ * frees), or the error that says why not. With `split` the part's own folder in it, NULL where there is none. */
+typedef enum yk__data_kind { YK__DATA_UNKNOWN = -1, YK__DATA_NAMED, YK__DATA_FOLDER } yk__data_kind;
+yk__data_kind yk__dataset_kind(const char *spec, char **root);
+char *yk__folder_split(const char *root, yk_data_split split);
+/* What makes a picture (height, width), random or not, and normalised by ImageNet's numbers, in the current scope: see
+ * yk_default_transform. Unequal sides: the picture takes that form. */
+yk_transform *yk__folder_transform(int64_t height, int64_t width, bool random);
+extern const double yk__folder_mean[3], yk__folder_std[3];
+
 /* ---- catalog.c, image_folder.c, glyphs.c * -------------------------------------------------------------- */
 bool yk__is_directory(const char *path);
 bool yk__is_file(const char *path);
+/* Is told what an image folder leaves out, and why: "no picture by its name", "a class without pictures". */
+typedef struct yk__folder_report {
+    void (*left_out)(void *user, const char *path, const char *why);
+    void (*broken)(void *user, const char *path, const char *why);
+    void *user;
+} yk__folder_report;
+/* yk_image_folder that tells what it leaves out; a class without pictures, an error otherwise, is told as broken. */
+yk_dataset *yk__image_folder_open(const char *root, const yk__folder_report *report, yk_transform *transform);
+/* Whether a file of this name counts as a picture; reads a file into the worker's buffer and decodes it. */
+bool yk__is_picture(const char *name);
+yk_status yk__image_read(const char *path, yk_sample *sample);
 /* Height and width of the first image of an image folder, in its order. */
 yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *width);
 int yk__glyph_draw(uint64_t seed, uint32_t split, int64_t index, unsigned char *pixels);

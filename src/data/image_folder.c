@@ -32,6 +32,7 @@ typedef struct image_folder {
     int64_t class_count;
     entry *entries;
     int64_t count, capacity;
+    const yk__folder_report *report; /* while it is opened; NULL: nobody asks */
 } image_folder;
 
 static void folder_destroy(void *context)
@@ -49,7 +50,7 @@ static void folder_destroy(void *context)
     free(f);
 }
 
-static bool is_picture(const char *name)
+bool yk__is_picture(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
@@ -118,6 +119,18 @@ static DIR *open_below(const image_folder *f, const char *path)
     return directory;
 }
 
+/* Tells what is no sample of the set. `directory` is below root, "." for root. */
+static void tell_left_out(const image_folder *f, const char *directory, const char *name, const char *why)
+{
+    if (!f->report)
+        return;
+    bool top = strcmp(directory, ".") == 0;
+    char *path = yk__format("%s/%s%s%s", f->root, top ? "" : directory, top ? "" : "/", name);
+    if (path)
+        f->report->left_out(f->report->user, path, why);
+    free(path);
+}
+
 /* Lists the pictures in and below a class's folder. */
 static yk_status list_pictures(image_folder *f, const char *path, int64_t class_, int depth)
 {
@@ -133,12 +146,16 @@ static yk_status list_pictures(image_folder *f, const char *path, int64_t class_
         if (!strcmp(item->d_name, ".") || !strcmp(item->d_name, ".."))
             continue;
         int kind = kind_of(dirfd(directory), item);
-        if (kind == DT_REG && is_picture(item->d_name)) {
+        if (kind == DT_REG && yk__is_picture(item->d_name)) {
             status = add_entry(f, path, item->d_name, class_);
         } else if (kind == DT_DIR) {
             char *below = yk__format("%s/%s", path, item->d_name);
             status = below ? list_pictures(f, below, class_, depth + 1) : YK_ERR_MEMORY;
             free(below);
+        } else {
+            tell_left_out(f, path, item->d_name,
+                          kind == DT_REG ? "its name does not end in .jpg, .jpeg or .png"
+                                         : "it is neither a file nor a folder, or a link to nothing");
         }
     }
     closedir(directory);
@@ -154,8 +171,12 @@ static yk_status list_classes(image_folder *f)
     int64_t capacity = 0;
     struct dirent *item;
     while (!status && (item = readdir(directory))) {
-        if (!strcmp(item->d_name, ".") || !strcmp(item->d_name, "..") || kind_of(dirfd(directory), item) != DT_DIR)
+        if (!strcmp(item->d_name, ".") || !strcmp(item->d_name, ".."))
             continue;
+        if (kind_of(dirfd(directory), item) != DT_DIR) {
+            tell_left_out(f, ".", item->d_name, "it is in no class's folder");
+            continue;
+        }
         if (f->class_count == capacity) {
             capacity = capacity ? 2 * capacity : 64;
             char **grown = yk__realloc(f->classes, (size_t)capacity * sizeof(*grown));
@@ -180,13 +201,28 @@ static yk_status list_classes(image_folder *f)
     return status;
 }
 
+static yk_status class_is_empty(const image_folder *f, int64_t class_)
+{
+    yk_status status = yk__fail(YK_ERR_FORMAT, "%s/%s: no .jpg, .jpeg or .png file in this class's folder", f->root,
+                                f->classes[class_]);
+    if (!f->report)
+        return status;
+    char *path = yk__format("%s/%s", f->root, f->classes[class_]);
+    yk_clear_error();
+    if (path)
+        f->report->broken(f->report->user, path, "no .jpg, .jpeg or .png file in this class's folder");
+    free(path);
+    return path ? YK_OK : YK_ERR_MEMORY;
+}
+
 /* Lists root: all of it, or the first `most` classes only. */
-static image_folder *folder_open(const char *root, int64_t most)
+static image_folder *folder_open(const char *root, int64_t most, const yk__folder_report *report)
 {
     image_folder *f = yk__calloc(1, sizeof(*f));
     if (!f)
         return NULL;
     f->root_fd = -1;
+    f->report = report;
     f->root = yk__strdup(root);
     yk_status status = f->root ? YK_OK : YK_ERR_MEMORY;
     if (!status) {
@@ -200,22 +236,23 @@ static image_folder *folder_open(const char *root, int64_t most)
         int64_t before = f->count;
         status = list_pictures(f, f->classes[i], i, 0);
         if (!status && f->count == before)
-            status = yk__fail(YK_ERR_FORMAT, "%s/%s: no .jpg, .jpeg or .png file in this class's folder", root,
-                              f->classes[i]);
+            status = class_is_empty(f, i);
     }
     if (status) {
         yk__error_prefix("image-folder");
         folder_destroy(f);
         return NULL;
     }
-    qsort(f->entries, (size_t)f->count, sizeof(*f->entries), compare_entries);
+    if (f->count)
+        qsort(f->entries, (size_t)f->count, sizeof(*f->entries), compare_entries);
+    f->report = NULL;
     return f;
 }
 
-/* Reads a file below root into the worker's buffer. */
-static yk_status read_file(const image_folder *f, const char *path, yk__data_worker *worker, size_t *size)
+/* Reads a file, of a path from the folder `below` on, into the worker's buffer. */
+static yk_status read_file(int below, const char *path, yk__data_worker *worker, size_t *size)
 {
-    int fd = openat(f->root_fd, path, O_RDONLY | O_CLOEXEC);
+    int fd = openat(below, path, O_RDONLY | O_CLOEXEC);
     struct stat info;
     if (fd < 0)
         return yk__fail_errno("cannot be opened");
@@ -247,10 +284,16 @@ static yk_status folder_get(void *context, int64_t index, yk_sample *sample)
     const entry *e = &f->entries[index];
     size_t size = 0;
     yk_sample_label(sample, e->class_);
-    yk_status status = read_file(f, e->path, sample->worker, &size);
+    yk_status status = read_file(f->root_fd, e->path, sample->worker, &size);
     if (!status)
         status = yk__image_decode(sample->worker->file.data, size, sample);
     return status;
+}
+
+static int64_t folder_label(void *context, int64_t index)
+{
+    const image_folder *f = context;
+    return f->entries[index].class_;
 }
 
 static void folder_describe(void *context, int64_t index, char *text, size_t size)
@@ -259,7 +302,19 @@ static void folder_describe(void *context, int64_t index, char *text, size_t siz
     snprintf(text, size, "%s/%s", f->root, f->entries[index].path);
 }
 
+yk_status yk__image_read(const char *path, yk_sample *sample)
+{
+    size_t size = 0;
+    yk_status status = read_file(AT_FDCWD, path, sample->worker, &size);
+    return status ? status : yk__image_decode(sample->worker->file.data, size, sample);
+}
+
 yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
+{
+    return yk__image_folder_open(root, NULL, transform);
+}
+
+yk_dataset *yk__image_folder_open(const char *root, const yk__folder_report *report, yk_transform *transform)
 {
     YK__LIVE(transform);
     if (yk__transform_lost(transform) || !yk__scope_check("image_folder"))
@@ -269,7 +324,7 @@ yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
         yk__fail(YK_ERR_ARGUMENT, "image-folder: root is NULL");
         return NULL;
     }
-    image_folder *f = folder_open(root, INT32_MAX);
+    image_folder *f = folder_open(root, INT32_MAX, report);
     if (!f)
         return NULL;
     yk_dataset_table table = {.name = "image-folder",
@@ -277,6 +332,7 @@ yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
                               .classes = f->class_count,
                               .class_names = (const char *const *)f->classes,
                               .get = folder_get,
+                              .label = folder_label,
                               .describe = folder_describe,
                               .destroy = folder_destroy};
     return yk__dataset_of_images(&table, f, transform);
@@ -284,7 +340,7 @@ yk_dataset *yk_image_folder(const char *root, yk_transform *transform)
 
 yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *width)
 {
-    image_folder *f = folder_open(root, 1);
+    image_folder *f = folder_open(root, 1, NULL);
     if (!f)
         return yk__error_code();
     yk__data_worker worker = {0};

@@ -416,6 +416,13 @@ yk_transform *yk_normalize(const double *mean, const double *std, int channels)
     return own(t);
 }
 
+const yk_transform *yk__transform_normalize(const yk_transform *transform)
+{
+    while (transform && transform->kind == YK__TRANSFORM_COMPOSE)
+        transform = transform->count ? transform->items[transform->count - 1] : NULL;
+    return transform && transform->kind == YK__TRANSFORM_NORMALIZE ? transform : NULL;
+}
+
 /* ---- compose, and the user's own ------------------------------------------------------------------------- */
 yk_transform *yk_compose_counted(int count, ...)
 {

@@ -1,0 +1,146 @@
+/*
+ * subset.c - a part of a data set as a data set, and the deterministic choice of a part to test on. Layer: data.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+
+typedef struct subset {
+    yk_dataset *base; /* one reference */
+    int64_t *indices;
+} subset;
+
+static void subset_destroy(void *context)
+{
+    subset *s = context;
+    yk_dataset_release(s->base);
+    free(s->indices);
+    free(s);
+}
+
+static yk_status subset_get(void *context, int64_t index, yk_sample *sample)
+{
+    const subset *s = context;
+    return s->base->table.get(s->base->context, s->indices[index], sample);
+}
+
+static int64_t subset_label(void *context, int64_t index)
+{
+    const subset *s = context;
+    return yk_dataset_label(s->base, s->indices[index]);
+}
+
+static void subset_describe(void *context, int64_t index, char *text, size_t size)
+{
+    const subset *s = context;
+    yk_dataset_describe(s->base, s->indices[index], text, size);
+}
+
+yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count)
+{
+    YK__LIVE(dataset);
+    YK__OWN_RECORD;
+    if (!yk__scope_check("subset") || !yk__is_there("subset", "data set", dataset) ||
+        (count && !yk__is_there("subset", "list of indices", indices)))
+        return NULL;
+    if (count < 0) {
+        yk__fail(YK_ERR_ARGUMENT, "subset: the count is %lld", (long long)count);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (indices[i] < 0 || indices[i] >= dataset->table.length) {
+            yk__fail(YK_ERR_ARGUMENT, "subset: index %lld of %lld is %lld, and %s has %lld samples", (long long)i,
+                     (long long)count, (long long)indices[i], dataset->table.name, (long long)dataset->table.length);
+            return NULL;
+        }
+    }
+    subset *s = yk__calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    s->indices = yk__calloc((size_t)count + 1, sizeof(*s->indices));
+    if (!s->indices) {
+        free(s);
+        return NULL;
+    }
+    if (count)
+        memcpy(s->indices, indices, (size_t)count * sizeof(*indices));
+    s->base = yk_dataset_retain(dataset);
+    yk_dataset_table table = dataset->table;
+    table.length = count;
+    table.get = subset_get;
+    table.label = subset_label;
+    table.describe = subset_describe;
+    table.destroy = subset_destroy;
+    return yk_dataset_create(&table, s, dataset->transform);
+}
+
+/* ---- a part to test on ------------------------------------------------------------------------------------------- */
+
+/* A sample on its way to one of the two parts: those of a class with the smallest draws are held out. */
+typedef struct draw {
+    int64_t label, index;
+    uint32_t random;
+} draw;
+
+static int compare_draws(const void *a, const void *b)
+{
+    const draw *x = a, *y = b;
+    if (x->label != y->label)
+        return x->label < y->label ? -1 : 1;
+    if (x->random != y->random)
+        return x->random < y->random ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int compare_indices(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Marks what is held out: of each class its share, rounded, and at least one sample where it has two. */
+static int64_t mark_held_out(draw *draws, int64_t count, double fraction)
+{
+    int64_t held = 0;
+    for (int64_t from = 0, to; from < count; from = to) {
+        for (to = from; to < count && draws[to].label == draws[from].label;)
+            to++;
+        int64_t size = to - from, share = (int64_t)floor((double)size * fraction + 0.5);
+        share = share < 1 && size > 1 ? 1 : share >= size && size > 0 ? size - 1 : share;
+        for (int64_t i = from; i < to; i++)
+            draws[i].random = i - from < share;
+        held += share;
+    }
+    return held;
+}
+
+yk_status yk__dataset_split(const yk_dataset *dataset, double fraction, uint64_t seed, yk__split *split)
+{
+    int64_t count = dataset->table.length;
+    *split = (yk__split){0};
+    draw *draws = yk__calloc((size_t)count + 1, sizeof(*draws));
+    split->indices = yk__calloc((size_t)count + 1, sizeof(*split->indices));
+    if (!draws || !split->indices) {
+        free(draws);
+        free(split->indices);
+        split->indices = NULL;
+        return YK_ERR_MEMORY;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t words[4];
+        yk__philox((yk__stream){.key = seed, .purpose = YK__RANDOM_SPLIT}, (uint64_t)i, words);
+        draws[i] = (draw){.label = yk_dataset_label(dataset, i), .index = i, .random = words[0]};
+    }
+    qsort(draws, (size_t)count, sizeof(*draws), compare_draws);
+    split->held = mark_held_out(draws, count, fraction);
+    split->kept = count - split->held;
+    int64_t kept = 0, held = split->kept;
+    for (int64_t i = 0; i < count; i++)
+        split->indices[draws[i].random ? held++ : kept++] = draws[i].index;
+    free(draws);
+    qsort(split->indices, (size_t)split->kept, sizeof(*split->indices), compare_indices);
+    qsort(split->indices + split->kept, (size_t)split->held, sizeof(*split->indices), compare_indices);
+    return YK_OK;
+}
