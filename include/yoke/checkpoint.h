@@ -231,6 +231,8 @@ typedef struct yk_checkpoint_state {
     /* Text that must be the same when the run goes on: {"seed", "7"}. The list ends with a NULL key; may be NULL. */
     const yk_metadata *settings;
     const yk_checkpoint_value *values; /* ends with a NULL name; may be NULL */
+    /* Likewise. A checkpoint that was saved without one of them loads, and that *value stays as it is. */
+    const yk_checkpoint_value *optional_values;
     /* Batches of the loader that make one step; 0: one. Where a run goes on with other numbers of samples in a step, a
      * schedule of the same kind with other lengths goes on from the same part of its way. */
     int64_t accumulate;

@@ -247,9 +247,10 @@ static yk_status run_all(bench *b)
     return yk__error_code();
 }
 
-static const char examples[] =
-    "  yoke bench data-parallel --model lenet --devices 1..5 --batch-size 4 --steps 15000\n"
-    "  yoke bench data-parallel --model resnet18 --devices 1,2 --batch-size 256 --steps 20\n";
+static const char examples[] = "  yoke bench data-parallel --model lenet --devices 1..5 \\\n"
+                               "      --batch-size 4 --steps 15000\n"
+                               "  yoke bench data-parallel --model resnet18 --devices 1,2 \\\n"
+                               "      --batch-size 256 --steps 20\n";
 
 int cli_bench_data_parallel(int argc, char **argv)
 {

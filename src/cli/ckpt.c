@@ -72,7 +72,7 @@ static int run_verb(const ckpt_verb *v, int argc, char **argv)
         {strips ? "strip-module" : NULL, NULL, CLI_FLAG, &s.strip_module, .help = "take 'module.' off the names"},
         {NULL, NULL, CLI_FLAG, NULL, .help = NULL},
     };
-    const cli_verb verb = {name, v->summary, v->about, v->examples, options, v->rest};
+    const cli_verb verb = {name, v->summary, v->about, v->examples, options, v->rest, .mixed = false};
     int code;
     options_first(argc, argv);
     if (!cli_parse(&verb, argc, argv, &code))

@@ -20,6 +20,10 @@ typedef struct ckpt_settings {
 yk_value *ckpt_load(const char *path, const char **format);
 /* The parameters and buffers of any of these, on a device. In the scope; errors name the path. */
 yk_state_dict *ckpt_load_weights(const char *path, yk_device device);
+/* The same for a file, with the metadata beside them, a dict of texts, or NULL for none. */
+yk_state_dict *ckpt_load_described(const char *path, yk_device device, const yk_value **metadata);
+/* Writes them as PyTorch's .pt, with metadata as ckpt_save keeps it there. */
+yk_status ckpt_save_weights(const char *path, const yk_state_dict *dict, const yk_metadata *metadata);
 /* Puts the path in front of the error, unless it begins with it. */
 void ckpt_name_file(const char *path);
 bool ckpt_is_folder(const char *path);

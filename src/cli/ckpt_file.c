@@ -116,8 +116,15 @@ void ckpt_name_file(const char *path)
 
 yk_state_dict *ckpt_load_weights(const char *path, yk_device device)
 {
+    const yk_value *metadata;
+    return ckpt_load_described(path, device, &metadata);
+}
+
+yk_state_dict *ckpt_load_described(const char *path, yk_device device, const yk_value **metadata)
+{
     const char *format;
     yk_state_dict *dict = NULL;
+    *metadata = NULL;
     if (ckpt_is_folder(path)) {
         yk_checkpoint_found found;
         char *dir = ckpt_training_folder(path, &found);
@@ -127,6 +134,7 @@ yk_state_dict *ckpt_load_weights(const char *path, yk_device device)
         yk_value *value = *format == 's' ? load_safetensors(path, device)
                                          : yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = device));
         dict = value ? yk_value_weights(value, NULL) : NULL;
+        *metadata = value ? yk_value_get(value->attributes, METADATA) : NULL;
     }
     if (!dict)
         ckpt_name_file(path);
@@ -264,6 +272,19 @@ yk_status ckpt_save(const char *path, yk_value *value, char **notice)
     if (!ends_with(path, ".pt") && !ends_with(path, ".pth"))
         return yk__training_from_value(path, value, notice);
     return yk_pt_save(path, value);
+}
+
+yk_status ckpt_save_weights(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
+{
+    yk_value *value = yk_value_from_state_dict(dict), *texts = yk_value_dict();
+    yk_status status = value && texts ? YK_OK : yk__error_code();
+    for (; metadata && metadata->key && !status; metadata++) {
+        yk_value *text = yk_value_string(metadata->value);
+        status = text ? yk_value_set(texts, metadata->key, text) : yk__error_code();
+    }
+    if (!status)
+        status = keep_metadata(value, texts);
+    return status ? status : yk_pt_save(path, value);
 }
 
 /* ---- leaves ------------------------------------------------------------------------------------------------------ */

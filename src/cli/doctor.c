@@ -275,7 +275,8 @@ int cli_doctor(int argc, char **argv)
                  "`yoke run` it compares the nodes of the job. Exit code 1 says that a problem was found.\n",
         .examples = "  yoke doctor\n"
                     "  yoke doctor --master node0:29500 --secret-file job.secret\n"
-                    "  yoke run --nnodes 2 --master-addr node0 --secret-file job.secret -- yoke doctor\n",
+                    "  yoke run --nnodes 2 --master-addr node0 --secret-file job.secret \\\n"
+                    "      -- yoke doctor\n",
         .options = options,
     };
     int code;

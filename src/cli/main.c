@@ -15,12 +15,18 @@ typedef struct verb {
     const char *summary;
 } verb;
 
+static int cli_data(int argc, char **argv);
 static const verb verbs[] = {
     {"train", cli_train, "train a ready-made network on a data set, and test it"},
-    {"run", cli_run, "start a program as several processes, watch them, stop them together"},
+    {"predict", cli_predict, "say what a trained network makes of images or rows"},
+    {"data", cli_data, "check data of your own before training on it"},
+    {"run", cli_run, "start several processes, watch them, stop them together"},
     {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},
     {"doctor", cli_doctor, "what libraries and devices are here, does a job's address answer"},
     {"bench", cli_bench, "measure: `yoke bench` lists what"},
+};
+static const verb data_verbs[] = {
+    {"check", cli_data_check, "read a folder of pictures or a CSV file, list what is broken"},
 };
 static const verb subjects[] = {
     {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
@@ -48,6 +54,14 @@ static int dispatch(const char *command, const char *kind, const char *usage, co
         return EXIT_USAGE;
     }
     const char *word = argv[1];
+    bool helps = strcmp(word, "help") == 0 && argc > 2;
+    char help[] = "--help", *own[] = {help, help, help, NULL};
+    for (int i = 2; helps && i < argc && i < 4; i++)
+        own[i - 2] = argv[i];
+    if (helps) { /* `yoke help train` is `yoke train --help` */
+        argc = argc > 3 ? 4 : 3;
+        word = own[0];
+    }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         list(stdout, usage, table, count);
         printf("\n%s %s --help tells more about each.\n", command, kind);
@@ -57,7 +71,7 @@ static int dispatch(const char *command, const char *kind, const char *usage, co
     for (size_t i = 0; i < count; i++) {
         names[i] = table[i].name;
         if (strcmp(word, names[i]) == 0)
-            return table[i].run(argc - 1, argv + 1);
+            return table[i].run(argc - 1, helps ? own : argv + 1);
     }
     const char *near = yk__nearest(word, names, count);
     fprintf(stderr, "%s: unknown %s '%s'", command, word[0] == '-' ? "option" : kind, word);
@@ -65,6 +79,12 @@ static int dispatch(const char *command, const char *kind, const char *usage, co
         fprintf(stderr, ", did you mean '%s'?", near);
     fprintf(stderr, "\ntry: %s --help\n", command);
     return EXIT_USAGE;
+}
+
+static int cli_data(int argc, char **argv)
+{
+    return dispatch("yoke data", "verb", "yoke data VERB [options]", data_verbs,
+                    sizeof(data_verbs) / sizeof(*data_verbs), argc, argv);
 }
 
 int cli_bench(int argc, char **argv)
@@ -93,7 +113,7 @@ int main(int argc, char **argv)
     int code = EXIT_DONE;
     if (argc < 2 || strcmp(argv[1], "run") != 0) /* which takes /dev/null for them, as its processes' */
         occupy_closed();
-    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+    if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0))
         puts("yoke " YK_VERSION);
     else
         code = dispatch("yoke", "verb", "yoke VERB [options]", verbs, sizeof(verbs) / sizeof(*verbs), argc, argv);

@@ -54,45 +54,102 @@ int cli_not_found(yk_status status)
 
 /* ---- help ---------------------------------------------------------------------------------------------------- */
 
-static void print_default(const cli_option *o)
+/* Adds " [DEFAULT]" to the text of an option. */
+static void add_default(const cli_option *o, char *to, size_t size)
 {
-    if (o->default_text) {
-        if (*o->default_text)
-            printf(" [%s]", o->default_text);
+    const char *text = o->default_text;
+    *to = 0;
+    if (text && !*text)
+        return;
+    if (text) {
+        snprintf(to, size, " [%s]", text);
         return;
     }
     switch (o->kind) {
     case CLI_FLAG: break;
-    case CLI_INT: printf(" [%" PRId64 "]", *(int64_t *)o->value); break;
-    case CLI_REAL: printf(" [%g]", *(double *)o->value); break;
+    case CLI_INT: snprintf(to, size, " [%" PRId64 "]", *(int64_t *)o->value); break;
+    case CLI_REAL: snprintf(to, size, " [%g]", *(double *)o->value); break;
     case CLI_TEXT:
     case CLI_CHOICE:
         if (*(const char **)o->value)
-            printf(" [%s]", *(const char **)o->value);
+            snprintf(to, size, " [%s]", *(const char **)o->value);
         break;
     }
 }
 
-static void print_help(const cli_verb *verb)
+/* Prints words up to `columns` a line, from column `at` on; lines after the first begin at `indent`. */
+static void print_wrapped(const char *text, size_t length, int at, int indent)
+{
+    enum { COLUMNS = 80 };
+    bool first = true;
+    for (const char *end = text + length; text < end;) {
+        size_t word = strcspn(text, " \n");
+        word = word < (size_t)(end - text) ? word : (size_t)(end - text);
+        if (word) {
+            if (!first && at + 1 + (int)word > COLUMNS) {
+                printf("\n%*s", indent, "");
+                at = indent;
+            } else if (!first) {
+                putchar(' ');
+                at++;
+            }
+            printf("%.*s", (int)word, text);
+            at += (int)word;
+            first = false;
+        }
+        text += word;
+        text += text < end;
+    }
+    putchar('\n');
+}
+
+/* Paragraphs are wrapped; lines that begin with a space stay as they are. */
+static void print_about(const char *about)
+{
+    while (*about) {
+        size_t line = strcspn(about, "\n"), length = 0;
+        if (*about == ' ' || line == 0) {
+            printf("%.*s\n", (int)line, about);
+            about += line + (about[line] != 0);
+            continue;
+        }
+        while (about[length] && about[length] != ' ' && about[length] != '\n') {
+            length += strcspn(about + length, "\n");
+            length += about[length] != 0;
+        }
+        print_wrapped(about, length, 0, 0);
+        about += length;
+    }
+}
+
+static void print_option(const cli_option *o)
 {
     enum { COLUMN = 28 };
-    printf("usage: %s [options]%s%s\n\n%s\n", verb->name, verb->rest ? " [--] " : "", verb->rest ? verb->rest : "",
-           verb->summary);
-    if (verb->about)
-        printf("\n%s", verb->about);
+    char text[1024];
+    int width = o->letter ? printf("  -%c, ", o->letter) : printf("  ");
+    width += printf("--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+    int indent = width < COLUMN ? COLUMN : width + 1, n = snprintf(text, sizeof(text), "%s", o->help);
+    printf("%*s", indent - width, "");
+    for (int i = 0; o->choices && o->choices[i]; i++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s", i ? ", " : ": ", o->choices[i]);
+    add_default(o, text + n, sizeof(text) - (size_t)n);
+    print_wrapped(text, strlen(text), indent, COLUMN);
+}
+
+static void print_help(const cli_verb *verb)
+{
+    printf("usage: %s [options]%s%s\n\n", verb->name, verb->rest ? " [--] " : "", verb->rest ? verb->rest : "");
+    print_wrapped(verb->summary, strlen(verb->summary), 0, 0);
+    if (verb->about) {
+        putchar('\n');
+        print_about(verb->about);
+    }
     printf("\noptions [default]:\n");
     for (const cli_option *o = verb->options; o->name; o++) {
-        if (o->hidden)
-            continue;
-        int width = o->letter ? printf("  -%c, ", o->letter) : printf("  ");
-        width += printf("--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
-        printf("%*s%s", width < COLUMN ? COLUMN - width : 1, "", o->help);
-        for (int i = 0; o->choices && o->choices[i]; i++)
-            printf("%s%s", i ? ", " : ": ", o->choices[i]);
-        print_default(o);
-        putchar('\n');
+        if (!o->hidden)
+            print_option(o);
     }
-    printf("  %-*sprint this\n", COLUMN - 2, "--help");
+    print_option(&(cli_option){.name = "help", .help = "print this"});
     if (verb->examples)
         printf("\nexamples:\n%s", verb->examples);
 }
@@ -187,6 +244,33 @@ static bool begins_like(const char *name, const char *word)
     return true;
 }
 
+/* The option that others call `word`, *exactly or nearly so; _ stands for - as well. NULL: none. */
+static const char *known_elsewhere(const cli_verb *verb, const char *word, bool *exactly)
+{
+    enum { MOST_WORDS = 128 };
+    char words[MOST_WORDS][40], plain[64];
+    const char *list[MOST_WORDS], *names[MOST_WORDS];
+    size_t count = 0;
+    for (const cli_option *o = verb->options; o->name; o++) {
+        for (const char *at = o->also; at && count < MOST_WORDS; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+            snprintf(words[count], sizeof(words[count]), "%.*s", (int)strcspn(at, ","), at);
+            list[count] = words[count];
+            names[count++] = o->name;
+        }
+    }
+    snprintf(plain, sizeof(plain), "%s", word);
+    for (char *c = plain; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    const char *near = strlen(plain) > 1 ? yk__nearest(plain, list, count) : NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (near == list[i]) {
+            *exactly = strcmp(plain, near) == 0;
+            return names[i];
+        }
+    }
+    return NULL;
+}
+
 static int unknown_option(const cli_verb *verb, const char *word)
 {
     const char *names[MOST_OPTIONS + 1];
@@ -209,6 +293,9 @@ static int unknown_option(const cli_verb *verb, const char *word)
     if (alike > 1)
         return cli_usage_error(verb, "%s is short for several options: %s", name, all);
     const char *near = strlen(bare) > 1 ? yk__nearest(bare, names, count) : NULL;
+    bool exactly = false;
+    const char *other = known_elsewhere(verb, bare, &exactly);
+    near = other && (exactly || !near) ? other : near;
     if (near)
         return cli_usage_error(verb, "unknown option %s, did you mean --%s?", name, near);
     return cli_usage_error(verb, "unknown option %s", name);
@@ -224,7 +311,7 @@ typedef struct option_names {
 static void name_options(const cli_verb *verb, option_names *names)
 {
     struct option *next = names->table;
-    char *letter = stpcpy(names->letters, "+:h");
+    char *letter = stpcpy(names->letters, verb->mixed ? ":h" : "+:h");
     for (const cli_option *o = verb->options; o->name; o++) {
         int at = (int)(o - verb->options), argument = o->kind == CLI_FLAG ? no_argument : required_argument;
         *next++ = (struct option){o->name, argument, NULL, FIRST + at};
@@ -282,6 +369,7 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
             return false;
         }
         if (found == '?') {
+            at = verb->mixed && optind > at ? optind - 1 : at; /* arguments may have been moved behind it */
             *code = optopt >= FIRST
                         ? cli_usage_error(verb, "%.*s takes no value", (int)strcspn(argv[at], "="), argv[at])
                         : unknown_option(verb, argv[at]);

@@ -33,6 +33,7 @@ typedef struct cli_option {
     const char *variable;       /* of the environment, whose value counts where the option is not given; or NULL */
     char letter;                /* -n for short, or 0 */
     bool hidden;                /* understood, not in --help */
+    const char *also;           /* what others call it, "a,b": a mistake that names this option; or NULL */
 } cli_option;
 
 typedef struct cli_verb {
@@ -42,6 +43,7 @@ typedef struct cli_verb {
     const char *examples;      /* lines for --help, or NULL */
     const cli_option *options; /* ends with a NULL name; --help needs no entry */
     const char *rest;          /* "PROGRAM [ARGUMENT...]": what follows the options; NULL: nothing may */
+    bool mixed;                /* options may stand behind arguments of the rest, too */
 } cli_verb;
 
 /*
@@ -76,6 +78,8 @@ int cli_interrupted(void); /* 0: not interrupted */
 
 /* The verbs. Each gets its own name as argv[0] and returns the exit code. */
 int cli_train(int argc, char **argv);
+int cli_predict(int argc, char **argv);
+int cli_data_check(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_ckpt(int argc, char **argv);
 int cli_doctor(int argc, char **argv);

@@ -8,13 +8,12 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/core.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 
 /* Between two writes: on a terminal, ten times a second looks steady; in a file each is a line of its own. */
 #define REDRAW_SECONDS 0.1
@@ -22,9 +21,8 @@
 
 void progress_begin(progress *p, int64_t epochs, int64_t total_steps)
 {
-    const char *term = getenv("TERM");
     *p = (progress){.epochs = epochs, .total = total_steps, .loss = NAN, .phase = "epoch"};
-    p->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    p->terminal = terminal_columns(STDERR_FILENO) > 0;
     p->begun = p->last = yk__now();
     if (p->terminal)
         p->last -= REDRAW_SECONDS;
@@ -43,14 +41,6 @@ void progress_epoch(progress *p, int64_t epoch, int64_t steps, int64_t step)
     p->step = step;
     p->samples = p->mark_samples = 0;
     p->mark = yk__now();
-}
-
-static int terminal_width(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return 80;
 }
 
 static void format_time(double seconds, char *text, size_t size)
@@ -86,7 +76,7 @@ static void draw(progress *p, double now)
 {
     char numbers[256], line[1200];
     int length = format_numbers(p, now, numbers, sizeof(numbers));
-    int width = terminal_width() - 1; /* the last column would wrap on some terminals */
+    int width = terminal_columns(STDERR_FILENO) - 1; /* the last column would wrap on some terminals */
     if (width > 999)
         width = 999;
     int bar = width - length - 4;

@@ -328,12 +328,13 @@ int cli_run(int argc, char **argv)
         .about =
             "The first process that fails ends the run: its exit code (128 plus the signal where it was killed) is\n"
             "that of the run, and the others are stopped. No process is left when yoke run has ended.\n",
-        .examples =
-            "  yoke run -n 2 -- yoke train --model resnet18\n"
-            "  yoke run -n 4 python3 train.py --epochs 10\n"
-            "  yoke run -n 4 --nnodes 2 --master-addr node0 --secret-file job.secret ./train   (on both nodes)\n"
-            "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n"
-            "  yoke run -n 1 --role ps ./server : -n 3 --role trainer --on-failure restart=2 ./trainer\n",
+        .examples = "  yoke run -n 2 -- yoke train --model resnet18\n"
+                    "  yoke run -n 4 python3 train.py --epochs 10\n"
+                    "  yoke run -n 4 --nnodes 2 --master-addr node0 --secret-file job.secret \\\n"
+                    "      ./train                                             (on both nodes)\n"
+                    "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n"
+                    "  yoke run -n 1 --role ps ./server : \\\n"
+                    "      -n 3 --role trainer --on-failure restart=2 ./trainer\n",
         .options = options,
         .rest = "PROGRAM [ARGUMENT...] [: -n N --role NAME PROGRAM [ARGUMENT...]]",
     };

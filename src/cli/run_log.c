@@ -3,11 +3,14 @@
  *
  * {"event":"step","epoch":0,"step":1,"loss":2.3021,"samples_per_second":812.5}
  * {"event":"eval","epoch":0,"loss":1.9,"accuracy":0.8123}
+ * {"event":"epoch","epoch":0,"step":188,"train_loss":2.1,"test_loss":1.9,"accuracy":0.8123,"top5":0.9621,"lr":0.05,
+ *  "samples_per_second":7800,"seconds":1.62}
  *
  * A number that is not finite is null.
  */
 #include "cli/run_log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,6 +114,39 @@ yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy
     return write_line(log, json_pack("{s:s,s:I,s:o,s:o}", "event", "eval", "epoch", (json_int_t)epoch, "loss",
                                      yk__json_number(loss, log->digits), "accuracy",
                                      yk__json_number(accuracy, ACCURACY_DIGITS)));
+}
+
+/* A number that was measured. */
+static void set_number(json_t *object, const char *key, double value, int digits)
+{
+    if (!isnan(value))
+        json_object_set_new(object, key, yk__json_number(value, digits));
+}
+
+yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
+{
+    if (!log->file)
+        return YK_OK;
+    json_t *object =
+        json_pack("{s:s,s:I,s:I}", "event", "epoch", "epoch", (json_int_t)line->epoch, "step", (json_int_t)line->step);
+    set_number(object, "train_loss", line->train_loss, log->digits);
+    set_number(object, "test_loss", line->test_loss, log->digits);
+    set_number(object, "accuracy", line->accuracy, ACCURACY_DIGITS);
+    set_number(object, "top5", line->top5, ACCURACY_DIGITS);
+    set_number(object, "lr", line->lr, log->digits);
+    /* What depends on the clock is last: who compares two logs cuts it off. */
+    set_number(object, "samples_per_second", line->samples_per_second, RATE_DIGITS);
+    set_number(object, "seconds", line->seconds, RATE_DIGITS);
+    log->flushed = 0;
+    return write_line(log, object);
+}
+
+yk_status run_log_confusion(run_log *log, json_t *matrix)
+{
+    if (log->file && matrix)
+        return write_line(log, json_pack("{s:s,s:o}", "event", "confusion", "confusion", matrix));
+    json_decref(matrix);
+    return matrix ? YK_OK : yk__fail_memory(sizeof(json_t *));
 }
 
 yk_status run_log_close(run_log *log)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <jansson.h>
 #include <yoke/tensor.h>
 
 typedef struct run_log {
@@ -29,6 +30,16 @@ bool run_log_due(const run_log *log);
 /* Epochs count from 0, steps from 1. What was written reaches the file within about a second. */
 yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second);
 yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy);
+/* An epoch as the screen has it. Numbers that are NaN were not measured, and are left out. */
+typedef struct run_log_epoch_line {
+    int64_t epoch, step;
+    double train_loss, test_loss, accuracy, top5;
+    double lr;                          /* that the epoch began with */
+    double samples_per_second, seconds; /* seconds: since training began in this process */
+} run_log_epoch_line;
+yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line);
+/* Takes over the matrix, as confusion_json makes it; NULL is want of memory. */
+yk_status run_log_confusion(run_log *log, json_t *matrix);
 yk_status run_log_close(run_log *log);
 
 #endif

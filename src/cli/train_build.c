@@ -16,36 +16,7 @@
 #include "cli/ckpt.h"
 #include "cli/train.h"
 
-/* ---- data ------------------------------------------------------------------------------------------------------- */
-
-static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split split)
-{
-    const settings *s = r->set;
-    enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
-    yk_loader_options options =
-        *YK_OPTIONS(yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
-                    .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .rank = r->ranks.rank,
-                    .world_size = r->ranks.world, .padding = split == YK_TRAIN, .device = r->device);
-    if (split == YK_TEST && options.batch_size < TEST_BATCH)
-        options.batch_size = TEST_BATCH;
-    return yk_loader_create(set, &options);
-}
-
-/* The same classes in the same order, or the numbers of the labels would mean different things. */
-static yk_status check_classes(yk_dataset *train, yk_dataset *test)
-{
-    int64_t classes = yk_dataset_classes(train);
-    if (yk_dataset_classes(test) != classes)
-        return yk_set_error(YK_ERR_FORMAT, "%s: %" PRId64 " classes to train but %" PRId64 " to test",
-                            yk_dataset_name(train), classes, yk_dataset_classes(test));
-    for (int64_t i = 0; i < classes; i++) {
-        const char *a = yk_dataset_class_name(train, i), *b = yk_dataset_class_name(test, i);
-        if (strcmp(a, b) != 0)
-            return yk_set_error(YK_ERR_FORMAT, "%s: class %" PRId64 " is '%s' in training but '%s' in the test",
-                                yk_dataset_name(train), i, a, b);
-    }
-    return YK_OK;
-}
+/* ---- when it ends ------------------------------------------------------------------------------------------------ */
 
 /* A step takes --accumulate batches; the last one of an epoch may take fewer. */
 static int64_t steps_of(const settings *s, int64_t batches)
@@ -74,44 +45,87 @@ static void plan(train_job *r, int64_t left)
 
 static yk_status open_data(train_job *r)
 {
-    const settings *s = r->set;
-    r->train_set = yk_dataset_open(s->data, YK_TRAIN, yk_default_transform(s->data, YK_TRAIN, !s->no_augment));
-    r->train = make_loader(r, r->train_set, YK_TRAIN);
-    if (!r->train)
-        return yk__error_code();
-    r->length = steps_of(s, yk_loader_length(r->train));
-    if (r->length == 0)
-        return yk_set_error(YK_ERR_FORMAT, "%s: there are no images to train on", yk_dataset_name(r->train_set));
+    yk_status status = train_open_data(r);
+    if (status)
+        return status;
+    r->length = steps_of(r->set, yk_loader_length(r->train));
     plan(r, r->length);
-    if (s->no_eval)
-        return YK_OK;
-    r->test_set = yk_dataset_open(s->data, YK_TEST, yk_default_transform(s->data, YK_TEST, false));
-    r->test = make_loader(r, r->test_set, YK_TEST);
-    return r->test ? check_classes(r->train_set, r->test_set) : yk__error_code();
+    return YK_OK;
 }
 
-/* A network for images like the data set's first. */
+/* ---- the network ------------------------------------------------------------------------------------------------- */
+
+/* Fails in one sentence where a file's weights are those of another network. */
+static yk_status check_init(const train_job *r, const net_form *of)
+{
+    const net_form *form = &r->form;
+    const char *file = r->set->init;
+    if (!of->model)
+        return YK_OK;
+    if (strcmp(of->model, form->model) != 0)
+        return yk_set_error(YK_ERR_ARGUMENT, "--init %s: its weights are of %s, and this run trains %s; add --model %s",
+                            file, of->model, form->model, of->model);
+    if (of->outputs != form->outputs)
+        return yk_set_error(YK_ERR_ARGUMENT,
+                            "--init %s: its network has %" PRId64 " outputs, and this run's has %" PRId64
+                            ": the weights are for other classes",
+                            file, of->outputs, form->outputs);
+    bool sized = strcmp(form->model, "mlp") == 0 || strcmp(form->model, "lenet") == 0;
+    if (of->channels != form->channels || (sized && (of->height != form->height || of->width != form->width)))
+        return yk_set_error(YK_ERR_ARGUMENT,
+                            "--init %s: its network is for inputs of %" PRId64 "x%" PRId64 "x%" PRId64
+                            " (channels, height, width), and this run's is for %" PRId64 "x%" PRId64 "x%" PRId64
+                            "; --image-size changes the last two",
+                            file, of->channels, of->height, of->width, form->channels, form->height, form->width);
+    return YK_OK;
+}
+
+static yk_status load_init(const train_job *r, yk_module *model)
+{
+    const char *file = r->set->init;
+    net_form of = {0};
+    yk_state_dict *weights = NULL;
+    yk_status status = YK_OK;
+    if (ckpt_is_folder(file))
+        weights = ckpt_load_weights(file, r->device);
+    else
+        status = net_form_load(file, r->device, &of, &weights);
+    status = status ? status : yk__error_code();
+    if (!status)
+        status = check_init(r, &of);
+    if (!status && yk_module_load_state_dict(model, weights, NULL, NULL)) {
+        ckpt_name_file(file);
+        yk__error_prefix("--init: these weights do not fit %s with %" PRId64 " outputs", r->form.model,
+                         r->form.outputs);
+        status = yk__error_code();
+    }
+    net_form_clear(&of);
+    return status;
+}
+
+/* A network for samples like the data set's first. */
 static yk_module *make_network(const train_job *r)
 {
-    const settings *s = r->set;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *image = yk_dataset_get(r->train_set, 0, r->dtype, NULL);
-    yk_module *model = NULL;
-    int64_t classes = s->num_classes ? s->num_classes : yk_dataset_classes(r->train_set);
-    if (image)
-        model = yk_model(s->model,
-                         YK_OPTIONS(yk_model_options, .in_channels = yk_size(image, 0), .image_size = yk_size(image, 1),
-                                    .num_classes = classes ? classes : YK_NOT_GIVEN));
+    yk_module *model = net_form_network(&r->form);
     model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
-    if (model && s->init && r->ranks.rank == 0) { /* the others get it from here, and need no file */
-        if (yk_module_load_state_dict(model, ckpt_load_weights(s->init, r->device), NULL, NULL)) {
-            ckpt_name_file(s->init);
-            model = NULL;
-        }
-    }
+    if (model && r->set->init && r->ranks.rank == 0 && load_init(r, model)) /* the others get it from here */
+        model = NULL;
     model = yk_scope_return_object(scope, model);
     yk_scope_end(scope);
     return model;
+}
+
+static yk_optimizer *make_optimizer(const train_job *r)
+{
+    const settings *s = r->set;
+    yk_parameters *parameters = yk_module_parameters(r->net);
+    if (strcmp(s->optimizer, "adam") == 0)
+        return yk_adam(parameters, YK_OPTIONS(yk_adam_options, .lr = s->lr, .weight_decay = s->weight_decay));
+    if (strcmp(s->optimizer, "adamw") == 0)
+        return yk_adamw(parameters, YK_OPTIONS(yk_adam_options, .lr = s->lr, .weight_decay = s->weight_decay));
+    return yk_sgd(parameters, YK_OPTIONS(yk_sgd_options, .lr = s->lr == 0 ? 0 : s->lr, .momentum = s->momentum,
+                                         .weight_decay = s->weight_decay));
 }
 
 static yk_schedule *make_schedule(const train_job *r)
@@ -127,11 +141,11 @@ static yk_schedule *make_schedule(const train_job *r)
 }
 
 /* Fails now rather than after an hour of training. */
-static yk_status check_save_path(const char *path)
+static yk_status check_save_path(const char *option, const char *path)
 {
     struct stat about;
     if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode))
-        return yk__fail(YK_ERR_IO, "--save %s: %s", path,
+        return yk__fail(YK_ERR_IO, "--%s %s: %s", option, path,
                         S_ISDIR(about.st_mode) ? "it is a folder; give a file's name" : "it is not a regular file");
     char *directory = path ? strdup(path) : NULL;
     if (!directory)
@@ -140,7 +154,7 @@ static yk_status check_save_path(const char *path)
     strcpy(slash ? slash + 1 : directory, slash ? "" : "."); /* "a/b" to "a/", "b" to "." */
     yk_status status = YK_OK;
     if (access(directory, W_OK | X_OK) != 0)
-        status = yk__fail_errno("--save %s: no file can be written in %s", path, directory);
+        status = yk__fail_errno("--%s %s: no file can be written in %s", option, path, directory);
     free(directory);
     return status;
 }
@@ -176,6 +190,11 @@ static void describe_run(train_job *r)
     *to++ = (yk_metadata){"weight-decay", yk__number_format(s->weight_decay, r->weight_decay)};
     *to++ = (yk_metadata){"augmentation", s->no_augment ? "off" : "on"};
     *to++ = (yk_metadata){"schedule", schedule_text(s, r->schedule_text)};
+    /* Runs of older versions know no sizes of pictures: it counts where it was asked for. */
+    if (s->image_height > 0) {
+        snprintf(r->size_text, sizeof(r->size_text), "%" PRId64 "x%" PRId64, s->image_height, s->image_width);
+        *to++ = (yk_metadata){"image-size", r->size_text};
+    }
 }
 
 __attribute__((format(printf, 2, 3))) static void add_line(char lines[RANKS_LINES], const char *format, ...)
@@ -211,15 +230,17 @@ static yk_status check_alike(train_job *r)
     const struct {
         const char *name;
         int64_t value;
-    } integers[] = {{"epochs", s->epochs},          {"steps", s->steps},         {"batch-size", s->batch_size},
-                    {"accumulate", s->accumulate},  {"step-size", s->step_size}, {"warmup", s->warmup},
-                    {"num-classes", s->num_classes}};
+    } integers[] = {{"epochs", s->epochs},           {"steps", s->steps},          {"batch-size", s->batch_size},
+                    {"accumulate", s->accumulate},   {"step-size", s->step_size},  {"warmup", s->warmup},
+                    {"num-classes", s->num_classes}, {"early-stop", s->early_stop}};
     const struct {
         const char *name;
         bool given;
     } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},     {"no-eval", s->no_eval},
                  {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},     {"resume", s->resume},
-                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save}, {"no-graph", s->no_graph}};
+                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save}, {"no-graph", s->no_graph},
+                 {"save-best", s->save_best},   {"confusion", s->confusion}};
+    add_line(lines, "--optimizer %s\n", s->optimizer);
     add_line(lines, "%s as its --device\n", r->device.type == YK_CPU ? "a CPU" : "a GPU");
     for (const yk_metadata *m = r->settings; m->key; m++)
         add_line(lines, strcmp(m->key, "augmentation") == 0 ? "%s %s\n" : "--%s %s\n", m->key, m->value);
@@ -247,7 +268,10 @@ static yk_status open_checkpoints(train_job *r)
         return YK_OK;
     const yk_checkpoint_value values[] = {
         {"loss", &r->loss}, {"loss_sum", &r->loss_sum}, {"loss_samples", &r->seen}, {0}};
+    const yk_checkpoint_value best[] = {
+        {"best_accuracy", &r->best.accuracy}, {"best_loss", &r->best.loss}, {"best_epoch", &r->best.epoch}, {0}};
     memcpy(r->values, values, sizeof(values));
+    memcpy(r->best_values, best, sizeof(best));
     r->state = (yk_checkpoint_state){.model = r->net,
                                      .optimizer = r->optimizer,
                                      .schedule = r->schedule,
@@ -255,7 +279,8 @@ static yk_status open_checkpoints(train_job *r)
                                      .loader = r->train,
                                      .settings = r->settings,
                                      .accumulate = s->accumulate,
-                                     .values = r->values};
+                                     .values = r->values,
+                                     .optional_values = r->best_values};
     r->saver.state = &r->state;
     const yk_checkpoint_manager_options options =
         *YK_OPTIONS(yk_checkpoint_manager_options, .keep = (int)s->keep, .async = s->async_save,
@@ -303,8 +328,7 @@ static yk_status make_model(train_job *r)
     if (s->sync_bn)
         r->net = yk_convert_sync_batch_norm(r->net, NULL);
     r->model = yk_ddp(r->net, NULL);
-    r->optimizer = yk_sgd(yk_module_parameters(r->net), YK_OPTIONS(yk_sgd_options, .lr = s->lr, .momentum = s->momentum,
-                                                                   .weight_decay = s->weight_decay));
+    r->optimizer = make_optimizer(r);
     if (r->lower == YK_F16)
         r->scaler = yk_grad_scaler_create(NULL);
     /* All ranks have the same gradients. On a CPU, where it costs little, that is checked. */
@@ -329,19 +353,24 @@ static void introduce(const train_job *r)
         snprintf(processes, sizeof(processes), " in each of %d processes", r->ranks.world);
     if (r->device.type == YK_CPU)
         snprintf(cores, sizeof(cores), " with %d thread%s", threads, threads == 1 ? "" : "s");
-    train_say(
-        r, "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " images, %" PRId64 " classes), batches of %s%s, %s%s\n",
-        s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
-        yk_dataset_classes(r->train_set), batch, processes, yk_device_format(r->device, device), cores);
+    train_say(r, "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " %s, %" PRId64 " classes), batches of %s%s, %s%s\n",
+              s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
+              r->form.fit == FORM_ROW ? "rows" : "images", yk_dataset_classes(r->train_set), batch, processes,
+              yk_device_format(r->device, device), cores);
+    if (s->recipe)
+        train_say(r, "%s\n", s->recipe);
 }
 
 yk_status train_build(train_job *r)
 {
     const settings *s = r->set;
-    const char *log = r->ranks.rank == 0 ? s->log : NULL; /* rank 0 alone writes files */
-    r->accuracy = r->loss = NAN;
+    bool writes = r->ranks.rank == 0; /* it alone writes files */
+    const char *log = writes ? s->log : NULL;
+    r->accuracy = r->top5 = r->loss = NAN;
+    r->best = (train_best){NAN, NAN, -1};
     describe_run(r);
-    if (check_alike(r) || make_model(r) || check_save_path(r->ranks.rank == 0 ? s->save : NULL))
+    if (check_alike(r) || make_model(r) || check_save_path("save", writes ? s->save : NULL) ||
+        check_save_path("save-best", writes ? s->save_best : NULL))
         return yk__error_code();
     introduce(r);
     yk_status status = open_checkpoints(r);

@@ -118,6 +118,7 @@ static yk_status note_step(train_job *r, int64_t samples, double seconds)
 {
     r->loss_sum += r->loss * (double)samples;
     r->seen += (double)samples;
+    loss_plot_step(&r->plot, r->step, r->loss);
     return run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / seconds);
 }
 
@@ -158,8 +159,13 @@ static yk_status read_rest(train_job *r, yk_status failed)
     return failed;
 }
 
-/* Writes the mean loss of the epoch's samples. Ends early when the run's steps are done or it is interrupted. */
-static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per_second)
+/* What an epoch came to: the mean loss of its samples, its rate, and the learning rate that it began with. */
+typedef struct train_epoch_result {
+    double loss, images_per_second, lr;
+} train_epoch_result;
+
+/* Trains for an epoch. Ends early when the run's steps are done or it is interrupted. */
+static yk_status train_epoch(train_job *r, train_epoch_result *result)
 {
     if (!r->resumed) {
         yk_loader_start(r->train, r->epoch);
@@ -172,6 +178,7 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
     if (r->queue)
         train_queue_begin(r);
     progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
+    result->lr = yk_optimizer_lr(r->optimizer, 0);
     yk_status status = YK_OK;
     while (!status && r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch))
         status = step_and_report(r, &batch, &before);
@@ -181,16 +188,17 @@ static yk_status train_epoch(train_job *r, double *mean_loss, double *images_per
     if (status)
         return status;
     before = r->queue ? yk__now() : before;
-    *mean_loss = r->loss_sum / r->seen;
-    *images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
+    result->loss = r->loss_sum / r->seen;
+    result->images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
     return YK_OK;
 }
 
 /* ---- testing ---------------------------------------------------------------------------------------------------- */
 
-/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are. On a device
- * that carries work out later the first two are summed there, and read once. */
-static void test_part(train_job *r, double sums[3])
+/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are, how many
+ * have their class among the five likeliest. On a device that carries work out later all but the third are summed
+ * there, and read once. */
+static void test_part(train_job *r, double sums[4])
 {
     yk_batch batch;
     if (r->queue && train_eval_begin(r))
@@ -205,20 +213,22 @@ static void test_part(train_job *r, double sums[3])
             yk_tensor *loss = train_loss(r, r->net, yk_to(batch.input, r->device), target, &output);
             sums[0] += yk_item(loss) * (double)batch.count;
             sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
+            if (train_has_top5(r))
+                sums[3] += (double)yk_item_i64(train_count_top5(output, target));
         }
         sums[2] += (double)batch.count;
         yk_scope_end(scope);
         progress_other(&r->progress, "test", batch.index + 1, yk_loader_length(r->test));
     }
     if (r->queue && !yk_last_error())
-        train_eval_read(r, &sums[0], &sums[1]);
+        train_eval_read(r, &sums[0], &sums[1], &sums[3]);
 }
 
-/* Writes the mean loss over the test set and the share of it that the network gets right. Each rank tests a part; every
- * image is in one part. */
-static yk_status test_network(train_job *r, double *mean_loss, double *accuracy)
+/* Writes the mean loss over the test set, and to r the shares of it that the network gets right. Each rank tests a
+ * part; every image is in one part. */
+static yk_status test_network(train_job *r, double *mean_loss)
 {
-    double sums[3] = {0};
+    double sums[4] = {0};
     yk_status status = ranks_broadcast_buffers(&r->ranks, r->net);
     if (status)
         return status;
@@ -229,9 +239,10 @@ static yk_status test_network(train_job *r, double *mean_loss, double *accuracy)
     yk_no_grad_end(recording);
     status = yk__error_code();
     if (!status)
-        status = ranks_sum(&r->ranks, sums, 3);
+        status = ranks_sum(&r->ranks, sums, 4);
     *mean_loss = sums[0] / sums[2];
-    *accuracy = sums[1] / sums[2];
+    r->accuracy = sums[1] / sums[2];
+    r->top5 = train_has_top5(r) ? sums[3] / sums[2] : NAN;
     return status;
 }
 
@@ -241,11 +252,7 @@ static yk_status save(train_job *r)
 {
     if (!r->set->save || r->ranks.rank != 0)
         return YK_OK;
-    yk_scope scope = yk_scope_begin();
-    yk_status status = yk_safetensors_save(r->set->save, yk_module_state_dict(r->net),
-                                           (yk_metadata[]){{"format", "pt"}, {"model", r->set->model}, {0}});
-    yk_scope_end(scope);
-    return status;
+    return net_form_save(r->set->save, r->net, &r->form);
 }
 
 /* How the run stands, on stdout. */
@@ -260,31 +267,72 @@ static void say_epoch(const train_job *r, double train_loss, double images_per_s
     fflush(stdout);
 }
 
-/* Tests after the epoch, and says how the run stands. Nothing is said when the test is interrupted. */
-static yk_status end_epoch(train_job *r, double train_loss, double images_per_second)
+/* The epoch as a line of the log, with what was tested. */
+static yk_status log_epoch(train_job *r, const train_epoch_result *of, double test_loss)
 {
-    double loss = NAN;
-    yk_status status = r->set->no_eval ? YK_OK : test_network(r, &loss, &r->accuracy);
+    yk_status status = YK_OK;
+    if (!r->set->no_eval)
+        status = run_log_eval(&r->log, r->epoch, test_loss, r->accuracy);
+    const run_log_epoch_line line = {.epoch = r->epoch,
+                                     .step = r->step,
+                                     .train_loss = of->loss,
+                                     .test_loss = test_loss,
+                                     .accuracy = r->accuracy,
+                                     .top5 = r->top5,
+                                     .lr = of->lr,
+                                     .samples_per_second = of->images_per_second,
+                                     .seconds = yk__now() - r->begun};
+    return status ? status : run_log_epoch(&r->log, &line);
+}
+
+/* Tests after the epoch, and says how the run stands. Nothing is said when the test is interrupted. */
+static yk_status end_epoch(train_job *r, const train_epoch_result *of, double *test_loss)
+{
+    *test_loss = NAN;
+    yk_status status = r->set->no_eval ? YK_OK : test_network(r, test_loss);
     progress_clear(&r->progress);
     if (status || stopped(r))
         return status;
-    say_epoch(r, train_loss, images_per_second, !r->set->no_eval, loss);
-    return r->set->no_eval ? YK_OK : run_log_eval(&r->log, r->epoch, loss, r->accuracy);
+    say_epoch(r, of->loss, of->images_per_second, !r->set->no_eval, *test_loss);
+    loss_plot_test(&r->plot, r->step, *test_loss);
+    status = log_epoch(r, of, *test_loss);
+    return status || r->set->no_eval ? status : train_note_test(r, *test_loss);
+}
+
+/* A run without training tests once, and then what is written. */
+static yk_status only_test(train_job *r)
+{
+    double loss = NAN;
+    yk_status status = save(r);
+    if (!status && !r->set->no_eval)
+        status = test_network(r, &loss);
+    if (!status && !r->set->no_eval && !stopped(r))
+        status = train_note_test(r, loss);
+    return status;
+}
+
+/* What is said at the end of all epochs. */
+static void conclude(train_job *r, double test_loss)
+{
+    progress_clear(&r->progress);
+    if (r->ranks.rank == 0)
+        loss_plot_draw(&r->plot);
+    if (!r->set->no_eval)
+        train_tell_chance(r, test_loss);
 }
 
 static yk_status train_epochs(train_job *r)
 {
-    double loss = NAN, images_per_second = 0;
+    train_epoch_result result = {.loss = NAN};
+    double test_loss = NAN;
     progress_begin(&r->progress, r->epochs, r->total);
     progress_resume(&r->progress, r->step);
     r->progress.silent = r->ranks.rank != 0;
-    if (r->epochs == 0) {
-        yk_status status = save(r);
-        return status || r->set->no_eval ? status : test_network(r, &loss, &r->accuracy);
-    }
+    if (r->epochs == 0)
+        return only_test(r);
     /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
     for (;; r->epoch++) {
-        yk_status status = train_epoch(r, &loss, &images_per_second);
+        yk_status status = train_epoch(r, &result);
         bool trained = !status;
         if (!status && (r->step == r->total || !r->set->save_every || stopped(r)))
             status = save_checkpoint(r);
@@ -292,14 +340,21 @@ static yk_status train_epochs(train_job *r)
             status = save(r);
         if (status && trained && !stopped(r)) { /* what was computed is told, though the run ends here */
             progress_clear(&r->progress);
-            say_epoch(r, loss, images_per_second, false, NAN);
+            say_epoch(r, result.loss, result.images_per_second, false, NAN);
         }
         if (!status && !stopped(r))
-            status = end_epoch(r, loss, images_per_second);
+            status = end_epoch(r, &result, &test_loss);
         if (!status && stopped(r)) /* in the test */
             status = save_checkpoint(r);
-        if (status || stopped(r) || r->step >= r->total)
+        if (status || stopped(r))
             return status;
+        bool early = r->step < r->total && train_stops_early(r);
+        if (early)
+            status = save_checkpoint(r);
+        if (status || early || r->step >= r->total) {
+            conclude(r, test_loss);
+            return status;
+        }
     }
 }
 
@@ -319,7 +374,10 @@ static int interrupted(const train_job *r)
 int train_conduct(train_job *r)
 {
     cli_catch_signals();
+    r->begun = yk__now();
     yk_status status = train_epochs(r);
+    if (!status && r->set->confusion && !stopped(r))
+        status = train_confusion(r);
     train_queue_free(r);
     train_eval_free(r);
     progress_clear(&r->progress);
@@ -335,6 +393,11 @@ int train_conduct(train_job *r)
         train_say(r, "saved %s\n", r->set->save);
     if (stopped(r))
         return interrupted(r);
+    if (r->set->save_best && r->best.epoch >= 0)
+        train_say(r, "saved %s, the best of the tests: accuracy %.4f after epoch %.0f\n", r->set->save_best,
+                  r->best.accuracy, r->best.epoch + 1);
+    if (!r->set->no_eval && !isnan(r->top5))
+        train_say(r, "top-5 accuracy %.4f\n", r->top5);
     if (!r->set->no_eval)
         train_say(r, "test accuracy %.4f\n", r->accuracy);
     return EXIT_DONE;

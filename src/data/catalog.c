@@ -176,13 +176,13 @@ yk_transform *yk__folder_transform(int64_t height, int64_t width, bool random)
 {
     yk_transform *normalize = yk_normalize(yk__folder_mean, yk__folder_std, 3);
     if (height != width && random)
-        return yk_compose(yk_resize_to(height, width), yk_random_horizontal_flip(0.5), yk_to_tensor(), normalize, NULL);
+        return yk_compose(yk_resize_to(height, width), yk_random_horizontal_flip(0.5), yk_to_tensor(), normalize);
     if (height != width)
-        return yk_compose(yk_resize_to(height, width), yk_to_tensor(), normalize, NULL);
+        return yk_compose(yk_resize_to(height, width), yk_to_tensor(), normalize);
     if (random)
         return yk_compose(yk_resize(height), yk_random_crop(height, height / 8), yk_random_horizontal_flip(0.5),
-                          yk_to_tensor(), normalize, NULL);
-    return yk_compose(yk_resize(height), yk_center_crop(height), yk_to_tensor(), normalize, NULL);
+                          yk_to_tensor(), normalize);
+    return yk_compose(yk_resize(height), yk_center_crop(height), yk_to_tensor(), normalize);
 }
 
 yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment)

@@ -313,8 +313,9 @@ static yk_status take_row(csv_reader *r, int64_t line)
         if (!*field)
             return csv_fail(r, line, "column '%.60s' is empty; expected a number", c->columns[i]);
         if (!parse_number(field, &c->values[c->rows * c->n_columns + i]))
-            return csv_fail(r, line, "column '%.60s' is '%s'; expected a number", c->columns[i],
-                            csv_quote(field, quoted));
+            return csv_fail(r, line, "column '%.60s' is '%s'; expected a number%s%.60s%s", c->columns[i],
+                            csv_quote(field, quoted), c->target ? ", as every column but '" : "",
+                            c->target ? c->target : "", c->target ? "', the class's, is an input" : "");
     }
     if (r->target >= 0 && !*r->fields[r->target])
         return csv_fail(r, line, "column '%.60s' is empty; expected a class", c->target);
@@ -488,7 +489,9 @@ static yk_status csv_read(csv *c, const yk__csv_options *options)
             status = read_rows(&r);
         if (!status && r.target >= 0 && c->rows)
             status = options->classes ? copy_classes(&r) : find_classes(&r);
-        if (!status && r.target >= 0 && c->rows)
+        if (status && !c->labels && c->rows) /* of all rows together */
+            status = pass_fault(&r, status);
+        else if (!status && r.target >= 0 && c->rows)
             status = label_rows(&r);
     }
     free(r.text ? r.text : (char *)bytes);

@@ -13,12 +13,19 @@ exits 0 "f64 weights into an f32 network" train --init c.safetensors --epochs 0 
 ok "lose nothing on the way there and back" cmp -s a.safetensors d.safetensors
 
 exits 1 "weights of another network" train --model mlp --init a.safetensors
-says err "yoke: a.safetensors: "
+says err "--init a.safetensors: lenet mlp --model lenet"
+ok "in one line" [ "$(wc -l < err)" = 1 ]
+exits 1 "of other classes" train --num-classes 11 --init a.safetensors
+says err "--init a.safetensors: 10 outputs 11"
+# A file that does not tell what it is of: the names and shapes that do not fit are listed.
+"$YOKE" ckpt strip a.safetensors bare.safetensors > out
+exits 1 "weights of an unknown network" train --model mlp --init bare.safetensors
+says err "yoke: --init: mlp 10 bare.safetensors: load_state_dict"
 says err "unexpected conv1.bias conv1.weight"
 says err "fc1.weight (120, 256) (128, 784)"
-exits 1 "more classes than the file has" train --num-classes 11 --init a.safetensors
+exits 1 "more classes than the file has" train --num-classes 11 --init bare.safetensors
 says err "fc3.weight (10, 84) (11, 84)"
-exits 1 "fewer names than the network has" train --model resnet18-cifar --init a.safetensors
+exits 1 "fewer names than the network has" train --model resnet18-cifar --init bare.safetensors
 says err "missing: "
 exits 1 "no such file" train --init none.safetensors
 says err "none.safetensors No such file or directory"

@@ -164,7 +164,9 @@ static void test_all_faults(void **state)
     assert_non_null(set);
     assert_int_equal(yk_dataset_length(set), 2);
     assert_int_equal(fault_count, 3);
-    assert_string_equal(faults[0], "t.csv:3: column 'x' is 'z'; expected a number");
+    assert_string_equal(
+        faults[0],
+        "t.csv:3: column 'x' is 'z'; expected a number, as every column but 'kind', the class's, is an input");
     assert_string_equal(faults[1], "t.csv:4: 1 field, and the header has 2");
     assert_string_equal(faults[2], "t.csv:6: column 'x' is empty; expected a number");
 }

@@ -92,14 +92,39 @@ static json_t *settings_json(const yk_metadata *settings)
 }
 
 /* As text: JSON has neither NaN nor infinities. */
-static json_t *values_json(const yk_checkpoint_value *values)
+static void add_values(json_t *object, const yk_checkpoint_value *values)
 {
-    json_t *object = json_object();
     for (; values && values->name; values++) {
         char text[YK__NUMBER_ROOM];
         json_object_set_new(object, values->name, json_string(yk__number_format(*values->value, text)));
     }
+}
+
+static json_t *values_json(const yk_checkpoint_state *state)
+{
+    json_t *object = json_object();
+    add_values(object, state->values);
+    add_values(object, state->optional_values);
     return object;
+}
+
+/* Sets the values that were saved. */
+static void values_load(const json_t *saved, const yk_checkpoint_value *values)
+{
+    for (; values && values->name; values++) {
+        const char *text = json_string_value(json_object_get(saved, values->name));
+        if (text)
+            *values->value = yk__number_parse(text, NULL);
+    }
+}
+
+static yk_status check_value_list(const yk_checkpoint_value *values)
+{
+    for (; values && values->name; values++) {
+        if (!values->value)
+            return yk__fail(YK_ERR_ARGUMENT, "checkpoint: value '%s' is NULL", values->name);
+    }
+    return YK_OK;
 }
 
 static json_t *state_json(const yk_checkpoint_state *state, const yk_state_dict *optimizer)
@@ -121,7 +146,7 @@ static json_t *state_json(const yk_checkpoint_state *state, const yk_state_dict 
     if (yk_grad_scaler_enabled(state->scaler))
         failed |= json_object_set_new(object, "scaler", yk__scaler_json(&scaler));
     failed |= json_object_set_new(object, "settings", settings_json(state->settings));
-    failed |= json_object_set_new(object, "values", values_json(state->values));
+    failed |= json_object_set_new(object, "values", values_json(state));
     if (!failed)
         return object;
     json_decref(object);
@@ -137,10 +162,8 @@ static yk_status check_texts(const yk_checkpoint_state *state)
             return yk__fail(YK_ERR_ARGUMENT, "checkpoint: setting '%s' is %s", s->key,
                             s->value ? "not valid UTF-8" : "NULL");
     }
-    for (const yk_checkpoint_value *v = state->values; v && v->name; v++) {
-        if (!v->value)
-            return yk__fail(YK_ERR_ARGUMENT, "checkpoint: value '%s' is NULL", v->name);
-    }
+    if (check_value_list(state->values) || check_value_list(state->optional_values))
+        return YK_ERR_ARGUMENT;
     if (!state->model)
         return yk__fail(YK_ERR_ARGUMENT, "checkpoint: the model is NULL");
     return YK_OK;
@@ -356,8 +379,8 @@ yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpo
     state->epoch = f.epoch;
     state->step = f.step;
     json_t *values = json_object_get(snapshot->state, "values");
-    for (const yk_checkpoint_value *v = state->values; v && v->name; v++)
-        *v->value = yk__number_parse(json_string_value(json_object_get(values, v->name)), NULL);
+    values_load(values, state->values);
+    values_load(values, state->optional_values);
     yk_random_set_state((yk_random_state){(uint64_t)f.seed, (uint32_t)f.calls});
     return YK_OK;
 }
