@@ -22,7 +22,29 @@ for file in "$root"/README.md "$root"/docs/*.md; do
 done
 sed -i -e 's/"node0"/"127.0.0.1"/; s/29500/0/' stores.md.*
 
-every_block_is_built()
+every_block_is_# Every link of a page leads to a file that is there, and docs/README.md leads to every page.
+links_lead_somewhere()
+{
+    local page link
+    for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/*/*.md; do
+        for link in $(grep -oE '\]\([^)#:]+' "$page" | cut -c3-); do
+            [ -e "$(dirname "$page")/$link" ] || echo "${page#"$root/"}: $link is not there"
+        done
+    done > out
+    [ ! -s out ]
+}
+ok "links lead to files that are there" links_lead_somewhere
+index_is_whole()
+{
+    local page
+    for page in "$root"/docs/*.md; do
+        [ "${page##*/}" = README.md ] || grep -qF "](${page##*/})" "$root/docs/README.md" || echo "${page##*/}"
+    done > out
+    [ ! -s out ]
+}
+ok "docs/README.md has every page" index_is_whole
+
+built()
 {
     local missing=0 block
     for block in *.md.*; do

@@ -31,7 +31,7 @@ if find_python torch; then
     printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v "$python")" > bin/python3
 fi
 chmod +x bin/*
-export PATH=$work/bin:$PATH PKG_CONFIG_PATH=$work/lib
+export PATH=$work/bin:$PATH PKG_CONFIG_PATH=$work/lib TMPDIR=$work
 unset YOKE_DATA
 
 # Two machines, node0 and node1, with a cable between them; their names are in an /etc/hosts that they alone see.
