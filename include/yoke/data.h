@@ -239,6 +239,19 @@ YK_API void yk_dataset_release(yk_dataset *dataset);
 typedef yk_status (*yk_collate_fn)(void *user, const yk_sample *samples, int64_t count, yk_tensor **tensors,
                                    int *n_tensors);
 
+/* What becomes of a sample whose data set cannot give it: a file that is damaged, or gone. */
+typedef enum yk_on_error {
+    YK_FAIL, /* the batch is an error, which names the sample */
+    /*
+     * In its place is the next sample of the data set, by index, that can be read. So batches and epochs have the sizes
+     * that they have without it, all ranks make equally many steps, and since the choice depends on the index alone, a
+     * run is the same with any workers, ranks, and after resuming. A sample that was taken in another's place counts
+     * twice, in a test too. yk_loader_skipped tells how many; the first few are logged (warn). Where 1,000 in a row
+     * cannot be read, and where memory is short or a transform fails, that is an error all the same.
+     */
+    YK_SKIP
+} yk_on_error;
+
 typedef struct yk_loader_options {
     int64_t batch_size YK_DEFAULT(YK_NOT_GIVEN); /* no default: an error when it is not given */
     bool shuffle YK_DEFAULT(false);              /* a new order each epoch */
@@ -269,7 +282,8 @@ typedef struct yk_loader_options {
     /* Where batches are given. On a GPU: workers make them in pinned memory, from which they are copied while
      * kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
     yk_device device YK_DEFAULT(YK_CPU, 0);
-    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+    yk_on_error on_error YK_DEFAULT(YK_FAIL); /* what becomes of samples that cannot be read */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
 } yk_loader_options;
 #define yk_loader_options_DEFAULTS                                                                                     \
     .yk__mark = YK__MARK, .batch_size = YK_NOT_GIVEN, .prefetch = YK_NOT_GIVEN, .rank = YK_NOT_GIVEN,                  \
@@ -287,6 +301,7 @@ typedef struct yk_batch {
     int64_t count;          /* samples in it */
     int64_t padding;        /* the last so many of them fill up the epoch: other ranks give them too */
     const int64_t *samples; /* `count` indices in the data set */
+    int64_t skipped;        /* of them, those in place of one that could not be read: YK_SKIP */
 } yk_batch;
 
 /* Retains the data set. A loader is used by one thread at a time, and not by its own data set, transforms or collate:
@@ -332,6 +347,9 @@ YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *s
 /* Batches and samples that a whole epoch gives, to this rank, with padding. */
 YK_API int64_t yk_loader_length(const yk_loader *loader) YK_QUESTION;
 YK_API int64_t yk_loader_samples(const yk_loader *loader) YK_QUESTION;
+/* How many samples could not be read, and were replaced, in the batches that were given of the epoch that was started
+ * last: YK_SKIP. Of this rank. */
+YK_API int64_t yk_loader_skipped(const yk_loader *loader) YK_QUESTION;
 /* Batches that are still to come in the epoch that was started. */
 YK_API int64_t yk_loader_left(const yk_loader *loader) YK_QUESTION;
 

@@ -165,6 +165,7 @@ int cli_train(int argc, char **argv)
                   .precision = "fp32",
                   .optimizer = "sgd",
                   .device = "auto",
+                  .on_error = "fail",
                   .epochs = -1,
                   .accumulate = 1,
                   .workers = 1,
@@ -175,7 +176,8 @@ int cli_train(int argc, char **argv)
                   .gamma = NAN};
     static const char *const dtypes[] = {"f32", "f64", NULL}, *const schedules[] = {"none", "step", "cosine", NULL},
                              *const precisions[] = {"fp32", "bf16", "fp16", NULL},
-                             *const optimizers[] = {"sgd", "adam", "adamw", NULL};
+                             *const optimizers[] = {"sgd", "adam", "adamw", NULL},
+                             *const on_errors[] = {"fail", "skip", NULL};
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
@@ -227,6 +229,8 @@ int cli_train(int argc, char **argv)
          .default_text = "the cores there are", .also = "num-threads,cpus"},
         {"workers", "N", CLI_INT, &s.workers, "threads that read data; 0 reads between steps", .most = 1024,
          .also = "num-workers"},
+        {"on-error", "NAME", CLI_CHOICE, &s.on_error, "a sample that cannot be read: end, or take the next one",
+         .choices = on_errors},
         {"no-graph", NULL, CLI_FLAG, &s.no_graph, .help = "on a GPU: do not record a step (CUDA graph) and replay it"},
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},
         {"no-shuffle", NULL, CLI_FLAG, &s.no_shuffle, .help = "take the files' order"},

@@ -23,6 +23,7 @@
 /* What the command line asks for. */
 typedef struct settings {
     const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
+    const char *on_error;
     const char *optimizer, *target, *save_best;
     const char *recipe; /* what the data set's recipe set, as the user is told; NULL: it set nothing */
     int64_t epochs, steps, batch_size, accumulate, step_size, warmup, seed, num_classes, threads, workers, keep;

@@ -33,7 +33,8 @@ static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split
     yk_loader_options options =
         *YK_OPTIONS(yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
                     .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .device = r->device,
-                    .rank = r->ranks.rank, .world_size = r->ranks.world, .padding = split != YK_TEST);
+                    .rank = r->ranks.rank, .world_size = r->ranks.world, .padding = split != YK_TEST,
+                    .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
     if (split == YK_TEST && options.batch_size < TEST_BATCH)
         options.batch_size = TEST_BATCH;
     return yk_loader_create(set, &options);

@@ -371,6 +371,20 @@ static int interrupted(const train_job *r)
     return number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
 }
 
+/* Tells of samples that could not be read, of the training's or the test's last epoch. */
+static void tell_skipped(const train_job *r)
+{
+    const yk_loader *const loaders[] = {r->train, r->test};
+    for (int i = 0; i < 2; i++) {
+        int64_t skipped = yk_loader_skipped(loaders[i]);
+        if (skipped)
+            fprintf(stderr,
+                    "yoke: notice: %" PRId64 " %s of the %s could not be read; in %s place the next one was taken\n",
+                    skipped, skipped == 1 ? "sample" : "samples", i ? "test" : "last epoch",
+                    skipped == 1 ? "its" : "their");
+    }
+}
+
 int train_conduct(train_job *r)
 {
     cli_catch_signals();
@@ -389,6 +403,7 @@ int train_conduct(train_job *r)
         /* Asked to end, and kept by the other ranks from saving: the newest checkpoint is that of an earlier step. */
         return cli_interrupted() && status == YK_ERR_CONNECTION ? EXIT_SIGNAL + cli_interrupted() : code;
     }
+    tell_skipped(r);
     if (r->set->save)
         train_say(r, "saved %s\n", r->set->save);
     if (stopped(r))

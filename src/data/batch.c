@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 
@@ -169,8 +170,51 @@ static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, y
     return status;
 }
 
+/* Notes that another sample is in the place of the batch's sample `row`. */
+static yk_status note_skipped(const yk__batch_plan *plan, int64_t row, int64_t index, yk__batch *batch)
+{
+    if (!batch->samples) {
+        batch->samples = yk__calloc((size_t)plan->count, sizeof(*batch->samples));
+        if (!batch->samples)
+            return YK_ERR_MEMORY;
+        memcpy(batch->samples, plan->order, (size_t)plan->count * sizeof(*batch->samples));
+    }
+    batch->samples[row] = index;
+    batch->skipped++;
+    return YK_OK;
+}
+
+/* Loads the batch's sample `row`, or, where it cannot be read and that is wanted, the next that can: see yk_on_error.
+ */
+static yk_status load_sample(const yk__batch_plan *plan, yk__data_worker *worker, int64_t row, yk__batch *batch,
+                             yk__loaded *loaded)
+{
+    enum { MOST_TRIES = 1000 };
+    const yk__pipeline *p = plan->pipeline;
+    int64_t length = p->dataset->table.length, first = plan->order[row], tries = 0;
+    yk_error why = {0};
+    for (;; tries++) {
+        int64_t index = (first + tries) % length;
+        yk_status status = yk__pipeline_load(p, worker, plan->seed, plan->epoch, index, loaded);
+        if (!status && tries)
+            return note_skipped(plan, row, index, batch);
+        if (!status || plan->on_error != YK_SKIP || !loaded->unread || status == YK_ERR_MEMORY)
+            return status;
+        yk_error error;
+        yk__error_take(&error);
+        if (!tries)
+            why = error;
+        if (atomic_fetch_sub(plan->warnings, 1) > 0)
+            yk__log(YK_LOG_WARN, "a sample is skipped: %s", error.message);
+        if (tries + 1 == length || tries + 1 == MOST_TRIES)
+            return yk__fail(why.code, "%.700s; nor can the %lld samples after it be read", why.message,
+                            (long long)tries);
+    }
+}
+
 void yk__batch_clear(yk__batch *batch)
 {
+    free(batch->samples);
     for (int i = 0; i < YK_SAMPLE_TENSORS; i++)
         yk_tensor_release(batch->tensors[i]);
     yk_tensor_release(batch->crops);
@@ -195,7 +239,7 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
         aborted = atomic_load_explicit(plan->abort, memory_order_relaxed);
         if (aborted)
             break;
-        status = yk__pipeline_load(plan->pipeline, worker, plan->seed, plan->epoch, plan->order[done], &loaded);
+        status = load_sample(plan, worker, done, batch, &loaded);
         if (!status)
             status = plan->collate ? keep_sample(plan, &loaded, &kept[done], &memory[done])
                                    : stack_sample(plan, &loaded, done, &r, batch);

@@ -186,6 +186,7 @@ void yk__pipeline_clear(yk__pipeline *pipeline);
 /* A sample that is loaded; its shape is the final one. */
 typedef struct yk__loaded {
     yk_sample sample;
+    bool unread;   /* after a failure: the data set could not give it */
     bool fused;    /* the one pass is still to run: */
     yk__crop crop; /* from here */
 } yk__loaded;
@@ -231,12 +232,16 @@ typedef struct yk__batch_plan {
     yk_collate_fn collate;
     void *collate_user;
     yk__pinned *pinned; /* whose memory the tensors get; NULL: that of cpu:0 */
+    yk_on_error on_error;
+    atomic_int *warnings; /* how many more samples that cannot be read are logged */
 } yk__batch_plan;
 /* The tensors of a batch. */
 typedef struct yk__batch {
     yk_tensor *tensors[YK_SAMPLE_TENSORS];
     int count;
     yk_tensor *crops; /* NULL, or the input is bytes, of which the device makes the floats: for yk__pinned_augment */
+    int64_t *samples; /* NULL, or the indices that it was made of where some were not to be read */
+    int64_t skipped;  /* how many were not */
 } yk__batch;
 /* Fills *batch, which was empty, with references of the caller's; it is empty again after a failure or when *abort is
  * set on the way. */
@@ -287,7 +292,7 @@ yk_dataset *yk__image_folder_open(const char *root, const yk__folder_report *rep
 /* Whether a file of this name counts as a picture; reads a file into the worker's buffer and decodes it. */
 bool yk__is_picture(const char *name);
 yk_status yk__image_read(const char *path, yk_sample *sample);
-/* Height and width of the first image of an image folder, in its order. */
+/* Height and width of the first image of an image folder that can be read, in its order. */
 yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *width);
 int yk__glyph_draw(uint64_t seed, uint32_t split, int64_t index, unsigned char *pixels);
 

@@ -343,6 +343,7 @@ yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *wid
     image_folder *f = folder_open(root, 1, NULL);
     if (!f)
         return yk__error_code();
+    enum { MOST_TRIES = 1000 };
     yk__data_worker worker = {0};
     yk_sample sample = {.worker = &worker};
     yk_status status = folder_get(f, 0, &sample);
@@ -350,7 +351,19 @@ yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *wid
         char text[320];
         folder_describe(f, 0, text, sizeof(text));
         yk__error_prefix("image-folder: %s", text);
-    } else {
+    }
+    /* A damaged first one is for the loader to refuse or to skip. */
+    for (int64_t i = 1; status && status != YK_ERR_MEMORY && i < f->count && i < MOST_TRIES; i++) {
+        yk_error before;
+        yk__error_take(&before);
+        if (!folder_get(f, i, &sample)) {
+            status = YK_OK;
+        } else {
+            yk_clear_error();
+            yk__error_put(&before);
+        }
+    }
+    if (!status) {
         *height = sample.shape[1];
         *width = sample.shape[2];
     }

@@ -77,6 +77,9 @@ struct yk_loader {
     bool over;  /* nothing to give until the next start: not started, or failed */
     bool fresh; /* never started: next does it */
 
+    atomic_int warnings; /* how many more skipped samples are logged */
+    int64_t skipped;     /* in the batches given of this epoch */
+
     worker *workers; /* options.workers of them; one, without a thread, for workers = 0 */
     int running;     /* threads */
     made_batch held; /* what the caller has */
@@ -146,7 +149,9 @@ static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, 
                            .abort = &loader->abort,
                            .collate = loader->options.collate,
                            .collate_user = loader->options.collate_user,
-                           .pinned = loader->pinned};
+                           .pinned = loader->pinned,
+                           .on_error = loader->options.on_error,
+                           .warnings = &loader->warnings};
     making own = {loader, being_made};
     being_made = &own;
     yk_status status = yk__batch_make(&plan, data, &made->batch);
@@ -287,6 +292,9 @@ static yk_status check_options(const char *name, yk_loader_options *o)
         yk__check_integer(what, "workers", o->workers, 0, MOST_WORKERS) ||
         (o->prefetch != YK_NOT_GIVEN && yk__check_integer(what, "prefetch", o->prefetch, 1, MOST_PREFETCH)))
         return YK_ERR_ARGUMENT;
+    if (o->on_error != YK_FAIL && o->on_error != YK_SKIP)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: on_error is %d, expected YK_FAIL or YK_SKIP", name,
+                        (int)o->on_error);
     if (o->prefetch == YK_NOT_GIVEN)
         o->prefetch = 2 * o->workers;
     if (o->distributed && o->world_size == YK_NOT_GIVEN && find_rank(name, o))
@@ -364,6 +372,7 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     l->dataset = yk_dataset_retain(dataset);
     l->options = checked;
     l->over = l->fresh = true;
+    atomic_store(&l->warnings, 10);
     if (allocate(l)) {
         loader_destroy(l);
         return NULL;
@@ -397,6 +406,12 @@ int64_t yk_loader_samples(const yk_loader *loader)
     yk__sampler whole = whole_epoch(loader);
     int64_t full = yk__sampler_batches(&whole) * whole.batch_size, samples = yk__sampler_samples(&whole);
     return full < samples ? full : samples;
+}
+
+int64_t yk_loader_skipped(const yk_loader *loader)
+{
+    YK__LIVE(loader);
+    return loader ? loader->skipped : 0;
 }
 
 int64_t yk_loader_left(const yk_loader *loader)
@@ -439,6 +454,7 @@ static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
         return;
     l->epoch = epoch;
     l->next_epoch = epoch + 1;
+    l->skipped = 0;
     l->sampler.start = start;
     set_order(l);
     if (l->running < l->options.workers && start_workers(l))
@@ -663,13 +679,15 @@ static bool batch_next(yk_loader *l, yk_batch *batch)
         return false;
     }
     const yk__batch *held = &l->held.batch;
+    l->skipped += held->skipped;
     *batch = (yk_batch){.input = held->tensors[0],
                         .target = held->tensors[1],
                         .n_tensors = held->count,
                         .index = index,
                         .count = batch_count(l, index),
                         .padding = yk__sampler_padding(&l->sampler, index),
-                        .samples = l->order + index * l->options.batch_size};
+                        .samples = held->samples ? held->samples : l->order + index * l->options.batch_size,
+                        .skipped = held->skipped};
     memcpy(batch->tensors, held->tensors, sizeof(batch->tensors));
     return true;
 }

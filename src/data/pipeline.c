@@ -192,6 +192,7 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
     sample->epoch = epoch;
     sample->worker = worker;
     yk_status status = get(dataset, index, sample);
+    loaded->unread = status != YK_OK;
     int first = 0;
     if (!status && p->resize && sample->dtype == YK_U8 && sample->ndim == 3) {
         status = run_resize(p, sample);
