@@ -350,6 +350,9 @@ YK_API int64_t yk_loader_samples(const yk_loader *loader) YK_QUESTION;
 /* How many samples could not be read, and were replaced, in the batches that were given of the epoch that was started
  * last: YK_SKIP. Of this rank. */
 YK_API int64_t yk_loader_skipped(const yk_loader *loader) YK_QUESTION;
+/* What was wrong with the first of them, with its file; NULL where none was skipped. Valid until the next call of next,
+ * start or seek. */
+YK_API const char *yk_loader_skipped_message(const yk_loader *loader) YK_QUESTION;
 /* Batches that are still to come in the epoch that was started. */
 YK_API int64_t yk_loader_left(const yk_loader *loader) YK_QUESTION;
 

@@ -379,9 +379,10 @@ static void tell_skipped(const train_job *r)
         int64_t skipped = yk_loader_skipped(loaders[i]);
         if (skipped)
             fprintf(stderr,
-                    "yoke: notice: %" PRId64 " %s of the %s could not be read; in %s place the next one was taken\n",
+                    "yoke: notice: %" PRId64
+                    " %s of the %s could not be read (%s); in %s place the next one was taken\n",
                     skipped, skipped == 1 ? "sample" : "samples", i ? "test" : "last epoch",
-                    skipped == 1 ? "its" : "their");
+                    cli_plain(yk_loader_skipped_message(loaders[i])), skipped == 1 ? "its" : "their");
     }
 }
 

@@ -171,7 +171,7 @@ static yk_status collate(const yk__batch_plan *plan, const yk_sample *samples, y
 }
 
 /* Notes that another sample is in the place of the batch's sample `row`. */
-static yk_status note_skipped(const yk__batch_plan *plan, int64_t row, int64_t index, yk__batch *batch)
+static yk_status note_skipped(const yk__batch_plan *plan, int64_t row, int64_t index, const char *why, yk__batch *batch)
 {
     if (!batch->samples) {
         batch->samples = yk__calloc((size_t)plan->count, sizeof(*batch->samples));
@@ -181,7 +181,9 @@ static yk_status note_skipped(const yk__batch_plan *plan, int64_t row, int64_t i
     }
     batch->samples[row] = index;
     batch->skipped++;
-    return YK_OK;
+    if (!batch->why)
+        batch->why = yk__strdup(why);
+    return batch->why ? YK_OK : YK_ERR_MEMORY;
 }
 
 /* Loads the batch's sample `row`, or, where it cannot be read and that is wanted, the next that can: see yk_on_error.
@@ -197,7 +199,7 @@ static yk_status load_sample(const yk__batch_plan *plan, yk__data_worker *worker
         int64_t index = (first + tries) % length;
         yk_status status = yk__pipeline_load(p, worker, plan->seed, plan->epoch, index, loaded);
         if (!status && tries)
-            return note_skipped(plan, row, index, batch);
+            return note_skipped(plan, row, index, why.message, batch);
         if (!status || plan->on_error != YK_SKIP || !loaded->unread || status == YK_ERR_MEMORY)
             return status;
         yk_error error;
@@ -215,6 +217,7 @@ static yk_status load_sample(const yk__batch_plan *plan, yk__data_worker *worker
 void yk__batch_clear(yk__batch *batch)
 {
     free(batch->samples);
+    free(batch->why);
     for (int i = 0; i < YK_SAMPLE_TENSORS; i++)
         yk_tensor_release(batch->tensors[i]);
     yk_tensor_release(batch->crops);

@@ -242,6 +242,7 @@ typedef struct yk__batch {
     yk_tensor *crops; /* NULL, or the input is bytes, of which the device makes the floats: for yk__pinned_augment */
     int64_t *samples; /* NULL, or the indices that it was made of where some were not to be read */
     int64_t skipped;  /* how many were not */
+    char *why;        /* the error of the first of them, or NULL */
 } yk__batch;
 /* Fills *batch, which was empty, with references of the caller's; it is empty again after a failure or when *abort is
  * set on the way. */

@@ -79,6 +79,7 @@ struct yk_loader {
 
     atomic_int warnings; /* how many more skipped samples are logged */
     int64_t skipped;     /* in the batches given of this epoch */
+    char *why;           /* the error of the first of them, or NULL */
 
     worker *workers; /* options.workers of them; one, without a thread, for workers = 0 */
     int running;     /* threads */
@@ -262,6 +263,7 @@ static void loader_destroy(void *object)
     free(l->slots);
     free(l->part);
     free(l->all);
+    free(l->why);
     yk_object_release(l->dataset);
     yk__object_free(l);
 }
@@ -414,6 +416,12 @@ int64_t yk_loader_skipped(const yk_loader *loader)
     return loader ? loader->skipped : 0;
 }
 
+const char *yk_loader_skipped_message(const yk_loader *loader)
+{
+    YK__LIVE(loader);
+    return loader ? loader->why : NULL;
+}
+
 int64_t yk_loader_left(const yk_loader *loader)
 {
     YK__LIVE(loader);
@@ -455,6 +463,8 @@ static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
     l->epoch = epoch;
     l->next_epoch = epoch + 1;
     l->skipped = 0;
+    free(l->why);
+    l->why = NULL;
     l->sampler.start = start;
     set_order(l);
     if (l->running < l->options.workers && start_workers(l))
@@ -678,7 +688,11 @@ static bool batch_next(yk_loader *l, yk_batch *batch)
         l->over = true;
         return false;
     }
-    const yk__batch *held = &l->held.batch;
+    yk__batch *held = &l->held.batch;
+    if (!l->why) {
+        l->why = held->why;
+        held->why = NULL;
+    }
     l->skipped += held->skipped;
     *batch = (yk_batch){.input = held->tensors[0],
                         .target = held->tensors[1],

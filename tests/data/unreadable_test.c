@@ -108,6 +108,8 @@ static void test_errors(void **state)
     expect_error(YK_ERR_IO, "files: sample 3: file 3 is gone");
     assert_int_equal(yk_loader_skipped(l), 0);
     assert_int_equal(yk_loader_skipped(NULL), 0);
+    assert_null(yk_loader_skipped_message(NULL));
+    assert_null(yk_loader_skipped_message(l));
     limit = 0;
     l = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .on_error = YK_SKIP));
     assert_false(yk_loader_next(l, &batch));
@@ -168,6 +170,9 @@ static void test_collate_and_seek(void **state)
         assert_int_equal(batch.samples[i], stand_in(16 + i));
     }
     assert_int_equal(batch.skipped, 1);
+    assert_string_equal(yk_loader_skipped_message(l), "files: sample 17: file 17 is gone");
+    yk_loader_start(l, 0);
+    assert_null(yk_loader_skipped_message(l));
 }
 
 /* A folder of pictures of which the first is damaged: its size is that of the first that can be read. */
