@@ -153,7 +153,7 @@ static void test_retained_gradients_are_apart(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *a = yk_ones(YK_SHAPE(2), &f64_leaf), *r = yk_mul_scalar(a, 1), *s = yk_mul_scalar(a, 1);
+    yk_tensor *a = yk_ones(YK_SHAPE(2), f64_leaf), *r = yk_mul_scalar(a, 1), *s = yk_mul_scalar(a, 1);
     yk_tensor *v = yk_view(r, YK_SHAPE(2, 1)), *sum = yk_add(v, yk_view(s, YK_SHAPE(2, 1)));
     yk_tensor *all[] = {r, s, v, sum},
               *given = yk_full(YK_SHAPE(2, 1), 3, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));

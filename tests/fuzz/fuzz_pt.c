@@ -19,14 +19,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 static double sum;
-static uint64_t text; /* bytes of names and of the texts under them */
+static uint64_t text_bytes; /* bytes of names and of the texts under them */
 
 static yk_status touch(const char *name, yk_value *leaf, void *user)
 {
     (void)user;
     if (!name || strlen(name) > YK__VALUE_NAME)
         abort();
-    text += strlen(name) + (leaf->kind == YK_VALUE_STRING ? leaf->as.bytes.size : 0);
+    text_bytes += strlen(name) + (leaf->kind == YK_VALUE_STRING ? leaf->as.bytes.size : 0);
     if (yk_value_kind_of(leaf) != YK_VALUE_TENSOR)
         return YK_OK;
     const yk_tensor *x = yk_value_as_tensor(leaf);
@@ -114,8 +114,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         value = yk__pt_read(&(yk__source){"fuzz", -1, bytes + 1, size - 1, NULL}, NULL);
     }
     yk_clear_error();
-    text = 0;
-    if (value && (yk__value_walk(value, touch, NULL) || text > yk__value_text_most(size)))
+    text_bytes = 0;
+    if (value && (yk__value_walk(value, touch, NULL) || text_bytes > yk__value_text_most(size)))
         abort();
     if (value)
         offer(value);
