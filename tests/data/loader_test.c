@@ -516,7 +516,7 @@ static void test_bad_options(void **state)
     assert_null(yk_loader_create(NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "loader_create: the data set is NULL");
     assert_null(yk_loader_create(set, NULL));
-    expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set, and has no default");
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size was not given, and has no default");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .shuffle = true)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set");
     yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1));
