@@ -19,6 +19,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 static double sum;
+static bool attributes;     /* a tensor has some */
 static uint64_t text_bytes; /* bytes of names and of the texts under them */
 
 static yk_status touch(const char *name, yk_value *leaf, void *user)
@@ -29,6 +30,7 @@ static yk_status touch(const char *name, yk_value *leaf, void *user)
     text_bytes += strlen(name) + (leaf->kind == YK_VALUE_STRING ? leaf->as.bytes.size : 0);
     if (yk_value_kind_of(leaf) != YK_VALUE_TENSOR)
         return YK_OK;
+    attributes = attributes || leaf->attributes;
     const yk_tensor *x = yk_value_as_tensor(leaf);
     int64_t last[YK_MAX_DIMS] = {0}, first[YK_MAX_DIMS] = {0};
     for (int d = 0; d < yk_ndim(x); d++)
@@ -115,13 +117,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     }
     yk_clear_error();
     text_bytes = 0;
+    attributes = false;
     if (value && (yk__value_walk(value, touch, NULL) || text_bytes > yk__value_text_most(size)))
         abort();
     if (value)
         offer(value);
     yk_scope scope = yk_scope_begin();
-    if (value)
+    if (value) {
         (void)yk_value_weights(value, NULL); /* modules, too */
+        yk_clear_error();
+        yk_value *left_out = yk_value_left_out_list(value);
+        yk_value *rest = value->kind == YK_VALUE_LEFT_OUT ? NULL : yk__scope_own(yk__value_without_left_out(value));
+        if (!left_out || (rest == value && yk_value_count(left_out) && value->kind != YK_VALUE_TENSOR && !attributes))
+            abort();
+    }
     yk_scope_end(scope);
     yk_value_release(value);
     yk_clear_error();

@@ -55,12 +55,37 @@ def write_names(folder):
             file.write(b"\1\x80\2" + program)
 
 
+def write_plain(folder):
+    """Plain values that yoke has no kind for, as a pickle alone, and a file whose members are deflated."""
+    w = torch.arange(6.0).reshape(2, 3)
+    tagged = torch.ones(2)
+    tagged.tag = "x"
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.no_weight_decay = True
+    data = io.BytesIO()
+    torch.save({"i8": w.char(), "c": w + 0j, "f8": w.to(torch.float8_e4m3fn), "sparse": w.to_sparse(), "conj": (w + 1j).conj(),
+                "meta": torch.zeros(2, device="meta"), "many": torch.zeros([1] * 9), "tagged": tagged, "p": parameter,
+                "b": bytearray(b"a"), "z": 1j, "int": 2**70, (0, 1): {None: 1, 0.5: 2, True: 3}}, data)
+    archive = zipfile.ZipFile(data)
+    name = next(n for n in archive.namelist() if n.endswith("data.pkl"))
+    with open(os.path.join(folder, "plain"), "wb") as file:
+        file.write(b"\1" + archive.read(name))
+    with zipfile.ZipFile(os.path.join(folder, "deflated.pt"), "w", zipfile.ZIP_DEFLATED) as packed:
+        for member in archive.namelist():
+            packed.writestr(zipfile.ZipInfo(member), archive.read(member), zipfile.ZIP_DEFLATED)
+    with open(os.path.join(folder, "deflated.pt"), "rb+") as file:
+        content = file.read()
+        file.seek(0)
+        file.write(b"\0" + content + bytes(5))
+
+
 def main():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_pt")
     os.makedirs(folder, exist_ok=True)
     write_training(folder)
     write_module(folder)
     write_names(folder)
+    write_plain(folder)
     x = torch.arange(6.0).reshape(2, 3)
     state = {
         "model": collections.OrderedDict(weight=x, bias=x[0], mask=torch.tensor([True, False])),
