@@ -78,9 +78,13 @@ static int run_verb(const ckpt_verb *v, int argc, char **argv)
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     if (argc - optind != v->paths)
-        return cli_usage_error(&verb, "expected %s, got %d arguments", v->rest, argc - optind);
-    for (int i = 0; i < v->paths; i++)
+        return cli_usage_error(&verb, "expected %s, got %d argument%s", v->rest, argc - optind,
+                               argc - optind == 1 ? "" : "s");
+    for (int i = 0; i < v->paths; i++) {
         s.paths[i] = argv[optind + i];
+        if (!*s.paths[i]) /* "$UNSET" in a script */
+            return cli_usage_error(&verb, "expected %s, but path %d is empty", v->rest, i + 1);
+    }
     if (v->paths == 2 && v->run != ckpt_diff && ckpt_check_output(s.paths[1])) {
         code = cli_usage_error(&verb, "%s", yk_last_error()->message);
         yk_clear_error();

@@ -19,6 +19,17 @@ for verb in info verify convert diff strip; do
     exits 0 "$verb --help" ckpt $verb --help
     says out "usage yoke ckpt $verb"
 done
+exits 2 "an empty path" ckpt info ""
+says err "ckpt info PATH path 1 empty"
+exits 2 "one path of two" ckpt diff a.pt
+says err "ckpt diff A B 1 argument"
+exits 2 "too many paths" ckpt verify a.pt b.pt
+says err "ckpt verify PATH 2 arguments"
+exits 1 "a device" ckpt info /dev/zero
+says err "/dev/zero regular file"
+: > empty.pt
+exits 1 "an empty file" ckpt info empty.pt
+says err "empty.pt torch.save 0 bytes"
 exits 1 "no such file" ckpt verify none.pt
 says err "none.pt No such file or directory"
 
