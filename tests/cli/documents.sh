@@ -28,7 +28,7 @@ links_lead_somewhere()
     local page link
     for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/*/*.md; do
         for link in $(grep -oE '\]\([^)#:]+' "$page" | cut -c3-); do
-            [ -e "$(dirname "$page")/$link" ] || echo "${page#"$root/"}: $link is not there"
+            [[ $link == http* ]] || [ -e "$(dirname "$page")/$link" ] || echo "${page#"$root/"}: $link is not there"
         done
     done > out
     [ ! -s out ]
