@@ -151,8 +151,8 @@ YK_API yk_process_group *yk_process_group_create(yk_store *store, int rank, int 
  * The group of this process's role (`yoke run --role`, ROLE_RANK and ROLE_WORLD_SIZE), named "role.NAME": all processes
  * of the role call it, and those of others have no part in it; yk_ddp in it does not wait for servers. Once in an
  * attempt of the job. Under `yoke run` no other group need be there before; elsewhere the default group is, whose store
- * is used. Without a launcher it is a group of one. Owned by the thread's current scope; NULL options are all zero, and
- * `name` is not looked at. An error (YK_ERR_ARGUMENT) where the variables contradict one another.
+ * is used. Without a launcher it is a group of one. Owned by the thread's current scope; NULL options are the defaults,
+ * and `name` is not looked at. An error (YK_ERR_ARGUMENT) where the variables contradict one another.
  */
 YK_API yk_process_group *yk_role_group(const yk_process_group_options *options);
 /*

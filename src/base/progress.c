@@ -1,9 +1,9 @@
 /*
  * progress.c - what this rank is doing, noted in its page, and its stack on request. Layer: base.
  *
- * Invariants: a slot of the page is written by one thread at a time, because it was taken: one under way by its
- * position in `taken`, one of the ring by making its version odd; nobody waits for another (Note [Fields of a page]).
- * The signal's handler calls only what may be called in one: backtrace() has loaded its library before.
+ * Invariants: a slot of the ring is written by one thread at a time: by the one that made its version odd, then, while
+ * its operation is under way, by the one that ends that; nobody waits for another (Note [Fields of a page]). The
+ * signal's handler calls only what may be called in one: backtrace() has loaded its library before.
  */
 #include <errno.h>
 #include <execinfo.h>

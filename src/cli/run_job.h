@@ -14,7 +14,7 @@ enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };
 typedef struct run_role {
     const char *name, *per_node, *on_failure; /* as given */
     char **program;                           /* its argv */
-    int counts[MOST_NODES], listed;           /* of processes: one for this node, or one for each */
+    int *counts, listed;                      /* of processes: one for this node, or one for each */
     yk__role_rule rule;
     yk__role_part part; /* on this node */
     int cannot;         /* the exit code where it may not run here; it is sent to the other nodes */
@@ -30,7 +30,7 @@ typedef struct job {
     double grace, join_timeout, node_timeout, hang_timeout;
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */
-    run_role roles[YK__MOST_ROLES];
+    run_role *roles;                     /* YK__MOST_ROLES, of which those that are not used are not touched */
     int role_count;                      /* 1: the job has no parts, and no role is named in messages */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */

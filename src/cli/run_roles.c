@@ -98,12 +98,17 @@ static int role_check(const cli_verb *verb, const job *j, run_role *role, int nu
 
 int run_roles_split(const cli_verb *verb, job *j, int argc, char **argv)
 {
+    static run_role roles[YK__MOST_ROLES];
     static char *arguments[1 << 16]; /* of all parts: the words, and a NULL behind each part's */
     int used = 0, code = 0;
     bool parts = has_parts(j, argc, argv);
     if (argc + 2 * YK__MOST_ROLES >= (int)(sizeof(arguments) / sizeof(*arguments)))
         parts = false;
-    j->roles[0] = (run_role){.name = j->role, .per_node = j->per_node, .on_failure = j->on_failure, .program = argv};
+    j->roles = roles;
+    roles[0].name = j->role;
+    roles[0].per_node = j->per_node;
+    roles[0].on_failure = j->on_failure;
+    roles[0].program = argv;
     j->role_count = 1;
     if (parts && strcmp(j->role, "default") == 0)
         return cli_usage_error(verb, "part 1 (%s) has no --role: each part of several has one", argv[0]);
@@ -122,7 +127,8 @@ int run_roles_split(const cli_verb *verb, job *j, int argc, char **argv)
             role->program = arguments;
             continue;
         }
-        *role = (run_role){.per_node = "1", .on_failure = "end"};
+        role->per_node = "1";
+        role->on_failure = "end";
         j->role_count = number;
         if ((code = part_parse(verb, role, number, used - first - 1, arguments + first)))
             return code;
@@ -169,7 +175,9 @@ static int count_gpus(void)
 /* Processes here: "4", "auto", "cpu", "gpu", or one number per node, of which some may be 0. */
 static int role_count(const cli_verb *verb, const job *j, run_role *role)
 {
+    static int counts[YK__MOST_ROLES][MOST_NODES];
     const char *text = role->per_node;
+    role->counts = counts[role - j->roles];
     int gpus = strcmp(text, "auto") == 0 || strcmp(text, "gpu") == 0 ? count_gpus() : 0, sum = 0;
     role->listed = 0;
     if (strcmp(text, "gpu") == 0 && !gpus)

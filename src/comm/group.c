@@ -315,14 +315,16 @@ static yk_status find_role(const char **name, int *rank, int *world_size)
 yk_process_group *yk_role_group(const yk_process_group_options *options)
 {
     YK__OWN_RECORD;
-    yk_process_group_options o = options ? *options : (yk_process_group_options){0};
+    yk_process_group_options o;
     const char *role;
     char name[120];
     int rank = 0, world_size = 1;
-    double timeout = o.timeout, join_timeout = o.join_timeout;
     yk_store *store = NULL;
-    if (!yk__scope_check("role_group") || find_role(&role, &rank, &world_size) ||
-        find_times("role_group", &timeout, &join_timeout))
+    if (!yk__scope_check("role_group") || YK__OPTIONS_TAKE("role_group", yk_process_group_options, options, &o) ||
+        find_role(&role, &rank, &world_size))
+        return NULL;
+    double timeout = o.timeout, join_timeout = o.join_timeout;
+    if (find_times("role_group", &timeout, &join_timeout))
         return NULL;
     snprintf(name, sizeof(name), "role.%.100s", role);
     for (char *c = name; *c; c++)
