@@ -119,6 +119,13 @@ EXAMPLE_SOURCES := $(wildcard examples/*.c)
 isa_objects = $(foreach isa,$(1),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o)) \
               $(foreach isa,$(sort base $(1)),$(LOOP_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(call isa_objects,$(ISAS))
+# The same with all instruction sets, for other machines (scripts/gpu-check), where those of this one are not all: the files
+# that choose between sets are compiled once more. And what `make install` copies, whose plug-ins will be elsewhere.
+ALL := $(if $(filter $(words $(ISAS)),$(words $(INSTALLED_ISAS))),$(BUILD),$(BUILD)/all)
+ALL_OBJECTS := $(patsubst $(BUILD)/%,$(ALL)/%,$(SET_AWARE:%.c=$(BUILD)/%.o)) \
+               $(filter-out $(SET_AWARE:%.c=$(BUILD)/%.o),$(LIB_SOURCES:%.c=$(BUILD)/%.o)) $(call isa_objects,$(INSTALLED_ISAS))
+INSTALLED := $(BUILD)/installed
+INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(ALL_OBJECTS)) $(INSTALLED)/plugin_folder.o
 MPI_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/mpi/*.c))
 CUDA_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(basename $(wildcard src/device/cuda/*.c)) $(wildcard src/device/cuda/*.cu))
 EMULATOR_SOURCES := $(filter-out %_faults.cc,$(wildcard tests/emulator/*.cc))
@@ -176,8 +183,15 @@ link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a %/libyoke.so,$^)
 $(BUILD)/libyoke.a: $(LIB_OBJECTS) $(BUILD)/made-of/isas
 	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-$(BUILD)/libyoke.so: $(LIB_OBJECTS) $(BUILD)/made-of/isas $(BUILD)/made-of/linking
-	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS) && ln -sf libyoke.so $@.$(SOVERSION)
+# Objects export everything to what links them (the tests' twin of this library does); what the headers do not declare becomes
+# the library's own here, and its calls of it direct.
+$(BUILD)/exports: scripts/export-list scripts/public-functions $(wildcard include/yoke/*.h)
+	@mkdir -p $(@D)
+	$(call say,MAKE,$@) scripts/export-list > $@.part && mv $@.part $@
+$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)): YK_CFLAGS += -fvisibility=default -fno-semantic-interposition
+exporting = -Wl,--version-script=$(BUILD)/exports
+$(BUILD)/libyoke.so: $(LIB_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/isas $(BUILD)/made-of/linking
+	$(call say,LINK,$@) $(link) $(exporting) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS) && ln -sf libyoke.so $@.$(SOVERSION)
 
 $(BUILD)/src/comm/mpi/%.o: YK_CFLAGS += $(MPI_CFLAGS)
 $(BUILD)/yoke-mpi.so: $(MPI_OBJECTS) $(BUILD)/made-of/linking
@@ -225,21 +239,14 @@ $(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-
 $(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LIBS)
 
-# The same with all instruction sets, for other machines (scripts/gpu-check), where those of this one are not all: the files
-# that choose between sets are compiled once more. And what `make install` copies, whose plug-ins will be elsewhere.
-ALL := $(if $(filter $(words $(ISAS)),$(words $(INSTALLED_ISAS))),$(BUILD),$(BUILD)/all)
-ALL_OBJECTS := $(patsubst $(BUILD)/%,$(ALL)/%,$(SET_AWARE:%.c=$(BUILD)/%.o)) \
-               $(filter-out $(SET_AWARE:%.c=$(BUILD)/%.o),$(LIB_SOURCES:%.c=$(BUILD)/%.o)) $(call isa_objects,$(INSTALLED_ISAS))
-INSTALLED := $(BUILD)/installed
-INSTALLED_OBJECTS := $(filter-out %/plugin_folder.o,$(ALL_OBJECTS)) $(INSTALLED)/plugin_folder.o
 $(INSTALLED)/plugin_folder.o: src/base/plugin_folder.c $(BUILD)/made-of/flags $(BUILD)/made-of/plugins
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (for installation)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -DYK__PLUGIN_FOLDER='"$(LIBDIR)/yoke"' \
 	    -c -o $@ $<
 $(INSTALLED)/libyoke.a: $(INSTALLED_OBJECTS) $(BUILD)/made-of/installed
 	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
-$(INSTALLED)/libyoke.so: $(INSTALLED_OBJECTS) $(BUILD)/made-of/installed
-	$(call say,LINK,$@) $(link) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
+$(INSTALLED)/libyoke.so: $(INSTALLED_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/installed
+	$(call say,LINK,$@) $(link) $(exporting) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
 $(INSTALLED)/yoke: $(CLI_OBJECTS) $(INSTALLED)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 ifneq ($(ALL),$(BUILD))
@@ -285,17 +292,15 @@ $(BUILD)/tests/gpu/gpu_cases: $(GPU_CASES_OBJECTS) $(BUILD)/libyoke.a
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)
 
-# With a sanitizer each program that holds the library takes 86 MB, and all of them 17 GB. There they share one, which exports
-# what tests call and lies, as they do, where no plug-in is. Tests export what they put in the C library's place (strdup, fsync).
-LINKED_LIBRARY := $(BUILD)/libyoke.a
-ifneq ($(SANITIZE),)
-$(LIB_OBJECTS) $(TESTS:%=%.o): YK_CFLAGS += -fvisibility=default -fno-semantic-interposition
+# Tests share a twin of the library, of the same objects: it exports what they call, and is, as they are, where no plug-in is.
+# (With the library in each of them they take 17 GB with a sanitizer, 8 without.) Tests export what they put in the C library's
+# place (strdup, fsync).
+$(TESTS:%=%.o): YK_CFLAGS += -fvisibility=default
 LINKED_LIBRARY := $(BUILD)/tests/libyoke.so
 LINKED_LIBRARY_PATH := -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../tests'
-$(LINKED_LIBRARY): $(LIB_OBJECTS)
+$(LINKED_LIBRARY): $(LIB_OBJECTS) $(BUILD)/made-of/isas $(BUILD)/made-of/linking
 	@mkdir -p $(@D)
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,$(@F) $(LIBS)
-endif
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LINKED_LIBRARY_PATH) -Wl,--wrap=_cmocka_run_group_tests -lcmocka $(LIBS)
 
