@@ -22,9 +22,10 @@ CC := $(if $(shell command -v gcc),gcc,clang)
 endif
 # What the compiler makes code for, which is another machine than this one in a cross build.
 ARCH     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2> /dev/null)))
-OPTIMISE ?= $(if $(SANITIZE),-O1,-O3)
-# What a sanitizer prints needs lines alone.
-DEBUG_INFO ?= $(if $(SANITIZE),-g1,-g)
+# Kernels and what else is hot have more, and what waits for others less: OPTIMISE of files, below.
+OPTIMISE ?= $(if $(SANITIZE),-O1,-O2)
+# None, which saves a tenth of the first build and most of its room; what a sanitizer prints needs lines alone.
+DEBUG_INFO ?= $(if $(SANITIZE),-g1)
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef \
             -Wwrite-strings -Werror=implicit-function-declaration $(if $(WERROR),-Werror)
 CFLAGS   ?= $(OPTIMISE) $(DEBUG_INFO)
@@ -116,9 +117,13 @@ BACKENDS       := $(strip $(if $(MPI_CFLAGS),$(BUILD)/yoke-mpi.so) $(if $(CUDA_T
 EMULATOR       := $(strip $(if $(CUDA_HEADERS),$(BUILD)/emulator/yoke-cuda.so $(BUILD)/emulator/libnvidia-ml.so.1 $(if $(NCCL_VERSION),$(BUILD)/emulator/yoke-nccl.so)))
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
+# What takes longest to compile is begun first, so that no core waits for it in the end.
+SLOW           := conv_lanes reduce norm pool2d gemm_micro conv_winograd binary unary conv_few copy gemm index conv_planes
+SLOW           := $(SLOW:%=src/device/cpu/%.c)
+KERNEL_SOURCES := $(filter $(KERNEL_SOURCES),$(SLOW)) $(filter-out $(SLOW),$(KERNEL_SOURCES))
 isa_objects = $(foreach isa,$(1),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o)) \
               $(foreach isa,$(sort base $(1)),$(LOOP_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
-LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o) $(call isa_objects,$(ISAS))
+LIB_OBJECTS := $(call isa_objects,$(ISAS)) $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 # The same with all instruction sets, for other machines (scripts/gpu-check), where those of this one are not all: the files
 # that choose between sets are compiled once more. And what `make install` copies, whose plug-ins will be elsewhere.
 ALL := $(if $(filter $(words $(ISAS)),$(words $(INSTALLED_ISAS))),$(BUILD),$(BUILD)/all)
@@ -177,8 +182,13 @@ $(SET_AWARE:%.c=$(BUILD)/%.o) $(BUILD)/tests/device/%.o: YK_CFLAGS += $(call isa
 $(MPI_OBJECTS): $(BUILD)/made-of/mpi
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
-say = @$(if $(V),,echo "  $(1) $(2)" &&)
-link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a %/libyoke.so,$^)
+# Each step is counted where a first look at what there is to do says how many there are.
+say = @$(if $(V),,echo "$(counted)$(1) $(2)" &&)
+COUNTS := $(if $(NO_COUNT)$(filter-out all lib cli run tests test install,$(MAKECMDGOALS))$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),,yes)
+counted = $(if $(COUNTS),$(eval STEP += x)[$(call right,$(words $(STEP)))/$(STEPS)] ,$(if $(NO_COUNT),step: ,  ))
+STEPS = $(eval STEPS := $(shell $(MAKE) -n --no-print-directory NO_COUNT=1 $(MAKECMDGOALS) 2> /dev/null | grep -c '^echo "step: '))$(STEPS)
+right = $(if $(filter-out 0,$(words $(wordlist 100,100,$(STEP)))),$(1),$(if $(filter-out 0,$(words $(wordlist 10,10,$(STEP)))), $(1),  $(1)))
+link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a %/libyoke.so,$^)
 
 $(BUILD)/libyoke.a: $(LIB_OBJECTS) $(BUILD)/made-of/isas
 	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
@@ -236,7 +246,7 @@ $(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(beside) \
 	    $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
 
-$(BUILD)/yoke: $(CLI_OBJECTS) $(BUILD)/libyoke.a $(BUILD)/made-of/linking
+$(BUILD)/yoke: $(BUILD)/libyoke.a $(CLI_OBJECTS) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LIBS)
 
 $(INSTALLED)/plugin_folder.o: src/base/plugin_folder.c $(BUILD)/made-of/flags $(BUILD)/made-of/plugins
@@ -342,6 +352,14 @@ $(foreach isa,$(ALL_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
 UNFUSED := unary binary softmax loss attention lstm random_kernels
 $(foreach isa,$(ALL_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
+# How much each is optimised, where OPTIMISE does not say it for all. gcc turns loops of unknown length into vectors with -O3
+# alone, so that kernels have it.
+# What starts processes, talks to them and writes files waits for others most of its time.
+ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
+COLD_FOLDERS := net launch cli checkpoint/formats checkpoint/shards checkpoint/training comm rpc observe
+$(foreach isa,$(ALL_ISAS),$(call isa_objects,$(isa))): OPTIMISE = -O3
+$(foreach d,$(COLD_FOLDERS),$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(d)/*.c))): OPTIMISE = -O1
+endif
 # The innermost loops of products and small convolutions: under a sanitizer with -O1, whatever trains takes two to three
 # times as long. Of the set that the machines of CI run; these files take a minute longer to compile. Likewise what each
 # access of an emulated kernel passes through, and the stand-ins of products.
@@ -376,6 +394,10 @@ endif
 # ---- what is done with it --------------------------------------------------------------------------------------------
 run: $(BUILD)/yoke
 	$(BUILD)/yoke train $(ARGS)
+	@printf '%s\n' '' 'Next: $(BUILD)/yoke train --help             data, networks and options of a training' \
+	    '      $(BUILD)/yoke run -n 2 -- $(BUILD)/yoke train   the same training by two processes' \
+	    '      examples/                         programs of your own: make examples builds them' \
+	    '      make test                         all tests, a few minutes'
 
 test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
