@@ -24,7 +24,7 @@ endif
 ARCH     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2> /dev/null)))
 # Kernels and what else is hot have more, and what waits for others less: OPTIMISE of files, below.
 OPTIMISE ?= $(if $(SANITIZE),-O1,-O2)
-# None, which saves a tenth of the first build and most of its room; what a sanitizer prints needs lines alone.
+# None, which saves a quarter of the first build and most of its room; what a sanitizer prints needs lines alone.
 DEBUG_INFO ?= $(if $(SANITIZE),-g1)
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef \
             -Wwrite-strings -Werror=implicit-function-declaration $(if $(WERROR),-Werror)
@@ -138,13 +138,13 @@ EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cud
 NCCL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/nccl/*.c))
 EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/nccl/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
-TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/support/sample_plugin.c,$(wildcard tests/support/*.c)))
+TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/sample_plugin.c %/replay.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT))
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers examples run test test-emulator check bench fuzz soak install uninstall clean help
+.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install uninstall clean help
 # An emulator that was built before is kept up to date: a program that is pointed to it takes what lies there.
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
@@ -152,6 +152,9 @@ cli: $(BUILD)/yoke $(BACKENDS)
 tests: $(TESTS) $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
+# What a compiler is to see and nobody to link, but for nvcc's.
+objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
+    $(if $(CUDA_HEADERS),$(filter-out %.cu.o,$(CUDA_OBJECTS)) $(EMULATOR_OBJECTS)) $(if $(NCCL_VERSION),$(NCCL_OBJECTS) $(EMULATOR_NCCL_OBJECTS))
 
 # ---- what it was made of ----------------------------------------------------------------------------------------------
 # A file for each of what objects depend on besides their sources: it is written anew when what it says has changed. With each
@@ -161,7 +164,7 @@ OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU
 space := $(subst ,, )
 GIVEN := $(foreach v,$(OPTIONS),$(if $(filter command environment,$(origin $(v))),$(v)=$(subst $(space),\$(space),$($(v)))))
 isas_macro = -D'YK__ISAS(X,A)=$(foreach isa,$(1),X($(isa),A))'
-MADE_OF_flags     := $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS)
+MADE_OF_flags     := $(CC) $(filter-out -Werror,$(YK_CFLAGS)) $(CFLAGS) $(CPPFLAGS)
 MADE_OF_isas      := $(ISAS)
 MADE_OF_installed := $(INSTALLED_ISAS)
 MADE_OF_plugins   := $(LIBDIR)/yoke
@@ -186,7 +189,7 @@ $(MPI_OBJECTS): $(BUILD)/made-of/mpi
 say = @$(if $(V),,echo "$(counted)$(1) $(2)" &&)
 COUNTS := $(if $(NO_COUNT)$(filter-out all lib cli run tests test install,$(MAKECMDGOALS))$(findstring n,$(filter-out -%,$(firstword $(MAKEFLAGS)))),,yes)
 counted = $(if $(COUNTS),$(eval STEP += x)[$(call right,$(words $(STEP)))/$(STEPS)] ,$(if $(NO_COUNT),step: ,  ))
-STEPS = $(eval STEPS := $(shell $(MAKE) -n --no-print-directory NO_COUNT=1 $(MAKECMDGOALS) 2> /dev/null | grep -c '^echo "step: '))$(STEPS)
+STEPS = $(eval STEPS := $(shell $(MAKE) -n --no-print-directory NO_COUNT=1 $(MAKEOVERRIDES) $(MAKECMDGOALS) 2> /dev/null | grep -c '^echo "step: '))$(STEPS)
 right = $(if $(filter-out 0,$(words $(wordlist 100,100,$(STEP)))),$(1),$(if $(filter-out 0,$(words $(wordlist 10,10,$(STEP)))), $(1),  $(1)))
 link = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a %/libyoke.so,$^)
 
@@ -299,6 +302,13 @@ $(BUILD)/emulator/emulator_faults: $(EMULATOR_SOURCES:%=$(BUILD)/emulator/%.o) $
 $(BUILD)/tests/gpu/gpu_cases: $(GPU_CASES_OBJECTS) $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
+# The same parsers without libFuzzer, for files that are there: the corpora are read again by make test (tests/cli/corpora.sh).
+REPLAYS := $(FUZZ_SOURCES:tests/fuzz/%.c=$(BUILD)/tests/replay/%)
+replays: $(REPLAYS)
+$(BUILD)/tests/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/support/replay.o $(BUILD)/tests/libyoke.so $(BUILD)/made-of/linking
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..' $(LIBS)
+
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)
 
@@ -356,7 +366,7 @@ $(foreach isa,$(ALL_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAG
 # alone, so that kernels have it.
 # What starts processes, talks to them and writes files waits for others most of its time.
 ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
-COLD_FOLDERS := net launch cli checkpoint/formats checkpoint/shards checkpoint/training comm rpc observe
+COLD_FOLDERS := net launch cli checkpoint/formats checkpoint/shards checkpoint/training rpc observe
 $(foreach isa,$(ALL_ISAS),$(call isa_objects,$(isa))): OPTIMISE = -O3
 $(foreach d,$(COLD_FOLDERS),$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(d)/*.c))): OPTIMISE = -O1
 endif
@@ -399,7 +409,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -421,8 +431,7 @@ test-emulator: $(EMULATOR) $(EMULATOR_TESTS) $(EMULATED_TESTS)
 	done; echo "test-emulator: $(SEEDS) seeds passed, $(words $(EMULATED_TESTS)) programs with cuda:0 as their default device"
 endif
 
-# clang's warnings are the same without optimisation, gcc's are not; nothing runs what clang makes here. Nor what gcc
-# makes, unless CHECK_GCC is the folder of a build that is to be tested, with its flags.
+# clang's warnings need no code, gcc's come with optimisation. Nothing runs what gcc makes here, unless CHECK_GCC is the folder of a build that is to be tested, with its flags.
 CHECK_GCC       ?= $(BUILD)/check-gcc
 CHECK_GCC_FLAGS ?= OPTIMISE=-O2 DEBUG_INFO=
 check:
@@ -434,8 +443,7 @@ check:
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(CHECK_GCC) CC=gcc $(CHECK_GCC_FLAGS) WERROR=1 all tests)
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(CHECK_GCC)))
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-accesses $(CHECK_GCC)))
-	$(if $(shell command -v gcc),$(if $(shell command -v clang),scripts/share-kernels $(CHECK_GCC) $(BUILD)/check-clang))
-	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang OPTIMISE=-O0 DEBUG_INFO= WERROR=1 all tests)
+	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
 	@echo "check: all passed"
 
 bench: cli $(BUILD)/bench/store $(BUILD)/bench/page $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
@@ -456,6 +464,10 @@ $(FUZZ_RUNS): run-%:
 	    echo "fuzz: $* for $(FUZZ_SECONDS) s"; \
 	    $(FUZZ_BUILD)/tests/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
 	        -print_final_stats=1 -artifact_prefix=$(FUZZ_BUILD)/$*- $$corpus $$seeds
+
+# What takes too long for every commit: the stages, and what each proves, are in .ci/nightly.
+nightly:
+	.ci/nightly $(ARGS)
 
 # Random faults and random ends, many times over: no hang, no wrong error, no process left behind, and after SOAK_FAULTS
 # faults of jobs that are restarted the weights of the undisturbed run.
@@ -484,6 +496,7 @@ install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACK
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: yoke' \
 	    'Description: Trains neural networks on many devices' 'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
 	    'Libs: -L$${libdir} -lyoke' 'Libs.private: $(LIBS) -pthread' > $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc
+	@scripts/after-install '$(DESTDIR)' '$(LIBDIR)'
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
@@ -504,6 +517,7 @@ help:
 	    'make check      layers, layout, comments, a test of every public function, and builds without warnings by gcc and clang' \
 	    'make bench      speed, next to PyTorch where it is installed (ARGS=... for bench/run, OPS_ARGS=... for bench/ops)' \
 	    'make fuzz       feed the parsers of files with mutated input for FUZZ_SECONDS each' \
+	    'make nightly    what .ci/run has no time for: empty Debian whole, aarch64, all sets under sanitizers, fuzzing (ARGS="NAME...")' \
 	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
 	    'make clean      remove the build folder'
