@@ -14,6 +14,7 @@
 
 #include "base/invariant.h"
 #include "base/pool.h"
+#include "base/thread.h"
 
 /* Turns of waiting before a thread sleeps: 30 to 150 us, longer than what comes between two kernels of a step, and not
  * much longer than a sleep and waking from it take. */
@@ -243,7 +244,7 @@ static bool start_threads(yk__pool *pool, int wanted)
         if (!start)
             return false;
         *start = (worker_start){pool, i};
-        int failed = pthread_create(&pool->handles[i], NULL, worker, start);
+        int failed = yk__thread_create_open(&pool->handles[i], worker, start);
         if (failed) {
             free(start);
             yk__fail(YK_ERR_MEMORY, "thread pool: thread %d of %d could not be started (errno %d)", i + 1, wanted,

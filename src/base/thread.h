@@ -6,7 +6,10 @@
 
 #include <pthread.h>
 
-/* As pthread_create; the thread handles no signals, which are for the program's own threads. */
+/* As pthread_create; the thread handles no signals, which are for the program's own threads, and has a stack of 1 MiB
+ * at least, however little `ulimit -s` says. */
 int yk__thread_create(pthread_t *thread, void *(*fn)(void *arg), void *arg);
+/* The same for a thread that handles the signals that its maker does. */
+int yk__thread_create_open(pthread_t *thread, void *(*fn)(void *arg), void *arg);
 
 #endif

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/core.h"
@@ -108,9 +109,29 @@ static void occupy_closed(void)
     }
 }
 
+/* Bytes of stack: what the program needs at least, and what it takes where the limit may be raised. */
+enum { LEAST_STACK = 256 << 10, USUAL_STACK = 8 << 20 };
+
+/* A stack that is too small would end in a signal that says nothing. */
+static bool has_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= LEAST_STACK)
+        return true;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max < USUAL_STACK ? limit.rlim_max : USUAL_STACK;
+    if (limit.rlim_cur >= LEAST_STACK && setrlimit(RLIMIT_STACK, &limit) == 0)
+        return true;
+    fprintf(stderr, "yoke: its stack may have %llu KiB (ulimit -s), and %d are needed at least: ulimit -s 8192\n",
+            (unsigned long long)before >> 10, LEAST_STACK >> 10);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     int code = EXIT_DONE;
+    if (!has_stack())
+        return EXIT_FAILED;
     if (argc < 2 || strcmp(argv[1], "run") != 0) /* which takes /dev/null for them, as its processes' */
         occupy_closed();
     if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0))

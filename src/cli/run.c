@@ -233,18 +233,22 @@ static int name_job(job *j)
 }
 
 /* A closed 0, 1 or 2 must not become a file of ours: the job's secret as standard output. */
-static void fill_standard(void)
+static bool fill_standard(void)
 {
     int fd;
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd < 3)
         ;
-    if (fd >= 0)
+    if (fd < 0) /* the standard input of processes that have none of the launcher's */
+        fprintf(stderr, "yoke run: /dev/null cannot be opened: %s\n", strerror(errno));
+    else
         close(fd);
+    return fd >= 0;
 }
 
 int cli_run(int argc, char **argv)
 {
-    fill_standard();
+    if (!fill_standard())
+        return EXIT_FAILED;
     static job j; /* large, and shared with the supervisor by fork */
     j = (job){.per_node = "1",
               .nodes = "1",

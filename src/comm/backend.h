@@ -225,6 +225,9 @@ yk_status yk__native_agree(void *state, const yk__comm_op *op);
 yk_status yk__native_watch(void *state, double waited, int *ended, int *stopped);
 /* "rank 1 (host a, pid 12)" */
 const char *yk__native_describe_rank(const void *state, int rank, char *buffer, size_t size);
+/* Of yk_new_group: says in the store of which ranks of the parent `self` ("rank 1 (host a, pid 12)") makes the group of
+ * this name; fails, for the ranks that wait in it too, where another has said something else. */
+yk_status yk__native_compare_lists(yk_store *store, const char *name, const char *self, int count, const int *ranks);
 /* Says in the store that the group of this name is over, for native ranks that come to it later. */
 void yk__native_mark_failed(yk_store *store, const char *name);
 

@@ -384,8 +384,16 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     snprintf(name, sizeof(name), "%s/%d", p->name, atomic_fetch_add(&p->children, 1) + 1);
     yk_process_group *handle = handle_new(p->backend, count > 1 ? p->store : NULL, name, yk__strdup(p->host_id), rank,
                                           count, p->timeout, p->join_timeout);
-    if (rank >= 0)
+    if (rank >= 0) {
         handle = join(handle, members, NULL, p->state, ranks);
+    } else if (handle && p->store) { /* ranks that others expect there would be waited for in vain */
+        char self[120];
+        snprintf(self, sizeof(self), "rank %d (host %s, pid %d)", p->rank, p->host_name, p->pid);
+        if (yk__native_compare_lists(p->store, name, self, count, ranks)) {
+            yk_process_group_release(handle);
+            handle = NULL;
+        }
+    }
     return yk__scope_own(handle);
 }
 

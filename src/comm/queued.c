@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "comm/group.h"
 
 /* Microseconds between two looks at an operation: at first, and at most, doubled in between. */
@@ -124,7 +125,7 @@ static void *watch(void *arg)
 
 yk_status yk__queued_prepare(yk__group *g)
 {
-    int error = g->has_watcher ? 0 : pthread_create(&g->watcher, NULL, watch, g);
+    int error = g->has_watcher ? 0 : yk__thread_create_open(&g->watcher, watch, g);
     if (error)
         return yk__fail(YK_ERR_IO, "group '%s': no thread can be started: %s", g->name, strerror(error));
     g->has_watcher = true;

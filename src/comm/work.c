@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/thread.h"
 #include "comm/staging.h"
 #include "device/graph.h"
 
@@ -278,7 +279,7 @@ static void *worker(void *arg)
 static yk_status enqueue(yk__group *g, yk__work *work)
 {
     if (!g->has_worker) {
-        int error = pthread_create(&g->worker, NULL, worker, g);
+        int error = yk__thread_create_open(&g->worker, worker, g);
         if (error)
             return yk__fail(YK_ERR_IO, "group '%s': no thread can be started: %s", g->name, strerror(error));
         g->has_worker = true;

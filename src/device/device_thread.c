@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "device/device_thread.h"
 #include "device/graph.h"
 
@@ -137,7 +138,7 @@ static device_thread *start_thread(yk_device device)
     if (!t)
         return NULL;
     t->device = device;
-    int failed = pthread_create(&t->handle, NULL, thread_main, t);
+    int failed = yk__thread_create_open(&t->handle, thread_main, t);
     if (failed) {
         char name[16];
         yk__fail(YK_ERR_MEMORY, "no thread for %s could be started (errno %d)", yk_device_format(device, name), failed);

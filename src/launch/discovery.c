@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "launch/agents.h"
 #include "net/store_session.h"
 
@@ -153,7 +154,7 @@ bool yk__discovery_start(yk__discovery *s)
     }
     *t = (discovery_thread){s, ends[1]};
     s->ready = ends[0];
-    if (pthread_create(&thread, NULL, discover, t)) {
+    if (yk__thread_create_open(&thread, discover, t)) {
         close(ends[0]);
         close(ends[1]);
         free(t);

@@ -16,6 +16,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "net/socket.h"
 
 /* Seconds for the look-up of "localhost", which a resolver may ask a name server for in vain. */
@@ -240,7 +241,7 @@ static lookup *lookup_start(const char *host)
     l->holders = 2;
     snprintf(l->host, sizeof(l->host), "%s", host);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, lookup_run, l)) {
+    if (yk__thread_create_open(&thread, lookup_run, l)) {
         l->holders = 1;
         pthread_mutex_lock(&l->lock);
         lookup_drop(l);

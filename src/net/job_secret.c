@@ -45,14 +45,34 @@ static const char *too_short(ssize_t size)
     return size == 0 ? "is empty" : "has fewer than 16 bytes, which can be guessed: make one with openssl rand -hex 32";
 }
 
+/* What an editor, echo, or a system whose lines end otherwise has put behind it. */
+static ssize_t without_line_end(const unsigned char *bytes, ssize_t got)
+{
+    got -= got > 0 && bytes[got - 1] == '\n';
+    return got - (got > 0 && bytes[got - 1] == '\r');
+}
+
+static bool is_blank(const unsigned char *bytes, ssize_t got)
+{
+    for (ssize_t i = 0; i < got; i++)
+        if (!memchr(" \t\r\n\v\f", bytes[i], 7)) /* the terminating 0 too */
+            return false;
+    return true;
+}
+
 static yk_status check_size(const char *where, const unsigned char *bytes, ssize_t got, size_t *size)
 {
     if (got < 0)
         return yk__fail_errno("%s", where);
     if (got > SECRET_LIMIT)
         return yk__fail(YK_ERR_FORMAT, "%s: the job secret is longer than %d bytes", where, SECRET_LIMIT);
-    if (got > 0 && bytes[got - 1] == '\n')
-        got--; /* written by an editor or echo */
+    if (got > 0 && got <= SECRET_LIMIT && is_blank(bytes, got))
+        return yk__fail(
+            YK_ERR_FORMAT,
+            "%s: the job secret has nothing but blanks and ends of lines, which anybody guesses: make one with "
+            "openssl rand -hex 32",
+            where);
+    got = without_line_end(bytes, got);
     if (got < YK__SECRET_LEAST)
         return yk__fail(YK_ERR_FORMAT, "%s: the job secret %s", where, too_short(got));
     *size = (size_t)got;

@@ -163,6 +163,57 @@ static void lost_process(rank_context *c)
         kill(c->pids[2], SIGCONT);
 }
 
+/* A message that no receive asks for, and a receive that no message answers: both ranks hear of the tags, though one of
+ * them waits in a barrier. */
+static void wrong_tag(rank_context *c)
+{
+    yk_tensor *x = yk_ones(YK_SHAPE(3), NULL);
+    bool first = *(const int *)c->arg == 0; /* the receiver's time begins first */
+    CHECK_MET(c);
+    if (c->rank == 0)
+        CHECK_OK(yk_send(x, 1, 5, c->group));
+    if ((c->rank == 0) == first)
+        usleep(300000);
+    if (c->rank == 0)
+        CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "group 'world'", "recv #1 (float32, 3 elements, ", "tag 6");
+    else
+        CHECK_FAILS(yk_recv(x, 0, 6, c->group), YK_ERR_STALLED, "group 'world'", "recv #1 (float32, 3 elements, ",
+                    "tag 6", first ? "there is a message with tag 5" : "");
+}
+
+static void test_wrong_tag(void **unused)
+{
+    (void)unused;
+    for (int order = 0; order < 2; order++) {
+        run_ranks(THREADS, 2, wrong_tag, &order, 1, true);
+        run_ranks(PROCESSES, 2, wrong_tag, &order, 1, true);
+    }
+}
+
+/* Time-outs in a part of a group name it, and its ranks as the whole knows them. */
+static void stalled_part(rank_context *c)
+{
+    CHECK_MET(c);
+    yk_process_group *part = yk_new_group(c->group, 2, (int[]){2, 1});
+    CHECK(part, "%s", yk_last_error()->message);
+    if (c->rank == 2)
+        CHECK_FAILS(yk_barrier(part), YK_ERR_STALLED, "group 'world/1'", "barrier #1", "rank 0 (host ",
+                    "global rank 2)", "for rank 1 (host ", "global rank 1)");
+    CHECK(all_come(c, 3), "not all came");
+    if (c->rank == 1)
+        CHECK_FAILS(yk_barrier(part), YK_ERR_STALLED, "group 'world/1'", "global rank 2)", "for rank 1 (host ");
+}
+
+static void test_stalled_part(void **unused)
+{
+    (void)unused;
+    enum rank_layout layout = test_layout;
+    run_ranks(THREADS, 3, stalled_part, NULL, 1, true);
+    test_layout = EACH_ALONE;
+    run_ranks(THREADS, 3, stalled_part, NULL, 1, true);
+    test_layout = layout;
+}
+
 /* All ranks are stopped while two wait for the third, for longer than the time-out, as a batch system does it. */
 static void all_stopped(rank_context *c)
 {
@@ -521,6 +572,8 @@ int main(void)
         cmocka_unit_test(test_failing_send),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_all_stopped),
+        cmocka_unit_test(test_wrong_tag),
+        cmocka_unit_test(test_stalled_part),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_dump),
         cmocka_unit_test(test_joining),

@@ -231,9 +231,31 @@ static void different_orders(rank_context *c)
     CHECK(seconds < patience(40), "%g s", seconds);
 }
 
+/* A rank that others expect is in no list of its own: it does not come, and no time is lost with waiting for it. */
+static void different_lists(rank_context *c)
+{
+    double begin = yk__now();
+    CHECK_MET(c);
+    if (c->rank == 1)
+        usleep(*(const int *)c->arg ? 2500000 : 0); /* the other waits already, and has said what for */
+    if (c->rank == 0)
+        CHECK_FAILS(yk_new_group(c->group, 2, (int[]){0, 1}), YK_ERR_MISMATCH, "group 'world/1': rank ",
+                    "made it of ranks", "0, 1", "0, 2", "same lists in the same order");
+    else if (c->rank == 1 && *(const int *)c->arg)
+        CHECK_FAILS(yk_new_group(c->group, 2, (int[]){0, 2}), YK_ERR_MISMATCH, "group 'world/1': rank ", "0, 1",
+                    "0, 2");
+    else if (c->rank == 1)
+        CHECK(yk_new_group(c->group, 2, (int[]){0, 2}) || yk_last_error(), "no group and no error");
+    yk_clear_error();
+    double seconds = yk__now() - begin;
+    CHECK(seconds < patience(20), "%g s", seconds); /* of 60 to join */
+}
+
 static void test_orders(void **unused)
 {
     (void)unused;
+    for (int late = 0; late < 2; late++)
+        run_ranks(PROCESSES, 3, different_lists, &late, patience(30), true);
     run_ranks(PROCESSES, 3, different_orders, NULL, patience(30), true);
 }
 

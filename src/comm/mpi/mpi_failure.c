@@ -127,9 +127,9 @@ static yk_status break_stalled(mpi_group *g, const yk__comm_op *op)
             used += (size_t)snprintf(list + used, sizeof(list) - used,
                                      ", which does not answer (stopped, or outside of yoke)");
     }
-    return mpi_break_locked(g, YK_ERR_STALLED, "%s: %s waited %g s for %s", mpi_yoke->describe(op, what, sizeof(what)),
-                            mpi_rank_name(g, g->rank, self, sizeof(self)), g->timeout,
-                            used ? list : "MPI to move the bytes, though all ranks have come");
+    return mpi_break_locked(g, YK_ERR_STALLED, "group '%s': %s: %s waited %g s for %s", g->name,
+                            mpi_yoke->describe(op, what, sizeof(what)), mpi_rank_name(g, g->rank, self, sizeof(self)),
+                            g->timeout, used ? list : "MPI to move the bytes, though all ranks have come");
 }
 
 /* With the lock held. `asked` is when the others were, 0: not yet. */

@@ -215,9 +215,10 @@ static void look_after(mpi_group *g, mpi_message *m)
     mpi_rank_name(g, g->rank, a, sizeof(a));
     mpi_rank_name(g, m->op.peer, b, sizeof(b));
     if (peer->left)
-        (void)mpi_break_locked(g, YK_ERR_CONNECTION, "%s of %s: %s left", what, a, b);
+        (void)mpi_break_locked(g, YK_ERR_CONNECTION, "group '%s': %s of %s: %s left", g->name, what, a, b);
     else
-        (void)mpi_break_locked(g, YK_ERR_STALLED, "%s: %s waited %g s for %s", what, a, g->timeout, b);
+        (void)mpi_break_locked(g, YK_ERR_STALLED, "group '%s': %s: %s waited %g s for %s", g->name, what, a, g->timeout,
+                               b);
     mpi_flush(0.2);
     mpi_base->error_take(&unused);
     mpi_base->error_put(&before);

@@ -16,7 +16,10 @@
 const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t size)
 {
     const yk__native_member *m = &g->members[rank];
-    snprintf(buffer, size, "rank %d (host %s, pid %d)", rank, m->host_name, (int)m->pid);
+    if (g->is_part)
+        snprintf(buffer, size, "rank %d (host %s, pid %d, global rank %d)", rank, m->host_name, (int)m->pid, m->global);
+    else
+        snprintf(buffer, size, "rank %d (host %s, pid %d)", rank, m->host_name, (int)m->pid);
     return buffer;
 }
 
@@ -108,17 +111,22 @@ void yk__native_append_late(const native *g, char *list, size_t size, int rank, 
         yk__native_is_dead(g, m->local_rank, &stopped);
     used += (size_t)snprintf(list + used, size - used, "%s%s%s", used ? ", " : "",
                              yk__native_rank_name(g, rank, name, sizeof(name)), stopped ? ", which is stopped" : "");
-    if (!stopped && local && progress)
-        snprintf(list + used, size - used, ", which has done %llu collectives",
-                 (unsigned long long)atomic_load(&g->rows[m->local_rank].done));
-    else if (!local && progress)
+    char awaited[160];
+    if (!stopped && local && progress) {
+        used += (size_t)snprintf(list + used, size - used, ", which has done %llu collectives",
+                                 (unsigned long long)atomic_load(&g->rows[m->local_rank].done));
+        if (yk__native_awaited_message(g, m->local_rank, awaited, sizeof(awaited)) && used + 180 < size)
+            snprintf(list + used, size - used, " and waits in %s", awaited);
+    }
+    if (!local && progress)
         snprintf(list + used, size - used, ", from which nothing is heard in this operation");
 }
 
 yk_status yk__native_break_stalled(native *g, const yk__comm_op *op, const char *list)
 {
     char what[160], self[120];
-    return yk__native_break(g, YK_ERR_STALLED, "%s: %s waited %g s for %s", yk__comm_describe(op, what, sizeof(what)),
+    return yk__native_break(g, YK_ERR_STALLED, "group '%s': %s: %s waited %g s for %s", g->name,
+                            yk__comm_describe(op, what, sizeof(what)),
                             yk__native_rank_name(g, g->rank, self, sizeof(self)), g->timeout, list);
 }
 

@@ -272,6 +272,71 @@ void yk__native_progress(native *g)
     pthread_mutex_unlock(&g->message_lock);
 }
 
+/* With the lock held: the message that this rank sleeps for; NULL: none any more. */
+static void publish_awaited(native *g, const yk__native_message *m)
+{
+    yk__native_row *row = &g->rows[g->local_rank];
+    int64_t awaits[AWAITS_SIZE] = {[AWAITS_KIND] = YK__COMM_KINDS};
+    if (m) {
+        awaits[AWAITS_KIND] = (int64_t)m->op.kind;
+        awaits[AWAITS_DTYPE] = (int64_t)m->op.dtype;
+        awaits[AWAITS_PEER] = m->op.peer;
+        awaits[AWAITS_TAG] = m->op.tag;
+        awaits[AWAITS_NUMBER] = (int64_t)m->op.number;
+        awaits[AWAITS_COUNT] = m->op.count;
+    }
+    atomic_fetch_add(&row->awaits_version, 1);
+    for (int i = 0; i < AWAITS_SIZE; i++)
+        atomic_store(&row->awaits[i], awaits[i]);
+    atomic_fetch_add(&row->awaits_version, 1);
+}
+
+bool yk__native_awaited_message(const native *g, int local_rank, char *text, size_t size)
+{
+    const yk__native_row *row = &g->rows[local_rank];
+    int64_t awaits[AWAITS_SIZE];
+    uint32_t version = atomic_load(&row->awaits_version);
+    for (int i = 0; i < AWAITS_SIZE; i++)
+        awaits[i] = atomic_load(&row->awaits[i]);
+    bool message = awaits[AWAITS_KIND] == YK__COMM_SEND || awaits[AWAITS_KIND] == YK__COMM_RECV;
+    if (version % 2 || atomic_load(&row->awaits_version) != version || !message ||
+        (uint64_t)awaits[AWAITS_DTYPE] >= YK__DTYPES)
+        return false;
+    yk__comm_op op = {.kind = (yk__comm_kind)awaits[AWAITS_KIND],
+                      .dtype = (yk_dtype)awaits[AWAITS_DTYPE],
+                      .peer = (int)awaits[AWAITS_PEER],
+                      .tag = (int)awaits[AWAITS_TAG],
+                      .number = (uint64_t)awaits[AWAITS_NUMBER],
+                      .count = awaits[AWAITS_COUNT]};
+    yk__comm_describe(&op, text, size);
+    return true;
+}
+
+/* With the lock held: ", and has sent messages with other tags: 5, 7" of the sender of a message that does not come. */
+static void append_other_tags(const native *g, const yk__native_message *m, char *list, size_t size)
+{
+    int tags[8], count = 0, most = (int)(sizeof(tags) / sizeof(tags[0]));
+    if (m->op.kind != YK__COMM_RECV)
+        return;
+    if (m->local_rank < 0) {
+        for (const control_arrived *a = g->net->links[m->op.peer].arrived; a && count < most; a = a->next)
+            tags[count++] = a->frame.tag;
+    } else {
+        const yk__native_channel *channel = channel_of(g, m->local_rank, g->local_rank);
+        for (int i = 0; i < NATIVE_SLOTS && count < most; i++)
+            if (atomic_load_explicit(&channel->slots[i].state, memory_order_acquire) == SLOT_POSTED)
+                tags[count++] = channel->slots[i].tag;
+    }
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, size - used, "%s%d",
+                 i           ? ", "
+                 : count > 1 ? ", of which there are messages with the tags "
+                             : ", of which there is a message with tag ",
+                 tags[i]);
+    }
+}
+
 /* With the lock held: a message that waits for a rank that cannot answer, or has waited too long, breaks the group. */
 static void look_after(native *g, const yk__native_message *m, bool thorough)
 {
@@ -293,13 +358,16 @@ static void look_after(native *g, const yk__native_message *m, bool thorough)
     yk__native_rank_name(g, g->rank, a, sizeof(a));
     yk__native_rank_name(g, peer, b, sizeof(b));
     if (dead && link && link->error) {
-        status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s ended, or its connection to %s broke: %s", what,
-                                  a, b, a, link->why);
+        status =
+            yk__native_break(g, YK_ERR_CONNECTION, "group '%s': %s of %s: %s ended, or its connection to %s broke: %s",
+                             g->name, what, a, b, a, link->why);
     } else if (left || dead) {
-        status = yk__native_break(g, YK_ERR_CONNECTION, "%s of %s: %s %s", what, a, b, dead ? "ended" : "left");
+        status = yk__native_break(g, YK_ERR_CONNECTION, "group '%s': %s of %s: %s %s", g->name, what, a, b,
+                                  dead ? "ended" : "left");
     } else {
-        char list[200] = "";
+        char list[400] = "";
         yk__native_append_late(g, list, sizeof(list), peer, false);
+        append_other_tags(g, m, list, sizeof(list));
         status = yk__native_break_stalled(g, &m->op, list);
     }
     yk_clear_error();
@@ -355,6 +423,8 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
         g->transport->progress(g);
         progress(g);
         if (sleeping) {
+            if (seen == 0)
+                publish_awaited(g, m);
             double still = yk__standstill(&seen, now);
             m->deadline = m->deadline > 0 ? m->deadline + still : now + g->timeout;
             until += still;
@@ -394,6 +464,11 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
             nap = m->deadline - now > 0.001 ? m->deadline - now : 0.001;
         yk__native_sleep(&row->bell, bell, nap);
         atomic_fetch_sub(&row->bell_sleepers, 1);
+    }
+    if (seen > 0 && *done) {
+        pthread_mutex_lock(&g->message_lock);
+        publish_awaited(g, NULL);
+        pthread_mutex_unlock(&g->message_lock);
     }
     if (*done && m->status)
         yk__error_put(&m->error);

@@ -63,6 +63,9 @@ typedef struct yk__native_header {
     yk__region_handle in, out;
 } yk__native_header;
 
+/* Places of yk__native_row.awaits. */
+enum { AWAITS_KIND, AWAITS_DTYPE, AWAITS_PEER, AWAITS_TAG, AWAITS_NUMBER, AWAITS_COUNT, AWAITS_SIZE };
+
 typedef struct yk__native_row {
     _Alignas(NATIVE_LINE) yk__native_round rounds[2]; /* the last even and the last odd one */
     /* The rank's doorbell: rung when a message for it arrives or is taken. */
@@ -73,6 +76,10 @@ typedef struct yk__native_row {
     _Atomic uint64_t begun;                      /* the last one begun */
     _Atomic int inside;                          /* the rank works on memory of others */
     _Atomic int here, left;                      /* the rest of the row is filled; the rank has left */
+    /* The message that the rank sleeps for, as others name it who wait for the rank; odd while it is written, and kind
+     * is YK__COMM_KINDS where there is none. */
+    _Atomic uint32_t awaits_version;
+    _Atomic int64_t awaits[AWAITS_SIZE];
     int32_t pid;
     uint64_t start; /* of the process: tells it from a later one of the same pid; 0: not known (base/process.h) */
     char host[64];
@@ -141,6 +148,7 @@ typedef struct yk__native_message {
 /* A rank of the group, as all know it from the store. */
 typedef struct yk__native_member {
     int host, local_rank; /* hosts are numbered in the order of their lowest ranks */
+    int global;           /* the rank in the group that this one is a part of, directly or not */
     int32_t pid;
     char host_name[64];
 } yk__native_member;
@@ -176,6 +184,7 @@ typedef struct native {
     struct yk__native_net *net; /* NULL: one host */
     char *name;
     double timeout;
+    bool is_part;     /* of another group, whose ranks errors name as well */
     bool one_process; /* all ranks are threads of this process */
     bool crowded;     /* more ranks than cores */
     int32_t pid;
@@ -382,6 +391,8 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
 void yk__native_forget(void *state, void *message);
 /* Breaks the group: this rank's error keeps it from sending or receiving a message, which its peer waits for. */
 yk_status yk__native_fail_message(native *g, const yk__comm_op *op);
+/* What a rank of this host sleeps for, if it is a message: "recv #1 (...)"; false where it is none. */
+bool yk__native_awaited_message(const native *g, int local_rank, char *text, size_t size);
 /* Looks after all messages once. */
 void yk__native_progress(native *g);
 /* Waits until the peers have taken what is in buffers, or cannot any more; then frees them. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/invariant.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -244,6 +245,57 @@ static yk_status name_missing(const yk__comm_join_args *args, const yk__store_va
                     absent == 1 ? "" : "s", missing, args->world_size, args->join_timeout, yk_store_name(args->store));
 }
 
+yk_status yk__native_compare_lists(yk_store *store, const char *name, const char *self, int count, const int *ranks)
+{
+    char key[320], failed[300], own[520], list[360] = "";
+    void *now = NULL;
+    bool swapped = false;
+    uint64_t hash = yk__hash(YK__HASH_BASIS, ranks, (size_t)count * sizeof(*ranks));
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(list);
+        if (used > sizeof(list) - 20) {
+            snprintf(list + used, sizeof(list) - used, ", ...");
+            break;
+        }
+        snprintf(list + used, sizeof(list) - used, "%s%d", i ? ", " : "", ranks[i]);
+    }
+    snprintf(key, sizeof(key), "%s/list", name);
+    snprintf(own, sizeof(own), "%016" PRIx64 " %.110s made it of ranks %s", hash, self, list);
+    yk_status status = yk_store_compare_set(store, key, "", 0, own, strlen(own), &now, NULL, &swapped);
+    const char *theirs = now;
+    if (!status && !swapped && theirs && strncmp(theirs, own, 16) != 0) {
+        const char *text = strlen(theirs) > 17 ? theirs + 17 : theirs;
+        status =
+            yk__fail(YK_ERR_MISMATCH,
+                     "group '%s': %.300s, but %s of %s; all ranks of the group that it is a part of call new_group "
+                     "with the same lists in the same order",
+                     name, text, self, list);
+        yk_error error;
+        yk__error_take(&error);
+        char *cause = yk__format("%d %s", (int)error.code, error.message);
+        void *before = NULL;
+        snprintf(failed, sizeof(failed), "%.290s/failed", name);
+        if (!cause || yk_store_compare_set(store, failed, "", 0, cause, strlen(cause), &before, NULL, NULL))
+            yk_clear_error(); /* this rank knows it at least */
+        free(cause);
+        free(before);
+        yk__error_put(&error);
+    }
+    free(now);
+    return status;
+}
+
+/* Who has waited for a while in vain: whether others made the group of other ranks, and so do not come. */
+static yk_status compare_lists(const yk__comm_join_args *args)
+{
+    const native *parent = args->parent;
+    char self[120];
+    if (!parent || !args->ranks)
+        return YK_OK;
+    yk__native_rank_name(parent, parent->rank, self, sizeof(self));
+    return yk__native_compare_lists(args->store, args->name, self, args->world_size, args->ranks);
+}
+
 /* Publishes this rank's record and reads everybody's: one request, which is answered when the last is there. A rank
  * that does not fit is seen by those that are there within a second. */
 static yk_status exchange_records(native *g, const yk__comm_join_args *args, uint64_t start, const char *address,
@@ -290,6 +342,8 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
             free(all.stopped.data);
         else
             status = peer_failure(&all);
+        if (!status && !complete)
+            status = compare_lists(args);
         if (!status && !complete && yk__now() >= until)
             status = name_missing(args, values);
         for (int r = 0; r < n; r++) {
@@ -336,6 +390,8 @@ const char *yk__native_group_check(const native *g)
 static yk_status arrange(native *g, const yk__comm_join_args *args, const record *records)
 {
     int n = args->world_size;
+    const native *parent = args->parent;
+    g->is_part = parent != NULL;
     g->members = yk__calloc((size_t)n, sizeof(*g->members));
     g->order = yk__calloc((size_t)n, sizeof(int));
     g->first = yk__calloc((size_t)n + 1, sizeof(int));
@@ -355,6 +411,7 @@ static yk_status arrange(native *g, const yk__comm_join_args *args, const record
                 continue;
             yk__native_member *m = &g->members[i];
             *m = (yk__native_member){.host = h, .local_rank = ordered - g->first[h], .pid = records[i].pid};
+            m->global = parent ? parent->members[args->ranks[i]].global : i;
             snprintf(m->host_name, sizeof(m->host_name), "%s", records[i].host_name);
             g->order[ordered++] = i;
         }

@@ -222,6 +222,7 @@ static void fill_row(native *g, const yk__comm_join_args *args, uint64_t start)
     yk__native_row *row = &g->rows[g->local_rank];
     row->pid = g->pid;
     row->start = start;
+    atomic_store(&row->awaits[AWAITS_KIND], YK__COMM_KINDS);
     snprintf(row->host, sizeof(row->host), "%s", args->host_name);
     if (sched_getaffinity(0, sizeof(row->cores), &row->cores))
         CPU_ZERO(&row->cores);
