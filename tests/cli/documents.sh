@@ -22,7 +22,7 @@ for file in "$root"/README.md "$root"/docs/*.md; do
 done
 sed -i -e 's/"node0"/"127.0.0.1"/; s/29500/0/' stores.md.*
 
-every_block_is_# Every link of a page leads to a file that is there, and docs/README.md leads to every page.
+# Every link of a page leads to a file that is there, and docs/README.md leads to every page.
 links_lead_somewhere()
 {
     local page link
@@ -44,7 +44,7 @@ index_is_whole()
 }
 ok "docs/README.md has every page" index_is_whole
 
-built()
+every_block_is_built()
 {
     local missing=0 block
     for block in *.md.*; do
