@@ -73,7 +73,8 @@ yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count
     table.label = subset_label;
     table.describe = subset_describe;
     table.destroy = subset_destroy;
-    return yk_dataset_create(&table, s, dataset->transform);
+    return dataset->images ? yk__dataset_of_images(&table, s, dataset->transform)
+                           : yk_dataset_create(&table, s, dataset->transform);
 }
 
 /* ---- a part to test on ------------------------------------------------------------------------------------------- */

@@ -50,6 +50,20 @@ static void test_subset(void **state)
     expect_error(YK_ERR_ARGUMENT, "subset: the data set is NULL");
 }
 
+/* Bytes of pictures are scaled in a part of their set as in the whole, and bytes of another set in neither. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    yk_dataset *pictures = yk_glyphs(YK_TEST, NULL, 1), *part = yk_subset(pictures, (int64_t[]){5}, 1);
+    yk_tensor *whole = yk_dataset_get(pictures, 5, YK_F32, NULL), *same = yk_dataset_get(part, 0, YK_F32, NULL);
+    assert_int_equal(yk_tensor_dtype(whole), YK_F32);
+    assert_int_equal(yk_tensor_dtype(same), YK_F32);
+    float a[28 * 28], b[28 * 28];
+    expect_ok(yk_tensor_read(whole, a, sizeof(a)));
+    expect_ok(yk_tensor_read(same, b, sizeof(b)));
+    assert_memory_equal(a, b, sizeof(a));
+}
+
 /* A subset keeps the set's transform, and lives on when the set's owner lets go. */
 static void test_lifetime(void **state)
 {
@@ -100,6 +114,7 @@ static void test_split(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {data_test(test_subset), data_test(test_lifetime), data_test(test_split)};
+    const struct CMUnitTest tests[] = {data_test(test_subset), data_test(test_bytes), data_test(test_lifetime),
+                                       data_test(test_split)};
     return cmocka_run_group_tests_name("subset", tests, NULL, NULL);
 }
