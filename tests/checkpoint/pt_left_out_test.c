@@ -127,7 +127,7 @@ static void test_state_dict(void **state)
     assert_null(yk_state_dict_left_out(NULL, "i8"));
     yk_state_dict *flat = yk_value_flatten(value);
     assert_string_equal(yk_state_dict_left_out(flat, "model.sparse"), "sparse tensor");
-    yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL), NULL);
+    yk_module *net = yk_sequential(yk_linear_create(3, 2, NULL));
     assert_int_equal(yk_module_load_state_dict(net, weights, NULL, NULL), YK_ERR_NOT_FOUND);
     expect_error(YK_ERR_NOT_FOUND, "missing: 0.weight, 0.bias; unexpected");
     /* One whose names are those of the file. */
