@@ -469,14 +469,17 @@ static void test_default_group(void **unused)
     expect_init("2", "2", YK_ERR_ARGUMENT, "RANK=2 is outside a world of WORLD_SIZE=2");
     expect_init("x", "2", YK_ERR_ARGUMENT, "RANK=x");
     expect_init("0", "2", YK_ERR_ARGUMENT, "MASTER_PORT is not set");
-    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "http://x", .world_size = 2)),
-                     YK_ERR_ARGUMENT);
+    assert_int_equal(
+        yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "http://x", .rank = 0, .world_size = 2)),
+        YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "'http://x' is not env://");
-    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "tcp://x:y", .world_size = 2)),
-                     YK_ERR_ARGUMENT);
+    assert_int_equal(
+        yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "tcp://x:y", .rank = 0, .world_size = 2)),
+        YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "init_process_group: tcp://x:y: address 'x:y': expected a port");
-    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "tcp://x:0", .world_size = 2)),
-                     YK_ERR_ARGUMENT);
+    assert_int_equal(
+        yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "tcp://x:0", .rank = 0, .world_size = 2)),
+        YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "tcp://x:0: all ranks have to know the port");
     assert_false(yk_is_initialized());
 }
