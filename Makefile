@@ -478,6 +478,7 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
       $(HOSTILE_TESTS) $(BUILD)/yoke
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
+	YOKE=$(BUILD)/yoke bash tests/soak/recipe_seeds.sh
 	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
 	YOKE_STRANGERS=1000000 $(BUILD)/tests/net/descriptors_test

@@ -34,7 +34,7 @@ yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy
 typedef struct run_log_epoch_line {
     int64_t epoch, step;
     double train_loss, test_loss, accuracy, top5;
-    double lr;                          /* that the epoch began with */
+    double lr;                          /* of the step that comes next: a run that goes on has none before it */
     double samples_per_second, seconds; /* seconds: since training began in this process */
 } run_log_epoch_line;
 yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line);

@@ -159,9 +159,9 @@ static yk_status read_rest(train_job *r, yk_status failed)
     return failed;
 }
 
-/* What an epoch came to: the mean loss of its samples, its rate, and the learning rate that it began with. */
+/* What an epoch came to: the mean loss of its samples, and its speed. */
 typedef struct train_epoch_result {
-    double loss, images_per_second, lr;
+    double loss, images_per_second;
 } train_epoch_result;
 
 /* Trains for an epoch. Ends early when the run's steps are done or it is interrupted. */
@@ -178,7 +178,6 @@ static yk_status train_epoch(train_job *r, train_epoch_result *result)
     if (r->queue)
         train_queue_begin(r);
     progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
-    result->lr = yk_optimizer_lr(r->optimizer, 0);
     yk_status status = YK_OK;
     while (!status && r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch))
         status = step_and_report(r, &batch, &before);
@@ -279,7 +278,7 @@ static yk_status log_epoch(train_job *r, const train_epoch_result *of, double te
                                      .test_loss = test_loss,
                                      .accuracy = r->accuracy,
                                      .top5 = r->top5,
-                                     .lr = of->lr,
+                                     .lr = yk_optimizer_lr(r->optimizer, 0),
                                      .samples_per_second = of->images_per_second,
                                      .seconds = yk__now() - r->begun};
     return status ? status : run_log_epoch(&r->log, &line);

@@ -168,7 +168,8 @@ cp -r kept/step-00000005 one
 exits 1 "a checkpoint in place of the folder that it is in" train --steps 20 --checkpoint one --resume
 says err "one: checkpoint"
 ok "does not begin anew in it" [ ! -e one/step-00000020 ]
-cp twenty.safetensors c1
+"$YOKE" ckpt strip twenty.safetensors bare.safetensors > out # which does not tell its model
+mv bare.safetensors c1
 exits 1 "weights of another model; the file's name is part of a tensor's" train --model mlp --steps 1 --init c1
 says err "c1 load_state_dict MLP"
 exits 1 "a folder in a folder that is not there" train --steps 1 --checkpoint no/where
