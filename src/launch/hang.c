@@ -239,11 +239,25 @@ bool yk__hang_find(yk__hang_watch *w, const group *g, char *text, size_t size, d
 }
 
 /* ---- saying ------------------------------------------------------------------------------------------------------ */
+/* "; loading for 60.0 s", "; 'evaluation' for 60.0 s" where the program says so itself; "" where nothing is known. */
+static const char *describe_phase(const yk__rank_page *page, double now, char *text, size_t size)
+{
+    char own[YK__PAGE_TEXT], plain[4 * YK__PAGE_TEXT];
+    double since;
+    yk__phase phase = yk__page_phase(page, own, &since);
+    *text = '\0';
+    if (phase == YK__PHASE_OWN)
+        snprintf(text, size, "; '%s' for %.1f s", yk__escape(own, strlen(own), plain, sizeof(plain)), now - since);
+    else if (phase != YK__PHASE_NONE)
+        snprintf(text, size, "; %s for %.1f s", yk__phase_name(phase), now - since);
+    return text;
+}
+
 static void report_rank(const yk__hang_watch *w, const group *g, int index, double now)
 {
     const yk__rank_page *page = page_of(w, index);
     int rank = g->workers[index].rank;
-    char text[300];
+    char text[300], doing[300];
     yk__page_operation o;
     if (!g->workers[index].running)
         yk__relay_say(g->err, "  rank %d: has ended\n", rank);
@@ -253,11 +267,12 @@ static void report_rank(const yk__hang_watch *w, const group *g, int index, doub
         yk__relay_say(g->err, "  rank %d: for %.1f s in %s (pid %d)\n", rank, now - yk__page_time(page, o.began),
                       describe(&o, text, sizeof(text)), atomic_load(&page->pid));
     else if (find_operation(page, true, &o))
-        yk__relay_say(g->err, "  rank %d: in no operation; its last, %s, ended %.1f s ago (pid %d)\n", rank,
-                      describe(&o, text, sizeof(text)), now - yk__page_time(page, o.ended), atomic_load(&page->pid));
+        yk__relay_say(g->err, "  rank %d: in no operation; its last, %s, ended %.1f s ago%s (pid %d)\n", rank,
+                      describe(&o, text, sizeof(text)), now - yk__page_time(page, o.ended),
+                      describe_phase(page, now, doing, sizeof(doing)), atomic_load(&page->pid));
     else
-        yk__relay_say(g->err, "  rank %d: in no operation, and there was none (pid %d)\n", rank,
-                      atomic_load(&page->pid));
+        yk__relay_say(g->err, "  rank %d: in no operation, and there was none%s (pid %d)\n", rank,
+                      describe_phase(page, now, doing, sizeof(doing)), atomic_load(&page->pid));
 }
 
 /* The signal to every thread; false where the process is not one that answers. */

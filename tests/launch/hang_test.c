@@ -101,6 +101,8 @@ static int run_rank(const char *what)
     } else if (strcmp(what, "idles") == 0) { /* with no operation under way anywhere */
         for (int i = 0; i < 2 && !status; i++)
             status = reduce();
+        if (rank == 1)
+            yk_progress_phase("evaluation of shard 3");
         while (!status)
             usleep(10000);
     } else {
@@ -246,6 +248,7 @@ static void all_idle(void **state)
         snprintf(line, sizeof(line), "rank %d: no operation all_reduce #2", rank);
         expect_text(runs.idles.output, line);
     }
+    expect_text(runs.idles.output, "rank 1: no operation 'evaluation of shard 3' for"); /* in its own words */
 }
 
 static void restarted(void **state)
