@@ -364,11 +364,12 @@ UNFUSED := unary binary softmax loss attention lstm random_kernels
 $(foreach isa,$(ALL_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
 # How much each is optimised, where OPTIMISE does not say it for all. gcc turns loops of unknown length into vectors with -O3
 # alone, so that kernels have it.
-# What starts processes, talks to them and writes files waits for others most of its time.
+# What starts processes, talks to them and writes files waits for others most of its time; so do tests.
 ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
 COLD_FOLDERS := net launch cli checkpoint/formats checkpoint/shards checkpoint/training rpc observe
 $(foreach isa,$(ALL_ISAS),$(call isa_objects,$(isa))): OPTIMISE = -O3
 $(foreach d,$(COLD_FOLDERS),$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(d)/*.c))): OPTIMISE = -O1
+$(BUILD)/tests/%.o: OPTIMISE = -O1
 endif
 # The innermost loops of products and small convolutions: under a sanitizer with -O1, whatever trains takes two to three
 # times as long. Of the set that the machines of CI run; these files take a minute longer to compile. Likewise what each
