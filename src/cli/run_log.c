@@ -3,7 +3,7 @@
  *
  * {"event":"step","epoch":0,"step":1,"loss":2.3021,"samples_per_second":812.5}
  * {"event":"eval","epoch":0,"loss":1.9,"accuracy":0.8123}
- * {"event":"epoch","epoch":0,"step":188,"train_loss":2.1,"test_loss":1.9,"accuracy":0.8123,"top5":0.9621,"lr":0.05,
+ * {"event":"epoch","epoch":0,"step":188,"loss":2.1,"test_loss":1.9,"accuracy":0.8123,"top5":0.9621,"lr":0.05,
  *  "samples_per_second":7800,"seconds":1.62}
  *
  * A number that is not finite is null.
@@ -129,7 +129,7 @@ yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
         return YK_OK;
     json_t *object =
         json_pack("{s:s,s:I,s:I}", "event", "epoch", "epoch", (json_int_t)line->epoch, "step", (json_int_t)line->step);
-    set_number(object, "train_loss", line->train_loss, log->digits);
+    set_number(object, "loss", line->train_loss, log->digits);
     set_number(object, "test_loss", line->test_loss, log->digits);
     set_number(object, "accuracy", line->accuracy, ACCURACY_DIGITS);
     set_number(object, "top5", line->top5, ACCURACY_DIGITS);

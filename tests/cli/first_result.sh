@@ -12,7 +12,7 @@ ok "and with its lowest test loss, or nearly" awk '/test loss/ { for (i = 1; i <
 says out "top-5 accuracy "
 ok "an epoch is in the log as on the screen" [ "$(grep -c '"event":"epoch"' plain.log)" = 8 ]
 last=$(grep '"event":"epoch"' plain.log | tail -n 1)
-for key in epoch step train_loss test_loss accuracy top5 lr samples_per_second seconds; do
+for key in epoch step loss test_loss accuracy top5 lr samples_per_second seconds; do
     ok "with its $key" grep -q "\"$key\":[0-9]" <<< "$last"
 done
 accuracy=$(tail -n 1 out | cut -d' ' -f3 | sed 's/0*$//')
