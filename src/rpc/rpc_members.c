@@ -11,6 +11,7 @@
  * found gone: nobody listens at its address.
  */
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,6 +109,18 @@ static bool member_is_gone(const yk__rpc_member *m)
     return fd < 0 && reason == YK__REFUSED;
 }
 
+/* The same, looked at for a second: a process that is just being killed listens a little longer than it answers. */
+static bool member_goes(const yk__rpc_member *m)
+{
+    enum { LOOKS = 50, PAUSE = 20 /* milliseconds */ };
+    for (int i = 0; i < LOOKS; i++) {
+        if (member_is_gone(m))
+            return true;
+        poll(NULL, 0, PAUSE);
+    }
+    return false;
+}
+
 void yk__rpc_member_gone(uint32_t index)
 {
     pthread_mutex_lock(&yk__rpc.lock);
@@ -144,7 +157,7 @@ static yk_status name_claim(uint32_t index, double deadline)
                   : yk__fail(YK_ERR_FORMAT, "rpc_init: the store's entry of the name '%s' is '%s'", yk__rpc.name, text);
         if (status)
             return status;
-        if (!member_is_gone(&m))
+        if (!member_goes(&m))
             return yk__fail(YK_ERR_ARGUMENT,
                             "rpc_init: there is a worker '%s' already: process %d of host %s; this is process %d",
                             m.name, m.pid, m.host, yk__rpc.pid);

@@ -150,6 +150,26 @@ static yk_spawn_context *make_yk_spawn_context(void)
     return yk_spawn_start(run_rank, NULL, 1, NULL);
 }
 
+static yk_status answer(yk_call *call)
+{
+    return yk_call_return(call, yk_value_int(1));
+}
+/* This process alone is a worker. */
+static bool is_worker(void)
+{
+    return yk_rpc_name() ||
+           (!yk_rpc_register("answer", answer) &&
+            !yk_rpc_init("handles", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store(), .timeout = 5)));
+}
+static yk_future *make_yk_future(void)
+{
+    return is_worker() ? yk_rpc_async("handles", "answer", NULL, NULL) : NULL;
+}
+static yk_ref *make_yk_ref(void)
+{
+    return is_worker() ? yk_rpc_remote("handles", "answer", NULL, NULL) : NULL;
+}
+
 #define KINDS(X)                                                                                                       \
     X(yk_graph)                                                                                                        \
     X(yk_tensor)                                                                                                       \
@@ -168,7 +188,9 @@ static yk_spawn_context *make_yk_spawn_context(void)
     X(yk_store_watcher)                                                                                                \
     X(yk_value)                                                                                                        \
     X(yk_checkpoint_manager)                                                                                           \
-    X(yk_spawn_context)
+    X(yk_spawn_context)                                                                                                \
+    X(yk_future)                                                                                                       \
+    X(yk_ref)
 
 #define DECLARE(type) static type *freed_##type, *some_##type;
 KINDS(DECLARE)

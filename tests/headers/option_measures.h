@@ -870,6 +870,78 @@ static double spawn_master_port(double v)
     return yk_spawn(has_port, NULL, 1, &o) ? NAN : 1;
 }
 
+/* ---- workers ----------------------------------------------------------------------------------------------------- */
+
+/* A member of the agent while this process is a worker with these options. */
+static double rpc_number(const yk_rpc_init_options *o, double (*number)(void))
+{
+    yk_rpc_init_options with = *o;
+    with.store = yk_hash_store();
+    if (yk_rpc_init("options", &with))
+        return NAN;
+    double seen = number();
+    expect_ok(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN));
+    return seen;
+}
+static double agent_timeout(void)
+{
+    return yk__rpc.timeout;
+}
+static double agent_threads(void)
+{
+    return yk__rpc.threads_limit;
+}
+static double agent_max_message(void)
+{
+    return (double)yk__rpc.max_message;
+}
+static double agent_members(void)
+{
+    return yk__rpc.member_count;
+}
+static double rpc_init_timeout(double v)
+{
+    yk_rpc_init_options o = *YK_OPTIONS(yk_rpc_init_options);
+    SET(o, timeout, v);
+    return rpc_number(&o, agent_timeout);
+}
+static double rpc_init_threads(double v)
+{
+    yk_rpc_init_options o = *YK_OPTIONS(yk_rpc_init_options);
+    SET(o, threads, v);
+    return rpc_number(&o, agent_threads);
+}
+static double rpc_init_max_message(double v)
+{
+    yk_rpc_init_options o = *YK_OPTIONS(yk_rpc_init_options);
+    SET(o, max_message, v);
+    return rpc_number(&o, agent_max_message);
+}
+static double rpc_init_world_size(double v)
+{
+    yk_rpc_init_options o = *YK_OPTIONS(yk_rpc_init_options);
+    SET(o, world_size, v);
+    return rpc_number(&o, agent_members);
+}
+/* Seconds that a call has. */
+static yk_rpc_options rpc_call_options;
+static yk_status rpc_answer(yk_call *call)
+{
+    return yk_call_return(call, yk_value_none());
+}
+static double call_seconds(void)
+{
+    yk_future *f = yk_rpc_async("options", "options_answer", NULL, &rpc_call_options);
+    return f ? round(f->deadline - yk__now()) : NAN;
+}
+static double rpc_timeout(double v)
+{
+    rpc_call_options = *YK_OPTIONS(yk_rpc_options);
+    SET(rpc_call_options, timeout, v);
+    expect_ok(yk_rpc_register("options_answer", rpc_answer));
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), call_seconds);
+}
+
 /* How many of five checkpoints stay. */
 static double manager_keep(double v)
 {

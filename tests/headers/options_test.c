@@ -16,6 +16,7 @@
 #include "comm/group.h"
 #include "net/store_table.h"
 #include "parallel/reducer.h"
+#include "rpc/rpc_agent.h"
 #include "tests/headers/header_entry.h"
 #include "tests/headers/option_measures.h"
 
@@ -314,6 +315,19 @@ static const row rows[] = {
     {"yk_ddp_options", "output_device", .kind = OBJECT},
     {"yk_join_options", "divide_by_active", .kind = FLAG},
     {"yk_join_options", "throw_on_early_termination", .kind = FLAG},
+    {"yk_rpc_init_options", "timeout", .kind = ABOVE, .measure = rpc_init_timeout, .fallback = 60, .other = 5,
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_rpc_init_options", "threads", .kind = WHOLE, .measure = rpc_init_threads, .fallback = 16, .other = 3,
+     .refused = {-1, 257}, .stated = "1 to 256"},
+    {"yk_rpc_init_options", "store", .kind = OBJECT},
+    {"yk_rpc_init_options", "world_size", .kind = WHOLE, .measure = rpc_init_world_size, .fallback = 1, .other = NONE,
+     .refused = {-1}, .stated = "Not given: WORLD_SIZE, or with a store 1"},
+    {"yk_rpc_init_options", "host", .kind = OBJECT},
+    {"yk_rpc_init_options", "max_message", .kind = WHOLE, .measure = rpc_init_max_message, .fallback = 1 << 30,
+     .other = 4096, .refused = {-1}},
+    {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
+    {"yk_rpc_options", "shared_name", .kind = OBJECT}, /* rpc_test.c */
     {"yk_tcp_store_options", "host", .kind = OBJECT},
     {"yk_tcp_store_options", "peer", .kind = OBJECT},
     {"yk_tcp_store_options", "port", .kind = WHOLE, .measure = store_port, .fallback = 0, .other = NONE,
@@ -685,6 +699,16 @@ struct plain {
         const type *o = given;                                                                                         \
         return call;                                                                                                   \
     }
+/* Whether a worker takes the options for any call. */
+static bool rpc_with(const yk_rpc_options *o)
+{
+    expect_ok(yk_rpc_register("options_answer", rpc_answer));
+    expect_ok(yk_rpc_init("plain", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    bool taken = yk_rpc_sync("plain", "options_answer", NULL, o) || yk_rpc_async("plain", "options_answer", NULL, o) ||
+                 yk_rpc_remote("plain", "options_answer", NULL, o);
+    (void)!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN);
+    return taken;
+}
 #define PLAIN_ROWS(X)                                                                                                  \
     X(tensor, yk_tensor_options,                                                                                       \
       yk_zeros(YK_SHAPE(2), o) || yk_arange(0, 3, 1, o) || yk_randint(0, 9, YK_SHAPE(2), o) || yk_eye(2, 2, o) ||      \
@@ -728,6 +752,8 @@ struct plain {
     X(ddp, yk_ddp_options, yk_ddp(layer(), o))                                                                         \
     X(join, yk_join_options, !yk_join_begin(yk_ddp(layer(), NULL), o))                                                 \
     X(tcp_store, yk_tcp_store_options, yk_tcp_store(o))                                                                \
+    X(rpc_init, yk_rpc_init_options, !yk_rpc_init("plain", o))                                                         \
+    X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
     X(read, yk_read_options, yk_safetensors_read("none", o) || yk_pt_load("none", o))                                  \
     X(weights, yk_weights_options, yk_value_weights(yk_value_dict(), o))                                               \
     X(checkpoint, yk_checkpoint_options,                                                                               \
