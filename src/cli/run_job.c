@@ -296,14 +296,25 @@ static int port_for_rank_0(job *j)
     return port;
 }
 
+/* The connections of ranks to the store that this process serves, two each. */
+static int store_files(const job *j)
+{
+    return j->node == 0 && (j->store || j->node_count > 1) ? 2 * j->world : 0;
+}
+
 /* What this process needs of descriptors: the pipes of all processes and their logs; while one is started, its ends of
- * the pipes, /dev/null and the secret. */
+ * the pipes, /dev/null and the secret; and the store's. */
 static bool enough_files(job *j)
 {
-    /* Beside them the connections of ranks to their store, two each. */
-    int each = 2 + (j->log_dir ? 2 : 0), starting = 4, store = j->node == 0 ? 2 * j->world : 0;
+    int each = 2 + (j->log_dir ? 2 : 0), starting = 4, store = store_files(j);
     if (!yk__descriptors_need("yoke run", j->local * each + starting + store))
         return true;
+    if (j->store) { /* without it rank 0 serves one, as it does without a launcher */
+        yk_clear_error();
+        yk__job_store_close(j->store);
+        j->store = NULL;
+        return enough_files(j);
+    }
     yk__relay_say(&j->err, "%s\n", yk_last_error()->message);
     yk_clear_error();
     return false;

@@ -282,10 +282,11 @@ static yk_status open_checkpoints(train_job *r)
                                      .values = r->values,
                                      .optional_values = r->best_values};
     r->saver.state = &r->state;
-    const yk_checkpoint_manager_options options =
-        *YK_OPTIONS(yk_checkpoint_manager_options, .keep = s->keep ? (int)s->keep : YK_NOT_GIVEN,
-                    .async = s->async_save, .group = r->ranks.world > 1 ? yk_default_process_group() : NULL,
-                    .sharded = s->sharded_save, .state = &r->state);
+    yk_checkpoint_manager_options options = *YK_OPTIONS(yk_checkpoint_manager_options, .async = s->async_save,
+                                                        .group = r->ranks.world > 1 ? yk_default_process_group() : NULL,
+                                                        .sharded = s->sharded_save, .state = &r->state);
+    if (s->keep)
+        options.keep = (int)s->keep;
     yk_status status = saver_open(&r->saver, s->checkpoint, &options, s->resume);
     if (status || !saver_resumed(&r->saver))
         return status;

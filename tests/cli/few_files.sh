@@ -33,7 +33,7 @@ for limit in 6 8 10 16 24 28 30 32 34 44 56; do
     "$YOKE" run -n 2 --no-prefix bash -c "ulimit -n $limit && exec $YOKE bench allreduce --bytes 4 --seconds 0.01" > out 2> err < /dev/null
     code=$? end=$SECONDS
     if [ $code = 0 ]; then
-        ok "ranks with $limit have enough" [ $limit -gt 34 ]
+        ok "ranks with $limit have enough" [ $limit -gt 24 ] # the launcher serves their store
     else
         one_line "ranks with $limit"
     fi
