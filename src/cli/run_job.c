@@ -324,6 +324,7 @@ static bool enough_files(job *j)
 static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
 {
     worker *workers = calloc((size_t)j->local + 1, sizeof(*workers)); /* a node may have none */
+    bool enough = enough_files(j);                                    /* without the store, perhaps */
     group g = {.workers = workers,
                .count = j->local,
                .grace = j->grace,
@@ -341,7 +342,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
     attempt_state state = {.job = j, .plan = plan, .hang = g.hang};
     g.renew = worker_renew;
     g.argument = &state;
-    if (workers && plan->port && g.hang && enough_files(j) && prepare(&state, workers, n)) {
+    if (workers && plan->port && g.hang && enough && prepare(&state, workers, n)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;

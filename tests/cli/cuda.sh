@@ -213,9 +213,9 @@ printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 21\n#define NCCL_PATCH 5\n' > t
 CUDA_HOME=$work/toolkit find_cuda
 ok "a toolkit that fits together" grep -qxF \
     "$work/toolkit 12.4 $work/toolkit/lib64 CUDA_12.4,_cuBLASLt_12.4.5,_cuDNN_9.1.0,_NCCL_2.21.5" out
-make -n -s -C "$sources" --no-print-directory BUILD="$work/build" CUDA_HOME="$work/none" help > out 2> err
-ok "make with a CUDA_HOME that is none fails" [ $? != 0 ]
-says err "CUDA not usable"
+make -n -s -C "$sources" --no-print-directory BUILD="$work/build" CUDA=1 CUDA_HOME="$work/none" help > out 2> err
+ok "make CUDA=1 with a CUDA_HOME that is none fails" [ $? != 0 ]
+says err "CUDA=1 $work/none include/cuda_runtime_api.h"
 make -n -p -C "$sources" --no-print-directory BUILD="$work/build" CUDA=0 help > out 2> err
 ok "CUDA=0 leaves it out" grep -qE '^BACKENDS := [^ ]*yoke-mpi.so *$|^BACKENDS := *$' out
 finish
