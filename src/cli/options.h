@@ -42,7 +42,7 @@ typedef struct cli_verb {
     const char *about;         /* paragraphs for --help, or NULL */
     const char *examples;      /* lines for --help, or NULL */
     const cli_option *options; /* ends with a NULL name; --help needs no entry */
-    const char *rest;          /* "PROGRAM [ARGUMENT...]": what follows the options; NULL: nothing may */
+    const char *rest;          /* "PROGRAM [ARGUMENT...]": what follows the options, in lines; NULL: nothing may */
     bool mixed;                /* options may stand behind arguments of the rest, too */
 } cli_verb;
 

@@ -340,7 +340,8 @@ int cli_run(int argc, char **argv)
                     "  yoke run -n 1 --role ps ./server : \\\n"
                     "      -n 3 --role trainer --on-failure restart=2 ./trainer\n",
         .options = options,
-        .rest = "PROGRAM [ARGUMENT...] [: -n N --role NAME PROGRAM [ARGUMENT...]]",
+        .rest = "PROGRAM [ARGUMENT...]\n"
+                "                [: -n N --role NAME PROGRAM [ARGUMENT...]]",
     };
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
