@@ -84,7 +84,8 @@ ok "three files of weights" [ "$(ls ck/step-00000040/model-*-of-00003.safetensor
 ok "which are one checkpoint" "$YOKE" ckpt verify ck
 exits 0 "the rest of the epoch in one" train "${plain[@]}" --epochs 1
 ok "together they are one epoch" eval 'newest; [ $newest = 140 ]'
-ok "and each step is in the log once" [ "$(grep -c '"step":' log)" = 140 ]
+ok "and each step is in the log once" [ "$(grep -c '"event":"step"' log)" = 140 ]
+ok "and the epoch" [ "$(grep -c '"event":"epoch"' log)" = 1 ]
 ranks 0 "the next epoch in 2" 2 "${plain[@]}" --epochs 2
 ok "is a whole one" eval 'newest; [ $newest = 240 ]'
 
