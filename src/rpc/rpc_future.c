@@ -323,7 +323,7 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
 void yk_future_cancel(yk_future *f)
 {
     YK__LIVE(f);
-    if (!f)
+    if (!yk__is_there("future_cancel", "future", f))
         return;
     pthread_mutex_lock(&yk__rpc.lock);
     if (f->progress != YK__RPC_ANSWERED) {
