@@ -84,7 +84,8 @@ static void check_log(const char *arguments, int least_digits)
     fclose(run(command));
     FILE *log = fopen(path, "r");
     assert_non_null(log);
-    int step = 0, evals = 0, digits = 0;
+    int step = 0, evals = 0, epochs = 0, digits = 0;
+    double losses = 0, test_loss = 0, accuracy = 0; /* the sum of an epoch's steps; of its test */
     for (json_t *json; (json = next_line(log, line, sizeof(line))); json_decref(json)) {
         const char *event = json_string_value(json_object_get(json, "event"));
         assert_non_null(event);
@@ -96,17 +97,32 @@ static void check_log(const char *arguments, int least_digits)
             assert_int_equal(number(json, "step"), ++step);
             assert_int_equal(number(json, "epoch"), (step - 1) / 12);
             assert_true(number(json, "samples_per_second") > 0);
-        } else {
-            assert_string_equal(event, "eval");
+            losses += number(json, "loss");
+        } else if (strcmp(event, "eval") == 0) {
             assert_int_equal(json_object_size(json), 4);
             assert_int_equal(number(json, "epoch"), evals++);
             assert_int_equal(step, 12 * evals);
-            assert_true(number(json, "accuracy") >= 0 && number(json, "accuracy") <= 1);
+            test_loss = number(json, "loss");
+            accuracy = number(json, "accuracy");
+            assert_true(accuracy >= 0 && accuracy <= 1);
+        } else {
+            assert_string_equal(event, "epoch");
+            assert_int_equal(json_object_size(json), 10);
+            assert_int_equal(number(json, "epoch"), epochs++);
+            assert_int_equal(epochs, evals); /* after its test */
+            assert_int_equal(number(json, "step"), step);
+            expect_near(number(json, "loss"), losses / 12, 1e-6, 0);
+            losses = 0;
+            assert_true(number(json, "test_loss") == test_loss && number(json, "accuracy") == accuracy);
+            assert_true(number(json, "top5") >= accuracy && number(json, "top5") <= 1);
+            assert_true(number(json, "lr") > 0 && number(json, "samples_per_second") > 0);
+            assert_true(number(json, "seconds") > 0);
         }
     }
     fclose(log);
     assert_int_equal(step, 24);
     assert_int_equal(evals, 2);
+    assert_int_equal(epochs, 2);
     assert_true(digits >= least_digits);
 }
 
