@@ -67,8 +67,13 @@ static void test_in_place_rules(void **state)
         "version 1, expected 0");
 
     yk_tensor *wide = yk_expand(yk_zeros(YK_SHAPE(1), NULL), YK_SHAPE(4));
-    assert_null(yk_fill_(wide, 1));
+    assert_null(yk_mul_scalar_(wide, 2));
     expect_error(YK_ERR_STATE, "several elements share memory");
+    assert_null(
+        yk_fill_(yk_expand(yk_select(yk_square(x), 0, 0), YK_SHAPE(4)), 1)); /* not where it would be recorded */
+    expect_error(YK_ERR_STATE, "fill_: the tensor is expanded, so several elements share memory");
+    assert_ptr_equal(yk_fill_(wide, 1), wide); /* the same for all: the one write that may go there */
+    expect_near(yk_item(yk_sum(wide)), 4, 0, 0);
     yk_scope_end(scope);
 }
 
