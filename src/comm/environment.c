@@ -168,7 +168,7 @@ yk_status yk__environment_method(yk_init_options *o)
     if (o->store || o->init_method || !method || !*method || strcmp(method, "env://") == 0)
         return YK_OK;
     o->init_method = method;
-    if (o->world_size != YK_NOT_GIVEN)
+    if (o->world_size != YK_NOT_GIVEN || o->rank != YK_NOT_GIVEN)
         return YK_OK;
     yk__rank_info info;
     yk_status status = yk__rank_info_read(&info);
@@ -201,6 +201,13 @@ yk_status yk__group_expected(const char *what)
 yk_status yk__environment_join(const yk_init_options *o, bool bootstraps, double join_timeout, yk__joining *joining)
 {
     const char *method = o->init_method ? o->init_method : "env://";
+    bool one_alone = (o->world_size == YK_NOT_GIVEN) != (o->rank == YK_NOT_GIVEN);
+    if (!o->store && strcmp(method, "env://") == 0 && one_alone)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "init_process_group: %s was not given, but %s was: give both, or neither for those of the "
+                        "environment",
+                        o->rank == YK_NOT_GIVEN ? "rank" : "world_size",
+                        o->rank == YK_NOT_GIVEN ? "world_size" : "rank");
     if (!o->store && strcmp(method, "env://") == 0 && o->world_size == YK_NOT_GIVEN)
         return join_environment(bootstraps, join_timeout, joining);
     if (o->world_size == YK_NOT_GIVEN || o->rank == YK_NOT_GIVEN)

@@ -299,7 +299,7 @@ static yk_status check_options(const char *name, yk_loader_options *o)
                         (int)o->on_error);
     if (o->prefetch == YK_NOT_GIVEN)
         o->prefetch = 2 * o->workers;
-    if (o->distributed && o->world_size == YK_NOT_GIVEN && find_rank(name, o))
+    if (o->distributed && o->world_size == YK_NOT_GIVEN && o->rank == YK_NOT_GIVEN && find_rank(name, o))
         return yk__error_code();
     if (yk__device_check(o->device)) {
         if (o->device.type != YK_CPU || o->device.index) /* where cpu:0 is not there, the environment is wrong */

@@ -141,8 +141,15 @@ static void init_method_of_the_environment(void **state)
     setenv("INIT_METHOD", method, 1);
     assert_int_equal(yk_init_process_group(NULL), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "init_process_group: INIT_METHOD is file:///tmp/yoke-backends-");
-    /* The program's own options go first. */
-    expect_ok(yk_init_process_group(YK_OPTIONS(yk_init_options, .world_size = 1)));
+    /* The program's own options go first; its rank and world_size come together. */
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .world_size = 1)), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "needs a rank and a world size, and rank was not given");
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .rank = 0)), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "needs a rank and a world size, and world_size was not given");
+    assert_int_equal(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "env://", .rank = 0)),
+                     YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT, "init_process_group: world_size was not given, but rank was: give both");
+    expect_ok(yk_init_process_group(YK_OPTIONS(yk_init_options, .rank = 0, .world_size = 1)));
     yk_destroy_process_group();
     expect_ok(yk_init_process_group(YK_OPTIONS(yk_init_options, .init_method = "env://")));
     assert_int_not_equal(access(path, R_OK), 0);

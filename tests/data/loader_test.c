@@ -507,6 +507,8 @@ static void test_bad_options(void **state)
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: prefetch -1");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .rank = 1)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: world_size was not given, but rank was");
+    assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .distributed = true, .rank = 0)));
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: world_size was not given, but rank was");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .world_size = 2)));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: rank was not given, but world_size was");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .rank = 0, .world_size = 0)));
@@ -518,7 +520,7 @@ static void test_bad_options(void **state)
     assert_null(yk_loader_create(set, NULL));
     expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size was not given, and has no default");
     assert_null(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .shuffle = true)));
-    expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size is not set");
+    expect_error(YK_ERR_ARGUMENT, "loader of numbers: batch_size was not given, and has no default");
     yk_loader *loader = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1));
     assert_int_equal(yk_loader_length(loader), 10); /* batches of one */
     yk_batch batch;
