@@ -622,6 +622,26 @@ static double loader_prefetch(double v)
     }
     return atomic_load(&samples_made);
 }
+static yk_status all_but_first(void *context, int64_t index, yk_sample *sample)
+{
+    return index ? make_sample(context, index, sample) : yk_set_error(YK_ERR_IO, "sample 0 cannot be read");
+}
+/* The second sample stands in for the first, or there is no batch. */
+static double loader_on_error(double v)
+{
+    yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);
+    SET(o, on_error, v);
+    const yk_dataset_table table = {.name = "measured", .length = 4, .get = all_but_first};
+    yk_loader *l = yk_loader_create(yk_dataset_create(&table, NULL, NULL), &o);
+    yk_batch batch;
+    if (!l)
+        return NAN;
+    yk_loader_start(l, 0);
+    bool made = yk_loader_next(l, &batch);
+    if (!made)
+        expect_error(YK_ERR_IO, "sample 0 cannot be read");
+    return made;
+}
 static double flip_p(double v)
 {
     yk_transform *t = yk_random_horizontal_flip(v);
@@ -879,8 +899,8 @@ static double rpc_number(const yk_rpc_init_options *o, double (*number)(void))
     with.store = yk_hash_store();
     if (yk_rpc_init("options", &with))
         return NAN;
-    double seen = number();
-    expect_ok(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN));
+    double seen = number(); /* the record of a number that was refused stays */
+    assert_int_equal(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN), YK_OK);
     return seen;
 }
 static double agent_timeout(void)
@@ -940,6 +960,65 @@ static double rpc_timeout(double v)
     SET(rpc_call_options, timeout, v);
     expect_ok(yk_rpc_register("options_answer", rpc_answer));
     return rpc_number(YK_OPTIONS(yk_rpc_init_options), call_seconds);
+}
+/* Whether a wait of a worker whose calls have a second took `least` seconds; 2 for one of 0.001 s, which is over then.
+ */
+static yk_status rpc_slow(yk_call *call)
+{
+    usleep(400000);
+    return yk_call_return(call, yk_value_none());
+}
+static yk_future *slow_call(double timeout)
+{
+    return yk_rpc_async("options", "options_slow", NULL, YK_OPTIONS(yk_rpc_options, .timeout = timeout));
+}
+static double rpc_waited(double v, double least, yk_status (*wait)(double timeout))
+{
+    expect_ok(yk_rpc_register("options_slow", rpc_slow));
+    expect_ok(yk_rpc_init("options", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store(), .timeout = 1)));
+    double begin = yk__now();
+    yk_status status = wait(v);
+    double seconds = yk__now() - begin;
+    assert_int_equal(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN), YK_OK);
+    if (status == YK_ERR_ARGUMENT)
+        return NAN;
+    yk_clear_error();
+    return v == 0.001 && status == YK_ERR_TIMEOUT ? 2 : seconds >= least;
+}
+static yk_status wait_for_absent(double timeout)
+{
+    return yk_rpc_wait_for("absent", timeout);
+}
+static double rpc_wait_for_timeout(double v)
+{
+    return rpc_waited(v, 1, wait_for_absent);
+}
+static yk_status wait_for_future(double timeout)
+{
+    return yk_future_wait(slow_call(0.25), timeout) ? YK_OK : yk_last_error()->code;
+}
+static double future_wait_timeout(double v)
+{
+    return rpc_waited(v, 0.25, wait_for_future);
+}
+static yk_status wait_for_any(double timeout)
+{
+    return yk_future_wait_any((yk_future *[]){slow_call(0.25)}, 1, timeout) == 0 ? YK_OK : yk_last_error()->code;
+}
+static double future_wait_any_timeout(double v)
+{
+    return rpc_waited(v, 0.25, wait_for_any);
+}
+/* A graceful end lets calls be answered while it has time. */
+static yk_status leave_with_call(double timeout)
+{
+    yk_future *f = slow_call(30);
+    yk_status status = yk_rpc_shutdown(YK_RPC_GRACEFUL, timeout);
+    return status ? status : yk_future_wait(f, YK_NOT_GIVEN) ? YK_OK : YK_ERR_TIMEOUT;
+}
+static double rpc_shutdown_timeout(double v)
+{
+    return rpc_waited(v, 0.25, leave_with_call);
 }
 
 /* How many of five checkpoints stay. */
