@@ -79,7 +79,8 @@ static inline void yk__progress_phase_out(const yk__phase_inside *inside)
 /* The rank is in this phase until the end of the block, then in the one before, since when it was. What begins the
  * phase is followed by something that takes the time, so this does not (Note [Fields of a page]). */
 #define YK__IN_PHASE(phase)                                                                                            \
-    __attribute__((cleanup(yk__progress_phase_out))) const yk__phase_inside phase_around = yk__progress_phase_in(phase)
+    __attribute__((cleanup(yk__progress_phase_out), unused)) const yk__phase_inside phase_around =                     \
+        yk__progress_phase_in(phase)
 
 /* A step of an optimizer was applied. */
 void yk__progress_step(void);
