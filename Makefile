@@ -317,7 +317,8 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 # place (strdup, fsync).
 $(TESTS:%=%.o): YK_CFLAGS += -fvisibility=default
 LINKED_LIBRARY := $(BUILD)/tests/libyoke.so
-LINKED_LIBRARY_PATH := -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../tests'
+# Without /proc the loader does not know what $ORIGIN is.
+LINKED_LIBRARY_PATH := -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../tests:$(abspath $(BUILD)/tests)'
 $(LINKED_LIBRARY): $(LIB_OBJECTS) $(BUILD)/made-of/isas $(BUILD)/made-of/linking
 	@mkdir -p $(@D)
 	$(call say,LINK,$@) $(link) -shared -Wl,-soname,$(@F) $(LIBS)
@@ -326,7 +327,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY) $(BUILD)/
 
 # The library that they share lies beside the plug-ins, which it finds there.
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.so
-	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..'
+	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..:$(abspath $(BUILD))'
 
 $(BUILD)/bench/mpi_%: bench/mpi_%.c
 	@mkdir -p $(@D)

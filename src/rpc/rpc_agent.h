@@ -144,7 +144,8 @@ struct yk_call {
     double deadline;
     yk__rpc_waiting *chain; /* owned: `chain_count` methods that wait for this call, the first caller's first */
     int chain_count;
-    bool sync, cancelled, later;
+    bool sync, cancelled, later, answered;
+    int references;   /* of who runs it, and of who answers it later */
     void *new_object; /* of yk_call_set_object */
     yk_call *next_ready, *next_of_link;
 };

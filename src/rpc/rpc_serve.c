@@ -28,8 +28,11 @@ yk_call *yk__rpc_current(void)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static void call_free(yk_call *call)
+/* With the lock: drops a reference, and frees with the last. */
+static void call_release(yk_call *call)
 {
+    if (--call->references > 0)
+        return;
     free(call->bytes);
     free(call->chain);
     yk_value_release(call->args);
@@ -82,12 +85,13 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
     yk__wire_put(out, error.message, strlen(error.message));
 }
 
-/* Without the lock: answers with the value, or with this thread's error, and frees the call. */
+/* Without the lock: answers with the value, or with this thread's error, once, and drops a reference. */
 static void call_answer(yk_call *call, const yk_value *value, bool ran)
 {
     yk__wire out = {0};
     pthread_mutex_lock(&yk__rpc.lock);
-    bool wanted = !call->cancelled;
+    bool wanted = !call->cancelled && !call->answered;
+    call->answered = true;
     pthread_mutex_unlock(&yk__rpc.lock);
     if (wanted)
         reply_encode(call, value, ran, &out);
@@ -111,9 +115,9 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
         yk__rpc_link_release(link);
     }
     call_unlink(call);
+    call_release(call);
     pthread_mutex_unlock(&yk__rpc.lock);
     yk__wire_clear(&out);
-    call_free(call);
 }
 
 void yk__rpc_serve_cancel(yk_call *call)
@@ -253,6 +257,7 @@ static void held_drop(yk__rpc_held **slot)
     if (!call)
         return; /* it goes with the worker */
     call->kind = YK__RPC_DESTROY;
+    call->references = 1;
     call->object = o;
     call_enqueue(call);
 }
@@ -334,15 +339,12 @@ static bool call_run(yk_call *call)
     if (call->kind == YK__RPC_CREATE) {
         if (!status && call->later)
             status = yk__fail(YK_ERR_UNSUPPORTED, "what makes an object cannot answer later");
-        call->later = false;
         status = status ? status : object_take(call);
         if (status)
             o->error = *yk_last_error();
         yk_value_release(call->result);
         call->result = NULL;
     }
-    if (status)
-        call->later = false;
     return true;
 }
 
@@ -355,22 +357,24 @@ static void call_serve(yk_call *call)
         object_unlist(o);
     pthread_mutex_unlock(&yk__rpc.lock);
     yk_scope scope = yk_scope_begin();
-    bool later = false;
+    bool answered = true; /* or somebody will, and the reference of this thread is left to be dropped */
     if (destroys) {
         object_free(o);
         o = NULL;
-        call_free(call);
+        answered = false;
     } else if (cancelled) {
         call_answer(call, NULL, false);
     } else {
         bool ran = call_run(call);
-        later = call->later;
-        if (!later)
+        answered = !call->later || yk_last_error();
+        if (answered)
             call_answer(call, call->result, ran);
     }
     yk_clear_error();
     yk_scope_end(scope);
     pthread_mutex_lock(&yk__rpc.lock);
+    if (!answered)
+        call_release(call);
     if (o && o->error.code)
         o->shared[0] = 0; /* whoever asks for it from here on makes another */
     if (o)
@@ -430,7 +434,7 @@ void yk__rpc_serve_stop(void)
     pthread_mutex_unlock(&yk__rpc.lock);
     while (calls) {
         yk_call *next = calls->next_ready;
-        call_free(calls);
+        call_release(calls);
         calls = next;
     }
     yk_scope scope = yk_scope_begin();
@@ -580,16 +584,18 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
     yk_call *call = calloc(1, sizeof(*call));
     uint64_t id = 0;
     yk__reader r = {data, data + size, false};
+    if (call)
+        call->references = 1;
     if (!call || !call_parse(call, &r, &id)) {
         if (call)
-            call_free(call);
+            call_release(call);
         free(data);
         return false;
     }
     call->caller = link ? link->index : yk__rpc.index;
     snprintf(call->caller_name, sizeof(call->caller_name), "%s", link ? link->name : yk__rpc.name);
     if (id && call->kind == YK__RPC_CREATE && id >> 40 != call->caller) {
-        call_free(call);
+        call_release(call);
         free(data);
         return false;
     }
@@ -716,8 +722,12 @@ yk_status yk_call_return(yk_call *call, yk_value *result)
 
 void yk_call_later(yk_call *call)
 {
-    if (call)
-        call->later = true;
+    if (!call || call->later)
+        return;
+    pthread_mutex_lock(&yk__rpc.lock);
+    call->references++;
+    call->later = true;
+    pthread_mutex_unlock(&yk__rpc.lock);
 }
 
 void yk_call_answer(yk_call *call, yk_value *result)
