@@ -33,6 +33,7 @@ fi
 chmod +x bin/*
 export PATH=$work/bin:$PATH PKG_CONFIG_PATH=$work/lib TMPDIR=$work
 unset YOKE_DATA
+export YOKE_DEBUG=0 # sanitized programs have it on by themselves
 
 # Two machines, node0 and node1, with a cable between them; their names are in an /etc/hosts that they alone see.
 no_machines=

@@ -173,7 +173,7 @@ static void wrong_tag(rank_context *c)
     if (c->rank == 0)
         CHECK_OK(yk_send(x, 1, 5, c->group));
     if ((c->rank == 0) == first)
-        usleep(300000);
+        usleep(700000); /* of the second that both wait: the machine may be busy */
     if (c->rank == 0)
         CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "group 'world'", "recv #1 (float32, 3 elements, ", "tag 6");
     else
