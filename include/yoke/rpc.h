@@ -58,8 +58,8 @@ typedef enum yk_rpc_shutdown_mode {
 } yk_rpc_shutdown_mode;
 /*
  * Ends the worker: its objects are destroyed, its name is free. `timeout`: seconds for a graceful end, after which it
- * ends at once and YK_ERR_TIMEOUT names who is missing; YK_NOT_GIVEN: no limit. Not from a handler. Without yk_rpc_init
- * it does nothing. Source: rpc.shutdown.
+ * ends at once, and YK_ERR_TIMEOUT says who is missing, or how many own calls had no answer; YK_NOT_GIVEN: no limit.
+ * Not from a handler. Without yk_rpc_init it does nothing. Source: rpc.shutdown.
  */
 YK_API yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout) YK_MUST_CHECK;
 

@@ -294,10 +294,16 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
         pthread_mutex_lock(&yk__rpc.lock);
-        while (futures_count() && (!deadline || yk__now() < deadline))
+        int unanswered;
+        while ((unanswered = futures_count()) && (!deadline || yk__now() < deadline))
             yk__rpc_wait(&yk__rpc.changed, deadline);
         pthread_mutex_unlock(&yk__rpc.lock);
-        status = yk__rpc_leave_together(deadline);
+        if (unanswered)
+            status = yk__fail(YK_ERR_TIMEOUT, "rpc_shutdown: %d call%s of this worker %s not answered in time",
+                              unanswered, unanswered == 1 ? "" : "s", unanswered == 1 ? "was" : "were");
+        status = status ? status : yk__rpc_leave_together(deadline);
+        if (status)
+            yk__rpc_left();
     } else {
         yk__rpc_left();
     }

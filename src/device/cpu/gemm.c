@@ -24,7 +24,8 @@
 #define BLOCK_DEPTH 512
 #define BLOCK_ROWS  (YK__GEMM_ROWS * 8)
 /* Set by the instruction set alone, so that all processes on one kind of processor round alike: with AVX-512 oneDNN's
- * products of transformers and LSTMs are up to 1.5 times as fast as ours, with AVX2 up to three times slower. */
+ * products of transformers and LSTMs are up to 1.7 times as fast as ours; on processors with AVX2 alone they are up to
+ * three times slower (docs/speed.md). */
 #if defined(__AVX512F__)
 #define ONEDNN_SERVES 1
 #else
