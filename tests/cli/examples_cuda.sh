@@ -166,11 +166,12 @@ ok "train_module.cpp is built" ${CXX:-g++} -std=c++20 $flags -o train_module "$s
 on_cpu 8 3 ./train_module
 on_gpus 1 native 8 3 ./train_module
 uses_a_gpu 8 3 ./train_module
-# The two lines that README.md names.
+# The lines that README.md names: where the network is, and where loaders give their batches.
 awk '/^```/ { open = !open; if (open) { c = $0 == "```c" && !n++ } else c = 0; next } c' "$sources/README.md" |
     sed -e 's/yk_lenet(NULL);/yk_module_to(yk_lenet(NULL), yk_device_local());/' \
-        -e 's/\.workers = 1}/.workers = 1, .device = yk_device_local()}/' > readme.c
-ok "two lines are changed" [ "$(grep -c yk_device_local readme.c)" = 2 ]
+        -e 's/\.workers = 1)/.workers = 1, .device = yk_device_local())/' \
+        -e 's/\.batch_size = 500)/.batch_size = 500, .device = yk_device_local())/' > readme.c
+ok "three lines are changed" [ "$(grep -c yk_device_local readme.c)" = 3 ]
 ok "README.md's program is built" ${CC:-cc} -std=c11 $flags -o readme readme.c $shared
 YOKE_BACKEND_PATH=$build/emulator few 8 4 ./readme
 ok "and trains on a GPU" [ $code = 0 ]
