@@ -4,7 +4,7 @@
 # found as ever.
 . tests/support/tap.bash
 
-limit=$(patience 1)
+limit=$(patience 3)
 still=$((2 * limit + 2))
 export YOKE_COMM_TIMEOUT=$limit
 # job NAME OPTIONS...: begins a job in the background that computes for longer than the test stops it; $front and
