@@ -170,7 +170,11 @@ yk__region_handle yk__region_find(const void *address, size_t bytes)
 
 yk_tensor *yk_comm_alloc(int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    const yk_tensor_options given = yk__default_options(options), *o = &given;
+    yk_tensor_options given = yk__default_options(options);
+    const yk_tensor_options *o = &given;
+    if (!options || options->device.index < 0)
+        given.device =
+            (yk_device){YK_CPU, 0}; /* not named: this memory is the host's, whatever else tensors default to */
     if (!yk__scope_check("comm_alloc") || yk__tensor_check("comm_alloc", ndim, shape, o))
         return NULL;
     if (o->device.type != YK_CPU) {

@@ -314,7 +314,7 @@ static yk_status call_large(void)
         passed++;
     }
     yk_value *back = yk_future_wait(large, YK_NOT_GIVEN);
-    CHECK(back && memcmp(yk_tensor_data(x), yk_tensor_data(yk_value_as_tensor(back)), 10 * (4 << 20)) == 0);
+    CHECK(back && yk_item(yk_sum(yk_ne(yk_to(x, (yk_device){YK_CPU, 0}), yk_value_as_tensor(back)))) == 0);
     CHECK(passed > 0);
     return YK_OK;
 }
