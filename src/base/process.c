@@ -163,18 +163,18 @@ bool yk__process_stat(int pid, int fd, struct stat *about)
 
 /* ---- who may open them ------------------------------------------------------------------------------------------- */
 typedef struct open_attempt {
-    int pid, fd, number; /* number: errno of the attempt, 0: it went well */
+    int pid, fd;
 } open_attempt;
 
-/* In a process of its own, which has this one's memory and descriptors. */
+/* In a process of its own, which has this one's descriptors; its exit code: errno of the attempt, 0 where it went well.
+ */
 static int try_to_open(void *arg)
 {
-    open_attempt *attempt = arg;
-    int own = yk__process_open(attempt->pid, attempt->fd);
-    attempt->number = own < 0 ? errno : 0;
+    const open_attempt *attempt = arg;
+    int own = yk__process_open(attempt->pid, attempt->fd), number = own < 0 ? errno : 0;
     if (own >= 0)
         close(own);
-    return 0;
+    return number;
 }
 
 /*
@@ -185,31 +185,23 @@ static int try_to_open(void *arg)
  */
 static int refusal(void)
 {
-    open_attempt attempt = {.pid = (int)getpid(), .fd = memfd_create("yoke", MFD_CLOEXEC), .number = EACCES};
-    int number = errno, status;
-#ifdef YK__SANITIZED /* which keeps what it knows of a thread in memory that such a child would write to */
-    pid_t child = attempt.fd < 0 ? -1 : fork();
-    if (child == 0) {
-        try_to_open(&attempt);
-        _exit(attempt.number);
-    }
-    if (attempt.fd >= 0)
-        number = errno;
-    while (child >= 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (child >= 0)
-        number = WIFEXITED(status) ? WEXITSTATUS(status) : EACCES;
+#ifdef YK__SANITIZED /* keeps what it knows of a thread in memory that a child which shares it would write to */
+    enum { STACK = 256 << 10, SHARED = 0 };
 #else
-    enum { STACK = 64 << 10 };
+    enum { STACK = 64 << 10, SHARED = CLONE_VM | CLONE_VFORK };
+#endif
+    open_attempt attempt = {.pid = (int)getpid(), .fd = memfd_create("yoke", MFD_CLOEXEC)};
     char *stack = attempt.fd < 0 ? NULL : malloc(STACK);
+    int number = errno, status = 0;
     if (stack) {
-        int child = clone(try_to_open, stack + STACK, CLONE_VM | CLONE_VFORK, &attempt);
-        number = child < 0 ? errno : attempt.number;
+        int child = clone(try_to_open, stack + STACK, SHARED, &attempt);
+        number = errno;
         while (child >= 0 && waitpid(child, &status, __WCLONE) < 0 && errno == EINTR)
             ;
+        if (child >= 0)
+            number = WIFEXITED(status) ? WEXITSTATUS(status) : EACCES;
         free(stack);
     }
-#endif
     if (attempt.fd >= 0)
         close(attempt.fd);
     return number;
