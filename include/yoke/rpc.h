@@ -31,7 +31,7 @@ typedef struct yk_rpc_init_options {
     int threads YK_DEFAULT(16);
     /* Through which the workers find one another. NULL: that of the job, by the launcher's variables. */
     yk_store *store YK_DEFAULT(NULL);
-    /* How many workers yk_rpc_init waits for, this one among them. Not given: WORLD_SIZE, or with a store 1. */
+    /* The number of workers yk_rpc_init waits for, this one among them. Not given: WORLD_SIZE, or with a store 1. */
     int world_size YK_DEFAULT(YK_NOT_GIVEN);
     /* This host's name or address at which other workers reach this one. NULL: that which routes to MASTER_ADDR. */
     const char *host YK_DEFAULT(NULL);
@@ -99,7 +99,7 @@ typedef struct yk_rpc_class {
 YK_API yk_status yk_rpc_register_class(const yk_rpc_class *cls) YK_MUST_CHECK;
 
 /* ---- inside a call ----------------------------------------------------------------------------------------------- */
-/* How many arguments there are; the i-th, borrowed, NULL and an error where it is not there. */
+/* The number of arguments; the i-th, borrowed, NULL and an error where it is not there. */
 YK_API int64_t yk_call_count(const yk_call *call) YK_QUESTION;
 YK_API yk_value *yk_call_argument(yk_call *call, int64_t i);
 /* The i-th argument as a C value; an error that names function, position and kind where it is not there or of another
@@ -113,7 +113,7 @@ YK_API const char *yk_call_caller(const yk_call *call) YK_QUESTION;
 /* The state of the object whose method runs, as yk_call_set_object gave it; NULL in plain functions. */
 YK_API void *yk_call_object(const yk_call *call) YK_QUESTION;
 YK_API void yk_call_set_object(yk_call *call, void *object);
-/* Whether nobody waits for the answer any more: the deadline is over, the call was cancelled, or the caller is gone. */
+/* True when nobody waits for the answer any more: the deadline is over, the call cancelled, or the caller gone. */
 YK_API bool yk_call_cancelled(const yk_call *call) YK_QUESTION;
 /* The result, retained; a second one takes the place of the first. Without one the result is none. NULL fails, leaving
  * an earlier error, so that a function can end with `return yk_call_return(call, yk_value_tensor(yk_add(a, b)));`. */
@@ -163,7 +163,7 @@ YK_API yk_future *yk_rpc_async(const char *worker, const char *function, yk_valu
  * this wait (YK_ERR_TIMEOUT, and the call goes on); YK_NOT_GIVEN: until the call's own time is over. Source:
  * Future.wait. */
 YK_API yk_value *yk_future_wait(yk_future *future, double timeout);
-/* Whether the result, or an error, is there. Source: Future.done. */
+/* True once the result, or an error, is there. Source: Future.done. */
 YK_API bool yk_future_done(yk_future *future) YK_QUESTION;
 /* The position of one that is done, waited for within `timeout` seconds (YK_NOT_GIVEN: without limit); -1 and an error.
  */

@@ -241,7 +241,7 @@ bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsig
 void yk__rpc_link_end(yk__rpc_link *link, const char *why);
 /* The I/O thread; arg is not used. */
 void *yk__rpc_io_run(void *arg);
-/* Whether that call is among those that have not left yet. */
+/* True while that call has not left this process. */
 bool yk__rpc_link_unsent(const yk__rpc_link *link, uint64_t number);
 /* Takes it back where nothing of it has left. */
 bool yk__rpc_link_withdraw(yk__rpc_link *link, uint64_t number);
@@ -257,9 +257,9 @@ bool yk__rpc_blocked_begin(void);
 void yk__rpc_blocked_end(bool counted);
 /* Waits for the threads to end and destroys what is left. Without the lock. */
 void yk__rpc_serve_stop(void);
-/* What tells an object from all others of the job. */
+/* A number that no other object of the job has. */
 uint64_t yk__rpc_object_number(const yk__rpc_object *object);
-/* Whether the call would wait for a method that waits for it; fails then, naming them. */
+/* Fails where the call would wait for a method that waits for it, naming both. */
 yk_status yk__rpc_cycle_check(const yk_call *call) YK_MUST_CHECK;
 /* The call that this thread runs, or NULL. */
 yk_call *yk__rpc_current(void);

@@ -26,7 +26,7 @@ yk_value *yk_args_counted(int count, ...)
     return list;
 }
 
-/* What is called, where, and how. */
+/* The function or method to call, its worker, and the kind of the call. */
 typedef struct target {
     const char *what;                   /* "rpc_sync", for errors */
     const char *worker, *name, *shared; /* shared NULL: no name of its own */
@@ -216,7 +216,7 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
     return f;
 }
 
-/* Whether the caller gave a name and, where it gave arguments, made them. */
+/* True if the caller gave a name and, where it gave arguments, made them. */
 static bool call_is_there(const char *what, const char *kind, const char *name, yk_value *args)
 {
     if (!args && yk__error_is_fresh())

@@ -68,7 +68,7 @@ static void link_watch(yk__rpc_link *link)
         link->events = events;
 }
 
-/* Whether an earlier parcel is for the same object, which may not be overtaken. */
+/* True if an earlier parcel is for the same object, which may not be overtaken. */
 static bool link_has_target(const yk__rpc_link *link, const yk__rpc_parcel *end, uint64_t target)
 {
     for (const yk__rpc_parcel *p = link->sending; p && p != end; p = p->next)
@@ -566,7 +566,7 @@ static void io_event(const struct epoll_event *event)
         link_pump(link);
 }
 
-/* What has a time: calls, and connections that do not say who they are. Gives whether there is any. */
+/* Ends calls whose time is over, and connections that did not say who they are; true while there are any of these. */
 static bool io_tick(void)
 {
     double now = yk__now();

@@ -99,7 +99,7 @@ static bool member_has_left(uint32_t index)
     return !yk_store_check(yk__rpc.store, keys, 1, &there) && there;
 }
 
-/* Whether nobody listens where it did. A host that does not answer is no proof. */
+/* True if nobody listens where it did. A host that does not answer is no proof. */
 static bool member_is_gone(const yk__rpc_member *m)
 {
     yk__reason reason;
