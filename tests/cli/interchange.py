@@ -31,8 +31,9 @@ def main():
         assert numpy.isfinite(x).all(), name
     with safe_open(source, "np") as file:
         metadata = file.metadata()
-    assert metadata == {"format": "pt", "model": model}, metadata
-    save_file(tensors, destination, {"format": "pt", "model": model})
+    assert metadata["format"] == "pt" and metadata["model"] == model, metadata
+    assert json.loads(metadata["classes"]) == [str(digit) for digit in range(10)], metadata
+    save_file(tensors, destination, metadata)
     read = []
     for path in (source, destination):
         data = open(path, "rb").read()
