@@ -138,6 +138,7 @@ EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cud
 NCCL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/nccl/*.c))
 EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/nccl/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
+OPERATIONS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/operations/*.c)) $(BUILD)/src/cli/options.o $(BUILD)/src/cli/bench.o
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/sample_plugin.c %/replay.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT))
@@ -149,11 +150,11 @@ EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
 cli: $(BUILD)/yoke $(BACKENDS)
-tests: $(TESTS) $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
+tests: $(TESTS) $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 # What a compiler is to see and nobody to link, but for nvcc's.
-objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
+objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(if $(MPI_CFLAGS),$(MPI_OBJECTS)) $(TESTS:%=%.o) $(TEST_SUPPORT) $(GPU_CASES_OBJECTS) $(EXAMPLES:%=%.o) $(FUZZERS:%=%.o) \
     $(if $(CUDA_HEADERS),$(filter-out %.cu.o,$(CUDA_OBJECTS)) $(EMULATOR_OBJECTS)) $(if $(NCCL_VERSION),$(NCCL_OBJECTS) $(EMULATOR_NCCL_OBJECTS))
 
 # ---- what it was made of ----------------------------------------------------------------------------------------------
@@ -333,6 +334,11 @@ $(BUILD)/bench/mpi_%: bench/mpi_%.c
 	@mkdir -p $(@D)
 	$(call say,CC  ,$<) mpicc -std=gnu11 $(WARNINGS) -O2 -o $@ $<
 
+# Its command line is read as those of the verbs.
+$(BUILD)/bench/operation_times: $(OPERATIONS_OBJECTS) $(BUILD)/libyoke.a $(BUILD)/made-of/linking
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(link) $(LIBS)
+
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) $(LIBS)
 
@@ -400,7 +406,7 @@ endif
 endif
 
 .SECONDARY:
--include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
+-include $(patsubst %.o,%.d,$(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(MPI_OBJECTS) $(TEST_SUPPORT) $(CUDA_OBJECTS) $(NCCL_OBJECTS) $(EMULATOR_OBJECTS) $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/tests/emulator/emulator_faults.cc.o) $(TESTS:%=%.d) $(FUZZERS:%=%.d) $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/gpu/*.c)) \
          $(EXAMPLES:%=%.d)
 
 # ---- what is done with it --------------------------------------------------------------------------------------------
@@ -411,7 +417,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(BUILD)/yoke $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -448,7 +454,7 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
 	@echo "check: all passed"
 
-bench: cli $(BUILD)/bench/store $(BUILD)/bench/page $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
+bench: cli $(BUILD)/bench/operation_times $(BUILD)/bench/store $(BUILD)/bench/page $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
 	failed=0; YOKE=$(BUILD)/yoke bench/run $(ARGS) || failed=1; YOKE=$(BUILD)/yoke bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.

@@ -1,4 +1,4 @@
-"""The networks of src/cli/bench_ops_networks.c in PyTorch, as its users write them: fused attention, nn.LSTM, transposed
+"""The networks of bench/operations/network_operations.c in PyTorch, as its users write them: fused attention, nn.LSTM, transposed
 convolutions. What is not here is one of peer_step.py's."""
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-"""The operations of `yoke bench ops` in PyTorch, each made from the same text; bench/ops imports this.
+"""The rows of build/bench/operation_times in PyTorch, each made from the same text; bench/ops imports this.
 
 A case is "conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner": an operation, its operands' shapes, its parameters.
-src/cli/bench_ops_build.c is the other side.
+bench/operations/operation_build.c is the other side.
 """
 import statistics
 import time
@@ -176,7 +176,7 @@ class Subject:
 
     # ---- the operation ----
     def by_name(self):
-        """A function of no arguments for what bench_ops_reduce.c has; None for the others. Looked up once."""
+        """A function of no arguments for what reduce_operations.c has; None for the others. Looked up once."""
         case, i = self.case, self.inputs
         x, y = (i + [None, None])[:2]
         dims, dim, n = case.sizes("dims"), case.int("dim"), case.int("n")
@@ -301,7 +301,7 @@ class Subject:
 
 
 def measure(subject, seconds):
-    """Microseconds of one run, measured as `yoke bench ops` does."""
+    """Microseconds of one run, measured as build/bench/operation_times does."""
     clock = time.process_time
     start = clock()
     subject.once()

@@ -32,7 +32,6 @@ static const verb data_verbs[] = {
 static const verb subjects[] = {
     {"step", cli_bench_step, "one training step: forward, backward, optimizer"},
     {"device", cli_bench_device, "copies and matrix products of GPUs, or of the CPU"},
-    {"ops", cli_bench_ops, "single operations at the shapes of known networks"},
     {"data-parallel", cli_bench_data_parallel, "training steps on several devices of one process"},
     {"checkpoint", cli_bench_checkpoint, "saving and loading training state"},
     {"allreduce", cli_bench_allreduce, "all_reduce between the processes of a job"},
@@ -95,6 +94,12 @@ int cli_bench(int argc, char **argv)
     if (argc < 2) {
         list(stdout, usage, subjects, count);
         return EXIT_DONE;
+    }
+    if (strcmp(argv[1], "ops") == 0) {
+        fputs("yoke bench: 'ops' is a program of the source tree since 0.3.0: make build/bench/operation_times,\n"
+              "then build/bench/operation_times --list\n",
+              stderr);
+        return EXIT_USAGE;
     }
     return dispatch("yoke bench", "subject", usage, subjects, count, argc, argv);
 }

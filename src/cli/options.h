@@ -86,7 +86,6 @@ int cli_doctor(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_bench_step(int argc, char **argv);
 int cli_bench_device(int argc, char **argv);
-int cli_bench_ops(int argc, char **argv);
 int cli_bench_loader(int argc, char **argv);
 int cli_bench_allreduce(int argc, char **argv);
 int cli_bench_checkpoint(int argc, char **argv);

@@ -1,9 +1,27 @@
 #!/bin/bash
-# bench_ops.sh - bench/ops: its command line and exit codes, its JSON with and without PyTorch. The part with PyTorch is
+# bench_ops.sh - build/bench/operation_times, and bench/ops: its command line and exit codes, its JSON with and without PyTorch. The part with PyTorch is
 # skipped where that is not installed ($YOKE_PEER_PYTHON or python3 is asked).
 here=$PWD
 . tests/support/tap.bash
 export YOKE
+
+# measures CODE NAME ARGUMENTS...: what bench/operation_times ends with.
+measures()
+{
+    YOKE=${YOKE%/*}/bench/operation_times exits "$@"
+}
+measures 0 "--help" --help
+says out "usage operation_times"
+says out "examples:"
+ok "help within 80 columns" awk 'length($0) > 80 { bad = 1 } END { exit bad }' out
+measures 2 "a pattern that no row matches" --only conv3d
+says err "--only 'conv3d' --list"
+measures 2 "no regular expression" --only '('
+says err "--only '(' regular expression"
+measures 2 "a pattern is missing" --only
+says err "--only value"
+measures 2 "less than no time" --seconds -1
+says err "--seconds -1 0"
 if ! command -v python3 > /dev/null; then
     skip "bench/ops" "there is no python3"
     finish
@@ -53,7 +71,7 @@ rows='(^conv2d x=8x512x14x14 w=512x1x3x3 .* forward | small$|^step model=(lenet 
 ops "$python" --only "$rows" --rounds 1 --seconds 0 --json
 ok "next to PyTorch: exit code 0 or 1" [ $code -le 1 ]
 cp out rows.json
-ok "every row was measured" [ "$(wc -l < out)" = "$("$YOKE" bench ops --list --json --only "$rows" | wc -l)" ]
+ok "every row was measured" [ "$(wc -l < out)" = "$("${YOKE%/*}/bench/operation_times" --list --json --only "$rows" | wc -l)" ]
 cat > check.py <<'END'
 import json, sys
 rows = [json.loads(line) for line in open("rows.json")]

@@ -38,7 +38,7 @@ if command -v cc > /dev/null; then
     LD_LIBRARY_PATH=lacking YOKE_LOG=warn run doctor
     ok "one that cannot be used" grep -qE "^  oneDNN +not here: large matrix products are yoke's own$" out
     ok "it is said once" [ "$(grep -c "oneDNN is not used: libdnnl.so.3 lacks" err)" = 1 ]
-    LD_LIBRARY_PATH=lacking exits 0 "a product without it" bench ops --seconds 0 \
+    LD_LIBRARY_PATH=lacking YOKE=${YOKE%/*}/bench/operation_times exits 0 "a product without it" --seconds 0 \
         --only '^matmul x=48x256x64 y=48x256x64 transposed=1 forward'
     says out "us forward matmul"
     # Debian 13 has the minor version in the name.

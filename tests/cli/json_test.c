@@ -30,19 +30,28 @@ static int remove_directory(void **state)
     return rmdir(directory);
 }
 
-/* Runs the program; its output is in `directory`/out, which is opened. */
-static FILE *run(const char *arguments)
+/* Runs the program, or with `beside` the one of that name in its folder; the output is in `directory`/out, which is
+ * opened. */
+static FILE *run_program(const char *beside, const char *arguments)
 {
-    const char *yoke = getenv("YOKE");
+    const char *yoke = getenv("YOKE") ? getenv("YOKE") : "build/yoke";
+    const char *slash = beside ? strrchr(yoke, '/') : NULL;
+    int folder = slash ? (int)(slash - yoke + 1) : 0;
     char command[512], path[96];
     snprintf(path, sizeof(path), "%s/out", directory);
-    snprintf(command, sizeof(command), "'%s' %s > '%s' 2>&1", yoke ? yoke : "build/yoke", arguments, path);
+    snprintf(command, sizeof(command), "'%.*s%s' %s > '%s' 2>&1", folder, yoke, beside ? beside : yoke, arguments,
+             path);
     int code = system(command);
     if (code != 0)
         fail_msg("%s: status %d", command, code);
     FILE *out = fopen(path, "r");
     assert_non_null(out);
     return out;
+}
+
+static FILE *run(const char *arguments)
+{
+    return run_program(NULL, arguments);
 }
 
 /* The next line as JSON, which the caller releases; NULL at the end. */
@@ -188,12 +197,12 @@ static bool is_one_of(const char *word, const char *const *words)
 }
 
 /* The list has the promised rows, each once, of known directions and bounds: about a third bound by each. */
-static void test_bench_ops_list(void **state)
+static void test_operations_list(void **state)
 {
     (void)state;
     static const char *const directions[] = {"forward", "backward", "grad_input", "grad_weight", "both", "step", NULL};
     static const char *const bounds[] = {"arithmetic", "memory", "small", "step", "large", NULL};
-    FILE *out = run("bench ops --list --json");
+    FILE *out = run_program("bench/operation_times", "--list --json");
     char line[1000];
     json_t *json, *seen = json_object();
     int count = 0, of_bound[5] = {0};
@@ -223,10 +232,10 @@ static void test_bench_ops_list(void **state)
 }
 
 /* Every small row can be made and measured; a pattern of a direction gives rows of that direction alone. */
-static void test_bench_ops(void **state)
+static void test_operations(void **state)
 {
     (void)state;
-    FILE *out = run("bench ops --only ' small$' --seconds 0 --json");
+    FILE *out = run_program("bench/operation_times", "--only ' small$' --seconds 0 --json");
     char line[1000];
     json_t *json;
     int count = 0;
@@ -238,7 +247,7 @@ static void test_bench_ops(void **state)
     }
     fclose(out);
     assert_true(count >= 40);
-    out = run("bench ops --only 'conv2d x=4x6x12x12 .* grad_input ' --seconds 0 --json");
+    out = run_program("bench/operation_times", "--only 'conv2d x=4x6x12x12 .* grad_input ' --seconds 0 --json");
     json = next_line(out, line, sizeof(line));
     assert_non_null(json);
     assert_string_equal(json_string_value(json_object_get(json, "case")), "conv2d x=4x6x12x12 w=16x6x5x5 bias=1");
@@ -269,8 +278,8 @@ int main(void)
         TEST(test_log_f64),
         TEST(test_bench_step),
         TEST(test_bench_step_size),
-        TEST(test_bench_ops_list),
-        TEST(test_bench_ops),
+        TEST(test_operations_list),
+        TEST(test_operations),
         TEST(test_bench_loader),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);

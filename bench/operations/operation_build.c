@@ -1,14 +1,14 @@
 /*
- * bench_ops_build.c - an operation, its operands and one run of it, made from the text of a case. Layer: cli.
+ * operation_build.c - an operation, its operands and one run of it, made from the text of a case. Layer: bench.
  *
- * The table at the end has a row per operation: what it takes, and the call; bench_ops_index.c has those with indices
+ * The table at the end has a row per operation: what it takes, and the call; index_operations.c has those with indices
  * and masks. Weights of convolutions are those of a module, in the memory order that the device asks for.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/core.h"
-#include "cli/bench_ops.h"
+#include "bench/operations/operations.h"
 
 /* ---- the text ---------------------------------------------------------------------------------------------------- */
 
@@ -90,7 +90,7 @@ static yk_status prepare_conv(ops_subject *s)
 {
     int64_t x[8], w[8];
     if (ops_text_sizes(s->text, "x", x) != 4 || ops_text_sizes(s->text, "w", w) != 4)
-        return yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: x and w have four dimensions", s->text);
+        return yk_set_error(YK_ERR_ARGUMENT, "operation_times: %s: x and w have four dimensions", s->text);
     yk_module *m =
         yk_conv2d_create(x[1], w[0], 0,
                          YK_OPTIONS(yk_conv2d_module_options, .kernel_size = {w[2], w[3]},
@@ -262,7 +262,7 @@ yk_dtype ops_text_dtype(const char *text, const char *key)
         char why[200];
         snprintf(why, sizeof(why), "%.190s", yk_last_error()->message);
         yk_clear_error();
-        (void)yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: %s", text, why);
+        (void)yk_set_error(YK_ERR_ARGUMENT, "operation_times: %s: %s", text, why);
     }
     return dtype;
 }
@@ -553,7 +553,7 @@ yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
     if (!s->operation)
         s->operation = find_operation(ops_reduce_operations, ops_reduce_operation_count, text);
     if (!s->operation)
-        return yk_set_error(YK_ERR_ARGUMENT, "bench ops: %s: there is no such operation", text);
+        return yk_set_error(YK_ERR_ARGUMENT, "operation_times: %s: there is no such operation", text);
     static const char *const keys[] = {"x", "y", "w"};
     int count = 0;
     for (int i = 0; i < 3; i++) {

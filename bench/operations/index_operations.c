@@ -1,11 +1,12 @@
 /*
- * bench_ops_index.c - the operations of `yoke bench ops` that read and write through indices and masks. Layer: cli.
+ * index_operations.c - the operations of `operation_times` that read and write through indices and masks.
+ * Layer: bench.
  *
  * Indices are uniform over the dimension, masks true for half of their elements, both drawn once. An operation in place
  * writes the same operand again in each run.
  */
 #include "base/core.h"
-#include "cli/bench_ops.h"
+#include "bench/operations/operations.h"
 
 /* ---- one index for each row of the result, or of y ---- */
 

@@ -1,6 +1,6 @@
 /*
- * bench_ops_networks.c - the networks of which `yoke bench ops` times whole steps, beyond the library's own models.
- * Layer: cli.
+ * network_operations.c - the networks of which `operation_times` times whole steps, beyond the library's own models.
+ * Layer: bench.
  *
  * bench/peer_networks.py has the same in PyTorch. What the library has no module for is made of its operations: a
  * transposed convolution whose stride is its kernel of a 1x1 convolution that makes every output pixel's channels.
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/core.h"
-#include "cli/bench_ops.h"
+#include "bench/operations/operations.h"
 
 static yk_module *conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups, bool bias)
 {

@@ -1,13 +1,13 @@
 /*
- * bench_ops_reduce.c - the operations of `yoke bench ops` that reduce, order, count, draw random numbers, repeat or
- * copy parts. Layer: cli.
+ * reduce_operations.c - the operations of `operation_times` that reduce, order, count, draw random numbers, repeat or
+ * copy parts. Layer: bench.
  *
  * What has no operands but a number of elements (n=1000000) is made anew in each run; what is in place writes the same
  * operand again.
  */
 
 #include "base/core.h"
-#include "cli/bench_ops.h"
+#include "bench/operations/operations.h"
 
 /* ---- reductions ---- */
 

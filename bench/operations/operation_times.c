@@ -1,6 +1,6 @@
 /*
- * bench_ops.c - `yoke bench ops`: the time of single operations, forward and backward, at the shapes of known networks.
- * Layer: cli.
+ * operation_times.c - the program `operation_times`: the time of single operations, forward and backward, at the shapes
+ * of known networks. Layer: bench.
  *
  * One thread, the processor time of this process: what other programs do on the machine counts little. A figure is the
  * median over samples, each of as many runs as take a millisecond. bench/ops does the same with PyTorch, in turns.
@@ -12,8 +12,8 @@
 #include <time.h>
 
 #include "base/core.h"
+#include "bench/operations/operations.h"
 #include "cli/bench.h"
-#include "cli/bench_ops.h"
 #include "cli/options.h"
 
 typedef struct bench {
@@ -111,12 +111,12 @@ static const char about[] =
     "microseconds\n"
     "of processor time; medians.\n"
     "With --json a row is {\"case\":...,\"direction\":...,\"bound\":...,\"us\":...}, one a line.\n";
-static const char examples[] = "  yoke bench ops --list\n"
-                               "  yoke bench ops --only '^conv2d.*groups=32'\n"
-                               "  yoke bench ops --only 'softmax .* backward' --seconds 1\n"
-                               "  yoke bench ops --only ' small$' --json\n";
+static const char examples[] = "  build/bench/operation_times --list\n"
+                               "  build/bench/operation_times --only '^conv2d.*groups=32'\n"
+                               "  build/bench/operation_times --only 'softmax .* backward' --seconds 1\n"
+                               "  build/bench/operation_times --only ' small$' --json\n";
 
-int cli_bench_ops(int argc, char **argv)
+int main(int argc, char **argv)
 {
     bench b = {.seconds = 0.1};
     const cli_option options[] = {
@@ -128,7 +128,7 @@ int cli_bench_ops(int argc, char **argv)
         {"json", NULL, CLI_FLAG, &b.json, .help = "print one JSON object for each row"},
         {0},
     };
-    const cli_verb verb = {"yoke bench ops", "Measures single operations at the shapes of known networks.", about,
+    const cli_verb verb = {"operation_times", "Measures single operations at the shapes of known networks.", about,
                            examples, .options = options};
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
@@ -157,5 +157,9 @@ int cli_bench_ops(int argc, char **argv)
     yk_scope_end(program);
     if (b.only)
         regfree(&b.pattern);
+    if ((fflush(stdout) || ferror(stdout)) && code == EXIT_DONE) {
+        perror("operation_times: stdout");
+        code = EXIT_FAILED;
+    }
     return code;
 }

@@ -1,13 +1,13 @@
 /*
- * bench_ops.h - what the files of `yoke bench ops` share: the cases, and an operation made from a case's text.
- * Layer: cli.
+ * operations.h - what the files of `operation_times` share: the cases, and an operation made from a case's text.
+ * Layer: bench.
  *
  * A case is one line of text, "conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner": an operation, its operands'
  * shapes, its parameters. The text is the whole definition: bench/peer_ops.py makes the same operation in PyTorch of
  * it.
  */
-#ifndef YOKE_CLI_BENCH_OPS_H
-#define YOKE_CLI_BENCH_OPS_H
+#ifndef YOKE_BENCH_OPERATIONS_H
+#define YOKE_BENCH_OPERATIONS_H
 
 #include <yoke/optim.h>
 

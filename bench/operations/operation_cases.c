@@ -1,12 +1,12 @@
 /*
- * bench_ops_cases.c - the table of `yoke bench ops`: what the layers of ResNet-50, ResNeXt, MobileNetV2, EfficientNet,
- * ConvNeXt, ShuffleNet, Inception, VGG, U-Net, ViT-B, GPT-2, LSTMs and LeNet are made of. Layer: cli.
+ * operation_cases.c - the table of `operation_times`: what the layers of ResNet-50, ResNeXt, MobileNetV2, EfficientNet,
+ * ConvNeXt, ShuffleNet, Inception, VGG, U-Net, ViT-B, GPT-2, LSTMs and LeNet are made of. Layer: bench.
  *
  * layout=inner is the order that convolutions leave their outputs in (height, width, batch, channels), layout=nhwc that
  * of PyTorch's channels_last; without it a tensor is in C order. dtype=f64, bf16, u8 and so on: all operands.
  * grad=nchw: the gradient that comes in is in C order. padding=0x3: of the height, of the width.
  */
-#include "cli/bench_ops.h"
+#include "bench/operations/operations.h"
 
 #define CONV (OPS_FORWARD | OPS_GRAD_INPUT | OPS_GRAD_WEIGHT)
 #define TWO  (OPS_FORWARD | OPS_BACKWARD)
