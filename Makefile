@@ -67,14 +67,18 @@ ISAS := $(if $(filter all,$(ISAS_ASKED)),$(ALL_ISAS),$(filter $(ISAS_ASKED),$(AL
 endif
 INSTALLED_ISAS := $(if $(ISAS_ASKED),$(ISAS),$(ALL_ISAS))
 
-KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(wildcard src/device/cpu/*.c))
+# A folder or file that is named here and not there is an error, and not left out.
+sources_in      = $(foreach d,$(1),$(or $(wildcard src/$(d)/*.c),$(error Makefile: there is no source in src/$(d)/)))
+KERNEL_SOURCES := $(filter-out src/device/cpu/cpu_%.c,$(call sources_in,device/cpu device/cpu/*))
+kernels_named   = $(foreach n,$(1),$(or $(filter %/$(n).c,$(KERNEL_SOURCES)),$(error Makefile: there is no kernel source $(n).c)))
 # Small loops that are called without a device, too: there is always one for any processor.
 LOOP_SOURCES   := src/base/xxh3_isa.c src/comm/native/combine_isa.c
 # The files that choose between the sets are told which are built.
 SET_AWARE      := src/base/isa.c src/base/xxh3.c src/comm/native/combine.c src/device/cpu/cpu_backend.c
-LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(wildcard $(foreach d,base net launch device device/cpu tensor autograd \
-                  ops nn optim data checkpoint/formats checkpoint/shards checkpoint/training comm comm/native parallel rpc observe,src/$(d)/*.c)))
-CLI_SOURCES    := $(wildcard src/cli/*.c)
+LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(call sources_in,base host device device/memory device/cpu tensor autograd ops nn value \
+                  optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc))
+CLI_FOLDERS    := cli cli/run cli/train cli/ckpt cli/doctor cli/bench
+CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
 TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh))
@@ -119,8 +123,8 @@ EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 # What takes longest to compile is begun first, so that no core waits for it in the end.
 SLOW           := conv_lanes reduce norm pool2d gemm_micro conv_winograd binary unary conv_few copy gemm index conv_planes
-SLOW           := $(SLOW:%=src/device/cpu/%.c)
-KERNEL_SOURCES := $(filter $(KERNEL_SOURCES),$(SLOW)) $(filter-out $(SLOW),$(KERNEL_SOURCES))
+SLOW           := $(call kernels_named,$(SLOW))
+KERNEL_SOURCES := $(SLOW) $(filter-out $(SLOW),$(KERNEL_SOURCES))
 isa_objects = $(foreach isa,$(1),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o)) \
               $(foreach isa,$(sort base $(1)),$(LOOP_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o))
 LIB_OBJECTS := $(call isa_objects,$(ISAS)) $(LIB_SOURCES:%.c=$(BUILD)/%.o)
@@ -138,7 +142,7 @@ EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cud
 NCCL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/nccl/*.c))
 EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/nccl/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
-OPERATIONS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/operations/*.c)) $(BUILD)/src/cli/options.o $(BUILD)/src/cli/bench.o
+OPERATIONS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/operations/*.c)) $(BUILD)/src/cli/options.o $(BUILD)/src/cli/bench/bench.o
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/sample_plugin.c %/replay.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT))
@@ -253,7 +257,7 @@ $(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-
 $(BUILD)/yoke: $(BUILD)/libyoke.a $(CLI_OBJECTS) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LIBS)
 
-$(INSTALLED)/plugin_folder.o: src/base/plugin_folder.c $(BUILD)/made-of/flags $(BUILD)/made-of/plugins
+$(INSTALLED)/plugin_folder.o: src/host/plugin_folder.c $(BUILD)/made-of/flags $(BUILD)/made-of/plugins
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (for installation)) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -DYK__PLUGIN_FOLDER='"$(LIBDIR)/yoke"' \
 	    -c -o $@ $<
@@ -281,11 +285,11 @@ $(BUILD)/gpu/gpu_cases: $(GPU_CASES_OBJECTS) $(ALL)/libyoke.a
 
 # Plug-ins that plugin_test.c loads, each with one thing wrong but for the first.
 SAMPLE_PLUGINS := $(foreach name,good old format sizes other symbol start,$(BUILD)/tests/plugins/yoke-$(name).so)
-$(BUILD)/tests/plugins/yoke-%.so: tests/support/sample_plugin.c src/base/plugin.h | $(BUILD)/have-tests
+$(BUILD)/tests/plugins/yoke-%.so: tests/support/sample_plugin.c src/host/plugin.h | $(BUILD)/have-tests
 	@mkdir -p $(@D)
 	$(call say,LINK,$@) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MF $(@:.so=.d) -DSAMPLE_NAME='"$*"' -DSAMPLE_$* \
 	    $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $<
-$(BUILD)/tests/base/plugin_test: | $(SAMPLE_PLUGINS)
+$(BUILD)/tests/host/plugin_test: | $(SAMPLE_PLUGINS)
 
 # As much of a driver as cuDNN needs to make plans without a GPU.
 $(BUILD)/tests/driver/libcuda.so.1: tests/emulator/libcuda.c | $(BUILD)/have-tests
@@ -368,21 +372,22 @@ endef
 $(foreach isa,$(ALL_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
 UNFUSED := unary binary softmax loss attention lstm random_kernels
-$(foreach isa,$(ALL_ISAS),$(UNFUSED:%=$(BUILD)/$(isa)/device/cpu/%.o)): YK_CFLAGS += -ffp-contract=off
+kernel_objects = $(foreach isa,$(1),$(patsubst src/%.c,$(BUILD)/$(isa)/%.o,$(call kernels_named,$(2))))
+$(call kernel_objects,$(ALL_ISAS),$(UNFUSED)): YK_CFLAGS += -ffp-contract=off
 # How much each is optimised, where OPTIMISE does not say it for all. gcc turns loops of unknown length into vectors with -O3
 # alone, so that kernels have it.
 # What starts processes, talks to them and writes files waits for others most of its time; so do tests.
 ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
-COLD_FOLDERS := net launch cli checkpoint/formats checkpoint/shards checkpoint/training rpc observe
+COLD_FOLDERS := value net launch checkpoint/formats checkpoint/shards checkpoint/training rpc $(CLI_FOLDERS)
 $(foreach isa,$(ALL_ISAS),$(call isa_objects,$(isa))): OPTIMISE = -O3
-$(foreach d,$(COLD_FOLDERS),$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/$(d)/*.c))): OPTIMISE = -O1
+$(patsubst %.c,$(BUILD)/%.o,$(call sources_in,$(COLD_FOLDERS))): OPTIMISE = -O1
 $(BUILD)/tests/%.o: OPTIMISE = -O1
 endif
 # The innermost loops of products and small convolutions: under a sanitizer with -O1, whatever trains takes two to three
 # times as long. Of the set that the machines of CI run; these files take a minute longer to compile. Likewise what each
 # access of an emulated kernel passes through, and the stand-ins of products.
 ifneq ($(SANITIZE),)
-$(patsubst %,$(BUILD)/v4/device/cpu/%.o,gemm_micro conv_small_tile conv_small_weight): OPTIMISE = -O2
+$(call kernel_objects,v4,gemm_micro conv_small_tile conv_small_weight): OPTIMISE = -O2
 $(patsubst %,$(BUILD)/emulator/tests/emulator/%.cc.o,block memory blas dnn_engines): OPTIMISE = -O2
 endif
 

@@ -13,7 +13,7 @@
 
 #include "base/core.h"
 #include "bench/operations/operations.h"
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "cli/options.h"
 
 typedef struct bench {

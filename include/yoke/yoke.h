@@ -11,5 +11,6 @@
 #include <yoke/parallel.h>
 #include <yoke/rpc.h>
 #include <yoke/store.h>
+#include <yoke/value.h>
 
 #endif

@@ -27,8 +27,8 @@
 
 #include "autograd/engine.h"
 #include "base/invariant.h"
-#include "base/progress.h"
 #include "device/device_thread.h"
+#include "host/progress.h"
 
 /* FEW_NODES: that a small graph needs no memory for. LINE: bytes that caches exchange, at least. */
 enum { FEW_NODES = 16, LINE = 64 };

@@ -16,7 +16,7 @@
 #include "base/wakeup.h"
 #include "cli/options.h"
 #include "device/table.h"
-#include "launch/gpus.h"
+#include "host/gpus.h"
 
 enum { MOST_OPTIONS = 64, FIRST = 256 /* beyond every letter; 0 is an unknown option's optopt */, HELP = 1000 };
 

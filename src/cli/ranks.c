@@ -17,7 +17,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "comm/agreement.h"
-#include "launch/rank_info.h"
+#include "host/rank_info.h"
 #include "nn/module.h"
 
 static const int signals[] = {SIGINT, SIGTERM, SIGUSR1}; /* if there are several, the first counts */

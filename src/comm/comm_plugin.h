@@ -1,12 +1,12 @@
 /*
- * comm_plugin.h - backends of collectives that are shared objects of their own (base/plugin.h), and what of yoke they
+ * comm_plugin.h - backends of collectives that are shared objects of their own (host/plugin.h), and what of yoke they
  * are given. Layer: comm.
  */
 #ifndef YOKE_COMM_COMM_PLUGIN_H
 #define YOKE_COMM_COMM_PLUGIN_H
 
-#include "base/plugin.h"
 #include "comm/backend.h"
+#include "host/plugin.h"
 
 /* Beside the services of base. The object's `start` gives its yk__comm_backend. */
 typedef struct yk__comm_services {

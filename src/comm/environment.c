@@ -8,10 +8,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "base/progress.h"
 #include "comm/group.h"
+#include "host/progress.h"
+#include "host/rank_info.h"
 #include "launch/job_store.h"
-#include "launch/rank_info.h"
 #include "net/socket.h"
 #include "net/store_table.h"
 

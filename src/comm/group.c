@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "base/process.h"
-#include "base/progress.h"
 #include "base/ticks.h"
 #include "comm/comm_plugin.h"
 #include "comm/staging.h"
-#include "launch/rank_info.h"
+#include "host/process.h"
+#include "host/progress.h"
+#include "host/rank_info.h"
 #include "net/handshake.h"
 
 static pthread_mutex_t default_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -146,7 +146,7 @@ void yk_process_group_release(yk_process_group *group)
 }
 
 /* Ranks with equal ids see one another's processes and memory: of one machine, or given to be, and with the same rights
- * (base/process.h), so that what one of them cannot open none tries to. Where the machine cannot be told, a process is
+ * (host/process.h), so that what one of them cannot open none tries to. Where the machine cannot be told, a process is
  * a host of its own. */
 static char *host_id_new(const char *given)
 {

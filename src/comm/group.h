@@ -19,7 +19,7 @@ typedef struct yk__trace_entry {
     yk__comm_op op; /* its pointers are not looked at */
     yk__trace_state state;
     uint64_t queued, began, ended; /* ticks (base/ticks.h); 0: not yet */
-    int shown;                     /* its entry for the launcher (base/progress.h), or -1 */
+    int shown;                     /* its entry for the launcher (host/progress.h), or -1 */
 } yk__trace_entry;
 
 typedef struct yk__work yk__work;
@@ -30,7 +30,7 @@ typedef struct yk__group {
     void *state; /* the backend's; NULL where this rank is not a member */
     yk_store *store;
     char *name, *host_id, host_name[64];
-    char shown_name[32];  /* as pages have it (base/rank_page.h) */
+    char shown_name[32];  /* as pages have it (host/rank_page.h) */
     int rank, world_size; /* rank -1: not a member */
     double timeout, join_timeout, born;
     uint64_t born_ticks; /* at `born` */

@@ -6,7 +6,7 @@
 
 #include "base/core.h"
 
-/* A piece of a region as another process finds it: by a descriptor of the process that made it (base/process.h). */
+/* A piece of a region as another process finds it: by a descriptor of the process that made it (host/process.h). */
 typedef struct yk__region_handle {
     uint64_t id;      /* 0: not in a region. Never used twice in a process */
     uint64_t address; /* in this process */

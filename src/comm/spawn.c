@@ -19,12 +19,12 @@
 
 #include <yoke/device.h>
 
-#include "base/progress.h"
 #include "comm/group.h"
 #include "comm/region.h"
+#include "host/progress.h"
+#include "host/rank_info.h"
 #include "launch/hang.h"
 #include "launch/outcome.h"
-#include "launch/rank_info.h"
 #include "net/socket.h"
 
 /* Any number far beyond the cores of a host, as for yoke run (MOST_LOCAL). */

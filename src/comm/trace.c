@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/ticks.h"
 #include "comm/group.h"
+#include "host/file.h"
+#include "host/progress.h"
 
 /* The texts of operations as the page has them, made once, since a collective may take less time than a printf. */
 static char kind_names[YK__COMM_KINDS][16], dtype_names[YK__DTYPES][12], reduction_names[YK_OP_PRODUCT + 1][8];

@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/thread.h"
 #include "comm/staging.h"
 #include "device/graph.h"
+#include "host/progress.h"
 
 enum { LET_GO = 30 /* seconds that a device may take to be done with memory it copies from */ };
 

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "data/dataset.h"
+#include "host/file.h"
 
 enum { MOST_COLUMNS = 4096, MOST_CLASSES = 10000 };
 static const size_t MOST_BYTES = (size_t)1 << 32;

@@ -24,11 +24,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/progress.h"
 #include "base/thread.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
-#include "launch/rank_info.h"
+#include "host/progress.h"
+#include "host/rank_info.h"
 #include "tensor/tensor.h"
 
 /* Any numbers far beyond what helps: larger ones are taken for mistakes. 1,024 is also the largest thread count of a

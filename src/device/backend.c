@@ -10,9 +10,9 @@
 
 #include "device/backend.h"
 #include "device/graph.h"
-#include "launch/gpus.h"
-#include "launch/nvml.h"
-#include "launch/rank_info.h"
+#include "host/gpus.h"
+#include "host/nvml.h"
+#include "host/rank_info.h"
 
 static const yk__device_services services = {
     .dtype_name = yk_dtype_name,

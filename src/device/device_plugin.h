@@ -1,12 +1,12 @@
 /*
- * device_plugin.h - device backends that are shared objects of their own (base/plugin.h), and what of yoke they are
+ * device_plugin.h - device backends that are shared objects of their own (host/plugin.h), and what of yoke they are
  * given. Layer: device. C and C++.
  */
 #ifndef YOKE_DEVICE_DEVICE_PLUGIN_H
 #define YOKE_DEVICE_DEVICE_PLUGIN_H
 
-#include "base/plugin.h"
 #include "device/kernel_args.h"
+#include "host/plugin.h"
 
 typedef struct yk__storage yk__storage;
 
@@ -17,8 +17,8 @@ typedef struct yk__device_services {
     void *(*workspace_get)(yk_device device, size_t bytes, yk__storage **handle);
     void (*storage_release)(yk__storage *storage);
     void (*empty_cache)(yk_device device); /* yk_device_empty_cache */
-    int (*gpus_count)(void);               /* of launch/gpus.h: without the driver */
-    /* Which processes hold the GPU with this PCI address, and how much of it: launch/nvml.h. "" where none is seen. */
+    int (*gpus_count)(void);               /* of host/gpus.h: without the driver */
+    /* Which processes hold the GPU with this PCI address, and how much of it: host/nvml.h. "" where none is seen. */
     const char *(*gpu_holders)(const char *bus, char *text, size_t size);
     /* The queue that the calling thread is on: see yk__queue_begin. */
     yk__queue (*queue_current)(void);

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/process.h"
+#include "host/process.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 

@@ -17,8 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/process.h"
 #include "base/standstill.h"
+#include "host/process.h"
 #include "launch/hang.h"
 
 /* Seconds between asking processes for their stacks and stopping them: the time they have to print them. */

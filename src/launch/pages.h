@@ -1,10 +1,10 @@
 /*
- * pages.h - the pages of a launcher's processes (base/rank_page.h): held, read, and written out as JSON. Layer: launch.
+ * pages.h - the pages of a launcher's processes (host/rank_page.h): held, read, and written out as JSON. Layer: launch.
  */
 #ifndef YOKE_LAUNCH_PAGES_H
 #define YOKE_LAUNCH_PAGES_H
 
-#include "base/rank_page.h"
+#include "host/rank_page.h"
 
 typedef struct yk__pages yk__pages;
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/invariant.h"
-#include "base/process.h"
+#include "host/process.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 #include "launch/hang.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/progress.h"
+#include "host/progress.h"
 #include "nn/module.h"
 
 /* The modules whose forward runs on this thread, innermost first: the path of an error. */

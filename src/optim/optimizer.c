@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/invariant.h"
-#include "base/progress.h"
 #include "device/graph.h"
+#include "host/progress.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 

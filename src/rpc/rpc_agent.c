@@ -13,7 +13,7 @@
 
 #include "base/thread.h"
 #include "comm/group.h"
-#include "launch/rank_info.h"
+#include "host/rank_info.h"
 #include "rpc/rpc_agent.h"
 
 yk__rpc_agent yk__rpc = {.lock = PTHREAD_MUTEX_INITIALIZER, .listen_fd = -1, .epoll = -1, .wake = -1};

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/formats/value.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
+#include "value/value.h"
 
 yk_value *yk_args_counted(int count, ...)
 {

@@ -13,9 +13,9 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "checkpoint/formats/value.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
+#include "value/value.h"
 
 enum { MOST_POOL = 512 /* threads, those included that wait for calls of their own */ };
 

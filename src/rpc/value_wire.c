@@ -6,9 +6,9 @@
  */
 #include <string.h>
 
-#include "checkpoint/formats/value.h"
 #include "rpc/value_wire.h"
 #include "tensor/host_tensor.h"
+#include "value/value.h"
 
 /* Numbers of the protocol: they stay as they are when enums of the library change. */
 enum kind_on_wire {

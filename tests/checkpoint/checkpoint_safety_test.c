@@ -18,6 +18,7 @@
 
 #include "base/core.h"
 #include "checkpoint/formats/sealed_json.h"
+#include "host/file.h"
 
 enum { ELEMENTS = 40000 };
 

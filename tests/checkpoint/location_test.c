@@ -2,6 +2,7 @@
  * location_test.c - where the tensors of a file go: a device, a map of devices, a function; and files that are mapped
  * instead of copied, which keep their content and stay unchanged.
  */
+#include "host/file.h"
 #include "tests/support/expect.h"
 
 #include <stdio.h>
@@ -11,8 +12,8 @@
 #include <yoke/checkpoint.h>
 
 #include "checkpoint/formats/pt.h"
-#include "checkpoint/formats/value.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 static char folder[64], pt[96], st[96];
 

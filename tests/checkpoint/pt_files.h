@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "checkpoint/formats/value.h"
 #include "tensor/tensor.h"
 #include "tests/support/expect.h"
+#include "value/value.h"
 
 static char directory[64], path[96];
 

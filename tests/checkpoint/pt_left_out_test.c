@@ -2,6 +2,8 @@
  * pt_left_out_test.c - .pt files with plain data that yoke has no kind for: all else is read, what is left out is
  * named, and nothing is lost in silence. Besides, zip files that were repacked.
  */
+#include <yoke/checkpoint.h>
+
 #include "tests/checkpoint/pt_files.h"
 #include "tests/checkpoint/pt_plain_golden.h"
 

@@ -4,6 +4,8 @@
  */
 #include <sys/stat.h>
 
+#include <yoke/checkpoint.h>
+
 #include "tests/checkpoint/pt_files.h"
 #include "tests/checkpoint/pt_golden.h"
 

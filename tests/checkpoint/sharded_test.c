@@ -2,6 +2,7 @@
  * sharded_test.c - tensors that many ranks write and any number of ranks reads: the same bits through 8, 4, 1, 3 and 8
  * ranks; boxes, copies and dtypes; only what is needed is read; damage, gaps and overlaps; all or nothing.
  */
+#include "host/file.h"
 #include "tests/comm/ranks.h"
 
 #include "tests/checkpoint/folders.h"

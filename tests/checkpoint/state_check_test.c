@@ -2,6 +2,7 @@
  * state_check_test.c - nonsense in a state.json whose checksum is right: verifying and loading refuse the same, and
  * name file, key and value.
  */
+#include "host/file.h"
 #include "tests/checkpoint/folders.h"
 
 #include <yoke/checkpoint.h>

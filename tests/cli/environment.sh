@@ -11,7 +11,7 @@ families='YOKE|PET|NCCL|OMPI|PMI|PMIX|MPI|SLURM|CUDA|TORCHELASTIC|ROLE|GROUP|LOC
     grep -rhoE '(getenv|yk__env_int|is_set|is_on)\([^)"]*"[A-Z_]+"' . | grep -oE '"[A-Z_]+"'
     grep -rhoE '\.variable = "[A-Z_]+"' . | grep -oE '"[A-Z_]+"'
     grep -rhoE "\"($families)_[A-Z_]+\"" --include='*.c' .
-    grep -hoE '"(RANK|WORLD_SIZE)"' launch/rank_info.c
+    grep -hoE '"(RANK|WORLD_SIZE)"' host/rank_info.c
 } | tr -d '"' | grep -vE '^(CUDA_ERROR|CUDA_R|NCCL_[A-Z]*_?UNIQUE)' | sort -u > "$work/read"
 sed -n 's/^| \(`[^|]*\) |.*/\1/p' "$root/docs/environment.md" | grep -oE '`[A-Z_]+`' | tr -d '`' | sort > "$work/listed"
 cd "$work" || exit 1

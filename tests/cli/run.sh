@@ -53,7 +53,7 @@ ended()
 }
 
 
-# ---- which rank: yoke train has the answer that groups, loaders and devices have (tests/launch/rank_info_test.c)
+# ---- which rank: yoke train has the answer that groups, loaders and devices have (tests/host/rank_info_test.c)
 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 exits 1 "yoke train without RANK" train --data glyphs --steps 1
 says err "RANK not set WORLD_SIZE"
 RANK=1 exits 1 "yoke train without WORLD_SIZE" train --data glyphs --steps 1

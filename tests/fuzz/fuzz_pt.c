@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "checkpoint/formats/pt.h"
-#include "checkpoint/formats/value.h"
 #include "checkpoint/training/torch_state.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

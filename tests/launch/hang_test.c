@@ -17,7 +17,7 @@
 #include <yoke/comm.h>
 #include <yoke/tensor.h>
 
-#include "base/process.h"
+#include "host/process.h"
 #include "net/socket.h"
 #include "tests/support/machine.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch/rank_info.h"
+#include "host/rank_info.h"
 #include "launch/variables.h"
 
 static int left = -1; /* copies of text that there is memory for; -1: any number */

@@ -1,7 +1,7 @@
 /*
  * sample_plugin.c - the plug-ins that plugin_test.c loads: compiled once for each name, with what that name says wrong.
  */
-#include "base/plugin.h"
+#include "host/plugin.h"
 
 static const yk__base_services *base;
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "checkpoint/formats/file_map.h"
+#include "host/file.h"
 
 static void map_destroy(void *object)
 {

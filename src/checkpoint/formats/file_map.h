@@ -8,6 +8,7 @@
 
 #include "base/core.h"
 #include "device/table.h"
+#include "host/file.h"
 
 /* Counted; each storage on it holds a reference. Private: what is written to its pages stays in this process. */
 typedef struct yk__file_map {

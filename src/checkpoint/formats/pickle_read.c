@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/formats/pickle.h"
-#include "checkpoint/formats/value.h"
+#include "value/value.h"
 
 yk_status yk__pickle_fail(const yk__pickle *p, yk_status code, const char *format, ...)
 {

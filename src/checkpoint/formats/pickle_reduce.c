@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "checkpoint/formats/pickle.h"
-#include "checkpoint/formats/value.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 /* The tensors of a file may take so many bytes plus so many times the bytes of their storages: views share memory, but
  * whoever writes or compares them does so one by one. */

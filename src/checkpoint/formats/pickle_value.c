@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "checkpoint/formats/pickle.h"
-#include "checkpoint/formats/value.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 static yk_tensor *whole_storage(const yk__storage_record *record, yk_dtype dtype)
 {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "checkpoint/formats/pt.h"
-#include "checkpoint/formats/value.h"
+#include "value/value.h"
 
 /* FIRST_WINDOW: bytes read first, four times as many each time that the pickles do not end in them. */
 enum { FIRST_WINDOW = 1 << 18, VERSION = 1001 };

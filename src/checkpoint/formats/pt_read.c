@@ -11,8 +11,9 @@
 #include <string.h>
 
 #include "checkpoint/formats/pt.h"
-#include "checkpoint/formats/value.h"
+#include "host/file.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
 

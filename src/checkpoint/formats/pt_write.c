@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "base/name_table.h"
-#include "base/progress.h"
-#include "checkpoint/formats/value.h"
 #include "checkpoint/formats/zip.h"
+#include "host/progress.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 /* The part of a storage that is written. */
 typedef struct part {

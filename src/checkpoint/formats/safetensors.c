@@ -23,12 +23,13 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
-#include "base/progress.h"
 #include "checkpoint/formats/file_map.h"
 #include "checkpoint/formats/safetensors.h"
-#include "checkpoint/formats/value.h"
+#include "host/file.h"
+#include "host/progress.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
 

@@ -9,6 +9,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
+#include "host/file.h"
 
 enum { YK__SAFETENSORS_PREFIX = 8 };                       /* the header's length, little endian */
 enum { YK__SAFETENSORS_HEADER_LIMIT = 100 * 1000 * 1000 }; /* bytes: the format's own limit */

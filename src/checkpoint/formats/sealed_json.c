@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/xxh3.h"
+#include "host/file.h"
 
 #define FIRST_LINE "{\n \"checksum\": \"xxh3:%016" PRIx64 "\",\n"
 

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "base/core.h"
+#include "host/file.h"
 
 /*
  * Writes the object, which has members:

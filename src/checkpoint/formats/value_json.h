@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "checkpoint/formats/value.h"
+#include "value/value.h"
 
 /* The text, which the caller frees. Tensors are named as yk_value_flatten names them; those in attributes of dicts
  * are an error. */

@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include "checkpoint/formats/zip.h"
+#include "host/file.h"
 
 enum {
     LOCAL = 30,

@@ -8,6 +8,7 @@
 #include "base/core.h"
 #include "base/name_table.h"
 #include "checkpoint/formats/file_map.h"
+#include "host/file.h"
 
 /* A file, or (fd < 0) bytes in memory, which may be a mapped file's; `path` is for messages. */
 typedef struct yk__source {

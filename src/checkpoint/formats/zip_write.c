@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "checkpoint/formats/zip.h"
+#include "host/file.h"
 
 /* Sizes and values of the format, but for ALIGNMENT: bytes; data that is mapped starts at a cache line, as PyTorch has
  * it. */

@@ -15,6 +15,7 @@
  * killed save left is told from what another thread or process writes just now.
  */
 #include "checkpoint/shards/folder.h"
+#include "host/file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -11,6 +11,7 @@
 #include "base/xxh3.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/formats/sealed_json.h"
+#include "host/file.h"
 
 const char *yk__checksum_text(uint64_t checksum, char text[YK__CHECKSUM_DIGITS + 1])
 {

@@ -10,6 +10,7 @@
 #include <yoke/checkpoint.h>
 
 #include "checkpoint/shards/folder.h"
+#include "host/file.h"
 
 enum {
     YK__SHARD_BLOCK = 1 << 20, /* bytes of a sharded file that have one checksum: a rank reads parts of other ranks'

@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/progress.h"
 #include "checkpoint/shards/shards.h"
+#include "host/file.h"
+#include "host/progress.h"
 #include "nn/module.h"
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */

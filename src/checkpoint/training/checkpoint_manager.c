@@ -20,11 +20,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/thread.h"
 #include "checkpoint/shards/shards.h"
 #include "checkpoint/training/training.h"
 #include "comm/agreement.h"
+#include "host/file.h"
+#include "host/progress.h"
 #include "nn/module.h"
 
 /* "step-N.<bits>.tmp", and "step-N.tmp", as yoke 0.1 had it. */

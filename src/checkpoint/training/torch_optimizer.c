@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/formats/value.h"
 #include "checkpoint/training/torch_state.h"
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
+#include "value/value.h"
 
 static const char *const state_names[] = {"momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq",
                                           "master_weight"};

@@ -1,10 +1,10 @@
 /*
  * torch_scaler.c - a gradient scaler's state as torch.amp.GradScaler keeps it, and in state.json. Layer: checkpoint.
  */
-#include "checkpoint/formats/value.h"
 #include "checkpoint/training/torch_state.h"
 #include "checkpoint/training/training.h"
 #include "optim/optimizer.h"
+#include "value/value.h"
 
 static yk_status fill(yk_value *dict, const yk_grad_scaler_state *s)
 {

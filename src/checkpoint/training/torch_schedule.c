@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/formats/value.h"
 #include "checkpoint/training/torch_state.h"
 #include "optim/optimizer.h"
+#include "value/value.h"
 
 /* Of a schedule as text; a longer one is refused. */
 enum { TEXT_ROOM = 4096 };

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/progress.h"
 #include "checkpoint/training/training.h"
 #include "comm/agreement.h"
 #include "device/table.h"
+#include "host/progress.h"
 
 /* ---- one checkpoint ---------------------------------------------------------------------------------------------- */
 

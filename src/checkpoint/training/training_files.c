@@ -18,6 +18,7 @@
 #include "checkpoint/formats/sealed_json.h"
 #include "checkpoint/shards/shards.h"
 #include "checkpoint/training/training.h"
+#include "host/file.h"
 #include "optim/optimizer.h"
 
 #define STATE_FILE     "state.json"

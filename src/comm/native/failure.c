@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/process.h"
 #include "comm/native/native.h"
+#include "host/process.h"
 
 const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t size)
 {

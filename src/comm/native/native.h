@@ -81,7 +81,7 @@ typedef struct yk__native_row {
     _Atomic uint32_t awaits_version;
     _Atomic int64_t awaits[AWAITS_SIZE];
     int32_t pid;
-    uint64_t start; /* of the process: tells it from a later one of the same pid; 0: not known (base/process.h) */
+    uint64_t start; /* of the process: tells it from a later one of the same pid; 0: not known (host/process.h) */
     char host[64];
     cpu_set_t cores; /* that the rank may run on */
 } yk__native_row;

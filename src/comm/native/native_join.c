@@ -14,8 +14,8 @@
 #include "base/hash.h"
 #include "base/invariant.h"
 #include "base/log.h"
-#include "base/process.h"
 #include "comm/native/multihost.h"
+#include "host/process.h"
 #include "net/store_table.h"
 
 /* A rank as the others read it from the store. */

@@ -1,7 +1,7 @@
 /*
  * peer_memory.c - memory of other processes of the host, mapped when an operation first names it. Layer: comm/native.
  *
- * A region is opened by the maker's descriptor (base/process.h) and stays mapped, so the next operation on it costs a
+ * A region is opened by the maker's descriptor (host/process.h) and stays mapped, so the next operation on it costs a
  * look into a short list. A rank that goes on late in a group that broke may find another file under the number, and
  * must not write to it: what is mapped is the file whose inode was named. A mapping whose region is gone holds memory
  * for nothing: when a new region of the same rank comes up, the old ones are compared with what their descriptors are
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/process.h"
 #include "comm/native/native.h"
+#include "host/process.h"
 
 static void drop_stale(native *g, int rank)
 {

@@ -3,7 +3,7 @@
  *
  * Which rank is the lowest of its host is known when all records are there. So every rank opens a memory file before,
  * still empty, and names it in its record; the lowest gives its own the size and the head, and the others wait for that
- * in the file itself, without a request to the store. They open the maker's descriptor (base/process.h), which needs
+ * in the file itself, without a request to the store. They open the maker's descriptor (host/process.h), which needs
  * the same user and process name space, and leaves no file behind. Threads of one process share one mapping.
  */
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/process.h"
 #include "comm/native/native.h"
+#include "host/process.h"
 
 /* Seconds between looks at other ranks' failures. */
 static const double look_again = 0.25;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/library_path.h"
 #include "comm/nccl/nccl_backend.h"
+#include "host/library_path.h"
 
 /* Before, a group call's work belongs to the thread that ended the group, which other threads, that ask for its state
  * or abort it, do not find: ncclCommAbort waits for nothing (2.18), a second communicator of a thread reads the first

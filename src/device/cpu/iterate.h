@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "device/cpu/cpu.h"
-#include "device/cpu/small_steps.h"
-#include "device/cpu/transpose.h"
+#include "device/cpu/elementwise/small_steps.h"
+#include "device/cpu/elementwise/transpose.h"
 #include "device/loop.h"
 
 /* The operands of the loop that follows do not overlap, unless they are the same element for element. */

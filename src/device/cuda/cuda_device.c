@@ -3,7 +3,7 @@
  *
  * YOKE_CUDA_DEVICES_PER_GPU splits each GPU into so many devices, so that programs for several run where there is one:
  * device i is a share of GPU i / that number. Counting does not start the driver where the system's files tell the
- * number (launch/gpus.h); cuda_use does, and makes a context on the device's GPU alone. The process that started the
+ * number (host/gpus.h); cuda_use does, and makes a context on the device's GPU alone. The process that started the
  * driver is kept: CUDA does not survive a fork, and a child of it that uses CUDA gets that error.
  *
  * Note [The thread's GPU]
@@ -24,7 +24,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/nccl_access.h"
 
-/* As many as the tables of every device type have (device/storage.c). */
+/* As many as the tables of every device type have (device/memory/storage.c). */
 enum { MOST_DEVICES = 64 };
 
 static struct {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/library_path.h"
 #include "device/cuda/libraries.h"
+#include "host/library_path.h"
 
 static _Atomic int64_t done[CUDA_WORKS][2], timed, replaced, fused[CUDA_FUSIONS];
 

@@ -20,7 +20,7 @@ typedef struct cuda_symbol {
     void **address;
 } cuda_symbol;
 
-/* Opens `file` at the first of the places of base/library_path.h that has all its `count` functions. False where none
+/* Opens `file` at the first of the places of host/library_path.h that has all its `count` functions. False where none
  * does, or YOKE_CUDA_LIBRARIES=0 keeps to our own kernels; `why`, of CUDA_WHY bytes, says which. */
 enum { CUDA_WHY = 500 };
 bool cuda_library_open(const char *file, const cuda_symbol *symbols, int count, char *why);

@@ -1,9 +1,9 @@
 /*
  * loss.cu - the slots cross_entropy and cross_entropy_backward. Layer: device/cuda.
  *
- * The formulas are those of device/cpu/loss.c. A warp takes a row and leaves what it contributes in a workspace; one
- * block adds these up in the order of the rows. A row whose label is no class counts as ignored (Note [The error record
- * of a device]).
+ * The formulas are those of device/cpu/reduce/loss.c. A warp takes a row and leaves what it contributes in a workspace;
+ * one block adds these up in the order of the rows. A row whose label is no class counts as ignored (Note [The error
+ * record of a device]).
  */
 #include "device/cuda/walk.h"
 

@@ -1,10 +1,10 @@
 /*
  * optimizers.cu - the slots sgd and adam, and those of what changes from step to step. Layer: device/cuda.
  *
- * The formulas are those of device/cpu/optim_kernels.c, term by term and without fused multiply-adds, so that both give
- * the same bits. The tensors of a launch, at most 64, are laid end to end; a block takes pieces of them, and finds by a
- * search in which tensor a piece lies. A tensor whose operands are aligned is read and written in packs (packs.h), with
- * the same bits; one whose views are not one run in memory has a launch of its own.
+ * The formulas are those of device/cpu/elementwise/optim_kernels.c, term by term and without fused multiply-adds, so
+ * that both give the same bits. The tensors of a launch, at most 64, are laid end to end; a block takes pieces of them,
+ * and finds by a search in which tensor a piece lies. A tensor whose operands are aligned is read and written in packs
+ * (packs.h), with the same bits; one whose views are not one run in memory has a launch of its own.
  */
 #include "device/cuda/packs.h"
 

@@ -1,8 +1,8 @@
 /*
  * order.cu - the slots argsort and scan: what goes along one dimension. Layer: device/cuda.
  *
- * Elements become unsigned keys of the same order, as in device/cpu/order.c, which are sorted with their positions.
- * Scans: Note [How a scan is cut]; sums of f32 are kept in f64.
+ * Elements become unsigned keys of the same order, as in device/cpu/reduce/order.c, which are sorted with their
+ * positions. Scans: Note [How a scan is cut]; sums of f32 are kept in f64.
  */
 #include "device/cuda/packs.h"
 

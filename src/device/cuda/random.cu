@@ -1,8 +1,8 @@
 /*
  * random.cu - the slots random, random_integers and dropout. Layer: device/cuda.
  *
- * An element takes the words that device/cpu/random_kernels.c gives it: those from i * W on of the stream's Philox
- * blocks. So uniform values, integers and the choice of dropout are the CPU's bits; normal ones are by the same
+ * An element takes the words that device/cpu/elementwise/random_kernels.c gives it: those from i * W on of the stream's
+ * Philox blocks. So uniform values, integers and the choice of dropout are the CPU's bits; normal ones are by the same
  * polynomials. Dropout of a tensor that is one run in memory makes four elements of each Philox block.
  */
 #include "device/cuda/packs.h"

@@ -1,0 +1,474 @@
+/*
+ * run_job.c - one job of `yoke run`: the environment of its processes, attempts, reports. Layer: cli.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/options.h"
+#include "cli/run/run_job.h"
+#include "cli/run/run_pages.h"
+#include "cli/run/run_roles.h"
+#include "cli/train/program_file.h"
+#include "host/file.h"
+#include "host/rank_info.h"
+#include "launch/guard.h"
+#include "launch/hang.h"
+#include "launch/job_store.h"
+#include "launch/listeners.h"
+#include "launch/rendezvous.h"
+#include "launch/variables.h"
+
+/* ---- environment ------------------------------------------------------------------------------------------------ */
+
+/* What the launcher sets: whatever it was itself started with under these names does not reach the program. */
+static const char *const set_names[] = {"RANK",
+                                        "LOCAL_RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_WORLD_SIZE",
+                                        "GROUP_RANK",
+                                        "GROUP_WORLD_SIZE",
+                                        "ROLE_RANK",
+                                        "ROLE_WORLD_SIZE",
+                                        "ROLE_NAME",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "TORCHELASTIC_MAX_RESTARTS",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "TORCHELASTIC_ERROR_FILE",
+                                        "YOKE_INCARNATION",
+                                        "YOKE_JOB_ID",
+                                        "YOKE_JOB_SECRET_FD",
+                                        "YOKE_JOB_SECRET_FILE",
+                                        "YOKE_LISTENER_FD",
+                                        "YOKE_RANK_LISTENERS",
+                                        "YOKE_RANK_PAGE",
+                                        "YOKE_STORE",
+                                        NULL};
+
+/* What the processes of one attempt have in common. */
+typedef struct attempt_state {
+    job *job;
+    const yk__agent_plan *plan;
+    yk__hang_watch *hang;
+    const char *listeners; /* of all ranks; NULL: none */
+} attempt_state;
+
+/* NULL without memory. */
+static char **environment(const attempt_state *a, const worker *w)
+{
+    const job *j = a->job;
+    yk__variables v = {0};
+    yk__variables_inherit(&v, set_names);
+    yk__rank_variables_put(&(yk__rank_variables){.rank = w->rank,
+                                                 .world_size = j->world,
+                                                 .local_rank = w->local_rank,
+                                                 .local_world_size = j->local,
+                                                 .node = (int)j->node,
+                                                 .nodes = j->node_count,
+                                                 .port = a->plan->port,
+                                                 .address = j->master,
+                                                 .job = j->id,
+                                                 .role = w->rule->name,
+                                                 .role_rank = w->role_rank,
+                                                 .role_world_size = w->role_world},
+                           yk__variables_put, &v);
+    yk__variables_put(&v, "TORCHELASTIC_RUN_ID", j->id);
+    yk__variables_put_number(&v, "TORCHELASTIC_RESTART_COUNT", a->plan->restart);
+    yk__variables_put_number(&v, "TORCHELASTIC_MAX_RESTARTS", j->restarts);
+    if (j->secret_file)
+        yk__variables_put(&v, "YOKE_JOB_SECRET_FILE", j->secret_file);
+    else if (j->secret >= 0)
+        yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
+    yk__variables_put_number(&v, "YOKE_INCARNATION", w->incarnation);
+    if (j->store || j->node_count > 1) {
+        char store[YK__JOB_STORE_VARIABLE];
+        yk__job_store_format(store, j->store ? "127.0.0.1" : j->master,
+                             j->store ? yk__job_store_port(j->store) : (int)j->port, a->plan->restart, a->plan->port);
+        yk__variables_put(&v, "YOKE_STORE", store);
+    }
+    if (a->listeners) {
+        yk__variables_put(&v, "YOKE_RANK_LISTENERS", a->listeners);
+        yk__variables_put_number(&v, "YOKE_LISTENER_FD", LISTENER_FD);
+    }
+    char page[YK__PAGES_VARIABLE];
+    yk__variables_put(&v, "YOKE_RANK_PAGE", yk__hang_watch_variable(a->hang, w->local_rank, page));
+    int cores = yk__cores() / j->local;
+    const char *threads = getenv("OMP_NUM_THREADS");
+    if (!threads || !*threads)
+        yk__variables_put_number(&v, "OMP_NUM_THREADS", cores > 1 ? cores : 1);
+    if (!getenv("PYTHONUNBUFFERED")) /* lines appear as they are printed, and are not lost with the process */
+        yk__variables_put(&v, "PYTHONUNBUFFERED", "1");
+    return yk__variables_take(&v);
+}
+
+/* ---- one attempt ------------------------------------------------------------------------------------------------ */
+
+static bool make_folder(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int failed = mkdir(path, 0777) && errno != EEXIST;
+        *slash = '/';
+        if (failed)
+            return false;
+    }
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+/* Opens DIR/rank_N/NAME.log, or with roles DIR/rank_N.ROLE_K/NAME.log; a restart goes on in the file. -1 after a
+ * message. */
+static int open_log(job *j, const worker *w, const char *name, bool again)
+{
+    char path[4200];
+    run_pages_folder(j, w, path, sizeof(path) - 16);
+    int fd = -1;
+    if (make_folder(path)) {
+        size_t end = strlen(path);
+        snprintf(path + end, sizeof(path) - end, "/%s.log", name);
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (again ? 0 : O_TRUNC), 0666);
+    }
+    if (fd < 0)
+        yk__relay_say(&j->err, "yoke run: --log-dir: %s: %s\n", path, strerror(errno));
+    return fd;
+}
+
+static bool prepare_stream(job *j, relay_stream *s, const worker *w, int number, int64_t restart)
+{
+    *s = (relay_stream){.fd = -1, .log = -1, .instead = number == 1 ? &j->out : &j->err, .complain = &j->err};
+    if (!(j->hidden & number))
+        s->sink = s->instead;
+    if (!j->no_prefix && w->role)
+        s->prefix_length = (size_t)snprintf(s->prefix, sizeof(s->prefix), "[%.30s:%d %.30s %d] ", j->host, w->rank,
+                                            w->role, w->role_rank);
+    else if (!j->no_prefix)
+        s->prefix_length = (size_t)snprintf(s->prefix, sizeof(s->prefix), "[%.60s:%d] ", j->host, w->rank);
+    if (number == 2)
+        s->tail = malloc(RELAY_TAIL);
+    if (j->log_dir && (s->log = open_log(j, w, number == 1 ? "stdout" : "stderr", restart > 0)) < 0)
+        return false;
+    return true;
+}
+
+/* The program's arguments for one rank; borrows the strings but for the last. */
+static char **arguments(const job *j, const worker *w)
+{
+    char *const *program = run_role_of((job *)j, w->local_rank)->program;
+    int count = 0;
+    while (program[count])
+        count++;
+    char **argv = calloc((size_t)count + 2, sizeof(*argv));
+    if (!argv)
+        return NULL;
+    memcpy(argv, program, (size_t)count * sizeof(*argv));
+    if (j->pass_local_rank)
+        argv[count] = yk__format("--local_rank=%d", w->local_rank);
+    return argv;
+}
+
+static void clear_workers(const job *j, worker *workers)
+{
+    for (int i = 0; i < j->local; i++) {
+        worker *w = &workers[i];
+        yk__relay_stream_clear(&w->out);
+        yk__relay_stream_clear(&w->err);
+        if (w->argv && j->pass_local_rank) {
+            char **last = w->argv;
+            while (last[1])
+                last++;
+            free(*last);
+        }
+        free(w->argv);
+        yk__variables_free(w->envp);
+    }
+    free(workers);
+}
+
+/* A page and the variables of the process's next incarnation. False after a message. */
+static bool worker_renew(void *argument, worker *w)
+{
+    attempt_state *a = argument;
+    job *j = a->job;
+    const yk__page_owner owner = {.rank = w->rank,
+                                  .world_size = j->world,
+                                  .local_rank = w->local_rank,
+                                  .node = (int)j->node,
+                                  .role_rank = w->role_rank,
+                                  .incarnation = w->incarnation,
+                                  .role = w->rule->name};
+    if (yk__pages_renew(yk__hang_pages(a->hang), w->local_rank, &owner)) {
+        yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk_clear_error();
+        return false;
+    }
+    yk__variables_free(w->envp);
+    w->envp = environment(a, w);
+    if (!w->envp)
+        yk__relay_say(&j->err, "yoke run: out of memory\n");
+    return w->envp != NULL;
+}
+
+static bool prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
+{
+    job *j = a->job;
+    for (int i = 0; i < j->local; i++) {
+        worker *w = &workers[i];
+        const run_role *role = run_role_of(j, i);
+        w->rank = j->first + i;
+        w->local_rank = i;
+        w->path = role->path;
+        w->rule = &role->rule;
+        w->role = j->role_count > 1 ? role->rule.name : NULL;
+        w->role_rank = j->role_count > 1 ? role->part.first + i : w->rank;
+        for (const run_role *before = j->roles; before < role && j->role_count > 1; before++)
+            w->role_rank -= before->part.local;
+        w->role_world = role->part.world;
+        w->input = w->rank == 0 && !isatty(0);
+        w->out.fd = w->out.log = w->err.fd = w->err.log = -1;
+        a->listeners = n ? yk__rendezvous_listeners(n, i, &w->listener) : NULL;
+        w->listener = a->listeners ? w->listener : 0;
+        if (!worker_renew(a, w))
+            return false;
+        w->argv = arguments(j, w);
+        if (!w->argv) {
+            yk__relay_say(&j->err, "yoke run: out of memory\n");
+            return false;
+        }
+        int64_t restart = a->plan->restart;
+        if (!prepare_stream(j, &w->out, w, 1, restart) || !prepare_stream(j, &w->err, w, 2, restart))
+            return false;
+    }
+    return true;
+}
+
+static void report(job *j, group *g, const yk__outcome *end, int64_t restarts)
+{
+    char pages[4200];
+    if (end->kind != YK__RUN_INTERRUPTED)
+        run_pages_save(j, g, pages, sizeof(pages));
+    else
+        pages[0] = '\0';
+    yk__outcome_context facts = {j->host, j->id, restarts, pages};
+    char *json = end->kind != YK__RUN_INTERRUPTED ? yk__outcome_json(g, end, &facts) : NULL;
+    if (json && j->error_file) {
+        yk__file_writer *file = yk__file_create(j->error_file);
+        if (!file || yk__file_write(file, json, strlen(json)) || yk__file_commit(file)) {
+            yk__relay_say(&j->err, "yoke run: --error-file: %s\n", yk_last_error()->message);
+            yk_clear_error();
+        }
+    }
+    if (json && j->json)
+        yk__relay_say(&j->err, "%s", json);
+    else
+        yk__outcome_print(g, end, &facts);
+    free(json);
+}
+
+/* Where a process could not be started: why, and the exit code. */
+static int start_failed(job *j, const group *g)
+{
+    if (g->start_exec)
+        return program_cannot_run(g->start_path, g->start_error, &j->err);
+    yk__relay_say(&j->err, "yoke run: cannot start %d processes: %s%s\n", j->local, strerror(g->start_error),
+                  g->start_error == EAGAIN   ? " (the limit of processes: ulimit -u)"
+                  : g->start_error == EMFILE ? " (the limit of open files: ulimit -n)"
+                                             : "");
+    return EXIT_FAILED;
+}
+
+/* Where rank 0 of a job of one node is to listen; nobody else gets it while the attempt lasts. */
+static int port_for_rank_0(job *j)
+{
+    if (j->port)
+        return (int)j->port;
+    if (j->port_held >= 0)
+        close(j->port_held);
+    int port = yk__port_claim(&j->port_held);
+    if (!port) {
+        yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk_clear_error();
+    }
+    return port;
+}
+
+/* The connections of ranks to the store that this process serves, two each. */
+static int store_files(const job *j)
+{
+    return j->node == 0 && (j->store || j->node_count > 1) ? 2 * j->world : 0;
+}
+
+/* What this process needs of descriptors: the pipes of all processes and their logs; while one is started, its ends of
+ * the pipes, /dev/null and the secret; and the store's. */
+static bool enough_files(job *j)
+{
+    int each = 2 + (j->log_dir ? 2 : 0), starting = 4, store = store_files(j);
+    if (!yk__descriptors_need("yoke run", j->local * each + starting + store))
+        return true;
+    if (j->store) { /* without it rank 0 serves one, as it does without a launcher */
+        yk_clear_error();
+        yk__job_store_close(j->store);
+        j->store = NULL;
+        return enough_files(j);
+    }
+    yk__relay_say(&j->err, "%s\n", yk_last_error()->message);
+    yk_clear_error();
+    return false;
+}
+
+/* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
+static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
+{
+    worker *workers = calloc((size_t)j->local + 1, sizeof(*workers)); /* a node may have none */
+    bool enough = enough_files(j);                                    /* without the store, perhaps */
+    group g = {.workers = workers,
+               .count = j->local,
+               .grace = j->grace,
+               .secret = j->secret,
+               .out = &j->out,
+               .err = &j->err,
+               .store = j->store,
+               .link = n ? yk__rendezvous_link(n) : NULL};
+    bool again = false;
+    *code = EXIT_FAILED;
+    if (!(g.hang = yk__hang_watch_create(j->local, j->hang_timeout, j->hang_stacks))) {
+        yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
+        yk_clear_error();
+    }
+    attempt_state state = {.job = j, .plan = plan, .hang = g.hang};
+    g.renew = worker_renew;
+    g.argument = &state;
+    if (workers && plan->port && g.hang && enough && prepare(&state, workers, n)) {
+        yk__outcome end;
+        yk__supervisor_run(&g);
+        *interrupted = g.interrupted;
+        if (n) {
+            again = yk__rendezvous_ended(n, &g, &end);
+        } else {
+            yk__outcome_of_group(&end, &g, j->host);
+            if (end.kind != YK__RUN_HUNG && yk__group_saved(&g))
+                yk__outcome_saved(&end);
+            again = yk__outcome_restarts(&end) && !g.interrupted && !g.left && plan->restart < plan->restarts;
+        }
+        if (g.start_error) {
+            *code = start_failed(j, &g);
+        } else if (end.kind == YK__RUN_SAVED) {
+            *code = EXIT_AGAIN;
+            yk__relay_say(&j->err,
+                          "yoke run: every process ended with exit code %d: it can be started again to go on\n",
+                          EXIT_AGAIN);
+        } else {
+            *code = end.code;
+            if (end.kind != YK__RUN_DONE)
+                report(j, &g, &end, plan->restart);
+            yk__group_print_lost(&g);
+        }
+        again = again && !g.start_error;
+        if (again)
+            yk__relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
+        yk__outcome_clear(&end);
+    } else if (n) {
+        yk__rendezvous_give_up(n, EXIT_FAILED, "its launcher cannot prepare the processes");
+    }
+    if (workers)
+        clear_workers(j, workers);
+    yk__hang_watch_free(g.hang);
+    return again;
+}
+
+/* A program is not on this node: the others, which have it, end as well. */
+static bool program_missing(job *j, yk__rendezvous *n, int *code)
+{
+    char why[400];
+    for (int r = 0; r < j->role_count; r++) {
+        const run_role *role = &j->roles[r];
+        if (!role->cannot || !role->part.local)
+            continue;
+        *code = role->cannot;
+        snprintf(why, sizeof(why), "%.300s: %s", *role->program,
+                 role->cannot == EXIT_NOT_THERE ? "no such program there" : "may not be executed there");
+        if (n)
+            yk__rendezvous_give_up(n, role->cannot, why);
+        return true;
+    }
+    return false;
+}
+
+/* Meets the other nodes' launchers; NULL after a message, with the exit code. */
+static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
+{
+    static yk__role_rule rules[YK__MOST_ROLES];
+    static int role_counts[YK__MOST_ROLES * MOST_NODES];
+    for (int r = 0; r < j->role_count; r++) {
+        rules[r] = j->roles[r].rule;
+        memcpy(role_counts + r * j->listed, j->roles[r].counts, (size_t)j->listed * sizeof(int));
+    }
+    const yk__rendezvous_settings settings = {.host = j->master,
+                                              .port = (int)j->port,
+                                              .node_count = j->node_count,
+                                              .node = (int)j->node,
+                                              .counts = j->counts,
+                                              .listed = j->listed,
+                                              .roles = j->role_count > 1 ? j->role_count : 0,
+                                              .rules = rules,
+                                              .role_counts = role_counts,
+                                              .restarts = j->restarts,
+                                              .join_timeout = j->join_timeout,
+                                              .node_timeout = j->node_timeout,
+                                              .grace = j->grace,
+                                              .job = j->id,
+                                              .name = j->host};
+    yk__rendezvous *n = yk__rendezvous_join(&settings, &j->err, plan, code);
+    if (n) {
+        j->node = plan->node;
+        j->local = plan->local;
+        j->first = plan->first;
+        j->world = plan->world;
+        j->restarts = plan->restarts;
+        for (int r = 0; r < plan->roles; r++)
+            j->roles[r].part = plan->role[r];
+        if (!plan->roles)
+            j->roles[0].part = (yk__role_part){.local = j->local, .first = j->first, .world = j->world};
+    }
+    return n;
+}
+
+/* In the supervisor: runs the group, again after a failure while restarts are left; returns the exit code. */
+int run_job(void *arg)
+{
+    job *j = arg;
+    int code = EXIT_FAILED, interrupted = 0;
+    j->port_held = -1;
+    yk__rendezvous *n = NULL;
+    yk__relay_sink_open(&j->out, 1);
+    yk__relay_sink_open(&j->err, 2);
+    yk__agent_plan plan = {.restarts = j->restarts};
+    bool going = j->node_count == 1 || (n = join_nodes(j, &plan, &code));
+    going = !program_missing(j, n, &code) && going;
+    if (going && !n && !(j->store = yk__job_store_open(j->id, j->secret)))
+        yk_clear_error(); /* rank 0 serves it, as it does without a launcher */
+    while (going) {
+        if (!n)
+            plan.port = port_for_rank_0(j);
+        going = attempt(j, n, &plan, &code, &interrupted);
+        if (going && n)
+            going = yk__rendezvous_next(n, &plan, &code);
+        else
+            plan.restart++;
+    }
+    yk__rendezvous_close(n);
+    yk__job_store_close(j->store);
+    yk__supervisor_drain(&j->out, &j->err, interrupted ? 1 : 0);
+    if (j->out.error) {
+        yk__relay_say(&j->err, "yoke run: stdout: %s\n", strerror(j->out.error));
+        code = EXIT_FAILED; /* that the processes then got SIGPIPE is the effect */
+    }
+    yk__relay_sink_clear(&j->out);
+    yk__relay_sink_clear(&j->err);
+    return code;
+}

@@ -1,0 +1,48 @@
+/*
+ * run_job.h - a launcher's job: what the command line says, and running it. Layer: cli.
+ */
+#ifndef YOKE_CLI_RUN_RUN_JOB_H
+#define YOKE_CLI_RUN_RUN_JOB_H
+
+#include "launch/rendezvous.h"
+#include "net/socket.h"
+
+/* Any numbers beyond the machines there are; larger ones are taken for mistakes. */
+enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };
+
+/* One of the programs that are the job. */
+typedef struct run_role {
+    const char *name, *per_node, *on_failure; /* as given */
+    char **program;                           /* its argv */
+    int *counts, listed;                      /* of processes: one for this node, or one for each */
+    yk__role_rule rule;
+    yk__role_part part; /* on this node */
+    int cannot;         /* the exit code where it may not run here; it is sent to the other nodes */
+    char path[4096];
+} run_role;
+
+typedef struct job {
+    /* as given */
+    const char *per_node, *nodes, *master, *log_dir, *redirects, *tee, *error_file, *id, *secret_file, *role;
+    const char *on_failure;
+    const char *backend, *endpoint, *ignored;
+    int64_t node, port, restarts;
+    double grace, join_timeout, node_timeout, hang_timeout;
+    bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
+    /* what follows from it */
+    run_role *roles;                     /* YK__MOST_ROLES, of which those that are not used are not touched */
+    int role_count;                      /* 1: the job has no parts, and no role is named in messages */
+    int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
+    int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
+    int hidden;                          /* 1: stdout, 2: stderr goes to files alone */
+    int secret, port_held;               /* descriptors */
+    struct yk__job_store *store;         /* of a job of one node; NULL: the launchers\' own, or none could be opened */
+    char host[YK__HOST_SIZE], id_text[40];
+    relay_sink out, err;
+} job;
+
+/* In the supervisor: meets the other nodes, runs the group, again after a failure while restarts are left; returns
+ * the exit code. `arg` is the job. */
+int run_job(void *arg);
+
+#endif

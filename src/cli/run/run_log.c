@@ -1,0 +1,160 @@
+/*
+ * run_log.c - writes a run as JSON lines. Layer: cli.
+ *
+ * {"event":"step","epoch":0,"step":1,"loss":2.3021,"samples_per_second":812.5}
+ * {"event":"eval","epoch":0,"loss":1.9,"accuracy":0.8123}
+ * {"event":"epoch","epoch":0,"step":188,"loss":2.1,"test_loss":1.9,"accuracy":0.8123,"top5":0.9621,"lr":0.05,
+ *  "samples_per_second":7800,"seconds":1.62}
+ *
+ * A number that is not finite is null.
+ */
+#include "cli/run/run_log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/core.h"
+#include "base/json_line.h"
+
+#define FLUSH_SECONDS 0.5 /* who follows a log sees steps soon, and fast steps do not pay for a system call each */
+enum { RATE_DIGITS = 6, ACCURACY_DIGITS = 9 }; /* an accuracy is a quotient of counts, exact to a float's digits */
+
+yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype)
+{
+    *log = (run_log){.path = path, .digits = dtype == YK_F64 ? 17 : 9};
+    if (path && !(log->file = fopen(path, "we")))
+        return yk__fail_errno("%s", path);
+    return YK_OK;
+}
+
+/* The step that a line tells of; -1 for any other line. */
+static int64_t step_of(const char *line, size_t length)
+{
+    json_t *object = json_loadb(line, length, 0, NULL);
+    const char *event = json_string_value(json_object_get(object, "event"));
+    const json_t *step = json_object_get(object, "step");
+    int64_t found = event && strcmp(event, "step") == 0 && json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(object);
+    return found;
+}
+
+/* Where the lines that a run may keep end which goes on behind `step`. */
+static off_t kept_length(FILE *file, int64_t step)
+{
+    char *line = NULL;
+    size_t size = 0;
+    off_t kept = 0;
+    ssize_t length;
+    while ((length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+        int64_t found = step_of(line, (size_t)length);
+        if (found <= step)
+            kept += length;
+        if (found >= step)
+            break;
+    }
+    free(line);
+    return kept;
+}
+
+yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step)
+{
+    FILE *old = path ? fopen(path, "r+e") : NULL;
+    if (!old)
+        return run_log_open(log, path, dtype);
+    *log = (run_log){.path = path, .digits = dtype == YK_F64 ? 17 : 9, .file = old};
+    off_t kept = kept_length(old, step);
+    if (ftruncate(fileno(old), kept) < 0 || fseeko(old, kept, SEEK_SET) < 0)
+        return yk__fail_errno("%s", path);
+    return YK_OK;
+}
+
+yk_status run_log_flush(run_log *log)
+{
+    if (log->file && (fflush(log->file) || ferror(log->file)))
+        return yk__fail_errno("%s", log->path);
+    return YK_OK;
+}
+
+bool run_log_due(const run_log *log)
+{
+    return log->file && yk__now() - log->flushed >= FLUSH_SECONDS;
+}
+
+/* Takes over the object; NULL is want of memory. */
+static yk_status write_line(run_log *log, json_t *object)
+{
+    char *line = yk__json_line(object, log->digits > YK__JSON_DIGITS ? log->digits : YK__JSON_DIGITS);
+    if (!line)
+        return yk__fail(YK_ERR_MEMORY, "%s: out of memory for a line", log->path);
+    fputs(line, log->file);
+    free(line);
+    if (run_log_due(log)) {
+        fflush(log->file);
+        log->flushed = yk__now();
+    }
+    return ferror(log->file) ? yk__fail_errno("%s", log->path) : YK_OK;
+}
+
+yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second)
+{
+    if (!log->file)
+        return YK_OK;
+    return write_line(log, json_pack("{s:s,s:I,s:I,s:o,s:o}", "event", "step", "epoch", (json_int_t)epoch, "step",
+                                     (json_int_t)step, "loss", yk__json_number(loss, log->digits), "samples_per_second",
+                                     yk__json_number(samples_per_second, RATE_DIGITS)));
+}
+
+yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy)
+{
+    if (!log->file)
+        return YK_OK;
+    log->flushed = 0;
+    return write_line(log, json_pack("{s:s,s:I,s:o,s:o}", "event", "eval", "epoch", (json_int_t)epoch, "loss",
+                                     yk__json_number(loss, log->digits), "accuracy",
+                                     yk__json_number(accuracy, ACCURACY_DIGITS)));
+}
+
+/* A number that was measured. */
+static void set_number(json_t *object, const char *key, double value, int digits)
+{
+    if (!isnan(value))
+        json_object_set_new(object, key, yk__json_number(value, digits));
+}
+
+yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
+{
+    if (!log->file)
+        return YK_OK;
+    json_t *object =
+        json_pack("{s:s,s:I,s:I}", "event", "epoch", "epoch", (json_int_t)line->epoch, "step", (json_int_t)line->step);
+    set_number(object, "loss", line->train_loss, log->digits);
+    set_number(object, "test_loss", line->test_loss, log->digits);
+    set_number(object, "accuracy", line->accuracy, ACCURACY_DIGITS);
+    set_number(object, "top5", line->top5, ACCURACY_DIGITS);
+    set_number(object, "lr", line->lr, log->digits);
+    /* What depends on the clock is last: who compares two logs cuts it off. */
+    set_number(object, "samples_per_second", line->samples_per_second, RATE_DIGITS);
+    set_number(object, "seconds", line->seconds, RATE_DIGITS);
+    log->flushed = 0;
+    return write_line(log, object);
+}
+
+yk_status run_log_confusion(run_log *log, json_t *matrix)
+{
+    if (log->file && matrix)
+        return write_line(log, json_pack("{s:s,s:o}", "event", "confusion", "confusion", matrix));
+    json_decref(matrix);
+    return matrix ? YK_OK : yk__fail_memory(sizeof(json_t *));
+}
+
+yk_status run_log_close(run_log *log)
+{
+    if (!log->file)
+        return YK_OK;
+    bool failed = ferror(log->file);
+    failed |= fclose(log->file) != 0;
+    log->file = NULL;
+    return failed ? yk__fail_errno("%s", log->path) : YK_OK;
+}

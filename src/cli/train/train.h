@@ -1,0 +1,159 @@
+/*
+ * train.h - `yoke train`: what its parts share. Layer: cli.
+ *
+ * train.c reads the command line, train_data.c opens the data, train_build.c makes the rest of what it asks for,
+ * train_loop.c trains, train_result.c judges the tests; train_queue.c has the steps of a device that carries work out
+ * later.
+ */
+#ifndef YOKE_CLI_TRAIN_TRAIN_H
+#define YOKE_CLI_TRAIN_TRAIN_H
+
+#include <yoke/checkpoint.h>
+#include <yoke/data.h>
+#include <yoke/optim.h>
+
+#include "cli/ranks.h"
+#include "cli/run/run_log.h"
+#include "cli/train/confusion.h"
+#include "cli/train/loss_plot.h"
+#include "cli/train/net_form.h"
+#include "cli/train/progress.h"
+#include "cli/train/saver.h"
+
+/* What the command line asks for. */
+typedef struct settings {
+    const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
+    const char *on_error;
+    const char *optimizer, *target, *save_best;
+    const char *recipe; /* what the data set's recipe set, as the user is told; NULL: it set nothing */
+    int64_t epochs, steps, batch_size, accumulate, step_size, warmup, seed, num_classes, threads, workers, keep;
+    int64_t image_height, image_width; /* 0: not given */
+    int64_t early_stop;                /* 0: not given */
+    double lr, momentum, weight_decay, gamma;
+    double val_split; /* NaN: not given */
+    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph, confusion;
+} settings;
+
+/* The best test so far, all numbers, as a checkpoint keeps them. */
+typedef struct train_best {
+    double accuracy, loss; /* NaN: there was none */
+    double epoch;          /* from 0; -1: none */
+} train_best;
+
+typedef struct train_queue train_queue;
+typedef struct train_eval train_eval;
+
+typedef struct train_job {
+    const settings *set;
+    ranks ranks;
+    yk_dtype dtype;
+    yk_dtype lower; /* what autocast computes in; dtype: there is none */
+    yk_device device;
+    yk_module *net;   /* the network: what is tested and saved */
+    yk_module *model; /* what is trained: the network, on several ranks inside yk_ddp */
+    yk_optimizer *optimizer;
+    yk_schedule *schedule;  /* NULL: the learning rate stays */
+    yk_grad_scaler *scaler; /* of --precision fp16, else NULL */
+    yk_dataset *train_set, *test_set;
+    yk_loader *train, *test;
+    net_form form;         /* of the network: what is saved with its weights */
+    int64_t length;        /* steps of a whole epoch */
+    int64_t epochs, total; /* of the whole run; total: steps */
+    int64_t epoch, step;   /* epoch from 0; step: how many are done */
+    double loss;           /* of the last step, over all ranks */
+    double accuracy;       /* of the last test; NaN before it */
+    double top5;           /* likewise: the share whose class is among the five likeliest; NaN: too few classes */
+    train_best best;
+    loss_plot plot;
+    double loss_sum, seen; /* over this epoch's samples, and how many they are */
+    double begun;          /* when the training of this process began */
+    bool failed;           /* in training; a run that was asked to end may do that too */
+    bool resumed;          /* the loader stands in the middle of an epoch that another process began */
+    train_eval *eval;      /* what a test needs on a device; NULL on a CPU, and before the first */
+    train_queue *queue;    /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
+    progress progress;
+    run_log log;
+    saver saver;
+    yk_checkpoint_state state; /* this and the rest: what the saver saves and compares */
+    yk_metadata settings[11];
+    yk_checkpoint_value values[4], best_values[4];
+    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[48];
+} train_job;
+
+/* A CSV file by its name, "csv:FILE" or FILE.csv. */
+bool train_is_csv(const char *spec);
+/* The data sets, their loaders, and the network's form. */
+yk_status train_open_data(train_job *r);
+
+/* Device and data: what can only fail when the command line asks for something that is not there. */
+yk_status train_find(train_job *r);
+/* The network, the optimizer, the log, the checkpoints; says on stdout what is trained. */
+yk_status train_build(train_job *r);
+/* Trains and says how it ended; returns the exit code. */
+int train_conduct(train_job *r);
+
+/* The loss of a batch, and what `model` gives for it, in --precision. */
+yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output);
+/* Fails: the loss of `step`, from 1, is not finite, at a learning rate. */
+yk_status train_not_finite(const train_job *r, double loss, int64_t step, double lr);
+
+/* ---- train_queue.c: steps that the host queues, and does not wait for ---- */
+/* r->queue, where the device is one for which there is any; free takes NULL. */
+yk_status train_queue_create(train_job *r);
+void train_queue_free(train_job *r);
+/* An epoch's first step comes: from here on its time is measured. */
+void train_queue_begin(train_job *r);
+/* Queues a step, of which `batch` is the first; gives how many samples it has, over all ranks. The caller counts it in
+ * r->step. */
+yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples);
+/* Whether the losses are to be read now: to be shown, logged or saved, or because no more can be kept. */
+bool train_queue_is_due(const train_job *r);
+/* Waits for the device; brings r->loss, loss_sum, seen and the log to the last step that was queued. Fails where a loss
+ * was not finite, with the first step that had one; r->step is then the one before. */
+yk_status train_queue_read(train_job *r);
+
+/* Input and target of a batch. */
+enum { INPUT, TARGET, BATCH_TENSORS };
+
+/* What is done again and again, recorded where that can be. */
+typedef struct train_recording {
+    yk_graph *graph; /* NULL: nothing is recorded */
+    bool said;       /* whether it is */
+} train_recording;
+
+/* True once: when the recording is replayed, or should have been by now, as info says. */
+bool train_recording_is_decided(train_recording *of, yk_graph_info *info);
+/* Copies a batch into the tensors that stay for a recording, which the first batch makes on the device; false where it
+ * has another shape. The caller releases them. */
+bool train_batch_stays(yk_tensor *stay[BATCH_TENSORS], const yk_batch *batch, yk_device device);
+
+/* ---- train_eval.c: a test on such a device ---- */
+/* Begins a test; a batch of it; the sums of the samples' losses, of those that are right, and of those that are among
+ * the five likeliest, for which it waits. */
+yk_status train_eval_begin(train_job *r);
+yk_status train_eval_batch(train_job *r, const yk_batch *batch);
+void train_eval_read(const train_job *r, double *loss, double *hits, double *top5);
+void train_eval_free(train_job *r); /* takes NULL */
+
+/* How many of a batch, of outputs (N, classes) and targets (N), have their class among the five likeliest: no
+ * dimensions, i64. Of equal outputs the class counts as the likeliest. */
+yk_tensor *train_count_top5(yk_tensor *output, yk_tensor *target);
+/* Whether there are enough classes for that to tell something. */
+bool train_has_top5(const train_job *r);
+
+/* ---- train_result.c: what a test is worth ---- */
+/* Notes the test of an epoch, and saves the weights where they are the best so far and --save-best asks for that. */
+yk_status train_note_test(train_job *r, double test_loss);
+/* Whether --early-stop ends the run now; then it is said. */
+bool train_stops_early(const train_job *r);
+/* Counts the test set's classes against those the network gives. On several ranks all call it. */
+yk_status train_confusion(train_job *r);
+/* Says on stderr that the network has learned nothing, and what to try, where that is so. */
+void train_tell_chance(const train_job *r, double test_loss);
+
+/* Steps that are left of the epoch that the loader stands in. */
+int64_t train_steps_left(const train_job *r);
+/* printf on rank 0, nothing on the others. */
+void train_say(const train_job *r, const char *format, ...) YK_PRINTF(2, 3);
+
+#endif

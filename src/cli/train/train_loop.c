@@ -1,0 +1,419 @@
+/*
+ * train_loop.c - `yoke train` at work: steps, epochs, tests. Layer: cli.
+ *
+ * The longest example of a training program: apart from the bar, the log and the sums over the ranks it uses nothing
+ * but the public headers. On several ranks all make the same calls in the same order; rank 0 alone prints.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <yoke/parallel.h>
+
+#include "base/core.h"
+#include "cli/options.h"
+#include "cli/train/train.h"
+
+void train_say(const train_job *r, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (r->ranks.rank == 0)
+        vprintf(format, list);
+    va_end(list);
+}
+
+static bool stopped(const train_job *r)
+{
+    return ranks_stop(&r->ranks) != 0;
+}
+
+/* What is logged reaches the file first: a run that goes on from here continues behind this step's line. */
+static yk_status save_checkpoint(train_job *r)
+{
+    r->state.epoch = r->epoch;
+    r->state.step = r->step;
+    yk_status status = run_log_flush(&r->log), saved = saver_save(&r->saver);
+    return status ? status : saved;
+}
+
+/* ---- training --------------------------------------------------------------------------------------------------- */
+
+yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output)
+{
+    yk_autocast_options options = *YK_OPTIONS(yk_autocast_options, .enabled = r->lower != r->dtype);
+    yk_autocast before = yk_autocast_begin((yk_device_type)r->device.type, r->lower, &options);
+    *output = yk_forward(model, input);
+    yk_tensor *loss = yk_cross_entropy(*output, target, NULL);
+    yk_autocast_end(before);
+    return loss;
+}
+
+/* Forward and backward of one of a step's `parts` batches: the gradients are of the mean over them. */
+static yk_status train_batch(train_job *r, const yk_batch *batch, int64_t parts)
+{
+    yk_tensor *output, *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
+    yk_tensor *loss = train_loss(r, r->model, input, target, &output);
+    if (!loss)
+        return yk__error_code();
+    r->loss += yk_item(loss) / (double)parts;
+    if (parts != 1)
+        loss = yk_mul_scalar(loss, 1.0 / (double)parts);
+    return yk_backward(r->scaler ? yk_grad_scaler_scale(r->scaler, loss) : loss);
+}
+
+/* All batches of a step, the first of which was taken. Only the last one's backward goes over the ranks. */
+static yk_status train_batches(train_job *r, yk_batch *batch, int64_t *samples)
+{
+    int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1, parts = 1 + (left < more ? left : more);
+    yk_status status = YK_OK;
+    r->loss = 0;
+    for (int64_t part = 0; part < parts && !status; part++) {
+        if (part > 0 && !yk_loader_next(r->train, batch))
+            return yk__error_code();
+        bool alone = part < parts - 1, before = alone && yk_no_sync_begin(r->model);
+        yk_scope scope = yk_scope_begin();
+        status = train_batch(r, batch, parts);
+        yk_scope_end(scope);
+        if (alone)
+            yk_no_sync_end(r->model, before);
+        *samples += batch->count * r->ranks.world;
+    }
+    return status;
+}
+
+yk_status train_not_finite(const train_job *r, double loss, int64_t step, double lr)
+{
+    return yk_set_error(YK_ERR_NUMERIC,
+                        "the loss is %s at step %" PRId64 " (epoch %" PRId64
+                        ", learning rate %g); this step was not taken. Lower --lr, or go on with --allow-nan",
+                        isnan(loss) ? "NaN" : "infinite", step, r->epoch + 1, lr);
+}
+
+static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
+{
+    yk_optimizer_zero_grad(r->optimizer);
+    yk_status status = train_batches(r, batch, samples);
+    double sums[] = {r->loss, r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
+    if (!status)
+        status = ranks_sum(&r->ranks, sums, 2);
+    if (status)
+        return status;
+    r->loss = sums[0] / r->ranks.world;
+    r->saver.late = sums[1] > 0;
+    if (!isfinite(r->loss) && !r->set->allow_nan)
+        return train_not_finite(r, r->loss, r->step + 1, yk_optimizer_lr(r->optimizer, 0));
+    status = r->scaler ? yk_grad_scaler_step(r->scaler, r->optimizer, NULL) : yk_optimizer_step(r->optimizer);
+    if (!status && r->scaler)
+        status = yk_grad_scaler_update(r->scaler);
+    if (r->schedule)
+        yk_schedule_step(r->schedule);
+    return status;
+}
+
+/* Counts a step whose loss is known, and logs it. */
+static yk_status note_step(train_job *r, int64_t samples, double seconds)
+{
+    r->loss_sum += r->loss * (double)samples;
+    r->seen += (double)samples;
+    loss_plot_step(&r->plot, r->step, r->loss);
+    return run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / seconds);
+}
+
+/* One step, with all that comes after it. `before` is when the last one ended. */
+static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
+{
+    int64_t samples = 0;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = (r->queue ? train_queue_step : train_step)(r, batch, &samples);
+    yk_scope_end(scope);
+    if (status)
+        return status;
+    r->step++;
+    r->state.step = r->step;
+    double now = yk__now();
+    if (!r->queue)
+        status = note_step(r, samples, now - *before);
+    else if (train_queue_is_due(r))
+        status = train_queue_read(r);
+    *before = now;
+    if (status)
+        return status;
+    progress_step(&r->progress, r->loss, samples);
+    return saver_due(&r->saver) ? save_checkpoint(r) : status;
+}
+
+/* Reads the losses that are still on the device. What failed first stands: a loss that is not finite is of a step
+ * before the one that failed otherwise. */
+static yk_status read_rest(train_job *r, yk_status failed)
+{
+    yk_error before;
+    yk__error_take(&before);
+    yk_status status = train_queue_read(r);
+    if (!failed || status == YK_ERR_NUMERIC)
+        return status;
+    yk_clear_error();
+    yk__error_put(&before);
+    return failed;
+}
+
+/* What an epoch came to: the mean loss of its samples, and its speed. */
+typedef struct train_epoch_result {
+    double loss, images_per_second;
+} train_epoch_result;
+
+/* Trains for an epoch. Ends early when the run's steps are done or it is interrupted. */
+static yk_status train_epoch(train_job *r, train_epoch_result *result)
+{
+    if (!r->resumed) {
+        yk_loader_start(r->train, r->epoch);
+        r->loss_sum = r->seen = 0;
+    }
+    r->resumed = false;
+    double begun = yk__now(), before = begun, seen = r->seen;
+    yk_batch batch;
+    int64_t taken = yk_loader_get_state(r->train).batch / r->set->accumulate;
+    if (r->queue)
+        train_queue_begin(r);
+    progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
+    yk_status status = YK_OK;
+    while (!status && r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch))
+        status = step_and_report(r, &batch, &before);
+    status = status ? status : yk__error_code();
+    if (r->queue)
+        status = read_rest(r, status);
+    if (status)
+        return status;
+    before = r->queue ? yk__now() : before;
+    result->loss = r->loss_sum / r->seen;
+    result->images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
+    return YK_OK;
+}
+
+/* ---- testing ---------------------------------------------------------------------------------------------------- */
+
+/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are, how many
+ * have their class among the five likeliest. On a device that carries work out later all but the third are summed
+ * there, and read once. */
+static void test_part(train_job *r, double sums[4])
+{
+    yk_batch batch;
+    if (r->queue && train_eval_begin(r))
+        return;
+    yk_loader_start(r->test, 0);
+    while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->test, &batch)) {
+        yk_scope scope = yk_scope_begin();
+        if (r->queue) {
+            (void)train_eval_batch(r, &batch); /* the record ends the loop */
+        } else {
+            yk_tensor *output, *target = yk_to(batch.target, r->device);
+            yk_tensor *loss = train_loss(r, r->net, yk_to(batch.input, r->device), target, &output);
+            sums[0] += yk_item(loss) * (double)batch.count;
+            sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
+            if (train_has_top5(r))
+                sums[3] += (double)yk_item_i64(train_count_top5(output, target));
+        }
+        sums[2] += (double)batch.count;
+        yk_scope_end(scope);
+        progress_other(&r->progress, "test", batch.index + 1, yk_loader_length(r->test));
+    }
+    if (r->queue && !yk_last_error())
+        train_eval_read(r, &sums[0], &sums[1], &sums[3]);
+}
+
+/* Writes the mean loss over the test set, and to r the shares of it that the network gets right. Each rank tests a
+ * part; every image is in one part. */
+static yk_status test_network(train_job *r, double *mean_loss)
+{
+    double sums[4] = {0};
+    yk_status status = ranks_broadcast_buffers(&r->ranks, r->net);
+    if (status)
+        return status;
+    bool recording = yk_no_grad_begin();
+    yk_module_eval(r->net);
+    test_part(r, sums);
+    yk_module_train(r->net, true);
+    yk_no_grad_end(recording);
+    status = yk__error_code();
+    if (!status)
+        status = ranks_sum(&r->ranks, sums, 4);
+    *mean_loss = sums[0] / sums[2];
+    r->accuracy = sums[1] / sums[2];
+    r->top5 = train_has_top5(r) ? sums[3] / sums[2] : NAN;
+    return status;
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------------------- */
+
+static yk_status save(train_job *r)
+{
+    if (!r->set->save || r->ranks.rank != 0)
+        return YK_OK;
+    return net_form_save(r->set->save, r->net, &r->form);
+}
+
+/* How the run stands, on stdout. */
+static void say_epoch(const train_job *r, double train_loss, double images_per_second, bool tested, double test_loss)
+{
+    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
+    if (tested)
+        train_say(r, "  test loss %.4f  test accuracy %.4f", printed(test_loss), r->accuracy);
+    if (images_per_second > 0) /* of a run that went on at the end of the epoch there is no rate */
+        train_say(r, "  %.0f images/s", images_per_second);
+    train_say(r, "\n");
+    fflush(stdout);
+}
+
+/* The epoch as a line of the log, with what was tested. */
+static yk_status log_epoch(train_job *r, const train_epoch_result *of, double test_loss)
+{
+    yk_status status = YK_OK;
+    if (!r->set->no_eval)
+        status = run_log_eval(&r->log, r->epoch, test_loss, r->accuracy);
+    const run_log_epoch_line line = {.epoch = r->epoch,
+                                     .step = r->step,
+                                     .train_loss = of->loss,
+                                     .test_loss = test_loss,
+                                     .accuracy = r->accuracy,
+                                     .top5 = r->top5,
+                                     .lr = yk_optimizer_lr(r->optimizer, 0),
+                                     .samples_per_second = of->images_per_second,
+                                     .seconds = yk__now() - r->begun};
+    return status ? status : run_log_epoch(&r->log, &line);
+}
+
+/* Tests after the epoch, and says how the run stands. Nothing is said when the test is interrupted. */
+static yk_status end_epoch(train_job *r, const train_epoch_result *of, double *test_loss)
+{
+    *test_loss = NAN;
+    yk_status status = r->set->no_eval ? YK_OK : test_network(r, test_loss);
+    progress_clear(&r->progress);
+    if (status || stopped(r))
+        return status;
+    say_epoch(r, of->loss, of->images_per_second, !r->set->no_eval, *test_loss);
+    loss_plot_test(&r->plot, r->step, *test_loss);
+    status = log_epoch(r, of, *test_loss);
+    return status || r->set->no_eval ? status : train_note_test(r, *test_loss);
+}
+
+/* A run without training tests once, and then what is written. */
+static yk_status only_test(train_job *r)
+{
+    double loss = NAN;
+    yk_status status = save(r);
+    if (!status && !r->set->no_eval)
+        status = test_network(r, &loss);
+    if (!status && !r->set->no_eval && !stopped(r))
+        status = train_note_test(r, loss);
+    return status;
+}
+
+/* What is said at the end of all epochs. */
+static void conclude(train_job *r, double test_loss)
+{
+    progress_clear(&r->progress);
+    if (r->ranks.rank == 0)
+        loss_plot_draw(&r->plot);
+    if (!r->set->no_eval)
+        train_tell_chance(r, test_loss);
+}
+
+static yk_status train_epochs(train_job *r)
+{
+    train_epoch_result result = {.loss = NAN};
+    double test_loss = NAN;
+    progress_begin(&r->progress, r->epochs, r->total);
+    progress_resume(&r->progress, r->step);
+    r->progress.silent = r->ranks.rank != 0;
+    if (r->epochs == 0)
+        return only_test(r);
+    /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
+    for (;; r->epoch++) {
+        yk_status status = train_epoch(r, &result);
+        bool trained = !status;
+        if (!status && (r->step == r->total || !r->set->save_every || stopped(r)))
+            status = save_checkpoint(r);
+        if (!status)
+            status = save(r);
+        if (status && trained && !stopped(r)) { /* what was computed is told, though the run ends here */
+            progress_clear(&r->progress);
+            say_epoch(r, result.loss, result.images_per_second, false, NAN);
+        }
+        if (!status && !stopped(r))
+            status = end_epoch(r, &result, &test_loss);
+        if (!status && stopped(r)) /* in the test */
+            status = save_checkpoint(r);
+        if (status || stopped(r))
+            return status;
+        bool early = r->step < r->total && train_stops_early(r);
+        if (early)
+            status = save_checkpoint(r);
+        if (status || early || r->step >= r->total) {
+            conclude(r, test_loss);
+            return status;
+        }
+    }
+}
+
+/* How a run ended that was asked to; returns the exit code. */
+static int interrupted(const train_job *r)
+{
+    int number = ranks_stop(&r->ranks);
+    train_say(r, "interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
+              r->step, r->total, r->epoch + 1, r->epochs, printed(r->loss));
+    if (!r->saver.manager || r->epochs == 0)
+        return EXIT_SIGNAL + number;
+    train_say(r, "saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->step,
+              r->set->checkpoint);
+    return number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
+}
+
+/* Tells of samples that could not be read, of the training's or the test's last epoch. */
+static void tell_skipped(const train_job *r)
+{
+    const yk_loader *const loaders[] = {r->train, r->test};
+    for (int i = 0; i < 2; i++) {
+        int64_t skipped = yk_loader_skipped(loaders[i]);
+        if (skipped)
+            fprintf(stderr,
+                    "yoke: notice: %" PRId64
+                    " %s of the %s could not be read (%s); in %s place the next one was taken\n",
+                    skipped, skipped == 1 ? "sample" : "samples", i ? "test" : "last epoch",
+                    cli_plain(yk_loader_skipped_message(loaders[i])), skipped == 1 ? "its" : "their");
+    }
+}
+
+int train_conduct(train_job *r)
+{
+    cli_catch_signals();
+    r->begun = yk__now();
+    yk_status status = train_epochs(r);
+    if (!status && r->set->confusion && !stopped(r))
+        status = train_confusion(r);
+    train_queue_free(r);
+    train_eval_free(r);
+    progress_clear(&r->progress);
+    if (!status)
+        status = saver_finish(&r->saver);
+    if (run_log_close(&r->log) || status) {
+        int code = ranks_failed(&r->ranks);
+        r->failed = true;
+        /* Asked to end, and kept by the other ranks from saving: the newest checkpoint is that of an earlier step. */
+        return cli_interrupted() && status == YK_ERR_CONNECTION ? EXIT_SIGNAL + cli_interrupted() : code;
+    }
+    tell_skipped(r);
+    if (r->set->save)
+        train_say(r, "saved %s\n", r->set->save);
+    if (stopped(r))
+        return interrupted(r);
+    if (r->set->save_best && r->best.epoch >= 0)
+        train_say(r, "saved %s, the best of the tests: accuracy %.4f after epoch %.0f\n", r->set->save_best,
+                  r->best.accuracy, r->best.epoch + 1);
+    if (!r->set->no_eval && !isnan(r->top5))
+        train_say(r, "top-5 accuracy %.4f\n", r->top5);
+    if (!r->set->no_eval)
+        train_say(r, "test accuracy %.4f\n", r->accuracy);
+    return EXIT_DONE;
+}

@@ -1,0 +1,96 @@
+/*
+ * cache.h - what the allocator of a device keeps and counts (storage.c), for the files that report it and that split
+ * large blocks. Layer: device.
+ */
+#ifndef YOKE_DEVICE_MEMORY_CACHE_H
+#define YOKE_DEVICE_MEMORY_CACHE_H
+
+#include <pthread.h>
+
+#include "device/table.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define YK__HAS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define YK__HAS_ASAN 1
+#endif
+#endif
+#ifdef YK__HAS_ASAN
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define POISON(p, n)   ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+/* MAX_DEVICES: of one type; no back end has more. CLASSES: four for each power of two, so that a block is at most a
+ * quarter larger than asked for. LEAST: bytes of the smallest block. */
+enum { MAX_DEVICES = 64, CLASSES = 4 * 64, LEAST = 256 };
+
+typedef struct yk__free_list {
+    yk__storage **storages; /* with their blocks, which are all of the class's size */
+    size_t count, capacity;
+} yk__free_list;
+
+/* A storage that nobody holds, and that other queues may still use. */
+typedef struct yk__pending {
+    yk__storage *storage;
+    yk__memory_pool *pool; /* whose recorded work uses it with each replay, or NULL */
+    uint8_t unmarked;      /* 1 << queue: those behind which there is no event yet */
+    yk__event *events[YK__QUEUES];
+} yk__pending;
+
+struct yk__memory_pool {
+    yk_device device;
+    yk__free_list lists[CLASSES];
+    yk__storage *heap; /* free large blocks */
+    pthread_t recorder;
+    struct yk__memory_pool *next; /* of the device's */
+};
+
+typedef struct yk__cache {
+    pthread_mutex_t lock;
+    yk__free_list lists[YK__QUEUES][CLASSES];
+    yk__pending *pending;
+    size_t n_pending, pending_room;
+    yk__memory_pool *pools, *open; /* open: of the recording under way, or NULL */
+    yk__storage *heap, *top;       /* free large blocks; the block that new ones are mapped behind, or NULL */
+    size_t room;                   /* bytes mapped behind `top` that no block has */
+    size_t allocated, peak, reserved, peak_reserved;
+    size_t limit;        /* of what is reserved; 0: none */
+    yk__storage *newest; /* all that is allocated */
+} yk__cache;
+
+/* NULL where nothing was allocated on the device yet. */
+yk__cache *yk__cache_existing(int type, int index);
+/* Fails with YK_ERR_MEMORY: what was asked for, and who holds the device's memory. `why` is what the backend says,
+ * which knows more than we do where the memory is not the host's, or "". (memory_report.c) */
+yk_status yk__cache_fail_memory(yk__cache *c, yk_device device, size_t bytes, const char *why);
+
+/*
+ * Large blocks of backends that have `map` (heap.c), all with the cache locked. A pool is that of the recording under
+ * way, or NULL: free blocks of the two are apart. HEAP_LEAST: bytes from which a storage has such a block.
+ */
+enum { HEAP_LEAST = 1 << 20 };
+/* The size of the block for so many bytes. */
+size_t yk__heap_block(size_t bytes);
+/* The smallest free block of at least `bytes`, cut to that; NULL where there is none. */
+yk__storage *yk__heap_take(yk__cache *c, yk__memory_pool *pool, size_t bytes);
+/* Takes back a block that nobody holds, for s->pool; the storage may be freed. */
+void yk__heap_put(yk__cache *c, yk__storage *s);
+/* Makes a free block of at least `bytes`, with new memory; no error is recorded where the system has none. growth: how
+ * much is reserved for that. */
+yk_status yk__heap_grow(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
+                        size_t bytes);
+size_t yk__heap_growth(const yk__cache *c, const yk__memory_pool *pool, size_t bytes);
+/* Gives a block back to the system: one that is not free, or all that are. */
+void yk__heap_release(const yk__backend *backend, yk__cache *c, yk__storage *s);
+void yk__heap_empty(const yk__backend *backend, yk__cache *c);
+/* The free blocks of a pool are the cache's. */
+void yk__heap_move(yk__cache *c, yk__memory_pool *pool);
+/* What is wrong with a heap; its bytes are added to *cached. */
+const char *yk__heap_check(const yk__cache *c, const yk__memory_pool *pool, size_t *cached);
+
+#endif
