@@ -451,6 +451,7 @@ check:
 	scripts/check-layers
 	scripts/check-sources
 	scripts/check-tested
+	scripts/check-words
 	scripts/check-launches
 	scripts/emulated-tests --check
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(CHECK_GCC) CC=gcc $(CHECK_GCC_FLAGS) WERROR=1 all tests)
