@@ -136,24 +136,18 @@ static yk__call call_of(yk__comm_kind kind, yk_reduce_op op, int peer, yk_tensor
                       .out = out};
 }
 
-/* Both forms of an operation: `prepare` checks and fills the call. */
-#define BOTH_FORMS(name, async_name, parameters, arguments)                                                            \
-    yk_status name parameters                                                                                          \
-    {                                                                                                                  \
-        yk__call call;                                                                                                 \
-        yk__group *g = prepare_##name arguments;                                                                       \
-        return g ? yk__comm_run(g, &call) : yk__error_code();                                                          \
-    }                                                                                                                  \
-    yk_work *async_name parameters                                                                                     \
-    {                                                                                                                  \
-        yk__call call;                                                                                                 \
-        if (!yk__scope_check(#async_name))                                                                             \
-            return NULL;                                                                                               \
-        yk__group *g = prepare_##name arguments;                                                                       \
-        return g ? yk__comm_start(g, &call) : NULL;                                                                    \
-    }
+/* The two ways on from a call that was checked; `g` is NULL where it was refused. */
+static yk_status call_run(yk__group *g, yk__call *call)
+{
+    return g ? yk__comm_run(g, call) : yk__error_code();
+}
 
-static yk__group *prepare_yk_all_reduce(yk_tensor *x, yk_reduce_op op, yk_process_group *group, yk__call *call)
+static yk_work *call_start(yk__group *g, yk__call *call)
+{
+    return g ? yk__comm_start(g, call) : NULL;
+}
+
+static yk__group *all_reduce_call(yk_tensor *x, yk_reduce_op op, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("all_reduce", group);
     if (!g || check_tensor(g, "all_reduce", "the tensor", x) || check_reduction("all_reduce", op, x))
@@ -161,10 +155,20 @@ static yk__group *prepare_yk_all_reduce(yk_tensor *x, yk_reduce_op op, yk_proces
     *call = call_of(YK__COMM_ALL_REDUCE, op, -1, x, x, x);
     return g;
 }
-BOTH_FORMS(yk_all_reduce, yk_all_reduce_async, (yk_tensor * x, yk_reduce_op op, yk_process_group *group),
-           (x, op, group, &call))
 
-static yk__group *prepare_yk_reduce(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group, yk__call *call)
+yk_status yk_all_reduce(yk_tensor *x, yk_reduce_op op, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(all_reduce_call(x, op, group, &call), &call);
+}
+
+yk_work *yk_all_reduce_async(yk_tensor *x, yk_reduce_op op, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_all_reduce_async") ? call_start(all_reduce_call(x, op, group, &call), &call) : NULL;
+}
+
+static yk__group *reduce_call(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("reduce", group);
     if (!g || check_tensor(g, "reduce", "the tensor", x) || check_reduction("reduce", op, x) ||
@@ -173,10 +177,20 @@ static yk__group *prepare_yk_reduce(yk_tensor *x, int dst, yk_reduce_op op, yk_p
     *call = call_of(YK__COMM_REDUCE, op, dst, x, dst == g->rank ? x : NULL, x);
     return g;
 }
-BOTH_FORMS(yk_reduce, yk_reduce_async, (yk_tensor * x, int dst, yk_reduce_op op, yk_process_group *group),
-           (x, dst, op, group, &call))
 
-static yk__group *prepare_yk_broadcast(yk_tensor *x, int src, yk_process_group *group, yk__call *call)
+yk_status yk_reduce(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(reduce_call(x, dst, op, group, &call), &call);
+}
+
+yk_work *yk_reduce_async(yk_tensor *x, int dst, yk_reduce_op op, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_reduce_async") ? call_start(reduce_call(x, dst, op, group, &call), &call) : NULL;
+}
+
+static yk__group *broadcast_call(yk_tensor *x, int src, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("broadcast", group);
     if (!g || check_tensor(g, "broadcast", "the tensor", x) || check_rank("broadcast", "src", g, src))
@@ -185,9 +199,20 @@ static yk__group *prepare_yk_broadcast(yk_tensor *x, int src, yk_process_group *
     *call = call_of(YK__COMM_BROADCAST, YK_OP_SUM, src, root ? x : NULL, root ? NULL : x, x);
     return g;
 }
-BOTH_FORMS(yk_broadcast, yk_broadcast_async, (yk_tensor * x, int src, yk_process_group *group), (x, src, group, &call))
 
-static yk__group *prepare_yk_all_gather(yk_tensor *out, yk_tensor *in, yk_process_group *group, yk__call *call)
+yk_status yk_broadcast(yk_tensor *x, int src, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(broadcast_call(x, src, group, &call), &call);
+}
+
+yk_work *yk_broadcast_async(yk_tensor *x, int src, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_broadcast_async") ? call_start(broadcast_call(x, src, group, &call), &call) : NULL;
+}
+
+static yk__group *all_gather_call(yk_tensor *out, yk_tensor *in, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("all_gather", group);
     if (!g || check_tensor(g, "all_gather", "in", in) || check_tensor(g, "all_gather", "out", out) ||
@@ -196,10 +221,20 @@ static yk__group *prepare_yk_all_gather(yk_tensor *out, yk_tensor *in, yk_proces
     *call = call_of(YK__COMM_ALL_GATHER, YK_OP_SUM, -1, in, out, in);
     return g;
 }
-BOTH_FORMS(yk_all_gather, yk_all_gather_async, (yk_tensor * out, yk_tensor *in, yk_process_group *group),
-           (out, in, group, &call))
 
-static yk__group *prepare_yk_gather(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group, yk__call *call)
+yk_status yk_all_gather(yk_tensor *out, yk_tensor *in, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(all_gather_call(out, in, group, &call), &call);
+}
+
+yk_work *yk_all_gather_async(yk_tensor *out, yk_tensor *in, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_all_gather_async") ? call_start(all_gather_call(out, in, group, &call), &call) : NULL;
+}
+
+static yk__group *gather_call(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("gather", group);
     if (!g || check_tensor(g, "gather", "in", in) || check_rank("gather", "dst", g, dst))
@@ -211,10 +246,20 @@ static yk__group *prepare_yk_gather(yk_tensor *out, yk_tensor *in, int dst, yk_p
     *call = call_of(YK__COMM_GATHER, YK_OP_SUM, dst, in, root ? out : NULL, in);
     return g;
 }
-BOTH_FORMS(yk_gather, yk_gather_async, (yk_tensor * out, yk_tensor *in, int dst, yk_process_group *group),
-           (out, in, dst, group, &call))
 
-static yk__group *prepare_yk_scatter(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group, yk__call *call)
+yk_status yk_gather(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(gather_call(out, in, dst, group, &call), &call);
+}
+
+yk_work *yk_gather_async(yk_tensor *out, yk_tensor *in, int dst, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_gather_async") ? call_start(gather_call(out, in, dst, group, &call), &call) : NULL;
+}
+
+static yk__group *scatter_call(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("scatter", group);
     if (!g || check_tensor(g, "scatter", "out", out) || check_rank("scatter", "src", g, src))
@@ -226,11 +271,21 @@ static yk__group *prepare_yk_scatter(yk_tensor *out, yk_tensor *in, int src, yk_
     *call = call_of(YK__COMM_SCATTER, YK_OP_SUM, src, root ? in : NULL, out, out);
     return g;
 }
-BOTH_FORMS(yk_scatter, yk_scatter_async, (yk_tensor * out, yk_tensor *in, int src, yk_process_group *group),
-           (out, in, src, group, &call))
 
-static yk__group *prepare_yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_reduce_op op, yk_process_group *group,
-                                            yk__call *call)
+yk_status yk_scatter(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(scatter_call(out, in, src, group, &call), &call);
+}
+
+yk_work *yk_scatter_async(yk_tensor *out, yk_tensor *in, int src, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_scatter_async") ? call_start(scatter_call(out, in, src, group, &call), &call) : NULL;
+}
+
+static yk__group *reduce_scatter_call(yk_tensor *out, yk_tensor *in, yk_reduce_op op, yk_process_group *group,
+                                      yk__call *call)
 {
     yk__group *g = member("reduce_scatter", group);
     if (!g || check_tensor(g, "reduce_scatter", "in", in) || check_tensor(g, "reduce_scatter", "out", out) ||
@@ -240,8 +295,20 @@ static yk__group *prepare_yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_re
     *call = call_of(YK__COMM_REDUCE_SCATTER, op, -1, in, out, out);
     return g;
 }
-BOTH_FORMS(yk_reduce_scatter, yk_reduce_scatter_async,
-           (yk_tensor * out, yk_tensor *in, yk_reduce_op op, yk_process_group *group), (out, in, op, group, &call))
+
+yk_status yk_reduce_scatter(yk_tensor *out, yk_tensor *in, yk_reduce_op op, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(reduce_scatter_call(out, in, op, group, &call), &call);
+}
+
+yk_work *yk_reduce_scatter_async(yk_tensor *out, yk_tensor *in, yk_reduce_op op, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_reduce_scatter_async")
+               ? call_start(reduce_scatter_call(out, in, op, group, &call), &call)
+               : NULL;
+}
 
 /* The splits of x's first dimension as numbers of elements. */
 static yk_status split_counts(const char *role, const yk_tensor *x, const int64_t *splits, int ranks, int64_t *counts)
@@ -265,8 +332,8 @@ static yk_status split_counts(const char *role, const yk_tensor *x, const int64_
     return YK_OK;
 }
 
-static yk__group *prepare_yk_all_to_all(yk_tensor *out, yk_tensor *in, const int64_t *out_splits,
-                                        const int64_t *in_splits, yk_process_group *group, yk__call *call)
+static yk__group *all_to_all_call(yk_tensor *out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
+                                  yk_process_group *group, yk__call *call)
 {
     yk__group *g = member("all_to_all", group);
     if (!g || check_tensor(g, "all_to_all", "in", in) || check_tensor(g, "all_to_all", "out", out))
@@ -293,20 +360,43 @@ static yk__group *prepare_yk_all_to_all(yk_tensor *out, yk_tensor *in, const int
     free(call->counts);
     return NULL;
 }
-BOTH_FORMS(yk_all_to_all, yk_all_to_all_async,
-           (yk_tensor * out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
-            yk_process_group *group),
-           (out, in, out_splits, in_splits, group, &call))
 
-static yk__group *prepare_yk_barrier(yk_process_group *group, yk__call *call)
+yk_status yk_all_to_all(yk_tensor *out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
+                        yk_process_group *group)
+{
+    yk__call call;
+    return call_run(all_to_all_call(out, in, out_splits, in_splits, group, &call), &call);
+}
+
+yk_work *yk_all_to_all_async(yk_tensor *out, yk_tensor *in, const int64_t *out_splits, const int64_t *in_splits,
+                             yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_all_to_all_async")
+               ? call_start(all_to_all_call(out, in, out_splits, in_splits, group, &call), &call)
+               : NULL;
+}
+
+static yk__group *barrier_call(yk_process_group *group, yk__call *call)
 {
     *call = call_of(YK__COMM_BARRIER, YK_OP_SUM, -1, NULL, NULL, NULL);
     return member("barrier", group);
 }
-BOTH_FORMS(yk_barrier, yk_barrier_async, (yk_process_group * group), (group, &call))
 
-static yk__group *prepare_message(const char *what, yk__comm_kind kind, yk_tensor *x, int peer, int tag,
-                                  yk_process_group *group, yk__call *call)
+yk_status yk_barrier(yk_process_group *group)
+{
+    yk__call call;
+    return call_run(barrier_call(group, &call), &call);
+}
+
+yk_work *yk_barrier_async(yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_barrier_async") ? call_start(barrier_call(group, &call), &call) : NULL;
+}
+
+static yk__group *message_call(const char *what, yk__comm_kind kind, yk_tensor *x, int peer, int tag,
+                               yk_process_group *group, yk__call *call)
 {
     bool send = kind == YK__COMM_SEND;
     yk__group *g = member(what, group);
@@ -321,14 +411,36 @@ static yk__group *prepare_message(const char *what, yk__comm_kind kind, yk_tenso
     return g;
 }
 
-static yk__group *prepare_yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group, yk__call *call)
+static yk__group *send_call(yk_tensor *x, int dst, int tag, yk_process_group *group, yk__call *call)
 {
-    return prepare_message("send", YK__COMM_SEND, x, dst, tag, group, call);
+    return message_call("send", YK__COMM_SEND, x, dst, tag, group, call);
 }
-BOTH_FORMS(yk_send, yk_isend, (yk_tensor * x, int dst, int tag, yk_process_group *group), (x, dst, tag, group, &call))
 
-static yk__group *prepare_yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group, yk__call *call)
+yk_status yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group)
 {
-    return prepare_message("recv", YK__COMM_RECV, x, src, tag, group, call);
+    yk__call call;
+    return call_run(send_call(x, dst, tag, group, &call), &call);
 }
-BOTH_FORMS(yk_recv, yk_irecv, (yk_tensor * x, int src, int tag, yk_process_group *group), (x, src, tag, group, &call))
+
+yk_work *yk_isend(yk_tensor *x, int dst, int tag, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_isend") ? call_start(send_call(x, dst, tag, group, &call), &call) : NULL;
+}
+
+static yk__group *recv_call(yk_tensor *x, int src, int tag, yk_process_group *group, yk__call *call)
+{
+    return message_call("recv", YK__COMM_RECV, x, src, tag, group, call);
+}
+
+yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group)
+{
+    yk__call call;
+    return call_run(recv_call(x, src, tag, group, &call), &call);
+}
+
+yk_work *yk_irecv(yk_tensor *x, int src, int tag, yk_process_group *group)
+{
+    yk__call call;
+    return yk__scope_check("yk_irecv") ? call_start(recv_call(x, src, tag, group, &call), &call) : NULL;
+}
