@@ -9,7 +9,7 @@
 /* The collector of the leaf that this node accumulates for. */
 static yk__collector *collector_of(const yk__node *node)
 {
-    return node->op ? NULL : yk__meta(node->leaf)->collector;
+    return node->op ? NULL : node->leaf->leaf_gradient->collector;
 }
 
 /* ---- who waits for a backward ----------------------------------------------------------------------------------- */
@@ -86,7 +86,7 @@ yk_status yk__collectors_begin(yk__collectors *c, size_t n_nodes, yk__node *cons
         int count = 0;
         for (size_t n = 0; n < n_nodes; n++) {
             if (collector_of(nodes[n]) == collector)
-                indices[count++] = yk__meta(nodes[n]->leaf)->collector_index;
+                indices[count++] = nodes[n]->leaf->leaf_gradient->collector_index;
         }
         yk__collector_forget(collector);
         status = collector->begin(collector, count, indices);

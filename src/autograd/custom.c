@@ -137,7 +137,7 @@ static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_te
     for (; made < count && !status; made++) {
         yk_tensor *out = outputs[made];
         bool is_input = yk__is_one_of(out, context->n_inputs, inputs);
-        bool shared = out->node || out->autograd || is_input || yk__is_one_of(out, made, outputs);
+        bool shared = out->node || out->leaf_gradient || is_input || yk__is_one_of(out, made, outputs);
         outputs[made] = shared ? yk__tensor_alias(out) : yk_tensor_retain(out);
         if (!outputs[made]) {
             status = YK_ERR_MEMORY;
@@ -178,7 +178,7 @@ yk_status yk_custom_apply_list(const yk_custom_function *function, yk_tensor *co
     status = yk__record_list(n_outputs, outputs, &custom_op, n_inputs, inputs, 0, NULL, &context, sizeof(context));
     for (int i = 0; !status && i < n_outputs; i++) {
         if (outputs[i]->node)
-            outputs[i]->node->name = function->name;
+            outputs[i]->node->head.name = function->name;
     }
     return status;
 }

@@ -138,7 +138,7 @@ static yk_status claim(yk__task *task, yk__node *node)
     else if (!(owner = atomic_load_explicit(&node->owner, memory_order_relaxed)))
         atomic_store_explicit(&node->owner, task, memory_order_relaxed);
     if (owner)
-        return yk__fail(YK_ERR_STATE, "backward: another backward is walking this graph (at %s)", node->name);
+        return yk__fail(YK_ERR_STATE, "backward: another backward is walking this graph (at %s)", node->head.name);
     node->pending = 0;
     return list_push(&task->claimed, node);
 }
@@ -154,7 +154,7 @@ static yk_status claim_graph(yk__task *task, yk__node *root)
                 YK_ERR_STATE,
                 "backward: the graph was freed by an earlier backward (at %s); to go through it twice, call "
                 "the first with retain_graph",
-                node->name);
+                node->head.name);
         for (int i = 0; i < node->n_inputs && !status; i++) {
             yk__node *input = node->edges[i].node;
             if (!input)

@@ -105,12 +105,6 @@ yk_status yk__record_views(int n_outputs, yk_tensor **outs, const yk__op *op, yk
     return status;
 }
 
-bool yk__base_changed(const yk_tensor *x)
-{
-    return __atomic_load_n(&x->base_version, __ATOMIC_ACQUIRE) != yk__version(x) && x->base->storage == x->storage &&
-           yk_requires_grad(x->base);
-}
-
 /* Why a view that is not plain cannot follow a write. */
 static const char *kind_text(const yk_tensor *x)
 {

@@ -56,9 +56,9 @@ const yk__hook *yk__hook_next(const yk__output *output, uint64_t before, uint64_
 uint64_t yk__hook_end(void);
 
 struct yk__node {
+    yk__node_head head;
     atomic_int references;
-    const yk__op *op; /* NULL for the accumulator of a leaf */
-    const char *name;
+    const yk__op *op;  /* NULL for the accumulator of a leaf */
     uint64_t sequence; /* of recording: later operations run first in backward */
     yk_tensor *leaf;   /* accumulator: the leaf that owns this node */
     yk__node *next_dead;
@@ -77,21 +77,6 @@ struct yk__node {
     yk__saved_tensor *saved;
     void *context;
 };
-
-/* Of a leaf. */
-typedef struct yk__autograd_meta {
-    yk__autograd base;
-    yk__node *accumulator; /* made when first needed */
-    yk_tensor *grad;
-    yk__collector *collector;
-    int collector_index;
-    yk_tensor *grad_buffer; /* what grad becomes when there is none */
-} yk__autograd_meta;
-
-static inline yk__autograd_meta *yk__meta(const yk_tensor *x)
-{
-    return (yk__autograd_meta *)x->autograd;
-}
 
 static inline bool yk__is_one_of(const yk_tensor *x, int count, yk_tensor *const *tensors)
 {
@@ -115,8 +100,7 @@ static inline yk__node *yk__node_retain(yk__node *node)
     yk__count_up(&node->references);
     return node;
 }
-/* What hangs on x, made where there is nothing yet; NULL and an error without memory. */
-yk__autograd_meta *yk__meta_of(yk_tensor *x);
+void yk__node_release(yk__node *node); /* NULL is passed over */
 /* A node for the maker of outs[], with room for what follows it and nothing in it; edges are empty. */
 yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
                         int n_saved, size_t context_size);

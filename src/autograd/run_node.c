@@ -74,7 +74,7 @@ static yk_status check_gradient(const yk__node *from, int input, const yk__node 
     char a[200], b[200], da[16], db[16];
     return yk__fail(
         YK_ERR_SHAPE, "%s: backward gave a gradient of shape %s, %s on %s for input %d, which has shape %s, %s on %s",
-        from->name, yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
+        from->head.name, yk_shape_format(grad, a, sizeof(a)), yk_dtype_name((yk_dtype)grad->dtype),
         yk_device_format(yk__device_of(grad), da), input, yk__shape_text(output->ndim, output->shape, b, sizeof(b)),
         yk_dtype_name((yk_dtype)output->dtype), yk_device_format(to->device, db));
 }
@@ -105,7 +105,7 @@ static yk_status run_hooks(yk__node *node, int which)
 
 yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
 {
-    yk__autograd_meta *meta = yk__meta(leaf);
+    yk__leaf_gradient *meta = leaf->leaf_gradient;
     yk_status status = YK_OK;
     if (meta->grad == grad) { /* yk__grad_to_add_to: it was added to */
         yk__bump_version(grad);
@@ -133,7 +133,7 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
 
 /* What hangs on the leaf that an input is, where the whole of its gradient comes from this node and no hook is shown
  * it, since that one may keep it; else NULL. */
-static const yk__autograd_meta *leaf_of_whole(const yk__node *node, int input)
+static const yk__leaf_gradient *leaf_of_whole(const yk__node *node, int input)
 {
     const yk__node *to = node->edges[input].node;
     if (!to || to->op ||
@@ -143,18 +143,18 @@ static const yk__autograd_meta *leaf_of_whole(const yk__node *node, int input)
     bool whole = to->pending == 1 && !output->grad && !output->contributions;
     for (int i = 0; i < output->n_hooks; i++)
         whole = whole && !output->hooks[i].fn;
-    return whole ? yk__meta(to->leaf) : NULL;
+    return whole ? to->leaf->leaf_gradient : NULL;
 }
 
 yk_tensor *yk__grad_buffer_for(const yk__node *node, int input)
 {
-    const yk__autograd_meta *meta = leaf_of_whole(node, input);
+    const yk__leaf_gradient *meta = leaf_of_whole(node, input);
     return meta && !meta->grad ? yk_tensor_retain(meta->grad_buffer) : NULL;
 }
 
 yk_tensor *yk__grad_to_add_to(const yk__node *node, int input)
 {
-    const yk__autograd_meta *meta = leaf_of_whole(node, input);
+    const yk__leaf_gradient *meta = leaf_of_whole(node, input);
     return meta ? yk_tensor_retain(meta->grad) : NULL;
 }
 
@@ -188,14 +188,14 @@ static yk_status run_leaf(yk__node *node)
         return status;
     yk_tensor *grad = output->grad;
     output->grad = NULL;
-    yk__collector *collector = yk__meta(node->leaf)->collector;
+    yk__collector *collector = node->leaf->leaf_gradient->collector;
     if (!hooked && !collector)
         return grad ? yk__accumulate_grad(node->leaf, grad) : YK_OK;
     yk_tensor *leaf = yk_tensor_retain(node->leaf); /* a hook may drop the last reference */
     status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
     if (!status && grad)
         status = run_leaf_hooks(node, leaf);
-    yk__autograd_meta *meta = yk__meta(leaf);
+    yk__leaf_gradient *meta = leaf->leaf_gradient;
     if (!status && meta->collector)
         status = meta->collector->ready(meta->collector, meta->collector_index);
     yk_tensor_release(leaf);
@@ -222,7 +222,7 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
             free(gouts);
     }
     if (status && !yk__error_code())
-        yk__fail(status, "%s: backward failed with status %d and no message", node->name, (int)status);
+        yk__fail(status, "%s: backward failed with status %d and no message", node->head.name, (int)status);
     return status;
 }
 

@@ -7,8 +7,6 @@
 #include "autograd/node.h"
 #include "base/invariant.h"
 
-_Thread_local bool yk__recording_off;
-
 /* What the no_grad and enable_grad functions hand from begin to end is the old value of yk__recording_off. */
 static bool set_recording_off(bool off)
 {
@@ -70,37 +68,7 @@ bool yk_is_inference(const yk_tensor *x)
     return x && x->inference;
 }
 
-static yk_status fail_inference(const char *name, const yk_tensor *x, const char *what)
-{
-    char shape[200];
-    return yk__fail(YK_ERR_STATE,
-                    "%s: the tensor of shape %s was made in inference mode and cannot %s outside of it; "
-                    "clone it first",
-                    name, yk_shape_format(x, shape, sizeof(shape)), what);
-}
-
 /* ---- what hangs on a tensor ---- */
-
-static void meta_destroy(yk__autograd *base)
-{
-    yk__autograd_meta *meta = (yk__autograd_meta *)base;
-    yk__node_release(meta->accumulator);
-    yk_tensor_release(meta->grad);
-    yk_tensor_release(meta->grad_buffer);
-    free(meta);
-}
-
-yk__autograd_meta *yk__meta_of(yk_tensor *x)
-{
-    if (!x->autograd) {
-        yk__autograd_meta *meta = yk__calloc(1, sizeof(*meta));
-        if (!meta)
-            return NULL;
-        meta->base.destroy = meta_destroy;
-        x->autograd = &meta->base;
-    }
-    return yk__meta(x);
-}
 
 bool yk_requires_grad(const yk_tensor *x)
 {
@@ -119,7 +87,7 @@ const char *yk_grad_fn_name(const yk_tensor *x)
     YK__LIVE(x);
     if (x && yk__view_stale(x))
         return "as_strided";
-    return x && x->node ? x->node->name : NULL;
+    return x && x->node ? x->node->head.name : NULL;
 }
 
 yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
@@ -132,24 +100,10 @@ yk_status yk_set_requires_grad(yk_tensor *x, bool requires_grad)
                              : yk__fail(YK_ERR_STATE,
                                         "set_requires_grad: the tensor was made by %s and is no leaf; use yk_detach",
                                         yk_grad_fn_name(x));
-    if (requires_grad && !yk_dtype_is_floating((yk_dtype)x->dtype))
-        return yk__fail(YK_ERR_DTYPE, "set_requires_grad: only floating tensors can require a gradient, this one is %s",
-                        yk_dtype_name((yk_dtype)x->dtype));
-    if (requires_grad && x->inference && !yk__inference_mode)
-        return fail_inference("set_requires_grad", x, "require a gradient");
-    if (requires_grad && !yk__meta_of(x)) /* now: several threads may use it as soon as it is marked */
-        return YK_ERR_MEMORY;
-    x->requires_grad = requires_grad;
-    if (requires_grad) { /* a leaf of its own, whatever memory it shows */
-        yk_tensor_release(x->base);
-        x->base = NULL;
-    }
+    if (requires_grad)
+        return yk__tensor_require_grad(x);
+    x->requires_grad = false;
     return YK_OK;
-}
-
-yk_status yk__mark_requires_grad(yk_tensor *x)
-{
-    return yk_set_requires_grad(x, true);
 }
 
 yk_tensor *yk_grad(const yk_tensor *x)
@@ -157,7 +111,7 @@ yk_tensor *yk_grad(const yk_tensor *x)
     YK__LIVE(x);
     if (x && x->node)
         return x->node->outputs[x->output].kept_grad;
-    return x && x->autograd ? yk__meta(x)->grad : NULL;
+    return x && x->leaf_gradient ? x->leaf_gradient->grad : NULL;
 }
 
 yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
@@ -166,7 +120,7 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
     YK__LIVE(grad);
     if (!x)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "set_grad: the tensor is NULL");
-    if (!grad && !x->autograd)
+    if (!grad && !x->leaf_gradient)
         return YK_OK;
     if (!yk_is_leaf(x))
         return yk__fail(YK_ERR_STATE, "set_grad: the tensor was made by %s; only leaves have a gradient of their own",
@@ -179,7 +133,7 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
     }
     yk_tensor *both[2] = {x, grad};
     yk_status status = grad ? yk__same_device("set_grad", 2, both) : YK_OK;
-    yk__autograd_meta *meta = status ? NULL : yk__meta_of(x);
+    yk__leaf_gradient *meta = status ? NULL : yk__leaf_gradient_of(x);
     if (!meta)
         return yk__error_code();
     yk_tensor *old = meta->grad;
@@ -190,7 +144,7 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
 
 yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int index, yk_tensor *grad_buffer)
 {
-    yk__autograd_meta *meta = yk__meta_of(leaf);
+    yk__leaf_gradient *meta = yk__leaf_gradient_of(leaf);
     if (!meta)
         return YK_ERR_MEMORY;
     yk_tensor *old = meta->grad_buffer;
@@ -203,12 +157,12 @@ yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int i
 
 yk__collector *yk__collector_of(const yk_tensor *leaf)
 {
-    return leaf->autograd ? yk__meta(leaf)->collector : NULL;
+    return leaf->leaf_gradient ? leaf->leaf_gradient->collector : NULL;
 }
 
 yk_tensor *yk__grad_buffer_of(const yk_tensor *leaf)
 {
-    return leaf->autograd ? yk__meta(leaf)->grad_buffer : NULL;
+    return leaf->leaf_gradient ? leaf->leaf_gradient->grad_buffer : NULL;
 }
 
 yk_tensor *yk_detach(yk_tensor *x)
@@ -311,6 +265,7 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
         yk__fail_memory(sizeof(*node) + outputs + edges + saved + context_size);
         return NULL;
     }
+    node->head = (yk__node_head){yk__node_release, name};
     atomic_init(&node->references, 1);
     atomic_init(&node->owner, NULL);
     node->leaf = NULL;
@@ -319,7 +274,6 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
     node->pending = 0;
     node->mark = 0;
     node->op = op;
-    node->name = name;
     node->sequence = next_sequence();
     node->device = yk__device_of(outs[0]);
     node->n_inputs = n_inputs;
@@ -354,7 +308,7 @@ yk__node *yk__gradient_node(yk_tensor *x, int *output)
     }
     if (!x->requires_grad)
         return NULL;
-    yk__autograd_meta *meta = yk__meta(x);
+    yk__leaf_gradient *meta = x->leaf_gradient;
     yk__node *found = __atomic_load_n(&meta->accumulator, __ATOMIC_ACQUIRE);
     if (found)
         return found;
@@ -415,7 +369,7 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
         if (!saved[i])
             continue;
         if (saved[i]->inference) {
-            status = fail_inference(op->name, saved[i], "be kept for a gradient");
+            status = yk__fail_inference(op->name, saved[i], "be kept for a gradient");
             break;
         }
         node->saved[i].tensor = yk__is_one_of(saved[i], n_outputs, outs) ? yk__tensor_alias(saved[i]) : keep(saved[i]);
@@ -532,7 +486,7 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
     *bad = yk__fail(YK_ERR_STATE,
                     "%s: a tensor of shape %s that its gradient needs has been modified by an inplace operation: it is "
                     "at version %u, expected %u",
-                    node->name, yk_shape_format(saved->tensor, shape, sizeof(shape)), yk__version(saved->tensor),
+                    node->head.name, yk_shape_format(saved->tensor, shape, sizeof(shape)), yk__version(saved->tensor),
                     saved->version);
     return NULL;
 }
@@ -557,9 +511,9 @@ void yk__exchange_storage(yk_tensor *x, yk_tensor *from)
         x->stride[d] = from->stride[d];
         from->stride[d] = stride;
     }
-    if (!x->autograd)
+    if (!x->leaf_gradient)
         return;
-    yk__autograd_meta *meta = yk__meta(x);
+    yk__leaf_gradient *meta = x->leaf_gradient;
     if (meta->accumulator) { /* gradients are delivered to the new device */
         meta->accumulator->device = yk__device_of(x);
         meta->accumulator->outputs[0].dtype = x->dtype;
@@ -627,7 +581,7 @@ uint64_t yk_register_post_accumulate_hook(yk_tensor *x, yk_leaf_hook hook, void 
 yk_status yk_hook_remove(yk_tensor *x, uint64_t id)
 {
     YK__LIVE(x);
-    const yk__node *accumulator = x && x->autograd ? yk__meta(x)->accumulator : NULL;
+    const yk__node *accumulator = x && x->leaf_gradient ? x->leaf_gradient->accumulator : NULL;
     yk__output *output = x && x->node ? &x->node->outputs[x->output] : accumulator ? &accumulator->outputs[0] : NULL;
     for (int i = 0; output && i < output->n_hooks; i++) {
         if (output->hooks[i].id != id)

@@ -72,24 +72,6 @@ void yk__view_link(yk_tensor *out, yk_tensor *x, yk__view_kind kind);
 yk_tensor *yk__record_view(yk_tensor *out, const yk__op *op, yk_tensor *x, const void *context, size_t context_size);
 yk_status yk__record_views(int n_outputs, yk_tensor **outs, const yk__op *op, yk_tensor *x, const void *context,
                            size_t context_size);
-/* Whether operations are recorded on this thread where inference mode is off; tape.c sets it. */
-extern _Thread_local bool yk__recording_off;
-static inline bool yk__recording(void)
-{
-    return !yk__recording_off && !yk__inference_mode;
-}
-/* Whether what x's node says is not what x holds any more: its base was changed in place since, and is in a graph
- * (history.c). */
-bool yk__base_changed(const yk_tensor *view);
-static inline bool yk__view_stale(const yk_tensor *x)
-{
-    return x->base && yk__base_changed(x);
-}
-/* yk_requires_grad, of a live tensor or NULL. */
-static inline bool yk__wants_grad(const yk_tensor *x)
-{
-    return x && (x->requires_grad || x->node || yk__view_stale(x));
-}
 /* Whether yk__record would record: lets an op skip work that only backward needs. */
 static inline bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
 {

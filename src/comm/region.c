@@ -191,7 +191,7 @@ yk_tensor *yk_comm_alloc(int ndim, const int64_t *shape, const yk_tensor_options
     if (memory && !storage)
         yk__region_destroy(memory);
     yk_tensor *x = yk__tensor_over(storage, ndim, shape, o->dtype);
-    if (x && o->requires_grad && yk__mark_requires_grad(x)) {
+    if (x && o->requires_grad && yk__tensor_require_grad(x)) {
         yk_tensor_release(x);
         return NULL;
     }

@@ -301,7 +301,7 @@ static yk_status parameter_update(twin *t, yk_tensor *from, yk_device device)
 {
     bool recorded = yk__will_record(1, &from), shared = yk__same_memory(yk__device_of(from), device);
     const yk_tensor *now = t->object;
-    if (!recorded && shared && now && !now->node && !now->autograd && now->data == from->data &&
+    if (!recorded && shared && now && !now->node && !now->leaf_gradient && now->data == from->data &&
         now->dtype == from->dtype && now->storage->versions == from->storage->versions && yk__same_strides(now, from))
         return YK_OK;
     yk_status status = shared ? YK_OK : copy_update(t, from, device);

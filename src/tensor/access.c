@@ -139,7 +139,7 @@ yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes)
     yk_status status = check_bytes("tensor_write", x, data, bytes);
     if (status || !bytes)
         return status;
-    if (yk_grad_enabled() && yk_requires_grad(x) && !yk_grad_fn_name(x))
+    if (yk__recording() && yk__wants_grad(x) && !yk__grad_fn_name(x))
         return yk__fail(YK_ERR_STATE, "tensor_write: a leaf that requires a gradient cannot be changed in place while "
                                       "operations are recorded; put the change between yk_no_grad_begin and "
                                       "yk_no_grad_end");

@@ -11,7 +11,7 @@
 static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options *options)
 {
     if (x && !status && options && options->requires_grad)
-        status = yk__mark_requires_grad(x);
+        status = yk__tensor_require_grad(x);
     if (status) {
         yk_tensor_release(x);
         return NULL;

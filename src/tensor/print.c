@@ -335,9 +335,9 @@ static void write_tensor(text *t, const yk_tensor *x, const yk_tensor *host)
     /* A reader sees from the elements that they are i64 or bool; without elements it must be said. */
     if (dtype != YK_F32 && (x->numel == 0 || (dtype != YK_I64 && dtype != YK_BOOL)))
         write_suffix(t, o.linewidth, "dtype=%s", yk_dtype_name(dtype));
-    if (yk_grad_fn_name(x))
-        write_suffix(t, o.linewidth, "grad_fn=<%s>", yk_grad_fn_name(x));
-    else if (yk_requires_grad(x))
+    if (yk__grad_fn_name(x))
+        write_suffix(t, o.linewidth, "grad_fn=<%s>", yk__grad_fn_name(x));
+    else if (yk__wants_grad(x))
         write_suffix(t, o.linewidth, "requires_grad=%s", "True");
     append_text(t, ")");
 }

@@ -9,20 +9,33 @@
 
 #include "tensor/host_tensor.h"
 
+static void node_release(struct yk__node *node)
+{
+    if (node)
+        ((yk__node_head *)node)->release(node);
+}
+
+static void leaf_gradient_free(yk__leaf_gradient *leaf)
+{
+    node_release(leaf->accumulator);
+    yk_tensor_release(leaf->grad);
+    yk_tensor_release(leaf->grad_buffer);
+    free(leaf);
+}
+
 static void tensor_destroy(void *object)
 {
     yk_tensor *x = object;
-    if (x->node)
-        yk__node_release(x->node);
-    if (x->autograd)
-        x->autograd->destroy(x->autograd);
+    node_release(x->node);
+    if (x->leaf_gradient)
+        leaf_gradient_free(x->leaf_gradient);
     if (x->base)
         yk_tensor_release(x->base);
     yk__storage_release(x->storage);
     yk__object_free(x);
 }
 
-_Thread_local bool yk__inference_mode;
+_Thread_local bool yk__inference_mode, yk__recording_off;
 
 static const yk__type tensor_type = {"tensor", tensor_destroy};
 
@@ -58,7 +71,7 @@ static yk_tensor *tensor_make(int ndim, const int64_t *shape, const int64_t *str
     x->data = NULL;
     x->requires_grad = false;
     x->node = NULL;
-    x->autograd = NULL;
+    x->leaf_gradient = NULL;
     x->base = NULL;
     x->output = 0;
     x->saved = false;
@@ -434,4 +447,49 @@ void yk_tensor_release(yk_tensor *x)
 yk_tensor *yk_scope_return(yk_scope scope, yk_tensor *x)
 {
     return yk_scope_return_object(scope, x);
+}
+
+/* ---- the gradient's side ---- */
+yk__leaf_gradient *yk__leaf_gradient_of(yk_tensor *x)
+{
+    if (!x->leaf_gradient)
+        x->leaf_gradient = yk__calloc(1, sizeof(*x->leaf_gradient));
+    return x->leaf_gradient;
+}
+
+yk_status yk__fail_inference(const char *what, const yk_tensor *x, const char *do_what)
+{
+    char shape[200];
+    return yk__fail(YK_ERR_STATE,
+                    "%s: the tensor of shape %s was made in inference mode and cannot %s outside of it; "
+                    "clone it first",
+                    what, yk_shape_format(x, shape, sizeof(shape)), do_what);
+}
+
+yk_status yk__tensor_require_grad(yk_tensor *x)
+{
+    if (!yk_dtype_is_floating((yk_dtype)x->dtype))
+        return yk__fail(YK_ERR_DTYPE, "set_requires_grad: only floating tensors can require a gradient, this one is %s",
+                        yk_dtype_name((yk_dtype)x->dtype));
+    if (x->inference && !yk__inference_mode)
+        return yk__fail_inference("set_requires_grad", x, "require a gradient");
+    if (!yk__leaf_gradient_of(x)) /* now: several threads may use it as soon as it is marked */
+        return YK_ERR_MEMORY;
+    x->requires_grad = true;
+    yk_tensor_release(x->base); /* a leaf of its own, whatever memory it shows */
+    x->base = NULL;
+    return YK_OK;
+}
+
+bool yk__base_changed(const yk_tensor *view)
+{
+    return __atomic_load_n(&view->base_version, __ATOMIC_ACQUIRE) != yk__version(view) &&
+           view->base->storage == view->storage && yk__wants_grad(view->base);
+}
+
+const char *yk__grad_fn_name(const yk_tensor *x)
+{
+    if (x && yk__view_stale(x))
+        return "as_strided";
+    return x && x->node ? ((const yk__node_head *)x->node)->name : NULL;
 }

@@ -12,10 +12,21 @@
 #include "base/counter.h"
 #include "device/table.h"
 
-/* What autograd hangs on a tensor; only autograd/ looks inside. */
-typedef struct yk__autograd {
-    void (*destroy)(struct yk__autograd *autograd);
-} yk__autograd;
+struct yk__node;
+/* The beginning of a node of autograd's (autograd/node.h): all that a tensor needs of what made it. */
+typedef struct yk__node_head {
+    void (*release)(struct yk__node *node); /* drops one reference */
+    const char *name;                       /* of the operation; static */
+} yk__node_head;
+
+/* The gradient of a leaf, and how it is delivered; autograd/ reads and writes it. */
+typedef struct yk__leaf_gradient {
+    struct yk__node *accumulator; /* made when first needed */
+    yk_tensor *grad;
+    yk_tensor *grad_buffer; /* becomes grad when there is none */
+    struct yk__collector *collector;
+    int collector_index;
+} yk__leaf_gradient;
 
 struct yk_tensor {
     yk__object object;
@@ -23,12 +34,12 @@ struct yk_tensor {
     void *data; /* the first element, inside storage */
     int64_t numel;
     int8_t dtype, ndim;
-    bool requires_grad;     /* a leaf that wants a gradient */
-    bool saved;             /* a node of the tape keeps it, or a view of it */
-    bool inference;         /* made in inference mode: yk_is_inference */
-    int8_t view_kind;       /* a yk__view_kind */
-    struct yk__node *node;  /* of the tape: what made the tensor; NULL for a leaf */
-    yk__autograd *autograd; /* of a leaf that once wanted a gradient or has one; else NULL */
+    bool requires_grad;               /* a leaf that wants a gradient */
+    bool saved;                       /* a node of the tape keeps it, or a view of it */
+    bool inference;                   /* made in inference mode: yk_is_inference */
+    int8_t view_kind;                 /* a yk__view_kind */
+    struct yk__node *node;            /* of the tape: what made the tensor; NULL for a leaf */
+    yk__leaf_gradient *leaf_gradient; /* of a leaf that once wanted a gradient or has one; else NULL */
     /* Of a view that operations made: the tensor that it shows a part of, itself no view, retained; else NULL. What the
      * version is for stands in autograd/history.c. */
     yk_tensor *base;
@@ -39,8 +50,13 @@ struct yk_tensor {
 };
 
 /* ---- making (tensor.c) ---- */
-/* Whether this thread is between yk_inference_mode_begin and end; autograd/ sets it. */
-extern _Thread_local bool yk__inference_mode;
+/* This thread is between yk_inference_mode_begin and end; between yk_no_grad_begin and end. autograd/ sets both. */
+extern _Thread_local bool yk__inference_mode, yk__recording_off;
+/* True while operations of this thread are recorded. */
+static inline bool yk__recording(void)
+{
+    return !yk__recording_off && !yk__inference_mode;
+}
 /* Uninitialised; stride NULL for C order, else strides of a dense layout of the same number of elements. */
 yk_tensor *yk__tensor_new(int ndim, const int64_t *shape, const int64_t *stride, yk_dtype dtype, yk_device device);
 /* C order, checked: ndim in range, sizes not negative, no overflow. Errors in the name of `what`. */
@@ -48,15 +64,12 @@ yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *sh
 yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
 /* C order over all of `storage`, whose reference it takes over, on failure too; NULL is passed through. */
 yk_tensor *yk__tensor_over(yk__storage *storage, int ndim, const int64_t *shape, yk_dtype dtype);
-/* What `requires_grad` in the options of a creation function calls; autograd/ has it (tape.c). */
-yk_status yk__mark_requires_grad(yk_tensor *x);
-/* Printing shows these two; they are public functions of autograd/, whose header is above this layer. */
-YK_API bool yk_requires_grad(const yk_tensor *x);
-YK_API const char *yk_grad_fn_name(const yk_tensor *x);
-/* And this one says whether writing a leaf from the host would go unnoticed (access.c). */
-YK_API bool yk_grad_enabled(void);
-/* Drops a tensor's reference to what made it (tape.c). */
-void yk__node_release(struct yk__node *node);
+/* Makes a leaf one that wants a gradient, and drops its base; in the name of set_requires_grad. */
+yk_status yk__tensor_require_grad(yk_tensor *x);
+/* The leaf's gradient, made where there is none yet; NULL for want of memory. */
+yk__leaf_gradient *yk__leaf_gradient_of(yk_tensor *x);
+/* Fails in the name of `what`: a tensor made in inference mode cannot `do` that outside of it. */
+yk_status yk__fail_inference(const char *what, const yk_tensor *x, const char *do_what);
 /* Shares the storage of base; `offset` elements behind its first. */
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Another tensor object on the same storage, without autograd. */
@@ -68,6 +81,20 @@ yk_tensor *yk__tensor_like(const yk_tensor *x, yk_dtype dtype);
 yk_tensor *yk__tensor_full_like(const yk_tensor *x, double value);
 
 /* ---- asking ---- */
+/* True for a view whose node is not that of the elements it shows any more: its base was changed in place since, and is
+ * in a graph (autograd/history.c). */
+bool yk__base_changed(const yk_tensor *view);
+static inline bool yk__view_stale(const yk_tensor *x)
+{
+    return x->base && yk__base_changed(x);
+}
+/* yk_requires_grad, of a live tensor or NULL. */
+static inline bool yk__wants_grad(const yk_tensor *x)
+{
+    return x && (x->requires_grad || x->node || yk__view_stale(x));
+}
+/* yk_grad_fn_name, likewise. */
+const char *yk__grad_fn_name(const yk_tensor *x);
 static inline yk_device yk__device_of(const yk_tensor *x)
 {
     return x->storage->device;

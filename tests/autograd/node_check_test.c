@@ -31,7 +31,7 @@ static void test_sound(void **state)
     expect_sound(yk__node_check(node_of(y)));
     expect_ok(yk_backward(yk_sum(z)));
     expect_sound(yk__node_check(node_of(z)));
-    expect_sound(yk__node_check(yk__meta(x)->accumulator));
+    expect_sound(yk__node_check(x->leaf_gradient->accumulator));
     yk_scope_end(scope);
 }
 
@@ -114,10 +114,10 @@ static void test_saved_and_outputs(void **state)
 static void test_ready_nodes(void **state)
 {
     (void)state;
-    yk__node nodes[4] = {{.name = "a", .sequence = 9},
-                         {.name = "b", .sequence = 4},
-                         {.name = "c", .sequence = 9},
-                         {.name = "d", .sequence = 3}};
+    yk__node nodes[4] = {{.head.name = "a", .sequence = 9},
+                         {.head.name = "b", .sequence = 4},
+                         {.head.name = "c", .sequence = 9},
+                         {.head.name = "d", .sequence = 3}};
     yk__node *heap[4] = {&nodes[0], &nodes[1], &nodes[2], &nodes[3]};
     expect_sound(yk__ready_nodes_check(heap, 4));
     expect_sound(yk__ready_nodes_check(heap, 0));
