@@ -144,7 +144,8 @@ static void test_a_transform_is_not_skipped(void **state)
 static yk_status sum_up(void *user, const yk_sample *samples, int64_t count, yk_tensor **tensors, int *n_tensors)
 {
     (void)user;
-    tensors[0] = yk_zeros(YK_SHAPE(count), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    tensors[0] =
+        yk_zeros(YK_SHAPE(count), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = (yk_device){YK_CPU, 0}));
     int64_t *to = yk_tensor_data(tensors[0]);
     for (int64_t i = 0; i < count; i++)
         to[i] = samples[i].index;
