@@ -62,13 +62,13 @@ int yk__job_store_waits_for(const yk__job_store *s)
 yk_status yk__job_store_serve(yk__job_store *s)
 {
     yk__identity identity;
-    unsigned char secret[4096];
-    ssize_t size = s->secret >= 0 ? pread(s->secret, secret, sizeof(secret), 0) : 0;
+    unsigned char secret[YK__SECRET_ROOM];
+    size_t size = 0;
     int fd = s->fd;
     s->fd = -1;
-    yk_status status = size < 0 ? yk__fail_errno("the job's secret")
-                                : yk__identity_init(&identity, YK__JOB_STORE_SERVICE, s->secret >= 0 ? secret : NULL,
-                                                    (size_t)size, s->job);
+    yk_status status = s->secret >= 0 ? yk__secret_read(s->secret, "the launcher's own", secret, &size) : YK_OK;
+    if (!status)
+        status = yk__identity_init(&identity, YK__JOB_STORE_SERVICE, s->secret >= 0 ? secret : NULL, size, s->job);
     explicit_bzero(secret, sizeof(secret));
     if (status) {
         yk__socket_close(fd);

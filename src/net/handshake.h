@@ -53,10 +53,14 @@ void yk__identity_clear(yk__identity *identity); /* wipes the key */
 void yk__encrypt_from_now_on(void);
 /* Whether they do; an error where YOKE_ENCRYPT is neither 0 nor 1. */
 yk_status yk__encryption_wished(bool *wished) YK_MUST_CHECK;
-/* What is wrong with a file of `size` bytes (without the last newline) as a secret, and what to do; NULL: nothing. */
-/* Bytes: 128 bits, if they are random. */
-enum { YK__SECRET_LEAST = 16 };
+/* Bytes of a secret: 128 bits, if they are random; enough for keys of every size in use, so that a wrong file is
+ * refused before it is read whole. */
+enum { YK__SECRET_LEAST = 16, YK__SECRET_MOST = 4096, YK__SECRET_ROOM = YK__SECRET_MOST + 1 };
+/* Reads a secret from the start of a file or memory file, whose position stays as it is. The end of its last line is no
+ * part of it: all that read one do so here, or they would disagree. `where` names the file in errors. */
+yk_status yk__secret_read(int fd, const char *where, unsigned char bytes[YK__SECRET_ROOM], size_t *size) YK_MUST_CHECK;
 struct stat;
+/* What is wrong with a file of `size` bytes (without the last newline) as a secret, and what to do; NULL: nothing. */
 const char *yk__secret_file_problem(const struct stat *about, size_t size);
 /* An error unless a secret is there or the address is a loopback one; `what` names the caller. */
 yk_status yk__identity_allows(const yk__identity *identity, const yk__address *address, const char *what) YK_MUST_CHECK;

@@ -18,17 +18,13 @@
 
 #include "net/handshake.h"
 
-/* Bytes of a secret: any number; enough for keys of every size in use, and a wrong file is refused before it is read
- * whole. */
-enum { SECRET_LIMIT = 4096 };
-
-/* Reads to the end; -1 and errno, or the size, SECRET_LIMIT + 1 for more than a secret may have. */
+/* Reads to the end; -1 and errno, or the size, YK__SECRET_MOST + 1 for more than a secret may have. */
 static ssize_t read_secret(int fd, unsigned char *bytes, bool seekable)
 {
     size_t have = 0;
-    while (have <= SECRET_LIMIT) {
-        ssize_t got = seekable ? pread(fd, bytes + have, SECRET_LIMIT + 1 - have, (off_t)have)
-                               : read(fd, bytes + have, SECRET_LIMIT + 1 - have);
+    while (have <= YK__SECRET_MOST) {
+        ssize_t got = seekable ? pread(fd, bytes + have, YK__SECRET_MOST + 1 - have, (off_t)have)
+                               : read(fd, bytes + have, YK__SECRET_MOST + 1 - have);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -64,9 +60,9 @@ static yk_status check_size(const char *where, const unsigned char *bytes, ssize
 {
     if (got < 0)
         return yk__fail_errno("%s", where);
-    if (got > SECRET_LIMIT)
-        return yk__fail(YK_ERR_FORMAT, "%s: the job secret is longer than %d bytes", where, SECRET_LIMIT);
-    if (got > 0 && got <= SECRET_LIMIT && is_blank(bytes, got))
+    if (got > YK__SECRET_MOST)
+        return yk__fail(YK_ERR_FORMAT, "%s: the job secret is longer than %d bytes", where, YK__SECRET_MOST);
+    if (got > 0 && got <= YK__SECRET_MOST && is_blank(bytes, got))
         return yk__fail(
             YK_ERR_FORMAT,
             "%s: the job secret has nothing but blanks and ends of lines, which anybody guesses: make one with "
@@ -77,6 +73,11 @@ static yk_status check_size(const char *where, const unsigned char *bytes, ssize
         return yk__fail(YK_ERR_FORMAT, "%s: the job secret %s", where, too_short(got));
     *size = (size_t)got;
     return YK_OK;
+}
+
+yk_status yk__secret_read(int fd, const char *where, unsigned char bytes[YK__SECRET_ROOM], size_t *size)
+{
+    return check_size(where, bytes, read_secret(fd, bytes, true), size);
 }
 
 const char *yk__secret_file_problem(const struct stat *about, size_t size)
@@ -101,7 +102,7 @@ static yk_status secret_of_file(const char *path, unsigned char *bytes, size_t *
         close(fd);
         return yk__fail(YK_ERR_IO, "%s: %s", where, problem);
     }
-    yk_status status = check_size(where, bytes, read_secret(fd, bytes, false), size);
+    yk_status status = yk__secret_read(fd, where, bytes, size);
     close(fd);
     return status;
 }
@@ -110,7 +111,7 @@ static struct {
     pthread_mutex_t lock;
     int fd; /* the pipe that `bytes` came from, -1: none */
     size_t size;
-    unsigned char bytes[SECRET_LIMIT + 1];
+    unsigned char bytes[YK__SECRET_ROOM];
 } piped = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 static yk_status secret_of_descriptor(unsigned char *bytes, size_t *size)
@@ -123,7 +124,7 @@ static yk_status secret_of_descriptor(unsigned char *bytes, size_t *size)
     snprintf(where, sizeof(where), "YOKE_JOB_SECRET_FD=%d", (int)fd);
     bool seekable = lseek((int)fd, 0, SEEK_CUR) >= 0;
     if (seekable || errno != ESPIPE)
-        return check_size(where, bytes, read_secret((int)fd, bytes, true), size);
+        return yk__secret_read((int)fd, where, bytes, size);
     pthread_mutex_lock(&piped.lock);
     if (piped.fd != fd) {
         status = check_size(where, piped.bytes, read_secret((int)fd, piped.bytes, false), &piped.size);
@@ -165,7 +166,7 @@ yk_status yk__identity_init(yk__identity *identity, const char *service, const v
     memset(identity, 0, sizeof(*identity));
     if (sodium_init() < 0)
         return yk__fail(YK_ERR_INTERNAL, "libsodium does not start");
-    unsigned char bytes[SECRET_LIMIT + 1];
+    unsigned char bytes[YK__SECRET_ROOM];
     bool encrypt;
     yk_status status = yk__encryption_wished(&encrypt);
     if (!status && !secret) {

@@ -115,6 +115,8 @@ node=$!
 wait_until 10 eval 'run doctor --master 127.0.0.1:$port --secret-file job.secret --job-id night; [ $code = 0 ]'
 ok "a launcher: exit code 0" [ $code = 0 ]
 ok "it is known" grep -qE "^  handshake +ok +.*launcher .*'night' .*$(uname -n) \(pid [0-9]+\).* [0-9.]+ \(protocol [0-9]+\)" out
+(umask 077 && { cat job.secret; printf '\r\n'; } > dos.secret)
+exits 0 "the same secret, whose line ends otherwise" doctor --master 127.0.0.1:$port --secret-file dos.secret --job-id night
 exits 1 "another job" doctor --master 127.0.0.1:$port --secret-file job.secret
 says out "wrong job"
 exits 1 "another secret" doctor --master 127.0.0.1:$port --secret-file other.secret --job-id night

@@ -96,6 +96,12 @@ done
 ended 0 1
 ok "a secret in a file" codes 0 0 1
 ok "reaches the processes" lines 2 '.* secret-of-the-job' out
+# The end of a line is no part of it, whichever system wrote the file.
+(umask 077 && { cat job.secret; printf '\r\n'; } > dos.secret)
+node 0 --nnodes 2 --secret-file job.secret "$YOKE" bench allreduce --seconds 0.05 --bytes 4K --json
+node 1 --nnodes 2 --secret-file dos.secret "$YOKE" bench allreduce --seconds 0.05 --bytes 4K --json
+ended 0 1
+ok "files whose lines end otherwise" codes 0 0 1
 chmod 644 job.secret
 exits 1 "a secret that others may read" run --nnodes 2 --node-rank 0 --master-addr a --secret-file job.secret true
 says err "--secret-file job.secret 600"

@@ -4,9 +4,10 @@
  * Either of two services may be there: the launcher of node 0 ("launch"), or the store of rank 0 ("store"). A peer
  * that only shakes hands changes nothing for either.
  */
-#include <stdlib.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/doctor/doctor.h"
 #include "host/file.h"
@@ -134,32 +135,34 @@ static void try_steps(attempt *a)
     }
 }
 
+/* Also one that `yoke run` would not take, because others may read it: then that is a problem. */
+static yk_status read_secret(const char *path, unsigned char secret[YK__SECRET_ROOM], size_t *size, json_t *problems)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return yk__fail_errno("%s", path);
+    struct stat about;
+    yk_status status = yk__secret_read(fd, path, secret, size);
+    const char *problem = !status && fstat(fd, &about) == 0 ? yk__secret_file_problem(&about, *size) : NULL;
+    if (problem) {
+        char text[400];
+        snprintf(text, sizeof(text), "%.200s: %s; `yoke run` does not take it", path, problem);
+        json_array_append_new(problems, json_string(text));
+    }
+    close(fd);
+    return status;
+}
+
 json_t *doctor_try_master(const doctor_master *what, json_t *problems)
 {
     attempt a = {.problems = problems, .timeout = what->timeout};
-    unsigned char *secret = NULL;
+    unsigned char secret[YK__SECRET_ROOM];
     size_t size = 0;
-    if (yk__host_port_parse(what->address, 29500, a.host, &a.port))
+    if (yk__host_port_parse(what->address, 29500, a.host, &a.port) ||
+        (what->secret_file && read_secret(what->secret_file, secret, &size, problems)))
         return NULL;
-    if (what->secret_file && yk__file_read(what->secret_file, 4096, &secret, &size))
-        return NULL;
-    if (size && secret[size - 1] == '\n')
-        size--;
-    struct stat about;
-    const char *problem = what->secret_file && stat(what->secret_file, &about) == 0 && size
-                              ? yk__secret_file_problem(&about, size)
-                              : NULL;
-    if (problem) {
-        char text[400];
-        snprintf(text, sizeof(text), "%.200s: %s; `yoke run` does not take it", what->secret_file, problem);
-        json_array_append_new(problems, json_string(text));
-    }
-    yk_status status = YK_OK;
-    if (what->secret_file && !size)
-        status = yk__fail(YK_ERR_FORMAT, "%s: the job secret is empty", what->secret_file);
-    if (!status)
-        status = yk__identity_init(&a.identity, "launch", secret, size, what->job);
-    free(secret);
+    yk_status status = yk__identity_init(&a.identity, "launch", what->secret_file ? secret : NULL, size, what->job);
+    explicit_bzero(secret, sizeof(secret));
     if (status)
         return NULL;
     a.steps = json_array();

@@ -176,9 +176,8 @@ static int make_secret(job *j)
     if (j->node_count > 1)
         return 0; /* one that is made here would not be known there */
     j->secret = memfd_create("yoke-job-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    bool random = getrandom(secret, sizeof(secret), 0) == sizeof(secret);
-    secret[sizeof(secret) - 1] |= 0x80; /* no end of a line, which is no part of a secret that is read */
-    if (j->secret < 0 || !random || write(j->secret, secret, sizeof(secret)) != sizeof(secret) ||
+    if (j->secret < 0 || getrandom(secret, sizeof(secret), 0) != sizeof(secret) ||
+        write(j->secret, secret, sizeof(secret)) != sizeof(secret) ||
         fcntl(j->secret, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) {
         fprintf(stderr, "yoke run: no secret for the job: %s\n", strerror(errno));
         return EXIT_FAILED;
