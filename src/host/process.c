@@ -48,7 +48,7 @@ static bool state_of_pidfd(int pid, char *state, uint64_t *start)
     return true;
 }
 
-enum { STATE = 3, FLAGS = 9, START = 22 }; /* fields of /proc/PID/stat, as proc(5) counts them */
+enum { STATE = 3, PARENT = 4, GROUP = 5, FLAGS = 9, START = 22 }; /* fields of /proc/PID/stat, as proc(5) counts them */
 
 /* A file of /proc, or as much of it as there is room for; false and errno where it cannot be read. */
 static bool read_text(const char *path, char *text, size_t size)
@@ -125,6 +125,71 @@ bool yk__process_is_ending(int pid)
     if (threads)
         closedir(threads);
     return any && all;
+}
+
+bool yk__process_has_ended(int pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0)
+        return kill(pid, 0) != 0 && errno == ESRCH;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    int ready = poll(&ended, 1, 0);
+    close(fd);
+    return ready == 1;
+}
+
+/* A number among the fields of /proc/PID/stat; 0 where it cannot be read. */
+static int stat_number(const char *pid, int which)
+{
+    char path[40], text[1024];
+    snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    char *at = field(read_stat(path, text, sizeof(text)), which);
+    return at ? atoi(at) : 0;
+}
+
+/* Those that nobody has waited for are members too, so a group of which some are there is looked through. */
+bool yk__process_group_has_ended(int group)
+{
+    if (kill(-group, 0) != 0)
+        return errno == ESRCH;
+    DIR *all = opendir("/proc");
+    bool ended = all && has_proc();
+    for (struct dirent *entry; ended && (entry = readdir(all));) {
+        if (entry->d_name[0] > '0' && entry->d_name[0] <= '9' && stat_number(entry->d_name, GROUP) == group)
+            ended = yk__process_has_ended(atoi(entry->d_name));
+    }
+    if (all)
+        closedir(all);
+    return ended;
+}
+
+bool yk__process_descends(int pid)
+{
+    siginfo_t unused;
+    const int generations = 1000; /* more than there are: no way round in circles while processes come and go */
+    if (pid <= 1 || waitid(P_PID, (id_t)pid, &unused, WEXITED | WNOHANG | WNOWAIT) == 0)
+        return pid > 1;
+    for (int i = 0; i < generations && pid > 1; i++) {
+        char text[16];
+        snprintf(text, sizeof(text), "%d", pid);
+        pid = stat_number(text, PARENT);
+        if (pid == getpid())
+            return true;
+    }
+    return false;
+}
+
+void yk__process_kill(int pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (yk__process_descends(pid)) {
+        if (fd >= 0)
+            syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+        else
+            kill(pid, SIGKILL);
+    }
+    if (fd >= 0)
+        close(fd);
 }
 
 /* ---- its descriptors --------------------------------------------------------------------------------------------- */

@@ -17,6 +17,15 @@ bool yk__process_state(int pid, char *state, uint64_t *start);
  * yk__process_state may say 'Z', but its parent cannot wait for it before the last thread is through. False without
  * /proc, and for a process that is not there. */
 bool yk__process_is_ending(int pid);
+/* Whether a process has ended with all its threads, though its parent may not have waited for it yet, or cannot because
+ * a third one traces it. False also where the system does not tell. */
+bool yk__process_has_ended(int pid);
+/* The same of all processes of a group. */
+bool yk__process_group_has_ended(int group);
+/* Whether it is a child of this process, or a child's, and so on. Without /proc: a child. */
+bool yk__process_descends(int pid);
+/* SIGKILL, if yk__process_descends: a number that has come to another process since is not hit. */
+void yk__process_kill(int pid);
 /* The file behind a descriptor of another process, opened to read and write and closed on exec; -1 and errno, of which
  * ENOENT and ESRCH say that the process or its descriptor is gone. Meant for memory files: without /proc the
  * descriptor shares the other's file position. */

@@ -192,6 +192,32 @@ bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
     return false;
 }
 
+void yk__agent_put_departure(yk__wire *wire, const yk__departure *d)
+{
+    const int numbers[] = {d->rank, d->local_rank, d->role_rank, d->pid, d->status, d->incarnation};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        yk__wire_put_u32(wire, (uint32_t)numbers[i]);
+    yk__wire_put_u8(wire, d->lost);
+    yk__wire_put_u64(wire, (uint64_t)(d->seconds * 1e6));
+    yk__agent_put_text(wire, d->role);
+    yk__agent_put_text(wire, d->why);
+}
+
+bool yk__agent_read_departure(yk__reader *reader, yk__departure *d)
+{
+    *d = (yk__departure){.rank = (int)yk__read_u32(reader)};
+    int *numbers[] = {&d->local_rank, &d->role_rank, &d->pid, &d->status, &d->incarnation};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+        *numbers[i] = (int)yk__read_u32(reader);
+    unsigned lost = yk__read_u8(reader);
+    d->lost = lost != 0;
+    d->seconds = (double)yk__read_u64(reader) * 1e-6;
+    return yk__agent_read_text(reader, d->role, sizeof(d->role)) &&
+           yk__agent_read_text(reader, d->why, sizeof(d->why)) && yk__read_finished(reader) && lost <= 1 &&
+           d->rank >= 0 && d->local_rank >= 0 && d->role_rank >= 0 && d->incarnation >= 0 &&
+           (d->lost || d->incarnation > 0);
+}
+
 void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *table)
 {
     const int numbers[] = {plan->node, plan->local, plan->first, plan->world, plan->port};

@@ -10,6 +10,7 @@
 #ifndef YOKE_LAUNCH_AGENTS_H
 #define YOKE_LAUNCH_AGENTS_H
 
+#include "launch/departures.h"
 #include "launch/listeners.h"
 #include "launch/rendezvous.h"
 #include "net/channel.h"
@@ -52,7 +53,8 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_CAUSE, /* u64 microseconds since, u8 since the process saw its group fail, an end: a failure, a signal */
        REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
        REPORT_ENDED,    /* u8 processes are left that cannot be killed, u8 all saved their state */
-       REPORT_LOST      /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
+       REPORT_LOST,     /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
+       REPORT_DEPARTED  /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
@@ -86,6 +88,8 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts);
 bool yk__agent_read_facts(yk__reader *reader, yk__agent_facts *facts);
 void yk__agent_put_end(yk__wire *wire, const yk__outcome *end);
 bool yk__agent_read_end(yk__reader *reader, yk__outcome *end);
+void yk__agent_put_departure(yk__wire *wire, const yk__departure *departure);
+bool yk__agent_read_departure(yk__reader *reader, yk__departure *departure);
 /* With the table of listeners, which the reader's caller frees. */
 void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *table);
 bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table);
@@ -177,6 +181,8 @@ struct yk__rendezvous {
     bool stopping;   /* node 0 has this node's confirmation of the stop */
     bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
     yk__outcome end;
+    yk__departure *departed; /* node 0: of the others' ranks, in their order */
+    int departed_count;
     bool end_saw;                         /* end_at is when its process saw its process group fail, not when it ended */
     double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
 };

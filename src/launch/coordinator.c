@@ -146,6 +146,16 @@ static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
     order_lost(n, p, text);
 }
 
+/* A rank of the node has ended, or has come back, while the others go on. */
+static void record_departure(yk__rendezvous *n, const yk__agent_node *p, yk__reader *r)
+{
+    yk__departure d;
+    if (!yk__agent_read_departure(r, &d) || d.rank < p->first || d.rank >= p->first + p->local)
+        return;
+    snprintf(d.host, sizeof(d.host), "%s", p->facts.host);
+    (void)yk__departure_keep(&n->departed, &n->departed_count, &d);
+}
+
 /* Node 0 handles a report of another launcher, or one that the store makes for it. */
 static void handle_report(yk__rendezvous *n, yk__reader *r)
 {
@@ -174,6 +184,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         n->any_unsaved |= yk__read_u8(r) == 0;
     } else if (kind == REPORT_STOPPING) {
         p->stopping = true;
+    } else if (kind == REPORT_DEPARTED) {
+        record_departure(n, p, r);
     } else if (kind == REPORT_LOST) {
         record_loss(n, p, r);
     }
@@ -350,6 +362,22 @@ static void report_cause(yk__rendezvous *n, const group *g)
     report_end(n, &end, ended, saw > 0);
 }
 
+/* Node 0 lists the ranks of all nodes that ended alone. */
+static void report_departures(yk__rendezvous *n, const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        worker *w = &g->workers[i];
+        if (!w->untold)
+            continue;
+        w->untold = false;
+        const yk__departure d = yk__departure_of(w, n->s.name);
+        yk__wire report = yk__agent_report(REPORT_DEPARTED, n->id);
+        yk__agent_put_departure(&report, &d);
+        yk__agent_client_push(&n->client, "reports", &report);
+        yk__wire_clear(&report);
+    }
+}
+
 static void step_other(yk__rendezvous *n, const group *g, bool ended)
 {
     if ((n->client.gone || n->refusal[0]) && !n->link.done) {
@@ -365,6 +393,7 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         n->stop = SIGTERM;
         return;
     }
+    report_departures(n, g);
     if (n->stop && !n->stopping && yk__supervisor_knows_first(g)) { /* behind the cause, if there is one */
         yk__wire report = yk__agent_report(REPORT_STOPPING, n->id);
         yk__agent_client_push(&n->client, "reports", &report);
@@ -445,6 +474,12 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
         next = n->decide_at;
     *again = next < *again ? next : *again;
     return n->stop;
+}
+
+const yk__departure *yk__rendezvous_departed(const yk__rendezvous *n, int *count)
+{
+    *count = n ? n->departed_count : 0;
+    return n ? n->departed : NULL;
 }
 
 group_link *yk__rendezvous_link(yk__rendezvous *n)

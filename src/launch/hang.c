@@ -31,6 +31,7 @@ struct yk__hang_watch {
     double seconds;
     bool stacks;
     yk__pages *pages;
+    bool *causes;         /* of what yk__hang_find has found last */
     double looked, asked; /* the last look at the clock; when the processes' states were last asked for */
     double resumed;       /* when the job or its launcher was last seen to stand still: time counts from here on */
 };
@@ -42,15 +43,19 @@ yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks)
         return NULL;
     *w = (yk__hang_watch){.seconds = seconds, .stacks = stacks, .pages = yk__pages_create(count)};
     if (w->pages)
+        w->causes = yk__calloc((size_t)count + 1, sizeof(*w->causes));
+    if (w->causes)
         return w;
-    free(w);
+    yk__hang_watch_free(w);
     return NULL;
 }
 
 void yk__hang_watch_free(yk__hang_watch *w)
 {
-    if (w)
-        yk__pages_free(w->pages);
+    if (!w)
+        return;
+    yk__pages_free(w->pages);
+    free(w->causes);
     free(w);
 }
 
@@ -78,6 +83,18 @@ double yk__hang_failed_at(const yk__hang_watch *w, int index)
 {
     const yk__rank_page *page = w ? page_of(w, index) : NULL;
     return page ? atomic_load(&page->failed) : 0;
+}
+
+int yk__hang_process(const yk__hang_watch *w, int index)
+{
+    const yk__rank_page *page = w ? page_of(w, index) : NULL;
+    int pid = page ? atomic_load(&page->pid) : 0;
+    return pid > 0 ? pid : 0;
+}
+
+void yk__hang_begin_anew(yk__hang_watch *w)
+{
+    w->resumed = yk__now();
 }
 
 /* The process of the page, where it is still there; 0 otherwise. */
@@ -185,21 +202,67 @@ static uint64_t reached(const yk__rank_page *page, const yk__page_operation *lik
     return most;
 }
 
+/* Whether a process of this node is one of the ranks of the operation's group, as far as that is known, and has not
+ * come to it. */
+static bool is_absent(const yk__hang_watch *w, const group *g, int index, const yk__page_operation *o)
+{
+    static const char of_role[] = "role."; /* yk_role_group */
+    const worker *one = &g->workers[index];
+    uint64_t most = reached(page_of(w, index), o);
+    if (o->tag >= 0 || most >= o->number)
+        return false;
+    if (most > 0)
+        return true;
+    if (strncmp(o->group, of_role, sizeof(of_role) - 1) == 0)
+        return one->rule && strcmp(o->group + sizeof(of_role) - 1, one->rule->name) == 0;
+    return strcmp(o->group, "world") == 0 && o->world_size > one->rank;
+}
+
 /* "; not there yet: rank 0, 3", of the ranks of this node; nothing where all have come to the operation. */
 static void say_absent(const yk__hang_watch *w, const group *g, const yk__page_operation *o, char *text, size_t size)
 {
     size_t used = 0;
     int count = 0;
     *text = '\0';
-    for (int i = 0; i < g->count && used + 40 < size && o->tag < 0; i++) {
-        const yk__rank_page *page = page_of(w, i);
-        uint64_t most = reached(page, o);
-        bool other = o->world_size < g->workers[i].rank + 1 || (most == 0 && strcmp(o->group, "world") != 0);
-        if (other || most >= o->number)
-            continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%d", count++ ? ", " : "; not there yet: rank ",
-                                 g->workers[i].rank);
+    for (int i = 0; i < g->count && used + 40 < size; i++) {
+        if (is_absent(w, g, i, o))
+            used += (size_t)snprintf(text + used, size - used, "%s%d", count++ ? ", " : "; not there yet: rank ",
+                                     g->workers[i].rank);
     }
+}
+
+/*
+ * Note [Who is stuck]: a process that waits in an operation is not the cause, but one that it waits for, if that is in
+ * no operation itself and has not got on for about as long. Where none waits, those that do nothing are the cause as
+ * long as others get on. Else it cannot be told: all wait for another node, or for one another, or all do nothing.
+ */
+static void find_causes(yk__hang_watch *w, const group *g, double now)
+{
+    yk__page_operation o, unused;
+    bool any_waits = false, any_gets_on = false;
+    int running = 0;
+    memset(w->causes, 0, (size_t)g->count * sizeof(*w->causes));
+    for (int i = 0; i < g->count; i++) {
+        double still = still_for(w, g, i, now);
+        running += g->workers[i].running;
+        if (still < w->seconds / 2) {
+            any_gets_on |= g->workers[i].running;
+        } else if (find_operation(page_of(w, i), false, &o)) {
+            any_waits = true;
+            for (int k = 0; k < g->count; k++) {
+                if (is_absent(w, g, k, &o) && still_for(w, g, k, now) >= w->seconds / 2 &&
+                    !find_operation(page_of(w, k), false, &unused))
+                    w->causes[k] = true;
+            }
+        }
+    }
+    for (int i = 0; i < g->count && !any_waits && (any_gets_on || running == 1); i++)
+        w->causes[i] = still_for(w, g, i, now) >= w->seconds;
+}
+
+bool yk__hang_is_cause(const yk__hang_watch *w, int index)
+{
+    return w && w->causes[index];
 }
 
 bool yk__hang_find(yk__hang_watch *w, const group *g, char *text, size_t size, double *again)
@@ -222,6 +285,7 @@ bool yk__hang_find(yk__hang_watch *w, const group *g, char *text, size_t size, d
         *again = next < *again ? next : *again;
         return false;
     }
+    find_causes(w, g, now);
     /* A rank that waits in an operation names the rank that does not come: it is listed first. */
     yk__page_operation o;
     for (int i = 0; i < g->count; i++) {
@@ -253,26 +317,44 @@ static const char *describe_phase(const yk__rank_page *page, double now, char *t
     return text;
 }
 
-static void report_rank(const yk__hang_watch *w, const group *g, int index, double now)
+/* "in all_reduce #3 (...) of group 'world'", "in no operation; ...": what the page says of now. */
+static void describe_page(const yk__rank_page *page, char *text, size_t size)
+{
+    char operation[300], doing[300];
+    yk__page_operation o;
+    double now = yk__now();
+    if (find_operation(page, false, &o))
+        snprintf(text, size, "for %.1f s in %s", now - yk__page_time(page, o.began),
+                 describe(&o, operation, sizeof(operation)));
+    else if (find_operation(page, true, &o))
+        snprintf(text, size, "in no operation; its last, %s, ended %.1f s ago%s",
+                 describe(&o, operation, sizeof(operation)), now - yk__page_time(page, o.ended),
+                 describe_phase(page, now, doing, sizeof(doing)));
+    else
+        snprintf(text, size, "in no operation, and there was none%s", describe_phase(page, now, doing, sizeof(doing)));
+}
+
+bool yk__hang_doing(const yk__hang_watch *w, int index, char *text, size_t size)
+{
+    if (!yk__hang_process(w, index))
+        return false;
+    describe_page(page_of(w, index), text, size);
+    return true;
+}
+
+static void report_rank(const yk__hang_watch *w, const group *g, int index)
 {
     const yk__rank_page *page = page_of(w, index);
     int rank = g->workers[index].rank;
-    char text[300], doing[300];
-    yk__page_operation o;
-    if (!g->workers[index].running)
+    char text[700];
+    if (!g->workers[index].running) {
         yk__relay_say(g->err, "  rank %d: has ended\n", rank);
-    else if (!rank_process(page))
+    } else if (!rank_process(page)) {
         yk__relay_say(g->err, "  rank %d: in no process group of yoke's (pid %d)\n", rank, (int)g->workers[index].pid);
-    else if (find_operation(page, false, &o))
-        yk__relay_say(g->err, "  rank %d: for %.1f s in %s (pid %d)\n", rank, now - yk__page_time(page, o.began),
-                      describe(&o, text, sizeof(text)), atomic_load(&page->pid));
-    else if (find_operation(page, true, &o))
-        yk__relay_say(g->err, "  rank %d: in no operation; its last, %s, ended %.1f s ago%s (pid %d)\n", rank,
-                      describe(&o, text, sizeof(text)), now - yk__page_time(page, o.ended),
-                      describe_phase(page, now, doing, sizeof(doing)), atomic_load(&page->pid));
-    else
-        yk__relay_say(g->err, "  rank %d: in no operation, and there was none%s (pid %d)\n", rank,
-                      describe_phase(page, now, doing, sizeof(doing)), atomic_load(&page->pid));
+    } else {
+        describe_page(page, text, sizeof(text));
+        yk__relay_say(g->err, "  rank %d: %s (pid %d)\n", rank, text, atomic_load(&page->pid));
+    }
 }
 
 /* The signal to every thread; false where the process is not one that answers. */
@@ -298,10 +380,9 @@ static bool ask_for_stacks(const yk__rank_page *page, const worker *one)
 
 double yk__hang_report(const yk__hang_watch *w, const group *g)
 {
-    double now = yk__now();
     bool asked = false;
     for (int i = 0; i < g->count; i++)
-        report_rank(w, g, i, now);
+        report_rank(w, g, i);
     for (int i = 0; i < g->count && w->stacks; i++)
         asked |= ask_for_stacks(page_of(w, i), &g->workers[i]);
     return asked ? stacks_take : 0;

@@ -24,6 +24,16 @@ bool yk__hang_is_watched(const yk__hang_watch *watch);
 double yk__hang_failed_at(const yk__hang_watch *watch, int index);
 /* Whether a process of the group is stuck; then `text` says so in one sentence. *again as for group_link. */
 bool yk__hang_find(yk__hang_watch *watch, const group *g, char *text, size_t size, double *again);
+/* After that: whether it is this process of the node that does nothing while others wait for it, or get on. Where no
+ * process is, it cannot be told from here. */
+bool yk__hang_is_cause(const yk__hang_watch *watch, int index);
+/* From now on each has its whole time again. */
+void yk__hang_begin_anew(yk__hang_watch *watch);
+/* The process that has mapped the page of this index; 0: none has. What the page says is not to be trusted. */
+int yk__hang_process(const yk__hang_watch *watch, int index);
+/* What the process is, or was, doing, as far as it has noted that: "in all_reduce #3 (...) of group 'world' for 2.1 s".
+ * False where nothing is known. */
+bool yk__hang_doing(const yk__hang_watch *watch, int index, char *text, size_t size);
 /* Says where each process stands, to g->err, and asks for the stacks; the seconds to wait for these. */
 double yk__hang_report(const yk__hang_watch *watch, const group *g);
 

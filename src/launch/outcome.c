@@ -15,6 +15,7 @@
 #include "base/core.h"
 #include "base/escape.h"
 #include "base/json_line.h"
+#include "launch/departures.h"
 #include "launch/exit_codes.h"
 #include "launch/outcome.h"
 
@@ -73,20 +74,6 @@ bool yk__group_saved(const group *g)
             return false;
     }
     return true;
-}
-
-void yk__group_print_lost(group *g)
-{
-    char name[YK__WORKER_NAME], how[YK__ENDING_TEXT];
-    for (int i = 0; i < g->count; i++) {
-        const worker *w = &g->workers[i];
-        if (w->lost)
-            yk__relay_say(g->err, "yoke run: %s was lost: %s (pid %d, after %.1f s)\n", yk__worker_name(w, name),
-                          yk__ending_describe(w->status, how), (int)w->pid, w->ended - w->began);
-        else if (w->incarnation > 0)
-            yk__relay_say(g->err, "yoke run: %s was started again %d time%s\n", yk__worker_name(w, name),
-                          w->incarnation, w->incarnation > 1 ? "s" : "");
-    }
 }
 
 void yk__outcome_saved(yk__outcome *end)
@@ -342,6 +329,10 @@ char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome
         else
             snprintf(message, sizeof(message), "rank %d (local rank %d, host %s, pid %d) failed: %s", end->rank,
                      end->local_rank, end->host, end->pid, how);
+    } else if (end->kind == YK__RUN_DONE) {
+        char departed[80];
+        yk__departures_count(g, facts->departed, facts->departed_count, departed);
+        snprintf(message, sizeof(message), "the job ended well%s%s", *departed ? "; " : "", departed);
     } else {
         yk__outcome_describe(end, facts->host, message);
     }
@@ -352,5 +343,9 @@ char *yk__outcome_json(const group *g, const yk__outcome *end, const yk__outcome
                                "others", others_json(g, cause_of(g, end)));
     if (object && facts->pages && *facts->pages)
         json_object_set_new(object, "pages", text_json(facts->pages));
+    json_t *departed = yk__departures_json(g, facts->departed, facts->departed_count);
+    if (object && departed)
+        json_object_set(object, "departed", departed);
+    json_decref(departed);
     return yk__json_line(object, YK__JSON_DIGITS);
 }

@@ -8,8 +8,10 @@
 
 typedef struct yk__outcome_context {
     const char *host, *job;
-    int64_t restarts;  /* done before this end */
-    const char *pages; /* where it is kept what each process was doing; NULL or "": nowhere */
+    int64_t restarts;                     /* done before this end */
+    const char *pages;                    /* where it is kept what each process was doing; NULL or "": nowhere */
+    const struct yk__departure *departed; /* of the other nodes (departures.h), as far as they are known here */
+    int departed_count;
 } yk__outcome_context;
 
 /* How one attempt ended, on whichever node that was decided. Zero memory is a run that went well. */
@@ -42,8 +44,6 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host);
 void yk__outcome_clear(yk__outcome *end);
 /* Once the group has ended: whether each of its processes said that it saved its state and can be started again. */
 bool yk__group_saved(const group *g);
-/* To g->err, once the group has ended: the processes that were lost, and those that were started again. */
-void yk__group_print_lost(group *g);
 /* Of the whole job: no failure, and no reason for another attempt now, as somebody has asked it to end. */
 void yk__outcome_saved(yk__outcome *end);
 

@@ -1,9 +1,10 @@
 /*
  * pages.c - the pages of a launcher's processes. Layer: launch.
  *
- * They lie one after the other in one memory file, which grows by one for each new process. Invariant: a page belongs
+ * They lie one after the other in one memory file, which grows by one for each new process. Invariants: a page belongs
  * to one process and is given to no other, so what a process that was given up still writes changes nothing that is
- * read.
+ * read; the pages of the last YK__PAGES_KEPT processes before the newest stay, and the memory of older ones is given
+ * back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +16,15 @@
 #include "base/json_line.h"
 #include "launch/pages.h"
 
+/* The pages of one index. */
+typedef struct page_history {
+    int number[YK__PAGES_KEPT + 1];          /* of the page in the file; the newest first */
+    yk__rank_page *page[YK__PAGES_KEPT + 1]; /* mapped; NULL: none */
+} page_history;
+
 struct yk__pages {
     int fd, count, made;
-    int *numbers;          /* of the pages in the file */
-    yk__rank_page **pages; /* mapped; NULL: none yet */
+    page_history *of;
 };
 
 yk__pages *yk__pages_create(int count)
@@ -28,9 +34,8 @@ yk__pages *yk__pages_create(int count)
         return NULL;
     p->fd = -1;
     p->count = count;
-    p->pages = yk__calloc((size_t)count, sizeof(*p->pages));
-    p->numbers = p->pages ? yk__calloc((size_t)count, sizeof(*p->numbers)) : NULL;
-    if (p->numbers && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC)) < 0)
+    p->of = yk__calloc((size_t)count, sizeof(*p->of));
+    if (p->of && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC)) < 0)
         yk__fail_errno("no memory to share with the processes");
     if (p->fd >= 0)
         return p;
@@ -42,15 +47,29 @@ void yk__pages_free(yk__pages *p)
 {
     if (!p)
         return;
-    for (int i = 0; p->pages && i < p->count; i++) {
-        if (p->pages[i])
-            munmap(p->pages[i], YK__PAGE_SIZE);
+    for (int i = 0; p->of && i < p->count; i++) {
+        for (int k = 0; k <= YK__PAGES_KEPT; k++) {
+            if (p->of[i].page[k])
+                munmap(p->of[i].page[k], YK__PAGE_SIZE);
+        }
     }
     if (p->fd >= 0)
         close(p->fd);
-    free(p->pages);
-    free(p->numbers);
+    free(p->of);
     free(p);
+}
+
+/* The oldest page makes room, and its memory is the system's again; its process has ended long ago. */
+static void page_drop(yk__pages *p, page_history *of)
+{
+    const int last = YK__PAGES_KEPT;
+    if (of->page[last]) {
+        munmap(of->page[last], YK__PAGE_SIZE);
+        (void)!fallocate(p->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)of->number[last] * YK__PAGE_SIZE,
+                         YK__PAGE_SIZE);
+    }
+    memmove(of->page + 1, of->page, YK__PAGES_KEPT * sizeof(*of->page));
+    memmove(of->number + 1, of->number, YK__PAGES_KEPT * sizeof(*of->number));
 }
 
 yk_status yk__pages_renew(yk__pages *p, int index, const yk__page_owner *owner)
@@ -61,10 +80,9 @@ yk_status yk__pages_renew(yk__pages *p, int index, const yk__page_owner *owner)
         page = mmap(NULL, YK__PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)number * YK__PAGE_SIZE);
     if (page == MAP_FAILED)
         return yk__fail_errno("no memory to share with process %d of %d", index + 1, p->count);
-    if (p->pages[index])
-        munmap(p->pages[index], YK__PAGE_SIZE);
-    p->pages[index] = page;
-    p->numbers[index] = number;
+    page_drop(p, &p->of[index]);
+    p->of[index].page[0] = page;
+    p->of[index].number[0] = number;
     p->made++;
     yk__rank_page *head = page; /* the rest is zero, and costs no memory before the process writes there */
     head->magic = YK__PAGE_MAGIC;
@@ -82,12 +100,17 @@ yk_status yk__pages_renew(yk__pages *p, int index, const yk__page_owner *owner)
 
 yk__rank_page *yk__pages_at(const yk__pages *p, int index)
 {
-    return p ? p->pages[index] : NULL;
+    return yk__pages_before(p, index, 0);
+}
+
+yk__rank_page *yk__pages_before(const yk__pages *p, int index, int back)
+{
+    return p && back <= YK__PAGES_KEPT ? p->of[index].page[back] : NULL;
 }
 
 const char *yk__pages_variable(const yk__pages *p, int index, int number, char text[YK__PAGES_VARIABLE])
 {
-    snprintf(text, YK__PAGES_VARIABLE, "%d:%d:%d:%d", (int)getpid(), p->fd, p->numbers[index], number);
+    snprintf(text, YK__PAGES_VARIABLE, "%d:%d:%d:%d", (int)getpid(), p->fd, p->of[index].number[0], number);
     return text;
 }
 

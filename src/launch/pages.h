@@ -18,13 +18,18 @@ typedef struct yk__page_owner {
 yk__pages *yk__pages_create(int count);
 void yk__pages_free(yk__pages *pages); /* NULL is allowed */
 
+/* Pages that are kept of each index beside the newest: what is asked after a failure is how the last incarnations
+ * ended. */
+enum { YK__PAGES_KEPT = 4 };
 /*
- * A new page for the process with this index. The one before it goes out of use, and is not written again: what still
- * runs of the process before may have it mapped.
+ * A new page for the process with this index. The one before it is kept for a while, and is not written again by the
+ * launcher: what still runs of the process before may have it mapped.
  */
 yk_status yk__pages_renew(yk__pages *pages, int index, const yk__page_owner *owner) YK_MUST_CHECK;
 /* The newest of them; NULL: none. */
 yk__rank_page *yk__pages_at(const yk__pages *pages, int index);
+/* The one that was the newest `back` renewals ago, 0 being the newest; NULL: none, or not kept any more. */
+yk__rank_page *yk__pages_before(const yk__pages *pages, int index, int back);
 /* YOKE_RANK_PAGE for the process that gets it; `number` is the signal on which it prints its stack, or 0. */
 enum { YK__PAGES_VARIABLE = 64 };
 const char *yk__pages_variable(const yk__pages *pages, int index, int number, char text[YK__PAGES_VARIABLE]);

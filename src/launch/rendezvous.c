@@ -594,6 +594,7 @@ const char *yk__rendezvous_listeners(const yk__rendezvous *n, int local_rank, in
 bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
 {
     yk__outcome_clear(&n->end);
+    n->departed_count = 0;
     n->cause_seen = n->asked = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
     n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
@@ -661,5 +662,6 @@ void yk__rendezvous_close(yk__rendezvous *n)
         close(n->epoll);
     yk__outcome_clear(&n->end);
     yk__identity_clear(&n->identity);
+    free(n->departed);
     free(n);
 }

@@ -51,6 +51,9 @@ group_link *yk__rendezvous_link(yk__rendezvous *n);
 /* After yk__supervisor_run: how the attempt ended on all nodes, and whether there is another. Moves the end's text out.
  */
 bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end);
+/* At node 0: the ranks of other nodes that ended or came back in this attempt while the others went on (departures.h).
+ */
+const struct yk__departure *yk__rendezvous_departed(const yk__rendezvous *n, int *count);
 /* This node cannot start its processes: all end with the exit code, and the others say why. */
 void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why);
 /* The plan of the next attempt; false after a message, with the exit code. */

@@ -155,7 +155,8 @@ int yk__worker_start(group *g, int index)
     worker *w = &g->workers[index];
     w->pid = 0;
     w->pidfd = -1;
-    w->running = w->asked = w->killed = false;
+    w->running = w->asked = w->killed = w->hung = false;
+    w->remains = 0;
     w->status = 0;
     return g->function ? start_function(g, w, index) : start_program(g, w);
 }

@@ -17,39 +17,24 @@
 
 #include "base/invariant.h"
 #include "host/process.h"
-#include "launch/exit_codes.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
 #include "launch/job_store.h"
-#include "launch/outcome.h"
 #include "launch/start.h"
-#include "launch/supervisor.h"
+#include "launch/watch.h"
 
 /* Seconds from the notice that ranks are stuck to the stop, so that the launchers of the other nodes see where theirs
  * stand before those fail because of it. */
 static const double others_hear = 0.5;
+
+/* Seconds that another node is given which may know the process that these wait for, and end it alone. */
+static const double others_act = 5;
 
 /* Seconds that a process which saw a failure is given to end before another one is blamed, and one that is ending
  * already: that takes the longer the more memory it has. */
 static const double forestalled_for = 1, ending_for = 5;
 
 /* ---- watching --------------------------------------------------------------------------------------------------- */
-
-typedef struct yk__watch {
-    group *g;
-    int running;
-    bool stopping, killing, given_up;
-    bool leaving;     /* asked twice to end while it only waits for other nodes */
-    double notice;    /* when to say that stopping takes a while; 0: not any more */
-    worker *suspect;  /* has failed; one that saw a failure before it is about to end, and may be the cause */
-    double suspected; /* when that was noticed */
-    double undecided; /* until then another may turn out to be the cause */
-    double stopped;   /* when the stop began */
-    double stop_at;   /* when processes that are stuck are stopped: their stacks come before; 0: they are not */
-    bool empty;       /* not even something that a worker started is left */
-    double deadline;  /* of the grace, or of waiting for the dead */
-    struct pollfd *fds;
-} watch;
 
 static bool is_launcher(const group *g)
 {
@@ -92,7 +77,7 @@ static void print_notice(watch *w)
         yk__relay_say(w->g->err, "yoke run: stopping the processes (SIGKILL after %g s)\n", w->g->grace);
 }
 
-static void stop_all(watch *w, int number)
+void yk__watch_stop(watch *w, int number)
 {
     begin_grace(w);
     for (int i = 0; i < w->g->count; i++) { /* one that is ending does so of itself, and may be the cause */
@@ -175,7 +160,7 @@ static void decide_first(watch *w, worker *failed)
         return;
     g->failed = w->suspect;
     if (w->running && !w->stopping)
-        stop_all(w, SIGTERM);
+        yk__watch_stop(w, SIGTERM);
 }
 
 bool yk__supervisor_knows_first(const group *g)
@@ -195,12 +180,28 @@ double yk__supervisor_saw_failure(const group *g)
     return g->failed ? saw_failure(g, g->failed) : 0;
 }
 
+/* One that got SIGKILL and has ended, but cannot be waited for: whoever traces it has to do that first. */
+static pid_t next_traced(const group *g, int *status)
+{
+    for (int i = 0; i < g->count; i++) {
+        const worker *one = &g->workers[i];
+        if (one->running && (one->killed || one->hung) && yk__process_has_ended(one->pid)) {
+            pid_t pid = waitpid(one->pid, status, WNOHANG); /* it may have ended just now */
+            *status = pid > 0 ? *status : SIGKILL;
+            return one->pid;
+        }
+    }
+    return 0;
+}
+
 /* A process that has ended, its status taken; 0: none now; -1: none is left. A launcher has no other children. */
 static pid_t next_ended(watch *w, int *status)
 {
     const group *g = w->g;
-    if (is_launcher(g))
-        return waitpid(-1, status, WNOHANG);
+    if (is_launcher(g)) {
+        pid_t pid = waitpid(-1, status, WNOHANG);
+        return pid ? pid : next_traced(g, status);
+    }
     for (int i = 0; i < g->count; i++) {
         if (!g->workers[i].running)
             continue;
@@ -212,95 +213,6 @@ static pid_t next_ended(watch *w, int *status)
     }
     errno = ECHILD;
     return w->running ? 0 : -1;
-}
-
-/* Whether the job can do without it: not where it was the last of its role, all of which ran here. */
-static bool is_last_of_role(const group *g, const worker *one)
-{
-    int others = 0;
-    for (int i = 0; i < g->count; i++)
-        others += g->workers[i].role == one->role && &g->workers[i] != one && !g->workers[i].lost;
-    return others == 0 && one->role_world <= g->count;
-}
-
-/* A process has failed whose failure need not end the job: it is lost, or is to be started again. What it has started
- * itself goes with it. False where the job ends. */
-static bool live_without(watch *w, worker *one)
-{
-    group *g = w->g;
-    char name[YK__WORKER_NAME], how[YK__ENDING_TEXT];
-    const double well = 60; /* seconds after which a failure is not one in a row any more */
-    bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
-    if (!one->rule || one->rule->on_failure == YK__ON_FAILURE_END || saved || w->stopping || g->failed ||
-        g->interrupted)
-        return false;
-    kill(-one->pid, SIGKILL);
-    yk__ending_describe(one->status, how);
-    yk__worker_name(one, name);
-    if (one->rule->on_failure == YK__ON_FAILURE_RESTART) {
-        if (one->rule->restarts >= 0 && one->incarnation >= one->rule->restarts) {
-            yk__relay_say(g->err,
-                          "yoke run: %s has been started again %d times, which is all that --on-failure allows\n", name,
-                          one->incarnation);
-            return false;
-        }
-        one->failures = one->ended - one->began > well ? 0 : one->failures;
-        double delay = yk__restart_delay(one->failures++);
-        one->again_at = yk__now() + delay;
-        yk__relay_say(g->err, "yoke run: %s failed: %s (pid %d, after %.1f s); it is started again in %.3g s\n", name,
-                      how, (int)one->pid, one->ended - one->began, delay);
-        return true;
-    }
-    if (is_last_of_role(g, one)) {
-        yk__relay_say(g->err, "yoke run: %s was the last of role %s\n", name, one->role ? one->role : "default");
-        return false;
-    }
-    one->lost = true;
-    yk__relay_say(g->err, "yoke run: %s is lost: %s (pid %d, after %.1f s); the others go on\n", name, how,
-                  (int)one->pid, one->ended - one->began);
-    return true;
-}
-
-/* Starts those again whose time has come; the seconds until the next one's, or `wait`. */
-static double start_again(watch *w, double wait)
-{
-    group *g = w->g;
-    for (int i = 0; i < g->count; i++) {
-        worker *one = &g->workers[i];
-        double left = one->again_at - yk__now();
-        if (one->again_at == 0)
-            continue;
-        if (w->stopping || g->failed || g->interrupted) {
-            one->again_at = 0;
-            continue;
-        }
-        if (left > 0) {
-            wait = left < wait ? left : wait;
-            continue;
-        }
-        one->again_at = 0;
-        one->incarnation++;
-        int error = g->renew && !g->renew(g->argument, one) ? ENOMEM : yk__worker_start(g, i);
-        if (!error) {
-            w->running++;
-            continue;
-        }
-        char name[YK__WORKER_NAME];
-        yk__relay_say(g->err, "yoke run: %s cannot be started again: %s\n", yk__worker_name(one, name),
-                      strerror(error));
-        g->failed = one; /* it ended as it did */
-        stop_all(w, SIGTERM);
-    }
-    return wait;
-}
-
-static bool awaits_start(const group *g)
-{
-    for (int i = 0; i < g->count; i++) {
-        if (g->workers[i].again_at > 0)
-            return true;
-    }
-    return false;
 }
 
 static void reap(watch *w)
@@ -320,9 +232,20 @@ static void reap(watch *w)
             w->running--;
             yk__relay_finish(&one->out);
             yk__relay_finish(&one->err);
-            if (failed(one) && !one->asked && !live_without(w, one) && (!first || comes_before(g, one, first)))
+            if (!one->hung) /* it has ended of itself */
+                one->why[0] = '\0';
+            bool alone = failed(one) && !one->asked && yk__alone_may(w, one);
+            if (alone)
+                yk__alone_begin(w, one);
+            else if (failed(one) && !one->asked && !one->hung && (!first || comes_before(g, one, first)))
                 first = one;
+            one->hung = false;
         }
+    }
+    bool none_left = pid < 0 && errno == ECHILD;
+    for (worker *one; (one = yk__alone_settle(w));) {
+        if (!first || comes_before(g, one, first))
+            first = one;
     }
     /* A function that has returned an error has failed, whatever its process still has to write. */
     for (int i = 0; i < g->count; i++) {
@@ -330,10 +253,10 @@ static void reap(watch *w)
         if (one->running && !one->asked && said(one) == WORKER_FAILED && (!first || comes_before(g, one, first)))
             first = one;
     }
-    w->empty = pid < 0 && errno == ECHILD && !awaits_start(g);
+    w->empty = none_left && !yk__alone_pending(g);
     if (!g->failed && !g->interrupted)
         decide_first(w, first);
-    if (!w->running && !w->empty && !w->given_up && !awaits_start(g)) {
+    if (!w->running && !w->empty && !w->given_up && !yk__alone_pending(g)) {
         begin_grace(w);
         yk__signal_children(w->killing ? SIGKILL : SIGTERM);
         yk__signal_children(SIGCONT);
@@ -359,7 +282,7 @@ static void handle_signal(watch *w, int number)
         if (at_once)
             kill_all(w);
         else
-            stop_all(w, number);
+            yk__watch_stop(w, number);
     }
     }
 }
@@ -392,7 +315,30 @@ static bool over(const watch *w)
     return w->empty || w->given_up;
 }
 
-/* Processes that do not get on, here or on another node, say where they stand, and are stopped. */
+/* Whether the processes of this node that do not get on are to be stopped now, all or some. */
+static bool is_stuck(watch *w, double now, double *again)
+{
+    group *g = w->g;
+    if (g->failed || g->interrupted || !yk__hang_find(g->hang, g, g->stuck, sizeof(g->stuck), again)) {
+        w->others_by = 0;
+        return false;
+    }
+    w->stop_alone = yk__alone_may_hang(w);
+    bool others_may = false;
+    for (int i = 0; i < g->count && g->link; i++)
+        others_may |= g->workers[i].rule && g->workers[i].rule->on_failure != YK__ON_FAILURE_END;
+    if (others_may && !w->stop_alone && w->others_by == 0)
+        w->others_by = now + others_act;
+    if (w->others_by > now) {
+        g->stuck[0] = '\0'; /* so far nothing is told to anybody */
+        *again = w->others_by < *again ? w->others_by : *again;
+        return false;
+    }
+    return true;
+}
+
+/* Processes that do not get on, here or on another node, say where they stand, and are stopped: those alone that the
+ * others can do without, or all. */
 static double look_for_hang(watch *w, double wait)
 {
     group *g = w->g;
@@ -400,16 +346,22 @@ static double look_for_hang(watch *w, double wait)
     bool elsewhere = g->link && g->link->hung;
     if (!yk__hang_is_watched(g->hang) || w->stopping || over(w))
         return wait;
-    if (w->stop_at == 0 && (elsewhere || (!g->failed && !g->interrupted &&
-                                          yk__hang_find(g->hang, g, g->stuck, sizeof(g->stuck), &again)))) {
+    if (w->stop_at == 0 && (elsewhere || is_stuck(w, now, &again))) {
         yk__relay_say(g->err, "yoke run: ranks that do not get on; where those of this node stand:\n");
         double wait_for_stacks = yk__hang_report(g->hang, g);
-        w->stop_at = now + (g->link && wait_for_stacks < others_hear ? others_hear : wait_for_stacks);
+        w->stop_alone &= !elsewhere;
+        w->stop_at = now + (g->link && !w->stop_alone && wait_for_stacks < others_hear ? others_hear : wait_for_stacks);
+        if (w->stop_alone)
+            yk__alone_note_hung(w);
     }
-    if (w->stop_at > 0 && now >= w->stop_at)
-        stop_all(w, SIGTERM);
-    else if (w->stop_at > 0)
+    if (w->stop_at > 0 && now >= w->stop_at && w->stop_alone) {
+        yk__alone_kill_hung(w);
+        w->stop_at = 0;
+    } else if (w->stop_at > 0 && now >= w->stop_at) {
+        yk__watch_stop(w, SIGTERM);
+    } else if (w->stop_at > 0) {
         again = w->stop_at;
+    }
     return again - now < wait ? again - now : wait;
 }
 
@@ -423,7 +375,7 @@ static double step_link(watch *w, double wait)
         g->left += g->workers[i].running;
     int number = g->link->step(g->link, g, over(w), &again);
     if (number && w->running && !w->stopping && !(g->link->hung && yk__hang_is_watched(g->hang)))
-        stop_all(w, number);
+        yk__watch_stop(w, number);
     double left = again - yk__now();
     return left < wait ? left : wait;
 }
@@ -443,11 +395,14 @@ static void turn(watch *w, double most)
         reap(w); /* what has ended by now is known before the other nodes are answered */
         wait = step_link(w, wait);
     }
-    wait = start_again(w, look_for_hang(w, wait));
+    wait = look_for_hang(w, wait);
+    if (yk__alone_cancel(w))
+        reap(w); /* that may have been all that was left */
+    wait = yk__alone_start(w, wait);
     bool undecided = w->suspect && !g->failed && !g->interrupted;
     if (undecided && w->undecided - now < wait)
         wait = w->undecided - now;
-    if (over(w) && g->link->done)
+    if (over(w) && (!g->link || g->link->done))
         return;
     nfds_t n = add(w, 0, yk__launcher.signals, POLLIN);
     n = add(w, n, yk__launcher.front, 0);
@@ -482,7 +437,8 @@ static void turn(watch *w, double most)
         pass_on(w, SIGKILL, true);
         yk__launcher_end();
     }
-    if (w->fds[0].revents || !is_launcher(g)) {
+    /* No signal tells of the end of a process that is no child, or that is traced. */
+    if (w->fds[0].revents || !is_launcher(g) || w->killing || yk__alone_looks(g)) {
         if (is_launcher(g))
             read_signals(w);
         reap(w); /* before output, so that the first to fail is seen as the first */

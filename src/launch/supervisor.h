@@ -17,6 +17,7 @@ enum { SECRET_FD = 60 };
 /* What a function says of itself in shared memory before its process ends. */
 enum { WORKER_RUNS, WORKER_DONE, WORKER_FAILED };
 
+enum { WORKER_WHY = 600 };
 typedef struct worker {
     int rank, local_rank;
     char **argv, **envp;
@@ -37,9 +38,13 @@ typedef struct worker {
     int status;         /* as of waitpid, once it has ended; WORKER_STATUS_UNKNOWN: SIGCHLD is ignored here */
     double began, ended;
     int incarnation; /* how often it was started again after a failure of its own */
+    double remains;  /* since when it has ended, and what is left of it is killed: it is not gone before; 0: it is */
     double again_at; /* when it is started again; 0: it is not to be */
     bool lost;       /* it has failed for good, and the others go on */
+    bool untold;     /* it was lost or started again, and the other nodes do not know */
     int failures;    /* in a row */
+    bool hung;       /* got SIGKILL because it did not get on, while the others go on */
+    char why[WORKER_WHY]; /* then: how it was found; "": it was not */
 } worker;
 enum { WORKER_STATUS_UNKNOWN = -1 }; /* neither an exit nor a signal for the macros of <sys/wait.h> */
 
@@ -74,6 +79,8 @@ typedef struct group {
     group_link *link;            /* NULL: this is the only node */
     struct yk__hang_watch *hang; /* what the processes write; NULL: nothing */
     struct yk__job_store *store; /* in which the ranks meet, as long as none has come; NULL: none */
+    const char *job, *host;      /* as reports call them */
+    bool json;                   /* what happens during the job is said as JSON */
     /* Before a process is started again: its variables are those of the next incarnation. False: it cannot be. */
     bool (*renew)(void *argument, worker *w);
 
@@ -84,7 +91,7 @@ typedef struct group {
     int start_error;         /* errno of a process that could not be started, or 0 */
     bool start_exec;         /* it was the program that could not be executed */
     const char *start_path;  /* that program */
-    char stuck[600];         /* why it was stopped, where its processes did not get on (hang.h) */
+    char stuck[WORKER_WHY];  /* why it was stopped, where its processes did not get on (hang.h) */
     int left;                /* processes that did not die of SIGKILL (waiting for a disk or a network file system) */
 } group;
 

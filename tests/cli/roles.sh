@@ -83,7 +83,21 @@ exits 3 "more restarts than are allowed" run -n 1 --role ps sleep 60 : -n 2 --ro
 says err "started again 1 times all that --on-failure allows"
 exits 0 "without roles" run -n 3 --on-failure continue bash -c '[ $RANK != 1 ] || exit 3; sleep 0.3'
 says err "rank 1 was lost exit code 3"
+# As JSON: what happens, and the end, whatever it is.
+exits 0 "JSON of a job that ends well" run --json -n 1 --role ps sleep 1 : -n 2 --role t --on-failure continue bash -c '[ $ROLE_RANK = 1 ] || exit 3; sleep 0.5' : \
+    --role r --on-failure restart=1 bash -c '[ $YOKE_INCARNATION = 1 ] || kill -9 $$'
+ok "one is lost" grep -qE '^\{"event":"lost","message":"rank 1 \(t 0\) is lost: exit code 3 .*","job_id":"[0-9a-f]+","host":"'"$host"'","time":[0-9]+,"rank":1,"local_rank":1,"pid":[0-9]+,"exit_code":3,"signal":null,"lost":true,"incarnation":0,.*"why":null,"role":"t","role_rank":0,"doing":null\}$' err
+ok "one comes back" grep -qE '^\{"event":"restart","message":"rank 3 \(r 0\) failed: killed by SIGKILL .* started again in 0.1 s",.*"rank":3,.*"exit_code":null,"signal":"SIGKILL","lost":false,.*"again_in_s":0.1,' err
+ok "the end" grep -qE '^\{"message":"the job ended well; 1 rank was lost, 1 was started again",.*"exit_code":0,"failure":null,"others":\[.*"departed":\[\{"rank":1,.*"exit_code":3,.*"lost":true,.*\},\{"rank":3,.*"lost":false,"incarnation":1,' err
+ok "no line is text" lines 0 '[^{].*' err
+exits 0 "JSON of a job that ends well with all" run --json -n 2 --on-failure restart true
+ok "there is none" [ ! -s err ]
+exits 3 "JSON of a failure" run --json -n 2 --on-failure restart=0 bash -c '[ $RANK = 0 ] && exit 3; exec sleep 60'
+ok "why it ends the job" grep -qE '^\{"event":"limit","message":"rank 0 has been started again 0 times, ' err
 exits 3 "all are lost" run -n 2 --on-failure continue bash -c 'exit 3'
+# Nothing runs when the job ends, as the other process waits to be started again.
+timeout 60 "$YOKE" run --role a --on-failure restart bash -c 'exit 3' : --role b --on-failure restart=0 bash -c 'sleep 1; exit 4' > out 2> err < /dev/null
+ok "a failure ends the job while the other process waits to be started again" [ $? = 4 ]
 # A signal ends what waits to be started again, and nothing is left of what it had started.
 mark=33.$$
 "$YOKE" run -n 1 --role a sleep 60 : --role b --on-failure restart bash -c "sleep $mark & exit 1" > out 2> err < /dev/null &
@@ -144,6 +158,19 @@ three_nodes()
     ended 0 1 2
     ok "$where: one is lost" [ "${code[*]}" = "0 0 0" ]
     says err.2 "rank 3 (trainer 2) was lost exit code 6"
+    says err.0 "rank 3 (trainer 2) was lost exit code 6 host pid s"
+    ok "$where: node 1 has nothing to say" [ ! -s err.1 ]
+    # Of every node, with a failure at the end, and as JSON.
+    for number in 0 1 2; do
+        node $number --json --error-file report.$number -n 2,0,0 --role ps --on-failure continue bash -c '[ $ROLE_RANK = 0 ] || exit 4; sleep 1.5; exit 9' : \
+            -n 0,2,2 --role trainer --on-failure continue bash -c '[ $ROLE_RANK = 0 -o $ROLE_RANK = 3 ] && exit 6; sleep 60'
+    done
+    ended 0 1 2
+    ok "$where: some are lost, then one fails" [ "${code[*]}" = "9 9 9" ]
+    departed='"departed":\[\{"rank":1,.*"exit_code":4,[^}]*"role":"ps","role_rank":1\},\{"rank":2,[^}]*"exit_code":6,[^}]*"lost":true,[^}]*"host":"[^"]+",[^}]*"role":"trainer","role_rank":0\},\{"rank":5,[^}]*\}\]\}$'
+    ok "$where: node 0 lists all" grep -qE '^\{"message":"rank 0 \(ps 0, .*'"$departed" err.0
+    ok "$where: in the file too" grep -qE "$departed" report.0
+    ok "$where: node 2 lists its own" grep -qE '"departed":\[\{"rank":5,[^}]*\}\]\}$' report.2
     for number in 0 1 2; do
         node $number -n 1,0,0 --role ps sleep 2 : -n 0,1,2 --role trainer --on-failure restart=1 bash -c '[ $YOKE_INCARNATION = 1 -o $ROLE_RANK != 2 ] || exit 6'
     done

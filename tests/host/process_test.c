@@ -1,7 +1,11 @@
-/* process_test.c - what processes say of their rights, which decides whether they open one another's descriptors. */
+/*
+ * process_test.c - what processes say of their rights, which decides whether they open one another's descriptors; and
+ * whether those of others have ended.
+ */
 #include "tests/support/expect.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -9,6 +13,7 @@
 #include <unistd.h>
 
 #include "host/process.h"
+#include "tests/support/machine.h"
 
 enum { UNABLE = 77 }; /* the exit code of a child that the system does not let do what it is for */
 
@@ -76,8 +81,67 @@ static void rights(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG | __WALL), -1);
 }
 
+/* A child that stays until it is killed, in a process group of its own, with a child there too; *grandchild is that. */
+static pid_t start_family(pid_t *grandchild)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        pid_t other = fork();
+        if (other > 0 && write(ends[1], &other, sizeof(other)) != sizeof(other))
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_true(child > 0);
+    assert_int_equal(read(ends[0], grandchild, sizeof(*grandchild)), sizeof(*grandchild));
+    close(ends[0]);
+    close(ends[1]);
+    return child;
+}
+
+static bool ends_within(bool (*ended)(int), int number)
+{
+    for (int i = 0; i < 10000 && !ended(number); i++)
+        usleep(1000);
+    return ended(number);
+}
+
+/* Ends are seen whoever has to wait for a process, and no process is killed that is no descendant. */
+static void ends_of_others(void **state)
+{
+    (void)state;
+    if (!has_proc())
+        skip();
+    pid_t grandchild, child = start_family(&grandchild);
+    assert_true(yk__process_descends(child));
+    assert_true(yk__process_descends(grandchild));
+    assert_false(yk__process_descends(getpid()));
+    assert_false(yk__process_descends(getppid()));
+    assert_false(yk__process_descends(1));
+    assert_false(yk__process_descends(0));
+    assert_false(yk__process_descends(-1));
+    assert_false(yk__process_has_ended(child));
+    assert_false(yk__process_has_ended(grandchild));
+    assert_false(yk__process_group_has_ended(child));
+    yk__process_kill(getppid()); /* it is none of ours: the test goes on */
+    yk__process_kill(grandchild);
+    assert_true(ends_within(yk__process_has_ended, grandchild)); /* though its parent never waits for it */
+    assert_false(yk__process_group_has_ended(child));
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    yk__process_kill(child);
+    assert_true(ends_within(yk__process_has_ended, child));
+    assert_true(ends_within(yk__process_group_has_ended, child)); /* its members are there to be waited for */
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(yk__process_has_ended(child));
+    assert_true(ends_within(yk__process_group_has_ended, child));
+    assert_false(yk__process_descends(child));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rights), cmocka_unit_test(ends_of_others)};
     return cmocka_run_group_tests_name("other processes", tests, NULL, NULL);
 }

@@ -144,9 +144,48 @@ static void end_round_trip(void **state)
     yk__wire_clear(&wire);
 }
 
+static void departure_round_trip(void **state)
+{
+    (void)state;
+    const yk__departure sent = {.rank = 7,
+                                .local_rank = 3,
+                                .pid = 4711,
+                                .status = 9,
+                                .incarnation = 2,
+                                .lost = true,
+                                .seconds = 1.5,
+                                .role = "trainer",
+                                .role_rank = 6,
+                                .why = "no progress for 60 s"};
+    yk__departure got;
+    yk__wire wire = {0};
+    yk__agent_put_departure(&wire, &sent);
+    yk__reader r = {wire.data, wire.data + wire.size, false};
+    assert_true(yk__agent_read_departure(&r, &got));
+    assert_memory_equal(&got, &sent, sizeof(sent));
+    for (size_t size = 0; size < wire.size; size++) {
+        r = (yk__reader){wire.data, wire.data + size, false};
+        assert_false(yk__agent_read_departure(&r, &got));
+    }
+    yk__wire_clear(&wire);
+    /* Neither lost nor back; numbers below 0. */
+    yk__departure wrong[] = {sent, sent, sent, sent, sent};
+    wrong[0].lost = false, wrong[0].incarnation = 0;
+    wrong[1].rank = -1;
+    wrong[2].local_rank = -1;
+    wrong[3].role_rank = -1;
+    wrong[4].incarnation = -1;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        yk__agent_put_departure(&wire, &wrong[i]);
+        r = (yk__reader){wire.data, wire.data + wire.size, false};
+        assert_false(yk__agent_read_departure(&r, &got));
+        yk__wire_clear(&wire);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(facts_round_trip), cmocka_unit_test(plan_round_trip),
-                                       cmocka_unit_test(end_round_trip)};
+                                       cmocka_unit_test(end_round_trip), cmocka_unit_test(departure_round_trip)};
     return cmocka_run_group_tests_name("messages of launchers", tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "cli/train/program_file.h"
 #include "host/file.h"
 #include "host/rank_info.h"
+#include "launch/departures.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
 #include "launch/job_store.h"
@@ -247,14 +248,24 @@ static bool prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
     return true;
 }
 
-static void report(job *j, group *g, const yk__outcome *end, int64_t restarts)
+static void report(job *j, group *g, const yk__outcome *end, int64_t restarts, const yk__rendezvous *n)
 {
-    char pages[4200];
+    char pages[4200], departed[80];
+    yk__outcome_context facts = {.host = j->host, .job = j->id, .restarts = restarts, .pages = pages};
+    facts.departed = yk__rendezvous_departed(n, &facts.departed_count);
+    yk__departures_count(g, facts.departed, facts.departed_count, departed);
+    pages[0] = '\0';
+    if (end->kind == YK__RUN_DONE) { /* no report, unless there is more to say */
+        char *json = j->json && *departed ? yk__outcome_json(g, end, &facts) : NULL;
+        if (json)
+            yk__relay_say(&j->err, "%s", json);
+        else
+            yk__departures_print(g, facts.departed, facts.departed_count);
+        free(json);
+        return;
+    }
     if (end->kind != YK__RUN_INTERRUPTED)
         run_pages_save(j, g, pages, sizeof(pages));
-    else
-        pages[0] = '\0';
-    yk__outcome_context facts = {j->host, j->id, restarts, pages};
     char *json = end->kind != YK__RUN_INTERRUPTED ? yk__outcome_json(g, end, &facts) : NULL;
     if (json && j->error_file) {
         yk__file_writer *file = yk__file_create(j->error_file);
@@ -263,10 +274,12 @@ static void report(job *j, group *g, const yk__outcome *end, int64_t restarts)
             yk_clear_error();
         }
     }
-    if (json && j->json)
+    if (json && j->json) {
         yk__relay_say(&j->err, "%s", json);
-    else
+    } else {
         yk__outcome_print(g, end, &facts);
+        yk__departures_print(g, facts.departed, facts.departed_count);
+    }
     free(json);
 }
 
@@ -330,6 +343,9 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
                .count = j->local,
                .grace = j->grace,
                .secret = j->secret,
+               .job = j->id,
+               .host = j->host,
+               .json = j->json,
                .out = &j->out,
                .err = &j->err,
                .store = j->store,
@@ -364,9 +380,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
                           EXIT_AGAIN);
         } else {
             *code = end.code;
-            if (end.kind != YK__RUN_DONE)
-                report(j, &g, &end, plan->restart);
-            yk__group_print_lost(&g);
+            report(j, &g, &end, plan->restart, n);
         }
         again = again && !g.start_error;
         if (again)

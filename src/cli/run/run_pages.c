@@ -29,37 +29,69 @@ void run_pages_folder(const job *j, const worker *w, char *path, size_t size)
         snprintf(path + used, size - (size_t)used, ".%s_%d", w->role, w->role_rank);
 }
 
-void run_pages_save(job *j, const group *g, char *path, size_t size)
+/* A file for each page: page.json, and for the incarnations before page.0.json and so on; whether there are such. */
+static bool pages_save_in_folder(job *j, const worker *w, const yk__pages *pages)
 {
-    const char *folder = getenv("TMPDIR");
-    int fd = -1;
-    *path = '\0';
-    for (int i = 0; i < g->count; i++) {
-        const yk__rank_page *page = yk__pages_at(yk__hang_pages(g->hang), i);
+    char path[4200];
+    bool earlier = false;
+    for (int back = YK__PAGES_KEPT; back >= 0; back--) {
+        const yk__rank_page *page = yk__pages_before(pages, w->local_rank, back);
         if (!page || !atomic_load(&page->pid))
             continue;
-        if (j->log_dir) {
-            char file[4200];
-            run_pages_folder(j, &g->workers[i], file, sizeof(file) - 16);
-            strcat(file, "/page.json");
-            fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-            page_write(j, fd, file, page);
-            if (fd >= 0)
-                close(fd);
-            fd = -1;
-            snprintf(path, size, "%s/rank_*/page.json", j->log_dir);
-            continue;
-        }
-        if (!*path) {
-            snprintf(path, size, "%s/yoke-pages-XXXXXX.json", folder && *folder ? folder : "/tmp");
-            fd = mkostemps(path, (int)strlen(".json"), O_CLOEXEC);
-        }
+        run_pages_folder(j, w, path, sizeof(path) - 40);
+        size_t used = strlen(path);
+        if (back)
+            snprintf(path + used, sizeof(path) - used, "/page.%d.json", page->incarnation);
+        else
+            snprintf(path + used, sizeof(path) - used, "/page.json");
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         page_write(j, fd, path, page);
-        if (fd < 0) {
-            *path = '\0';
-            return;
+        if (fd >= 0)
+            close(fd);
+        earlier |= back > 0;
+    }
+    return earlier;
+}
+
+static bool any_page(const group *g, const yk__pages *pages)
+{
+    for (int i = 0; i < g->count; i++) {
+        for (int back = 0; back <= YK__PAGES_KEPT; back++) {
+            const yk__rank_page *page = yk__pages_before(pages, i, back);
+            if (page && atomic_load(&page->pid))
+                return true;
         }
     }
-    if (fd >= 0)
-        close(fd);
+    return false;
+}
+
+void run_pages_save(job *j, const group *g, char *path, size_t size)
+{
+    const yk__pages *pages = yk__hang_pages(g->hang);
+    const char *folder = getenv("TMPDIR");
+    *path = '\0';
+    if (!any_page(g, pages))
+        return;
+    if (j->log_dir) {
+        bool earlier = false;
+        for (int i = 0; i < g->count; i++)
+            earlier |= pages_save_in_folder(j, &g->workers[i], pages);
+        snprintf(path, size, "%s/rank_*/page%s.json", j->log_dir, earlier ? "*" : "");
+        return;
+    }
+    snprintf(path, size, "%s/yoke-pages-XXXXXX.json", folder && *folder ? folder : "/tmp");
+    int fd = mkostemps(path, (int)strlen(".json"), O_CLOEXEC);
+    for (int i = 0; i < g->count; i++) {
+        for (int back = YK__PAGES_KEPT; back >= 0; back--) {
+            const yk__rank_page *page = yk__pages_before(pages, i, back);
+            if (!page || !atomic_load(&page->pid))
+                continue;
+            page_write(j, fd, path, page);
+            if (fd < 0) {
+                *path = '\0';
+                return;
+            }
+        }
+    }
+    close(fd);
 }

@@ -1,0 +1,238 @@
+/*
+ * alone.c - processes that end while the others go on: they are seen to have ended, and are lost or started again.
+ * Layer: launch.
+ *
+ * Note [Ends that are certain]: nobody is told that a process is gone, no reader of the output, no other launcher and
+ * no process that comes back in its place, before nothing of it is left: neither itself, nor the rest of its process
+ * group, nor the process that has its page, which may be another one (a script has started it, in a session of its own
+ * perhaps). All of them get SIGKILL, which neither a handler nor a stop keeps from them; an own child has ended when it
+ * was waited for, another one, or one that is traced and thus cannot be waited for, when its pidfd says so. What does
+ * not end so (it waits for a disk) ends the job.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "host/process.h"
+#include "launch/departures.h"
+#include "launch/exit_codes.h"
+#include "launch/hang.h"
+#include "launch/outcome.h"
+#include "launch/start.h"
+#include "launch/watch.h"
+
+/* Seconds: that what is left of a process has to end by SIGKILL; between two looks at it, as nothing tells of the end
+ * of a process that is no child; that a process has to run for its failure not to be one in a row. */
+static const double remains_end = 5, look_every = 0.01, well = 60;
+
+/* ---- ends ----------------------------------------------------------------------------------------------------------
+ */
+bool yk__alone_may(const watch *w, const worker *one)
+{
+    bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
+    return one->rule && one->rule->on_failure != YK__ON_FAILURE_END && !saved && !yk__watch_ends(w);
+}
+
+/* Kills what is left of a process that has ended; whether there is nothing. */
+static bool nothing_remains(const group *g, const worker *one)
+{
+    int holder = yk__hang_process(g->hang, (int)(one - g->workers));
+    bool gone = true;
+    kill(-one->pid, SIGKILL);
+    if (holder && holder != one->pid && yk__process_descends(holder)) {
+        yk__process_kill(holder);
+        gone = yk__process_has_ended(holder);
+    }
+    return yk__process_group_has_ended(one->pid) && gone;
+}
+
+void yk__alone_begin(watch *w, worker *one)
+{
+    (void)nothing_remains(w->g, one);
+    one->remains = yk__now();
+}
+
+/* Whether the job can do without it: not where it was the last of its role, all of which ran here. */
+static bool is_last_of_role(const group *g, const worker *one)
+{
+    int others = 0;
+    for (int i = 0; i < g->count; i++)
+        others += g->workers[i].role == one->role && &g->workers[i] != one && !g->workers[i].lost;
+    return others == 0 && one->role_world <= g->count;
+}
+
+/* Nothing is left of the process: it is lost, or is to be started again. False where the job ends after all. */
+static bool live_without(watch *w, worker *one)
+{
+    group *g = w->g;
+    char name[YK__WORKER_NAME], message[400];
+    yk__worker_name(one, name);
+    if (one->rule->on_failure == YK__ON_FAILURE_RESTART) {
+        if (one->rule->restarts >= 0 && one->incarnation >= one->rule->restarts) {
+            snprintf(message, sizeof(message),
+                     "%s has been started again %d times, which is all that --on-failure allows", name,
+                     one->incarnation);
+            yk__event_say(g, "limit", message, NULL);
+            return false;
+        }
+        one->failures = one->ended - one->began > well ? 0 : one->failures;
+        double delay = yk__restart_delay(one->failures++);
+        one->again_at = yk__now() + delay;
+        yk__departure_say(g, one, delay);
+        return true;
+    }
+    if (is_last_of_role(g, one)) {
+        snprintf(message, sizeof(message), "%s was the last of role %s", name, one->role ? one->role : "default");
+        yk__event_say(g, "limit", message, NULL);
+        return false;
+    }
+    one->lost = one->untold = true;
+    yk__departure_say(g, one, 0);
+    return true;
+}
+
+worker *yk__alone_settle(watch *w)
+{
+    group *g = w->g;
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        if (one->remains == 0)
+            continue;
+        if (yk__watch_ends(w)) {
+            one->remains = 0;
+            continue;
+        }
+        bool gone = nothing_remains(g, one);
+        if (!gone && yk__now() < one->remains + remains_end)
+            continue;
+        one->remains = 0;
+        if (!gone) {
+            char name[YK__WORKER_NAME], message[400];
+            snprintf(message, sizeof(message),
+                     "%s has ended, and what it had started cannot be killed (it waits for a disk or a network file "
+                     "system): the job ends",
+                     yk__worker_name(one, name));
+            yk__event_say(g, "limit", message, NULL);
+        } else if (live_without(w, one)) {
+            continue;
+        }
+        if (!one->why[0])
+            return one;
+        snprintf(g->stuck, sizeof(g->stuck), "%s", one->why);
+        yk__watch_stop(w, SIGTERM);
+    }
+    return NULL;
+}
+
+bool yk__alone_pending(const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        if (g->workers[i].again_at > 0 || g->workers[i].remains > 0)
+            return true;
+    }
+    return false;
+}
+
+bool yk__alone_looks(const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        if (g->workers[i].hung || g->workers[i].remains > 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- starting again ------------------------------------------------------------------------------------------------
+ */
+/* False after a message. */
+static bool worker_restart(watch *w, worker *one)
+{
+    group *g = w->g;
+    one->incarnation++;
+    one->why[0] = '\0';
+    int error = g->renew && !g->renew(g->argument, one) ? ENOMEM : yk__worker_start(g, (int)(one - g->workers));
+    if (!error) {
+        one->untold = true;
+        w->running++;
+        return true;
+    }
+    char name[YK__WORKER_NAME], message[400];
+    snprintf(message, sizeof(message), "%s cannot be started again: %s", yk__worker_name(one, name), strerror(error));
+    yk__event_say(g, "limit", message, NULL);
+    return false;
+}
+
+bool yk__alone_cancel(watch *w)
+{
+    bool any = false;
+    for (int i = 0; i < w->g->count && yk__watch_ends(w); i++) {
+        worker *one = &w->g->workers[i];
+        any |= one->again_at > 0;
+        one->again_at = 0;
+    }
+    return any;
+}
+
+double yk__alone_start(watch *w, double wait)
+{
+    group *g = w->g;
+    if (yk__alone_looks(g) && look_every < wait)
+        wait = look_every;
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        if (one->again_at == 0)
+            continue;
+        double left = one->again_at - yk__now();
+        if (left > 0) {
+            wait = left < wait ? left : wait;
+            continue;
+        }
+        one->again_at = 0;
+        if (worker_restart(w, one))
+            continue;
+        g->failed = one; /* it ended as it did */
+        yk__watch_stop(w, SIGTERM);
+    }
+    return wait;
+}
+
+/* ---- processes that are stuck --------------------------------------------------------------------------------------
+ */
+bool yk__alone_may_hang(const watch *w)
+{
+    const group *g = w->g;
+    bool any = false;
+    for (int i = 0; i < g->count; i++) {
+        const worker *one = &g->workers[i];
+        if (!yk__hang_is_cause(g->hang, i))
+            continue;
+        if (!one->rule || one->rule->on_failure == YK__ON_FAILURE_END)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+void yk__alone_note_hung(watch *w)
+{
+    group *g = w->g;
+    for (int i = 0; i < g->count; i++) {
+        if (yk__hang_is_cause(g->hang, i) && g->workers[i].running)
+            snprintf(g->workers[i].why, sizeof(g->workers[i].why), "%s", g->stuck);
+    }
+    g->stuck[0] = '\0';
+}
+
+void yk__alone_kill_hung(watch *w)
+{
+    group *g = w->g;
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        if (!one->why[0] || !one->running)
+            continue;
+        one->hung = true;
+        kill(-one->pid, SIGKILL);
+    }
+    yk__hang_begin_anew(g->hang);
+}
