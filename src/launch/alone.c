@@ -26,8 +26,7 @@
  * of a process that is no child; that a process has to run for its failure not to be one in a row. */
 static const double remains_end = 5, look_every = 0.01, well = 60;
 
-/* ---- ends ----------------------------------------------------------------------------------------------------------
- */
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
 bool yk__alone_may(const watch *w, const worker *one)
 {
     bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
@@ -143,8 +142,7 @@ bool yk__alone_looks(const group *g)
     return false;
 }
 
-/* ---- starting again ------------------------------------------------------------------------------------------------
- */
+/* ---- starting again ---------------------------------------------------------------------------------------------- */
 /* False after a message. */
 static bool worker_restart(watch *w, worker *one)
 {
@@ -197,8 +195,7 @@ double yk__alone_start(watch *w, double wait)
     return wait;
 }
 
-/* ---- processes that are stuck --------------------------------------------------------------------------------------
- */
+/* ---- processes that are stuck ------------------------------------------------------------------------------------ */
 bool yk__alone_may_hang(const watch *w)
 {
     const group *g = w->g;

@@ -51,8 +51,7 @@ bool yk__departure_keep(yk__departure **table, int *count, const yk__departure *
     return true;
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 static const char *departure_name(const yk__departure *d, char text[YK__WORKER_NAME])
 {
     const worker w = {.rank = d->rank, .role = d->role[0] ? d->role : NULL, .role_rank = d->role_rank};
@@ -72,8 +71,7 @@ static const char *departure_how(const yk__departure *d, char text[HOW])
     return text;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 static json_t *text_json(const char *text)
 {
     return yk__json_text(text, strlen(text));
@@ -138,8 +136,7 @@ void yk__departure_say(group *g, const worker *w, double delay)
     yk__event_say(g, d.lost ? "lost" : "restart", message, members);
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
 /* The next one in the order of ranks, here or on another node; false: there is none. *w and *o are the next of either.
  */
 static bool departure_next(const group *g, const yk__departure *others, int count, int *w, int *o, yk__departure *next,

@@ -32,8 +32,7 @@ static inline bool yk__watch_ends(const watch *w)
     return w->stopping || w->g->failed || w->g->interrupted;
 }
 
-/* ---- alone.c: processes that end while the others go on -----------------------------------------------------------
- */
+/* ---- alone.c: processes that end while the others go on ---------------------------------------------------------- */
 /* Whether the failure of a process that has ended need not end the job, as far as its role says. */
 bool yk__alone_may(const watch *w, const worker *one);
 /* It has ended, and may do so alone: what is left of it is killed. */

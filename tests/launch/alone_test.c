@@ -26,8 +26,7 @@
 enum { OUTPUT = 256 << 10 };
 static char this_program[4096], folder[] = "/tmp/yk-alone-XXXXXX", output[OUTPUT];
 
-/* ---- ranks --------------------------------------------------------------------------------------------------------
- */
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
 static int incarnation(void)
 {
     return atoi(getenv("YOKE_INCARNATION"));
@@ -120,8 +119,7 @@ static int run_rank(const char *what)
     return 3;
 }
 
-/* ---- launchers ----------------------------------------------------------------------------------------------------
- */
+/* ---- launchers --------------------------------------------------------------------------------------------------- */
 static FILE *begin(const char *format, ...)
 {
     char command[12000], whole[13000], path[200];
@@ -251,8 +249,7 @@ static void traced_and_stuck(void **state)
     assert_int_equal(waitpid(pid, NULL, __WALL), pid);
 }
 
-/* ---- ranks that do not get on --------------------------------------------------------------------------------------
- */
+/* ---- ranks that do not get on ------------------------------------------------------------------------------------ */
 static void hung_comes_back(void **state)
 {
     (void)state;
@@ -328,8 +325,7 @@ static void hung_on_another_node(void **state)
     expect_no_text("rank 0 was");
 }
 
-/* ---- pages ---------------------------------------------------------------------------------------------------------
- */
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
 static void pages_are_kept(void **state)
 {
     (void)state;
