@@ -317,7 +317,7 @@ static const char *describe_phase(const yk__rank_page *page, double now, char *t
     return text;
 }
 
-/* "in all_reduce #3 (...) of group 'world'", "in no operation; ...": what the page says of now. */
+/* "for 2.1 s in all_reduce #3 (...) of group 'world'", "in no operation; ...": what the page says of now. */
 static void describe_page(const yk__rank_page *page, char *text, size_t size)
 {
     char operation[300], doing[300];

@@ -91,6 +91,15 @@ void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id)
 static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const char *me, char why[YK__WHY_SIZE])
 {
     char theirs[32], ours[32];
+    static const yk__role_rule end = {.on_failure = YK__ON_FAILURE_END};
+    if (f->roles <= 1 && n->s.roles <= 1) { /* without parts; what they call their role is left to them */
+        const yk__role_rule *a = f->roles ? f->rules : &end, *b = n->s.roles ? n->s.rules : &end;
+        bool same = a->on_failure == b->on_failure && a->restarts == b->restarts;
+        if (!same)
+            snprintf(why, YK__WHY_SIZE, "host %s says --on-failure %s, %s says %s; they have to be the same", f->host,
+                     yk__on_failure_format(a, theirs), me, yk__on_failure_format(b, ours));
+        return same;
+    }
     if (f->roles != n->s.roles) {
         snprintf(why, YK__WHY_SIZE, "roles differ: host %s has %d parts with --role, %s has %d", f->host,
                  f->roles ? f->roles : 1, me, n->s.roles ? n->s.roles : 1);

@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "device/graph.h"
+#include "host/progress.h"
 #include "optim/optimizer.h"
 
 typedef struct noted_batch {
@@ -26,6 +27,7 @@ typedef struct noted_batch {
 typedef struct notes {
     noted_batch *batches;
     int count, room;
+    int steps;        /* of the function's last call */
     uint64_t trained; /* hash of which parameters required a gradient when the function was called */
 } notes;
 
@@ -61,7 +63,7 @@ static void forget(notes *all)
 {
     for (int i = 0; i < all->count; i++)
         free(all->batches[i].indices);
-    all->count = 0;
+    all->count = all->steps = 0;
 }
 
 static void begin(void *object, void *of)
@@ -146,6 +148,9 @@ static void after(void *object, void *of)
             yk__master_same(&group->states[b->indices[n]], yk_parameters_at(group->params, b->indices[n]));
         }
     }
+    for (int i = 0; i < all->steps; i++)
+        yk__progress_step();
+    yk__progress_mark();
 }
 
 yk_status yk__optimizer_graph_begin(yk_optimizer *o)
@@ -166,6 +171,16 @@ yk_status yk__optimizer_graph_begin(yk_optimizer *o)
     }
     release(o, NULL);
     return YK_ERR_MEMORY;
+}
+
+void yk__optimizer_graph_end(const yk_optimizer *o)
+{
+    const yk_graph *g = yk__graph_current();
+    notes *all = g ? yk__graph_notes(g, o) : NULL;
+    if (all)
+        all->steps++;
+    if (!yk__graph_recording()) /* the replay, which computes it, counts it */
+        yk__progress_step();
 }
 
 yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record, bool skips)

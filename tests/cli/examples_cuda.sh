@@ -112,6 +112,7 @@ ok "a GPU for each process" grep -q "^rank 1 on cuda:1 and cuda:1" out
 on_gpus 4 native 8 3 "$examples/ddp_basic"
 ok "two for each" grep -q "^rank 1 on cuda:2 and cuda:3" out
 
+before=$TMPDIR
 mkdir temporary
 export TMPDIR=$work/temporary
 on_cpu 8 3 "$examples/ddp_checkpoint"
@@ -119,7 +120,7 @@ on_gpus 1 native 8 3 "$examples/ddp_checkpoint"
 for backend in $backends; do
     on_gpus 2 $backend 8 3 "$examples/ddp_checkpoint"
 done
-unset TMPDIR
+export TMPDIR=$before
 uses_a_gpu 8 3 "$examples/ddp_checkpoint"
 
 two=("$YOKE" run --no-prefix -n 2 --)

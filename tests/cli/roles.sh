@@ -98,6 +98,7 @@ exits 3 "all are lost" run -n 2 --on-failure continue bash -c 'exit 3'
 # Nothing runs when the job ends, as the other process waits to be started again.
 timeout 60 "$YOKE" run --role a --on-failure restart bash -c 'exit 3' : --role b --on-failure restart=0 bash -c 'sleep 1; exit 4' > out 2> err < /dev/null
 ok "a failure ends the job while the other process waits to be started again" [ $? = 4 ]
+rm -f out err
 # A signal ends what waits to be started again, and nothing is left of what it had started.
 mark=33.$$
 "$YOKE" run -n 1 --role a sleep 60 : --role b --on-failure restart bash -c "sleep $mark & exit 1" > out 2> err < /dev/null &
@@ -205,6 +206,8 @@ differ()
     says err.1 "$message"
     says err.0 "turned away $message"
 }
+differ "--on-failure continue restart" -n 1 --on-failure restart true -- -n 1 --on-failure continue true
+differ "--on-failure end restart=3" --on-failure restart=3 true -- true
 differ "roles differ 2 parts 1" -n 1 true -- --role ps true : --role t true
 differ "roles differ part 2 --role t --role trainer" --role ps true : --role trainer true -- --role ps true : --role t true
 differ "roles differ role t --on-failure continue end" --role ps true : --role t true -- --role ps true : --role t --on-failure continue true

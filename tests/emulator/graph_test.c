@@ -7,6 +7,7 @@
 
 #include <yoke/yoke.h>
 
+#include "host/progress.h"
 #include "tensor/tensor.h"
 
 enum { BATCH = 4, SIDE = 3, HIDDEN = 2, CLASSES = 3, PIXELS = BATCH * SIDE * SIDE, STEPS = 100, WARM_UP = 3 };
@@ -170,6 +171,7 @@ static void replays_equal_steps(bool adam)
     yk_random_state drawn = yk_random_get_state();
     job replayed = make(gpu, adam);
     yk_graph *g = yk_graph_create(gpu, 0, step, &replayed);
+    uint64_t counted = atomic_load(&yk__progress_page()->steps);
     for (int i = 0; i < STEPS; i++) {
         float loss = run(&replayed, g, i);
         if (loss != losses[i])
@@ -185,6 +187,7 @@ static void replays_equal_steps(bool adam)
     assert_int_equal(info.replays, STEPS - WARM_UP);
     assert_null(info.why_not);
     assert_int_equal(replayed.calls, WARM_UP + 1);
+    assert_int_equal(atomic_load(&yk__progress_page()->steps) - counted, STEPS); /* the recording is none */
     expect_same_parameters(&plain, &replayed);
     assert_true(yk_random_get_state().calls == drawn.calls);
     yk_tensor *first = yk_parameters_at(yk_module_parameters(replayed.net), 0);

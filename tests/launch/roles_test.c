@@ -233,11 +233,13 @@ static int left_behind(void)
 static void random_kills(void **state)
 {
     (void)state;
-    const char *wanted = getenv("YOKE_KILLS");
-    int kills = wanted ? atoi(wanted) : 20, done = 0, restarts[7] = {0};
+    const char *wanted = getenv("YOKE_KILLS"), *given = getenv("YOKE_TEST_SEED");
+    int kills = wanted ? atoi(wanted) : 100, done = 0, restarts[7] = {0}, jobs = 0;
     bool lost[7] = {false};
-    unsigned seed = 20261128;
-    while (done < kills) {
+    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : 20261128;
+    double began = yk__now();
+    print_message("YOKE_TEST_SEED=%u YOKE_KILLS=%d\n", seed, kills);
+    for (; done < kills; jobs++) {
         char path[100], command[13000];
         for (int r = 0; r < 7; r++) {
             snprintf(path, sizeof(path), "%s/rank.%d", folder, r);
@@ -300,6 +302,7 @@ static void random_kills(void **state)
         }
         assert_int_equal(left_behind(), 0);
     }
+    print_message("%d kills in %d jobs, %.1f s\n", done, jobs, yk__now() - began);
 }
 
 int main(int argc, char **argv)

@@ -7,9 +7,12 @@ if ! YOKE=$(realpath -e "${YOKE:-build/yoke}"); then
 fi
 tests=0
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# A child in the background that is ended before it has become its program has the trap, too.
+trap '[ $BASHPID != $$ ] || rm -rf "$work"' EXIT
 cd "$work" || exit 1
 mkfifo .nap
+mkdir .tmp
+export TMPDIR=$work/.tmp # for what yoke run leaves of jobs that failed
 
 # ok NAME COMMAND...: passes when the command succeeds.
 ok()

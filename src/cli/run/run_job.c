@@ -418,8 +418,10 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
 {
     static yk__role_rule rules[YK__MOST_ROLES];
     static int role_counts[YK__MOST_ROLES * MOST_NODES];
+    bool alone = j->role_count > 1; /* one role needs no word, unless its ranks may end alone */
     for (int r = 0; r < j->role_count; r++) {
         rules[r] = j->roles[r].rule;
+        alone |= rules[r].on_failure != YK__ON_FAILURE_END;
         memcpy(role_counts + r * j->listed, j->roles[r].counts, (size_t)j->listed * sizeof(int));
     }
     const yk__rendezvous_settings settings = {.host = j->master,
@@ -428,7 +430,7 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .node = (int)j->node,
                                               .counts = j->counts,
                                               .listed = j->listed,
-                                              .roles = j->role_count > 1 ? j->role_count : 0,
+                                              .roles = alone ? j->role_count : 0,
                                               .rules = rules,
                                               .role_counts = role_counts,
                                               .restarts = j->restarts,

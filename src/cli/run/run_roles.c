@@ -66,8 +66,9 @@ static int part_parse(const cli_verb *verb, run_role *role, int number, int argc
         return code;
     role->program = argv + optind;
     if (!role->name)
-        return cli_usage_error(verb, "part %d (%s) has no --role: each part of several has one", number,
-                               role->program[0] ? role->program[0] : "without a program");
+        return cli_usage_error(verb,
+                               "part %d (%s) has no --role: each part of several has one, in front of its program",
+                               number, role->program[0] ? role->program[0] : "without a program");
     return 0;
 }
 
@@ -90,8 +91,8 @@ static int role_check(const cli_verb *verb, const job *j, run_role *role, int nu
     snprintf(role->rule.name, sizeof(role->rule.name), "%s", role->name);
     for (const run_role *other = j->roles; other < role; other++) {
         if (strcmp(other->name, role->name) == 0)
-            return cli_usage_error(verb, "--role %s: parts %d and %d have the same", role->name,
-                                   (int)(other - j->roles) + 1, number);
+            return cli_usage_error(verb, "--role %s: parts %d and %d have the same name, and each needs one of its own",
+                                   role->name, (int)(other - j->roles) + 1, number);
     }
     return 0;
 }
@@ -111,7 +112,8 @@ int run_roles_split(const cli_verb *verb, job *j, int argc, char **argv)
     roles[0].program = argv;
     j->role_count = 1;
     if (parts && strcmp(j->role, "default") == 0)
-        return cli_usage_error(verb, "part 1 (%s) has no --role: each part of several has one", argv[0]);
+        return cli_usage_error(verb, "part 1 (%s) has no --role: each part of several has one, in front of its program",
+                               argv[0]);
     for (int at = 0; parts && at <= argc;) {
         int end = part_end(argc, argv, at), first = used, number = at ? j->role_count + 1 : 1;
         if (number > YK__MOST_ROLES)
@@ -202,9 +204,9 @@ static int role_count(const cli_verb *verb, const job *j, run_role *role)
         } while (*item++);
     }
     if (role->listed > 1 && role->listed != j->node_count)
-        return cli_usage_error(verb, "--nproc-per-node %s%s%s: %d numbers for --nnodes %s", text,
-                               j->role_count > 1 ? " of role " : "", j->role_count > 1 ? role->name : "", role->listed,
-                               j->nodes);
+        return cli_usage_error(
+            verb, "--nproc-per-node %s%s%s: %d numbers for --nnodes %s; expected 1, or one for each node", text,
+            j->role_count > 1 ? " of role " : "", j->role_count > 1 ? role->name : "", role->listed, j->nodes);
     if (!sum)
         return cli_usage_error(verb, "--nproc-per-node %s: role %s has no process on any node", text, role->name);
     return 0;
