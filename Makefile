@@ -76,7 +76,7 @@ LOOP_SOURCES   := src/base/xxh3_isa.c src/comm/native/combine_isa.c
 # The files that choose between the sets are told which are built.
 SET_AWARE      := src/base/isa.c src/base/xxh3.c src/comm/native/combine.c src/device/cpu/cpu_backend.c
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(call sources_in,base host device device/memory device/cpu tensor autograd ops nn value \
-                  optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc))
+                  optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc elastic))
 CLI_FOLDERS    := cli cli/run cli/train cli/ckpt cli/doctor cli/bench
 CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone.

@@ -146,6 +146,10 @@ typedef struct yk_checkpoint_state {
     /* Batches of the loader that make one step; 0: one. Where a run goes on with other numbers of samples in a step, a
      * schedule of the same kind with other lengths goes on from the same part of its way. */
     int64_t accumulate;
+    /* Of a run of virtual ranks (yk_elastic_describe sets both): the generator of each, in place of those of the
+     * processes. Known to every process, and kept where they are. */
+    yk_random_state *generators;
+    int64_t n_generators;
 } yk_checkpoint_state;
 
 /*

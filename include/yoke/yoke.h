@@ -7,6 +7,7 @@
 #include <yoke/checkpoint.h>
 #include <yoke/comm.h>
 #include <yoke/data.h>
+#include <yoke/elastic.h>
 #include <yoke/optim.h>
 #include <yoke/parallel.h>
 #include <yoke/rpc.h>

@@ -60,6 +60,15 @@ void yk__random_skip(uint32_t more)
     atomic_fetch_add(&calls, more);
 }
 
+void yk__random_follow(yk_random_state *generators, int64_t count)
+{
+    yk_random_state before = generators[0], now = yk_random_get_state();
+    for (int64_t i = 0; i < count; i++) {
+        generators[i].calls = now.seed == before.seed ? generators[i].calls + (now.calls - before.calls) : now.calls;
+        generators[i].seed += now.seed - before.seed;
+    }
+}
+
 yk__stream yk__random_next(void)
 {
     if (branch.used)

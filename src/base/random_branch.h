@@ -15,6 +15,9 @@
 void yk__random_branch_begin(yk_random_state from, uint32_t number);
 bool yk__random_branch_end(void);
 bool yk__random_branch_used(void);
+/* Generators [0, count), of which the first was the process's own, follow what the process has drawn since, or how it
+ * was seeded anew: all move as far. The first is then the process's again. */
+void yk__random_follow(yk_random_state *generators, int64_t count);
 /* The process's generator as after `calls` more calls that draw. */
 void yk__random_skip(uint32_t calls);
 

@@ -8,6 +8,7 @@
 #include <yoke/data.h>
 
 #include "base/core.h"
+#include "data/sampler.h"
 #include "device/kernel_args.h"
 
 /* ---- workers (sample.c) ---------------------------------------------------------------------------------- */
@@ -296,5 +297,14 @@ yk_status yk__image_read(const char *path, yk_sample *sample);
 /* Height and width of the first image of an image folder that can be read, in its order. */
 yk_status yk__image_folder_first(const char *root, int64_t *height, int64_t *width);
 int yk__glyph_draw(uint64_t seed, uint32_t split, int64_t index, unsigned char *pixels);
+
+/* ---- several ranks' parts (loader.c) --------------------------------------------------------------------- */
+/* A loader that was never started gives from now on the parts of ranks `first` to first + ranks - 1 of `world`,
+ * whatever its options said: in each step `accumulate` batches of the first rank, then those of the next. Its length,
+ * what is left and its state are in batches of one rank, and stand at the beginning of a step until that is over.
+ * `what` is for errors. */
+yk_status yk__loader_share(const char *what, yk_loader *loader, int first, int ranks, int world, int64_t accumulate);
+/* The turn of the batch that was given last, before the loader goes on. */
+yk__turn yk__loader_turn(const yk_loader *loader);
 
 #endif

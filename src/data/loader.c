@@ -57,11 +57,13 @@ struct yk_loader {
     yk_dataset *dataset;
     yk_loader_options options;
     yk__pipeline pipeline;
-    yk__sampler sampler;  /* of the epoch, or of what was left of it for set_state */
+    yk__sampler sampler;  /* of the epoch, or of what was left of it for set_state; its rank is the first one's */
+    yk__turns turns;      /* of that rank and those behind it whose parts this loader gives; one, unless shared out */
     int64_t *all;         /* dataset indices of the whole epoch */
-    int64_t *part;        /* this rank's, where there are others; else NULL */
-    const int64_t *order; /* what this rank gives: in `part` or in `all` */
-    int64_t samples, batches;
+    int64_t *part;        /* (turns.ranks, samples): the ranks' parts, where there are others; else NULL */
+    const int64_t *order; /* what is given: in `part` or in `all` */
+    int64_t samples;      /* of each rank */
+    int64_t batches;      /* that are given, of all turns from their origin on */
     int64_t epoch, next_epoch;
     uint64_t loads; /* batches asked for */
     bool restored;  /* the epoch is to be gone on with by YK_NEXT_EPOCH */
@@ -90,10 +92,20 @@ struct yk_loader {
     bool has_ahead;
 };
 
-/* The batch that the caller gets next. */
-static int64_t next_batch(const yk_loader *l)
+/* The number of the batch that the caller gets next, of all that are given. */
+static int64_t next_given(const yk_loader *l)
 {
     return l->taken - l->has_ahead;
+}
+
+/* The batch of each rank's part that comes next; of several ranks, in the middle of a step, its first one. */
+static int64_t next_batch(const yk_loader *l)
+{
+    int64_t next = next_given(l);
+    if (next >= l->batches)
+        return l->turns.batches;
+    yk__turn turn = yk__turns_at(&l->turns, next);
+    return l->turns.ranks == 1 ? turn.batch : turn.begin;
 }
 
 static void batch_clear(made_batch *made)
@@ -138,15 +150,22 @@ static bool is_free(const char *what, const yk_loader *loader)
     return true;
 }
 
-/* Makes a batch on this thread, whose record is empty before and after; a failure goes into `made`. */
-static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t batch, made_batch *made)
+/* The dataset indices of a turn's batch. */
+static const int64_t *order_of(const yk_loader *l, const yk__turn *turn)
 {
+    return l->order + turn->rank * l->samples + turn->batch * l->options.batch_size;
+}
+
+/* Makes a batch on this thread, whose record is empty before and after; a failure goes into `made`. */
+static void make_batch(yk_loader *loader, yk__data_worker *data, int64_t number, made_batch *made)
+{
+    yk__turn turn = yk__turns_at(&loader->turns, number);
     *made = (made_batch){0};
     yk__batch_plan plan = {.pipeline = &loader->pipeline,
                            .seed = loader->options.seed,
                            .epoch = loader->epoch,
-                           .count = batch_count(loader, batch),
-                           .order = loader->order + batch * loader->options.batch_size,
+                           .count = batch_count(loader, turn.batch),
+                           .order = order_of(loader, &turn),
                            .abort = &loader->abort,
                            .collate = loader->options.collate,
                            .collate_user = loader->options.collate_user,
@@ -233,8 +252,10 @@ static void go_on_from(yk_loader *l, int64_t batch)
 {
     pthread_mutex_lock(&l->lock);
     l->samples = yk__sampler_samples(&l->sampler);
-    l->batches = yk__sampler_batches(&l->sampler);
-    l->claimed = l->taken = batch;
+    l->turns.origin = batch;
+    l->turns.batches = yk__sampler_batches(&l->sampler);
+    l->batches = yk__turns_count(&l->turns);
+    l->claimed = l->taken = 0;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
 }
@@ -334,7 +355,8 @@ static yk_status allocate(yk_loader *l)
 {
     l->sampler = whole_epoch(l);
     l->samples = yk__sampler_samples(&l->sampler);
-    l->batches = yk__sampler_batches(&l->sampler);
+    l->turns = (yk__turns){.ranks = 1, .accumulate = 1, .batches = yk__sampler_batches(&l->sampler)};
+    l->batches = yk__turns_count(&l->turns);
     l->slot_count = l->options.prefetch ? l->options.prefetch : 1;
     l->all = yk__calloc((size_t)l->sampler.length, sizeof(*l->all));
     l->slots = l->all ? yk__calloc((size_t)l->slot_count, sizeof(*l->slots)) : NULL;
@@ -383,6 +405,44 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     return yk__scope_own(l);
 }
 
+yk_status yk__loader_share(const char *what, yk_loader *l, int first, int ranks, int world, int64_t accumulate)
+{
+    const char *name = l->dataset->table.name;
+    if (!is_free(what, l))
+        return YK_ERR_STATE;
+    if (!l->fresh)
+        return yk__fail(YK_ERR_STATE,
+                        "%s: the loader of %s has begun an epoch, of batches for other ranks; hand it over before it "
+                        "is started or its state is set",
+                        what, name);
+    if (!l->options.padding && !l->options.drop_last && world > 1)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "%s: the loader of %s has padding off, so the %d ranks' numbers of batches may differ; leave "
+                        "padding on, or set drop_last",
+                        what, name, world);
+    yk__sampler sampler = whole_epoch(l);
+    sampler.rank = first;
+    sampler.world = world;
+    int64_t *part = NULL;
+    if (world > 1 && !(part = yk__calloc((size_t)(yk__sampler_samples(&sampler) * ranks), sizeof(*part))))
+        return YK_ERR_MEMORY;
+    free(l->part);
+    l->part = part;
+    l->options.rank = first;
+    l->options.world_size = world;
+    l->sampler = sampler;
+    l->samples = yk__sampler_samples(&sampler);
+    l->turns = (yk__turns){.ranks = ranks, .accumulate = accumulate, .batches = yk__sampler_batches(&sampler)};
+    l->batches = yk__turns_count(&l->turns);
+    l->claimed = l->taken = l->batches; /* until it is started */
+    return YK_OK;
+}
+
+yk__turn yk__loader_turn(const yk_loader *l)
+{
+    return yk__turns_at(&l->turns, next_given(l) - 1);
+}
+
 yk_loader *yk_loader_retain(yk_loader *loader)
 {
     return yk_object_retain(loader);
@@ -425,7 +485,7 @@ const char *yk_loader_skipped_message(const yk_loader *loader)
 int64_t yk_loader_left(const yk_loader *loader)
 {
     YK__LIVE(loader);
-    return !loader || loader->over ? 0 : loader->batches - next_batch(loader);
+    return !loader || loader->over ? 0 : loader->turns.batches - next_batch(loader);
 }
 
 /* The epoch's order: see yk_loader_options. */
@@ -440,8 +500,11 @@ static void set_order(yk_loader *l)
             l->all[i] = i;
     }
     l->order = l->part ? l->part : l->all + s->start;
-    for (int64_t i = 0, samples = yk__sampler_samples(s); l->part && i < samples; i++)
-        l->part[i] = l->all[yk__sampler_index(s, i)];
+    yk__sampler one = *s;
+    int64_t samples = yk__sampler_samples(s), *part = l->part;
+    for (int k = 0; part && k < l->turns.ranks; k++, one.rank++)
+        for (int64_t i = 0; i < samples; i++)
+            *part++ = l->all[yk__sampler_index(&one, i)];
 }
 
 static yk_status check_epoch(const char *function, int64_t epoch)
@@ -494,9 +557,9 @@ yk_status yk_loader_seek(yk_loader *l, int64_t batch)
         return YK_ERR_STATE;
     if (l->over)
         return yk__fail(YK_ERR_STATE, "loader_seek: no epoch was started");
-    if (batch < 0 || batch > l->batches)
+    if (batch < 0 || batch > l->turns.batches)
         return yk__fail(YK_ERR_ARGUMENT, "loader_seek: batch %lld is outside [0, %lld]", (long long)batch,
-                        (long long)l->batches);
+                        (long long)l->turns.batches);
     cancel(l);
     l->fresh = false;
     go_on_from(l, batch);
@@ -678,9 +741,12 @@ static bool batch_next(yk_loader *l, yk_batch *batch)
     l->restored = false;
     if (l->fresh)
         start_at(l, l->next_epoch, 0, 0);
-    int64_t index = next_batch(l);
-    if (l->over || index == l->batches)
+    int64_t number = next_given(l);
+    if (l->over || number == l->batches)
         return false;
+    yk__turn turn = yk__turns_at(&l->turns, number);
+    yk__sampler of_rank = l->sampler;
+    of_rank.rank += turn.rank;
     take_next(l);
     if (l->held.failed) {
         cancel(l); /* no worker asks the data set for more once the caller knows */
@@ -697,10 +763,10 @@ static bool batch_next(yk_loader *l, yk_batch *batch)
     *batch = (yk_batch){.input = held->tensors[0],
                         .target = held->tensors[1],
                         .n_tensors = held->count,
-                        .index = index,
-                        .count = batch_count(l, index),
-                        .padding = yk__sampler_padding(&l->sampler, index),
-                        .samples = held->samples ? held->samples : l->order + index * l->options.batch_size,
+                        .index = turn.batch,
+                        .count = batch_count(l, turn.batch),
+                        .padding = yk__sampler_padding(&of_rank, turn.batch),
+                        .samples = held->samples ? held->samples : order_of(l, &turn),
                         .skipped = held->skipped};
     memcpy(batch->tensors, held->tensors, sizeof(batch->tensors));
     return true;

@@ -51,6 +51,23 @@ int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch)
     return batch == last / s->batch_size && s->start + s->rank + last * s->world >= s->length;
 }
 
+int64_t yk__turns_count(const yk__turns *t)
+{
+    return (t->batches - t->origin) * t->ranks;
+}
+
+yk__turn yk__turns_at(const yk__turns *t, int64_t i)
+{
+    int64_t round = t->accumulate * t->ranks, step = i / round, at = i % round;
+    yk__turn turn = {.begin = t->origin + step * t->accumulate};
+    int64_t left = t->batches - turn.begin;
+    turn.parts = left < t->accumulate ? left : t->accumulate;
+    turn.rank = (int)(at / turn.parts);
+    turn.part = at % turn.parts;
+    turn.batch = turn.begin + turn.part;
+    return turn;
+}
+
 int64_t yk__sampler_taken(const yk__sampler *s, int64_t batches)
 {
     int64_t left = s->length - s->start, round = s->batch_size * s->world; /* 2^32 * 2^31 at most */

@@ -27,6 +27,28 @@ int64_t yk__sampler_batches(const yk__sampler *s);
 int64_t yk__sampler_index(const yk__sampler *s, int64_t i);
 /* How many samples of the rank's batch are padding. They are its last ones. */
 int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch);
+/*
+ * How a loader that gives the parts of several ranks of an epoch, one after the other, takes turns: in a step each rank
+ * gives `accumulate` batches, or those that are left, before the next rank does.
+ */
+typedef struct yk__turns {
+    int ranks;
+    int64_t accumulate;
+    int64_t origin, batches; /* of each rank: where the steps begin, and the end of its part */
+} yk__turns;
+
+typedef struct yk__turn {
+    int rank;            /* from 0, the first of those whose parts are given */
+    int64_t batch;       /* of that rank's part */
+    int64_t begin;       /* the first batch of the step */
+    int64_t part, parts; /* the how many-th of the rank's batches in this step it is, and of how many */
+} yk__turn;
+
+/* Batches that are given in all. */
+int64_t yk__turns_count(const yk__turns *t);
+/* The i-th of them. */
+yk__turn yk__turns_at(const yk__turns *t, int64_t i);
+
 /* Positions that all ranks together have behind them when each has taken so many batches, at most `length`. */
 int64_t yk__sampler_taken(const yk__sampler *s, int64_t batches);
 

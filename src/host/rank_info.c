@@ -105,6 +105,15 @@ yk_status yk__rank_info_read(yk__rank_info *info)
     return status;
 }
 
+yk_status yk__virtual_ranks_read(int *count)
+{
+    static const char name[] = "YOKE_VIRTUAL_RANKS";
+    int64_t number = 0;
+    yk_status status = value_of(name) ? yk__env_int(name, 0, 1, YK__MOST_VIRTUAL_RANKS, &number) : YK_OK;
+    *count = (int)number;
+    return status;
+}
+
 void yk__rank_variables_put(const yk__rank_variables *v, yk__variable_fn put, void *arg)
 {
     const struct {

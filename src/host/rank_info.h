@@ -8,8 +8,8 @@
 
 #include "base/core.h"
 
-/* Any number: a launcher's variable beyond it is taken for a mistake. */
-enum { YK__MOST_RANKS = 1 << 20 };
+/* Any numbers: a launcher's variable beyond them is taken for a mistake. */
+enum { YK__MOST_RANKS = 1 << 20, YK__MOST_VIRTUAL_RANKS = 1 << 16 };
 
 typedef struct yk__rank_info {
     const char *launcher; /* "Slurm": for messages; NULL: nothing launched this process, which is rank 0 of 1 */
@@ -28,6 +28,9 @@ typedef struct yk__rank_info {
  * rank outside its world; a number of tasks that Slurm gives to an interactive shell, which is no rank, is passed over.
  */
 yk_status yk__rank_info_read(yk__rank_info *info) YK_MUST_CHECK;
+
+/* The number of virtual ranks that the job was started with, YOKE_VIRTUAL_RANKS; 0: it is not set. */
+yk_status yk__virtual_ranks_read(int *count) YK_MUST_CHECK;
 
 /* What `yoke run` and yk_spawn put into the environment of a process that they start. */
 typedef struct yk__rank_variables {

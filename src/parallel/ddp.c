@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/group.h"
+#include "host/rank_info.h"
 #include "nn/module.h"
 #include "parallel/reducer.h"
 #include "parallel/replicas.h"
@@ -270,7 +271,21 @@ static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, c
     return NULL;
 }
 
-yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
+/* A program that knows nothing of virtual ranks would train with another joined batch than the job was started for. */
+static yk_status check_virtual_ranks(yk_process_group *group)
+{
+    int wanted, world = group ? yk_world_size(group) : 1;
+    yk_status status = yk__virtual_ranks_read(&wanted);
+    if (status || !wanted || wanted == world)
+        return status;
+    return yk__fail(YK_ERR_STATE,
+                    "ddp: the job has %d virtual ranks (YOKE_VIRTUAL_RANKS, yoke run --virtual-ranks) on %d process%s, "
+                    "and yk_ddp computes one shard of a step in each process: train by yk_elastic_create "
+                    "(docs/elastic.md), or start %d processes",
+                    wanted, world, world == 1 ? "" : "es", wanted);
+}
+
+static yk_module *make_ddp(yk_module *module, const yk_ddp_options *options, bool virtual_ranks)
 {
     YK__LIVE(module);
     yk_ddp_options given;
@@ -286,6 +301,9 @@ yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
             yk__fail(YK_ERR_STATE, "ddp: this rank is not in the group '%s'", yk_process_group_name(group));
         return NULL;
     }
+    bool whole_job = !group || group == yk_default_process_group();
+    if (!virtual_ranks && whole_job && check_virtual_ranks(group))
+        return NULL;
     yk_module *m = yk_module_create(&ddp_class);
     if (!m || !yk_module_add(m, "module", module))
         return NULL;
@@ -295,12 +313,23 @@ yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
         return NULL;
     d->group = yk_process_group_retain(group);
     m->training = yk_module_is_training(module);
-    if (group && yk_world_size(group) > 1) {
+    if (group && (virtual_ranks || yk_world_size(group) > 1)) {
         d->reducer = reducer_create(module, group, o);
         if (!d->reducer)
             return NULL;
+        d->reducer->virtual_ranks = virtual_ranks;
     }
     return m;
+}
+
+yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options)
+{
+    return make_ddp(module, options, false);
+}
+
+yk_module *yk__ddp_virtual(yk_module *module, const yk_ddp_options *options)
+{
+    return make_ddp(module, options, true);
 }
 
 bool yk_is_ddp(const yk_module *m)

@@ -135,6 +135,9 @@ yk_status yk_join_begin(yk_module *m, const yk_join_options *options)
         return status;
     if (r->join.on)
         return yk__fail(YK_ERR_STATE, "join_begin: the module's join was begun already");
+    if (r->virtual_ranks)
+        return yk__fail(YK_ERR_UNSUPPORTED, "join_begin: the module's shards are those of virtual ranks (yk_elastic), "
+                                            "which all have equally many batches");
     if (!o.throw_on_early_termination && yk__has_sync_batch_norm(r->module))
         return yk__fail(YK_ERR_UNSUPPORTED, "join_begin: the module has a SyncBatchNorm, whose collectives a rank "
                                             "without input cannot answer; set throw_on_early_termination");

@@ -67,6 +67,7 @@ typedef struct yk__reducer {
     yk_process_group *group;
     int rank, world_size;
     bool find_unused, broadcast_buffers, has_hook;
+    bool virtual_ranks;               /* of yk__ddp_virtual, in a world of one, too */
     const char *wrapped;              /* a parameter that another module of yk_ddp has, or NULL */
     int64_t bucket_cap, first_bucket; /* bytes */
     yk_ddp_comm_hook hook;
@@ -101,6 +102,10 @@ typedef struct yk__reducer {
 /* ---- ddp.c ---- */
 /* The reducer of a module of yk_ddp (NULL in a world of one); NULL and an error in the name of `what` for another. */
 yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer);
+
+/* As yk_ddp, for who computes several ranks' shards in each process: there is a reducer in a world of one, too, and the
+ * communication hook, which combines the shards, is used there. options->group is given. */
+yk_module *yk__ddp_virtual(yk_module *module, const yk_ddp_options *options);
 
 /* ---- buckets.c ---- */
 /* Lays the buckets out by r->order, with gradients that are there moved into them. After a failure none of it

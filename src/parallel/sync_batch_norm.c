@@ -16,6 +16,7 @@
 
 #include "comm/agreement.h"
 #include "comm/group.h"
+#include "host/rank_info.h"
 #include "nn/module.h"
 #include "ops/op.h"
 #include "parallel/reducer.h"
@@ -353,6 +354,16 @@ yk_module *yk_convert_sync_batch_norm(yk_module *m, yk_process_group *group)
     }
     if (!yk__module_usable("convert_sync_batch_norm", m))
         return NULL;
+    int virtual_ranks;
+    if (yk__virtual_ranks_read(&virtual_ranks))
+        return NULL;
+    if (virtual_ranks > 1) {
+        yk__fail(YK_ERR_UNSUPPORTED,
+                 "convert_sync_batch_norm: SyncBatchNorm communicates inside forward, where virtual ranks "
+                 "(YOKE_VIRTUAL_RANKS=%d) come one after the other; leave it out, or start without virtual ranks",
+                 virtual_ranks);
+        return NULL;
+    }
     if (!group && yk__group_expected("convert_sync_batch_norm"))
         return NULL;
     if (!group && yk_is_initialized())

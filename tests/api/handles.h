@@ -161,6 +161,13 @@ static bool is_worker(void)
            (!yk_rpc_register("answer", answer) &&
             !yk_rpc_init("handles", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store(), .timeout = 5)));
 }
+static yk_elastic *make_yk_elastic(void)
+{
+    yk_module *model = make_yk_module();
+    yk_optimizer *sgd = yk_sgd(yk_module_parameters(model), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
+    return yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = model, .optimizer = sgd,
+                                        .loader = make_yk_loader(), .virtual_ranks = 2));
+}
 static yk_future *make_yk_future(void)
 {
     return is_worker() ? yk_rpc_async("handles", "answer", NULL, NULL) : NULL;
@@ -190,6 +197,7 @@ static yk_ref *make_yk_ref(void)
     X(yk_checkpoint_manager)                                                                                           \
     X(yk_spawn_context)                                                                                                \
     X(yk_future)                                                                                                       \
+    X(yk_elastic)                                                                                                      \
     X(yk_ref)
 
 #define DECLARE(type) static type *freed_##type, *some_##type;

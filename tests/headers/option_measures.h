@@ -893,6 +893,21 @@ static double spawn_master_port(double v)
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
 
 /* A member of the agent while this process is a worker with these options. */
+static double elastic_of(const yk_elastic_options *o)
+{
+    yk_elastic_options with = *o;
+    yk_checkpoint_state state;
+    with.model = yk_linear_create(2, 2, NULL);
+    with.optimizer = yk_sgd(yk_module_parameters(with.model), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
+    with.loader = loader_for(YK_OPTIONS(yk_loader_options, .batch_size = 1));
+    yk_elastic *job = yk_elastic_create(&with);
+    if (!job || yk_elastic_describe(job, &state))
+        return NAN;
+    return yk_elastic_virtual_ranks(job) + 1e6 * (double)state.accumulate;
+}
+MEASURE(elastic_virtual_ranks, yk_elastic_options, virtual_ranks, elastic_of, .schedule = NULL)
+MEASURE(elastic_accumulate, yk_elastic_options, accumulate, elastic_of, .schedule = NULL)
+
 static double rpc_number(const yk_rpc_init_options *o, double (*number)(void))
 {
     yk_rpc_init_options with = *o;

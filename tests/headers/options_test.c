@@ -317,6 +317,17 @@ static const row rows[] = {
     {"yk_ddp_options", "output_device", .kind = OBJECT},
     {"yk_join_options", "divide_by_active", .kind = FLAG},
     {"yk_join_options", "throw_on_early_termination", .kind = FLAG},
+    {"yk_elastic_options", "model", .kind = OBJECT},
+    {"yk_elastic_options", "optimizer", .kind = OBJECT},
+    {"yk_elastic_options", "schedule", .kind = OBJECT},
+    {"yk_elastic_options", "scaler", .kind = OBJECT},
+    {"yk_elastic_options", "loader", .kind = OBJECT},
+    {"yk_elastic_options", "virtual_ranks", .kind = WHOLE, .measure = elastic_virtual_ranks, .fallback = 1, .other = 4,
+     .refused = {-1, 70000}, .stated = "as many as there are processes"},
+    {"yk_elastic_options", "accumulate", .kind = WHOLE, .measure = elastic_accumulate, .fallback = 1, .other = 3,
+     .refused = {-1, 1e10}},
+    {"yk_elastic_options", "different_seeds", .kind = FLAG},
+    {"yk_elastic_options", "group", .kind = OBJECT},
     {"yk_rpc_init_options", "timeout", .kind = ABOVE, .measure = rpc_init_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
     {"yk_rpc_init_options", "threads", .kind = WHOLE, .measure = rpc_init_threads, .fallback = 16, .other = 3,
@@ -761,6 +772,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(pipeline, yk_pipeline_options, yk_pipeline((yk_module *[]){layer()}, 1, o))                                      \
     X(ddp, yk_ddp_options, yk_ddp(layer(), o))                                                                         \
     X(join, yk_join_options, !yk_join_begin(yk_ddp(layer(), NULL), o))                                                 \
+    X(elastic, yk_elastic_options, yk_elastic_create(o))                                                               \
     X(tcp_store, yk_tcp_store_options, yk_tcp_store(o))                                                                \
     X(rpc_init, yk_rpc_init_options, !yk_rpc_init("plain", o))                                                         \
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \

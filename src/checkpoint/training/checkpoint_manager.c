@@ -454,7 +454,8 @@ static yk_status take(const yk_checkpoint_manager *m, const yk_checkpoint_state 
     yk_status status = yk__snapshot_take(state, &s->snapshot);
     if (!status) {
         s->step = state->step;
-        status = m->group ? yk__snapshot_note_random(&s->snapshot, random, m->ranks) : YK_OK;
+        if (m->group && !state->n_generators)
+            status = yk__snapshot_note_random(&s->snapshot, random, m->ranks);
     }
     status = yk__ranks_agree(m->group);
     if (status)

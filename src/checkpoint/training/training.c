@@ -49,7 +49,9 @@ static yk_status apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_st
                        const yk_checkpoint_options *o, yk_load_report *report)
 {
     yk_status status = yk__snapshot_apply(dir, snapshot, state, o, report);
-    if (!status && o->group && !o->weights_only)
+    if (!status && !o->weights_only && state->n_generators)
+        yk__snapshot_restore_generators(snapshot, state->generators, state->n_generators);
+    else if (!status && !o->weights_only && o->group)
         yk__snapshot_restore_random(snapshot, yk_rank(o->group));
     yk__snapshot_clear(snapshot);
     return yk__ranks_agree(o->group);

@@ -73,8 +73,10 @@ yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options 
                                   yk__snapshot *snapshot, yk_checkpoint_found *found);
 /* Every rank's generator goes into state.json, and rank `rank`'s comes out of it: its own where it was saved, else the
  * seed that all had, or where these differed one of its own made of rank 0's. */
-yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int count);
-void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank);
+yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int64_t count);
+void yk__snapshot_restore_random(const yk__snapshot *snapshot, int64_t rank);
+/* The same of virtual ranks, of which this process computes some: all generators, and then the first as this one's. */
+void yk__snapshot_restore_generators(const yk__snapshot *snapshot, yk_random_state *generators, int64_t count);
 
 /* ---- training_files.c: files ---- */
 /* Reads and verifies; weights_only reads no optimizer. On failure nothing is left to clear. What is sharded is never

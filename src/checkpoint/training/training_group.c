@@ -197,10 +197,10 @@ yk_status yk__snapshot_find_group(const char *root, const yk_checkpoint_options 
 
 /* ---- random generators ------------------------------------------------------------------------------------------ */
 
-yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int count)
+yk_status yk__snapshot_note_random(yk__snapshot *snapshot, const yk_random_state *states, int64_t count)
 {
     json_t *list = json_array();
-    for (int r = 0; r < count; r++)
+    for (int64_t r = 0; r < count; r++)
         json_array_append_new(
             list, json_pack("{s:I, s:I}", "seed", (json_int_t)states[r].seed, "calls", (json_int_t)states[r].calls));
     if (json_array_size(list) == (size_t)count && json_object_set(snapshot->state, "random_of_ranks", list) == 0) {
@@ -228,7 +228,7 @@ static uint64_t spread(uint64_t x)
     return x ^ (x >> 31);
 }
 
-void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank)
+void yk__snapshot_restore_random(const yk__snapshot *snapshot, int64_t rank)
 {
     const json_t *list = json_object_get(snapshot->state, "random_of_ranks");
     yk_random_state state, first;
@@ -243,4 +243,15 @@ void yk__snapshot_restore_random(const yk__snapshot *snapshot, int rank)
             state.seed = spread(first.seed + (uint64_t)rank);
     }
     yk_random_set_state(state);
+}
+
+void yk__snapshot_restore_generators(const yk__snapshot *snapshot, yk_random_state *generators, int64_t count)
+{
+    yk_random_state alone = yk_random_get_state(); /* of a run of one process */
+    for (int64_t i = 0; i < count; i++) {
+        yk_random_set_state(alone);
+        yk__snapshot_restore_random(snapshot, i);
+        generators[i] = yk_random_get_state();
+    }
+    yk_random_set_state(generators[0]);
 }

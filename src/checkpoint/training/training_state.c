@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random_branch.h"
 #include "checkpoint/training/training.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
@@ -184,6 +185,10 @@ yk_status yk__snapshot_take(const yk_checkpoint_state *state, yk__snapshot *snap
         status = yk__error_code();
     if (!status && !(snapshot->state = state_json(state, snapshot->optimizer)))
         status = yk__fail(YK_ERR_MEMORY, "checkpoint: out of memory, or a name is not valid UTF-8");
+    if (!status && state->n_generators) {
+        yk__random_follow(state->generators, state->n_generators);
+        status = yk__snapshot_note_random(snapshot, state->generators, state->n_generators);
+    }
     if (status)
         yk__snapshot_clear(snapshot);
     return status;

@@ -20,6 +20,7 @@
 #include "cli/options.h"
 #include "cli/run/run_job.h"
 #include "cli/run/run_roles.h"
+#include "host/rank_info.h"
 #include "launch/guard.h"
 #include "net/handshake.h"
 
@@ -245,6 +246,22 @@ static bool fill_standard(void)
     return fd >= 0;
 }
 
+/* What yk_elastic_create reads in the processes. Other nodes' numbers of them may not be known here. */
+static int pass_virtual_ranks(const cli_verb *verb, const job *j)
+{
+    char text[24];
+    if (!j->virtual_ranks)
+        return 0;
+    if (j->node_count == 1 && j->role_count == 1 && j->virtual_ranks < j->world)
+        return cli_usage_error(verb,
+                               "--virtual-ranks %" PRId64 ": there are %d processes, each of which computes a virtual "
+                               "rank at least; start %" PRId64 " or fewer, or give --virtual-ranks %d or more",
+                               j->virtual_ranks, j->world, j->virtual_ranks, j->world);
+    snprintf(text, sizeof(text), "%" PRId64, j->virtual_ranks);
+    setenv("YOKE_VIRTUAL_RANKS", text, 1);
+    return 0;
+}
+
 int cli_run(int argc, char **argv)
 {
     if (!fill_standard())
@@ -302,6 +319,9 @@ int cli_run(int argc, char **argv)
          .help = "the secret of a job of several nodes; the same on each"},
         {"encrypt", NULL, CLI_FLAG, &j.encrypt,
          .help = "encrypt what processes and launchers send to other hosts, and to the store"},
+        {"virtual-ranks", "V", CLI_INT, &j.virtual_ranks,
+         .help = "shards of a training step, on up to V processes, with the results of V", .least = 1,
+         .most = YK__MOST_VIRTUAL_RANKS, .default_text = "", .variable = "YOKE_VIRTUAL_RANKS"},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes", .variable = "PET_ROLE"},
         {"on-failure", "WHAT", CLI_TEXT, &j.on_failure,
          .help = "of a process: end (the job), continue (without it), restart[=N] (it, N times at most)"},
@@ -372,6 +392,8 @@ int cli_run(int argc, char **argv)
                 (unsigned long long)files.rlim_max, LEAST_FILES);
         return EXIT_FAILED;
     }
+    if ((code = pass_virtual_ranks(&verb, &j)))
+        return code;
     if (j.encrypt)
         setenv("YOKE_ENCRYPT", "1", 1); /* for the processes, and for the store */
     if ((code = check_port(&j)) || (code = name_job(&j)) || (code = make_secret(&j)) || (code = clear_report(&j)))

@@ -10,6 +10,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "cli/train/train.h"
+#include "host/rank_info.h"
 
 static const char about[] =
     "Data: a data set by name (glyphs, which is built in; fashion-mnist, mnist, cifar10), the folder of pictures of "
@@ -40,6 +41,10 @@ static const char about[] =
     "takes its part of every epoch in batches of --batch-size, so a step sees 4 times as many images, and --lr is "
     "taken as it is. The gradients and losses are means over all of them, and each tests its part. Process 0 prints "
     "and writes; images/s are of all together. Options and data that differ between the processes are an error.\n"
+    "\n"
+    "--virtual-ranks V makes the results independent of the number of processes: a step sees V batches of "
+    "--batch-size, which 1 to V processes share out, and the weights are to the bit those of V processes. Each number "
+    "of processes goes on from the others' checkpoints. `yoke run --virtual-ranks V` says it for all processes.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 saved and to be resumed, 128 + N ended by signal N.\n";
 
@@ -144,6 +149,11 @@ static int check_options(const cli_verb *verb, const settings *s)
         return cli_usage_error(verb, "--%s needs --schedule step", isnan(s->gamma) ? "step-size" : "gamma");
     if (strcmp(s->optimizer, "sgd") != 0 && !isnan(s->momentum))
         return cli_usage_error(verb, "--momentum is of sgd; --optimizer is %s", s->optimizer);
+    if (s->sync_bn && s->virtual_ranks > 1)
+        return cli_usage_error(verb,
+                               "--sync-bn communicates inside forward, where the virtual ranks of a process come "
+                               "one after the other; leave it or --virtual-ranks %" PRId64 " out",
+                               s->virtual_ranks);
     if (s->no_eval && (s->save_best || s->early_stop || s->confusion))
         return cli_usage_error(verb, "--%s needs the test that --no-eval leaves out",
                                s->save_best    ? "save-best"
@@ -205,6 +215,9 @@ int cli_train(int argc, char **argv)
          .default_text = "64", .also = "batch,bs,minibatch"},
         {"accumulate", "N", CLI_INT, &s.accumulate, "batches per step: gradients are those of their mean", .least = 1,
          .most = 1e6, .also = "gradient-accumulation-steps,accum"},
+        {"virtual-ranks", "V", CLI_INT, &s.virtual_ranks, "batches per step, whichever process computes them",
+         .least = 1, .most = YK__MOST_VIRTUAL_RANKS, .default_text = "one of each process",
+         .variable = "YOKE_VIRTUAL_RANKS"},
         {"optimizer", "NAME", CLI_CHOICE, &s.optimizer, "what makes steps of gradients", .choices = optimizers,
          .also = "optim,opt"},
         {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate; of adam and adamw 0.001", .default_text = "0.05",

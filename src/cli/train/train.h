@@ -10,6 +10,7 @@
 
 #include <yoke/checkpoint.h>
 #include <yoke/data.h>
+#include <yoke/elastic.h>
 #include <yoke/optim.h>
 
 #include "cli/ranks.h"
@@ -29,6 +30,7 @@ typedef struct settings {
     int64_t epochs, steps, batch_size, accumulate, step_size, warmup, seed, num_classes, threads, workers, keep;
     int64_t image_height, image_width; /* 0: not given */
     int64_t early_stop;                /* 0: not given */
+    int64_t virtual_ranks;             /* 0: not given */
     double lr, momentum, weight_decay, gamma;
     double val_split; /* NaN: not given */
     bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph, confusion;
@@ -49,8 +51,10 @@ typedef struct train_job {
     yk_dtype dtype;
     yk_dtype lower; /* what autocast computes in; dtype: there is none */
     yk_device device;
-    yk_module *net;   /* the network: what is tested and saved */
-    yk_module *model; /* what is trained: the network, on several ranks inside yk_ddp */
+    yk_module *net;      /* the network: what is tested and saved */
+    yk_module *model;    /* what is trained: the network, on several ranks inside yk_ddp */
+    int shards;          /* of a step: the processes, or the virtual ranks */
+    yk_elastic *elastic; /* what computes them where the virtual ranks are more than the processes, else NULL */
     yk_optimizer *optimizer;
     yk_schedule *schedule;  /* NULL: the learning rate stays */
     yk_grad_scaler *scaler; /* of --precision fp16, else NULL */

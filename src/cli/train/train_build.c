@@ -230,9 +230,9 @@ static yk_status check_alike(train_job *r)
     const struct {
         const char *name;
         int64_t value;
-    } integers[] = {{"epochs", s->epochs},           {"steps", s->steps},          {"batch-size", s->batch_size},
-                    {"accumulate", s->accumulate},   {"step-size", s->step_size},  {"warmup", s->warmup},
-                    {"num-classes", s->num_classes}, {"early-stop", s->early_stop}};
+    } integers[] = {{"epochs", s->epochs},           {"steps", s->steps},           {"batch-size", s->batch_size},
+                    {"accumulate", s->accumulate},   {"step-size", s->step_size},   {"warmup", s->warmup},
+                    {"num-classes", s->num_classes}, {"early-stop", s->early_stop}, {"virtual-ranks", r->shards}};
     const struct {
         const char *name;
         bool given;
@@ -281,6 +281,8 @@ static yk_status open_checkpoints(train_job *r)
                                      .accumulate = s->accumulate,
                                      .values = r->values,
                                      .optional_values = r->best_values};
+    if (r->elastic && yk_elastic_describe(r->elastic, &r->state))
+        return yk__error_code();
     r->saver.state = &r->state;
     yk_checkpoint_manager_options options = *YK_OPTIONS(yk_checkpoint_manager_options, .async = s->async_save,
                                                         .group = r->ranks.world > 1 ? yk_default_process_group() : NULL,
@@ -307,6 +309,12 @@ yk_status train_find(train_job *r)
 {
     const settings *s = r->set;
     yk_manual_seed((uint64_t)s->seed);
+    r->shards = s->virtual_ranks ? (int)s->virtual_ranks : r->ranks.world;
+    if (r->shards < r->ranks.world)
+        return yk_set_error(YK_ERR_ARGUMENT,
+                            "--virtual-ranks %d: there are %d processes, each of which computes a virtual rank at "
+                            "least; start %d or fewer, or give --virtual-ranks %d or more",
+                            r->shards, r->ranks.world, r->shards, r->ranks.world);
     yk_status status = yk_dtype_parse(s->dtype, &r->dtype);
     r->lower = strcmp(s->precision, "bf16") == 0 ? YK_BF16 : strcmp(s->precision, "fp16") == 0 ? YK_F16 : r->dtype;
     if (!status)
@@ -322,13 +330,23 @@ yk_status train_find(train_job *r)
     return status;
 }
 
+/* For more virtual ranks than processes. */
+static yk_status make_elastic(train_job *r)
+{
+    r->elastic = yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = r->net, .optimizer = r->optimizer,
+                                              .schedule = r->schedule, .scaler = r->scaler, .loader = r->train,
+                                              .virtual_ranks = r->shards, .accumulate = r->set->accumulate));
+    r->model = yk_elastic_model(r->elastic);
+    return r->elastic ? YK_OK : yk__error_code();
+}
+
 static yk_status make_model(train_job *r)
 {
     const settings *s = r->set;
     r->net = make_network(r);
     if (s->sync_bn)
         r->net = yk_convert_sync_batch_norm(r->net, NULL);
-    r->model = yk_ddp(r->net, NULL);
+    r->model = r->shards == r->ranks.world ? yk_ddp(r->net, NULL) : r->net;
     r->optimizer = make_optimizer(r);
     if (r->lower == YK_F16)
         r->scaler = yk_grad_scaler_create(NULL);
@@ -339,18 +357,21 @@ static yk_status make_model(train_job *r)
     if (!r->model || !r->optimizer)
         return yk__error_code();
     r->schedule = make_schedule(r);
-    return yk__error_code();
+    return yk_last_error() || r->shards == r->ranks.world ? yk__error_code() : make_elastic(r);
 }
 
 static void introduce(const train_job *r)
 {
     const settings *s = r->set;
-    char device[16], batch[64], processes[64] = "", cores[32] = "";
+    char device[16], batch[64], processes[96] = "", cores[32] = "";
     int threads = yk_get_num_threads(r->device);
     snprintf(batch, sizeof(batch), "%" PRId64, s->batch_size);
     if (s->accumulate > 1)
         snprintf(batch, sizeof(batch), "%" PRId64 " x %" PRId64, s->accumulate, s->batch_size);
-    if (r->ranks.world > 1)
+    if (r->elastic)
+        snprintf(processes, sizeof(processes), " in each of %d virtual ranks on %d process%s", r->shards,
+                 r->ranks.world, r->ranks.world == 1 ? "" : "es");
+    else if (r->ranks.world > 1)
         snprintf(processes, sizeof(processes), " in each of %d processes", r->ranks.world);
     if (r->device.type == YK_CPU)
         snprintf(cores, sizeof(cores), " with %d thread%s", threads, threads == 1 ? "" : "s");
@@ -358,6 +379,11 @@ static void introduce(const train_job *r)
               s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
               r->form.fit == FORM_ROW ? "rows" : "images", yk_dataset_classes(r->train_set), batch, processes,
               yk_device_format(r->device, device), cores);
+    if (yk_elastic_idle(r->elastic) > 0)
+        train_say(r,
+                  "%d virtual ranks do not divide by %d processes: %.0f%% of their time is waited; none is where the "
+                  "processes divide them\n",
+                  r->shards, r->ranks.world, 100 * yk_elastic_idle(r->elastic));
     if (s->recipe)
         train_say(r, "%s\n", s->recipe);
 }

@@ -26,15 +26,17 @@ bool train_is_csv(const char *spec)
 
 /* ---- loaders ----------------------------------------------------------------------------------------------------- */
 
+/* To train, of virtual ranks: the first one's, until yk_elastic_create shares them out. */
 static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split split)
 {
     const settings *s = r->set;
+    bool shared_out = split == YK_TRAIN && r->shards != r->ranks.world;
     enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
     yk_loader_options options =
         *YK_OPTIONS(yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
                     .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .device = r->device,
-                    .rank = r->ranks.rank, .world_size = r->ranks.world, .padding = split != YK_TEST,
-                    .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
+                    .rank = shared_out ? 0 : r->ranks.rank, .world_size = shared_out ? r->shards : r->ranks.world,
+                    .padding = split != YK_TEST, .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
     if (split == YK_TEST && options.batch_size < TEST_BATCH)
         options.batch_size = TEST_BATCH;
     return yk_loader_create(set, &options);

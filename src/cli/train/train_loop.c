@@ -92,25 +92,51 @@ yk_status train_not_finite(const train_job *r, double loss, int64_t step, double
                         isnan(loss) ? "NaN" : "infinite", step, r->epoch + 1, lr);
 }
 
-static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
+/* The batches of a step's virtual ranks, as far as they are this process's. r->loss is then that of all. */
+static yk_status train_shards(train_job *r, yk_batch *batch, int64_t *samples)
 {
-    yk_optimizer_zero_grad(r->optimizer);
-    yk_status status = train_batches(r, batch, samples);
-    double sums[] = {r->loss, r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
-    if (!status)
-        status = ranks_sum(&r->ranks, sums, 2);
-    if (status)
-        return status;
-    r->loss = sums[0] / r->ranks.world;
-    r->saver.late = sums[1] > 0;
-    if (!isfinite(r->loss) && !r->set->allow_nan)
-        return train_not_finite(r, r->loss, r->step + 1, yk_optimizer_lr(r->optimizer, 0));
-    status = r->scaler ? yk_grad_scaler_step(r->scaler, r->optimizer, NULL) : yk_optimizer_step(r->optimizer);
+    yk_status status = YK_OK;
+    int64_t own = 0;
+    while (!status && yk_elastic_next(r->elastic, batch)) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *output, *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
+        status = yk_elastic_backward(r->elastic, train_loss(r, r->model, input, target, &output));
+        yk_scope_end(scope);
+        own += batch->count;
+    }
+    *samples = own / yk_elastic_count(r->elastic) * r->shards; /* equally many of each */
+    r->loss = yk_elastic_loss(r->elastic);
+    return status ? status : yk__error_code();
+}
+
+/* The rest of a step whose gradients are there. */
+static yk_status update(train_job *r)
+{
+    if (r->elastic)
+        return yk_elastic_step(r->elastic);
+    yk_status status = r->scaler ? yk_grad_scaler_step(r->scaler, r->optimizer, NULL) : yk_optimizer_step(r->optimizer);
     if (!status && r->scaler)
         status = yk_grad_scaler_update(r->scaler);
     if (r->schedule)
         yk_schedule_step(r->schedule);
     return status;
+}
+
+static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
+{
+    if (!r->elastic)
+        yk_optimizer_zero_grad(r->optimizer);
+    yk_status status = (r->elastic ? train_shards : train_batches)(r, batch, samples);
+    double sums[] = {r->loss, r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
+    if (!status)
+        status = ranks_sum(&r->ranks, sums, 2);
+    if (status)
+        return status;
+    r->loss = r->elastic ? r->loss : sums[0] / r->ranks.world;
+    r->saver.late = sums[1] > 0;
+    if (!isfinite(r->loss) && !r->set->allow_nan)
+        return train_not_finite(r, r->loss, r->step + 1, yk_optimizer_lr(r->optimizer, 0));
+    return update(r);
 }
 
 /* Counts a step whose loss is known, and logs it. */
@@ -159,6 +185,12 @@ static yk_status read_rest(train_job *r, yk_status failed)
     return failed;
 }
 
+/* Goes on to the next step: its first batch, or that there is one where virtual ranks take the batches. */
+static bool step_begins(train_job *r, yk_batch *batch)
+{
+    return r->elastic ? yk_elastic_begin(r->elastic) : yk_loader_next(r->train, batch);
+}
+
 /* What an epoch came to: the mean loss of its samples, and its speed. */
 typedef struct train_epoch_result {
     double loss, images_per_second;
@@ -179,7 +211,7 @@ static yk_status train_epoch(train_job *r, train_epoch_result *result)
         train_queue_begin(r);
     progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
     yk_status status = YK_OK;
-    while (!status && r->step < r->total && !stopped(r) && yk_loader_next(r->train, &batch))
+    while (!status && r->step < r->total && !stopped(r) && step_begins(r, &batch))
         status = step_and_report(r, &batch, &before);
     status = status ? status : yk__error_code();
     if (r->queue)

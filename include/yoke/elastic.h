@@ -1,0 +1,119 @@
+/*
+ * yoke/elastic.h - training whose results do not depend on the number of processes.
+ *
+ * Layer: elastic. The batch of a step is V shards, one of each *virtual rank*, whoever computes them. Each virtual rank
+ * has the samples, the random numbers and the batch statistics of rank v of V in plain yk_ddp, and gradients are added
+ * in the order in which V ranks add them: so yk_ddp in V processes, and this in 1, 2, 3, ... up to V processes, end
+ * with the same weights, byte for byte, on processors with one set of instructions, and each goes on from the others'
+ * checkpoints. docs/elastic.md has a how-to, and what is not there yet: processes that come and go within a run.
+ *
+ *     yk_elastic *job = yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd,
+ *                                                    .loader = loader, .virtual_ranks = 12));
+ *     yk_module *model = yk_elastic_model(job);
+ *     for (int64_t epoch = 0; epoch < epochs; epoch++) {
+ *         yk_batch part;
+ *         yk_loader_start(loader, epoch);
+ *         while (yk_elastic_begin(job)) {                 // a step
+ *             while (yk_elastic_next(job, &part)) {       // a batch of one of the virtual ranks that are here
+ *                 yk_scope scope = yk_scope_begin();
+ *                 yk_tensor *loss = yk_cross_entropy(yk_forward(model, part.input), part.target, NULL);
+ *                 yk_status status = yk_elastic_backward(job, loss);
+ *                 yk_scope_end(scope);
+ *                 if (status)
+ *                     return yk_report_error(stderr);
+ *             }
+ *             if (yk_elastic_step(job))
+ *                 return yk_report_error(stderr);
+ *         }
+ *     }
+ */
+#ifndef YOKE_ELASTIC_H
+#define YOKE_ELASTIC_H
+
+#include <yoke/checkpoint.h>
+#include <yoke/parallel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct yk_elastic yk_elastic;
+
+typedef struct yk_elastic_options {
+    yk_module *model YK_DEFAULT(NULL);        /* not one of yk_ddp, which this makes of it; needed */
+    yk_optimizer *optimizer YK_DEFAULT(NULL); /* of its parameters; needed */
+    yk_schedule *schedule YK_DEFAULT(NULL);   /* of that optimizer: moves on with each step */
+    yk_grad_scaler *scaler YK_DEFAULT(NULL);  /* of the losses */
+    /* Of the training set, with the batch size of one shard; needed. It was never started, and gives from here on the
+     * parts of the virtual ranks that are here, whatever rank and world_size it was made for. With padding, or
+     * drop_last.
+     */
+    yk_loader *loader YK_DEFAULT(NULL);
+    /* Shards of a step, at least one for each process. Not given: $YOKE_VIRTUAL_RANKS, which `yoke run --virtual-ranks`
+     * sets, and without it as many as there are processes. */
+    int virtual_ranks YK_DEFAULT(YK_NOT_GIVEN);
+    /* Batches of each shard, whose gradients are those of their mean: what yk_no_sync_begin is for in plain yk_ddp. The
+     * last step of an epoch has those that are left. */
+    int64_t accumulate YK_DEFAULT(1);
+    /* Virtual rank v draws as rank v does after yk_manual_seed(seed + v), where all processes have the seed and have
+     * drawn equally often. False: all virtual ranks draw as this process would, so that dropout takes the same places
+     * in all shards. */
+    bool different_seeds YK_DEFAULT(false);
+    yk_process_group *group YK_DEFAULT(NULL); /* NULL: the default group; where there is none, this process alone */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
+} yk_elastic_options;
+#define yk_elastic_options_DEFAULTS .yk__mark = YK__MARK, .virtual_ranks = YK_NOT_GIVEN, .accumulate = 1
+
+/*
+ * Every process of the group calls it, with equal models, options, loaders and seeds, which are compared; the model's
+ * parameters and buffers become rank 0's. The objects of the options are kept. The virtual ranks are given out in their
+ * order, equally many to each process, or one more to the first ones; those with fewer wait in each step, which the log
+ * says (yk_elastic_idle). With as many processes as virtual ranks it is yk_ddp, and does nothing more.
+ *
+ * Errors: fewer virtual ranks than processes; a module that communicates inside forward (SyncBatchNorm), since the
+ * virtual ranks of one process come one after the other.
+ */
+YK_API yk_elastic *yk_elastic_create(const yk_elastic_options *options);
+YK_API yk_elastic *yk_elastic_retain(yk_elastic *job);
+YK_API void yk_elastic_release(yk_elastic *job);
+
+/* The module whose forwards are to be differentiated, borrowed: the model inside one of yk_ddp. NULL for NULL. */
+YK_API yk_module *yk_elastic_model(yk_elastic *job) YK_QUESTION;
+/* How many virtual ranks there are; the first of those of this process, and how many these are. */
+YK_API int yk_elastic_virtual_ranks(const yk_elastic *job) YK_QUESTION;
+YK_API int yk_elastic_first(const yk_elastic *job) YK_QUESTION;
+YK_API int yk_elastic_count(const yk_elastic *job) YK_QUESTION;
+/* The share of all processes' time that is waited for those with one virtual rank more, from 0 to 1, if a shard takes
+ * equally long everywhere. */
+YK_API double yk_elastic_idle(const yk_elastic *job) YK_QUESTION;
+
+/* Begins a step, with the gradients dropped; every process calls it. False when the loader's epoch is over, as
+ * yk_loader_next says it, or on failure, with the error record set. A step that was begun, and all of whose batches
+ * were taken, may be left out by beginning the next one. */
+YK_API bool yk_elastic_begin(yk_elastic *job);
+/* The next batch of this process in the step, valid as one of yk_loader_next is; what is drawn until the one after it
+ * is drawn by its virtual rank. False when there is none, or on failure, with the error record set; all processes'
+ * losses are then exchanged, and in the grads of the parameters are the means over all shards, for clipping, say. */
+YK_API bool yk_elastic_next(yk_elastic *job, yk_batch *part);
+/* The virtual rank whose batch was taken last. -1 outside a step. */
+YK_API int yk_elastic_rank(const yk_elastic *job) YK_QUESTION;
+/* The backward of a batch's loss, the mean over its samples, without dimensions. Once for each batch, in place of
+ * yk_backward; it scales the loss for the batches of a shard, and by the scaler. The process's last one of a step goes
+ * over all processes. */
+YK_API yk_status yk_elastic_backward(yk_elastic *job, yk_tensor *loss) YK_MUST_CHECK;
+/* The mean over all shards of the losses of the step whose batches were all taken: the same on all processes, and for
+ * any number of them. NaN before the first. */
+YK_API double yk_elastic_loss(const yk_elastic *job) YK_QUESTION;
+/* Ends a step: a step of the optimizer, by the scaler where there is one, and of the schedule. It returns the error
+ * that yk_elastic_next has left, if any. */
+YK_API yk_status yk_elastic_step(yk_elastic *job) YK_MUST_CHECK;
+
+/* Sets model, optimizer, schedule, loader, scaler, accumulate and generators of *state, so that checkpoints hold what
+ * the run needs to go on with any number of processes; saved and loaded between two steps. What stands there belongs to
+ * the job, and lives as long as it. */
+YK_API yk_status yk_elastic_describe(yk_elastic *job, yk_checkpoint_state *state) YK_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

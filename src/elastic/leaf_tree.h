@@ -1,0 +1,33 @@
+/*
+ * leaf_tree.h - which parts of a sum over virtual ranks may be added before others. Layer: elastic.
+ *
+ * The gradients of the virtual ranks are the leaves of the tree of Note [The order of a reduction] in
+ * comm/native/combine.c: with 7 of them ((0 + 1) + (2 + 3)) + ((4 + 5) + 6). A process computes leaves that stand side
+ * by side, and may add two neighbours only where they are the two children of one node.
+ */
+#ifndef YOKE_ELASTIC_LEAF_TREE_H
+#define YOKE_ELASTIC_LEAF_TREE_H
+
+#include <stdbool.h>
+
+/* Nodes that a range of leaves falls into at most: two of each size, for 2^16 leaves. */
+enum { YK__MOST_NODES = 2 * 17 };
+
+/* Leaves [begin, end): those of a process, or of a node of the tree. */
+typedef struct yk__leaves {
+    int begin, end;
+} yk__leaves;
+
+/* The leaves of one of `parts` processes: as many as each other one has, or one less, the larger parts first. */
+yk__leaves yk__leaves_of(int leaves, int parts, int part);
+/* Whether two nodes of the tree over `leaves`, side by side, are the children of one node. */
+bool yk__leaves_join(int leaves, yk__leaves left, yk__leaves right);
+/* The nodes that a range falls into, as few as there can be, from the left; returns how many. */
+int yk__leaves_nodes(int leaves, yk__leaves range, yk__leaves nodes[YK__MOST_NODES]);
+/* Whether each part is one node and the tree over the parts, one a leaf, is the upper end of the tree over all leaves:
+ * then a reduction over processes adds what is to be added. */
+bool yk__leaves_even(int leaves, int parts);
+/* The sum of numbers in the tree's order; they are written over. */
+double yk__leaves_sum(double *values, int leaves);
+
+#endif
