@@ -51,6 +51,14 @@ ok "it is the same one" [ "$(sed -n 's/^worker[123]: test accuracy//p' out | sor
 example 2 "parameter_server alone" "$examples/parameter_server"
 ok "says how to start it" grep -q "yoke run -n 4" err
 
+example 0 "elastic on three processes" "$YOKE" run --no-prefix --virtual-ranks 6 -n 3 -- "$examples/elastic" runs 1
+cp out epochs
+example 0 "elastic goes on alone" env YOKE_VIRTUAL_RANKS=6 "$examples/elastic" runs 2
+cat out >> epochs
+example 0 "elastic on six processes" "$YOKE" run --no-prefix --virtual-ranks 6 -n 6 -- "$examples/elastic"
+ok "the same losses, to the last digit" cmp -s out epochs
+ok "which fall" [ "$(awk '/^epoch 2/ && $NF < 0.5' out | wc -l)" = 1 ]
+
 example 0 "init_processes" "$YOKE" run --no-prefix -n 2 -- "$examples/init_processes"
 for rank in 0 1; do
     ok "rank $rank says where it is" grep -qx "\[ [0-9]* \] world_size = 2, rank = $rank, backend=native" out
