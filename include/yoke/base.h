@@ -135,6 +135,12 @@ YK_API int yk_report_error(FILE *to);
  * itself (loading, forward, backward, communication, optimizer, saving). Takes some 20 ns, never waits, any thread.
  */
 YK_API void yk_progress_phase(const char *text);
+/*
+ * The loss of the training step that has just ended, and how many samples this process trained on in it (0 or less:
+ * not said). `yoke monitor` serves them as yoke_rank_loss and yoke_rank_samples_total, `yoke ps` shows them
+ * (docs/monitoring.md). A NaN is shown as such. Takes some 20 ns, never waits, any thread; nobody has to be watching.
+ */
+YK_API void yk_progress_loss(double loss, int64_t samples);
 
 /* Sets the record from a callback of the user's (custom functions, transforms, modules); returns `code`, or
  * YK_ERR_CALLBACK for YK_OK, which is no error. */

@@ -201,7 +201,19 @@ void yk_progress_phase(const char *text)
 
 void yk__progress_step(void)
 {
-    atomic_fetch_add_explicit(&yk__progress_page()->steps, 1, memory_order_relaxed);
+    yk__rank_page *page = yk__progress_page();
+    atomic_store_explicit(&page->stepped, yk__ticks(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->steps, 1, memory_order_relaxed);
+}
+
+void yk_progress_loss(double loss, int64_t samples)
+{
+    yk__progress_look();
+    yk__rank_page *page = yk__progress_page();
+    if (samples > 0)
+        atomic_fetch_add_explicit(&page->samples, (uint64_t)samples, memory_order_relaxed);
+    atomic_store_explicit(&page->loss, loss, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->losses, 1, memory_order_release);
 }
 
 int yk__progress_counter(const char *name)

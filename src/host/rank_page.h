@@ -22,7 +22,7 @@
 #include "base/core.h"
 
 enum {
-    YK__PAGE_VERSION = 1, /* to be raised with every change of what follows */
+    YK__PAGE_VERSION = 2, /* to be raised with every change of what follows */
     YK__PAGE_MAGIC = 0x65676150,
     YK__PAGE_RING = 256, /* operations: those under way, and the last that have ended */
     YK__PAGE_COUNTERS = 64,
@@ -86,6 +86,10 @@ typedef struct yk__rank_page {
     _Atomic uint64_t progressed; /* ticks: when it last began or ended an operation, took a batch or a step */
     _Atomic double failed;       /* yk__now: when a group of its first failed, or could not be joined; 0: never */
     _Atomic uint64_t steps;      /* of optimizers, applied */
+    _Atomic uint64_t stepped;    /* ticks: when the last of them was */
+    _Atomic uint64_t samples;    /* that the program says it has trained on (yk_progress_loss) */
+    _Atomic uint64_t losses;     /* how many losses the program has given; 0: `loss` means nothing */
+    _Atomic double loss;         /* the last of them */
     _Atomic uint64_t phase;      /* see yk__page_phase */
     /* Operations. The next takes ring[begun % YK__PAGE_RING], unless the one there is still under way: then the one
      * after that. */

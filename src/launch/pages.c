@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,10 +36,12 @@ yk__pages *yk__pages_create(int count)
     p->fd = -1;
     p->count = count;
     p->of = yk__calloc((size_t)count, sizeof(*p->of));
-    if (p->of && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC)) < 0)
+    if (p->of && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING)) < 0)
         yk__fail_errno("no memory to share with the processes");
-    if (p->fd >= 0)
+    if (p->fd >= 0) {
+        fcntl(p->fd, F_ADD_SEALS, F_SEAL_SHRINK);
         return p;
+    }
     yk__pages_free(p);
     return NULL;
 }
@@ -108,6 +111,11 @@ yk__rank_page *yk__pages_before(const yk__pages *p, int index, int back)
     return p && back <= YK__PAGES_KEPT ? p->of[index].page[back] : NULL;
 }
 
+int yk__pages_descriptor(const yk__pages *p)
+{
+    return p->fd;
+}
+
 const char *yk__pages_variable(const yk__pages *p, int index, int number, char text[YK__PAGES_VARIABLE])
 {
     snprintf(text, YK__PAGES_VARIABLE, "%d:%d:%d:%d", (int)getpid(), p->fd, p->of[index].number[0], number);
@@ -124,6 +132,18 @@ static json_t *text_json(const char *text)
 static json_t *ago_json(const yk__rank_page *page, uint64_t ticks)
 {
     return ticks ? yk__json_fixed(yk__now() - yk__page_time(page, ticks), 6) : json_null();
+}
+
+/* null where the program has given none, and "NaN" where it has given that. */
+static json_t *loss_json(const yk__rank_page *page)
+{
+    if (!atomic_load(&page->losses))
+        return json_null();
+    double loss = atomic_load(&page->loss);
+    return isfinite(loss) ? yk__json_number(loss, YK__JSON_DIGITS)
+                          : json_string(isnan(loss) ? "NaN"
+                                        : loss > 0  ? "Infinity"
+                                                    : "-Infinity");
 }
 
 static json_t *operation_json(const yk__rank_page *page, const yk__page_operation *o)
@@ -186,14 +206,16 @@ char *yk__page_json(const yk__rank_page *page)
     json_t *phase_object =
         json_pack("{s:s,s:o,s:o}", "name", yk__phase_name(phase), "text", *text ? text_json(text) : json_null(),
                   "since_s_ago", since > 0 ? yk__json_fixed(now - since, 6) : json_null());
-    json_t *object = json_pack(
-        "{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:i,s:o,s:o,s:o,s:I,s:o,s:o}", "version", YK__PAGE_VERSION,
-        "rank", page->rank, "world_size", page->world_size, "local_rank", page->local_rank, "node", page->node, "role",
-        text_json(page->role), "role_rank", page->role_rank, "incarnation", page->incarnation, "pid",
-        atomic_load(&page->pid), "phase", phase_object, "steps", (json_int_t)atomic_load(&page->steps), "groups",
-        atomic_load(&page->groups), "progressed_s_ago", ago_json(page, atomic_load(&page->progressed)), "failed_s_ago",
-        failed > 0 ? yk__json_fixed(now - failed, 6) : json_null(), "counters", counters_json(page), "begun",
-        (json_int_t)atomic_load(&page->begun), "under_way", operations_json(page, false), "last",
-        operations_json(page, true));
+    json_t *object =
+        json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:o,s:I,s:o,s:i,s:o,s:o,s:o,s:I,s:o,s:o}", "version",
+                  YK__PAGE_VERSION, "rank", page->rank, "world_size", page->world_size, "local_rank", page->local_rank,
+                  "node", page->node, "role", text_json(page->role), "role_rank", page->role_rank, "incarnation",
+                  page->incarnation, "pid", atomic_load(&page->pid), "phase", phase_object, "steps",
+                  (json_int_t)atomic_load(&page->steps), "stepped_s_ago", ago_json(page, atomic_load(&page->stepped)),
+                  "samples", (json_int_t)atomic_load(&page->samples), "loss", loss_json(page), "groups",
+                  atomic_load(&page->groups), "progressed_s_ago", ago_json(page, atomic_load(&page->progressed)),
+                  "failed_s_ago", failed > 0 ? yk__json_fixed(now - failed, 6) : json_null(), "counters",
+                  counters_json(page), "begun", (json_int_t)atomic_load(&page->begun), "under_way",
+                  operations_json(page, false), "last", operations_json(page, true));
     return yk__json_line(object, YK__JSON_DIGITS);
 }

@@ -30,6 +30,9 @@ yk_status yk__pages_renew(yk__pages *pages, int index, const yk__page_owner *own
 yk__rank_page *yk__pages_at(const yk__pages *pages, int index);
 /* The one that was the newest `back` renewals ago, 0 being the newest; NULL: none, or not kept any more. */
 yk__rank_page *yk__pages_before(const yk__pages *pages, int index, int back);
+/* The descriptor of the memory file in which they lie, one after the other, YK__PAGE_SIZE bytes each: of the pages with
+ * one local rank the last is the newest. The file never becomes shorter (F_SEAL_SHRINK), so that others can map it. */
+int yk__pages_descriptor(const yk__pages *pages);
 /* YOKE_RANK_PAGE for the process that gets it; `number` is the signal on which it prints its stack, or 0. */
 enum { YK__PAGES_VARIABLE = 64 };
 const char *yk__pages_variable(const yk__pages *pages, int index, int number, char text[YK__PAGES_VARIABLE]);

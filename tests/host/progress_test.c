@@ -4,6 +4,7 @@
  */
 #include "tests/support/expect.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -131,6 +132,28 @@ static void phases(void **state)
     assert_string_equal(yk__phase_name(YK__PHASE_SAVING), "saving");
     assert_string_equal(yk__phase_name(99), "unknown");
     assert_string_equal(yk__operation_what_name(YK__WHAT_LOAD), "load");
+}
+
+/* What a program says of its steps; a loss that was never given is told from one that is 0 or NaN. */
+static void losses(void **state)
+{
+    (void)state;
+    yk__progress_look();
+    const yk__rank_page *page = yk__progress_page();
+    uint64_t samples = atomic_load(&page->samples), steps = atomic_load(&page->steps);
+    assert_int_equal(atomic_load(&page->losses), 0);
+    yk_progress_loss(0, 0);
+    yk_progress_loss(2.5, 64);
+    yk_progress_loss(NAN, -3);
+    assert_int_equal(atomic_load(&page->losses), 3);
+    assert_true(isnan(atomic_load(&page->loss)));
+    yk_progress_loss(0.25, 16);
+    assert_float_equal(atomic_load(&page->loss), 0.25, 0);
+    assert_int_equal(atomic_load(&page->samples), samples + 80);
+    yk__progress_step();
+    assert_int_equal(atomic_load(&page->steps), steps + 1);
+    double now = yk__now(), stepped = yk__page_time(page, atomic_load(&page->stepped));
+    assert_true(stepped > now - 10 && stepped < now + 0.1);
 }
 
 static void counters(void **state)
@@ -273,7 +296,7 @@ static void never_torn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(operations), cmocka_unit_test(phases),
-                                       cmocka_unit_test(counters), cmocka_unit_test(forks),
-                                       cmocka_unit_test(never_torn)};
+                                       cmocka_unit_test(losses),     cmocka_unit_test(counters),
+                                       cmocka_unit_test(forks),      cmocka_unit_test(never_torn)};
     return cmocka_run_group_tests_name("page of a rank", tests, NULL, NULL);
 }

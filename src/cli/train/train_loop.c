@@ -145,6 +145,7 @@ static yk_status note_step(train_job *r, int64_t samples, double seconds)
     r->loss_sum += r->loss * (double)samples;
     r->seen += (double)samples;
     loss_plot_step(&r->plot, r->step, r->loss);
+    yk_progress_loss(r->loss, samples / r->ranks.world);
     return run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / seconds);
 }
 
