@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "host/process.h"
+#include "launch/announcement.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 
@@ -130,6 +131,7 @@ int yk__supervise(int (*work)(void *arg), void *arg)
 
 _Noreturn void yk__launcher_end(void)
 {
+    yk__announce_end();
     yk__kill_children();
     _exit(EXIT_SIGNAL + SIGKILL);
 }

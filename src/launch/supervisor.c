@@ -549,7 +549,8 @@ void yk__supervisor_finish(group *g)
 
 void yk__supervisor_run(group *g)
 {
-    yk__supervisor_start(g);
+    if (yk__supervisor_start(g) && g->started)
+        g->started(g->argument);
     yk__supervisor_wait(g, yk__now() + 1e9);
     yk__supervisor_finish(g);
 }

@@ -83,6 +83,7 @@ typedef struct group {
     bool json;                   /* what happens during the job is said as JSON */
     /* Before a process is started again: its variables are those of the next incarnation. False: it cannot be. */
     bool (*renew)(void *argument, worker *w);
+    void (*started)(void *argument); /* called once, when all processes of programs run; NULL: nothing is */
 
     /* From here on set by the supervisor. */
     struct yk__watch *watch; /* of a group that was started and not finished */

@@ -16,6 +16,7 @@
 #include "cli/train/program_file.h"
 #include "host/file.h"
 #include "host/rank_info.h"
+#include "launch/announcement.h"
 #include "launch/departures.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
@@ -248,6 +249,31 @@ static bool prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
     return true;
 }
 
+/* Says that the run is there, once its processes run, which then do not wait for it. A run that cannot be seen goes on.
+ */
+static void announce(void *argument)
+{
+    const attempt_state *a = argument;
+    job *j = a->job;
+    const yk__announcement run = {.job = j->id,
+                                  .host = j->host,
+                                  .launcher = (int)getppid(),
+                                  .node = (int)j->node,
+                                  .nodes = j->node_count,
+                                  .first = j->first,
+                                  .local = j->local,
+                                  .world = j->world,
+                                  .restart = (int)a->plan->restart,
+                                  .program = j->roles[0].program,
+                                  .pages = yk__hang_pages(a->hang)};
+    if (!yk__announce(&run))
+        return;
+    if (yk_last_error()->code == YK_ERR_STATE && !a->plan->restart)
+        yk__relay_say(&j->err, "yoke run: %s; yoke ps and yoke monitor will not see this run\n",
+                      yk_last_error()->message);
+    yk_clear_error();
+}
+
 static void report(job *j, group *g, const yk__outcome *end, int64_t restarts, const yk__rendezvous *n)
 {
     char pages[4200], departed[80];
@@ -358,6 +384,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
     }
     attempt_state state = {.job = j, .plan = plan, .hang = g.hang};
     g.renew = worker_renew;
+    g.started = announce;
     g.argument = &state;
     if (workers && plan->port && g.hang && enough && prepare(&state, workers, n)) {
         yk__outcome end;
@@ -477,6 +504,7 @@ int run_job(void *arg)
         else
             plan.restart++;
     }
+    yk__announce_end();
     yk__rendezvous_close(n);
     yk__job_store_close(j->store);
     yk__supervisor_drain(&j->out, &j->err, interrupted ? 1 : 0);
