@@ -22,6 +22,8 @@ static const verb verbs[] = {
     {"predict", cli_predict, "say what a trained network makes of images or rows"},
     {"data", cli_data, "check data of your own before training on it"},
     {"run", cli_run, "start several processes, watch them, stop them together"},
+    {"ps", cli_ps, "list the runs of this machine, and who holds its GPUs"},
+    {"monitor", cli_monitor, "serve metrics of devices and runs to Prometheus"},
     {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},
     {"doctor", cli_doctor, "what libraries and devices are here, does a job's address answer"},
     {"bench", cli_bench, "measure: `yoke bench` lists what"},
@@ -67,7 +69,7 @@ static int dispatch(const char *command, const char *kind, const char *usage, co
         printf("\n%s %s --help tells more about each.\n", command, kind);
         return EXIT_DONE;
     }
-    const char *names[8];
+    const char *names[16];
     for (size_t i = 0; i < count; i++) {
         names[i] = table[i].name;
         if (strcmp(word, names[i]) == 0)

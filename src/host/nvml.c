@@ -43,6 +43,7 @@ static struct {
     int (*pcie_lanes)(void *gpu, unsigned *lanes);
     int (*link)(void *gpu, unsigned link, int *up);
 } nvml;
+static void *library; /* NULL: it is not there */
 static bool there;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -62,7 +63,7 @@ static void open_library(void)
     void *symbols[FUNCTIONS];
     _Static_assert(sizeof(names) / sizeof(names[0]) == FUNCTIONS && sizeof(symbols) == sizeof(nvml),
                    "one function for each name");
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
     for (int i = 0; library && i < FUNCTIONS; i++) {
         symbols[i] = dlsym(library, names[i]);
         if (!symbols[i] && i < NEEDED) {
@@ -86,6 +87,12 @@ int yk__nvml_count(char version[80])
     if (nvml.driver(version, 80))
         version[0] = '\0';
     return nvml.count(&count) ? 0 : (int)count;
+}
+
+void *yk__nvml_function(const char *name)
+{
+    pthread_once(&once, open_library);
+    return there ? dlsym(library, name) : NULL;
 }
 
 static void name_of(unsigned pid, char name[32])

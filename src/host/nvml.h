@@ -32,6 +32,9 @@ int yk__nvml_count(char version[80]);
 /* GPU `index`, as nvidia-smi counts, or where `bus` is not NULL the one with this PCI address ("0000:1B:00.0"). False
  * where it is not told. */
 bool yk__nvml_gpu(int index, const char *bus, yk__gpu *gpu);
+/* A function of the library by its name, for who asks more of GPUs than stands here; NULL where there is no such
+ * library or function. The library has been initialised then. */
+void *yk__nvml_function(const char *name);
 /* "process 4711 (python3) 12.1 GiB, this process 3.0 GiB", the greatest first; "" where none is seen. */
 const char *yk__gpu_holders_format(yk__gpu *gpu, char *text, size_t size);
 /* The same of the GPU with this PCI address, which the plug-in of CUDA asks for. */

@@ -1,0 +1,189 @@
+/*
+ * monitor.c - `yoke monitor`: what devices and runs of this machine do, for Prometheus and for a browser. Layer: cli.
+ *
+ * Its options are dcgm-exporter's where they are the same thing. It opens no door: it listens on loopback alone, since
+ * there is neither TLS nor a password.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/monitor/monitor_http.h"
+#include "cli/options.h"
+#include "net/socket.h"
+#include "observe/metrics.h"
+#include "observe/page.h"
+
+enum { PORT = 9400, BACKLOG = 64 };
+
+typedef struct monitor {
+    const char *address, *file, *dialect;
+    int64_t interval; /* milliseconds */
+    bool no_hostname;
+    char host[YK__HOST_SIZE];
+    yk__dcgm_collectors collectors;
+    yk__metrics_options options;
+    yk__sampler *sampler;
+} monitor;
+
+/* On the server's thread, one call at a time. */
+static const char *monitor_page(void *argument, const char *path, FILE *body)
+{
+    monitor *m = argument;
+    bool all = strcmp(path, "/metrics") == 0, dcgm = all || strcmp(path, "/metrics/dcgm") == 0;
+    bool yoke = all || strcmp(path, "/metrics/yoke") == 0;
+    if (strcmp(path, "/health") == 0) {
+        fputs("OK\n", body);
+        return "text/plain; charset=utf-8";
+    }
+    if (strcmp(path, "/") == 0) {
+        yk__page_write(body, yk__sampler_take(m->sampler), m->host);
+        return "text/html; charset=utf-8";
+    }
+    if (!dcgm && !yoke)
+        return NULL;
+    const yk__snapshot *snapshot = yk__sampler_take(m->sampler);
+    if (dcgm)
+        yk__metrics_dcgm(body, snapshot, &m->options);
+    if (yoke)
+        yk__metrics_yoke(body, snapshot, &m->options);
+    return "text/plain; version=0.0.4; charset=utf-8";
+}
+
+/* A listening socket, or -1 with the exit code after a message. */
+static int monitor_listen(const cli_verb *verb, const monitor *m, yk__address *bound, int *code)
+{
+    char host[YK__HOST_SIZE], why[YK__WHY_SIZE];
+    yk__address address;
+    int port;
+    *code = EXIT_USAGE;
+    bool any = m->address[0] == ':'; /* as dcgm-exporter writes: all addresses */
+    if (!any && yk__host_port_parse(m->address, PORT, host, &port)) {
+        *code = cli_usage_error(verb, "--address: %s", yk_last_error()->message);
+        yk_clear_error();
+        return -1;
+    }
+    if (!any && !yk__resolve(host, port, yk__now() + 10, &address, 1, why)) {
+        *code = cli_usage_error(verb, "--address %s: %s", m->address, why);
+        return -1;
+    }
+    if (any || !yk__address_is_loopback(&address)) {
+        *code = cli_usage_error(verb,
+                                "--address %s: other machines could reach it, and there is neither TLS nor a password "
+                                "yet. Give an address of this machine alone, 127.0.0.1:%d, and let others come through "
+                                "ssh (ssh -L %d:127.0.0.1:%d HOST) or a proxy that asks who they are",
+                                m->address, PORT, PORT, PORT);
+        return -1;
+    }
+    int fd = yk__listen(&address, BACKLOG, bound);
+    if (fd < 0)
+        *code = cli_failed();
+    return fd;
+}
+
+static void monitor_say(const monitor *m, const yk__address *bound)
+{
+    char text[YK__ADDRESS_TEXT];
+    const char *driver;
+    const yk__snapshot *s = yk__sampler_take(m->sampler);
+    printf("yoke monitor: http://%s/metrics\n", yk__address_format(bound, text));
+    driver = s->driver;
+    if (s->n_gpus < 0)
+        printf("no NVIDIA driver: there are no metrics of GPUs\n");
+    else
+        printf("%d GPU%s, driver %s%s\n", s->n_gpus, s->n_gpus == 1 ? "" : "s", *driver ? driver : "unknown",
+               s->gpm || !s->n_gpus ? "" : "; DCGM_FI_PROF_* need GPM (Hopper and later), which none of them has");
+    for (int i = 0; i < m->collectors.count; i++) {
+        if (m->collectors.all[i].field->kind == YK__DCGM_NONE)
+            printf("%s is not served: NVML is not asked for it\n", m->collectors.all[i].field->name);
+    }
+    if (s->runs.problem[0])
+        printf("%s\n", cli_plain(s->runs.problem));
+    fflush(stdout);
+}
+
+/* Serves until a signal asks for the end. */
+static int monitor_serve(const cli_verb *verb, monitor *m)
+{
+    int code, number = 0;
+    yk__address bound;
+    sigset_t ends;
+    int fd = monitor_listen(verb, m, &bound, &code);
+    if (fd < 0)
+        return code;
+    if (!(m->sampler = yk__sampler_create((double)m->interval / 1000))) {
+        yk__socket_close(fd);
+        return cli_failed();
+    }
+    monitor_say(m, &bound);
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* before the server's thread, which is not to take them */
+    signal(SIGPIPE, SIG_IGN);
+    http_server *server = http_server_start(fd, monitor_page, m);
+    if (server) {
+        sigwait(&ends, &number);
+        http_server_stop(server);
+    }
+    code = server ? EXIT_DONE : cli_failed();
+    yk__sampler_free(m->sampler);
+    return code;
+}
+
+int cli_monitor(int argc, char **argv)
+{
+    static const char *const dialects[] = {"old", "new", "both", NULL};
+    monitor m = {.address = "127.0.0.1:9400", .dialect = "old", .interval = 1000};
+    const cli_option options[] = {
+        {"address", "HOST:PORT", CLI_TEXT, &m.address, .help = "where to listen: on loopback; port 0 is a free one",
+         .letter = 'a', .variable = "DCGM_EXPORTER_LISTEN", .also = "listen,web-listen-address,port"},
+        {"collectors", "FILE.csv", CLI_TEXT, &m.file, .help = "the DCGM_FI_* metrics to serve, as dcgm-exporter's",
+         .letter = 'f', .default_text = "as deploy/default-counters.csv", .variable = "DCGM_EXPORTER_COLLECTORS"},
+        {"collect-interval", "MS", CLI_INT, &m.interval,
+         .help = "GPUs are asked again when what they said is older; runs at every request", .least = 0, .most = 3.6e6,
+         .letter = 'c', .variable = "DCGM_EXPORTER_INTERVAL"},
+        {"no-hostname", NULL, CLI_FLAG, &m.no_hostname, .help = "no label with the name of this machine",
+         .letter = 'n'},
+        {"labels", "WHICH", CLI_CHOICE, &m.dialect,
+         .help = "of DCGM_FI_*: old: Hostname, as dcgm-exporter up to 4.8.2; new: hostname; both", .choices = dialects},
+        {0}};
+    const cli_verb verb = {
+        .name = "yoke monitor",
+        .summary = "Serves what the GPUs and the runs of this machine do to Prometheus: /metrics, or /metrics/dcgm\n"
+                   "and /metrics/yoke apart; / is a page for a browser, /health says OK.",
+        .about =
+            "DCGM_FI_* have the names, types and labels of dcgm-exporter, so that its dashboards work; yoke_* are\n"
+            "steps, losses, phases, waiting and memory of each rank that `yoke run` of this user has started.\n"
+            "What is not known is left out, and never 0. SIGTERM and SIGINT end it.\n",
+        .examples = "  yoke monitor\n"
+                    "  yoke monitor -a 127.0.0.1:0 -f deploy/default-counters.csv -c 15000\n",
+        .options = options,
+    };
+    int code;
+    if (!cli_parse(&verb, argc, argv, &code))
+        return code;
+    const char *node = getenv("NODE_NAME");
+    if (node && *node)
+        snprintf(m.host, sizeof(m.host), "%s", node);
+    else
+        gethostname(m.host, sizeof(m.host) - 1);
+    m.options = (yk__metrics_options){.host = m.no_hostname ? NULL : m.host, .collectors = &m.collectors};
+    m.options.label = m.dialect[0] == 'b'   ? YK__HOST_LABEL_BOTH
+                      : m.dialect[0] == 'n' ? YK__HOST_LABEL_NEW
+                                            : YK__HOST_LABEL_OLD;
+    yk_status status = yk__dcgm_collectors_read(m.file, &m.collectors);
+    if (status == YK_ERR_FORMAT) {
+        code = cli_usage_error(&verb, "--collectors: %s", yk_last_error()->message);
+        yk_clear_error();
+        return code;
+    }
+    if (status)
+        return cli_failed();
+    code = monitor_serve(&verb, &m);
+    yk__dcgm_collectors_clear(&m.collectors);
+    return code;
+}

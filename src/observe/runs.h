@@ -1,0 +1,53 @@
+/*
+ * runs.h - the runs of this user on this machine, as their launchers announced them (launch/announcement.h), and what
+ * the pages of their ranks say at this moment. Layer: observe.
+ */
+#ifndef YOKE_OBSERVE_RUNS_H
+#define YOKE_OBSERVE_RUNS_H
+
+#include "host/rank_page.h"
+
+/* Seconds, bytes and the like that are not known are below 0. */
+typedef struct yk__run_rank {
+    int rank, local_rank, role_rank, incarnation;
+    int pid; /* 0: it has not called yoke yet, so that nothing below is known */
+    bool alive;
+    char role[64];
+    yk__phase phase;
+    char phase_text[YK__PAGE_TEXT]; /* of YK__PHASE_OWN */
+    double phase_age, progress_age, step_age;
+    double waiting;                      /* since when its oldest collective or message is under way; 0: none is */
+    uint64_t steps, samples, operations; /* operations: that it has begun */
+    uint64_t losses;                     /* 0: it has said nothing of samples and loss */
+    double loss;
+    double resident, cpu_seconds; /* of the process, by the system */
+    int n_counters;
+    struct {
+        char name[52];
+        int64_t value;
+    } counters[YK__PAGE_COUNTERS];
+} yk__run_rank;
+
+typedef struct yk__run {
+    char *job, *host, *program; /* program: its arguments with spaces between them, "" where it has none */
+    int launcher, supervisor;   /* pids */
+    int node, nodes, first, local, world, restart;
+    double began;  /* seconds since 1970 */
+    bool readable; /* its pages were read; `ranks` has one for each rank of this machine */
+    char why[120]; /* where they were not */
+    int n_ranks;
+    yk__run_rank *ranks;
+} yk__run;
+
+typedef struct yk__runs {
+    int count;
+    yk__run *all;      /* the oldest first */
+    int elsewhere;     /* announced from another pid namespace, as a container's: nothing is known of them here */
+    char problem[600]; /* why a folder could not be looked into; "": all were */
+} yk__runs;
+
+/* Looks. An announcement whose launcher is gone is removed. */
+void yk__runs_read(yk__runs *runs);
+void yk__runs_clear(yk__runs *runs);
+
+#endif

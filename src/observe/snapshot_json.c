@@ -1,0 +1,123 @@
+/*
+ * snapshot_json.c - a snapshot as JSON, for programs. Layer: observe.
+ */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/json_line.h"
+#include "observe/snapshot_json.h"
+
+static json_t *text_json(const char *text)
+{
+    return yk__json_text(text, strlen(text));
+}
+
+static json_t *known_json(bool known, double value)
+{
+    return known && isfinite(value) ? yk__json_number(value, YK__JSON_DIGITS) : json_null();
+}
+
+/* A loss may be no number, which is then a text: null is for what is not known. */
+static json_t *loss_json(const yk__run_rank *r)
+{
+    if (!r->alive || !r->losses || isfinite(r->loss))
+        return known_json(r->alive && r->losses, r->loss);
+    return json_string(isnan(r->loss) ? "NaN" : r->loss > 0 ? "Infinity" : "-Infinity");
+}
+
+static json_t *count_json(bool known, uint64_t value)
+{
+    return known ? json_integer((json_int_t)value) : json_null();
+}
+
+const yk__run_rank *yk__snapshot_rank(const yk__snapshot *s, int pid, const yk__run **run)
+{
+    for (int i = 0; i < s->runs.count; i++) {
+        for (int k = 0; k < s->runs.all[i].n_ranks; k++) {
+            const yk__run_rank *rank = &s->runs.all[i].ranks[k];
+            if (rank->alive && rank->pid == pid) {
+                *run = &s->runs.all[i];
+                return rank;
+            }
+        }
+    }
+    return NULL;
+}
+
+static json_t *rank_json(const yk__run_rank *r)
+{
+    bool alive = r->alive;
+    json_t *counters = json_object();
+    for (int i = 0; i < r->n_counters; i++)
+        json_object_set_new(counters, r->counters[i].name, json_integer((json_int_t)r->counters[i].value));
+    return json_pack("{s:i,s:o,s:i,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank, "role",
+                     text_json(r->role), "incarnation", r->incarnation, "pid",
+                     r->pid > 0 ? json_integer(r->pid) : json_null(), "alive", alive, "phase",
+                     alive ? json_string(yk__phase_name(r->phase)) : json_null(), "phase_text",
+                     alive && r->phase == YK__PHASE_OWN ? text_json(r->phase_text) : json_null(), "phase_s",
+                     known_json(alive && r->phase_age >= 0, r->phase_age), "steps", count_json(alive, r->steps),
+                     "step_s_ago", known_json(alive && r->step_age >= 0, r->step_age), "progress_s_ago",
+                     known_json(alive && r->progress_age >= 0, r->progress_age), "waiting_s",
+                     known_json(alive, r->waiting), "samples", count_json(alive && r->samples, r->samples), "loss",
+                     loss_json(r), "resident_bytes", known_json(alive && r->resident >= 0, r->resident), "cpu_s",
+                     known_json(alive && r->cpu_seconds >= 0, r->cpu_seconds), "counters", counters);
+}
+
+static json_t *run_json(const yk__run *run)
+{
+    json_t *ranks = json_array();
+    for (int i = 0; i < run->n_ranks; i++)
+        json_array_append_new(ranks, rank_json(&run->ranks[i]));
+    return json_pack("{s:o,s:i,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:o,s:o,s:o,s:o}", "job", text_json(run->job), "pid",
+                     run->launcher, "supervisor_pid", run->supervisor, "host", text_json(run->host), "node", run->node,
+                     "nodes", run->nodes, "world_size", run->world, "local_ranks", run->local, "restarts", run->restart,
+                     "began", yk__json_fixed(run->began, 3), "program", text_json(run->program), "problem",
+                     run->readable ? json_null() : text_json(run->why), "ranks", ranks);
+}
+
+static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h)
+{
+    const yk__run *run = NULL;
+    const yk__run_rank *rank = yk__snapshot_rank(s, (int)h->pid, &run);
+    bool here = kill((pid_t)h->pid, 0) == 0 || errno == EPERM;
+    return json_pack("{s:i,s:o,s:o,s:b,s:o,s:o}", "pid", (int)h->pid, "name",
+                     h->name[0] ? text_json(h->name) : json_null(), "bytes", known_json(h->bytes >= 0, h->bytes),
+                     "in_this_pid_namespace", here, "job", rank ? text_json(run->job) : json_null(), "rank",
+                     rank ? json_integer(rank->rank) : json_null());
+}
+
+static json_t *gpu_json(const yk__snapshot *s, int index)
+{
+    const yk__gpu_sample *gpu = &s->gpus[index];
+    json_t *holders = json_array();
+    for (int i = 0; i < gpu->gpu.n_holders; i++)
+        json_array_append_new(holders, holder_json(s, &gpu->gpu.holders[i]));
+    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "gpu", index, "name", text_json(gpu->gpu.name), "uuid",
+                     gpu->uuid[0] ? text_json(gpu->uuid) : json_null(), "total_bytes",
+                     known_json(gpu->known, gpu->gpu.total), "used_bytes", known_json(gpu->known, gpu->gpu.used),
+                     "utilization_percent", known_json(!isnan(gpu->values[YK__GPU_UTIL]), gpu->values[YK__GPU_UTIL]),
+                     "holders", holders);
+}
+
+json_t *yk__snapshot_json(const yk__snapshot *s, const yk__leftovers *l)
+{
+    json_t *runs = json_array(), *gpus = json_array(), *orphans = json_array(), *segments = json_array();
+    for (int i = 0; i < s->runs.count; i++)
+        json_array_append_new(runs, run_json(&s->runs.all[i]));
+    for (int i = 0; i < s->n_gpus; i++)
+        json_array_append_new(gpus, gpu_json(s, i));
+    for (int i = 0; i < l->n_orphans; i++)
+        json_array_append_new(orphans, json_pack("{s:i,s:i,s:o,s:o,s:o}", "pid", l->orphans[i].pid, "supervisor_pid",
+                                                 l->orphans[i].launcher, "job", text_json(l->orphans[i].job), "rank",
+                                                 text_json(l->orphans[i].rank), "name", text_json(l->orphans[i].name)));
+    for (int i = 0; i < l->n_segments; i++)
+        json_array_append_new(segments, json_pack("{s:o,s:o,s:o}", "path", text_json(l->segments[i].path), "bytes",
+                                                  yk__json_number(l->segments[i].bytes, YK__JSON_DIGITS), "user",
+                                                  text_json(l->segments[i].user)));
+    return json_pack("{s:o,s:o,s:o,s:o,s:i,s:o}", "runs", runs, "gpus",
+                     s->n_gpus < 0 ? (json_decref(gpus), json_null()) : gpus, "left_over", orphans, "segments",
+                     segments, "in_other_pid_namespaces", s->runs.elsewhere, "problem",
+                     s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
+}
