@@ -50,27 +50,32 @@ static bool rank_is_alive(const yk__rank_page *page, int pid)
     return (double)start / (double)sysconf(_SC_CLK_TCK) <= atomic_load(&page->born) + asleep + 1;
 }
 
-/* Memory and processor time of a process; below 0 where /proc does not tell. */
-static void rank_usage(yk__run_rank *rank)
+/* A small file of /proc; "" where it cannot be read. */
+static void proc_read(int pid, const char *name, char *text, size_t size)
 {
-    char path[40], text[1024];
-    unsigned long long user, system;
-    long pages;
-    rank->resident = rank->cpu_seconds = -1;
-    snprintf(path, sizeof(path), "/proc/%d/stat", rank->pid);
+    char path[40];
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
     if (fd >= 0)
         close(fd);
-    text[size > 0 ? size : 0] = '\0';
-    const char *at =
-        strrchr(text, ')'); /* fields 3 and on, as proc(5) counts them: 14 and 15 are the times, 24 the pages */
-    if (!at ||
-        sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %ld",
-               &user, &system, &pages) != 3)
-        return;
-    rank->cpu_seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-    rank->resident = (double)pages * (double)sysconf(_SC_PAGESIZE);
+    text[n > 0 ? n : 0] = '\0';
+}
+
+/* Memory and processor time of a process; below 0 where /proc does not tell. stat has the memory, too, but a sum that
+ * may lag behind. */
+static void rank_usage(yk__run_rank *rank)
+{
+    char text[1024];
+    unsigned long long user, system, pages;
+    rank->resident = rank->cpu_seconds = -1;
+    proc_read(rank->pid, "stat", text, sizeof(text));
+    const char *at = strrchr(text, ')'); /* field 3 is next, as proc(5) counts them; 14 and 15 are the times */
+    if (at && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) == 2)
+        rank->cpu_seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    proc_read(rank->pid, "statm", text, sizeof(text));
+    if (sscanf(text, "%*u %llu", &pages) == 1)
+        rank->resident = (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */

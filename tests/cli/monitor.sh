@@ -1,0 +1,296 @@
+#!/bin/bash
+# monitor.sh - `yoke monitor` and `yoke ps`: a job is watched by Debian's own Prometheus, and what that has is what the
+# job's log has; GPUs are those of the emulated NVML; what is refused.
+root=$PWD
+. tests/support/tap.bash
+needs_proc "processes are looked for there"
+pids=()
+end_all()
+{
+    local pid
+    for pid in "${pids[@]}"; do
+        kill -CONT "$pid"
+        kill "$pid"
+    done 2> /dev/null
+    wait
+    rm -rf "$work"
+}
+trap end_all EXIT
+export YOKE_RUN_DIR=$work/runs
+
+# ---- what is wrong, and what need not be there
+ok "no other verb has libmicrohttpd" eval '! ldd "$YOKE" | grep -q microhttpd'
+for address in 0.0.0.0:9400 :9400 192.0.2.1:9400 '[::]:9400'; do
+    exits 2 "monitor -a $address" monitor -a "$address"
+    says err "--address $address TLS password 127.0.0.1:9400"
+done
+exits 2 "no port" monitor -a 127.0.0.1:90000
+says err "--address 127.0.0.1:90000 port 0 65535"
+exits 2 "no such option" monitor --adress 127.0.0.1:0
+says err "--address"
+echo 'DCGM_FI_DEV_GPU_TMP, gauge, x' > wrong.csv
+exits 2 "a field that is none" monitor -a 127.0.0.1:0 -f wrong.csv
+says err "wrong.csv:1: 'DCGM_FI_DEV_GPU_TMP' 'DCGM_FI_DEV_GPU_TEMP'"
+exits 1 "a file that is not there" monitor -a 127.0.0.1:0 -f none.csv
+says err "none.csv No such file"
+exits 2 "labels that are none" monitor -a 127.0.0.1:0 --labels mixed
+says err "--labels mixed old new both"
+mkdir none
+echo 'no library' > none/libmicrohttpd.so.12
+LD_LIBRARY_PATH=$PWD/none exits 1 "without libmicrohttpd" monitor -a 127.0.0.1:0
+says err "libmicrohttpd Debian libmicrohttpd12"
+
+# ---- ps
+exits 0 "ps without a run" ps
+says out "no run"
+exits 0 "ps --json" ps --json
+ok "an empty object" grep -q '^{"runs":\[\],.*"problem":null}$' out
+YOKE_RANK_PAGE=4194303:3:0:0 YOKE_JOB_ID=lost RANK=3 sleep 600 &
+pids+=($!)
+segment=/dev/shm/yoke-test.$$
+[ -w /dev/shm ] && truncate -s 3M "$segment"
+exits 0 "ps, with what is left behind" ps
+says out "left over pid $! sleep rank 3 job lost pid 4194303 gone"
+if [ -e "$segment" ]; then
+    rm -f "$segment"
+    says out "left over $segment 3.0 MiB user $(id -un)"
+fi
+kill $!
+mkdir wide
+chmod 755 wide
+YOKE_RUN_DIR=$PWD/wide exits 0 "a folder that others may enter: the run goes on" run -n 1 true
+says err "yoke run: $PWD/wide 755 700 will not see this run"
+ok "in one line" [ "$(wc -l < err)" = 1 ]
+YOKE_RUN_DIR=$PWD/wide exits 1 "ps says so, too" ps
+says err "$PWD/wide 755 700"
+exits 0 "a run that ends" run -n 2 true
+ok "leaves nothing" [ -z "$(ls -A runs)" ]
+ok "the folder is closed to others" [ "$(stat -c %a runs)" = 700 ]
+
+# ---- the monitor
+# begin_monitor NAME ARGUMENTS...: on a free port, which goes to $monitor_port.
+begin_monitor()
+{
+    "$YOKE" monitor -a 127.0.0.1:0 "${@:2}" > "$1.out" 2> "$1.err" < /dev/null &
+    pids+=($!)
+    wait_until 20 has_begun "$1.out" $!
+    monitor_port=$(sed -n 's,.*http://127.0.0.1:\([0-9]*\)/metrics.*,\1,p' "$1.out")
+}
+has_begun()
+{
+    holds "$1" /metrics || ! kill -0 "$2" 2> /dev/null
+}
+begin_monitor own
+own=$monitor_port
+if grep -q 'libmicrohttpd12' own.err; then
+    skip "the monitor" "libmicrohttpd is not there"
+    finish
+    exit
+fi
+# fetch PATH [HOST [METHOD]]: the answer's head goes to the file head, the body to out.
+fetch()
+{
+    exec 9<> "/dev/tcp/127.0.0.1/$own" || return 1
+    printf '%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${3:-GET}" "$1" "${2-127.0.0.1:$own}" >&9
+    sed -e 's/\r$//' <&9 > answer
+    exec 9>&-
+    sed '/^$/q' answer > head
+    sed '1,/^$/d' answer > out
+}
+answers() # CODE NAME FETCH-ARGUMENTS...
+{
+    fetch "${@:3}"
+    ok "$2: $1" grep -q "^HTTP/1.1 $1 " head
+}
+answers 200 "/health" /health
+says out "OK"
+answers 200 "/" /
+ok "the page is HTML" grep -q '^Content-Type: text/html; charset=utf-8' head
+ok "it may load nothing" grep -q "^Content-Security-Policy: default-src 'none'" head
+ok "it is what it says" grep -q '^X-Content-Type-Options: nosniff' head
+answers 200 "/metrics" /metrics
+ok "Prometheus' text" grep -q '^Content-Type: text/plain; version=0.0.4' head
+answers 404 "another path" /metrics/none
+says out "/metrics /metrics/yoke /metrics/dcgm"
+answers 405 "another method" /metrics localhost POST
+ok "it names those there are" grep -q '^Allow: GET, HEAD' head
+for host in localhost "localhost:$own" 127.9.9.9 '[::1]:80'; do
+    answers 200 "Host: $host" /health "$host"
+done
+for host in rebound.example "rebound.example:$own" 127.0.0.1.example 192.0.2.1 ''; do
+    answers 403 "Host: $host" /metrics "$host"
+    ok "says nothing of what is here" eval '! grep -q yoke_ out'
+done
+exits 1 "a port in use" monitor -a "127.0.0.1:$own"
+says err "127.0.0.1:$own 'yoke' (pid ${pids[-1]})"
+
+# ---- a second one, with GPUs
+gpus=
+if command -v cc > /dev/null && cc -shared -fPIC -D_GNU_SOURCE -o libnvidia-ml.so.1 "$root/tests/emulator/nvml.c"; then
+    export YOKE_EMULATOR_GPUS=2
+    LD_LIBRARY_PATH=$PWD NODE_NAME=node-7 begin_monitor gpus -c 500
+    gpus=$monitor_port
+    says gpus.out "2 GPUs 580.00"
+    LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_GPM=0 begin_monitor old
+    says old.out "GPM Hopper"
+    own_before=$own own=$monitor_port
+    answers 200 "GPUs without GPM" /metrics/dcgm
+    ok "no metric of it" eval '! grep -q DCGM_FI_PROF_ out'
+    ok "no temperature of the memory" eval '! grep -q MEMORY_TEMP out'
+    ok "but that of the GPU" grep -q '^DCGM_FI_DEV_GPU_TEMP{gpu="1",.*} 41$' out
+    own=$own_before
+    LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="$$:2.5 999999999:1" exits 0 "who holds a GPU" ps
+    says out "pid $$ (bash) 2.5 GiB"
+    says out "pid 999999999 another pid namespace 1.0 GiB"
+else
+    skip "GPUs" "there is no compiler to make an NVML"
+fi
+
+# ---- a job, and Prometheus
+job='night "1"\'
+"$YOKE" run -n 2 --job-id "$job" -- "$YOKE" train --data glyphs --batch-size 32 --epochs 100000 --no-eval --log log \
+    > job.out 2> job.err < /dev/null &
+launcher=$!
+pids+=($launcher)
+prometheus=
+if command -v prometheus > /dev/null && command -v promtool > /dev/null; then
+    free_ports 31000 1
+    cat > prometheus.yml << END
+global: {scrape_interval: 500ms, scrape_timeout: 500ms}
+scrape_configs:
+  - job_name: own
+    static_configs: [{targets: ['127.0.0.1:$own']}]
+  - job_name: gpus
+    metrics_path: /metrics/dcgm
+    static_configs: [{targets: [${gpus:+"'127.0.0.1:$gpus'"}]}]
+END
+    prometheus --config.file=prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:$port \
+        > prometheus.out 2>&1 < /dev/null &
+    pids+=($!)
+    prometheus=http://127.0.0.1:$port
+fi
+# value METRIC RANK: of the last answer. trains: the job has taken five steps. query EXPRESSION: Prometheus' answer, in out.
+value()
+{
+    sed -n "s/^$1{.*rank=\"$2\".*} //p" out
+}
+trains()
+{
+    fetch /metrics/yoke
+    local samples
+    for samples in "$(value yoke_rank_samples_total 0)" "$(value yoke_rank_samples_total 1)"; do
+        [ -n "$samples" ] && [ "$samples" -ge 160 ] || return 1
+    done
+}
+query()
+{
+    promtool query instant "$prometheus" "$1" > out 2> err
+}
+has() # EXPRESSION: Prometheus has something to say
+{
+    query "$1" && grep -q '=>' out
+}
+ok "the job's steps are seen" wait_until 60 trains
+if [ -n "$prometheus" ]; then
+    ok "Prometheus' own check of the metrics" eval 'promtool check metrics < out > checked 2>&1'
+    ok "has nothing to say" [ ! -s checked ]
+fi
+exits 0 "ps" ps
+says out "job night pid $launcher 2 of 2 ranks train --data glyphs"
+says out "rank 0 pid step loss"
+exits 0 "ps --json" ps --json
+ranks=($(grep -oE '"pid":[0-9]+,"alive":true' out | grep -oE '[0-9]+'))
+supervisor=$(grep -oE '"supervisor_pid":[0-9]+' out | grep -oE '[0-9]+')
+ok "names two ranks and the supervisor" [ ${#ranks[@]} = 2 -a -n "$supervisor" ]
+pids+=("$supervisor" "${ranks[@]}")
+
+# The job is stopped, so that nothing changes while it is looked at.
+kill -STOP "$supervisor" "${ranks[@]}"
+pause 0.2
+fetch /metrics/yoke
+cp out stopped
+for rank in 0 1; do
+    samples=$(value yoke_rank_samples_total $rank) loss=$(value yoke_rank_loss $rank)
+    eval "step_$rank=$((samples / 32)) loss_$rank=$loss"
+done
+steps=$(value yoke_rank_steps_total 0)
+ok "the loss is that of this step or the one before" [ $((steps - step_0)) -ge 0 -a $((steps - step_0)) -le 1 ]
+ok "the world" [ "$(value yoke_rank_restarts_total 0)" = 0 ]
+ok "the memory is the kernel's" [ "$(value yoke_rank_resident_memory_bytes 0)" = \
+    $(($(awk '{ print $2 }' "/proc/${ranks[0]}/statm") * $(getconf PAGESIZE))) ]
+if [ -z "$prometheus" ]; then
+    skip "Prometheus" "it is not there (Debian's package is prometheus)"
+else
+    is_in() # EXPRESSION VALUE: Prometheus has it
+    {
+        query "$1" && awk -v v="$2" 'NF > 1 { n++; bad += $(NF - 1) != v } END { exit bad || n != 1 }' out
+    }
+    ok "Prometheus has the steps" wait_until 60 is_in 'yoke_rank_steps_total{rank="0"}' "$steps"
+    ok "and the job's name" grep -qF 'job_id="night \"1\"\\"' out
+    ok "and the losses of both" eval 'wait_until 60 is_in "yoke_rank_loss{rank=\"0\"}" $loss_0 &&
+        wait_until 60 is_in "yoke_rank_loss{rank=\"1\"}" $loss_1'
+    ok "and the world size" is_in yoke_run_world_size 2
+    ok "a question of the manual" has 'bottomk by (job_id) (1, yoke_rank_waiting_seconds)'
+    if [ -n "$gpus" ]; then
+        # The panels of dashboard 12239, and what the emulated GPUs measure.
+        while read -r expected expression; do
+            ok "GPUs: $expression" wait_until 60 is_in "$expression" "$expected"
+        done << 'END'
+41 DCGM_FI_DEV_GPU_TEMP{gpu=~"1"}
+40.5 avg(DCGM_FI_DEV_GPU_TEMP{gpu=~".*"})
+250.5 DCGM_FI_DEV_POWER_USAGE{gpu="0"}
+511 sum(DCGM_FI_DEV_POWER_USAGE)
+1411000000 DCGM_FI_DEV_SM_CLOCK{gpu="1"}*1000000
+71 DCGM_FI_DEV_GPU_UTIL{gpu="1"}
+2560 DCGM_FI_DEV_FB_USED{gpu="0"}
+0.05 DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu="0"}
+0.02 DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="1"}
+22020096 DCGM_FI_PROF_PCIE_TX_BYTES{gpu="1",Hostname="node-7",DCGM_FI_DRIVER_VERSION="580.00"}
+END
+    fi
+fi
+
+# A rank that is killed is gone, while the other one, and a launcher that has not seen it yet, are there.
+kill -KILL "${ranks[1]}"
+wait_until 20 eval 'grep -q "^State:.Z" /proc/${ranks[1]}/status'
+pause 0.1
+fetch /metrics/yoke
+ok "a killed rank has no series" eval '! grep -q "rank=\"1\"" out'
+ok "the other one has" [ "$(value yoke_rank_steps_total 0)" = "$steps" ]
+ok "one rank runs" grep -q '^yoke_run_ranks{.*} 1$' out
+if [ -n "$prometheus" ]; then
+    gone() { query 'yoke_rank_steps_total{rank="1"}' && ! grep -q '=>' out; }
+    ok "Prometheus has none of it either" wait_until 60 gone
+    ok "and has the other" has 'yoke_rank_steps_total{rank="0"}'
+fi
+kill -CONT "$supervisor" "${ranks[0]}"
+wait $launcher
+ok "the job ends by the kill" [ $? = 137 ]
+pause 0.1
+fetch /metrics/yoke
+ok "no run is left" eval '! grep -qE "^yoke_(run|rank)_" out'
+ok "nor a file" [ -z "$(ls -A runs)" ]
+# What the log says of the steps that were seen.
+for rank in 0 1; do
+    eval "step=\$step_$rank loss=\$loss_$rank"
+    logged=$(sed -n 's/.*"event":"step".*"step":'$step',"loss":\([^,}]*\).*/\1/p' log)
+    ok "rank $rank: the loss of step $step is the log's" awk -v a="$loss" -v b="$logged" \
+        'BEGIN { exit !(b != "" && (a - b) * (a - b) < 1e-14 * a * a) }'
+done
+
+# A launcher that was killed leaves a file, which who looks takes away.
+"$YOKE" run -n 1 sleep 600 > job.out 2> job.err < /dev/null &
+launcher=$!
+pids+=($launcher)
+wait_until 20 eval '[ -n "$(ls runs/*.json 2> /dev/null)" ]'
+supervisor=$(ls runs)
+kill -KILL "${supervisor%%-*}"
+wait $launcher
+ok "the file is there" [ -n "$(ls -A runs)" ]
+exits 0 "ps after that" ps
+says out "no run"
+ok "it is not any more" [ -z "$(ls -A runs)" ]
+kill "${pids[@]:1:1}" 2> /dev/null
+wait "${pids[1]}"
+ok "SIGTERM ends the monitor" [ $? = 0 ]
+finish
