@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/file.h"
 #include "observe/dcgm_fields.h"
 
 enum { MOST_BYTES = 1 << 20, MOST_COLLECTORS = 1000, COLUMNS = 3 };
