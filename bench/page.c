@@ -1,5 +1,5 @@
 /*
- * page.c - what a training step pays for its notes in the page of the rank (host/progress.h): a batch that is loaded,
+ * page.c - the cost to a training step of its notes in the page of the rank (host/progress.h): a batch that is loaded,
  * the phases, two collectives, a step of the optimizer. Processor time, the least of the rounds; exits with 1 where it
  * is above the bound of 300 ns.
  *

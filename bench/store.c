@@ -1,8 +1,8 @@
 /*
- * store.c - how long it takes until N clients have joined through one TCP store: each makes a connection and proves
- * itself, sets its key, counts itself, and waits for a key that the last one sets; then reads its neighbour's key. All
- * N are connected at once; each is a thread of this process with a store object of its own, the server is a process.
- * Prints one line for each N: the median of the rounds, and the time for one client.
+ * store.c - the time until N clients have joined through one TCP store: each makes a connection and proves itself, sets
+ * its key, counts itself, and waits for a key that the last one sets; then reads its neighbour's key. All N are
+ * connected at once; each is a thread of this process with a store object of its own, the server is a process. Prints
+ * one line for each N: the median of the rounds, and the time for one client.
  *
  * Usage: store [rounds [N ...]]          default: 3 rounds of 250, 500, 1000, 2000
  */

@@ -24,7 +24,7 @@ static yk_status demo_checkpoint(int rank, void *path)
     /* Nobody loads before it is saved. */
     if (status || yk_barrier(NULL))
         return yk_last_error()->code;
-    if (yk_init_constant(yk_module_get(ddp_model, "module.0.weight"), 0) || /* what is loaded shows */
+    if (yk_init_constant(yk_module_get(ddp_model, "module.0.weight"), 0) || /* so that loading makes a difference */
         yk_module_load_state_dict(ddp_model, yk_safetensors_load(path, device), NULL, NULL))
         return yk_last_error()->code;
     printf("rank %d: sum of the loaded weights %.9g\n", rank,

@@ -49,7 +49,7 @@ typedef struct plan {
     bool table; /* a row at the end; else a line for each epoch, and the weights */
 } plan;
 
-/* What an epoch was on this rank. */
+/* The length and loss of an epoch on this rank. */
 typedef struct epoch_times {
     double iterations, seconds, loss; /* the mean over the iterations */
 } epoch_times;

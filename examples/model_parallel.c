@@ -1,6 +1,6 @@
 /*
  * model_parallel.c - one network whose parts are on two devices: two towers that see the same images run at once, each
- * on its own device, and what they find is joined on the second. Follows seeds/001, which puts two parts one after the
+ * on its own device, and their results are joined on the second. Follows seeds/001, which puts two parts one after the
  * other.
  *
  * Gradients find their way back by themselves: yk_backward has a thread for each device. The same network on one

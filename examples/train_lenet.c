@@ -43,7 +43,7 @@ int main(void)
             yk_tensor *loss = yk_cross_entropy(yk_forward(net, batch.input), batch.target, NULL);
             yk_optimizer_zero_grad(sgd);
             if (yk_backward(loss) || yk_optimizer_step(sgd))
-                return yk_report_error(stderr); /* which operation, which shapes, where */
+                return yk_report_error(stderr); /* names the operation, the shapes and the line */
             sum += yk_item(loss);
             yk_scope_end(step);
         }

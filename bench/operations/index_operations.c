@@ -88,7 +88,7 @@ static yk_status prepare_mask(ops_subject *s)
     return yk__error_code();
 }
 
-/* And as many values as it is true for. */
+/* As many values as the mask is true for. */
 static yk_status prepare_mask_and_values(ops_subject *s)
 {
     if (prepare_mask(s))

@@ -222,7 +222,7 @@ static yk_tensor *dense_forward(yk_module *m, yk_tensor *x)
     return yk_cat(all, 2, 1);
 }
 
-/* x and what the body makes of it, one behind the other */
+/* x and the body's result, one after the other */
 static yk_module *dense_create(int64_t in, int64_t growth)
 {
     static const yk_module_class cls = {.name = "Dense", .forward = dense_forward};

@@ -574,7 +574,7 @@ yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
     if (!s->out)
         return yk__error_code();
     if (yk_ndim(s->out) > 0) {
-        /* In the memory order of the output, as the operation behind would give it. */
+        /* In the memory order of the output, as the operation after it would give it. */
         yk_tensor *like = ops_text_is(text, "grad", "nchw") ? yk_empty(yk_ndim(s->out), yk_sizes(s->out), NULL)
                                                             : yk_empty_like(s->out);
         s->gradient = yk_normal_(like, 0, 1);

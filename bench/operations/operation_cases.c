@@ -1,6 +1,7 @@
 /*
- * operation_cases.c - the table of `operation_times`: what the layers of ResNet-50, ResNeXt, MobileNetV2, EfficientNet,
- * ConvNeXt, ShuffleNet, Inception, VGG, U-Net, ViT-B, GPT-2, LSTMs and LeNet are made of. Layer: bench.
+ * operation_cases.c - the table of `operation_times`: the operations that the layers of ResNet-50, ResNeXt,
+ * MobileNetV2, EfficientNet, ConvNeXt, ShuffleNet, Inception, VGG, U-Net, ViT-B, GPT-2, LSTMs and LeNet are made of.
+ * Layer: bench.
  *
  * layout=inner is the order that convolutions leave their outputs in (height, width, batch, channels), layout=nhwc that
  * of PyTorch's channels_last; without it a tensor is in C order. dtype=f64, bf16, u8 and so on: all operands.

@@ -1,6 +1,6 @@
 /*
- * operations.h - what the files of `operation_times` share: the cases, and an operation made from a case's text.
- * Layer: bench.
+ * operations.h - declarations that the files of `operation_times` share: the cases, and an operation made from a case's
+ * text. Layer: bench.
  *
  * A case is one line of text, "conv2d x=8x64x56x56 w=64x64x3x3 padding=1 layout=inner": an operation, its operands'
  * shapes, its parameters. The text is the whole definition: bench/peer_ops.py makes the same operation in PyTorch of
@@ -11,11 +11,11 @@
 
 #include <yoke/optim.h>
 
-/* What limits a case on one core: arithmetic, memory beyond the second-level cache, the same with operands of 100M
+/* The limit of a case on one core: arithmetic, memory beyond the second-level cache, the same with operands of 100M
  * elements, or the cost of a call. */
 typedef enum ops_bound { OPS_ARITHMETIC, OPS_MEMORY, OPS_LARGE, OPS_SMALL, OPS_STEP, OPS_BOUNDS } ops_bound;
 
-/* What of an operation is timed. Bits: a case names several. */
+/* The part of an operation that is timed. Bits: a case names several. */
 typedef enum ops_direction {
     OPS_FORWARD = 1 << 0,     /* without recording a gradient */
     OPS_BACKWARD = 1 << 1,    /* the gradients of all floating operands, of a graph that is kept */
@@ -59,10 +59,10 @@ struct ops_operation {
     bool positive;                        /* operands in [0.1, 1.1), else normal */
 };
 
-/* Those with indices and masks. */
+/* Operations with indices and masks. */
 extern const ops_operation ops_index_operations[];
 extern const int ops_index_operation_count;
-/* Those that reduce, order, draw and copy. */
+/* Operations that reduce, order, draw and copy. */
 extern const ops_operation ops_reduce_operations[];
 extern const int ops_reduce_operation_count;
 
@@ -70,16 +70,16 @@ extern const int ops_reduce_operation_count;
 const char *ops_direction_name(ops_direction direction);
 const char *ops_bound_name(ops_bound bound);
 
-/* Reads "8x64x56x56" behind "key=" into shape[] (of 8); the number of dimensions, 0 where the text has no such key. */
+/* Reads "8x64x56x56" after "key=" into shape[] (of 8); the number of dimensions, 0 where the text has no such key. */
 int ops_text_sizes(const char *text, const char *key, int64_t *shape);
-/* The number behind "key=", or `otherwise`. */
+/* The number after "key=", or `otherwise`. */
 double ops_text_number(const char *text, const char *key, double otherwise);
-/* The whole number behind "key=" of the subject's text, or `otherwise`; that behind "dim=", or 0. */
+/* The whole number after "key=" of the subject's text, or `otherwise`; that after "dim=", or 0. */
 int64_t ops_whole(const ops_subject *s, const char *key, int64_t otherwise);
 int ops_dim(const ops_subject *s);
-/* The word behind "key=" into word[], "" where the text has no such key. */
+/* The word after "key=" into word[], "" where the text has no such key. */
 void ops_text_word(const char *text, const char *key, char *word, size_t size);
-/* Whether the text has "key=word". */
+/* True if the text has "key=word". */
 bool ops_text_is(const char *text, const char *key, const char *word);
 /* The dtype that a key names ("dtype=f64"); YK_F32 where the text does not have it. */
 yk_dtype ops_text_dtype(const char *text, const char *key);

@@ -101,7 +101,7 @@ MADE(full, yk_full(1, &n, 1.5, &options))
 
 OF_ONE(multinomial, yk_multinomial(x, ops_whole(s, "rows", 1), ops_whole(s, "replacement", 0) != 0))
 
-/* ---- repeated, turned, parts ---- */
+/* ---- repeated, rolled, parts ---- */
 
 OF_ONE(roll, yk_roll(x, ops_whole(s, "shift", 1), ops_dim(s)))
 OF_ONE(tril, yk_tril(x, 0))

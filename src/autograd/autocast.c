@@ -37,7 +37,7 @@ void yk_autocast_clear_cache(void)
     room = count = 0;
 }
 
-/* Where x stands, or would; there is room. */
+/* The entry of x, or the free one that x would take; the table has a free one. */
 static entry *place_of(entry *table, size_t size, const yk_tensor *x)
 {
     size_t i = (size_t)(((uintptr_t)x >> 6) * 0x9E3779B97F4A7C15u >> 20) & (size - 1);
@@ -58,7 +58,7 @@ yk_tensor *yk__autocast_cached(const yk_tensor *x, yk_dtype dtype)
     if (!e || !e->x || (yk_dtype)e->cast->dtype != dtype || e->version != yk__version(x) ||
         !yk_device_equal(yk__device_of(e->cast), yk__device_of(x)))
         return NULL;
-    /* One that was made under no_grad does not lead to x. */
+    /* A cast that was made under no_grad does not lead to x. */
     return yk_grad_enabled() && !yk_requires_grad(e->cast) ? NULL : e->cast;
 }
 

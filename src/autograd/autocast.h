@@ -1,5 +1,5 @@
 /*
- * autocast.h - what of autocast is a thread's own: the modes, and the casts of parameters that operations share.
+ * autocast.h - the part of autocast that each thread has: the modes, and the casts of parameters that operations share.
  * Layer: autograd.
  */
 #ifndef YOKE_AUTOGRAD_AUTOCAST_H
@@ -28,7 +28,8 @@ yk_autocast yk__autocast_enter(yk_autocast modes);
  * backward is to reach x and cannot through this one. keep gives it one. */
 yk_tensor *yk__autocast_cached(const yk_tensor *x, yk_dtype dtype);
 yk_status yk__autocast_keep(yk_tensor *x, yk_tensor *cast);
-/* Whether casts of x to `dtype` are kept: of parameters, to the dtype that the device's region computes in. */
+/* True where casts of x to `dtype` are kept: those of f32 parameters to the dtype that the device's region computes
+ * in. */
 bool yk__autocast_keeps(const yk_tensor *x, yk_dtype dtype);
 
 #endif

@@ -57,7 +57,7 @@ static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_ten
     for (int i = 0; i < context->n_inputs && !status; i++) {
         if (!yk__needs_grad(node, i) || !given[i])
             continue;
-        /* As autocast gives it: half precision for an input of f32. */
+        /* The gradient may have the dtype that autocast gives it: half precision for an input of f32. */
         const yk__edge *edge = &node->edges[i];
         yk_dtype dtype = (yk_dtype)edge->node->outputs[edge->output].dtype;
         bool narrower = yk__is_half((yk_dtype)given[i]->dtype) && dtype == YK_F32;

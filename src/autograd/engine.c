@@ -30,7 +30,8 @@
 #include "device/device_thread.h"
 #include "host/progress.h"
 
-/* FEW_NODES: that a small graph needs no memory for. LINE: bytes that caches exchange, at least. */
+/* FEW_NODES: nodes that a small graph has room for without an allocation. LINE: bytes that caches exchange, at
+ * least. */
 enum { FEW_NODES = 16, LINE = 64 };
 
 typedef struct node_list {
@@ -40,7 +41,7 @@ typedef struct node_list {
 } node_list;
 
 typedef struct device_queue {
-    /* Of the thread of the device. */
+    /* Members that the device's thread alone uses. */
     _Alignas(LINE) yk_device device;
     node_list heap; /* by sequence, largest first */
     size_t left;    /* its nodes that have not run */
@@ -50,10 +51,10 @@ typedef struct device_queue {
     double waited; /* seconds */
     bool started;
     yk__device_job job;
-    /* Of all threads. */
+    /* Members that all threads use. */
     _Alignas(LINE) yk__contribution *_Atomic inbox; /* newest first */
     atomic_bool sleeping;
-    atomic_uint woken; /* what it sleeps on: how often it was woken */
+    atomic_uint woken; /* the word that it sleeps on: the number of times that it was woken */
 } device_queue;
 
 struct yk__task {
@@ -200,7 +201,7 @@ static void *lines_alloc(size_t count, size_t size)
     return memory;
 }
 
-/* An edge of a parallel task whose gradient does not simply become that of the node it leads to. */
+/* True for an edge of a parallel task whose gradient does not simply become that of the node it leads to. */
 static bool needs_term(const yk__node *from, const yk__node *to)
 {
     return to->pending > 1 || !yk_device_equal(from->device, to->device);
@@ -283,7 +284,7 @@ static void keep_term(yk__output *output, yk__contribution *term)
     *at = term;
 }
 
-/* The node is done with, and another backward may claim it. */
+/* Gives up the claim on a node that is done, so that another backward may claim it. */
 static void leave(device_queue *queue, yk__node *node)
 {
     queue->left--;
@@ -296,7 +297,7 @@ static void count_down(device_queue *queue, yk__node *node)
         heap_push(&queue->heap, node);
 }
 
-/* What others have sent; called by the thread of the queue. */
+/* Takes the contributions that other threads have put into the inbox; called by the thread of the queue. */
 static void receive(device_queue *queue)
 {
     if (!atomic_load_explicit(&queue->inbox, memory_order_relaxed))
@@ -320,7 +321,8 @@ static void wake(device_queue *queue)
     yk__device_wake(&queue->woken);
 }
 
-/* The last access to the queue of another device; its memory is there until this thread's job is done. */
+/* Sends a term to the queue of another device, whose memory is there until this thread's job is done: nothing touches
+ * the queue after this. */
 static void send(device_queue *to, yk__contribution *term)
 {
     term->next = atomic_load_explicit(&to->inbox, memory_order_relaxed);
@@ -545,7 +547,7 @@ static yk_status run(yk__task *task)
 
 /* ---- a backward -------------------------------------------------------------------------------------------------- */
 
-/* Member by member: all of it is a kilobyte, more than a small graph needs. */
+/* Initialises the members that a small graph needs: the whole task is a kilobyte. */
 static void task_init(yk__task *task, bool retain_graph)
 {
     list_init(&task->claimed);
@@ -619,7 +621,7 @@ static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
     return yk_tensor_retain(given);
 }
 
-/* Up to the walk and through it; *walked says how far it came. */
+/* Runs backward up to the walk and through it; *walked is true once the walk has begun. */
 static yk_status backward(yk_tensor *root, const yk_backward_options *options, bool *walked)
 {
     YK__LIVE(root);

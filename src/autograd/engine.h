@@ -1,6 +1,6 @@
 /*
- * engine.h - what the parts of backward share: engine.c walks the graph, run_node.c computes one node of it,
- * collectors.c calls those who collect gradients. Layer: autograd.
+ * engine.h - declarations that the parts of backward share: engine.c walks the graph, run_node.c computes one node of
+ * it, collectors.c calls those who collect gradients. Layer: autograd.
  */
 #ifndef YOKE_AUTOGRAD_ENGINE_H
 #define YOKE_AUTOGRAD_ENGINE_H

@@ -19,7 +19,7 @@ static double weight(int64_t i)
     return yk__unit_double(words[0], words[1]) + 0.5; /* away from zero: every output counts */
 }
 
-/* What is checked: a function of one output, or of several. */
+/* The function that is checked: one output, or several. */
 typedef struct checked {
     yk_gradcheck_fn single;
     yk_gradcheck_list_fn list;
@@ -27,7 +27,7 @@ typedef struct checked {
     void *user;
 } checked;
 
-/* Runs it; outputs[] are all there, and one of them at least is floating. */
+/* Runs the function; outputs[] are all there, and one of them at least is floating. */
 static yk_status call(const checked *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs)
 {
     memset(outputs, 0, sizeof(*outputs) * (size_t)f->n_outputs);

@@ -1,5 +1,5 @@
 /*
- * history.c - views and writes in place: how the history of a tensor changes, and that of what shares its memory.
+ * history.c - views and writes in place: changes of a tensor's history, and of that of tensors that share its memory.
  * Layer: autograd.
  *
  * Note [Views and writes in place]
@@ -25,7 +25,7 @@
 
 /* ---- geometry ---- */
 
-/* Where the elements of a view lie among those of its base; strides and offset in elements. */
+/* The positions of a view's elements among those of its base; strides and offset in elements. */
 typedef struct geometry {
     int8_t dtype, base_ndim, ndim;
     int64_t base_shape[YK_MAX_DIMS], base_stride[YK_MAX_DIMS], shape[YK_MAX_DIMS], stride[YK_MAX_DIMS], offset;
@@ -194,7 +194,7 @@ static yk_status slices_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
         g = yk__raw_clone(part);
         status = g ? s->inner->op->backward(s->inner, g, grads) : yk__error_code();
     }
-    /* What goes on to the base before the write: its own outside of the part, the operation's inside. */
+    /* The base before the write gets its own gradient outside of the part, the operation's inside. */
     if (!status && yk__needs_grad(node, 0)) {
         status = grads[0] ? yk__raw_copy(part, grads[0]) : yk__raw_fill(part, 0);
         yk_tensor_release(grads[0]);
@@ -225,8 +225,9 @@ static yk_status replace_saved(yk__node *node, const yk_tensor *base)
     return YK_OK;
 }
 
-/* In all that `root` reaches: what keeps `base`, or a view of it, keeps an alias instead. Only a tensor that was saved
- * and is then written needs this walk, and a backward that asks for such a one fails by its version. */
+/* Replaces the saved tensors that are `base`, or a view of it, by aliases, in all nodes that `root` reaches: a cycle of
+ * references would keep them alive. Only a tensor that was saved and is then written needs this walk, and a backward
+ * that asks for such a one fails by its version. */
 static yk_status drop_cycles(yk__node *root, const yk_tensor *base)
 {
     static atomic_ullong marks;

@@ -44,13 +44,13 @@ typedef struct yk__output {
     int n_hooks;
     yk__hook *hooks;
     yk_tensor *kept_grad;
-    /* Of the backward that walks the node: what has come, NULL for zero. */
+    /* For the backward that walks the node: the gradient so far, NULL for zero. */
     yk_tensor *grad;
     yk_tensor *addend; /* the last term of the gradient, where the operation is to add it; else NULL */
     yk__contribution *contributions;
     int64_t shape[YK_MAX_DIMS]; /* ndim of them are set */
 } yk__output;
-/* Walking hooks, which may remove themselves and others and add new ones: the first behind the one of id `behind` (0:
+/* Walking hooks, which may remove themselves and others and add new ones: the first after the one of id `behind` (0:
  * none yet) and before `before`, which yk__hook_end gave when the walk began; NULL at the end. */
 const yk__hook *yk__hook_next(const yk__output *output, uint64_t before, uint64_t behind);
 uint64_t yk__hook_end(void);
@@ -66,13 +66,13 @@ struct yk__node {
     yk_device device; /* of the tensors it made */
     bool freed;       /* saved tensors are gone: a backward has been here */
 
-    /* Of the backward that walks this node; owner says which, NULL for none. */
+    /* For the backward that walks this node, which is `owner`; NULL for none. */
     int pending;   /* edges, to whichever output, that have not delivered yet */
     uint64_t mark; /* of the last walk by history.c that came here */
     yk__task *_Atomic owner;
 
     int n_inputs, n_outputs, n_saved;
-    yk__output *outputs; /* these four lie behind the node, in one block of memory */
+    yk__output *outputs; /* these four lie after the node, in one block of memory */
     yk__edge *edges;
     yk__saved_tensor *saved;
     void *context;
@@ -90,11 +90,13 @@ static inline bool yk__is_one_of(const yk_tensor *x, int count, yk_tensor *const
 /* The node that a gradient of x is delivered to (borrowed), and as which of its outputs; NULL with an error, or without
  * one where x needs none. */
 yk__node *yk__gradient_node(yk_tensor *x, int *output);
-/* What is wrong with a node (base/invariant.h): where its parts lie, its edges, its saved tensors, its outputs. */
+/* The fault of a node, NULL for none (base/invariant.h): the positions of its parts, its edges, saved tensors and
+ * outputs. */
 const char *yk__node_check(const yk__node *node);
-/* Of the nodes that a backward may run next, a heap with the newest on top: its order, and that each is ready. */
+/* The fault of the heap of nodes that a backward may run next, newest on top, NULL for none: its order, and that each
+ * is ready. */
 const char *yk__ready_nodes_check(yk__node *const *heap, size_t count);
-/* One more reference to it. */
+/* Takes one more reference to the node. */
 static inline yk__node *yk__node_retain(yk__node *node)
 {
     yk__count_up(&node->references);
@@ -109,7 +111,7 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
 yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *op, int n_inputs,
                           yk_tensor *const *inputs, int n_saved, yk_tensor *const *saved, const void *context,
                           size_t context_size);
-/* What a context holds is the tape's also where no node takes it. */
+/* Releases the contents of a context that no node takes: they belong to the tape even then. */
 static inline void yk__drop_context(const yk__op *op, const void *context)
 {
     if (op->clear && context)

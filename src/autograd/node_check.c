@@ -1,5 +1,5 @@
 /*
- * node_check.c - what must hold of a node of the tape, and of the queue that a backward takes nodes from.
+ * node_check.c - the invariants of a node of the tape, and of the queue that a backward takes nodes from.
  * Layer: autograd.
  */
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include "autograd/engine.h"
 #include "base/invariant.h"
 
-/* Whether x may be written in place: nobody else holds it or its memory, which is not the program's own, and no two
+/* True if x may be written in place: nobody else holds it or its memory, which is not the program's own, and no two
  * elements share a position (a backward may hand on an expanded view). */
 static bool exclusive(const yk_tensor *x)
 {
@@ -45,8 +45,8 @@ yk_tensor *yk__own_part(const yk__node *node, yk_tensor *part)
     return part && !node->outputs[0].keep_grad && exclusive(part) ? yk_tensor_retain(part) : NULL;
 }
 
-/* Whether two terms lie in memory as their sum would in memory of its own: kernels that add them give the same bits
- * then, also where those depend on how an operand lies. */
+/* True if two terms have the strides and alignment that their sum would have in memory of its own: kernels that add
+ * them give the same bits then, also where those depend on an operand's strides. */
 static bool lie_alike(const yk_tensor *a, const yk_tensor *b)
 {
     enum { ALIGNED = 64 }; /* bytes: as memory of its own is, at least */
@@ -64,7 +64,8 @@ yk_status yk__gradient_deliver(yk__node *node, int which, yk_tensor *term, bool 
     return add_term(output, term);
 }
 
-/* Whether `grad` is like output `which` of `to`; `input` of `from` is what it is for. */
+/* Fails unless `grad` has the shape, dtype and device of output `which` of `to`; it is the gradient of input `input` of
+ * `from`. */
 static yk_status check_gradient(const yk__node *from, int input, const yk__node *to, int which, const yk_tensor *grad)
 {
     const yk__output *output = &to->outputs[which];
@@ -131,13 +132,12 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
     return status;
 }
 
-/* What hangs on the leaf that an input is, where the whole of its gradient comes from this node and no hook is shown
- * it, since that one may keep it; else NULL. */
+/* The gradient record of the leaf that an input is, if all of the leaf's gradient comes from this node and no hook sees
+ * it (a hook may keep it); else NULL. */
 static const yk__leaf_gradient *leaf_of_whole(const yk__node *node, int input)
 {
     const yk__node *to = node->edges[input].node;
-    if (!to || to->op ||
-        !yk_device_equal(to->device, node->device)) /* what others have delivered, their thread knows */
+    if (!to || to->op || !yk_device_equal(to->device, node->device)) /* another thread may still deliver to it */
         return NULL;
     const yk__output *output = to->outputs; /* an accumulator has one */
     bool whole = to->pending == 1 && !output->grad && !output->contributions;
@@ -158,7 +158,7 @@ yk_tensor *yk__grad_to_add_to(const yk__node *node, int input)
     return meta ? yk_tensor_retain(meta->grad) : NULL;
 }
 
-/* After a leaf's gradient was accumulated: those who asked to be told. */
+/* Runs the hooks of a leaf whose gradient was accumulated. */
 static yk_status run_leaf_hooks(const yk__node *node, yk_tensor *leaf)
 {
     yk_status status = YK_OK;

@@ -1,5 +1,6 @@
 /*
- * tape.c - recording: which tensors need gradients, what made them, and what backward will need. Layer: autograd.
+ * tape.c - recording: the tensors that need gradients, the operations that made them, and the tensors that backward
+ * will need. Layer: autograd.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "autograd/node.h"
 #include "base/invariant.h"
 
-/* What the no_grad and enable_grad functions hand from begin to end is the old value of yk__recording_off. */
+/* Sets yk__recording_off and returns its old value, which the no_grad and enable_grad functions hand from begin to
+ * end. */
 static bool set_recording_off(bool off)
 {
     bool previous = yk__recording_off;
@@ -254,7 +256,7 @@ static uint64_t next_sequence(void)
     return of_thread.next < of_thread.end ? of_thread.next++ : yk__count_next(&sequences);
 }
 
-/* Outputs, edges, saved and context lie behind the node in one block. */
+/* Outputs, edges, saved and context lie after the node in one block. */
 yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
                         int n_saved, size_t context_size)
 {

@@ -18,7 +18,7 @@
 typedef struct yk__node yk__node;
 
 /*
- * What the engine knows of an operation; it has one of the two backwards.
+ * An operation as the engine knows it, with one of the two backwards.
  *
  * backward, of an operation with one result, gets the gradient of that (never NULL). backward_list, of one with
  * several, gets one per result in the order of yk__record_list, at least one of them not NULL; NULL is zero, and no
@@ -32,9 +32,9 @@ typedef struct yk__op {
     yk_status (*backward)(yk__node *node, yk_tensor *gout, yk_tensor **grads);
     void (*clear)(void *context); /* releases what the context holds besides plain bytes; may be NULL */
     yk_status (*backward_list)(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
-    /* Whether backward, of an operation with one result, takes the gradient of that in two parts: `gout` and, where it
-     * is not NULL, yk__addend(node), with the shape, dtype and strides of gout, dense. They mean their sum, rounded to
-     * their dtype. NULL: never, the engine adds. */
+    /* True if backward, of an operation with one result, takes the gradient of that in two parts: `gout` and, where it
+     * is not NULL, yk__addend(node), with the shape, dtype and strides of gout, dense. The gradient is their sum,
+     * rounded to their dtype. NULL: never, the engine adds. */
     bool (*takes_addend)(const yk_tensor *gout);
     bool keeps_nothing; /* a node may be walked by any number of backwards: casts of parameters are shared by graphs */
 } yk__op;
@@ -56,9 +56,9 @@ yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor 
 yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
                           int n_saved, yk_tensor *const *saved, const void *context, size_t context_size);
 /*
- * What a view is in the sense of gradients: an operation showed part of x's memory as another tensor, and what is
- * written to one is read from the other (history.c). Those that are not plain cannot be changed in place while
- * operations are recorded, nor be used in a graph after their base was.
+ * The kinds of views for gradients. A view is a tensor that an operation made on part of x's memory: what is written to
+ * one is read from the other (history.c). A view that is not plain cannot be changed in place while operations are
+ * recorded, nor be used in a graph after its base was changed in place.
  */
 typedef enum yk__view_kind {
     YK__VIEW_PLAIN,
@@ -72,7 +72,7 @@ void yk__view_link(yk_tensor *out, yk_tensor *x, yk__view_kind kind);
 yk_tensor *yk__record_view(yk_tensor *out, const yk__op *op, yk_tensor *x, const void *context, size_t context_size);
 yk_status yk__record_views(int n_outputs, yk_tensor **outs, const yk__op *op, yk_tensor *x, const void *context,
                            size_t context_size);
-/* Whether yk__record would record: lets an op skip work that only backward needs. */
+/* True if yk__record would record: lets an op skip work that only backward needs. */
 static inline bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
 {
     bool wanted = false;
@@ -105,7 +105,7 @@ bool yk__needs_grad(const yk__node *node, int input);
  * set on error and left alone otherwise, so that several can be fetched before one check. */
 yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad);
 void *yk__context(yk__node *node);
-/* What is to be added to the gradient that backward got (yk__op.takes_addend), borrowed; NULL for zero. */
+/* The tensor to add to the gradient that backward got (yk__op.takes_addend), borrowed; NULL for zero. */
 yk_tensor *yk__addend(const yk__node *node);
 /* `part`, which is one of the two, where nobody else has it or is to see it: backward may write over it, and hand it on
  * as a gradient of an input. One reference; else NULL, without an error. Asked for before anything retains it. */
@@ -117,7 +117,7 @@ yk_tensor *yk__own_part(const yk__node *node, yk_tensor *part);
  * that x shows. inputs[0] must be x. What backward needs of an input is checked against the version before the write, a
  * saved entry that is x itself against the one after it. The context belongs to the tape, as in yk__record.
  */
-/* Whether several elements of x share memory, as yk_expand makes them. */
+/* True if several elements of x share memory, as yk_expand makes them. */
 bool yk__is_expanded(const yk_tensor *x);
 yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_tensor *const *inputs);
 yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
@@ -129,7 +129,7 @@ yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tens
  */
 void yk__exchange_storage(yk_tensor *x, yk_tensor *from);
 
-/* How long backward passes have computed on a device since the process began, waiting left out. */
+/* Seconds that backward passes have computed on a device since the process began, without those that they waited. */
 double yk__backward_seconds(yk_device device);
 
 /* Adds `grad` to leaf's gradient: takes over the reference. */
@@ -168,8 +168,8 @@ yk_status yk__collect_gradients(yk_tensor *leaf, yk__collector *collector, int i
 yk__collector *yk__collector_of(const yk_tensor *leaf);
 /* Borrowed; NULL without one, or where it was forgotten. */
 yk_tensor *yk__grad_buffer_of(const yk_tensor *leaf);
-/* Where backward may write the gradient of an input, which is then the whole of it; NULL where it must make a tensor of
- * its own. One reference. */
+/* Memory that backward may write the gradient of an input to, which is then the whole of it; NULL where it must make a
+ * tensor of its own. One reference. */
 yk_tensor *yk__grad_buffer_for(const yk__node *node, int input);
 /* The gradient that an input, a leaf, has already, where that of this backward may be added to it at once: it comes
  * from this operation alone, and no hook is to see it. The sum is then what backward returns as the input's gradient.

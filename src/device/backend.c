@@ -1,5 +1,5 @@
 /*
- * backend.c - which backends there are, and devices by name. Layer: device.
+ * backend.c - the list of backends, and devices by name. Layer: device.
  *
  * The CPU's is built into the library; one that brings heavy libraries is a plug-in, loaded at first use. Questions
  * (how many devices, how many threads) load it too, and leave the error record alone.
@@ -47,7 +47,7 @@ static _Thread_local int16_t current[YK__DEVICE_TYPES];
 
 _Atomic(const yk__backend *) yk__backends[YK__DEVICE_TYPES];
 
-/* NULL with the error record set. */
+/* The backend of a type, loaded if need be; NULL with the error record set. */
 static const yk__backend *find(yk_device_type type)
 {
     if ((unsigned)type >= YK__DEVICE_TYPES)
@@ -91,7 +91,8 @@ int yk_device_count(yk_device_type type)
     return backend ? backend->device_count() : 0;
 }
 
-/* " (CUDA_VISIBLE_DEVICES=0 and ...)": which of the variables that say how many GPUs there are is set, and to what. */
+/* " (CUDA_VISIBLE_DEVICES=0 and ...)": the variables that change the number of GPUs, as far as they are set, with their
+ * values. */
 static void describe_variables(char *text, size_t size)
 {
     static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "YOKE_CUDA_DEVICES_PER_GPU"};

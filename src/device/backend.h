@@ -6,9 +6,9 @@
 #include "device/table.h"
 
 const yk__backend *yk__cpu_backend(void);
-/* What the plug-in of CUDA must be, for `yoke doctor`, which does not start it. */
+/* The request that describes CUDA's plug-in, for `yoke doctor`, which does not start it. */
 const yk__plugin_request *yk__cuda_plugin_request(void);
-/* Which of the CPU kernels' instruction sets this process uses, as text. */
+/* The name of the CPU kernels' instruction set that this process uses. */
 const char *yk__cpu_isa(void);
 /* The version of oneDNN, which this loads: major, minor, patch; false where it is not there. */
 bool yk__onednn_version(int number[3]);

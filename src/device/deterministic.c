@@ -1,5 +1,5 @@
 /*
- * deterministic.c - which algorithms are taken: those alone that give the same bits in every run, or the fastest in a
+ * deterministic.c - the choice of algorithms: those alone that give the same bits in every run, or the fastest in a
  * trial. Layer: device.
  */
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 
 #include <yoke/device.h>
 
-/* What the program chose; until then it is the environment's. */
+/* The program's choice; until it makes one, the environment's counts. */
 enum choice { OFF, ON, NOT_CHOSEN };
 static enum choice _Atomic chosen = NOT_CHOSEN, benchmark = NOT_CHOSEN;
 

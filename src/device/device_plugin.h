@@ -10,7 +10,7 @@
 
 typedef struct yk__storage yk__storage;
 
-/* Beside the services of base. The object's `start` gives its yk__backend (table.h). */
+/* The services of device to a plug-in, beside those of base. The plug-in's `start` gives its yk__backend (table.h). */
 typedef struct yk__device_services {
     const char *(*dtype_name)(yk_dtype dtype);
     /* Memory for one call of a slot, from the device's cache: see yk__workspace_get. */
@@ -18,11 +18,11 @@ typedef struct yk__device_services {
     void (*storage_release)(yk__storage *storage);
     void (*empty_cache)(yk_device device); /* yk_device_empty_cache */
     int (*gpus_count)(void);               /* of host/gpus.h: without the driver */
-    /* Which processes hold the GPU with this PCI address, and how much of it: host/nvml.h. "" where none is seen. */
+    /* The processes that hold the GPU with this PCI address, and their bytes: host/nvml.h. "" where none is seen. */
     const char *(*gpu_holders)(const char *bus, char *text, size_t size);
     /* The queue that the calling thread is on: see yk__queue_begin. */
     yk__queue (*queue_current)(void);
-    /* Of what a replay could not repeat: see yk__graph_forbid. */
+    /* Refuses, or notes, an operation that a replay could not repeat: see yk__graph_forbid. */
     yk_status (*graph_forbid)(yk_device device, const char *what, const char *instead);
     bool (*deterministic)(void); /* yk_deterministic_algorithms_enabled */
     bool (*benchmark)(void);     /* yk_benchmark_enabled */

@@ -16,7 +16,7 @@
 #define YK__LESSER(x, y) ((x) > (y) ? (y) : (x)) /* x where it is NaN */
 
 /* ---- real numbers; F(f) is f for float and double ---- */
-/* What costs little more than reading x. */
+/* Operations that cost little more than reading x. */
 #define YK__CHEAP_UNARY(X, F)                                                                                          \
     X(SQRT, F(sqrt)(x))                                                                                                \
     X(RSQRT, 1 / F(sqrt)(x))                                                                                           \
@@ -45,14 +45,14 @@
     X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
     X(GELU, F(yk__gelu)(x))
 
-/* Those that a loop of vectors cannot take as they stand. */
+/* Operations that a loop of vectors cannot take unchanged. */
 #define YK__REAL_UNARY_WITH_CALLS(X, F)                                                                                \
     X(SIN, F(yk__sin)(x))                                                                                              \
     X(COS, F(yk__cos)(x))                                                                                              \
     X(POW_SCALAR, F(yk__pow)(x, p0))
 
 /* ---- integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps ---- */
-/* What no wider type changes. */
+/* Operations whose results a wider type does not change. */
 #define YK__ORDER_UNARY(X)                                                                                             \
     X(RELU, x < 0 ? 0 : x)                                                                                             \
     X(SIGN, x > 0 ? 1 : x < 0 ? -1 : 0)                                                                                \
@@ -122,7 +122,7 @@
 #define floor_f64 floor
 #define ceil_f64 ceil
 #define rint_f64 rint
-/* How p0, p1 and alpha become numbers of the operation; integers take YK__TO_I64. */
+/* The conversion of p0, p1 and alpha to numbers of the operation; integers take YK__TO_I64. */
 #define YK__TO_ITSELF(x) (x)
 
 /* Kernels that are not operations of their own. The sum with alpha 1 saves a product, and NaN from alpha times infinity
@@ -160,7 +160,7 @@ static inline int yk__binary_kernel(yk__binary op, double alpha)
     return op == YK__ADD && alpha == 1.0 ? (int)YK__PLUS : (int)op;
 }
 
-/* For errors. */
+/* The names of operations, for errors. */
 static inline const char *yk__unary_name(yk__unary op)
 {
     static const char *const names[] = {

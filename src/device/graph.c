@@ -27,18 +27,18 @@ struct yk_graph {
     char why[WHY];
     int fit; /* calls in a row that could have been recorded */
     bool given_up;
-    bool announced; /* and the other ranks know */
+    bool announced; /* given_up, and the other ranks know */
     bool recording;
     int spoiled; /* recordings that something else in the process ended */
     yk__graph_exec *exec;
     yk__memory_pool *pool;
     yk__graph_member *members;
     int n_members;
-    /* Random numbers: what the recorded work draws from, and what it took. */
+    /* The random numbers that the recorded work draws: the state of their stream, and how many it took. */
     yk__storage *calls; /* int64: the number of calls before */
     uint64_t seed;
     uint32_t drawn;
-    uint32_t calls_there; /* what *calls is once everything queued is done */
+    uint32_t calls_there; /* the value of *calls once everything queued is done */
     bool calls_known;
 };
 
@@ -119,7 +119,7 @@ bool yk__graph_is_shared(const yk_graph *g)
 
 void yk__graph_give_up(yk_graph *g, const char *why)
 {
-    if (!g->recording) /* which drops it itself */
+    if (!g->recording) /* a recording is dropped where it ends */
         drop_recording(g);
     g->given_up = true;
     snprintf(g->why, WHY, "%.*s", WHY - 1, why);
@@ -164,7 +164,7 @@ yk_status yk__graph_add(yk_graph *g, const yk__graph_member *member)
     return YK_OK;
 }
 
-/* Of the current graph. */
+/* Refuses an operation of the current graph, or notes it. */
 static yk_status forbid(yk_device device, const char *operation, bool backward, const char *what, const char *instead)
 {
     char text[WHY], name[16];
@@ -214,7 +214,7 @@ yk__stream yk__random_draw(yk_device device, const uint32_t **calls)
 
 /* ---- the calls ---- */
 
-/* Everything that has changed on the host since goes to the device. */
+/* Brings everything that has changed on the host since to the device. */
 static yk_status prepare(yk_graph *g, const char **stale)
 {
     yk_status status = YK_OK;
@@ -263,7 +263,7 @@ static yk_status call(yk_graph *g)
     return status;
 }
 
-/* As it is, with an eye on what could not be recorded. */
+/* Runs the function as it is, and notes work that could not be recorded. */
 static yk_status run(yk_graph *g)
 {
     if (!g->given_up)
@@ -296,8 +296,8 @@ static yk_status decide(yk_graph *g, bool *can)
     return status;
 }
 
-/* Ends the capture. Whether it had been ended before, by something else or by what failed in the function, which is
- * said first. */
+/* Ends the capture. True if it had been ended before, by something else or by a failure in the function, which the
+ * error names first. */
 static bool record_ended(yk_graph *g, const yk__backend *backend, yk_status *status)
 {
     yk_error before;
@@ -314,9 +314,9 @@ static bool record_ended(yk_graph *g, const yk__backend *backend, yk_status *sta
     return ended == YK_ERR_STATE;
 }
 
-/* False where it could not be recorded: `why` says why, and nothing was carried out. *later: it can be in a later call,
- * since another thread's recording is in the way, or something else ended it, which is put up with a few times. Ranks
- * that record together have no later call: they would not know. */
+/* Records the function; false where it could not be recorded: `why` says why, and nothing was carried out. *later: it
+ * can be in a later call, since another thread's recording is in the way, or something else ended it, which is put up
+ * with a few times. Ranks that record together have no later call: they would not know. */
 static bool record(yk_graph *g, bool *later)
 {
     enum { MOST_SPOILED = 3 };

@@ -1,5 +1,5 @@
 /*
- * kernel_args.h - what the slots of the device table take: views, operations, and the numbers of each. Layer: device.
+ * kernel_args.h - the arguments of the device table's slots: views, operations, and the numbers of each. Layer: device.
  * C and C++: kernels for GPUs read it, too.
  */
 #ifndef YOKE_DEVICE_KERNEL_ARGS_H
@@ -29,8 +29,8 @@ typedef struct yk__view {
     int64_t stride[YK_MAX_DIMS];
 } yk__view;
 
-/* Where a device's work is put (CUDA's streams). What is on one queue is carried out in order; between two there is no
- * order but what yk__queue_order makes. Kernels are on the first; copies that overlap with them, and collectives, have
+/* The queues of a device's work (CUDA's streams). Work on one queue is carried out in order; between two there is no
+ * order but that of yk__queue_order. Kernels are on the first; copies that overlap with them, and collectives, have
  * their own. */
 typedef enum yk__queue { YK__QUEUE_COMPUTE, YK__QUEUE_COPY, YK__QUEUE_COMM, YK__QUEUES } yk__queue;
 /* A place on a queue: passed once everything that was put there before is done. */
@@ -71,8 +71,8 @@ typedef enum yk__random_kind {
     YK__RANDOM_NORMAL,  /* mean p0, deviation p1 */
 } yk__random_kind;
 
-/* Index tensors: where along some dimensions of x an element lies. Every view is i64 and has the shape of what is read
- * or written, with stride 0 where its tensor has no such dimension. */
+/* Index tensors: the positions of elements along some dimensions of x. Every view is i64 and has the shape of the
+ * values that are read or written, with stride 0 where its tensor has no such dimension. */
 typedef struct yk__indices {
     const char *name; /* of the operation, for errors */
     int count;        /* 1 to YK_MAX_DIMS */
@@ -125,9 +125,9 @@ typedef struct yk__cross_entropy {
  * Note [What changes from step to step]
  * A step that a device recorded once and repeats has its arguments frozen, so what differs between steps lies in the
  * device's memory: the learning rate and the number of the step (yk__step_state), the loss scale and whether a gradient
- * was found that is not finite (yk__scale_state), the number of calls that the random generator has behind it. Slots
- * that are given a pointer to these read them when they are carried out, in place of the numbers in their arguments;
- * the results have the same bits. The host sets a field by `fill`, and reads it by `download`.
+ * was found that is not finite (yk__scale_state), the number of calls that the random generator has had. Slots that are
+ * given a pointer to these read them when they are carried out, in place of the numbers in their arguments; the results
+ * have the same bits. The host sets a field by `fill`, and reads it by `download`.
  */
 typedef struct yk__step_state {
     double lr;
@@ -172,19 +172,20 @@ typedef struct yk__crop {
 } yk__crop;
 enum { YK__CROP_NUMBERS = sizeof(yk__crop) / sizeof(int64_t) };
 
-/* ---- pictures: host memory, whatever the device ---- */
+/* ---- images: host memory, whatever the device ---- */
 enum {
-    YK__RESAMPLE_FRACTION = 22, /* bits behind the point of a weight: PIL's, which makes the bytes equal */
+    YK__RESAMPLE_FRACTION = 22, /* bits after the point of a weight: PIL's, which makes the bytes equal */
     YK__RESAMPLE_GROUP = 64     /* rows that are done together */
 };
-/* For each of `out` positions: the first source position, how many, and their weights (`most` apart). first[] rises. */
+/* For each of `out` positions: the first source position, their number, and their weights (`most` apart). first[]
+ * rises. */
 typedef struct yk__resample_filter {
     int64_t out, most;
     const int *first, *count, *weights;
 } yk__resample_filter;
 /* Planes of bytes to (planes, vertical.out, horizontal.out): rows first, each pass rounded to bytes. */
 typedef struct yk__resample {
-    const unsigned char *from; /* where position 0 of both filters is */
+    const unsigned char *from; /* the offset of position 0 of both filters */
     int64_t planes, plane_stride, row_stride;
     yk__resample_filter horizontal, vertical;
     unsigned char *between; /* memory for (source rows, horizontal.out) */

@@ -9,7 +9,7 @@
 
 #include "device/kernel_args.h"
 
-/* An optimizer's update has the most: the parameter, its gradient and three states. */
+/* The most operands of a loop, which an optimizer's update has: the parameter, its gradient and three states. */
 #define YK__LOOP_OPERANDS 5
 
 typedef struct yk__loop {
@@ -25,8 +25,8 @@ static inline int64_t yk__magnitude(int64_t x)
     return x < 0 ? -x : x;
 }
 
-/* Takes the shape of views[0]. With c_order the elements keep the order of the shape's last dimension fastest;
- * otherwise the order is that of the memory of views[0], then views[1], ... */
+/* Fills the loop with the shape of views[0]. With c_order the elements keep the order of the shape's last dimension
+ * fastest; otherwise the order is that of the memory of views[0], then views[1], ... */
 static inline void yk__loop_init(yk__loop *loop, int operands, const yk__view *const *views, bool c_order)
 {
     const yk__view *out = views[0];

@@ -39,8 +39,8 @@ YK__SCALAR yk__update yk__update_of_adam(const yk__adam *p, double lr, int64_t s
     return u;
 }
 
-/* Whether what is updated of tensor t lies in one run of memory, in the same order in each of the operands: views[k] is
- * an array of one view per tensor, or NULL, and views[0] the parameters. A parameter does not overlap itself, so its
+/* True if the elements of tensor t are in one run of memory, in the same order in each of the operands: views[k] is an
+ * array of one view per tensor, or NULL, and views[0] the parameters. A parameter does not overlap itself, so its
  * elements fill their span exactly when they are dense. For the host. */
 static inline bool yk__update_is_linear(const yk__view *const *views, int operands, int64_t t, int64_t *numel)
 {

@@ -1,5 +1,5 @@
 /*
- * queues.c - which queue of its devices a thread's work goes to, and order between queues. Layer: device.
+ * queues.c - the queue of its devices that a thread's work goes to, and order between queues. Layer: device.
  *
  * A thread begins on YK__QUEUE_COMPUTE, and what it puts on another is nothing that the first waits for, or that waits
  * for the first, until the two are ordered.

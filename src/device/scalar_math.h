@@ -124,7 +124,7 @@ YK__SCALAR float yk__exp_parts(float hi, float lo, int32_t *k)
     return yk__exp_less_one_f32(hi, lo, k) + 1.0f;
 }
 
-/* What lies outside is put right at the end: that is quicker than bounding x first. */
+/* Results outside of the range of f32 are set at the end: that is quicker than bounding x first. */
 YK__SCALAR float yk__exp_f32(float x)
 {
     int32_t k;
@@ -183,7 +183,7 @@ YK__SCALAR float yk__log_f32(float x)
     return x > 0.0f ? y : outside;
 }
 
-/* What 1 + x loses when it is rounded is added to the mantissa; without an exponent that gives x back. */
+/* The rounding error of 1 + x is added to the mantissa; without an exponent that gives x back. */
 YK__SCALAR float yk__log1p_f32(float x)
 {
     float u = 1.0f + x, part = u - 1.0f, lost = (1.0f - (u - part)) + (x - part);
@@ -245,7 +245,7 @@ YK__SCALAR float yk__cos_f32(float x)
 
 /*
  * x^y in double: |x| = 2^k m, log2(m) from s = (m - 1) / (m + 1); then 2^t, t = y log2(|x|), is rounded to float once.
- * What is special is put right by selection, as C99's annex F says.
+ * Special cases are put right by selection, as C99's annex F says.
  */
 YK__SCALAR float yk__pow_f32(float x, float y)
 {
@@ -360,7 +360,7 @@ YK__SCALAR float yk__gelu_f32(float x)
     return x * (x < -5.5f ? 0.0f : phi);
 }
 
-/* Its derivative, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
+/* The derivative of GELU, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
 YK__SCALAR float yk__gelu_grad_f32(float x)
 {
     float t = fabsf(x), p;
@@ -395,7 +395,7 @@ YK__SCALAR float yk__erf_f32(float x)
     return a < 0.92f ? YK__FMA(x, q, x) : large;
 }
 
-/* As yk__atan2_f64, which says how. */
+/* atan2, computed as in yk__atan2_f64, which explains it. */
 YK__SCALAR float yk__atan2_f32(float y, float x)
 {
     float a = fabsf(y), b = fabsf(x);

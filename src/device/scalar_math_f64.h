@@ -84,7 +84,7 @@ YK__SCALAR double yk__exp_f64(double x)
     return x < -746.0 ? 0.0 : y;
 }
 
-/* For |x| <= 710. 2^n - 1 and 2^n (e^r - 1) are halved, so that 2^1024 does not overflow. */
+/* expm1 for |x| <= 710. 2^n - 1 and 2^n (e^r - 1) are halved, so that 2^1024 does not overflow. */
 YK__SCALAR double yk__expm1_near(double x)
 {
     double r, rest, rounded = yk__exp_reduce(x, &r, &rest), p = yk__exp_less_one(r, rest);
@@ -132,7 +132,7 @@ YK__SCALAR double yk__log_f64(double x)
     return x > 0.0 ? y : outside;
 }
 
-/* What 1 + x loses when it is rounded is added to the mantissa; without an exponent that gives x back. */
+/* The rounding error of 1 + x is added to the mantissa; without an exponent that gives x back. */
 YK__SCALAR double yk__log1p_f64(double x)
 {
     double u = 1.0 + x, part = u - 1.0, lost = (1.0 - (u - part)) + (x - part);
@@ -207,8 +207,8 @@ YK__SCALAR double yk__cos_f64(double x)
     return fabs(x) <= YK__TRIG_LIMIT_F64 ? yk__cos_near_f64(x) : cos(x);
 }
 
-/* Of two numbers of 53 bits, u in (0, 1] and an angle: sqrt(-2 log u) cos(2 pi angle). The angle in quarters of a turn
- * is the nearest whole one and a rest, which is exact. */
+/* The normal deviate of two numbers of 53 bits, u in (0, 1] and an angle: sqrt(-2 log u) cos(2 pi angle). The angle in
+ * quarters of a turn is the nearest whole one and a rest, which is exact. */
 YK__SCALAR double yk__standard_normal_f64(const uint32_t words[4])
 {
     double high = (double)(int32_t)(words[0] ^ 0x80000000u) + 0x1p31, low = (double)(int32_t)(words[1] >> 11);
@@ -221,8 +221,8 @@ YK__SCALAR double yk__standard_normal_f64(const uint32_t words[4])
 }
 
 /*
- * x^y = 2^(y log2(|x|)), with the logarithm in two parts, 68 bits of it: |x| = 2^k m, s = (m - 1) / (m + 1), and
- * log(m) = 2/3 s (3 + s^2 + s^4 P(s^2)). What is special is put right by selection, as C99's annex F says.
+ * x^y = 2^(y log2(|x|)), with the logarithm in two parts, 68 bits of it: |x| = 2^k m, s = (m - 1) / (m + 1), and log(m)
+ * = 2/3 s (3 + s^2 + s^4 P(s^2)). Special cases are put right by selection, as C99's annex F says.
  */
 YK__SCALAR double yk__pow_f64(double x, double y)
 {
@@ -358,7 +358,7 @@ YK__SCALAR double yk__gelu_f64(double x)
     return x <= 0.0 ? tail : x - tail; /* -0 for -0 */
 }
 
-/* Its derivative, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
+/* The derivative of GELU, Phi(x) + x phi(x); at the infinities NaN, infinity times 0. */
 YK__SCALAR double yk__gelu_grad_f64(double x)
 {
     double t = fabs(x), p, rounded;
@@ -378,7 +378,7 @@ YK__SCALAR double yk__atan2_f64(double y, double x)
     double a = fabs(y), b = fabs(x);
     bool steep = a > b, left = copysign(1.0, x) < 0.0;
     double small = steep ? b : a, great = steep ? a : b;
-    /* So that their sum does not overflow. */
+    /* The scale keeps their sum from overflowing. */
     double scale = great > 0x1p1000 ? 0x1p-60 : 1.0;
     small = great == (double)INFINITY ? (small == (double)INFINITY ? 1.0 : 0.0) : small * scale;
     great = great == (double)INFINITY ? 1.0 : great * scale;

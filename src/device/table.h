@@ -51,22 +51,22 @@ typedef struct yk__backend {
     const char *name; /* "cpu" */
     /* By slot, the dtypes (1 << dtype) of its first input, or of its output where it has none; 0 where the slot is not
      * there. An operation of `unary`, `binary` or `reduce` may take fewer (sqrt of integers); none lacks f16 or bf16
-     * alone. Of index_put, the dtypes that it adds up; what it only writes may have any. */
+     * alone. For index_put, the dtypes that it adds up; values that it only writes may have any. */
     uint16_t takes[YK__SLOTS];
 
     /* ---- devices and memory ---- */
     int (*device_count)(void);
-    /* Why there is no device, for the error of one who asks for one (which part is missing, what would help); NULL
-     * where there always is one. */
+    /* The reason why there is no device, for the error of a program that asks for one (the part that is missing, a
+     * remedy); NULL where there always is one. */
     const char *(*why_none)(void);
     /* 64-byte aligned memory, not cleared; fails with YK_ERR_MEMORY. Called by the caching allocator only. */
     yk_status (*allocate)(int device, size_t bytes, void **memory);
     void (*release)(int device, void *memory, size_t bytes);
-    /* Whether the two are shares of one memory: where it is full, what the other has cached is given back, too. NULL:
-     * no two are. */
+    /* True if the two are shares of one memory: where it is full, the memory that the other has cached is given back,
+     * too. NULL: no two are. */
     bool (*shares_memory)(int device, int other);
     /* Host memory in whole pages, cleared: at `near`, where that is not NULL and the place is free, else anywhere with
-     * room behind it. unmap gives back any pages of what map gave. NULL where blocks cannot be split. */
+     * room after it. unmap gives back any pages of what map gave. NULL where blocks cannot be split. */
     yk_status (*map)(int device, size_t bytes, void *near, void **memory);
     void (*unmap)(int device, void *memory, size_t bytes);
     /* Bytes between host and device memory. A download is done when it returns, an upload has read the host's. */
@@ -75,9 +75,9 @@ typedef struct yk__backend {
     yk_status (*synchronize)(int device);
     /* ---- work of others on the device's queue ---- */
     /* For tests, which keep a queue busy by it: nothing else puts the host's work on one (docs/cuda.md). Calls fn(arg)
-     * on some thread when everything queued before is done; what is queued after waits until it returns.
-     * fn may block, and calls no slot. Where a device fails for good before, fn is never called. A backend that is done
-     * when a slot returns calls it at once. */
+     * on some thread when everything queued before is done; work that is queued after waits until it returns. fn may
+     * block, and calls no slot. Where a device fails for good before, fn is never called. A backend that is done when a
+     * slot returns calls it at once. */
     yk_status (*enqueue)(int device, void (*fn)(void *arg), void *arg);
     /* Host memory that copies reach while others run, and copies that are queued: the memory is not touched until they
      * are done. */
@@ -87,8 +87,8 @@ typedef struct yk__backend {
     yk_status (*queue_download)(int device, void *to_pinned, const void *from, size_t bytes);
     /* ---- queues: a slot puts its work on the calling thread's (yk__queue_begin). All NULL on a backend that is done
      * when a slot returns. ---- */
-    /* What is put on `queue` from here on starts when all that is on `after` of `other` by now is done. The host does
-     * not wait. */
+    /* Work that is put on `queue` from here on starts when all work that is on `after` of `other` by now is done. The
+     * host does not wait. */
     yk_status (*queue_order)(int device, yk__queue queue, int other, yk__queue after);
     yk_status (*event_record)(int device, yk__queue queue, yk__event **event);
     yk_status (*event_query)(yk__event *event, bool *passed);
@@ -155,12 +155,12 @@ typedef struct yk__backend {
     /* out = max(0, a b [+ bias]), NaN staying NaN. NULL: a backend that lacks it has ReLU computed afterwards. */
     yk_status (*gemm_relu)(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias);
     /* gemm without a bias, and sums (M), of one dtype with out, the sum of a over K: the gradients of a weight and of
-     * its bias. B is 1. *done: whether the sums were made as well; else out was not touched. NULL: never. */
+     * its bias. B is 1. **done: the sums were made as well; else out was not touched. NULL: never. */
     yk_status (*gemm_row_sums)(int device, const yk__view *out, const yk__view *sums, const yk__view *a,
                                const yk__view *b, bool accumulate, bool *done);
 
-    /* ---- convolution: x (N,C,H,W), w (O,C/groups,KH,KW), out (N,O,OH,OW), bias (O) or NULL; float;
-     * ReLU behind it where p->relu ---- */
+    /* ---- convolution: x (N,C,H,W), w (O,C/groups,KH,KW), out (N,O,OH,OW), bias (O) or NULL; float; ReLU after it
+     * where p->relu ---- */
     /* The strides that out should have (dense, any order), given x and w; and those that a weight should have. */
     void (*conv2d_layout)(const yk__conv2d *p, const yk__view *x, const yk__view *w, const int64_t out_shape[4],
                           int64_t out_stride[4]);
@@ -206,7 +206,7 @@ typedef struct yk__backend {
                                      const yk__view *gweight, const yk__view *gbias, const yk__view *gout,
                                      const yk__view *addend, const yk__view *x, const yk__view *out,
                                      const yk__view *weight, const yk__view *mean, const yk__view *invstd);
-    bool batch_norm_edges; /* whether these take p->batches and p->edges */
+    bool batch_norm_edges; /* these take p->batches and p->edges */
     /* x (M,D) normalised over D; weight, bias (D) or NULL; mean, invstd (M) outputs for backward; all but x, out and
      * their gradients are statistics. */
     yk_status (*layer_norm)(int device, double eps, const yk__view *out, const yk__view *mean, const yk__view *invstd,
@@ -259,8 +259,8 @@ typedef struct yk__backend {
     yk_status (*nonzero)(int device, const yk__view *x, int64_t *count, const yk__view *out);
 
     /* ---- order: along a dimension, whose size is at least 1 ---- */
-    /* index (i64, of x's shape, but perhaps shorter along dim): where the first elements come from when they are
-     * sorted; equal ones keep their order, NaN is larger than any number, -0 equals 0. */
+    /* index (i64, of x's shape, but perhaps shorter along dim): the positions of the first elements in sorted order;
+     * equal ones keep their order, NaN is larger than any number, -0 equals 0. */
     yk_status (*argsort)(int device, const yk__view *index, const yk__view *x, int dim, bool descending);
     /* out[i] = x[0] op ... op x[i], or x[i] op ... op x[last] where `reverse`. Sums of f32 are kept in f64. out may
      * be x. */
@@ -299,14 +299,13 @@ typedef struct yk__backend {
     yk_status (*augment)(int device, const yk__view *out, const yk__view *images, const yk__view *crops,
                          const yk__view *table);
 
-    /* ---- pictures: bytes in the host's memory; NULL where the device's memory is not that. Any thread may call. ----
-     */
+    /* ---- images: bytes in the host's memory; NULL where the device's memory is not that. Any thread may call. ---- */
     /* n pixels of three bytes to three planes that are `plane` bytes apart. */
     void (*split_pixels)(const unsigned char *from, int64_t n, unsigned char *to, int64_t plane);
     void (*resample)(const yk__resample *r);
 } yk__backend;
 
-/* Those that are loaded. (backend.c) */
+/* The backends that are loaded. (backend.c) */
 extern _Atomic(const yk__backend *) yk__backends[YK__DEVICE_TYPES];
 const yk__backend *yk__backend_load(yk_device device);
 /* The backend of a type, loaded at first use; NULL and an error where it is not there. */
@@ -329,8 +328,8 @@ yk_status yk__slot_missing(yk_device device, const char *slot);
 yk__queue yk__queue_begin(yk__queue queue);
 void yk__queue_end(yk__queue previous);
 yk__queue yk__queue_current(void);
-/* What is put on `queue` of a device from here on starts when all that is on `after` of `other`, a device of the same
- * type, by now is done; nothing to do on a backend without queues. Source: torch.cuda.Stream.wait_stream. */
+/* Work that is put on `queue` of a device from here on starts when all work that is on `after` of `other`, a device of
+ * the same type, by now is done; nothing to do on a backend without queues. Source: torch.cuda.Stream.wait_stream. */
 yk_status yk__queue_order(yk_device device, yk__queue queue, yk_device other, yk__queue after);
 
 /* ---- storage (storage.c): counted memory of one device, from a caching allocator ---- */
@@ -339,13 +338,13 @@ typedef struct yk__storage {
     atomic_int references;
     yk_device device;
     atomic_uint version;   /* writes in place */
-    atomic_uint *versions; /* where they are counted: in `version`, or in that of a storage whose memory this shares */
+    atomic_uint *versions; /* the count of writes: `version`, or that of a storage whose memory this shares */
     atomic_uint exchanged; /* times that a collective set the values to those that other ranks have as well */
     size_t bytes;          /* as asked for */
     size_t reserved;       /* as the allocator gave; 0 for memory that it did not give */
     void (*foreign_release)(void *context); /* memory that is not ours */
     void *foreign_context;
-    const char *maker; /* what memory was made for: yk__operation_name, static */
+    const char *maker; /* the operation that the memory was made for: yk__operation_name, static */
     bool for_backward;
     struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device, or is free */
     struct yk__storage *below, *above; /* large blocks (heap.c): those that lie next to it, or NULL */
@@ -361,7 +360,7 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes);
  * where it was allocated.
  */
 yk__storage *yk__storage_share(yk__storage *from, yk_device device, bool own_versions);
-/* Whether what is on one device can be read and written by the other as it is. */
+/* True if memory of one device can be read and written by the other as it is. */
 bool yk__same_memory(yk_device a, yk_device b);
 /*
  * The operation that this thread runs, or whose backward it does, as errors name it that are found below it: that
@@ -374,7 +373,7 @@ yk__storage *yk__storage_wrap(yk_device device, void *data, size_t bytes, void (
 yk__storage *yk__storage_retain(yk__storage *storage);
 void yk__storage_release(yk__storage *storage);
 
-/* What is wrong with what the allocator of a device counts and lists (base/invariant.h). */
+/* The fault in the counts and lists of a device's allocator, NULL for none (base/invariant.h). */
 const char *yk__memory_check(yk_device device);
 
 /* Work on `queue` uses this memory: when the last reference goes, nobody gets it before what is on that queue by then
@@ -389,7 +388,7 @@ void yk__storage_used_on(yk__storage *storage, yk__queue queue);
 typedef struct yk__memory_pool yk__memory_pool;
 yk__memory_pool *yk__memory_pool_open(yk_device device, bool *busy);
 void yk__memory_pool_close(yk__memory_pool *pool);
-/* Its blocks are the device's again; tensors that have some keep them. */
+/* Releases the pool: its blocks are the device's again; tensors that have some keep them. */
 void yk__memory_pool_release(yk__memory_pool *pool);
 
 /* Memory for a kernel's own use during one call, from the same cache, 64-byte aligned. */

@@ -141,7 +141,7 @@ yk_status yk_module_hook_remove(yk_module *m, uint64_t id)
     return YK_OK;
 }
 
-/* What one call of a module takes and gives. */
+/* The inputs and outputs of one call of a module. */
 typedef struct call {
     yk_tensor *const *inputs;
     yk_tensor **outputs;

@@ -1,5 +1,5 @@
 /*
- * models.h - what the ready-made models share. Layer: nn.
+ * models.h - declarations that the ready-made models share. Layer: nn.
  */
 #ifndef YOKE_NN_MODELS_H
 #define YOKE_NN_MODELS_H

@@ -191,7 +191,7 @@ static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         remove_entry(m, all[i], name);
     items[entries->count++] = (yk__entry){copy, object, temporary};
-    /* At every doubling: all names are compared with one another. */
+    /* The check is made at every doubling: it compares all names with one another. */
     YK__ASSERT_SOUND(entries->count & (entries->count - 1) ? NULL : yk__module_parts_check(m));
     return true;
 }
@@ -207,7 +207,7 @@ static bool contains(const yk_module *tree, const yk_module *m)
     return false;
 }
 
-/* Whether `part` can be added to m. A missing one leaves m incomplete, and so a silent NULL is an error here. */
+/* True if `part` can be added to m. A missing one leaves m incomplete, and so a silent NULL is an error here. */
 static bool addable(yk_module *m, const char *name, const void *part)
 {
     if (!yk__is_there("module_add", "module", m))

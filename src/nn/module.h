@@ -1,5 +1,5 @@
 /*
- * module.h - what the files of nn/ share: the module itself. Layer: nn.
+ * module.h - declarations that the files of nn/ share: the module itself. Layer: nn.
  */
 #ifndef YOKE_NN_MODULE_H
 #define YOKE_NN_MODULE_H
@@ -40,12 +40,12 @@ yk_module *yk__module_replica_make(yk_module *m);
 /* The hooks of m become those of its replica. */
 yk_status yk__module_hooks_copy(yk_module *replica, const yk_module *m);
 
-/* What is wrong with a module's own parts, and with all of the tree (base/invariant.h): names, NULLs, freed objects,
- * parameters that are no leaves, a module inside itself. */
+/* The fault of a module's own parts, and of the whole tree, NULL for none (base/invariant.h): names, NULLs, freed
+ * objects, parameters that are no leaves, a module inside itself. */
 const char *yk__module_parts_check(const yk_module *m);
 const char *yk__module_tree_check(const yk_module *m);
 
-/* Whether m can be used; an incomplete module is an error in the name of `what`, NULL is none. */
+/* True if m can be used; an incomplete module is an error in the name of `what`, and so is NULL. */
 bool yk__module_usable(const char *what, const yk_module *m);
 /* yk_forward that returns a reference of the caller's: for containers, whose intermediate results die at once. */
 yk_tensor *yk__forward(yk_module *m, yk_tensor *x);
@@ -92,7 +92,7 @@ yk_status yk__module_collect(yk_module *m, yk__collect what, yk_state_dict *dict
 /* yk_state_dict_find that also understands the name with a leading "module." more or less. */
 int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name);
 
-/* What yk_module_load_state_dict checks before it writes. */
+/* The checks that yk_module_load_state_dict makes before it writes. */
 yk_status yk__module_check_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options);
 
 /* A state dict, and a list of parameters, that no scope owns. */
@@ -115,7 +115,8 @@ bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i);
 /* Copies entry i to a tensor of its shape, wherever it is. */
 yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *to);
 
-/* Notes what a file had under a name and was left out: yk_state_dict_left_out. The first of these, NULL for none. */
+/* Notes an entry of a file that was left out, and what it was (yk_state_dict_left_out); and the name of the first of
+ * these, NULL for none. */
 yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const char *what);
 const char *yk__state_dict_first_left_out(const yk_state_dict *dict, const char **what);
 

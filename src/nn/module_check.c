@@ -1,5 +1,5 @@
 /*
- * module_check.c - what must hold of a tree of modules. Layer: nn.
+ * module_check.c - the invariants of a tree of modules. Layer: nn.
  */
 #include <inttypes.h>
 #include <string.h>

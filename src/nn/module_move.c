@@ -20,8 +20,8 @@ static yk_tensor *moved(yk_tensor *x, const int64_t *stride, yk_dtype dtype, yk_
     return out;
 }
 
-/* Whether strides that a class asks for place the elements of x side by side, in some order: others would be written
- * outside of its memory. */
+/* True if the strides that a class asks for place the elements of x side by side, in some order: others would be
+ * written outside of its memory. */
 static bool are_dense(const yk_tensor *x, const int64_t *stride)
 {
     uint32_t placed = 0;

@@ -90,8 +90,7 @@ static bool last_part_is(const char *name, const char *part)
     return strcmp(dot ? dot + 1 : name, part) == 0;
 }
 
-/* Batch norms count their batches since PyTorch 0.4.1: whether the dict has statistics of older ones, without counts.
- */
+/* True if the dict has statistics of batch norms of before PyTorch 0.4.1, which did not count their batches. */
 static bool without_counts(const yk_state_dict *dict)
 {
     bool statistics = false;
@@ -127,7 +126,7 @@ static yk_status compare(const yk_state_dict *own, const yk_state_dict *given, n
     return status;
 }
 
-/* The names, with what a file had under them that was left out. */
+/* Copies the missing names to *explained, each with the reason why a file's entry of that name was left out. */
 static yk_status explain(const names *missing, const yk_state_dict *given, names *explained)
 {
     yk_status status = YK_OK;

@@ -28,7 +28,7 @@ typedef struct batch_norm2d {
     void *user;                    /* a counted object of ours */
 } batch_norm2d;
 
-/* What follows the normalisation in the same pass. */
+/* The operations that follow the normalisation in the same pass. */
 typedef struct tail {
     yk_tensor *residual;
     bool relu;

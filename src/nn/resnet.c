@@ -33,7 +33,7 @@ static yk_tensor *block_forward(yk_module *m, yk_tensor *x)
 
 static const yk_module_class block_class = {.name = "BasicBlock", .data_size = sizeof(block), .forward = block_forward};
 
-/* With He initialisation for the gradients' sake (fan_out), as torchvision does. */
+/* A convolution with He initialisation for the gradients' sake (fan_out), as in torchvision. */
 static yk_module *conv_create(int64_t in, int64_t out, int64_t kernel, int64_t stride)
 {
     yk_module *m = yk__conv2d_make(

@@ -1,8 +1,8 @@
 /*
  * sequential.c - modules run one after the other. Layer: nn.
  *
- * A result that backward does not need dies as soon as the next module has read it. A batch norm, a convolution
- * or a linear layer and the ReLU behind it are one operation.
+ * A result that backward does not need dies as soon as the next module has read it. A batch norm, a convolution or a
+ * linear layer and the ReLU after it are one operation.
  */
 #include <stdarg.h>
 

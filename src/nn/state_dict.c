@@ -15,7 +15,7 @@ typedef struct dict_entry {
     yk_tensor *tensor;
 } dict_entry;
 
-/* What was no tensor here when a file was read. */
+/* An entry of a file that became no tensor here, with what it is. */
 typedef struct missing_entry {
     char *name, *what;
 } missing_entry;

@@ -226,7 +226,7 @@ yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha)
 }
 
 #define NO_CAST
-/* On a list of autocast's (cast_policy.h). */
+/* The power is on a list of autocast's (cast_policy.h). */
 #define CAST_POW                                                                                                       \
     yk_tensor *inputs[2] = {a, b};                                                                                     \
     YK__AUTOCAST(pow, 2, inputs, yk_pow(inputs[0], inputs[1]));

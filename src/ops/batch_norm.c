@@ -1,10 +1,10 @@
 /*
- * batch_norm.c - batch normalisation, with the residual sum and ReLU behind it in the same pass. Layer: ops.
+ * batch_norm.c - batch normalisation, with the residual sum and ReLU after it in the same pass. Layer: ops.
  *
  * Backward reads x, the batch's mean and 1 / deviation, and the result only where ReLU is fused (its sign is the mask)
- * and the backend does not leave numbers that tell the same from x (yk__batch_norm.edges).
- * Without ReLU the residual's gradient is the result's, handed on as it is. Gradients are written over the parts of
- * the result's that nobody else sees. Derivation: docs/autograd.md.
+ * and the backend does not leave numbers that tell the same from x (yk__batch_norm.edges). Without ReLU the residual's
+ * gradient is the result's, handed on as it is. Gradients are written over the parts of the result's that nobody else
+ * sees. Derivation: docs/autograd.md.
  */
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /*
- * cast_policy.c - autocast at an operation: what its inputs are cast to. Layer: ops.
+ * cast_policy.c - autocast at an operation: the dtypes that its inputs are cast to. Layer: ops.
  */
 #include "ops/cast_policy.h"
 
@@ -11,7 +11,7 @@ static const struct {
     uint8_t policy[YK__DEVICE_TYPES];
 } lists[YK__CAST_OPS] = {YK__CAST_LISTS(YK__CAST_ROW)};
 
-/* Integers are no numbers to round, and f64 was asked for. */
+/* True for a tensor that autocast may cast: integers are not to be rounded, and f64 was asked for. */
 static bool eligible(const yk_tensor *x)
 {
     return x && !yk__is_freed(x) && (x->dtype == YK_F32 || yk__is_half((yk_dtype)x->dtype));

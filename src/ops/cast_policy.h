@@ -1,6 +1,6 @@
 /*
- * cast_policy.h - which operations autocast runs in which dtype, as PyTorch's two lists have it, and how one of them
- * does. Layer: ops.
+ * cast_policy.h - the operations that autocast casts, with their dtypes, as in PyTorch's two lists, and the macro by
+ * which one does. Layer: ops.
  *
  * An operation on a list begins with YK__AUTOCAST, which costs one look at a variable of the thread where autocast is
  * off. Where it is on and there is something to do, the operation is called again with its inputs cast, and whatever
@@ -11,8 +11,8 @@
 
 #include "ops/op.h"
 
-/* What happens to floating inputs but f64: nothing; all to the region's dtype; all to f32; all to the widest of them.
- */
+/* The casts of floating inputs other than f64: none; all to the region's dtype; all to f32; all to the widest of
+ * them. */
 typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK__CAST_WIDEST } yk__cast_policy;
 
 /* Operation, on CPUs, on GPUs. Source: aten/src/ATen/autocast_mode.h. */

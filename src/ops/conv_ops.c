@@ -12,7 +12,7 @@ typedef struct conv_context {
 
 static const char *const axis_name[2] = {"height", "width"};
 
-/* What cannot be is an error. */
+/* Fills *p; strides, dilations and paddings that are not possible are an error. */
 static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
 {
     yk_conv2d_options o;

@@ -165,7 +165,7 @@ static yk_status contract(term *a, const term *b, const bool *needed, const int6
         return yk__fail(YK_ERR_SHAPE, "einsum: a product on the way has %d dimensions; a tensor has at most %d", n_out,
                         YK_MAX_DIMS);
     yk_tensor *left = as_matrices(a, in_a, count_a, size), *right = as_matrices(b, in_b, count_b, size);
-    /* Without a sum it is one of numbers: of any dtypes, and not for autocast. */
+    /* Without a label to sum over the product is elementwise: of any dtypes, and not for autocast. */
     yk_tensor *product = !left || !right ? NULL : count_a[2] ? yk_matmul(left, right) : yk_mul(left, right);
     int64_t shape[YK_MAX_DIMS];
     for (int i = 0; i < n_out; i++)

@@ -19,7 +19,7 @@ static bool dim_of(const char *name, const yk_tensor *x, int *dim)
     return yk__wrap_dim(name, x, dim) == YK_OK;
 }
 
-/* One index tensor in the place of dimension `dim`. */
+/* Reads by one index tensor in the place of dimension `dim`. */
 static yk_tensor *read_at(const yk__op *op, yk_tensor *x, int dim, yk_tensor *index, bool wrap)
 {
     yk__index_map map = {.name = op->name, .wrap = wrap};
@@ -117,7 +117,7 @@ yk_tensor *yk_take_along_dim(yk_tensor *x, yk_tensor *index, int dim)
 
 /* ---- writing ---- */
 
-/* One index tensor, `along` the dimension or in its place; x is returned. */
+/* Writes by one index tensor, `along` the dimension or in its place; x is returned. */
 static yk_tensor *put_at(const yk__op *op, yk_tensor *x, int dim, yk_tensor *index, yk_tensor *value, bool along,
                          bool accumulate)
 {

@@ -7,7 +7,8 @@
  */
 #include "ops/index.h"
 
-/* Of one call; any number above what the dimensions of a tensor can use, with new ones between. */
+/* The most items of one call. Any number does that is above what the dimensions of a tensor can use, with new ones
+ * between. */
 enum { MAX_ITEMS = 32 };
 
 /* ---- the view ---- */
@@ -46,7 +47,7 @@ static yk_status cut_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
 
 /* ---- items ---- */
 
-/* What the items of a call come to. The index tensors belong to it. */
+/* The items of a call, parsed. The index tensors belong to it. */
 typedef struct parsed {
     const char *name;
     const yk_tensor *x;
@@ -251,7 +252,7 @@ static yk_status fill(const parsed *p, yk_tensor *part, yk_tensor *value)
 {
     static const yk__op op = {.name = "index_put_", .backward = yk__masked_put_backward};
     yk_tensor *mask = p->by[0].tensor;
-    int ndim = part->ndim - p->by[0].dim; /* the mask's dimensions, and those behind, of size 1 */
+    int ndim = part->ndim - p->by[0].dim; /* the mask's dimensions, and those after them, of size 1 */
     int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
     for (int d = 0; d < ndim; d++) {
         shape[d] = d < mask->ndim ? mask->shape[d] : 1;

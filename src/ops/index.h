@@ -1,6 +1,5 @@
 /*
- * index.h - reading and writing through index tensors, what all operations of that kind share (index_map.c).
- * Layer: ops.
+ * index.h - reading and writing through index tensors, for all operations of that kind (index_map.c). Layer: ops.
  */
 #ifndef YOKE_OPS_INDEX_H_
 #define YOKE_OPS_INDEX_H_
@@ -8,10 +7,10 @@
 #include "ops/op.h"
 
 /*
- * Which elements of x the result has. Index tensor k stands for the dimensions [dim, dim + span) of x, which lie evenly
- * as one where span is not 1. Either the index tensors, broadcast together to index_ndim dimensions, put those at `at`
- * among the rest of x's; or (`along`) there is one, of the result's shape, which replaces the coordinate of its
- * dimension.
+ * The elements of x that the result has. Index tensor k stands for the dimensions [dim, dim + span) of x, which have
+ * the strides of one dimension where span is not 1. Either the index tensors, broadcast together to index_ndim
+ * dimensions, put those at `at` among the rest of x's; or (`along`) there is one, of the result's shape, which replaces
+ * the coordinate of its dimension.
  */
 typedef struct yk__index_map {
     const char *name; /* of the operation; static */
@@ -19,7 +18,7 @@ typedef struct yk__index_map {
     int8_t count, at, index_ndim, ndim;
     struct {
         int8_t dim, span;
-        int8_t named; /* what errors call dim: where x is a view of what the caller gave, the dimension of that */
+        int8_t named; /* the name of dim in errors: where x is a view of the caller's tensor, the dimension of that */
     } of[YK_MAX_DIMS];
     int64_t shape[YK_MAX_DIMS]; /* of the result */
 } yk__index_map;
@@ -46,7 +45,7 @@ yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map
                         yk_tensor *value, bool accumulate);
 yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
 
-/* Whether the dimensions [first, first + span) of x lie as evenly in memory as one would; its stride. */
+/* True if the dimensions [first, first + span) of x have the strides of a single dimension; *stride is its stride. */
 bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride);
 /* An index tensor as i64, retained; an error in the name of `name` for other dtypes than i64 and i32. */
 yk_tensor *yk__index_tensor(const char *name, yk_tensor *index);
@@ -63,11 +62,11 @@ yk_status yk__masked_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 yk_tensor *yk__index_as(const char *name, yk_tensor *x, const yk_index_item *items, int count);
 /* The positions of what is not 0 in x: (dimensions, count) of i64 in C order. One reference. */
 yk_tensor *yk__raw_nonzero(yk_tensor *x);
-/* Whether a value broadcasts to the part of that shape; *leading: its sizes of 1 beyond the part's dimensions. */
+/* Fails unless a value broadcasts to the part of that shape; *leading: its sizes of 1 beyond the part's dimensions. */
 yk_status yk__index_fits_value(const char *name, int ndim, const int64_t *shape, const yk_tensor *value, int *leading);
 /* index_put_ without index tensors: x = value, which broadcasts, or x += value. */
 yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate);
-/* For functions in place: freed tensors, NULLs, devices. No scope is needed. */
+/* The checks of functions in place: freed tensors, NULLs, devices. No scope is needed. */
 bool yk__put_begin(const char *name, int n_inputs, yk_tensor *const *inputs);
 
 #endif

@@ -187,7 +187,7 @@ static yk_tensor *raw_read(const yk__index_map *map, yk_tensor *x, yk_tensor *co
     return yk__tensor_if_ok(out, YK__SLOT(x, index, &vo, &vx, &p));
 }
 
-/* x, which has no history of its own, or is in the hands of an operation in place. */
+/* Writes to x, which has no history of its own, or is written by an operation in place. */
 static yk_status raw_put(const yk__index_map *map, yk_tensor *x, yk_tensor *const *index, yk_tensor *value,
                          bool accumulate)
 {
@@ -269,7 +269,7 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     yk_status status = saved_indices(node, &c->map, index);
     if (status)
         return status;
-    /* What was written lay evenly for the map; its gradient comes in any order. */
+    /* The written values had the even strides that the map needs; their gradient comes in any memory order. */
     yk_tensor *even = in_even_order(&c->map, gout);
     status = yk__status_of(even);
     if (!status && yk__needs_grad(node, 0) && c->accumulate) {
@@ -321,7 +321,7 @@ yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map
     yk_status status = check_value(map, x, value, &leading);
     if (status)
         return status;
-    /* What is read must not be what is written. */
+    /* The kernel must not read memory that it writes: operands that share x's storage are copied. */
     yk_tensor *typed = yk__raw_cast(value, (yk_dtype)x->dtype), *inner = NULL, *read = NULL, *own[YK_MAX_DIMS] = {NULL};
     if (typed)
         inner = yk__tensor_view(typed, typed->ndim - leading, typed->shape + leading, typed->stride + leading, 0);

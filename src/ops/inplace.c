@@ -7,7 +7,7 @@
  */
 #include "ops/index.h"
 
-/* The first byte of x's elements and the first behind them. */
+/* The first byte of x's elements and the first after them. */
 static void extent_of(const yk_tensor *x, const char **first, const char **end)
 {
     int64_t last = 0;
@@ -18,9 +18,9 @@ static void extent_of(const yk_tensor *x, const char **first, const char **end)
 }
 
 /*
- * What is written must not change what is still to be read: *read is y, or a copy of it where the two are in one
- * stretch of memory without being the same elements in the same positions. Where each fills its stretch, so that they
- * surely share elements, it is an error, as in PyTorch. One reference.
+ * Keeps a write to x from changing elements of y that are still to be read: *read is y, or a copy of it where the two
+ * are in one stretch of memory without being the same elements in the same positions. Where each fills its stretch, so
+ * that they surely share elements, it is an error, as in PyTorch. One reference.
  */
 static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor **read)
 {
@@ -45,7 +45,7 @@ static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor *
     return yk__status_of(*read);
 }
 
-/* NULL operands and devices; no scope is needed, as nothing new is returned. */
+/* Checks the operands: freed ones, NULLs, devices. No scope is needed, as nothing new is returned. */
 static bool begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
 {
     if (yk__is_freed(x) || yk__is_freed(y)) {
@@ -83,7 +83,7 @@ static yk_tensor *finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk_
     return status ? NULL : x;
 }
 
-/* Whether y is a number that is to be brought to x's device first, for which there is a scope (op.h). */
+/* True if y is a number that must be brought to x's device first, for which there is a scope (op.h). */
 static bool is_elsewhere(const yk_tensor *x, const yk_tensor *y)
 {
     return x && y && !yk__is_freed(x) && !yk__is_freed(y) && yk__is_number_for(x, y);
@@ -258,7 +258,8 @@ yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate)
 
 static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value);
 
-/* Of an expanded tensor, whose elements share memory, each once. Nothing is recorded, so there is nothing to follow. */
+/* Fills an expanded tensor, whose elements share memory: each is written once. Nothing is recorded, so there is nothing
+ * to follow. */
 static yk_tensor *fill_expanded(const yk__op *op, yk_tensor *x, double value)
 {
     int64_t shape[YK_MAX_DIMS];

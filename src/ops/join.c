@@ -158,7 +158,7 @@ static yk_tensor *plan(const char *name, yk_tensor *const *xs, int dim, join_con
 
 static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int count, int dim);
 
-/* Under autocast: of tensors of one dtype, the widest. */
+/* Joins under autocast: the tensors are cast to one dtype, the widest of theirs. */
 static yk_tensor *join_widest(const yk__op *op, bool stacked, yk_tensor *const *xs, int count, int dim)
 {
     yk_tensor **inputs = yk__calloc((size_t)count, sizeof(*inputs)), *out = NULL;

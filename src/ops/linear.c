@@ -3,8 +3,8 @@
  *
  * With x as (M, in) rows: out = x W^T + b, gx = g W, gW = g^T x, gb = the sum of g over the rows. Transposes are
  * strides, nothing is copied; the gradient of the weight is written in the weight's own memory order. Where the backend
- * sums the rows of g while it multiplies (slot gemm_row_sums), gb comes with gW. With a ReLU behind it, g is 0 where
- * out is.
+ * sums the rows of g while it multiplies (slot gemm_row_sums), gb comes with gW. With a ReLU after it, g is 0 where out
+ * is.
  */
 #include "ops/cast_policy.h"
 

@@ -89,8 +89,8 @@ static yk_tensor *reduced(const yk__op *op, yk_tensor *logits, yk_tensor *target
     return loss;
 }
 
-/* One loss a row, made of other operations: -log p at the label, picked by a mask over the classes. The reduced kernel
- * runs once for its check of the labels. */
+/* One loss a row, composed of other operations: -log p at the label, picked by a mask over the classes. The reduced
+ * kernel runs once for its check of the labels. */
 static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target, yk_tensor *weight,
                           const yk__cross_entropy *p)
 {

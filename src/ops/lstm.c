@@ -14,7 +14,7 @@
 enum { X, H0, C0, W_IH, W_HH, B_IH, B_HH, INPUTS }; /* of a layer; h0, c0 and the biases may be NULL */
 enum { OUT, C_N, H_N, OUTPUTS };
 #define ANY_DTYPE YK__DTYPES                /* where none is asked for */
-enum { H = W_HH + 1, GATES, CELLS, SAVED }; /* kept for backward, behind those inputs that it reads */
+enum { H = W_HH + 1, GATES, CELLS, SAVED }; /* kept for backward, after those inputs that it reads */
 
 typedef struct layer_context {
     yk__lstm p;
@@ -133,7 +133,7 @@ static yk_status layer_backward(yk__node *node, yk_tensor *const *gouts, yk_tens
         grads[W_HH] = hidden_weight_gradient(node, c, ggates, in[H], in[H0]);
         status = yk__status_of(grads[W_HH]);
     }
-    /* Both biases have the same gradient, each a tensor of its own: it becomes what the leaf accumulates in. */
+    /* Both biases have the same gradient, each a tensor of its own, for the leaf accumulates in it. */
     for (int i = B_IH; i <= B_HH && !status; i++) {
         if (!yk__needs_grad(node, i))
             continue;
@@ -256,8 +256,8 @@ static bool expect_shape(const char *name, const char *role, const yk_tensor *x,
     return false;
 }
 
-/* W_ih, W_hh and the biases, or NULL, of a layer in one direction, whose input is of `size` and whose states of
- * `hidden`; `suffix` is that of their names. ANY_DTYPE: of any. */
+/* Checks W_ih, W_hh and the biases, or NULL, of a layer in one direction, whose input has `size` numbers and whose
+ * states `hidden`; `suffix` ends their names. ANY_DTYPE: they may have any. */
 static bool check_weights(const char *name, const char *suffix, yk_tensor *const weights[4], int64_t size,
                           int64_t hidden, yk_dtype dtype)
 {
@@ -287,7 +287,8 @@ static int64_t hidden_size(const char *name, const char *suffix, const yk_tensor
 
 /* ---- a cell ------------------------------------------------------------------------------------------------------ */
 
-/* Of operations, each of which autocast casts if it has it on its list: what PyTorch's cell is. */
+/* The cell as a composition of operations, each of which autocast casts if it has it on its list, as PyTorch's cell
+ * is. */
 static yk_status composed_cell(yk_tensor *const *inputs, yk_tensor **outs)
 {
     yk_tensor *in[INPUTS], *x = inputs[X], *part[4];
@@ -307,7 +308,7 @@ static yk_status composed_cell(yk_tensor *const *inputs, yk_tensor **outs)
     return yk__status_of(outs[OUT]);
 }
 
-/* Under autocast the operations of which the cell is made check the dtypes. */
+/* Checks the inputs of a cell; under autocast (`cast`) the operations that the cell is composed of check the dtypes. */
 static yk_status check_cell(yk_tensor *const *in, bool cast)
 {
     static const char name[] = "lstm_cell", *const role[] = {"input", "h", "c"};

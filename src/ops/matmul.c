@@ -51,7 +51,8 @@ static yk__view batched(const yk__view *v, int ndim, const int64_t *shape)
     return out;
 }
 
-/* Whether dimension d of v goes on evenly into d + 1; a dimension of size 1 does with any neighbour. */
+/* True if dimensions d and d + 1 of v have the strides of a single one; a dimension of size 1 merges with any
+ * neighbour. */
 static bool mergeable(const yk__view *v, int d)
 {
     return v->shape[d] == 1 || v->shape[d + 1] == 1 || v->stride[d] == v->stride[d + 1] * v->shape[d + 1];

@@ -174,7 +174,8 @@ yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *dims, in
     YK__WITHIN_SCOPE(roll_all(x, shifts, dims, n_dims));
 }
 
-/* One dimension after the other from the last: what is before it and what is behind it are one dimension each. */
+/* Repeats one dimension after the other, from the last: the dimensions before it are one, and those after it are
+ * one. */
 static yk_tensor *repeat_dims(yk_tensor *x, int ndim, const int64_t *repeats)
 {
     while (x && x->ndim < ndim)

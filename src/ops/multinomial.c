@@ -31,8 +31,8 @@ static bool usable(yk_tensor *x, int64_t samples, bool replacement)
     return true;
 }
 
-/* How many of the sums of a row are at most each number, for all rows in the host's memory: where these are ordered a
- * search by halves. */
+/* The count of a row's sums that are at most each number, for all rows, in the host's memory. The sums are ordered, so
+ * a binary search finds it. */
 static yk_tensor *search(const yk_tensor *sums, const yk_tensor *at)
 {
     yk_tensor *out = yk__scope_own(yk__tensor_new(at->ndim, at->shape, NULL, YK_I64, yk__device_of(at)));

@@ -30,7 +30,7 @@ static bool mask_of(const char *name, const yk_tensor *x, const int *dims, int n
     return true;
 }
 
-/* With the reduced dimensions kept, of a wide x. */
+/* The norm of a wide x, with the reduced dimensions kept. */
 static yk_tensor *raw_norm(yk_tensor *x, double p, uint32_t mask)
 {
     bool signless = p == 0 || p == 2; /* the signs of x make no difference */
@@ -194,7 +194,8 @@ typedef struct blocks {
     yk_status (*fn)(double p, yk_tensor *const *t);
 } blocks;
 
-/* Calls fn on blocks along `dim`, or of one element along it and of less along those after it. */
+/* Calls fn on blocks of at most `most` numbers: cuts `dim` into parts, and where one element of it is more than a block
+ * cuts the next dimension, too. */
 static yk_status each_block(const blocks *b, yk_tensor *const *whole, int dim)
 {
     int64_t inner = whole[ROWS_X]->shape[b->ndim - 1], sizes[YK_MAX_DIMS];
@@ -432,8 +433,9 @@ static yk_tensor *root_of_variance(yk_tensor *variance)
     return none ? yk_masked_fill(yk_sqrt(yk_masked_fill(variance, none, 1)), none, 0) : NULL;
 }
 
-/* Whether squares of f32 were out of f32's range where the deviation may be within: only on CPUs, where that is seen at
- * once, and PyTorch's deviations are made in f64, too. On GPUs its squares are f32, as these are. */
+/* True if squares of f32 were out of f32's range where the deviation may be within. This is asked only on CPUs, where
+ * the values can be read at once, and PyTorch computes deviations in f64, too. On GPUs its squares are f32, as these
+ * are. */
 static bool is_out_of_range(const yk_tensor *variance)
 {
     if (variance->dtype != YK_F32 || yk__device_of(variance).type != YK_CPU)
@@ -446,7 +448,8 @@ static bool is_out_of_range(const yk_tensor *variance)
     return false;
 }
 
-/* Of f16 and bf16 in f32, of f32 that is out of range in f64: the variance is the square of the result. */
+/* The standard deviation of f16 and bf16 in f32, that of f32 that is out of range in f64: the variance is the square of
+ * the result. */
 static yk_tensor *deviation(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim)
 {
     yk_dtype dtype = (yk_dtype)x->dtype;

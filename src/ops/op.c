@@ -1,9 +1,9 @@
 /*
- * op.c - what the operations share. Layer: ops.
+ * op.c - functions that the operations share. Layer: ops.
  */
 #include "ops/op.h"
 
-/* Whether all floating tensors of the set are of one half-precision dtype that the slot takes. */
+/* True if all floating tensors of the set have one half-precision dtype that the slot takes. */
 static bool stays_half(yk__slot slot, uint32_t data, int count, yk_tensor *const *from)
 {
     const yk_tensor *first = NULL;

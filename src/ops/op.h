@@ -1,5 +1,5 @@
 /*
- * op.h - what the operations share: slots, dtypes for kernels, shapes kept for backward. Layer: ops.
+ * op.h - declarations that the operations share: slots, dtypes for kernels, shapes kept for backward. Layer: ops.
  *
  * As in tensor.h, everything here gives one reference that the caller releases, and NULL with the error record set on
  * failure.
@@ -30,7 +30,7 @@ static inline const yk__view *yk__optional_view(yk__view *v, const yk_tensor *x)
 }
 
 /* ---- dtypes: a slot is given f16 and bf16 where its backend takes them, else f32 ---- */
-/* That of what the table calls statistics (device/table.h), beside data of this dtype. */
+/* The dtype of tensors that the table calls statistics (device/table.h), beside data of this dtype. */
 static inline yk_dtype yk__statistic_dtype(yk_dtype dtype)
 {
     return yk__is_half(dtype) ? YK_F32 : dtype;
@@ -89,7 +89,7 @@ yk__tensor_spec yk__spec_of(const yk_tensor *x);
 /* An uninitialised tensor of the spec; one of zeros. */
 yk_tensor *yk__spec_new(const yk__tensor_spec *spec, yk_device device);
 yk_tensor *yk__spec_zeros(const yk__tensor_spec *spec, yk_device device);
-/* In backward, for the gradient of an input: its gradient buffer if that has the spec, else a new tensor.
+/* The memory for the gradient of an input in backward: its gradient buffer if that has the spec, else a new tensor.
  * Uninitialised. */
 yk_tensor *yk__gradient_new(const yk__node *node, int input, const yk__tensor_spec *spec, yk_device device);
 /* In backward, the gradient that an input has from earlier ones, if it has the spec and backward may add to it in place
@@ -145,7 +145,8 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
 bool yk__batch_norm_counts(const yk_tensor *x, const yk_tensor *batches);
 
 /* ---- windows ---- */
-/* What a kernel covers of one axis and what it slides over; false where a number is beyond what can be counted with. */
+/* The reach of a kernel along one axis and the padded size that it slides over; false where a number is beyond what can
+ * be counted with. */
 static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
                               int64_t *reach, int64_t *padded)
 {
@@ -162,7 +163,7 @@ static inline bool yk__window(int64_t size, int64_t kernel, int64_t stride, int6
  * and bf16 are summed in f32. Has no shape checks. */
 yk_tensor *yk__raw_scan(yk__scan op, yk_tensor *x, int dim, bool reverse);
 
-/* Whether an element is zero: the host waits for it. */
+/* Sets *has to whether an element is zero; the host waits for it. */
 yk_status yk__has_zero(const char *name, yk_tensor *x, bool *has) YK_MUST_CHECK;
 
 /* ---- small makers ---- */

@@ -209,8 +209,8 @@ static yk_tensor *erf_rule(yk_tensor *g, yk_tensor *x, const double *p)
     {                                                                                                                  \
         return unary_apply(&name##_row, x, 0, 0);                                                                      \
     }
-/* Of one that is on a list of autocast's (cast_policy.h). What casts is a function of its own: x needs no address where
- * autocast is off. */
+/* An operation that is on a list of autocast's (cast_policy.h). The casting part is a function of its own: x needs no
+ * address where autocast is off. */
 #define UNARY_CAST(name, kernel, keeps, slope, rule)                                                                   \
     UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
     static __attribute__((noinline, cold)) yk_tensor *name##_under_autocast(yk_tensor *x)                              \

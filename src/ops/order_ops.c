@@ -1,5 +1,5 @@
 /*
- * order_ops.c - what goes along one dimension: cumulative sums and products, sorting and what comes of it. Layer: ops.
+ * order_ops.c - operations along one dimension: cumulative sums and products, sorting, and those that sort. Layer: ops.
  *
  * Sorting gives positions (the slot argsort); values are gathered from x by them, which carries the gradient.
  */
@@ -8,7 +8,7 @@
 
 #include "ops/cast_policy.h"
 
-/* A scalar counts as one dimension. */
+/* Checks x and wraps *dim; a scalar counts as one dimension. */
 static bool begin(const char *name, yk_tensor *x, int *dim)
 {
     return yk__op_begin(name, 1, &x, 0) && yk__wrap_dim(name, x, dim) == YK_OK;
@@ -52,7 +52,7 @@ static yk_tensor *at_place(yk_tensor *x, int dim, int64_t i, int64_t length)
     return yk__tensor_view(x, x->ndim, shape, x->stride, x->ndim ? i * x->stride[dim] : 0);
 }
 
-/* Where x has zeros: the gradient at k is the sum over i >= k of g_i and the product of all x_j, j <= i, but x_k. */
+/* The gradient where x has zeros: at k it is the sum over i >= k of g_i and the product of all x_j, j <= i, but x_k. */
 static yk_status cumprod_one_by_one(yk_tensor *x, yk_tensor *g, int dim, yk_tensor *grad)
 {
     int64_t n = x->ndim ? x->shape[dim] : 1;
@@ -343,7 +343,8 @@ static yk_tensor *along(const yk_tensor *x, int dim, const void *numbers, int co
                  yk__device_of(x));
 }
 
-/* One sort for all: rows of the elements below and above each q's position, and the part of the way between them. */
+/* The quantiles by one sort for all: rows of the elements below and above each q's position, and the fraction of the
+ * distance between them. */
 static yk_tensor *quantiles(yk_tensor *x, const int64_t *below, const int64_t *above, const double *part, int n_qs,
                             int dim, bool keepdim)
 {

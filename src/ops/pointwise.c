@@ -1,6 +1,6 @@
 /*
- * pointwise.c - elementwise operations that are made of others: lerp, addcmul, nan_to_num, comparisons within a
- * tolerance. And atan2, which has a kernel. Layer: ops.
+ * pointwise.c - elementwise operations composed of others: lerp, addcmul, nan_to_num, comparisons within a tolerance.
+ * And atan2, which has a kernel. Layer: ops.
  */
 #include <math.h>
 
@@ -61,7 +61,7 @@ yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
 
 /* ---- made of others; halves in f32, so that they are rounded once ---- */
 
-/* From the end that is nearer, so that weight 1 gives b. */
+/* Interpolates from the end that is nearer, so that weight 1 gives b. */
 static yk_tensor *lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
 {
     yk_dtype dtype = (yk_dtype)a->dtype, wide = yk__wide_dtype(a);
@@ -80,7 +80,8 @@ yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
     YK__WITHIN_SCOPE(lerp_scalar(a, b, weight));
 }
 
-/* Whether three shapes broadcast together, which they do where any two do: an error in the name of the operation. */
+/* True if three shapes broadcast together, which they do where any two do; else an error in the name of the
+ * operation. */
 static bool fit_together(const char *name, yk_tensor *const x[3])
 {
     int ndim;

@@ -179,7 +179,7 @@ static yk_tensor *shifted(yk_tensor *from, int dim, bool back)
     return out;
 }
 
-/* For each element of x the product of the others that are reduced with it: those before it times those behind it. */
+/* For each element of x the product of the others that are reduced with it: those before it times those after it. */
 static yk_tensor *product_of_others(yk_tensor *x, const reduction *r)
 {
     int dim = r->mask && x->ndim ? __builtin_ctz(r->mask) : 0;
@@ -237,7 +237,8 @@ yk_tensor *yk_prod_dim(yk_tensor *x, int dim, bool keepdim)
 
 /* ---- extremes ---- */
 
-/* Of all: the elements that equal the extreme share the gradient evenly; where that is NaN, the NaNs do. */
+/* Backward of the extreme of all elements: those that equal the extreme share the gradient evenly; where that is NaN,
+ * the NaNs do. */
 static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);
@@ -268,8 +269,8 @@ yk_tensor *yk_min(yk_tensor *x)
     return reduce(&min_op, YK__AMIN, x, NULL, 0, false, 0, true, true);
 }
 
-/* The one dimension in `r`, along which `index` tells where the elements of x are that the views `from`, of x, and
- * `small`, of the reduction's result in the shape of x, stand for: both get the shape of `small` with size 1 there. */
+/* The indices of the elements that a reduction along one dimension found: `index` has the position of each. The views
+ * `from`, of x, and `small`, of the result in the shape of x, get size 1 in that dimension. */
 static yk__indices positions_along(const char *name, const reduction *r, yk_tensor *index, yk__view *from,
                                    yk__view *small)
 {
@@ -304,7 +305,7 @@ static yk_tensor *values_at(const yk__op *op, yk_tensor *x, yk_tensor *index, co
     return out;
 }
 
-/* Of one dimension: the gradient goes to the position that was found. */
+/* Backward of the extreme along one dimension: the gradient goes to the position that was found. */
 static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);

@@ -294,7 +294,7 @@ static yk_tensor *take(const yk__op *op, yk_tensor *x, part *p)
     return yk__record_view(part_of(x, p), op, x, p, sizeof(*p));
 }
 
-/* Dimensions can be cut only where there are some. */
+/* Checks x and wraps *dim; a scalar has no dimension that can be cut. */
 static bool begin_part(const char *name, yk_tensor *x, int *dim)
 {
     if (!yk__op_begin(name, 1, &x, 0))

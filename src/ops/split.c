@@ -90,7 +90,7 @@ static parts *plan(const char *name, yk_tensor *x, int dim, int64_t count, yk_te
     return p;
 }
 
-/* Dimensions can be cut only where there are some. */
+/* Checks x and wraps *dim; a scalar has no dimension that can be cut. */
 static yk_status begin(const char *name, yk_tensor *x, int *dim, int *count)
 {
     if (count)

@@ -11,7 +11,7 @@
 
 #include "optim/optimizer.h"
 
-/* Where a gradient is summed, and in what. */
+/* True if two gradients are summed together: on one device and in one dtype. */
 static bool same_place(const yk_tensor *a, const yk_tensor *b)
 {
     return a->dtype == b->dtype && yk_device_equal(yk__device_of(a), yk__device_of(b));
@@ -36,8 +36,8 @@ static yk_status sum_squares(yk_tensor *x, yk_tensor *sums, int64_t i)
     return status;
 }
 
-/* (count) f64: the squares of all gradients that lie where the first pending one does, which are pending no more, and
- * zeros. */
+/* A tensor (count) of f64: the sums of squares of the gradients on the device and in the dtype of the first pending
+ * one, which are pending no more; zeros for the others. */
 static yk_tensor *squares_of_place(yk_tensor **grads, int64_t count)
 {
     const yk_tensor *leader = grads[0];
@@ -106,7 +106,7 @@ static yk_status change(yk_tensor *x, yk__unary op, double p0, double p1)
     return yk__raw_unary_into("clip", op, x, p0, p1);
 }
 
-/* Each gradient = op(gradient). */
+/* Sets each gradient to op(gradient). */
 static yk_status change_grads(const yk_parameters *params, yk__unary op, double p0, double p1)
 {
     yk_status status = YK_OK;
@@ -185,8 +185,8 @@ static yk_status multiply(yk_tensor *grad, yk_tensor *factor)
     return status;
 }
 
-/* All of them, f32, in one call of the slot that divides gradients by a loss's scale: the factor stands for the inverse
- * of that, with the bits of the product of each by it. */
+/* Multiplies all gradients, which are f32, in one call of the slot that divides gradients by a loss's scale: the factor
+ * takes the place of the scale's inverse. The bits are those of the product of each gradient and the factor. */
 static yk_status multiply_together(yk_tensor *const *grads, int64_t count, yk_tensor *factor)
 {
     const int64_t words = sizeof(yk__scale_state) / sizeof(int32_t);

@@ -11,7 +11,7 @@
  *
  * Invariant: `state` is what the device's memory holds once everything queued is done, so that questions and
  * checkpoints wait for no device; but where an update was left to the device (`unread`), scale and growth_tracker are
- * read by who asks for them.
+ * read when a caller asks for them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@
 #include "device/optimizer_math.h"
 #include "optim/optimizer.h"
 
-/* Where an optimizer is since the last update. */
+/* The progress of an optimizer since the last update. */
 typedef enum stage { READY, UNSCALED, STEPPED } stage;
 
 typedef struct entry {
     yk_optimizer *optimizer;
     stage stage;
     bool has_grads;
-    bool found_known, found; /* whether one of them was not finite */
+    bool found_known, found; /* one of them was not finite */
     yk_tensor **copies;      /* of the scale's record, one for each device of the gradients */
     int n_copies;
 } entry;
@@ -38,7 +38,7 @@ enum { RECORD_WORDS = sizeof(yk__scale_state) / sizeof(int32_t) };
 _Static_assert(sizeof(yk__scale_state) % sizeof(int32_t) == 0 && offsetof(yk__scale_state, scale) == 0,
                "a record is a tensor of int32, and the scale its first element");
 
-/* What a device holds; both NULL before its first use. */
+/* The scale in a device's memory; both tensors are NULL before its first use. */
 typedef struct device_scale {
     yk_tensor *record; /* a yk__scale_state: RECORD_WORDS of int32 */
     yk_tensor *scale;  /* its first element: a float32 without dimensions on the same memory */
@@ -181,7 +181,7 @@ static yk_status settle_on_device(const yk_grad_scaler *s, yk_device device)
 }
 
 #ifdef YK__SANITIZED
-/* What is wrong with the record in the device's memory, NULL for nothing. */
+/* The fault of the record in the device's memory, NULL for none. */
 static const char *check_record(const yk_grad_scaler *s)
 {
     const yk_tensor *record = s->on_device->record;
@@ -196,7 +196,8 @@ static const char *check_record(const yk_grad_scaler *s)
 }
 #endif
 
-/* What the device holds once everything queued is done goes to *state; waits for it where updates were left to it. */
+/* Reads into *state the state that the device has once everything queued is done; waits for it where updates were left
+ * to it. */
 static yk_status read_state(const yk_grad_scaler *s, yk_grad_scaler_state *state)
 {
     yk__scale_state there;
@@ -214,7 +215,7 @@ static yk_status read_state(const yk_grad_scaler *s, yk_grad_scaler_state *state
 
 /* ---- inside a function that is recorded and replayed ------------------------------------------------------------- */
 
-/* What the recorded update was given. */
+/* The numbers that the recorded update was given. */
 typedef struct graph_notes {
     yk__scaling given;
     bool recording; /* a recording began on gradients, and may have ended before the update */
@@ -424,15 +425,15 @@ static yk_status unscale(yk_grad_scaler *s, entry *e)
     return status;
 }
 
-/* Whether what was found can stay where it is: all gradients are on one device, that of the scale, whose work is
- * carried out later. */
+/* True if the finding of values that are not finite can stay on the device: all gradients are on one device, that of
+ * the scale, whose work is carried out later. */
 static bool stays_on_device(const yk_grad_scaler *s, const entry *e)
 {
     return e->n_copies == 1 && !yk__backend_for(e->copies[0])->host_memory &&
            yk_device_equal(yk__device_of(e->copies[0]), yk__device_of(s->on_device->record));
 }
 
-/* Whether a gradient that was divided was not finite: waits for the devices, once. */
+/* Sets e->found if a gradient that was divided was not finite: waits for the devices, once. */
 static yk_status read_found(entry *e)
 {
     for (int c = 0; c < e->n_copies && !e->found_known; c++) {
@@ -505,7 +506,8 @@ yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped)
     return YK_OK;
 }
 
-/* What the optimizers' copies of the record have found goes to the record; the host learns of it when it asks. */
+/* Collects in the record whether one of the optimizers' copies found a value that is not finite; the host learns of it
+ * when it asks. */
 static yk_status update_on_device(yk_grad_scaler *s)
 {
     yk_tensor *record = s->on_device->record;

@@ -4,9 +4,9 @@
  * The step reads the learning rate and its own number from the device's memory, so its kernels are right in each
  * replay; what is left is the host's side (Note [What a replay leaves out] in device/graph.h). Of each batch that the
  * function's last call handed to the table there is a note: its record in the device's memory and its parameters.
- * Before a replay the records are brought to the rates and steps that the host has; behind it, the host's numbers of
- * steps go on. What the recorded kernels were given else (pointers, constants) is compared with what stands there now,
- * and so is which parameters require a gradient: backward reaches others then, and the step changes others.
+ * Before a replay the records are brought to the rates and steps that the host has; after it, the host's numbers of
+ * steps go on. The other arguments of the recorded kernels (pointers, constants) are compared with their values now,
+ * and so are the parameters that require a gradient: backward reaches others then, and the step changes others.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ typedef struct notes {
     uint64_t trained; /* hash of which parameters required a gradient when the function was called */
 } notes;
 
-/* Of the options, and where parameters and state are. */
+/* A hash of the options, and of the memory of parameters and state. */
 static uint64_t given(const yk_optimizer *o, const yk__optim_group *group, const int64_t *indices, int64_t count)
 {
     uint64_t h = yk__hash(YK__HASH_BASIS, &group->options, sizeof(group->options));
@@ -84,8 +84,8 @@ static void release(void *object, void *of)
     yk_object_release(object);
 }
 
-/* Whether the host's numbers of steps can be told to the batch's record: where steps may have been left out, those of
- * the batch's parameters have all taken that record, and nobody else's has. */
+/* True if the host's numbers of steps can be written to the batch's record: where steps may have been left out, those
+ * of the batch's parameters have all taken that record, and nobody else's has. */
 static bool steps_are_sure(const yk__optim_group *group, const noted_batch *b)
 {
     int64_t of_batch = 0, of_record = 0;

@@ -167,7 +167,8 @@ yk_status yk__optimizer_rate(const char *what, double lr, double *rate)
     return yk__check_number(what, "lr", lr, 0, INFINITY);
 }
 
-/* A model that was frozen, or a list of copies: no step would ever change anything. */
+/* Refuses a list of which no parameter requires a gradient (a frozen model, a list of copies): no step would ever
+ * change anything. */
 static yk_status check_trainable(const char *name, const yk_parameters *params)
 {
     for (int64_t i = 0; i < yk_parameters_count(params); i++) {
@@ -260,7 +261,7 @@ yk_status yk__optimizer_settle(const yk_optimizer *o)
     return status;
 }
 
-/* Whether the pending parameters may be told apart by the host's numbers of steps: where one is unsure, all whose last
+/* True if the pending parameters may be told apart by the host's numbers of steps: where one is unsure, all whose last
  * step took the same record are pending, of one dtype and on one device. */
 static bool steps_are_sure(const yk_optimizer *o, const yk__optim_group *group)
 {
@@ -281,8 +282,8 @@ static bool steps_are_sure(const yk_optimizer *o, const yk__optim_group *group)
     return true;
 }
 
-/* Whether a step of parameter i can go with that of the first: the same number, that the device counts in one place
- * where it may have left some out. */
+/* True if a step of parameter i can go with that of the first: they have the same number, which the device counts in
+ * one place where it may have left some out. */
 static bool goes_with(const yk__optim_group *group, int64_t i, int64_t first)
 {
     const yk__optim_state *a = &group->states[i], *b = &group->states[first];
@@ -351,7 +352,7 @@ yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int6
         yk__view v = {.data = (char *)state + offsetof(yk__step_state, lr), .dtype = YK_F64};
         status = backend->fill(device.index, &v, lr);
     }
-    record->step = status ? 0 : step; /* 0: what stands there is not known */
+    record->step = status ? 0 : step; /* 0: the value there is not known */
     record->lr = status ? NAN : lr;
     return status;
 }
@@ -361,8 +362,8 @@ static bool stands_at(const yk__device_step *record, yk_device device, int64_t s
     return record->step == step && yk_device_equal(record->memory->device, device);
 }
 
-/* The record in the memory of `device` that stands, or is brought, at this step and at the group's rate: `last`, that
- * the batch's last step took (0: none), where that one does. */
+/* A record in the memory of `device` with this step and the group's rate: `last`, which the batch's last step took (0:
+ * none), if it has them, else another one; its values are written where they differ. */
 static yk_status settle_device_step(yk__optim_group *group, yk_device device, int64_t step, int last,
                                     yk__device_step **found)
 {
@@ -398,7 +399,7 @@ void yk__optimizer_take_record(yk__optim_group *group, int record, const int64_t
         group->states[indices[n]].record = record + 1;
 }
 
-/* Calls the slot for the batch, whose parameters have `step` - 1 steps behind them. */
+/* Calls the slot for the batch, whose parameters have taken `step` - 1 steps. */
 static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device device, int64_t step, const int32_t *skip)
 {
     const yk__backend *backend = yk__backend_of(device);

@@ -1,5 +1,5 @@
 /*
- * optimizer.h - what the files of optim/ share. Layer: optim.
+ * optimizer.h - declarations that the files of optim/ share. Layer: optim.
  *
  * An optimizer is groups of parameters and a kind: SGD or Adam. The kind knows its options, the names of its state,
  * and the table slot; optimizer.c knows everything else.
@@ -14,9 +14,9 @@
 /* Up to three of a kind's own, and the master weight. */
 enum { YK__OPTIM_MASTER = 3, YK__OPTIM_STATES };
 
-/* What a parameter has besides its value. */
+/* The state of a parameter: its optimizer's tensors and its number of steps. */
 typedef struct yk__optim_state {
-    int64_t step; /* how many steps have changed the parameter: Note [Steps that the device leaves out] */
+    int64_t step; /* the number of steps that have changed the parameter: Note [Steps that the device leaves out] */
     int record;   /* of the group's device_steps, from 1, the one that the last step took; 0: none, or others took it
                    * since */
     yk_tensor *tensors[YK__OPTIM_STATES];
@@ -33,7 +33,8 @@ typedef struct yk__optim_state {
  * takes the record that all of them took in the step before, or the numbers are settled: two that were left out another
  * number of times may have the same number on the host.
  */
-/* A rate and a step's number in a device's memory, and what stands there once everything queued is done. */
+/* A learning rate and a step's number in a device's memory, and the values that they have once everything queued is
+ * done. */
 typedef struct yk__device_step {
     yk__storage *memory; /* a yk__step_state */
     double lr;
@@ -48,7 +49,7 @@ typedef struct yk__optim_group {
     double lr;
     yk__device_step *device_steps; /* see yk__optimizer_keep_steps_on_device */
     int n_device_steps;
-    double initial_lr; /* what schedules start from; NaN until the first one is made */
+    double initial_lr; /* the rate that schedules start from; NaN until the first one is made */
     bool master_weights;
     union {
         yk__sgd sgd;
@@ -56,7 +57,7 @@ typedef struct yk__optim_group {
     } options; /* the lr here is not used */
 } yk__optim_group;
 
-/* The tensors of one call of the slot: all of one device and dtype, with the same number of steps behind them. */
+/* The tensors of one call of the slot: all of one device and dtype, that have taken the same number of steps. */
 typedef struct yk__optim_batch {
     yk__view *params, *grads, *states[YK__OPTIM_STATES];
     int64_t *indices; /* in the group */
@@ -71,7 +72,7 @@ typedef struct yk__optim_number {
     bool fixed; /* tells this kind from another: another value is refused */
 } yk__optim_number;
 
-/* Of a kind: those that it saves, the first without a name ends them. */
+/* The most numbers that a kind saves; in a shorter list the first without a name is the end. */
 enum { YK__OPTIM_NUMBERS = 8 };
 
 typedef struct yk__optim_kind {
@@ -83,14 +84,14 @@ typedef struct yk__optim_kind {
     yk__optim_number numbers[YK__OPTIM_NUMBERS];
     /* Checks the options (NULL: defaults) and completes the group's. */
     yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
-    /* How many of the state's tensors these options need. */
+    /* The number of the state's tensors that these options need. */
     int (*states)(const yk__optim_group *group);
     /* `step` counts from 1; `state` is the same and the rate in the device's memory, or NULL; `skip` as in yk__sgd. */
     yk_status (*call)(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
                       const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch);
 } yk__optim_kind;
 
-/* Whether the optimizer keeps an f32 copy of x. */
+/* True if the optimizer keeps an f32 copy of x. */
 static inline bool yk__optim_has_master(const yk__optim_group *group, const yk_tensor *x)
 {
     return group->master_weights && yk__is_half((yk_dtype)x->dtype);
@@ -100,7 +101,7 @@ static inline yk_dtype yk__optim_state_dtype(const yk__optim_group *group, const
 {
     return yk__optim_has_master(group, x) ? YK_F32 : (yk_dtype)x->dtype;
 }
-/* Whether x has state s. */
+/* True if x has state s. */
 static inline bool yk__optim_uses(const yk__optim_kind *kind, const yk__optim_group *group, const yk_tensor *x, int s)
 {
     return s == YK__OPTIM_MASTER ? yk__optim_has_master(group, x) : s < kind->states(group);
@@ -127,7 +128,7 @@ yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *pa
 /* Adds a group with options of that kind to an optimizer that must be of it. */
 yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, yk_parameters *params,
                                   const void *options);
-/* What is wrong with the groups and their state (base/invariant.h). */
+/* The fault of the groups and their state, NULL for none (base/invariant.h). */
 const char *yk__optimizer_check(const yk_optimizer *o);
 /* From now on the learning rate and the step's number are read from the devices' memory, where the optimizer writes
  * them: Note [What changes from step to step] in device/kernel_args.h. The results have the same bits. */
@@ -144,10 +145,10 @@ yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const i
 /* Waits for the devices and takes back, on the host, the steps that they left out: Note [Steps that the device leaves
  * out]. Nothing to do where there are none that could have been. */
 yk_status yk__optimizer_settle(const yk_optimizer *o);
-/* The last step of these parameters took the record, and that of no others: what the device leaves out from here on is
- * not theirs. The others' numbers must be settled. (optimizer.c) */
+/* The last step of these parameters took the record, and that of no others: the steps that the device leaves out from
+ * here on are not theirs. The others' numbers must be settled. (optimizer.c) */
 void yk__optimizer_take_record(yk__optim_group *group, int record, const int64_t *indices, int64_t count);
-/* Writes the record's rate and step, where others stand there. (optimizer.c) */
+/* Writes the record's rate and step, if it has others. (optimizer.c) */
 yk_status yk__optimizer_set_device_step(yk__device_step *record, double lr, int64_t step);
 /* Values that were written to a parameter reach its master weight, if there is one: master_weights.c. */
 yk_status yk__master_follow(const yk__optim_group *group, int64_t i);
@@ -162,7 +163,7 @@ yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
  * state that is there gets the other values, once everything has been checked. */
 yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, bool adopt);
 
-/* Whether a tensor in C order on cpu:0, of that name in a state dict and of that dtype, becomes the state by
+/* True if a tensor in C order on cpu:0, of that name in a state dict and of that dtype, becomes the state in
  * yk__optimizer_load_state with `adopt`, where there is none yet. */
 bool yk__optimizer_adopts(const yk_optimizer *o, const char *name, yk_dtype dtype);
 /* One reference to tensors without memory that have dtype, shape and order of those that the state dict has for the
@@ -172,25 +173,26 @@ yk_state_dict *yk__optimizer_state_outline(const yk_optimizer *o);
 /* The optimizer whose rates the schedule sets, borrowed. */
 yk_optimizer *yk__schedule_optimizer(const yk_schedule *s);
 
-/* The time of s that stands where time t stands in a schedule that differs in nothing but its lengths (t_max,
- * step_size, milestones, steps of a warm-up), given by yk_schedule_describe's text; -1 where it differs in more. */
+/* The time of s that corresponds to time t of a schedule that differs in nothing but its lengths (t_max, step_size,
+ * milestones, steps of a warm-up), given by yk_schedule_describe's text; -1 where it differs in more. */
 int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_t t);
 /* Goes on, after the optimizer's state was loaded, from time t of the schedule of that description: the rates are the
- * loaded ones, which the program may have set, or where the lengths are others what these carry over to. */
+ * loaded ones, which the program may have set, or where the lengths are others the corresponding ones. */
 yk_status yk__schedule_resume(yk_schedule *s, const char *description, int64_t t);
 
 /* Fails in the name of `what` where no scaler could be in this state. */
 yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *state);
 
-/* How a scaler's step learns whether other ranks found a gradient that is not finite (parallel/scaler_group.c): agree
- * is called once in every step, also in one that failed, with the error in the record; it makes *found true where it is
- * on one of them. */
+/* Tells a scaler's step whether other ranks found a gradient that is not finite (parallel/scaler_group.c): agree is
+ * called once in every step, also in one that failed, with the error in the record; it makes *found true where it is on
+ * one of them. */
 typedef struct yk__found_agreement {
     yk_status (*agree)(void *user, bool *found);
     void (*release)(void *user);
     void *user;
 } yk__found_agreement;
-/* Replaces the one before, which is released; agree NULL: a step looks at this rank's gradients alone. */
+/* Sets the agreement in place of the one before, which is released; agree NULL: a step looks at this rank's gradients
+ * alone. */
 void yk__grad_scaler_set_agreement(yk_grad_scaler *s, yk__found_agreement others);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * optimizer_check.c - what must hold of an optimizer's groups and state. Layer: optim.
+ * optimizer_check.c - the invariants of an optimizer's groups and state. Layer: optim.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "base/invariant.h"
 #include "optim/optimizer.h"
 
-/* How often the tensor is a parameter of the optimizer. */
+/* The number of times that the tensor is a parameter of the optimizer. */
 static int times(const yk_optimizer *o, const yk_tensor *x)
 {
     int count = 0;

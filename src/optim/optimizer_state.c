@@ -11,12 +11,12 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
-enum { NAME_ROOM = 640 }; /* for a parameter's name and what stands around it */
+enum { NAME_ROOM = 640 }; /* for a parameter's name and the words around it */
 
 static const yk__optim_number common[] = {{"lr", offsetof(yk__optim_group, lr), 1, false},
                                           {"initial_lr", offsetof(yk__optim_group, initial_lr), 1, false}};
 
-/* The i-th number of a kind, the common ones first; NULL behind the last. */
+/* The i-th number of a kind, the common ones first; NULL after the last. */
 static const yk__optim_number *number_at(const yk__optim_kind *kind, int i)
 {
     int shared = (int)(sizeof(common) / sizeof(*common));
@@ -215,8 +215,9 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
     return status;
 }
 
-/* One reference: the tensor itself; or room for its values on the device, in the dtype and order in which the
- * parameter's state is kept, which is that of `old`, the state so far, where nobody else has it. */
+/* The place of a parameter's state, one reference: the tensor itself; or room for its values on the device, in the
+ * dtype and order in which the parameter's state is kept, which is that of `old`, the state so far, where nobody else
+ * has it. */
 static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_dtype dtype, yk_tensor *old, bool adopt)
 {
     if (adopt && given->data && (yk_dtype)given->dtype == dtype &&
@@ -228,7 +229,7 @@ static yk_tensor *place_state(yk_tensor *given, yk_tensor *x, yk_dtype dtype, yk
     return yk__tensor_like(x, dtype);
 }
 
-/* Of which parameter of the group "state.PARAMETER.WHAT" is the state; -1: of none. */
+/* The index in the group of the parameter whose state "state.PARAMETER.WHAT" is; -1 if it is no parameter's. */
 static int64_t parameter_of(const yk__optim_group *group, const char *name, const char *what)
 {
     static const char prefix[] = "state.";
@@ -291,7 +292,7 @@ static yk_status load_tensor(const yk_optimizer *o, const yk__optim_group *group
     return state->tensors[s] ? YK_OK : yk__error_code();
 }
 
-/* The state of parameter i; counts the entries of the dict that were for it. */
+/* Loads the state of parameter i; counts the entries of the dict that were for it. */
 static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, int64_t i, const yk__optim_state *old,
                                 const yk_state_dict *dict, bool adopt, int64_t *used)
 {

@@ -105,7 +105,7 @@ static double chained_rate(const yk_schedule *s, double lr, double base, int64_t
     return s->rate(s, base, t); /* LambdaLR has no other form */
 }
 
-/* Whether a lambda_lr decides at time t. */
+/* True if a lambda_lr decides the rate at time t. */
 static bool is_lambda_at(const yk_schedule *s, int64_t t)
 {
     if (s->rate == warmup_rate)
@@ -424,8 +424,8 @@ static int64_t scale(int64_t t, int64_t now, int64_t old)
     return now == old ? t : llround((double)t * (double)now / (double)old);
 }
 
-/* Where t is, in a schedule with these lengths, is where the result is in s; negative where there is no such schedule.
- * Parts without a length go on step by step. */
+/* The time in s of the point that time t is in the schedule with these old lengths; negative where no schedule can have
+ * those lengths. Parts without a length go on step by step. */
 static int64_t carry(const yk_schedule *s, const int64_t *old, int64_t t)
 {
     if (s->rate == step_rate || s->rate == cosine_rate)
@@ -468,8 +468,9 @@ static int64_t *swap_lengths(yk_schedule *s, int64_t *lengths)
     return s->after ? swap_lengths(s->after, lengths) : lengths;
 }
 
-/* Moves s to a time that another, which differs in lengths alone, carries over to it, from where the group's rates are
- * those of that one at t. */
+/* Moves s from time t of a schedule that differs in its `lengths` alone to the corresponding time `to` of its own. A
+ * group's rate that was the other schedule's at t becomes that of s at `to`; any other is changed by the same
+ * factor. */
 static yk_status carry_rates(yk_schedule *s, int64_t *lengths, int64_t t, int64_t to)
 {
     YK__OWN_RECORD;

@@ -21,7 +21,7 @@ void *yk_tensor_data(yk_tensor *x)
     return x->data;
 }
 
-/* One element as f64 or i64 (`dtype`), through a one-element copy: any dtype, any device. */
+/* Reads one element as f64 or i64 (`dtype`), through a one-element copy: any dtype, any device. */
 static yk_status element(const char *what, const yk_tensor *x, int64_t offset, yk_dtype dtype, void *value)
 {
     yk__operation_name = what;

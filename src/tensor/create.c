@@ -19,7 +19,7 @@ static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options
     return yk__scope_own(x);
 }
 
-/* On exactly the options' device: what is like another tensor is where that one is. */
+/* Begins a tensor on exactly the options' device: a tensor that is like another is on the device of that one. */
 static yk_tensor *begin_there(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
     yk__operation_name = what;
@@ -89,7 +89,7 @@ static yk_status write_host(yk_tensor *x, const void *data, yk_dtype dtype)
     return status;
 }
 
-/* An integer of which i64 holds the double, too. */
+/* True for an integer whose double i64 holds, too. */
 static bool whole(double value)
 {
     return fabs(value) < 0x1p62 && value == floor(value);
@@ -166,7 +166,7 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
     return finish(x, status, options);
 }
 
-/* Whether a dtype holds the range and its width. */
+/* Fails unless a dtype holds the range and its width. */
 static yk_status check_range(const char *what, yk_dtype dtype, double low, double high)
 {
     if (!(low <= high))
@@ -356,7 +356,7 @@ static bool options_like(const char *what, const yk_tensor *x, const yk_like_opt
     return true;
 }
 
-/* Without values, in x's memory order where x is dense. */
+/* A tensor like x without values, in x's memory order where x is dense. */
 static yk_tensor *like(const char *what, const yk_tensor *x, const yk_tensor_options *options)
 {
     yk__operation_name = what;

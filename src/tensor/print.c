@@ -83,7 +83,7 @@ typedef struct text {
     bool failed;
 } text;
 
-/* How every element of one tensor is written. */
+/* The format of every element of one tensor. */
 typedef struct style {
     bool floating, whole /* all elements are integers */, scientific, summarised;
     int width, precision;
@@ -147,7 +147,7 @@ static double floating_at(const yk_tensor *x, int64_t offset)
     }
 }
 
-/* One element without padding. */
+/* Writes one element without padding. */
 static int element_text(const yk_tensor *x, int64_t offset, const style *s, char buffer[ELEMENT])
 {
     switch ((yk_dtype)x->dtype) {
@@ -179,7 +179,8 @@ static int64_t shown_index(const yk_tensor *x, int dim, const style *s, int64_t 
     return shown_count(x, dim, s) == x->shape[dim] || k < s->edge ? k : x->shape[dim] - 2 * s->edge + k;
 }
 
-/* What the first pass gathers of the finite elements other than zero; PyTorch leaves the rest out of its choice. */
+/* Facts that the first pass gathers about the finite elements other than zero; PyTorch leaves the rest out of its
+ * choice. */
 typedef struct range {
     double least, most;
     bool any, fraction;

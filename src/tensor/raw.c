@@ -48,8 +48,8 @@ yk_status yk__raw_fill(yk_tensor *x, double value)
     return x->numel ? YK__SLOT(x, fill, &v, value) : YK_OK;
 }
 
-/* Between devices the bytes go in C order, through the host where there is no way without; within one, a kernel does
- * everything. */
+/* Copies between devices: the bytes go in C order, through the host where they cannot go directly; within one, a kernel
+ * does everything. */
 static yk_status copy_between_devices(yk_tensor *to, yk_tensor *from)
 {
     yk_tensor *source = yk__raw_contiguous(from);
@@ -145,7 +145,7 @@ yk_tensor *yk__raw_to(yk_tensor *x, yk_device device)
     return out ? yk__tensor_if_ok(out, yk__raw_copy(out, x)) : NULL;
 }
 
-/* An integer that i64 holds: infinity and NaN are none. */
+/* True for an integer that i64 holds: infinity and NaN are none. */
 static bool whole(double value)
 {
     return value >= -0x1p63 && value < 0x1p63 && value == (double)(int64_t)value;
@@ -234,7 +234,7 @@ static bool is_comparison(yk__binary op)
     return op >= YK__EQ && op <= YK__OR;
 }
 
-/* a + 0 b of bools, a sum that is a: kernels know but "or". */
+/* True for a + 0 b of bools, which is a: the kernels' sum of bools is "or". */
 static bool adds_nothing(yk__binary op, yk_dtype dtype, double alpha)
 {
     return op == YK__ADD && dtype == YK_BOOL && alpha == 0;

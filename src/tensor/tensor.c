@@ -252,7 +252,7 @@ bool yk__fills_block(const yk_tensor *x)
 
 yk__view yk__view_of(const yk_tensor *x)
 {
-    yk__view v; /* what lies beyond ndim is not set: clearing it takes longer than the rest */
+    yk__view v; /* sizes beyond ndim are not set: clearing them takes longer than the rest */
     v.data = x->data;
     v.dtype = (yk_dtype)x->dtype;
     v.ndim = x->ndim;

@@ -13,7 +13,7 @@
 #include "device/table.h"
 
 struct yk__node;
-/* The beginning of a node of autograd's (autograd/node.h): all that a tensor needs of what made it. */
+/* The beginning of a node of autograd's (autograd/node.h): all that a tensor needs of the operation that made it. */
 typedef struct yk__node_head {
     void (*release)(struct yk__node *node); /* drops one reference */
     const char *name;                       /* of the operation; static */
@@ -38,19 +38,20 @@ struct yk_tensor {
     bool saved;                       /* a node of the tape keeps it, or a view of it */
     bool inference;                   /* made in inference mode: yk_is_inference */
     int8_t view_kind;                 /* a yk__view_kind */
-    struct yk__node *node;            /* of the tape: what made the tensor; NULL for a leaf */
+    struct yk__node *node;            /* of the tape: the operation that made the tensor; NULL for a leaf */
     yk__leaf_gradient *leaf_gradient; /* of a leaf that once wanted a gradient or has one; else NULL */
-    /* Of a view that operations made: the tensor that it shows a part of, itself no view, retained; else NULL. What the
-     * version is for stands in autograd/history.c. */
+    /* For a view that an operation made: the tensor that it shows a part of, itself no view, retained; else NULL.
+     * autograd/history.c explains the version. */
     yk_tensor *base;
     uint32_t base_version;
-    int output; /* which of the node's outputs the tensor is */
+    int output; /* the index of the tensor among the node's outputs */
     int64_t shape[YK_MAX_DIMS];
     int64_t stride[YK_MAX_DIMS];
 };
 
 /* ---- making (tensor.c) ---- */
-/* This thread is between yk_inference_mode_begin and end; between yk_no_grad_begin and end. autograd/ sets both. */
+/* True while this thread is between yk_inference_mode_begin and end; between yk_no_grad_begin and end. autograd/ sets
+ * both. */
 extern _Thread_local bool yk__inference_mode, yk__recording_off;
 /* True while operations of this thread are recorded. */
 static inline bool yk__recording(void)
@@ -70,7 +71,7 @@ yk_status yk__tensor_require_grad(yk_tensor *x);
 yk__leaf_gradient *yk__leaf_gradient_of(yk_tensor *x);
 /* Fails in the name of `what`: a tensor made in inference mode cannot `do` that outside of it. */
 yk_status yk__fail_inference(const char *what, const yk_tensor *x, const char *do_what);
-/* Shares the storage of base; `offset` elements behind its first. */
+/* Shares the storage of base; `offset` elements after its first. */
 yk_tensor *yk__tensor_view(yk_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 /* Another tensor object on the same storage, without autograd. */
 yk_tensor *yk__tensor_alias(yk_tensor *x);
@@ -93,7 +94,7 @@ static inline bool yk__wants_grad(const yk_tensor *x)
 {
     return x && (x->requires_grad || x->node || yk__view_stale(x));
 }
-/* yk_grad_fn_name, likewise. */
+/* yk_grad_fn_name of a live tensor or NULL. */
 const char *yk__grad_fn_name(const yk_tensor *x);
 static inline yk_device yk__device_of(const yk_tensor *x)
 {
@@ -145,7 +146,7 @@ static inline bool yk__in_c_order(const yk_tensor *x)
     }
     return true;
 }
-/* Whether the elements fill a block of memory without gaps and overlaps, in any order of dimensions. */
+/* True if the elements fill a block of memory without gaps and overlaps, in any order of dimensions. */
 bool yk__fills_block(const yk_tensor *x); /* the same, where they are not in C order */
 static inline bool yk__is_dense(const yk_tensor *x)
 {
@@ -161,7 +162,7 @@ static inline bool yk__same_strides(const yk_tensor *a, const yk_tensor *b)
     }
     return true;
 }
-/* Whether element i in memory of one belongs to element i of the other: to kernels both are one line. */
+/* True if element i in memory of one belongs to element i of the other: to kernels both are one dimension. */
 static inline bool yk__same_line(const yk_tensor *a, const yk_tensor *b)
 {
     return yk__same_strides(a, b) && yk__is_dense(a);
@@ -223,7 +224,8 @@ static inline yk_tensor *yk__tensor_if_ok(yk_tensor *x, yk_status status)
 }
 
 /* ---- raw kernels (raw.c): shape and dtype rules of PyTorch ---- */
-/* Stops the expression when a tensor is missing: `yk__release_all` of what was made is the caller's. */
+/* NULL for a NULL operand, so that expressions end at the first failure; the caller releases the tensors that were made
+ * (yk__release_all). */
 yk_tensor *yk__raw_unary(const char *what, yk__unary op, yk_tensor *x, double p0, double p1);
 yk_tensor *yk__raw_binary(const char *what, yk__binary op, yk_tensor *a, yk_tensor *b, double alpha);
 /* x = op(x) over itself; x keeps its dtype. Bumps no version. */
@@ -235,7 +237,7 @@ yk_status yk__raw_binary_into(const char *what, yk__binary op, yk_tensor *out, y
 yk_status yk__raw_copy(yk_tensor *to, yk_tensor *from); /* casts, broadcasts `from`, crosses devices */
 yk_status yk__raw_fill(yk_tensor *x, double value);
 double yk__largest(yk_dtype dtype); /* the largest number of a floating dtype */
-/* Whether a dtype holds the value, fractions of which integers drop; of u8, which wraps, down to -255. */
+/* Fails unless a dtype holds the value. Integers drop its fraction; u8, which wraps, takes values down to -255. */
 yk_status yk__check_value(const char *what, yk_dtype dtype, double value);
 yk_tensor *yk__raw_clone(yk_tensor *x);                /* keeps dense strides */
 yk_tensor *yk__raw_contiguous(yk_tensor *x);           /* x itself, retained, where it is C order */

@@ -74,7 +74,7 @@ static void loss_summed_over_steps(void **state)
              "add: this tensor, made by add, is used after its scope ended: begun at %s:%d, it ended at %s:%d",
              __FILE__, begun, __FILE__, ended);
     expect_error(YK_ERR_STATE, text);
-    /* What the documentation says to do in its place. */
+    /* The replacement that the documentation names. */
     double sum = 0;
     yk_tensor *running = yk_zeros(YK_SCALAR, NULL), *kept[2];
     for (int i = 0; i < 2; i++) {

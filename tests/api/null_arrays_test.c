@@ -37,7 +37,7 @@ static void test_operations(void **state)
     expect_missing(yk_split_sizes(x, (int64_t[]){1, 3}, 2, 0, NULL), "split_sizes: the array of parts is NULL");
     expect_missing(yk_layer_norm(x, 1, NULL, NULL, NULL, 1e-5), "layer_norm: the normalised shape is NULL");
     expect_missing(yk_print(NULL, x), "print: the stream is NULL");
-    /* What needs none. */
+    /* Calls that need no array. */
     yk_tensor *point = yk_scalar(1, NULL);
     assert_non_null(yk_reshape(yk_ones(YK_SHAPE(1), NULL), YK_SCALAR));
     assert_non_null(yk_permute(point, NULL));

@@ -39,7 +39,7 @@ static int offences(const record_call *calls, size_t n)
         int failed = calls[i].call(scope);
         const yk_error *e = yk_last_error();
         bool question = strcmp(calls[i].kind, "question") == 0;
-        /* What holds one reference more or less passes NULL over. */
+        /* A call that only holds one reference more or less passes NULL over. */
         bool counts = strstr(calls[i].name, "_retain,") || strstr(calls[i].name, "_release,") ||
                       strstr(calls[i].name, "yk_scope_return");
         if (question ? e != NULL : failed && !e && !counts) {
@@ -60,7 +60,7 @@ static void questions_leave_no_record(void **state)
     begin();
     assert_true(COUNT(question_calls) > 80);
     assert_int_equal(offences(question_calls, COUNT(question_calls)), 0);
-    /* Those that a program asks before it has a group, or that are about no name at all. */
+    /* Questions that a program asks before it has a group, or that are about no name at all. */
     assert_int_equal(yk_rank(NULL), -1);
     assert_int_equal(yk_world_size(NULL), -1);
     assert_null(yk_default_process_group());
@@ -223,7 +223,7 @@ static void training_goes_on(void **state)
     yk_clear_error();
 }
 
-/* What stood before stands again; what fails in the call is what its status tells. */
+/* An earlier record stands again after the call; a failure in the call shows in its status. */
 static void a_status_is_that_of_the_call(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * retain_test.c - the typed forms of retain and release, for every kind of object: what is retained outlives its scope,
- * and goes with the last reference.
+ * retain_test.c - the typed forms of retain and release, for every kind of object: a retained object outlives its
+ * scope, and goes with the last reference.
  */
 #include <unistd.h>
 

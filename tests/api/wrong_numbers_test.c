@@ -144,7 +144,7 @@ static void test_strides(void **state)
     yk_scope_end(scope);
 }
 
-/* An operation that is made of others speaks in its own name. */
+/* The errors of an operation that is composed of others have its own name. */
 static void test_names(void **state)
 {
     (void)state;

@@ -116,7 +116,7 @@ static yk_tensor *hook_another(yk_tensor *grad, void *user)
 typedef struct scene {
     const char *what;
     yk_tensor *(*make)(yk_tensor *y);
-    int parts; /* how often the gradient comes in two */
+    int parts; /* the number of times that the gradient comes in two parts */
 } scene;
 
 static yk_tensor *one(yk_tensor *y)
@@ -218,7 +218,7 @@ static bytes gradient(const scene *s, bool refuses)
     assert_int_equal(shown, s->make == hooked || s->make == hooked_late);
     if (s->make == kept)
         expect_same(s->what, bytes_of(yk_grad(y)), bytes_of(yk_grad(x)));
-    if (s->make != hooked_late)       /* which then has two */
+    if (s->make != hooked_late)       /* a tensor that then has two hooks */
         expect_ok(yk_backward(loss)); /* once more, added to the first */
     bytes b = bytes_of(yk_grad(x));
     yk_scope_end(scope);

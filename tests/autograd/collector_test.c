@@ -1,5 +1,6 @@
 /*
- * collector_test.c - the engine and one who collects gradients: who is told what and when, and where gradients go.
+ * collector_test.c - the engine and collectors of gradients: their calls and the order of those, and the memory of
+ * gradients.
  */
 #include "tests/support/expect.h"
 #include "tests/support/test_device.h"
@@ -68,7 +69,7 @@ static void test_order(void **state)
     expect_ok(yk_backward(yk_sum(yk_mul(b, c))));
     assert_string_equal(one.text, "begin 1; 1; end");
     assert_string_equal(two.text, "begin 5; 5; end");
-    /* Taken out, it is not told. */
+    /* A collector that was taken out is not called. */
     one.text[0] = two.text[0] = 0;
     expect_ok(yk__collect_gradients(b, NULL, 0, NULL));
     expect_ok(yk_backward(yk_sum(yk_mul(b, c))));
@@ -110,7 +111,7 @@ static void test_failures(void **state)
     expect_error(YK_ERR_CONNECTION, "no end");
     assert_string_equal(d.text, "begin 0; 0; end");
 
-    /* Whose begin fails has no end; who was begun before has one. Nothing ran. */
+    /* A collector whose begin fails has no end; one that was begun before has one. Nothing ran. */
     d = (diary){.collector = callbacks};
     other = (diary){.collector = callbacks};
     expect_ok(yk_set_grad(a, NULL));
@@ -182,7 +183,8 @@ static void test_home_and_hook(void **state)
     assert_true(yk_register_hook(w, remember, &seen));
     expect_ok(yk_backward(yk_sum(yk_linear(x, w, NULL))));
     assert_non_null(seen);
-    assert_ptr_not_equal(seen, grad_buffer); /* what a hook may keep is not what the next backward writes over */
+    assert_ptr_not_equal(seen, grad_buffer); /* a gradient that a hook may keep is not in memory that the next backward
+                                              * writes over */
     expect_home(w, grad_buffer, (double[]){4, 6});
     yk_scope_end(scope);
 }

@@ -417,7 +417,7 @@ static void test_weights_accumulate(void **state)
         yk_tensor *before = yk_clone(other);
         expect_ok(yk_backward(yk_sum(apply_to(w, x[3]))));
         expect_close(yk_grad(w), yk_add(before, each[3]));
-        /* What was recorded with the gradient notices that it was written. */
+        /* A graph that was recorded with the gradient notices that the gradient was written. */
         yk_tensor *late = yk_sum(yk_mul(yk_grad(w), w));
         expect_ok(yk_backward(yk_sum(apply_to(w, x[0]))));
         assert_int_equal(yk_backward(late), YK_ERR_STATE);

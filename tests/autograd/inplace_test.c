@@ -224,7 +224,7 @@ static yk_status view_backward(yk_custom *context, yk_tensor *grad, yk_tensor **
     return YK_OK;
 }
 
-/* What is filled with zeros passes no gradient on, and is zeros whatever was there (NaN, infinity). */
+/* A tensor that is filled with zeros passes no gradient on, and is zeros whatever was there (NaN, infinity). */
 static void test_zeroed(void **state)
 {
     (void)state;
@@ -270,7 +270,8 @@ static void test_refused(void **state)
     assert_null(yk_fill_(yk_expand(yk_select(x, 0, 0), YK_SHAPE(4)), 1));
     expect_error(YK_ERR_STATE, "fill_: the tensor is expanded, so several elements share memory");
     yk_tensor *empty = yk_expand(yk_zeros(YK_SHAPE(0, 1), NULL), YK_SHAPE(0, 4));
-    assert_non_null(yk_fill_(yk_mul_scalar(empty, 1), 1)); /* what is made of an expanded one is not expanded */
+    assert_non_null(yk_fill_(yk_mul_scalar(empty, 1), 1)); /* the result of an operation on an expanded tensor is not
+                                                            * expanded */
     yk_tensor *square = yk_mul_scalar(yk_ones(YK_SHAPE(3, 3), f64_leaf), 1);
     assert_null(yk_add_(square, yk_select(square, 0, 1), 1));
     expect_error(YK_ERR_STATE, "add_: the tensor of shape (3, 3) that is written shares some of its elements");

@@ -1,4 +1,4 @@
-/* modes_test.c - what a thread records, and what it makes in inference mode; data against detach. */
+/* modes_test.c - recording by thread, tensors made in inference mode; data against detach. */
 #include "tests/support/expect.h"
 #include "tests/support/test_device.h"
 
@@ -13,7 +13,7 @@ static yk_tensor *one_two_three(void)
     return yk_from_data((float[]){1, 2, 3}, YK_SHAPE(3), leaf);
 }
 
-/* The third document: zeroed through data, the gradient of sigmoid is 0 and nobody is told. */
+/* The third document: zeroed through data, the gradient of sigmoid is 0, without an error. */
 static void a_write_through_data_goes_unnoticed(void **state)
 {
     (void)state;
@@ -31,7 +31,7 @@ static void a_write_through_data_goes_unnoticed(void **state)
     yk_scope_end(scope);
 }
 
-/* And through detach: backward fails, and says which operation's tensor it was. */
+/* The same through detach: backward fails, and says which operation's tensor it was. */
 static void a_write_through_detach_is_noticed(void **state)
 {
     (void)state;
@@ -47,7 +47,7 @@ static void a_write_through_detach_is_noticed(void **state)
     yk_scope_end(scope);
 }
 
-/* What data gives holds the memory, and is no view of x: other views do not follow. */
+/* The result of yk_data holds the memory, and is no view of x: other views do not follow. */
 static void data_outlives_what_it_shows(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void memory_of_sums_of_losses(void **state)
     (void)state;
     size_t one = peak_of(1, false, false), each = peak_of(16, false, false), summed = peak_of(16, true, false);
     assert_true(each <= one + (one / 2));                 /* the gradient that is there from the second on */
-    assert_true(summed >= each + 10 * ((size_t)4 << 16)); /* what exp keeps, in every step */
+    assert_true(summed >= each + 10 * ((size_t)4 << 16)); /* the results that exp keeps, in every step */
     assert_true(peak_of(16, false, true) <= one);
 }
 

@@ -1,6 +1,6 @@
 /*
- * outputs_test.c - nodes with several outputs: which gradients come, sums, hooks, what is kept, and custom functions of
- * several inputs and outputs.
+ * outputs_test.c - nodes with several outputs: the gradients that come, sums, hooks, retained gradients, and custom
+ * functions of several inputs and outputs.
  */
 #include "tests/support/expect.h"
 #include "tests/support/test_device.h"
@@ -164,7 +164,7 @@ static void test_gradients_that_never_came(void **state)
                      YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "freed by an earlier backward");
 
-    /* What is overwritten has a gradient of zero, as in PyTorch, and not none: it arrives. */
+    /* An output that is overwritten has a gradient of zero, as in PyTorch, and not none: it arrives. */
     expect_ok(yk_set_grad(in[0], NULL));
     expect_ok(yk_custom_apply_list(&pair, in, 2, out, 3, &c));
     before = c.backward;

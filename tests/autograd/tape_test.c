@@ -127,7 +127,7 @@ static void test_hooks(void **state)
     expect_ok(yk_backward(z));
     assert_int_equal(on_y.calls, 1);
     expect_near(on_y.value, 5, 0, 0);
-    expect_near(yk_item(yk_grad(y)), 10, 0, 0); /* what the hook made of it */
+    expect_near(yk_item(yk_grad(y)), 10, 0, 0); /* the hook's result */
     assert_int_equal(on_x.calls, 1);            /* once, after both uses of x have delivered */
     expect_near(on_x.value, 60, 0, 0);
     assert_int_equal(after.calls, 1);
@@ -152,8 +152,8 @@ static void test_hooks(void **state)
     yk_scope_end(scope);
 }
 
-/* What yk_retain_grad keeps is memory of its own, also where an operation's gradient is that of its result: of a view,
- * of a sum's terms, of a tensor whose gradient was given from outside. */
+/* The gradient that yk_retain_grad keeps has memory of its own, also where an operation's gradient is that of its
+ * result: of a view, of a sum's terms, of a tensor whose gradient was given from outside. */
 static void test_retained_gradients_are_apart(void **state)
 {
     (void)state;
@@ -358,7 +358,7 @@ static void test_no_room_in_the_scope(void **state)
     skip(); /* a sanitizer's own memory cannot be limited so */
 #endif
     if (!has_proc())
-        skip(); /* how much is mapped already is not known */
+        skip(); /* the memory that is mapped already is not known */
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)

@@ -1,6 +1,6 @@
 /*
- * blocks.h - what the kernel tests of this folder share: views over memory of their own in several layouts, read and
- * written as doubles in C order.
+ * blocks.h - views for the kernel tests of this folder: over memory of their own in several layouts, read and written
+ * as doubles in C order.
  */
 #ifndef YOKE_TESTS_DEVICE_BLOCKS_H
 #define YOKE_TESTS_DEVICE_BLOCKS_H

@@ -142,7 +142,7 @@ static void matches_the_reference(void **state)
     }
 }
 
-/* What an image holds beyond its last position must not leak into the next image or the sums. */
+/* An image's numbers beyond its last position must not leak into the next image or the sums. */
 static void infinities_stay_where_they_belong(void **state)
 {
     (void)state;

@@ -393,7 +393,7 @@ REFERENCE static void reference_fill(struct reference *r, const struct shape *s,
         r->bias[i] = noise(4, (uint64_t)i);
 }
 
-/* Of the taps of a window that begins at `begin`, those that meet one of so many pixels: [*first, *end). */
+/* The taps of a window that begins at `begin` that meet one of `pixels` pixels: [*first, *end). */
 REFERENCE static void taps_inside(int64_t begin, int64_t dilation, int64_t taps, int64_t pixels, int64_t *first,
                                   int64_t *end)
 {
@@ -510,7 +510,7 @@ static void check(const struct shape *s, const struct reference *r, yk_dtype dty
     for (int64_t i = 0; i < numel(ws); i++) {
         sum[i] = r->w[i] + r->gw[i];
         sum_size[i] = fabs(r->w[i]) + r->gw_size[i];
-        /* Where it is not added in place it is rounded once more: 2^-8 of it, in units of compare's 32 eps. */
+        /* A sum that is not added in place is rounded once more: 2^-8 of it, in units of compare's 32 eps. */
         sum_size[i] += dtype == YK_BF16 ? 0x1p11 * fabs(r->gw[i]) : 0;
     }
     struct {

@@ -1,4 +1,4 @@
-/* devices_test.c - logical devices: how many, their names, threads and memory, and a bad environment. */
+/* devices_test.c - logical devices: their number, names, threads and memory, and a bad environment. */
 #include "tests/support/expect.h"
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 static char program[4096];
 
-/* What this program prints as `probe` with an environment of its own: devices, threads of cpu:0, the error. */
+/* The output of this program as `probe` with an environment of its own: devices, threads of cpu:0, the error. */
 static const char *probe(const char *environment)
 {
     static char line[1200];

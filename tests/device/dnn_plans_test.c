@@ -15,8 +15,8 @@
 #include "tests/support/expect.h"
 #include "tests/support/machine.h"
 
-/* cuDNN and cuBLASLt keep memory that nothing points to when they are unloaded; what of ours is left over, descriptors,
- * the emulator's stand-in sees. */
+/* cuDNN and cuBLASLt keep memory that nothing points to when they are unloaded; descriptors of ours that are left over
+ * are seen by the emulator's stand-in. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void); /* the leak checker's, of this name */
 int __lsan_is_turned_off(void)
 {
@@ -194,7 +194,7 @@ static void every_graph_has_a_plan_on_an_a100(void **state)
     plan_all("A100", a100);
 }
 
-/* Behind the tests of convolutions, which go without a driver. */
+/* Runs after the tests of convolutions, which go without a driver. */
 static void attention_has_a_plan(void **state)
 {
     char program[4096], driver[4200];
@@ -210,7 +210,7 @@ static void attention_has_a_plan(void **state)
     attend_all("A100", a100, 2);
 }
 
-/* What cannot be is refused: the two tests above would see it. */
+/* Impossible graphs are refused, so that the two tests above would notice a graph that is wrong. */
 static void graphs_that_do_not_fit_together_are_refused(void **state)
 {
     (void)state;

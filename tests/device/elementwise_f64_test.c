@@ -245,7 +245,7 @@ static bool same_bits(const yk__view *a, const yk__view *b)
 {
     const double *x = a->data, *y = b->data;
     for (int64_t i = 0; i < a->shape[0]; i++) {
-        /* Which NaN it is, is not promised. */
+        /* The bits of a NaN are not promised. */
         if (yk__bits_of_double(x[i]) != yk__bits_of_double(y[i]) && !(isnan(x[i]) && isnan(y[i])))
             return false;
     }

@@ -89,7 +89,7 @@ static double unary_reference(yk__unary op, double x, double p0, double p1)
     }
 }
 
-/* What a dtype makes of an exact result: integers wrap. */
+/* The value of an exact result in a dtype: integers wrap. */
 static double wrapped(yk_dtype dtype, double value)
 {
     switch (dtype) {
@@ -714,7 +714,7 @@ static void test_copy(void **state)
                     view_random(&in, (uint32_t)(from * 8 + to), 0, 200);
                     expect_ok(cpu_backend()->copy(0, &out, &in));
                     for (int64_t i = 0, n = view_count(&out); i < n; i++) {
-                        /* What is expected goes the same way for one element: yk__store_scalar. */
+                        /* The expected value goes the same way for one element: yk__store_scalar. */
                         double x = view_get(&in, i), want;
                         uint64_t element = 0;
                         yk__view single = {.data = &element, .dtype = all_dtypes[to]};
@@ -730,7 +730,7 @@ static void test_copy(void **state)
                 }
 }
 
-/* Rows of 2 to 80 bytes to and from wider matrices, as cat and its gradient do: what stands between them stays. */
+/* Rows of 2 to 80 bytes to and from wider matrices, as cat and its gradient do: the bytes between them stay. */
 static void test_copy_of_short_rows(void **state)
 {
     (void)state;
@@ -760,8 +760,8 @@ static void test_copy_of_short_rows(void **state)
             }
 }
 
-/* Every second to fifth element, read from and written to blocks that end with the last of them: what stands between
- * the elements stays. */
+/* Every second to fifth element, read from and written to blocks that end with the last of them: the bytes between the
+ * elements stay. */
 static void test_copy_of_small_steps(void **state)
 {
     (void)state;
@@ -1041,7 +1041,7 @@ static void test_fill(void **state)
                     expect_ok(cpu_backend()->fill(0, &v, zero ? 0 : 7));
                     for (int64_t i = 0, n = view_count(&v); i < n; i++)
                         expect_near(view_get(&v, i), zero ? 0 : v.dtype == YK_BOOL ? 1 : 7, 0, 0);
-                    if (layout == LAYOUT_GAPS && view_count(&v) > 2) /* what lies between stays */
+                    if (layout == LAYOUT_GAPS && view_count(&v) > 2) /* the bytes between the elements stay */
                         assert_int_equal(((unsigned char *)v.data)[yk_dtype_size(v.dtype)], 0x5A);
                     view_free(&v);
                 }

@@ -94,7 +94,7 @@ struct problem {
     bool bias, accumulate;
 };
 
-/* Of each element of the product: the sum, and the sum of absolute values. They depend on the values of a and b alone,
+/* The sum of each element of the product, and its sum of absolute values. They depend on the values of a and b alone,
  * which are the same in every order: kept for the next call with the same sizes. */
 struct products {
     struct problem of;

@@ -69,7 +69,7 @@ static void a_limit_holds(void **state)
     mebibytes(second, 2);
     yk_scope_end(inner);
     assert_int_equal(info_of(second).reserved, 6 * mib);
-    assert_non_null(mebibytes(second, 7)); /* what is cached grows by what it lacks */
+    assert_non_null(mebibytes(second, 7)); /* the cached block grows by the bytes that it lacks */
     assert_int_equal(info_of(second).reserved, 7 * mib);
     assert_null(mebibytes(second, 2));
     expect_error(YK_ERR_MEMORY, "out of memory: 2097152 bytes were asked for on cpu:1, whose limit is 8.0 MiB; tensors "
@@ -87,7 +87,8 @@ static void a_limit_holds(void **state)
     yk_scope_end(scope);
 }
 
-/* Who holds how much: by the operations that made it, the largest first, backward apart, and other devices. */
+/* The error names the holders of memory: the operations that made it, the largest first, backward apart, and other
+ * devices. */
 static void the_error_names_the_holders(void **state)
 {
     (void)state;
@@ -123,7 +124,7 @@ static void the_error_names_the_holders(void **state)
     assert_int_equal(info_of(second).allocated, 0);
 }
 
-/* What runs out in the middle of a forward or a backward leaves nothing behind. */
+/* A forward or a backward that runs out of memory in its middle leaves nothing behind. */
 static void running_out_in_a_step(void **state)
 {
     (void)state;

@@ -133,7 +133,7 @@ static void test_many_tensors(void **state)
     for (int i = 0; i < MANY; i++) {
         assert_true(view_same_bits(&params[1][i], &params[2][i]) && view_same_bits(&params[1][i], &params[3][i]));
         for (int64_t e = 0, n = view_count(&grads[i]); e < n; e += 1 + n / 50) {
-            /* What the two steps make of the start, in double. */
+            /* The result of the two steps from the start, in double. */
             uint32_t words[4];
             double start[3];
             for (int k = 0; k < 3; k++) {

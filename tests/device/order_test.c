@@ -5,7 +5,7 @@
  */
 #include "tests/support/views.h"
 
-/* Whether element a of the line comes before element b. */
+/* True if element a of the line comes before element b. */
 static bool before(const yk__view *x, int64_t a, int64_t b, bool descending)
 {
     if (x->dtype == YK_I64) {
@@ -39,7 +39,7 @@ static void check(const yk__view *index, const yk__view *x, bool descending, con
                          (long long)i, (long long)line, (long long)at);
         }
         int64_t last = (int64_t)view_get(index, line * first + first - 1);
-        for (int64_t i = 0; i < length; i++) /* what is left out belongs behind */
+        for (int64_t i = 0; i < length; i++) /* elements that are left out do not come before the last one */
             assert_true(seen[i] || !before(x, line * length + i, line * length + last, descending));
     }
     free(seen);

@@ -208,7 +208,7 @@ static void test_places(void **state)
                     x[i] = 40 + (double)(i * 7 % 11);
                 x[at] = 100;
                 if (later < n)
-                    x[later] = 100; /* an equal one behind it */
+                    x[later] = 100; /* an equal one after it */
                 expect_near(reduce_values(YK__ARGMAX, dtypes[d], n, x, 0), (double)at, 0, 0);
                 expect_near(reduce_values(YK__AMAX, dtypes[d], n, x, 0), 100, 0, 0);
                 x[at] = 1;
@@ -242,8 +242,7 @@ static void test_short_rows(void **state)
                 for (int64_t r = 0; r < ROWS; r++) {
                     for (int64_t i = 0; i < n; i++)
                         view_set(&in, r * n + i, 40 + (double)(i * 7 % 11));
-                    int64_t at = r % n,
-                            later = at + 1 + (n - 1 - at) / 2; /* an equal one, or a second NaN, behind it */
+                    int64_t at = r % n, later = at + 1 + (n - 1 - at) / 2; /* an equal one, or a second NaN, after it */
                     double best = d < 4 && r % 3 == 2 ? NAN : least ? 1 : 100;
                     view_set(&in, r * n + at, best);
                     if (later < n)
@@ -284,7 +283,7 @@ static void test_few_columns(void **state)
                         int64_t first = (at + j) % rows, later = first + 1 + (rows - 1 - first) / 3;
                         view_set(&in, first * n + j, best);
                         if (later < rows)
-                            view_set(&in, later * n + j, best); /* an equal one, or a second NaN, behind it */
+                            view_set(&in, later * n + j, best); /* an equal one, or a second NaN, after it */
                     }
                     expect_ok(cpu_backend()->reduce(0, ops[op], &out, &in, 0));
                     for (int64_t j = 0; j < n; j++) {
@@ -459,7 +458,7 @@ static void test_threads(void **state)
                         expect_ok(cpu_backend()->reduce(0, (yk__reduce)op, &out[threads], &in, 1));
                     }
                     assert_true(view_same_bits(&out[1], &out[2]) && view_same_bits(&out[1], &out[3]));
-                    if (dtype != YK_F16 || op != YK__PROD) /* whose range some leave */
+                    if (dtype != YK_F16 || op != YK__PROD) /* f16, whose range some products leave */
                         check((yk__reduce)op, &out[1], &in, all, "threads");
                     for (int threads = 1; threads <= 3; threads++)
                         view_free(&out[threads]);

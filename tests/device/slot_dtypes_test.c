@@ -1,5 +1,5 @@
-/* slot_dtypes_test.c - what backends declare for their slots, and that f16 and bf16 taken natively give the bits of the
- * way through f32 tensors: every operation, contiguous and strided, over itself, and of one element. */
+/* slot_dtypes_test.c - the dtypes that backends declare for their slots; f16 and bf16 taken natively give the bits of a
+ * computation through f32 tensors: every operation, contiguous and strided, over itself, and of one element. */
 #include <yoke/yoke.h>
 
 #include "device/backend.h"
@@ -58,7 +58,7 @@ static void expect_line(const char *name, const yk__view *view, const double exp
                      expected[i]);
 }
 
-/* What the slots of indexing and order declare, they do. */
+/* The slots of indexing and order compute the dtypes that they declare. */
 static void test_index_and_order(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ static void test_index_and_order(void **state)
     }
 }
 
-/* And the operations above take every dtype, whatever is declared. */
+/* The operations above the slots take every dtype, whatever is declared. */
 static void test_index_and_order_above(void **state)
 {
     (void)state;
@@ -233,7 +233,8 @@ static void test_dropout(void **state)
     }
 }
 
-/* What a slot lacks is computed in f32 above it, and what would be rounded on the way in is not. */
+/* An operation on a dtype that its slot lacks is computed in f32, and a number that the dtype would round is not
+ * rounded on the way in. */
 static void test_above(void **state)
 {
     (void)state;

@@ -95,7 +95,7 @@ static void test_special_values(void **state)
         }
 }
 
-/* What the exponents are taken from: the greatest of a long row, wherever it is. Any other would give infinity. */
+/* The exponents are taken from the greatest of a long row, wherever it is. Any other would give infinity. */
 static void test_greatest_of_a_row(void **state)
 {
     (void)state;

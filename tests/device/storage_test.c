@@ -1,4 +1,4 @@
-/* storage_test.c - the caching allocator: what it gives, reuses, counts and gives back. */
+/* storage_test.c - the caching allocator: blocks given, reused and given back, and its counts. */
 #include "tests/support/broken.h"
 
 #include <pthread.h>
@@ -104,7 +104,7 @@ static void large_blocks_are_split_and_joined(void **state)
     yk__storage_release(s);
 }
 
-/* What is free in the middle goes back to the system; what is held stays as it is, and the range grows on. */
+/* Free memory in the middle goes back to the system; held memory stays as it is, and the range grows on. */
 static void parts_of_a_range_go_back(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void parts_of_a_range_go_back(void **state)
     assert_int_equal(info_now().reserved, 0);
 }
 
-/* Where somebody else has the place behind the last block, a new range begins. */
+/* A new range begins if somebody else has the addresses after the last block. */
 static void a_range_that_cannot_grow(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void a_range_that_cannot_grow(void **state)
     munmap(end, 4096);
 }
 
-/* What a recording frees is its pool's, whoever allocated it, until the pool goes. */
+/* Blocks that a recording frees are its pool's, whoever allocated them, until the pool goes. */
 static void large_blocks_of_a_pool(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void accounts_add_up(void **state)
     yk_memory_info info = info_now();
     assert_int_equal(info.allocated, sum);
     assert_int_equal(info.peak_allocated, peak);
-    assert_int_equal(info.reserved, peak); /* what was freed is kept */
+    assert_int_equal(info.reserved, peak); /* freed memory is kept */
     yk_device_reset_peak_memory(cpu);
     assert_int_equal(info_now().peak_allocated, sum);
     yk_device_empty_cache(cpu);
@@ -364,7 +364,7 @@ static void the_cache_is_given_up_when_memory_is_short(void **state)
     skip();
 #endif
     if (!has_proc())
-        skip(); /* how much is mapped already is not known */
+        skip(); /* the memory that is mapped already is not known */
     pid_t child = fork();
     if (child == 0)
         _exit(exhaust());
@@ -413,7 +413,7 @@ static void several_threads(void **state)
     assert_int_equal(info_now().allocated, 0);
 }
 
-/* What the allocator lists and counts; what is damaged is named. */
+/* The check of the allocator's lists and counts names the damage that it finds. */
 static void damage_is_found(void **state)
 {
     (void)state;

@@ -22,8 +22,8 @@ typedef struct worker {
 
 static const yk_tensor_options *const random_leaf = YK_OPTIONS(yk_tensor_options, .requires_grad = true);
 
-/* What sizes memory by the number of threads: convolutions of several kinds, forward and backward, products, lookups.
- */
+/* Operations that size memory by the number of threads: convolutions of several kinds, forward and backward, products,
+ * lookups. */
 static double compute(void)
 {
     yk_scope scope = yk_scope_begin();

@@ -1,6 +1,7 @@
 /*
- * attention_test.c - which attention cuDNN's fused kernels compute, as the stand-in has them, and which our own: by
- * dtype, mask, width, and how the operands lie; the same bits where they are asked for; recorded and replayed.
+ * attention_test.c - the attention that cuDNN's fused kernels compute, as the stand-in has them, and that our own
+ * compute: by dtype, mask, width, and how the operands lie; the same bits where they are asked for; recorded and
+ * replayed.
  */
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
@@ -92,8 +93,8 @@ static void all_else_is_our_own(void **state)
     yk_scope_end(scope);
 }
 
-/* What is known to be wrong in the library's releases is not given to it (Note [Forms that the library computes
- * wrongly] in dnn_attention.c). */
+/* Cases that the library's releases are known to compute wrongly are not given to it (Note [Forms that the library
+ * computes wrongly] in dnn_attention.c). */
 static void known_faults_are_kept_from_the_library(void **state)
 {
     (void)state;
@@ -133,7 +134,7 @@ static void more_batches_than_the_library_takes(void **state)
     yk_scope_end(scope);
 }
 
-/* What comes of one forward and backward: out and the three gradients, as floats. */
+/* The results of one forward and backward: out and the three gradients, as floats. */
 static int results(bool causal, float *to)
 {
     yk_scope scope = yk_scope_begin();

@@ -1,6 +1,6 @@
-/* batch_norm_relu_test.c - that batch normalisation's backward on a GPU, which finds where ReLU cut by comparing x with
- * an edge, cuts what a look at the result would: with a residual of zeros, which changes no result, it does look there.
- */
+/* batch_norm_relu_test.c - batch normalisation's backward on a GPU, which finds where ReLU cut by comparing x with an
+ * edge: it cuts the same elements as a look at the result. With a residual of zeros, which changes no result, it does
+ * look there. */
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
 

@@ -65,7 +65,7 @@ struct preference {
     uint64_t workspace;
     uint32_t alignment[4], schemes;
 };
-/* What an algorithm was chosen for. */
+/* The product that an algorithm was chosen for. */
 struct algorithm {
     uint64_t hash;
     uint32_t alignment[4];      /* of the factors, the result and the bias */
@@ -166,7 +166,7 @@ uint64_t hash_of(const description &d, const layout &a, const layout &b, const l
     return hash;
 }
 
-/* Whether the epilogue writes the sums of a factor over the inner dimension. */
+/* True if the epilogue writes the sums of a factor over the inner dimension. */
 bool sums_of(const description &d)
 {
     return d.epilogue == CUBLASLT_EPILOGUE_BGRADA || d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
@@ -177,7 +177,7 @@ int64_t inner_of(const description &d, const layout &a)
     return d.first == CUBLAS_OP_N ? a.columns : a.rows;
 }
 
-/* Whether the manual has such a product; `why` otherwise. */
+/* The reason why the manual has no such product; NULL if it has. */
 const char *check(const description &d, const layout &a, const layout &b, const layout &c)
 {
     bool wide = c.type == CUDA_R_64F, half = a.type == CUDA_R_16F || a.type == CUDA_R_16BF;
@@ -270,7 +270,7 @@ struct product {
             sum_rows(x, y, k);
     }
 
-    /* Of matrix n of each batch. Not instrumented: `run` has looked at the memory. */
+    /* The product of matrix n of each batch. Not instrumented: `run` has looked at the memory. */
     REFERENCE void multiply(const void *x, const void *y, void *z, const void *bias, bool relu, int64_t k,
                             int64_t n) const
     {
@@ -471,7 +471,7 @@ cublasStatus_t heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMa
         cublasLtMatmulHeuristicResult_t &f = found[*count];
         memset(&f, 0, sizeof(f));
         if (inner == NOT_READY && *count == 0) {
-            f.state = CUBLAS_STATUS_NOT_SUPPORTED; // what else it holds is not valid
+            f.state = CUBLAS_STATUS_NOT_SUPPORTED; // its other members are not valid
             continue;
         }
         write(&f.algo, algorithm{hash_of(d, a, b, c),

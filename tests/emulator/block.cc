@@ -53,13 +53,13 @@ static struct machine_state {
     int device;
     const std::function<void()> *body;
     fibre *fibres;         /* MOST_THREADS */
-    fibre *running, *left; /* that was switched to last, and from */
-    fibre scheduler;       /* what called run_kernel; READY */
+    fibre *running, *left; /* the fibre that was switched to last, and the one from which */
+    fibre scheduler;       /* the caller of run_kernel; READY */
     bool faulted;
     char *shared;
     size_t shared_bytes;
-    /* Of one pass over a block's threads: how many there are, how many have had their turn, whose is next, and whether
-     * it goes backwards. */
+    /* For one pass over a block's threads: their number, the number that have had their turn, the next one, and the
+     * direction. */
     size_t threads, turns, next;
     bool backwards;
 } &machine = *new machine_state(); /* never destroyed */
@@ -133,7 +133,7 @@ UNINSTRUMENTED static fibre *next_to_run()
     return nullptr;
 }
 
-/* What a fibre does first when it is switched to. */
+/* The first steps of a fibre when it is switched to. */
 UNINSTRUMENTED static void arrive(fibre *f)
 {
 #ifdef HAS_ASAN
@@ -181,7 +181,7 @@ __attribute__((no_sanitize("thread"))) static void fibre_main()
         next = next_to_run();
         if (!next || next->state != FRESH)
             break;
-        /* It goes on as the next thread, on the same stack. */
+        /* The fibre goes on as the next thread, on the same stack. */
         std::swap(ended->stack, next->stack);
         std::swap(ended->stack_bytes, next->stack_bytes);
         next->state = READY;
@@ -192,7 +192,7 @@ __attribute__((no_sanitize("thread"))) static void fibre_main()
     abort();
 }
 
-/* As if fibre_main had been called, and had saved its registers at once. */
+/* Prepares a fibre's stack as if fibre_main had been called, and had saved its registers at once. */
 UNINSTRUMENTED static void begin(fibre *f)
 {
     if (!f->stack) {
@@ -207,7 +207,7 @@ UNINSTRUMENTED static void begin(fibre *f)
     uint64_t *frame = reinterpret_cast<uint64_t *>(top) - (SAVED + 2);
     memset(frame, 0, (SAVED + 2) * sizeof(*frame));
     frame[SAVED] =
-        reinterpret_cast<uint64_t>(&fibre_main); /* the return address: behind it the stack is as after a call */
+        reinterpret_cast<uint64_t>(&fibre_main); /* the return address: after it the stack is as after a call */
 #else
     uint64_t *frame = reinterpret_cast<uint64_t *>(top - 160);
     memset(frame, 0, 160);
@@ -243,7 +243,7 @@ void fault(const char *format, ...)
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     report(text);
-    switch_to(&machine.scheduler, true); /* which lets none go on */
+    switch_to(&machine.scheduler, true); /* the scheduler lets no fibre go on */
     abort();
 }
 
@@ -297,7 +297,7 @@ UNINSTRUMENTED void *reach(const void *address, size_t bytes, size_t alignment, 
 }
 
 /* ---- blocks ---- */
-/* Whether anything that was waited for has come. */
+/* Makes the fibres ready whose barrier or shuffle is complete; true if there were any. */
 UNINSTRUMENTED static bool release_waiting(size_t n)
 {
     bool any = false;

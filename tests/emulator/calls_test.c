@@ -1,7 +1,6 @@
-/* calls_test.c - how many calls of the CUDA runtime and of its libraries one step of training makes, as it is and
- * replayed: the host's time is theirs. The emulator counts them. And that calls that are spared are not missing where
- * other libraries change the thread's GPU.
- */
+/* calls_test.c - the number of calls of the CUDA runtime and of its libraries that one step of training makes, as it is
+ * and replayed: the host's time is theirs. The emulator counts them. Calls that are spared are not missing where other
+ * libraries change the thread's GPU. */
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -48,7 +47,7 @@ static job make(void)
     return j;
 }
 
-/* What came since `before`, a count for each name. */
+/* Prints the calls since `before`, a count for each name. */
 static void print_calls(const char *what, const long long *before)
 {
     const char *name;
@@ -77,7 +76,7 @@ static void expect_at_most(const char *what, const long long *before, const char
 }
 
 /* Two convolutions of 3 and 2 directions, two linear layers of 3 products each, and 23 kernels: each has a call of its
- * own, and a look at which GPU is the thread's: others may have changed it. */
+ * own, and a question for the thread's GPU: others may have changed it. */
 static void a_step_as_it_is(void **state)
 {
     (void)state;
@@ -94,7 +93,7 @@ static void a_step_as_it_is(void **state)
     yk_scope one = yk_scope_begin();
     expect_ok(step(&j));
     yk_scope_end(one);
-    /* What is made once is made once. */
+    /* Resources that are made once are made once. */
     static const char *const once[] = {"cudaMalloc",
                                        "cudaSetDevice",
                                        "cudaGetLastError",
@@ -140,7 +139,7 @@ static int (*set_device)(int gpu);
 static int (*set_context)(const void *context);
 static const char somebodys; /* its address is another library's context */
 
-/* What others may do in a thread, by the number `i`. */
+/* Changes that other libraries may make to a thread's GPU, by the number `i`. */
 static void change_gpu(int i)
 {
     switch (i % 5) {

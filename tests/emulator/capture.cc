@@ -1,7 +1,7 @@
 /*
  * capture.cc - stand-ins of the calls that capture streams as graphs and launch those. Tests only.
  *
- * What is put on a stream that is captured becomes a node behind the stream's last ones, its arguments as they are
+ * Work that is put on a stream that is captured becomes a node after the stream's last ones, its arguments as they are
  * then. A stream that comes to wait for an event of a capture is in it from there on; where the capture ends,
  * everything on such streams must lead back to the stream where it began. A launch is one step of its stream, in which
  * the nodes run in an order that is drawn from those that their edges allow: a missing event inside a graph shows, too.
@@ -53,8 +53,8 @@ cudaError_t emulator::break_capture(CUstream_st *stream, const char *call, const
     return refuse(call, why, code);
 }
 
-/* What cudaDeviceSynchronize of another thread does to captures under way, whatever their mode. For tests, which find
- * it in the plug-in: yoke never calls it. */
+/* Breaks the captures under way, whatever their mode, as cudaDeviceSynchronize of another thread does. For tests, which
+ * find it in the plug-in: yoke never calls it. */
 extern "C" __attribute__((visibility("default"))) void emulator_synchronize_devices(void)
 {
     locked hold(emulator::lock);

@@ -1,8 +1,7 @@
-/* convolution_test.c - which of cuDNN's engines is taken, as the stand-in's show: one whose sums have another order
- * each time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed, one with
- * tensor cores before one without, the fastest where it is asked for, one whose ReLU keeps NaN, and no engine that
- * failed that again.
- */
+/* convolution_test.c - the choice among cuDNN's engines, as the stand-in's show: one whose sums have another order each
+ * time only where nobody asked for the same bits, one that rounds to TF32 only where that is allowed, one with tensor
+ * cores before one without, the fastest where it is asked for, one whose ReLU keeps NaN, and no engine that failed that
+ * again. */
 #include <dlfcn.h>
 
 #include "tests/emulator/use_emulator.h"
@@ -42,7 +41,7 @@ static void compute(yk_device device, float gradient[WEIGHTS], float out[N * O *
     yk_scope_end(scope);
 }
 
-/* How many of RUNS gradients differ from the first. */
+/* The number of RUNS gradients that differ from the first. */
 static int different(void)
 {
     float first[WEIGHTS], again[WEIGHTS], out[N * O * SIDE * SIDE];
@@ -110,7 +109,7 @@ static void weights_lie_with_channels_last(void **state)
 }
 
 /* 2048 and 16 times 1, which are lost where each sum is rounded to f16: as the stand-in's engine does whose note of
- * that stands behind others that are not known. */
+ * that stands after others that are not known. */
 static void sums_are_of_f32(void **state)
 {
     (void)state;
@@ -215,8 +214,8 @@ static void read_convolution(int64_t images, float out[N * RESULT])
     yk_scope_end(scope);
 }
 
-/* The stand-in's quick engine is proposed behind the good one, of which there are more plans than are timed, and adds
- * in another order. */
+/* The stand-in's quick engine is proposed after the good one, of which there are more plans than are timed, and adds in
+ * another order. */
 static void the_fastest_where_it_is_asked_for(void **state)
 {
     (void)state;
@@ -245,7 +244,7 @@ static void the_fastest_where_it_is_asked_for(void **state)
     read_convolution(N, out);
     assert_memory_equal(fastest, out, sizeof(out));
     setenv("YOKE_BENCHMARK", "1", 1);
-    yk_use_benchmark(false); /* before the environment */
+    yk_use_benchmark(false); /* the program's choice goes before the environment's */
     assert_false(yk_benchmark_enabled());
     read_convolution(N, out);
     assert_memory_equal(proposed, out, sizeof(out));
@@ -373,7 +372,7 @@ static void relu_is_fused_where_it_keeps_nan(void **state)
         compare_relu(relu_dtypes[i % 3], 5, i / 3, true);
 }
 
-/* One that fails is proposed more often than plans are tried, too. */
+/* An engine that fails is proposed more often than plans are tried, too. */
 static void relu_is_fused_where_an_engine_fails(void **state)
 {
     (void)state;

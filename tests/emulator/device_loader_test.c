@@ -58,7 +58,7 @@ static yk_status sum_up(void *user, const yk_sample *samples, int64_t count, yk_
     return x && label ? YK_OK : YK_ERR_MEMORY;
 }
 
-/* Whether x is factor times the inputs of batch `at`. */
+/* True if x is factor times the inputs of batch `at`. */
 static bool is_batch(yk_tensor *x, int at, float factor)
 {
     static float got[BATCH * WIDTH];
@@ -72,7 +72,7 @@ static bool is_batch(yk_tensor *x, int at, float factor)
     return true;
 }
 
-/* Kernels read each batch, behind others that take their time; nothing is waited for before the end. Some batches are
+/* Kernels read each batch, after others that take their time; nothing is waited for before the end. Some batches are
  * kept, and others' memory is taken by tensors in between. */
 static bool all_right(int workers, yk_collate_fn collate)
 {
@@ -148,7 +148,7 @@ static size_t held(void)
     return info.allocated;
 }
 
-/* While the queue of kernels is kept, a batch and the one behind it come to the device. */
+/* While the queue of kernels is kept, a batch and the one after it come to the device. */
 static void test_beside_kernels(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void test_beside_kernels(void **state)
     expect_ok(cuda->queue_download(gpu.index, pinned, batch.input->data, BATCH * WIDTH * sizeof(float)));
     yk__queue_end(queue);
     expect_ok(cuda->event_record(gpu.index, YK__QUEUE_COPY, &copied));
-    expect_ok(cuda->event_wait(copied)); /* for ever, if copies were behind what is kept */
+    expect_ok(cuda->event_wait(copied)); /* for ever, if copies were queued after the work that is held up */
     cuda->event_release(copied);
     for (int i = 0; i < BATCH * WIDTH; i++)
         assert_true(((float *)pinned)[i] == value_of(i / WIDTH, i % WIDTH));
@@ -240,7 +240,7 @@ static void test_held_back(void **state)
 
 /* ---- positions, errors, memory ---- */
 
-/* What is on its way to the device was not given: states and lengths count what was. */
+/* Batches on their way to the device were not given: states and lengths count those that were. */
 static void test_positions(void **state)
 {
     (void)state;
@@ -445,7 +445,7 @@ static bool images_right(void)
     return true;
 }
 
-/* The kernel makes the floats: where it faults, that is told. */
+/* The kernel makes the floats: its fault is reported. */
 static bool images_by_the_gpu(void)
 {
     setenv("YOKE_EMULATOR_FAULT", "augment", 1);

@@ -155,7 +155,7 @@ size_t size_of(cudnnBackendAttributeType_t type)
     }
 }
 
-/* What a descriptor says; the library keeps it as long as another needs it. */
+/* The contents of a descriptor; the library keeps it as long as another needs it. */
 struct content {
     cudnnBackendDescriptorType_t type;
     bool finalized = false;
@@ -251,7 +251,7 @@ double scale_of(const content &c, int name)
     return c.count<float>(name) == 1 ? (double)c.value<float>(name) : c.value<double>(name);
 }
 
-/* Whether the operation is of this mode, on what `before` made, in the type `compute`. */
+/* True if the operation is of this mode, on the result of `before`, in the type `compute`. */
 bool follows(const content &c, cudnnPointwiseMode_t mode, const content &before, cudnnDataType_t compute)
 {
     if (c.type != POINT_OP)
@@ -268,7 +268,7 @@ bool is_operation(const content &c)
     return c.type == POINT_OP || c.type == PRODUCT || c.type == SUM_OP || c.type == RESHAPE || convolution_of(c);
 }
 
-/* An operation of attention; why not. */
+/* Reads an operation of attention; the reason why it is none, or NULL. */
 const char *read_node(const content &c, node *n)
 {
     static const cudnnPointwiseMode_t modes[] = {
@@ -316,8 +316,8 @@ const char *read_node(const content &c, node *n)
     return n->out.by_value ? "a value is no output" : nullptr;
 }
 
-/* The graph of one convolution, an addition behind it where there are two operations, and ReLU where there are three,
- * or of attention; why not. */
+/* Reads the graph of one convolution, with an addition after it where there are two operations, and ReLU where there
+ * are three, or of attention; the reason why it cannot, or NULL. */
 const char *read_graph(const content &c, graph *g)
 {
     const auto &operations = c.descriptors.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
@@ -585,7 +585,8 @@ cudnnStatus_t attribute_get(cudnnBackendDescriptor_t d, cudnnBackendAttributeNam
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* The pointer that a pack has for the tensor, which is aligned as that says unless it is a value's; why not. */
+/* Finds the pointer that a pack has for the tensor, which is aligned as the tensor says unless it is a value's; the
+ * reason why there is none, or NULL. */
 const char *read_pointer(const content &pack, const tensor &t, const void **found)
 {
     size_t count = pack.count<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
@@ -601,7 +602,7 @@ const char *read_pointer(const content &pack, const tensor &t, const void **foun
 
 const char other_count[] = "the graph has another number of tensors with memory";
 
-/* The memory of the graph's tensors, in the order x, w, out, bias; why not. */
+/* Finds the memory of the graph's tensors, in the order x, w, out, bias; the reason why there is none, or NULL. */
 const char *read_pack(const content &pack, const graph &g, const void **memory)
 {
     const tensor *tensors[] = {&g.x, &g.w, &g.out, &g.bias};

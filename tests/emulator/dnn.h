@@ -1,6 +1,6 @@
 /*
- * dnn.h - cuDNN's graphs as the stand-in understands them: what a descriptor of one says, and what an engine computes
- * of it. Tests only.
+ * dnn.h - cuDNN's graphs as the stand-in understands them: the descriptor of one, and an engine's computation of it.
+ * Tests only.
  */
 #ifndef YOKE_TESTS_EMULATOR_DNN_H
 #define YOKE_TESTS_EMULATOR_DNN_H
@@ -32,7 +32,7 @@ struct node {
 };
 
 /* Attention, where there are nodes; else a convolution, whose `made` is x, w or out (0, 1, 2), and perhaps a bias that
- * is added to its out, and perhaps ReLU behind that. */
+ * is added to its out, and perhaps ReLU after that. */
 struct graph {
     std::vector<node> nodes;
     tensor x, w, out, bias, sum, biased;
@@ -42,7 +42,7 @@ struct graph {
     cudnnDataType_t compute;
 };
 
-/* What an engine does that another does not. */
+/* The engines, each with something that another does not do. */
 enum engine {
     ATOMIC,       /* its sums have another order each time */
     TF32,         /* f32 factors lose bits */
@@ -61,18 +61,18 @@ enum engine {
     FALLBACK, /* takes every graph that GOOD does, keeps NaN, and is the slowest of all: the library's number 0 */
     ENGINES
 };
-/* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of some engines,
- * one behind another, which differ in the engine's settings, as the library has it. */
+/* ALL_SWALLOW: output channels of which every other engine's ReLU makes 0 of NaN. PROPOSALS: of some engines, one after
+ * another, which differ in the engine's settings, as the library has it. */
 enum { WORKSPACE = 500, ALL_SWALLOW = 37, FAILING = 11, PROPOSALS = 12 };
 
-/* Whether the engine takes the graph at all, its numerical notes, and the bytes that it wants. */
+/* True if the engine takes the graph at all; its numerical notes, and the bytes that it wants. */
 bool takes(engine e, const graph &g);
 int proposals_of(engine e, const graph &g);
 int64_t index_of(engine e); /* the library's number of it */
 std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g);
 int64_t workspace_of(engine e);
-float milliseconds_of(engine e); /* that the GPU is said to take */
-/* Why the manual has no such graph; NULL where it has. */
+float milliseconds_of(engine e); /* the time that the GPU is said to take */
+/* The reason why the manual has no such graph; NULL where it has. */
 const char *check(const graph &g);
 
 /* Carries it out on memory, by id: x, w, out, bias. */

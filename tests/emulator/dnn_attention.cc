@@ -47,7 +47,7 @@ std::vector<tensor> tensors_with_memory(const graph &g)
     return all;
 }
 
-/* Of a product: (..., M, K) (..., K, N). */
+/* The fault of a product (..., M, K) (..., K, N), NULL for none. */
 static const char *check_product(const node &n)
 {
     const tensor &a = n.in[0], &b = n.in[1];
@@ -126,7 +126,7 @@ const char *check_attention(const graph &g)
     return nullptr;
 }
 
-/* Whether backward adds up the gradient of q in memory. */
+/* True if backward adds up the gradient of q in memory. */
 static bool sums_in_memory(const graph &g)
 {
     for (const node &n : g.nodes)

@@ -1,5 +1,5 @@
 /*
- * dnn_engines.cc - what the engines of cuDNN's stand-in compute, from the manual's definition. Tests only.
+ * dnn_engines.cc - the computations of the engines of cuDNN's stand-in, from the manual's definition. Tests only.
  *
  * A tensor is rounded to its type when it is stored, one that has no memory as well. Of the engines the good ones come
  * last: those before them do what a caller may have to refuse by their notes, or are refused themselves.
@@ -54,7 +54,7 @@ REFERENCE double as_kept(cudnnDataType_t type, double x)
     put_element(&kept, type, 0, x);
     return element_of(&kept, type, 0);
 }
-/* With the 10 bits behind the point that TF32 keeps, to nearest. */
+/* With the 10 bits after the point that TF32 keeps, to nearest. */
 REFERENCE static double to_tf32(double x)
 {
     float f = (float)x;
@@ -81,8 +81,8 @@ bool takes(engine e, const graph &g)
     case PLAIN:
         return is_half(g.x.type) && g.x.stride[1] == 1 && g.groups == 1 && g.x.shape[1] % 8 == 0 &&
                g.w.shape[0] % 8 == 0;
-    /* Groups with channels last are not in the manual for all operations; what is dilated in f64 is nobody's, so that
-     * our own kernels have work beside the library's. */
+    /* Groups with channels last are not in the manual for all operations; no engine takes dilated convolutions of f64,
+     * so that our own kernels have work beside the library's. */
     case GOOD:
     case QUICK:
     case FALLBACK:
@@ -102,7 +102,7 @@ int64_t index_of(engine e)
     return e == FALLBACK ? 0 : 60 + e;
 }
 
-/* HALF_SUMS's note stands behind more of them than cuDNN's header knows, as a later library may have it. */
+/* HALF_SUMS's note stands after more of them than cuDNN's header knows, as a later library may have it. */
 std::vector<cudnnBackendNumericalNote_t> notes(engine e, const graph &g)
 {
     std::vector<cudnnBackendNumericalNote_t> all;
@@ -205,7 +205,7 @@ REFERENCE static std::vector<double> factors_of(const void *data, const tensor &
     return factors;
 }
 
-/* What a sum becomes by one more product, of an engine that does not keep it in f64. */
+/* The sum after one more product, as an engine has it that does not keep it in f64. */
 REFERENCE static double rounded_sum(engine e, cudnnDataType_t compute, double sum)
 {
     if (e == HALF_SUMS)

@@ -82,7 +82,7 @@ struct job {
     }
 };
 
-/* x (1,2,4,4) and w (2,2,1,1), 32 floats behind it, give y. */
+/* x (1,2,4,4) and w (2,2,1,1), 32 floats after it, give y. */
 static bool convolution(mistake made, cudaStream_t stream, float *x, float *y)
 {
     enum { X = 1, W, OUT };

@@ -22,8 +22,8 @@
 
 #include <cuda_runtime_api.h>
 
-/* Of what each thread of a kernel, and each of its accesses, passes through: with the sanitizers' checks it takes
- * longer than the kernels do. It looks at the kernel's accesses itself. */
+/* Functions that each thread of a kernel, and each of its accesses, passes through: with the sanitizers' checks they
+ * take longer than the kernels do. The emulator looks at the kernel's accesses itself. */
 #define UNINSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
 
 namespace emulator
@@ -39,7 +39,7 @@ extern thread *current;
 /* Stops the kernel with an error, printed with kernel, block and thread; the device is lost, as on a GPU. */
 [[noreturn]] void fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void barrier();
-/* What lane `source` of the warp brought; all 32 lanes must come. */
+/* The value that lane `source` of the warp brought; all 32 lanes must come. */
 uint64_t shuffle(uint32_t mask, uint64_t value, unsigned source);
 unsigned lane();
 void *shared_memory();
@@ -53,7 +53,7 @@ uint32_t draw(uint32_t bound);
 /* ---- memory (memory.cc) ---- */
 void *allocate(int device, size_t bytes); /* NULL: there is no more */
 bool release(void *address);              /* false: nobody has it */
-/* Where the bytes of [address, address + bytes) are, or NULL and why not; of any device where it is -1. */
+/* The host's address of the bytes [address, address + bytes), or NULL and why not; of any device where it is -1. */
 void *bytes_of(const void *address, size_t bytes, int device, const char **why);
 bool is_device_memory(const void *address);
 void memory_figures(int device, size_t *left, size_t *total);
@@ -63,11 +63,11 @@ bool is_pinned(const void *address, size_t bytes);
 
 /* For a kernel: the same, or a fault. */
 void *reach(const void *address, size_t bytes, size_t alignment, bool written);
-/* Where in the device's memory an address lies. */
+/* The offset of an address in the device's memory. */
 size_t offset_of(int device, const void *address);
 
 /* ---- calls (runtime.cc) ---- */
-/* Notes a call of the runtime, of a library, or a launch; emulator_calls tells how often each came. */
+/* Notes a call of the runtime, of a library, or a launch; emulator_calls gives the number of each. */
 void count_call(const char *name);
 
 /* ---- streams (runtime.cc) ---- */
@@ -87,7 +87,7 @@ int device_of_stream(cudaStream_t stream); /* -1: it is none */
 void *locate(const void *address, size_t bytes, int device, const char **why);
 uint32_t draw_locked(uint32_t bound);
 
-/* The backend's: see src/device/cuda/cuda.h. */
+/* A function of the backend: see src/device/cuda/cuda.h. */
 extern "C" void cuda_note_launch(cudaError_t code);
 
 /* Queues a kernel with its arguments, which are what they are now. */

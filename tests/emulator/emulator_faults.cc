@@ -69,7 +69,7 @@ YK__KERNEL(N) warp_sum(float *to, int lanes)
         out[threadIdx.x / 32] = sum;
 }
 
-/* Turns each warp's numbers round in place. */
+/* Reverses the order of each warp's numbers in place. */
 YK__KERNEL(N) warp_reverse(float *at, bool meets)
 {
     yk__global<float> numbers(at);
@@ -86,7 +86,7 @@ YK__KERNEL(N) beyond_shared(int index)
         tile[index] = 1;
 }
 
-/* The backend's, which is not here: cudaGetLastError tells. */
+/* A function of the backend, which is not linked here: failures show in cudaGetLastError. */
 extern "C" void cuda_note_launch(cudaError_t)
 {
 }
@@ -253,7 +253,7 @@ static bool without_event()
     return two_streams(false);
 }
 
-/* Memory that is changed behind a copy which has been queued: the copy may not have read it yet. */
+/* Memory that is changed after a copy has been queued: the copy may not have read it yet. */
 static bool changed_behind(bool pinned)
 {
     static float pageable[N];
@@ -275,7 +275,7 @@ static bool pinned_behind()
 {
     return changed_behind(true);
 }
-/* What a copy brings to pageable memory, read without waiting for it. */
+/* A copy to pageable memory, read without waiting for it. */
 static bool pageable_read(bool waits)
 {
     static float got[N];
@@ -414,7 +414,7 @@ static bool replayed()
     return launch_captured(3) && all_are(x, 6) && all_are(y, 5);
 }
 /* Two streams in one graph: y = x + 1 on the other, then x = y + 1; with events between them, without the one back, and
- * with it behind what reads y. */
+ * with it after the kernel that reads y. */
 static bool forked(bool join, bool in_time)
 {
     cudaEvent_t there, back;
@@ -505,7 +505,7 @@ static bool queried_by_another()
     add(y, x, stream);
     return launch_captured(2) && all_are(y, 1) && cudaEventDestroy(outside) == cudaSuccess;
 }
-/* Another thread's kernel, on the stream that is captured (0), on another one (1), or behind the captured one (2). */
+/* Another thread's kernel, on the stream that is captured (0), on another one (1), or after the captured one (2). */
 template <int how> static bool work_of_another()
 {
     begin_capture();

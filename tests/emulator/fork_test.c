@@ -52,7 +52,7 @@ static void a_parent_that_computes(void **state)
     expect_ok(uses_own(0, NULL)); /* and goes on */
 }
 
-/* What the driver of so many GPUs shows in the file system, in `folder`. */
+/* The files that the driver of GPUS GPUs shows, in `folder`. */
 static void write_driver(const char *folder)
 {
     char path[128];

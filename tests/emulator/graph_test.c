@@ -192,7 +192,7 @@ static void replays_equal_steps(bool adam)
     assert_true(yk_random_get_state().calls == drawn.calls);
     yk_tensor *first = yk_parameters_at(yk_module_parameters(replayed.net), 0);
     assert_int_equal(yk_optimizer_state_step(replayed.optimizer, first), STEPS);
-    /* What it made is good for as long as it is held, and its memory is the device's again. */
+    /* A result of the graph is good for as long as it is held, and the graph's memory is the device's again. */
     float last = (float)yk_item(replayed.loss);
     yk_tensor_release(plain.loss);
     yk_scope_end(scope);
@@ -485,7 +485,7 @@ static void test_clip(void **state)
     }
 }
 
-/* What waits for the device runs as it is, as long as it does. */
+/* A function that waits for the device runs as it is, as long as it does. */
 static void test_not_recorded(void **state)
 {
     (void)state;
@@ -509,7 +509,8 @@ static void test_not_recorded(void **state)
     yk_scope_end(scope);
 }
 
-/* It waits for the device for the first time while it is recorded: the call runs it as it is, and it stays so. */
+/* A function that waits for the device for the first time while it is recorded: the call runs it as it is, and it stays
+ * so. */
 static void test_fails_in_recording(void **state)
 {
     (void)state;
@@ -534,7 +535,7 @@ static void test_fails_in_recording(void **state)
     assert_null(yk__memory_check(gpu));
 }
 
-/* What was recorded is no longer what the function does. */
+/* The function no longer does what was recorded. */
 static void test_recorded_anew(void **state)
 {
     (void)state;
@@ -624,7 +625,7 @@ static void test_cpu_and_errors(void **state)
     yk_graph_release(kept);
 }
 
-/* Its first calls fail; it is recorded when enough have not. */
+/* A function whose first calls fail; it is recorded when enough have not. */
 static yk_status fails_at_first(void *user)
 {
     int *calls = user;
@@ -724,7 +725,7 @@ static void test_memory_used_elsewhere(void **state)
     assert_null(yk__memory_check(gpu));
     yk_scope_end(scope);
     assert_null(yk__memory_check(gpu));
-    /* And is the device's when the recording is released. */
+    /* The memory is the device's when the recording is released. */
     yk_device_empty_cache(gpu);
     yk_memory_info held;
     expect_ok(yk_device_memory(gpu, &held));

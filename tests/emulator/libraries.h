@@ -1,5 +1,5 @@
 /*
- * libraries.h - stand-ins of NVIDIA's libraries: what the loader of the emulator finds. Tests only.
+ * libraries.h - stand-ins of NVIDIA's libraries, which the loader of the emulator finds. Tests only.
  */
 #ifndef YOKE_TESTS_EMULATOR_LIBRARIES_H
 #define YOKE_TESTS_EMULATOR_LIBRARIES_H
@@ -28,7 +28,7 @@ bool queue_timed(const char *call, cudaStream_t stream, std::function<void()> wo
 bool loading_breaks_capture(const char *call);
 bool thread_captures();
 
-/* Whether the present device has room for a library's handle, which is not kept there here. (runtime.cc) */
+/* True if the present device has room for a library's handle, which is not kept there here. (runtime.cc) */
 bool has_room_for_handle();
 
 } // namespace emulator

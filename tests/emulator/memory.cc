@@ -85,7 +85,7 @@ UNINSTRUMENTED static int device_of(const void *address)
 void *allocate(int device, size_t bytes)
 {
     arena &a = arena_of(device);
-    size_t room = (bytes + PIECE - 1) / PIECE * PIECE + PIECE; /* with a piece that is nobody's behind it */
+    size_t room = (bytes + PIECE - 1) / PIECE * PIECE + PIECE; /* with a piece after it that is nobody's */
     for (auto hole = a.holes.begin(); hole != a.holes.end(); ++hole) {
         if (hole->second < room)
             continue;

@@ -3,9 +3,9 @@
  * only.
  *
  * Between every two ranks there is a channel of bytes in memory that all map; a collective is made of messages on
- * these, each behind a header (which call, count, type, reduction, root). What a rank receives must be what its own
- * call says: else it hangs, as NCCL may, until it is aborted, and says why on stderr. A "kernel" is a host function of
- * the stream, which blocks until all ranks have come. As in NCCL a rank that ended is not noticed. Sums are made in an
+ * these, each after a header (which call, count, type, reduction, root). What a rank receives must be what its own call
+ * says: else it hangs, as NCCL may, until it is aborted, and says why on stderr. A "kernel" is a host function of the
+ * stream, which blocks until all ranks have come. As in NCCL a rank that ended is not noticed. Sums are made in an
  * order that differs from place to place, in the type itself, as a ring makes them.
  *
  * Refused is what the manual does not promise: a communicator that is not made yet, that was aborted or destroyed; one
@@ -48,7 +48,7 @@ namespace
 {
 
 enum { MOST_RANKS = 8, CHANNEL = 64 << 10, MOST_POLLS = 3, BLOCK = 1000 };
-/* Of a GPU; and what a kernel takes of them if the communicator says nothing. */
+/* Multiprocessors of a GPU; and those that a kernel takes if the communicator says nothing. */
 enum { PROCESSORS = 132, USUAL_BLOCKS = 16 };
 
 enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECV };
@@ -210,7 +210,7 @@ void fold_any(char *to, const char *from, uint64_t count, ncclDataType_t type, n
     }
 }
 
-/* What ncclAvg is: a sum of inputs that were multiplied by 1 / n, rounded to their type. */
+/* The multiplication of ncclAvg, which is a sum of inputs that were multiplied by 1 / n, rounded to their type. */
 void multiply_by_part(char *at, uint64_t count, ncclDataType_t type, int n)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -241,7 +241,7 @@ struct transfer {
     uint64_t size, done = 0;
 };
 
-/* Moves what can be moved now; true where something was. *wrong: what came is not what was expected. */
+/* Moves what can be moved now; true where something was. **wrong: another message came than was expected. */
 bool advance(communicator &c, transfer &t, bool *wrong)
 {
     channel &way = t.out ? c.shared->channels[c.rank][t.peer] : c.shared->channels[t.peer][c.rank];
@@ -281,7 +281,7 @@ bool advance(communicator &c, transfer &t, bool *wrong)
     return moved > 0;
 }
 
-/* All of them, those of one channel in their order; false where the communicator was aborted. */
+/* Moves all messages, those of one channel in their order; false where the communicator was aborted. */
 bool move_all(communicator &c, std::vector<transfer> &transfers)
 {
     for (bool wrong = false;;) {
@@ -330,14 +330,14 @@ void fold_in_some_order(std::vector<std::vector<char>> &parts, const operation &
     }
 }
 
-/* One operation's messages and what is made of what they bring. */
+/* One operation's messages, and the function that combines the received parts. */
 struct plan {
     operation o;
     char *in = nullptr, *out = nullptr;
     std::vector<std::vector<char>> parts;
 };
 
-/* False where its memory is not what it must be. */
+/* False where the memory of the operation is not of the kind that it must be. */
 bool prepare(plan &p, std::vector<transfer> &transfers, std::vector<std::pair<char *, char *>> &own)
 {
     operation &o = p.o;
@@ -473,8 +473,8 @@ ncclResult_t end_group()
     return ncclInProgress;
 }
 
-/* Whether kernels of messages, which stay until the other end has come, may fill the device: none that is waited for
- * would begin. */
+/* True if kernels of messages, which stay until the other end has come, may fill the device: one that is waited for
+ * would not begin. */
 bool messages_may_fill(const communicator &c)
 {
     std::lock_guard<std::mutex> hold(lock);
@@ -565,7 +565,7 @@ ncclResult_t get_version(int *version)
     return ncclSuccess;
 }
 
-/* What a file says is put into the environment by the first call that looks there; what is there stays. */
+/* Puts the settings of a file into the environment, in the first call that looks there; variables that are set stay. */
 void read_settings()
 {
     static bool read;
@@ -678,7 +678,7 @@ void forget(ncclComm_t comm, communicator &c)
     delete comm;
 }
 
-/* Whether a process is there that is no zombie. */
+/* True if there is a process of this number that is no zombie. */
 bool runs(pid_t pid)
 {
     char path[32], text[400] = "";
@@ -691,7 +691,7 @@ bool runs(pid_t pid)
     return state && state[1] && state[2] != 'Z' && state[2] != 'X';
 }
 
-/* What ncclCommAbort and ncclCommDestroy wait for. */
+/* Waits for the end of all ranks, as ncclCommAbort and ncclCommDestroy do. */
 void wait_for_end(communicator &c)
 {
     if (c.made != ncclSuccess)

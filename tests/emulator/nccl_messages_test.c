@@ -1,6 +1,6 @@
 /*
- * nccl_messages_test.c - send and recv of the nccl backend on emulated GPUs: by the device's queues, in which order,
- * what goes wrong, and in steps that are recorded. Tags and sizes are tested by the suite in nccl_test.c, too.
+ * nccl_messages_test.c - send and recv of the nccl backend on emulated GPUs: by the device's queues, their order,
+ * failures, and in steps that are recorded. Tags and sizes are tested by the suite in nccl_test.c, too.
  */
 #include "tests/comm/ranks.h"
 
@@ -22,7 +22,7 @@ static void sleep_for(void *seconds)
     usleep((useconds_t)(*(const double *)seconds * 1e6));
 }
 
-/* Whether all elements are `value`. */
+/* True if all elements are `value`. */
 static bool all_are(yk_tensor *x, double value)
 {
     return yk_item(yk_min(x)) == value && yk_item(yk_max(x)) == value;
@@ -43,7 +43,7 @@ static void both_ways(rank_context *c)
             yk_work *sent = yk_isend(x, other, 0, c->group), *came = yk_irecv(y, other, 0, c->group);
             CHECK_OK(yk_work_wait(came));
             CHECK_OK(yk_work_wait(sent));
-            yk_tensor *next = yk_add_scalar(y, 1); /* behind it, on the GPU */
+            yk_tensor *next = yk_add_scalar(y, 1); /* after it, on the GPU */
             CHECK(!counts[i] || all_are(next, other + 2), "%lld elements of %s: %g", (long long)counts[i],
                   yk_dtype_name(dtypes[d]), yk_item(yk_max(next)));
         }
@@ -53,7 +53,7 @@ static void both_ways(rank_context *c)
     CHECK_OK(yk_recv(yk_transpose(to, 0, 1), other, 1, c->group));
     CHECK_OK(yk_work_wait(sent));
     CHECK(all_are(to, other), "views: %g", yk_item(yk_max(to)));
-    /* What is asked for first goes first, and a work that nobody waits for is carried out. */
+    /* The message that is asked for first goes first, and a work that nobody waits for is carried out. */
     yk_tensor *first = yk_full(YK_SHAPE(5003), 10 + c->rank, NULL),
               *second = yk_full(YK_SHAPE(5003), 20 + c->rank, NULL);
     yk_scope scope = yk_scope_begin();
@@ -68,7 +68,7 @@ static void both_ways(rank_context *c)
 
 static long long (*calls_of)(const char *name); /* of CUDA, of all ranks */
 
-/* What CUDA takes long to answer is asked once, and not for each message. */
+/* Questions that CUDA takes long to answer are asked once, and not for each message. */
 static void asked_once(rank_context *c)
 {
     yk_tensor *x = yk_full(YK_SHAPE(5), c->rank, NULL);
@@ -105,7 +105,7 @@ static void ring(rank_context *c)
     }
 }
 
-/* The GPU is busy before the messages: the host goes on, and what it queues comes behind what came. */
+/* The GPU is busy before the messages: the host goes on, and the work that it queues comes after the message. */
 static void not_waited_for(rank_context *c)
 {
     static const double before = 0.4;
@@ -300,7 +300,7 @@ static void test_recorded(void **state)
 }
 
 /* ---- in processes ------------------------------------------------------------------------------------------------ */
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork */
 /* Rank 1 is killed before it calls (0), or when both have come and its GPU is busy (1). */
 static void gone(rank_context *c)
 {

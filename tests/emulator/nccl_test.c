@@ -19,7 +19,8 @@ static yk_device own_gpu(const rank_context *c)
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
-/* What NCCL's own order of sums leaves as it is, the sums of whole numbers and halves among it. */
+/* Runs the tests of the suite whose results do not depend on NCCL's own order of sums, sums of whole numbers and halves
+ * among them. */
 static void run_nccl_suite(enum rank_kind kind, int size)
 {
     for (size_t i = 0; i < sizeof(suite) / sizeof(suite[0]); i++)
@@ -58,7 +59,7 @@ static void means(rank_context *c)
         what = "reduce";
         FILL(x, (double)i * of);
         CHECK_OK(yk_reduce(x, root, YK_OP_MEAN, c->group));
-        CHECK_VALUES(x, (double)i * of); /* what the others have stays as it is */
+        CHECK_VALUES(x, (double)i * of); /* the other ranks' tensors stay as they are */
         what = "reduce_scatter";
         FILL(in, (double)(i % n) * of);
         CHECK_OK(yk_reduce_scatter(x, in, YK_OP_MEAN, c->group));
@@ -89,8 +90,8 @@ static void sleep_for(void *seconds)
     usleep((useconds_t)(*(const double *)seconds * 1e6));
 }
 
-/* What was queued before is in the sum, though it takes time; what is queued behind the call does not hold it up, and
- * the host waits for neither. */
+/* The results of work that was queued before are in the sum, though it takes time; work that is queued after the call
+ * does not hold it up, and the host waits for neither. */
 static void beside(rank_context *c)
 {
     static const double before = 0.05, behind = 0.5;
@@ -112,8 +113,8 @@ static void beside(rank_context *c)
     CHECK(yk_get(y, (int64_t[]){5002}) == 3, "element 5002 is %g", yk_get(y, (int64_t[]){5002}));
 }
 
-/* The device is busy before the operation: the host goes on all the same, and what it queues comes behind the result,
- * which by then may be in memory that the program has freed. */
+/* The device is busy before the operation: the host goes on all the same, and the work that it queues comes after the
+ * result, which by then may be in memory that the program has freed. */
 static void not_waited_for(rank_context *c)
 {
     static const double before = 0.4;
@@ -602,7 +603,7 @@ static void test_replay_hangs(void **state)
 }
 
 /* ---- in processes ------------------------------------------------------------------------------------------------ */
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer does not follow a fork */
 static void suite_of_processes(void **state)
 {
     (void)state;
@@ -634,7 +635,7 @@ static void cut_in_the_middle(rank_context *c)
     double began = yk__now();
     yk_work *work = yk_all_reduce_async(x, YK_OP_SUM, c->group);
     CHECK(work, "%s", yk_last_error()->message);
-    CHECK_OK(yk_work_wait(work)); /* all have come to it: kernels are behind it from here on */
+    CHECK_OK(yk_work_wait(work)); /* all have come to it: kernels are queued after it from here on */
     if (how == 0 && c->rank == 1)
         kill(getpid(), SIGKILL);
     if (how == 3 && c->rank == 1)

@@ -1,7 +1,6 @@
 /* queue_test.c - collectives and messages of tensors on (emulated) GPUs by way of the host: results, order with what is
- * queued before and behind, ranks that share a GPU, operations that do not match, time-out, a rank that is killed.
- * Ranks are threads, each with a device of its own, or processes.
- */
+ * queued before and after, ranks that share a GPU, operations that do not match, time-out, a rank that is killed. Ranks
+ * are threads, each with a device of its own, or processes. */
 #include "tests/comm/ranks.h"
 #include "tests/emulator/use_emulator.h"
 
@@ -28,7 +27,7 @@ static void check_all(rank_context *c, yk_tensor *x, double expected, const char
               expected);
 }
 
-/* What was queued before is in the sum, what is queued behind the wait sees it. */
+/* The results of work that was queued before are in the sum; work that is queued after the wait sees the sum. */
 static void sums(rank_context *c)
 {
     for (int round = 0; round < 5; round++) {
@@ -212,8 +211,8 @@ static void test_mismatch(void **state)
     run_ranks(THREADS, RANKS, different, NULL, patience(60), true);
 }
 
-/* What was queued before is sent, what is queued behind the wait sees what came; into views, and between a GPU and a
- * CPU. */
+/* The results of work that was queued before are sent; work that is queued after the wait sees the message; into views,
+ * and between a GPU and a CPU. */
 static void messages(rank_context *c)
 {
     const int64_t square[] = {3, 4}, n = N;

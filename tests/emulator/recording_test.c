@@ -1,6 +1,5 @@
-/* recording_test.c - what happens beside the recording of a step on an (emulated) GPU: graphs that are released in it,
- * and other threads that go on using the device, whose work is done at once and is no part of what is replayed.
- */
+/* recording_test.c - events beside the recording of a step on an (emulated) GPU: graphs that are released in it, and
+ * other threads that go on using the device, whose work is done at once and is not replayed. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -193,7 +192,7 @@ static bool one_turn(void)
     bool good = y && yk_item(yk_sum(y)) == (double)N * (N - 1) && !yk_device_synchronize(gpu);
     yk_tensor *there = yk_to(y, second);
     good &= there && yk_item(yk_max(there)) == 2 * (N - 1);
-    /* As a loader does: a copy beside the kernels, which then read it, and one behind them. */
+    /* As a loader does: a copy beside the kernels, which then read it, and one after them. */
     good &= !cuda->allocate_pinned(0, sizeof(values), &room);
     pinned = room;
     memcpy(pinned, values, good ? sizeof(values) : 0);
@@ -280,7 +279,7 @@ static void *wait_for_all(void *unused)
 
 typedef struct spoilt {
     yk_tensor *x;
-    int calls, times; /* how many recordings somebody else ends */
+    int calls, times; /* the number of recordings that somebody else ends */
 } spoilt;
 
 static yk_status spoils(void *user)

@@ -1,5 +1,5 @@
-/* refusals_test.c - what the public functions say of GPUs that are not there, are full, or are two where one is wanted.
- */
+/* refusals_test.c - errors of the public functions for GPUs that are not there, are full, or are two where one is
+ * wanted. */
 #include "tests/emulator/use_emulator.h"
 #include "tests/support/expect.h"
 
@@ -31,7 +31,8 @@ static void test_two_gpus(void **state)
     yk_scope_end(scope);
 }
 
-/* What is one number to an elementwise operation may lie on a CPU, as in PyTorch; its gradient comes back there. */
+/* A tensor that is one number to an elementwise operation may lie on a CPU, as in PyTorch; its gradient comes back
+ * there. */
 static void test_numbers(void **state)
 {
     (void)state;

@@ -20,7 +20,7 @@ static void run_case(void **state)
     assert_true(report.compared > 0);
 }
 
-/* Those of the groups that are named, ended by NULL; all where `groups` is NULL. */
+/* Runs the slots of the groups that are named, ended by NULL; all where `groups` is NULL. */
 static int run_slots(const char *const *groups)
 {
     setenv("YOKE_CPU_ISA", "base", 1);

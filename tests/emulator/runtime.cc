@@ -60,7 +60,7 @@ void emulator::count_call(const char *name)
     call_counts[name]++;
 }
 
-/* How often the call came; of all where name is NULL. For tests, which find it in the plug-in. */
+/* The number of these calls; of all calls where name is NULL. For tests, which find it in the plug-in. */
 extern "C" __attribute__((visibility("default"))) long long emulator_calls(const char *name)
 {
     std::lock_guard<std::mutex> held(calls_lock);
@@ -344,9 +344,9 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-/* How many GPUs CUDA_VISIBLE_DEVICES leaves, and which GPU of the machine the `which`-th of them is. It is read as CUDA
- * reads it: numbers (or GPU-..., of which there is none here), the list ends before what is no GPU, and one that is
- * named twice leaves nothing. */
+/* The number of GPUs that CUDA_VISIBLE_DEVICES leaves; *gpu is the machine's number of the `which`-th of them. It is
+ * read as CUDA reads it: numbers (or GPU-..., of which there is none here), the list ends before the first that is no
+ * GPU, and one that is named twice leaves nothing. */
 static int visible_gpus(int which, int *gpu)
 {
     int all = number("YOKE_EMULATOR_GPUS", 1), taken[MOST_GPUS], count = 0;
@@ -405,7 +405,7 @@ cudaError_t cudaSetDevice(int device)
     return result(cudaSuccess);
 }
 
-/* Of the driver, which it does not start. */
+/* A call of the driver, which it does not start. */
 CUresult cuDriverGetVersion(int *version)
 {
     emulator::count_call(__func__);
@@ -413,7 +413,7 @@ CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
-/* Of the driver: a GPU's primary context is the address of its byte. */
+/* The primary contexts of the driver: a GPU's is the address of its byte. */
 static char contexts[MOST_GPUS];
 
 CUresult cuCtxGetCurrent(CUcontext *context)
@@ -425,7 +425,7 @@ CUresult cuCtxGetCurrent(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-/* What another library may do between our calls: for tests. */
+/* A change that another library may make between our calls: for tests. */
 CUresult cuCtxSetCurrent(CUcontext context)
 {
     char *byte = reinterpret_cast<char *>(context);

@@ -1,6 +1,5 @@
-/* shared_memory_test.c - two logical devices of one (emulated) GPU with little memory: what one has cached is given
- * back before the other is out of memory, also while either records a step and while both ask at once.
- */
+/* shared_memory_test.c - two logical devices of one (emulated) GPU with little memory: memory that one has cached is
+ * given back before the other is out of memory, also while either records a step and while both ask at once. */
 #include <pthread.h>
 
 #include "tests/emulator/use_emulator.h"
@@ -10,7 +9,7 @@
 
 #include "tensor/tensor.h"
 
-/* Of the GPU's 16 MiB one tensor takes 10. */
+/* The elements of one tensor, which takes 10 of the GPU's 16 MiB. */
 enum { ELEMENTS = 10 << 18, RUNS = 4, TURNS = 40 };
 
 static const yk_device first = {YK_CUDA, 0}, second = {YK_CUDA, 1}, elsewhere = {YK_CUDA, 2};
@@ -49,7 +48,7 @@ static void test_given_back(void **state)
     assert_true(x && yk_item(yk_min(x)) == 1);
     assert_int_equal(reserved(first), 0);
     assert_true(reserved(elsewhere) > 0);
-    /* What is held stays. */
+    /* Held memory stays. */
     assert_null(large(first, ELEMENTS));
     expect_error(YK_ERR_MEMORY, "cuda:0: out of memory");
     assert_true(yk_item(yk_min(x)) == 1);

@@ -22,7 +22,7 @@ struct step {
     bool program = false; /* a host function of the program */
 };
 
-/* What a graph does: each node runs after those that are named, which have smaller numbers. */
+/* A piece of a graph's work: each node runs after those that are named, which have smaller numbers. */
 struct node {
     std::function<void()> run;
     std::vector<size_t> after;
@@ -46,7 +46,7 @@ struct CUstream_st {
     std::deque<step> queue;
     bool busy = false;      /* a host function of its runs */
     bool driven = false;    /* there is a thread for it */
-    int host_functions = 0; /* that wait in the queue */
+    int host_functions = 0; /* the number of those that wait in the queue */
     std::shared_ptr<struct capture> capture;
     std::vector<size_t> behind; /* the nodes that the next one of this stream follows */
     float clock = 0;            /* milliseconds that its work is said to have taken */
@@ -57,7 +57,7 @@ struct CUevent_st {
     bool timing = false;                     /* it was made to be timed */
     std::shared_ptr<float> time;             /* the stream's clock as it passed */
     std::shared_ptr<struct capture> capture; /* it was recorded in, */
-    std::vector<size_t> behind;              /* behind these */
+    std::vector<size_t> behind;              /* after these */
 };
 
 namespace emulator
@@ -67,7 +67,7 @@ typedef std::lock_guard<std::recursive_mutex> locked;
 extern std::recursive_mutex &lock; /* around everything here */
 extern std::vector<CUstream_st *> &streams;
 
-/* What a call returns, noted for cudaGetLastError. */
+/* The code that a call returns, noted for cudaGetLastError. */
 cudaError_t result(cudaError_t code);
 /* Gives the caller what it asked for, unless the GPUs are lost in this call. */
 template <typename T> cudaError_t give(T **to, T *made)
@@ -82,7 +82,7 @@ template <typename T> cudaError_t give(T **to, T *made)
 /* A call that the manual forbids; the test fails by what comes of it, and the reader finds this. */
 cudaError_t refuse(const char *call, const char *why, cudaError_t code = cudaErrorInvalidValue);
 bool known(CUstream_st *stream);
-/* Whether the thread may make this call, and CUDA no context where nobody asked for one. */
+/* True if the thread may make this call: CUDA makes no context where nobody asked for one. */
 bool has_chosen(const char *call);
 /* Queues what may block until another stream's has run, as a host function; not for a capture. */
 void put_host(CUstream_st *stream, std::function<void()> work, bool program = false);
@@ -93,9 +93,10 @@ void put_host(CUstream_st *stream, std::function<void()> work, bool program = fa
 cudaError_t put(CUstream_st *stream, std::function<void()> work, bool any_thread = false);
 /* A call that may not be in a capture: the capture can only be ended from here on. */
 cudaError_t break_capture(CUstream_st *stream, const char *call, const char *why, cudaError_t code);
-/* Whether the stream's capture is the calling thread's; else it is broken. CUDA takes in what any thread puts there. */
+/* True if the stream's capture is the calling thread's; else it is broken. CUDA takes in work that any thread puts
+ * there. */
 bool own_capture(CUstream_st *stream, const char *call);
-/* Whether a call that the modes of captures forbid (memory, waiting for anything, looking at any event) comes while one
+/* True if a call that the modes of captures forbid (memory, waiting for anything, looking at any event) comes while one
  * is under way, which then is broken. */
 bool breaks_capture(const char *call);
 cudaError_t wait_in_capture(CUstream_st *stream, const CUevent_st *event);

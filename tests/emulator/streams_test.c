@@ -69,8 +69,8 @@ static void test_copies_beside_kernels(void **state)
     assert_true(right_with(copy_unordered) < SEEDS);
 }
 
-/* A block that is freed while a queued copy on another queue still reads it; a kernel that asks for as much comes
- * behind. */
+/* A block that is freed while a queued copy on another queue still reads it; a kernel that asks for as much is queued
+ * after it. */
 static bool freed_while_used(bool said)
 {
     const yk__backend *cuda = yk__backend_of(gpu);
@@ -119,7 +119,7 @@ static void test_memory_of_two_queues(void **state)
     assert_true(right_with(freed_unsaid) < SEEDS);
 }
 
-/* What another queue used comes back once its event has passed: the same block, and no more from the system. */
+/* Memory that another queue used comes back once its event has passed: the same block, and no more from the system. */
 static bool comes_back(void)
 {
     yk_scope inner = yk_scope_begin();
@@ -146,7 +146,8 @@ static void test_comes_back(void **state)
     assert_int_equal(right_with(comes_back), SEEDS);
 }
 
-/* From one GPU to another: what was queued on either before, and what comes behind, with no wait of the host's. */
+/* From one GPU to another: work that was queued on either before, and work that comes after, with no wait of the
+ * host's. */
 static bool peers(void)
 {
     yk_tensor *x = full(gpu, 1);

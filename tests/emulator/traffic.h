@@ -22,15 +22,15 @@ struct traffic_item {
 traffic_item traffic_queued(const char *name, const void *kernel = nullptr, size_t blocks = 0, size_t threads = 0);
 /* Carries `work` out; what it moves is the item's, where traffic is counted. Under the lock of everything. */
 void traffic_run(const traffic_item &item, const std::function<void()> &work);
-/* Whether the work that runs is counted. */
+/* True if the work that runs is counted. */
 extern bool traffic_counted;
-/* An access of the kernel that runs, `offset` bytes behind the first address of the device's memory. */
+/* An access of the kernel that runs, `offset` bytes after the first address of the device's memory. */
 void traffic_access(int device, size_t offset, size_t bytes, bool written);
-/* What the call that runs reads and writes, and its multiply-adds; `detail` tells its form. */
+/* The bytes that the call that runs reads and writes, and its multiply-adds; `detail` tells its form. */
 void traffic_call(const char *detail, double read, double written, double multiply_adds);
 /* Around the replay of a graph: where YOKE_EMULATOR_TRAFFIC names a file, it is written anew. */
 void traffic_replay(const std::function<void()> &replay);
-/* Whether a library's stand-in writes zeros in place of a result of so many multiply-adds: YOKE_EMULATOR_PRODUCTS=0. */
+/* True if a library's stand-in writes zeros in place of a result of so many multiply-adds: YOKE_EMULATOR_PRODUCTS=0. */
 bool skips_product(double multiply_adds);
 
 } // namespace emulator

@@ -14,7 +14,7 @@
 
 #ifdef __SANITIZE_THREAD__
 /* The C library keeps stacks of threads that have ended, and frees what such a thread had of the plug-ins' thread-local
- * variables in any other thread, behind a lock of its own that the thread sanitizer does not see. */
+ * variables in any other thread, under a lock of its own that the thread sanitizer does not see. */
 const char *__tsan_default_suppressions(void);
 __attribute__((weak, visibility("default"))) const char *__tsan_default_suppressions(void)
 {

@@ -1,7 +1,7 @@
 /*
- * gpu_bench.c - how fast the slots of a GPU are: part of gpu_cases.c. A row is a slot at a shape that training has,
- * with the bytes that it must move and the multiply-adds that it must do; the median of several rounds, each of which
- * waits for the device once.
+ * gpu_bench.c - the speed of a GPU's slots: part of gpu_cases.c. A row is a slot at a shape that training has, with the
+ * bytes that it must move and the multiply-adds that it must do; the median of several rounds, each of which waits for
+ * the device once.
  */
 #include "tests/gpu/gpu_bench.h"
 
@@ -223,7 +223,7 @@ static yk_status batch_norm_row(bench *b, const row *r)
             NEW(statistic, 1, r->n[1]);
         NEW(YK_F64, 2, r->n[1], 2);
         p.edges = told ? v[11].data : NULL;
-        if (!b->failed && r->op) /* what backward reads */
+        if (!b->failed && r->op) /* the results that backward reads */
             b->failed = slot_gpu->batch_norm(0, &p, &v[1], &v[7], &v[8], &v[0], residual ? &v[2] : NULL, &v[5], &v[6],
                                              NULL, NULL) != YK_OK;
         double maps = r->op ? residual ? 5 : told ? 3 : 4 : 2;

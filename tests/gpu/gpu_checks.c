@@ -11,7 +11,7 @@ enum { STEPS = 100, BATCH = 8, SIDE = 6, CLASSES = 5, FEATURES = 6, MOST_INPUTS 
 static const yk_device gpu = {YK_CUDA, 0};
 
 /* ---- gradients ---- */
-/* What an operation is checked at: shapes of f64 leaves, and the call. */
+/* The call of an operation whose gradient is checked, and the shapes of its f64 leaves. */
 typedef struct gradient {
     const char *name;
     yk_gradcheck_fn call;

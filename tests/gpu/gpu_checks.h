@@ -1,5 +1,5 @@
 /*
- * gpu_checks.h - what is checked on a GPU by the public functions, beside its slots: gradients, recorded steps, two
+ * gpu_checks.h - the checks of a GPU by the public functions, beside those of its slots: gradients, recorded steps, two
  * logical devices (gpu_checks.c), and gradients of whole networks for a comparison elsewhere (gpu_parity.c). And where
  * a program was that a signal ended (gpu_stack.c).
  */

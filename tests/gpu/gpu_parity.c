@@ -9,7 +9,7 @@
 
 #include "tests/gpu/gpu_checks.h"
 
-/* Of the transformer block; peer.py has the same. */
+/* The heads of the transformer block; peer.py has the same. */
 enum { HEADS = 4 };
 
 /* The tensor of this name, or NULL. */
@@ -52,7 +52,7 @@ static yk_tensor *block_loss(const yk_state_dict *w, yk_tensor *x)
     return yk_mean(yk_mul(x, x));
 }
 
-/* Of the names in the file all but the input and the target are weights. */
+/* True for the weights: all names in the file but the input and the target. */
 static bool is_weight(const char *name)
 {
     return strcmp(name, "input") != 0 && strcmp(name, "target") != 0;

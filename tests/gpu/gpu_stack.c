@@ -1,6 +1,7 @@
 /*
- * gpu_stack.c - where a case was when a signal ended it, or when it was asked (SIGQUIT, which `run` sends to what takes
- * too long): part of gpu_cases.c. The machine with the GPU has no debugger; `run` finds the names of the addresses.
+ * gpu_stack.c - the stack of a case when a signal ended it, or when it was asked for (SIGQUIT, which `run` sends to a
+ * case that takes too long): part of gpu_cases.c. The machine with the GPU has no debugger; `run` finds the names of
+ * the addresses.
  */
 #include <execinfo.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 typedef struct header_entry {
     const char *owner, *name; /* a struct and its member, a function and its argument; "" for a function alone */
     const char *type;         /* of a function alone: its parameters */
-    const char *comment;      /* what stands beside or above it */
+    const char *comment;      /* the comment beside or above it */
     const char *fallback;     /* the default of a member, as in YK_DEFAULT(...); "" for others */
 } header_entry;
 

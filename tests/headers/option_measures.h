@@ -159,7 +159,7 @@ static yk_tensor *skewed(yk_tensor *const *inputs, int n_inputs, void *user)
     static const yk_custom_function function = {.name = "skew", .forward = skew_forward, .backward = skew_backward};
     return yk_custom_apply(&function, inputs, n_inputs, NULL);
 }
-/* How many of 40 errors from 1e-8 to 1 pass. */
+/* The number of 40 errors from 1e-8 to 1 that pass. */
 static double gradcheck_passes(const yk_gradcheck_options *o)
 {
     double passed = 0;
@@ -607,7 +607,7 @@ static double loader_workers(double v)
     double result = loader_of(&o);
     return isnan(result) ? result : atomic_load(&made_elsewhere);
 }
-/* How many samples are made while nobody takes any: batches of one, by one worker. */
+/* The number of samples that are made while nobody takes any: batches of one, by one worker. */
 static double loader_prefetch(double v)
 {
     yk_loader *l = loader_for(YK_OPTIONS(yk_loader_options, .batch_size = 1, .workers = 1, .prefetch = (int)v));
@@ -769,7 +769,7 @@ static double store_set_timeout(double v)
     yk_store *store = yk_hash_store();
     return yk_store_set_timeout(store, v) ? NAN : store_times(store);
 }
-/* Whether the call waited as long as the store's own time. */
+/* 1 if the call waited as long as the store's own time, 0 if less; 2 for a call of 0.001 s, which is over then. */
 static double store_waited(double v, yk_status (*call)(yk_store *store, double timeout))
 {
     yk_store *store = yk_hash_store();
@@ -835,7 +835,7 @@ static double ddp_of(const yk_ddp_options *o)
 MEASURE(ddp_bucket_cap_mb, yk_ddp_options, bucket_cap_mb, ddp_of, .first_bucket_mb = 1)
 MEASURE(ddp_first_bucket_mb, yk_ddp_options, first_bucket_mb, ddp_of, .bucket_cap_mb = 1)
 
-/* Rank 1 fails once rank 0 ignores SIGTERM. Whether rank 0 lived on for half a second after it. */
+/* Rank 1 fails once rank 0 ignores SIGTERM. `survived` is set if rank 0 lived on for half a second after it. */
 typedef struct spawned {
     atomic_int ready, asked, survived;
 } spawned;
@@ -976,8 +976,8 @@ static double rpc_timeout(double v)
     expect_ok(yk_rpc_register("options_answer", rpc_answer));
     return rpc_number(YK_OPTIONS(yk_rpc_init_options), call_seconds);
 }
-/* Whether a wait of a worker whose calls have a second took `least` seconds; 2 for one of 0.001 s, which is over then.
- */
+/* 1 if a wait of a worker whose calls have a second took `least` seconds, 0 if less; 2 for one of 0.001 s, which is
+ * over then. */
 static yk_status rpc_slow(yk_call *call)
 {
     usleep(400000);
@@ -1036,7 +1036,7 @@ static double rpc_shutdown_timeout(double v)
     return rpc_waited(v, 0.25, leave_with_call);
 }
 
-/* How many of five checkpoints stay. */
+/* The number of five checkpoints that stay. */
 static double manager_keep(double v)
 {
     char root[] = "/tmp/yoke-options-XXXXXX", path[100];

@@ -22,7 +22,7 @@
 
 typedef enum kind {
     FLAG,    /* bool */
-    OBJECT,  /* pointers, and what stands with one: NULL is the default */
+    OBJECT,  /* pointers, and the members that go with one: NULL is the default */
     LITERAL, /* an argument that has no range */
     WHOLE,   /* an integer or enum: 0 is refused, unless it is the default or `zero` is set */
     NUMBER,  /* 0 gives what the smallest number gives */
@@ -33,11 +33,11 @@ typedef struct row {
     const char *owner, *name;
     kind kind;
     double (*measure)(double value); /* NaN with the record set on failure */
-    double fallback;                 /* what it is when it is not given; NaN: that is an error */
-    double other;                    /* where the measure differs; NaN: there is no other value to try here */
+    double fallback;                 /* the value when it is not given; NaN: that is an error */
+    double other;                    /* a value with another measure; NaN: there is none to try here */
     const char *stated;              /* in the header's comment */
     double refused[4];               /* ended by a 0; NaN is tried for every number */
-    const char *word;                /* what the error calls it; NULL: its name */
+    const char *word;                /* the word for it in the error; NULL: its name */
     yk_status code;                  /* of the error; 0: YK_ERR_ARGUMENT */
     bool zero;                       /* a whole number that may be 0, though that is not its default */
 } row;
@@ -552,7 +552,7 @@ static bool same(double a, double b)
     return a == b || fabs(a - b) <= 1e-12 * fabs(b) + 1e-300;
 }
 
-/* Whether the error has the code, and names member and value. */
+/* The way in which the error is wrong, which must have the code, and name member and value; NULL if it is right. */
 static const char *misnamed(const row *r, double value, double result)
 {
     const yk_error *e = yk_last_error();
@@ -720,7 +720,7 @@ struct plain {
         const type *o = given;                                                                                         \
         return call;                                                                                                   \
     }
-/* Whether a worker takes the options for any call. */
+/* True if a worker takes the options for any call. */
 static bool rpc_with(const yk_rpc_options *o)
 {
     expect_ok(yk_rpc_register("options_answer", rpc_answer));

@@ -225,7 +225,7 @@ static void test_hooks(void **state)
     expect_near(last.out, 12, 0, 0);
     expect_near(yk_get(yk_grad(x), (int64_t[]){0}), 6, 0, 0); /* 2 by one, 3 by the other */
 
-    /* One that removes itself while the hooks are walked: the one behind it is called all the same. */
+    /* One that removes itself while the hooks are walked: the one after it is called all the same. */
     assert_true(yk_module_register_forward_hook(m, after, &third));
     last.remove = id_after;
     assert_non_null(yk_forward(m, x));

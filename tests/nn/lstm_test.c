@@ -310,7 +310,7 @@ static void test_dropout(void **state)
     yk_tensor *kept = yk_where(yk_eq(trained, zero), zero, plain);
     assert_true(distance(yk_mul_scalar(trained, 1 - p), kept) <= 1e-8);
     assert_true(yk_item(yk_max(yk_abs(plain))) > 1e-5);
-    /* Not behind the last layer. */
+    /* No dropout after the last layer. */
     yk_module *one = yk_lstm_create(2, 3, YK_OPTIONS(yk_lstm_module_options, .dropout = 0.9));
     yk_tensor *train = yk_forward(one, x);
     yk_module_eval(one);

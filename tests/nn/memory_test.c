@@ -54,7 +54,7 @@ static void test_no_grad(void **unused)
     assert_null(yk_last_error());
 }
 
-/* What is not saved for backward dies within the module's forward: three temporary results here. */
+/* A result that is not saved for backward dies within the module's forward: three temporary results here. */
 static yk_tensor *wasteful_forward(yk_module *self, yk_tensor *x)
 {
     (void)self;

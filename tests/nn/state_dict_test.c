@@ -1,5 +1,5 @@
 /*
- * state_dict_test.c - lists of named tensors; saving and loading a module's state; what a wrong dict is told.
+ * state_dict_test.c - lists of named tensors; saving and loading a module's state; the errors of a wrong dict.
  */
 #include "tests/support/expect.h"
 #include "tests/support/test_device.h"
@@ -200,7 +200,8 @@ static void test_without_counts(void **unused)
     assert_int_equal(yk_item_i64(count), 7);
     assert_true(yk_item(yk_any(yk_module_get(m, "layer4.1.bn2.running_var"))) == 0);
 
-    /* Where others are there, one is missing; and so are all of a dict that has no statistics. */
+    /* A num_batches_tracked that is missing is reported where others are there; all entries are missing of a dict that
+     * has none. */
     assert_int_equal(yk_module_load_state_dict(m, one, NULL, NULL), YK_ERR_NOT_FOUND);
     expect_error(YK_ERR_NOT_FOUND, "load_state_dict of ResNet: missing: bn1.num_batches_tracked");
     expect_ok(

@@ -197,7 +197,7 @@ static void test_rows_that_see_nothing(void **state)
         }
         yk_scope_end(scope);
     }
-    /* And where the mask is added: a row of -INFINITY, blockwise, composed and with a gradient of its own. */
+    /* The same where the mask is added: a row of -INFINITY, blockwise, composed and with a gradient of its own. */
     for (int kind = 0; kind < 3; kind++) {
         yk_scope scope = yk_scope_begin();
         int64_t shape[3] = {1, 2, 4};

@@ -91,7 +91,7 @@ static void parameters_are_cast_once(void **state)
     assert_non_null(yk_linear(a.x, a.w, NULL));
     yk_autocast_end(inner);
     assert_ptr_equal(yk__autocast_cached(a.w, YK_BF16), kept);
-    /* What is no parameter is not kept. */
+    /* A tensor that is no parameter is not kept. */
     yk_tensor *plain = numbers(YK_SHAPE(ROWS, IN), 5, false);
     yk_tensor *made = yk_mul_scalar(a.w, 2), *view = yk_narrow(a.w, 0, 0, 2);
     assert_non_null(yk_linear(plain, made, NULL));
@@ -178,7 +178,7 @@ static void two_backwards_share_a_cast(void **state)
     expect_ok(yk_backward(second));
     expect_equal(yk_grad(a.w), yk_mul_scalar(once, 2));
     assert_non_null(yk_grad(a.b));
-    /* And one that is called inside. */
+    /* The same for one that is called inside. */
     before = yk_autocast_begin(test_device_type, YK_BF16, NULL);
     for (int i = 0; i < 2; i++)
         expect_ok(yk_backward(yk_sum(yk_linear(a.x, a.w, a.b))));
@@ -212,7 +212,7 @@ static void regions_nest(void **state)
     assert_false(yk_autocast_enabled(test_device_type));
     assert_int_equal(dtype_of_product(), YK_F32);
     yk_autocast_end(c);
-    /* That of GPUs is nothing to tensors of the CPU, nor the CPU's to those of GPUs. */
+    /* A region of GPUs does not matter to tensors of the CPU, nor one of the CPU to those of GPUs. */
     yk_autocast d = yk_autocast_begin(other, YK_F16, NULL);
     assert_int_equal(dtype_of_product(), YK_BF16);
     yk_autocast_end(d);
@@ -274,7 +274,7 @@ static void other_dtypes_are_refused(void **state)
     yk_scope_end(scope);
 }
 
-/* Mistakes are told as without autocast. */
+/* Errors are the same as without autocast. */
 static void bad_input_is_refused_as_ever(void **state)
 {
     (void)state;

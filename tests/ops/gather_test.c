@@ -266,7 +266,7 @@ static void short_lines(void **state)
                 yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = dtypes[d]);
                 yk_tensor *x = yk_cast(yk_randint(0, 9, YK_SHAPE(LINES, wide), NULL), dtypes[d]);
                 yk_tensor *index = yk_randint(0, wide - form, YK_SHAPE(LINES, n), NULL);
-                x = form ? yk_narrow(x, 1, 1, wide - 1) : x; /* lines with a gap behind them */
+                x = form ? yk_narrow(x, 1, 1, wide - 1) : x; /* lines with a gap after them */
                 int64_t *at = malloc(sizeof(*at) * (size_t)(LINES * n));
                 assert_non_null(at);
                 expect_ok(yk_tensor_read(index, at, sizeof(*at) * (size_t)(LINES * n)));

@@ -329,7 +329,7 @@ static yk_tensor *bits(int ndim, const int64_t *shape, const char *text)
     return yk_from_data(values, ndim, shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL));
 }
 
-/* x[items with one mask] = one value takes another way than several values do: the same result and gradients. */
+/* x[items with one mask] = one value takes another path than several values do: the same result and gradients. */
 static void one_value_by_a_mask(void **state)
 {
     (void)state;
@@ -597,7 +597,7 @@ static void threads_do_not_show(void **state)
         }
     }
     expect_ok(yk_set_num_threads((yk_device){0}, 2));
-    /* And the numbers themselves. */
+    /* The numbers themselves are right, too. */
     double expected[ROWS] = {0}, (*sums)[WIDTH] = calloc(ROWS, sizeof(*sums));
     float final[ROWS] = {0};
     const float *from = host_data(table), *part = host_data(values);

@@ -527,7 +527,7 @@ static void deviations_out_of_range(void **state)
     }
 }
 
-/* Of every dtype's size, along each dimension and several, of views with gaps and turned ones. */
+/* Tensors of every dtype's size, along each dimension and several; views with gaps and permuted ones. */
 static void flipped_and_repeated(void **state)
 {
     (void)state;

@@ -105,7 +105,7 @@ static void test_random_in_place(void **state)
     assert_ptr_equal(yk_normal_(x, 5, 2), x);
     expect_near(yk_item(yk_mean(x)), 5, 0, 0.1);
     expect_near(yk_item(yk_var(x)), 4, 0, 0.3);
-    /* What it overwrites gets a gradient of zero. */
+    /* The values that it overwrites get a gradient of zero. */
     yk_tensor *leaf = yk_ones(YK_SHAPE(3), f64_leaf), *y = yk_normal_(yk_clone(leaf), 0, 1);
     expect_ok(yk_backward(yk_sum(y)));
     assert_true(yk_item(yk_sum(yk_abs(yk_grad(leaf)))) == 0);
@@ -140,7 +140,7 @@ static void test_running_statistics(void **state)
     train.momentum = 0.1;
     assert_non_null(yk_batch_norm(x, NULL, NULL, mean, var, &train));
     expect_near(yk_get(mean, (int64_t[]){0}), 0.9 * 0.75 + 0.1 * 3, 1e-14, 0);
-    /* Of halves they may be f32, or halves themselves, which are then what f32 gives, rounded. */
+    /* Running statistics of halves may be f32, or halves themselves, which are then those of f32, rounded. */
     for (yk_dtype half = YK_F16; half <= YK_BF16; half++) {
         yk_tensor *h = yk_cast(x, half), *m = yk_full(YK_SHAPE(2), 0.5, NULL), *v = yk_full(YK_SHAPE(2), 3, NULL);
         yk_tensor *half_m = yk_cast(m, half), *half_v = yk_cast(v, half);
@@ -227,7 +227,7 @@ static void test_half_in_place(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    /* What is read in f32 has its gradient summed there: bf16 has no 257. */
+    /* A tensor that is read in f32 has its gradient summed there: bf16 has no 257. */
     for (int copy = 0; copy < 2; copy++) {
         yk_tensor *x = yk_zeros(YK_SHAPE(257), YK_OPTIONS(yk_tensor_options, .dtype = YK_BF16)),
                   *one = yk_ones(YK_SHAPE(1), f32_leaf);
@@ -373,14 +373,14 @@ static void test_gradients_add_up(void **state)
     yk_scope_end(scope);
 }
 
-/* What no wanted gradient reads is not kept: it may change before backward. */
+/* An input that no wanted gradient reads is not kept: it may change before backward. */
 static void test_keeps_what_it_needs(void **state)
 {
     (void)state;
     enum { ADD, MUL, DIV, MATMUL, LINEAR, LINEAR_BIAS, CONV, SUM, SOFTMAX, OPS };
     static const struct {
         int leaf;       /* the one input that wants a gradient */
-        bool needed[3]; /* whether its gradient reads an input */
+        bool needed[3]; /* its gradient reads an input */
     } rule[OPS] = {[ADD] = {0, {false, false}},
                    [MUL] = {0, {false, true}},
                    [DIV] = {1, {true, true}},

@@ -18,14 +18,14 @@ static void test_expand(void **state)
     expect_error(YK_ERR_SHAPE, "(4611686018427387905, 4)");
     assert_null(yk_expand(yk_ones(1, (int64_t[]){1}, NULL), 2, (int64_t[]){INT64_MAX, INT64_MAX}));
     expect_error(YK_ERR_SHAPE, "9223372036854775807");
-    /* Nor where there are no elements. */
+    /* A tensor without elements has the same limit. */
     yk_tensor *none = yk_ones(2, (int64_t[]){1, 0}, NULL);
     assert_null(yk_expand(none, 3, (int64_t[]){(int64_t)1 << 40, (int64_t)1 << 40, 0}));
     expect_error(YK_ERR_SHAPE, "1099511627776");
     yk_tensor *many = yk_expand(x, 2, (int64_t[]){(int64_t)1 << 50, 4});
     assert_non_null(many);
     assert_true(yk_numel(many) == (int64_t)1 << 52);
-    /* What is made of it: a sum of sizes, and a product. */
+    /* Results made of it: a sum of sizes, and a product. */
     yk_tensor *wide = yk_expand(yk_ones(1, (int64_t[]){1}, NULL), 1, (int64_t[]){(int64_t)1 << 58});
     yk_tensor *list[64];
     for (int i = 0; i < 64; i++)
@@ -77,7 +77,7 @@ static void test_windows(void **state)
         assert_null(yk_avg_pool2d(x, YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2}, .padding = {n, 0})));
         expect_error(YK_ERR_ARGUMENT, "of the height is not possible");
     }
-    /* What can be counted, but is too large for memory. */
+    /* Sizes that can be counted, but are too large for memory. */
     assert_null(yk_conv2d(x, w, NULL, YK_OPTIONS(yk_conv2d_options, .padding = {INT32_MAX, INT32_MAX})));
     assert_non_null(yk_last_error());
     yk_clear_error();

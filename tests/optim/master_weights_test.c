@@ -197,7 +197,7 @@ static yk_tensor *same(yk_module *m, yk_tensor *x)
     return x;
 }
 
-/* What is written to the parameter between two steps, by whatever writes, is where the next one begins. */
+/* A value that is written to the parameter between two steps, by whatever writes, is where the next one begins. */
 static void what_others_write_is_followed(void **state)
 {
     (void)state;
@@ -280,7 +280,7 @@ static void what_does_not_fit_is_refused(void **state)
     train(full, a, YK_BF16, 0, 1);
     assert_int_equal(yk_optimizer_load_state_dict(b, yk_optimizer_state_dict(a)), YK_ERR_NOT_FOUND);
     expect_error(YK_ERR_NOT_FOUND, "sgd: the state of fc1.weight has no master_weight");
-    /* And theirs has some that an f32 one does not use. */
+    /* State of half-precision parameters has master weights, which an f32 parameter does not use. */
     train(half, b, YK_BF16, 0, 1);
     assert_int_equal(yk_optimizer_load_state_dict(a, yk_optimizer_state_dict(b)), YK_ERR_ARGUMENT);
     yk_clear_error();

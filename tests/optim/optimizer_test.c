@@ -311,14 +311,14 @@ static void test_refusals(void **unused)
     refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = 1, .beta2 = -0.5), "adam: beta2 is -0.5");
     refuse_adam(p, *YK_OPTIONS(yk_adam_options, .lr = 1, .weight_decay = -1), "adam: weight_decay is -1");
 
-    /* What has no safe default is an error when it is not given. */
+    /* An option without a safe default is an error when it is not given. */
     refuse_sgd(p, *YK_OPTIONS(yk_sgd_options, .momentum = 0.9), "sgd: lr was not given, and has no default");
     refuse_adam(p, *YK_OPTIONS(yk_adam_options), "adam: lr was not given");
     assert_null(yk_sgd(p, NULL));
     expect_error(YK_ERR_ARGUMENT, "sgd: lr was not given");
     assert_null(yk_adamw(p, NULL));
     expect_error(YK_ERR_ARGUMENT, "adamw: lr was not given");
-    /* Nothing to train. */
+    /* A list without a parameter to train is refused. */
     yk_module *frozen = yk_linear_create(2, 2, NULL);
     expect_ok(yk_module_requires_grad(frozen, false));
     refuse_sgd(yk_module_parameters(frozen), *YK_OPTIONS(yk_sgd_options, .lr = 1),

@@ -191,7 +191,7 @@ static void expect_rates(const char *what, yk_optimizer *o, int group, yk_schedu
 #define EXPECT_RATES(what, o, group, s, other, ...)                                                                    \
     expect_rates(what, o, group, s, other, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]){__VA_ARGS__})
 
-/* What others did to a rate stays: numbers of PyTorch. */
+/* Changes that others made to a rate stay: numbers of PyTorch. */
 static void test_rates_that_others_change(void **unused)
 {
     (void)unused;
@@ -299,7 +299,8 @@ static void test_resumed_rates(void **unused)
     yk_schedule_step(again);
     for (int g = 0; g < 2; g++)
         expect_near(yk_optimizer_lr(other, g), yk_optimizer_lr(o, g), 0, 0);
-    /* Of other lengths: where the rate was the schedule's own it is again, else it is changed by the same factor. */
+    /* A schedule of other lengths: where the rate was the schedule's own it is again, else it is changed by the same
+     * factor. */
     longer = yk_cosine_lr(other, 15, 0);
     expect_ok(yk_optimizer_load_state_dict(other, yk_optimizer_state_dict(o)));
     double before = yk_optimizer_lr(o, 0);

@@ -130,7 +130,7 @@ static void write_in_c_order(void **state)
         expect_error(YK_ERR_ARGUMENT, "tensor_write: the data is NULL");
         assert_int_equal(yk_tensor_write(NULL, numbers, 8), YK_ERR_ARGUMENT);
         expect_error(YK_ERR_ARGUMENT, "tensor_write: the tensor is NULL");
-        assert_int_equal(yk_tensor_version(x), version + 2); /* what failed wrote nothing */
+        assert_int_equal(yk_tensor_version(x), version + 2); /* the calls that failed wrote nothing */
         yk_tensor_release(turned);
         yk_scope_end(scope);
     }

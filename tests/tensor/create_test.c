@@ -224,7 +224,7 @@ static void random_integers(void **state)
     assert_non_null(yk_randint(0, 256, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_U8)));
     assert_null(yk_randint(-1, 2, YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_BOOL)));
     expect_error(YK_ERR_ARGUMENT, "does not fit in bool");
-    /* Of i64 every number, also those that no double holds. */
+    /* Every number of i64 can be drawn, also those that no double holds. */
     static const int64_t whole[][2] = {{(INT64_C(1) << 53) + 1, (INT64_C(1) << 53) + 2},
                                        {(INT64_C(1) << 60) + 3, (INT64_C(1) << 60) + 6},
                                        {INT64_MAX - 1, INT64_MAX},
@@ -236,7 +236,7 @@ static void random_integers(void **state)
         for (int k = 0; k < 100; k++)
             assert_true(drawn[k] >= whole[i][0] && drawn[k] < whole[i][1]);
     }
-    /* Of a floating dtype those that it holds. */
+    /* A floating dtype gets the numbers that it holds. */
     static const struct {
         yk_dtype dtype;
         int64_t low, high;
@@ -323,7 +323,7 @@ static void over_the_callers_memory(void **state)
     expect_error(YK_ERR_ARGUMENT, "from_memory: the memory is not aligned to the 4 bytes of a float32");
     assert_null(yk_from_memory(memory, YK_SHAPE(-1), YK_F32, count_call, &calls));
     expect_error(YK_ERR_SHAPE, "from_memory: size -1");
-    assert_int_equal(calls, 1); /* what failed left the memory to its owner */
+    assert_int_equal(calls, 1); /* the calls that failed left the memory to its owner */
 }
 
 static void like_another(void **state)

@@ -59,8 +59,8 @@ static void as_pytorch_prints(void **state)
     assert_null(yk_last_error());
 }
 
-/* The same text for the same elements behind other strides: every case of two dimensions or more, stored in the
- * opposite order of dimensions. */
+/* The same text for the same elements with other strides: every case of two dimensions or more, stored in the opposite
+ * order of dimensions. */
 static void strides_do_not_show(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void to_a_stream(void **state)
     yk_scope_end(scope);
 }
 
-/* What one call leaves alone stays; a profile sets all; a wrong value changes nothing. */
+/* Options that one call leaves alone stay; a profile sets all; a wrong value changes nothing. */
 static void options_hold(void **state)
 {
     (void)state;

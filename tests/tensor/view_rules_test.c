@@ -4,7 +4,7 @@
 
 #include "tensor/tensor.h"
 
-/* Whether the elements fill a block without gaps and overlaps, by looking at every offset. */
+/* True if the elements fill a block without gaps and overlaps, by looking at every offset. */
 static bool dense_by_counting(const yk_tensor *x)
 {
     int64_t numel = yk_numel(x);

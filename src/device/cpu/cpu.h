@@ -1,5 +1,5 @@
 /*
- * cpu.h - what the files of the CPU backend share. Layer: device/cpu.
+ * cpu.h - declarations that the files of the CPU backend share. Layer: device/cpu.
  */
 #ifndef YOKE_DEVICE_CPU_H
 #define YOKE_DEVICE_CPU_H

@@ -21,7 +21,7 @@ static void (*const fill_of_set[YK__LEVELS])(yk__backend *table) = {YK__ISAS(FIL
 
 /* Any numbers: bounds of tables and of YOKE_CPU_DEVICES and OMP_NUM_THREADS. */
 enum { MAX_CPU_DEVICES = 64, MAX_THREADS = 1024 };
-/* Of x86-64, and of AArch64 with pages of 4 KiB. */
+/* The bytes of a huge page: of x86-64, and of AArch64 with pages of 4 KiB. */
 static const size_t huge_page = (size_t)2 << 20;
 
 /*
@@ -29,9 +29,9 @@ static const size_t huge_page = (size_t)2 << 20;
  * yk_set_num_threads may come while other threads compute. A pool that goes is destroyed when nobody runs in it:
  * whoever runs is counted, under the low bit of the device's generation, and set_threads starts a new generation and
  * waits for the count of the old one. A kernel that has asked for the number of threads (yk__cpu_threads), to give each
- * its scratch memory, is not shared among more until it asks again: what the calling thread was told last, in which
- * generation, is its own. Where it does not ask, the first run of a new generation on another thread than the one that
- * set the number may have fewer threads than there are; results do not depend on it.
+ * its scratch memory, is not shared among more until it asks again: the number that the calling thread got last, and
+ * its generation, are its own. Where it does not ask, the first run of a new generation on another thread than the one
+ * that set the number may have fewer threads than there are; results do not depend on it.
  */
 static struct {
     int count; /* logical devices */
@@ -45,7 +45,7 @@ static struct {
     } devices[MAX_CPU_DEVICES];
 } cpu;
 
-/* What this thread was told: 0 for nothing. */
+/* The number of threads that this thread last got; 0 for none. */
 static _Thread_local struct {
     int threads;
     unsigned generation;
@@ -76,8 +76,8 @@ static void release(int device, void *memory, size_t bytes)
  * and over, and 4 KiB pages cost it a tenth of its time in TLB misses and first touches.
  *
  * A new range begins where as much address space as the machine has memory is free: Linux gives out addresses from the
- * top down, so that what others map comes from the far end, and the range can be mapped on. Where so much cannot be had
- * (a limit on address space), ranges are as they come.
+ * top down, so that memory that others map comes from the far end, and the range can be mapped on. Where so much cannot
+ * be had (a limit on address space), ranges are as they come.
  */
 static yk_status map(int device, size_t bytes, void *near, void **memory)
 {
@@ -204,7 +204,7 @@ static int get_threads(int device)
 int yk__cpu_threads(int device)
 {
     yk__cpu_backend();     /* a kernel that is called directly, by a test, may be the first to ask */
-    if (yk__pool_inside()) /* the memory of the run around is the caller's: what it was told stays */
+    if (yk__pool_inside()) /* the memory of the run around is the caller's: the number that it got stays */
         return atomic_load(&cpu.devices[device].threads);
     reported[device].generation = atomic_load(&cpu.devices[device].generation);
     reported[device].threads = atomic_load(&cpu.devices[device].threads);
@@ -303,7 +303,7 @@ const char *yk__cpu_isa(void)
 
 static yk_error setup_error;
 
-/* The threads that ran are not in the child. */
+/* Forgets the threads of the pool, which are not in the child. */
 static void after_fork_child(void)
 {
     for (int i = 0; i < cpu.count; i++) {
@@ -314,8 +314,8 @@ static void after_fork_child(void)
     }
 }
 
-/* How many devices YOKE_CPU_VISIBLE_DEVICES leaves of `devices`: a list of their numbers, which get the numbers from 0
- * on, as with CUDA_VISIBLE_DEVICES; but a wrong one is an error here. */
+/* Counts the devices that YOKE_CPU_VISIBLE_DEVICES leaves of `devices`: it lists their numbers, and they get the
+ * numbers from 0 on, as with CUDA_VISIBLE_DEVICES; but a wrong number is an error here. */
 static yk_status count_visible(int64_t devices, int64_t *visible)
 {
     const char *list = getenv("YOKE_CPU_VISIBLE_DEVICES");

@@ -15,7 +15,7 @@ typedef struct yk__sgemm {
 
 /* True where oneDNN can be loaded; the log says once why not. Any thread. */
 bool yk__onednn_there(void);
-/* Where it is there. The same bits for any number of threads. */
+/* Computes the product by oneDNN; only where yk__onednn_there. The same bits for any number of threads. */
 yk_status yk__onednn_sgemm(int device, const yk__sgemm *p);
 
 #endif

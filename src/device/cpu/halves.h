@@ -97,7 +97,7 @@ static inline void yk__round_f16(int64_t n, uint16_t *out, const float *in)
         }                                                                                                              \
     }
 
-/* Likewise of x, y and alpha. */
+/* The same for an expression of x, y and alpha. */
 #define YK__HALF_BINARY(name, S, expression)                                                                           \
     static inline void name##_block(uint16_t *o, const uint16_t *left, const uint16_t *right, float alpha)             \
     {                                                                                                                  \

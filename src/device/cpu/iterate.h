@@ -1,5 +1,5 @@
 /*
- * iterate.h - how elementwise kernels walk strided operands. Layer: device/cpu.
+ * iterate.h - loops of elementwise kernels over strided operands. Layer: device/cpu.
  *
  * A yk__loop (loop.h) has few dimensions. A kernel sees one-dimensional runs only; yk__apply goes further and gives it
  * contiguous runs, gathering and scattering through small buffers on the stack where the operands are not contiguous,
@@ -27,7 +27,8 @@
  * last bits. */
 #define YK__GRAIN 32768
 
-/* n elements; stride in bytes, one per operand; `first` is the position of the run in the order of the loop. */
+/* A kernel for a run of n elements; stride in bytes, one per operand; `first` is the position of the run in the order
+ * of the loop. */
 typedef void (*yk__run_fn)(const void *context, int64_t first, int64_t n, char *const *data, const int64_t *stride);
 
 typedef struct yk__loop_job {
@@ -268,7 +269,7 @@ static inline void yk__block_piece(void *arg, int64_t begin, int64_t end, int th
     }
 }
 
-/* Runs the loop in blocks where that pays; else false. */
+/* Runs the loop in blocks where that pays; false, with nothing done, where it does not. */
 static inline bool yk__apply_blocks(int device, const yk__loop *loop, const yk__apply *apply)
 {
     yk__blocks b = {.loop = loop, .apply = apply, .tiled_dim = 0};
@@ -304,7 +305,7 @@ typedef struct yk__short_rows {
     const yk__apply *apply;
 } yk__short_rows;
 
-/* `rows` times an element, `step` bytes apart, n of each side by side; a vector of bytes may be written behind them. */
+/* `rows` times an element, `step` bytes apart, n of each side by side; a vector of bytes may be written after them. */
 #define YK__SPREAD_(T)                                                                                                 \
     {                                                                                                                  \
         typedef T V __attribute__((vector_size(YK__VECTOR_BYTES)));                                                    \
@@ -326,7 +327,7 @@ static inline void yk__spread(void *to, const char *from, int64_t step, size_t s
     }
 }
 
-/* The same row of `bytes`, `rows` times. */
+/* Writes the same row of `bytes`, `rows` times. */
 static inline void yk__tile_row(char *to, const char *row, int64_t bytes, int64_t rows)
 {
     memcpy(to, row, (size_t)bytes);
@@ -382,7 +383,7 @@ static inline void yk__short_rows_piece(void *arg, int64_t begin, int64_t end, i
     }
 }
 
-/* Runs the loop so where that pays; else false. */
+/* Runs the loop by short rows where that pays; false, with nothing done, where it does not. */
 static inline bool yk__apply_short_rows(int device, const yk__loop *loop, const yk__apply *apply)
 {
     int64_t size = (int64_t)apply->size[0], n = loop->shape[0];
@@ -394,7 +395,7 @@ static inline bool yk__apply_short_rows(int device, const yk__loop *loop, const 
     return true;
 }
 
-/* The whole of an elementwise slot; views[0] is the output. */
+/* Runs an elementwise slot; views[0] is the output. */
 static inline void yk__apply_all(int device, yk__apply *apply, const yk__view *const *views)
 {
     yk__loop loop;

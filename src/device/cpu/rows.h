@@ -1,5 +1,5 @@
 /*
- * rows.h - what softmax.c and loss.c do with one row of numbers. Layer: device/cpu.
+ * rows.h - operations on one row of numbers, for softmax.c and loss.c. Layer: device/cpu.
  */
 #ifndef YOKE_DEVICE_CPU_ROWS_H
 #define YOKE_DEVICE_CPU_ROWS_H

@@ -2,18 +2,18 @@
  * attention.cu - the slots attention and attention_backward. Layer: device/cuda.
  *
  * What cuDNN's fused kernels take (dnn_attention.c) they compute, without scores in memory. All else is made here: both
- * are made of matrix products (the slot gemm, so of cuBLASLt's where it is there) around a pass over the scores,
- * which a workspace holds for as many heads at a time as MOST_SCORES allows. A warp takes a row of up to 1,024 scores,
- * a block one of up to 4,096 (f64: half as many), and holds it (rows.h), so that it is read once; of a longer one a
- * block reads the scores again. Backward makes the probabilities anew from the scores and from the logarithm of their
- * sum that forward kept; the sum of the row's gradients times its probabilities is taken from the row itself.
+ * are made of matrix products (the slot gemm, so of cuBLASLt's where it is there) around a pass over the scores, which
+ * a workspace holds for as many heads at a time as MOST_SCORES allows. A warp takes a row of up to 1,024 scores, a
+ * block one of up to 4,096 (f64: half as many), and holds it (rows.h), so that it is read once; of a longer one a block
+ * reads the scores again. Backward makes the probabilities anew from the scores and from the logarithm of their sum
+ * that forward kept; the sum of the row's gradients times its probabilities is taken from the row itself.
  *
  * Note [Attention of halves]
  * All products have factors of halves, for tensor cores: scores and gradients of probabilities come of them in f32, as
  * they were added up; probabilities, and gradients of scores, are rounded to the half that the next product takes. That
  * is what the fused kernels that PyTorch calls round, too. They lie where their row's scores lay, from its beginning. A
  * row of scores begins at a multiple of 8 elements, so that the library's fast algorithms take any number of keys, and
- * has room for whole packs: those of any number of keys are read and written at once. What lies behind the last key
+ * has room for whole packs: those of any number of keys are read and written at once. The numbers after the last key
  * nobody has written, or it is of an operation before: it may be NaN, and is no part of a sum.
  *
  * A product takes matrices that lie evenly. Heads that were split off a row of features do so within one batch alone,
@@ -38,7 +38,7 @@ typedef struct score_job {
     double scale;
 } score_job;
 
-/* Of query row `row` of the job: its head and its number there. */
+/* The position of a query row of the job: its batch, head and number there, and its element of lse. */
 struct score_row {
     int64_t batch, head, query, lse;
 };
@@ -88,7 +88,7 @@ static YK__DEVICE int64_t mask_at(const score_job &j, const score_row &r)
     YK__LOOP for (int64_t row = (int64_t)(THREADS / (team)) * blockIdx.x + threadIdx.x / (team);                       \
                   row < (j).count * (j).queries; row += (int64_t)(THREADS / (team)) * gridDim.x)
 
-/* Where a row of scores lies, and what becomes of it. */
+/* A row of scores in memory; its results are stored there, too. */
 template <typename E> static YK__DEVICE char *row_at(const score_job &j, void *scores, int64_t row)
 {
     return static_cast<char *>(scores) + row * j.pitch * (int64_t)sizeof(typename E::number);
@@ -98,8 +98,8 @@ static YK__DEVICE void load_row(const score_job &j, void *scores, int64_t row, R
 {
     to->load(row_at<E>(j, scores, row), sizeof(typename E::number), j.keys, 0);
 }
-/* As elements of E. Narrower ones lie where other threads of the team have read what they hold: of a block a barrier is
- * between, in the sum over the row. */
+/* Stores the row as elements of E. Narrower ones are written over numbers that other threads of the team hold by now:
+ * where the team is a block, the sum over the row has a barrier in between. */
 template <typename E, bool PACKED, int TEAM, int HELD>
 static YK__DEVICE void store_row(const score_job &j, void *scores, int64_t row,
                                  const held_row<typename E::statistic, PACKED, TEAM, HELD> &from)
@@ -153,7 +153,7 @@ static YK__DEVICE void mask_held(const score_job &j, int64_t at, int last, Row *
 }
 
 /* The scaled scores of a row that was loaded, with their mask; -infinity where the query may not look at the key, and
- * behind the row's end. */
+ * after the row's end. */
 template <typename E, bool MASKED, typename Row>
 static YK__DEVICE void held_scores(const score_job &j, const score_row &r, Row *own)
 {
@@ -177,14 +177,15 @@ static YK__DEVICE void held_scores(const score_job &j, const score_row &r, Row *
         mask_held<E, false>(j, at, last, own);
 }
 
-/* What is taken from the scores of a row; of one whose query may look at no key, which are all -infinity, e^x is 0. */
+/* The number to subtract from the scores of a row; of one whose query may look at no key, whose scores are all
+ * -infinity, e^x is 0. */
 template <typename number> static YK__DEVICE number base_of(number top)
 {
     return top == (number)-INFINITY ? 0 : top;
 }
 
-/* Scores become probabilities; lse is written. What has no mask has a kernel of its own, of fewer registers (MASKED: it
- * may have one). */
+/* Scores become probabilities; lse is written. Scores without a mask have a kernel of their own, of fewer registers
+ * (MASKED: there may be one). */
 template <typename E, typename Row, bool MASKED> HELD_KERNEL(Row) held_probability_kernel(score_job j)
 {
     typedef typename E::number number;
@@ -247,11 +248,11 @@ template <typename E, typename Row, bool MASKED> HELD_KERNEL(Row) held_gradient_
 }
 
 /* ---- rows that no team holds ---- */
-/* What becomes of elements may lie where others of the row are still to be read: so all threads of the block read those
- * from `first` on before one of them writes, and go on together. */
+/* The loop over pieces of a row. Results may be stored where others of the row are still to be read: so all threads of
+ * the block read their elements from `first` on before one of them writes, and go on together. */
 #define EACH_PIECE(first, j) YK__LOOP for (int64_t first = 0; first < (j).keys; first += AT_ONCE * THREADS)
 
-/* Elements first + t, first + t + THREADS, ... of a row; `none` behind its end. */
+/* Elements first + t, first + t + THREADS, ... of a row; `none` after its end. */
 template <typename E>
 static YK__DEVICE void read_some(const score_job &j, void *scores, int64_t row, int64_t first, typename E::number none,
                                  typename E::number *x)
@@ -392,7 +393,7 @@ static yk__view matrices(const yk__view *v, int64_t first, int64_t count, bool t
     return m;
 }
 
-/* The job's scores, or what became of them, which may be narrower, as matrices for gemm. */
+/* The job's scores, or their results, which may be narrower, as matrices for gemm. */
 static yk__view score_matrices(const score_job *j, void *data, yk_dtype wide, yk_dtype dtype, bool transposed)
 {
     yk__view m;
@@ -405,7 +406,7 @@ static yk__view score_matrices(const score_job *j, void *data, yk_dtype wide, yk
     return m;
 }
 
-/* Whether the heads of several batches lie evenly, so that one product takes them all. */
+/* True if the heads of several batches are at even distances, so that one product takes them all. */
 static bool is_even(const yk__view *v)
 {
     return v->shape[0] == 1 || v->shape[1] == 1 || v->stride[0] == v->shape[1] * v->stride[1];
@@ -435,7 +436,7 @@ static yk_status operand_take(operand *o, int device, const yk__view *own, bool 
     return written ? YK_OK : cuda_copy(device, &o->taken, own);
 }
 
-/* All of them; what was written is copied to where it belongs, unless something failed. */
+/* Gives all operands back; dense copies that were written are copied to their tensors, unless something failed. */
 static yk_status operands_give(operand *all, int count, int device, yk_status status)
 {
     for (int i = 0; i < count; i++) {
@@ -443,12 +444,12 @@ static yk_status operands_give(operand *all, int count, int device, yk_status st
             continue;
         if (!status && all[i].written)
             status = cuda_copy(device, all[i].own, &all[i].taken);
-        cuda_yoke->storage_release(all[i].memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(all[i].memory); /* only later work on the device's queue can take it */
     }
     return status;
 }
 
-/* How many elements lie from a row of scores to the next: Note [Attention of halves]. */
+/* The elements from a row of scores to the next: Note [Attention of halves]. */
 static int64_t pitch_of(int64_t keys)
 {
     enum { STEP = 8 };
@@ -477,7 +478,7 @@ static score_job job_of(const yk__attention *p, const yk__view *q, const yk__vie
     return j;
 }
 
-/* How many of `all` heads a chunk takes. */
+/* The number of heads, of `all`, that a chunk takes. */
 static int64_t chunk_of(const score_job *j, int64_t all)
 {
     int64_t scores = j->queries * j->pitch, most = scores > 0 ? MOST_SCORES / scores : all;
@@ -506,7 +507,7 @@ static yk_status workspace_take(score_job *j, int device, yk_dtype wide, int64_t
     return YK_OK;
 }
 
-/* By cuDNN, where it takes the case; counted either way. */
+/* Attention by cuDNN, where it takes the case; counted in both cases. */
 static yk_status by_library(int device, const yk__attention *p, const cuda_attended *called, bool *taken)
 {
     yk_status status = cuda_dnn_attention(device, p, called, taken);
@@ -579,7 +580,7 @@ yk_status cuda_attention(int device, const yk__attention *p, const yk__view *out
     }
     status = operands_give(of, COUNT, device, status);
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return status ? status : cuda_launched(device, "attention", COUNT, views);
 }
 
@@ -642,6 +643,6 @@ yk_status cuda_attention_backward(int device, const yk__attention *p, const yk__
     }
     status = operands_give(of, COUNT, device, status);
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return status ? status : cuda_launched(device, "attention_backward", COUNT, views);
 }

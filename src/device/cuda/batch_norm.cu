@@ -4,14 +4,15 @@
  * Three launches: sums of parts of each channel; from these each channel's statistics, or sums of its gradient, and the
  * numbers that an element needs; the elements. Sums are kept in f64; the parts, and the order within them and among
  * them, follow from the sizes, the order of the dimensions, and whether packs can be read (packs.h). Where the channels
- * lie side by side (channels last, or a matrix), a thread takes V channels of every so manieth position, and neighbours
- * the channels beside them; else a block takes a part of one channel, its threads V positions each. V is 1 where the
- * operands allow no packs. Derivations: docs/autograd.md.
+ * lie side by side (channels last, or a matrix), a thread takes V channels of positions at a fixed distance, and its
+ * neighbours take the channels beside them; else a block takes a part of one channel, its threads V positions each. V
+ * is 1 where the operands allow no packs. Derivations: docs/autograd.md.
  *
- * Sums begin with the last parts, and the elements with the first: what the caches still hold is read again first.
+ * Sums begin with the last parts, and the elements with the first: the parts that the caches still hold are read again
+ * first.
  *
  * Note [Where relu cuts]
- * What backward needs of the result is where relu made it 0. Without a residual the result is f(x) = slope x + rest,
+ * Backward needs to know of the result where relu made it 0. Without a residual the result is f(x) = slope x + rest,
  * rounded to f64, to the number that E computes in and to what it stores, each of which keeps order: so of a channel
  * those x are cut that lie on one side of an edge, and comparing x with it is exactly what looking at the result would
  * be. Forward finds the edge among the numbers that E stores, next to -rest / slope, by evaluating f: where x is cut is
@@ -29,7 +30,7 @@
 
 /* ENOUGH_BLOCKS fill any GPU there is, BLOCKS to a multiprocessor. */
 enum { THREADS = WALK_THREADS, WARPS = THREADS / LANES, BLOCKS = 4, ENOUGH_BLOCKS = 132 * BLOCKS, MOST_COLUMNS = 64 };
-/* Of a part: an int holds them, and a few steps more. */
+/* The most positions of a part: an int holds them, and a few steps more. */
 static const int64_t MOST_POSITIONS = 1 << 30;
 
 /* A tensor (N,C,...) as channels: operand k of `inside` is the first element of a channel 0, and channels are step[k]
@@ -46,8 +47,8 @@ typedef struct batch_job {
     int columns;            /* threads side by side that take V channels each; a power of two */
     int position_stride;    /* positions from one that a thread takes to its next */
     int64_t advance[ROLES]; /* and bytes, with channels last */
-    /* For packs along channels: of a division by the length of a row; bytes from one row to the next, and those on top
-     * between the last row of dimension d and the first of the next. */
+    /* For packs along channels: the reciprocal and shift of a division by the length of a row; bytes from one row to
+     * the next, and those on top between the last row of dimension d and the first of the next. */
     uint32_t reciprocal, row_step[ROLES];
     int shift;
     int64_t carry[YK_MAX_DIMS][ROLES];
@@ -61,14 +62,15 @@ typedef struct batch_job {
     double momentum, eps;
 } batch_job;
 
-/* What an element needs of its channel: forward, y = SLOPE x + REST; backward, gx = SLOPE g + ALONG x + REST. */
+/* The numbers of its channel that an element needs: forward, y = SLOPE x + REST; backward, gx = SLOPE g + ALONG x +
+ * REST. */
 enum { SLOPE, REST, ALONG, NUMBERS };
 
-/* What tells backward where relu cut: Note [Where relu cuts]. */
+/* The operand that tells backward where relu cut: Note [Where relu cuts]. */
 enum { CUT_NOWHERE, CUT_BY_X, CUT_BY_OUT };
 
-/* How a kernel takes elements: V at a time; across channels, or along them. TIMES: packs of x that it reads before it
- * uses the first; GRADIENT_TIMES: of each operand, in backward. */
+/* The order in which a kernel takes elements: V at a time; across channels, or along them. TIMES: packs of x that it
+ * reads before it uses the first; GRADIENT_TIMES: of each operand, in backward. */
 template <typename E, bool PACKS_OF, bool CHANNELS_LAST, int CUT_BY = CUT_NOWHERE, bool ADDS_TO = false>
 struct batch_way {
     typedef E element;
@@ -77,7 +79,7 @@ struct batch_way {
     enum { LAST = CHANNELS_LAST, CHANNELS = LAST ? V : 1 };
     enum { BY_X = CUT_BY == CUT_BY_X, BY_OUT = CUT_BY == CUT_BY_OUT };
     enum { ADDS = ADDS_TO }; /* forward: a residual; backward: gout comes in two parts */
-    /* Whether backward may leave the gradient in GRESIDUAL: by x relu cuts only where there is no residual. */
+    /* True if backward may leave the gradient in GRESIDUAL: by x relu cuts only where there is no residual. */
     enum { LEAVES = ADDS_TO || CUT_BY != CUT_BY_X };
     enum { TIMES = sizeof(typename E::stored) == 2 && CHANNELS_LAST ? 4 : 2 };
     enum { GRADIENT_TIMES = sizeof(typename E::stored) == 2 ? 2 : 1 };
@@ -93,7 +95,7 @@ template <typename S> static YK__DEVICE void vector_put(const yk__view &v, int64
     put<S>(v, c * v.stride[0], (typename S::number)x);
 }
 
-/* What a thread takes of a group, of which the block takes one part: channel c (and those beside it), and of `count`
+/* The range of a group that a thread takes; its block takes one part: channel c (and those beside it), and of `count`
  * positions from `from` on those that are j.position_stride apart. */
 typedef struct batch_range {
     int64_t c, part, from;
@@ -111,7 +113,7 @@ template <typename Way> static YK__DEVICE batch_range range_of(const batch_job &
     return r;
 }
 
-/* Whether the u-th of a thread's next places is, where `left` positions are left, one at least. */
+/* True if the u-th of a thread's next places is inside the part, of which `left` positions are left, at least one. */
 static YK__DEVICE bool is_there(const batch_job &j, int u, int left)
 {
     return u == 0 || u * j.position_stride < left;
@@ -159,7 +161,7 @@ template <typename Way> struct batch_walk {
             YK__UNROLL for (int k = 0; k < ROLES; k++) next[k] += (int64_t)(to - from) * j.carry[d][k];
         }
     }
-    /* All of them before the first is used: what is read there is to be under way together. */
+    /* Takes all places before the first is used, so that their loads are under way together. */
     template <int TIMES> YK__DEVICE void take(const batch_job &j, batch_address<Way> (&address)[TIMES])
     {
         YK__UNROLL for (int u = 0; u < TIMES; u++) address[u] = take_one(j);
@@ -308,7 +310,7 @@ template <typename E> struct ordered {
     }
 };
 
-/* Whether relu keeps the result of x. */
+/* True if relu keeps the result of x. */
 template <typename E> static YK__DEVICE bool relu_keeps(double x, double slope, double rest)
 {
     double y = yk__fma_f64(x, slope, rest);
@@ -403,7 +405,7 @@ template <typename Way> YK__KERNEL(THREADS) batch_norm_kernel(batch_job j)
 {
     typedef typename Way::element E;
     enum { V = Way::V, TIMES = 2 };
-    /* relu, or what keeps all; rounding keeps the order, so that it may come before */
+    /* the lower bound of relu, or one that keeps all; rounding keeps the order, so relu may come before it */
     const typename E::number least = j.relu ? 0 : -INFINITY;
     YK__LOOP for (int64_t group = blockIdx.x; group < j.groups; group += gridDim.x)
     {
@@ -457,7 +459,7 @@ static YK__DEVICE void edges_of(const batch_job &j, const batch_range &r, typena
     }
 }
 
-/* What relu let through of the gradient g: none where it cut. A select, for branches would part a warp. */
+/* The part of the gradient g that relu let through: none where it cut. A select, for branches would part a warp. */
 template <typename Way>
 static YK__DEVICE typename Way::number let_through(typename Way::number g, typename Way::number x,
                                                    typename Way::number out, typename Way::number sign,
@@ -475,7 +477,7 @@ template <typename Way> struct batch_terms {
     typename Way::number g[Way::V];
 };
 
-/* Those at the thread's next TIMES places, as far as they are there. */
+/* Reads the gradient at the thread's next TIMES places, as far as they exist. */
 template <typename Way, int TIMES>
 static YK__DEVICE void read_gradient(const batch_job &j, const batch_address<Way> (&address)[TIMES], int left,
                                      bool needs_x, const typename Way::number *sign, const typename Way::number *edge,
@@ -624,8 +626,8 @@ static void set_vector(yk__view *to, bool *there, const yk__view *from)
         *to = *from;
 }
 
-/* Sets what batch_walk needs for packs along channels; whether 32 bits are enough for it. The quotient is exact for
- * positions below 2^31. */
+/* Sets the numbers of batch_walk for packs along channels; false where 32 bits are not enough for them. The quotient is
+ * exact for positions below 2^31. */
 static bool batch_rows(batch_job *j)
 {
     const yk__loop *loop = &j->inside;
@@ -647,7 +649,8 @@ static bool batch_rows(batch_job *j)
     return true;
 }
 
-/* views[role], NULL for what is not there; addend, of the strides of GOUT, too. */
+/* Fills the job's shape and operands from views[role], NULL for those that are not there; addend, of the strides of
+ * GOUT, too. */
 static void batch_shape(batch_job *j, const yk__view *const *views, const yk__view *addend)
 {
     static_assert(ROLES <= YK__LOOP_OPERANDS, "each role is an operand of the loop");
@@ -697,7 +700,7 @@ static void batch_shape(batch_job *j, const yk__view *const *views, const yk__vi
     j->parts = j->part ? (count + j->part - 1) / j->part : 0;
 }
 
-/* From here on what has one role in the job has the other. */
+/* Gives the operand of role `from` the role `role` as well, from here on. */
 static void batch_becomes(batch_job *j, int from, int role)
 {
     j->there[role] = j->there[from];
@@ -771,7 +774,7 @@ yk_status cuda_batch_norm(int device, const yk__batch_norm *p, const yk__view *o
             EACH_WAY(batch_norm_kernel, E, CUT_NOWHERE, false, "batch_norm", 0);                                       \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM);
-    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return cuda_launched(device, "batch_norm", 2, views);
 }
 
@@ -819,6 +822,6 @@ yk_status cuda_batch_norm_backward(int device, const yk__batch_norm *p, const yk
             EACH_WAY(batch_gradient_kernel, E, CUT_NOWHERE, false, "batch_norm_backward", 0);                          \
     } while (0)
     FLOATING(x->dtype, BATCH_NORM_BACKWARD);
-    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return cuda_launched(device, "batch_norm_backward", 2, views);
 }

@@ -55,7 +55,7 @@ enum {
     VECTOR_ALIGNMENT = 16,
     MOST_BATCHES = 65535
 };
-static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what NVIDIA advises for sm_90 */
+static const size_t MOST_WORKSPACE = (size_t)32 << 20; /* as NVIDIA advises for sm_90 */
 
 static struct {
     __typeof__(cublasLtGetVersion) *version;
@@ -80,7 +80,7 @@ typedef struct operand {
     bool transposed;   /* as it lies in memory */
 } operand;
 
-/* What an algorithm is chosen for; without padding, for it is compared byte by byte. */
+/* The key that an algorithm is chosen for; without padding, for it is compared byte by byte. */
 typedef struct form {
     int64_t gpu, dtype /* of the factors */, out_dtype, rows, columns, k, batches;
     int64_t first_ld, first_batch, second_ld, second_batch, result_ld, result_batch;
@@ -169,21 +169,23 @@ static bool factor(operand *made, const yk__view *v, int row, int column)
     return made->batch >= 0;
 }
 
-/* What the library is told at most is that of cudaMalloc. */
+/* The alignment of an address as the library is told it: at most that of cudaMalloc. */
 static int64_t alignment(const void *data)
 {
     uintptr_t bits = (uintptr_t)data | CUDA_MALLOC_ALIGNMENT;
     return (int64_t)(bits & -bits);
 }
 
-/* The library cannot do it. INVALID_VALUE is what it says of some that it proposed itself. */
+/* True for an answer that the library cannot compute this. INVALID_VALUE is its answer to some algorithms that it
+ * proposed itself. */
 static bool is_refusal(cublasStatus_t code)
 {
     return code == CUBLAS_STATUS_NOT_SUPPORTED || code == CUBLAS_STATUS_ARCH_MISMATCH ||
            code == CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* Whether what answered with this code gives way to what comes next: one algorithm's failure is not the step's. */
+/* True if an algorithm that answered with this code may be replaced by the next: one algorithm's failure is not the
+ * step's. */
 static bool gives_way(int device, cudaStream_t stream, const char *call, cublasStatus_t code)
 {
     bool fails = code == CUBLAS_STATUS_INTERNAL_ERROR || code == CUBLAS_STATUS_EXECUTION_FAILED;
@@ -266,8 +268,8 @@ static cublasStatus_t choose(plan *p)
     if (!code)
         code =
             blas.preference_set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
-    /* Where k is cut into parts, halves are added in f32, in the workspace: the other ways round every part. A bias is
-     * added behind that, to what was rounded (https://github.com/pytorch/pytorch/pull/180875): then k stays whole. */
+    /* With k split into parts, halves are added in f32, in the workspace: the other schemes round every part. A bias is
+     * added after that, to the rounded sum (https://github.com/pytorch/pytorch/pull/180875): then k stays whole. */
     bool biased = p->of.epilogue == CUBLASLT_EPILOGUE_BIAS || p->of.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
     const uint32_t schemes = biased ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (!code && is_half(p->of.out_dtype))
@@ -289,7 +291,7 @@ static cublasStatus_t choose(plan *p)
     return code;
 }
 
-/* Where the form's plan is, or is to be: one of PROBES places from that of its hash on. */
+/* The entry of the form's plan, or the one that it will take: one of PROBES from that of its hash on. */
 static plan *place_of(const form *f)
 {
     uint64_t start = yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32;
@@ -302,7 +304,7 @@ static plan *place_of(const form *f)
     return first;
 }
 
-/* What computes a form that the library does not. */
+/* The computation that replaces a form that the library does not take, as text. */
 static const char *instead_of(const form *f, bool apart)
 {
     switch (f->epilogue) {
@@ -362,7 +364,7 @@ static yk_status add_bias(int device, const yk__view *out, const yk__view *bias,
     return accumulate ? cuda_binary(device, YK__ADD, out, out, &rows, 1) : cuda_copy(device, out, &rows);
 }
 
-/* A product as the library is to compute it, on what, by whom. */
+/* A product for the library: its operands, the form that chooses the algorithm, the device and the stream. */
 typedef struct job {
     const cuda_product *product;
     form of;
@@ -371,15 +373,15 @@ typedef struct job {
     cudaStream_t stream;
 } job;
 
-/* Whether the bias can be added by a call of its own, if there is one: before the product, which then is added to it in
- * f32 and rounded once. Behind one that adds to out a half would be rounded twice. */
+/* True if the bias can be added by a call of its own, if there is one: before the product, which then is added to it in
+ * f32 and rounded once. After a product that adds to out, a half would be rounded twice. */
 static bool adds_apart(const cuda_product *p)
 {
     return !p->bias || !p->accumulate || !is_half(p->out->dtype);
 }
 
-/* Whether the GPU has so many more multiprocessors than the result has tiles that the library should cut the inner
- * dimension into parts, where it may: not with a bias in its epilogue. TILE: rows and columns of a tile of its kernels;
+/* True if the GPU has so many more multiprocessors than the result has tiles that the library should cut the inner
+ * dimension into parts, which it may not with a bias in its epilogue. TILE: rows and columns of a tile of its kernels;
  * below LONG_K elements a part takes no longer than the call that puts the bias into out. Untimed. */
 static bool gains_by_parts(const job *j)
 {
@@ -440,7 +442,7 @@ static void say_chosen(int device, const plan *p)
         p->algorithms[0].workspace, (int)cuts, p->left);
 }
 
-/* Makes the plan of the form; it cannot be used, and *refused is set, where the library has none. Behind a failure the
+/* Makes the plan of the form; it cannot be used, and *refused is set, where the library has none. After a failure the
  * form is as before: not known. */
 static cublasStatus_t make_plan(const job *j, plan *made, const char **call, bool *refused)
 {
@@ -471,7 +473,7 @@ static yk_status not_made(const job *j, cublasStatus_t code, const char *call)
                      j->device, call, (int)code);
 }
 
-/* The library's own memory is not the cache's: where there is none for it, what is cached goes back. */
+/* The library's own memory is not the cache's: where there is none for it, cached memory goes back. */
 static cublasStatus_t create_handle(int device, cublasLtHandle_t *made)
 {
     cublasStatus_t code = blas.create(made);
@@ -521,12 +523,12 @@ static yk_status multiply_once(const job *j, plan *p, const void *first, const v
                         accumulate ? alpha : beta, out->data, &d->result, out->data, &d->result, &a->made, workspace,
                         a->workspace, j->stream);
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return YK_OK;
 }
 
 /* Queues the product, with these operands; *code is the library's answer. An algorithm that it refuses gives way to the
- * next, but not behind a trial, which was that one's. Under the lock. */
+ * next, but not after a trial, which was that one's. Under the lock. */
 static yk_status multiply(const job *j, plan *p, const void *first, const void *second, const void *vector,
                           bool accumulate, cublasStatus_t *code)
 {
@@ -550,7 +552,7 @@ static yk_status multiply(const job *j, plan *p, const void *first, const void *
 
 /* ---- Note [Trials of epilogues] ---- */
 
-/* A bias of NaN and infinities; out, which is written, tells what the epilogue makes of them. */
+/* Tries ReLU with a bias of NaN and infinities; out, which is written, shows what the epilogue makes of them. */
 static yk_status try_relu(const job *j, plan *p, bool *good, cublasStatus_t *code)
 {
     const yk__view *out = j->product->out;
@@ -569,7 +571,7 @@ static yk_status try_relu(const job *j, plan *p, bool *good, cublasStatus_t *cod
     return status;
 }
 
-/* a of one number, b as it is; the sums tell in what they were added. */
+/* Tries the sums of an a of one number, with b as it is; the sums show the type in which they were added. */
 static yk_status try_sums_of(const job *j, plan *p, double term, bool *good, cublasStatus_t *code)
 {
     enum { SAMPLES = 64 };
@@ -613,7 +615,7 @@ static yk_status try_sums(const job *j, plan *p, bool *good, cublasStatus_t *cod
     return status;
 }
 
-/* Whether the plan's epilogue does what it should, found out once; *code is the library's answer. */
+/* Finds out, once, whether the plan's epilogue does what it should; *code is the library's answer. */
 static yk_status try_epilogue(const job *j, plan *p, cublasStatus_t *code)
 {
     bool good = true, relu = p->of.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
@@ -628,7 +630,8 @@ static yk_status try_epilogue(const job *j, plan *p, cublasStatus_t *code)
     return status;
 }
 
-/* Under the lock. *refused: the library cannot do it, which is to be said; *taken: it was queued. */
+/* Runs the product. Under the lock. *refused: the reason why the library cannot, which is to be logged; *taken: it was
+ * queued. */
 static yk_status run(const job *j, bool apart, const char **refused, bool *taken)
 {
     plan *p;
@@ -666,7 +669,7 @@ static yk_status run_and_say(job *j, bool *taken)
 {
     const cuda_product *p = j->product;
     const char *refused = NULL;
-    bool apart = p->bias && !j->vector; /* before the product, or behind one that adds to out */
+    bool apart = p->bias && !j->vector; /* before the product, or after one that adds to out */
     j->of.accumulate = p->accumulate || apart;
     pthread_mutex_lock(&gpus[j->of.gpu].lock);
     yk_status status = run(j, apart, &refused, taken);

@@ -1,6 +1,6 @@
 /*
  * combining.cu - for reductions by NCCL. In a fixed order: values of several ranks, element by element, in the order of
- * their tree. In NCCL's own: what makes a mean of its sum. Layer: device/cuda.
+ * their tree. In NCCL's own order: the division that makes a mean of its sum. Layer: device/cuda.
  *
  * The tree is that of Note [The order of a reduction] (comm/native/combine.c), walked as a binary counter counts: the
  * stack holds whole subtrees, and a value that is a right child is combined with the left one below it.

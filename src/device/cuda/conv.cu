@@ -128,7 +128,7 @@ static int64_t elements_of(const yk__view *v)
     return v->shape[0] * v->shape[1] * v->shape[2] * v->shape[3];
 }
 
-/* By the library, where it takes the case; counted either way. */
+/* A convolution by the library, where it takes the case; counted in both cases. */
 static yk_status by_library(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
                             const yk__view *out, const yk__view *bias, bool *taken)
 {

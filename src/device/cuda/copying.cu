@@ -3,10 +3,10 @@
  *
  * Casts are as device/convert.h says. An element is read by its dtype into a float, double, i64 or u8, and written from
  * that by the other's; the choice of what is written is the same for all threads and costs nothing beside the memory.
- * What training casts (f32 from and to f16 and bf16, pictures of bytes) has kernels of its own that read packs.
+ * The casts of training (f32 from and to f16 and bf16, images of bytes) have kernels of their own that read packs.
  *
- * A copy that turns dimensions round (one operand is dense along one of them, the other along another) goes through
- * shared memory in squares of TILE x TILE elements, so that it reads and writes neighbours.
+ * A copy that transposes (one operand is dense along one of them, the other along another) goes through shared memory
+ * in squares of TILE x TILE elements, so that it reads and writes neighbours.
  */
 #include "device/cuda/packs.h"
 
@@ -202,7 +202,7 @@ template <typename From, typename To> static bool cast_packs(int device, const y
     return true;
 }
 
-/* False where the operands allow no packs, or the cast is a rare one. */
+/* Casts by packs; false where the operands allow none, or the cast is a rare one. */
 static bool cast_in_packs(int device, const yk__loop &loop, yk_dtype from, yk_dtype to, cudaStream_t stream)
 {
     switch (from) {
@@ -235,7 +235,8 @@ template <typename T> static bool copy_packs(int device, const yk__loop &loop, c
     return true;
 }
 
-/* False where it turns nothing round, or so few elements that a tile would be nearly empty. */
+/* Copies by transposed tiles; false where the copy transposes nothing, or so few elements that a tile would be nearly
+ * empty. */
 template <typename T> static bool copy_turned(int device, const yk__loop &loop, cudaStream_t stream)
 {
     turned_copy c;

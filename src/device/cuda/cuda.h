@@ -1,11 +1,11 @@
 /*
- * cuda.h - what the files of the CUDA backend share on the host. Layer: device/cuda. C and C++.
+ * cuda.h - declarations that the files of the CUDA backend share on the host. Layer: device/cuda. C and C++.
  *
  * Note [Order on a device]
  * A logical device has a stream for each yk__queue: kernels, and what a program waits for, are on the first; copies
  * that overlap with them, and collectives, on the others, which are made when they are first used. A slot puts its work
  * on the stream of its thread's queue. A block that the cache hands out anew goes to the queue that had it, whose order
- * keeps the two apart; where another queue used it, an event behind its work comes first (device/memory/storage.c).
+ * keeps the two apart; where another queue used it, an event after its work comes first (device/memory/storage.c).
  * Queues wait for one another by cuda_queue_order, by an event as well.
  */
 #ifndef YOKE_DEVICE_CUDA_H
@@ -29,14 +29,14 @@ const char *cuda_why_none(void);
 /* Makes the device's GPU this thread's, and gives the stream of the thread's queue, or of `queue`; starts either at its
  * first use. A GPU that is never used gets no context. */
 yk_status cuda_use(int device, cudaStream_t *stream);
-/* Makes the GPU this thread's, where it is not. */
+/* Makes the GPU this thread's, if it is not yet. */
 cudaError_t cuda_choose_gpu(int gpu);
 yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream);
-/* From here on the device's queues are streams of their own for the calling thread: Note [Streams of a recording] in
+/* Gives the calling thread streams of its own for the device's queues, from here on: Note [Streams of a recording] in
  * cuda_graph.c. -1: no longer. */
 void cuda_record_on(int device);
-/* From begin to end the thread does what is not part of its recording, if it has one: on the device's own streams, and
- * what a recording forbids. */
+/* Between begin and end the thread's work is not part of its recording, if it has one: it goes to the device's own
+ * streams, and may be of a kind that a recording forbids. */
 typedef struct cuda_outside {
     int recorded;
     enum cudaStreamCaptureMode mode;
@@ -46,7 +46,7 @@ void cuda_outside_end(cuda_outside before);
 /* From begin to end the thread may do what a recording forbids, and what it queues is still recorded. */
 enum cudaStreamCaptureMode cuda_relaxed_begin(void);
 void cuda_relaxed_end(enum cudaStreamCaptureMode before);
-/* Whether the stream is being captured. */
+/* True while the stream is being captured. */
 bool cuda_is_captured(cudaStream_t stream);
 /* The GPU that a logical device is a share of. */
 int cuda_gpu_of(int device);
@@ -54,8 +54,8 @@ int cuda_gpu_of(int device);
 int cuda_recorded(void);
 /* The error record of a device that is in use: Note [The error record of a device]. */
 struct cuda_record *cuda_record_of(int device);
-/* Behind what was queued and may write it: the next to wait reads it. Not before: who waits meanwhile would read it too
- * early, and nobody after that. */
+/* Called after work that may write the error record was queued: the next thread to wait reads the record. Called
+ * before, a thread that waits meanwhile would read it too early, and nobody after that. */
 void cuda_checks_queued(int device);
 /* Multiprocessors of the device's GPU; it is in use. */
 int cuda_processors(int device);
@@ -93,16 +93,17 @@ yk_status cuda_queue_upload(int device, void *to, const void *from_pinned, size_
 yk_status cuda_queue_download(int device, void *to_pinned, const void *from, size_t bytes);
 
 /* ---- cuda_errors.c ---- */
-/* Fails with CUDA's name and text of `code`, behind "cuda:1: CALL"; clears what CUDA keeps of it. */
+/* Fails with CUDA's name and text of `code`, after "cuda:1: CALL"; clears what CUDA keeps of it. */
 yk_status cuda_failed(int device, cudaError_t code, const char *call);
-/* "; process 4711 (python3) 12.1 GiB, this process 3.0 GiB hold the GPU": who is seen to, or "". */
+/* "; process 4711 (python3) 12.1 GiB, this process 3.0 GiB hold the GPU": the processes that are seen to, or "". */
 const char *cuda_holders(int device, char *text, size_t size);
 /* Notes that this thread's launch was refused, which the next cuda_launched tells. */
 void cuda_note_launch(cudaError_t code);
-/* After a launch: YK_OK, or the failure with the operation's name and the views' shapes; notes the operation, so that a
- * fault that shows later can be put down to it. */
+/* The status after a launch: YK_OK, or the failure with the operation's name and the views' shapes; notes the
+ * operation, so that a fault that shows later can be put down to it. */
 yk_status cuda_launched(int device, const char *operation, int count, const yk__view *const *views);
-/* Everything that the queue had is done: nothing of it is to blame from here on. */
+/* The number of operations that were queued; all_done notes that the first `count` are over: none of them is to blame
+ * from here on. */
 uint64_t cuda_queued_count(int device, yk__queue queue);
 void cuda_all_done(int device, yk__queue queue, uint64_t count);
 /* "add (2, 3), mul (2, 3)": the operations queued since, oldest first. */

@@ -24,7 +24,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/nccl_access.h"
 
-/* As many as the tables of every device type have (device/memory/storage.c). */
+/* The most devices, as in the tables of every device type (device/memory/storage.c). */
 enum { MOST_DEVICES = 64 };
 
 static struct {
@@ -36,7 +36,7 @@ static struct {
     char why_none[600];
     struct {
         pthread_mutex_t lock;
-        /* By queue; the first is NULL until the device is used, the others until they are. */
+        /* The streams by queue; the first is NULL until the device is used, the others until they are. */
         _Atomic(cudaStream_t) streams[YK__QUEUES];
         _Atomic(cudaStream_t) recorded[YK__QUEUES]; /* of the thread that records; NULL until one does */
         int processors;
@@ -59,7 +59,8 @@ static const char *version_text(int version, char text[16])
     return text;
 }
 
-/* What is to be 0 or 1 is looked at before it counts: YOKE_CUDA_TF32=on would be off, and nobody be told. */
+/* Fails where a variable that must be 0 or 1 is something else, before it counts: YOKE_CUDA_TF32=on would be off
+ * without a word. */
 static yk_status check_switches(void)
 {
     static const char *const switches[] = {"YOKE_CUDA_LIBRARIES", "YOKE_CUDA_FUSED_ATTENTION",
@@ -72,7 +73,7 @@ static yk_status check_switches(void)
     return status;
 }
 
-/* In the child of a fork. */
+/* Runs in the child of a fork. */
 static void note_fork(void)
 {
     atomic_store(&cuda.forked, atomic_load(&cuda.process) != 0);
@@ -392,7 +393,7 @@ yk_status cuda_wait(int device, const char *what, const char *instead)
     yk__queue queue = cuda_yoke->queue_current();
     if (queue != YK__QUEUE_COMPUTE || !atomic_exchange(&cuda.devices[device].checks, false))
         return wait_for(device, queue, stream);
-    /* One at a time: there is one buffer for what is received. */
+    /* One thread at a time: there is one buffer for the record that is received. */
     pthread_mutex_lock(&cuda.devices[device].lock);
     status = wait_and_read(device, stream);
     pthread_mutex_unlock(&cuda.devices[device].lock);

@@ -19,7 +19,7 @@
 /* MOST_DEVICES: as in cuda_device.c. KEPT: the last kernels queued that an error may name; TEXT: characters of each. */
 enum { MOST_DEVICES = 64, KEPT = 32, TEXT = 96 };
 
-/* Of a queue. */
+/* The last operations of a queue. */
 typedef struct queued {
     char text[KEPT][TEXT];
     uint8_t brief[KEPT];  /* characters of the operation and its first view */
@@ -61,8 +61,8 @@ static size_t append_view(char *text, size_t at, size_t size, const yk__view *vi
     return append(text, at, size, cuda_yoke->dtype_name(view->dtype));
 }
 
-/* What a queue has; one operation alone with all its views, of several the last that there is room for, with one each.
- * Returns the length of the text. */
+/* Appends the operations of a queue that are not known to be over: one alone with all its views; of several the last
+ * that there is room for, with one view each. Returns the length of the text. */
 static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
 {
     enum { OTHERS = 32 }; /* characters of "123 others, " and of what stands between */
@@ -88,7 +88,8 @@ static size_t append_queued(char *text, size_t at, size_t size, const queued *q)
     return at;
 }
 
-/* Each queue has what those before it left, but for a share of each behind it. */
+/* Names the queued operations of a device, queue by queue. Each queue may take the room that those before it left,
+ * except a share for each that follows. */
 const char *cuda_queued(int device, char *text, size_t size)
 {
     enum { SHARE = 120 }; /* characters */
@@ -115,7 +116,7 @@ uint64_t cuda_queued_count(int device, yk__queue queue)
     return count;
 }
 
-/* The first `count` are over. */
+/* Notes that the first `count` operations of the queue are over. */
 void cuda_all_done(int device, yk__queue queue, uint64_t count)
 {
     pthread_mutex_lock(&logs[device].lock);
@@ -125,7 +126,7 @@ void cuda_all_done(int device, yk__queue queue, uint64_t count)
     pthread_mutex_unlock(&logs[device].lock);
 }
 
-/* Not what is recorded: it runs later, as part of a replay. */
+/* Notes an operation that was queued; not one that is recorded, which runs later, as part of a replay. */
 static void note_queued(int device, const char *text, size_t brief)
 {
     if (cuda_recorded() == device)
@@ -158,7 +159,7 @@ static bool is_fault(cudaError_t code)
 static bool is_lost(cudaError_t code)
 {
     switch (code) {
-    case cudaErrorUnknown: /* what calls give for a GPU that no longer answers */
+    case cudaErrorUnknown: /* the code of calls to a GPU that no longer answers */
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
 #if CUDART_VERSION >= 12080
@@ -197,12 +198,12 @@ const char *cuda_holders(int device, char *text, size_t size)
 yk_status cuda_failed(int device, cudaError_t code, const char *call)
 {
     char ops[600];
-    cudaGetLastError(); /* one that is not sticky would be found by the next who asks */
+    cudaGetLastError(); /* one that is not sticky would be found by the next call that asks */
     if (code == cudaErrorMemoryAllocation || code == cudaErrorDevicesUnavailable)
         return cuda_fail(code == cudaErrorMemoryAllocation ? YK_ERR_MEMORY : YK_ERR_DEVICE, "cuda:%d: %s: %s (%s)%s",
                          device, call, cudaGetErrorString(code), cudaGetErrorName(code),
                          cuda_holders(device, ops, sizeof(ops)));
-    enum { OF_A_LOST_ONE = 400 }; /* characters: what is said of it beside leaves no more of a record's message */
+    enum { OF_A_LOST_ONE = 400 }; /* characters: the rest of the message leaves no more of a record */
     cuda_queued(device, ops, is_lost(code) ? OF_A_LOST_ONE : sizeof(ops));
     char numbering[100] = "";
     append_numbering(numbering, 0, sizeof(numbering));
@@ -235,7 +236,7 @@ static _Thread_local cudaError_t refused; /* the first since the last cuda_launc
 
 void cuda_note_launch(cudaError_t code)
 {
-    cudaGetLastError(); /* one that is not sticky would be found by the next who asks */
+    cudaGetLastError(); /* one that is not sticky would be found by the next call that asks */
     refused = refused ? refused : code;
 }
 

@@ -22,7 +22,7 @@ struct yk__graph_exec {
     cudaGraphExec_t exec;
 };
 
-static _Thread_local cudaStream_t captured; /* where the calling thread's recording began */
+static _Thread_local cudaStream_t captured; /* the stream that the calling thread's recording began on */
 
 yk_status cuda_capture_begin(int device)
 {
@@ -83,7 +83,7 @@ yk_status cuda_graph_launch(yk__graph_exec *exec)
     if (status)
         return status;
     cudaError_t code = cudaGraphLaunch(exec->exec, stream);
-    cuda_checks_queued(exec->device); /* which it may have */
+    cuda_checks_queued(exec->device); /* the graph may have kernels that write the error record */
     return code ? cuda_failed(exec->device, code, "cudaGraphLaunch")
                 : cuda_launched(exec->device, "replay of a graph", 0, NULL);
 }

@@ -81,7 +81,7 @@ static yk_status queue_copy(int device, void *to, const void *from, size_t bytes
 
 /* Note [Values on their way to a device]
  * An upload copies the host's values into pinned memory and queues the rest, so it waits for nothing that the device
- * has to do. A piece of that memory is taken again once the event behind its copy has passed. STAGED: bytes of the
+ * has to do. A piece of that memory is taken again once the event after its copy has passed. STAGED: bytes of the
  * largest piece; what is larger waits, as it takes long anyway. PIECES: of a device; when all are on their way the
  * oldest is waited for. LEAST: bytes of the smallest. */
 enum { MOST_DEVICES = 64, STAGED = 64 << 20, PIECES = 8, LEAST = 4096 };
@@ -89,7 +89,7 @@ enum { MOST_DEVICES = 64, STAGED = 64 << 20, PIECES = 8, LEAST = 4096 };
 typedef struct piece {
     void *memory;
     size_t bytes;
-    cudaEvent_t event; /* behind its last copy */
+    cudaEvent_t event; /* after its last copy */
     uint64_t turn;     /* of that; 0: there was none */
 } piece;
 
@@ -119,8 +119,8 @@ static cudaError_t grow_piece(piece *p, size_t bytes)
     return code;
 }
 
-/* One that is large enough before one that has to grow; the oldest, which is waited for, where all are in use. Locked.
- */
+/* Finds a free piece: one that is large enough before one that has to grow; the oldest, which is waited for, where all
+ * are in use. Locked. */
 static cudaError_t find_piece(int device, size_t bytes, piece **found)
 {
     piece *all = staging[device].pieces, *idle = NULL, *oldest = &all[0];
@@ -133,7 +133,7 @@ static cudaError_t find_piece(int device, size_t bytes, piece **found)
         if (!idle || (idle->bytes < bytes && p->bytes >= bytes))
             idle = p;
     }
-    cudaGetLastError(); /* of the queries: not ready is no failure */
+    cudaGetLastError(); /* clears the error of the queries: an event that has not passed is no failure */
     *found = idle ? idle : oldest;
     cudaError_t code = idle ? cudaSuccess : cudaEventSynchronize(oldest->event);
     return code ? code : grow_piece(*found, bytes);

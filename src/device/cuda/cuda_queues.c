@@ -24,7 +24,7 @@ static struct {
     cudaEvent_t events[KEPT];
 } kept[MOST_GPUS] = {[0 ... MOST_GPUS - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* Of the GPU, which is the thread's. */
+/* An event of the GPU, which is the thread's current one. */
 static cudaError_t take_event(int gpu, cudaEvent_t *event)
 {
     *event = NULL;
@@ -48,7 +48,7 @@ static cudaError_t give_event(int gpu, cudaEvent_t event)
     return chosen ? chosen : code;
 }
 
-/* An event behind what is on the queue. */
+/* An event that passes once everything on the queue by now is done. */
 static yk_status record_event(int device, yk__queue queue, cudaEvent_t *event)
 {
     cudaStream_t stream = NULL;

@@ -12,7 +12,7 @@
 
 #ifdef HAS_DNN
 
-/* What the library is told of operands at most: 16 bytes are what it loads at once. */
+/* The alignment of operands that the library is told at most: 16 bytes are what it loads at once. */
 enum { MOST_ALIGNMENT = 16 };
 
 /* ---- operands as the library takes them ---- */
@@ -36,7 +36,7 @@ static bool lies_so(const yk__view *v, bool last)
     return true;
 }
 
-/* A tensor of the call: where the library has it, and the memory of that, if it is not the tensor's own. */
+/* A tensor of the call: its memory for the library, and the storage of that, if it is not the tensor's own. */
 typedef struct operand {
     const yk__view *from;
     yk__view view;
@@ -59,7 +59,8 @@ static yk_status operand_make(operand *o, int device, const yk__view *from, bool
     return read ? cuda_copy(device, &o->view, from) : YK_OK;
 }
 
-/* Gives the memory back, to those behind on the device's queue; `written` goes to where it belongs. */
+/* Gives the memory back, which only later work on the device's queue can take, and copies `written` to where it
+ * belongs. */
 static yk_status operand_end(operand *o, int device, bool written)
 {
     yk_status status = YK_OK;

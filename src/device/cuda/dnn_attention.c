@@ -4,15 +4,15 @@
  * The library has no operation of that name that all its versions take: it looks for the pattern of elementary ones,
  * which is what its own C++ frontend gives it (cudnn-frontend, "scaled dot product attention"), and computes all of it
  * in one kernel that keeps no scores in memory. Their order, and the types of what goes between them, are that
- * pattern's: a mask behind the scale in forward, behind the subtraction of lse in backward; keys come transposed;
+ * pattern's: a mask after the scale in forward, after the subtraction of lse in backward; keys come transposed;
  * probabilities and gradients of scores go into products as halves.
  *
  * Backward's gradient of q is summed in f32, by the kernels' atomic additions, in a tensor of its own. Under
  * yk_use_deterministic_algorithms it is one product more, of gradients of scores that the library keeps in its
  * workspace, as halves: where they do not fit there, attention.cu computes.
  *
- * Masks, f32 and f64, rows of odd lengths, and what lies otherwise than in rows are attention.cu's; so are the forms
- * in Note [Forms that the library computes wrongly].
+ * Masks, f32 and f64, rows of odd lengths, and what lies otherwise than in rows are attention.cu's; so are the forms in
+ * Note [Forms that the library computes wrongly].
  *
  * Note [Forms that the library computes wrongly]
  * What is known of its releases, from its release notes and its users' reports, and what its own frontend and PyTorch
@@ -93,7 +93,7 @@ static tensor by_value(maker *m, int64_t id)
     return dense(m, id, CUDNN_DATA_FLOAT, 1, 1, DNN_BY_VALUE);
 }
 
-/* An operand of the form, or the same transposed, which is how the library takes keys, and values in backward. */
+/* An operand of the form, or the same transposed, as the library takes keys, and values in backward. */
 static tensor operand(maker *m, int64_t id, int which, int64_t rows, int64_t columns, bool transposed)
 {
     const dnn_attention *a = &m->f->attention;
@@ -160,7 +160,7 @@ static tensor scaled(maker *m, tensor x, tensor scale)
     return pointwise(m, CUDNN_POINTWISE_MUL, x, scale, scores_of(m, CUDNN_DATA_FLOAT));
 }
 
-/* Scores, where key j <= query i; -infinity elsewhere. */
+/* The scores where key j <= query i; -infinity elsewhere. */
 static tensor masked(maker *m, tensor scores)
 {
     tensor query = scores_of(m, CUDNN_DATA_INT32), key = scores_of(m, CUDNN_DATA_INT32);
@@ -195,7 +195,7 @@ static void forward(maker *m)
     matmul(m, pointwise(m, CUDNN_POINTWISE_DIV, powers, sum, scores_of(m, m->half)), v, out);
 }
 
-/* (..., rows, columns) of x as halves, rows and columns changed round, which alone moves no element. */
+/* x (..., rows, columns) as halves, transposed, which alone moves no element. */
 static tensor transposed(maker *m, tensor x)
 {
     const dnn_attention *a = &m->f->attention;
@@ -221,7 +221,7 @@ static void backward(maker *m)
     tensor one = by_value(m, DNN_ONE), out_sum = dense(m, DNN_OUT_SUM, CUDNN_DATA_FLOAT, a->queries, 1, DNN_IN_MEMORY);
     tensor sum = sums_of(m), products = scores_of(m, CUDNN_DATA_FLOAT), of_shares = scores_of(m, CUDNN_DATA_FLOAT);
 
-    /* Of each query: the sum of its probabilities times their gradients. The factor would be dropout's. */
+    /* For each query: the sum of its probabilities times their gradients. The factor would be dropout's. */
     tensor both = virtual_of(m, CUDNN_DATA_FLOAT, a->queries, a->values);
     reduce(m, CUDNN_REDUCE_TENSOR_ADD, pointwise(m, CUDNN_POINTWISE_MUL, given, out, both), sum);
     pointwise(m, CUDNN_POINTWISE_MUL, sum, one, out_sum);
@@ -280,7 +280,7 @@ static bool strides_of(const yk__view *v, int64_t stride[3])
     return true;
 }
 
-/* See Note [Forms that the library computes wrongly]. */
+/* True for the forms that the library computes rightly: Note [Forms that the library computes wrongly]. */
 static bool computes(const cuda_attended *c, bool causal, bool backward)
 {
     int64_t queries = c->q->shape[2], keys = c->k->shape[2];
@@ -344,7 +344,7 @@ yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_atte
     }
     status = dnn_run(&f, stream, memory, taken);
     if (scratch)
-        cuda_yoke->storage_release(scratch); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(scratch); /* only later work on the device's queue can take it */
     if (status || !*taken)
         return status;
     return cuda_launched(device, backward ? "attention_backward (cuDNN)" : "attention (cuDNN)", backward ? 8 : 4,

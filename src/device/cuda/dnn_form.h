@@ -1,5 +1,5 @@
 /*
- * dnn_form.h - which convolution, or attention, a plan of cuDNN's is for. Layer: device/cuda. Needs no header of
+ * dnn_form.h - the convolution, or attention, that a plan of cuDNN's is for. Layer: device/cuda. Needs no header of
  * CUDA's: tests that have none include it.
  */
 #ifndef YOKE_DEVICE_CUDA_DNN_FORM_H
@@ -7,7 +7,7 @@
 
 #include "device/kernel_args.h"
 
-/* What a library does, or one of our own kernels. */
+/* The kinds of work that a library does, or one of our own kernels. */
 enum cuda_work {
     CUDA_GEMM,
     CUDA_CONV,
@@ -39,13 +39,13 @@ typedef struct dnn_attention {
     float scale, unused;
 } dnn_attention;
 
-/* Without padding between members, for it is compared byte by byte. x (N,C,H,W), w (O,C/groups,KH,KW), out (N,O,OH,OW);
- * of these `work` says which is made: out, x or w. */
+/* The form of a work; without padding between members, for it is compared byte by byte. x (N,C,H,W), w
+ * (O,C/groups,KH,KW), out (N,O,OH,OW); of these `work` makes one: out, x or w. */
 typedef struct dnn_form {
     int64_t device, work /* cuda_work */, dtype /* of all tensors */;
     int64_t deterministic, benchmark /* chosen by timing */;
     int64_t tf32 /* f32 factors may be rounded to it */, last /* the channels, in memory */;
-    int64_t bias /* (O); CUDA_CONV alone */, relu /* behind the bias */;
+    int64_t bias /* (O); CUDA_CONV alone */, relu /* after the bias */;
     union {
         struct {
             int64_t x[4], w[4], out[4], stride[2], padding[2], dilation[2];
@@ -60,10 +60,10 @@ static inline bool dnn_is_attention(const dnn_form *f)
     return f->work == CUDA_ATTENTION || f->work == CUDA_ATTENTION_BACKWARD;
 }
 
-/* Room for why there is no plan. */
+/* Bytes for the reason why there is no plan. */
 enum { DNN_WHY = 600 };
 
-/* Whether cuDNN makes a plan of the form for a GPU that need not be there, given its properties as the library's JSON.
+/* True if cuDNN makes a plan of the form for a GPU that need not be there, given its properties as the library's JSON.
  * `why`, of DNN_WHY bytes, says why not, or which engine it is. False with an empty text where the library is not there
  * or cannot do this. The plug-in exports it for tests. */
 __attribute__((visibility("default"))) bool yk__cuda_dnn_plan(const dnn_form *f, const char *properties, char *why);

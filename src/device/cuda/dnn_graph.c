@@ -58,7 +58,7 @@ cudnnDataType_t dnn_type_of(int64_t dtype)
                               : CUDNN_DATA_FLOAT;
 }
 
-/* What is computed with: never a half. */
+/* The type of the arithmetic: never a half. */
 static cudnnDataType_t compute_type(const dnn_form *f)
 {
     return f->dtype == YK_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
@@ -162,7 +162,7 @@ cudnnBackendDescriptor_t dnn_pointwise(dnn_builder *b, cudnnPointwiseMode_t mode
     return dnn_finalized(b, o, what);
 }
 
-/* The operations of a convolution; how many. */
+/* The operations of a convolution, and their number. */
 static int64_t convolution_operations(dnn_builder *b, const dnn_form *f, cudnnBackendDescriptor_t *operations)
 {
     enum { SUM = DNN_BIAS + 1, BIASED };
@@ -182,7 +182,7 @@ static int64_t convolution_operations(dnn_builder *b, const dnn_form *f, cudnnBa
     operations[1] = dnn_pointwise(b, CUDNN_POINTWISE_ADD, compute, 0, sum, bias, NULL, biased);
     if (!f->relu)
         return 2;
-    /* That ReLU keeps NaN is no attribute of it any more. */
+    /* The library no longer has an attribute by which ReLU keeps NaN. */
     operations[2] = dnn_pointwise(b, CUDNN_POINTWISE_RELU_FWD, compute, 0, biased, NULL, NULL, out);
     return 3;
 }

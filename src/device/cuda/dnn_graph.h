@@ -11,12 +11,12 @@
 
 #ifdef HAS_DNN
 
-/* Of one graph, with room. */
+/* The most descriptors and operations of one graph, with room. */
 enum { DNN_MOST_MADE = 160, DNN_MOST_OPERATIONS = 32 };
 
 typedef struct dnn_builder {
     cudnnStatus_t code; /* of the first call that failed */
-    const char *failed; /* what it was about */
+    const char *failed; /* the descriptor that it was for */
     int count;
     cudnnBackendDescriptor_t made[DNN_MOST_MADE];
 } dnn_builder;
@@ -31,7 +31,7 @@ void dnn_set_descriptor(dnn_builder *b, cudnnBackendDescriptor_t d, cudnnBackend
 cudnnBackendDescriptor_t dnn_finalized(dnn_builder *b, cudnnBackendDescriptor_t d, const char *what);
 void dnn_release_all(dnn_builder *b);
 
-/* Where a tensor's elements are: in memory, nowhere, or one, which the host brings with the pointers. */
+/* The place of a tensor's elements: memory, none, or a single one, which the host brings with the pointers. */
 enum dnn_memory { DNN_IN_MEMORY, DNN_VIRTUAL, DNN_BY_VALUE };
 
 cudnnDataType_t dnn_type_of(int64_t dtype);
@@ -43,7 +43,7 @@ cudnnBackendDescriptor_t dnn_pointwise(dnn_builder *b, cudnnPointwiseMode_t mode
                                        cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t other,
                                        cudnnBackendDescriptor_t selects, cudnnBackendDescriptor_t out);
 
-/* The operations of attention, up to DNN_MOST_OPERATIONS; how many. (dnn_attention.c) */
+/* The operations of attention, up to DNN_MOST_OPERATIONS, and their number. (dnn_attention.c) */
 int64_t dnn_attention_operations(dnn_builder *b, const dnn_form *f, cudnnBackendDescriptor_t *operations);
 
 /* The graph of a form; NULL where a call of the builder failed. */

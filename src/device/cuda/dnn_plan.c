@@ -64,7 +64,7 @@ const char *cuda_dnn_described(void)
 }
 
 /* ---- engines ---- */
-/* Whether the engine of a proposal, whose number and use of tensor cores go to *p, computes as the form allows. The
+/* True if the engine of a proposal, whose number and use of tensor cores go to *p, computes as the form allows. The
  * library's engine REFERENCE takes any graph, slowly: with ReLU apart another one may take the rest. */
 static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, dnn_plan *p)
 {
@@ -85,7 +85,7 @@ static bool allowed(const dnn_form *f, cudnnBackendDescriptor_t proposal, dnn_pl
     dnn.descriptor_destroy(engine);
     bool good = !code && !(f->relu && p->engine == REFERENCE);
     p->tensor_cores = false;
-    if (count > MOST_NOTES) /* that it has: so many were written */
+    if (count > MOST_NOTES) /* the count is of the notes that it has: MOST_NOTES were written */
         count = MOST_NOTES;
     for (int64_t i = 0; i < count && good; i++)
         switch (notes[i]) {
@@ -126,7 +126,7 @@ static cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t proposal, cudnn
     return NULL;
 }
 
-/* What was tried, and why it gave no plan. */
+/* The count of proposals that were tried, and of the reasons why they gave no plan. */
 typedef struct tally {
     int64_t proposed, forbidden, left_out /* in the set `without` */, refused;
     cudnnStatus_t code; /* of the last that was refused */
@@ -154,8 +154,8 @@ static preference preference_of(const dnn_form *f)
                         .most = (x < out ? x : out) - 1};
 }
 
-/* Tries what one mode of the heuristics proposes, behind the `*number` candidates that came before. `first` is NULL in
- * a round that takes what comes. */
+/* Tries what one mode of the heuristics proposes, after the `*number` candidates that came before. `first` is NULL in a
+ * round that takes what comes. */
 static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackendHeurMode_t mode, preference *first,
                      cudnnHandle_t handle, cudnnBackendDescriptor_t properties, int64_t from,
                      const dnn_engines *without, int64_t *number, dnn_plan *made, tally *t)
@@ -192,7 +192,7 @@ static bool try_mode(const dnn_form *f, cudnnBackendDescriptor_t g, cudnnBackend
                  what);
     if (b.code)
         got = 0, t->code = b.code;
-    if (got > made_descriptors) /* that there are: so many were written */
+    if (got > made_descriptors) /* the count is of the proposals that there are: made_descriptors were written */
         got = made_descriptors;
     for (int64_t i = 0; i < got && !made->plan; i++) {
         int64_t candidate = (*number)++, workspace = 0, most = MOST_WORKSPACE;

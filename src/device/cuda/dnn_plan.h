@@ -1,9 +1,9 @@
 /*
  * dnn_plan.h - convolutions and attention by execution plans of cuDNN's. Layer: device/cuda.
  *
- * A form says which convolution or attention, of what and with what behind it; a plan is the library's way to compute
- * it on one kind of GPU. Plans are made for the GPU of a handle, or for a GPU that is not there, from its properties as
- * JSON: that is how a machine without one checks that each graph is taken.
+ * A form is a convolution or attention with its sizes and the operations after it; a plan is the library's way to
+ * compute it on one kind of GPU. Plans are made for the GPU of a handle, or for a GPU that is not there, from its
+ * properties as JSON: that is how a machine without one checks that each graph is taken.
  */
 #ifndef YOKE_DEVICE_CUDA_DNN_PLAN_H
 #define YOKE_DEVICE_CUDA_DNN_PLAN_H
@@ -40,7 +40,7 @@ bool dnn_open(void);
 
 /* The unique ids of a graph's tensors that have memory, or a value of the host's: 1 to DNN_TENSORS. Of a convolution
  * the bias is there where the form has one. Of attention those from GOUT on are backward's: GQ_SUM (N,H,L,E), which it
- * has unless it is deterministic, and OUT_SUM (N,H,L) are f32, dense, and nothing before or behind it. */
+ * has unless it is deterministic, and OUT_SUM (N,H,L) are f32, dense, and nothing before or after it. */
 enum { DNN_X = 1, DNN_W, DNN_OUT, DNN_BIAS };
 enum {
     DNN_Q = 1,

@@ -1,5 +1,6 @@
 /*
- * dnn_run.c - which plan of cuDNN's computes a form of convolution, and carrying it out. Layer: device/cuda.
+ * dnn_run.c - choosing the plan of cuDNN's that computes a form of convolution, and carrying it out.
+ * Layer: device/cuda.
  *
  * A form's plan is chosen when it first comes, and kept for good: the first that the heuristics propose, or, where the
  * user asked for it (yk_use_benchmark), the fastest of the first MOST_TIMED by the GPU's own clock, at most MOST_OF_ONE
@@ -10,9 +11,9 @@
  * cuDNN has no promise that a fused ReLU keeps NaN: the numerical note of engines that do (STRICT_NAN_PROP) is on none
  * of the fast ones. So each such plan is carried out once with a bias of NaN and infinities (nan_trial.c) before it is
  * taken, and the next one is tried where that comes out wrong. The heuristics propose one engine many times, with other
- * settings (with cuDNN 9.19 up to 32 times before any other), and what NaN becomes is the engine's doing: so behind one
+ * settings (with cuDNN 9.19 up to 32 times before any other), and what NaN becomes is the engine's doing: so after one
  * that failed all its plans are left out, for all forms of that dtype on the device. A form of which none passes is
- * computed without ReLU, and ReLU behind it.
+ * computed without ReLU, and ReLU after it.
  *
  * Trials wait for the GPU, so there are none while the stream is captured: then a form that was not seen before gets
  * the heuristics' plan, or none with ReLU.
@@ -74,7 +75,7 @@ typedef struct device_state {
 
 static device_state devices[MOST_DEVICES] = {[0 ... MOST_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* A call: what is computed, on what, by whom. */
+/* A call of the library: the form, the memory, the device and the stream. */
 typedef struct job {
     device_state *state;
     int device;
@@ -131,7 +132,8 @@ static int64_t pointers_of(const dnn_form *f, void *const memory[DNN_TENSORS], i
     return count;
 }
 
-/* `f` is an entry's: its values are where they are as long as the pack. */
+/* Makes the library's description of the pointers; `f` is an entry's: its values stay where they are as long as the
+ * pack. */
 static cudnnStatus_t pack_make(pack *p, const dnn_form *f, void *const memory[DNN_TENSORS], void *workspace)
 {
     int64_t ids[DNN_TENSORS];
@@ -191,11 +193,11 @@ static yk_status execute(entry *e, const dnn_plan *p, const job *j, cudnnStatus_
     if (!*code)
         *code = dnn.execute(j->state->handle, p->plan, pointers);
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return YK_OK;
 }
 
-/* Whether the plan that answered with this code gives way to the next: one engine's failure is not the step's. */
+/* True if a plan that answered with this code may be replaced by the next: one engine's failure is not the step's. */
 static bool gives_way(const job *j, const dnn_plan *p, cudnnStatus_t code)
 {
     char call[100];
@@ -219,7 +221,7 @@ static void hold(void *unused)
     usleep(MICROSECONDS);
 }
 
-/* Milliseconds of one run, the mean of RUNS behind one that is not timed. */
+/* Milliseconds of one run, the mean of RUNS after one that is not timed. */
 static yk_status time_of(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code, float *milliseconds)
 {
     cudaEvent_t begin = NULL, end = NULL;
@@ -253,7 +255,7 @@ static yk_status time_of(entry *e, const dnn_plan *p, const job *j, cudnnStatus_
     return error ? cuda_failed(j->device, error, call) : status;
 }
 
-/* Note [Plans with ReLU]: whether the plan keeps NaN; not whether it is refused, which is *code. Writes out. */
+/* Finds out whether the plan keeps NaN: Note [Plans with ReLU]. A refusal is in *code. Writes out. */
 static yk_status keeps_nan(entry *e, const dnn_plan *p, const job *j, cudnnStatus_t *code, bool *good)
 {
     const int64_t *shape = e->of.out;
@@ -358,7 +360,7 @@ static yk_status fastest_plan(entry *e, const job *j, dnn_plan *best, char *why)
     return YK_OK;
 }
 
-/* The form, for reports and warnings. */
+/* Writes the form as text, for reports and warnings. */
 static void describe(const dnn_form *f, char *text, size_t size)
 {
     const char *work = cuda_work_names[f->work];
@@ -381,7 +383,7 @@ static void describe(const dnn_form *f, char *text, size_t size)
                  f->last ? "last" : "first");
 }
 
-/* Which engine computes the form: for reports of what a GPU did, and how. */
+/* Logs the engine that computes the form, for reports of what a GPU did, and how. */
 static void say_chosen(const job *j, const entry *e)
 {
     char text[300];
@@ -437,7 +439,7 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     return YK_OK;
 }
 
-/* Whether there is room for one more form of attention. That there is none is told once. */
+/* True if there is room for one more form of attention. The first refusal is logged. */
 static bool may_attend(device_state *state, int device)
 {
     bool room = state->attended < MOST_ATTENDED;
@@ -469,7 +471,7 @@ static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
     return *found ? YK_OK : choose(&plain, j, found);
 }
 
-/* The library's own memory is not the cache's: where there is none for it, what is cached goes back. */
+/* The library's own memory is not the cache's: where there is none for it, cached memory goes back. */
 static cudnnStatus_t create_handle(const job *j)
 {
     cudnnStatus_t code = dnn.create(&j->state->handle);
@@ -479,7 +481,7 @@ static cudnnStatus_t create_handle(const job *j)
     return dnn.create(&j->state->handle);
 }
 
-/* The device's handle, on the stream. */
+/* Makes the device's handle, if there is none, and puts it on the stream. */
 static yk_status get_ready(const job *j)
 {
     device_state *s = j->state;
@@ -501,8 +503,8 @@ static yk_status get_ready(const job *j)
     return code ? failed(j->device, code, "cudnnSetStream") : YK_OK;
 }
 
-/* Not in a recording, which ends where the plan's kernel is unloaded: what was given up in one is destroyed by the
- * first call behind it. */
+/* Destroys the plans that were given up; not in a recording, which would end when a plan's kernel is unloaded: plans
+ * that were given up in one are destroyed by the first call after it. */
 static void destroy_refused(device_state *s)
 {
     while (s->refusals)

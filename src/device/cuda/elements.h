@@ -1,5 +1,6 @@
 /*
- * elements.h - dtypes as kernels see them: how one is stored, and in what it is computed. Layer: device/cuda.
+ * elements.h - dtypes as kernels see them: the type that stores one, and the type that computes with it.
+ * Layer: device/cuda.
  *
  * A kernel is a template over one of these. f16 and bf16 are computed in float and rounded when they are stored;
  * `statistic` is the dtype of what the table calls so, `sum` what many are added up in. rounded(x) is load(store(x)).
@@ -127,7 +128,7 @@ struct element_bool {
     }
 };
 
-/* The element of a view's memory `offset` elements behind its first. */
+/* The element of a view's memory `offset` elements after its first. */
 template <typename E> static YK__DEVICE typename E::number get(const yk__view &v, int64_t offset)
 {
     typedef const typename E::stored stored;

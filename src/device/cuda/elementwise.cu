@@ -56,7 +56,7 @@ struct unary_f64 {
 };
 #define CHOICE_F32(op, expression)                                                                                     \
     case YK__##op: return (float)(expression);
-/* f16 and bf16: computed in float, rounded once. */
+/* The operations of f16 and bf16: computed in float, rounded once. */
 template <typename Element, typename F32> struct unary_rounded {
     typedef typename Element::stored in;
     typedef typename Element::stored out;
@@ -226,7 +226,7 @@ template <typename Element> struct binary_half_truth {
     }
 };
 
-/* Which operations a dtype has. */
+/* The operations that a dtype has. */
 #define THERE(op, expression) case YK__##op:
 static bool has_whole_unary(int kernel)
 {
@@ -359,7 +359,7 @@ struct unary_call {
                        *loop);
         return true;
     }
-    /* False where the operands allow no packs. */
+    /* Launches the kernel by packs; false where the operands allow none. */
     template <typename Op> bool launch_packs() const
     {
         const int64_t n = pack_of<typename Op::in>::N;
@@ -399,14 +399,14 @@ struct binary_call {
                        Op(kernel, alpha), packed);
         return true;
     }
-    /* By packs where the operands allow them. */
+    /* Launches the kernel by packs where the operands allow them. */
     template <typename Op> bool launch_any() const
     {
         return launch_packs<Op>() || launch<Op>();
     }
 };
 
-/* Launch the kernel of an operation and a dtype; false where there is none. */
+/* Launches the kernel of an operation and a dtype; false where there is none. */
 /* clang-format off */
 #define UNARY_CASE(op, expression) case YK__##op: return call.launch<unary_##op##_f32>();
 #define UNARY_PACKS(op, expression) case YK__##op: return call.launch_packs<unary_##op##_f32>();
@@ -419,7 +419,7 @@ template <typename Element> static bool launch_unary_half(const unary_call &call
     default: return false;
     }
 }
-/* False where the operands allow no packs, or the operation has no such kernel. */
+/* Launches an operation by packs; false where the operands allow none, or the operation has no such kernel. */
 static bool launch_unary_packs(const unary_call &call, yk_dtype dtype)
 {
     if (dtype == YK_F16)

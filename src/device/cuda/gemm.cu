@@ -14,8 +14,8 @@
 #include "device/cuda/libraries.h"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, SIDE = 16, EACH = TILE / SIDE, PITCH = TILE + 1 };
-/* Of a grid in z, also of libraries' kernels, which have a plane for each matrix of a batch; in y, where a block goes
- * on with rows of tiles further down: enough to fill any GPU. */
+/* The most blocks of a grid in z, also of libraries' kernels, which have a plane for each matrix of a batch; and in y,
+ * where a block goes on with rows of tiles further down: enough to fill any GPU. */
 static const int64_t MOST_BLOCKS = 65535, MOST_ROWS = 1024;
 
 typedef struct product {
@@ -143,7 +143,7 @@ static yk__view matrices_of(const yk__view *v, int64_t first, int64_t count)
     return part;
 }
 
-/* As many matrices at once as libraries take. */
+/* Computes as many matrices at once as libraries take. */
 yk_status cuda_gemm(int device, const yk__view *out, const yk__view *a, const yk__view *b, const yk__view *bias,
                     bool accumulate)
 {

@@ -101,7 +101,7 @@ static bool widen(index_job *job, int64_t size, int64_t wide)
     return true;
 }
 
-/* The widest, of which the bytes are returned. */
+/* Makes the widest packs that the job allows; returns their bytes. */
 static int64_t widest(index_job *job, int64_t size)
 {
     int64_t wide = (int64_t)PACK_BYTES;
@@ -112,7 +112,7 @@ static int64_t widest(index_job *job, int64_t size)
 
 typedef pack<uint64_t, 2> widest_word;
 
-/* Where element `position` lies: bytes behind value and behind x, and elements behind each index tensor's first. */
+/* The offsets of element `position`: bytes from value and from x, and elements from each index tensor's first. */
 struct offsets {
     int64_t value, x, index[YK_MAX_DIMS];
 };
@@ -134,7 +134,7 @@ static YK__DEVICE offsets offsets_of(const index_job &job, int64_t position)
     return at;
 }
 
-/* Adds what the index tensors lead to; false, and the record's number noted, where one is outside. */
+/* Adds the offsets that the index tensors lead to; false, with the record's number noted, where one is outside. */
 static YK__DEVICE bool follow(const index_job &job, int64_t position, offsets *at)
 {
     for (int k = 0; k < job.count; k++) {
@@ -181,7 +181,7 @@ template <typename T> YK__KERNEL(THREADS) read_kernel(index_job job)
     }
 }
 
-/* Memory for the call, of which the first number is job->lowest. */
+/* Takes memory for the call, of which the first number is job->lowest. */
 static yk_status begin(int device, index_job *job, size_t more, cudaStream_t *stream, yk__storage **memory, void **rest)
 {
     enum { FIRST = 64 };
@@ -222,7 +222,7 @@ yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const y
         cuda_checks_queued(device);
     }
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return status ? status : cuda_launched(device, p->name, 2, views);
 }
 
@@ -368,7 +368,7 @@ yk_status cuda_index_put(int device, const yk__view *x, const yk__view *value, c
             WRITE(put_whole<uint8_t>);
     }
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return status ? status : cuda_launched(device, p->name, 2, views);
 }
 
@@ -456,6 +456,6 @@ yk_status cuda_nonzero(int device, const yk__view *x, int64_t *count, const yk__
                                          "take a form of fixed size, as yk_where or yk_masked_fill");
     if (!status)
         status = cuda_download(device, count, counts + pieces, sizeof(*count));
-    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return status;
 }

@@ -35,15 +35,15 @@
     T *name = reinterpret_cast<T *>(yk__shared_bytes)
 /* All lanes of a warp. */
 #define YK__FULL_MASK 0xFFFFFFFFu
-/* In front of a loop that is to stay one: there the code would grow for nothing. */
+/* Stands before a loop that is not to be unrolled: its code would grow for nothing. */
 #define YK__LOOP _Pragma("unroll 1")
-/* In front of a loop that must not stay one: an array in registers has no index that is found when it runs. */
+/* Stands before a loop that must be unrolled: an array in registers has no index that is found when it runs. */
 #define YK__UNROLL _Pragma("unroll")
 
 extern "C" void cuda_note_launch(cudaError_t code); /* see cuda.h */
 
-/* What <<<>>> does, but for its two calls to hand on the configuration, and with the launch's own answer: that of
- * cudaGetLastError may be the failure of somebody else's call. */
+/* Launches a kernel as <<<>>> does, but without its two calls to hand on the configuration, and with the launch's own
+ * answer: that of cudaGetLastError may be the failure of somebody else's call. */
 template <typename... P, typename... A>
 static inline void yk__launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                               A... arguments)
@@ -59,7 +59,7 @@ static inline void yk__launch(void (*kernel)(P...), dim3 grid, dim3 block, size_
 template <typename T> using yk__global = T *;
 template <typename T> using yk__block = T *;
 
-/* All lanes of a warp meet: what one has read or written before comes before what another writes or reads behind. A
+/* All lanes of a warp meet: what one has read or written before comes before what another writes or reads after it. A
  * shuffle exchanges values, and promises no order of memory. */
 static YK__DEVICE void yk__sync_warp()
 {
@@ -73,7 +73,7 @@ static YK__DEVICE void yk__atomic_min(yk__global<unsigned long long> at, unsigne
 }
 
 /* a / b, rounded as that is, for numbers from 2^-40 to 2^40: the steps of nvcc's own division, without its test of the
- * exponents and the branch behind that, which keep one element's from running beside another's. */
+ * exponents and the branch after that, which keep one element's from running beside another's. */
 static __host__ YK__DEVICE float yk__divided(float a, float b)
 {
 #ifdef __CUDA_ARCH__
@@ -90,8 +90,8 @@ static __host__ YK__DEVICE float yk__divided(float a, float b)
 
 #include "device/cuda/scalars.h"
 
-/* Between halves and floats by the instructions for that: the bits of device/convert.h, which takes ten operations or
- * more, but of NaN, which stays NaN. */
+/* Conversion between halves and floats by the instructions for that: the bits of device/convert.h, which takes ten
+ * operations or more, but of NaN, which stays NaN. */
 static YK__DEVICE float yk__load_f16(uint16_t h)
 {
     float x;

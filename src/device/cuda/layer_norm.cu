@@ -52,7 +52,7 @@ template <typename Row> static YK__DEVICE void store_row(const yk__view &v, int6
     from.store(static_cast<char *>(v.data) + row * v.stride[0] * size, v.stride[1] * size, v.shape[1]);
 }
 
-/* Weights or biases of the row's pack h; `none` behind the end, and where there are none. */
+/* Weights or biases of the row's pack h; `none` after the end, and where there are none. */
 template <typename Row>
 static YK__DEVICE pack<typename Row::E::number, Row::V> vector_pack(const yk__view &v, bool there, int64_t width, int h,
                                                                     typename Row::E::number none)
@@ -90,7 +90,8 @@ template <typename Row> HELD_KERNEL(Row) held_norm_kernel(layer_job j)
         stored first = yk__global<const stored>(static_cast<const stored *>(j.x.data))[row * j.x.stride[0]];
         double sum = 0, squares = 0, pivot = (double)E::load(first);
         pivot = pivot - pivot == 0 ? pivot : 0;
-        load_row(j.x, row, first, &x); /* whose distance from the pivot is 0, as if it were not there */
+        load_row(j.x, row, first, &x); /* filled with `first`, whose distance from the pivot is 0, after the row's
+                                        * end */
         EACH_HELD(Row, h, v, width)
         {
             double d = (double)E::load(x.x[h].of[v]) - pivot;
@@ -336,7 +337,7 @@ static void set_vector(yk__view *to, bool *there, const yk__view *from)
         *to = *from;
 }
 
-/* Whether a vector, NULL for none, can be read in packs of n. */
+/* True if a vector, NULL for none, can be read in packs of n. */
 static bool vector_aligned(const yk__view *v, int64_t n)
 {
     return !v || (v->stride[0] == 1 && v->shape[0] % n == 0 && (uintptr_t)v->data % PACK_BYTES == 0);
@@ -424,6 +425,6 @@ yk_status cuda_layer_norm_backward(int device, const yk__view *gx, const yk__vie
     } while (0)
     FLOATING(x->dtype, LAYER_NORM_BACKWARD);
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return cuda_launched(device, "layer_norm_backward", 2, views);
 }

@@ -34,7 +34,7 @@ bool cuda_fuses_attention(void)
     return !is_set("YOKE_CUDA_FUSED_ATTENTION", "0");
 }
 
-/* The library at one place; false where it is not there or lacks a function. */
+/* Opens the library at one place; false where it is not there or lacks a function. */
 static bool open_at(const char *path, const cuda_symbol *symbols, int count, char *why)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -2,7 +2,7 @@
  * libraries.h - NVIDIA's libraries, opened when an operation first wants one. Layer: device/cuda. C and C++.
  *
  * The plug-in is built with their headers where they are there, and links none of them: a machine may lack one. Then,
- * and where a library takes a case not, our own kernels do the work; how often either did is counted.
+ * and in cases that a library does not take, our own kernels do the work; both are counted.
  */
 #ifndef YOKE_DEVICE_CUDA_LIBRARIES_H
 #define YOKE_DEVICE_CUDA_LIBRARIES_H
@@ -37,7 +37,7 @@ void cuda_count_timed(void);
 /* Notes that a library's call did more than the product or the convolution: ReLU, or the sums of rows. */
 enum cuda_fusion { CUDA_CONV_RELU, CUDA_GEMM_RELU, CUDA_GEMM_ROW_SUMS, CUDA_FUSIONS };
 void cuda_count_fused(enum cuda_fusion fusion);
-/* Whether another algorithm may be tried behind one that failed: nothing of the stream is recorded, and no error is in
+/* True if another algorithm may be tried after one that failed: nothing of the stream is recorded, and no error is in
  * it. `code` and its name are the library's: such a failure is counted, and warned of. */
 bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int code, const char *name);
 /* A convolution (CUDA_CONV), with a bias where that is not NULL and ReLU where p->relu, or the gradient of its input or
@@ -51,18 +51,18 @@ typedef struct cuda_attended {
     const yk__view *q, *k, *v, *mask, *out, *lse, *gout, *gq, *gk, *gv;
 } cuda_attended;
 yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_attended *c, bool *taken);
-/* What there is of cuDNN, for reports. (dnn_plan.c) */
+/* cuDNN's version, or why there is none, for reports. (dnn_plan.c) */
 const char *cuda_dnn_described(void);
 
-/* What libraries there are, "gemm: 12 by library, 0 by own kernel" for each kind of work, and "plans timed: 3". The
- * plug-in exports it for tests and reports. */
+/* The libraries that were found, "gemm: 12 by library, 0 by own kernel" for each kind of work, and "plans timed: 3".
+ * The plug-in exports it for tests and reports. */
 __attribute__((visibility("default"))) void yk__cuda_describe(char *text, size_t size);
-/* Whether f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
+/* True if f32 products may round their factors to TF32: YOKE_CUDA_TF32=1. */
 bool cuda_allows_tf32(void);
-/* Whether cuDNN's fused kernels compute attention: unless YOKE_CUDA_FUSED_ATTENTION=0. */
+/* True if cuDNN's fused kernels compute attention: unless YOKE_CUDA_FUSED_ATTENTION=0. */
 bool cuda_fuses_attention(void);
 
-/* out = or += a b [+ bias], perhaps with ReLU behind it, or with the sums of a over K beside it; bias and sums may be
+/* out = or += a b [+ bias], perhaps with ReLU after it, or with the sums of a over K beside it; bias and sums may be
  * NULL. All are of one dtype, or a and b of a half, out and bias of f32; then there are no sums. */
 typedef struct cuda_product {
     const yk__view *out, *a, *b, *bias, *sums;
@@ -71,12 +71,12 @@ typedef struct cuda_product {
 /* The product by cuBLASLt. *taken is false where it was not done, and is to be done otherwise: the library is not here,
  * takes no such layout, or has no algorithm for it; out may have been written then, but not where it is added to. */
 yk_status cuda_blas_gemm(int device, const cuda_product *p, bool *taken);
-/* What a fused ReLU makes of a bias of NaN and infinities (nan_trial.c): fills the bias; then whether out, dense, is
- * right, where element i belongs to the channel (i / inner) % channels. Waits for the stream. */
+/* A trial of a fused ReLU on a bias of NaN and infinities (nan_trial.c): the first fills the bias, the second checks
+ * out, dense, where element i belongs to the channel (i / inner) % channels. Waits for the stream. */
 yk_status cuda_nan_trial_bias(int device, cudaStream_t stream, yk_dtype dtype, void *bias, int64_t count);
 yk_status cuda_nan_trial_passed(int device, cudaStream_t stream, yk_dtype dtype, const void *out, int64_t count,
                                 int64_t inner, int64_t channels, bool *passed);
-/* What there is of cuBLASLt, for reports: a version, or why there is none. */
+/* cuBLASLt's version, or why there is none, for reports. */
 const char *cuda_blas_described(void);
 
 #ifdef __cplusplus

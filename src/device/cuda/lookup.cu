@@ -42,7 +42,7 @@ template <typename T> YK__KERNEL(THREADS) gather_kernel(yk__view out, yk__view w
     }
 }
 
-/* Whether rows of a matrix can be read n elements at a time. */
+/* True if rows of a matrix can be read n elements at a time. */
 static bool packs_of_rows(const yk__view &v, int64_t n)
 {
     return v.stride[1] == 1 && v.shape[1] % n == 0 && v.stride[0] % n == 0 &&
@@ -172,6 +172,6 @@ yk_status cuda_embedding_backward(int device, const yk__view *gweight, const yk_
                    *gout, (const sort_entry *)entries, count, padding_idx);                                            \
     } while (0)
     FLOATING(gout->dtype, SCATTER);
-    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return cuda_launched(device, "embedding_backward", 3, views);
 }

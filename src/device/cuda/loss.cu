@@ -13,9 +13,9 @@
 #include "device/cuda/sums.h"
 
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES, PARTS = 3 /* of a row: nll, smooth, weight */ };
-/* Of the one block that adds up the rows, and rows that each thread reads at a time. */
+/* Threads of the one block that adds up the rows, and rows that each thread reads at a time. */
 enum { SUM_THREADS = 1024, AT_ONCE = 4 };
-/* Of a multiprocessor, at least: a kernel of fewer has less of its loads under way. */
+/* Blocks of a multiprocessor, at least: a kernel of fewer has less of its loads under way. */
 enum { BLOCKS = 4 };
 /* Classes that a lane reads before it uses the first, 32 bytes of halves, too; of them SEEN are seen together. */
 enum { SEEN = 4 };
@@ -47,7 +47,7 @@ static YK__DEVICE bool counts(const loss_job &job, int64_t label)
  * A lane takes every 32nd class of its row, wherever the row lies: so each access of a warp is one run of memory, of
  * rows that are aligned to an element alone, too (50,257 halves), and the order of the sums does not depend on that.
  * Classes that lie side by side are taken by tiles, in which a lane's addresses differ by constants and nothing is
- * looked for the end. What is behind the last whole tile, or does not lie so, is taken SEEN of a lane at a time.
+ * looked for the end. Classes after the last whole tile, or without that stride, are taken SEEN of a lane at a time.
  */
 #define EACH_TILE(E, first, job)                                                                                       \
     YK__LOOP for (int first = (int)threadIdx.x % LANES; first < (job).whole; first += at_once<E>::TILE)
@@ -55,7 +55,8 @@ static YK__DEVICE bool counts(const loss_job &job, int64_t label)
     YK__LOOP for (int64_t first = (job).whole + (int)threadIdx.x % LANES; first < (job).x.shape[1];                    \
                   first += SEEN * LANES)
 
-/* Which element of the tile that the lane begins at `first` of row `at`, if x's or gx's classes lie side by side. */
+/* The lane's first element in the tile that begins at `first` of the row at `at`, if x's or gx's classes lie side by
+ * side. */
 template <typename E> static YK__DEVICE yk__global<typename E::stored> tile_at(const yk__view &v, int64_t at, int first)
 {
     return yk__global<typename E::stored>(static_cast<typename E::stored *>(v.data) + at + first);
@@ -73,7 +74,7 @@ static YK__DEVICE void numbers_of(const typename E::stored *x, typename E::numbe
     YK__UNROLL for (int v = 0; v < SEEN; v++) y[v] = E::load(x[v]) - less;
 }
 
-/* x of classes first, first + LANES, ... of the row that begins at `at`; `none` behind its end. */
+/* x of classes first, first + LANES, ... of the row that begins at `at`; `none` after its end. */
 template <typename E>
 static YK__DEVICE void read_some(const loss_job &job, int64_t at, int64_t first, typename E::number none,
                                  typename E::number *x)
@@ -108,7 +109,7 @@ template <typename E> static YK__DEVICE double sum_of_powers(const loss_job &job
     return sum;
 }
 
-/* Weights of classes first, first + LANES, ...; 0 behind the last. */
+/* Weights of classes first, first + LANES, ...; 0 after the last. */
 template <typename W> static YK__DEVICE void read_weights(const loss_job &job, int64_t first, typename W::number *w)
 {
     YK__UNROLL for (int v = 0; v < SEEN; v++) w[v] =
@@ -221,7 +222,7 @@ template <typename S> YK__KERNEL(SUM_THREADS) sum_kernel(loss_job job)
     put<S>(job.total, 0, (typename S::number)sum[2]);
 }
 
-/* What the gradients of a row's classes have in common. */
+/* The numbers that the gradients of a row's classes have in common. */
 template <typename number> struct row_gradient {
     number lse, all, even;
 };
@@ -322,7 +323,7 @@ template <typename E> YK__KERNEL(THREADS, BLOCKS) gradient_kernel(loss_job job)
     }
 }
 
-/* How many classes lie in whole tiles. */
+/* The number of classes that lie in whole tiles. */
 template <typename E> static int whole_of(const yk__view &x, int64_t step)
 {
     bool dense = x.stride[1] == 1 && step == 1 && x.shape[1] <= INT32_MAX - at_once<E>::TILE;
@@ -370,7 +371,7 @@ yk_status cuda_cross_entropy(int device, const yk__cross_entropy *p, const yk__v
                    stream, job);                                                                                       \
     } while (0)
     FLOATING(x->dtype, ROW);
-    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return cuda_launched(device, "cross_entropy", 3, views);
 }
 

@@ -10,7 +10,7 @@
 
 enum { THREADS = WALK_THREADS };
 
-/* One step; pointers are to its rows. */
+/* The operands of one step; pointers are to its rows. */
 typedef struct lstm_step {
     void *gates, *h, *c;    /* forward writes them */
     const void *before;     /* the cells before, NULL for zeros */

@@ -13,13 +13,13 @@
 /* SORT_LEAST: a shorter line would leave most threads of a block idle. */
 enum { SORT_TILE = 1024, SORT_EACH = SORT_TILE / WALK_THREADS, SORT_LEAST = 256 };
 
-/* Of 16 bytes, which one instruction moves. */
+/* An entry of 16 bytes, which one instruction moves. */
 typedef struct alignas(16) sort_entry {
     uint64_t key;
     int64_t at;
 } sort_entry;
 
-/* Where `mine`, entry k of `count` in runs of `width`, goes when runs are merged by pairs. */
+/* The new index of `mine`, entry k of `count` in runs of `width`, when runs are merged by pairs. */
 template <typename Entries>
 static YK__DEVICE int64_t merged_index(const Entries &from, const sort_entry &mine, int64_t k, int64_t count,
                                        int64_t width)

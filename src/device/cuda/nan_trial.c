@@ -1,7 +1,7 @@
 /*
- * nan_trial.c - what a library's fused ReLU makes of NaN and infinities, found out by a run. Layer: device/cuda.
+ * nan_trial.c - the results of a library's fused ReLU for NaN and infinities, found out by a run. Layer: device/cuda.
  *
- * PyTorch's ReLU keeps NaN, and so does ours; no manual says that cuBLASLt's or cuDNN's does. A plan with a ReLU behind
+ * PyTorch's ReLU keeps NaN, and so does ours; no manual says that cuBLASLt's or cuDNN's does. A plan with a ReLU after
  * a bias is carried out once with a bias whose channels are NaN, infinity and minus infinity in turn. Whatever it is
  * added to, the result then is NaN, infinity or NaN, and 0 or NaN.
  */

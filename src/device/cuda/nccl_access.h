@@ -1,5 +1,5 @@
 /*
- * nccl_access.h - what the backend of NCCL (comm/nccl) uses of the plug-in yoke-cuda.so, which it links.
+ * nccl_access.h - the functions of the plug-in yoke-cuda.so that the backend of NCCL (comm/nccl), which links it, uses.
  * Layer: device/cuda. C and C++.
  */
 #ifndef YOKE_DEVICE_CUDA_NCCL_ACCESS_H
@@ -18,8 +18,8 @@ extern "C" {
 YK_API yk_status yk__cuda_stream(int device, yk__queue queue, cudaStream_t *stream, int *gpu);
 /* Fails with CUDA's words for `code`, the call, and what is known of the device. */
 YK_API yk_status yk__cuda_failed(int device, cudaError_t code, const char *call);
-/* Work of others on the device has failed, and what was queued behind it computes with what it left: the next wait for
- * the device fails with this, once. The first of several is kept. */
+/* Work of others on the device has failed, and the work that was queued after it computes with its results: the next
+ * wait for the device fails with this, once. The first of several is kept. */
 YK_API void yk__cuda_note_failure(int device, yk_status code, const char *message);
 /* out = the elements of `inputs` arrays that begin `stride` elements apart, combined one by one by ADD (alpha 1), MUL,
  * MINIMUM or MAXIMUM in the tree of Note [The order of a reduction] (comm/native/combine.c), and divided by `inputs`

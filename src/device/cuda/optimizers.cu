@@ -13,7 +13,7 @@
 
 enum { MOST_TENSORS = 64, PIECE = WALK_THREADS * WALK_ITEMS, OPERANDS = 5 };
 
-/* What one launch works on: it travels with the launch, which may take 4 KiB. */
+/* The tensors that one launch works on: they travel with the launch, which may take 4 KiB. */
 typedef struct tensors {
     int count;
     int64_t end[MOST_TENSORS]; /* in pieces, of the tensors up to this one */
@@ -120,7 +120,7 @@ static YK__DEVICE void update_pack(const Update &update, int64_t at, char *const
         yk__global<pack<T, N>>(reinterpret_cast<pack<T, N> *>(data[k] + at * (int64_t)sizeof(T))) = x[k];
 }
 
-/* What a launch computes with: the numbers of the call, or where `state` is there those that are made of it. */
+/* The numbers that a launch computes with: those of the call, or where `state` is there those that are made of it. */
 typedef struct plan {
     yk__update u;
     yk__sgd sgd;
@@ -130,7 +130,7 @@ typedef struct plan {
     const int32_t *skip;
 } plan;
 
-/* The update's numbers, for all threads of the block; false where there is nothing to change. */
+/* Brings the update's numbers to all threads of the block; false where there is nothing to change. */
 static YK__DEVICE bool settle(const plan &p, yk__block<yk__update> shared, yk__update *u)
 {
     if (p.skip && *yk__global<const int32_t>(p.skip))
@@ -252,7 +252,7 @@ static yk_status launch_strided(int device, const char *name, const plan &p, con
     return cuda_launched(device, name, 2, present);
 }
 
-/* Tensor t goes to the end of a launch. */
+/* Appends tensor t to a launch. */
 static void append(tensors *all, const yk__view *const *views, int64_t t, int64_t numel)
 {
     uintptr_t bits = 0;
@@ -266,7 +266,7 @@ static void append(tensors *all, const yk__view *const *views, int64_t t, int64_
     all->count++;
 }
 
-/* The tensors of one dtype, in launches of MOST_TENSORS. */
+/* Updates the tensors of one dtype, in launches of MOST_TENSORS. */
 static yk_status run(int device, const char *name, const plan &p, int64_t count, const yk__view *const *views)
 {
     for (int f64 = 0; f64 < 2; f64++) {
@@ -337,7 +337,7 @@ yk_status cuda_step_advance(int device, yk__step_state *state, const int32_t *sk
     return cuda_launched(device, "step_advance", 0, NULL);
 }
 
-/* g *= inverse; gives whether it was finite. */
+/* g *= inverse; true if it was finite. */
 template <typename T> static YK__DEVICE bool unscale(T *g, T inverse)
 {
     T before = *g;
@@ -376,7 +376,7 @@ template <typename T> YK__KERNEL(WALK_THREADS) unscale_kernel(tensors all, yk__s
         scale->found = 1;
 }
 
-/* One whose elements are not one run in memory. */
+/* Unscales a gradient whose elements are not one run in memory. */
 template <typename T> YK__KERNEL(WALK_THREADS) unscale_strided_kernel(yk__loop loop, yk__scale_state *at)
 {
     yk__global<yk__scale_state> scale(at);

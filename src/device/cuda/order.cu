@@ -1,5 +1,5 @@
 /*
- * order.cu - the slots argsort and scan: what goes along one dimension. Layer: device/cuda.
+ * order.cu - the slots argsort and scan, which work along one dimension. Layer: device/cuda.
  *
  * Elements become unsigned keys of the same order, as in device/cpu/reduce/order.c, which are sorted with their
  * positions. Scans: Note [How a scan is cut]; sums of f32 are kept in f64.
@@ -43,7 +43,7 @@ template <typename T> static YK__DEVICE yk__global<T> line_at(const lines &l, in
 }
 
 /* ---- argsort ---- */
-/* NaN behind everything, -0 as 0; integers with their sign bit turned. */
+/* A key with the order of the numbers: NaN after everything, -0 as 0; integers with their sign bit inverted. */
 static YK__DEVICE uint64_t key_of(float x)
 {
     if (x != x)
@@ -113,7 +113,7 @@ yk_status cuda_argsort(int device, const yk__view *index, const yk__view *x, int
     const sort_entry *sorted =
         merge_sort(device, "argsort", entries, entries + total, l.starts.total, l.length, stream);
     YK__LAUNCH("argsort", position_kernel, blocks, THREADS, 0, stream, l, count, sorted);
-    cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+    cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return cuda_launched(device, "argsort", 2, views);
 }
 
@@ -155,7 +155,8 @@ template <typename T, bool PRODUCT> struct scan_of {
     }
 };
 
-/* The thread's elements, from the line's i-th in the order of the scan on; behind `end` what changes nothing. */
+/* Loads the thread's elements, from the line's i-th in the order of the scan on; after `end` `none`, which changes
+ * nothing. */
 template <typename E, bool COLUMNS, bool PACKED>
 static YK__DEVICE void scan_load(const lines &l, const char *line, int64_t i, int64_t end, typename E::stored none,
                                  typename E::stored *x)
@@ -180,7 +181,7 @@ static YK__DEVICE void scan_load(const lines &l, const char *line, int64_t i, in
     }
 }
 
-/* What they become, each with the one before; the first with s. */
+/* Stores the results of the elements, each joined with the one before; the first with s. */
 template <typename E, typename T, bool PRODUCT, bool COLUMNS, bool PACKED>
 static YK__DEVICE void scan_store(const lines &l, char *line, int64_t i, int64_t end, T s, const typename E::stored *x)
 {
@@ -209,7 +210,7 @@ static YK__DEVICE void scan_store(const lines &l, char *line, int64_t i, int64_t
 }
 
 /* The sum of x over the members before this one, and over all of them in *total. One barrier: `shared` is another half
- * each time, so that who is late still reads the one before. */
+ * each time, so that a thread that is late still reads the one before. */
 template <typename T, bool PRODUCT, bool COLUMNS> static YK__DEVICE T scan_members(yk__block<T> shared, T x, T *total)
 {
     typedef scan_of<T, PRODUCT> op;
@@ -287,7 +288,7 @@ scan_kernel(scan_job j)
     }
 }
 
-/* Whether operand k's lines are read and written in packs of n elements. */
+/* True if operand k's lines are read and written in packs of n elements. */
 static bool lines_packed(const lines *l, int k, int64_t n, int64_t size)
 {
     bool packed = l->step[k] == size && l->length % n == 0 && (uintptr_t)l->starts.data[k] % PACK_BYTES == 0;
@@ -334,7 +335,7 @@ static yk_status scan_launch(int device, scan_job *j, cudaStream_t stream)
     }
     YK__LAUNCH("scan", kernel, walk_rows(device, units * j->parts), THREADS, shared, stream, *j);
     if (memory)
-        cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+        cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
     return YK_OK;
 }
 

@@ -16,7 +16,7 @@ static const size_t PACK_BYTES = 16;
 /* Packs of one operand that a thread has under way; of several operands one each is enough. */
 enum { PACKS = 2 };
 
-/* How many T a pack has at most, and how many of A and B have one that holds as many of each. */
+/* The most elements of T in a pack; and the most for which both A and B have a pack. */
 template <typename T> struct pack_of {
     enum { N = PACK_BYTES / sizeof(T) };
 };
@@ -32,7 +32,7 @@ template <typename T, int N> struct alignas(pack_alignment<(int)sizeof(T) * N>::
 };
 
 /* A pack as words, which are taken apart when they are used: where a load is left out at times, halves and bytes would
- * be taken apart behind it, so that it would be waited for before the next one begins. */
+ * be taken apart after it, so that it would be waited for before the next one begins. */
 template <int BYTES> struct words_of {
     typedef pack<uint32_t, BYTES / 4> T;
 };
@@ -72,8 +72,8 @@ typedef struct packed_loop {
     unsigned repeated; /* bit k */
 } packed_loop;
 
-/* Whether `loop` is such a one for packs of n elements; size[k] is that of an element of operand k. Operand 0 is
- * written. */
+/* True if `loop` is such a one for packs of n elements, and fills *packed then; size[k] is that of an element of
+ * operand k. Operand 0 is written. */
 static inline bool pack_loop(packed_loop *packed, const yk__loop &loop, const size_t *size, int64_t n)
 {
     packed->loop = loop;
@@ -124,7 +124,7 @@ template <int K> static YK__DEVICE void walk_offsets(const yk__loop &loop, int64
         offset[k] += position * loop.stride[loop.ndim - 1][k];
 }
 
-/* Operand k's N elements, `offset` bytes behind its first. */
+/* Operand k's N elements, `offset` bytes after its first. */
 template <typename T, int N>
 static YK__DEVICE pack_words<pack<T, N>> load_words(const packed_loop &packed, int k, int64_t offset)
 {
@@ -151,7 +151,7 @@ static YK__DEVICE void store_pack(const packed_loop &packed, int64_t offset, con
     *yk__global<pack<T, N>>(reinterpret_cast<pack<T, N> *>(packed.loop.data[0] + offset)) = x;
 }
 
-/* Out f(In) of every element: PACKS packs are read before the first is written; those behind the last whole pack go one
+/* Out f(In) of every element: PACKS packs are read before the first is written; those after the last whole pack go one
  * by one. */
 template <typename Out, typename In, int N, typename F>
 static YK__DEVICE void map_packs(const packed_loop &packed, const F &f)

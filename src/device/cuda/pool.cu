@@ -14,7 +14,7 @@ typedef struct pool_job {
     yk__view in, out, index; /* (N,C,H,W): x or gx; out or gout */
     yk__pool2d p;
     bool adaptive;
-    bool channels_last; /* what is made has its channels side by side */
+    bool channels_last; /* the result has its channels side by side */
 } pool_job;
 
 typedef struct position {
@@ -28,7 +28,7 @@ static YK__DEVICE int64_t divide(int64_t i, int64_t size, int64_t *rest)
     *rest = i - quotient * size;
     return quotient;
 }
-/* Of element i of `v` in the order in which threads make them. */
+/* The position of element i of `v` in the order in which threads make them. */
 static YK__DEVICE position position_of(const pool_job &j, const yk__view &v, int64_t i)
 {
     position p;

@@ -16,7 +16,7 @@ template <typename number> struct powers {
     YK__DEVICE powers() : top((number)-INFINITY), sum(0)
     {
     }
-    /* Of N more, -INFINITY where there is none. */
+    /* Adds N numbers more, -INFINITY for those that are missing. */
     template <int N> YK__DEVICE void add(const number *x)
     {
         number most = top;

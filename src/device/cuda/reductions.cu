@@ -20,8 +20,8 @@ template <typename T> struct at_once {
 /* The least elements of a part, along rows and along columns; so many threads fill any GPU there is. */
 static const int64_t LEAST_PART = 4096, LEAST_COLUMN_PART = 128, MOST_PARTS = 1024, ENOUGH_THREADS = 1 << 18;
 
-/* What a launch does. An output's elements are those of `reduced`, from the output's first one in `kept` (operand 0 is
- * written, 1 is the first element) on. */
+/* The work of a launch. An output's elements are those of `reduced`, from the output's first one in `kept` (operand 0
+ * is written, 1 is the first element) on. */
 typedef struct reduction {
     yk__loop kept, reduced;
     int64_t parts, part; /* of each output, and the elements of one */
@@ -67,7 +67,7 @@ STATE(whole_least, int64_t, INT64_MAX, s < x ? s : x, s < x ? s : x)
 STATE(whole_any, int64_t, 0, s != 0 || x != 0, s != 0 || x != 0)
 STATE(whole_all, int64_t, 1, s != 0 && x != 0, s != 0 && x != 0)
 
-/* Where the extreme is: of equals the first, and NaN is beyond all. */
+/* An extreme and its position: the first of equals, and NaN is beyond all. */
 template <typename T> struct extreme {
     T x;
     int64_t at; /* -1: nothing was seen */
@@ -225,7 +225,7 @@ struct request {
             for (r->team = 1; r->team < THREADS && r->team < r->part;)
                 r->team *= 2;
             launch(kernel, shared);
-            cuda_yoke->storage_release(memory); /* for those behind on the device's queue */
+            cuda_yoke->storage_release(memory); /* only later work on the device's queue can take it */
         }
         return true;
     }
@@ -267,7 +267,7 @@ struct request {
     }
 };
 
-/* Team, parts, and which way a warp's threads lie: by the shape alone. */
+/* Chooses the team, the parts, and the direction of a warp's threads, by the shape alone. */
 static void divide(reduction *r)
 {
     int64_t outputs = r->kept.total, elements = r->reduced.total;

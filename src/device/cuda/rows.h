@@ -33,8 +33,9 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
     {
         return ((int)threadIdx.x % TEAM + h * TEAM) * V;
     }
-    /* The first element is at `base`, the next `step` bytes behind it: all are read before one is used. What lies
-     * behind the row's end is `none`; behind that of a row that whole packs do not end with, what lies there. */
+    /* The first element is at `base`, the next `step` bytes after it: all are read before one is used. Elements
+     * after the row's end are `none`; after that of a row that whole packs do not end with, they are what memory has
+     * there. */
     YK__DEVICE void load(const char *base, int64_t step, int64_t width, stored none)
     {
         int to = (int)width;
@@ -50,7 +51,7 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
             }
         }
     }
-    /* `none`, too, behind the end of such a row. */
+    /* `none`, too, after the end of such a row. */
     YK__DEVICE void cut(int64_t width, stored none)
     {
         int to = (int)width;
@@ -77,7 +78,7 @@ template <typename Element, bool PACKED, int MEMBERS, int TIMES> struct held_row
     }
 };
 
-/* For each element that the thread holds, those a little behind the row's end among them: to look at each costs more
+/* For each element that the thread holds, those a little after the row's end among them: to look at each costs more
  * than what is done with one. Packs that no thread of the team has an element of are left out. */
 #define EACH_HELD_PACK(row, h, width)                                                                                  \
     YK__UNROLL for (int h = 0; h < row::HELD; h++) if (h * row::TEAM * row::V < (int)(width))
@@ -98,14 +99,14 @@ enum { SHORT_HOLDS = 2, WARP_HOLDS = 8, BLOCK_HOLDS = 4 };
          : longer)
 #define KERNEL_OF_ROWS(E, size, packs, held, longer)                                                                   \
     ((packs) ? KERNEL_OF_HELD(E, size, true, held, longer) : KERNEL_OF_HELD(E, size, false, held, longer))
-/* Its blocks: a warp has a row, or a block. */
+/* The number of blocks of a kernel over rows: a warp has a row, or a block. */
 template <typename E> static inline unsigned blocks_of_rows(int device, int64_t size, int64_t rows)
 {
     const int64_t warps = WALK_THREADS / LANES;
     return walk_rows(device, size <= held_row<E, true, LANES, WARP_HOLDS>::MOST ? (rows + warps - 1) / warps : rows);
 }
 
-/* For all threads of a team; `shared` is used by whole blocks. */
+/* The sum over a team, for all its threads; `shared` is used by whole blocks. */
 template <int TEAM, typename T> static YK__DEVICE T team_sum(yk__block<T> shared, T x)
 {
     return TEAM == LANES ? warp_sum(x) : block_sum<T>(shared, x);
@@ -127,8 +128,8 @@ template <int TEAM, typename T> static YK__DEVICE T team_max(yk__block<double> s
     return x;
 }
 
-/* Whether packs of n elements that are `step` bytes apart can be read at once from `base` and from what lies a multiple
- * of `row` bytes behind it. */
+/* True if packs of n elements that are `step` bytes apart can be read at once from `base` and from any multiple of
+ * `row` bytes after it. */
 static inline bool rows_aligned(const void *base, int64_t step, int64_t row, int64_t width, size_t size)
 {
     int64_t n = size == 8 ? 2 : 4, bytes = n * (int64_t)size;

@@ -4,7 +4,7 @@
 #ifndef YOKE_DEVICE_CUDA_SCALARS_H
 #define YOKE_DEVICE_CUDA_SCALARS_H
 
-/* They say YK__SCALAR, which kernel.h has defined. */
+/* These headers use YK__SCALAR, which kernel.h has defined. */
 #include "base/philox.h"
 #include "device/convert.h"
 #include "device/elementwise_ops.h"

@@ -56,7 +56,7 @@ template <typename Row, bool LOG> HELD_KERNEL(Row) held_softmax_kernel(softmax_r
     {
         Row x;
         number y[Row::HELD][Row::V] = {}, top = -INFINITY;
-        load_row(s, 1, row, -INFINITY, &x); /* of which the exponential is 0, as if it were not there */
+        load_row(s, 1, row, -INFINITY, &x); /* filled with -INFINITY, whose exponential is 0, after the row's end */
         EACH_HELD(Row, h, v, s.size)
         {
             y[h][v] = E::load(x.x[h].of[v]);
@@ -105,7 +105,7 @@ template <typename Row, bool LOG> HELD_KERNEL(Row) held_softmax_backward_kernel(
 }
 
 /* ---- rows that no team holds ---- */
-/* Elements first, first + THREADS, ...; those behind the row's end are `none`. */
+/* Elements first, first + THREADS, ...; those after the row's end are `none`. */
 template <typename E>
 static YK__DEVICE void read_some(const softmax_rows &s, int k, int64_t base, int64_t first, typename E::number none,
                                  typename E::number *x)

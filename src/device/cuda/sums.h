@@ -8,7 +8,7 @@
 
 #include "device/cuda/kernel.h"
 
-/* Of a warp. */
+/* The threads of a warp. */
 enum { LANES = 32 };
 
 template <typename T> static YK__DEVICE T warp_sum(T x)
@@ -26,7 +26,7 @@ template <typename T> static YK__DEVICE T warp_max(T x)
     return x;
 }
 
-/* For all threads of a block of whole warps; `shared` has an element for each warp. */
+/* The sum over a block of whole warps, for all its threads; `shared` has an element for each warp. */
 template <typename T> static YK__DEVICE T block_sum(yk__block<T> shared, T x)
 {
     int warps = (int)blockDim.x / LANES;

@@ -1,5 +1,5 @@
 /*
- * walk.h - how elementwise kernels find their elements. Layer: device/cuda. After kernel.h.
+ * walk.h - loops of elementwise kernels over their elements. Layer: device/cuda. After kernel.h.
  *
  * A yk__loop (device/loop.h) is merged on the host; a kernel turns a position in it into an offset for each operand.
  * Most loops are one run over memory, for which the offset is the position times the size.
@@ -7,16 +7,17 @@
 #ifndef YOKE_DEVICE_CUDA_WALK_H
 #define YOKE_DEVICE_CUDA_WALK_H
 
-/* First: it says what a scalar function is for the GPU. */
+/* Included first: it defines a scalar function for the GPU. */
 #include "device/cuda/kernel.h"
 
 #include "device/cuda/cuda.h"
 
-/* Of a block, and elements of a thread at a time: loads that are under way together. Speed alone. */
+/* Threads of a block, and elements of a thread at a time: loads that are under way together. They matter for speed
+ * alone. */
 enum { WALK_THREADS = 256, WALK_ITEMS = 4 };
 
-/* How many blocks take `total` elements, each thread WALK_ITEMS at a time: no more than fill the GPU a few times over,
- * for a thread goes on with those behind. */
+/* The number of blocks for `total` elements, each thread taking WALK_ITEMS at a time: no more than fill the GPU a few
+ * times over, for a thread goes on with the elements after those. */
 static inline unsigned walk_blocks(int device, int64_t total)
 {
     int64_t each = WALK_THREADS * WALK_ITEMS, blocks = (total + each - 1) / each;

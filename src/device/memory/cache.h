@@ -1,5 +1,5 @@
 /*
- * cache.h - what the allocator of a device keeps and counts (storage.c), for the files that report it and that split
+ * cache.h - the blocks and counts of a device's allocator (storage.c), for the files that report it and that split
  * large blocks. Layer: device.
  */
 #ifndef YOKE_DEVICE_MEMORY_CACHE_H
@@ -37,8 +37,8 @@ typedef struct yk__free_list {
 /* A storage that nobody holds, and that other queues may still use. */
 typedef struct yk__pending {
     yk__storage *storage;
-    yk__memory_pool *pool; /* whose recorded work uses it with each replay, or NULL */
-    uint8_t unmarked;      /* 1 << queue: those behind which there is no event yet */
+    yk__memory_pool *pool; /* the pool whose recorded work uses it with each replay, or NULL */
+    uint8_t unmarked;      /* 1 << queue: those whose work has no event after it yet */
     yk__event *events[YK__QUEUES];
 } yk__pending;
 
@@ -56,8 +56,8 @@ typedef struct yk__cache {
     yk__pending *pending;
     size_t n_pending, pending_room;
     yk__memory_pool *pools, *open; /* open: of the recording under way, or NULL */
-    yk__storage *heap, *top;       /* free large blocks; the block that new ones are mapped behind, or NULL */
-    size_t room;                   /* bytes mapped behind `top` that no block has */
+    yk__storage *heap, *top;       /* free large blocks; the block that new ones are mapped after, or NULL */
+    size_t room;                   /* bytes mapped after `top` that no block has */
     size_t allocated, peak, reserved, peak_reserved;
     size_t limit;        /* of what is reserved; 0: none */
     yk__storage *newest; /* all that is allocated */
@@ -65,8 +65,9 @@ typedef struct yk__cache {
 
 /* NULL where nothing was allocated on the device yet. */
 yk__cache *yk__cache_existing(int type, int index);
-/* Fails with YK_ERR_MEMORY: what was asked for, and who holds the device's memory. `why` is what the backend says,
- * which knows more than we do where the memory is not the host's, or "". (memory_report.c) */
+/* Fails with YK_ERR_MEMORY and a text that names the bytes that were asked for, and the holders of the device's memory.
+ * `why` is what the backend says, which knows more than we do where the memory is not the host's, or "".
+ * (memory_report.c) */
 yk_status yk__cache_fail_memory(yk__cache *c, yk_device device, size_t bytes, const char *why);
 
 /*
@@ -80,17 +81,17 @@ size_t yk__heap_block(size_t bytes);
 yk__storage *yk__heap_take(yk__cache *c, yk__memory_pool *pool, size_t bytes);
 /* Takes back a block that nobody holds, for s->pool; the storage may be freed. */
 void yk__heap_put(yk__cache *c, yk__storage *s);
-/* Makes a free block of at least `bytes`, with new memory; no error is recorded where the system has none. growth: how
- * much is reserved for that. */
+/* Makes a free block of at least `bytes`, with new memory; no error is recorded where the system has none. growth: the
+ * bytes that are reserved for that. */
 yk_status yk__heap_grow(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
                         size_t bytes);
 size_t yk__heap_growth(const yk__cache *c, const yk__memory_pool *pool, size_t bytes);
 /* Gives a block back to the system: one that is not free, or all that are. */
 void yk__heap_release(const yk__backend *backend, yk__cache *c, yk__storage *s);
 void yk__heap_empty(const yk__backend *backend, yk__cache *c);
-/* The free blocks of a pool are the cache's. */
+/* Makes the free blocks of a pool the cache's. */
 void yk__heap_move(yk__cache *c, yk__memory_pool *pool);
-/* What is wrong with a heap; its bytes are added to *cached. */
+/* The fault of a heap, NULL for none; its bytes are added to *cached. */
 const char *yk__heap_check(const yk__cache *c, const yk__memory_pool *pool, size_t *cached);
 
 #endif

@@ -1,13 +1,13 @@
 /*
  * heap.c - large blocks of the host's memory, which are split and joined. Layer: device.
  *
- * The tensors of a network have many sizes. Where each size keeps blocks of its own, those that wait for their size
- * are a fifth of the memory of a training step. So a storage takes the start of the smallest free block that is large
+ * The tensors of a network have many sizes. Where each size keeps blocks of its own, those that wait for their size are
+ * a fifth of the memory of a training step. So a storage takes the start of the smallest free block that is large
  * enough (best fit), the rest stays a free block, and free neighbours are one block.
  *
- * New memory is asked for behind the block that was mapped last (`top`), so that a free block at the end grows with it
- * and there is one range to split, as large as the peak. It is mapped in whole huge pages; what is mapped behind the
- * last block (`room`) was never touched, takes no memory, and is not counted as reserved.
+ * New memory is asked for after the block that was mapped last (`top`), so that a free block at the end grows with it
+ * and there is one range to split, as large as the peak. It is mapped in whole huge pages; the memory that is mapped
+ * after the last block (`room`) was never touched, takes no memory, and is not counted as reserved.
  *
  * Invariants: all is under the cache's lock. A block belongs to the cache's heap or to a graph's pool (storage->pool);
  * free neighbours of the same owner are one block. `below` and `above` are neighbours without a gap, whoever has them.
@@ -45,8 +45,9 @@ static bool before(const yk__storage *a, const yk__storage *b)
     return a->reserved != b->reserved ? a->reserved < b->reserved : (char *)a->data < (char *)b->data;
 }
 
-/* Free blocks are listed by size, then address: which one is taken depends on what was asked for alone, and low
- * addresses are preferred. */
+/* Inserts a free block into the list, which is sorted by size, then address; `newer` links to the next larger block,
+ * `older` to the one before. So the block that is taken depends on the requests alone, and low addresses are
+ * preferred. */
 static void list_insert(yk__cache *c, yk__storage *s)
 {
     yk__storage **heap = heap_of(c, s), *older = NULL, *newer = *heap;
@@ -71,7 +72,7 @@ static void list_remove(yk__cache *c, yk__storage *s)
     s->idle = false;
 }
 
-/* `high`, which lies right above `low`, becomes part of it. */
+/* Makes `high`, which lies right above `low`, part of it. */
 static void join(yk__cache *c, yk__storage *low, yk__storage *high)
 {
     low->reserved += high->reserved;
@@ -98,7 +99,8 @@ void yk__heap_put(yk__cache *c, yk__storage *s)
     list_insert(c, s);
 }
 
-/* What is left of a block goes back to the heap; without memory for the storage it stays part of the block. */
+/* Gives the rest of a block, all but its first `bytes`, back to the heap; without memory for the storage it stays part
+ * of the block. */
 static void split(yk__cache *c, yk__storage *s, size_t bytes)
 {
     yk__storage *rest = s->reserved > bytes ? malloc(sizeof(*rest)) : NULL;
@@ -134,7 +136,8 @@ yk__storage *yk__heap_take(yk__cache *c, yk__memory_pool *pool, size_t bytes)
     return s;
 }
 
-/* What a free block at the end lacks. */
+/* The bytes by which the heap must grow for a block of `bytes`: those that the free block at its end, if there is one,
+ * is too small by; HEAP_GRAIN if that block is large enough. */
 size_t yk__heap_growth(const yk__cache *c, const yk__memory_pool *pool, size_t bytes)
 {
     const yk__storage *top = c->top;

@@ -1,5 +1,5 @@
 /*
- * memory_report.c - who holds the memory of a device, in the error of one who gets none. Layer: device.
+ * memory_report.c - the holders of a device's memory, as the error of a failed allocation names them. Layer: device.
  *
  * Tensors are told apart by the operation that made them (yk__operation_name), the largest holders first.
  */
@@ -17,7 +17,8 @@ typedef struct holder {
 /* HOLDERS: kinds that are told apart, the rest counted together. HOLDERS_NAMED: in the message; any number. */
 enum { HOLDERS = 64, HOLDERS_NAMED = 6 };
 
-/* What is allocated, by what it was made for; gives how many kinds, those beyond the last slot in the last. Locked. */
+/* The allocated bytes by the operation that they were made for; gives the number of kinds, those beyond the last slot
+ * in the last. Locked. */
 static int holders_of(const yk__cache *c, holder *all)
 {
     int count = 0;
@@ -70,7 +71,7 @@ static void append(text *t, const char *format, ...)
     t->used = written < 0 || (size_t)written >= t->size - t->used ? t->size - 1 : t->used + (size_t)written;
 }
 
-/* What the tensors of this device were made for, the largest first. Locked. */
+/* Appends the operations that the tensors of this device were made for, the largest first. Locked. */
 static void append_holders(text *t, const yk__cache *c)
 {
     char size[32];
@@ -84,7 +85,7 @@ static void append_holders(text *t, const yk__cache *c)
         append(t, "%s)", count > HOLDERS_NAMED ? ", ..." : "");
 }
 
-/* What all other devices hold. */
+/* Appends the bytes that all other devices hold. */
 static void append_others(text *t, yk_device device)
 {
     const char *between = "; elsewhere: ";

@@ -9,9 +9,9 @@
  *
  * Each queue of a device has lists of its own: what is freed is handed out again on the queue that it was allocated on,
  * whose order keeps the two apart. A storage that other queues use, too (yk__storage_used_on), is pending until an
- * event behind what each of them had queued when it was freed has passed. What a graph's recording takes and frees is
- * its pool's until the graph is released; it takes blocks that are free on the queue of kernels before new ones. That
- * is by thread: what others take and free while one records is the cache's as ever.
+ * event after the work that each of them had queued when it was freed has passed. What a graph's recording takes and
+ * frees is its pool's until the graph is released; it takes blocks that are free on the queue of kernels before new
+ * ones. That is by thread: what others take and free while one records is the cache's as ever.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static size_t block_of_class(int k)
     return k == 0 ? LEAST : ((size_t)1 << (k / 4)) + (size_t)(k % 4 + 1) * ((size_t)1 << (k / 4 - 2));
 }
 
-/* What stands in the lists of every size is added to *cached. */
+/* The fault of the free lists, NULL for none; the bytes of the blocks of every size are added to *cached. */
 static const char *lists_check(const yk__free_list *lists, size_t *cached)
 {
     for (int k = 0; k < CLASSES; k++) {
@@ -130,7 +130,7 @@ static void poison(const yk__backend *backend, const yk__storage *s)
     POISON((const char *)s + sizeof(s->data), sizeof(*s) - sizeof(s->data));
 }
 
-/* The block goes back to the system, and the storage with it. Locked. */
+/* Gives the block back to the system, and frees the storage. Locked. */
 static void storage_free(const yk__backend *backend, yk__cache *c, yk__storage *s)
 {
     if (backend->host_memory)
@@ -166,14 +166,14 @@ static yk__storage *list_pop(yk__free_list *list)
 
 /* ---- storages that other queues use ---- */
 
-/* Whether the calling thread records on the device. Locked. */
+/* True while the calling thread records on the device. Locked. */
 static bool records_here(const yk__cache *c)
 {
     return c->open && pthread_equal(c->open->recorder, pthread_self());
 }
 
-/* Puts events behind what the queues have; the thread that records, whose recording would have them, does so later, and
- * nobody before the release of the recorded work that the block is of. Locked. */
+/* Puts an event on each queue, after its work so far; the thread that records, whose recording would have them, does so
+ * later, and nobody before the release of the recorded work that the block is of. Locked. */
 static yk_status pending_mark(const yk__backend *backend, const yk__cache *c, yk__pending *p)
 {
     yk_status status = YK_OK;
@@ -187,7 +187,7 @@ static yk_status pending_mark(const yk__backend *backend, const yk__cache *c, yk
     return status;
 }
 
-/* Whether its events have passed; waits for them where `wait` is set. Locked. */
+/* True if the events of p have passed; waits for them where `wait` is set. Locked. */
 static bool pending_passed(const yk__backend *backend, const yk__cache *c, yk__pending *p, bool wait)
 {
     bool passed = pending_mark(backend, c, p) == YK_OK && !p->unmarked;
@@ -204,8 +204,8 @@ static bool pending_passed(const yk__backend *backend, const yk__cache *c, yk__p
     return passed;
 }
 
-/* Those that nobody uses any more are free. What fails (a device that is lost) leaves them pending, and is left to who
- * next waits for the device. Locked. */
+/* Frees the pending storages that nobody uses any more. A failure (a device that is lost) leaves them pending; the next
+ * wait for the device reports it. Locked. */
 static void pending_settle(const yk__backend *backend, yk__cache *c, bool wait)
 {
     if (!c->n_pending || records_here(c))
@@ -226,7 +226,7 @@ static void pending_settle(const yk__backend *backend, yk__cache *c, bool wait)
     yk__error_put(&before);
 }
 
-/* A storage that was freed while the queues `used_on` may use it, of recorded work where pool is not NULL. False
+/* Adds a storage that was freed while the queues `used_on` may use it, of recorded work where pool is not NULL. False
  * without memory for it. Locked. */
 static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s, yk__memory_pool *pool,
                         uint8_t used_on)
@@ -251,7 +251,8 @@ static bool pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s
     return true;
 }
 
-/* Not by a thread that records: that may neither wait nor look at events, and wants what is free. Locked. */
+/* Gives the cached memory back. Not by a thread that records: it may neither wait nor look at events, and wants the
+ * free blocks. Locked. */
 static void cache_empty(const yk__backend *backend, yk__cache *c)
 {
     if (records_here(c))
@@ -268,7 +269,7 @@ static void cache_empty(const yk__backend *backend, yk__cache *c)
 
 /* ---- taking and returning ---- */
 
-/* Whether such a request is more than the device may have. Locked. */
+/* True if such a request is more than the device may have. Locked. */
 static bool beyond_limit(const yk__cache *c, const yk__memory_pool *pool, size_t block, void *const *memory)
 {
     return c->limit && c->reserved + (memory ? block : yk__heap_growth(c, pool, block)) > c->limit;
@@ -283,9 +284,9 @@ static yk_status ask(const yk__backend *backend, yk_device device, yk__cache *c,
     return memory ? backend->allocate(device.index, block, memory) : yk__heap_grow(backend, device, c, pool, block);
 }
 
-/* What the devices with the same memory have cached goes back. Locked, but not meanwhile: each of them has a lock, and
- * who holds two would take them in any order. Not by a thread that records, as in cache_empty. False where there is no
- * such device. */
+/* Empties the caches of the other devices with the same memory; false where there is no such device. Called with the
+ * lock of c, which it gives up meanwhile: each device has a lock, and threads that held two would take them in any
+ * order. Not by a thread that records, as in cache_empty. */
 static bool others_empty(const yk__backend *backend, yk_device device, yk__cache *c)
 {
     if (!backend->shares_memory || yk__graph_recording())
@@ -305,9 +306,9 @@ static bool others_empty(const yk__backend *backend, yk_device device, yk__cache
     return any;
 }
 
-/* New memory from the system within the limit; what is cached goes back first where there is not enough, then what
- * other devices with the same memory have. Where `memory` is NULL a free block of the heap is made. Locked, with a gap
- * where that is needed. */
+/* Gets new memory from the system within the limit. Where there is not enough, cached memory of this device is given
+ * back first, then that of other devices with the same memory. Where `memory` is NULL a free block of the heap is made.
+ * Called with the lock, which it gives up while the caches of other devices are emptied. */
 static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
                          size_t block, void **memory)
 {
@@ -338,7 +339,7 @@ static yk__memory_pool *pool_now(const yk__cache *c)
     return records_here(c) ? c->open : NULL;
 }
 
-/* Names what is missing, and who holds what. Gives back the lock. */
+/* Sets the error of a failed allocation: the bytes that are missing, and the holders of memory. Gives back the lock. */
 static void no_memory(const yk__backend *backend, yk_device device, yk__cache *c, size_t bytes, yk_status status)
 {
     pthread_mutex_unlock(&c->lock);
@@ -410,7 +411,7 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     if (!list->count && c->n_pending)
         pending_settle(backend, c, false);
     if (pool && !list->count && queue == YK__QUEUE_COMPUTE)
-        list = &c->lists[queue][k]; /* the pool's from here on: what is recorded comes behind what used it */
+        list = &c->lists[queue][k]; /* the pool's from here on: recorded work comes after the work that used it */
     yk__storage *s = heaped        ? storage_of_heap(backend, device, c, pool, bytes)
                      : list->count ? list_pop(list)
                                    : storage_make(backend, device, c, bytes, block);
@@ -456,7 +457,7 @@ static void storage_cache(yk__storage *s)
     if (s->older)
         s->older->newer = s->newer;
     c->allocated -= s->reserved;
-    /* In a recording the pool takes what is freed, its own or not: what is recorded from here on may have it. */
+    /* In a recording the pool takes freed blocks, its own or not: work that is recorded from here on may have them. */
     yk__memory_pool *pool = s->pool;
     if (!pool && s->queue == YK__QUEUE_COMPUTE)
         pool = pool_now(c);
@@ -468,7 +469,7 @@ static void storage_cache(yk__storage *s)
     } else if (!used_on || !backend->event_record)
         list_push(backend, c, list, s);
     else if (!pending_add(backend, c, s, pool, used_on))
-        storage_free(backend, c, s); /* which waits */
+        storage_free(backend, c, s); /* it waits for the events first */
     /* Now and then: every block and every storage is counted. */
     YK__ASSERT_SOUND(list->count & (list->count - 1) || list->count < list->capacity / 2 ? NULL : cache_check(c));
     if (!alone)
@@ -700,7 +701,7 @@ void yk_device_empty_cache(yk_device device)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Storages whose events never pass, of a device that was lost. */
+/* Drops the storages whose events never pass, of a device that was lost. */
 static void pending_drop(const yk__backend *backend, yk__cache *c)
 {
     for (size_t i = 0; i < c->n_pending; i++) {

@@ -1,5 +1,6 @@
 /*
- * conv.c - the convolution slots: which way takes a call, memory orders, gradient of the bias. Layer: device/cpu.
+ * conv.c - the convolution slots: choice of the algorithm for a call, memory orders, gradient of the bias.
+ * Layer: device/cpu.
  *
  * conv_small.c takes small float maps of few channels in C order, conv_planes.c depthwise convolutions of maps in C
  * order. Of the others conv_pixels.c takes groups of more than 8 channels on both sides, one group at a time, and a
@@ -24,8 +25,8 @@ enum way { PIXELS, LANES, COLUMNS };
 /* Products of one sum that conv_lanes.c adds up in a register: longer sums, which lose digits, are conv_pixels.c's. */
 #define LANES_LENGTH 256
 
-/* Whether several groups of 8 and more channels are faster all at once, a vector of them, than one by one: of those of
- * 8, half of a vector would be empty, and a group by itself is a line or less of every pixel. */
+/* True if several groups of 8 and more channels are faster all at once, a vector of them, than one by one: with those
+ * of 8 half of a vector would be empty, and a group by itself is a line or less of every pixel. */
 static bool joins_lanes(const yk__conv2d *p, const yk__view *w, int64_t most)
 {
     int64_t c = w->shape[1], o = w->shape[0] / p->groups, larger = c > o ? c : o;
@@ -41,8 +42,8 @@ static enum way way_of(const yk__conv2d *p, const yk__view *w)
     return p->groups > 1 && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o) ? LANES : COLUMNS;
 }
 
-/* Likewise for the gradient of the weight, where its sums are turned and Winograd's tiles of one group are no choice.
- */
+/* Likewise for the gradient of the weight, where its sums are in rotated order (Note [Rotated sums] in conv_lanes.c)
+ * and Winograd's tiles of one group are no choice. */
 static bool joins_weights(const yk__conv2d *p, const yk__view *w)
 {
     bool tiles = w->shape[2] == 3 && w->shape[3] == 3 && p->stride[0] == 1 && p->stride[1] == 1;
@@ -51,15 +52,15 @@ static bool joins_weights(const yk__conv2d *p, const yk__view *w)
 
 enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ACCUMULATE_WEIGHT };
 
-/* Whether bf16 is widened to f32: where conv_pixels.c does not take the call, and where a gradient of a weight would
- * lose half of what multiplies pairs of images, because there is one. */
+/* True if bf16 is widened to f32: where conv_pixels.c does not take the call, and where a gradient of a weight would
+ * lose half of the instruction that multiplies pairs of images, because there is one image. */
 static bool widens(const yk__conv2d *p, enum direction direction, const yk__view *x, const yk__view *w)
 {
     return x->dtype == YK_BF16 &&
            (way_of(p, w) != PIXELS || (direction == BACKWARD_WEIGHT && x->shape[0] < 8 && x->shape[0] % 2));
 }
 
-/* Whether weights are kept with the output channels next to each other. */
+/* True if weights are kept with the output channels next to each other. */
 static bool outputs_inner(const yk__conv2d *p, int64_t channels_out)
 {
     return p->groups == 1 && channels_out >= 8;
@@ -89,8 +90,8 @@ static void layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, co
         yk__conv_inner_strides(out_shape, out_stride);
 }
 
-/* [kh][kw][C][O] where the maps are [H][W][N][C], and [kh][C][kw][O] for a first layer, whose columns are gathered from
- * planes. */
+/* The strides of a weight: [kh][kw][C][O] where the maps are [H][W][N][C], and [kh][C][kw][O] for a first layer, whose
+ * columns are gathered from planes. */
 static void weight_layout(const yk__conv2d *p, yk_dtype dtype, const int64_t shape[4], int64_t stride[4])
 {
     (void)dtype;
@@ -118,7 +119,7 @@ static yk__view group_of(const yk__view *v, int dim, int64_t groups, int64_t g)
     return part;
 }
 
-/* Every step-th element of a dimension, from `first` on. */
+/* Keeps every step-th element of a dimension, from `first` on. */
 static void take_every(yk__view *v, int dim, int64_t first, int64_t step)
 {
     v->data = (char *)v->data + first * v->stride[dim] * (int64_t)yk_dtype_size((yk_dtype)v->dtype);
@@ -145,7 +146,8 @@ static bool winograd_applies(const yk__conv2d *p, enum direction direction, int6
                              const yk__view *x, const yk__view *w)
 {
     bool of_map = direction == FORWARD || direction == BACKWARD_INPUT;
-    /* Gradients that are added to others are not, part by part: they would stay where a later part is not finite. */
+    /* Gradients that are added to others are not computed part by part: those of earlier parts would stay where a later
+     * one is not finite. */
     if (out->dtype == YK_BF16 || p->stride[0] != 1 || p->stride[1] != 1 || (p->groups > 1 && !of_map) ||
         (parts > 1 && direction == ACCUMULATE_WEIGHT))
         return false;
@@ -158,8 +160,8 @@ static bool winograd_applies(const yk__conv2d *p, enum direction direction, int6
     return true;
 }
 
-/* One group, or several of a map, by Winograd's tiles. *finite: whether that is the result; where it is not finite the
- * tiles are not what the direct sum is: they subtract infinities that it does not. */
+/* Computes one group, or several of a map, by Winograd's tiles. **finite says whether the result is; one that is not
+ * differs from the direct sum: tiles subtract infinities, which the direct sum does not. */
 static yk_status run_winograd(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                               const yk__view *x, const yk__view *w, const yk__view *bias, bool *finite)
 {
@@ -178,7 +180,8 @@ static yk_status run_winograd(int device, const yk__conv2d *p, enum direction di
     return status;
 }
 
-/* One group; out, x and w are those of the call or, as the direction says, their gradients. `direct`: not by tiles. */
+/* Computes one group; out, x and w are those of the call or, as the direction says, their gradients. `direct`: not by
+ * tiles. */
 static yk_status run_group(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                            const yk__view *x, const yk__view *w, const yk__view *bias, bool direct)
 {
@@ -204,7 +207,7 @@ static yk_status run_lanes(int device, const yk__conv2d *p, enum direction direc
                                          : yk__conv_lanes_backward_weight(device, p, w, out, x);
 }
 
-/* All groups; channels are next to each other. `direct`: one group, not by tiles. */
+/* Computes all groups; channels are next to each other. `direct`: one group, not by tiles. */
 static yk_status run_inner(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                            const yk__view *x, const yk__view *w, const yk__view *bias, bool direct)
 {
@@ -230,14 +233,14 @@ static yk_status run_inner(int device, const yk__conv2d *p, enum direction direc
     return status;
 }
 
-/* Whether Winograd's tiles are made of rows that are copied from maps in any memory order. */
+/* True if Winograd's tiles are made of rows that are copied from maps in any memory order. */
 static bool copies_rows(const yk__conv2d *p, enum direction direction, const yk__view *out, const yk__view *x)
 {
     return p->groups == 1 && p->dilation[0] == 1 && p->dilation[1] == 1 && (out->stride[1] != 1 || x->stride[1] != 1) &&
            yk__conv_winograd_copies_rows(out, x, direction != FORWARD && direction != BACKWARD_INPUT);
 }
 
-/* In any memory order: maps are repacked where their channels are not next to each other. */
+/* Computes maps in any memory order: they are repacked where their channels are not next to each other. */
 static yk_status run(int device, const yk__conv2d *p, enum direction direction, const yk__view *out, const yk__view *x,
                      const yk__view *w, const yk__view *bias)
 {
@@ -337,7 +340,7 @@ struct bias_sum {
     const yk__view *gbias, *gout;
 };
 
-/* Sums of up to 64 channels: f32 in runs of one row of the map, the runs in double. */
+/* The channels whose sums are taken together, at most: f32 in runs of one row of the map, the runs in double. */
 #define BIAS_CHANNELS 64
 #define BIAS_PIECE(name, T, S, WIDEN, NARROW)                                                                          \
     static void bias_piece_##name(void *arg, int64_t begin, int64_t end, int thread)                                   \
@@ -402,7 +405,8 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
     return run(device, p, BACKWARD_WEIGHT, gout, x, gw, NULL);
 }
 
-/* Of many channels, whose weights are large, the gradient is added where it is computed; those of others are small. */
+/* Adds the gradient of the weight to gw. With many channels, whose weights are large, it is added in the kernel that
+ * computes it; a smaller gradient is computed apart first. */
 static yk_status accumulate_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                    const yk__view *gout, const yk__view *x)
 {
@@ -454,7 +458,7 @@ static yk_status widen(int device, const yk__view *v, bool filled, struct wide *
     return filled ? yk__backend_of((yk_device){YK_CPU, (int16_t)device})->copy(device, &wide->view, v) : YK_OK;
 }
 
-/* A call in f32 for bf16; bias is its gradient in BACKWARD_WEIGHT. */
+/* Computes a call of bf16 in f32; bias is its gradient in BACKWARD_WEIGHT. */
 static yk_status in_f32(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                         const yk__view *x, const yk__view *w, const yk__view *bias)
 {

@@ -1,5 +1,5 @@
 /*
- * conv.h - what the files of the convolution share. Layer: device/cpu.
+ * conv.h - declarations that the files of the convolution share. Layer: device/cpu.
  */
 #ifndef YOKE_DEVICE_CPU_CONV_CONV_H
 #define YOKE_DEVICE_CPU_CONV_CONV_H
@@ -20,14 +20,14 @@ enum { YK__FAR_BYTES = 1024 * 1024 };
 #endif
 
 /*
- * conv_small.c: convolutions of few channels (LeNet's), all in NCHW. Whether it takes this one; the views are those
- * of the call, x or its gradient, out or its gradient. conv2d_layout asks with an `out` that has C order and no data,
- * and gives the output C order when the answer is true.
+ * conv_small.c: convolutions of few channels (LeNet's), all in NCHW. `applies` is true if it takes this one; the views
+ * are those of the call, x or its gradient, out or its gradient. conv2d_layout asks with an `out` that has C order and
+ * no data, and gives the output C order when the answer is true.
  */
 #define yk__conv_small_applies YK__ISA_NAME(yk__conv_small_applies)
 bool yk__conv_small_applies(const yk__conv2d *p, const yk__view *x_or_gx, const yk__view *w,
                             const yk__view *out_or_gout);
-/* As the slots conv2d, conv2d_backward_input and conv2d_backward_weight. */
+/* Kernels with the arguments of the slots conv2d, conv2d_backward_input and conv2d_backward_weight. */
 #define yk__conv_small_forward YK__ISA_NAME(yk__conv_small_forward)
 yk_status yk__conv_small_forward(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
                                  const yk__view *w, const yk__view *bias);
@@ -73,7 +73,7 @@ void yk__conv_inner_release(yk__conv_map *map);
  */
 #define yk__conv_lanes_applies YK__ISA_NAME(yk__conv_lanes_applies)
 bool yk__conv_lanes_applies(yk_dtype dtype, int64_t c, int64_t o); /* channels of a group */
-/* Whether the gradient of the weight is made of turned sums, which are the faster ones. */
+/* True if the gradient of the weight is made of rotated sums (Note [Rotated sums]), which are the faster ones. */
 #define yk__conv_lanes_turns YK__ISA_NAME(yk__conv_lanes_turns)
 bool yk__conv_lanes_turns(int64_t c, int64_t o);
 #define yk__conv_lanes_forward YK__ISA_NAME(yk__conv_lanes_forward)
@@ -92,7 +92,7 @@ yk_status yk__conv_pixels_forward(int device, const yk__conv2d *p, const yk__vie
 yk_status yk__conv_pixels_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                          const yk__view *w);
 #define yk__conv_pixels_backward_weight YK__ISA_NAME(yk__conv_pixels_backward_weight)
-/* Where `accumulate`, sums are added to gw as they come, blocks of images in their order. */
+/* With `accumulate`, sums are added to gw as they come, blocks of images in their order. */
 yk_status yk__conv_pixels_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                           const yk__view *x, bool accumulate);
 #define yk__conv_columns_forward YK__ISA_NAME(yk__conv_columns_forward)
@@ -101,7 +101,8 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
 #define yk__conv_columns_backward_input YK__ISA_NAME(yk__conv_columns_backward_input)
 yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                           const yk__view *w);
-/* The gradient of the input of fewer than eight outputs, computed as a first layer of gout: whether it can be. */
+/* The gradient of the input of fewer than eight outputs, computed as a first layer of gout; `turns` is true if it can
+ * be. */
 #define yk__conv_columns_turns YK__ISA_NAME(yk__conv_columns_turns)
 bool yk__conv_columns_turns(const yk__conv2d *p, const yk__view *gx, const yk__view *w);
 #define yk__conv_columns_turned_input YK__ISA_NAME(yk__conv_columns_turned_input)
@@ -112,7 +113,7 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
                                            const yk__view *x);
 
 /*
- * conv_planes.c: depthwise convolutions of maps in C order, windows of three columns. Whether it takes this one: as
+ * conv_planes.c: depthwise convolutions of maps in C order, windows of three columns. `applies`: as
  * yk__conv_small_applies; conv2d_layout gives the output C order then.
  */
 #define yk__conv_planes_applies YK__ISA_NAME(yk__conv_planes_applies)
@@ -129,8 +130,8 @@ yk_status yk__conv_planes_backward_weight(int device, const yk__conv2d *p, const
                                           const yk__view *x);
 
 /*
- * conv_matrices.c: one tap of stride 1, of maps in C order, as matrices: whether it takes this one (out may have no
- * data).
+ * conv_matrices.c: one tap of stride 1, of maps in C order, as matrices; `applies` is true if it takes this one (out
+ * may have no data).
  */
 #define yk__conv_matrices_applies YK__ISA_NAME(yk__conv_matrices_applies)
 bool yk__conv_matrices_applies(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out);
@@ -154,12 +155,12 @@ yk_status yk__conv_few_forward(int device, const yk__conv2d *p, const yk__view *
 /*
  * conv_winograd.c: 3 x 3 taps with stride 1, channels next to each other in both maps, where that takes fewer
  * operations than conv_pixels.c does (out and x may be the gradients): one group, or all groups in forward and
- * backward_input where `joins` says so. *finite: whether the result is; where not, it is not what a direct sum would
- * be, and has to be computed again.
+ * backward_input where `joins` says so. **finite: the result is finite; one that is not differs from a direct sum, and
+ * has to be computed again.
  */
 #define yk__conv_winograd_applies YK__ISA_NAME(yk__conv_winograd_applies)
 bool yk__conv_winograd_applies(const yk__conv2d *p, const yk__view *out, const yk__view *x, const yk__view *w);
-/* Whether one group's maps, which may be in any memory order then, are copied row by row: few channels. */
+/* True if one group's maps, which may be in any memory order then, are copied row by row: those of few channels. */
 #define yk__conv_winograd_copies_rows YK__ISA_NAME(yk__conv_winograd_copies_rows)
 bool yk__conv_winograd_copies_rows(const yk__view *out, const yk__view *x, bool gradient); /* of the weight */
 #define yk__conv_winograd_joins YK__ISA_NAME(yk__conv_winograd_joins)
@@ -171,13 +172,14 @@ yk_status yk__conv_winograd_forward(int device, const yk__conv2d *p, const yk__v
 yk_status yk__conv_winograd_backward_input(int device, const yk__conv2d *p, const yk__view *gx, const yk__view *gout,
                                            const yk__view *w, bool *finite);
 #define yk__conv_winograd_backward_weight YK__ISA_NAME(yk__conv_winograd_backward_weight)
-/* Where `accumulate`, the gradient is added to gw when it is complete, and nothing is where it is not finite. */
+/* With `accumulate`, the gradient is added to gw when it is complete; gw stays as it is where the gradient is not
+ * finite. */
 yk_status yk__conv_winograd_backward_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout,
                                             const yk__view *x, bool accumulate, bool *finite);
 
 /*
  * One axis of a convolution seen from its destination: for destination coordinate d the links [first[d], first[d + 1])
- * say which tap takes which source coordinate; taps ascend. Taps that only touch padding have no link.
+ * pair each tap with its source coordinate; taps ascend. Taps that only touch padding have no link.
  */
 typedef struct yk__conv_link {
     int64_t tap, src;
@@ -187,7 +189,7 @@ typedef struct yk__conv_axis {
     int64_t *first;       /* size + 1 */
     yk__conv_link *links; /* size * taps at most */
     int64_t *slot;        /* tap: its position among the taps that have a link, or -1 */
-    int64_t slots;        /* how many have one */
+    int64_t slots;        /* the number of those that have one */
 } yk__conv_axis;
 
 static inline size_t yk__conv_axis_bytes(int64_t size, int64_t taps)
@@ -229,8 +231,8 @@ static inline void yk__conv_axis_init(yk__conv_axis *axis, void *memory, const y
             axis->slot[k] = axis->slots++;
 }
 
-/* How many destinations x, x + period, ... have the same taps, each with sources `*step` further than the one before.
- */
+/* The number of destinations x, x + period, ... with the same taps, each with sources `*step` further than the one
+ * before. */
 static inline int64_t yk__conv_run_every(const yk__conv_axis *axis, int64_t x, int64_t period, int64_t *step)
 {
     const yk__conv_link *links = axis->links + axis->first[x];
@@ -251,7 +253,7 @@ static inline int64_t yk__conv_run_every(const yk__conv_axis *axis, int64_t x, i
     return run;
 }
 
-/* The same of neighbours. */
+/* The same for neighbours, a period of 1. */
 static inline int64_t yk__conv_run(const yk__conv_axis *axis, int64_t x, int64_t *step)
 {
     return yk__conv_run_every(axis, x, 1, step);

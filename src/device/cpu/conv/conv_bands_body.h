@@ -71,7 +71,7 @@ SPANS(7)
 #undef SPANS
 #undef SPAN
 
-/* By columns of a window / 2 - 2; whether more than four pass together; columns between them - 1. */
+/* The kernels by columns of a window / 2 - 2; by whether more than four pass together; by columns between them - 1. */
 #define OF_TAPS(taps)                                                                                                  \
     {                                                                                                                  \
         {TYPED(span_##taps##_4_1), TYPED(span_##taps##_4_2)},                                                          \
@@ -82,7 +82,7 @@ SPANS(7)
 static TYPED(span_fn) *const TYPED(spans)[2][2][2] = {OF_TAPS(5), OF_TAPS(7)};
 #undef OF_TAPS
 
-/* Rows [y0, y1) of a map of `columns` columns, `vectors` vectors of the channels at `map`, the last of which has
+/* Copies rows [y0, y1) of a map of `columns` columns, `vectors` vectors of the channels at `map`, the last of which has
  * `lanes`; stride: N, H, W. */
 static void TYPED(copy_band)(T *to, const T *map, const int64_t stride[3], int64_t columns, int64_t vectors,
                              int64_t lanes, int64_t y0, int64_t y1)
@@ -105,7 +105,7 @@ static void TYPED(copy_band)(T *to, const T *map, const int64_t stride[3], int64
     }
 }
 
-/* Destination row y of `vectors` vectors of channels, whose source rows, from s0 on, are at `copy`. */
+/* Computes destination row y of `vectors` vectors of channels, whose source rows, from s0 on, are at `copy`. */
 static void TYPED(band_row)(const struct map *m, const T *copy, T *dst, const T *weights, const T *bias, int64_t y,
                             int64_t s0, int64_t vectors, int64_t lanes, yk__gemm_step *rows)
 {
@@ -135,7 +135,7 @@ static void TYPED(band_row)(const struct map *m, const T *copy, T *dst, const T 
     }
 }
 
-/* As band_row, for two rows of a strip. */
+/* Computes two rows of a strip as band_row does one. */
 static void TYPED(band_strip)(const struct map *m, const T *copy, T *dst, const T *weights, const T *bias, int64_t y,
                               int64_t s0, int64_t vectors, int64_t lanes)
 {

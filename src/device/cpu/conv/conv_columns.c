@@ -5,8 +5,8 @@
  * out (forward, where a row has enough taps, the rows of x are the columns as they stand); then out = columns w, gw =
  * columns^T gout, and gx collects gout w^T. A block is one output row of some images, so the gathered part stays in the
  * caches; for gw, where the images of a pixel are neighbours, part of a row of as many images as it takes, so that gout
- * is read as it lies. A network's first layer, with its few channels, takes this way too; where the images of a pixel
- * are neighbours neither its output nor the gradient of its weight needs columns (conv_columns_images_body.h).
+ * is read as it lies. A network's first layer, with its few channels, takes this algorithm, too; where the images of a
+ * pixel are neighbours neither its output nor the gradient of its weight needs columns (conv_columns_images_body.h).
  *
  * The shares of work are fixed by the shapes and their sums are added in order: bits do not depend on threads.
  */
@@ -51,7 +51,7 @@ struct columns {
     bool images_inner; /* rows of columns are (ox, n), else (n, ox) */
     bool in_rows;      /* forward: columns are not gathered, see forward_rows */
     bool by_images;    /* nor here, see conv_columns_images_body.h; rows of `packed` are (ky, kx, c) */
-    bool far;          /* whether the output is larger than the caches */
+    bool far;          /* the output is larger than the caches */
     void *packed;
     char *scratch; /* of each thread: rows, columns, and for gradients of weights a panel of gout */
     int64_t scratch_bytes, row_size, columns_size, ld;
@@ -135,7 +135,7 @@ static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, c
     c->columns_size = c->block_n * c->ow * c->ld + 16;
 }
 
-/* Memory for `packed` elements and for the threads; NULL and the error record set without. */
+/* Takes memory for `packed` elements and for the threads; NULL and the error record set where there is none. */
 static void *reserve(struct columns *c, int device, int64_t packed, int64_t own, yk__storage **handle)
 {
     int64_t size = (int64_t)yk_dtype_size(c->x.dtype), threads = yk__cpu_threads(device);
@@ -152,14 +152,14 @@ static int64_t panel_of(const struct columns *c)
     return 2 * YK__VECTOR_BYTES / (int64_t)yk_dtype_size(c->x.dtype);
 }
 
-/* Whether images of a pixel can be taken together, `out` (the output or its gradient) used where it is. */
+/* True if images of a pixel can be taken together, `out` (the output or its gradient) used without a copy. */
 static bool images_together(const yk__conv2d *p, const yk__view *out, int64_t taps)
 {
     return p->dilation[0] == 1 && p->dilation[1] == 1 && taps >= LEAST_TAPS && out->shape[0] >= LEAST_IMAGES &&
            out->stride[1] == 1 && out->stride[0] <= out->stride[3];
 }
 
-/* Where they can, cuts the images into blocks. */
+/* Cuts the images into blocks if they can be taken together; false if not. */
 static bool takes_images(struct columns *c)
 {
     if (!images_together(c->p, &c->out, c->kw * c->c))
@@ -203,7 +203,8 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     return YK_OK;
 }
 
-/* The gradient of the input as a forward convolution of gout, whose few channels make it a first layer. */
+/* The gradient of the input as a forward convolution of gout, whose few channels make it a first layer: its parameters,
+ * and the weight with inputs and outputs exchanged and its taps in reverse order. */
 static yk__conv2d turned(const yk__conv2d *p, const yk__view *w, yk__view *turned_w)
 {
     yk__conv2d q = *p;

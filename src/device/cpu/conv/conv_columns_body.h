@@ -11,8 +11,8 @@ static inline int64_t TYPED(panel_width)(int64_t cols, int64_t panel)
     return rest >= PANEL ? PANEL : (rest + WIDTH - 1) / WIDTH * WIDTH;
 }
 
-/* w of a group as C * taps rows of O columns, in panels; rows are ordered (ky, c, kx) as the columns of fill are, or
- * (ky, kx, c) where images of a pixel are taken together. */
+/* Packs w of a group as C * taps rows of O columns, in panels; rows are ordered (ky, c, kx) as the columns of fill are,
+ * or (ky, kx, c) where images of a pixel are taken together. */
 static void TYPED(pack_forward)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -33,7 +33,7 @@ static void TYPED(pack_forward)(void *arg, int64_t begin, int64_t end, int threa
     }
 }
 
-/* The same transposed: O rows of C * taps columns. */
+/* Packs the same transposed: O rows of C * taps columns. */
 static void TYPED(pack_backward)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -52,7 +52,7 @@ static void TYPED(pack_backward)(void *arg, int64_t begin, int64_t end, int thre
     }
 }
 
-/* One row of x with its padding, of which only the middle is written. */
+/* Copies one row of x into a row with padding, of which only the middle is written. */
 static void TYPED(copy_row)(const struct columns *c, const struct block *b, int64_t n, int64_t channel, int64_t iy,
                             T *row)
 {
@@ -72,8 +72,8 @@ static void TYPED(copy_row)(const struct columns *c, const struct block *b, int6
     }
 }
 
-/* Where the pixels of a row of x begin that the block's output pixels see, the first tap of the first of them: in x, or
- * in `row` with zeros for those outside. Sixteen can be read at the last one. */
+/* The pixels of a row of x that the block's output pixels see, from the first tap of the first of them: in x itself, or
+ * copied to `row` with zeros for those outside. Sixteen can be read at the last one. */
 static const T *TYPED(pixels_of_row)(const struct columns *c, const struct block *b, int64_t n, int64_t channel,
                                      int64_t iy, T *row)
 {
@@ -103,8 +103,8 @@ static const T *TYPED(pixels_of_row)(const struct columns *c, const struct block
 }
 
 /*
- * Gathers what the block's output pixels see: one row each, columns (ky, c, kx) for channels [c0, c1) of the group and
- * the kernel rows [ky0, ky1) that are inside the image; padding left and right is zeros.
+ * Gathers the pixels of x that the block's output pixels see: one row each, columns (ky, c, kx) for channels [c0, c1)
+ * of the group and the kernel rows [ky0, ky1) that are inside the image; padding left and right is zeros.
  */
 static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows, T *to)
 {
@@ -116,13 +116,14 @@ static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows,
             int64_t iy = b->oy * c->p->stride[0] - c->p->padding[0] + ky * c->p->dilation[0];
             for (int64_t i = 0; i < channels; i++) {
                 const T *from = TYPED(pixels_of_row)(c, b, b->n0 + n, b->c0 + i, iy, rows);
-                if (from != rows) /* what the next output row takes up */
+                if (from != rows) /* pixels of x that the next output row adds */
                     for (int64_t j = 0; j < width * step; j += 16)
                         __builtin_prefetch(from + j + c->p->stride[0] * c->x.stride[2]);
                 T *out = to + ((ky - b->ky0) * channels + i) * kw;
                 int64_t next = c->images_inner ? images * c->ld : c->ld;
                 out += c->images_inner ? n * c->ld : n * width * c->ld;
-                /* Eight or sixteen at a time: what is too much is overwritten by the next channel's, or is slack. */
+                /* Eight or sixteen at a time: numbers beyond the row are overwritten by the next channel's, or are
+                 * slack. */
                 if (together == 8) {
                     for (int64_t ox = 0; ox < width; ox++)
                         memcpy(out + ox * next, from + ox * step, 8 * sizeof(T));
@@ -138,7 +139,7 @@ static void TYPED(fill)(const struct columns *c, const struct block *b, T *rows,
         }
 }
 
-/* A tile of `count` steps, at most `most` of them in a sum. */
+/* Runs a tile of `count` steps, at most `most` of them in a sum. */
 static inline void TYPED(run_steps)(yk__gemm_kernel kernel, yk__gemm_tile *tile, const yk__gemm_step *steps,
                                     int64_t count, int64_t most, const T *bias)
 {
@@ -155,8 +156,8 @@ static inline void TYPED(run_steps)(yk__gemm_kernel kernel, yk__gemm_tile *tile,
     } while (done < count);
 }
 
-/* A block whose columns are not gathered: in a row of x with its padding, what the next output pixel sees begins
- * stride[1] numbers further, and a step of the product is a row. */
+/* Computes a block whose columns are not gathered: in a row of x with its padding, the pixels that the next output
+ * pixel sees begin stride[1] numbers further, and a step of the product is a row. */
 static void TYPED(forward_rows)(const struct columns *c, const struct block *b, T *rows)
 {
     yk__gemm_step steps[MOST_ROWS];
@@ -257,7 +258,7 @@ static void TYPED(forward_piece)(void *arg, int64_t begin, int64_t end, int thre
 }
 
 /* The gradients of the block's output pixels, rows as those of fill, channels [o0, o0 + cols) of the group in `width`,
- * *ld apart: where they lie if that serves, else copied to `to`. */
+ * *ld apart: in place if their strides allow it, else copied to `to`. */
 static const T *TYPED(gather_gout)(const struct columns *c, const struct block *b, int64_t o0, int64_t cols,
                                    int64_t width, T *to, int64_t *ld)
 {
@@ -282,7 +283,8 @@ static const T *TYPED(gather_gout)(const struct columns *c, const struct block *
     return to;
 }
 
-/* One group, one range of channels, one share of the blocks: its sum of columns^T gout goes to a block of its own. */
+/* The gradient of the weight, a piece of it: one group, one range of channels, one share of the blocks, whose sum of
+ * columns^T gout goes to a block of its own. */
 static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;
@@ -293,7 +295,7 @@ static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int threa
         int64_t share = piece % c->shares, chunk = piece / c->shares % c->chunks;
         int64_t group = piece / c->shares / c->chunks;
         int64_t c0 = chunk * c->chunk, c1 = c0 + c->chunk < c->c ? c0 + c->chunk : c->c, channels = c1 - c0;
-        /* (share, group) own C * taps x O numbers, the chunks of channels one behind the other. */
+        /* (share, group) own C * taps x O numbers, the chunks of channels one after the other. */
         T *sum = (T *)c->packed + ((share * c->groups + group) * c->k + c0 * c->kh * c->kw) * c->o;
         memset(sum, 0, (size_t)(channels * c->kh * c->kw * c->o) * sizeof(T));
         for (int64_t block = share * c->blocks / c->shares; block < (share + 1) * c->blocks / c->shares; block++) {
@@ -362,7 +364,8 @@ static void TYPED(weight_sum_piece)(void *arg, int64_t begin, int64_t end, int t
     }
 }
 
-/* Some images of a group: gx = 0, then every output pixel adds what its columns get. */
+/* The gradient of the input for some images of a group: gx = 0, then every output pixel adds the gradients of its
+ * columns. */
 static void TYPED(input_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;

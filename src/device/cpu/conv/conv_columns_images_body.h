@@ -3,7 +3,7 @@
  * gradient of the weight, for one dtype; included by conv_columns_body.h.
  *
  * Rows of x are kept as [column][channel][image], with their padding, so that what a row of taps sees of an output
- * pixel is one matrix of taps and images, and the output or its gradient is used where it is: whole pixels one behind
+ * pixel is one matrix of taps and images, and the output or its gradient is used where it is: whole pixels one after
  * the other. A step of the product is a row of taps (forward), or what the images of one output pixel give to it
  * (gradient). Rows of x that the next row of outputs needs too stay.
  */
@@ -14,7 +14,7 @@ struct TYPED(ring) {
     int64_t group, n0, end; /* the rows before `end` are there */
 };
 
-/* A row of x as [column][channel][image]. */
+/* Copies a row of x as [column][channel][image]. */
 static void TYPED(turn_row)(const struct columns *c, const struct block *b, int64_t iy, T *to)
 {
     int64_t images = b->n1 - b->n0, pixel = c->c * images;
@@ -31,7 +31,7 @@ static void TYPED(turn_row)(const struct columns *c, const struct block *b, int6
     }
 }
 
-/* Whatever rows of x a block needs. */
+/* Brings the rows of x that a block needs into the ring. */
 static void TYPED(fill_ring)(const struct columns *c, const struct block *b, struct TYPED(ring) * ring)
 {
     int64_t top = b->oy * c->p->stride[0] - c->p->padding[0], pixel = c->c * (b->n1 - b->n0);
@@ -46,7 +46,8 @@ static void TYPED(fill_ring)(const struct columns *c, const struct block *b, str
     ring->end = top + b->ky1;
 }
 
-/* Output rows of some images, one after the other; fewer rows of taps at a time where a sum would be too long. */
+/* Computes output rows of some images, one after the other; fewer rows of taps at a time where a sum would be too
+ * long. */
 static void TYPED(forward_images_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;
@@ -89,7 +90,7 @@ static void TYPED(forward_images_piece)(void *arg, int64_t begin, int64_t end, i
     }
 }
 
-/* Adds what output pixels [x0, x1) of a block give to a panel of columns. */
+/* Adds the products of output pixels [x0, x1) of a block to a panel of columns. */
 static void TYPED(add_pixels)(const struct columns *c, const struct block *b, const struct TYPED(ring) * ring,
                               const yk__gemm_step *steps, int64_t x0, int64_t x1, int64_t panel, T *sum)
 {
@@ -119,7 +120,8 @@ static void TYPED(add_pixels)(const struct columns *c, const struct block *b, co
     }
 }
 
-/* One group, one share of the blocks: its sums go to a block of their own. */
+/* The gradient of the weight, a piece of it: one group, one share of the blocks, whose sums go to a block of their
+ * own. */
 static void TYPED(weight_images_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;

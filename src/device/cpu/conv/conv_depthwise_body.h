@@ -18,7 +18,7 @@ struct TYPED(slide) {
 
 #define LOAD(from) (whole ? (V) * (const VU *)(from) : TYPED(yk__load_part)((from), lanes))
 #define TAPS(y, x) YK__UNROLL for (int y = 0; y < ny; y++) YK__UNROLL for (int x = 0; x < 3; x++)
-/* Columns of `count` windows; whether window k has column c. */
+/* The number of columns of `count` windows; and true where window k has column c. */
 #define COLUMNS_OF(count) (((count)-1) * step + 3)
 #define HAS(k, c)         ((c) >= (k)*step && (c) < (k)*step + 3)
 /* The new columns of the next window, of one row, or of the two that are new where windows lie two rows apart, too. */
@@ -30,7 +30,7 @@ struct TYPED(slide) {
             __builtin_prefetch(ahead - row);                                                                           \
     }
 
-/* `count` outputs along a row, of `blocks` whole vectors of channels or of the first `lanes` of one. */
+/* Computes `count` outputs along a row, of `blocks` whole vectors of channels or of the first `lanes` of one. */
 static inline __attribute__((always_inline)) void TYPED(slide_of)(const struct tile *t, const struct TYPED(slide) * at,
                                                                   const T *src, T *dst, const T *weights, const T *bias,
                                                                   int64_t blocks, int64_t lanes, const int ny,
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void TYPED(slide_of)(const struct t
     }
 }
 
-/* Adds to the sums of a weight's gradient what such outputs give: `to` has that of the windows' first tap. */
+/* Adds the products of such outputs to the sums of a weight's gradient: `to` has that of the windows' first tap. */
 static inline __attribute__((always_inline)) void TYPED(slide_sums_of)(const struct grad *g,
                                                                        const struct TYPED(slide) * at, const T *from,
                                                                        const T *gout, T *to, int64_t blocks,
@@ -130,7 +130,7 @@ SLIDES(3)
 #undef SLIDES
 #undef SLIDE
 
-/* By rows - 1; whether four pass together, or two; columns between them - 1. */
+/* The kernels by rows - 1; by whether four pass together, or two; by columns between them - 1. */
 #define OF_ROWS(name, ny)                                                                                              \
     {                                                                                                                  \
         {TYPED(name##_##ny##_2_1), TYPED(name##_##ny##_2_2)},                                                          \
@@ -154,7 +154,7 @@ static struct TYPED(slide)
     return s;
 }
 
-/* The next of `run` windows that pass together: 4 or 2 of them. */
+/* The number of the next of `run` windows that pass together: 4 or 2. */
 static int64_t TYPED(slide_count)(struct TYPED(slide) * s, int64_t run, int64_t to)
 {
     int64_t count = run >= SLIDE_PIXELS ? SLIDE_PIXELS : 2;
@@ -163,7 +163,7 @@ static int64_t TYPED(slide_count)(struct TYPED(slide) * s, int64_t run, int64_t 
     return count;
 }
 
-/* The first of `run` pixels of each of n images, as many as slide; gives their number. */
+/* Computes the first of `run` pixels of each of n images, as many as slide; gives their number. */
 static int64_t TYPED(run_slides)(const struct map *m, struct tile *t, struct TYPED(slide) s, int64_t n, int64_t run,
                                  const T *src, T *dst)
 {
@@ -181,7 +181,7 @@ static int64_t TYPED(run_slides)(const struct map *m, struct tile *t, struct TYP
     return x;
 }
 
-/* As run_slides, for the gradient of the weight. */
+/* The gradient of the weight, computed as run_slides computes a map. */
 static int64_t TYPED(sum_slides)(const struct grad *g, struct TYPED(slide) s, int64_t n, int64_t run, const T *from,
                                  const T *gout, T *to)
 {

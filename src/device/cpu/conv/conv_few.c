@@ -1,6 +1,6 @@
 /*
  * conv_few.c - forward of convolutions of many channels to fewer than eight outputs: last layers of networks that
- * segment or draw pictures. Layer: device/cpu.
+ * segment or draw images. Layer: device/cpu.
  *
  * conv_pixels.c holds output channels in vectors, of which most lanes would be empty here. These vectors hold input
  * channels: for each output pixel and each output the products of all taps inside the image are summed lane by lane,
@@ -18,7 +18,8 @@
 
 /* Products summed in a lane before the lanes are added: as in conv_pixels.c. */
 #define SUM_LENGTH 128
-/* Pixels that share the weights' loads: with seven outputs and what they multiply they fill 32 registers. */
+/* Pixels that share the weights' loads: with seven outputs and the numbers that they multiply they fill 32
+ * registers. */
 #define PIXELS 4
 #define MOST   7
 

@@ -34,8 +34,8 @@ static inline T TYPED(sum_of_lanes)(V v)
 }
 
 /*
- * All outputs of some pixels that see the same taps, `step` apart in x and `out_step` in out; src is where tap (0, 0)
- * of the first of them is, or would be. Inlined with constants for `outputs` and `pixels`.
+ * Computes all outputs of some pixels that see the same taps, `step` apart in x and `out_step` in out; src is the
+ * address of tap (0, 0) of the first of them, which may be outside. Inlined with constants for `outputs` and `pixels`.
  */
 static inline __attribute__((always_inline)) void TYPED(pixels)(const struct few *f, const struct window *w,
                                                                 const int outputs, const int pixels, const T *src,
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void TYPED(pixels)(const struct few
         out[p * out_step + o] = totals[o][p] + TYPED(sum_of_lanes)(sums[o][p]);
 }
 
-/* A run of pixels. */
+/* Computes a run of pixels. */
 static void TYPED(run)(const struct few *f, const struct window *w, int64_t count, const T *src, int64_t step, T *out,
                        int64_t out_step)
 {
@@ -116,7 +116,7 @@ static void TYPED(run)(const struct few *f, const struct window *w, int64_t coun
     }
 }
 
-/* Rows of outputs, of all images. */
+/* Computes rows of outputs, of all images. */
 static void TYPED(row_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

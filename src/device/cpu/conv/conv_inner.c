@@ -15,7 +15,7 @@ struct repack {
     const yk__view *from, *to;
 };
 
-/* One row of one image: TILE channels of TILE pixels at a time, so that both sides see whole cache lines. */
+/* Repacks one row of one image, TILE channels of TILE pixels at a time, so that both sides see whole cache lines. */
 static void repack_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

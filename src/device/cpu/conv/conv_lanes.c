@@ -7,17 +7,17 @@
  * gradient of the input is the same with the parts swapped. The gradient of the weight is, for each tap and s, the sum
  * over output pixels of permute(x, s) gout.
  *
- * Note [Turned sums]
+ * Note [Rotated sums]
  * A permutation for each product takes as long as the products. A map whose vectors hold one group needs none: each
  * source channel is one number, which loads spread to all lanes. Others of groups of 8 source and destination channels,
  * and gradients of the weight of 8 or 16, do with fewer: channel i of the source times the weight to the channel k
- * further, for all i, is the product of two vectors as they are, and one permutation for each k turns the sums of all
- * taps to their channels. In the gradient of the weight gout is turned by k, once for the taps of a row, and the sums
- * are put in order when they are added up.
+ * further, for all i, is the product of two vectors as they are, and one permutation for each k brings the sums of all
+ * taps to their channels. In the gradient of the weight gout is rotated by k within its groups, once for the taps of a
+ * row, and the sums are put in order when they are added up.
  *
- * Depthwise convolutions of 3 x 3 taps have ways of their own: conv_strips_body.h takes those of stride 1 and pixels of
- * 1 KiB and more, conv_depthwise_body.h others. conv_bands_body.h takes maps of windows of 5 and 7 columns, and those
- * of strips whose pixels fall on few sets of the first-level cache.
+ * Depthwise convolutions of 3 x 3 taps have kernels of their own: conv_strips_body.h takes those of stride 1 and pixels
+ * of 1 KiB and more, conv_depthwise_body.h others. conv_bands_body.h takes maps of windows of 5 and 7 columns, and
+ * those of strips whose pixels fall on few sets of the first-level cache.
  *
  * Sums are cut at positions that the shapes fix, and added in order: bits do not depend on threads. Vectors at the end
  * of a pixel are read and written in part, so nothing beyond a view is touched.
@@ -99,7 +99,8 @@ struct lanes {
     int64_t groups, cs, cd, per_block, blocks;
 };
 
-/* Depthwise, 3 x 3 taps, stride 1 and long pixels: what pairs of rows of outputs share (conv_strips_body.h). */
+/* The numbers that pairs of rows of outputs share (conv_strips_body.h), for depthwise convolutions of 3 x 3 taps,
+ * stride 1 and long pixels. */
 struct strips {
     bool applies;
     int64_t padding[2], rows, source[2]; /* rows of outputs; the size of the source */
@@ -126,7 +127,7 @@ struct bands {
 
 struct map {
     struct lanes lanes;
-    bool turned; /* Note [Turned sums] */
+    bool turned; /* Note [Rotated sums] */
     struct strips strips;
     struct bands bands;
     const void *src, *w, *bias;
@@ -139,8 +140,8 @@ struct map {
     yk__gemm_step *steps;
 };
 
-/* Where the lanes of a vector take source channel s of their group: where they are (there is but one), by a
- * permutation, or all from one number, because the vector holds one group. */
+/* The source of the lanes of a vector for source channel s of their group: the same lanes (there is but one channel), a
+ * permutation, or one number for all, because the vector holds one group. */
 enum channels { EACH_LANE, PERMUTED, ONE_GROUP };
 
 struct tile {
@@ -150,8 +151,8 @@ struct tile {
     int64_t n_steps, cs, lda, ldc;
     int64_t load, store; /* lanes of the source and of the destination that exist */
     int64_t w_block;     /* from the weights of a block to those of the next */
-    int64_t ahead;       /* from src to what is fetched ahead */
-    bool fetch;          /* whether it is */
+    int64_t ahead;       /* from src to the pixels that are fetched ahead */
+    bool fetch;          /* they are fetched */
     const void *first;   /* for source channel 0, the lane that each destination lane takes */
 };
 
@@ -160,14 +161,14 @@ struct sum {
     int64_t a, s, at; /* `at`: its vector among those of the block */
 };
 
-/* Of a gradient of the weight, the pixels of gout, and those of x that one tap meets: inner and outer ones, and how far
- * apart they are. */
+/* For a gradient of the weight, the pixels of gout, and those of x that one tap meets: inner and outer ones, and the
+ * distances between them. */
 struct pixels {
     int64_t inner, outer, x_inner, x_outer, gout_inner, gout_outer;
 };
 
-/* Of a gradient of the weight, both maps as they are copied (conv_bands_body.h): rows of gout and vectors of channels
- * at once, such blocks of channels; elements of the copies of one thread, and where gout's begins. */
+/* For a gradient of the weight, the copies of both maps (conv_bands_body.h): rows of gout and vectors of channels at
+ * once, the number of such blocks of channels; elements of the copies of one thread, and the first of gout's. */
 struct copied {
     bool applies;
     int64_t rows, vectors, blocks, size, gout;
@@ -178,7 +179,7 @@ struct grad {
     struct lanes lanes;
     struct strips strips;
     struct copied copied;
-    bool turned; /* gout is turned within its groups, in place of x (Note [Turned sums]) */
+    bool turned; /* gout is rotated within its groups, in place of x (Note [Rotated sums]) */
     const void *x, *gout;
     void *sums;
     yk__view gw;
@@ -200,7 +201,7 @@ static int64_t lanes_of(yk_dtype dtype)
     return YK__VECTOR_BYTES / (int64_t)yk_dtype_size(dtype);
 }
 
-/* To `rows` rows of outputs; `backward`: from the gradient of the output to that of the input. */
+/* The strips for `rows` rows of outputs; `backward`: from the gradient of the output to that of the input. */
 static struct strips make_strips(const yk__conv2d *p, const struct lanes *l, const int64_t taps[2],
                                  const int64_t source[2], int64_t rows, int64_t size, bool backward)
 {
@@ -215,7 +216,7 @@ static struct strips make_strips(const yk__conv2d *p, const struct lanes *l, con
     return s;
 }
 
-/* The one whose first row is y. */
+/* The strip whose first row is y. */
 static struct strip strip_at(const struct strips *of, int64_t y, const int64_t src_stride[3],
                              const int64_t out_stride[3])
 {
@@ -233,7 +234,7 @@ static struct strip strip_at(const struct strips *of, int64_t y, const int64_t s
                           .backward = of->backward};
 }
 
-/* Where the span that begins at `at` ends: after `length`, or half as much more where it is the last. */
+/* The end of the span that begins at `at`: after `length`, or half as much more where it is the last. */
 static int64_t span_end(int64_t at, int64_t end, int64_t length)
 {
     return end - at < length + length / 2 ? end : at + length;
@@ -288,7 +289,7 @@ static struct lanes make_lanes(yk_dtype dtype, int64_t groups, int64_t cs, int64
     return l;
 }
 
-/* Needs the axes and strips. */
+/* The bands of a map, whose axes and strips must be there. */
 static struct bands make_bands(const struct map *m, const yk__conv2d *p, const yk__view *src, int64_t size,
                                int64_t threads)
 {
@@ -414,7 +415,7 @@ yk_status yk__conv_lanes_backward_input(int device, const yk__conv2d *p, const y
     return run_map(device, &m, p, gx, gout, true);
 }
 
-/* Needs the strips. */
+/* The copies of a gradient, whose strips must be there. */
 static struct copied make_copied(const struct grad *g, const yk__view *gout, const yk__view *x, int64_t size)
 {
     int64_t width = YK__VECTOR_BYTES / size, most = yk__ceil_div(g->lanes.groups, width), columns = x->shape[3];

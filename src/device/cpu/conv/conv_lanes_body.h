@@ -45,7 +45,8 @@ static inline int64_t TYPED(block_lanes)(const struct lanes *l, int64_t block, i
     return (groups < l->per_block ? groups : l->per_block) * channels;
 }
 
-/* Weights: for each tap that is used and each source channel of a group, a vector; behind them all the biases. */
+/* Packs the weights: for each tap that is used and each source channel of a group, a vector; after them all the
+ * biases. */
 static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -82,7 +83,7 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* `rows` pixels of one block, whose source channels are taken as `from` says. */
+/* Computes `rows` pixels of one block, whose source channels are taken as `from` says. */
 static inline __attribute__((always_inline)) void TYPED(tile_of)(const struct tile *t, const int rows,
                                                                  const enum channels from, const bool whole)
 {
@@ -141,7 +142,8 @@ TILE(1)
 #undef TILE
 #undef TILE_FROM
 
-/* turns[k] brings the channel k further in its group to each lane; that of an earlier one where `back`. */
+/* turns[k] is the permutation that brings the channel k further in its group to each lane; with `back`, the channel k
+ * before. */
 static void TYPED(find_turns)(const struct lanes *l, TYPED(lane_indices) turns[MOST_TURNS], bool back)
 {
     for (int64_t k = 0; k < l->cd; k++)
@@ -151,7 +153,8 @@ static void TYPED(find_turns)(const struct lanes *l, TYPED(lane_indices) turns[M
         }
 }
 
-/* `rows` pixels of one block, sums turned: lane i of sum k is what channel i gives to the channel k further. */
+/* Computes `rows` pixels of one block, with rotated sums: lane i of sum k is the part of channel i in the channel k
+ * further. */
 static inline __attribute__((always_inline)) void TYPED(turned_tile_of)(const struct tile *t, const int rows,
                                                                         const bool whole)
 {
@@ -205,7 +208,7 @@ TURNED_TILE(2)
 TURNED_TILE(1)
 #undef TURNED_TILE
 
-/* As run_rows, with turned sums: some pixels of a block, then those of the next one. */
+/* Computes rows as run_rows does, with rotated sums: some pixels of a block, then those of the next one. */
 static void TYPED(run_turned)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
 {
     const struct lanes *l = &m->lanes;
@@ -229,14 +232,14 @@ static void TYPED(run_turned)(const struct map *m, struct tile *t, int64_t rows,
         }
 }
 
-/* `rows` pixels of `vectors` blocks that are whole, depthwise. */
+/* Computes `rows` pixels of `vectors` blocks that are whole, depthwise. */
 static inline __attribute__((always_inline)) void TYPED(depthwise_of)(const struct tile *t, const int rows,
                                                                       const int vectors)
 {
     V sum[DEPTHWISE_ROWS][DEPTHWISE_VECTORS];
     YK__UNROLL for (int r = 0; r < rows; r++) YK__UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
         ((const V *)t->bias)[v];
-    /* What the last tap reads and what is written is new to the caches, and in streams too short for the processor to
+    /* The last tap's source and the destination are new to the caches, and in streams too short for the processor to
      * foresee. */
     const T *ahead = (const T *)t->src + t->ahead;
     T *to = t->dst;
@@ -275,8 +278,8 @@ DEPTHWISE(1, 4)
 #endif
 #undef DEPTHWISE
 
-/* As run_rows; a few pixels with all their blocks, then the same pixels of the next of `images`, then the next few, so
- * that memory is read and written in order. */
+/* Computes rows as run_rows does, but depthwise: a few pixels with all their blocks, then the same pixels of the next
+ * of `images`, then the next few, so that memory is read and written in order. */
 static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t images, int64_t rows, const T *src,
                                  T *dst)
 {
@@ -321,7 +324,7 @@ static void TYPED(run_depthwise)(const struct map *m, struct tile *t, int64_t im
     }
 }
 
-/* Pixels that share their steps: all blocks of a few, then the next few. */
+/* Computes pixels that share their steps: all blocks of a few, then the next few. */
 static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, const T *src, T *dst)
 {
     const struct lanes *l = &m->lanes;
@@ -358,7 +361,7 @@ static void TYPED(run_rows)(const struct map *m, struct tile *t, int64_t rows, c
     }
 }
 
-/* Destination row y, images [n0, n1). */
+/* Computes destination row y, images [n0, n1). */
 static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n1, yk__gemm_step *steps,
                            const void *first)
 {
@@ -381,7 +384,8 @@ static void TYPED(run_row)(const struct map *m, int64_t y, int64_t n0, int64_t n
         t.n_steps = 0;
         for (int64_t i = 0; i < count_y; i++)
             for (int64_t j = 0; j < count_x; j++) {
-                /* From the first source to the last; in the gradient of the input they descend with the taps. */
+                /* The taps go from the first source to the last; in the gradient of the input they descend with the
+                 * taps. */
                 const yk__conv_link *of_y = &ly[m->backward ? count_y - 1 - i : i];
                 const yk__conv_link *of_x = &lx[m->backward ? count_x - 1 - j : j];
                 steps[t.n_steps++] =
@@ -433,7 +437,7 @@ static void TYPED(run_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Adds to `count` sums of one block what `rows` pixels give. */
+/* Adds the products of `rows` pixels to `count` sums of one block. */
 static inline __attribute__((always_inline)) void TYPED(sums_of)(const struct grad *g, const T *x, int64_t lda,
                                                                  const T *gout, int64_t ldg, int64_t rows,
                                                                  const struct sum *list, T *to, const int64_t block,
@@ -482,7 +486,7 @@ SUMS(4)
 SUMS(1)
 #undef SUMS
 
-/* Pixels of gout that share their list of `count` sums. */
+/* Sums over pixels of gout that share their list of `count` sums. */
 static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const T *gout, int64_t ldg, int64_t rows,
                             const struct sum *list, int64_t count, T *sums, TYPED(lane_indices) first)
 {
@@ -515,8 +519,8 @@ static void TYPED(sum_rows)(const struct grad *g, const T *x, int64_t lda, const
     }
 }
 
-/* Adds to `count` taps of one block, TURNS sums each, what the pixels give: lane i of sum k of a tap is channel i of x
- * times the channel of gout that turns[k] brings there. */
+/* Adds the products of the pixels to `count` taps of one block, TURNS sums each: lane i of sum k of a tap is channel i
+ * of x times the channel of gout that turns[k] brings there. */
 static inline __attribute__((always_inline)) void TYPED(turned_of)(const T *x, const T *gout, const struct pixels *p,
                                                                    const struct sum *list, T *to, int64_t lanes,
                                                                    const TYPED(lane_indices) * turns, const int count,
@@ -561,7 +565,7 @@ TURNED(2)
 TURNED(1)
 #undef TURNED
 
-/* As sum_rows, of `run` pixels of each of n images, with a list of taps. */
+/* Sums with rotated gout as sum_rows does, of `run` pixels of each of n images, with a list of taps. */
 static void TYPED(sum_turned)(const struct grad *g, const T *x, int64_t step, const T *gout, int64_t n, int64_t run,
                               const struct sum *list, int64_t count, T *sums, const TYPED(lane_indices) * turns)
 {
@@ -606,7 +610,7 @@ static void TYPED(sum_turned)(const struct grad *g, const T *x, int64_t step, co
         }
 }
 
-/* Row y of gout, of the images [n0, n1). */
+/* Sums over row y of gout, of the images [n0, n1). */
 static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, struct sum *list, T *sums,
                            TYPED(lane_indices) first, const TYPED(lane_indices) * turns)
 {
@@ -651,8 +655,8 @@ static void TYPED(sum_row)(const struct grad *g, int64_t y, int64_t n0, int64_t 
     }
 }
 
-/* Some rows of gout of some images: a share. Shares that follow each other have the same images and the next rows,
- * which need in part the same rows of x. */
+/* Sums over a share: some rows of gout of some images. Shares that follow each other have the same images and the next
+ * rows, which need in part the same rows of x. */
 static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct grad *g = arg;
@@ -673,7 +677,7 @@ static void TYPED(share_piece)(void *arg, int64_t begin, int64_t end, int thread
     }
 }
 
-/* The shares of some blocks, added in order and written with the strides of gw. */
+/* Adds the shares of some blocks in order and writes them with the strides of gw. */
 static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -696,7 +700,7 @@ static void TYPED(total_piece)(void *arg, int64_t begin, int64_t end, int thread
                             gw[i * g->gw.stride[0] + s * g->gw.stride[1]] = total[i];
                         continue;
                     }
-                    /* Where sums are turned: `of` is the channel of x, and s how far gout's is. */
+                    /* Rotated sums: `of` is the channel of x, and s the distance from it to gout's. */
                     for (int64_t i = 0; i < lanes; i += l->cd)
                         for (int64_t of = 0; of < l->cd; of++) {
                             int64_t to = of + s < l->cd ? of + s : of + s - l->cd;

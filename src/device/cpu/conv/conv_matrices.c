@@ -10,7 +10,7 @@
 /* Pixels from which an image is worth a product of its own. */
 #define LEAST_PIXELS 128
 
-/* Whether the rows of a map follow each other as its columns do. */
+/* True if the rows of a map follow each other as its columns do, so that all its pixels have one stride. */
 static bool pixels_follow(const yk__view *v)
 {
     return v->stride[2] == v->shape[3] * v->stride[3] && (v->stride[1] == 1 || v->stride[3] == 1);
@@ -24,7 +24,7 @@ bool yk__conv_matrices_applies(const yk__conv2d *p, const yk__view *x, const yk_
            pixels_follow(out);
 }
 
-/* The images [first, first + n) as matrices, channels x pixels, or turned. */
+/* The images [first, first + n) as matrices, channels x pixels, or transposed. */
 static yk__view images(const yk__view *v, int64_t first, int64_t n, bool turned)
 {
     int channel = turned ? 2 : 1, pixel = turned ? 1 : 2;
@@ -37,7 +37,7 @@ static yk__view images(const yk__view *v, int64_t first, int64_t n, bool turned)
     return m;
 }
 
-/* The weight for each of n images: outputs x inputs, or turned. */
+/* The weight for each of n images: outputs x inputs, or transposed. */
 static yk__view weights(const yk__view *w, int64_t n, bool turned)
 {
     yk__view m = {.data = w->data, .dtype = w->dtype, .ndim = 3};

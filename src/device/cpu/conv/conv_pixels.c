@@ -48,15 +48,15 @@ struct map {
     int64_t src_stride[3], dst_stride[3]; /* N, H, W */
     int64_t taps[2], w_tap[2], w_k, w_col;
     yk__conv_axis y, x;
-    int64_t period;             /* so far apart along a row are destination pixels with the same taps */
+    int64_t period;             /* the distance along a row between destination pixels with the same taps */
     int64_t panels, panel_size; /* of packed weights, in elements */
     bool fresh;                 /* each piece packs its own panel, in the thread's memory */
-    bool far_src, far_dst;      /* whether the maps are larger than the caches */
+    bool far_src, far_dst;      /* the maps are larger than the caches */
     yk__gemm_step *steps;
     int64_t block_n, block_y, blocks_y;
 };
 
-/* What is packed of a map in a gradient of the weight: the rows and columns that some tap meets. */
+/* The part of a map that is packed for a gradient of the weight: the rows and columns that some tap meets. */
 struct side {
     const char *data;      /* of the images of the call */
     int64_t stride[3];     /* N, H, W */
@@ -65,7 +65,7 @@ struct side {
     int64_t *col, *of_col; /* the same of columns */
     int64_t width;         /* of a packed row */
     int64_t ring;          /* rows that memory is for: packed row i is at i % ring */
-    int64_t from, to, end; /* the rows that this block packs; behind those that the next one will */
+    int64_t from, to, end; /* the rows that this block packs; after them come those of the next block */
     int64_t share;         /* lines of those that each tile fetches */
 };
 
@@ -90,7 +90,7 @@ struct grad {
     int64_t left_panels, left_width, left_size, right_panels, right_size;
     int64_t n0, n1;
     bool accumulate;
-    bool first, last; /* first: what sums wait in (gw, or `sums`) is to be written, not added to; last block */
+    bool first, last; /* first: the memory of the sums (gw, or `sums`) is to be written, not added to; last block */
     float *sums;      /* of bf16: tiles of YK__GEMM_ROWS x YK__BF16_PANEL by tap, right panel and left one */
     struct tap *tap;
     int64_t taps; /* that meet a pixel */
@@ -121,7 +121,7 @@ static int64_t left_rows(const struct grad *g, int64_t i, int64_t *at)
     return low + (i < high);
 }
 
-/* How many of at most `most` columns from the i-th packed one on have all their n images at even distances, which is
+/* The number of columns, at most `most`, from the i-th packed one on that have all their n images at even distances of
  * *step. `depth`: rows of k of a pixel. */
 static int64_t evenly(const struct side *s, int64_t i, int64_t most, int64_t n, int64_t depth, int64_t *step)
 {
@@ -136,7 +136,7 @@ static int64_t evenly(const struct side *s, int64_t i, int64_t most, int64_t n, 
     return run;
 }
 
-/* How many pixels this block packs; where one of them is in the map, in elements. */
+/* The number of pixels that this block packs. */
 static int64_t pixels(const struct side *s)
 {
     return (s->to - s->from) * s->width;
@@ -147,7 +147,7 @@ static int64_t pixel_at(const struct side *s, int64_t i)
     return s->of_row[s->from + i / s->width] * s->stride[1] + s->of_col[i % s->width] * s->stride[2];
 }
 
-/* Where the lines are that the tiles from `tile` on fetch for the next block. */
+/* The cache lines, from the first one on, that the tiles from `tile` on fetch for the next block. */
 static struct lines lines_from(const struct side *s, int64_t n, int64_t tile)
 {
     if (!s->share)
@@ -156,7 +156,7 @@ static struct lines lines_from(const struct side *s, int64_t n, int64_t tile)
     return (struct lines){s->to + pixel / s->width, pixel % s->width, at % count, count};
 }
 
-/* Fetches the share of one tile. (Calls of a function without any effect but that gcc leaves out.) */
+/* Fetches the share of one tile. (gcc leaves out calls of a function whose only effect is a prefetch.) */
 static void fetch_share(const struct side *s, int64_t size, struct lines *l)
 {
     for (int64_t left = s->share; left && l->row < s->end;) {
@@ -178,7 +178,7 @@ static int64_t most_rows(int64_t step)
     return step % 2048 ? YK__GEMM_ROWS : yk__ceil_div(YK__GEMM_ROWS, 2);
 }
 
-/* What packing `cols` columns from `col` on will read. */
+/* The cache lines that packing `cols` columns from `col` on will read. */
 static yk__gemm_lines weight_lines(const struct map *m, int64_t col, int64_t cols, size_t size)
 {
     int64_t first[2];
@@ -249,7 +249,8 @@ static enum yk__gemm_mode mode_of(yk__gemm_lines *lines, yk__gemm_tile *tile, co
 #include "device/cpu/conv/conv_pixels_body.h"
 #endif
 
-/* By dtype: bytes of an element, columns of a panel, what a panel of x is rounded up to, and the pieces of work. */
+/* The numbers and functions of a dtype: bytes of an element, columns of a panel, the multiple that a panel of x is
+ * rounded up to, and the pieces of work. */
 struct kind {
     int64_t size, panel, align;
     yk__range_fn pack, run, pack_gradient, run_gradient, pointwise;
@@ -419,7 +420,7 @@ static void side_meets(int64_t *table, int64_t first, int64_t step, int64_t coun
         table[first + i * step] = 1;
 }
 
-/* Turns the marks of `size` rows or columns into positions; how many there are. */
+/* Turns the marks of `size` rows or columns into positions; gives their number. */
 static int64_t side_positions(int64_t *table, int64_t *of, int64_t size)
 {
     int64_t count = 0;
@@ -448,7 +449,8 @@ static void rows_met(const struct grad *g, int64_t y0, int64_t y1, int64_t *begi
     *end = g->x.row[high < low ? low : high < height ? high : height];
 }
 
-/* The next block, outputs [y0, y1), which another one to y2 follows. Rows that the block before packed are kept. */
+/* Prepares the next block, outputs [y0, y1), which another one to y2 follows. Rows that the block before packed are
+ * kept. */
 static void next_block(struct grad *g, int64_t y0, int64_t y1, int64_t y2)
 {
     int64_t begin, n = g->n1 - g->n0, tiles = g->taps * g->right_panels * g->left_panels;
@@ -473,7 +475,7 @@ struct zero {
     bool far;
 };
 
-/* As memset, past the caches. */
+/* Writes zeros as memset does, past the caches. */
 static void zero_far(char *to, size_t bytes)
 {
 #if defined(__x86_64__)
@@ -506,8 +508,8 @@ static void zero_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* From a pixel to the next one, the images of a pixel next to each other or one after the other; 0 where there is no
- * such number. */
+/* The step from a pixel to the next one, the images of a pixel next to each other or one after the other; 0 where there
+ * is none. */
 static int64_t pixel_step(const yk__view *v, bool by_image)
 {
     const int64_t *shape = v->shape, *stride = v->stride;
@@ -516,7 +518,8 @@ static int64_t pixel_step(const yk__view *v, bool by_image)
     return stride[3] == shape[0] * stride[0] && stride[2] == shape[3] * stride[3] ? stride[0] : 0;
 }
 
-/* Whether the gradient of the weight is one product over all pixels; then computes it. */
+/* Computes the gradient of the weight where it is one product over all pixels; false, with nothing done, where it is
+ * not. */
 static bool pointwise(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gout, const yk__view *x,
                       bool accumulate)
 {

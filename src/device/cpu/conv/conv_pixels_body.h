@@ -9,7 +9,7 @@
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(((V){0})[0])))
 #define PANEL (WIDTH * YK__GEMM_VECTORS)
 
-/* Columns [panel * PANEL, ...) of every tap that is used, one tap after the other. */
+/* Packs columns [panel * PANEL, ...) of every tap that is used, one tap after the other. */
 static void TYPED(pack_panel)(const struct map *m, T *to, int64_t panel)
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
@@ -24,8 +24,8 @@ static void TYPED(pack_panel)(const struct map *m, T *to, int64_t panel)
         }
 }
 
-/* Rows of the destination that share their links: rows x cols, in tiles. The rows after them read what is `next`
- * elements further, which the first panel fetches; 0 where they do not follow each other. */
+/* Computes rows of the destination that share their links: rows x cols, in tiles. The rows after them read memory
+ * `next` elements further, which the first panel fetches; 0 where they do not follow each other. */
 static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int64_t rows, const T *src, T *dst,
                             yk__gemm_lines *ahead, int64_t next)
 {
@@ -70,7 +70,7 @@ static void TYPED(run_rows)(const struct map *m, TILE *tile, int64_t panel, int6
     tile->b = packed;
 }
 
-/* Zeros for all channels of `run` pixels, `step` apart, of n images. */
+/* Writes zeros to all channels of `run` pixels, `step` apart, of n images. */
 static void TYPED(clear)(const struct map *m, T *dst, int64_t run, int64_t step, int64_t n)
 {
     size_t bytes = (size_t)m->cols * sizeof(T);
@@ -83,14 +83,14 @@ static void TYPED(clear)(const struct map *m, T *dst, int64_t run, int64_t step,
             memset(dst + i * step + j * m->dst_stride[0], 0, bytes);
 }
 
-/* Destination rows [y0, y1), images [n0, n1), one panel of columns, whose weights are packed at `packed`. */
+/* Computes destination rows [y0, y1), images [n0, n1), one panel of columns, whose weights are packed at `packed`. */
 static void TYPED(run_block)(const struct map *m, int64_t panel, const T *packed, int64_t n0, int64_t n1, int64_t y0,
                              int64_t y1, yk__gemm_step *steps, yk__gemm_lines *ahead)
 {
     int64_t cols = m->cols - panel * PANEL < PANEL ? m->cols - panel * PANEL : PANEL;
     int64_t width = (cols + WIDTH - 1) / WIDTH * WIDTH, n = n1 - n0;
     TILE tile = {.b = packed, .k = m->k, .ldb = width, .csc = 1, .cols = cols, .steps = steps WHOLE};
-    /* Whether images that lie closer than pixels fill a tile as well. */
+    /* True if images that lie closer than pixels fill a tile as well. */
     bool filled = n >= LEAST_IMAGES && m->src_stride[0] < m->src_stride[2];
     for (int64_t y = y0; y < y1; y++) {
         const yk__conv_link *ly = m->y.links + m->y.first[y];
@@ -194,7 +194,7 @@ static void TYPED(pack_pixels)(const struct grad *g, bool right, int64_t begin, 
     }
 }
 
-/* Packs what the block adds: pixels of the left side, then of the right one. */
+/* Packs the pixels that the block adds, of the left side, then of the right one. */
 static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -204,7 +204,7 @@ static void TYPED(pack_gradient)(void *arg, int64_t begin, int64_t end, int thre
     TYPED(pack_pixels)(g, true, begin < left ? 0 : begin - left, end - left);
 }
 
-/* One tap and panel of the right side, all channels of the left one, over the packed block. */
+/* The gradient of one tap and panel of the right side, all channels of the left one, over the packed block. */
 static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct grad *g = arg;
@@ -215,8 +215,7 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
         const struct tap *t = &g->tap[tap];
         int64_t cols = g->right - panel * PANEL < PANEL ? g->right - panel * PANEL : PANEL;
         int64_t vectors = (cols + WIDTH - 1) / WIDTH, width = vectors * WIDTH;
-        /* Where the pixels of a row lie one behind the other in both packed blocks they are one step, or several where
-         * it is long. */
+        /* Pixels of a row that are contiguous in both packed blocks are one step, or several where the row is long. */
         int64_t row = t->x1 - t->x0, from = t->x0 * g->stride[1] + t->dx, run = 1;
         if (row == 1 || g->x.col[from + g->stride[1]] == g->x.col[from] + 1) {
             int64_t pieces = (row * n + GRADIENT_LENGTH / 2) / GRADIENT_LENGTH;
@@ -271,7 +270,8 @@ static void TYPED(run_gradient)(void *arg, int64_t begin, int64_t end, int threa
 }
 
 #ifndef HALF
-/* Tiles [begin, end) of the gradient of a 1 x 1 weight: some channels of the left side times a panel of the right. */
+/* Computes tiles [begin, end) of the gradient of a 1 x 1 weight: some channels of the left side times a panel of the
+ * right. */
 static void TYPED(pointwise_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

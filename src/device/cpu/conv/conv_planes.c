@@ -33,7 +33,7 @@
 #define MOST_CHANNELS 32
 #define SHARES        16
 
-/* From maps of n x channels planes of rows x columns to planes of out_rows x out_columns, dst or gout. */
+/* A convolution from maps of n x channels planes of rows x columns to planes of out_rows x out_columns, dst or gout. */
 struct planes {
     const void *src, *gout, *w, *bias;
     void *dst, *sums;
@@ -43,7 +43,7 @@ struct planes {
     bool backward;                 /* the taps run from the last to the first */
 };
 
-/* By rows of a window - 1: the planes of a map, the sums of a weight's gradient; bytes of a vector. */
+/* The kernels by rows of a window - 1: the planes of a map, the sums of a weight's gradient; bytes of a vector. */
 struct kernels {
     yk__range_fn map[3], sums[3];
     size_t bytes;
@@ -249,7 +249,7 @@ static const struct kernels *const of_f64[] = {
 #endif
 };
 
-/* The narrowest vectors that a row fits in, or the widest. */
+/* The kernels of the narrowest vectors that a row fits in, or of the widest. */
 static const struct kernels *kernels_of(yk_dtype dtype, int64_t columns)
 {
     const struct kernels *const *all = dtype == YK_F32 ? of_f32 : of_f64, *best = all[0];
@@ -259,7 +259,7 @@ static const struct kernels *kernels_of(yk_dtype dtype, int64_t columns)
     return best;
 }
 
-/* Planes next to each other, rows in C order, and no other order that they could be meant in. */
+/* True for planes that are next to each other, with rows in C order, and no other order that they could be meant in. */
 static bool in_planes(const yk__view *v)
 {
     return v->stride[3] == 1 && v->stride[2] == v->shape[3] && v->stride[1] == v->shape[2] * v->shape[3];
@@ -278,7 +278,7 @@ bool yk__conv_planes_applies(const yk__conv2d *p, const yk__view *x_or_gx, const
            out_or_gout->shape[3] >= LEAST_COLUMNS && in_planes(x_or_gx) && in_planes(out_or_gout);
 }
 
-/* Between two maps; strides are those of w or of its gradient. */
+/* The planes of two maps; strides are those of w or of its gradient. */
 static struct planes planes_of(const yk__view *src, const yk__view *out, const yk__view *w)
 {
     return (struct planes){.n = src->shape[0],
@@ -329,7 +329,7 @@ struct total {
     const yk__view *gw;
 };
 
-/* Channels of the gradient: the sums of the shares, in order. */
+/* Writes channels of the gradient: the sums of the shares, in order. */
 #define TOTAL_PIECE(name, T)                                                                                           \
     static void total_piece_##name(void *arg, int64_t begin, int64_t end, int thread)                                  \
     {                                                                                                                  \

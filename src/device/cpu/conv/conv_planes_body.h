@@ -40,8 +40,8 @@ static void TYPED(find_edges)(const struct planes *p, struct TYPED(edges) * edge
     }
 }
 
-/* Outputs [x, x + WIDTH) of all rows: sum[i] is that of the i-th row of those that the current row of the source
- * belongs to, beginning with the one that it completes. */
+/* Computes outputs [x, x + WIDTH) of all rows: sum[i] is that of the i-th row of those that the current row of the
+ * source belongs to, beginning with the one that it completes. */
 static inline __attribute__((always_inline)) void TYPED(strip_of)(const struct planes *p, const T *src, T *dst,
                                                                   const V w[3][3], V bias, int64_t x,
                                                                   const struct TYPED(edge) * edge, const int ny)
@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) void TYPED(strip_of)(const struct p
     }
 }
 
-/* The strips [begin, end) of windows of one row, which lie inside: row by row. */
+/* Computes the strips [begin, end) of windows of one row, which lie inside: row by row. */
 static inline void TYPED(rows_of)(const struct planes *p, const T *src, T *dst, const V w[3], V bias, int64_t begin,
                                   int64_t end)
 {
@@ -119,8 +119,8 @@ static inline __attribute__((always_inline)) void TYPED(plane_of)(const struct p
         TYPED(strip_of)(p, src, dst, w, bias, edges->of[i].x, &edges->of[i], ny);
 }
 
-/* What one row of x, three vectors, gives to the sums: `grad` are the rows of gout that its taps belong to, of which
- * those exist that begin with the one `y` above the last. */
+/* Adds one row of x, three vectors, to the sums: `grad` are the rows of gout that its taps belong to, of which those
+ * exist that begin with the one `y` above the last. */
 #define ROW_SUMS(exists)                                                                                               \
     YK__UNROLL for (int k = 0; k < 3; k++)                                                                             \
     {                                                                                                                  \
@@ -137,8 +137,8 @@ static inline __attribute__((always_inline)) void TYPED(plane_of)(const struct p
         }                                                                                                              \
     }
 
-/* Adds to the sums of the taps, lane by lane, what outputs [x0, x0 + WIDTH) of all rows give; grad[i] is the row of
- * gout whose tap i meets the current row of x. */
+/* Adds the products of outputs [x0, x0 + WIDTH) of all rows to the sums of the taps, lane by lane; grad[i] is the row
+ * of gout whose tap i meets the current row of x. */
 static inline __attribute__((always_inline)) void TYPED(strip_sums_of)(const struct planes *p, const T *x,
                                                                        const T *gout, V sum[3][3], int64_t x0,
                                                                        const struct TYPED(edge) * edge, const int ny)
@@ -179,7 +179,7 @@ static inline __attribute__((always_inline)) void TYPED(strip_sums_of)(const str
 }
 #undef ROW_SUMS
 
-/* As rows_of, for the gradient of the weight. */
+/* Sums of the gradient of the weight, over rows as in rows_of. */
 static inline void TYPED(rows_sums_of)(const struct planes *p, const T *x, const T *gout, V *totals, int64_t begin,
                                        int64_t end)
 {
@@ -195,7 +195,7 @@ static inline void TYPED(rows_sums_of)(const struct planes *p, const T *x, const
         }
 }
 
-/* Adds what one plane gives to the totals of its channel, ny x 3 vectors. */
+/* Adds the sums of one plane to the totals of its channel, ny x 3 vectors. */
 static inline __attribute__((always_inline)) void TYPED(plane_sums_of)(const struct planes *p,
                                                                        const struct TYPED(edges) * edges, int64_t n,
                                                                        int64_t c, V *totals, const int ny)
@@ -250,7 +250,7 @@ static T TYPED(sum_of_lanes)(V v)
         for (int64_t i = begin; i < end; i++)                                                                          \
             TYPED(plane_of)(p, &edges, i / p->channels, i % p->channels, ny);                                          \
     }                                                                                                                  \
-    /* Blocks of channels of a share of the images, share after share. */                                              \
+    /* Sums blocks of channels of a share of the images, share after share. */                                         \
     static void TYPED(sums_##ny)(void *arg, int64_t begin, int64_t end, int thread)                                    \
     {                                                                                                                  \
         (void)thread;                                                                                                  \

@@ -20,7 +20,7 @@ typedef struct job {
     int64_t plane;          /* backward: floats of one zero-padded plane of gout */
 } job;
 
-/* Few channels on at least one side: beyond that a matrix product has enough to share. */
+/* True for few channels on at least one side: beyond that a matrix product has enough to share. */
 bool yk__conv_small_applies(const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
 {
     if (x->dtype != YK_F32 || p->groups != 1)
@@ -38,8 +38,8 @@ bool yk__conv_small_applies(const yk__conv2d *p, const yk__view *x, const yk__vi
 }
 
 /*
- * Copies rows of 8 parts + rest floats. Half-width vectors, since rows are mostly short of a whole one; what lies
- * behind a row of `to` is overwritten by up to 7 floats, what lies behind a row of `from` is not read.
+ * Copies rows of 8 parts + rest floats. Half-width vectors, since rows are mostly short of a whole one; what lies after
+ * a row of `to` is overwritten by up to 7 floats, what lies after a row of `from` is not read.
  */
 static inline __attribute__((always_inline)) void copy_rows(const int parts, const int64_t rest, float *to,
                                                             int64_t to_step, const float *from, int64_t from_step,
@@ -142,7 +142,7 @@ static void forward_images(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Images a piece of work gets: enough pieces for any number of threads worth having. */
+/* The images of a piece of work: there are enough pieces for any number of threads worth having. */
 static int64_t grain_of(int64_t n)
 {
     return n > 64 ? (n + 63) / 64 : 1;

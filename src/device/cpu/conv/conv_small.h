@@ -1,5 +1,5 @@
 /*
- * conv_small.h - what conv_small*.c share: sizes, the register tile, partial vectors. Layer: device/cpu.
+ * conv_small.h - declarations that conv_small*.c share: sizes, the register tile, partial vectors. Layer: device/cpu.
  */
 #ifndef YOKE_DEVICE_CPU_CONV_CONV_SMALL_H
 #define YOKE_DEVICE_CPU_CONV_CONV_SMALL_H
@@ -85,7 +85,7 @@ static inline cs_shape cs_shape_of(const yk__conv2d *p, const yk__view *x, const
     return s;
 }
 
-/* How many rows each of the fewest tiles gets so that none is much smaller than the others. */
+/* The rows of each of the fewest tiles, so many that no tile is much smaller than the others. */
 static inline int64_t cs_even(int64_t n, int64_t most)
 {
     int64_t tiles = (n + most - 1) / most;

@@ -1,14 +1,14 @@
 /*
  * conv_small_weight.c - direct convolution for few channels: weight and bias gradient. Layer: device/cpu.
  *
- * gw[o][c][ky][kx] = sum over images and positions q = (oy, ox) of gout[o][q] x[c][oy + ky][ox + kx]. Two ways:
- *  - lanes are output channels, where they fill vectors: gout is turned to [q][o], and the tile of conv_small_tile.c
- *    adds x[tap + q] * gout[q][:] for several taps at once; nothing has to be summed across lanes.
+ * gw[o][c][ky][kx] = sum over images and positions q = (oy, ox) of gout[o][q] x[c][oy + ky][ox + kx]. Two algorithms:
+ *  - lanes are output channels, where they fill vectors: gout is transposed to [q][o], and the tile of
+ *    conv_small_tile.c adds x[tap + q] * gout[q][:] for several taps at once; nothing has to be summed across lanes.
  *  - lanes are positions otherwise: dot products of gout's planes with the planes that conv_small.c stages, a sum
  *    vector per weight, added up across lanes at the end of a block.
  *
- * Invariants: images are cut into blocks by the shape alone; each block has sums of its own, and those are added in
- * the order of the blocks. So the result has the same bits for any number of threads, and no float sum grows long.
+ * Invariants: images are cut into blocks by the shape alone; each block has sums of its own, and those are added in the
+ * order of the blocks. So the result has the same bits for any number of threads, and no float sum grows long.
  */
 #include "device/cpu/conv/conv_small.h"
 

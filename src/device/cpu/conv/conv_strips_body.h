@@ -9,9 +9,9 @@
 #define LOAD(from) (whole ? (V) * (const VU *)(from) : TYPED(yk__load_part)((from), lanes))
 #define TAPS(i, k) YK__UNROLL for (int i = 0; i < 3; i++) YK__UNROLL for (int k = 0; k < 3; k++)
 
-/* Outputs [x, x + outputs) of both rows, of one vector of channels, its first `lanes` where not `whole`; `inside`: all
- * rows and columns exist, and STRIP_OUTPUTS outputs. `src` is the first column of row 0 of the four. Nothing is stored
- * before all is loaded: a load waits for an earlier store to the same place of another page. */
+/* Computes outputs [x, x + outputs) of both rows, of one vector of channels, its first `lanes` where not `whole`;
+ * `inside`: all rows and columns exist, and STRIP_OUTPUTS outputs. `src` is the first column of row 0 of the four.
+ * Nothing is stored before all is loaded: a load waits for an earlier store to the same place of another page. */
 static inline __attribute__((always_inline)) void TYPED(strip_of)(const struct strip *s, const T *src, T *dst,
                                                                   const T *weights, const T *bias, int64_t x,
                                                                   int64_t outputs, int64_t lanes, const bool inside,
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void TYPED(strip_of)(const struct s
     }
 }
 
-/* Adds to the nine sums of one vector of channels what columns [begin, end) of the source give. */
+/* Adds the products of columns [begin, end) of the source to the nine sums of one vector of channels. */
 static inline __attribute__((always_inline)) void TYPED(strip_sums_of)(const struct strip *s, const T *from,
                                                                        const T *gout, T *to, int64_t begin, int64_t end,
                                                                        int64_t lanes, const bool inside,
@@ -111,7 +111,7 @@ static inline __attribute__((always_inline)) void TYPED(strip_sums_of)(const str
     TAPS(i, k) * (V *)(to + (i * 3 + k) * WIDTH) += sum[i][k];
 }
 
-/* Outputs [x, x + outputs) of `channels` channels. */
+/* Computes outputs [x, x + outputs) of `channels` channels. */
 static void TYPED(strip_span)(const struct strip *s, const T *src, T *dst, const T *weights, const T *bias, int64_t x,
                               int64_t outputs, int64_t channels)
 {
@@ -129,7 +129,7 @@ static void TYPED(strip_span)(const struct strip *s, const T *src, T *dst, const
     (s, src + whole, dst + whole, weights + whole * 9, bias + whole, x, outputs, rest, false, false);
 }
 
-/* The strip whose first row is y, images [n0, n1). */
+/* Computes the strip whose first row is y, images [n0, n1). */
 static void TYPED(run_strip)(const struct map *m, int64_t y, int64_t n0, int64_t n1)
 {
     const struct strip s = strip_at(&m->strips, y, m->src_stride, m->dst_stride);
@@ -142,7 +142,8 @@ static void TYPED(run_strip)(const struct map *m, int64_t y, int64_t n0, int64_t
      s.width - x < STRIP_OUTPUTS ? s.width - x : STRIP_OUTPUTS, m->lanes.groups);
 }
 
-/* Adds to the sums of one vector of channels, of which there are `lanes`, what a strip gives, in spans of columns. */
+/* Adds the products of a strip to the sums of one vector of channels, of which there are `lanes`, in spans of
+ * columns. */
 static void TYPED(sum_spans)(const struct strip *s, const T *x, const T *gout, T *to, int64_t length, int64_t lanes)
 {
     const bool inside = s->first == 0 && s->last == 4 && s->outputs == 2;
@@ -157,7 +158,7 @@ static void TYPED(sum_spans)(const struct strip *s, const T *x, const T *gout, T
     }
 }
 
-/* As run_strip, for the gradient of the weight. */
+/* Sums of the gradient of the weight, over a strip as in run_strip. */
 static void TYPED(sum_strip)(const struct grad *g, int64_t y, int64_t n0, int64_t n1, T *sums)
 {
     const struct strip s = strip_at(&g->strips, y, g->x_stride, g->gout_stride);

@@ -54,8 +54,9 @@
 #define FEW_GRAD_TILES  42
 #define FEW_CHUNK_TILES 128
 #define FEW_CHUNKS      32
-/* What transforming costs for each plane, in multiply-adds: a channel of a window, a pair of channels of the weight.
- * Estimates, by which this way or the direct one is chosen: larger, and fewer convolutions come here. */
+/* The cost of transforming for each plane, in multiply-adds: a channel of a window, a pair of channels of the weight.
+ * These are estimates, by which Winograd's algorithm or the direct one is chosen: with larger ones fewer convolutions
+ * come here. */
 #define WINDOW_COST 5
 #define WEIGHT_COST 5
 
@@ -81,7 +82,8 @@ struct window {
     int begin[2], end[2];  /* the rows and columns inside the map */
 };
 
-/* How conv_winograd_cached_body.h cuts a map: blocks of images, bands of rows of tiles, strips of tiles of a row. */
+/* The cut of a map by conv_winograd_cached_body.h: blocks of images, bands of rows of tiles, strips of tiles of a
+ * row. */
 struct strips {
     int64_t images, blocks, rows, bands, most; /* images of a block, rows of a band, tiles of a strip */
     int64_t row_size, out_size, memory;        /* numbers of a copied row; bytes of a thread */
@@ -95,7 +97,7 @@ struct map {
     const void *w, *bias;
     void *dst;
     int64_t dst_stride[3], dst_channel, height, length;
-    int64_t groups, together;                       /* how many pass together, of conv_winograd_groups_body.h */
+    int64_t groups, together;                       /* the number that pass together, of conv_winograd_groups_body.h */
     int64_t k, cols, w_tap[2], w_k, w_col, w_group; /* channels of a group */
     bool backward, fresh, infinite;                 /* fresh: each piece transforms the weights of its own panel */
     int64_t panels, panel_size, products_size, sums_size, round;
@@ -108,7 +110,12 @@ struct grad {
     struct side x, gout;
     yk__view gw;
     int64_t panels, products_size, right_at, round, blocks;
-    enum { WRITE, LOOK, ADD } total; /* what total_piece does with gw; LOOK: whether it is finite, before it is added */
+    enum {
+        WRITE,
+        LOOK,
+        ADD
+    } total; /* total_piece writes gw, adds to it, or (LOOK) looks only if the sum is finite,
+              * before it is added */
     bool infinite;
     void *products, *sums;
 };
@@ -118,13 +125,13 @@ static int64_t at_most(int64_t n, int64_t most)
     return n < most ? n : most;
 }
 
-/* Whether both maps are of 2 x 2, and so the padding 1 x 1. */
+/* True if both maps are of 2 x 2, and so the padding 1 x 1. */
 static bool whole_maps(const yk__view *a, const yk__view *b)
 {
     return a->shape[2] == 2 && a->shape[3] == 2 && b->shape[2] == 2 && b->shape[3] == 2;
 }
 
-/* Of the map dst, whose windows are in src. */
+/* The tiles of the map dst, whose windows are in src. */
 static struct tiles make_tiles(const yk__view *dst, const yk__view *src, int64_t most)
 {
     int64_t n = dst->shape[0];
@@ -229,7 +236,7 @@ bool yk__conv_winograd_joins(const yk__conv2d *p, const yk__view *out, const yk_
            yk__conv_winograd_applies(p, &of_out, &of_x, &of_w);
 }
 
-/* All groups of a map whose members are filled in up to dst_stride. */
+/* Computes all groups of a map whose members are filled in up to dst_stride. */
 static yk_status run_groups(int device, struct map *m, const yk__view *dst, const yk__view *src)
 {
     bool f32 = dst->dtype == YK_F32;
@@ -266,11 +273,11 @@ bool yk__conv_winograd_copies_rows(const yk__view *out, const yk__view *x, bool 
     int64_t bytes = 16 * out->shape[1] * x->shape[1] * (int64_t)yk_dtype_size((yk_dtype)x->dtype);
     if (whole_maps(out, x) || bytes > (gradient ? FEW_SUMS : FEW_WEIGHTS))
         return false;
-    /* Of rows with fewer tiles the sums would be loaded and stored too often. */
+    /* In rows with fewer tiles the sums would be loaded and stored too often. */
     return !gradient || out->shape[0] * yk__ceil_div(out->shape[3], 2) >= FEW_GRAD_TILES;
 }
 
-/* Of a map dst, or gout, with at least about as many pieces. */
+/* The strips of a map dst, or gout, with at least about as many pieces. */
 static struct strips make_strips(const struct tiles *t, int64_t width, int64_t out_width, int64_t size, int64_t pieces,
                                  int64_t most)
 {
@@ -288,7 +295,8 @@ static struct strips make_strips(const struct tiles *t, int64_t width, int64_t o
     return s;
 }
 
-/* What a thread needs: rows of the source and of the outputs, and all planes of a strip of two widths. */
+/* The numbers that a thread needs memory for: rows of the source and of the outputs, and all planes of a strip of two
+ * widths. */
 static int64_t strips_numbers(const struct strips *s, int64_t width, int64_t other)
 {
     return 4 * s->row_size + 2 * s->out_size + 16 * (plane_size(s->most, width) + plane_size(s->most, other));

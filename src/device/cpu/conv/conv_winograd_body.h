@@ -237,8 +237,8 @@ static void TYPED(source_piece)(void *arg, int64_t begin, int64_t end, int threa
         TYPED(gather)(&m->src, &m->tiles, m->round + block, (T *)m->products + block * m->products_size);
 }
 
-/* Adds, up to `rows` of a tile, what k gives; the sums are kept short, as in conv_pixels.c. `ahead` is fetched
- * meanwhile, or NULL. */
+/* Adds the products of k to up to `rows` rows of a tile; the sums are kept short, as in conv_pixels.c. `ahead` is
+ * fetched meanwhile, or NULL. */
 static void TYPED(multiply)(yk__gemm_tile *tile, enum yk__gemm_mode mode, int64_t rows, int64_t k, int64_t most,
                             bool accumulate, yk__gemm_lines *ahead)
 {
@@ -335,7 +335,7 @@ static inline __attribute__((always_inline)) V TYPED(store_outputs)(const struct
 }
 
 /* The outputs of a block and of `count` panels of `cols` columns, which follow each other; `to`, `bias`: of the first
- * one. Returns whether all of them are finite. */
+ * one. True if all of them are finite. */
 static bool TYPED(scatter)(const struct map *m, const struct block *b, const T *from, T *to, const T *bias,
                            int64_t count, int64_t cols)
 {
@@ -362,7 +362,7 @@ static bool TYPED(scatter)(const struct map *m, const struct block *b, const T *
     return finite;
 }
 
-/* One panel of columns of one block of the round. */
+/* Computes one panel of columns of one block of the round. */
 static void TYPED(map_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     struct map *m = arg;
@@ -412,7 +412,8 @@ static void TYPED(sides_piece)(void *arg, int64_t begin, int64_t end, int thread
     }
 }
 
-/* One of the planes and a panel of gout's channels: x's channels x gout's, summed over the tiles of the round. */
+/* The product of one plane and a panel of gout's channels: x's channels x gout's, summed over the tiles of the
+ * round. */
 static void TYPED(product_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

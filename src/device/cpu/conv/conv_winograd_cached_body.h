@@ -9,7 +9,7 @@
  * each other are transposed by that copy, and those of the outputs by one like it.
  */
 
-/* Row y of some images from n0 on, its first column at `to`. What comes next is fetched: too many streams for the
+/* Copies row y of some images from n0 on, its first column at `to`. The next rows are fetched: too many streams for the
  * processor to foresee. */
 static void TYPED(load_row)(const struct side *m, int64_t n0, int64_t images, int64_t y, T *to)
 {
@@ -43,7 +43,7 @@ static void TYPED(load_row)(const struct side *m, int64_t n0, int64_t images, in
     }
 }
 
-/* Row y of the outputs of some images, from columns of images * width numbers. */
+/* Stores row y of the outputs of some images, from columns of images * width numbers. */
 static void TYPED(store_row)(const struct map *m, int64_t n0, int64_t images, int64_t y, int64_t width, const T *from)
 {
     const int64_t column = images * width, size = (int64_t)sizeof(T), *stride = m->dst_stride;
@@ -60,9 +60,9 @@ static void TYPED(store_row)(const struct map *m, int64_t n0, int64_t images, in
     }
 }
 
-/* The rows [begin, side) of the windows of row ty of the tiles. Row i of the first tiles is kept in place i % side, and
- * so is every row `side` further on. Their columns outside the map, and channels that only fill vectors, are 0 since
- * the start of a band. */
+/* Copies the rows [begin, side) of the windows of row ty of the tiles. Row i of the first tiles is kept in place i %
+ * side, and so is every row `side` further on. Their columns outside the map, and channels that only fill vectors, are
+ * 0 since the start of a band. */
 static void TYPED(load_rows)(const struct side *m, int64_t n0, int64_t images, int64_t ty, int begin, int64_t row_size,
                              T *rows)
 {
@@ -133,7 +133,7 @@ static V TYPED(outputs)(const struct map *m, int64_t images, bool below, int64_t
     return bad;
 }
 
-/* Bands of rows of tiles of some images. */
+/* Computes bands of rows of tiles of some images. */
 static void TYPED(strip_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     struct map *m = arg;
@@ -236,7 +236,7 @@ static void TYPED(strip_sums_piece)(void *arg, int64_t begin, int64_t end, int t
     }
 }
 
-/* The sums of all bands, in their order: some vectors of the first ones. */
+/* Adds the sums of all bands to those of the first, in their order: some vectors of them. */
 static void TYPED(add_sums_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

@@ -8,7 +8,7 @@
  * loaded once, and how far pixels lie apart does not matter.
  */
 
-/* One column of a window, of which the rows [begin, end) are inside the map, transformed along it. */
+/* Transforms one column of a window, of which the rows [begin, end) are inside the map. */
 static inline __attribute__((always_inline)) void TYPED(column_of)(const T *from, int64_t row, int64_t part, int begin,
                                                                    int end, V e[4], const bool whole)
 {
@@ -28,8 +28,8 @@ static inline __attribute__((always_inline)) void TYPED(column_of)(const T *from
 }
 
 /* The windows of a row of tiles, of one vector of channels: `from` is the pixel of the first one's corner, whose column
- * in the map is -offset; `to` that tile of the first plane; what lies `ahead` is fetched, the two rows of it that no
- * earlier window has read. */
+ * in the map is -offset; `to` that tile of the first plane; the pixels `ahead` are fetched, the two rows of them that
+ * no earlier window has read. */
 static inline __attribute__((always_inline)) void TYPED(slide_windows)(const struct side *m, const T *from, int begin,
                                                                        int end, int64_t tiles, int64_t part, T *to,
                                                                        int64_t next, int64_t ld, int64_t ahead,
@@ -110,7 +110,7 @@ static void TYPED(group_weight_piece)(void *arg, int64_t begin, int64_t end, int
     }
 }
 
-/* A block of tiles and of groups. */
+/* Computes a block of tiles and of groups. */
 static void TYPED(group_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     struct map *m = arg;

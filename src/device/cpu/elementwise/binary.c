@@ -99,7 +99,7 @@ BINARY_PAST(MUL_past_f32, float, yk__vf32, yk__vf32u, x *y)
 BINARY_PAST(PLUS_past_f64, double, yk__vf64, yk__vf64u, x + y)
 BINARY_PAST(MUL_past_f64, double, yk__vf64, yk__vf64u, x *y)
 
-/* Elements that follow each other in all three, at the end of their order. */
+/* The number of elements that follow each other in all three views, at the end of their order. */
 static int64_t common_run(const yk__view *out, const yk__view *a, const yk__view *b)
 {
     int64_t run = 1;
@@ -112,8 +112,8 @@ static int64_t common_run(const yk__view *out, const yk__view *a, const yk__view
     return run;
 }
 
-/* NULL where the output is not so large, is an input too, has gaps, or is made in short runs, the ends of which would
- * be waited for, and which may go through buffers. */
+/* The kernel that writes past the caches; NULL where the output is not so large, is an input too, has gaps, or is made
+ * in short runs, the ends of which would be waited for, and which may go through buffers. */
 static yk__apply_fn past_caches(int kernel, const yk__view *out, const yk__view *a, const yk__view *b)
 {
     const int64_t much = 24 << 20; /* of 32 MiB, the last cache of eight cores of an EPYC, which inputs need, too */
@@ -178,7 +178,7 @@ static const yk__apply_fn kernels[YK__BINARY_KERNELS][YK__DTYPES] = {
 #define ENTRY_A_F64(op, expression) [YK__##op][1] = op##_one_a_f64,
 #define ENTRY_B_F32(op, expression) [YK__##op][0] = op##_one_b_f32,
 #define ENTRY_B_F64(op, expression) [YK__##op][1] = op##_one_b_f64,
-/* Of f32 and f64. */
+/* Kernels one of whose operands is a single number, the first or the second, of f32 and f64. */
 static const yk__apply_fn kernels_one_a[YK__BINARY_KERNELS][2] = {
     YK__REAL_ARITHMETIC(ENTRY_A_F32, YK__F32) YK__REAL_ARITHMETIC(ENTRY_A_F64, YK__F64)
 };

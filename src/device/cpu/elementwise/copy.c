@@ -124,7 +124,7 @@ OF_BF16(i64, int64_t)
 OF_BF16(u8, uint8_t)
 OF_BF16(b8, uint8_t)
 
-/* A cast by way of f32. */
+/* A cast through f32. */
 #define CAST_BY_F32(from, from_size, to, to_size)                                                                      \
     static void from##_to_##to(int64_t n, void *out, const void *a, const void *b, const void *c, const double *p)     \
     {                                                                                                                  \
@@ -245,7 +245,7 @@ static bool transpose(int device, const yk__loop *loop, size_t size)
         }                                                                                                              \
     }
 
-/* Rows of less than a cache line. */
+/* Copies rows of less than a cache line. */
 static void copy_short_rows(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t bytes, int64_t n)
 {
     typedef uint16_t two __attribute__((aligned(1), may_alias));
@@ -265,7 +265,7 @@ static void copy_short_rows(char *to, int64_t to_step, const char *from, int64_t
         COPY_SHORT(two)
 }
 
-/* Short dense rows, as cat, narrow and a permutation of heads leave them. */
+/* Copies short dense rows, as cat, narrow and a permutation of heads leave them. */
 static void rows_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -348,7 +348,7 @@ static void row_parts_piece(void *arg, int64_t begin, int64_t end, int thread)
         }
 }
 
-/* Whether this copy is one of rows that go with those of *r, to which it then belongs. */
+/* Adds this copy to those of *r if it is one of rows that can be copied along with theirs; false if not. */
 static bool row_parts_add(row_parts *r, const yk__loop *loop, size_t size)
 {
     int64_t bytes = loop->ndim == 2 ? loop->shape[0] * (int64_t)size : 0;

@@ -1,5 +1,5 @@
 /*
- * elementwise.c - puts the elementwise kernels into the table; f16 and bf16 by way of those of f32. Layer: device/cpu.
+ * elementwise.c - puts the elementwise kernels into the table; f16 and bf16 through those of f32. Layer: device/cpu.
  *
  * Halves are widened to a buffer on the stack and the results rounded from another: no tensor of f32 is made, and each
  * element is rounded once.

@@ -12,7 +12,8 @@ void YK__ISA_NAME(yk__cpu_fill_binary)(yk__backend *table); /* binary.c */
 
 /* Casts of contiguous runs, between two dtypes that differ. (copy.c) */
 yk__apply_fn YK__ISA_NAME(yk__cpu_cast)(yk_dtype from, yk_dtype to);
-/* The kernels of `f32` on views where the inputs are f16 or bf16, all alike, and the output is so too, or bool. */
+/* Applies the kernels of `f32` to views where the inputs are f16 or bf16, all alike, and the output is so too, or
+ * bool. */
 void YK__ISA_NAME(yk__cpu_apply_halves)(int device, const yk__apply *f32, const yk__view *const *views);
 
 /* Entries of a table of kernels by operation and dtype, made from a list of operations (device/scalar_ops.h). */

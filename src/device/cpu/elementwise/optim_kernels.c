@@ -94,7 +94,7 @@ enum { MAX_LINEAR = 256, OPERANDS = 5 };
 typedef struct group {
     const yk__update *u;
     update_fn fn;
-    const yk__view *const *views; /* OPERANDS arrays of one view per tensor, NULL for what is not there */
+    const yk__view *const *views; /* OPERANDS arrays of one view per tensor, NULL for those that are not there */
     size_t size;
     int64_t count;
     int64_t tensor[MAX_LINEAR], end[MAX_LINEAR]; /* linear tensors laid end to end: which, and where each ends */
@@ -192,7 +192,7 @@ static void run(int device, const yk__update *u, update_fn f32, update_fn f64, i
     }
 }
 
-/* Memory of this device is the host's: what lies there is read at once. */
+/* The memory of this device is the host's: state in it is read at once. */
 static yk_status sgd(int device, const yk__sgd *p, int64_t count, const yk__view *params, const yk__view *grads,
                      const yk__view *momentum)
 {

@@ -267,7 +267,8 @@ typedef struct turned {
     int others, other[YK_MAX_DIMS];             /* the other dimensions, those closest in memory first */
 } turned;
 
-/* Whether dropout is done that way. */
+/* Fills *t if dropout is done by blocks that are transposed: one dimension is dense in memory, and C order has another
+ * one last. False if not. */
 static bool turned_init(turned *t, const yk__view *out, const yk__view *x)
 {
     int64_t step = 1;

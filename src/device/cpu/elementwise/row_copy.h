@@ -1,8 +1,8 @@
 /*
  * row_copy.h - dense rows that lie anywhere in memory: fetched before their turn comes, and copied. Layer: device/cpu.
  *
- * The processor sees where a row goes on, but not where the next one begins; who knows that from an index fetches whole
- * rows ahead (embedding, index, index_select).
+ * The processor sees where a row goes on, but not where the next one begins; kernels that know it from an index fetch
+ * whole rows ahead (embedding, index, index_select).
  */
 #ifndef YOKE_DEVICE_CPU_ELEMENTWISE_ROW_COPY_H
 #define YOKE_DEVICE_CPU_ELEMENTWISE_ROW_COPY_H
@@ -15,7 +15,7 @@
  * fetched of one row, where the processor goes on by itself. */
 enum { YK__LINE = 64, YK__LONG_ROW = 8192, YK__AHEAD = 8192, YK__ROWS_AHEAD = 8 };
 
-/* How many rows of `bytes` each a row is fetched ahead. */
+/* The number of rows, of `bytes` each, that a row is fetched ahead. */
 static inline int64_t yk__rows_ahead(int64_t bytes)
 {
     int64_t rows = bytes > 0 ? (YK__AHEAD + bytes - 1) / bytes : 1;

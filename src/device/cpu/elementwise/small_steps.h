@@ -17,8 +17,8 @@ enum { YK__SMALL_STEP = 4 };
 #if defined(__AVX512BW__)
 #include <immintrin.h>
 
-/* For elements of one size, LANES in a vector. Whole vectors are read, also behind the last element that they give:
- * there is another one behind those, hence `<` n. */
+/* For elements of one size, LANES in a vector. Whole vectors are read, also after the last element that they give:
+ * there is another one after those, hence `<` n. */
 #define YK__STEPS_(bits, T, LANES, Mask)                                                                               \
     typedef T yk__lanes##bits __attribute__((vector_size(64)));                                                        \
     static inline yk__lanes##bits yk__numbers##bits(void)                                                              \

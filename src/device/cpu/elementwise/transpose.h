@@ -82,7 +82,7 @@ static inline void yk__interleave_f32(float *to, const float *src, int64_t src_s
     }
 }
 
-/* The other way. */
+/* The reverse of interleave: 8 rows of `count` elements, from `count` elements of 8 rows that follow each other. */
 static inline void yk__deinterleave_f32(float *to, int64_t to_stride, const float *src, int64_t count)
 {
     const yk__eight32 *x = (const yk__eight32 *)src;

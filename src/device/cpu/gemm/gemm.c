@@ -1,13 +1,13 @@
 /*
  * gemm.c - the matrix product slot. Layer: device/cpu.
  *
- * gemm_bf16.c takes bf16. Of the others there are seven ways, chosen by shape and strides alone. Matrices of a few
- * numbers are a loop. Some rows times a large B in order of k are computed turned, so that B is read once, where it is.
- * Other large products in f32 go to oneDNN, with AVX-512. A dimension of 1 makes it a matrix and a vector, or two
- * vectors (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are dot products. Small
- * products, and those of few rows, use B's rows where they are; all others pack B in panels, a block of k at a time,
- * and take rows of A in blocks that stay in L2. Each element of the result is summed in the same order whatever the
- * number of threads.
+ * gemm_bf16.c takes bf16. For the others there are seven algorithms, chosen by shape and strides alone. Matrices of a
+ * few numbers are a loop. Some rows times a large B in order of k are computed as the transposed product, so that B is
+ * read once, without a copy. Other large products in f32 go to oneDNN, with AVX-512. A dimension of 1 makes it a matrix
+ * and a vector, or two vectors (gemm_vector_body.h). Few rows or columns of operands that are both in order of k are
+ * dot products. Small products, and those of few rows, use B's rows where they are; all others pack B in panels, a
+ * block of k at a time, and take rows of A in blocks that stay in L2. Each element of the result is summed in the same
+ * order whatever the number of threads.
  */
 #include <string.h>
 
@@ -55,7 +55,7 @@ struct dot_products {
 };
 /* Depth that is summed at a time. */
 enum { DOTS_DEPTH = 4096 };
-/* Multiply-adds of a product that is a loop of its own: choosing another way would take longer. */
+/* Multiply-adds of a product that is a loop of its own: choosing another algorithm would take longer. */
 enum { TINY_WORK = 128 };
 
 /* Products of some rows of A and a large B in order of k (run_turned): k of B's columns that are copied to the
@@ -138,7 +138,7 @@ static inline void add_up_f64(const yk__vf64 v[4], double total[4])
 
 #include "device/cpu/gemm/gemm_vector_body.h"
 
-/* A matrix times a vector; *taken is false where neither rows nor columns of the matrix are dense. */
+/* Computes a matrix times a vector; *taken is false where neither rows nor columns of the matrix are dense. */
 static yk_status run_vector(int device, const yk__gemm_product *p, bool f32, bool *taken)
 {
     bool of_b = p->m == 1; /* the matrix is B, and A the vector */
@@ -223,8 +223,8 @@ static yk_status run_blocked(int device, const yk__gemm_product *p, bool f32)
     return YK_OK;
 }
 
-/* Few rows or few columns, both operands in order of k. A dot product ends with the sum of its lanes, which pays where
- * packing B, or lanes of missing columns, would take longer. */
+/* True for few rows or few columns, with both operands in order of k. A dot product ends with the sum of its lanes,
+ * which pays where packing B, or lanes of missing columns, would take longer. */
 static bool dot_products_pay(const yk__gemm_product *p)
 {
     if (p->a_k != 1 || p->b_k != 1 || p->k < 2)
@@ -232,7 +232,7 @@ static bool dot_products_pay(const yk__gemm_product *p)
     return p->m <= 8 || (p->m <= 14 && p->k >= 128) || (p->n <= 4 && p->k >= 64) || (p->n <= 14 && p->k >= 256);
 }
 
-/* Dot products of all rows of A and all columns of B; of the fewer of the two four are taken at a time. */
+/* Computes dot products of all rows of A and all columns of B; of the fewer of the two four are taken at a time. */
 static void run_dot_products(int device, const yk__gemm_product *p, bool f32)
 {
     struct dot_products d = {.p = *p, .bias_col = 1};
@@ -249,7 +249,7 @@ static void run_dot_products(int device, const yk__gemm_product *p, bool f32)
 
 /* Rows of B that are walked side by side, no more than the first-level TLB has entries. */
 enum { IN_PLACE_DEPTH = 128 };
-/* Few rows of A against rows of B: see panels_in_place. */
+/* Multiplies few rows of A and rows of B: see panels_in_place. */
 static yk_status run_panels_in_place(int device, const yk__gemm_product *p, bool f32)
 {
     int64_t size = f32 ? 4 : 8, panel = 2 * YK__VECTOR_BYTES / size;
@@ -267,8 +267,8 @@ static yk_status run_panels_in_place(int device, const yk__gemm_product *p, bool
     return YK_OK;
 }
 
-/* A batch times the weights of a linear layer, which are read once, from memory: packing them would take as long as
- * reading them, and what is packed for a whole product does not stay in the cache. */
+/* True for a batch times the weights of a linear layer, which are read once, from memory: packing them would take as
+ * long as reading them, and the packed weights of a whole product do not stay in the cache. */
 static bool turned_pays(const yk__gemm_product *p, int64_t size)
 {
     return p->m >= TURNED_LEAST_ROWS && p->m <= TURNED_MOST_ROWS && p->b_k == 1 && p->b_col >= p->k && p->c_col == 1 &&
@@ -462,7 +462,7 @@ static yk_status gemm(int device, const yk__view *out, const yk__view *a, const 
     if (batch == 1) {
         status = run_matrix(&s, 0);
     } else if (batch >= 8 || work < SERIAL_WORK) {
-        /* Each matrix on one thread. */
+        /* Each matrix is computed on one thread. */
         int64_t grain = work ? SERIAL_WORK / work : SERIAL_WORK;
         yk__cpu_parallel(device, batch, grain < 1 ? 1 : grain, batch_piece, &s);
         if (s.first.code) {

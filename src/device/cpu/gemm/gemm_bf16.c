@@ -46,7 +46,7 @@ bool yk__gemm_bf16_there(void)
 
 /* ---- the blocked product ----------------------------------------------------------------------------------------- */
 
-/* Numbers [k0, k1) of a panel of B. */
+/* Packs numbers [k0, k1) of a panel of B. */
 static void pack_panel(const struct blocked *g, uint16_t *to, int64_t panel, int64_t k0, int64_t k1)
 {
     const yk__gemm_product *p = &g->p;
@@ -83,7 +83,7 @@ static const uint16_t *block_of_a(const struct blocked *g, uint16_t *left, int64
     return left;
 }
 
-/* Lets tile i of `tiles` fetch its share of what is packed after the part of `panel` at `at`. */
+/* Lets tile i of `tiles` fetch its share of the memory that is packed after the part of `panel` at `at`. */
 static void fetch_next(const struct blocked *g, yk__bf16_tile *t, int64_t panel, int64_t at, int64_t i, int64_t tiles)
 {
     enum { LINE = 64 / sizeof(uint16_t) };
@@ -99,7 +99,7 @@ static void fetch_next(const struct blocked *g, yk__bf16_tile *t, int64_t panel,
     t->fetch = (const char *)((const uint16_t *)p->b + k + (panel * PANEL + PANEL * i / tiles) * p->b_col);
 }
 
-/* A block of rows times a group of panels. */
+/* Computes a block of rows times a group of panels. */
 static void block_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct blocked *g = arg;
@@ -202,7 +202,7 @@ static yk_status run_blocked(int device, const yk__gemm_product *p)
 
 /* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
-/* Up to four rows of A with four columns of B, all with k in order in memory. */
+/* Computes dot products of up to four rows of A with four columns of B, all with k in order in memory. */
 BF16 static inline __attribute__((always_inline)) void dots(const yk__gemm_product *p, int64_t row, int64_t column,
                                                             const int rows)
 {

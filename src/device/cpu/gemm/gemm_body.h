@@ -4,7 +4,7 @@
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
 #define PANEL (WIDTH * YK__GEMM_VECTORS)
 
-/* A product of a few numbers. */
+/* Computes a product of a few numbers. */
 static void TYPED(run_tiny)(const yk__gemm_product *p)
 {
     const T *a = p->a, *b = p->b, *bias = p->bias;
@@ -19,7 +19,8 @@ static void TYPED(run_tiny)(const yk__gemm_product *p)
         }
 }
 
-/* All rows of columns [column, column + cols), k from k0 to k1 of the sums: row k0 of B is at b, the next `ldb` on. */
+/* Computes all rows of columns [column, column + cols), k from k0 to k1 of the sums: row k0 of B is at b, the next
+ * `ldb` on. */
 static void TYPED(panel_rows)(const yk__gemm_product *p, int64_t column, int64_t cols, const T *b, int64_t ldb,
                               int64_t k0, int64_t k1)
 {
@@ -47,8 +48,8 @@ static void TYPED(panel_rows)(const yk__gemm_product *p, int64_t column, int64_t
     }
 }
 
-/* B's rows are used where they are. A last panel that is not whole starts early and repeats some columns, or, where
- * that would add twice, is packed into `memory` (k * PANEL). */
+/* Computes a product whose rows of B are used in place. A last panel that is not whole starts early and repeats some
+ * columns, or, where that would add twice, is packed into `memory` (k * PANEL). */
 static void TYPED(run_direct)(const yk__gemm_product *p, void *memory)
 {
     const T *b = p->b;
@@ -66,8 +67,8 @@ static void TYPED(run_direct)(const yk__gemm_product *p, void *memory)
     TYPED(panel_rows)(p, column, rest, memory, width, 0, p->k);
 }
 
-/* Panels of a product of few rows: every number of B is used once, so it is read where it is. Columns that do not fill
- * vectors are packed. */
+/* Computes panels of a product of few rows: every number of B is used once, so it is read in place. Columns that do not
+ * fill vectors are packed. */
 static void TYPED(panels_in_place)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct blocked *g = arg;
@@ -160,8 +161,8 @@ static inline __attribute__((always_inline)) void TYPED(dots)(const struct dot_p
     }
 }
 
-/* Few rows of A against columns of B that lie in memory in order of k: x w^T of a small batch. Pieces are four columns.
- */
+/* Multiplies few rows of A and columns of B that lie in memory in order of k: x w^T of a small batch. Pieces are four
+ * columns. */
 static void TYPED(run_dots)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -183,9 +184,9 @@ static void TYPED(run_dots)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Groups [begin, end) of columns of the result for k from k0 to k1, A packed. A group's columns of B, which lie in
- * memory in order of k, are the rows of tiles, and A's rows the columns: C is made turned. The next group is fetched
- * meanwhile. */
+/* Computes groups [begin, end) of columns of the result for k from k0 to k1, A packed. A group's columns of B, which
+ * lie in memory in order of k, are the rows of tiles, and A's rows the columns: C is computed transposed. The next
+ * group is fetched meanwhile. */
 static void TYPED(turned_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct blocked *g = arg;
@@ -267,7 +268,7 @@ static void TYPED(pack_piece)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Rows [m0, m1) times some panels of the packed part of B. */
+/* Computes rows [m0, m1) times some panels of the packed part of B. */
 static void TYPED(block_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct blocked *g = arg;

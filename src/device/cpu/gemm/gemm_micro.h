@@ -4,7 +4,7 @@
  * A tile is C (rows x cols) = sum over steps s of A_s (rows x k) B_s (k x cols), kept in registers from the first step
  * to the last. Sums run over the steps in order and over k in order, so a result does not depend on how tiles are
  * shared out. Nothing outside the described elements is read or written, but B rows must hold `vectors` whole vectors:
- * a panel whose last columns are missing is packed with zeros behind them.
+ * a panel whose last columns are missing is packed with zeros after them.
  */
 #ifndef YOKE_DEVICE_CPU_GEMM_GEMM_MICRO_H
 #define YOKE_DEVICE_CPU_GEMM_GEMM_MICRO_H
@@ -12,7 +12,7 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/elementwise/row_copy.h"
 
-/* Where a step's operands start, in elements from the tile's a and b. */
+/* The first elements of a step's operands, counted from the tile's a and b. */
 typedef struct yk__gemm_step {
     int64_t a, b;
 } yk__gemm_step;
@@ -29,8 +29,9 @@ typedef struct yk__gemm_tile {
     const void *bias; /* added to every row, `cols` numbers; or NULL */
     bool accumulate;  /* add to what C holds */
     bool far;         /* C is far from the caches: its lines are fetched before they are written, for speed alone */
-    /* What is packed or read next, fetched from far away meanwhile, a cache line for each k of a step, `fetch_step`
-     * bytes apart; each step's lines begin `fetch_a` bytes times its `a` further. By the kernels that are FETCHING. */
+    /* The memory that is packed or read next, which is fetched from far away meanwhile: a cache line for each k of a
+     * step, `fetch_step` bytes apart; each step's lines begin `fetch_a` bytes times its `a` further. Only the kernels
+     * that are FETCHING do this. */
     const char *fetch;
     int64_t fetch_step, fetch_a;
 } yk__gemm_tile;
@@ -42,7 +43,7 @@ typedef struct yk__gemm_lines {
     int64_t count[4], step[4], at[4];
 } yk__gemm_lines;
 
-/* Whether lines are left; then the tile fetches the next ones of a run. */
+/* True if lines are left; then the tile fetches the next ones of a run. */
 static inline bool yk__gemm_fetches(yk__gemm_lines *lines, yk__gemm_tile *tile)
 {
     if (lines->at[0] == lines->count[0])
@@ -121,7 +122,7 @@ enum yk__gemm_mode { YK__GEMM_A_ROWS, YK__GEMM_A_COLUMNS, YK__GEMM_A_ROWS_FETCHI
 typedef void (*yk__gemm_kernel)(const yk__gemm_tile *tile);
 #define yk__gemm_kernels_f32 YK__ISA_NAME(yk__gemm_kernels_f32)
 #define yk__gemm_kernels_f64 YK__ISA_NAME(yk__gemm_kernels_f64)
-/* By mode, number of vectors - 1, number of rows - 1. */
+/* The kernels by mode, number of vectors - 1, number of rows - 1. */
 extern const yk__gemm_kernel yk__gemm_kernels_f32[YK__GEMM_MODES][YK__GEMM_VECTORS][YK__GEMM_ROWS];
 extern const yk__gemm_kernel yk__gemm_kernels_f64[YK__GEMM_MODES][YK__GEMM_VECTORS][YK__GEMM_ROWS];
 
@@ -135,7 +136,8 @@ extern const yk__gemm_kernel yk__gemm_kernels_f64[YK__GEMM_MODES][YK__GEMM_VECTO
 void yk__gemm_pack_f32(float *to, const float *src, int64_t k, int64_t ks, int64_t cols, int64_t cs, int64_t width);
 void yk__gemm_pack_f64(double *to, const double *src, int64_t k, int64_t ks, int64_t cols, int64_t cs, int64_t width);
 
-/* How `n` rows are best cut: into `*tiles` tiles, the first `n % *tiles` of them one row higher than the others. */
+/* The best cut of `n` rows: into `*tiles` tiles, the first `n % *tiles` of them one row higher than the others, whose
+ * rows are returned. */
 static inline int64_t yk__gemm_cut(int64_t n, int64_t most, int64_t *tiles)
 {
     *tiles = (n + most - 1) / most;

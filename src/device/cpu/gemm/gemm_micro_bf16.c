@@ -56,8 +56,8 @@ static inline __attribute__((always_inline)) void transpose(__m512i r[LANES])
     }
 }
 
-/* Columns whose k are next to each other. Their lines are fetched some time before they are used, further along k or,
- * where columns are short, of those to come: there are too many streams for the processor to foresee. */
+/* Packs columns whose k are next to each other. Their lines are fetched some time before they are used, further along k
+ * or, where columns are short, of those to come: there are too many streams for the processor to foresee. */
 static void pack_transposed(uint16_t *to, const uint16_t *src, int64_t k, int64_t cols, int64_t cs, int64_t width)
 {
     enum { AHEAD = 4 * 2 * LANES, COLUMNS_AHEAD = 4 * LANES };
@@ -94,7 +94,7 @@ static void pack_transposed(uint16_t *to, const uint16_t *src, int64_t k, int64_
     }
 }
 
-/* Rows whose columns are next to each other. */
+/* Packs rows whose columns are next to each other. */
 static void pack_interleaved(uint16_t *to, const uint16_t *src, int64_t k, int64_t ks, int64_t cols, int64_t width)
 {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
@@ -198,7 +198,7 @@ BF16 static inline __attribute__((always_inline)) void multiply(const yk__bf16_t
             if (columns)
                 a += 2 * lda;
         }
-        if (!columns && t->k % 2) { /* nothing is read behind the last k */
+        if (!columns && t->k % 2) { /* nothing is read after the last k */
             YK__UNROLL
             for (int i = 0; i < rows; i++) {
                 const uint16_t *base = i < 3 ? r0 : i < 6 ? r3 : i < 9 ? r6 : i < 12 ? r9 : r12;

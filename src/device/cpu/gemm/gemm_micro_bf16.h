@@ -30,15 +30,15 @@ typedef struct yk__bf16_tile {
      * in place of C, bias and all, where it is not the `last`. NULL where it is both. */
     float *sums;
     bool first, last;
-    /* What is packed next, fetched from far away meanwhile, a cache line every other pair: rows of 1 << fetch_shift
-     * lines, `fetch_step` bytes apart. NULL for nothing. */
+    /* The memory that is packed next, fetched from far away meanwhile, a cache line every other pair: rows of 1 <<
+     * fetch_shift lines, `fetch_step` bytes apart. NULL for none. */
     const char *fetch;
     int64_t fetch_step;
     int fetch_shift;
 } yk__bf16_tile;
 
 typedef void (*yk__bf16_kernel)(const yk__bf16_tile *tile);
-/* By mode, number of vectors - 1, number of rows - 1. */
+/* The kernels by mode, number of vectors - 1, number of rows - 1. */
 #define yk__gemm_kernels_bf16 YK__ISA_NAME(yk__gemm_kernels_bf16)
 extern const yk__bf16_kernel yk__gemm_kernels_bf16[2][YK__GEMM_VECTORS][YK__GEMM_ROWS];
 

@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) void TYPED(tile)(const yk__gemm_til
     for (int j = 0; j < vectors; j++)
         sum[i][j] = (V){0};
     if (t->accumulate || t->far) {
-        /* What is added to, or written, comes from far away; the products take long enough to fetch it. */
+        /* The memory that is added to, or written, comes from far away; the products take long enough to fetch it. */
         T *c = t->c;
         YK__UNROLL
         for (int i = 0; i < rows; i++)

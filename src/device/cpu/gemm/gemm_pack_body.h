@@ -3,7 +3,7 @@
  * squares of transpose.h) defined.
  */
 
-/* Rows of `cols` numbers, each written without touching what lies behind it; `rest` zeros follow each. */
+/* Rows of `cols` numbers, each written without touching what lies after it; `rest` zeros follow each. */
 static inline __attribute__((always_inline)) void TYPED(copy_pieces)(T *to, const T *src, int64_t k, int64_t ks,
                                                                      int64_t cols, int64_t width, const int piece)
 {

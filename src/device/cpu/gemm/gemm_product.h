@@ -16,7 +16,7 @@ typedef struct yk__gemm_product {
     bool accumulate;
 } yk__gemm_product;
 
-/* Whether this processor has AVX512-BF16, and this instruction set may use it. */
+/* True if this processor has AVX512-BF16, and this instruction set may use it. */
 #define yk__gemm_bf16_there YK__ISA_NAME(yk__gemm_bf16_there)
 bool yk__gemm_bf16_there(void);
 /* The product of bf16 matrices, neither of m and n 0; only where it is there. */

@@ -7,7 +7,7 @@
  */
 #define WIDTH ((int64_t)(sizeof(V) / sizeof(T)))
 
-/* rows dot products of rows of the matrix and x. */
+/* Computes `rows` dot products of rows of the matrix and x. */
 static inline __attribute__((always_inline)) void TYPED(vector_dots)(const struct vector_product *p, int64_t row,
                                                                      const int rows)
 {
@@ -78,8 +78,8 @@ static inline __attribute__((always_inline)) void TYPED(add_rows)(const struct v
     }
 }
 
-/* Sums of columns of the matrix, each times a number of x: a few rows at a time, from left to right, which is how
- * memory is fetched ahead; what is added to stays in the first-level cache. */
+/* Adds up columns of the matrix, each times a number of x: a few rows at a time, from left to right, in which order
+ * memory is fetched ahead; the sums stay in the first-level cache. */
 static void TYPED(sums_of_columns)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -106,7 +106,7 @@ static void TYPED(sums_of_columns)(void *arg, int64_t begin, int64_t end, int th
     }
 }
 
-/* Rows of a matrix whose depth is one: b times a number, and the bias. */
+/* Computes rows of a product whose depth is one: b times a number, and the bias. */
 static void TYPED(outer_rows)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

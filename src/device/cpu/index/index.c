@@ -36,7 +36,8 @@ static inline int64_t wrapped(int64_t v, int64_t size)
     return v + ((v >> 63) & size);
 }
 
-/* Of an index far outside the product does not fit: unsigned, it wraps around, and nothing is read there. */
+/* The offset of an index. Far outside of its dimension the product does not fit in 64 bits: unsigned, it wraps around,
+ * and nothing is read there. */
 static inline int64_t offset_of(int64_t v, int64_t size, int64_t step)
 {
     return (int64_t)((uint64_t)wrapped(v, size) * (uint64_t)step);
@@ -47,7 +48,7 @@ static inline int64_t sum_of(int64_t a, int64_t b)
     return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-/* The offsets of n elements; whether all indices are inside. */
+/* Computes the offsets of n elements; true if all indices are inside. */
 static bool offsets(const targets *p, int64_t n, char *const *index, const int64_t *stride, int64_t *to)
 {
     uint64_t outside = 0;
@@ -78,7 +79,7 @@ static bool offsets(const targets *p, int64_t n, char *const *index, const int64
     return outside == 0;
 }
 
-/* Whether no index tensor moves along a run. */
+/* True if no index tensor moves along a run. */
 static bool is_fixed(const targets *p, const int64_t *index_stride)
 {
     for (int k = 0; k < p->count; k++)
@@ -125,7 +126,7 @@ static void gather(size_t element, int64_t n, char *out, int64_t out_stride, con
     }
 }
 
-/* Whether all n indices are inside their dimension: those below it by up to `below` are, of `room` in all. */
+/* True if all n indices are inside their dimension: from -`below` on, `room` of them. */
 static bool all_inside(const int64_t *index, int64_t n, uint64_t below, uint64_t room)
 {
     uint64_t outside = 0;
@@ -134,7 +135,7 @@ static bool all_inside(const int64_t *index, int64_t n, uint64_t below, uint64_t
     return outside == 0;
 }
 
-/* Whether elements of x stand at the index itself, along a run: one index tensor, everything else dense or fixed. */
+/* True if the index itself is the position in x, along a run: one index tensor, everything else dense or fixed. */
 static bool is_direct(const targets *p, int64_t other_stride, int64_t x_stride, int64_t index_stride)
 {
     int64_t element = (int64_t)p->element;
@@ -151,7 +152,7 @@ static bool is_direct(const targets *p, int64_t other_stride, int64_t x_stride, 
         return;                                                                                                        \
     }
 
-/* Each element from the position in x that its index is. */
+/* Reads each element from the position in x that its index is. */
 static inline __attribute__((always_inline)) void gather_direct(const targets *p, int64_t n, char *out, const char *x,
                                                                 const int64_t *index, const bool wrap)
 {
@@ -210,7 +211,7 @@ static void read_run(const void *context, int64_t first, int64_t n, char *const 
 
 /* ---- rows ---- */
 
-/* Whether each index tensor moves along the outer one of two dimensions alone: what moves are rows of x. */
+/* True if each index tensor moves along the outer one of two dimensions alone: then rows of x are moved. */
 static bool is_rows(const targets *p, const yk__loop *loop)
 {
     return loop->ndim == 2 && is_fixed(p, loop->stride[0] + 2);
@@ -218,8 +219,8 @@ static bool is_rows(const targets *p, const yk__loop *loop)
 
 typedef void (*row_fn)(const targets *p, int64_t n, char *x, int64_t x_stride, char *other, int64_t other_stride);
 
-/* [begin, end) of the elements of such a loop: rows and, at both ends, parts of some. False at an index outside; what
- * comes before it in a block of rows has not been done then. */
+/* Computes elements [begin, end) of such a loop: rows and, at both ends, parts of some. False at an index outside; rows
+ * before it in its block have not been done then. */
 static inline __attribute__((always_inline)) bool rows_piece(const yk__loop *loop, const targets *p, int64_t begin,
                                                              int64_t end, row_fn fn)
 {
@@ -321,7 +322,7 @@ static void read_short_lines(void *arg, int64_t begin, int64_t end, int thread)
     const targets *p = s->at;
     const int64_t n = s->loop->shape[0], *step = s->loop->stride[1];
     const int64_t most =
-        step[2] == n * (int64_t)sizeof(int64_t) ? BLOCK / n : 1; /* whose indices are checked at once */
+        step[2] == n * (int64_t)sizeof(int64_t) ? BLOCK / n : 1; /* lines whose indices are checked at once */
     char *data[3];
     for (int k = 0; k < 3; k++)
         data[k] = s->loop->data[k] + begin * step[k];
@@ -439,8 +440,8 @@ static void add_run(const void *context, int64_t first, int64_t n, char *const *
 }
 
 /*
- * The operands of the loop over `shape_of` (the output, or the value) and x: views[2] and on. More than FUSED index
- * tensors, which are checked then, become one of elements of x in *scratch.
+ * Fills in the operands of the loop over `shape_of` (the output, or the value) and x: views[2] and on. More than FUSED
+ * index tensors, which are checked then, become one of elements of x in *scratch.
  */
 static yk_status operands(int device, const yk__view *shape_of, const yk__indices *p, targets *to, yk__view *sum,
                           const yk__view **views, yk__storage **scratch)
@@ -485,7 +486,7 @@ static yk_status operands(int device, const yk__view *shape_of, const yk__indice
     return YK_OK;
 }
 
-/* Whether one index tensor is read again for each row of the output: it is checked once, ahead of the loop. */
+/* True if one index tensor is read again for each row of the output: it is checked once, ahead of the loop. */
 static bool is_repeated(const targets *p, const yk__loop *loop)
 {
     return loop->ndim == 2 && p->count == 1 && loop->stride[1][2] == 0 &&
@@ -567,8 +568,8 @@ static void put(const targets *p, int64_t n, const int64_t *chosen, char *x, int
     PUT_TYPES(p, PUT_EACH)
 }
 
-/* Sums in fours, as GATHER_FOURS, written in order, for two targets may be one; what only writes takes 1.4 times as
- * long in fours where the targets are far apart. */
+/* Sums in fours, as GATHER_FOURS, written in order, for two targets may be one; plain writes take 1.4 times as long in
+ * fours where the targets are far apart. */
 #define PUT_DIRECT(T, WRITE)                                                                                           \
     {                                                                                                                  \
         T *row = (T *)x;                                                                                               \
@@ -589,7 +590,7 @@ static void put(const targets *p, int64_t n, const int64_t *chosen, char *x, int
         return;                                                                                                        \
     }
 
-/* Each element to the position in x that its index is. */
+/* Writes each element to the position in x that its index is. */
 static inline __attribute__((always_inline)) void put_direct(const targets *p, int64_t n, char *x, const char *value,
                                                              const int64_t *index, const bool wrap)
 {
@@ -597,7 +598,7 @@ static inline __attribute__((always_inline)) void put_direct(const targets *p, i
     PUT_TYPES(p, PUT_DIRECT)
 }
 
-/* A run that lies evenly in x and in value: no two of its targets are one. */
+/* Writes a run with one stride in x and one in value: no two of its targets are one. */
 #define PUT_ROW(T, WRITE)                                                                                              \
     {                                                                                                                  \
         if (x_stride == (int64_t)sizeof(T) && value_stride == (int64_t)sizeof(T)) {                                    \
@@ -687,7 +688,7 @@ static void write_lines(const targets *p, int64_t n, int64_t lines, char *other,
     PUT_TYPES(p, WRITE_LINE)
 }
 
-/* What yk__loop_piece does with write_run. */
+/* Runs write_run over a piece, as yk__loop_piece does. */
 static void write_piece(const yk__loop *loop, const targets *p, int thread)
 {
     yk__loop_job job = {loop, write_run, p};
@@ -731,9 +732,9 @@ static void write_share(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /*
- * Along a leading dimension: each row of the index names rows of x, far apart, and a row of x comes back to the cache
- * for every element. So a few columns of x at a time are copied into a block that stays in the second-level cache, all
- * their elements are written there, and the block is copied back.
+ * Writing along a leading dimension: each row of the index names rows of x, far apart, and a row of x comes back to the
+ * cache for every element. So a few columns of x at a time are copied into a block that stays in the second-level
+ * cache, all their elements are written there, and the block is copied back.
  */
 /* COLUMNS_BYTES: four cache lines of each row. COLUMNS_BLOCK: bytes of a block, half of a second-level cache of 1 MiB.
  * COLUMNS_LEAST: bytes of x below which its rows stay in the cache as they are. */
@@ -769,7 +770,7 @@ static void write_columns(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Writes in blocks of columns where that pays: *done. */
+/* Writes in blocks of columns where that pays, and sets *done. */
 static yk_status put_columns(int device, const yk__loop *loop, const targets *at, bool *done)
 {
     const int64_t element = (int64_t)at->element, width = COLUMNS_BYTES / element;
@@ -804,7 +805,7 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
     share s = {.loop = &loop, .at = &at, .dim = -1, .pieces = yk__cpu_threads(device)};
     if (loop.total <= YK__GRAIN)
         s.pieces = 1;
-    /* Elements that lie apart along a dimension of x are two positions wherever the indices lead. */
+    /* Elements that are apart along a dimension of x are two positions wherever the indices lead. */
     for (int d = loop.ndim - 1; d >= 0 && s.dim < 0; d--)
         if (loop.shape[d] >= s.pieces && loop.stride[d][1] != 0)
             s.dim = d;

@@ -1,5 +1,5 @@
 /*
- * nonzero.h - what index.c puts into the table for nonzero.c. Layer: device/cpu.
+ * nonzero.h - the slots of nonzero.c, which index.c puts into the table. Layer: device/cpu.
  */
 #ifndef YOKE_DEVICE_CPU_INDEX_NONZERO_H
 #define YOKE_DEVICE_CPU_INDEX_NONZERO_H

@@ -29,7 +29,7 @@ enum {
     MOST_VIEWS = 6
 };
 
-/* What the passes over a tensor need. Backward keeps the slope of gx over x in `shift`. */
+/* The tensors and numbers of the passes over a tensor. Backward keeps the slope of gx over x in `shift`. */
 typedef struct batch {
     const yk__batch_norm *p;
     int64_t channels, images, plane; /* plane: positions of one channel of one image */
@@ -87,8 +87,8 @@ typedef struct layer {
 
 /* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
-/* Whether all views (those that are not NULL) share strides in which dimension 1 is innermost and nothing is left out.
- */
+/* True if all views (those that are not NULL) share strides in which dimension 1 is innermost and nothing is left
+ * out. */
 static bool channels_innermost(const yk__view *const *views, int count)
 {
     const yk__view *first = NULL;
@@ -142,7 +142,7 @@ static void copy_dense(const yk__view *v, char *dense, bool to_dense)
     }
 }
 
-/* Views in C order: those that are not get a dense copy, outputs one that unpack brings back. */
+/* Views to be had in C order: those that are not get a dense copy, outputs one that unpack brings back. */
 typedef struct packing {
     const yk__view *views[MOST_VIEWS];
     void *data[MOST_VIEWS];
@@ -195,7 +195,7 @@ static void unpack(packing *k, int inputs)
 
 /* ---- batch normalisation ----------------------------------------------------------------------------------------- */
 
-/* Sizes, the partition, and the workspace for coefficients, sums and packing. */
+/* Sets the sizes and the partition, and takes the workspace for coefficients, sums and packing. */
 static yk_status batch_prepare(int device, batch *j, const yk__view *x, packing *k, int inputs, yk__storage **handle)
 {
     bool innermost;
@@ -308,8 +308,8 @@ static yk_status batch_norm_backward(int device, const yk__batch_norm *p, const 
 
     j.to = k.data[4];
     if ((p->training && gx) || gresidual || gweight || gbias || addend) {
-        /* The first pass leaves the gradient, added up and masked, where it is wanted, or in gx: the second reads it
-         * there. */
+        /* The first pass leaves the gradient, added up and masked, in gresidual if that is wanted, or in gx: the second
+         * reads it there. */
         if (j.out || gresidual || addend)
             j.masked = gresidual ? k.data[5] : k.data[4];
         batch_pass(device, &j, true, kernels->grad_stats_rows, kernels->grad_stats_planes);
@@ -334,7 +334,8 @@ static yk_status batch_norm_backward(int device, const yk__batch_norm *p, const 
 
 /* ---- layer normalisation ----------------------------------------------------------------------------------------- */
 
-/* Dense copies of what is not: an (M,D) view whose rows are not dense, a (D) view with gaps. */
+/* The data of a view as dense memory, a copy where it is not: an (M,D) view whose rows are not dense, a (D) view with
+ * gaps. */
 static void *dense_copy(const yk__view *v, char **memory)
 {
     void *at = *memory;

@@ -24,8 +24,8 @@ static void NAME(stats_rows)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Later blocks first: the statistics read them last, and what the cache still has should not be read again. Without
- * statistics as memory lies. */
+/* Applies blocks of rows, later ones first: the statistics read them last, and the cache still has them. Without
+ * statistics they go in the order of memory. */
 static void NAME(apply_row_blocks)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -91,7 +91,8 @@ static inline void NAME(put)(const yk__view *v, int64_t i, double value)
     ((T *)v->data)[i * v->stride[0]] = (T)value;
 }
 
-/* The batch's mean and variance, or the running ones, into what apply needs and what backward will need. */
+/* Turns the batch's mean and variance, or the running ones, into the numbers that apply needs and those that backward
+ * will need. */
 static void NAME(batch_finish)(const batch *j, const yk__view *mean, const yk__view *invstd, const yk__view *weight,
                                const yk__view *bias, const yk__view *running_mean, const yk__view *running_var)
 {
@@ -125,7 +126,7 @@ static void NAME(batch_finish)(const batch *j, const yk__view *mean, const yk__v
         ((T *)j->mean)[c] = (T)m;
         double scale = weight ? s * (double)NAME(at)(weight, c) : s;
         ((T *)j->scale)[c] = (T)scale;
-        /* what rounding the mean to T left over goes into the shift */
+        /* the rounding error of the mean in T goes into the shift */
         double left = isfinite(m) ? (double)(T)m - m : 0;
         ((T *)j->shift)[c] = (T)((bias ? (double)NAME(at)(bias, c) : 0) + left * scale);
     }
@@ -210,7 +211,7 @@ static void NAME(grad_apply_planes)(void *arg, int64_t begin, int64_t end, int t
     }
 }
 
-/* The parameters' gradients, and the coefficients of gx. */
+/* Computes the parameters' gradients, and the coefficients of gx. */
 static void NAME(grad_finish)(const batch *j, const yk__view *gweight, const yk__view *gbias, const yk__view *weight,
                               const yk__view *invstd)
 {

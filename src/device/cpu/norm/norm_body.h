@@ -32,7 +32,7 @@ static inline V NAME(passed)(V g, V out)
 
 /*
  * Sums over rows of (x - k) and of its square, added to d1 and d2, which already hold `done` rows. A group of ROW_GROUP
- * rows is summed in T relative to the mean of what was before it (the first group: to its own mean), which keeps the
+ * rows is summed in T relative to the mean of the rows before it (the first group: to its own mean), which keeps the
  * squares as small as the deviations are; groups are added up in double relative to k.
  */
 static inline __attribute__((always_inline)) void NAME(stats_group)(const int vectors, const T *x, int64_t rows,
@@ -106,7 +106,8 @@ static inline __attribute__((always_inline)) void NAME(apply_rows)(const bool re
                                                                    int64_t step, const T *mean, const T *scale,
                                                                    const T *shift)
 {
-    if (width == 4 * NAME(LANES)) { /* what all rows share stays in registers: planes, and maps of so many channels */
+    if (width == 4 * NAME(LANES)) { /* the numbers that all rows share stay in registers: planes, and maps of so many
+                                     * channels */
         V m[4], s[4], b[4];
         NORM_UNROLL
         for (int v = 0; v < 4; v++) {

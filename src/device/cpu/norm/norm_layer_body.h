@@ -36,7 +36,7 @@ static void NAME(layer_rows)(void *arg, int64_t begin, int64_t end, int thread)
         LAYER_SUM(sum, NAME(load)(x + i), x[i]);
         T mean = (T)(sum / (double)width);
         LAYER_SUM(sum, (NAME(load)(x + i) - mean) * (NAME(load)(x + i) - mean), (x[i] - mean) * (x[i] - mean));
-        LAYER_SUM(off, NAME(load)(x + i) - mean, x[i] - mean); /* what rounding the mean left */
+        LAYER_SUM(off, NAME(load)(x + i) - mean, x[i] - mean); /* the rounding error of the mean */
         off /= (double)width;
         double variance = sum / (double)width - off * off;
         T scale = (T)(1 / sqrt((variance < 0 ? 0 : variance) + j->eps));
@@ -54,7 +54,7 @@ static void NAME(layer_rows)(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Into *s1 and *s2 the sums over i < width of g w and of g w (x - mean), lane by lane as LAYER_SUM's; w NULL: 1. */
+/* Sets *s1 and *s2 to the sums over i < width of g w and of g w (x - mean), lane by lane as LAYER_SUM's; w NULL: 1. */
 static void NAME(layer_grad_sums)(const T *g, const T *weight, const T *x, T mean, int64_t width, double *s1,
                                   double *s2)
 {
@@ -81,7 +81,7 @@ static void NAME(layer_grad_sums)(const T *g, const T *weight, const T *x, T mea
     *s2 = sums[1];
 }
 
-/* What a row adds to the sums of the parameters' gradients, and its gradient; p1 and p2, or gx, may be NULL. */
+/* Adds a row to the sums of the parameters' gradients, and computes its own gradient; p1 and p2, or gx, may be NULL. */
 static inline __attribute__((always_inline)) void NAME(layer_grad_row)(const layer *j, const T *x, const T *g, T *gx,
                                                                        T *p1, T *p2, T mean, T scale, T centre, T slope,
                                                                        const bool weighted)
@@ -110,7 +110,8 @@ static inline __attribute__((always_inline)) void NAME(layer_grad_row)(const lay
     }
 }
 
-/* A block of rows has sums of its own for the parameters' gradients: in T over a few rows, then in double. */
+/* Computes blocks of rows, each of which has sums of its own for the parameters' gradients: in T over a few rows, then
+ * in double. */
 static void NAME(layer_grad_rows)(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

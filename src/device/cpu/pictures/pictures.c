@@ -1,11 +1,11 @@
 /*
- * pictures.c - bytes of pictures: interleaved pixels to planes, bytes to floats, and resampling by tables of weights.
+ * pictures.c - bytes of images: interleaved pixels to planes, bytes to floats, and resampling by tables of weights.
  * Layer: device/cpu, once per instruction set.
  *
  * Sums are integers, so every instruction set gives the same bytes. Both passes of a resampling are one loop: outputs
  * that are neighbours in memory take the same weights. Down the columns that is so as it stands; along the rows, a
  * group of rows is transposed, resampled as columns, and transposed back, which is cheaper than gathering bytes.
- * Processors that multiply bytes four at a time do it another way: pictures_dot.c.
+ * Processors that multiply bytes four at a time use other instructions: pictures_dot.c.
  */
 #include <string.h>
 
@@ -118,7 +118,7 @@ static void weigh(const unsigned char *from, int64_t stride, const int *weights,
         WEIGH(4);
     for (; i + LANES <= n; i += LANES)
         WEIGH(1);
-    if (i < n && n >= LANES) { /* what is left over, with some that was done */
+    if (i < n && n >= LANES) { /* the rest, with some elements that were done before */
         i = n - LANES;
         WEIGH(1);
         return;

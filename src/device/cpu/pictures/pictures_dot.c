@@ -2,8 +2,8 @@
  * pictures_dot.c - resampling of bytes by dot products of four (AVX512-VNNI) and a permutation of bytes (AVX512-VBMI).
  * Layer: device/cpu, once per instruction set; all but AVX-512's have nothing here.
  *
- * A weight is three signed bytes, w = (d2 2^8 + d1) 2^8 + d0, so four bytes of a picture take three instructions for 16
- * outputs, and the sums are the same integers as those of whole weights. Taps are done in groups of four; behind the
+ * A weight is three signed bytes, w = (d2 2^8 + d1) 2^8 + d0, so four bytes of an image take three instructions for 16
+ * outputs, and the sums are the same integers as those of whole weights. Taps are done in groups of four; after the
  * last one weights are zero. Along rows the four bytes of an output are neighbours: one permutation of 64 bytes gathers
  * those of 16 outputs. Down the columns, four rows are interleaved.
  */
@@ -15,7 +15,7 @@
 
 #define DOT __attribute__((target("avx512vnni,avx512vbmi")))
 
-/* LANES: outputs of a vector. GROUPS: of taps; more belong to pictures that shrink more than the 64 bytes of a
+/* LANES: outputs of a vector. GROUPS: of taps; more belong to images that shrink more than the 64 bytes of a
  * permutation reach anyway. */
 enum { FRACTION = YK__RESAMPLE_FRACTION, LANES = 16, GROUPS = 3, BYTES = 64 };
 _Static_assert(FRACTION == 22, "a weight fits three signed bytes, and half of it is 32 in the highest one's units");
@@ -37,7 +37,7 @@ static inline DOT __m512i finish(__m512i low, __m512i middle, __m512i high)
 }
 
 /* ---- along rows -------------------------------------------------------------------------------------------------- */
-/* Of 16 outputs and four taps. */
+/* The bytes and weights of 16 outputs and four taps. */
 typedef struct gather {
     int64_t first;  /* of the 64 bytes that are read */
     uint64_t there; /* those of them that the row has */
@@ -88,7 +88,7 @@ static DOT void along_row(const gather *gathers, int groups, const unsigned char
 }
 
 /* ---- down the columns -------------------------------------------------------------------------------------------- */
-/* One row of the output; the taps begin at row `first` of `rows`. */
+/* Computes one row of the output; the taps begin at row `first` of `rows`. */
 static DOT void down_columns(const unsigned char *from, int64_t width, int64_t rows, int64_t first, const int *weights,
                              int count, unsigned char *to)
 {

@@ -42,16 +42,16 @@ typedef struct window {
     int64_t low, high, full;
 } window;
 
-/* What an element of a row is made of: `taps` elements of the other side's row from `first` on, `step` apart; of those
- * the ones that are there. */
+/* The sources of an element of a row: `taps` elements of the other side's row from `first` on, `step` apart; those of
+ * them that exist. */
 typedef struct lane_reads {
     int64_t first, taps, step;
 } lane_reads;
 
-/* Tap t of what lane l makes is element base + tap[t].from[l], where the mask has l. */
+/* Tap t of lane l's result is element base + tap[t].from[l], where the mask has l. */
 typedef struct lane_piece {
     int64_t at, count;   /* the lanes: elements at to at + count - 1 of a row that is written */
-    int64_t base, reach; /* what they read: base to base + reach - 1 */
+    int64_t base, reach; /* the elements that they read: base to base + reach - 1 */
     int taps;
     struct {
         int32_t from[16], mask;
@@ -68,7 +68,7 @@ typedef struct pooling {
     int64_t channels, run; /* run: elements of a position that lie next to each other, 0: go by planes */
     bool halves;           /* 2x2 windows, stride 2, dense rows */
     int pairs;             /* halving rows so short that this many pairs of them fill two vectors; else 0 */
-    int32_t corner[16];    /* then: where in those vectors the window of each output starts */
+    int32_t corner[16];    /* for `pairs`: the position in those vectors of the window of each output */
     int32_t owner[2][16];  /* and the output whose window each input is in */
     const cover *rows, *cols;
     const window *row_windows, *col_windows;
@@ -87,7 +87,7 @@ static inline int64_t offset(const side *s, int64_t n, int64_t y, int64_t x)
     return n * s->n_step + y * s->h_step + x * s->w_step;
 }
 
-/* An average divides by the product of the two. */
+/* The size of a window along rows; an average divides by its product with that along columns. */
 static inline double row_size(const pooling *j, const window *y)
 {
     if (j->p && j->p->divisor)
@@ -109,7 +109,8 @@ static inline double divisor(const pooling *j, const window *y, const window *x)
 
 /* ---- folding the taps of a window over a run, in vectors --------------------------------------------------------- */
 
-/* As max_fold of pool2d_body.h, for the elements that fill whole vectors; returns how many those are. */
+/* Folds maxima as max_fold of pool2d_body.h does, for the elements that fill whole vectors; returns the number of
+ * those. */
 
 #ifdef __AVX512F__
 static inline __mmask16 first_lanes(int64_t n)
@@ -166,7 +167,7 @@ static int64_t max_vectors_f32(int taps, bool first, float *best, int32_t *index
 }
 #endif
 
-/* float64 is for checking: the plain loop does. */
+/* No elements: float64 is for checking, and the plain loop will do. */
 static int64_t max_vectors_f64(int taps, bool first, double *best, int32_t *index, const double *const *x,
                                const int32_t *at, int64_t n, int fetches, const double *const *fetch)
 {
@@ -205,7 +206,7 @@ static side side_of(const yk__view *v)
     return (side){v->data, v->shape[2], v->shape[3], v->stride[0], v->stride[1], v->stride[2], v->stride[3], total};
 }
 
-/* The windows of one axis: of a pooling, or the adaptive ones. */
+/* Fills in the windows of one axis: of a pooling, or the adaptive ones. */
 static void fill_windows(window *to, const yk__pool2d *p, int d, int64_t in, int64_t out)
 {
     for (int64_t o = 0; o < out; o++) {
@@ -224,7 +225,7 @@ static void fill_windows(window *to, const yk__pool2d *p, int d, int64_t in, int
     }
 }
 
-/* The same seen from the inputs; windows start and end in rising order. */
+/* Fills in the same seen from the inputs; windows start and end in rising order. */
 static void fill_covers(cover *to, const yk__pool2d *p, int d, const window *windows, int64_t in, int64_t out)
 {
     int64_t first = 0, last = -1;
@@ -246,7 +247,7 @@ static void fill_covers(cover *to, const yk__pool2d *p, int d, const window *win
         to[i].same += to[i].first == to[i + 1].first && to[i].last == to[i + 1].last ? to[i + 1].same : 0;
 }
 
-/* How long runs are: the channels where they are innermost in all views (NULLs aside), of the whole batch where the
+/* The length of a run: the channels where they are innermost in all views (NULLs aside), of the whole batch where the
  * images follow; 0 for any other layout. */
 static int64_t find_run(const yk__view *const views[3])
 {
@@ -273,7 +274,7 @@ static bool halves(const yk__pool2d *p, const yk__view *in, const yk__view *out,
     return in->stride[3] == 1 && out->stride[3] == 1 && index->stride[3] == 1;
 }
 
-/* Rows of at most 16 that lie close together, halved: several pairs at a time. */
+/* Sets the pairs of rows that are halved at a time, where rows have at most 16 elements and lie close together. */
 static void find_pairs(pooling *j)
 {
 #ifdef __AVX512F__
@@ -291,10 +292,10 @@ static void find_pairs(pooling *j)
 #endif
 }
 
-/* Which tables are needed. */
+/* The tables that are needed. */
 enum { WINDOWS = 1, COVERS = 2 };
 
-/* Whether a plane may go in lanes: all but windows that hold whole rows, which are sums of what lies in order, the
+/* True if a plane may go in lanes: all but windows that hold whole rows, whose sums are of contiguous elements, the
  * gradient of a maximum, which scatters, and maps that are halved. */
 static bool takes_lanes(const pooling *j, const yk__view *in, const yk__view *out, const yk__view *index, int tables)
 {
@@ -358,7 +359,7 @@ static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__v
     return YK_OK;
 }
 
-/* Over runs an item is a row of `of` with all that is in the run; over planes it is a plane. */
+/* Runs over the items: over runs an item is a row of `of` with all that is in the run, over planes a plane. */
 static void go(int device, pooling *j, const yk__view *of, yk__range_fn runs, yk__range_fn planes)
 {
     int64_t plane = of->shape[2] * of->shape[3];
@@ -385,8 +386,8 @@ static yk_status max_pool2d(int device, const yk__pool2d *p, const yk__view *out
     return YK_OK;
 }
 
-/* A gradient in C order, as it comes from a layer that is not a map, for a map whose channels are innermost: repacked
- * like the map, for else one of the two is walked with large strides. */
+/* Repacks a gradient in C order, as it comes from a layer that is not a map, like its map, whose channels are
+ * innermost: else one of the two would be walked with large strides. */
 static yk_status like_map(int device, const yk__view *gx, const yk__view *gout, const yk__view *index,
                           yk__conv_map *map)
 {

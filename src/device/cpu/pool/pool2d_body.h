@@ -6,8 +6,9 @@
 
 /* ---- maximum over runs: positions whose (n, c) lie next to each other in memory ---------------------------------- */
 
-/* Folds taps into best and index; `first` starts with tap 0 instead of what they hold. A tap wins when it is greater or
- * NaN: the first of equals and the last NaN stay, as in PyTorch. What the next window needs is fetched on the way. */
+/* Folds taps into best and index; `first` starts with tap 0 instead of their contents. A tap wins when it is greater
+ * or NaN: the first of equals and the last NaN stay, as in PyTorch. The inputs of the next window are fetched
+ * meanwhile. */
 static void NAME(max_fold)(int taps, bool first, T *restrict best, int32_t *restrict index, const T *const *x,
                            const int32_t *at, int64_t n, int fetches, const T *const *fetch)
 {

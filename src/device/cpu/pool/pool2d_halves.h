@@ -55,7 +55,7 @@ static void grad_halves_f32(float *row0, float *row1, const float *g, const int3
     }
 }
 
-/* A plane of short rows, j->pairs pairs of rows at a time: they lie next to each other, in and out. */
+/* Pools a plane of short rows, j->pairs pairs of rows at a time: they lie next to each other, in and out. */
 static void max_pairs(const pooling *j, float *out, int32_t *index, const float *x)
 {
     __m512i corner = _mm512_loadu_si512(j->corner), one = _mm512_set1_epi32(1);
@@ -133,7 +133,7 @@ HALVES(float, f32)
 #endif
 HALVES(double, f64)
 
-/* Whether a plane was done by pairs of rows. */
+/* Pools a plane by pairs of rows if it may; false, with nothing done, if not. */
 static bool max_plane_f32(const pooling *j, float *out, int32_t *index, const float *x)
 {
 #ifdef __AVX512F__

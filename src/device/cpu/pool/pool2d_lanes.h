@@ -12,10 +12,10 @@
 
 #ifdef __AVX512F__
 /* Rows that are kept while those that read them are made, a power of two; pieces of a row that are done before the next
- * row is begun: memory is read in order, and what is kept stays in L1. */
+ * row is begun: memory is read in order, and the kept rows stay in L1. */
 enum { KEPT_ROWS = 8, GROUP = 8 };
 
-/* What was made of row[i]; -1: nothing yet. at: of a maximum, where it is. */
+/* The results that are kept: v[i] was made of row[i]; -1: of none yet. `at` is the position of a maximum. */
 typedef struct kept_rows {
     int64_t row[KEPT_ROWS];
     __m512 v[KEPT_ROWS][GROUP];
@@ -24,7 +24,7 @@ typedef struct kept_rows {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Pieces of a row of n lanes that reads a row of `size`; 0 where a lane alone reads farther than two vectors. */
+/* Cuts a row of n lanes that reads a row of `size` into pieces; 0 where a lane alone reads farther than two vectors. */
 static int64_t cut_lanes(lane_piece *pieces, const lane_reads *reads, int64_t n, int64_t size)
 {
     int64_t count = 0;
@@ -66,14 +66,16 @@ static int64_t cut_lanes(lane_piece *pieces, const lane_reads *reads, int64_t n,
 }
 
 /* The elements that may be read from a plane's first one on: to the end of a tensor without gaps, for loads of whole
- * vectors are up to three times as fast as those of some lanes, and what a piece does not reach is not used. */
+ * vectors are up to three times as fast as those of some lanes, and elements that a piece does not reach are not
+ * used. */
 static inline int64_t readable(const side *s, const float *plane)
 {
     int64_t extent = (s->h - 1) * s->h_step + s->w;
     return s->total ? s->total - (plane - (const float *)s->data) : extent;
 }
 
-/* v[0] and, if `two`, v[1]: what a piece reads from x + at on. `two`, here and below: of some piece a lane reads it. */
+/* Loads v[0] and, if `two`, v[1], which a piece reads from x + at on. `two`, here and below: of some piece a lane reads
+ * it. */
 INLINE void load_reach(__m512 v[2], const lane_piece *p, const float *x, int64_t at, int64_t limit, const bool two)
 {
     if (at + (two ? 32 : 16) <= limit) {
@@ -102,8 +104,8 @@ INLINE __m512 add_taps(const __m512 v[2], const lane_piece *p, const int taps, c
     return sum;
 }
 
-/* Calls f(..., limit, taps, two): a limit that is none where all of a plane may be read by whole vectors, so that
- * nothing is asked row by row; constants for the usual numbers of taps. `from`: the plane of `side` that is read. */
+/* Calls f(..., limit, taps, two): a limit that is none where all of a plane may be read by whole vectors, so that no
+ * row is compared with it; constants for the usual numbers of taps. `from`: the plane of `side` that is read. */
 #define CALL_BY_LIMIT(f, side, from, ...)                                                                              \
     do {                                                                                                               \
         int64_t limit_ = readable(side, from), end_ = ((side)->h - 1) * (side)->h_step + (side)->w + 32;               \
@@ -229,7 +231,8 @@ INLINE void average_grad_rows(const pooling *j, float *gx, const float *g, const
     }
 }
 
-/* The same for one piece and windows of which at most two share a row: what a row of outputs gives is made once. */
+/* The same for one piece and windows of which at most two share a row: the gradient from a row of outputs is computed
+ * once. */
 INLINE void average_grad_single(const pooling *j, float *gx, const float *g, const int64_t limit, const int taps,
                                 const bool two)
 {
@@ -309,7 +312,7 @@ static inline __m512 sum_each(__m512 v[16])
     return v[0];
 }
 
-/* Planes `begin` to `end` - 1 to one output each, sixteen at a time. */
+/* Averages planes `begin` to `end` - 1 to one output each, sixteen at a time. */
 INLINE void average_whole_by(const pooling *j, int64_t begin, int64_t end, const int vectors)
 {
     int64_t size = j->in.h * j->in.w, n = begin / j->channels, c = begin % j->channels;
@@ -377,8 +380,8 @@ INLINE void max_along(kept_rows *kept, int slot, const pooling *j, const lane_pi
     }
 }
 
-/* Row oy of a group's outputs from n kept rows, 0 where a window holds no row; `more`: and from what was written
- * before. */
+/* Computes row oy of a group's outputs from n kept rows, 0 where a window holds no row; `more`: and from outputs that
+ * were written before. */
 INLINE void max_down(const kept_rows *kept, const int *slot, int n, bool more, const lane_piece *p, int64_t pieces,
                      float *out, int32_t *index)
 {
@@ -443,8 +446,8 @@ static void max_lanes(const pooling *j, float *out, int32_t *index, const float 
     CALL_BY_TAPS(max_rows, j, out, index, x, limit)
 }
 
-/* Where a tap of a maximum is beside the map, its lane reads the nearest tap that is there: along a row those that are
- * there follow each other, so that one which is read again is the one that was taken, or not taken, just before. */
+/* Gives a lane of a maximum whose tap is outside of the map the nearest tap that is inside: the taps inside follow each
+ * other along a row, so that the one which is read again is the one that was taken, or not taken, just before. */
 static void fill_missing_taps(lane_piece *p, int taps)
 {
     for (int l = 0; l < 16; l++) {
@@ -464,7 +467,7 @@ static void fill_missing_taps(lane_piece *p, int taps)
     }
 }
 
-/* Rows of up to 8 outputs that read up to 16 inputs: two of them fill a piece. */
+/* Pairs rows of up to 8 outputs that read up to 16 inputs: two of them fill a piece. */
 static void pair_rows(pooling *j)
 {
     lane_piece *p = j->piece;
@@ -482,8 +485,8 @@ static void pair_rows(pooling *j)
 }
 #endif
 
-/* Fills j->piece, which has room for n pieces, from what each of the n elements of a row that is written reads; `size`
- * is that of a row that is read. factor: room for one of each row of outputs, for averages. */
+/* Fills j->piece, which has room for n pieces, from the reads of each of the n elements of a row that is written;
+ * `size` is that of a row that is read. factor: room for one of each row of outputs, for averages. */
 static void prepare_lanes(pooling *j, const lane_reads *reads, int64_t n, int64_t size, float *factor, bool backward)
 {
 #ifdef __AVX512F__
@@ -524,7 +527,7 @@ static void prepare_lanes(pooling *j, const lane_reads *reads, int64_t n, int64_
 #endif
 }
 
-/* Whether a plane was done in lanes. */
+/* Averages a plane in lanes if it may; false, with nothing done, if not. */
 static bool average_plane_f32(const pooling *j, float *out, const float *x)
 {
 #ifdef __AVX512F__
@@ -536,7 +539,8 @@ static bool average_plane_f32(const pooling *j, float *out, const float *x)
     return j->pieces > 0;
 }
 
-/* Whether planes were averaged as wholes: those that lie in order, and whose lanes may be summed in float. */
+/* Averages whole planes if they are contiguous and their lanes may be summed in float; false, with nothing done, if
+ * not. */
 static bool average_whole_planes_f32(const pooling *j, int64_t begin, int64_t end)
 {
 #ifdef __AVX512F__

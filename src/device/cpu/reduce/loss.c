@@ -12,11 +12,12 @@
 #include "device/cpu/iterate.h"
 #include "device/cpu/rows.h"
 
-/* Bounds the threads, and the array of their sums. Sums are cut by it: another number may give other last bits. */
+/* The most pieces: bounds the threads, and the array of their sums. Sums are cut by it: another number may give other
+ * last bits. */
 enum { MAX_PIECES = 128 };
 
-/* Rows of up to SHORT classes are turned, and up to ROWS of them worked on side by side, for alone they would not fill
- * vectors; not where they are fewer than FEW. */
+/* Rows of up to SHORT classes are transposed, and up to ROWS of them worked on side by side, for alone they would not
+ * fill vectors; not where they are fewer than FEW. */
 enum { SHORT = 16, ROWS = 64, FEW = 16 };
 
 typedef struct loss_job {
@@ -98,7 +99,7 @@ LOG_SUM_EXP(f64, double)
 SHORT_ROWS(f32, float)
 SHORT_ROWS(f64, double)
 
-/* Of up to ROWS rows from `row` on; gives how many. */
+/* The logarithms of the sums of exponentials of up to ROWS rows from `row` on; gives the number of rows. */
 static int64_t log_sums_exp(const loss_job *job, int64_t row, int64_t rows, double *lse)
 {
     const yk__view *x = job->x;

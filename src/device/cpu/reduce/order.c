@@ -1,5 +1,5 @@
 /*
- * order.c - the slots argsort and scan: what goes along one dimension. Layer: device/cpu.
+ * order.c - the slots argsort and scan, which work along one dimension. Layer: device/cpu.
  *
  * Elements become unsigned keys of the same order, which are sorted with their positions, eight bits at a time from the
  * lowest (radix sort), so that equal ones stay in order; a short line by insertion. Keys count from the least of a line
@@ -13,7 +13,7 @@
 
 #include "device/cpu/iterate.h"
 
-/* The line through an element: the other dimensions are the loop's. */
+/* The lines along one dimension: the other dimensions are the loop's. */
 typedef struct lines {
     yk__loop loop;                        /* out, x at the beginning of each line */
     int64_t length, out_stride, x_stride; /* bytes */
@@ -55,7 +55,7 @@ typedef struct entry {
  * made at a time; a block of them without one that belongs to the first k is skipped. */
 enum { SHORT = 40, DIGITS = 256, COUNTS = 2, KEYS = 64 };
 
-/* NaN behind everything, -0 as 0; integers with their sign bit turned. */
+/* A key with the order of the numbers: NaN after everything, -0 as 0; integers with their sign bit inverted. */
 static inline uint64_t key_f32(float value)
 {
     uint32_t bits;
@@ -146,7 +146,7 @@ static void keys_of(yk_dtype dtype, const char *x, int64_t stride, int64_t n, ui
 SORT(sort_entries, entry, KEY_OF_ENTRY)
 SORT(sort_words, uint64_t, KEY_OF_WORD)
 
-/* Of one thread, or with room for all. */
+/* The memory for sorting, for one thread or with room for all. */
 typedef struct sorting {
     const lines *l;
     entry *scratch; /* `room` for each thread */
@@ -210,7 +210,7 @@ static inline int bits_of(uint64_t most)
 }
 
 /* The first l->first of a line, of which all is sorted. Keys count from the least one on, so that few bits are sorted
- * where they are near each other; with the position behind it a key is one word where both fit. `scratch` has room for
+ * where they are near each other; with the position after it a key is one word where both fit. `scratch` has room for
  * two entries of each element. */
 static void sort_all(const lines *l, const char *x, uint64_t turn, int bytes, entry *scratch, char *out)
 {

@@ -52,8 +52,8 @@ typedef struct reduction {
     yk__reduce op;
     yk_dtype in, out;
     feed_fn feed;
-    yk__loop inner;        /* what one output reduces; one operand */
-    int64_t count, pieces; /* of that: elements, pieces */
+    yk__loop inner;        /* the elements of one output; one operand */
+    int64_t count, pieces; /* the number of those elements, and of pieces of them */
     double p0;
     size_t in_size, out_size;
     state *partial;    /* (pieces, outputs), where there are several pieces */
@@ -82,7 +82,7 @@ static void start(const reduction *r, state *s, const char *x)
         s->shift = real_at(r->in, x, 0);
 }
 
-/* s and `next`, whose positions may come in any order: of equals the first stays. */
+/* Merges s and `next`, whose positions may come in any order: of equals the first stays. */
 static void merge(const reduction *r, state *s, const state *next)
 {
     switch (r->op) {
@@ -200,7 +200,7 @@ static state column_state(const reduction *r, const yk__columns *columns, int64_
     return s;
 }
 
-/* n outputs that are floats, rounded to the dtype of out. */
+/* Stores n outputs that are floats, rounded to the dtype of out. */
 static void store_floats(yk_dtype dtype, char *out, int64_t stride, const float *values, int64_t n)
 {
     uint16_t rounded[YK__COLUMNS];
@@ -217,7 +217,7 @@ static void store_floats(yk_dtype dtype, char *out, int64_t stride, const float 
     yk__copy_strided(out, stride, rounded, sizeof(*rounded), sizeof(*rounded), n);
 }
 
-/* Totals, or means, of which there are at most YK__COLUMNS; not f64. */
+/* Writes totals, or means, of which there are at most YK__COLUMNS; not f64. */
 static void finish_totals(const reduction *r, const double *totals, char *out, int64_t stride, int64_t n)
 {
     double divisor = (double)r->count;
@@ -231,7 +231,7 @@ static void finish_totals(const reduction *r, const double *totals, char *out, i
     store_floats(r->out, out, stride, values, n);
 }
 
-/* What columns say, written one output after the other: false where finish must do it. */
+/* Writes the results of columns, one output after the other; false where finish must do it. */
 static bool finish_together(const reduction *r, const yk__columns *columns, char *out, int64_t stride)
 {
     const int64_t n = columns->width;
@@ -258,7 +258,7 @@ static bool finish_together(const reduction *r, const yk__columns *columns, char
 
 /* ---- the slot ---- */
 
-/* Fewer columns than FOLD_BELOW do not fill vectors: rows that lie one behind the other are taken together, as many as
+/* Fewer columns than FOLD_BELOW do not fill vectors: rows that lie one after the other are taken together, as many as
  * make FOLD_WIDTH columns or more, whole vectors of 64 bytes. Bringing these together at the end takes longer than it
  * saves where there are fewer than FOLD_LEAST of such rows. */
 enum { FOLD_BELOW = 16, FOLD_WIDTH = 64, FOLD_LEAST = 16 };
@@ -271,7 +271,7 @@ static int64_t rows_folded(int64_t n)
     return n * rows < FOLD_WIDTH ? FOLD_WIDTH / n / rows * rows : rows;
 }
 
-/* [begin, end) of the rows of n columns, dense, into states[n]. */
+/* Feeds rows [begin, end) of n columns, dense, into states[n]. */
 static void feed_folded(const reduction *r, yk__run_fn columns_run, int64_t n, int64_t begin, int64_t end,
                         const char *x, state *states)
 {
@@ -296,15 +296,15 @@ static void feed_folded(const reduction *r, yk__run_fn columns_run, int64_t n, i
         r->feed(&states[j], begin, end - begin, x + begin * n * size + j * size, n * size);
 }
 
-/* A piece of the outputs, for every piece of what they reduce. */
+/* A piece of the outputs, for every piece of their inputs. */
 typedef struct outputs_run {
     const reduction *r;
-    int64_t begin, end; /* of what is reduced */
+    int64_t begin, end; /* of the elements that are reduced */
     int64_t piece;
 } outputs_run;
 
-/* The sums of m outputs, the first elements of which are `step` bytes apart: what is reduced is rows of neighbours, and
- * all outputs' shares of one are added up before the next. */
+/* Computes the sums of m outputs, the first elements of which are `step` bytes apart: rows of neighbours are reduced,
+ * and all outputs' shares of one row are added up before the next. */
 static void sum_rows(const reduction *r, const outputs_run *run, const char *x, int64_t step, int64_t m, double *totals)
 {
     const yk__loop *inner = &r->inner;
@@ -322,7 +322,7 @@ static void sum_rows(const reduction *r, const outputs_run *run, const char *x, 
     }
 }
 
-/* The run's range of what an output, or a block of them, reduces; its first element is at x. */
+/* Feeds the run's range of the inputs of an output, or of a block of them; its first element is at x. */
 static void feed_range(const outputs_run *run, yk__run_fn fn, const void *context, char *x)
 {
     const yk__loop *inner = &run->r->inner;
@@ -418,7 +418,7 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     }
 }
 
-/* A unit is a piece of a block of outputs. */
+/* Feeds units: a unit is a piece of a block of outputs. */
 static void feed_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduction *r = arg;
@@ -434,9 +434,10 @@ static void feed_piece(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /*
- * Where one output after the other would jump over all others' inputs (channels of images in C order), pieces are whole
- * planes of such inputs, and what lies together in memory is read together: a piece of one block of outputs, then of
- * the next. At most PLANE_PIECES of them, of blocks of outputs that have at least PLANE_BLOCK elements in a plane.
+ * Cuts a reduction into whole planes of inputs where computing one output after the other would jump over all others'
+ * inputs (channels of images in C order). Inputs that are contiguous are read together: a piece of one block of
+ * outputs, then of the next. At most PLANE_PIECES of them, of blocks of outputs that have at least PLANE_BLOCK elements
+ * in a plane.
  */
 enum { PLANE_PIECES = 16, LEAST_PLANES = 4, PLANE_BLOCK = 16384 };
 static bool cut_at_planes(reduction *r)

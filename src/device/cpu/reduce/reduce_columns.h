@@ -64,8 +64,8 @@ static inline yk__totals yk__totals_of_f64(yk__vf64 v)
     return (yk__totals){v, (yk__vf64){0}};
 }
 
-/* `eight`: what the vectors of eight rows, YK__FEW_ROW(S, 0) to 7, add to the totals; `one`: what a vector of doubles,
- * that of a single row, does. */
+/* `eight`: the expression that the vectors of eight rows, YK__FEW_ROW(S, 0) to 7, add to the totals; `one`: that of a
+ * vector of doubles, of a single row. */
 #define YK__FEW_COLUMNS(name, S, T, V, eight, one)                                                                     \
     static void name##_few_##S(double *sums, const T *x, int64_t step, int64_t width, int64_t n)                       \
     {                                                                                                                  \
@@ -103,7 +103,7 @@ YK__FEW_COLUMNS(columns_sum, f32, float, yk__vf32, YK__FEW_SUM(f32), YK__ITSELF)
 YK__FEW_COLUMNS(columns_sum, f64, double, yk__vf64, YK__FEW_SUM(f64), YK__ITSELF)
 YK__FEW_COLUMNS(columns_squares, f32, float, yk__vf32, YK__FEW_SQUARES(f32), YK__SQUARE)
 YK__FEW_COLUMNS(columns_squares, f64, double, yk__vf64, YK__FEW_SQUARES(f64), YK__SQUARE)
-/* Takes the columns behind the last whole vector of f32 out of the width. */
+/* Takes the columns after the last whole vector of f32 out of the width. */
 #define YK__TAKE_FEW(name, S)                                                                                          \
     if (width % YK__FEW) {                                                                                             \
         width -= width % YK__FEW;                                                                                      \

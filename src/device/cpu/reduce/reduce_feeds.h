@@ -1,6 +1,6 @@
 /*
- * reduce_feeds.h - one output of a reduction at a time: what is kept of the elements seen so far, and how a run of more
- * goes into it. Layer: device/cpu.
+ * reduce_feeds.h - one output of a reduction at a time: the state that is kept of the elements seen so far, and the
+ * functions that add a run of more. Layer: device/cpu.
  *
  * Sums of f32 are kept in double, of eight that were added up before; so are squares. Pieces of a range may be fed into
  * states of their own, which reduce.c merges.
@@ -15,15 +15,16 @@ typedef struct state {
     int64_t i, at;      /* the same of integers; argmax: where. at = -1: nothing seen yet */
 } state;
 
-/* Feeds n elements, `stride` bytes apart, into s; `first` is the position of the first in what is reduced. */
+/* Feeds n elements, `stride` bytes apart, into s; `first` is the position of the first among the elements that are
+ * reduced. */
 typedef void (*feed_fn)(state *s, int64_t first, int64_t n, const char *x, int64_t stride);
 
 #define AT(T, i) (*(const T *)(x + (i)*stride))
 
 /* ---- sums ---- */
 
-/* Bytes. What the processor fetches by itself ends with a page of 4 KiB, and the next begins late: a line of each
- * block is fetched that far ahead. All lines of it took 2 to 9 % longer. */
+/* Bytes. The processor's own fetching ends with a page of 4 KiB, and begins late in the next: a line of each block is
+ * fetched that far ahead. All lines of it took 2 to 9 % longer. */
 enum { SUM_AHEAD = 4096 };
 
 static inline void fetch_ahead(const void *block)
@@ -185,7 +186,7 @@ typedef double quad_of __attribute__((vector_size(32), aligned(8), may_alias));
 REAL_REST(f32, float)
 REAL_REST(f64, double)
 
-/* In blocks of TRUTH_BLOCK, of which the first that decides is the last one. */
+/* `any` and `all`, in blocks of TRUTH_BLOCK, of which the first that decides is the last one. */
 enum { TRUTH_BLOCK = 256 };
 #define TRUTH_OF(name, T, decided, decides)                                                                            \
     static void name(state *s, int64_t first, int64_t n, const char *x, int64_t stride)                                \
@@ -217,7 +218,7 @@ TRUTH(u8, uint8_t)
 /* ---- extremes and their positions: the first of equals, and a NaN beats every number ---- */
 
 /*
- * The best of a block is found first, in vectors where it is contiguous; its position only if it beats what came
+ * The best of a block is found first, in vectors where it is contiguous; its position only if it beats the blocks
  * before. A block may keep a NaN or not in `best`: the flag counts.
  */
 enum { EXTREME_BLOCK = 1024 };

@@ -43,7 +43,7 @@ static inline yk__vf64 yk__sums_of_lanes(const yk__vf64 *a)
 
 enum { YK__ROW_LANES = YK__VECTOR_BYTES / sizeof(float) };
 
-/* Two vectors of elements as f32, in any order; one; and the first n of one, with zeros behind them. */
+/* Two vectors of elements as f32, in any order; one; and the first n of one, with zeros after them. */
 static inline void yk__row_two_f32(const float *from, yk__vf32 *first, yk__vf32 *second)
 {
     *first = *(const yk__vf32u *)from;
@@ -115,14 +115,15 @@ static inline void yk__row_two_f16(const uint16_t *from, yk__vf32 *first, yk__vf
 YK__ROW_PART_HALF(bf16)
 YK__ROW_PART_HALF(f16)
 
-/* `rows` rows of n elements of type T, `step` bytes apart, into sums[rows]; `term` is an expression of the vector v. */
+/* Sums `rows` rows of n elements of type T, `step` bytes apart, into sums[rows]; `term` is an expression of the vector
+ * v. */
 typedef void (*yk__row_sums_fn)(double *sums, int64_t rows, const char *x, int64_t step, int64_t n);
 #define YK__ROW_SUMS(name, S, T, term)                                                                                 \
     static inline yk__vf32 name##_term(yk__vf32 v)                                                                     \
     {                                                                                                                  \
         return term;                                                                                                   \
     }                                                                                                                  \
-    /* Of less than eight vectors, at least one element. */                                                            \
+    /* The sum of less than eight vectors, at least one element. */                                                    \
     static inline __attribute__((always_inline)) yk__vf32 name##_few(const T *from, int64_t n)                         \
     {                                                                                                                  \
         enum { LANES = YK__ROW_LANES };                                                                                \

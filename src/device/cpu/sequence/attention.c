@@ -31,7 +31,7 @@ typedef struct attention_job {
     int64_t scratch_bytes; /* of a thread */
 } attention_job;
 
-/* Where one head's matrices begin. */
+/* The first elements of one head's matrices. */
 typedef struct head {
     const void *q, *k, *v, *mask, *gout;
     void *out, *lse, *gq, *gk, *gv;

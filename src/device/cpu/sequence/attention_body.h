@@ -27,7 +27,7 @@ static void TYPED(mask_row)(const attention_job *job, const head *at, T *scores,
     }
 }
 
-/* How many of the keys from `key` on queries below `end` may look at. */
+/* The number of keys of the block from `key` on that queries below `end` may look at. */
 static int64_t TYPED(visible)(const attention_job *job, int64_t key, int64_t end)
 {
     int64_t cols = MIN(job->keys - key, BLOCK_KEYS);
@@ -128,8 +128,8 @@ static void TYPED(clear_rows)(T *x, int64_t rows, int64_t row, int64_t cols)
             x[i * row + j] = 0;
 }
 
-/* One head: with P = softmax(scale q k^T) and D = rowsum(gout out), gv = P^T gout and, for G = P (gout v^T - D) scale,
- * gq = G k and gk = G^T q. */
+/* The gradients of one head: with P = softmax(scale q k^T) and D = rowsum(gout out), gv = P^T gout and, for G = P (gout
+ * v^T - D) scale, gq = G k and gk = G^T q. */
 static void TYPED(backward)(const attention_job *job, const head *at, void *scratch)
 {
     const int64_t size = job->size, value_size = job->value_size, queries = job->queries;

@@ -34,7 +34,7 @@ static yk_status TYPED(product)(const lstm_job *job, T *out, const T *left, int6
     return YK_OK;
 }
 
-/* One row: the gates' activations in the place of what they are of, the next cell and state. */
+/* Computes one row: the gates' activations, which replace the gates, the next cell and state. */
 static void TYPED(activate)(int64_t n, T *gates, const T *before, T *c, T *h)
 {
     T *in = gates, *forget = gates + n, *cell = gates + 2 * n, *out = gates + 3 * n;
@@ -67,8 +67,8 @@ static yk_status TYPED(forward)(const lstm_job *job, int64_t begin, int64_t end)
     return status;
 }
 
-/* One row: gh is the gradient of the state so far, to which that of the output is added, gc of the cell, which becomes
- * that of the cell before. */
+/* Differentiates one row: gh is the gradient of the state so far, to which that of the output is added, gc of the cell,
+ * which becomes that of the cell before. */
 static void TYPED(differentiate)(int64_t n, T *ggates, const T *gh, const T *gout, T *gc, const T *gates, const T *c,
                                  const T *before)
 {
