@@ -23,11 +23,11 @@ YK_API const char *yk_grad_fn_name(const yk_tensor *x) YK_QUESTION;
 YK_API yk_tensor *yk_grad(const yk_tensor *x) YK_QUESTION;
 /* Replaces the gradient (same shape, dtype and device), or drops it with NULL. */
 YK_API yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad) YK_MUST_CHECK;
-/* A view of the same storage that is not on the tape. A write to it counts as one to x, so a backward that needs what
- * was overwritten fails. */
+/* A view of the same storage that is not on the tape. A write to it counts as one to x, so a backward that needs the
+ * overwritten values fails. */
 YK_API yk_tensor *yk_detach(yk_tensor *x);
-/* The same memory with a count of writes of its own: a write to it goes unnoticed, and gradients that need what was
- * overwritten come out wrong without an error. Prefer yk_detach. Source: Tensor.data. */
+/* The same memory with a count of writes of its own: a write to it goes unnoticed, and gradients that need the
+ * overwritten values come out wrong without an error. Prefer yk_detach. Source: Tensor.data. */
 YK_API yk_tensor *yk_data(yk_tensor *x);
 /* By default only leaves keep their gradient; this makes x keep its own too. */
 YK_API yk_status yk_retain_grad(yk_tensor *x) YK_MUST_CHECK;
@@ -54,9 +54,9 @@ YK_API void yk_enable_grad_end(bool previous);
 /* Records from here on, or not; returns whether this thread did before. Source: torch.set_grad_enabled. */
 YK_API bool yk_set_grad_enabled(bool enabled);
 /*
- * Between begin and end this thread records nothing, and what it makes are inference tensors for good: an operation
- * that would keep one for backward, a write to one, and marking one as requiring a gradient are errors outside; clone
- * it there. Views of other tensors stay what those are. Nests; end takes what begin returned. Source:
+ * Between begin and end this thread records nothing, and tensors that it makes are inference tensors for good: an
+ * operation that would keep one for backward, a write to one, and marking one as requiring a gradient are errors
+ * outside; clone it there. Views of other tensors stay what those are. Nests; end takes what begin returned. Source:
  * torch.inference_mode.
  */
 YK_API bool yk_inference_mode_begin(void);
@@ -66,11 +66,11 @@ YK_API bool yk_is_inference(const yk_tensor *x) YK_QUESTION;
 
 /*
  * Autocast, for mixed precision: between begin and end this thread's operations on devices of `type` run in the dtype
- * that suits each. Products and convolutions of f32 run in `dtype`, bf16 or f16; losses and what sums or
- * exponentiates, of f16 and bf16 tensors, in f32; the others as their tensors are (docs/mixed_precision.md has the
+ * that suits each. Products and convolutions of f32 run in `dtype`, bf16 or f16; losses and operations that sum or
+ * exponentiate, of f16 and bf16 tensors, in f32; the others as their tensors are (docs/mixed_precision.md has the
  * lists, which differ between CPUs and GPUs as PyTorch's do). f64 is left alone. Parameters and their gradients stay
  * f32: a cast is recorded, and backward goes through it. A parameter is cast once for all its uses in the outermost
- * region, again after it was written. Backward and the optimizer's step belong behind the end.
+ * region, again after it was written. Backward and the optimizer's step belong after the end.
  *
  *     yk_autocast before = yk_autocast_begin(YK_CPU, YK_BF16, NULL);
  *     yk_tensor *loss = yk_cross_entropy(yk_forward(net, x), target, NULL);
@@ -115,16 +115,16 @@ YK_API yk_status yk_hook_remove(yk_tensor *x, uint64_t id) YK_MUST_CHECK;
 /*
  * A function of the user's own with its own backward, from one tensor or several to one or several.
  *
- * `forward` gets the inputs and returns the output, computed with any yoke calls (nothing is recorded there); what
- * backward needs it saves with yk_custom_save. `backward` gets the gradient of the output and writes one gradient per
- * input to grad_inputs (NULL: zero). forward_list and backward_list are the same for n_outputs results: outputs[] is
- * to be filled, and an entry of grad_outputs is NULL where no gradient came, which counts as zero (at least one is
+ * `forward` gets the inputs and returns the output, computed with any yoke calls (nothing is recorded there); it saves
+ * tensors that backward needs with yk_custom_save. `backward` gets the gradient of the output and writes one gradient
+ * per input to grad_inputs (NULL: zero). forward_list and backward_list are the same for n_outputs results: outputs[]
+ * is to be filled, and an entry of grad_outputs is NULL where no gradient came, which counts as zero (at least one is
  * not NULL). A function has one form of each, that of one result serving one alone.
  *
  * Tensors that either gives are owned by the scope that yoke opens around the callback. Results are on one device. An
- * input may be given back as it is. `release`, if not NULL, is called once for every call of apply, whatever becomes
- * of it: with the last of the graph that needs `user`, or at once where nothing is recorded or something fails.
- * The struct is copied; its name is static. Source: torch.autograd.Function.
+ * input may be given back as it is. `release`, if not NULL, is called once for every call of apply, whatever becomes of
+ * it: with the last of the graph that needs `user`, or at once where nothing is recorded or something fails. The struct
+ * is copied; its name is static. Source: torch.autograd.Function.
  */
 typedef struct yk_custom yk_custom;
 typedef struct yk_custom_function {

@@ -2,22 +2,22 @@
  * yoke/comm.h - process groups and collectives.
  *
  * Layer: comm. A process group is a set of ranks that call the same operations in the same order; a rank is a process,
- * or a thread with a group object of its own. Names and semantics are those of torch.distributed, but for this:
- * src and dst are always ranks of the group that the call is given. docs/collectives.md gives the algorithms.
+ * or a thread with a group object of its own. Names and semantics are those of torch.distributed, but for this: src and
+ * dst are always ranks of the group that the call is given. docs/collectives.md gives the algorithms.
  *
  * Every collective carries a number and a fingerprint (operation, dtype, count, reduction, root). Ranks that call
  * different ones (YK_ERR_MISMATCH), a rank that does not come within the time-out (YK_ERR_STALLED), and a process that
  * ended or left (YK_ERR_CONNECTION) are an error on every rank that names the ranks, hosts, processes and operations.
  * It breaks the group: every later call on it fails at once with that first cause. The tensors of a failed call are the
  * caller's alone again, to free or to use, with undefined contents (not so with "mpi": see docs/collectives.md). A
- * mistake found before anything was sent (a wrong shape, a rank outside the group) fails that one call and leaves the
- * group whole.
+ * mistake found before anything was sent (a wrong shape, a rank outside the group) fails that one call and does not
+ * break the group.
  *
  * Collectives and messages work on tensors of any device and of any strides (those that are not contiguous are copied
- * first), write in place without being recorded by autograd, and count as a write. In all of them group NULL
- * means the default group. Any number of threads may call; the calls on one group are carried out one after the other.
- * The child of a fork is no rank of its parent's groups: operations on them fail there (YK_ERR_STATE), and releasing
- * them leaves the parent's alone.
+ * first), write in place without being recorded by autograd, and count as a write. In all of them group NULL means the
+ * default group. Any number of threads may call; the calls on one group are carried out one after the other. The child
+ * of a fork is no rank of its parent's groups: operations on them fail there (YK_ERR_STATE), and releasing them leaves
+ * the parent's alone.
  */
 #ifndef YOKE_COMM_H
 #define YOKE_COMM_H
@@ -32,21 +32,22 @@ extern "C" {
 typedef struct yk_process_group yk_process_group;
 typedef struct yk_work yk_work;
 
-/* How values are combined. f16 and bf16 are combined in f32 and rounded once. On bool, sum and max are "any", product
- * and min are "all". Mean divides the sum by the number of ranks and needs a floating dtype. The ranks' values are
- * combined by a binary tree that the number of ranks alone decides (docs/collectives.md): an element has the same bits
- * on every rank and every run, in any buffer, over any transport and layout of hosts. Source: ReduceOp. */
+/* The operation that combines the ranks' values element by element. f16 and bf16 are combined in f32 and rounded once.
+ * On bool, sum and max are "any", product and min are "all". Mean divides the sum by the number of ranks and needs a
+ * floating dtype. The ranks' values are combined by a binary tree that the number of ranks alone decides
+ * (docs/collectives.md): an element has the same bits on every rank and every run, in any buffer, over any transport
+ * and layout of hosts. Source: ReduceOp. */
 typedef enum yk_reduce_op { YK_OP_SUM = 0, YK_OP_MEAN, YK_OP_MIN, YK_OP_MAX, YK_OP_PRODUCT } yk_reduce_op;
 
 /* ---- the default group of this process -------------------------------------------------------------------------- */
 typedef struct yk_init_options {
     /*
-     * How the ranks find one another, unless `store` is given. NULL: $INIT_METHOD, with rank and world_size from the
-     * launcher's variables where they are not given; where that is not set: "env://", which reads RANK, WORLD_SIZE,
-     * MASTER_ADDR and MASTER_PORT, and where the first two are not set the variables of Open MPI, MPICH or Slurm
-     * (docs/launcher.md has the table); with none of them it is a world of one. Rank 0 serves the
-     * store at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port":
-     * rank and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
+     * The URL by which the ranks find one another; not used where `store` is given. NULL: $INIT_METHOD, with rank and
+     * world_size from the launcher's variables where they are not given; where that is not set: "env://", which reads
+     * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and where the first two are not set the variables of Open MPI,
+     * MPICH or Slurm (docs/launcher.md has the table); with none of them it is a world of one. Rank 0 serves the store
+     * at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port": rank
+     * and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
      */
     const char *init_method YK_DEFAULT(NULL);
     /* "native", or "gloo": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs
@@ -67,35 +68,35 @@ typedef struct yk_init_options {
 #define yk_init_options_DEFAULTS                                                                                       \
     .yk__mark = YK__MARK, .rank = YK_NOT_GIVEN, .world_size = YK_NOT_GIVEN, .timeout = YK_NOT_GIVEN,                   \
     .join_timeout = YK_NOT_GIVEN
-/* Makes the default group. Returns when all ranks are there; an error says who is missing.
- * Source: init_process_group. */
+/* Makes the default group. Returns when all ranks are there; an error names the ranks that are missing. Source:
+ * init_process_group. */
 YK_API yk_status yk_init_process_group(const yk_init_options *options) YK_MUST_CHECK;
 /* Releases the default group after its outstanding operations; without one it does nothing. It can be made again, by
  * all ranks; the process of rank 0 serves the store until it ends, for those that are back before it. */
 YK_API void yk_destroy_process_group(void);
 /* The default group, borrowed; NULL before yk_init_process_group. */
 YK_API yk_process_group *yk_default_process_group(void) YK_QUESTION;
-/* Whether there is one. Source: is_initialized. */
+/* True if this process has a default group. Source: is_initialized. */
 YK_API bool yk_is_initialized(void) YK_QUESTION;
 
-/* This process's number among those of its host, and how many they are, from the launcher's variables (the same that
+/* This process's number among those of its host, and the number of these, from the launcher's variables (the same that
  * yk_init_process_group reads); 0 and 1 without a launcher, and where it does not say. Source: LOCAL_RANK,
  * LOCAL_WORLD_SIZE. */
 YK_API int yk_local_rank(void) YK_QUESTION;
 YK_API int yk_local_world_size(void) YK_QUESTION;
-/* The block of devices of a type for this process, of which each of the host has one as large: devices[] gets up to
- * `capacity` of them, and the result is how many there are. Eight devices for two processes: 0 to 3, and 4 to 7. Where
- * there are fewer devices than processes it is one, that several share; 0 without any. CPU devices are each process's
- * own, so cpu:0 of two processes are two. */
+/* This process's block of the devices of a type, as large as that of every process of the host: devices[] gets up to
+ * `capacity` of them, and the result is their number. Eight devices for two processes: 0 to 3, and 4 to 7. Where there
+ * are fewer devices than processes it is one, that several share; 0 without any. CPU devices are each process's own, so
+ * cpu:0 of two processes are two. */
 YK_API int yk_local_devices(yk_device_type type, yk_device *devices, int capacity) YK_QUESTION;
 
 /* ---- ranks without a launcher ------------------------------------------------------------------------------------ */
-/* What each process runs: rank from 0 to nprocs - 1, and the argument of yk_spawn. Failing, it sets the error record.
- */
+/* The function that each process of yk_spawn runs, with its rank from 0 to nprocs - 1 and the argument of yk_spawn. A
+ * function that fails sets the error record. */
 typedef yk_status (*yk_spawn_fn)(int rank, void *arg);
 typedef struct yk_spawn_options {
     double grace YK_DEFAULT(10); /* seconds from SIGTERM to SIGKILL when processes are stopped; 0: none */
-    /* Where rank 0 serves the store. NULL: 127.0.0.1; 0: a free port. */
+    /* The address and port on which rank 0 serves the store. NULL: 127.0.0.1; 0: a free port. */
     const char *master_addr YK_DEFAULT(NULL);
     int master_port YK_DEFAULT(0);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
@@ -138,7 +139,7 @@ typedef struct yk_process_group_options {
     double timeout YK_DEFAULT(YK_NOT_GIVEN), join_timeout YK_DEFAULT(YK_NOT_GIVEN); /* as above */
     /* Ranks with equal host ids share memory if they may open one another's (the same user namespace, users and
      * capabilities), others are reached by TCP. NULL: $YOKE_HOST_ID, else this machine (boot and process name space).
-     * With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever stands here. */
+     * With YOKE_SHARED_MEMORY=0 every rank is a host of its own, whatever is given here. */
     const char *host_id YK_DEFAULT(NULL);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_process_group_options;
@@ -212,9 +213,9 @@ YK_API yk_status yk_all_to_all(yk_tensor *out, yk_tensor *in, const int64_t *out
 YK_API yk_status yk_barrier(yk_process_group *group) YK_MUST_CHECK;
 
 /*
- * From rank to rank: a message goes to the receive with its tag, in order among equal tags (any int that is not
- * negative). Shape may differ, dtype and number of elements may not. send may return before the receive was called,
- * but need not. They are not ordered with collectives. A rank may send to itself if the send or the receive is
+ * Messages from rank to rank: each goes to the receive with its tag, in order among equal tags (any int that is not
+ * negative). Shape may differ, dtype and number of elements may not. send may return before the receive was called, but
+ * need not. They are not ordered with collectives. A rank may send to itself if the send or the receive is
  * asynchronous, but not with "nccl".
  */
 YK_API yk_status yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group) YK_MUST_CHECK;
@@ -243,11 +244,12 @@ YK_API yk_work *yk_irecv(yk_tensor *x, int src, int tag, yk_process_group *group
 
 /* Waits until the work is done, and returns its status with the error record set; bounded by the time-out. NULL gives
  * the status of the record. With "nccl" the host waits no longer than until all ranks have called a collective, or both
- * a message: what the thread does with the tensors on their GPU from then on comes after it. A failure that comes later
- * is that of the next wait for the device (a value that is read, yk_device_synchronize) and of every later call on the
- * group; blocking calls are such works. */
+ * a message: work that the thread puts on their GPU from then on runs after it. A failure that comes later is that of
+ * the next wait for the device (a value that is read, yk_device_synchronize) and of every later call on the group;
+ * blocking calls are such works. */
 YK_API yk_status yk_work_wait(yk_work *work) YK_MUST_CHECK;
-/* Whether it is done, well or not; does not wait. With "nccl": on the GPU. Source: is_completed. */
+/* True if the work is done, in success or failure; does not wait. With "nccl": done on the GPU. Source:
+ * is_completed. */
 YK_API bool yk_work_test(yk_work *work) YK_QUESTION;
 /* The error of a work that is done, NULL if it has none or is not done; valid while the work lives. */
 YK_API const yk_error *yk_work_error(yk_work *work) YK_QUESTION;

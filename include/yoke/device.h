@@ -21,14 +21,14 @@ typedef struct yk_device {
     int16_t index; /* from 0 */
 } yk_device;
 
-/* What options hold where no device was given. */
+/* The value of a device in options for "not given". */
 #ifdef __cplusplus
 #define YK_DEVICE_NOT_GIVEN (yk_device{YK_CPU, -1})
 #else
 #define YK_DEVICE_NOT_GIVEN ((yk_device){YK_CPU, -1})
 #endif
 
-/* The same type and index. */
+/* True if both have the same type and index. */
 static inline bool yk_device_equal(yk_device a, yk_device b)
 {
     return a.type == b.type && a.index == b.index;
@@ -41,21 +41,22 @@ YK_API yk_status yk_device_parse(const char *text, yk_device *device) YK_MUST_CH
 /* Writes "cpu:0" into `buffer` (16 bytes or more) and returns it. */
 YK_API const char *yk_device_format(yk_device device, char buffer[16]) YK_QUESTION;
 
-/* How many devices of a type there are; 0 for a type that is not built in or has no driver here. */
+/* The number of devices of a type; 0 for a type that is not built in or has no driver here. */
 YK_API int yk_device_count(yk_device_type type) YK_QUESTION;
 
 /*
- * Whether operations that have several algorithms keep to those that give the same bits in every run: of the process,
- * for what is called from here on. It begins as $YOKE_DETERMINISTIC says (unset, empty or 0: off). On the CPU and by
- * our own kernels for GPUs all are so anyway; what changes are convolutions by cuDNN, and sums over ranks by NCCL, for
- * which all ranks must have the same setting (docs/determinism.md). Nothing that has no such algorithm becomes an
- * error. Source: torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled.
+ * The deterministic mode of the process: while it is on, operations that have several algorithms use only those that
+ * give the same bits in every run. A change holds for calls from then on. The mode begins as $YOKE_DETERMINISTIC says
+ * (unset, empty or 0: off). On the CPU and by our own kernels for GPUs all are so anyway; what changes are convolutions
+ * by cuDNN, and sums over ranks by NCCL, for which all ranks must have the same setting (docs/determinism.md). Nothing
+ * that has no such algorithm becomes an error. Source: torch.use_deterministic_algorithms,
+ * torch.are_deterministic_algorithms_enabled.
  */
 YK_API void yk_use_deterministic_algorithms(bool on);
 YK_API bool yk_deterministic_algorithms_enabled(void) YK_QUESTION;
-/* Whether convolutions on GPUs take the plan of cuDNN's that is the fastest in a trial, which each form of convolution
- * has when it first comes from then on; none under deterministic algorithms. $YOKE_BENCHMARK=1 is what it begins with.
- * Source: torch.backends.cudnn.benchmark. */
+/* The benchmark mode of the process: while it is on, convolutions on GPUs use the plan of cuDNN's that is the fastest
+ * in a trial, which each form of convolution has when it first comes from then on; none under deterministic algorithms.
+ * The mode begins as $YOKE_BENCHMARK says (1: on). Source: torch.backends.cudnn.benchmark. */
 YK_API void yk_use_benchmark(bool on);
 YK_API bool yk_benchmark_enabled(void) YK_QUESTION;
 
@@ -65,9 +66,9 @@ YK_API bool yk_benchmark_enabled(void) YK_QUESTION;
 YK_API yk_device yk_device_local(void);
 
 /*
- * The current device of a type, of the calling thread: what "cuda" without a number means, and yk_cuda(x, -1). Number 0
- * where nothing was set; a new thread begins with 0. Functions whose options name no device use cpu:0 all the same, as
- * in PyTorch. Source: torch.cuda.set_device, torch.cuda.current_device.
+ * The current device of a type, of the calling thread: the one that "cuda" without a number means, and yk_cuda(x, -1).
+ * Number 0 where nothing was set; a new thread begins with 0. Functions whose options name no device use cpu:0 all the
+ * same, as in PyTorch. Source: torch.cuda.set_device, torch.cuda.current_device.
  */
 YK_API yk_status yk_set_device(yk_device device) YK_MUST_CHECK;
 YK_API yk_device yk_current_device(yk_device_type type) YK_QUESTION;
@@ -76,19 +77,19 @@ YK_API yk_device yk_current_device(yk_device_type type) YK_QUESTION;
 YK_API yk_device yk_device_guard_begin(yk_device device);
 YK_API void yk_device_guard_end(yk_device previous);
 
-/* Memory in bytes: what tensors hold now and the most they have held; what the caching allocator has from the system,
- * with what it keeps for tensors to come, and the most it has had; and its limit, 0 for none. Memory that several
- * devices share counts where it was allocated. Source: torch.cuda.memory_allocated, max_memory_allocated,
- * memory_reserved, max_memory_reserved. */
+/* Memory in bytes: held by tensors, now and at most; taken from the system by the caching allocator, with free blocks
+ * that it keeps for tensors to come, now and at most; and its limit, 0 for none. Memory that several devices share
+ * counts where it was allocated. Source: torch.cuda.memory_allocated, max_memory_allocated, memory_reserved,
+ * max_memory_reserved. */
 typedef struct yk_memory_info {
     size_t allocated, peak_allocated, reserved, peak_reserved, limit;
 } yk_memory_info;
 YK_API yk_status yk_device_memory(yk_device device, yk_memory_info *info) YK_MUST_CHECK;
-/* Both peaks become what there is now. Source: torch.cuda.reset_peak_memory_stats. */
+/* Sets both peaks to the present values. Source: torch.cuda.reset_peak_memory_stats. */
 YK_API void yk_device_reset_peak_memory(yk_device device);
-/* The most that the allocator may have from the system, in bytes; 0: no limit but the machine's. What is above it
- * already stays; the next that does not fit, after the cache was emptied, is an error (YK_ERR_MEMORY) that says how
- * much the device's tensors hold, which operations made them, and what the other devices hold. Source:
+/* The most that the allocator may have from the system, in bytes; 0: no limit but the machine's. Memory that is above
+ * it already is kept; the next request that does not fit, after the cache was emptied, is an error (YK_ERR_MEMORY) that
+ * says how much the device's tensors hold, which operations made them, and how much the other devices hold. Source:
  * torch.cuda.set_per_process_memory_fraction. */
 YK_API yk_status yk_device_set_memory_limit(yk_device device, size_t bytes) YK_MUST_CHECK;
 
@@ -110,11 +111,11 @@ YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
  *  - It reads its input from tensors that stay (yk_copy_ the next batch into them before the run), and holds what it
  *    makes for the caller by a reference of its own: in a replay that tensor gets the new values.
  *  - Gradients are made inside it or stay: begin with yk_optimizer_zero_grad, or end with it.
- *  - Other threads may use the device meanwhile. What they put there is no part of the recording, not even where the
- *    function has them do it: it is done at once, and not in a replay. What the function made while it was recorded has
- *    no values before yk_graph_run returns.
+ *  - Other threads may use the device meanwhile. Work that they put there is no part of the recording, not even where
+ *    the function has them do it: it is done at once, and not in a replay. Tensors that the function made while it was
+ *    recorded have no values before yk_graph_run returns.
  *
- * What cannot be recorded runs as it is, in each call: a function that waits for the device (yk_item, yk_to a CPU),
+ * A function that cannot be recorded is called in every run: one that waits for the device (yk_item, yk_to a CPU),
  * brings values from the host, or reduces over ranks through the host; all functions on a CPU. The info says why. A
  * parameter or state of an optimizer that was replaced, a parameter of its that was frozen or is trained again, a
  * constant of its that was changed, and yk_manual_seed make it be recorded anew. Source: torch.cuda.graph,
@@ -122,7 +123,7 @@ YK_API yk_status yk_device_synchronize(yk_device device) YK_MUST_CHECK;
  */
 typedef struct yk_graph yk_graph;
 YK_API yk_graph *yk_graph_create(yk_device device, int warm_up, yk_status (*fn)(void *user), void *user);
-/* Fails as the function does, or as a device does that was lost. */
+/* Fails as the function does, or where the device was lost. */
 YK_API yk_status yk_graph_run(yk_graph *g) YK_MUST_CHECK;
 typedef struct yk_graph_info {
     int64_t calls, replays; /* of yk_graph_run; how many of them replayed */
@@ -143,7 +144,7 @@ YK_API int yk_get_num_threads(yk_device device) YK_QUESTION;
 /* The most dimensions that a tensor can have. */
 #define YK_MAX_DIMS 8
 
-/* What the elements of tensors can be. */
+/* The element types of tensors. */
 typedef enum yk_dtype {
     YK_F32 = 0, /* the default wherever a dtype is zero */
     YK_F64,
@@ -155,7 +156,7 @@ typedef enum yk_dtype {
     YK_BOOL,
     YK__DTYPES
 } yk_dtype;
-/* What options hold where no dtype was given. */
+/* The value of a dtype in options for "not given". */
 #define YK_DTYPE_NOT_GIVEN ((yk_dtype)15)
 
 YK_API size_t yk_dtype_size(yk_dtype dtype) YK_QUESTION;      /* bytes */

@@ -31,21 +31,21 @@ YK_API const char *yk_state_dict_name(const yk_state_dict *dict, int64_t i) YK_Q
 YK_API int64_t yk_state_dict_find(const yk_state_dict *dict, const char *name) YK_QUESTION;
 /* The tensor of a name, borrowed; NULL where it is not there (YOKE_LOG=info tells the nearest). */
 YK_API yk_tensor *yk_state_dict_get(const yk_state_dict *dict, const char *name) YK_QUESTION;
-/* What a file had under a name (with or without "module.") and the dict has not, as yoke has no dtype for it:
- * "complex64 tensor of shape (2, 3)"; NULL where nothing was left out there. Borrowed. */
+/* A description of the tensor that a file had under a name (with or without "module.") and the dict has not, as yoke
+ * has no dtype for it: "complex64 tensor of shape (2, 3)"; NULL where nothing was left out there. Borrowed. */
 YK_API const char *yk_state_dict_left_out(const yk_state_dict *dict, const char *name) YK_QUESTION;
 YK_API yk_state_dict *yk_state_dict_retain(yk_state_dict *dict);
 YK_API void yk_state_dict_release(yk_state_dict *dict);
 
 /*
- * What an optimizer works on: the parameters themselves, with names. A list of its own kind, because a state dict,
- * whose tensors share the parameters' memory but are not the parameters, would train nothing.
+ * The list of parameters that an optimizer updates: the parameters themselves, with names. It is a type of its own,
+ * because a state dict, whose tensors share the parameters' memory but are not the parameters, would train nothing.
  */
 typedef struct yk_parameters yk_parameters;
 /* An empty list, to be added to by hand: a tensor must be a leaf, its name new; the list retains it. */
 YK_API yk_parameters *yk_parameters_create(void);
 YK_API yk_status yk_parameters_add(yk_parameters *parameters, const char *name, yk_tensor *x) YK_MUST_CHECK;
-/* As those of a state dict: 0 for NULL; borrowed, NULL (no error is set) outside [0, count). */
+/* The same as of a state dict: 0 for NULL; borrowed, NULL (no error is set) outside [0, count). */
 YK_API int64_t yk_parameters_count(const yk_parameters *parameters) YK_QUESTION;
 YK_API yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i) YK_QUESTION;
 YK_API const char *yk_parameters_name(const yk_parameters *parameters, int64_t i) YK_QUESTION;
@@ -56,13 +56,14 @@ YK_API void yk_parameters_release(yk_parameters *parameters);
 typedef struct yk_module yk_module;
 
 /*
- * What kind of module: forward or forward_list is needed, the rest may be NULL or 0. They run in a scope of their own;
- * what they give goes to the caller's scope, everything else that they made and backward does not need dies with it.
+ * The functions of a kind of module: forward or forward_list is needed, the rest may be NULL or 0. They run in a scope
+ * of their own; what they return goes to the caller's scope, everything else that they made and backward does not need
+ * dies with it.
  *
- * forward takes one tensor and gives one. forward_list takes n_inputs, of which some may be NULL where the module says
- * so (a mask, a state), and fills outputs[0] to outputs[n_outputs - 1]; how many are wanted is the caller's choice, so
- * a module need not compute what nobody asks for, and fails where it cannot give so many. A class with forward_list
- * alone serves one tensor for one as well.
+ * forward takes one tensor and returns one. forward_list takes n_inputs, of which some may be NULL where the module
+ * says so (a mask, a state), and fills outputs[0] to outputs[n_outputs - 1]; how many are wanted is the caller's
+ * choice, so a module need not compute what nobody asks for, and fails where it cannot give so many. A class with
+ * forward_list alone serves one tensor for one as well.
  */
 typedef struct yk_module_class {
     const char *name; /* "Linear", as printing shows it; static */
@@ -70,8 +71,9 @@ typedef struct yk_module_class {
     yk_tensor *(*forward)(yk_module *self, yk_tensor *x);
     yk_status (*forward_list)(yk_module *self, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                               int n_outputs);
-    void (*destroy)(yk_module *self); /* releases what the data holds; children and tensors are released by yoke */
-    /* Writes what stands between the parentheses of the printed module: "in_features=4, out_features=3". */
+    void (*destroy)(yk_module *self); /* releases memory and objects that the data holds; children and tensors are
+                                       * released by yoke */
+    /* Writes the text between the parentheses of the printed module: "in_features=4, out_features=3". */
     void (*describe)(yk_module *self, char *buffer, size_t size);
     /* Writes the strides in which `parameter` should be kept for a dtype and device, dense ones, or returns false
      * (NULL: always) to keep its order of dimensions; asked when the module moves. */
@@ -105,17 +107,18 @@ YK_API yk_module *yk_module_check(yk_module *m);
 YK_API yk_tensor *yk_forward(yk_module *m, yk_tensor *x);
 /* The same for a module that takes or gives several: n_inputs tensors, NULL where the module allows it, for n_outputs,
  * at least one, which are written to outputs[] (owned by the scope; all NULL on failure). A NULL among the inputs right
- * after a failure, before anything else was made, is what failed, and fails the call with that. */
+ * after a failure, before anything else was made, is taken for the result that failed, and fails the call with that
+ * error. */
 YK_API yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                                  int n_outputs) YK_MUST_CHECK;
 
 /*
  * Hooks around a module's forward, in the order of registering. One before may put other tensors into inputs[]; one
- * after sees what was taken and may put others into outputs[]. They run in the module's scope, which owns what they
- * make; a failure is the forward's. They may remove themselves or one another; one that is added takes part from the
- * next forward on. A batch norm with hooks is not joined with what follows it, so they see its own result. `user` stays
- * the caller's. register returns an id for yk_module_hook_remove, 0 on failure.
- * Source: Module.register_forward_pre_hook, register_forward_hook.
+ * after sees the inputs that were taken and may put others into outputs[]. They run in the module's scope, which owns
+ * what they make; a failure is the forward's. They may remove themselves or one another; one that is added takes part
+ * from the next forward on. A batch norm with hooks is not fused with the module after it, so they see its own result.
+ * `user` stays the caller's. register returns an id for yk_module_hook_remove, 0 on failure. Source:
+ * Module.register_forward_pre_hook, register_forward_hook.
  */
 typedef yk_status (*yk_forward_pre_hook)(yk_module *m, yk_tensor **inputs, int n_inputs, void *user);
 typedef yk_status (*yk_forward_hook)(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
@@ -203,7 +206,7 @@ YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain) YK_MUST_CHECK;
 /* ---- layers: options may be NULL. Shapes are those of the operation of the same name in yoke/ops.h. ------------- */
 /*
  * Names: the constructor of a module without children, a layer, ends in _create, because the plain name is the
- * operation's: yk_conv2d computes, yk_conv2d_create makes the layer. What holds other modules (containers, wrappers,
+ * operation's: yk_conv2d computes, yk_conv2d_create makes the layer. A module that holds others (containers, wrappers,
  * models) has no operation of its name, and carries the plain name of PyTorch's class or function: yk_sequential,
  * yk_ddp, yk_resnet18. The options of yk_X_create are yk_X_options, of several kinds what their names share
  * (yk_pool2d_options); yk_conv2d_module_options, because yk_conv2d_options are the operation's.
@@ -215,8 +218,8 @@ typedef struct yk_linear_options {
 #define yk_linear_options_DEFAULTS .yk__mark = YK__MARK, .bias = true
 YK_API yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_linear_options *options);
 
-/* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single
- * numbers apply to what is not given of a pair. */
+/* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single numbers
+ * apply to numbers of a pair that are not given. */
 typedef struct yk_conv2d_module_options {
     int64_t kernel_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel, the argument */
     int64_t stride YK_DEFAULT(1), padding YK_DEFAULT(0), dilation YK_DEFAULT(1);
@@ -243,7 +246,7 @@ typedef struct yk_batch_norm2d_options {
 #define yk_batch_norm2d_options_DEFAULTS                                                                               \
     .yk__mark = YK__MARK, .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true
 YK_API yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options);
-/* A batch norm's forward with what follows it in one pass: + residual (or NULL), then ReLU if asked for. */
+/* A batch norm's forward and the operations after it in one pass: + residual (or NULL), then ReLU if asked for. */
 YK_API yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu);
 
 typedef struct yk_layer_norm_options {
@@ -278,8 +281,8 @@ YK_API yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, c
 
 /*
  * Whole sequences: x [, h_0 [, c_0]] give output [, h_n [, c_n]] (yk_forward_list); the states may be NULL for zeros.
- * Shapes are yk_lstm's. Parameters weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with _reverse behind that for
- * the other direction, then _l1 and so on. Source: torch.nn.LSTM.
+ * Shapes are yk_lstm's. Parameters weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with the suffix _reverse for the
+ * other direction, then _l1 and so on. Source: torch.nn.LSTM.
  */
 typedef struct yk_lstm_module_options {
     int64_t num_layers YK_DEFAULT(1);

@@ -9,7 +9,7 @@
  * All tensors of a call are on one device; two devices are an error that names both (yk_to and yk_copy_ cross). But
  * arithmetic, comparisons and yk_where on a GPU take a 0-dimensional tensor from a CPU, too, as PyTorch's do. f16 and
  * bf16 are computed in f32 and rounded once at the end. Elementwise operations, pooling and normalisation keep the
- * memory order of their input, convolution chooses one; strides never change what comes out.
+ * memory order of their input, convolution chooses one; strides never change the result.
  */
 #ifndef YOKE_OPS_H
 #define YOKE_OPS_H
@@ -105,9 +105,9 @@ YK_API yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length
 YK_API yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim);
 YK_API yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim);
 /*
- * Views of x side by side along a dimension, written to parts[] (of `capacity`); *count of them. split: each `chunk`
- * long, the last one what is left (0 where the dimension is empty: one part); chunk: as many as asked for or fewer, of
- * ceil(size / chunks); unbind: one for every index, without the dimension; split_sizes: of the `count` sizes given,
+ * Adjacent views of x along a dimension, written to parts[] (of `capacity`); *count of them. split: each `chunk` long,
+ * the last one shorter where that does not divide (an empty dimension: one part); chunk: as many as asked for or fewer,
+ * of ceil(size / chunks); unbind: one for every index, without the dimension; split_sizes: of the `count` sizes given,
  * which add up. Parts whose gradient never comes count as zero. On failure parts[] holds nothing.
  */
 YK_API yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **parts, int capacity,
@@ -170,7 +170,7 @@ YK_API yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, co
 typedef struct yk_pool2d_options {
     int64_t kernel[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when it is not given */
     int64_t stride[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel */
-    int64_t padding[2] YK_DEFAULT(0, 0);                      /* at most half of what the kernel covers */
+    int64_t padding[2] YK_DEFAULT(0, 0);                      /* at most half of the size that the kernel covers */
     int64_t dilation[2] YK_DEFAULT(1, 1);                     /* maximum only */
     bool ceil_mode YK_DEFAULT(false);
     bool count_include_pad YK_DEFAULT(true); /* average only */
@@ -198,13 +198,13 @@ typedef struct yk_batch_norm_options {
 #define yk_batch_norm_options_DEFAULTS .yk__mark = YK__MARK, .momentum = 0.1, .eps = 1e-5
 YK_API yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                 yk_tensor *running_var, const yk_batch_norm_options *options);
-/* Over the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or NULL;
- * eps as it is given, at least 0: PyTorch's default is 1e-5. */
+/* Normalises the last `n_dims` dimensions of x, whose sizes are normalized_shape; weight and bias of that shape or
+ * NULL; eps as it is given, at least 0: PyTorch's default is 1e-5. */
 YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight,
                                 yk_tensor *bias, double eps);
 /* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
- * (...,L,D). The matrix (L,S) is never held whole where the leading dimensions are equal (at most two), dropout_p is 0
- * and attn_mask requires no gradient. A query that may look at no key gives 0. */
+ * (...,L,D). The matrix (L,S) is never in memory as a whole where the leading dimensions are equal (at most two),
+ * dropout_p is 0 and attn_mask requires no gradient. A query that may look at no key gives 0. */
 typedef struct yk_attention_options {
     /* Broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added. */
     yk_tensor *attn_mask YK_DEFAULT(NULL);
@@ -224,7 +224,7 @@ YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padd
  * c_0 (states,N, hidden_size), or NULL for zeros; states is num_layers, times 2 if bidirectional. weights[]: weight_ih
  * (4 hidden_size, in), weight_hh (4 hidden_size, hidden_size), bias_ih and bias_hh (4 hidden_size) of the first layer,
  * then of its reverse direction, then of the next layer, with the gates in the order i, f, g, o. Fills *output, of x's
- * layout with hidden_size features, or twice as many where both directions stand side by side, *h_n and *c_n
+ * layout with hidden_size features, or twice as many where both directions are concatenated, *h_n and *c_n
  * (states,N,hidden_size); each may be NULL, and all are on failure. Source: torch.lstm.
  */
 typedef struct yk_lstm_options {

@@ -3,7 +3,7 @@
  *
  * As in ops.h, which includes this file. Index tensors are i64 or i32 (uint8 is neither index nor mask: cast it), masks
  * are bool. An index outside its dimension is an error that names index, dimension and size. Where several indices name
- * one position, accumulation adds in the order of the indices and of writes the last one stays, for any number of
+ * one position, accumulation adds in the order of the indices, and the last of several writes wins, for any number of
  * threads.
  */
 #ifndef YOKE_OPS_INDEX_H
@@ -16,14 +16,14 @@ extern "C" {
 #endif
 
 /*
- * What stands between the brackets of x[...], made by the functions below and listed with YK_INDEX:
+ * The items between the brackets of x[...], made by the functions below and listed with YK_INDEX:
  *
  *     yk_index(x, YK_INDEX(yk_at(-1), yk_range(1, YK_END), yk_by(rows)))      x[-1, 1:, rows]
  *
- * The rules are PyTorch's. Fewer items than dimensions leave the last ones whole. Index tensors broadcast together;
- * where they stand side by side (integers are taken first and do not count) their dimensions replace the ones they
- * index, else they come first. A mask of k dimensions covers k of x, of its sizes, and counts as the positions where it
- * is true.
+ * The rules are PyTorch's. Fewer items than dimensions select all of the last ones. Index tensors broadcast together;
+ * where they are adjacent (integers are taken first and do not count) their dimensions replace the ones they index,
+ * else they come first. A mask of k dimensions covers k of x, of its sizes, and counts as the positions where it is
+ * true.
  */
 typedef enum yk_index_kind {
     YK_INDEX_SLICE,
@@ -38,7 +38,7 @@ typedef struct yk_index_item {
     yk_tensor *tensor;         /* borrowed */
 } yk_index_item;
 
-/* i: one element, and the dimension goes. */
+/* i: one element; the dimension is removed. */
 static inline yk_index_item yk_at(int64_t i)
 {
     yk_index_item item = {YK_INDEX_INTEGER, i, 0, 1, NULL};
@@ -65,7 +65,7 @@ static inline yk_index_item yk_newaxis(void)
     yk_index_item item = {YK_INDEX_NEWAXIS, 0, 0, 1, NULL};
     return item;
 }
-/* ...: as many whole dimensions as are left. Once. */
+/* ...: all elements of as many dimensions as are left. Once. */
 static inline yk_index_item yk_ellipsis(void)
 {
     yk_index_item item = {YK_INDEX_ELLIPSIS, 0, 0, 1, NULL};
@@ -91,8 +91,8 @@ extern "C" {
 
 /* x[items]: a view where there is neither index tensor (of one dimension or more) nor mask, else a copy. */
 YK_API yk_tensor *yk_index(yk_tensor *x, const yk_index_item *items, int count);
-/* x[items] = value, or += with `accumulate`; gives x, borrowed. value broadcasts to what yk_index would give, and has
- * x's dtype unless it is 0-dimensional or there are no index tensors. */
+/* x[items] = value, or += with `accumulate`; gives x, borrowed. value broadcasts to the shape of yk_index's result, and
+ * has x's dtype unless it is 0-dimensional or there are no index tensors. */
 YK_API yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk_tensor *value, bool accumulate);
 
 /* Slices of x along a dimension by index (N), or one by an index without dimensions; not negative. */

@@ -1,6 +1,6 @@
 /*
- * yoke/ops_math.h - what programs with tensors reach for beside the layers of networks: order, sums along a dimension,
- * norms, parts of matrices, special functions. Layer: ops.
+ * yoke/ops_math.h - operations beside those of networks: order, sums along a dimension, norms, parts of matrices,
+ * special functions. Layer: ops.
  *
  * As in ops.h, which includes this file: PyTorch's names, defaults and results, differentiable unless said otherwise.
  */
@@ -33,13 +33,13 @@ YK_API yk_tensor *yk_nan_to_num(yk_tensor *x, double nan, double posinf, double 
 /* |a - b| <= atol + rtol |b|, or equal; bool, no gradient. PyTorch's defaults: rtol 1e-5, atol 1e-8, equal_nan false.
  */
 YK_API yk_tensor *yk_is_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan);
-/* Whether that holds for all elements; false with the error record set where it cannot be said. */
+/* True if yk_is_close holds for all elements; false with the error record set where the tensors cannot be compared. */
 YK_API bool yk_all_close(yk_tensor *a, yk_tensor *b, double rtol, double atol, bool equal_nan);
 
 /* ---- along a dimension ------------------------------------------------------------------------------------------ */
 YK_API yk_tensor *yk_cumsum(yk_tensor *x, int dim); /* of integers and bool: i64 */
 YK_API yk_tensor *yk_cumprod(yk_tensor *x, int dim);
-/* Stable, NaN as the largest. *index (i64, no gradient) unless NULL: where the elements come from. */
+/* Stable, NaN as the largest. *index (i64, no gradient) unless NULL: the positions that the elements come from. */
 YK_API yk_tensor *yk_sort(yk_tensor *x, int dim, bool descending, yk_tensor **index);
 YK_API yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending);
 /* The k largest (or smallest) in order; of equal ones the first. Of a 0-dimensional tensor, k 0 or 1, itself. */
@@ -47,15 +47,16 @@ YK_API yk_tensor *yk_topk(yk_tensor *x, int64_t k, int dim, bool largest, yk_ten
 /* The lower of the two middle ones; NaN where there is one. */
 YK_API yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
 YK_API yk_tensor *yk_median(yk_tensor *x); /* of all; equal elements share the gradient evenly */
-/* At q in [0, 1] of the sorted line, between two elements linearly; NaN where there is one. Floating. */
+/* The q-quantile of the sorted elements, q in [0, 1], linear between two elements; NaN where there is one. Floating. */
 YK_API yk_tensor *yk_quantile(yk_tensor *x, double q, int dim, bool keepdim);
-/* At several: (n_qs, ...), one of the above for each. */
+/* The quantiles at several qs: (n_qs, ...). */
 YK_API yk_tensor *yk_quantile_list(yk_tensor *x, const double *qs, int n_qs, int dim, bool keepdim);
 YK_API yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims);
-YK_API yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim); /* what goes out at the end comes in at the front */
-/* By shifts[i] along dims[i], one after the other; dims NULL (n_dims 1): as if x had one dimension. */
+YK_API yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim); /* elements that leave at the end come in at the
+                                                                  * front */
+/* Rolls by shifts[i] along dims[i], one after the other; dims NULL (n_dims 1): as if x had one dimension. */
 YK_API yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *dims, int n_dims);
-/* x side by side, repeats[d] times along dimension d; ndim at least x's, new ones in front. */
+/* Copies of x concatenated, repeats[d] times along dimension d; ndim at least x's, new ones in front. */
 YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
 
 /* ---- reductions: dims NULL (n_dims 0) means all ------------------------------------------------------------------ */
@@ -63,12 +64,14 @@ YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
 YK_API yk_tensor *yk_std(yk_tensor *x); /* all, correction 1 */
 YK_API yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
 YK_API yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
-/* (sum |x|^p)^(1/p): p 2, 1, 0 (how many are not 0), INFINITY, -INFINITY or any other; no gradient where it is 0. */
+/* (sum |x|^p)^(1/p): p 2, 1, 0 (the number of elements that are not 0), INFINITY, -INFINITY or any other; no gradient
+ * where it is 0. */
 YK_API yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool keepdim);
 /* x (...,P,M), y (...,R,M): (...,P,R), the p-norms of the differences. For infinite p those that reach the norm share
  * its gradient, as in yk_norm; PyTorch gives it to each. */
 YK_API yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p);
-/* How often each of 0, 1, ... is in x (N), at least `minlength` of them; with weights (N), or NULL, their sums. */
+/* The number of times that each of 0, 1, ... occurs in x (N), for at least `minlength` numbers; with weights (N), or
+ * NULL, the sums of the weights. */
 YK_API yk_tensor *yk_bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength);
 
 /* ---- parts of matrices ------------------------------------------------------------------------------------------ */
@@ -85,7 +88,7 @@ YK_API yk_status yk_meshgrid(yk_tensor *const *xs, int count, yk_tensor **outs) 
 YK_API yk_status yk_meshgrid_xy(yk_tensor *const *xs, int count, yk_tensor **outs) YK_MUST_CHECK;
 /* index (...) i64, not negative: (...,classes) i64; classes -1: the largest + 1. No gradient. */
 YK_API yk_tensor *yk_one_hot(yk_tensor *index, int64_t classes);
-/* Sums of products in Einstein's notation: "bij,bjk->bik"; letters, "...", spaces; without "->" the letters that stand
+/* Sums of products in Einstein's notation: "bij,bjk->bik"; letters, "...", spaces; without "->" the letters that occur
  * once, in alphabetical order. */
 YK_API yk_tensor *yk_einsum(const char *equation, yk_tensor *const *xs, int count);
 

@@ -20,10 +20,10 @@ typedef struct yk_optimizer yk_optimizer;
  *
  * Parameters are f32 or f64. With master_weights they may be f16 or bf16, too: of each the optimizer keeps an f32 copy,
  * made at its first step, which steps change, and from which the parameter is rounded; all other state is f32 as well.
- * What is written to such a parameter otherwise (a state dict, an operation in place, a broadcast) is where the next
- * step begins: its elements that are no longer the copy's, rounded, become the copy's, and after a collective all do.
- * Writes through yk_data's pointer alone are not seen. f32 and f64 parameters have no copy. Source: apex.amp's O2,
- * Megatron's main parameters.
+ * Values that are written to such a parameter otherwise (by a state dict, an operation in place, a broadcast) are where
+ * the next step begins: elements of the parameter that are no longer the copy's, rounded, become the copy's, and after
+ * a collective all do. Writes through yk_data's pointer alone are not seen. f32 and f64 parameters have no copy.
+ * Source: apex.amp's O2, Megatron's main parameters.
  */
 /* Nesterov needs a momentum and no dampening.
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
@@ -97,23 +97,22 @@ YK_API yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr) YK_M
  * "master_weight" of both. NULL (no error is set) before the step that makes it. Shape and device of the parameter;
  * dtype as well, but f32 where there is a master weight. */
 YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name) YK_QUESTION;
-/* How many steps have changed this parameter; 0 for one that is not in the optimizer. */
+/* The number of steps that have changed this parameter; 0 for one that is not in the optimizer. */
 YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter) YK_QUESTION;
 
 /*
- * All state as one list of tensors. What each parameter has, under its dotted name, as PyTorch has it under a number:
- * "state.fc.weight.momentum_buffer" (or exp_avg, exp_avg_sq, max_exp_avg_sq, master_weight), which share the
- * optimizer's memory, and
- * "state.fc.weight.step", i64. Every group's numbers: "param_groups.0.lr", "...momentum", "...betas" (2), f64; flags
- * bool; "...params", i64, the number of its parameters; "...initial_lr" where there is a schedule. Except for the
- * parameters' state these are scalars. Source: Optimizer.state_dict.
+ * All state as one list of tensors. The state of each parameter, under its dotted name, as PyTorch has it under a
+ * number: "state.fc.weight.momentum_buffer" (or exp_avg, exp_avg_sq, max_exp_avg_sq, master_weight), which share the
+ * optimizer's memory, and "state.fc.weight.step", i64. Every group's numbers: "param_groups.0.lr", "...momentum",
+ * "...betas" (2), f64; flags bool; "...params", i64, the number of its parameters; "...initial_lr" where there is a
+ * schedule. Except for the parameters' state these are scalars. Source: Optimizer.state_dict.
  */
 YK_API yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o);
 /*
  * Copies such a list into an optimizer of the same kind with the same groups; numbers that the list has replace the
- * optimizer's own, state is cast and brought to where its parameter is, and a parameter without any in the list has
- * none afterwards. Names may have a "module." in front on either side. On an error nothing was changed.
- * Source: Optimizer.load_state_dict.
+ * optimizer's own, state is cast and brought to its parameter's device, and a parameter without any in the list has
+ * none afterwards. Names may have a "module." in front on either side. On an error nothing was changed. Source:
+ * Optimizer.load_state_dict.
  */
 YK_API yk_status yk_optimizer_load_state_dict(yk_optimizer *o, const yk_state_dict *dict) YK_MUST_CHECK;
 
@@ -147,20 +146,21 @@ YK_API yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma);
 YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after);
 /* lr fn(t, user). Source: LambdaLR. */
 YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
-/* One step on. Of NULL, as from a call that failed, only an error record remains (YK_ERR_ARGUMENT). */
+/* Advances t by one. For NULL, as from a call that failed, only an error record remains (YK_ERR_ARGUMENT). */
 YK_API void yk_schedule_step(yk_schedule *s);
-/* t, and setting it, which sets the rates to the functions of t and of the first rates, whatever they were. In a run
+/* t, and setting it, which sets the rates to the functions of t and of the first rates, whatever they are now. In a run
  * that goes on, checkpoints and yk_schedule_load_value keep the rates of the optimizer's state instead. */
 YK_API int64_t yk_schedule_time(const yk_schedule *s) YK_QUESTION;
 YK_API yk_status yk_schedule_set_time(yk_schedule *s, int64_t t) YK_MUST_CHECK;
-/* What it is, with its constants: "step_lr(step_size=30, gamma=0.1)"; written into `text`, which is returned. Equal
- * texts are equal functions, except for the function of a lambda_lr. */
+/* The name of the schedule with its constants: "step_lr(step_size=30, gamma=0.1)"; written into `text`, which is
+ * returned. Equal texts are equal functions, except for the function of a lambda_lr. */
 YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size) YK_QUESTION;
 YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 
-/* ---- loss scaling: small gradients kept above what float16 rounds to zero ---------------------------------------- */
-/* Disabled, every function passes through to what it stands before. */
+/* ---- loss scaling: small gradients kept above the numbers that float16 rounds to zero
+ * ---------------------------------------- */
+/* Disabled, the functions do what a program without a scaler does. */
 typedef struct yk_grad_scaler_options {
     double init_scale YK_DEFAULT(65536);      /* above 0, a float32 */
     double growth_factor YK_DEFAULT(2);       /* above 1 */
@@ -173,9 +173,9 @@ typedef struct yk_grad_scaler_options {
     .yk__mark = YK__MARK, .init_scale = 65536, .growth_factor = 2, .backoff_factor = 0.5, .growth_interval = 2000,     \
     .enabled = true
 /*
- * The loss times a factor, backward, the gradients divided by it again. Where one of them is not finite the step is
- * left out and the factor multiplied by backoff_factor; after growth_interval steps in a row that were taken it is
- * multiplied by growth_factor. Source: torch.amp.GradScaler.
+ * Multiplies the loss by a factor, and divides the gradients by it after backward. Where one of them is not finite the
+ * step is left out and the factor multiplied by backoff_factor; after growth_interval steps in a row that were taken it
+ * is multiplied by growth_factor. Source: torch.amp.GradScaler.
  *
  *     yk_backward(yk_grad_scaler_scale(s, loss)); yk_grad_scaler_step(s, o, NULL); yk_grad_scaler_update(s);
  */
@@ -191,12 +191,13 @@ YK_API yk_status yk_grad_scaler_unscale(yk_grad_scaler *s, yk_optimizer *o) YK_M
  * where no parameter has a gradient. Where all gradients are on one GPU and `skipped` is NULL the host does not wait
  * for it: the step is yk_optimizer_step_unless. */
 YK_API yk_status yk_grad_scaler_step(yk_grad_scaler *s, yk_optimizer *o, bool *skipped) YK_MUST_CHECK;
-/* Changes the factor by what the steps since the last update found; an error where none looked at gradients. */
+/* Changes the factor by the gradients that the steps since the last update found; an error where none looked at
+ * gradients. */
 YK_API yk_status yk_grad_scaler_update(yk_grad_scaler *s) YK_MUST_CHECK;
 YK_API bool yk_grad_scaler_enabled(const yk_grad_scaler *s) YK_QUESTION;
 
-/* What a resumed run needs, taken after an update; the scale is a float32. Waits for a GPU that has updated it. Source:
- * GradScaler.state_dict. */
+/* The state that a resumed run needs, taken after an update; the scale is a float32. Waits for a GPU that has updated
+ * it. Source: GradScaler.state_dict. */
 typedef struct yk_grad_scaler_state {
     double scale, growth_factor, backoff_factor;
     int64_t growth_interval;

@@ -1,5 +1,5 @@
 /*
- * yoke/parallel.h - training on several devices: DataParallel and pipelines on those of one process,
+ * yoke/parallel.h - training on several devices and ranks: DataParallel and pipelines on those of one process,
  * DistributedDataParallel and SyncBatchNorm on several ranks.
  *
  * Layer: parallel. Names and semantics are those of torch.nn.parallel, torch.distributed.pipelining and
@@ -17,8 +17,8 @@ extern "C" {
 #endif
 
 /* ---- DataParallel ------------------------------------------------------------------------------------------------ */
-/* Splits n_inputs tensors (NULL where the module allows it) over the devices: input k of device i goes to
- * parts[i * n_inputs + k], owned by the scope, and *used becomes how many devices have a part: the first ones. */
+/* Splits n_inputs tensors (NULL where the module allows it) over the devices: input k of device i goes to parts[i *
+ * n_inputs + k], owned by the scope, and *used becomes the number of devices that have a part: the first ones. */
 typedef yk_status (*yk_scatter_fn)(yk_tensor *const *inputs, int n_inputs, const yk_device *devices, int count,
                                    yk_tensor **parts, int *used, void *user);
 
@@ -40,15 +40,15 @@ typedef struct yk_data_parallel_options {
  * dimensions become a vector). With fewer parts than devices the last devices have nothing to do. Backward leaves the
  * sum of all replicas' gradients in the grads of `module`, on devices[0], where its parameters and buffers must be.
  * Replicas and their threads live as long as the module; parameters are copied only where they changed, and not between
- * devices that have one memory, so a forward must not write parameters. Of buffers, what the first replica writes
- * lasts. Replicas share what a module's data points to besides its own parts. A forward that fails names the replica;
- * the others are waited for.
+ * devices that have one memory, so a forward must not write parameters. The first replica's writes to buffers last.
+ * Replicas share objects to which a module's data points, besides its own parts. A forward that fails names the
+ * replica; the others are waited for.
  *
- * Without gather, yk_forward_list is asked for a multiple of `count` outputs: output k of n on device i is
- * outputs[i * n + k]; that of a device which had nothing to do has size 0 along dim.
+ * Without gather, yk_forward_list is asked for a multiple of `count` outputs: output k of n on device i is outputs[i *
+ * n + k]; that of a device which had nothing to do has size 0 along dim.
  *
- * `module` is kept as the child "module". With one device its forward is called, and nothing is copied.
- * Source: torch.nn.DataParallel.
+ * `module` is kept as the child "module". With one device its forward is called, and nothing is copied. Source:
+ * torch.nn.DataParallel.
  */
 YK_API yk_module *yk_data_parallel(yk_module *module, const yk_data_parallel_options *options);
 YK_API bool yk_is_data_parallel(const yk_module *m) YK_QUESTION;
@@ -60,8 +60,8 @@ YK_API int yk_data_parallel_count(const yk_module *data_parallel) YK_QUESTION;
  * The loss of outputs that stayed on their devices without gather, `count` of them, one a device: `target` is split
  * like the inputs, criterion(output, part of target, user) is called on every device at once, and the losses, without
  * dimensions, are joined on output_device: added up, or, where `reduction` says that the criterion takes the mean over
- * what it is given, averaged by the sizes of the parts. So only numbers travel to the first device, where the outputs
- * of all would otherwise be held.
+ * its samples, averaged by the sizes of the parts. So only numbers travel to the first device, where the outputs of all
+ * would otherwise be held.
  */
 typedef yk_tensor *(*yk_criterion_fn)(yk_tensor *output, yk_tensor *target, void *user);
 YK_API yk_tensor *yk_data_parallel_criterion(yk_module *data_parallel, yk_tensor *const *outputs, int count,
@@ -78,16 +78,17 @@ YK_API yk_status yk_replicate(yk_module *m, const yk_device *devices, int count,
  * Source: torch.nn.parallel.scatter. */
 YK_API yk_status yk_device_scatter(yk_tensor *x, const yk_device *devices, int count, int dim, yk_tensor **parts,
                                    int *used) YK_MUST_CHECK;
-/* replicas[i] at inputs[i * n_inputs] and what follows, each on a thread of its device, all at once; output k of n to
- * outputs[i * n_outputs + k], owned by the scope, all NULL on failure. Source: torch.nn.parallel.parallel_apply. */
+/* Calls replicas[i] with the n_inputs tensors from inputs[i * n_inputs] on, each on a thread of its device, all at
+ * once; output k of n to outputs[i * n_outputs + k], owned by the scope, all NULL on failure. Source:
+ * torch.nn.parallel.parallel_apply. */
 YK_API yk_status yk_parallel_apply(yk_module *const *replicas, int count, yk_tensor *const *inputs, int n_inputs,
                                    yk_tensor **outputs, int n_outputs) YK_MUST_CHECK;
 /* The parts joined along dim on a device; those without dimensions become a vector. Differentiable.
  * Source: torch.nn.parallel.gather. */
 YK_API yk_tensor *yk_device_gather(yk_tensor *const *parts, int count, int dim, yk_device device);
 
-/* What one device did since the module was made or the report was reset. Seconds are means over the forwards; with GPUs
- * they are the host's, which queues their work and goes on. */
+/* The work and the times of one device since the module was made or the report was reset. Seconds are means over the
+ * forwards; with GPUs they are the host's, which queues their work and goes on. */
 typedef struct yk_device_times {
     yk_device device;
     int64_t forwards, samples;  /* in which it had a part; sizes of the parts along dim */
@@ -98,7 +99,7 @@ typedef struct yk_device_times {
 } yk_device_times;
 /* Fills devices[0] to devices[count - 1]. */
 YK_API yk_status yk_data_parallel_report(yk_module *data_parallel, yk_device_times *devices) YK_MUST_CHECK;
-/* Writes such a table as text, one line a device, and one about the balance of memory, with what would help. */
+/* Writes such a table as text, one line a device, and one about the balance of memory, with advice. */
 YK_API yk_status yk_data_parallel_report_print(FILE *to, const yk_device_times *devices, int count) YK_MUST_CHECK;
 /* Forgets the forwards so far, and the devices' peaks. */
 YK_API void yk_data_parallel_report_reset(yk_module *data_parallel);
@@ -110,12 +111,13 @@ typedef enum yk_pipeline_schedule {
 } yk_pipeline_schedule;
 
 typedef struct yk_pipeline_options {
-    /* One for each stage, all different, copied; stages are moved there. NULL: where the stages are. */
+    /* One for each stage, all different, copied; stages are moved there. NULL: the devices on which the stages are. */
     const yk_device *devices YK_DEFAULT(NULL);
     int chunks YK_DEFAULT(YK_NOT_GIVEN); /* micro-batches of a batch, at least 1; not given: as many as stages */
     yk_pipeline_schedule schedule YK_DEFAULT(YK_PIPELINE_1F1B);
     int dim YK_DEFAULT(0); /* along which batches are split and outputs joined; negative counts from the end */
-    const int *tensors YK_DEFAULT(NULL); /* copied; how many tensors each stage but the last hands on; NULL: one */
+    const int *tensors YK_DEFAULT(NULL); /* copied; the number of tensors that each stage but the last hands on; NULL:
+                                          * one */
     /* The loss of the last stage's output, without dimensions, for yk_pipeline_step; reduction says whether it is the
      * mean or the sum over the samples that it is given. */
     yk_criterion_fn criterion YK_DEFAULT(NULL);
@@ -126,16 +128,16 @@ typedef struct yk_pipeline_options {
 #define yk_pipeline_options_DEFAULTS .yk__mark = YK__MARK, .chunks = YK_NOT_GIVEN
 
 /*
- * A module whose stages, its children "0", "1", ..., are on different devices: what one gives the next one takes. A
- * batch is split along dim into chunks that differ by one sample at most (as torch.tensor_split does), so that all
- * devices are at work at once, each on another micro-batch; a thread for each device, the first stage on the calling
- * one. Every stage takes the micro-batches in their order, so what it keeps of them (BatchNorm's running statistics) is
- * as if they came one after the other. A stage that fails is named with its device and micro-batch; the others end.
+ * A module whose stages, its children "0", "1", ..., are on different devices: the output of one is the input of the
+ * next. A batch is split along dim into chunks that differ by one sample at most (as torch.tensor_split does), so that
+ * all devices are at work at once, each on another micro-batch; a thread for each device, the first stage on the
+ * calling one. Every stage takes the micro-batches in their order, so state that it keeps of them (BatchNorm's running
+ * statistics) is as if they came one after the other. A stage that fails is named with its device and micro-batch; the
+ * others end.
  *
  * yk_forward gives the outputs, joined on the last stage's device. Where operations are recorded yk_backward works
  * through all micro-batches on all devices at once, and holds the gradients of a parameter from all of them until they
- * are added; for training yk_pipeline_step needs less memory.
- * Source: torch.distributed.pipelining, Pipe.
+ * are added; for training yk_pipeline_step needs less memory. Source: torch.distributed.pipelining, Pipe.
  */
 YK_API yk_module *yk_pipeline(yk_module *const *stages, int count, const yk_pipeline_options *options);
 YK_API bool yk_is_pipeline(const yk_module *m) YK_QUESTION;
@@ -144,17 +146,16 @@ YK_API int yk_pipeline_count(const yk_module *pipeline) YK_QUESTION; /* its stag
 /*
  * Forward and backward of a batch by the schedule: adds to the gradients of the stages' parameters, and gives the loss,
  * without history, on the last stage's device: the sum of the micro-batches' losses, or their mean by samples where
- * reduction is the mean, so that it, and the gradients, are the whole batch's also where the batch does not divide.
+ * reduction is the mean, so that it, and the gradients, are the entire batch's also where the batch does not divide.
  * Inputs and target have one size along dim, at least `chunks`; target may be NULL, for the criterion too. NULL and an
- * error on failure: gradients have then what was added until then.
- * Source: ScheduleGPipe.step, Schedule1F1B.step.
+ * error on failure: gradients then have the sums up to there. Source: ScheduleGPipe.step, Schedule1F1B.step.
  */
 YK_API yk_tensor *yk_pipeline_step(yk_module *pipeline, yk_tensor *input, yk_tensor *target);
 /* The same of a first stage that takes n_inputs tensors, NULL where it allows it. */
 YK_API yk_tensor *yk_pipeline_step_list(yk_module *pipeline, yk_tensor *const *inputs, int n_inputs, yk_tensor *target);
 
-/* What one stage did in yk_pipeline_step since the module was made or the report was reset. Seconds are means over the
- * steps; with GPUs they, and what is called idle, are the host's, which queues their work and goes on. */
+/* The work and the times of one stage in yk_pipeline_step since the module was made or the report was reset. Seconds
+ * are means over the steps; with GPUs they, and `idle`, are the host's, which queues their work and goes on. */
 typedef struct yk_stage_times {
     int stage;
     yk_device device;
@@ -181,17 +182,18 @@ YK_API void yk_pipeline_report_reset(yk_module *pipeline);
 typedef struct yk_ddp_bucket {
     int index, count;     /* of how many; the same parameters on all ranks */
     yk_tensor *gradients; /* (elements): this rank's gradients, one after the other; some elements are padding */
-    int n_parameters;     /* whose gradients these are, in their order in the bucket */
+    int n_parameters;     /* the parameters of these gradients, in their order in the bucket */
     yk_tensor *const *parameters;
     yk_process_group *group;
-    yk_tensor *scratch; /* for the hook: what `start` puts here is retained, and there again at the next step */
+    yk_tensor *scratch; /* for the hook: a tensor that `start` puts here is retained, and there again at the next
+                         * step */
 } yk_ddp_bucket;
 
 /*
- * What is done in place of the all_reduce (mean) of a bucket. `start` is called when the bucket's last gradient is
- * ready, in the order of buckets on every rank, and begins an asynchronous operation on the group, or fails with NULL.
- * `finish` (may be NULL) is called when that is done, and leaves the result in `gradients`. Both run on a thread of
- * backward with a scope open and nothing recorded. Source: register_comm_hook.
+ * The functions that reduce a bucket in place of all_reduce (mean). `start` is called when the bucket's last gradient
+ * is ready, in the order of buckets on every rank, and begins an asynchronous operation on the group, or fails with
+ * NULL. `finish` (may be NULL) is called when that is done, and leaves the result in `gradients`. Both run on a thread
+ * of backward with a scope open and nothing recorded. Source: register_comm_hook.
  */
 typedef struct yk_ddp_comm_hook {
     yk_work *(*start)(yk_ddp_bucket *bucket, void *user);
@@ -203,7 +205,7 @@ YK_API extern const yk_ddp_comm_hook yk_ddp_fp16_compress, yk_ddp_bf16_compress;
 
 typedef struct yk_ddp_options {
     /* NULL: the default group; where there is none, a world of one. It is kept, and used in the order of the calls:
-     * what else is done on it must come in the same order on all ranks. */
+     * other operations on it must come in the same order on all ranks. */
     yk_process_group *group YK_DEFAULT(NULL);
     /* MiB of one bucket, and of the one that is ready first; 0: a bucket for each parameter. */
     double bucket_cap_mb YK_DEFAULT(25), first_bucket_mb YK_DEFAULT(1);
@@ -232,27 +234,27 @@ typedef struct yk_ddp_options {
  *
  * From then on a backward that reaches the parameters leaves in their grads the mean over all ranks; it returns when
  * all are done, and the same bits are on every rank. Grads are views of memory that is shared with the ranks of this
- * host, also after they were dropped (zero_grad): what is kept of one is written over by the next backward. A
- * backward that fails breaks the group, so that the other ranks fail too. yk_forward in training mode makes the
- * buffers rank 0's; in evaluation mode, or without anything recorded, the module does not communicate, so one rank
- * may evaluate alone. Between the ranks' calls of yk_forward and yk_backward on it the order must be the same.
+ * host, also after they were dropped (zero_grad): a grad that is kept is written over by the next backward. A backward
+ * that fails breaks the group, so that the other ranks fail too. yk_forward in training mode makes the buffers rank
+ * 0's; in evaluation mode, or without anything recorded, the module does not communicate, so one rank may evaluate
+ * alone. Between the ranks' calls of yk_forward and yk_backward on it the order must be the same.
  *
  * Parameters that move to another dtype or device, or whose requires_grad changes, do so on all ranks between two
  * steps. A parameter belongs to one such module at a time. In a world of one it does what the module does, and no more.
  * Source: torch.nn.parallel.DistributedDataParallel.
  */
 YK_API yk_module *yk_ddp(yk_module *module, const yk_ddp_options *options);
-/* Whether a module was made by yk_ddp; the module in it, borrowed: NULL for another; its group: NULL for
- * another, and in a world of one without a group. */
+/* yk_is_ddp is true for a module that yk_ddp made. yk_ddp_module returns the module in it, borrowed; NULL for another.
+ * yk_ddp_group returns its group; NULL for another, and in a world of one without a group. */
 YK_API bool yk_is_ddp(const yk_module *m) YK_QUESTION;
 YK_API yk_module *yk_ddp_module(yk_module *ddp) YK_QUESTION;
 YK_API yk_process_group *yk_ddp_group(yk_module *ddp) YK_QUESTION;
 
 /*
  * Between begin and end forwards through `ddp` are not synchronised: their backwards add to this rank's grads alone.
- * The next synchronised backward averages what has accumulated. All ranks do it for the same steps. The last forward
- * that recorded decides, so it must be inside, backward need not. Nests; end takes what begin returned. On a module
- * that is not yk_ddp's it does nothing. Source: no_sync.
+ * The next synchronised backward averages the accumulated gradients. All ranks do it for the same steps. The last
+ * forward that recorded decides, so it must be inside, backward need not. Nests; end takes what begin returned. On a
+ * module that is not yk_ddp's it does nothing. Source: no_sync.
  */
 YK_API bool yk_no_sync_begin(yk_module *ddp);
 YK_API void yk_no_sync_end(yk_module *ddp, bool previous);
@@ -286,7 +288,7 @@ YK_API yk_status yk_join_end(yk_module *ddp) YK_MUST_CHECK;
  */
 YK_API yk_status yk_grad_scaler_set_group(yk_grad_scaler *s, yk_process_group *group) YK_MUST_CHECK;
 
-/* ---- where the time goes ----------------------------------------------------------------------------------------- */
+/* ---- the times of synchronised steps ----------------------------------------------------------------------------- */
 enum { YK_DDP_WINDOW = 256 /* steps that waiting is computed over: the last ones */ };
 /* One rank's synchronised steps since the module was made or yk_ddp_report_reset; seconds, mean over the steps. */
 typedef struct yk_ddp_times {

@@ -2,16 +2,16 @@
  * yoke/rpc.h - calls to functions and objects that live in other processes of the job.
  *
  * Layer: rpc. A process that has called yk_rpc_init is a *worker*. It is known by a name, offers the functions and the
- * classes that it has registered, and calls those of other workers. What runs on a worker is only what it has
- * registered there: no code is sent. Arguments and results are values (yoke/checkpoint.h): tensors, numbers, texts,
- * lists, dictionaries. docs/rpc.md has a tutorial, and the protocol.
+ * classes that it has registered, and calls those of other workers. A worker runs only functions that it has
+ * registered: no code is sent. Arguments and results are values (yoke/checkpoint.h): tensors, numbers, texts, lists,
+ * dictionaries. docs/rpc.md has a tutorial, and the protocol.
  *
  * Order: the calls of one caller to one object run in the order in which they were sent, one at a time, unless the
  * class is concurrent. Calls to plain functions run on a pool of threads, in no order. A call runs at most once; where
  * it fails by a connection, its error says whether it may have run.
  *
- * Functions may be called from any thread, and from handlers. After a fork the child is no worker.
- * Source: torch.distributed.rpc.
+ * Functions may be called from any thread, and from handlers. After a fork the child is no worker. Source:
+ * torch.distributed.rpc.
  */
 #ifndef YOKE_RPC_H
 #define YOKE_RPC_H
@@ -27,9 +27,9 @@ extern "C" {
 typedef struct yk_rpc_init_options {
     /* Seconds for joining, and for calls that are given no time of their own. Source: rpc_timeout. */
     double timeout YK_DEFAULT(60);
-    /* That run functions and methods, 1 to 256. One that waits for a call of its own does not count. */
+    /* Threads that run functions and methods, 1 to 256. One that waits for a call of its own does not count. */
     int threads YK_DEFAULT(16);
-    /* Through which the workers find one another. NULL: that of the job, by the launcher's variables. */
+    /* The store by which the workers find one another. NULL: that of the job, by the launcher's variables. */
     yk_store *store YK_DEFAULT(NULL);
     /* The number of workers yk_rpc_init waits for, this one among them. Not given: WORLD_SIZE, or with a store 1. */
     int world_size YK_DEFAULT(YK_NOT_GIVEN);
@@ -44,11 +44,10 @@ typedef struct yk_rpc_init_options {
 
 /*
  * Makes this process a worker. `name` has 1 to 127 letters, digits and "_-.:"; NULL: ROLE_NAME and ROLE_RANK
- * ("trainer0"), without them "worker" and the rank. Returns when WORLD_SIZE workers are there; what they call is
- * answered from the moment on at which this worker has joined, so functions and classes are registered before.
- * Errors: a name that a living worker has (YK_ERR_ARGUMENT, which names its host and process), workers that did not
- * come in time (YK_ERR_TIMEOUT). A worker that comes back under the name of one that has ended takes its place.
- * Source: init_rpc.
+ * ("trainer0"), without them "worker" and the rank. Returns when WORLD_SIZE workers are there; their calls are answered
+ * as soon as this worker has joined, so functions and classes are registered before. Errors: a name that a living
+ * worker has (YK_ERR_ARGUMENT, which names its host and process), workers that did not come in time (YK_ERR_TIMEOUT). A
+ * worker that comes back under the name of one that has ended takes its place. Source: init_rpc.
  */
 YK_API yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options) YK_MUST_CHECK;
 
@@ -58,8 +57,8 @@ typedef enum yk_rpc_shutdown_mode {
 } yk_rpc_shutdown_mode;
 /*
  * Ends the worker: its objects are destroyed, its name is free. `timeout`: seconds for a graceful end, after which it
- * ends at once, and YK_ERR_TIMEOUT says who is missing, or how many own calls had no answer; YK_NOT_GIVEN: no limit.
- * Not from a handler. Without yk_rpc_init it does nothing. Source: rpc.shutdown.
+ * ends at once, and YK_ERR_TIMEOUT names the workers that are missing, or the number of own calls without an answer;
+ * YK_NOT_GIVEN: no limit. Not from a handler. Without yk_rpc_init it does nothing. Source: rpc.shutdown.
  */
 YK_API yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout) YK_MUST_CHECK;
 
@@ -69,13 +68,13 @@ YK_API const char *yk_rpc_name(void) YK_QUESTION;
  * seconds (YK_NOT_GIVEN: the worker's own time-out). */
 YK_API yk_status yk_rpc_wait_for(const char *worker, double timeout) YK_MUST_CHECK;
 
-/* ---- what a worker offers ---------------------------------------------------------------------------------------- */
+/* ---- functions and classes of a worker --------------------------------------------------------------------------- */
 
 /* A call, as the function that runs it sees it. Valid until the function returns, or until yk_call_answer where
  * yk_call_later was called. */
 typedef struct yk_call yk_call;
-/* Runs a call, in a scope of its own. Failing, it sets the error record (yk_set_error, or by what it called), which
- * becomes the caller's error with the worker's name in front. */
+/* Runs a call, in a scope of its own. Failing, it sets the error record (by yk_set_error, or by a function that it
+ * called), which becomes the caller's error with the worker's name in front. */
 typedef yk_status (*yk_rpc_fn)(yk_call *call);
 
 /* Offers a function under a name of 1 to 127 bytes, until the process ends. A name twice is an error unless it is the
@@ -86,8 +85,7 @@ typedef struct yk_rpc_method {
     const char *name; /* NULL ends the array */
     yk_rpc_fn fn;
 } yk_rpc_method;
-/* A class: what is called `create` makes an object's state with yk_call_set_object, from the arguments of
- * yk_rpc_remote. */
+/* A class of objects: `create` makes an object's state with yk_call_set_object, from the arguments of yk_rpc_remote. */
 typedef struct yk_rpc_class {
     const char *name;
     yk_rpc_fn create;
@@ -95,7 +93,8 @@ typedef struct yk_rpc_class {
     const yk_rpc_method *methods;
     bool concurrent; /* methods of one object may run at the same time, and in any order */
 } yk_rpc_class;
-/* Offers a class; the struct and what it points to must stay. Functions and classes share their names. */
+/* Offers a class; the struct and all that it points to must outlive the worker. Functions and classes share their
+ * names. */
 YK_API yk_status yk_rpc_register_class(const yk_rpc_class *cls) YK_MUST_CHECK;
 
 /* ---- inside a call ----------------------------------------------------------------------------------------------- */
@@ -135,7 +134,7 @@ YK_API yk_value *yk_args_counted(int count, ...);
 
 typedef struct yk_rpc_options {
     /* Seconds until the call fails with YK_ERR_TIMEOUT; not given: the worker's time-out. Inside a handler it is at
-     * most what is left of the time of the call that runs. */
+     * most the rest of the time of the call that runs. */
     double timeout YK_DEFAULT(YK_NOT_GIVEN);
     /* yk_rpc_remote only: workers that name the same object of a worker share it. The first makes it, the arguments of
      * the others are not looked at. NULL: the object is the caller's own. */
@@ -179,8 +178,8 @@ YK_API void yk_future_release(yk_future *future);
  * worker is gone, or the processes that held them have ended, the object is destroyed. Source: RRef. */
 typedef struct yk_ref yk_ref;
 
-/* Makes an object of a class on a worker, or calls a function there whose result stays: returns at once. What goes
- * wrong is the error of the calls that use the reference. Owned by the current scope. Source: rpc.remote. */
+/* Makes an object of a class on a worker, or calls a function there whose result stays: returns at once. A failure is
+ * the error of the calls that use the reference. Owned by the current scope. Source: rpc.remote. */
 YK_API yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, const yk_rpc_options *options);
 /* Calls a method of the object, in the order of the calls of this process; as yk_rpc_sync and yk_rpc_async. Source:
  * RRef.rpc_sync, RRef.rpc_async. */
@@ -189,7 +188,7 @@ YK_API yk_future *yk_ref_call_async(yk_ref *ref, const char *method, yk_value *a
 /* A copy of the result that it refers to, when that is there; an object of a class has none (YK_ERR_ARGUMENT). Source:
  * RRef.to_here. */
 YK_API yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options);
-/* The worker where the object is; whether that is this one. Source: RRef.owner_name, RRef.is_owner. */
+/* The worker where the object is; true if that is this one. Source: RRef.owner_name, RRef.is_owner. */
 YK_API const char *yk_ref_owner_name(const yk_ref *ref) YK_QUESTION;
 YK_API bool yk_ref_is_owner(const yk_ref *ref) YK_QUESTION;
 YK_API yk_ref *yk_ref_retain(yk_ref *ref);

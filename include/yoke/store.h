@@ -1,16 +1,15 @@
 /*
  * yoke/store.h - key-value stores, through which the processes of a job find one another.
  *
- * Layer: net. A store maps names to bytes; what one rank sets, every rank reads. Three kinds stand behind one set of
- * functions: in this process (ranks as threads), in a file on a shared file system, and in a server reached by TCP. The
- * semantics are those of PyTorch's torch.distributed.Store. docs/stores.md tells the kinds apart and gives the
- * protocol.
+ * Layer: net. A store maps names to bytes; a value that one rank sets can be read by every rank. There are three kinds
+ * with one set of functions: in this process (ranks as threads), in a file on a shared file system, and in a server
+ * reached by TCP. The semantics are those of PyTorch's torch.distributed.Store. docs/stores.md tells the kinds apart
+ * and gives the protocol.
  *
- * Any number of threads may use one store at once; a call that waits does not keep others waiting. After fork the
- * child may go on with its copy of a TCP or file store (the hash store is then its own); fork while no other thread
- * is in a call on it. Every call ends within its time-out; errors name the store, the key and the reason:
- * YK_ERR_TIMEOUT when something did not happen in time, YK_ERR_CONNECTION when the server cannot be reached, refuses
- * or is gone.
+ * Any number of threads may use one store at once; a call that waits does not keep others waiting. After fork the child
+ * may go on with its copy of a TCP or file store (the hash store is then its own); fork while no other thread is in a
+ * call on it. Every call ends within its time-out; errors name the store, the key and the reason: YK_ERR_TIMEOUT when
+ * something did not happen in time, YK_ERR_CONNECTION when the server cannot be reached, refuses or is gone.
  */
 #ifndef YOKE_STORE_H
 #define YOKE_STORE_H
@@ -27,12 +26,12 @@ typedef struct yk_store yk_store;
 #define YK_STORE_MAX_VALUE (16 << 20) /* bytes of a value, at least 0 */
 
 /* ---- making one: owned by the thread's current scope, NULL and an error on failure --------------------------- */
-/* In this process, for ranks that are threads. Source: torch.distributed.HashStore. */
+/* A store in this process, for ranks that are threads. Source: torch.distributed.HashStore. */
 YK_API yk_store *yk_hash_store(void);
 
 /*
- * In the file `path`, made if it is not there, for processes that see one file system with working fcntl locks. The
- * file is an append-only log and stays when the store is released: a new job needs a new path, or removes the file
+ * A store in the file `path`, made if it is not there, for processes that see one file system with working fcntl locks.
+ * The file is an append-only log and stays when the store is released: a new job needs a new path, or removes the file
  * first. Source: torch.distributed.FileStore.
  */
 YK_API yk_store *yk_file_store(const char *path);
@@ -40,16 +39,16 @@ YK_API yk_store *yk_file_store(const char *path);
 typedef struct yk_tcp_store_options {
     /* The server's name or address, IPv6 with or without brackets. For a server: the name or address of this host to
      * listen on, this one interface only; NULL: the interface that routes to `peer`, or 127.0.0.1 where that is NULL
-     * too. yk_store_name says which it is. This host's own name that stands for 127.0.1.1 in its /etc/hosts, where
+     * too. yk_store_name tells the interface. This host's own name that stands for 127.0.1.1 in its /etc/hosts, where
      * there is a secret: all interfaces. */
     const char *host YK_DEFAULT(NULL);
     const char *peer YK_DEFAULT(NULL);
     int port YK_DEFAULT(0); /* 1 to 65535; for a server 0 takes a free one, which yk_store_port tells */
     /* Serves from a thread of its own until the store is released, and is a client of itself. */
     bool is_server YK_DEFAULT(false);
-    /* What all processes of the job know and nobody else. NULL: from the file that YOKE_JOB_SECRET_FILE names, or the
-     * descriptor whose number YOKE_JOB_SECRET_FD is; where neither is set, the empty secret, which is taken on
-     * loopback addresses only. */
+    /* The secret of the job, which all its processes know and nobody else. NULL: from the file that
+     * YOKE_JOB_SECRET_FILE names, or the descriptor whose number YOKE_JOB_SECRET_FD is; where neither is set, the empty
+     * secret, which is taken on loopback addresses only. */
     const void *secret YK_DEFAULT(NULL);
     size_t secret_size YK_DEFAULT(0);
     const char *job_id YK_DEFAULT(NULL);    /* NULL: $YOKE_JOB_ID, or "default"; at most 127 bytes */
@@ -77,8 +76,8 @@ YK_API void yk_store_release(yk_store *store);
 /* Gives the key this value, new or not. `data` may be NULL when size is 0. */
 YK_API yk_status yk_store_set(yk_store *store, const char *key, const void *data, size_t size) YK_MUST_CHECK;
 
-/* Waits until the key is there and copies its value to new memory, which the caller frees; one NUL byte stands behind
- * the `size` bytes. `size` may be NULL. On failure *data is NULL. */
+/* Waits until the key is there and copies its value to new memory, which the caller frees; one NUL byte follows the
+ * `size` bytes. `size` may be NULL. On failure *data is NULL. */
 YK_API yk_status yk_store_get(yk_store *store, const char *key, void **data, size_t *size,
                               double timeout) YK_MUST_CHECK;
 
@@ -89,13 +88,13 @@ YK_API yk_status yk_store_add(yk_store *store, const char *key, int64_t amount, 
 /* Waits until all `count` keys are there; the error names those that are missing. */
 YK_API yk_status yk_store_wait(yk_store *store, const char *const *keys, size_t count, double timeout) YK_MUST_CHECK;
 
-/* Whether all `count` keys are there, now. */
+/* Sets *there to true if all `count` keys are there now, else to false. */
 YK_API yk_status yk_store_check(yk_store *store, const char *const *keys, size_t count, bool *there) YK_MUST_CHECK;
 
 /*
  * Gives the key the value `desired` if it holds `expected`, or if it is not there and `expected` is empty; otherwise
- * changes nothing. *data (the caller frees; a NUL byte stands behind it) is what the key holds afterwards, or a copy
- * of `expected` where it is not there. `swapped` may be NULL.
+ * changes nothing. *data (the caller frees; a NUL byte follows it) is the value that the key holds afterwards, or a
+ * copy of `expected` where it is not there. `swapped` may be NULL.
  */
 YK_API yk_status yk_store_compare_set(yk_store *store, const char *key, const void *expected, size_t expected_size,
                                       const void *desired, size_t desired_size, void **data, size_t *size,
@@ -105,18 +104,18 @@ YK_API yk_status yk_store_compare_set(yk_store *store, const char *key, const vo
 YK_API yk_status yk_store_delete(yk_store *store, const char *key, bool *deleted) YK_MUST_CHECK;
 
 /*
- * Waits until the key holds something else than `old` (NULL: until it is there), and gives what it holds then like
- * get does; *data is NULL where the key was deleted. Changes that are undone before anyone looks are not seen. Called
- * in a loop with the last value, it watches a key.
+ * Waits until the key has another value than `old` (NULL: until it is there), and gives its value then like get does;
+ * *data is NULL where the key was deleted. Changes that are undone before anyone looks are not seen. Called in a loop
+ * with the last value, it watches a key.
  */
 YK_API yk_status yk_store_watch(yk_store *store, const char *key, const void *old, size_t old_size, void **data,
                                 size_t *size, double timeout) YK_MUST_CHECK;
 
 /*
  * The same as calls of a function of yours, from a thread of the watcher's own: at once with the value that the key
- * holds, if it is there, then after every change that lasts long enough to be seen. `data` has a NUL byte behind its
- * `size` bytes and is valid during the call; it is NULL where the key was deleted. With an error (the store is gone)
- * it is NULL as well, and that was the last call. Watching needs a request every half second. Source: watchKey of older
+ * holds, if it is there, then after every change that lasts long enough to be seen. A NUL byte follows the `size` bytes
+ * of `data`, which is valid during the call; it is NULL where the key was deleted. With an error (the store is gone) it
+ * is NULL as well, and that was the last call. Watching needs a request every half second. Source: watchKey of older
  * PyTorch.
  */
 typedef void (*yk_store_watch_fn)(void *arg, const char *key, const void *data, size_t size, const yk_error *error);
@@ -134,7 +133,7 @@ YK_API yk_status yk_store_count(yk_store *store, int64_t *count) YK_MUST_CHECK;
 /* The time-out of calls that are given none: 60 s at first. Fails unless 0 < seconds. Source: Store.set_timeout. */
 YK_API yk_status yk_store_set_timeout(yk_store *store, double seconds) YK_MUST_CHECK;
 
-/* "tcp://127.0.0.1:29500", "file:///path", "hash", with "/PREFIX" behind it for prefix stores; valid while the store
+/* "tcp://127.0.0.1:29500", "file:///path", "hash", followed by "/PREFIX" for prefix stores; valid while the store
  * lives. */
 YK_API const char *yk_store_name(const yk_store *store) YK_QUESTION;
 

@@ -49,15 +49,16 @@ extern "C" {
 YK_API yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_zeros(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_ones(int ndim, const int64_t *shape, const yk_tensor_options *options);
-/* A value that the dtype does not hold is an error (YK_ERR_DTYPE); integers drop fractions. So for all that fills. */
+/* A value that the dtype does not hold is an error (YK_ERR_DTYPE); integers drop fractions. The same holds for all
+ * functions that fill. */
 YK_API yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk_tensor_options *options);
 /* 0-dimensional, holding `value`; a float beyond the dtype's becomes infinite. */
 YK_API yk_tensor *yk_scalar(double value, const yk_tensor_options *options);
 /* start, start + step, ... below `end` (above it for a negative step); (ceil((end - start) / step)). */
 YK_API yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_options *options);
 /* Uniform in [0, 1), normal with mean 0 and variance 1, integers in [low, high) (a dtype that is not given is i64
- * there; of a floating dtype those that it holds, what is between them rounded). From the process's
- * generator: yk_manual_seed. */
+ * there; of a floating dtype those that it holds, others rounded to them). From the process's generator:
+ * yk_manual_seed. */
 YK_API yk_tensor *yk_rand(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_randn(int ndim, const int64_t *shape, const yk_tensor_options *options);
 YK_API yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
@@ -77,7 +78,7 @@ YK_API yk_tensor *yk_ones_like(const yk_tensor *x);
 YK_API yk_tensor *yk_full_like(const yk_tensor *x, double value);
 YK_API yk_tensor *yk_rand_like(const yk_tensor *x);
 YK_API yk_tensor *yk_randn_like(const yk_tensor *x);
-/* What is to differ from x; NULL: nothing. */
+/* The properties in which the new tensor differs from x; NULL: none. */
 typedef struct yk_like_options {
     yk_dtype dtype YK_DEFAULT(YK_DTYPE_NOT_GIVEN); /* not given: x's */
     yk_device device YK_DEFAULT(YK_CPU, -1);       /* not given (YK_DEVICE_NOT_GIVEN): x's */
@@ -92,8 +93,9 @@ YK_API yk_tensor *yk_ones_like_with(const yk_tensor *x, const yk_like_options *o
 YK_API yk_tensor *yk_full_like_with(const yk_tensor *x, double value, const yk_like_options *options);
 YK_API yk_tensor *yk_rand_like_with(const yk_tensor *x, const yk_like_options *options);
 YK_API yk_tensor *yk_randn_like_with(const yk_tensor *x, const yk_like_options *options);
-/* Of another shape, in C order, with x's dtype and device unless the options (NULL: nothing) say otherwise; no gradient
- * unless they do. new_tensor copies `data`, elements of that dtype in host memory. Source: x.new_zeros and its kin. */
+/* New tensors of another shape than x, in C order, with x's dtype and device unless the options (NULL: nothing) say
+ * otherwise; no gradient unless they do. new_tensor copies `data`, elements of that dtype in host memory. Source:
+ * x.new_zeros and its kin. */
 YK_API yk_tensor *yk_new_empty(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options);
 YK_API yk_tensor *yk_new_zeros(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options);
 YK_API yk_tensor *yk_new_ones(const yk_tensor *x, int ndim, const int64_t *shape, const yk_like_options *options);
@@ -102,7 +104,7 @@ YK_API yk_tensor *yk_new_full(const yk_tensor *x, int ndim, const int64_t *shape
 YK_API yk_tensor *yk_new_tensor(const yk_tensor *x, const void *data, int ndim, const int64_t *shape,
                                 const yk_like_options *options);
 
-/* ---- what a tensor is (NULL gives zero values) ---------------------------------------------------------------- */
+/* ---- properties of a tensor (NULL gives zero values) ----------------------------------------------------------- */
 YK_API int yk_ndim(const yk_tensor *x) YK_QUESTION;
 YK_API int64_t yk_size(const yk_tensor *x,
                        int dim) YK_QUESTION; /* negative dims count from the end; -1 for a dim that is not there */
@@ -120,7 +122,7 @@ YK_API bool yk_is_contiguous(const yk_tensor *x) YK_QUESTION; /* C order */
 YK_API bool yk_same_shape(const yk_tensor *a, const yk_tensor *b) YK_QUESTION;
 /* Writes "(2, 3, 4)" into `buffer` and returns it. */
 YK_API const char *yk_shape_format(const yk_tensor *x, char *buffer, size_t size) YK_QUESTION;
-/* How often the storage was written in place; saved tensors are checked against it. */
+/* The number of times that the storage was written in place; saved tensors are checked against it. */
 YK_API uint32_t yk_tensor_version(const yk_tensor *x) YK_QUESTION;
 
 /* The typed forms of yk_object_retain, yk_object_release and yk_scope_return_object. */
@@ -143,17 +145,17 @@ YK_API yk_status yk_tensor_read(const yk_tensor *x, void *data, size_t bytes) YK
  * gradient can be written between yk_no_grad_begin and yk_no_grad_end only. */
 YK_API yk_status yk_tensor_write(yk_tensor *x, const void *data, size_t bytes) YK_MUST_CHECK;
 /*
- * How tensors are printed, by all threads. A number that is not given stays as it is, or is as the profile has it
- * where one is named: "default" (precision 4, threshold 1000, edgeitems 3, linewidth 80), "short" (2, 1000, 2, 80) or
- * "full" (4, all, 3, 80). Source: torch.set_printoptions.
+ * The format in which all threads print tensors. A number that is not given keeps its value, or gets that of the
+ * profile where one is named: "default" (precision 4, threshold 1000, edgeitems 3, linewidth 80), "short" (2, 1000, 2,
+ * 80) or "full" (4, all, 3, 80). Source: torch.set_printoptions.
  */
 typedef enum yk_sci_mode { YK_SCI_AUTO, YK_SCI_ON, YK_SCI_OFF } yk_sci_mode;
 typedef struct yk_print_options {
     const char *profile YK_DEFAULT(NULL);
-    int precision YK_DEFAULT(YK_NOT_GIVEN);       /* digits behind the point, 0 to 60 */
+    int precision YK_DEFAULT(YK_NOT_GIVEN);       /* digits after the point, 0 to 60 */
     int64_t threshold YK_DEFAULT(YK_NOT_GIVEN);   /* elements above which a tensor is summarised; INT64_MAX: never */
     int64_t edgeitems YK_DEFAULT(YK_NOT_GIVEN);   /* of each end of a dimension that is summarised; at least 1 */
-    int64_t linewidth YK_DEFAULT(YK_NOT_GIVEN);   /* characters; what does not fit goes on in the next line */
+    int64_t linewidth YK_DEFAULT(YK_NOT_GIVEN);   /* characters; longer rows go on in the next line */
     yk_sci_mode sci_mode YK_DEFAULT(YK_SCI_AUTO); /* auto: by the elements; set anew by every call */
     unsigned yk__mark YK_DEFAULT(YK__MARK);       /* private */
 } yk_print_options;
@@ -162,7 +164,7 @@ typedef struct yk_print_options {
     .linewidth = YK_NOT_GIVEN
 /* NULL: the default profile. */
 YK_API yk_status yk_set_printoptions(const yk_print_options *options) YK_MUST_CHECK;
-/* Fills *now with what holds now; profile is the one named last, a static string. */
+/* Fills *now with the present format; profile is the one named last, a static string. */
 YK_API void yk_get_printoptions(yk_print_options *now);
 /* Prints like PyTorch: tensor([[ 1.0000,  2.0000], ...]). Summarised above 1,000 elements (yk_set_printoptions). */
 YK_API yk_status yk_print(FILE *to, const yk_tensor *x) YK_MUST_CHECK;

@@ -13,7 +13,7 @@
 
 enum { YK__STATUS_VALUES = 4 }; /* making a manager of checkpoints compares four numbers of all ranks */
 
-/* What each rank sends to all others. */
+/* The status of one rank, as each rank sends it to all others. */
 typedef struct yk__rank_status {
     int64_t code; /* yk_status */
     int64_t values[YK__STATUS_VALUES];

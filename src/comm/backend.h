@@ -58,7 +58,8 @@ typedef struct yk__comm_op {
     void *out;
     const int64_t *in_counts, *out_counts; /* all_to_all: elements by rank */
     bool deterministic;                    /* on_device: a reduction in the order of native's, which all ranks want */
-    /* Of a backend with `mark`: memory of this GPU, for what is queued on it before `marked`. */
+    /* For a backend with `mark`: the memory is that of GPU `device`, and whatever was queued there before `marked`
+     * writes or reads it first. */
     bool on_device;
     int device;
     void *marked;
@@ -74,7 +75,7 @@ static inline size_t yk__comm_message_bytes(const yk__comm_op *op)
     return op->announced ? op->announced : (size_t)op->count * yk_dtype_size(op->dtype);
 }
 
-/* Whether the kind has a reduction, a root. */
+/* True if operations of this kind combine values (have a `reduction`). */
 static inline bool yk__comm_reduces(yk__comm_kind kind)
 {
     return kind == YK__COMM_ALL_REDUCE || kind == YK__COMM_REDUCE || kind == YK__COMM_REDUCE_SCATTER;
@@ -125,9 +126,9 @@ static inline yk__comm_op yk__comm_header_op(const yk__comm_header *h)
  * Note [Joining again]
  * A rank that could not join the default group may try again, in its process or in a new one, while the others still
  * wait for it, or when they try again too. The attempts are groups "world", "world.2", and so on. A rank begins with
- * the one behind the last that others know it took part in, so one that failed before it had said anything begins with
- * the same again. What has failed is over: who comes to it then goes on to the next, so all meet in the first that is
- * not.
+ * the one after the last that others know it took part in, so one that failed before it had said anything begins with
+ * the same again. An attempt that has failed is over: a rank that comes to it then goes on to the next, so all meet in
+ * the first that is not.
  */
 typedef struct yk__comm_attempt {
     bool launched; /* the first of all ranks that a launcher started, which may have given them their addresses */
@@ -136,8 +137,8 @@ typedef struct yk__comm_attempt {
     bool announced; /* other ranks may know that this one took part */
 } yk__comm_attempt;
 
-/* What a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which lives as
- * long as the group. */
+/* The facts that a rank knows when it joins. Everything is borrowed for the length of the call, but for `store`, which
+ * lives as long as the group. */
 typedef struct yk__comm_join_args {
     yk_store *store; /* NULL in a world of one, and where the backend `bootstraps`; its keys begin with `name` */
     const char *name;
@@ -155,8 +156,8 @@ typedef struct yk__comm_backend {
     const char *name; /* "native" */
     bool bootstraps;  /* its ranks find one another without a store, in the group of the environment */
 
-    /* Returns when all ranks are there, within join_timeout; an error says who is missing, or differs, and how. On
-     * failure *state is NULL and nothing is left behind. */
+    /* Returns when all ranks are there, within join_timeout; an error names the ranks that are missing, or that differ,
+     * and how. On failure *state is NULL and nothing is left over. */
     yk_status (*join)(const yk__comm_join_args *args, void **state);
 
     /*
@@ -170,26 +171,26 @@ typedef struct yk__comm_backend {
     yk_status (*collective[YK__COMM_COLLECTIVES])(void *state, const yk__comm_op *op);
 
     /* NULL in a backend of the host's memory: tensors of GPUs come to it by way of that (staging.c). Else collectives
-     * take tensors of GPUs where they are, `on_device`, and those on the CPU are the library's own. Notes for an
-     * operation what is on the thread's queue of this GPU now: it begins behind that. Called before the operation has
-     * its number, by the thread that calls it, in the order of calls; fails where the rank cannot take this GPU. `what`
-     * names the operation in errors. */
+     * take tensors of GPUs where they are, `on_device`, and those on the CPU are the library's own. Marks the end of
+     * the thread's queue of this GPU: the operation begins after all that is queued there now. Called before the
+     * operation has its number, by the thread that calls it, in the order of calls; fails where the rank cannot take
+     * this GPU. `what` names the operation in errors. */
     yk_status (*mark)(void *state, const char *what, int device, void **marked);
     /* In place of `collective` for such an operation (and of `post` for a message that is `captured`), with its rules;
      * it is not waited for: the ranks agree on it, and it is put on a queue of the device. *queued is what the slots
      * below take, NULL where there was nothing to do. One that is `captured` is recorded there: nothing is sent, and a
-     * failure leaves the group whole. */
+     * failure does not break the group. */
     yk_status (*queue_collective)(void *state, const yk__comm_op *op, void **queued);
-    /* The last on the calling thread's queue is the replay of a step: what the slots below take of that. */
+    /* The last item on the calling thread's queue is the replay of a step; *queued stands for it in the slots below. */
     yk_status (*queue_replay)(void *state, const yk__comm_op *op, void **queued);
-    /* What the calling thread puts on its queue of the device from here on comes after the operation. Fails where the
-     * group is broken. A failure that comes later is what the next wait for the device fails with. */
+    /* Work that the calling thread puts on its queue of the device from here on runs after the operation. Fails where
+     * the group is broken. A failure that comes later is the error of the next wait for the device. */
     yk_status (*queue_behind)(void *state, void *queued);
-    /* The operation is done only when what the calling thread has on its queue by now is, too. */
+    /* The operation is done only when the work that the calling thread has on its queue by now is done, too. */
     yk_status (*queue_until)(void *state, void *queued);
-    /* Whether it is done, well or not; does not wait. Called again and again by one thread, for the operations in the
-     * order in which they were queued, each until it is done; it watches the time and the other ranks. A failure breaks
-     * the group. */
+    /* Sets *done to true if the operation is done, in success or failure; does not wait. Called again and again by one
+     * thread, for the operations in the order in which they were queued, each until it is done; it watches the time and
+     * the other ranks. A failure breaks the group. */
     yk_status (*queued_done)(void *state, void *queued, bool *done);
     /* Frees it, once it is done. */
     void (*queued_free)(void *state, void *queued);
@@ -207,7 +208,7 @@ typedef struct yk__comm_backend {
     /* Frees the handle of a message that is done. */
     void (*forget)(void *state, void *message);
 
-    /* YK_OK while the group is whole; else fails with its first cause. A few nanoseconds. */
+    /* YK_OK while the group is not broken; else fails with its first cause. A few nanoseconds. */
     yk_status (*check)(void *state);
     /* Breaks the group on all ranks with this cause, unless it is broken. */
     void (*abort_group)(void *state, yk_status code, const char *cause);
@@ -225,8 +226,9 @@ yk_status yk__native_agree(void *state, const yk__comm_op *op);
 yk_status yk__native_watch(void *state, double waited, int *ended, int *stopped);
 /* "rank 1 (host a, pid 12)" */
 const char *yk__native_describe_rank(const void *state, int rank, char *buffer, size_t size);
-/* Of yk_new_group: says in the store of which ranks of the parent `self` ("rank 1 (host a, pid 12)") makes the group of
- * this name; fails, for the ranks that wait in it too, where another has said something else. */
+/* For yk_new_group: `self` ("rank 1 (host a, pid 12)") publishes in the store the list of ranks of the parent from
+ * which it makes the group of this name; fails, for the ranks that wait in it too, where another rank published another
+ * list. */
 yk_status yk__native_compare_lists(yk_store *store, const char *name, const char *self, int count, const int *ranks);
 /* Says in the store that the group of this name is over, for native ranks that come to it later. */
 void yk__native_mark_failed(yk_store *store, const char *name);

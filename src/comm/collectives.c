@@ -21,7 +21,7 @@ static yk__group *member(const char *what, yk_process_group *handle)
     return g && !yk__group_check_process(what, g) ? g : NULL;
 }
 
-static _Thread_local int host_tensors; /* how many begins of this thread have no end yet */
+static _Thread_local int host_tensors; /* begins of this thread that have no end yet */
 
 void yk__host_tensors_begin(void)
 {
@@ -78,7 +78,7 @@ static yk_status check_reduction(const char *what, yk_reduce_op op, const yk_ten
     return YK_OK;
 }
 
-/* The bytes from a tensor's first element to behind its last. */
+/* The bytes from a tensor's first element to the end of its last. */
 static void extent(const yk_tensor *x, const char **from, const char **to)
 {
     ptrdiff_t size = (ptrdiff_t)yk_dtype_size((yk_dtype)x->dtype);
@@ -88,7 +88,7 @@ static void extent(const yk_tensor *x, const char **from, const char **to)
     *to += size;
 }
 
-/* Whether two tensors may have memory in common; two with elements between one another's count as such. */
+/* True if two tensors may have memory in common; strided tensors whose elements alternate count as such. */
 static bool may_overlap(const yk_tensor *a, const yk_tensor *b)
 {
     const char *a_from, *a_to, *b_from, *b_to;
@@ -136,7 +136,7 @@ static yk__call call_of(yk__comm_kind kind, yk_reduce_op op, int peer, yk_tensor
                       .out = out};
 }
 
-/* The two ways on from a call that was checked; `g` is NULL where it was refused. */
+/* Runs a checked call, as call_start begins one; `g` is NULL where the check refused it. */
 static yk_status call_run(yk__group *g, yk__call *call)
 {
     return g ? yk__comm_run(g, call) : yk__error_code();

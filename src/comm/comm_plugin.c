@@ -1,5 +1,5 @@
 /*
- * comm_plugin.c - which backends of collectives are plug-ins, and what they are given. Layer: comm.
+ * comm_plugin.c - the backends of collectives that are plug-ins, and the services that they are given. Layer: comm.
  */
 #include <string.h>
 

@@ -8,7 +8,8 @@
 #include "comm/backend.h"
 #include "host/plugin.h"
 
-/* Beside the services of base. The object's `start` gives its yk__comm_backend. */
+/* The services that a plug-in of collectives gets beside those of base. The object's `start` returns its
+ * yk__comm_backend. */
 typedef struct yk__comm_services {
     const char *(*describe)(const yk__comm_op *op, char *buffer, size_t size);
     size_t (*dtype_size)(yk_dtype dtype);
@@ -38,7 +39,7 @@ typedef struct yk__comm_services {
     }
 
 /* ---- comm_plugin.c ---- */
-/* What is asked for by the name of a backend; NULL where no plug-in of collectives has it. */
+/* The plug-in to ask for by the name of a backend; NULL where no plug-in of collectives has that name. */
 const yk__plugin_request *yk__comm_plugin_request(const char *name);
 /* Loads the object of this name, once; NULL and an error that says where it was looked for, and what to install. */
 const yk__comm_backend *yk__comm_plugin(const char *name);

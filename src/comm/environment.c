@@ -1,5 +1,5 @@
 /*
- * environment.c - which rank this process is, and where the others are: options, and the variables of launchers.
+ * environment.c - the rank of this process and the address of the job: from options, and the variables of launchers.
  * Layer: comm.
  */
 #include <errno.h>

@@ -22,7 +22,8 @@ static yk_process_group *default_group;
 static int last_attempt;
 static uint64_t failed_attempts;
 
-/* What PyTorch has for NCCL, and for joining: a rank that is stuck holds the others for ten minutes, not for thirty. */
+/* PyTorch's time-out for NCCL, in seconds, and a shorter one for joining: a rank that is stuck holds the others for ten
+ * minutes, not for thirty. */
 enum { default_timeout = 600, default_join_timeout = 60 };
 
 static const yk__comm_backend *find_backend(const char *name)
@@ -244,7 +245,7 @@ static yk_status find_times(const char *what, double *timeout, double *join_time
     return status ? status : yk__check_timeout(what, "join_timeout", *join_timeout, (double)usual_join, join_timeout);
 }
 
-/* Not in a scope: the caller has the reference. `attempt`: see yk__comm_join_args. */
+/* A new group, in no scope: the caller has the reference. `attempt`: see yk__comm_join_args. */
 static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size, yk__comm_attempt *attempt,
                                 const yk_process_group_options *o)
 {

@@ -61,7 +61,7 @@ struct yk_process_group {
     yk__group *group;
 };
 
-/* One operation with the tensors behind it. `in` and `out` may be one tensor, and NULL. */
+/* One operation with its tensors. `in` and `out` may be one tensor, and NULL. */
 typedef struct yk__call {
     yk__comm_op op;
     yk_tensor *in, *out;
@@ -80,7 +80,8 @@ struct yk__work {
     void *message; /* the backend's */
     void *queued;  /* the backend's, of a collective on a queue of its device; with the group's lock held */
     uint64_t traced;
-    const yk_graph *graph; /* whose function began it, in this call of it; borrowed, and perhaps gone; NULL: none */
+    const yk_graph *graph; /* the graph whose function began it, in this call of it; borrowed, and perhaps gone; NULL:
+                            * none */
     int64_t graph_call;
     bool done;
     yk_error error; /* code YK_OK: none */
@@ -95,10 +96,10 @@ struct yk_work {
 };
 
 /* ---- group.c ---- */
-/* The group behind a handle, or the default one; NULL and an error where there is none. */
+/* The group of a handle, or the default one; NULL and an error where there is none. */
 yk__group *yk__group_of(const char *what, yk_process_group *handle);
-/* Whether this process is the child of a fork, after which the group was its parent's alone: the child has the memory,
- * but neither threads nor connections, and is no rank. */
+/* True if this process is the child of a fork, and the group is its parent's: the child has the memory, but neither
+ * threads nor connections, and is no rank. */
 bool yk__group_is_parents(const yk__group *g);
 /* Fails if it is. */
 yk_status yk__group_check_process(const char *what, const yk__group *g);
@@ -110,8 +111,8 @@ typedef struct yk__joining {
     int rank, world_size;
     yk_store *store; /* retained; NULL in a world of one */
 } yk__joining;
-/* How many descriptors a rank needs besides its store: two connections to each rank of another host, and what a rank of
- * one host has. */
+/* The number of descriptors that a rank needs besides its store's: two connections to each rank of another host, and
+ * those of a rank on one host. */
 static inline int yk__group_descriptors(int world_size)
 {
     return 20 + 2 * world_size;
@@ -125,7 +126,8 @@ yk_status yk__environment_join(const yk_init_options *options, bool bootstraps, 
 yk_status yk__group_expected(const char *what);
 /* The store that the launcher serves, retained; NULL where there is none, which is no error. */
 yk_status yk__environment_launchers_store(int world_size, double join_timeout, yk_store **store);
-/* The group could not be made: what is kept for the next one goes. See Note [The store that stays]. */
+/* Drops the store that is kept for the next group, after this one could not be made. See Note [The store that
+ * stays]. */
 void yk__environment_failed(void);
 
 /* ---- work.c ---- */
@@ -141,10 +143,10 @@ void yk__comm_drain(yk__group *g);
 void yk__comm_stop(yk__group *g);
 /* The thread's record, or the status alone, becomes the error of a work; the record is emptied. */
 void yk__work_fail(yk__work *work, yk_status status);
-/* With the lock held: it is done, well or not. */
+/* With the lock held: the work is done, in success or failure. */
 void yk__work_finish(yk__group *g, yk__work *work);
-/* Without the lock, while the thread has the error: the operation counts as failed, and the group's last ones are
- * written to the dump. */
+/* Counts the operation as failed, and writes the group's last operations to the dump. Without the lock, while the
+ * thread has the error. */
 void yk__work_dump_failure(yk__group *g, yk__work *work);
 
 /* ---- queued.c ---- */
@@ -152,7 +154,7 @@ void yk__work_dump_failure(yk__group *g, yk__work *work);
 yk_status yk__queued_prepare(yk__group *g);
 /* With the lock held: the work's operation is on a queue of its device; takes a reference. */
 void yk__queued_add(yk__group *g, yk__work *work);
-/* What this thread puts on its queue from here on comes behind the work's operation, if it is not done. */
+/* Work that this thread puts on its queue from here on runs after the work's operation, if that is not done. */
 yk_status yk__queued_wait(yk__group *g, yk__work *work);
 /* This thread has put a replay on its queue: it is watched from here on. */
 void yk__queued_replay(yk__group *g, const yk__comm_op *op);
@@ -164,21 +166,21 @@ yk_status yk__recorded_note(yk__group *g, yk_device device, const yk__comm_op *o
 /* The same for an operation that is carried out by the host. */
 yk_status yk__recorded_forbid_host(const yk__group *g, const yk__call *call);
 /* Notes where the work begins; and for its wait: the function of the thread's graph waits for a work that it did not
- * begin in this call. Where the function is recorded that fails, since nothing in the recording is behind it. */
+ * begin in this call. It fails where the function is recorded, since nothing in the recording follows that work. */
 void yk__recorded_begin(yk__work *work);
 yk_status yk__recorded_forbid_earlier(const yk__work *work);
 /* The group is left: graphs with its operations run their functions as they are from here on. */
 void yk__recorded_leave(yk__group *g);
 
 /* ---- trace.c ---- */
-/* Of a group that has its name: what follows may be called. */
+/* The group has its name: the functions below may be called. */
 void yk__trace_begin(yk__group *g);
 /* With the lock held. Gives the entry's number, for trace_state. */
 uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state state);
 void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state);
-/* To $YOKE_COMM_DUMP, once, where that is set. Without the lock. */
+/* Writes the trace to $YOKE_COMM_DUMP, once, where that is set. Without the lock. */
 void yk__trace_dump_failure(yk__group *g);
-/* `cause` is NULL for a group that is whole. */
+/* `cause` is NULL for a group that is not broken. */
 yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to);
 
 #endif

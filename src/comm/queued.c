@@ -1,21 +1,21 @@
 /*
- * queued.c - collectives that a device carries out after their call: who waits for them, and who watches over them.
+ * queued.c - collectives that a device carries out after their call: waiting for them, and watching over them.
  * Layer: comm.
  *
- * Where the backend puts an operation on a queue of the device, the host does not wait for it: yk_work_wait puts what
- * its thread queues from then on behind it. A thread of the group, the watcher, asks for each until it is done, and
- * ends the work: for collectives in the order in which they were queued, and likewise for the messages of each
- * direction with each rank, which have streams of their own. Time-outs and ranks that are gone are seen there.
+ * Where the backend puts an operation on a queue of the device, the host does not wait for it: work that its thread
+ * queues after yk_work_wait runs after it. A thread of the group, the watcher, asks for each until it is done, and ends
+ * the work: for collectives in the order in which they were queued, and likewise for the messages of each direction
+ * with each rank, which have streams of their own. Time-outs and ranks that are gone are seen there.
  *
  *   thread that calls         group's thread                device's queues          watcher
  *   -----------------------   ---------------------------   ----------------------   --------------------------
  *   mark, number ---------->  ranks agree, operation on
- *                             the queue ----------------->  behind the mark
+ *                             the queue ----------------->  after the mark
  *   wait: until it is there,
- *   then orders its queue  ---------------------------->    kernels behind it
+ *   then orders its queue  ---------------------------->    kernels after it
  *                                                           done ----------------->  ends the work
  *
- * Tensors are held until the work is done, or until the queue that they were allocated on is behind the operation.
+ * Tensors are held until the work is done, or until the queue that they were allocated on waits for the operation.
  */
 #include <string.h>
 #include <unistd.h>
@@ -54,15 +54,15 @@ static void end_work(yk__group *g, yk__work *work)
     yk__work_finish(g, work);
 }
 
-/* Whether two operations are carried out one after the other: collectives, and messages of one direction with one rank.
- */
+/* True if two operations are carried out one after the other: collectives, and messages of one direction with one
+ * rank. */
 static bool in_one_line(const yk__comm_op *a, const yk__comm_op *b)
 {
     bool messages = a->kind >= YK__COMM_COLLECTIVES;
     return messages ? a->kind == b->kind && a->peer == b->peer : b->kind < YK__COMM_COLLECTIVES;
 }
 
-/* With the lock held: the next behind `work` (NULL: the first) that no other of its line stands before. */
+/* With the lock held: the next after `work` (NULL: the first) that no other of its line precedes. */
 static yk__work *next_in_turn(const yk__group *g, const yk__work *work)
 {
     for (yk__work *next = work ? work->next : g->queued_first; next; next = next->next) {
@@ -75,7 +75,7 @@ static yk__work *next_in_turn(const yk__group *g, const yk__work *work)
     return NULL;
 }
 
-/* Takes the lock for what it does with the group. Whether the work is done. */
+/* True if the work is done. Takes the lock for what it does with the group. */
 static bool look(yk__group *g, yk__work *work)
 {
     bool done = false;

@@ -2,11 +2,11 @@
  * recorded.c - collectives in a step that is recorded and replayed (yk_graph), on a backend that puts them on a queue
  * of the device. Layer: comm.
  *
- * In the calls before the recording they are collectives as any, and the group becomes a member of the graph. While it
- * is recorded, the ranks exchange nothing on the host: an operation goes to the device's queue, which records it. What
- * they exchange then is whether all can record, and behind it whether all have recorded the same operations, by a hash
- * of them (Note [Ranks record together]). A replay is watched as a whole, by an event behind it; there is no comparison
- * of headers in it, because every rank replays what all have compared.
+ * In the calls before the recording they are ordinary collectives, and the group becomes a member of the graph. While
+ * it is recorded, the ranks exchange nothing on the host: an operation goes to the device's queue, which records it.
+ * They exchange a vote before, whether all can record, and one after it, whether all have recorded the same operations,
+ * by a hash of them (Note [Ranks record together]). A replay is watched as a whole, by an event after it; there is no
+ * comparison of headers in it, because every rank replays what all have compared.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static void member_release(void *object, void *notes)
     free(r);
 }
 
-/* What the ranks show each other; the hashes of messages, to and from each rank, follow. */
+/* The vote of a rank, which all others get; the hashes of messages, to and from each rank, follow. */
 typedef struct ballot {
     int64_t can;
     uint64_t hash;
@@ -108,7 +108,7 @@ static yk_status exchange(yk__group *g, const ballot *own, ballot *all)
     return status;
 }
 
-/* Whether all have recorded what belongs together: the same collectives, and for each message its other end. */
+/* True if all ranks have recorded matching operations: the same collectives, and for each message its other end. */
 static bool fits(const yk__group *g, const ballot *all, yk__graph_vote *vote)
 {
     int n = g->world_size;

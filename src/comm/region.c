@@ -71,7 +71,7 @@ void *yk__region_create(size_t bytes)
         return NULL;
     }
     identify(r);
-    madvise(r->memory, r->bytes, MADV_HUGEPAGE); /* where the system has them for shared memory */
+    madvise(r->memory, r->bytes, MADV_HUGEPAGE); /* if the system has them for shared memory */
     pthread_rwlock_wrlock(&lock);
     r->id = ++last_id;
     r->next = regions;
@@ -97,7 +97,7 @@ void yk__region_destroy(void *memory)
     free(r);
 }
 
-/* The descriptor keeps its number, under which peers look for the region. */
+/* Puts the region's bytes into another file; the descriptor keeps its number, under which peers look for the region. */
 static bool renew(region *r)
 {
     int fd;

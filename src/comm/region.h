@@ -22,9 +22,9 @@ void yk__region_destroy(void *memory);
 /* Takes the region around this address, if it is in one, away from all who have mapped it: the same bytes stay at the
  * same address, in another file. False where there is no memory for that. */
 bool yk__region_renew(const void *address);
-/* In a new process: every region that it shares with its parent becomes a copy of its own, at the same address. */
+/* Gives a new process a copy of its own of every region that it shares with its parent, at the same address. */
 yk_status yk__region_renew_all(void);
-/* Where `bytes` at `address` are; id 0 where they are not all in one region. */
+/* The region of `bytes` at `address` and their offset in it; id 0 where they are not all in one region. */
 yk__region_handle yk__region_find(const void *address, size_t bytes);
 /* A new unnamed memory file of `bytes`, mapped; gives its descriptor. MAP_FAILED is turned into NULL and an error. */
 void *yk__memory_file(const char *what, size_t bytes, int *fd);

@@ -95,7 +95,7 @@ static void share_cores(const yk_spawn_context *s)
     yk_clear_error();
 }
 
-/* In a fork of the program; returns its exit code. */
+/* Runs the function in a fork of the program; returns its exit code. */
 static int run_child(void *context, int rank)
 {
     yk_spawn_context *s = context;

@@ -4,7 +4,7 @@
  *
  *   thread that calls          YK__QUEUE_COMM of the device    group's thread
  *   ------------------------   -----------------------------   ---------------------------------
- *   queues, behind its own --> inputs to pinned memory
+ *   queues, after its own ---> inputs to pinned memory
  *                              event ----------------------->  waits for it, collective
  *                              outputs from pinned memory <--  queues, waits for them
  *   yk_work_wait <-------------------------------------------  the work is done
@@ -12,8 +12,8 @@
  * No queue of a device ever waits for the host: a function of the host that waited for other ranks would be one of
  * those that CUDA may carry out by one thread for all streams of a process, and a stream that waited for a value in
  * memory may share a queue of the hardware with the one that it waits for. Ranks that are threads on one GPU would so
- * wait for each other. Whoever waits is a thread, for no longer than the group's time-out. What the program queues
- * while the collective is under way does not wait for it; it must wait for the work before it uses the tensors.
+ * wait for each other. Only threads wait, for no longer than the group's time-out. What the program queues while the
+ * collective is under way does not wait for it; it must wait for the work before it uses the tensors.
  *
  * Pinned memory is kept by the group, for the next calls: to take and release it costs more than most collectives.
  */
@@ -37,7 +37,7 @@ struct yk__staging {
     yk_tensor *in, *out;   /* retained; contiguous ones in place of those that are not, `out` may be `in` */
     yk_tensor *wanted;     /* retained: where out goes, if it is a contiguous copy */
     yk__pinned *from, *to; /* one where in is out */
-    yk__event *copied;     /* behind the copies that are queued, or NULL */
+    yk__event *copied;     /* after the copies that are queued, or NULL */
 };
 
 static const yk_tensor *any_tensor(const yk__call *call)
@@ -57,10 +57,10 @@ static size_t bytes_of(const yk_tensor *x)
 }
 
 /* ---- pinned memory ----------------------------------------------------------------------------------------------- */
-/* Of all groups' lists; nothing that waits is done under it. */
+/* Guards all groups' lists of pinned memory; nothing that waits is done under it. */
 static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What is asked for, so that a request that is somewhat larger the next time finds the same memory. */
+/* The size that is allocated for a request, so that one that is somewhat larger the next time finds the same memory. */
 static size_t rounded(size_t bytes)
 {
     size_t step = 4096;
@@ -157,14 +157,15 @@ yk__staging *yk__staging_create(yk__group *g, const yk__call *call)
     return s;
 }
 
-/* Behind what the calling thread has put on its queue for collectives: what wait_for_copies waits for. */
+/* Records the event for which wait_for_copies waits, after the work that the calling thread has put on its queue for
+ * collectives. */
 static yk_status record_copies(yk__staging *s)
 {
     const yk__backend *backend = yk__backend_of(s->device);
     return backend->event_record ? backend->event_record(s->device.index, YK__QUEUE_COMM, &s->copied) : YK_OK;
 }
 
-/* For up to `seconds`; *done: nothing is under way. */
+/* Waits for up to `seconds`; *done: no copy is in progress. */
 static yk_status wait_for_copies(yk__staging *s, double seconds, bool *done)
 {
     /* Seconds for which the core is offered between looks; then naps of a share of the time that it took so far. */

@@ -33,7 +33,7 @@ void yk__trace_begin(yk__group *g)
     snprintf(g->shown_name, sizeof(g->shown_name), "%s", g->name);
 }
 
-/* In the page that the launcher reads. */
+/* Notes the operation in the page that the launcher reads, and returns its entry there. */
 static int show(const yk__group *g, const yk__comm_op *op)
 {
     yk__page_operation o = {.number = op->number,

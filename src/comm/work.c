@@ -36,7 +36,7 @@ static void call_clear(yk__call *call)
 }
 
 /* A recorded operation that nobody waited for. Its memory goes back to the recording now, whose next kernel may take
- * it: that comes behind the operation, as if it had been waited for. */
+ * it: that runs after the operation, as if it had been waited for. */
 static void end_recorded(yk__work *work)
 {
     const yk__group *g = work->group;
@@ -121,15 +121,15 @@ static yk_status unstage(yk__call *call, yk_tensor *staged_out)
     return staged_out ? yk__raw_copy(call->out, staged_out) : YK_OK;
 }
 
-/* Whether the backend takes the call's tensors where they are, on a GPU. */
+/* True if the backend takes the call's tensors where they are, on a GPU. */
 static bool is_on_device(const yk__group *g, const yk__call *call)
 {
     return (is_message(&call->op) ? g->backend->message_queued != NULL : g->backend->mark != NULL) &&
            yk__staging_needed(call);
 }
 
-/* For such a call, by the thread that makes it: its memory is contiguous, and what the device has to do before is
- * noted. With the lock held. */
+/* Prepares such a call, by the thread that makes it: makes its memory contiguous, and marks the work that the device
+ * has to do before. With the lock held. */
 static yk_status mark_call(yk__group *g, yk__call *call)
 {
     const char *what = yk__comm_kind_name(call->op.kind);
@@ -149,7 +149,7 @@ static yk_status mark_call(yk__group *g, yk__call *call)
     return status ? status : g->backend->mark(g->state, what, call->op.device, &call->op.marked);
 }
 
-/* The results of an operation on a queue go where they belong, behind it. */
+/* Queues copies of an operation's results to where they belong, after the operation. */
 static yk_status unstage_queued(yk__group *g, yk__call *call, void *queued)
 {
     if (!call->out)
@@ -167,7 +167,7 @@ static yk_status unstage_queued(yk__group *g, yk__call *call, void *queued)
     return status;
 }
 
-/* In the backend, without the lock. */
+/* Queues the operation in the backend, without the lock. */
 static yk_status queue_on_device(yk__group *g, yk__work *work)
 {
     void *queued = NULL;
@@ -180,7 +180,7 @@ static yk_status queue_on_device(yk__group *g, yk__work *work)
     return status;
 }
 
-/* In the backend, without the lock. */
+/* Carries the operation out in the backend, without the lock. */
 static yk_status carry_out(yk__group *g, yk__call *call)
 {
     yk_tensor *staged_in = NULL, *staged_out = NULL;
@@ -195,7 +195,7 @@ static yk_status carry_out(yk__group *g, yk__call *call)
         g->backend->abort_group(g->state, status, error ? error->message : "out of memory");
     }
     yk_status (*collective)(void *, const yk__comm_op *) = g->backend->collective[call->op.kind];
-    if (!status && !collective) /* on all ranks alike: the group stays whole */
+    if (!status && !collective) /* on all ranks alike: the group is not broken */
         status = yk__fail(YK_ERR_UNSUPPORTED, "group '%s', rank %d: the %s backend has no %s; native has", g->name,
                           g->rank, g->backend->name, yk__comm_kind_name(call->op.kind));
     else if (!status)
@@ -234,7 +234,7 @@ void yk__work_finish(yk__group *g, yk__work *work)
     pthread_cond_broadcast(&g->changed);
 }
 
-/* In its turn; comes back with the lock, and the operation done or on its device's queue. */
+/* Runs a collective whose turn it is; returns with the lock held, and the operation done or on its device's queue. */
 static void run_work(yk__group *g, yk__work *work)
 {
     yk_status status = work->call.op.on_device ? queue_on_device(g, work) : carry_out(g, &work->call);
@@ -244,7 +244,7 @@ static void run_work(yk__group *g, yk__work *work)
     pthread_mutex_lock(&g->lock);
     g->running = false; /* and from here on the group may be gone: yk__comm_drain waits for this */
     if (work->queued) {
-        yk__queued_add(g, work); /* one that failed behind the operation, too: the watcher sees its end */
+        yk__queued_add(g, work); /* one that failed after the operation was queued, too: the watcher sees its end */
     } else {
         yk__work_finish(g, work);
     }
@@ -296,14 +296,14 @@ static yk_status enqueue(yk__group *g, yk__work *work)
     return YK_OK;
 }
 
-/* While a step is recorded: at once, by this thread, and nothing is sent. */
+/* Begins an operation while a step is recorded: at once, by this thread, and nothing is sent. */
 static yk__work *record_on_device(yk__group *g, yk__call *call)
 {
     yk__work *work = work_create(g, call);
     if (!work)
         return NULL;
     pthread_mutex_lock(&g->lock);
-    while (!g->recording && (g->running || g->first)) /* until what was called before is on its queue */
+    while (!g->recording && (g->running || g->first)) /* until earlier operations are on their queue */
         pthread_cond_wait(&g->changed, &g->lock);
     yk_status status = mark_call(g, &work->call);
     g->recording |= !status;
@@ -352,7 +352,7 @@ static yk__work *queue_work(yk__group *g, yk__call *call)
     return work;
 }
 
-/* By the calling thread where nothing is ahead; what the thread queues next comes behind it. */
+/* Runs an operation by the calling thread where no other waits; work that the thread queues next runs after it. */
 static yk_status run_on_device(yk__group *g, yk__call *call)
 {
     yk__work *work = work_create(g, call);
@@ -446,7 +446,7 @@ void yk__queued_replay(yk__group *g, const yk__comm_op *op)
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
-/* With the lock held: whether the work was among those that are not done. */
+/* With the lock held: takes the work out of those that are not done; true if it was among them. */
 static bool unlist(yk__group *g, const yk__work *work)
 {
     yk__work **at = &g->pending;
@@ -459,7 +459,7 @@ static bool unlist(yk__group *g, const yk__work *work)
     return true;
 }
 
-/* The backend has put the message on a queue of the device, which the first who asks finds. */
+/* The backend has put the message on a queue of the device, which the first thread that asks finds. */
 static void message_on_queue(yk__group *g, yk__work *work)
 {
     yk_error before;
@@ -484,7 +484,8 @@ static void message_on_queue(yk__group *g, yk__work *work)
     yk__error_put(&before);
 }
 
-/* The backend is done with the message, well or with this error: so is the work, by the first who asks. */
+/* Ends the work of a message with which the backend is done, by success or with this error; the first thread that asks
+ * does so. */
 static void end_message(yk__group *g, yk__work *work, yk_error error)
 {
     pthread_mutex_lock(&g->lock);
@@ -504,7 +505,7 @@ static void end_message(yk__group *g, yk__work *work, yk_error error)
     yk__work_release(work);
 }
 
-/* Asks the backend for up to `seconds`; finishes the work if it is done, once. */
+/* Asks the backend for up to `seconds`; true if the message is done, for which it finishes the work, once. */
 static bool message_done(yk__group *g, yk__work *work, double seconds)
 {
     yk_error before;
@@ -613,7 +614,7 @@ static yk__work *start_message(yk__group *g, yk__call *call)
 }
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
-/* What broke the group while this rank was elsewhere is dumped as if the rank had been there. */
+/* A failure that broke the group while this rank was elsewhere is dumped as if the rank had been there. */
 static yk_status check_group(yk__group *g)
 {
     yk_status status = g->backend->check(g->state);

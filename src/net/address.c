@@ -1,8 +1,8 @@
 /*
  * address.c - names and numbers of hosts, and which of this host's addresses leads to a peer. Layer: net.
  *
- * The resolver of the C library knows no deadline, so names are looked up by a thread that is left behind when it
- * takes too long; it frees what it shares with the caller when it ends.
+ * The resolver of the C library knows no deadline, so names are looked up by a thread that is abandoned when it takes
+ * too long; it frees what it shares with the caller when it ends.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -266,7 +266,8 @@ static size_t copy_addresses(const struct addrinfo *found, int port, yk__address
     return count;
 }
 
-/* RFC 6761, and what systems write into /etc/hosts: names that are every host's own, and mean loopback. */
+/* True for names that are every host's own, and mean loopback: RFC 6761, and those that systems write into
+ * /etc/hosts. */
 static bool is_localhost(const char *name)
 {
     const char *word = "localhost";

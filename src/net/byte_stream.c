@@ -2,7 +2,7 @@
  * byte_stream.c - bytes from memory to memory, in frames that are checked. Layer: net.
  *
  * A frame is received where the caller wants it, if all of it has room there; else into a buffer of the stream, from
- * which it is copied. With a header the bytes behind it are received, up to YK__BYTE_STREAM_AHEAD, so a small frame
+ * which it is copied. With a header the bytes after it are received, up to YK__BYTE_STREAM_AHEAD, so a small frame
  * costs one call of the system and a large one little more than one.
  *
  * Invariant: a byte that is counted as received belongs to a frame whose digest was compared.
@@ -103,7 +103,7 @@ static yk__reason begin_frame(yk__byte_stream *s, unsigned char *to, size_t room
     return s->in_to ? YK__REACHED : no_memory(why);
 }
 
-/* Receives once: the rest of the frame, if there is one, and what is behind it. */
+/* Receives once: the rest of the frame, if there is one, and bytes after it. */
 static yk__reason receive_once(yk__byte_stream *s, int fd, char why[YK__WHY_SIZE])
 {
     size_t rest = s->in_frame ? s->head.size - s->in_got : 0, kept = s->ahead_end - s->ahead_at;

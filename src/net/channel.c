@@ -1,5 +1,5 @@
 /*
- * channel.c - messages in control frames behind a hand-shake. Layer: net.
+ * channel.c - messages in control frames after a hand-shake. Layer: net.
  *
  * Invariants: no byte is taken as a message before the hand-shake is done, none of a message before its frame has been
  * found whole and in its order; memory grows with what has arrived and not with what a size claims.
@@ -39,7 +39,7 @@ void yk__channel_clear(yk__channel *c)
     explicit_bzero(&c->receiving, sizeof(c->receiving));
 }
 
-/* Not of use any more; the first reason stays. */
+/* Makes the channel unusable; the first reason is kept. */
 static yk__reason fail(yk__channel *c, yk__reason state, const char *why)
 {
     if (c->state == YK__REACHED) {
@@ -101,7 +101,7 @@ void yk__channel_send(yk__channel *c, unsigned type, const void *payload, size_t
     yk__channel_end(c);
 }
 
-/* There is a key: what was to be sent before goes first. */
+/* Sends the messages that waited for the session's key. */
 static void send_early(yk__channel *c)
 {
     if (!c->early.size)

@@ -7,7 +7,7 @@
  * yk__channel_wait_sent and yk__channel_wait_message wait. In short, a side of a connection is
  *
  *     yk__channel_init(&c, &identity, accepts, limit);
- *     yk__channel_begin(&c, TYPE);    the side that connected may do so at once: it is sent behind its proof
+ *     yk__channel_begin(&c, TYPE);    the side that connected may do so at once: it is sent after its proof
  *     yk__wire_put_u32(&c.message, number);
  *     yk__channel_end(&c);
  *     when the socket is readable: yk__channel_receive(&c, fd), then yk__channel_next until it gives 0
@@ -50,7 +50,7 @@ yk__reason yk__channel_feed(yk__channel *channel, const void *data, size_t size)
 /* The next message's type, 0 when there is none (yet, or any more: see the state). The reader's bytes are valid until
  * the next call with this channel. */
 unsigned yk__channel_next(yk__channel *channel, yk__reader *payload);
-/* Whether something is to be sent. */
+/* True if something is to be sent. */
 static inline bool yk__channel_unsent(const yk__channel *channel)
 {
     return channel->out.size > channel->sent;
@@ -62,7 +62,7 @@ yk__reason yk__channel_flush(yk__channel *channel, int fd);
 /* Receives what is there, at most `most` bytes: the channel's state, YK__LOST at the end of the connection. What came
  * before the end can still be asked for. */
 yk__reason yk__channel_receive(yk__channel *channel, int fd, size_t most);
-/* Receives no byte behind the hand-shake, or where that is done, behind the next message: what follows may belong to
+/* Receives no byte after the hand-shake, or where that is done, after the next message: bytes that follow may belong to
  * someone else. */
 yk__reason yk__channel_receive_exactly(yk__channel *channel, int fd);
 /* Waits until the hand-shake is done, until all is sent, or until a message is there (*type, *payload). YK__NO_ANSWER

@@ -20,7 +20,7 @@
 #include "net/store_table.h"
 #include "net/wire.h"
 
-/* Of the file's format. BODY_LIMIT: a key, a value and what stands before them. */
+/* Constants of the file's format. BODY_LIMIT: a key, a value and what precedes them. */
 enum { FILE_HEAD = 16, RECORD_HEAD = 8, BODY_LIMIT = YK_STORE_MAX_VALUE + YK_STORE_MAX_KEY + 16, SET = 1, REMOVE = 2 };
 static const char magic[8] = {'y', 'o', 'k', 'e', 'k', 'v', '1', '\n'};
 
@@ -28,7 +28,7 @@ typedef struct file_store {
     yk_store store;
     pthread_mutex_t lock;
     char *path;
-    yk__keyspace space; /* what the file says up to `position` */
+    yk__keyspace space; /* the content of the file up to `position` */
     off_t position;
     unsigned char head[FILE_HEAD]; /* of the file that was read; position 0: none yet */
 } file_store;
@@ -114,7 +114,7 @@ static yk_status apply(file_store *f, const unsigned char *body, size_t size, of
     return YK_OK;
 }
 
-/* Reads what is new of the first `size` bytes; f->position ends behind the last whole record. */
+/* Reads what is new of the first `size` bytes; f->position ends after the last complete record. */
 static yk_status read_new(file_store *f, int fd, off_t size)
 {
     if (size <= f->position)
@@ -188,7 +188,7 @@ static int begin(file_store *f, bool exclusive, yk__until until)
     return -1;
 }
 
-/* Appends a record behind the last whole one. The memory's copy already has the change: it is given up on failure. */
+/* Appends a record after the last complete one. The memory's copy already has the change: it is given up on failure. */
 static yk_status append(file_store *f, int fd, unsigned kind, yk__bytes key, yk__bytes value)
 {
     yk__wire wire = {0};
@@ -211,7 +211,7 @@ static yk_status append(file_store *f, int fd, unsigned kind, yk__bytes key, yk_
         uint32_t numbers[2] = {(uint32_t)length, checksum(wire.data + head + RECORD_HEAD, length)};
         for (size_t i = 0; i < RECORD_HEAD; i++)
             wire.data[head + i] = (unsigned char)(numbers[i / 4] >> (8 * (i % 4)));
-        if (ftruncate(fd, f->position) < 0) /* what a killed process left half */
+        if (ftruncate(fd, f->position) < 0) /* cuts off a record that a killed process left half written */
             status = yk__fail_errno("file_store: %s", f->path);
     }
     size_t done = 0;
@@ -264,7 +264,7 @@ static yk_status file_set(yk_store *store, yk__bytes key, yk__bytes value, yk__u
     return status;
 }
 
-/* What a poll of a waiting call looks for. */
+/* The keys, or the value, that a poll of a waiting call looks for. */
 typedef struct wanted {
     const yk__bytes *keys;
     size_t count;

@@ -11,7 +11,7 @@
 #include "base/xxh3.h"
 #include "net/frame.h"
 
-/* Of the protocol: the size of a tag, and where the fields of a header stand. */
+/* Constants of the protocol: the size of a tag, and the offsets of the fields of a header. */
 enum { TAG = 16, SIZE_AT = 0, KIND_AT = 4, SEQUENCE_AT = 8, DIGEST_AT = 16, TAG_AT = 32 };
 _Static_assert(TAG_AT + TAG == YK__FRAME_HEADER, "the tag ends the header");
 _Static_assert(crypto_shorthash_siphashx24_BYTES == TAG, "SipHash-2-4-128");

@@ -49,11 +49,11 @@ typedef struct yk__frame_head {
     yk__frame_kind kind;
     unsigned char bytes[YK__FRAME_HEADER];
 } yk__frame_head;
-/* Whether it is the header of the next frame, with at most `limit` bytes of payload; else why not. */
+/* True if it is the header of the next frame, with at most `limit` bytes of payload; else `why` tells the reason. */
 bool yk__frame_open_head(yk__frame_state *state, const unsigned char header[YK__FRAME_HEADER], size_t limit,
                          yk__frame_head *head, char why[YK__WHY_SIZE]);
-/* Checks its payload, after it has been decrypted in place where there is a cipher; false and why when it is not what
- * was sent. */
+/* Checks its payload, after it has been decrypted in place where there is a cipher; false, with the reason in `why`,
+ * when it is not what was sent. */
 bool yk__frame_open(yk__frame_state *state, const yk__frame_head *head, void *payload, char why[YK__WHY_SIZE]);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "net/handshake.h"
 
-/* Of the protocol, as are those below. */
+/* Constants of the protocol, as are those below. */
 enum { PROOF = 1, ACCEPT = 2, REFUSE = 3 };
 enum { WRONG_SECRET = 1, WRONG_JOB, OTHER_REASON /* the text follows, encrypted */ };
 enum { WISH_ENCRYPTION = 1, HAS_AES = 2 };
@@ -72,7 +72,7 @@ static void failed(yk__handshake *h, const char *format, ...)
     h->state = YK__HANDSHAKE_FAILED;
 }
 
-/* Both hellos are there: the session's key, and what the frames are encrypted with. */
+/* Derives the session's key, and the frames' encryption, once both hellos are there. */
 static bool derive_session(yk__handshake *h)
 {
     static const unsigned char purpose[] = "yoke session 2";
@@ -121,7 +121,7 @@ static void put_sealed(const yk__handshake *h, const char *use, const void *byte
     sodium_memzero(key, sizeof(key));
 }
 
-/* The text that the peer sealed, of size - SEAL bytes, into `bytes`. */
+/* Opens the text that the peer sealed, of size - SEAL bytes, into `bytes`; false where it is not authentic. */
 static bool open_sealed(const yk__handshake *h, const char *use, const unsigned char *sealed, size_t size, void *bytes)
 {
     unsigned char key[32], nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES] = {0};
@@ -158,7 +158,7 @@ static bool proof_is_right(const yk__handshake *h, const unsigned char *proof)
     return sodium_memcmp(proof, expected, sizeof(expected)) == 0;
 }
 
-/* Text from a peer, in a form that can stand in a message. */
+/* Reads text from a peer, in a form that can be part of a message. */
 static bool read_text(yk__reader *reader, char *text, size_t capacity)
 {
     char plain[256];
@@ -185,7 +185,7 @@ static bool read_identity(yk__handshake *h, const unsigned char *sealed, size_t 
            read_text(&reader, peer->job, sizeof(peer->job)) && yk__read_finished(&reader);
 }
 
-/* ---- what a side makes of the other's messages ------------------------------------------------------------------- */
+/* ---- the other side's messages ----------------------------------------------------------------------------------- */
 static void receive_hello(yk__handshake *h, const unsigned char *data, size_t size, yk__wire *out)
 {
     const yk__identity *me = h->identity;

@@ -1,6 +1,6 @@
 /*
- * handshake.h - how two processes of a job find out that they belong together, before anything else is said. Layer:
- * net.
+ * handshake.h - the exchange by which two processes of a job find out that they belong together, before any message.
+ * Layer: net.
  *
  * The steps, C the side that connected and A the one that accepted:
  *   1. C -> A  hello: "yoke", u32 size, u16 protocol, u8 wishes, 32 random bytes
@@ -14,7 +14,7 @@
  * decrypt what was sent before. "yoke", size and protocol never change, so that any two versions can tell that they
  * differ.
  *
- * C may send frames right behind its proof: A takes them when it has accepted C.
+ * C may send frames right after its proof: A takes them when it has accepted C.
  */
 #ifndef YOKE_NET_HANDSHAKE_H
 #define YOKE_NET_HANDSHAKE_H
@@ -32,7 +32,7 @@ enum {
     YK__JOB_SIZE = 128
 };
 
-/* Who this process is. */
+/* The identity of this process, as it shows it to a peer. */
 typedef struct yk__identity {
     char service[16]; /* "store", "comm": what the connection is for; both sides must want the same */
     char job[YK__JOB_SIZE];
@@ -41,7 +41,7 @@ typedef struct yk__identity {
     char host[64];
     uint32_t pid;
     bool has_secret; /* false for the empty one */
-    bool encrypt;    /* what is sent after the hand-shake; one side that wants it is enough */
+    bool encrypt;    /* the bytes after the hand-shake; one side that wants it is enough */
     unsigned char key[YK__KEY_SIZE];
 } yk__identity;
 
@@ -51,7 +51,7 @@ yk_status yk__identity_init(yk__identity *identity, const char *service, const v
 void yk__identity_clear(yk__identity *identity); /* wipes the key */
 /* From here on all identities of this process wish encryption, as with YOKE_ENCRYPT=1. */
 void yk__encrypt_from_now_on(void);
-/* Whether they do; an error where YOKE_ENCRYPT is neither 0 nor 1. */
+/* *wished is true if they do; an error where YOKE_ENCRYPT is neither 0 nor 1. */
 yk_status yk__encryption_wished(bool *wished) YK_MUST_CHECK;
 /* Bytes of a secret: 128 bits, if they are random; enough for keys of every size in use, so that a wrong file is
  * refused before it is read whole. */
@@ -60,14 +60,15 @@ enum { YK__SECRET_LEAST = 16, YK__SECRET_MOST = 4096, YK__SECRET_ROOM = YK__SECR
  * part of it: all that read one do so here, or they would disagree. `where` names the file in errors. */
 yk_status yk__secret_read(int fd, const char *where, unsigned char bytes[YK__SECRET_ROOM], size_t *size) YK_MUST_CHECK;
 struct stat;
-/* What is wrong with a file of `size` bytes (without the last newline) as a secret, and what to do; NULL: nothing. */
+/* A description of what is wrong with a file of `size` bytes (without the last newline) as a secret, and of what to do;
+ * NULL: nothing. */
 const char *yk__secret_file_problem(const struct stat *about, size_t size);
 /* An error unless a secret is there or the address is a loopback one; `what` names the caller. */
 yk_status yk__identity_allows(const yk__identity *identity, const yk__address *address, const char *what) YK_MUST_CHECK;
 /* Without a secret: keeps those addresses of a name that may be used, where there are any; gives how many. */
 size_t yk__identity_narrow(const yk__identity *identity, yk__address *addresses, size_t count);
 
-/* What a peer says of itself. */
+/* The identity that a peer shows. */
 typedef struct yk__peer {
     char service[16], job[YK__JOB_SIZE], version[32], host[64];
     unsigned protocol;
@@ -102,7 +103,8 @@ void yk__handshake_clear(yk__handshake *handshake);
 void yk__handshake_frames(const yk__handshake *handshake, yk__frame_state *send, yk__frame_state *receive);
 /* Takes one message, if `data` holds a whole one: returns the bytes taken, 0 when more is needed or it has ended. */
 size_t yk__handshake_feed(yk__handshake *handshake, const unsigned char *data, size_t size, yk__wire *out);
-/* Bytes of the message that begins with these, as far as is known: where no byte behind it may be received. */
+/* The size of the message that begins with these bytes, as far as is known: for callers that may receive no byte after
+ * it. */
 size_t yk__handshake_wants(const yk__handshake *handshake, const unsigned char *data, size_t size);
 
 /* One side of a handshake on a connected non-blocking socket, moved on when the socket is ready. */
@@ -113,7 +115,7 @@ typedef struct yk__greeting {
     yk__wire out; /* to be sent, from `sent` on */
 } yk__greeting;
 void yk__greeting_init(yk__greeting *greeting, const yk__identity *identity, bool accepts);
-/* Sends and receives what it can without waiting, no byte behind the handshake: YK__NO_ANSWER until it has ended, then
+/* Sends and receives what it can without waiting, no byte after the handshake: YK__NO_ANSWER until it has ended, then
  * as yk__handshake_run. */
 yk__reason yk__greeting_move(yk__greeting *greeting, int fd, char why[YK__WHY_SIZE]);
 /* POLLIN or POLLOUT: what has to happen before it can move on. */

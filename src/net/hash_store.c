@@ -1,8 +1,8 @@
 /*
  * hash_store.c - the store of one process, for ranks that are threads. Layer: net.
  *
- * Invariant: the lock is held for the time of one operation on the keyspace; who waits does so on a condition of its
- * own, so that a change wakes those alone whose wait it ends.
+ * Invariant: the lock is held for the time of one operation on the keyspace; a thread waits on a condition of its own,
+ * so that a change wakes those alone whose wait it ends.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * job_secret.c - what a process knows of its job: the secret, from a file or an inherited descriptor, and the job's
+ * job_secret.c - the identity of a process's job: the secret, from a file or an inherited descriptor, and the job's
  * name. Layer: net.
  *
  * A secret never comes on a command line or in a variable, where other users and crash reports see it. A descriptor
@@ -41,7 +41,7 @@ static const char *too_short(ssize_t size)
     return size == 0 ? "is empty" : "has fewer than 16 bytes, which can be guessed: make one with openssl rand -hex 32";
 }
 
-/* What an editor, echo, or a system whose lines end otherwise has put behind it. */
+/* The length without the line end that an editor, echo, or a system with other line ends has put after the secret. */
 static ssize_t without_line_end(const unsigned char *bytes, ssize_t got)
 {
     got -= got > 0 && bytes[got - 1] == '\n';

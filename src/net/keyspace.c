@@ -17,7 +17,7 @@ typedef struct yk__entry {
     struct yk__entry *next;
     uint64_t hash;
     bool there;
-    yk__bytes key, value; /* the key behind the entry, the value in memory of its own */
+    yk__bytes key, value; /* the key follows the entry, the value has memory of its own */
     yk__waiter *waiters;
 } entry;
 

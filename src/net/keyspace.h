@@ -1,5 +1,5 @@
 /*
- * keyspace.h - the keys and values of one store, and who waits for them. Not locked: its owner does that. Layer: net.
+ * keyspace.h - the keys and values of one store, and the waiters for them. Not locked: its owner does that. Layer: net.
  */
 #ifndef YOKE_NET_KEYSPACE_H
 #define YOKE_NET_KEYSPACE_H
@@ -20,8 +20,8 @@ static inline yk__bytes yk__text_bytes(const char *text)
 struct yk__entry;
 
 /*
- * Someone who waits until all `count` keys are there, or, with `watches`, until the one key holds something else than
- * `old` (old.data NULL: until it is there). The keys and `old` are borrowed until `ready` was called or the wait was
+ * A waiter until all `count` keys are there, or, with `watches`, until the one key has another value than `old`
+ * (old.data NULL: until it is there). The keys and `old` are borrowed until `ready` was called or the wait was
  * cancelled. Filled by the caller up to `user`; the rest is private.
  */
 typedef struct yk__waiter {
@@ -41,12 +41,12 @@ typedef struct yk__keyspace {
     struct yk__entry **slots;
     size_t slot_count; /* a power of two, or 0 */
     size_t entries;    /* in the slots: keys that are there, and missing ones that are waited for */
-    size_t keys;       /* that are there */
+    size_t keys;       /* in the table */
 } yk__keyspace;
 
 void yk__keyspace_clear(yk__keyspace *space); /* nobody may be waiting */
-/* What is wrong with the table and its waiters, NULL for nothing. Looks at every entry; sanitized builds call it when
- * the table grows and when it is cleared. */
+/* A description of what is wrong with the table and its waiters, NULL for nothing. Looks at every entry; sanitized
+ * builds call it when the table grows and when it is cleared. */
 const char *yk__keyspace_check(const yk__keyspace *space);
 /* NULL when the key is not there. The value is valid until the next change. */
 const yk__bytes *yk__keyspace_get(const yk__keyspace *space, yk__bytes key);

@@ -36,7 +36,8 @@ static bool bound(const void *address, socklen_t size)
     return done;
 }
 
-/* Whether a server could be started there, on all addresses of both kinds where there is IPv6; errno says why not. */
+/* True if a server could be started on this port, on all addresses of both kinds where there is IPv6; errno says why
+ * not. */
 static bool can_bind(int port)
 {
     const struct sockaddr_in6 all = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};

@@ -1,5 +1,5 @@
 /*
- * port_holder.c - who listens on a port, as far as /proc shows it. Layer: net.
+ * port_holder.c - the process that listens on a port, as far as /proc shows it. Layer: net.
  *
  * /proc/net/tcp and tcp6 give the listening socket's inode; the process is the one with that inode among its
  * descriptors. Those of other users are not readable, and then there is no name.

@@ -212,7 +212,8 @@ static yk__reason explain(int number, char why[YK__WHY_SIZE])
     }
 }
 
-/* Where nothing listens on a port that the kernel may also give to clients, a socket can connect to itself. */
+/* True if the socket is connected to itself, which happens where nothing listens on a port that the kernel may also
+ * give to clients. */
 static bool is_itself(int fd)
 {
     yk__address near = {.size = sizeof(near.storage)}, far = {.size = sizeof(far.storage)};

@@ -41,7 +41,7 @@ const char *yk__damaged_connection(const yk__address *from, const yk__address *t
                                    char text[YK__WHY_SIZE]);
 bool yk__address_is_loopback(const yk__address *address);
 bool yk__address_is_any(const yk__address *address); /* 0.0.0.0 or :: */
-/* That of all interfaces, for both families by one socket where the system has IPv6. */
+/* The address of all interfaces, for both families by one socket where the system has IPv6. */
 void yk__address_any(int port, yk__address *address);
 void yk__address_set_port(yk__address *address, int port);
 bool yk__address_equal(const yk__address *a, const yk__address *b);
@@ -63,7 +63,7 @@ typedef enum yk__reason {
     YK__NO_ANSWER, /* until the deadline */
     YK__UNREACHABLE,
     YK__REJECTED,  /* it answered, and one side does not want the other: see handshake.h */
-    YK__DAMAGED,   /* what came is not what was sent: see frame.h */
+    YK__DAMAGED,   /* the bytes that came are not those that were sent: see frame.h */
     YK__EXHAUSTED, /* this process or host has no descriptor left: trying again does not help */
     YK__LOST       /* anything else, also after connecting: closed, reset */
 } yk__reason;
@@ -76,17 +76,19 @@ int yk__connect_begin(const yk__address *address, yk__reason *reason, char why[Y
 yk__reason yk__connect_end(int fd, bool late, char why[YK__WHY_SIZE]);
 /* The settings of yk__connect for an accepted socket. */
 void yk__socket_tune(int fd);
-/* For how long the system sends again what a connected peer's system does not acknowledge, before it gives the
- * connection up, and how long it asks a silent one: 25 s at least. A user's longer time-out must not end earlier. */
+/* Sets for how long the system sends again bytes that a connected peer's system does not acknowledge, before it gives
+ * the connection up, and for how long it probes a silent one: 25 s at least. A user's longer time-out must not end
+ * earlier. */
 void yk__socket_patience(int fd, double seconds);
 /* A private listening socket on this one address; port 0 takes a free one; *bound is what it became. -1 and an error:
  * the port's holder where it can be seen, the host's addresses when it has not this one. */
 int yk__listen(const yk__address *address, int backlog, yk__address *bound);
-/* "'python3' (pid 123)" or "this process": who listens on that port and address, "" where /proc does not show it. */
+/* "'python3' (pid 123)" or "this process": the process that listens on that port and address, "" where /proc does not
+ * show it. */
 void yk__port_holder(const yk__address *address, char *text, size_t size);
-/* A port where nobody listens, for a server that another process is to start (port.c): no other call in any process of
- * this host gives the same until *held, a descriptor, is closed. 0 and an error when there is none; *held is -1 then.
- */
+/* A port on which nobody listens, for a server that another process is to start (port.c): no other call in any process
+ * of this host gives the same until *held, a descriptor, is closed. 0 and an error when there is none; *held is -1
+ * then. */
 int yk__port_claim(int *held);
 
 /* ---- the limit of open files (descriptors.c) ------------------------------------------------------------------ */
@@ -94,15 +96,15 @@ int yk__port_claim(int *held);
 void yk__descriptors_raise(void);
 /* The same; an error in the name of `what` unless `count` more can be opened. */
 yk_status yk__descriptors_need(const char *what, int count) YK_MUST_CHECK;
-/* How many connections that have not proved anything a listener keeps; of one address half as many. */
+/* The number of connections without a proof so far that a listener keeps; of one address half as many. */
 int yk__unauthenticated_limit(void);
-/* Whether this number is one of the last, which no connection from outside may take. */
+/* True if this number is one of the last, which no connection from outside may take. */
 bool yk__descriptor_is_reserved(int fd);
 
 /* Waits until the descriptor has `events` (POLLIN, POLLOUT) or an error: false when the deadline came first. */
 bool yk__wait_fd(int fd, int events, double deadline);
-/* From data + *done on, as much as goes without waiting: YK__REACHED when *done is `size`, YK__NO_ANSWER when the rest
- * has to wait, YK__LOST; with the text. */
+/* Sends or receives, from data + *done on, as much as goes without waiting: YK__REACHED when *done is `size`,
+ * YK__NO_ANSWER when the rest has to wait, YK__LOST; with the text. */
 yk__reason yk__send_some(int fd, const void *data, size_t size, size_t *done, char why[YK__WHY_SIZE]);
 yk__reason yk__receive_some(int fd, void *data, size_t size, size_t *done, char why[YK__WHY_SIZE]);
 /* All or nothing: YK__REACHED, or YK__NO_ANSWER or YK__LOST with the text. */

@@ -6,7 +6,7 @@
 
 #include "net/store_table.h"
 
-/* Of one call: bounds the request. Any number; enough for a key of each of 65,536 ranks. */
+/* Keys of one call: bounds the request. Any number; enough for a key of each of 65,536 ranks. */
 enum { MAX_WAIT_KEYS = 1 << 16 };
 
 static void store_destroy(void *object)
@@ -338,7 +338,7 @@ static yk_status look(yk_store *store, yk__bytes key, yk__store_value *value, yk
     return status || !there ? status : store->table->get(store, key, value, until);
 }
 
-/* Of a store in this process or in a file, where a request costs next to nothing. */
+/* Gathers by single requests, for a store in this process or in a file, where a request costs next to nothing. */
 static yk_status gather_by_parts(yk_store *store, yk__store_gather *g, double deadline, yk__until patient)
 {
     const double slice = 0.05;

@@ -77,7 +77,7 @@ static void list_remove(list *l, connection *c)
 }
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
-/* Of a connection that ends: what was wrong with it, where that is known. */
+/* Ends the lease of a connection, with the fault of the connection where that is known. */
 static void end_lease(connection *c)
 {
     char text[YK__WHY_SIZE];
@@ -332,7 +332,7 @@ static void on_tick(yk__store_server *server, double now)
     for (connection *c = server->members.first; c; c = c->next) {
         if (!c->session.lease.size || !(c->session.silence > 0))
             continue;
-        /* What came while this process stood still is read first, and others may have stood still with it. */
+        /* Data that came while this process stood still are read first, and others may have stood still with it. */
         c->deadline += late >= TICK ? late : 0;
         if (c->deadline <= now)
             yk__session_end_lease(&c->session, YK__LEASE_SILENT, NULL);

@@ -178,7 +178,7 @@ static bool read_value(yk__reader *reader, yk__bytes *value)
     return value->data && value->size <= YK_STORE_MAX_VALUE;
 }
 
-/* Keys of WAIT and CHECK, in new memory of *keys. */
+/* Reads the keys of WAIT and CHECK into new memory of *keys. */
 static bool read_keys(yk__bytes **keys, yk__reader *reader, size_t *count)
 {
     *count = yk__read_u32(reader);
@@ -204,7 +204,8 @@ static bool check_keys(yk__session *s, yk__reader *reader)
     return good;
 }
 
-/* GET, AWAIT, WAIT and WATCH: what the waiter borrows must outlive the received bytes, so they are copied first. */
+/* Begins the wait of GET, AWAIT, WAIT and WATCH: bytes that the waiter borrows must outlive the received ones, so they
+ * are copied first. */
 static bool start_waiting(yk__session *s, enum yk__request kind, const unsigned char *payload, size_t size)
 {
     yk__wire_put(&s->held, payload, size);
@@ -442,7 +443,7 @@ static bool handle_request(yk__session *s, unsigned kind, const unsigned char *p
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------- */
-/* The channel is of no use any more: whether there is something to say before the connection ends. */
+/* The channel is unusable; true if there is something to send before the connection ends. */
 static bool end_session(yk__session *s)
 {
     yk__channel *c = &s->channel;

@@ -61,7 +61,7 @@ enum yk__request {
     YK__BROKEN
 };
 enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED };
-/* Of the protocol. */
+/* Constants of the protocol. */
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
 enum {
     YK__REQUEST_LIMIT = 2 * YK_STORE_MAX_VALUE + 65536, /* bytes of a payload, either way */
@@ -71,7 +71,7 @@ enum {
 typedef struct yk__session {
     yk__keyspace *space; /* shared by the sessions of a server */
     yk__channel channel; /* open: the client is a member */
-    bool closing;        /* what is in channel.out is still to be sent, then the connection ends */
+    bool closing;        /* the rest of channel.out is still to be sent, then the connection ends */
     bool waiting;        /* for one request: its kind and its keys follow */
     enum yk__request kind;
     yk__waiter waiter, stopper; /* the second for the key that stops a GATHER */
@@ -80,7 +80,7 @@ typedef struct yk__session {
     yk__bytes *keys;
     yk__wire lease;            /* the payload of LEASE; empty: none, or it is over */
     double silence;            /* its seconds */
-    char broken[YK__WHY_SIZE]; /* what BROKEN said, escaped */
+    char broken[YK__WHY_SIZE]; /* the text of BROKEN, escaped */
     /* Called when a change by another session put something into channel.out; NULL is allowed. */
     void (*woken)(struct yk__session *session);
     void *user;
@@ -90,12 +90,12 @@ void yk__session_init(yk__session *session, yk__keyspace *space, const yk__ident
 void yk__session_clear(yk__session *session);
 /* Takes `size` bytes (0: goes on with those it has). False when the peer broke the rules: it is dropped at once. */
 bool yk__session_receive(yk__session *session, const void *data, size_t size);
-/* Whether more bytes may be given. */
+/* True if more bytes may be given. */
 bool yk__session_accepts(const yk__session *session);
-/* Whether requests have to wait until that which is under way has its reply. */
+/* True if requests have to wait until the one in progress has its reply. */
 bool yk__session_blocked(const yk__session *session);
-/* The connection has ended, nothing came for as long as the lease allows, or it is damaged, as `text` says: pushes what
- * the client left for that. */
+/* The connection has ended, nothing came for as long as the lease allows, or it is damaged, as `text` says: pushes the
+ * values that the client left for that. */
 typedef enum yk__lease_end { YK__LEASE_ENDED, YK__LEASE_SILENT, YK__LEASE_DAMAGED } yk__lease_end;
 void yk__session_end_lease(yk__session *session, yk__lease_end how, const char *text);
 

@@ -1,5 +1,5 @@
 /*
- * store_table.h - what a kind of store fills in. Layer: net.
+ * store_table.h - the functions that each kind of store fills in. Layer: net.
  *
  * The front (store.c) has checked the arguments: keys are 1 to YK_STORE_MAX_KEY bytes, values within their limit,
  * `deadline` is a time of yk__now and `timeout` the seconds it was made of, for messages. Any thread may call any slot
@@ -33,7 +33,7 @@ typedef struct yk__store_gather {
     size_t count; /* at least 1 */
     /* From here on set by the call; the caller frees the data of all, which is NULL where a key is not there. */
     yk__store_value *values;           /* `count` of them, the caller's memory */
-    yk__store_value stopped, conflict; /* what stop, and what `own` held before */
+    yk__store_value stopped, conflict; /* the values of stop, and of `own` before */
     bool complete;                     /* all keys are there; with none of the three the time is over */
     bool sent;                         /* it may have been done, also where the call fails */
 } yk__store_gather;
@@ -65,22 +65,23 @@ struct yk_store {
     _Atomic double timeout;
 };
 
-/* Until the deadline, a time of yk__now; a server that does not answer is given `patience` seconds beyond it. */
+/* Gathers until the deadline, a time of yk__now; a server that does not answer is given `patience` seconds beyond
+ * it. */
 yk_status yk__store_gather_run(yk_store *store, yk__store_gather *gather, double deadline, double patience);
-/* A client that connects with its first request, which goes right behind its proof: a round trip less, and the caller
- * can do something else before. An error of connecting is that of the request, with `blame` (static text) in front, and
- * of all that follow. */
+/* A client that connects with its first request, which follows its proof: a round trip less, and the caller can do
+ * something else before. An error of connecting is that of the request, with `blame` (static text) in front, and of all
+ * that follow. */
 yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame);
 /* The same of a store that is for something else than "store" (service of net/handshake.h). */
 yk_store *yk__tcp_store_of_service(const char *service, const yk_tcp_store_options *options, const char *blame);
 /* Makes a store of `size` bytes, the kind's struct, with a name of its own; the caller frees it by yk_store_release. */
 yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name);
-/* A copy with a NUL byte behind it; fails without memory. */
+/* A copy, followed by a NUL byte; fails without memory. */
 yk_status yk__store_copy(yk__bytes from, yk__store_value *to);
 /* The errors that all kinds share. `missing` are the first of `missing_count` positions in keys. */
 yk_status yk__store_key_timeout(const yk_store *store, const char *what, yk__bytes key, const char *event,
                                 double timeout);
-/* What an error message lists; any number. */
+/* Keys that an error message lists; any number. */
 enum { YK__MISSING_SHOWN = 8 };
 yk_status yk__store_wait_timeout(const yk_store *store, const yk__bytes *keys, size_t count, const uint32_t *missing,
                                  size_t missing_count, double timeout);

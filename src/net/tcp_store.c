@@ -37,7 +37,7 @@ typedef struct tcp_store {
     pid_t pid; /* of the process that the idle connections belong to */
     connection *idle[MAX_IDLE];
     int idle_count;
-    yk__address address; /* that answered */
+    yk__address address; /* the one that answered */
     yk__identity identity;
     yk__store_server *server; /* NULL for a client */
     pid_t server_pid;
@@ -63,7 +63,7 @@ static void connection_close(connection *l)
     free(l);
 }
 
-/* After a fork: the sockets are closed already. With the lock held. */
+/* Drops the parent's connections after a fork: the sockets are closed already. With the lock held. */
 static void check_pid(tcp_store *tcp)
 {
     pid_t pid = getpid();
@@ -78,7 +78,7 @@ static void check_pid(tcp_store *tcp)
     }
 }
 
-/* Until the server's hello has come: then requests can be sent, right behind this side's proof. */
+/* Waits until the server's hello has come: then requests can be sent, right after this side's proof. */
 static yk__reason wait_hello(yk__channel *c, int fd, double deadline)
 {
     for (;;) {
@@ -225,7 +225,7 @@ static yk__reason exchange(call *c, unsigned *type)
     return yk__channel_wait_message(channel, fd, deadline, type, &c->reader);
 }
 
-/* What was sent is not what arrived: the error names both ends. */
+/* The bytes that were sent are not those that arrived: the error names both ends. */
 static yk_status call_damaged(const call *c, bool at_server, const char *why)
 {
     char near[YK__ADDRESS_TEXT], far[YK__ADDRESS_TEXT], text[2 * YK__WHY_SIZE], plain[YK__WHY_SIZE];
@@ -238,7 +238,7 @@ static yk_status call_damaged(const call *c, bool at_server, const char *why)
     return call_failed(c, YK_ERR_CONNECTION, text);
 }
 
-/* Whether the request may be done twice. */
+/* True if the request may be done twice. */
 static bool repeatable(enum yk__request kind)
 {
     return kind != YK__ADD && kind != YK__COMPARE_SET && kind != YK__DELETE;
@@ -323,7 +323,7 @@ static yk_status call_run(call *c)
     return status;
 }
 
-/* Gives the memory back; fails when the reply was not what it should be. */
+/* Frees the call's memory; fails when the reply was malformed. */
 static yk_status call_end(call *c, yk_status status)
 {
     if (!status && !c->timed_out && !yk__read_finished(&c->reader))
@@ -477,7 +477,7 @@ static yk_status tcp_count(yk_store *store, yk__bytes prefix, int64_t *count, yk
     return call_end(&c, status);
 }
 
-/* A value with a byte in front that says whether it is there, with more behind it. */
+/* A value with a byte in front that says whether it is there, with more after it. */
 static yk_status read_next(call *c, yk__store_value *value)
 {
     yk__bytes bytes;
@@ -507,7 +507,7 @@ static yk_status tcp_gather(yk_store *store, yk__store_gather *g, yk__until unti
             status = read_next(&c, &g->values[i]);
         status = status ? status : read_next(&c, &g->stopped);
         status = status ? status : read_next(&c, &g->conflict);
-        /* What stands there already may be what this call has set, before its connection was lost. */
+        /* The value that is there already may be the one that this call has set, before its connection was lost. */
         if (c.repeated && g->conflict.data && g->conflict.size == g->value.size &&
             memcmp(g->conflict.data, g->value.data, g->value.size) == 0) {
             free(g->conflict.data);

@@ -32,7 +32,7 @@ void yk__wire_frame_end(yk__wire *wire, size_t begin);
 enum { YK__FRAME_HEAD = 4 };
 uint32_t yk__load_u32(const unsigned char *bytes);
 
-/* What is left of a message. Reading past the end sets `bad` and gives zeros. */
+/* The rest of a message that is being read. Reading past the end sets `bad` and gives zeros. */
 typedef struct yk__reader {
     const unsigned char *at, *end;
     bool bad;
@@ -42,7 +42,7 @@ unsigned yk__read_u8(yk__reader *reader);
 unsigned yk__read_u16(yk__reader *reader);
 uint32_t yk__read_u32(yk__reader *reader);
 uint64_t yk__read_u64(yk__reader *reader);
-/* The whole message was well-formed and nothing is left. */
+/* True if the entire message was well-formed and nothing is left. */
 bool yk__read_finished(const yk__reader *reader);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * buckets.c - which parameters' gradients are reduced together, and where they lie. Layer: parallel.
+ * buckets.c - the parameters whose gradients are reduced together, and the memory of these gradients. Layer: parallel.
  *
  * A bucket is one flat region of one dtype on one device that the ranks of the host share. Parameters fill buckets in a
  * given order; a bucket is closed when it has reached its size. Buckets are numbered by their last parameter's position
@@ -196,7 +196,7 @@ yk_status yk__buckets_make(yk__reducer *r)
     return status;
 }
 
-/* The members' gradients lie in the bucket one behind another, each at a multiple of 64 bytes. */
+/* The members' gradients follow one another in the bucket, each at a multiple of 64 bytes. */
 static const char *check_bucket(const yk__reducer *r, int number)
 {
     const yk__ddp_bucket *b = &r->buckets[number];

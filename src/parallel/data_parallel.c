@@ -15,7 +15,7 @@ static void data_parallel_destroy(yk_module *m)
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* What the program's own scatter gave must fit. */
+/* Fails unless the parts that the program's own scatter gave fit. */
 static yk_status check_parts(const yk__data_parallel *d, yk_tensor **parts, int n_inputs, int used)
 {
     if (used < 1 || used > d->count)
@@ -281,7 +281,7 @@ static yk_status one_loss(int i, void *user)
     return loss ? YK_OK : yk__error_code();
 }
 
-/* How many of the outputs have something in them: the first ones. */
+/* The number of outputs with something in them: the first ones. */
 static int outputs_used(const yk__data_parallel *d, yk_tensor *const *outputs)
 {
     int used = 0;

@@ -6,7 +6,7 @@
 
 #include "parallel/replicas.h"
 
-/* Of one device, since the last reset. */
+/* The work and the times of one device, since the last reset. */
 typedef struct yk__device_clock {
     int64_t forwards, samples;
     double forward, wait;

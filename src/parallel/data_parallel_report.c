@@ -1,5 +1,5 @@
 /*
- * data_parallel_report.c - where time and memory of a DataParallel module go, device by device. Layer: parallel.
+ * data_parallel_report.c - the time and the memory that a DataParallel module takes, device by device. Layer: parallel.
  */
 #include <stdlib.h>
 

@@ -211,7 +211,7 @@ static yk_status list_parameters(yk__reducer *r)
     return YK_OK;
 }
 
-/* What is kept at hand for collectives. */
+/* Makes the tensor of used parameters, which is kept for collectives. */
 static yk_status make_used(yk__reducer *r)
 {
     int64_t count = r->count;

@@ -34,7 +34,7 @@ static const char *step_name(int64_t step)
     return step == YK__JOIN_FORWARD ? "a forward" : "the end of a backward";
 }
 
-/* What the active ranks do, in *next; they must all do the same. */
+/* The step that the active ranks do, in *next; they must all do the same. */
 static yk_status read_headers(yk__reducer *r, yk__join_header *next)
 {
     const yk__join_header *all = r->join.all->data;

@@ -1,5 +1,5 @@
 /*
- * ddp_report.c - where the time of distributed steps goes, rank by rank. Layer: parallel.
+ * ddp_report.c - the times of the parts of distributed steps, rank by rank. Layer: parallel.
  *
  * All ranks leave a reduction together, so the times from there to each rank's next last gradient can be compared
  * without comparing clocks: the longest is the straggler's, and the others wait for the difference. What a rank waits
@@ -14,7 +14,7 @@
 #include "comm/agreement.h"
 #include "parallel/reducer.h"
 
-/* What a rank sends to the others. */
+/* The times that a rank sends to the others. */
 typedef struct rank_times {
     yk_ddp_times times;
     double busy[YK_DDP_WINDOW];

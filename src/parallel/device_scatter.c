@@ -140,7 +140,7 @@ yk_tensor *yk_device_gather(yk_tensor *const *parts, int count, int dim, yk_devi
             here[i] = yk__on_device(part->ndim ? part : yk_reshape(part, YK_SHAPE(1)), device);
         complete = complete && here[i];
     }
-    uint32_t types = yk__autocast_pause(); /* what the parts are, the whole is */
+    uint32_t types = yk__autocast_pause(); /* the joined tensor has the parts' dtype */
     if (complete)
         out = yk_scope_return(scope, yk_cat(here, count, dim));
     yk__autocast_types = types;

@@ -42,7 +42,7 @@ static char *manifest(const yk__reducer *r)
     return text;
 }
 
-/* What a rank says of itself. */
+/* A rank's summary of its model. */
 typedef struct model_summary {
     uint64_t hash, bytes;
     int64_t pid;
@@ -139,7 +139,7 @@ static yk_tensor *view_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
     return view;
 }
 
-/* To `flat`, or from it; `written`: the tensors' versions go on. */
+/* Copies to `flat` (pack), or from it; `written`: the tensors' versions count up. */
 static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack, bool written)
 {
     size_t offset = 0;
@@ -155,7 +155,8 @@ static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *fl
     return status;
 }
 
-/* Where the bytes travel: on the GPU that has all of the tensors, else in memory that the host's ranks share. */
+/* The device on which the bytes travel: the GPU that has all of the tensors, else memory that the host's ranks
+ * share. */
 static yk_device flat_device(int count, yk_tensor *const *tensors)
 {
     yk_device device = yk__device_of(tensors[0]), host = {YK_CPU, 0};

@@ -14,7 +14,7 @@
 #include "device/device_thread.h"
 #include "parallel/replicas.h"
 
-/* What a thread has of the caller's. */
+/* The modes of the caller that a thread gets. */
 typedef struct modes {
     bool recording, inference;
     yk_autocast autocast;
@@ -116,7 +116,8 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
             yk__device_job_wait(&runs[i].job);
         drew = drew || runs[i].drew;
     }
-    yk__sequences_enter((yk__sequences){0}); /* what a member records after its members has higher numbers than they */
+    yk__sequences_enter((yk__sequences){0}); /* nodes that a member records after its members have higher numbers than
+                                              * theirs */
     /* The next branches must differ from these, also where the first one drew nothing. */
     if (drew && yk_random_get_state().calls == m.random.calls)
         yk__random_next();

@@ -9,9 +9,9 @@
 
 #include "parallel/pipeline_parallel.h"
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- checks of the stages ---------------------------------------------------------------------------------------- */
 
-/* Entry i of the tensors of a module itself: parameters, then buffers. NULL behind the last. */
+/* Entry i of the tensors of a module itself: parameters, then buffers. NULL after the last. */
 static yk__entry *tensor_entry(const yk_module *m, int64_t i)
 {
     if (i < m->parameters.count)

@@ -8,7 +8,7 @@
 
 enum { YK__MOST_STAGES = YK__MOST_REPLICAS };
 
-/* Of one stage: in one step, and added up since the last reset. */
+/* The times of one stage: in one step, and added up since the last reset. */
 typedef struct yk__stage_clock {
     double forward, backward;
     int in_flight; /* the most */
@@ -43,13 +43,14 @@ typedef struct yk__pipeline_batch {
 } yk__pipeline_batch;
 /* Fills `results` and `clocks`; on failure there may be results, too, which are the caller's in any case. */
 yk_status yk__pipeline_run(yk__pipeline *p, yk__pipeline_batch *batch);
-/* Where micro-batch k begins in so many samples: the first samples % chunks of them have one more. k may be chunks. */
+/* The sample at which micro-batch k begins in so many samples: the first samples % chunks of them have one more. k may
+ * be chunks. */
 static inline int64_t yk__micro_batch_start(const yk__pipeline *p, int64_t samples, int k)
 {
     int64_t longer = samples % p->chunks;
     return k * (samples / p->chunks) + (k < longer ? k : longer);
 }
-/* What the loss of micro-batch k counts in that of the batch. */
+/* The weight of the loss of micro-batch k in that of the batch. */
 static inline double yk__micro_batch_weight(const yk__pipeline *p, int64_t samples, int k)
 {
     int64_t own = yk__micro_batch_start(p, samples, k + 1) - yk__micro_batch_start(p, samples, k);

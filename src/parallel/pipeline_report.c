@@ -1,5 +1,5 @@
 /*
- * pipeline_report.c - where the time and the memory of a pipeline's stages go. Layer: parallel.
+ * pipeline_report.c - the time and the memory that a pipeline's stages take. Layer: parallel.
  */
 #include <stdlib.h>
 

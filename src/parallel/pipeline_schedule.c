@@ -29,7 +29,7 @@
 #include "ops/op.h"
 #include "parallel/pipeline_parallel.h"
 
-/* What goes between a stage and the next. Micro-batch k has the slots from k * width. */
+/* The tensors that a stage and the next exchange. Micro-batch k has the slots from k * width. */
 typedef struct handover {
     int width;
     yk_tensor **activations; /* references: the outputs; once they were received, the leaves made of them */
@@ -49,7 +49,7 @@ typedef struct run {
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the count has passed k; false where a stage has failed. Looks a while, then sleeps. */
+/* True when the count has passed k; false where a stage has failed. Spins a while, then sleeps. */
 static bool await(run *r, atomic_int *count, int k)
 {
     for (int spin = yk__device_spins(); spin > 0 && atomic_load(count) <= k && !atomic_load(&r->failed); spin--)
@@ -232,7 +232,7 @@ static yk_status forward(run *r, int s, int k)
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* What arrived at the leaves of stage s goes to the stage before. */
+/* Sends the gradients that arrived at the leaves of stage s to the stage before. */
 static yk_status return_gradients(run *r, int s, int k)
 {
     handover *to = &r->between[s - 1];
@@ -281,7 +281,7 @@ static yk_status backward(run *r, int s, int k)
 
 /* ---- a stage ----------------------------------------------------------------------------------------------------- */
 
-/* How many micro-batches it may have between forward and backward. */
+/* The number of micro-batches that a stage may have between forward and backward. */
 static int limit_of(const run *r, int s)
 {
     bool all = !r->batch->train || r->p->schedule == YK_PIPELINE_GPIPE;

@@ -178,7 +178,7 @@ yk_status yk__reducer_prepare(yk__reducer *r, bool training)
     bool buffers = together && r->broadcast_buffers && r->n_buffers;
     if (!status && r->join.on) {
         status = yk__join_forward(r, rebuild, buffers);
-        if (status) /* that a rank has run out leaves the group whole */
+        if (status) /* a rank that has run out of inputs does not break the group */
             return status;
     }
     int src = r->join.on ? r->join.lowest : 0;
@@ -195,7 +195,7 @@ yk_status yk__reducer_prepare(yk__reducer *r, bool training)
 
 /* ---- in a backward, with the lock held --------------------------------------------------------------------------- */
 
-/* What this rank has for the parameter is in its bucket. */
+/* Puts this rank's gradient of the parameter into its bucket, and counts it there. */
 static yk_status mark_ready(yk__reducer *r, int index)
 {
     yk__ddp_parameter *p = &r->parameters[index];

@@ -1,5 +1,5 @@
 /*
- * reducer.h - what the files of DistributedDataParallel share. Layer: parallel.
+ * reducer.h - the types and functions that the files of DistributedDataParallel share. Layer: parallel.
  *
  * A reducer collects the gradients of a module's parameters into buckets and averages each bucket over the ranks as
  * soon as it is complete. Everything that decides which collective comes next is the same on all ranks: the buckets and
@@ -17,8 +17,8 @@
 typedef struct yk__ddp_parameter {
     yk_tensor *x;     /* borrowed from the reducer's list */
     const char *name; /* likewise */
-    yk_tensor *
-        grad_buffer; /* where its gradient lies in its bucket; NULL where it required none when buckets were laid out */
+    yk_tensor
+        *grad_buffer; /* its gradient's memory in its bucket; NULL where it required none when buckets were laid out */
     int bucket;
     bool ready;      /* in this reduction */
     bool used;       /* a backward of this rank has reached it since the last reduction */
@@ -28,12 +28,12 @@ typedef struct yk__ddp_parameter {
 
 typedef struct yk__ddp_bucket {
     yk_ddp_bucket bucket; /* `gradients` and `scratch` are references */
-    yk_tensor **members;  /* what bucket.parameters is */
+    yk_tensor **members;  /* the array to which bucket.parameters points */
     int missing;          /* parameters that are not ready in this reduction */
     yk_work *work;
 } yk__ddp_bucket;
 
-/* What a rank publishes before each forward and each reduction while inputs may be uneven. */
+/* The header that a rank publishes before each forward and each reduction while inputs may be uneven. */
 typedef struct yk__join_header {
     int64_t step; /* a yk__join_step */
     int64_t rebuild, buffers;
@@ -77,7 +77,7 @@ typedef struct yk__reducer {
     int count;
     yk_tensor **buffers; /* retained */
     int n_buffers;
-    yk_tensor *buffer_flat; /* what the buffers travel in, kept between forwards */
+    yk_tensor *buffer_flat; /* the tensor in which the buffers travel, kept between forwards */
 
     yk__ddp_bucket *buckets;
     int n_buckets;
@@ -111,11 +111,12 @@ yk_module *yk__ddp_virtual(yk_module *module, const yk_ddp_options *options);
 /* Lays the buckets out by r->order, with gradients that are there moved into them. After a failure none of it
  * is to be used. */
 yk_status yk__buckets_make(yk__reducer *r);
-/* For parameters that have changed: an order that was seen before is not theirs. */
+/* Makes new buckets for parameters that have changed: an order that was seen before is not theirs. */
 yk_status yk__buckets_renew(yk__reducer *r);
-/* Whether a parameter's dtype, device, memory order or requires_grad is no longer what the buckets were made for. */
+/* True if a parameter's dtype, device, memory order or requires_grad is no longer what the buckets were made for. */
 bool yk__buckets_stale(const yk__reducer *r);
-/* What is wrong with the buckets (base/invariant.h): their order, who is in which, where gradients lie. */
+/* A description of what is wrong with the buckets (base/invariant.h): their order, the parameters of each, the memory
+ * of gradients; NULL for nothing. */
 const char *yk__buckets_check(const yk__reducer *r);
 /* Takes the parameters out of the buckets; gradients stay where they are. */
 void yk__buckets_clear(yk__reducer *r);
@@ -123,8 +124,8 @@ void yk__buckets_clear(yk__reducer *r);
 /* ---- reducer.c ---- */
 /* The callbacks of the engine. */
 extern const yk__collector yk__reducer_collector;
-/* Before a forward that is recorded: new buckets where they are due; in training rank 0's order for them, and its
- * buffers. */
+/* Prepares a forward that is recorded: makes new buckets where they are due; in training takes rank 0's order for them,
+ * and its buffers. */
 yk_status yk__reducer_prepare(yk__reducer *r, bool training);
 /* The order of rank `src`'s first backward becomes that of the buckets, on all ranks. */
 yk_status yk__reducer_settle(yk__reducer *r, int src);
@@ -156,7 +157,8 @@ yk_status yk__model_broadcast_all(yk__reducer *r, int src);
 yk_status yk__model_buffers(yk_module *m, yk_tensor ***list, int *count);
 
 /* ---- ddp_join.c ---- */
-/* While inputs may be uneven: publishes what this rank is about to do, and checks that all active ranks do the same. */
+/* For inputs that may be uneven: publishes the step that this rank is about to do, and checks that all active ranks do
+ * the same. */
 yk_status yk__join_forward(yk__reducer *r, bool rebuild, bool buffers);
 /* The same at the begin of a reduction, without waiting; `end` when it is over. */
 yk_status yk__join_backward(yk__reducer *r);

@@ -1,5 +1,5 @@
 /*
- * replicas.h - what data_parallel.c and its building blocks share. Layer: parallel.
+ * replicas.h - the types and functions that data_parallel.c and its building blocks share. Layer: parallel.
  */
 #ifndef YOKE_PARALLEL_REPLICAS_H
 #define YOKE_PARALLEL_REPLICAS_H
@@ -9,10 +9,10 @@
 #include "autograd/tape.h"
 #include "nn/module.h"
 
-/* Of arrays: as many as devices of one type there are at most. */
+/* Size of arrays: as many as devices of one type there are at most. */
 enum { YK__MOST_REPLICAS = 64 };
 
-/* At least one device, all there, none twice; errors in the name of `what`. */
+/* Checks that there is at least one device, that all exist, and none is named twice; errors in the name of `what`. */
 yk_status yk__devices_check(const char *what, const yk_device *devices, int count);
 
 /* ---- tensors (device_scatter.c) ---- */
@@ -30,7 +30,7 @@ yk_status yk__scatter_list(const char *what, yk_tensor *const *inputs, int n_inp
 
 /* ---- replicas that live long (replicate.c) ---- */
 typedef struct yk__replicas yk__replicas;
-/* For the module, borrowed, on the devices; nothing is copied yet. NULL and an error without memory. */
+/* Replicas of the module, borrowed, on the devices; nothing is copied yet. NULL and an error without memory. */
 yk__replicas *yk__replicas_create(yk_module *m, const yk_device *devices, int count);
 void yk__replicas_free(yk__replicas *r);
 /* Brings the first `used` replicas up to date with the module, whose tensors must be on devices[0], and makes them part
@@ -39,11 +39,11 @@ yk_status yk__replicas_update(yk__replicas *r, const char *what, int used);
 yk_module *yk__replicas_at(yk__replicas *r, int i); /* borrowed */
 
 /* ---- running them (parallel_apply.c) ---- */
-/* Where a module's tensors are: the first parameter or buffer of the tree; false where it has none. */
+/* The device of a module's tensors: that of the first parameter or buffer of the tree; false where it has none. */
 bool yk__module_device(const yk_module *m, yk_device *device);
 typedef struct yk__parallel_work {
-    const char *member; /* what an error calls them: "replica" */
-    /* What is done for member i; what it makes is owned by the scope that is open around it. */
+    const char *member; /* their name in errors: "replica" */
+    /* The work for member i; tensors that it makes are owned by the scope that is open around it. */
     yk_status (*fn)(int i, void *user);
     /* One has failed, or has no thread: those that wait for it are to give up, without an error. NULL: none does. */
     void (*failed)(void *user);

@@ -162,7 +162,7 @@ static bool seen_next(const yk__replicas *r, int64_t *at, const void *object)
     return *at < r->n_seen && r->seen[(*at)++] == object;
 }
 
-/* Whether the tree is the one that was seen; *at goes on through `seen`. */
+/* True if the tree is the one that was seen; *at goes on through `seen`. */
 static bool same_tree(const yk__replicas *r, const yk_module *m, int64_t *at)
 {
     if (!seen_next(r, at, m))
@@ -233,7 +233,7 @@ yk_module *yk__replicas_at(yk__replicas *r, int i)
 
 /* ---- bringing up to date ---- */
 
-/* Puts the twins of a module's parts into it. */
+/* Makes the entries of a replica those of the original, by the replica's own parts. */
 static void entries_update(const yk__replicas *r, twin *twins, yk__entries *to, const yk__entries *from)
 {
     for (int64_t i = 0; i < to->count; i++) {

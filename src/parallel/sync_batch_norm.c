@@ -47,7 +47,7 @@ static void sync_clear(void *context)
     c->group = NULL;
 }
 
-/* A vector in f64, as numbers of the host. */
+/* Reads a vector into f64 numbers of the host. */
 static yk_status read_vector(const yk_tensor *x, int64_t n, double *out)
 {
     yk_tensor *wide = yk__raw_cast((yk_tensor *)(uintptr_t)x, YK_F64);
@@ -56,7 +56,7 @@ static yk_status read_vector(const yk_tensor *x, int64_t n, double *out)
     return status;
 }
 
-/* And back, in a dtype and on a device. */
+/* A tensor of the host's f64 numbers, in a dtype and on a device. */
 static yk_tensor *write_vector(const double *values, int64_t n, yk_dtype dtype, yk_device device)
 {
     yk_tensor *host = yk__tensor_new(1, &n, NULL, YK_F64, (yk_device){0});

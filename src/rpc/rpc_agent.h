@@ -1,6 +1,6 @@
 /*
- * rpc_agent.h - what the files of rpc/ share: the agent of this process, its connections, calls, futures and objects.
- * Layer: rpc.
+ * rpc_agent.h - the types and functions that the files of rpc/ share: the agent of this process, its connections,
+ * calls, futures and objects. Layer: rpc.
  *
  * One lock, agent.lock, guards everything below but what a comment excepts. It is never held while user code runs,
  * while values are encoded or decoded, or while the store is asked.
@@ -18,9 +18,9 @@
  *   DROP     A: u64 object: A has no reference any more
  *   PART     either: u64 parcel, u64 bytes of the whole, u8 type of the whole, and the next bytes of it
  *
- * A CALL or REPLY above PART_SIZE is cut into parts, between which other messages pass; those for the same object stay
- * behind it, so that the order of one caller's calls to an object is the order in which they were sent. An index is
- * the number that the store gave a worker when it joined: a worker that comes back has another.
+ * A CALL or REPLY above PART_SIZE is cut into parts, between which other messages pass; those for the same object wait
+ * until it is sent, so that the order of one caller's calls to an object is the order in which they were sent. An index
+ * is the number that the store gave a worker when it joined: a worker that comes back has another.
  */
 #ifndef YOKE_RPC_RPC_AGENT_H
 #define YOKE_RPC_RPC_AGENT_H
@@ -49,7 +49,7 @@ typedef enum yk__rpc_message {
     YK__RPC_PART_OF
 } yk__rpc_message;
 
-/* DESTROY is never sent: it stands behind an object's last call. */
+/* DESTROY is never sent: it follows an object's last call in the object's queue. */
 typedef enum yk__rpc_kind {
     YK__RPC_FUNCTION = 1,
     YK__RPC_CREATE,
@@ -103,7 +103,7 @@ typedef struct yk__rpc_object {
     const yk_rpc_class *cls;   /* NULL: a result of a function */
     char name[YK__RPC_NAME];   /* of the class or the function */
     char shared[YK__RPC_NAME]; /* under which workers share it; "": it is its maker's */
-    int references;            /* of yk__rpc_held; 0: DESTROY stands behind its calls, or it is gone */
+    int references;            /* of yk__rpc_held; 0: DESTROY follows its calls, or it is gone */
     void *data;
     yk_value *value;
     yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
@@ -130,7 +130,7 @@ typedef struct yk__rpc_waiting {
 
 struct yk_call {
     yk__rpc_kind kind;
-    yk__rpc_link *link; /* where the answer goes; NULL: to `local` */
+    yk__rpc_link *link; /* the connection over which the answer goes; NULL: it goes to `local` */
     yk_future *local;
     uint64_t number;
     uint32_t caller;
@@ -243,7 +243,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why);
 void *yk__rpc_io_run(void *arg);
 /* True while that call has not left this process. */
 bool yk__rpc_link_unsent(const yk__rpc_link *link, uint64_t number);
-/* Takes it back where nothing of it has left. */
+/* Takes a message back; true if nothing of it was sent yet. */
 bool yk__rpc_link_withdraw(yk__rpc_link *link, uint64_t number);
 
 /* ---- rpc_serve.c: calls of others, and the threads that run them. With the lock. ---- */

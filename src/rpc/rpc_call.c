@@ -1,7 +1,7 @@
 /*
  * rpc_call.c - calling functions and objects of other workers, and references to these. Layer: rpc.
  *
- * Invariant: a reference is dropped at its owner once, behind the calls that were made by it.
+ * Invariant: a reference is dropped at its owner once, after the calls that were made by it.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -149,7 +149,8 @@ static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *
     link->call_bytes += out->size;
     call_number_put(out->data, f->number);
     link->references++;
-    yk__rpc_link_send(link, YK__RPC_CALL, t->object, out->data, out->size); /* where it ends, the future fails */
+    yk__rpc_link_send(link, YK__RPC_CALL, t->object, out->data, out->size); /* if the connection ends, the future
+                                                                             * fails */
     yk__rpc_link_release(link);
     *out = (yk__wire){0};
     return YK_OK;

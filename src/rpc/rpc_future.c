@@ -137,7 +137,7 @@ void yk__rpc_futures_abandon(const char *why)
         yk__rpc_future_fail(f, YK_ERR_STATE, "%s was not answered: %s", f->what, why);
 }
 
-/* The error of a REPLY, behind its number and the 0. */
+/* Reads the error of a REPLY, after its number and the 0. */
 static bool reply_error(const yk_future *f, yk__reader *r, yk_error *error)
 {
     unsigned code = yk__read_u32(r), ran = yk__read_u8(r);
@@ -204,7 +204,7 @@ bool yk_future_done(yk_future *f)
     return done;
 }
 
-/* Waits with the lock held until it is done, or the deadline (0: none) is over. */
+/* Waits with the lock held until it is done; false when the deadline (0: none) is over. */
 static bool future_wait_done(yk_future *f, double deadline)
 {
     bool blocked = yk__rpc_blocked_begin();

@@ -198,7 +198,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
         yk__log(YK_LOG_DEBUG, "rpc: the connection %s worker '%s' ended: %s", link->accepted ? "from" : "to",
                 link->name, why);
     else
-        yk__log(link->channel.handshake.state == YK__HANDSHAKE_HELLO ? YK_LOG_DEBUG /* a look at who is there */
+        yk__log(link->channel.handshake.state == YK__HANDSHAKE_HELLO ? YK_LOG_DEBUG /* a probe for a live worker */
                                                                      : YK_LOG_WARN,
                 "rpc: a connection to this worker was dropped: %s", why);
     epoll_ctl(yk__rpc.epoll, EPOLL_CTL_DEL, link->fd, NULL);
@@ -235,7 +235,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
 
 static bool link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size);
 
-/* A part: the whole is taken when its last one is there. Memory grows with what has come. */
+/* Takes a part; the entire message is taken when its last part is there. Memory grows with the bytes that have come. */
 static bool link_take_part(yk__rpc_link *link, yk__reader *r)
 {
     uint64_t id = yk__read_u64(r), whole = yk__read_u64(r);
@@ -318,7 +318,8 @@ static bool link_take(yk__rpc_link *link, unsigned type, const unsigned char *da
     }
 }
 
-/* The first message of a connection that came in: who calls, and whom it takes this worker for. */
+/* Takes the first message of a connection that came in: the worker that calls, and the one that it takes this one
+ * for. */
 static bool link_take_hello(yk__rpc_link *link, yk__reader *r)
 {
     uint32_t index = yk__read_u32(r), wanted = yk__read_u32(r);
@@ -621,7 +622,7 @@ void *yk__rpc_io_run(void *arg)
             ticking = io_tick();
             ticked = now;
         }
-        yk_clear_error(); /* what went wrong with one connection is in the log */
+        yk_clear_error(); /* the fault of one connection is in the log */
     }
     io_drain();
     pthread_mutex_unlock(&yk__rpc.lock);

@@ -1,14 +1,14 @@
 /*
- * rpc_members.c - which workers there are, and where: lists in the job's store. Layer: rpc.
+ * rpc_members.c - the workers that there are, and their addresses: lists in the job's store. Layer: rpc.
  *
- * Keys, all behind "rpc/":
+ * Keys, all with the prefix "rpc/":
  *   joined        how many workers have joined so far; the N-th to do so has the index N, from 1
  *   member/N      what it is: "NAME HOST PID ADDRESS"
  *   name/NAME     the index of the youngest worker of that name
  *   left/N        it has come to its shutdown, and answers calls until all others have
  *
- * A worker that comes back takes its name over by compare-and-set from the index of the one before, which must be
- * found gone: nobody listens at its address.
+ * A worker that comes back takes its name over by compare-and-set from the index of the one before, which must be found
+ * gone: nobody listens at its address.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -109,7 +109,7 @@ static bool member_is_gone(const yk__rpc_member *m)
     return fd < 0 && reason == YK__REFUSED;
 }
 
-/* The same, looked at for a second: a process that is just being killed listens a little longer than it answers. */
+/* The same, looked at for a second: a process that is being killed still listens a little after its last answer. */
 static bool member_goes(const yk__rpc_member *m)
 {
     enum { LOOKS = 50, PAUSE = 20 /* milliseconds */ };
@@ -213,7 +213,7 @@ yk_status yk__rpc_join(int world_size, double deadline)
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
 
-/* The youngest worker of the name that is not known to be gone, else the youngest. */
+/* Finds the youngest worker of the name that is not known to be gone, else the youngest; false where there is none. */
 static bool member_lookup(const char *name, yk__rpc_member *found)
 {
     pthread_mutex_lock(&yk__rpc.lock);
@@ -296,7 +296,8 @@ void yk__rpc_left(void)
     (void)!yk_store_set(yk__rpc.store, key, "1", 1); /* without the store nobody can look */
 }
 
-/* Copies the first worker that has not left and is not known to be gone, from position *at on. */
+/* Copies the first worker that has not left and is not known to be gone, from position *at on; false where there is
+ * none. */
 static bool member_missing(int *at, yk__rpc_member *m)
 {
     for (;; ++*at) {
@@ -319,7 +320,7 @@ yk_status yk__rpc_leave_together(double deadline)
     yk__rpc_member m;
     for (;;) {
         YK__QUESTION;
-        /* Where the store is gone, who served it has ended, which it does when all have left. */
+        /* A store that is gone is no error: the process that served it has ended, which it does when all have left. */
         if (members_refresh(yk__now() + PROBE_SECONDS) || !member_missing(&at, &m))
             return YK_OK;
         double now = yk__now(), left = deadline ? deadline - now : PROBE_SECONDS;

@@ -14,7 +14,7 @@ typedef struct entry {
     const yk_rpc_class *cls; /* NULL: a function */
 } entry;
 
-/* Outlives yk_rpc_shutdown: a worker may be made again. */
+/* The registered functions and classes. They outlive yk_rpc_shutdown: a worker may be made again. */
 static struct {
     pthread_mutex_t lock;
     entry *entries;

@@ -5,7 +5,7 @@
  * Invariants: a call is in one place: in its object's queue, in the queue of those that are ready, with a thread that
  * runs it, or with the user who answers it later. It is answered once. Of an object that is not concurrent at most one
  * call is ready or runs (`busy`), and the others wait in the order in which they came. An object leaves the table with
- * its last call, DESTROY, behind which none comes.
+ * its last call, DESTROY, after which none comes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void call_release(yk_call *call)
     free(call);
 }
 
-/* With the lock: the credit of a call comes back, and its connection is let go. */
+/* Gives back the credit of a call, and drops its connection. With the lock. */
 static void call_unlink(yk_call *call)
 {
     yk__rpc_link *link = call->link;
@@ -85,7 +85,7 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
     yk__wire_put(out, error.message, strlen(error.message));
 }
 
-/* Without the lock: answers with the value, or with this thread's error, once, and drops a reference. */
+/* Answers with the value, or with this thread's error, once, and drops a reference. Without the lock. */
 static void call_answer(yk_call *call, const yk_value *value, bool ran)
 {
     yk__wire out = {0};
@@ -159,7 +159,7 @@ static void call_make_ready(yk_call *call)
     serve_wake();
 }
 
-/* The call's turn, or its place in the object's queue. */
+/* Makes the call ready if it is its turn, else appends it to the object's queue. */
 static void call_enqueue(yk_call *call)
 {
     yk__rpc_object *o = call->object;
@@ -244,7 +244,7 @@ static void object_unlist(yk__rpc_object *o)
         }
 }
 
-/* Frees the reference at the slot; with the last one the object's end stands behind the calls that it has. */
+/* Frees the reference at the slot; with the last one the object's end is queued after its calls. */
 static void held_drop(yk__rpc_held **slot)
 {
     yk__rpc_held *held = *slot;
@@ -255,7 +255,7 @@ static void held_drop(yk__rpc_held **slot)
         return;
     yk_call *call = calloc(1, sizeof(*call));
     if (!call)
-        return; /* it goes with the worker */
+        return; /* the object is destroyed with the worker */
     call->kind = YK__RPC_DESTROY;
     call->references = 1;
     call->object = o;
@@ -308,7 +308,8 @@ static yk_status call_run_function(yk_call *call)
     return status;
 }
 
-/* Without the lock, in a scope: the error stays on record. Gives whether the function itself has run. */
+/* Runs a call, and returns true if the function itself has run; the error stays on record. Without the lock, in a
+ * scope. */
 static bool call_run(yk_call *call)
 {
     yk__rpc_object *o = call->object;

@@ -258,7 +258,7 @@ yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t 
     return YK_OK;
 }
 
-/* Whether `value` is `wanted` or has it somewhere inside; -1 beyond the greatest depth. */
+/* 1 if `value` is `looked_for` or has it somewhere inside, else 0; -1 beyond the greatest depth. */
 static int contains(const yk_value *value, const yk_value *looked_for, int depth)
 {
     if (value == looked_for)

@@ -1,5 +1,5 @@
 /*
- * value.h - what readers and writers of values use beyond the public functions. Layer: value.
+ * value.h - the functions that readers and writers of values use beyond the public ones. Layer: value.
  *
  * Functions that return a value return one reference that the caller releases; no scope is needed.
  */
@@ -27,7 +27,7 @@ static const uint64_t YK__VALUE_NAMES = (uint64_t)1 << 30;
 /* 1 MiB and 256 times the bytes of the description (the pickle, the JSON), at most YK__VALUE_NAMES. */
 uint64_t yk__value_text_most(uint64_t bytes);
 
-/* Which of Python's types it was, where several are one kind here: what is written to a .pt is that type again. */
+/* The type of Python's that it was, where several are one kind here: it is written to a .pt as that type again. */
 typedef enum yk__python_type {
     YK__PYTHON_PLAIN,
     YK__PYTHON_ORDERED,  /* a dict: OrderedDict */
@@ -63,16 +63,16 @@ struct yk_value {
             yk__name_table names; /* of a dict */
         } list;
     } as;
-    /* What Python kept in an OrderedDict's __dict__: a dict, or NULL. Of a tensor: a dict of its attributes' names, all
-     * left out. */
+    /* For an OrderedDict, a dict of what Python kept in its __dict__, or NULL. For a tensor, a dict of its attributes'
+     * names, all left out. */
     yk_value *attributes;
 };
 
 yk_value *yk__value_new(yk_value_kind kind);
 /* A string or bytes, copied; text is not checked. */
 yk_value *yk__value_text(yk_value_kind kind, const char *data, size_t size);
-/* As append, set and set_int, for any size of text, without looking for a cycle. The item's reference is taken over,
- * on failure too. */
+/* The same as append, set and set_int, for any size of text, without looking for a cycle. The item's reference is taken
+ * over, on failure too. */
 yk_status yk__value_push(yk_value *list, yk_value *item);
 yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t number, yk_value *item);
 
@@ -83,8 +83,8 @@ yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t 
 typedef yk_status (*yk__leaf_fn)(const char *name, yk_value *leaf, void *user);
 yk_status yk__value_walk(const yk_value *value, yk__leaf_fn fn, void *user);
 
-/* Whether the names of a value that holds nothing twice are bounded, which `bytes` bytes describe; `path` is for
- * messages. */
+/* Fails if a name of a value that holds nothing twice is too long, or all its names and texts together are for the
+ * `bytes` bytes that describe it; `path` is for messages. */
 yk_status yk__value_check_names(const char *path, const yk_value *value, uint64_t bytes);
 /* The length of key i in the name of a leaf below it. */
 size_t yk__value_digits(int64_t number);

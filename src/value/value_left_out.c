@@ -1,6 +1,6 @@
 /*
- * value_left_out.c - what was left out of a value when a file was read: a list of it, and the value without it.
- * Layer: value.
+ * value_left_out.c - the objects that were left out of a value when a file was read: a list of them, and the value
+ * without them. Layer: value.
  */
 #include <stdlib.h>
 #include <string.h>

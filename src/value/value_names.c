@@ -18,7 +18,7 @@ typedef struct walk {
     uint64_t total; /* of all names so far */
 } walk;
 
-/* Puts ".part" behind the first `length` bytes of the name. */
+/* Puts ".part" after the first `length` bytes of the name. */
 static yk_status name_add(walk *w, size_t length, const char *part, size_t *longer)
 {
     *longer = length + (length > 0) + strlen(part);
@@ -240,7 +240,7 @@ static yk_status fail_no_weights(const yk_value *value)
     return yk__fail(YK_ERR_NOT_FOUND, "no model weights among the keys of the checkpoint: %s", *keys ? keys : "none");
 }
 
-/* A module of PyTorch that was saved whole (pickle_module.c). */
+/* True for a pickled module of PyTorch (pickle_module.c). */
 static bool is_module(const yk_value *value)
 {
     return yk_value_kind_of(value) == YK_VALUE_DICT &&

@@ -117,7 +117,7 @@ static void report_prints_and_clears(void **state)
     assert_int_equal(yk_report_error(stream), 1);
     yk_set_error(YK_ERR_NUMERIC, "loss is %s", "nan");
     assert_int_equal(yk_report_error(stream), 1);
-    yk__fail_at(YK_ERR_NUMERIC, "", 0, "loss is %s", "nan"); /* what another process told of such a one */
+    yk__fail_at(YK_ERR_NUMERIC, "", 0, "loss is %s", "nan"); /* the text of such an error from another process */
     assert_int_equal(yk_report_error(stream), 1);
     fclose(stream);
     assert_string_equal(text, "error: conv2d: no (shape, ops/conv.c:12)\nerror: loss is nan (numeric)\n"

@@ -32,7 +32,7 @@ static void characters(void **state)
     assert_string_equal(yk__escape("a\0b", 3, out, sizeof(out)), "a\\x00b");
 }
 
-/* Of every two bytes, whatever they are, none that a terminal obeys is left; and nothing is written past the end. */
+/* No byte of any pair of bytes is left that a terminal obeys; and nothing is written past the end. */
 static void all_pairs(void **state)
 {
     (void)state;

@@ -11,8 +11,8 @@
 enum { LONGEST = 5000 };
 
 typedef struct record {
-    atomic_int seen[LONGEST]; /* how often element i was visited */
-    int64_t begin[LONGEST];   /* where its piece began */
+    atomic_int seen[LONGEST]; /* visits of element i */
+    int64_t begin[LONGEST];   /* the first element of its piece */
     atomic_int wrong;         /* pieces with a bad range or thread number */
     int64_t n, grain;
     int threads;

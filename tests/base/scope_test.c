@@ -1,4 +1,4 @@
-/* scope_test.c - who owns what: scopes, moves between them, reference counts. */
+/* scope_test.c - ownership: scopes, moves between them, reference counts. */
 #include "tests/support/expect.h"
 
 #include <pthread.h>

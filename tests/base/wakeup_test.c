@@ -24,7 +24,7 @@ static void on_signal(int number)
     yk__wakeup_all();
 }
 
-/* Without the wake-up it would sleep for longer than a test may take. */
+/* A thread that, without the wake-up, would sleep for longer than a test may take. */
 static void *sleeps(void *arg)
 {
     _Atomic uint32_t *word = arg;

@@ -249,7 +249,7 @@ static void broken_ones_are_passed_over(void **state)
     assert_int_equal(found.broken, 3);
     assert_non_null(strstr(found.message, "root/step-00000040/state.json: No such file"));
 
-    /* Only whole ones count as kept: nothing valid is removed for what is broken. */
+    /* Only complete checkpoints count as kept: nothing valid is removed in favour of a broken one. */
     set_step(&s, 11);
     expect_ok(yk_checkpoint_manager_save(m, &s));
     assert_int_equal(access("root/step-00000010/state.json", F_OK), 0);
@@ -338,8 +338,9 @@ static void make_kept(const char *dir, const char *file)
     write_file(path, "kept", 4);
 }
 
-/* Nothing behind a link is removed: a checkpoint moved elsewhere and linked, a link of a temporary name, and links in
- * the place of its files. A link where one checkpoint is saved stays, and what it leads to becomes that checkpoint. */
+/* Nothing that a link leads to is removed: a checkpoint moved elsewhere and linked, a link of a temporary name, and
+ * links in the place of its files. A link where one checkpoint is saved stays, and what it leads to becomes that
+ * checkpoint. */
 static void links_are_not_followed(void **state)
 {
     (void)state;
@@ -399,7 +400,7 @@ static void *save_often(void *state)
     return NULL;
 }
 
-/* Each writes a folder of its own; whole ones take each other's place. */
+/* Each writes a folder of its own; complete ones take each other's place. */
 static void two_threads_save_one_checkpoint(void **state)
 {
     (void)state;
@@ -420,7 +421,7 @@ static void two_threads_save_one_checkpoint(void **state)
     expect_step(&s[0], s[0].step);
 }
 
-/* Before a file of tensors in "one" is opened, "one" and "other" change places, as often as this says. */
+/* The number of times that "one" and "other" are exchanged, each time before a file of tensors in "one" is opened. */
 static int replacements;
 
 static void replace_one(const char *path)
@@ -431,7 +432,7 @@ static void replace_one(const char *path)
     }
 }
 
-/* Whoever reads while another one takes a checkpoint's place gets one of the two, whole. */
+/* A process that reads while another one takes a checkpoint's place gets one of the two, complete. */
 static void a_checkpoint_is_replaced_while_it_is_read(void **state)
 {
     (void)state;
@@ -474,7 +475,7 @@ static void a_checkpoint_is_replaced_while_it_is_read(void **state)
     before_open = NULL;
 }
 
-/* What a run does that keeps one checkpoint, between a reader's look at the folder and its opening of the files. */
+/* A run that keeps one checkpoint saves another, between a reader's look at the folder and its opening of the files. */
 static void save_second_step(const char *path)
 {
     if (strcmp(path, "root/step-00000001/model.safetensors") == 0 && access("second", F_OK) == 0) {
@@ -506,7 +507,7 @@ static void a_checkpoint_is_removed_while_it_is_read(void **state)
     expect_step(&read, 2);
 }
 
-/* In a process that may not write: root may write anywhere, so it becomes someone else. */
+/* The process may not write: root may write anywhere, so it becomes another user. */
 static void a_folder_that_cannot_be_written(void **state)
 {
     (void)state;
@@ -565,7 +566,7 @@ static void no_descriptor_for_the_folder(void **state)
     assert_false(any_path("new*"));
 }
 
-/* Whatever folder is named: what is in it and is no checkpoint's stays. */
+/* Files that are no checkpoint's are not removed, in whatever folder is named. */
 static void files_of_others_stay(void **state)
 {
     (void)state;
@@ -583,7 +584,7 @@ static void files_of_others_stay(void **state)
     assert_int_equal(rename("mine", "new.tmp"), 0); /* no name of ours */
     assert_int_equal(mkdir("new.0123456789abcdef.tmp", 0777), 0);
     write_file("new.0123456789abcdef.tmp/model.safetensors", "half", 4);
-    expect_ok(yk_checkpoint_save("new", &s)); /* what was half written goes */
+    expect_ok(yk_checkpoint_save("new", &s)); /* half-written files go */
     assert_int_not_equal(access("new.0123456789abcdef.tmp", F_OK), 0);
     assert_int_equal(access("new.tmp/model.safetensors", F_OK), 0);
 
@@ -618,7 +619,7 @@ static void change_state(const char *key, json_int_t number)
     json_decref(json);
 }
 
-/* A newer yoke's checkpoint is whole: going on from an older one would end in its place. */
+/* A newer yoke's checkpoint is valid: going on from an older one would end in its place. */
 static void newer_versions_are_not_passed_over(void **state)
 {
     (void)state;
@@ -640,7 +641,7 @@ static void newer_versions_are_not_passed_over(void **state)
     expect_error(YK_ERR_UNSUPPORTED, "version 2");
 }
 
-/* Else a run would begin anew inside its own checkpoint. */
+/* A checkpoint is refused as a folder of checkpoints, or a run would begin anew inside its own checkpoint. */
 static void a_checkpoint_is_no_folder_of_them(void **state)
 {
     (void)state;

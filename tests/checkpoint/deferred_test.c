@@ -92,7 +92,7 @@ static void into_new_and_into_used_state(void **state)
     expect_ok(yk_checkpoint_load("c", &fresh->state, NULL, NULL));
     expect_same_runs(saved, fresh);
 
-    /* What another holds stays as it was; what nobody does is used again. */
+    /* Memory that another tensor holds is not written; memory that nobody else holds is used again. */
     yk_tensor *matrix = yk_parameters_at(yk_module_parameters(used->model), 0);
     yk_tensor *held = yk_tensor_retain(yk_optimizer_state(used->optimizer, matrix, "exp_avg"));
     const yk_tensor *second = yk_optimizer_state(used->optimizer, matrix, "exp_avg_sq");
@@ -173,7 +173,8 @@ static void ignore_bytes(void *arg, const void *data, size_t size)
     *(size_t *)arg += size;
 }
 
-/* Between the check and the copy: a removed file is still there for who has it open, a changed one is noticed. */
+/* A file that changes between the check and the copy: a removed one is still there for a process that has it open, a
+ * changed one is noticed. */
 static void changed_in_between(void **state)
 {
     (void)state;
@@ -215,7 +216,7 @@ static bool keeps(const void *optimizer, const char *name, yk_dtype dtype)
 
 static void ignore_bytes(void *arg, const void *data, size_t size);
 
-/* Whether the tensor waits in the file of "c" to be copied to where it belongs. */
+/* True if the tensor waits in the file of "c" to be copied to where it belongs. */
 static bool is_deferred(const yk_optimizer *optimizer, const char *name)
 {
     size_t bytes = 0;
@@ -229,7 +230,7 @@ static bool is_deferred(const yk_optimizer *optimizer, const char *name)
     return deferred;
 }
 
-/* Where there is no state yet, what is read becomes it, and is read once. */
+/* The tensors that are read become the optimizer's state where it has none yet, and are read once. */
 static void new_state_is_read_once(void **state)
 {
     (void)state;
@@ -266,8 +267,8 @@ static size_t allocated(void)
     return info.allocated;
 }
 
-/* What a manager that knows the state has allocated is what its first save copies to, though the optimizer had no
- * state then. */
+/* The first save of a manager that knows the state copies to the memory that the manager has allocated, though the
+ * optimizer had no state then. */
 static void memory_of_the_first_copy(void **state)
 {
     (void)state;
@@ -300,7 +301,7 @@ static void memory_of_the_first_copy(void **state)
     expect_error(YK_ERR_ARGUMENT, "the state's model is NULL");
 }
 
-/* In pages that the process has now and did not before. */
+/* The most memory that the process had, in KiB. */
 static long most_memory(void)
 {
     struct rusage usage;

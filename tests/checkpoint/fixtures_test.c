@@ -12,7 +12,7 @@
 
 #define V0_1 "tests/fixtures/v0.1/"
 
-/* What 0.1 printed (make.c): the six steps after the checkpoint, by instruction set. */
+/* The losses that 0.1 printed (make.c): the six steps after the checkpoint, by instruction set. */
 static const struct {
     const char *isa;
     double losses[LAST_STEP - SAVED_STEP];

@@ -1,4 +1,4 @@
-/* folders.h - what is in a folder of checkpoints, for the tests that kill and break saves. */
+/* folders.h - the entries of a folder of checkpoints, for the tests that kill and break saves. */
 #ifndef YOKE_TESTS_CHECKPOINT_FOLDERS_H
 #define YOKE_TESTS_CHECKPOINT_FOLDERS_H
 
@@ -8,7 +8,7 @@
 
 #include "tests/data/files.h"
 
-/* How many entries a folder has, and how many of them end in ".tmp". */
+/* The number of entries of a folder, and in *temporary of those that end in ".tmp". */
 static inline int count_entries(const char *path, int *temporary)
 {
     int count = 0;
@@ -24,7 +24,7 @@ static inline int count_entries(const char *path, int *temporary)
     return count;
 }
 
-/* Whether a path of this pattern is there. */
+/* True if a path of this pattern is there. */
 static inline bool any_path(const char *pattern)
 {
     glob_t found;

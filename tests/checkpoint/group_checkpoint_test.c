@@ -303,7 +303,7 @@ static void new_ranks_get_random_numbers_of_their_own(void **state)
     run_ranks(PROCESSES, 1, other_streams, NULL, patience(20), true);
 }
 
-/* ---- what goes wrong -------------------------------------------------------------------------------------------- */
+/* ---- failures --------------------------------------------------------------------------------------------------- */
 
 /* Rank 0's disk is full, or with `sharded` rank 1's: the error of all, and then all goes on. */
 static void full_disk(rank_context *c)
@@ -443,7 +443,7 @@ static void run_make_large(run *r)
         .optimizer = yk_adam(yk_module_parameters(r->model), YK_OPTIONS(yk_adam_options, .lr = 0.01))};
 }
 
-/* What a manager that knows the state has allocated is what this rank's share is copied to, though the optimizer had
+/* This rank's share is copied to the memory that a manager that knows the state has allocated, though the optimizer had
  * no state then; the shares of all ranks are the state, once. */
 static void memory_of_a_share(rank_context *c)
 {
@@ -503,7 +503,7 @@ static void some_know_the_state(rank_context *c)
     CHECK_FAILS(manage(c, &h, &r), YK_ERR_ARGUMENT, "rank 1 (host ", "the state's model is NULL");
     r.state.model = c->rank == 1 ? yk_linear_create(5, 2, NULL) : yk_linear_create(5, 3, NULL);
     CHECK_FAILS(manage(c, &h, &r), YK_ERR_SHAPE, "weight");
-    /* Where rank 0 alone writes, the others' states are not looked at. */
+    /* The others' states are not looked at where rank 0 alone writes. */
     r.state.model = r.model;
     yk_checkpoint_manager *m = manage(c, &(how){.async = true, .known = c->rank == 0}, &r);
     CHECK(m, "%s", yk_last_error()->message);

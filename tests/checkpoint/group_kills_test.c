@@ -1,7 +1,7 @@
 /*
  * group_kills_test.c - two processes that save together are killed at random moments, both or one of them: the newest
- * checkpoint is always a whole one, none that was told to be safe is lost, and the next save leaves nothing behind.
- * YOKE_KILLS is how often (`make soak`: 500).
+ * checkpoint is always a complete one, none that was told to be safe is lost, and the next save leaves no temporary
+ * files. YOKE_KILLS is how often (`make soak`: 500).
  */
 #include "tests/checkpoint/folders.h"
 #include "tests/support/machine.h"

@@ -1,6 +1,6 @@
 /*
- * location_test.c - where the tensors of a file go: a device, a map of devices, a function; and files that are mapped
- * instead of copied, which keep their content and stay unchanged.
+ * location_test.c - the memory in which the tensors of a file are put: a device, a map of devices, a function; and
+ * files that are mapped instead of copied, which keep their content and stay unchanged.
  */
 #include "host/file.h"
 #include "tests/support/expect.h"
@@ -118,7 +118,8 @@ static void test_maps(void **state)
     yk_scope_end(scope);
 }
 
-/* What the pickle says a storage was saved from: this .pt, with its "cpu" made "gpu" (both checksums with it). */
+/* The device that a storage was saved from, in the pickle: this .pt, with its "cpu" made "gpu" (both checksums with
+ * it). */
 static void test_saved_from(void **state)
 {
     (void)state;

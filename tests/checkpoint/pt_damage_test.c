@@ -245,7 +245,7 @@ static void test_long_names(unsigned char *bytes, size_t room)
         memcpy(bytes + size, (unsigned char[]){'q', (unsigned char)level, 'h', (unsigned char)level, 0x86}, 5);
     bytes[size++] = '.';
     refuse(bytes, size, YK_ERR_FORMAT, "the names and texts that it stands for have 109051904 bytes");
-    /* What honest files have: many leaves below long keys. */
+    /* Honest files: many leaves below long keys. */
     yk_scope scope = yk_scope_begin();
     size = put_tower(bytes, 100000, 3, 60);
     yk_value *value = load_pickle(bytes, size);

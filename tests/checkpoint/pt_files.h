@@ -1,5 +1,5 @@
 /*
- * pt_files.h - what the tests of .pt files share: a folder of their own, files from bytes, comparing values.
+ * pt_files.h - shared by the tests of .pt files: a folder of their own, files from bytes, comparing values.
  */
 #ifndef YOKE_TESTS_PT_FILES_H
 #define YOKE_TESTS_PT_FILES_H
@@ -27,7 +27,7 @@ static inline int remove_directory(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(directory); /* fails where something was left behind */
+    return rmdir(directory); /* fails where something was left */
 }
 
 static inline void put_file(const void *data, size_t size)

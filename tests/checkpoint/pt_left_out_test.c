@@ -89,7 +89,7 @@ static void test_what_is_left_out(void **state)
         assert_string_equal(yk_value_kind_name(YK_VALUE_LEFT_OUT), "left out");
         assert_string_equal(yk_value_left_out(yk_value_get(value, "complex")), "complex number");
         assert_null(yk_value_left_out(keys));
-        /* What is beside it is as it was. */
+        /* The values beside it are as they were. */
         assert_int_equal(yk_value_as_int(yk_value_at(yk_value_get(value, "list"), 0)), 1);
         assert_string_equal(yk_value_as_string(yk_value_at(yk_value_get(value, "list"), 2)), "three");
         assert_int_equal(yk_value_as_int(yk_value_get(keys, "True")), 6);
@@ -146,7 +146,7 @@ static void test_state_dict(void **state)
     yk_load_report_clear(&report);
     expect_ok(yk_module_load_state_dict(net, weights, YK_OPTIONS(yk_load_options, .strict = false), NULL));
     expect_near(yk_get(yk_state_dict_get(own, "0.weight"), (int64_t[]){1, 2}), 5, 0, 0);
-    /* Where nothing else is there. */
+    /* A dict with nothing else in it. */
     yk_value *alone = yk_value_dict();
     expect_ok(yk_value_set(alone, "i8", yk_value_get(yk_value_get(value, "model"), "i8")));
     assert_null(yk_value_weights(alone, NULL));

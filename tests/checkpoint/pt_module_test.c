@@ -1,6 +1,6 @@
 /*
- * pt_module_test.c - modules that PyTorch saved whole: their tensors are read as the data that they are, under the
- * names of the state dict, and nothing else of them; what is no module is refused, wherever it would be seen.
+ * pt_module_test.c - pickled modules of PyTorch: their tensors are read as the data that they are, under the names of
+ * the state dict, and nothing else of them; objects that are no modules are refused, wherever they would be seen.
  */
 #include "tests/checkpoint/pt_files.h"
 
@@ -18,7 +18,7 @@ static yk_value *load(const void *data, size_t size)
     return value;
 }
 
-/* Without a prefix the values may differ. */
+/* Compares the tensors; without a prefix the values may differ. */
 static void same_tensors(const yk_state_dict *got, const yk_state_dict *expected, const char *prefix)
 {
     assert_int_equal(yk_state_dict_count(got), yk_state_dict_count(expected));

@@ -178,7 +178,7 @@ static void test_round_trip_other_device(void **state)
     yk_scope_end(scope);
 }
 
-/* Only what tensors reach of a storage is written, at places that are multiples of 64. */
+/* Only bytes of a storage that tensors reach are written, at offsets that are multiples of 64. */
 static void test_writes_part(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void test_writes_part(void **state)
     yk_scope_end(scope);
 }
 
-/* Empty tensors may begin behind their storage: nothing there is read or written. */
+/* Empty tensors may begin beyond their storage: nothing there is read or written. */
 static void test_writes_empty(void **state)
 {
     (void)state;

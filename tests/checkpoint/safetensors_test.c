@@ -33,7 +33,7 @@ static int remove_directory(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(directory); /* fails where something was left behind */
+    return rmdir(directory); /* fails where something was left */
 }
 
 static void put(const void *data, size_t size)
@@ -341,7 +341,7 @@ static void test_bool_bytes(void **state)
     yk_scope_end(scope);
 }
 
-/* How many more pieces of memory jansson gets. */
+/* The number of pieces of memory that jansson still gets. */
 static int pieces;
 
 static void *few_pieces(size_t size)
@@ -349,8 +349,8 @@ static void *few_pieces(size_t size)
     return pieces-- > 0 ? malloc(size) : NULL;
 }
 
-/* Where jansson gives no reason there was no memory: that is the error, and not a broken file. In the middle of a name
- * it gives a reason of its own. */
+/* Out of memory, jansson gives no reason: then the error is that, and not a broken file. In the middle of a name it
+ * gives a reason of its own. */
 static void test_no_memory_for_the_header(void **state)
 {
     (void)state;

@@ -39,7 +39,8 @@ static unsigned char byte_of(int entry, int64_t i)
     return entries[entry].dtype == YK_BOOL ? (unsigned char)(x >> 63) : (unsigned char)(x >> 56);
 }
 
-/* What rank `rank` of `size` has of a tensor: rows, by turns in order and in reverse; some have whole tensors. */
+/* The part of a tensor that rank `rank` of `size` has: rows, by turns in order and in reverse; some ranks have an
+ * entire tensor. */
 static bool own_part(int entry, int rank, int size, int64_t *offset, int64_t *shape)
 {
     const plan_entry *e = &entries[entry];
@@ -201,7 +202,7 @@ static void pieces_of_any_shape(void **state)
     const unsigned char *values = host_data(brain);
     for (int i = 0; i < 120000; i++)
         assert_int_equal(values[i], byte_of(5, (70001 + 5000) * 2 + i));
-    /* What is asked for must be there, and of that shape and dtype. */
+    /* A tensor that is asked for must be there, and of that shape and dtype. */
     const struct {
         yk_shard shard;
         const char *message;
@@ -282,7 +283,7 @@ static void damage(void **state)
     }
 }
 
-/* An index that is whole but lies. */
+/* An index that is well-formed but wrong. */
 static void bad_indices(void **state)
 {
     (void)state;
@@ -338,7 +339,7 @@ static void write_index(json_t *json)
     expect_ok(yk__file_commit(writer));
 }
 
-/* The checksum of a whole file is compared as well, by who reads all of it, though every block is right. */
+/* A reader that reads all of a file compares its checksum as well, though every block is right. */
 static void whole_checksums(void **state)
 {
     (void)state;
@@ -476,7 +477,7 @@ static void copies_are_written_once(void **state)
     }
 }
 
-/* What does not fit together is the same error on all ranks, and nothing is written. */
+/* Parts that do not fit together are the same error on all ranks, and nothing is written. */
 static void misfits_rank(rank_context *c)
 {
     yk_tensor *x = yk_zeros(2, (int64_t[]){4, 4}, NULL), *y = yk_zeros(2, (int64_t[]){4, 5}, NULL);

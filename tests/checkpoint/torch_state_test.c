@@ -124,7 +124,7 @@ static yk_value *tensor(const float *values, int64_t count)
     return yk_value_tensor(yk_from_data(values, 1, &count, NULL));
 }
 
-/* As PyTorch 1.x writes it: an integer step, no new fields, momentum_buffer None before the first step. */
+/* A state as PyTorch 1.x writes it: an integer step, no new fields, momentum_buffer None before the first step. */
 static void test_old_forms(void **state)
 {
     (void)state;

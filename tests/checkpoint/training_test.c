@@ -46,7 +46,7 @@ static run *run_begin(uint64_t seed)
     return r;
 }
 
-/* Until `step` steps are done; epochs follow one another. */
+/* Trains until `step` steps are done; epochs follow one another. */
 static void run_until(run *r, int64_t step)
 {
     while (r->state.step < step) {
@@ -118,7 +118,7 @@ static void goes_on_to_the_bit(void **state)
     test_free(rest);
 }
 
-/* From mapped files, which may be gone afterwards: nothing that was loaded lies in them. */
+/* Loading from mapped files, which may be removed afterwards: no loaded tensor lies in them. */
 static void mapped_files(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void mapped_files(void **state)
     test_free(mapped);
 }
 
-/* At the very end of an epoch, before the next one was started. */
+/* A checkpoint at the very end of an epoch, before the next one was started. */
 static void goes_on_between_epochs(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void schedules_go_on_in_other_steps(void **state)
     test_free(r);
 }
 
-/* What `bad` is loaded into is the same before and after. */
+/* The state that `bad` is loaded into is the same before and after. */
 static void expect_refused(run *r, yk_checkpoint_state *bad, yk_status code, const char *text)
 {
     expect_ok(yk_checkpoint_save("before", &r->state));

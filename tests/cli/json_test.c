@@ -1,5 +1,5 @@
 /*
- * json_test.c - what the program writes for other programs is JSON with the promised names and digits: every line of a
+ * json_test.c - the program's output for other programs is JSON with the promised names and digits: every line of a
  * run's log, the last line of `yoke bench`. The program is $YOKE.
  */
 #include <math.h>
@@ -74,7 +74,7 @@ static double number(const json_t *json, const char *name)
     return json_number_value(value);
 }
 
-/* How many significant digits the loss of a line is written with. */
+/* The number of significant digits of the loss in a line. */
 static int digits_of_loss(const char *line)
 {
     const char *p = strstr(line, "\"loss\":");

@@ -1,6 +1,6 @@
 /*
- * breaking_test.c - what a group that breaks does to memory: when an operation has failed, its buffers are the caller's
- * alone, although other ranks were at work on them.
+ * breaking_test.c - the memory of operations in a group that breaks: when an operation has failed, its buffers are the
+ * caller's alone, although other ranks were at work on them.
  */
 #include "tests/comm/ranks.h"
 
@@ -30,7 +30,7 @@ static void fill(float *p, int64_t n, float value)
 /* ---- one rank is inside, as its row says ------------------------------------------------------------------------- */
 enum { COUNT = 50000 };
 
-/* Until the others have begun the operation of this number: one that finds the group broken does not begin. */
+/* Waits until the others have begun the operation of this number: one that finds the group broken does not begin. */
 static void wait_for_begin(const rank_context *c, native *g, uint64_t number)
 {
     for (int r = 0; r < c->size; r++)
@@ -334,7 +334,7 @@ static void test_stopped(void **unused)
         run_ranks(PROCESSES, 2, stopped_somewhere, NULL, 0.3, true);
 }
 
-/* A backend may lack a collective: an error that names it on all ranks, and the group stays whole. */
+/* A backend may lack a collective: an error that names it on all ranks, and the group is not broken. */
 static void lacking(rank_context *c)
 {
     yk__group *g = yk__group_of("test", c->group);

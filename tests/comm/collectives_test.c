@@ -1,5 +1,5 @@
 /*
- * collectives_test.c - what every backend of collectives must do: each operation, by each dtype, at sizes from nothing
+ * collectives_test.c - the rules for every backend of collectives: each operation, by each dtype, at sizes from nothing
  * to more than the staging areas hold, against sums in float64; the same bits on every rank.
  */
 #include "tests/comm/ranks.h"
@@ -323,7 +323,7 @@ static void test_rank_tiny(rank_context *c)
     }
 }
 
-/* Of a work that was waited for. With NCCL it is the device that waits, so it is done within some time. */
+/* True if a work that was waited for is done. With NCCL it is the device that waits, so it is done within some time. */
 static bool is_done(const rank_context *c, yk_work *work)
 {
     bool queued = strcmp(yk_process_group_backend(c->group), "nccl") == 0;
@@ -409,7 +409,7 @@ static void test_rank_both_forms(rank_context *c)
     yk_tensor *outs[2][8];
     yk_work *works[8];
     for (int form = 0; form < 2; form++) {
-        for (int k = 0; k < 8; k++) /* what is written, or read and written */
+        for (int k = 0; k < 8; k++) /* tensors that are written, or read and written */
             outs[form][k] = k == 2 || k == 3   ? yk_full(YK_SHAPE(N * n), -1, NULL)
                             : k == 6           ? yk_full(YK_SHAPE(N * n), -1, NULL)
                             : k == 4 || k == 5 ? yk_full(YK_SHAPE(N), -1, NULL)
@@ -482,7 +482,7 @@ static void test_rank_groups(rank_context *c)
     CHECK_OK(yk_barrier(c->group));
 }
 
-/* Mistakes that one rank can see leave the group whole. */
+/* Mistakes that one rank can see do not break the group. */
 static void test_rank_arguments(rank_context *c)
 {
     yk_tensor *x = yk_zeros(YK_SHAPE(2, 3), NULL),
@@ -529,7 +529,7 @@ SUITE(test_3_threads, THREADS, 3)
 SUITE(test_4_threads, THREADS, 4)
 SUITE(test_7_threads, THREADS, 7)
 SUITE(test_8_threads, THREADS, 8)
-#ifndef __SANITIZE_THREAD__ /* which does not follow a fork */
+#ifndef __SANITIZE_THREAD__ /* it does not follow a fork */
 SUITE(test_2_processes, PROCESSES, 2)
 SUITE(test_3_processes, PROCESSES, 3)
 SUITE(test_8_processes, PROCESSES, 8)

@@ -1,5 +1,5 @@
 /*
- * damaged_links_test.c - what stands between two hosts changes, loses, repeats or reorders what is sent: no wrong
+ * damaged_links_test.c - a device between two hosts changes, loses, repeats or reorders bytes that are sent: no wrong
  * result comes of it, and the error names the link. Another player carries the bytes between the two ranks.
  */
 #include "tests/comm/ranks.h"
@@ -18,7 +18,7 @@ typedef struct damage {
     enum action action;
     int connection; /* CONTROL or DATA: in the order in which they are made */
     bool from_0;    /* the side from which the damaged frame comes */
-    int frame;      /* its number behind the hand-shake; -2: the hello, -1: the proof */
+    int frame;      /* its number after the hand-shake; -2: the hello, -1: the proof */
     bool encrypted;
     bool late; /* CUT: nothing comes in its place, because the other side has joined */
     bool hold; /* the data connection, until the others are there: the side that accepts still waits for it */
@@ -127,7 +127,7 @@ static bool hand_over(yk_store *from, yk_store *to, const char *key, char *kept,
     return address && yk_store_set(to, key, changed, strlen(changed)) == YK_OK;
 }
 
-/* Between both ranks: their two connections go through here. */
+/* A network between both ranks: their two connections go through here. */
 static void be_the_network(rank_context *c, yk_store *of_0, yk_store *of_1)
 {
     const damage *d = c->arg;

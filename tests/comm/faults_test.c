@@ -1,6 +1,6 @@
 /*
- * faults_test.c - what happens when ranks disagree, stay away, end or stop: an error on every rank that names the
- * culprit, in bounded time, and never a hang.
+ * faults_test.c - ranks that disagree, stay away, end or stop: an error on every rank that names the culprit, in
+ * bounded time, and never a hang.
  */
 #include "tests/comm/ranks.h"
 
@@ -132,7 +132,7 @@ static void test_failing_send(void **unused)
     run_ranks(PROCESSES, 2, send_without_buffer, NULL, patience(20), true);
 }
 
-/* What an error says of a rank that is stopped, where that can be seen: on the same host, with /proc. */
+/* The words of an error about a rank that is stopped, where that can be seen: on the same host, with /proc. */
 static const char *stopped_rank(void)
 {
     return test_layout || access("/proc/self/stat", R_OK) ? "" : "which is stopped";
@@ -190,7 +190,7 @@ static void test_wrong_tag(void **unused)
     }
 }
 
-/* Time-outs in a part of a group name it, and its ranks as the whole knows them. */
+/* Time-outs in a part of a group name it, and its ranks by their numbers in the default group. */
 static void stalled_part(rank_context *c)
 {
     CHECK_MET(c);
@@ -327,7 +327,7 @@ static double seconds_of(const json_t *list, size_t i, const char *name)
     return json_real_value(json_object_get(json_array_get(list, i), name));
 }
 
-/* One after the other; the last 0.1 s after the one before, and all within `passed` seconds. */
+/* Operations are one after the other; the last comes 0.1 s after the one before, and all within `passed` seconds. */
 static void check_times(rank_context *c, const json_t *list, double passed)
 {
     size_t n = json_array_size(list);
@@ -485,7 +485,7 @@ static void test_default_group(void **unused)
 }
 
 #if FORKS_THREADS
-/* Through the environment and the TCP store. */
+/* A rank that joins by the environment and the TCP store. */
 static void environment_rank(rank_context *c)
 {
     char text[16];

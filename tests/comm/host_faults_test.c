@@ -135,7 +135,7 @@ static void unwanted_message(rank_context *c)
     atomic_store(&c->signals[0], 1);
 }
 
-/* What the library sends is looked at here: nothing may come out of memory that was given back. */
+/* The bytes that the library sends are looked at here: none may come out of memory that was given back. */
 static char *_Atomic freed_memory;
 static _Atomic size_t freed_bytes;
 static atomic_int freed_sent;

@@ -1,6 +1,6 @@
 /*
- * hostile_frames.h - what a rank that has joined can send to another under the keys of their session, whatever the
- * rules say, and its end.
+ * hostile_frames.h - frames of any content that a rank that has joined can send to another under the keys of their
+ * session, and its end.
  */
 #ifndef YOKE_TESTS_COMM_HOSTILE_FRAMES_H
 #define YOKE_TESTS_COMM_HOSTILE_FRAMES_H

@@ -1,6 +1,6 @@
 /*
- * hostile_frames_test.c - what random messages (hostile_ranks_test.c) seldom meet: a rank that has joined sends one
- * thing that it should not at the moment at which it matters.
+ * hostile_frames_test.c - cases that random messages (hostile_ranks_test.c) seldom meet: a rank that has joined sends
+ * one thing that it should not at the moment at which it matters.
  */
 #include "tests/comm/hostile_frames.h"
 

@@ -43,7 +43,7 @@ static void control_nonsense(yk__native_link *l)
         seal(s, l->control_send, YK__FRAME_CONTROL, noise,
              below(2) ? sizeof(control_frame) - 1 - below(40) : below(100));
         break;
-    case 2: /* another size behind it than it says */
+    case 2: /* another size after it than it says */
         f.bytes = 1 + below(200);
         seal_control(s, l, &f, noise, f.bytes + below(3) - 1);
         break;
@@ -98,7 +98,7 @@ static void control_nonsense(yk__native_link *l)
     free(s);
 }
 
-/* Of messages: offers, answers and bytes that nobody waits for, or more often than once. */
+/* Frames of messages: offers, answers and bytes that nobody waits for, or more often than once. */
 static void message_nonsense(yk__native_link *l)
 {
     static _Thread_local unsigned char bytes[CONTROL_PIECE];
@@ -331,7 +331,7 @@ static void test_messages(void **unused)
     belongings before = {0};
     for (int number = 0; number < hostile_messages(100) + GROUPS; number += GROUPS) {
         run_ranks(THREADS, GROUPS * RANKS, hostile_group, &number, op_timeout, false);
-        if (number == 0) /* what is made once is there now */
+        if (number == 0) /* memory that is made once is there now */
             before = count_all(folder);
     }
     expect_same(&before, folder);

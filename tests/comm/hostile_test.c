@@ -37,7 +37,7 @@ static void test_store(void **unused)
     yk__identity of_stranger, of_member;
     expect_ok(yk__identity_init(&of_stranger, "store", "another secret altogether", 25, "job"));
     expect_ok(yk__identity_init(&of_member, "store", secret, sizeof(secret), "job"));
-    /* What a member sends to be let in, for others to send again. */
+    /* The bytes that a member sends to be let in, for others to send again. */
     unsigned char recorded[2000];
     yk__channel c;
     yk__channel_init(&c, &of_member, false, 1000);
@@ -60,7 +60,7 @@ static void test_store(void **unused)
     expect_ok(yk_store_set(server, "wanted", "v", 1));
     belongings before = {0};
     for (int i = 0; i < messages() + 20; i++) {
-        if (i == 20) { /* what is made once is there now */
+        if (i == 20) { /* memory that is made once is there now */
             usleep(100000);
             before = count_all(folder);
         }

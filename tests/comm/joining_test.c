@@ -26,7 +26,7 @@
 
 enum { MOST = 4, VARIABLES = 8 };
 
-/* How each rank joins: a variable's value may have one %d, which is the rank. */
+/* The way in which each rank joins: a variable's value may have one %d, which is the rank. */
 typedef struct joining {
     struct {
         const char *name, *value;
@@ -35,7 +35,7 @@ typedef struct joining {
     int ranks[MOST], worlds[MOST];  /* with a method; world 0: from the environment */
     double wait[MOST];              /* seconds before */
     const char *clear;              /* a variable that yk_spawn has set */
-    /* what came of it, shared */
+    /* the outcome, shared */
     struct {
         yk_status status;
         double sum;
@@ -284,7 +284,7 @@ static void test_misfits(void **unused)
                       .worlds = {2, 3}};
     worlds.wait[1] = 0.3;
     run(&worlds, 2);
-    /* Whoever sees it first says so; when that is rank 0 its store may be gone before rank 1 has looked. */
+    /* The first rank that sees it says so; when that is rank 0 its store may be gone before rank 1 has looked. */
     int seer = worlds.outcome[1].status == YK_ERR_MISMATCH ? 1 : 0;
     expect_message(&worlds, seer, YK_ERR_MISMATCH, "was given a world size of ");
     expect_message(&worlds, seer, YK_ERR_MISMATCH, " one of ");
@@ -317,7 +317,7 @@ static void test_addresses(void **unused)
     int holder = yk__listen(&any, 1, &bound), port = yk__address_port(&bound);
     assert_true(holder >= 0);
     int length = snprintf(text, sizeof(text), "listen on 127.0.0.1:%d: the port is in use", port);
-    if (has_proc()) /* which says by whom */
+    if (has_proc()) /* it says by whom */
         snprintf(text + length, sizeof(text) - (size_t)length, " by '%.15s' (pid %d)", program_invocation_short_name,
                  (int)getpid());
     refuse_address("127.0.0.1", port, 0, YK_ERR_IO, text);

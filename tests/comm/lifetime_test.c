@@ -47,7 +47,7 @@ static void test_destroy_in_use(void **unused)
 }
 
 /* ---- made again -------------------------------------------------------------------------------------------------- */
-/* Rank 0, which serves the store, is the last to leave; the others are back by then. */
+/* Rank 0, which serves the store, is the last to leave; the others have begun to join again by then. */
 static yk_status again_and_again(int rank, void *arg)
 {
     (void)arg;

@@ -283,7 +283,8 @@ static int as_rank(const char *name, const char *argument)
 
 /* ---- the test ---------------------------------------------------------------------------------------------------- */
 static char self[4000], folder[4000];
-static char session[] = "/tmp/yoke-mpi-XXXXXX"; /* where mpirun keeps its files, also those of jobs that were killed */
+static char session[] = "/tmp/yoke-mpi-XXXXXX"; /* the folder in which mpirun keeps its files, also those of jobs that
+                                                 * were killed */
 
 typedef struct mpi_job {
     const char *name;

@@ -29,7 +29,7 @@
 
 enum { FAILURE = 2000, MOST_TEST_RANKS = 16 };
 
-/* How ranks are laid out over hosts. */
+/* The layout of ranks over hosts. */
 enum rank_layout {
     ONE_HOST,
     EACH_ALONE, /* every rank on a host of its own: TCP alone */
@@ -118,7 +118,7 @@ static inline void rank_fails(rank_context *c, const char *file, int line, const
         CHECK(all_come(c, 15), "not all left the barrier");                                                            \
     } while (0)
 
-/* Every rank calls it once for each signal; without the group's help. */
+/* True once all ranks have called it, each once for a signal; without the group's help. */
 static inline bool all_come(rank_context *c, int signal)
 {
     double until = yk__now() + patience(60);

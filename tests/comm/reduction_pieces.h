@@ -19,7 +19,7 @@ typedef struct reduction_plan {
     yk_dtype dtype;
     yk_reduce_op op;
     int64_t count;
-    uint64_t random; /* where a rank's draws begin */
+    uint64_t random; /* the seed of a rank's draws */
     size_t size;
     const char *values; /* rank r's from r * count * size on */
     const char *results;
@@ -31,8 +31,8 @@ static inline uint64_t reduction_draw(reduction_plan *p, uint64_t below)
     return p->random % below;
 }
 
-/* What a rank has does not depend on how many there are: values are made once for all numbers of ranks, results once
- * for each number, and all ranks of a process read them. */
+/* The values of a rank do not depend on how many ranks there are: they are made once for all numbers of ranks, results
+ * once for each number, and all ranks of a process read them. */
 typedef struct reduction_values {
     yk_dtype dtype;
     yk_reduce_op op;
@@ -160,8 +160,8 @@ static inline void reduce_pieces(rank_context *c, yk_dtype dtype, yk_reduce_op o
     }
 }
 
-/* What is reduced by so many ranks: small pieces in all dtypes and by all reductions, then pieces that go in several
- * segments. How many cases there are. */
+/* A reduction by so many ranks, of which reduction_cases makes the list and returns its length: small pieces in all
+ * dtypes and by all operations, then pieces that go in several segments. */
 typedef struct reduction_case {
     yk_dtype dtype;
     yk_reduce_op op;
@@ -191,7 +191,7 @@ static inline void reduce_at_random(rank_context *c)
         reduce_pieces(c, cases[i].dtype, cases[i].op, cases[i].count, cases[i].longest);
 }
 
-/* Before ranks are forked, which all have the plans then. */
+/* Makes the plans before ranks are forked, which all have them then. */
 static inline void reduction_prepare(int ranks)
 {
     reduction_case cases[REDUCTION_PLANS];

@@ -1,7 +1,7 @@
 /*
- * reduction_reference.h - what a reduction must give, one element at a time: values stand in the order of ranks; level
- * by level neighbours 2i and 2i + 1 are combined, left with right, and an odd last one goes up unchanged. f16 and bf16
- * in f32, rounded once at the root, where a mean is divided.
+ * reduction_reference.h - the result that a reduction must have, one element at a time: values stand in the order of
+ * ranks; level by level neighbours 2i and 2i + 1 are combined, left with right, and an odd last one goes up unchanged.
+ * f16 and bf16 in f32, rounded once at the root, where a mean is divided.
  */
 #ifndef YOKE_TESTS_REDUCTION_REFERENCE_H
 #define YOKE_TESTS_REDUCTION_REFERENCE_H
@@ -122,7 +122,7 @@ static inline void reference_reduce(yk_dtype dtype, yk_reduce_op op, int ranks, 
     }
 }
 
-/* Whether two elements have the same bits; of NaNs any is as good as any other. */
+/* True if two elements have the same bits; any NaN is equal to any other. */
 static inline bool reference_equal(yk_dtype dtype, const void *a, const void *b)
 {
     if (memcmp(a, b, yk_dtype_size(dtype)) == 0)

@@ -25,7 +25,7 @@
 
 enum { RANKS = 3 };
 
-/* What the ranks say to this process and to one another; shared. */
+/* The state that the ranks share with this process and with one another. */
 typedef struct board {
     volatile int failed[RANKS]; /* attempts of each rank that failed */
     volatile int published;     /* ranks that wait for others, as far as the test lets them say so */

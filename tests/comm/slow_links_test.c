@@ -33,7 +33,7 @@ enum { MOST_HOSTS = 3, MOST_RANKS = 9, PACKET = 2048, MOST_PACKETS = 4096, PORT 
 /* Seconds after which the ranks and launchers but the first begin: else they would try again while it is not there. */
 #define LAST_START 0.4
 
-/* What the ranks say; shared. */
+/* The result of a rank, in shared memory. */
 typedef struct result {
     volatile double seconds; /* from the call to the joined group */
     volatile bool joined;
@@ -52,7 +52,7 @@ typedef struct network {
     double delay; /* seconds, one way */
     int loss;     /* packets of 10, each way */
     unsigned random, seen[MOST_HOSTS], lost[MOST_HOSTS];
-    bool drop[MOST_HOSTS][10]; /* which of the next 10 from each host are lost */
+    bool drop[MOST_HOSTS][10]; /* true for those of the next 10 from each host that are lost */
     packet *packets;           /* a ring: [first, last) are on their way */
     unsigned first, last;
 } network;
@@ -100,8 +100,8 @@ static int enter_host(int number)
 }
 
 /* ---- the network ------------------------------------------------------------------------------------------------- */
-/* Of each ten packets from a host `loss` are lost, in an order that is made by chance: so a run of losses has an end,
- * and a test that is to pass needs no luck. */
+/* True if this packet is to be lost: of each ten packets from a host `loss` are, in an order that is made by chance; so
+ * a run of losses has an end, and a test that is to pass needs no luck. */
 static bool is_lost(network *n, int from)
 {
     unsigned at = n->seen[from]++ % 10;
@@ -129,7 +129,7 @@ static void take_packets(network *n, int from)
     }
 }
 
-/* Until all children have ended. */
+/* Waits until all children have ended. */
 static void carry(network *n)
 {
     for (double looked = 0;;) {
@@ -220,7 +220,7 @@ static void run_rank(int rank, int size, int host, result *results)
 /* ---- launchers --------------------------------------------------------------------------------------------------- */
 static char this_program[4096], secret_path[64];
 
-/* What a launcher of the test below starts: joins, and says so in a file. */
+/* The program that a launcher of the test below starts: joins, and writes so to a file. */
 static int joined_rank(void)
 {
     yk_scope_begin();
@@ -346,7 +346,7 @@ static void expect_joined(const result *results, int ranks)
     }
 }
 
-/* Of the ranks that came when the store was there. */
+/* The longest time of the ranks that came when the store was there. */
 static double slowest(const result *results, int ranks)
 {
     double most = 0;
@@ -355,7 +355,7 @@ static double slowest(const result *results, int ranks)
     return most;
 }
 
-/* ---- what it takes ----------------------------------------------------------------------------------------------- */
+/* ---- the time that joining takes --------------------------------------------------------------------------------- */
 static void test_round_trips(void **unused)
 {
     (void)unused;

@@ -19,7 +19,7 @@
 #include "base/core.h"
 #include "tests/support/machine.h"
 
-/* What all processes see. */
+/* The memory that all processes share. */
 typedef struct board {
     atomic_int came, pids[8], numbers[8];
     double values[8];
@@ -365,7 +365,7 @@ static void test_failures(void **unused)
         atomic_store(&b->came, 0);
         assert_int_equal(yk_spawn(effect, b, 2, NULL), YK_ERR_NUMERIC);
         expect_error(YK_ERR_NUMERIC, "the loss is NaN");
-        assert_int_equal(atomic_load(&b->numbers[7]), i + 1); /* what it had printed is not lost */
+        assert_int_equal(atomic_load(&b->numbers[7]), i + 1); /* its output is not lost */
     }
     atomic_store(&b->came, 0);
     assert_int_equal(yk_spawn(ignores_term, b, 2, YK_OPTIONS(yk_spawn_options, .grace = 0.2)), YK_ERR_IO);

@@ -1,4 +1,4 @@
-/* files.h - what the data tests share: a folder that goes away with the test, and files in it. */
+/* files.h - shared by the data tests: a folder that goes away with the test, and files in it. */
 #ifndef YOKE_TESTS_DATA_FILES_H
 #define YOKE_TESTS_DATA_FILES_H
 
@@ -80,8 +80,8 @@ static inline unsigned char *read_whole(const char *path, size_t *size)
     return data;
 }
 
-/* Whether there is no real data to read here; said on stderr, which prove shows. cmocka's skip() will not do: its TAP
- * line is "not ok # SKIP", which prove counts as a failure. */
+/* True if there is no real data to read here; then it says so on stderr, which prove shows. cmocka's skip() will not
+ * do: its TAP line is "not ok # SKIP", which prove counts as a failure. */
 static inline bool no_real_data(const char *what)
 {
     if (getenv("YOKE_DATA"))

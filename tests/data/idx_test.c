@@ -78,7 +78,7 @@ static void test_plain_and_gzip(void **state)
     }
 }
 
-/* Zero bytes behind a gzip member are padding, which Python's gzip module skips too; anything else is not. */
+/* Zero bytes after a gzip member are padding, which Python's gzip module skips too; anything else is not. */
 static void test_padded_gzip(void **state)
 {
     (void)state;

@@ -158,7 +158,7 @@ static void test_bad_pictures(void **state)
     damaged[size / 2 + 20] = 0xff; /* a marker where there should be none */
     damaged[size / 2 + 21] = 0xd9;
     expect_bad(damaged, size, "bad JPEG: Corrupt JPEG data");
-    /* The size stands behind the SOF0 marker. */
+    /* The size follows the SOF0 marker. */
     memcpy(damaged, jpeg, size);
     size_t frame = 0;
     while (damaged[frame] != 0xff || damaged[frame + 1] != 0xc0)
@@ -242,7 +242,7 @@ static void test_jpeg_stray_bytes(void **state)
             expect_same(stray, size + cases[i].count, clean, HEIGHT, WIDTH);
             free(stray);
         }
-        unsigned char *tail = with_stray(jpeg, size, size, 0x11, 99); /* behind the end */
+        unsigned char *tail = with_stray(jpeg, size, size, 0x11, 99); /* beyond the end */
         expect_same(tail, size + 99, clean, HEIGHT, WIDTH);
         free(tail);
         unsigned char *endless = with_stray(jpeg, size, size - 2, 0, 99); /* in place of the end */

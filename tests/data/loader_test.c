@@ -191,7 +191,7 @@ static void test_what_the_stream_depends_on(void **state)
     assert_true(hashes[0][1] != hashes[1][1]);
     uint64_t again = stream_of(yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 100)), 1, 0, &count);
     assert_true(again == hashes[0][1]);
-    /* How the samples are batched does not change them. */
+    /* The size of batches does not change the samples. */
     yk_loader *one = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 1, .shuffle = true));
     yk_loader *many =
         yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 500, .shuffle = true, .workers = 1));
@@ -367,7 +367,7 @@ static void test_failure_in_a_worker(void **state)
             for (yk_loader_start(loader, 0); yk_loader_next(loader, &batch); given++)
                 assert_int_equal(batch.samples[0], 10 * given);
             assert_int_equal(given, 5);
-            assert_int_equal(n.slow, 0); /* who is told of a failure may close what the samples come from */
+            assert_int_equal(n.slow, 0); /* a caller that is told of a failure may close the source of the samples */
             assert_null(batch.input);
             assert_false(yk_loader_next(loader, &batch)); /* an error that is set stops it too */
             expect_error(YK_ERR_FORMAT, "numbers: sample 57 (drawer 57): the dog ate it");
@@ -424,7 +424,7 @@ static yk_status look_get(void *context, int64_t index, yk_sample *sample)
     else
         (void)!(k->how == 2 ? yk_loader_seek(own, 0) : yk_loader_set_state(own, &state));
     yk_scope_end(scope);
-    return YK_OK; /* what set an error has failed */
+    return YK_OK; /* a function that set an error has failed */
 }
 
 static void test_loader_in_its_own_data_set(void **state)

@@ -16,7 +16,7 @@ static yk_status do_nothing(void *user, yk_sample *sample)
     return YK_OK;
 }
 
-/* A step that keeps those behind it from being joined. */
+/* A step that keeps those after it from being joined. */
 static yk_transform *nothing(void)
 {
     return yk_transform_create("nothing", do_nothing, NULL, NULL);
@@ -48,7 +48,7 @@ static void test_middle_of_a_resize(void **state)
         yk_transform *rest = c[5] ? yk_random_crop(c[5], 1) : yk_random_horizontal_flip(1);
         expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, rest, yk_to_tensor())),
                              picture_set(&p, 1, yk_compose(nothing(), resize, center, rest, yk_to_tensor())));
-        /* What follows is not joined; and alone. */
+        /* A transform after another kind is not joined with those before that; nor is one that is alone. */
         expect_equal_samples(picture_set(&p, 1, yk_compose(resize, center, nothing(), rest)),
                              picture_set(&p, 1, yk_compose(nothing(), resize, center, rest)));
         expect_equal_samples(picture_set(&p, 1, resize), picture_set(&p, 1, yk_compose(nothing(), resize)));
@@ -76,7 +76,7 @@ static void resize_line(const unsigned char *from, int64_t in, unsigned char *to
     }
 }
 
-/* From lines of one pixel to some of several vectors, shrunk and stretched by much and by little. */
+/* Lines of one pixel up to several vectors, shrunk and stretched by much and by little. */
 static void test_bytes_of_a_resize(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void test_bytes_of_a_resize(void **state)
     free(expected);
 }
 
-/* Of every sampling of colours, size and kind of file: parts that begin at any column and row. */
+/* Parts of JPEG files that begin at any column and row, for every sampling of colours, size and kind of file. */
 static void test_parts_of_jpeg_files(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void test_parts_of_jpeg_files(void **state)
     free(pixels);
 }
 
-/* A JPEG file that is damaged behind the part that is needed is an error all the same. */
+/* A JPEG file that is damaged after the part that is needed is an error all the same. */
 static void test_damage_outside_the_part(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void test_damage_outside_the_part(void **state)
 /* ---- random parts ---------------------------------------------------------------------------------------- */
 enum { HEIGHT = 9, WIDTH = 12 };
 
-/* Which part of the picture gave `out`, (1, 2, 2) bytes: found by trying all. */
+/* The part of the picture that gave `out`, (1, 2, 2) bytes: found by trying all. */
 static yk__rectangle part_of(const unsigned char *pixels, const unsigned char *out, yk_transform *resize,
                              yk__data_worker *worker)
 {
@@ -234,7 +234,7 @@ static void test_random_resized_crop(void **state)
     yk__data_worker_clear(&other);
 }
 
-/* Where no try can fit, the largest middle part of a ratio that is allowed. */
+/* The largest middle part of a ratio that is allowed, where no try can fit. */
 static void test_fallback(void **state)
 {
     (void)state;

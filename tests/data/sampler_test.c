@@ -1,4 +1,4 @@
-/* How ranks share an epoch: each sample once, whatever the number of ranks, and also when that number changes. */
+/* Sharing an epoch between ranks: each sample once, whatever the number of ranks, and also when that number changes. */
 #include "tests/data/files.h"
 
 #include "base/core.h"
@@ -23,7 +23,7 @@ static yk_dataset *number_set(int64_t length)
                              NULL, NULL);
 }
 
-/* How often each sample was given, and what a made-up network gets right of them. */
+/* The number of times that each sample was given, and the score of a made-up network on them. */
 typedef struct tally {
     int given[MOST];
     int64_t samples, padding, right;
@@ -200,7 +200,8 @@ static void test_changing_layouts(void **state)
     }
 }
 
-/* What drop_last left out stays out, and what no_padding gives does not depend on whose state it was. */
+/* Samples that drop_last left out are not given later, and those that are given without padding do not depend on the
+ * rank whose state it was. */
 static void test_changing_layouts_without_padding(void **state)
 {
     (void)state;

@@ -5,7 +5,7 @@
 
 enum { LENGTH = 40, BATCH = 4 };
 
-/* A set of numbers whose samples 3, 4, 17 and 39 cannot be read. */
+/* True for the samples that cannot be read, of a set of numbers: 3, 4, 17 and 39. */
 static bool is_bad(int64_t index)
 {
     return index == 3 || index == 4 || index == 17 || index == 39;
@@ -96,7 +96,7 @@ static void test_the_next_stands_in(void **state)
     assert_true(all >= 4 && all <= 4 + most - LENGTH);
 }
 
-/* Without it, and where nothing near can be read. */
+/* Errors where unreadable samples are not replaced, and where no sample nearby can be read. */
 static void test_errors(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ static bool fill_storages(yk__pickle *p)
     return true;
 }
 
-/* The same number of names as the groups have parameters. */
+/* Names for the groups' parameters, as many as there are. */
 static yk_value *name_parameters(const yk_value *optimizer)
 {
     const yk_value *groups = yk_value_get(optimizer, "param_groups");
@@ -74,7 +74,8 @@ static yk_value *name_parameters(const yk_value *optimizer)
     return names;
 }
 
-/* As what a run has besides its weights; whatever is accepted must be so by the way back too. */
+/* Offers the value as the rest of a training state; a value that is accepted must be converted back without an error,
+ * too. */
 static void offer(const yk_value *value)
 {
     yk_scope scope = yk_scope_begin();

@@ -1,7 +1,7 @@
 /*
- * fuzz_store.c - what a TCP store's server does with the bytes of a peer. The first byte picks whether they come from a
- * stranger, or are messages of a member (u32 size, type, payload; sent in frames as they should be), and into which
- * pieces they are cut; a second member waits for keys meanwhile.
+ * fuzz_store.c - libFuzzer on a TCP store's server, with the bytes of a peer. The first byte picks whether they come
+ * from a stranger, or are messages of a member (u32 size, type, payload; sent in frames as they should be), and into
+ * which pieces they are cut; a second member waits for keys meanwhile.
  */
 #include <stdlib.h>
 
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         require(!peer.channel.open); /* nobody guesses a proof */
         require(space.keys == 0);    /* and without it nothing is changed */
     }
-    /* What the peer left for its end is pushed, in one of the three ways. */
+    /* The values that the peer left for its end are pushed, in one of the three ways. */
     yk__session_end_lease(&peer, (yk__lease_end)((bytes[0] >> 1) % 3), "the connection is damaged");
     /* "k" is either there, and then the waiter has it, or it was never or is no more. */
     const yk__bytes *value = yk__keyspace_get(&space, yk__text_bytes("k"));

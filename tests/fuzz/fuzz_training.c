@@ -1,6 +1,6 @@
 /*
- * fuzz_training.c - libFuzzer on state.json, as it stands behind its checksum: whatever the JSON, no crash and no leak;
- * what a run takes from it can be saved and taken again, and it becomes one value, for PyTorch, which is then a valid
+ * fuzz_training.c - libFuzzer on state.json, as it follows its checksum: whatever the JSON, no crash and no leak; what
+ * a run takes from it can be saved and taken again, and it becomes one value, for PyTorch, which is then a valid
  * checkpoint, or an error.
  */
 #include <fcntl.h>
@@ -94,7 +94,7 @@ static void load(json_t *json)
     yk__snapshot_restore_random(&(yk__snapshot){.state = json}, 1);
 }
 
-/* In a folder whose other files are whole. */
+/* Converts a checkpoint of this state.json, whose other files are valid. */
 static void convert(json_t *json)
 {
     static json_t *files;

@@ -1,4 +1,4 @@
-/* file_test.c - whole files in, and files out that are the old ones or the new ones. */
+/* file_test.c - reading entire files, and writing files that are the old ones or the new ones at any moment. */
 #include "tests/support/expect.h"
 
 #include <dirent.h>
@@ -294,7 +294,7 @@ static void a_full_disk_keeps_the_old_file(void **state)
     put(path, "old");
     int before = entries();
     assert_int_equal(write_on_full_disk(path, 300000, 1000000, false), 0); /* fails in a write */
-    assert_int_equal(write_on_full_disk(path, 300000, 1000000, true), 0);  /* which the caller does not look at */
+    assert_int_equal(write_on_full_disk(path, 300000, 1000000, true), 0);  /* the caller does not look at it */
     assert_int_equal(write_on_full_disk(path, 2000, 100000, false), 0);    /* fails in commit */
     expect_content(path, "old", 3);
     assert_int_equal(entries(), before);

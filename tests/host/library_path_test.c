@@ -1,4 +1,4 @@
-/* library_path_test.c - where a vendor's library is looked for, and in which order. */
+/* library_path_test.c - the folders in which a vendor's library is looked for, and their order. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ static void the_order_of_places(void **state)
                  file);
         assert_string_equal(found[i], name);
     }
-    /* A path that there is no room for is none, and nothing is written behind the room. */
+    /* A path that there is no room for is none, and nothing is written beyond the buffer. */
     char little[8] = "1234567";
     assert_false(yk__library_path(file, 0, little, 4));
     assert_string_equal(little + 4, "567");
@@ -144,7 +144,7 @@ static bool is_a_place(const char *file, const char *wanted)
     return false;
 }
 
-/* Where the installer puts CUDA, if nobody says where it is. */
+/* The folder in which the installer puts CUDA is searched, if no variable names another. */
 static void cuda_where_it_is_installed(void **state)
 {
     (void)state;

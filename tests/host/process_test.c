@@ -1,6 +1,5 @@
 /*
- * process_test.c - what processes say of their rights, which decides whether they open one another's descriptors; and
- * whether those of others have ended.
+ * process_test.c - the rights of processes, by which they open one another's descriptors or do not, and their ends.
  */
 #include "tests/support/expect.h"
 
@@ -17,7 +16,7 @@
 
 enum { UNABLE = 77 }; /* the exit code of a child that the system does not let do what it is for */
 
-/* Puts the calling process's word behind the parent's. Returns an exit code. */
+/* Appends the calling process's word to the parent's. Returns an exit code. */
 typedef int (*change)(void);
 
 static int nothing(void)
@@ -30,7 +29,8 @@ static int another_user_space(void)
     return unshare(CLONE_NEWUSER) ? UNABLE : 0;
 }
 
-/* As after the start of a program with capabilities; root may open such a one all the same. */
+/* Makes the process not dumpable, as the start of a program with capabilities does; root may open such a process all
+ * the same. */
 static int not_dumpable(void)
 {
     if (getuid() == 0 && (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534)))
@@ -77,7 +77,7 @@ static void rights(void **state)
         snprintf(expected, sizeof(expected), "process%d", (int)pid);
         assert_string_equal(other, expected);
     }
-    /* No child is left behind, and none was seen. */
+    /* No child is left over, and none was seen. */
     assert_int_equal(waitpid(-1, NULL, WNOHANG | __WALL), -1);
 }
 

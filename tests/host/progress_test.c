@@ -1,5 +1,5 @@
 /*
- * progress_test.c - the page of a rank: what a rank notes there is what a reader finds, whole, at any moment, after a
+ * progress_test.c - the page of a rank: a reader finds the notes of the rank there, complete, at any moment, after a
  * SIGKILL as well.
  */
 #include "tests/support/expect.h"
@@ -235,7 +235,7 @@ static bool all_same(const char *text, size_t length)
     return true;
 }
 
-/* How many operations could be read; each is checked. */
+/* The number of operations that could be read; each is checked. */
 static int check_page(const yk__rank_page *page)
 {
     int whole = 0;

@@ -1,5 +1,5 @@
 /*
- * rank_info_test.c - which rank a process is under each launcher, and that all parts of the library have one answer.
+ * rank_info_test.c - the rank of a process under each launcher, for which all parts of the library have one answer.
  */
 #include "tests/support/expect.h"
 
@@ -93,7 +93,7 @@ static void test_launchers(void **unused)
     set("");
 }
 
-/* How many ranks the host has, as each launcher says it. */
+/* The number of ranks on this host, from the variables of each launcher. */
 static void test_local_size(void **unused)
 {
     (void)unused;
@@ -123,7 +123,7 @@ static void test_local_size(void **unused)
     set("");
 }
 
-/* What is missing or wrong is the same error for the group, for a loader and for the local device. */
+/* A missing or wrong variable is the same error for the group, for a loader and for the local device. */
 static void test_one_answer(void **unused)
 {
     (void)unused;

@@ -1,6 +1,6 @@
 /*
- * agent_messages_test.c - what launchers send of roles comes back as it was, and what is cut short or changed on its
- * way is refused or harmless.
+ * agent_messages_test.c - messages of launchers about roles come back as they were, and those that are cut short or
+ * changed on their way are refused or harmless.
  */
 #include "tests/support/expect.h"
 

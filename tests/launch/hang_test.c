@@ -1,6 +1,6 @@
 /*
- * hang_test.c - `yoke run --hang-timeout`: who does not get on is found, named and ended, and nobody else is. The ranks
- * are this program again; the launcher is $YOKE.
+ * hang_test.c - `yoke run --hang-timeout`: a rank that hangs is found, named and ended, and no other is. The ranks are
+ * this program again; the launcher is $YOKE.
  */
 #include "tests/support/expect.h"
 
@@ -34,7 +34,7 @@ static yk_status reduce(void)
     return status;
 }
 
-/* Not the first thread: while the process ends, its state is 'Z'. */
+/* Exits by a thread that is not the first: while the process ends, its state is 'Z'. */
 static void *exit_with_7(void *unused)
 {
     (void)unused;
@@ -42,7 +42,7 @@ static void *exit_with_7(void *unused)
     _exit(7);
 }
 
-/* Rank 1 ends, which takes a while: a memory file of it is freed behind its connections. The others see its end before
+/* Rank 1 ends, which takes a while: a memory file of it is freed after its connections. The others see its end before
  * its launcher does, and end themselves. */
 static int end_slowly(int rank)
 {
@@ -168,7 +168,7 @@ static void begin_ranks(launch *l, int count, const char *options, const char *w
     begin_run(l, arguments);
 }
 
-/* Some line says it. */
+/* True if some line says it. */
 static bool says(const char *output, const char *text)
 {
     char line[2000];
@@ -229,8 +229,7 @@ static void rank_that_computes(void **state)
     (void)state;
     assert_int_equal(end(&runs.spins), 124);
     expect_text(runs.spins.output, "all_reduce #3 'world' rank 0");
-#ifndef __SANITIZE_THREAD__ /* which hands a signal on when the program next calls the system; the one that spins does \
-                               not */
+#ifndef __SANITIZE_THREAD__ /* it hands a signal on at the next system call; the process that spins makes none */
     const char *stack = strstr(runs.spins.output, "stack of thread");
     assert_non_null(stack);
     assert_non_null(strstr(stack + 1, "stack of thread")); /* of both */
@@ -274,7 +273,7 @@ static void no_false_alarm(void **state)
     }
 }
 
-/* Of several that fail, the one is blamed that was the first to see a failure, though it ends last. */
+/* The rank that was the first to see a failure is blamed, of several that fail, though it ends last. */
 static void first_cause(void **state)
 {
     (void)state;

@@ -40,7 +40,7 @@ static pid_t launch(int port, int node, const char *join_timeout, const char *pr
     _exit(127);
 }
 
-/* What launchers have said so far; freed by the caller. */
+/* The output of launchers so far; freed by the caller. */
 static char *output(void)
 {
     size_t size = 0;
@@ -147,7 +147,7 @@ static void besiege(int port, pid_t launcher)
     belongings before = {0};
     fill(recorded, sizeof(recorded));
     for (int i = 0; i < hostile_messages(100) / 2 + 20; i++) {
-        if (i == 20) { /* what is made once is there now */
+        if (i == 20) { /* memory that is made once is there now */
             usleep(100000);
             before = belongings_of(process);
         }
@@ -165,7 +165,7 @@ static void besiege(int port, pid_t launcher)
     assert_int_equal(now.temporary, before.temporary);
 }
 
-/* While it waits for node 1, and while the job runs. */
+/* Node 0 under attack while it waits for node 1, and while the job runs. */
 static void test_besieged_node_0(void **unused)
 {
     (void)unused;
@@ -272,7 +272,7 @@ static yk__outcome odd_end(void)
     return end;
 }
 
-/* What one node of the job says of itself: anything. */
+/* A report of one node of the job about itself: anything. */
 static void odd_report(fake_node *f)
 {
     unsigned kind = 1 + (unsigned)below(7);
@@ -289,7 +289,7 @@ static void odd_report(fake_node *f)
         yk__wire_put_u8(&wire, (unsigned)below(3));
         yk__agent_put_end(&wire, &end);
         break;
-    case 1: /* the same cut off, or with more behind it */
+    case 1: /* the same cut off, or with more after it */
         wire.data[0] = REPORT_CAUSE;
         yk__wire_put_u64(&wire, 1000);
         yk__wire_put_u8(&wire, (unsigned)below(2));
@@ -297,7 +297,7 @@ static void odd_report(fake_node *f)
         yk__wire_put(&wire, noise, below(20));
         wire.size = below(wire.size + 1);
         break;
-    case 2: /* nothing behind its kind, or not even that */ wire.size = below(10); break;
+    case 2: /* nothing after its kind, or not even that */ wire.size = below(10); break;
     case 3: /* sizes of the largest kind */
         memset(noise, 0xff, sizeof(noise));
         yk__wire_put(&wire, noise, size);
@@ -362,7 +362,7 @@ static int accept_in_time(int listener)
     return fd;
 }
 
-/* Who listens there has not the secret: bytes of any kind, or a hello and then those. */
+/* A listener that has not the secret answers: with bytes of any kind, or a hello and then those. */
 static void stranger_answers(int listener, int round)
 {
     unsigned char noise[600];
@@ -442,7 +442,7 @@ static int let_in(int listener, yk__channel *c)
     return fd;
 }
 
-/* Who listens there has the secret, and answers with what no launcher says. */
+/* A listener that has the secret answers with a message that no launcher sends. */
 static void member_answers(int listener)
 {
     yk__channel c;
@@ -491,7 +491,8 @@ static void test_hostile_node_0(void **unused)
     }
 }
 
-/* That the job is over, while this node's processes run: they are stopped, and nothing waits for their end. */
+/* The other node says that the job is over, while this node's processes run: they are stopped, and nothing waits for
+ * their end. */
 static void test_early_result(void **unused)
 {
     (void)unused;

@@ -29,7 +29,7 @@ static void test_append(void **unused)
     (void)unused;
     const char *const good[] = {"10.0.0.1:40001,40002,40003", "[fe80::1]:7", NULL};
     expect_table(good, (const int[]){2, 1, 3}, 3, "10.0.0.1:40001,40002 [fe80::1]:7 -,-,-");
-    /* What another host may send in place of a word, and too few ports. */
+    /* Texts that another host may send in place of a word, and too few ports. */
     static const char *const bad[] = {
         "",
         "x",

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-/* As waitpid gives them. */
+/* Statuses as waitpid gives them. */
 #define EXITED(code)   ((code) << 8)
 #define KILLED(signal) (signal)
 

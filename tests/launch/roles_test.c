@@ -203,7 +203,7 @@ static bool read_rank(int rank, int *pid, int *incarnation)
     return whole;
 }
 
-/* How many processes have our folder in their environment and run this program's ranks. */
+/* The number of processes that have our folder in their environment and run this program's ranks. */
 static int left_behind(void)
 {
     int count = 0;
@@ -228,7 +228,8 @@ static int left_behind(void)
 
 /*
  * A job of one server, three ranks that go on without those that are lost, and three that come back. Ranks of the last
- * two are killed at random; then all are told to end. Who was killed is named, nobody else is, and nothing is left.
+ * two are killed at random; then all are told to end. Ranks that were killed are named, no others are, and no process
+ * is left.
  */
 static void random_kills(void **state)
 {

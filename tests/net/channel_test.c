@@ -86,7 +86,8 @@ static void messages(void **state)
     free(payload);
 }
 
-/* What the connecting side sends at once arrives behind its proof; of one that lacks the secret nothing arrives. */
+/* Messages that the connecting side sends at once arrive after its proof; none arrives from a side that lacks the
+ * secret. */
 static void early_messages(void **state)
 {
     (void)state;
@@ -221,7 +222,7 @@ static void too_large(void **state)
     clear_pair(&c, &a);
 }
 
-/* With sockets: waiting, the end of the other side behind its last message, and no byte too many. */
+/* With sockets: waiting, the end of the other side after its last message, and no byte too many. */
 static void sockets(void **state)
 {
     (void)state;

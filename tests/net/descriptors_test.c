@@ -34,7 +34,7 @@ static void set_limit(rlim_t soft, rlim_t hard)
         _exit(90);
 }
 
-/* In a child: a server and a client of its own, and what they say. */
+/* The work of a child: a server and a client of its own, and a report of their errors. */
 static void serve_with(int limit, int report)
 {
     alarm((unsigned)patience(30));
@@ -99,8 +99,8 @@ static int open_files(void)
     return count;
 }
 
-/* In a child with this limit: a job. Its server tells the port, and when it is asked to, works, and says what it has.
- */
+/* The job in a child with this limit. Its server tells the port, and when it is asked to, works, and reports the number
+ * of its open files (-1: it could not work). */
 static void be_the_job(int limit, int to_parent, int from_parent)
 {
     alarm((unsigned)patience(3000));

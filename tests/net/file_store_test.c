@@ -57,8 +57,8 @@ static void expect_text(yk_store *store, const char *key, const char *expected)
     free(data);
 }
 
-/* What a process killed in the middle of a write leaves: any part of a record. The next one goes on behind the last
- * whole record. */
+/* A process killed in the middle of a write leaves any part of a record. The next one goes on after the last complete
+ * record. */
 static void cut_records(void **state)
 {
     (void)state;
@@ -111,8 +111,8 @@ static void changed_bytes(void **state)
             yk_clear_error();
             continue;
         }
-        /* The file's own name may be anything. A length that now points behind the end reads as a record that was
-         * cut: what is before it holds. */
+        /* The file's own name may be anything. A length that now points beyond the end reads as a record that was cut:
+         * what is before it holds. */
         int64_t count;
         expect_ok(yk_store_count(store, &count));
         assert_int_equal(count == 2, at >= 8 && at < 16);
@@ -161,7 +161,7 @@ static void locked(void **state)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no process */
         int fd = open(path, O_RDWR | O_CLOEXEC);
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
         if (fcntl(fd, F_OFD_SETLKW, &lock) == 0 && write(ready[1], "x", 1) == 1)

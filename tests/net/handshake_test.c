@@ -1,4 +1,4 @@
-/* handshake_test.c - where the job's secret comes from, and that nothing but it opens the door. */
+/* handshake_test.c - the sources of the job's secret, without which no connection is accepted. */
 #include "tests/support/expect.h"
 
 #include <fcntl.h>
@@ -153,7 +153,7 @@ static void both_sides_agree(void **state)
     clear_pair(&p);
 }
 
-/* Whether a wire holds this text. */
+/* True if a wire holds this text. */
 static bool holds(const yk__wire *wire, const char *text)
 {
     return memmem(wire->data, wire->size, text, strlen(text)) != NULL;
@@ -182,7 +182,7 @@ static void they_differ(void **state)
         assert_int_equal(p.a.state, YK__HANDSHAKE_FAILED);
         assert_non_null(strstr(p.c.why, expected[i]));
         assert_non_null(strstr(p.a.why, expected[i]));
-        /* Who lacks the secret or names another job is told nothing, and nobody who listens in is. */
+        /* A peer that lacks the secret or names another job is told nothing, nor is anybody who listens in. */
         bool may_know = i == 2 || i == 3;
         assert_int_equal(strstr(p.c.why, "host-of-a") != NULL, may_know);
         assert_int_equal(strstr(p.a.why, "host-of-c") != NULL, may_know || i == 1);
@@ -221,7 +221,7 @@ static void sessions(void **state)
     }
 }
 
-/* One who has no secret says what it heard: an old proof, its own hello, the other side's proof sent back. */
+/* A peer that has no secret repeats what it heard: an old proof, its own hello, the other side's proof sent back. */
 static void replays(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void replays(void **state)
     clear_pair(&recorded);
 }
 
-/* Whatever bit of what the connecting side sends is changed, it does not get in; and pieces of any size do. */
+/* A connecting side does not get in if any bit that it sends is changed; and it does in pieces of any size. */
 static void changed_bits_and_pieces(void **state)
 {
     (void)state;
@@ -290,8 +290,8 @@ static void changed_bits_and_pieces(void **state)
     assert_true(done > 0); /* those beyond the last byte */
 }
 
-/* Both sides on sockets, between which bytes are carried in pieces; behind its proof the connecting side's next words
- * come at once. */
+/* Both sides on sockets, between which bytes are carried in pieces; the connecting side's next words follow its proof
+ * at once. */
 static void greet_in_pieces(size_t piece, const char *key_of_a)
 {
     yk__identity member = identity_of("good", 4), server = identity_of(key_of_a, 4);
@@ -353,7 +353,7 @@ static void greetings(void **state)
     greet_in_pieces(7, "good");
     greet_in_pieces(2000, "good");
     greet_in_pieces(2000, "evil");
-    /* What is no hello is known by its first bytes, and gets no answer. */
+    /* Bytes that are no hello are recognised by the first of them, and get no answer. */
     yk__identity server = identity_of("good", 4);
     yk__greeting g;
     char why[YK__WHY_SIZE], byte;

@@ -63,7 +63,7 @@ static void free_ports(void **state)
     for (int i = 0; i < CLAIMS; i++) {
         int port = yk__port_claim(&held[i]);
         assert_false(taken[port]);
-        int fd = server(port, false); /* which needs no option */
+        int fd = server(port, false); /* it needs no option */
         assert_true(fd >= 0);
         close(fd);
     }
@@ -75,7 +75,7 @@ static void free_ports(void **state)
     }
 }
 
-/* What any program gets that asks for a port is not what was claimed. */
+/* A port that any program gets from the system is not one that was claimed. */
 static void beside_the_systems(void **state)
 {
     (void)state;

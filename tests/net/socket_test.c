@@ -84,8 +84,8 @@ static void addresses(void **state)
 }
 
 /* A listener whose queue is full answers no more, as one behind a firewall that drops packets. */
-/* What must not change its meaning by Note [A host's own name]: numbers, localhost, and any name without a secret. The
- * names themselves take an /etc/hosts of their own: tests/cli/hosts.sh. */
+/* Addresses that must not change their meaning by Note [A host's own name]: numbers, localhost, and any name without a
+ * secret. The names themselves take an /etc/hosts of their own: tests/cli/hosts.sh. */
 static void own_names(void **state)
 {
     (void)state;

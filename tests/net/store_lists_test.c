@@ -54,7 +54,7 @@ static int stop(void **state)
     return 0;
 }
 
-/* Connected; what is queued before it opens goes behind the proof. */
+/* A connected client; requests that are queued before it opens follow the proof. */
 static void connect_client(client *c)
 {
     yk__reason reason;
@@ -197,7 +197,7 @@ static void awaiting(void **state)
     close_client(&b);
 }
 
-/* What a client left for its end is pushed at its end, or when it falls silent: once. */
+/* The value that a client left for its end is pushed at its end, or when it falls silent: once. */
 static void leases(void **state)
 {
     (void)state;
@@ -259,8 +259,8 @@ static void expect_damage(client *watcher, const char *from, const char *to)
         assert_true(text[i] >= ' '); /* as it may reach a terminal */
 }
 
-/* Where what comes over a connection is not what was sent, its lease says so, and names both ends: what came from the
- * client, as the server finds, and what came from the server, as the client says with its last word. */
+/* The lease of a connection that damages bytes says so, and names both ends: for bytes from the client as the server
+ * finds, and for bytes from the server as the client says with its last message. */
 static void damage(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /*
- * store_test.c - what every store must do, run for each kind: in process, file, TCP, and a prefix over TCP. `open`
+ * store_test.c - the rules for every store, run for each kind: in process, file, TCP, and a prefix over TCP. `open`
  * gives another store object on the same keys, as another process or thread would make it.
  */
 #include "tests/support/expect.h"
@@ -256,7 +256,7 @@ typedef struct worker {
     char message[1000]; /* "" when all went well */
 } worker;
 
-/* As ranks do: each sets its key, all wait for all, each adds; then each waits for the last to say so. */
+/* Joins as ranks do: each sets its key, all wait for all, each adds; then each waits for the last to say so. */
 static yk_status join_rounds(yk_store *store, int rank, int ranks, int rounds)
 {
     char names[THREADS][48], value[16];

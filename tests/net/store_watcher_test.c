@@ -75,7 +75,7 @@ static void follow(yk_store *store)
     expect_seen(&s, 3, "4 blue");
     yk_store_watcher *second = yk_store_watcher_create(store, "colour", note, &late);
     assert_non_null(second);
-    expect_seen(&late, 0, "4 blue"); /* what is there already */
+    expect_seen(&late, 0, "4 blue"); /* the value that is there already */
     yk_scope inner = yk_scope_begin();
     yk_store_watcher_retain(second);
     yk_store_watcher_release(second);

@@ -201,7 +201,7 @@ static void port_in_use(void **state)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no process */
         yk_scope inner = yk_scope_begin();
         o = options(0, true);
         yk_store *child = yk_tcp_store(&o);
@@ -269,7 +269,7 @@ static double wait_while(int fault, double timeout, char message[1000])
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no process */
         yk_scope inner = yk_scope_begin();
         yk_tcp_store_options o = options(0, true);
         yk_store *child = yk_tcp_store(&o);
@@ -331,7 +331,7 @@ static void server_dies_with_a_forked_child_alive(void **state)
     pid_t pid = fork(); /* has copies of every descriptor, unless they are taken from it */
     assert_true(pid >= 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failing test leaves no process */
         pause();
         _exit(0);
     }
@@ -350,7 +350,7 @@ static void server_dies_with_a_forked_child_alive(void **state)
 }
 
 /* ---- garbage and floods ---------------------------------------------------------------------------------------- */
-/* Whether the server closes within `seconds` without having said anything. */
+/* True if the server closes within `seconds` without having sent anything. */
 static bool closed_in_silence(int fd, double seconds)
 {
     char byte;
@@ -388,7 +388,7 @@ static void garbage(void **state)
         {YK__GET, {0xff, 0xff}, 2},              /* a key beyond the message */
         {YK__GET, {0, 0}, 2},                    /* an empty key */
         {YK__WAIT, {0xff, 0xff, 0xff, 0xff}, 4}, /* four billion keys */
-        {YK__COUNT, {0, 0, 1, 1}, 4},            /* bytes behind the end */
+        {YK__COUNT, {0, 0, 1, 1}, 4},            /* bytes after the end */
     };
     for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
         fd = raw(yk_store_port(server));
@@ -458,7 +458,7 @@ static void damage_on_the_way(void **state)
         struct sockaddr_in *v4 = (struct sockaddr_in *)&any.storage;
         v4->sin_family = AF_INET;
         v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        /* Of 8 KiB and their reply: a byte of a header, and one of the payload, far behind the hand-shake. */
+        /* A byte of a header is damaged, of 8 KiB or their reply, and one of the payload, long after the hand-shake. */
         damager d = {
             .listener = yk__listen(&any, 5, &bound), .server_port = yk_store_port(server), .from_server = i & 1};
         d.at = (size_t)(i & 1 ? 1200 : 1400) + (size_t)(i >> 1) * 1500;
@@ -482,7 +482,7 @@ static void damage_on_the_way(void **state)
         atomic_store(&d.stop, true);
         pthread_join(thread, NULL);
         yk__socket_close(d.listener);
-        if (i & 1) { /* the value was whole */
+        if (i & 1) { /* the value was complete */
             expect_ok(yk_store_get(server, "key", &back, NULL, 1));
             assert_memory_equal(back, value, sizeof(value));
             free(back);
@@ -664,7 +664,7 @@ static void floods(void **state)
     pthread_join(thread, NULL);
     assert_true(f.sent > 0);
     assert_true(worst < 4); /* of thousands; 20 to 90 ms where two cores are shared, 1 s under the thread sanitizer */
-    /* The greedy one gets all of its answers, late. */
+    /* The greedy client gets all of its answers, late. */
     for (int i = 0; i < 500; i++) {
         unsigned type = 0;
         yk__reader reader;

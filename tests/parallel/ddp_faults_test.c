@@ -1,5 +1,5 @@
 /*
- * ddp_faults_test.c - what the other ranks learn when one fails, dies or stops in a backward, and when.
+ * ddp_faults_test.c - the errors of the other ranks when one fails, dies or stops in a backward, and their time.
  */
 #include "tests/parallel/trainer.h"
 
@@ -83,7 +83,8 @@ static void test_failing_backward(void **state)
     run_ranks(THREADS, 3, failing_backward, NULL, patience(60), true);
 }
 
-/* How rank 1's step fails: in its forward; in its loss, so that backward has no tensor; by a graph that was freed. */
+/* The ways in which rank 1's step fails: in its forward; in its loss, so that backward has no tensor; by a graph that
+ * was freed. */
 enum { IN_FORWARD, IN_LOSS, IN_GRAPH, WAYS };
 
 static void fail_on_purpose(yk_module *ddp, int way)

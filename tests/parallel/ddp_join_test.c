@@ -19,7 +19,7 @@ static yk_tensor *loss_of(yk_module *net, int step, int rank, int size)
                             labels(size * PART * step + rank * PART, PART), NULL);
 }
 
-/* What all ranks should have at the end: steps made by one process of the ranks that have input. */
+/* The model that all ranks should have at the end: steps made by one process of the ranks that have input. */
 static yk_status expected_model(yk_module *net, const uneven *u, int size)
 {
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 1.0 / LR_DENOMINATOR));
@@ -125,7 +125,7 @@ static void too_early(rank_context *c)
     } else {
         CHECK_FAILS(yk_join_end(ddp), YK_ERR_STATE, "rank 1 has no more input");
     }
-    CHECK_OK(yk_barrier(c->group)); /* which is whole */
+    CHECK_OK(yk_barrier(c->group)); /* it is not broken */
     CHECK_OK(yk_backward(yk_sum(yk_forward(ddp, x))));
     CHECK(yk_convert_sync_batch_norm(net, c->group), "%s", yk_last_error()->message);
 }

@@ -1,6 +1,6 @@
 /*
- * ddp_state_test.c - what DistributedDataParallel writes to a model's tensors, and who else has to know: master weights
- * after the first broadcast and after yk_join_end, buffers between two forwards of one backward.
+ * ddp_state_test.c - tensors of a model that DistributedDataParallel writes, which others have to notice: master
+ * weights after the first broadcast and after yk_join_end, buffers between two forwards of one backward.
  */
 #include "tests/parallel/trainer.h"
 
@@ -123,7 +123,7 @@ static void two_forwards(rank_context *c)
         for (int64_t i = 0; i < 2; i++)
             CHECK(fabs(yk_get(yk_grad(k->scale), &i) - (4 + 2 * (double)i)) < 1e-4, "gradient %d is %g", (int)i,
                   yk_get(yk_grad(k->scale), &i));
-        /* What the program writes between the two is still noticed, and gives up the group. */
+        /* A write by the program between the two is still noticed, and gives up the group. */
         yk_module_zero_grad(m);
         first = yk_forward(ddp, x);
         if (!norm) {

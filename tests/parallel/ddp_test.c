@@ -17,7 +17,7 @@ static yk_tensor *loss_of(yk_module *net, uint32_t key, int64_t first, int64_t c
     return yk_cross_entropy(yk_forward(net, x), labels(first, count), NULL);
 }
 
-/* Whether all ranks have the same bits in their gradients. */
+/* True if all ranks have the same bits in their gradients. */
 static bool same_bits(rank_context *c, yk_module *net)
 {
     yk_parameters *list = yk_module_parameters(net);
@@ -134,7 +134,7 @@ static void test_tied(void **state)
         run_ranks(size & 1 ? THREADS : PROCESSES, size, tied, NULL, patience(20), true);
 }
 
-/* ---- what construction does -------------------------------------------------------------------------------------- */
+/* ---- construction ------------------------------------------------------------------------------------------------ */
 
 static void construction(rank_context *c)
 {
@@ -178,7 +178,7 @@ static void different_models(rank_context *c)
         CHECK_OK(yk_set_requires_grad(yk_module_get(net, "weight"), false));
     CHECK_FAILS(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), YK_ERR_MISMATCH, "has parameter weight",
                 "rank 0 has frozen parameter weight");
-    CHECK_OK(yk_set_requires_grad(yk_module_get(net, "weight"), true)); /* the group is whole */
+    CHECK_OK(yk_set_requires_grad(yk_module_get(net, "weight"), true)); /* the group is not broken */
     CHECK(yk_ddp(net, YK_OPTIONS(yk_ddp_options, .group = c->group)), "%s", yk_last_error()->message);
 }
 
@@ -188,7 +188,7 @@ static void test_different_models(void **state)
     run_ranks(THREADS, 3, different_models, NULL, patience(10), true);
 }
 
-/* ---- where gradients lie ----------------------------------------------------------------------------------------- */
+/* ---- the memory of gradients ------------------------------------------------------------------------------------- */
 
 static void views(rank_context *c)
 {
@@ -667,8 +667,8 @@ static void test_several_backwards(void **state)
  * with twice as much, as often as the last one allows. All ranks see the same figures, and so try alike. */
 static const double first_late = 0.2, last_late = 3.2;
 
-/* Whether the figures are those of a rank that is `late` seconds late in each step, more than `least_other` of them in
- * what is neither forward nor backward. */
+/* True if the figures are those of a rank that is `late` seconds late in each step, more than `least_other` of them
+ * outside forward and backward. */
 static bool shows_late(const yk_ddp_times *times, int count, int late_rank, double late, double least_other)
 {
     for (int r = 0; r < count; r++) {
@@ -731,7 +731,7 @@ static void test_report(void **state)
     run_ranks(PROCESSES, 3, report, NULL, patience(10), true);
 }
 
-/* Whether the time that was waited for the late rank counts neither as forward and backward of the others, nor as
+/* True if the time that was waited for the late rank counts neither as forward and backward of the others, nor as
  * communication of its own. */
 static bool is_not_computing(const yk_ddp_times *times, int count, int late_rank, double late)
 {
@@ -783,7 +783,7 @@ static void test_late_data(void **state)
         run_ranks(PROCESSES, 3, late_data, &(bool){sync}, patience(10), true);
 }
 
-/* Without a group it is the module and nothing more. */
+/* A module of yk_ddp without a group does what the module does and nothing more. */
 static void test_alone(void **state)
 {
     (void)state;
@@ -848,7 +848,8 @@ static void test_autocast(void **state)
 
 int main(void)
 {
-    setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
+    setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: the parent must have no pool of threads, which a child would
+                                        * have without threads */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joined_batch),    cmocka_unit_test(test_tied),
         cmocka_unit_test(test_construction),    cmocka_unit_test(test_different_models),

@@ -1,5 +1,5 @@
 /*
- * over_devices.h - what the tests of DataParallel share: eight logical devices, networks in f64, distances.
+ * over_devices.h - shared by the tests of DataParallel: eight logical devices, networks in f64, distances.
  */
 #ifndef YOKE_TESTS_OVER_DEVICES_H
 #define YOKE_TESTS_OVER_DEVICES_H

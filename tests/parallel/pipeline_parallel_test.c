@@ -226,7 +226,7 @@ static void autocast_holds_in_every_stage(void **state)
     }
 }
 
-/* ---- what goes between stages ------------------------------------------------------------------------------------ */
+/* ---- tensors between stages -------------------------------------------------------------------------------------- */
 
 /* Gives x W, labels that it was given as they are, and x, of which nobody makes use. */
 static yk_status first_of_lists(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
@@ -302,7 +302,7 @@ static void several_tensors_between_stages(void **state)
     assert_true(distance(loss, whole) <= 1e-12);
     assert_true(distance(yk_grad(yk_module_get(stages[0], "w")), yk_grad(v)) <= 1e-12);
     assert_true(distance(yk_grad(yk_module_get(stages[1], "w")), yk_grad(w)) <= 1e-12);
-    /* Of forward: those without dimensions become a vector, others are joined. */
+    /* Losses of forward: those without dimensions become a vector, others are joined. */
     expect_ok(yk_forward_list(pipeline, (yk_tensor *[]){x, t, NULL}, 3, losses, 2));
     assert_int_equal(yk_ndim(losses[0]), 1);
     assert_int_equal(yk_size(losses[0], 0), 3);
@@ -372,7 +372,7 @@ static void a_module_like_others(void **state)
     yk_scope_end(scope);
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------------------- */
+/* ---- refused arguments ------------------------------------------------------------------------------------------- */
 
 static void what_cannot_be_made(void **state)
 {

@@ -1,5 +1,5 @@
 /*
- * pipeline_schedule_test.c - how the stages of a pipeline work: all at once, with the activations in memory that the
+ * pipeline_schedule_test.c - the work of a pipeline's stages: all at once, with the activations in memory that the
  * schedule promises, idle as the bubble says; and what becomes of the others when one fails.
  */
 #include <unistd.h>
@@ -16,7 +16,7 @@ static yk_tensor *mean_of(yk_tensor *output, yk_tensor *target, void *user)
 
 enum { STAGES = 4, CHUNKS = 8, DEPTH = 8, ROWS = 512, WIDTH = 32, SET = DEPTH * ROWS * WIDTH * 4 /* bytes */ };
 
-/* What each layer keeps for backward is one tensor of ROWS x WIDTH: what tanh gave, which is the next one's input. */
+/* Each layer keeps one tensor of ROWS x WIDTH for backward: the result of tanh, which is the next one's input. */
 static yk_module *deep_stage(void)
 {
     yk_module *layers[2 * DEPTH];

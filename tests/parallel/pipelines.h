@@ -1,5 +1,5 @@
 /*
- * pipelines.h - what the tests of pipelines share: a network of eight layers, cut into stages.
+ * pipelines.h - shared by the tests of pipelines: a network of eight layers, cut into stages.
  */
 #ifndef YOKE_TESTS_PIPELINES_H
 #define YOKE_TESTS_PIPELINES_H
@@ -87,7 +87,7 @@ static inline double grads_apart(yk_module *a, yk_module *b)
     return most;
 }
 
-/* Where micro-batch k of `chunks` begins: torch.tensor_split. */
+/* The sample at which micro-batch k of `chunks` begins: torch.tensor_split. */
 static inline int64_t start_of(int64_t samples, int chunks, int k)
 {
     int64_t longer = samples % chunks;

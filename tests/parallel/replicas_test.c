@@ -152,7 +152,8 @@ static void graphs_of_several_forwards(void **state)
     expect_ok(yk_backward(yk_sum(yk_square(yk_forward(dp, leaf)))));
     expect_ok(yk_backward(yk_sum(yk_square(yk_forward(alone, leaf_alone)))));
     assert_true(distance(yk_grad(leaf), yk_grad(leaf_alone)) <= 1e-12);
-    /* What a replica's backward needs was changed in place: noticed, though the replica has a tensor of its own. */
+    /* A tensor that a replica's backward needs was changed in place: noticed, though the replica has a tensor of its
+     * own. */
     yk_tensor *late = yk_sum(yk_forward(dp, x));
     bool before = yk_no_grad_begin();
     assert_non_null(yk_mul_scalar_(yk_module_get(net, "fc2.weight"), 2));
@@ -260,7 +261,7 @@ static void a_replica_that_fails_is_named(void **state)
     yk_scope_end(scope);
 }
 
-/* In backward, too: the device is named, and the gradients of the next are right. */
+/* A failure in backward names the device, too, and the gradients of the next backward are right. */
 static yk_status backward_fails(yk_custom *context, yk_tensor *grad_output, yk_tensor **grad_inputs, int n_inputs)
 {
     (void)context, (void)n_inputs;
@@ -479,7 +480,7 @@ static void *train_apart(void *failed)
     return NULL;
 }
 
-/* From several threads of the program, on the same devices: each gets threads of its own where they are busy. */
+/* Calls from several threads of the program, on the same devices: each gets threads of its own where they are busy. */
 static void from_several_threads(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@
 
 /* ---- the fault --------------------------------------------------------------------------------------------------- */
 
-/* Of the threads that are started from now on, which one fails: 1 is the next, 0 none. */
+/* The number of the thread that fails, of those that are started from now on: 1 is the next, 0 none. */
 static atomic_int failing;
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *argument)
@@ -17,7 +17,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     static _Atomic(create_fn *) original;
     if (atomic_load(&failing) > 0 && atomic_fetch_sub(&failing, 1) == 1)
-        return EAGAIN; /* what RLIMIT_NPROC gives */
+        return EAGAIN; /* the error that RLIMIT_NPROC gives */
     create_fn *call = atomic_load(&original);
     if (!call) {
         void *symbol = dlsym(RTLD_NEXT, "pthread_create");
@@ -27,7 +27,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return call(thread, attributes, fn, argument);
 }
 
-/* What failed under the fault says so. */
+/* The call that failed under the fault set this error. */
 static void expect_thread_error(const char *text)
 {
     assert_int_equal(atomic_load(&failing), 0); /* it was reached */
@@ -38,7 +38,7 @@ static void expect_thread_error(const char *text)
     yk_clear_error();
 }
 
-/* ---- who needs threads ------------------------------------------------------------------------------------------- */
+/* ---- functions that need threads --------------------------------------------------------------------------------- */
 
 static _Atomic int64_t sizes_seen[MOST];
 
@@ -51,7 +51,7 @@ static yk_tensor *note_forward(yk_module *m, yk_tensor *x)
 
 static const yk_module_class note_class = {.name = "Note", .forward = note_forward};
 
-/* Over cpu:0 to cpu:3, none of which has a thread yet. */
+/* Replicas on cpu:0 to cpu:3, none of which has a thread yet. */
 static void a_replica_without_a_thread(void **state)
 {
     (void)state;

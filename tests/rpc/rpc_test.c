@@ -27,7 +27,7 @@
         }                                                                                                              \
     } while (0)
 
-/* The error on record has this code and all the texts; it is cleared. */
+/* True if the error on record has this code and all the texts; it is cleared. */
 static bool failed_with(yk_status code, const char *a, const char *b)
 {
     const yk_error *e = yk_last_error();
@@ -37,7 +37,7 @@ static bool failed_with(yk_status code, const char *a, const char *b)
     return right;
 }
 
-/* ---- what the workers offer -------------------------------------------------------------------------------------- */
+/* ---- functions and classes of the workers ------------------------------------------------------------------------ */
 
 static yk_status add(yk_call *call)
 {
@@ -120,7 +120,7 @@ static yk_status notes_append(yk_call *call)
     return YK_OK;
 }
 
-/* Whether the numbers are 0, 1, 2, ..., and were never appended by two at once; gives how many, or -1. */
+/* Returns the number of notes if they are 0, 1, 2, ... and were never appended by two calls at once, else -1. */
 static yk_status notes_in_order(yk_call *call)
 {
     const notes *n = yk_call_object(call);
@@ -214,7 +214,7 @@ static yk_status offer_all(void)
 
 /* ---- workers of a test ------------------------------------------------------------------------------------------- */
 
-/* What the first worker does; the others serve. */
+/* The work of the first worker; the others serve. */
 typedef yk_status (*act_fn)(void);
 
 static yk_status worker_run(int rank, void *arg)

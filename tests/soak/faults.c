@@ -1,7 +1,7 @@
 /*
  * faults.c - soak: groups of processes that run random collectives until one of them does something wrong at a random
- * moment. Every other rank must get an error of the right kind that names it, in bounded time, and nothing may stay
- * behind. Every value that a collective gives before that is checked.
+ * moment. Every other rank must get an error of the right kind that names it, in bounded time, and nothing may be left
+ * over. Every value that a collective gives before that is checked.
  *
  * usage: faults [COUNT [SEED]]: prints the seed of a round that fails, so that `faults 1 SEED` repeats it.
  */
@@ -45,7 +45,7 @@ typedef struct plan {
     fault fault;
 } plan;
 
-/* What a rank tells the test, in memory that both see. */
+/* The outcome of a rank, in memory that the test shares. */
 typedef struct outcome {
     pid_t pid;
     yk_status code;
@@ -78,7 +78,7 @@ static plan plan_of(uint64_t seed)
     return p;
 }
 
-/* All elements of x are `expected`. */
+/* True if all elements of x are `expected`. */
 static bool holds(yk_tensor *x, double expected, const char *what, outcome *o)
 {
     int64_t n = yk_numel(x);
@@ -95,7 +95,7 @@ static bool holds(yk_tensor *x, double expected, const char *what, outcome *o)
 
 static const int sizes[] = {0, 1, 3, 1000, 4097, 70000, 600000};
 
-/* The number-th operation of a round: the same on all ranks, but for what the culprit gets wrong. */
+/* Does the number-th operation of a round: the same on all ranks, but for the culprit's fault. */
 static bool operation(const plan *p, int number, int rank, outcome *o)
 {
     uint64_t state = p->seed + (uint64_t)number * 0x100000001b3u;
@@ -140,7 +140,7 @@ static bool operation(const plan *p, int number, int rank, outcome *o)
     }
 }
 
-/* Does what the plan wants; returns whether the rank goes on to the operation. */
+/* Does the fault of the plan; true if the rank goes on to the operation. */
 static bool misbehave(const plan *p, outcome *o)
 {
     o->fault_at = yk__now();
@@ -193,7 +193,7 @@ static void run_rank(const plan *p, int rank, const char *store_path, outcome *o
     yk_scope_end(scope);
 }
 
-/* Whether the child ended by then; it is killed where it did not. */
+/* True if the child ended by then; it is killed where it did not. */
 static bool reap(pid_t pid, double deadline)
 {
     int status;
@@ -220,13 +220,14 @@ YK_PRINTF(3, 4) static bool finding(const plan *p, int rank, const char *format,
     return false;
 }
 
-/* Who waits for a message can only name its sender, which may itself wait for one that the culprit does not send. */
+/* True if the rank was in a chain of waits: one that waits for a message can only name its sender, which may itself
+ * wait for one that the culprit does not send. */
 static bool waits_in_a_chain(const plan *p, const outcome *o)
 {
     return (p->fault == STOPPED || p->fault == AWAY) && strstr(o->message, "recv #") && strstr(o->message, " waited ");
 }
 
-/* One round; returns whether all went as it must, and the longest time until a rank knew. */
+/* Runs one round; true if all went as it must, with the longest time until a rank knew. */
 static bool run_round(const plan *p, outcome *outcomes, double *longest)
 {
     char folder[] = "/tmp/yoke-soak-XXXXXX", path[64], lock[80], culprit[20];

@@ -1,4 +1,4 @@
-/* expect.h - what every test uses: cmocka, and checks that name values. */
+/* expect.h - used by every test: cmocka, and checks that name values. */
 #ifndef YOKE_TESTS_EXPECT_H
 #define YOKE_TESTS_EXPECT_H
 
@@ -38,7 +38,7 @@ static inline size_t expect_word(const char **at)
     }
 }
 
-/* Words that carry no fact: how a sentence is made, not what it says. */
+/* True for words that carry no fact, and only make the sentence. */
 static inline bool expect_filler(const char *word, size_t length)
 {
     static const char *const fillers[] = {
@@ -53,8 +53,8 @@ static inline bool expect_filler(const char *word, size_t length)
     return false;
 }
 
-/* Whether a message says what `text` says: its names, numbers and terms, in their order; the sentence around them may
- * be another. */
+/* True if a message has the same names, numbers and terms as `text`, in their order; the sentence around them may be
+ * another. */
 static inline bool expect_says(const char *message, const char *text)
 {
     const char *word = text, *at = strstr(message, text);

@@ -1,6 +1,6 @@
 /*
- * hostile.h - what tests of hostile peers share: random bits that are the same in every run, what such a peer does with
- * a socket, and what is counted before and after.
+ * hostile.h - shared by the tests of hostile peers: random bits that are the same in every run, misuse of a socket, and
+ * counts of descriptors, maps and files before and after.
  */
 #ifndef YOKE_TESTS_SUPPORT_HOSTILE_H
 #define YOKE_TESTS_SUPPORT_HOSTILE_H
@@ -48,7 +48,7 @@ static inline void change(unsigned char *byte)
     *byte ^= (unsigned char)(1 + below(255));
 }
 
-/* How many messages of each kind: a soak asks for more. */
+/* The number of messages of each kind: a soak asks for more. */
 static inline int hostile_messages(int usual)
 {
     const char *many = getenv("YOKE_HOSTILE");
@@ -67,12 +67,12 @@ static inline int connect_to(int port)
         close(fd);
         return -1;
     }
-    /* What the other side has dropped is reset: no port is left waiting. */
+    /* A connection that the other side has dropped is reset: no port is left waiting. */
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
     return fd;
 }
 
-/* In pieces. */
+/* Sends the bytes in pieces. */
 static inline void put(int fd, const void *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {
@@ -127,7 +127,7 @@ static inline void stranger(int port, const yk__identity *identity, const unsign
         bytes[1] = (unsigned char)((size - 4) >> 8);
         bytes[2] = bytes[3] = 0;
         break;
-    case 5: /* what a member sent in another session */
+    case 5: /* the bytes that a member sent in another session */
         put(fd, recorded, recorded_size);
         size = 0;
         break;
@@ -163,7 +163,7 @@ static inline void member(int port, const yk__identity *identity, unsigned most,
         switch (below(6)) {
         case 0: break; /* nonsense of a right length and tag */
         case 1: /* lengths and counts of the largest kind */ memset(payload, 0xff, size < 16 ? size : 16); break;
-        case 2: /* a right message, cut off or with more behind it */
+        case 2: /* a right message, cut off or with more after it */
             memcpy(payload, valid, valid_size);
             size = below(valid_size + 9);
             type = of;
@@ -196,7 +196,7 @@ static inline void member(int port, const yk__identity *identity, unsigned most,
     close(fd);
 }
 
-/* ---- what is there ----------------------------------------------------------------------------------------------- */
+/* ---- the belongings of a process --------------------------------------------------------------------------------- */
 typedef struct belongings {
     int files, maps, temporary;
 } belongings;
@@ -236,7 +236,7 @@ static inline char *enter_folder(char *template)
     return before;
 }
 
-/* Whether nothing was left there. */
+/* Removes the folder; true if nothing was left in it. */
 static inline bool leave_folder(const char *folder, char *before)
 {
     if (before)
@@ -247,7 +247,7 @@ static inline bool leave_folder(const char *folder, char *before)
     return rmdir(folder) == 0;
 }
 
-/* Of this process, and the entries of a folder. */
+/* The belongings of this process, and the entries of a folder. */
 static inline belongings count_all(const char *folder)
 {
     return (belongings){open_descriptors(), shared_maps("/proc/self"), entries(folder)};

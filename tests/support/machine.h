@@ -1,6 +1,6 @@
 /*
- * machine.h - what tests ask of the machine that they run on: how slow it is, whether there is /proc, where the test
- * program lies, how many descriptors are open, a free port.
+ * machine.h - facts that tests ask of the machine that they run on: its speed, /proc, the path of the test program, the
+ * number of open descriptors, a free port.
  */
 #ifndef YOKE_TESTS_SUPPORT_MACHINE_H
 #define YOKE_TESTS_SUPPORT_MACHINE_H
@@ -26,7 +26,7 @@ static inline double patience(double quiet)
     return quiet * (times > 1 ? times : 1);
 }
 
-/* In a chroot that debootstrap made there may be none. */
+/* True if there is /proc; a chroot that debootstrap made may have none. */
 static inline bool has_proc(void)
 {
     return access("/proc/self/stat", F_OK) == 0;

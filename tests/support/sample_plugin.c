@@ -10,7 +10,7 @@ static int add_one(int x)
     return x + 1;
 }
 
-/* What the interface "sample" gives. */
+/* The functions of the interface "sample". */
 static int (*const table[])(int) = {add_one};
 
 static const void *start(const yk__base_services *given, const void *services)

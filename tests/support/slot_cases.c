@@ -262,7 +262,7 @@ static void where_case(const slot_case *self, slot_report *r)
         }
 }
 
-/* More elements than one round of the grid takes. */
+/* A tensor with more elements than one round of the grid takes. */
 static void large_case(const slot_case *self, slot_report *r)
 {
     (void)self;

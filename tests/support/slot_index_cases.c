@@ -12,7 +12,7 @@ typedef struct index_case_data {
     yk__indices cpu, gpu;
 } index_case_data;
 
-/* Whether whole rows are moved; of how many columns. */
+/* True if rows of columns_of(kind) elements are moved, not single elements. */
 static bool of_rows(int kind)
 {
     return kind == 0 || kind >= 4;
@@ -80,7 +80,7 @@ static void free_index(index_case_data *d)
             pair_free(&d->index[k]);
 }
 
-/* Whether both backends declare the dtype for a slot. */
+/* True if both backends declare the dtype for a slot. */
 static bool both_take(yk__slot slot, yk_dtype dtype)
 {
     return slot_cpu->takes[slot] & slot_gpu->takes[slot] & 1u << dtype;

@@ -70,7 +70,8 @@ static void reduce_case(const slot_case *self, slot_report *r)
         }
 }
 
-/* So many elements for an output that they are cut into parts, along rows, along columns, and all of them. */
+/* Reductions of so many elements for an output that they are cut into parts, along rows, along columns, and all of
+ * them. */
 static void long_reduce_case(const slot_case *self, slot_report *r)
 {
     static const int64_t shapes[][2] = {{3, 20001}, {20001, 3}, {150, 140}, {1, 9001}};
@@ -155,7 +156,7 @@ static void gemm_case(const slot_case *self, slot_report *r)
         slot_fail(r, "%lld products by a library and %lld by our own kernel", by_library, by_own);
 }
 
-/* More rows than a launch of our own kernel has blocks for: these go on further down. */
+/* A product of more rows than a launch of our own kernel has blocks for: each block takes several. */
 static void tall_gemm_case(const slot_case *self, slot_report *r)
 {
     static const int64_t a[] = {1, 65700, 2}, b[] = {1, 2, 1}, out[] = {1, 65700, 1};
@@ -171,7 +172,7 @@ static void tall_gemm_case(const slot_case *self, slot_report *r)
     clear(&p);
 }
 
-/* The same operand in f32 and in the half that holds it exactly: 5 bits behind the point, below 2. */
+/* The same operand in f32 and in the half that holds it exactly: 5 bits after the point, below 2. */
 static bool make_exact(pair *wide, pair *narrow, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape,
                        int layout, uint32_t seed)
 {
@@ -298,7 +299,7 @@ static void half_conv_case(const slot_case *self, slot_report *r)
 }
 
 /* Leaves NaN in the block that attention_backward takes for so many scores, and forward for half as many, as
- * attention.cu lays them: what lies behind the last key is nobody's. */
+ * attention.cu lays them: memory beyond the last key is nobody's. */
 static void leave_nan(const int64_t *n, yk_dtype dtype)
 {
     yk_scope scope = yk_scope_begin();

@@ -143,7 +143,7 @@ static void half_batch_norm_case(const slot_case *self, slot_report *r)
         }
         for (int i = 0; i < 6; i++)
             v[i] = next(&all, r, YK_F32, 1, &n[1], C_ORDER, 0.5, 2);
-        /* Where relu cuts the GPU tells by x, the CPU by the GPU's result. */
+        /* The GPU finds from x where ReLU gives 0, the CPU from the GPU's result. */
         pair *edges = next(&all, r, YK_F64, 1, (const int64_t[]){2 * n[1]}, C_ORDER, 0, 1);
         pair *addend = next(&all, r, dtype, 4, n, C_ORDER, -3, 3);
         if (last)

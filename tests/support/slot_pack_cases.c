@@ -1,7 +1,7 @@
 /*
  * slot_pack_cases.c - operands that kernels read 16 bytes at a time (packs), and those that are just not so: rows with
  * gaps, an operand that has one element for a row or for a column, first elements that are not aligned, a few elements
- * behind the last pack, dimensions that a copy turns round. Part of slot_cases.c.
+ * after the last pack, dimensions that a copy reverses. Part of slot_cases.c.
  */
 #include "tests/support/slot_pairs.h"
 
@@ -11,7 +11,7 @@ typedef struct region {
     yk__view cpu, gpu;
 } region;
 
-/* Special numbers, too, unless `plain`. */
+/* Makes an operand in a region of memory, with special numbers, too, unless `plain`. */
 static bool region_make(region *g, slot_report *r, yk_dtype dtype, int ndim, const int64_t *shape,
                         const int64_t *stride, int64_t first, uint32_t seed, bool plain)
 {
@@ -38,7 +38,7 @@ static void region_free(region *g)
     pair_free(&g->memory);
 }
 
-/* How an operand of rows x columns lies. */
+/* The memory layouts of an operand of rows x columns. */
 enum { DENSE, GAP_OF_A_PACK, GAP_OF_ONE, ONE_OF_A_ROW, ONE_OF_A_COLUMN, ONE, FORMS };
 
 static bool matrix_make(region *g, slot_report *r, yk_dtype dtype, const int64_t *shape, int form, int64_t first,
@@ -116,7 +116,7 @@ static void choice_packs(const slot_case *self, slot_report *r)
     }
 }
 
-/* Of one operand: unary operations, copies with and without a cast, fill. */
+/* Operations with one operand: unary operations, copies with and without a cast, fill. */
 static void unary_packs(const slot_case *self, slot_report *r)
 {
     (void)self;
@@ -193,7 +193,7 @@ static void dropout_packs(const slot_case *self, slot_report *r)
     }
 }
 
-/* Parameters and gradients that lie in one buffer, one behind the other. */
+/* Parameters and gradients that follow one another in one buffer. */
 static void optimizer_packs(const slot_case *self, slot_report *r)
 {
     enum { TENSORS = 5 };

@@ -64,7 +64,7 @@ long long slot_counted(const char *what)
 
 bool slot_uses(const char *library)
 {
-    return slot_counted(library) > 0; /* its version stands behind its name */
+    return slot_counted(library) > 0; /* its version follows its name */
 }
 
 long long slot_work_done(const char *kind, bool by_library)
@@ -114,7 +114,7 @@ void pair_free(pair *p)
         slot_gpu->release(0, p->gpu.data, p->bytes ? p->bytes : 1);
 }
 
-/* Numbers of all sizes, of both signs, and what is special. */
+/* A number of any size and sign, or a special one. */
 static double number(uint32_t seed, uint64_t i, yk_dtype dtype)
 {
     static const double special[] = {0.0,    -0.0,     1.0,           -1.0,  0.5,    -0.5,   2.0,
@@ -151,7 +151,7 @@ double pair_value(const void *memory, yk_dtype dtype, size_t i)
     }
 }
 
-/* Behind the text of the first difference: how many there are, and of what view. */
+/* Appends the number of differences, and the view, to the text of the first. */
 static void tell_view(slot_report *r, size_t differ, const pair *p)
 {
     size_t at = strlen(r->text);

@@ -71,7 +71,8 @@ static void dropout_case(const slot_case *self, slot_report *r)
     }
 }
 
-/* The number of calls in the device's memory, advanced there: what is drawn is that of the stream's next call. */
+/* The counter of random calls is in the device's memory and counted up there: the numbers drawn are those of the
+ * stream's next call. */
 static void calls_case(const slot_case *self, slot_report *r)
 {
     (void)self;

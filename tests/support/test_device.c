@@ -97,7 +97,7 @@ static void excepted(void **state)
     skip();
 }
 
-/* Whether tests/emulator/exceptions has the line "FOLDER/PROGRAM:CASE reason". */
+/* True if tests/emulator/exceptions has the line "FOLDER/PROGRAM:CASE reason". */
 static bool is_excepted(const char *list, const char *name)
 {
     char program[4096], line[1000], wanted[1000];
@@ -120,7 +120,7 @@ int __real__cmocka_run_group_tests(const char *name, const struct CMUnitTest *te
                                    CMFixtureFunction setup, CMFixtureFunction teardown);
 int __wrap__cmocka_run_group_tests(const char *name, const struct CMUnitTest *tests, size_t count,
                                    CMFixtureFunction setup, CMFixtureFunction teardown);
-/* In the place of cmocka's (ld's --wrap): every program comes by here. */
+/* Replaces cmocka's function (by ld's --wrap): every test program calls it. */
 int __wrap__cmocka_run_group_tests(const char *name, const struct CMUnitTest *tests, size_t count,
                                    CMFixtureFunction setup, CMFixtureFunction teardown)
 {

@@ -19,13 +19,13 @@ static inline yk_device test_device(int index)
     return (yk_device){(int16_t)test_device_type, (int16_t)index};
 }
 
-/* How much of something a test works on: `usual`, or less where the emulator would take long. */
+/* The size of a test's work: `usual`, or less where the emulator would take long. */
 static inline int work_size(int usual, int emulated)
 {
     return test_device_type == YK_CPU ? usual : emulated;
 }
 
-/* That many devices of each type are there; before the first tensor. */
+/* Sets the number of devices of each type; before the first tensor. */
 void use_devices(int count);
 
 /* Makes them ready for functions of the library's own that are given a device without a check; not before a fork. */
@@ -43,10 +43,10 @@ const void *host_data(yk_tensor *x);
 yk_tensor *finished(yk_tensor *x);
 /* x where options without a device put tensors now: what a loader gives, say, which is in the host's memory. */
 yk_tensor *to_test_device(yk_tensor *x);
-/* Where the elements of x lie, to be compared: Tensor.data_ptr. */
+/* The address of the elements of x, to be compared: Tensor.data_ptr. */
 const void *data_ptr(const yk_tensor *x);
-/* Writes `size` bytes over those that lie `offset` bytes behind the first element, on any device; x is dense. Not
- * tracked, as a write through yk_tensor_data. */
+/* Writes `size` bytes over those at `offset` bytes from the first element, on any device; x is dense. Not tracked, as a
+ * write through yk_tensor_data. */
 void host_write(yk_tensor *x, size_t offset, const void *bytes, size_t size);
 
 #endif

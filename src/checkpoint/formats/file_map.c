@@ -1,5 +1,6 @@
 /*
- * file_map.c - a file mapped into memory whose tensors are not copied, and where tensors go. Layer: checkpoint.
+ * file_map.c - a file mapped into memory whose tensors are not copied, and the choice of a tensor's device.
+ * Layer: checkpoint.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ bool yk__file_map_fits(const yk__file_map *map, uint64_t offset, yk_dtype dtype,
     return backend && backend->host_memory && (uintptr_t)(map->data + offset) % yk_dtype_size(dtype) == 0;
 }
 
-/* ---- where it goes ----------------------------------------------------------------------------------------------- */
+/* ---- the device of a tensor -------------------------------------------------------------------------------------- */
 
 /* Calls the program's function with texts that end. */
 static yk_status ask(const yk_read_options *options, const char *saved, size_t saved_size, const char *name,

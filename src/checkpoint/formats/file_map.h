@@ -21,10 +21,11 @@ typedef struct yk__file_map {
 yk__file_map *yk__file_map_create(const char *path, int fd, uint64_t size);
 /* One reference to `bytes` bytes of it, as memory of a device that the host can reach. */
 yk__storage *yk__file_map_storage(yk__file_map *map, uint64_t offset, size_t bytes, yk_device device);
-/* Whether tensors of `dtype` may lie there as they are. */
+/* True if tensors of `dtype` may lie at this offset of the map, without a copy. */
 bool yk__file_map_fits(const yk__file_map *map, uint64_t offset, yk_dtype dtype, yk_device device);
 
-/* Where something saved from `saved` goes. `options` may be NULL; names need not end with a zero. */
+/* The device that `options` choose for a tensor that was saved from `saved`. `options` may be NULL; names need not end
+ * with a zero. */
 yk_status yk__locate(const yk_read_options *options, const char *saved, size_t saved_size, const char *name,
                      size_t name_size, yk_device *device);
 

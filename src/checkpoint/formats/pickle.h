@@ -14,7 +14,7 @@
 #include "base/name_table.h"
 #include "device/table.h"
 
-/* What one pickle may have at most. */
+/* The limits of one pickle. */
 enum {
     YK__PICKLE_BYTES = 1 << 27,
     YK__PICKLE_NODES = 1 << 22,
@@ -35,7 +35,7 @@ typedef enum yk__node_kind {
     YK__NODE_GLOBAL,   /* one of the names that are allowed, by its number */
     YK__NODE_STORAGE,  /* by the number of its record */
     YK__NODE_TENSOR,   /* by the number of its record */
-    YK__NODE_LEFT_OUT, /* what it is, in as.text */
+    YK__NODE_LEFT_OUT, /* its description, in as.text */
     YK__NODE_CLASS,    /* a name that is not among those, in as.text */
     YK__NODE_OBJECT    /* of the class in node as.index; a module becomes a dict */
 } yk__node_kind;
@@ -43,7 +43,8 @@ typedef enum yk__node_kind {
 typedef struct yk__node {
     uint8_t kind, python_type; /* yk__python_type */
     bool owned;                /* of text: not in the pickle's bytes */
-    /* Of an OrderedDict and a tensor: the node of a dict plus one; of a class: the byte where it was. */
+    /* For an OrderedDict and a tensor: the node of their attributes' dict plus one; for a class: the byte where it
+     * was. */
     uint32_t attributes;
     union {
         bool boolean;
@@ -98,9 +99,9 @@ typedef struct yk__pickle {
 } yk__pickle;
 
 /*
- * Runs the pickle that begins at byte `at` of `bytes`, up to its end; p->at is then behind it. The bytes must outlive
- * the pickle. What it left is in p->root: a tree without cycles, at most YK__VALUE_DEPTH deep. Cleared in any case by
- * yk__pickle_clear.
+ * Runs the pickle that begins at byte `at` of `bytes`, up to its end; p->at is then the byte after it. The bytes must
+ * outlive the pickle. Its result is in p->root: a tree without cycles, at most YK__VALUE_DEPTH deep. Cleared in any
+ * case by yk__pickle_clear.
  */
 yk_status yk__pickle_run(yk__pickle *p, const char *path, const char *part, const unsigned char *bytes, size_t size,
                          size_t at);
@@ -125,7 +126,7 @@ const char *yk__pickle_describe(const char *text, size_t size, char buffer[80]);
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size);
 /* The text of an allowed name ("torch.float16"), and whether it is a value of its own, a dtype. */
 const char *yk__pickle_global_name(uint32_t index, bool *is_dtype);
-/* Whether it is the name of a dtype, "torch.float16", that a pickle may have. */
+/* True if `name` is the name of a dtype, "torch.float16", that a pickle may have. */
 bool yk__pickle_is_dtype(const char *name);
 /* Replaces function and arguments on the stack by what the function of that name stands for. */
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t arguments);

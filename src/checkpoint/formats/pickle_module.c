@@ -13,7 +13,7 @@
 
 #include "checkpoint/formats/pickle.h"
 
-/* What to save in place of objects that many programs save. */
+/* Advice on what to save in place of objects that many programs save; "" for others. */
 static const char *hint_for(const char *name)
 {
     static const struct {

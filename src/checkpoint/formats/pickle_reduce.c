@@ -231,7 +231,7 @@ static bool is_empty(const yk__tensor_record *t)
     return false;
 }
 
-/* Whether every element that offset, shape and stride reach is one of the storage's; for tensors that are not empty. */
+/* True if every element that offset, shape and stride reach is one of the storage's; for tensors that are not empty. */
 static bool inside(const yk__tensor_record *t, uint64_t bytes)
 {
     int64_t last = t->offset, most = (int64_t)(bytes / yk_dtype_size(t->dtype));
@@ -481,7 +481,7 @@ static yk_status make_bytearray(yk__pickle *p, const global *g, uint32_t args)
     return answer_pushed(p);
 }
 
-/* What only its own kind of value could hold. */
+/* Leaves out an object that yk_value has no kind for, with a text that describes it. */
 static yk_status leave_out(yk__pickle *p, const global *g, uint32_t args)
 {
     char text[80];

@@ -43,7 +43,7 @@ static yk_value *left_out(const char *what)
     return yk__value_text(YK_VALUE_LEFT_OUT, what, strlen(what));
 }
 
-/* What is under a key that dicts have not here, by a name that shows the key. */
+/* Leaves out the value under a key of a type that dicts have not here, by a name that shows the key. */
 static yk_status leave_pair_out(yk__pickle *p, yk_value *dict, uint32_t key)
 {
     char shown[80], name[120], what[80];

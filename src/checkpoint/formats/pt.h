@@ -7,9 +7,9 @@
 #include "checkpoint/formats/pickle.h"
 #include "checkpoint/formats/zip.h"
 
-/* What both readers call for each storage, whose data are at `offset`: takes memory on the device and has `fill` fill
- * it, with the checksum that it wants; or, of a mapped file, takes its own memory and has `fill` check it alone (`to`
- * is NULL then). Checks booleans. */
+/* Reads one storage, whose data are at `offset`, for both readers: takes memory on the device and has `fill` fill it,
+ * with the checksum that it wants; or, of a mapped file, takes its own memory and has `fill` check it alone (`to` is
+ * NULL then). Checks booleans. */
 typedef yk_status (*yk__pt_fill)(void *context, void *to, size_t size);
 yk_status yk__pt_read_storage(const yk__source *source, yk__storage_record *record, const yk_pt_options *options,
                               uint64_t offset, yk__pt_fill fill, void *context);

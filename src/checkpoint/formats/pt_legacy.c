@@ -17,10 +17,10 @@
 /* FIRST_WINDOW: bytes read first, four times as many each time that the pickles do not end in them. */
 enum { FIRST_WINDOW = 1 << 18, VERSION = 1001 };
 
-/* LONG1 of ten bytes: 0x1950a86a20f9469cfc6c. It stands behind PROTO, in protocols 4 and 5 perhaps behind FRAME too. */
+/* LONG1 of ten bytes: 0x1950a86a20f9469cfc6c. It follows PROTO, in protocols 4 and 5 perhaps FRAME too. */
 static const unsigned char magic[] = {0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19, '.'};
 
-/* Where the pickle of the magic number ends; 0 where it is not there. */
+/* The offset of the end of the magic number's pickle; 0 where it is not there. */
 static size_t magic_end(const unsigned char *head, size_t size)
 {
     size_t at = size >= 11 && head[2] == 0x95 ? 11 : 2;

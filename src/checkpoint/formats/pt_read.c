@@ -172,7 +172,7 @@ static yk_status read_storages(const archive *a, yk__pickle *p, const yk_pt_opti
             return yk__fail(YK_ERR_FORMAT, "%s: storage '%s' has %" PRIu64 " bytes, data.pkl says %" PRIu64,
                             a->source->path, text, m->size, record->bytes);
         member_fill fill = {a->source, m};
-        yk__source unmapped = *a->source; /* what is deflated cannot be part of a map */
+        yk__source unmapped = *a->source; /* deflated data cannot be part of a map */
         unmapped.map = NULL;
         yk_status status =
             yk__pt_read_storage(m->deflated ? &unmapped : a->source, record, options, m->data, fill_from_member, &fill);

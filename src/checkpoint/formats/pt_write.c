@@ -81,7 +81,7 @@ static uint32_t part_of(const output *o, const yk_tensor *x)
     return yk__name_find(&o->storages, storage_hash(x->storage), same_part, o, x->storage);
 }
 
-/* The bytes of its storage that the tensor reaches: none of an empty one, which may begin behind the storage, as the
+/* The bytes of its storage that the tensor reaches: none of an empty one, which may begin beyond the storage, as the
  * last rows of a tensor of shape (5, 0) do. */
 static yk_status reach(const output *o, const char *name, const yk_tensor *x, uint64_t *begin, uint64_t *end)
 {
@@ -323,7 +323,7 @@ static void emit_dict(output *o, const yk_value *value)
     }
 }
 
-/* What is called with the value as its only argument; WORDS: nothing. */
+/* The function that makes the object again, called with the value as its only argument; WORDS: none. */
 static word maker_of(const yk_value *value)
 {
     switch (value->python_type) {

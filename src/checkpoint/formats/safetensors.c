@@ -50,13 +50,13 @@ typedef struct source {
     yk_value **metadata; /* NULL: not wanted */
 } source;
 
-/* What a dict of deferred tensors owns. */
+/* The file that a dict of deferred tensors owns. */
 typedef struct deferred {
     yk__object object;
     int fd;
     char *path;
     struct stat info;
-    uint64_t *begin; /* in the file, of each entry of the dict */
+    uint64_t *begin; /* the offset in the file of each entry of the dict */
     char piece[PIECE];
 } deferred;
 
@@ -248,7 +248,7 @@ static yk_status read_file(source *s, yk_state_dict *dict)
     uint64_t size = (uint64_t)info.st_size;
     if (s->options && s->options->mmap && !(s->map = yk__file_map_create(path, s->fd, size)))
         return yk__error_code();
-    if (s->map && s->tap) { /* at once: what is read from here on has been seen */
+    if (s->map && s->tap) { /* at once: bytes that are read from here on have been seen */
         s->tap(s->tap_arg, s->map->data, s->map->size);
         s->tap = NULL;
     }

@@ -19,7 +19,7 @@ typedef struct yk__safetensor {
     yk_dtype dtype;
     int ndim;
     int64_t shape[YK_MAX_DIMS];
-    uint64_t begin, end; /* bytes, from the first behind the header */
+    uint64_t begin, end; /* bytes, from the first after the header */
 } yk__safetensor;
 
 typedef struct yk__safetensors {

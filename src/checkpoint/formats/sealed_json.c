@@ -22,7 +22,7 @@ yk_status yk__sealed_write(yk__file_writer *writer, const json_t *object)
     char *body = json_dumps(object, JSON_INDENT(1));
     if (!body)
         return yk__fail_memory(sizeof(json_t *));
-    const char *rest = body + 2; /* behind "{\n" */
+    const char *rest = body + 2; /* after "{\n" */
     char first[FIRST_LENGTH + 1];
     snprintf(first, sizeof(first), FIRST_LINE, yk__xxh3_64(rest, strlen(rest)));
     yk_status status = yk__file_write(writer, first, strlen(first));

@@ -23,8 +23,8 @@ yk_status yk__sealed_write(yk__file_writer *writer, const json_t *object);
  * reference, with "checksum" in it; NULL and an error that names the file. */
 json_t *yk__sealed_read(const char *path, size_t limit, const char *format, const char *noun);
 
-/* Where jansson did not read a text of `size` bytes and gives no reason, which is want of memory: fails so, and is
- * true. Otherwise the file would be taken for a broken one. */
+/* True, with an error, if jansson did not read a text of `size` bytes for want of memory, for which it gives no reason.
+ * Otherwise the file would be taken for a broken one. */
 bool yk__json_no_memory(const char *path, size_t size, const json_error_t *why);
 
 #endif

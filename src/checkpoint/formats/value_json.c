@@ -139,7 +139,7 @@ char *yk__value_to_json(const yk_value *value)
 typedef struct source {
     const char *path;
     const yk_state_dict *dict;
-    bool *taken; /* which of the tensors */
+    bool *taken; /* by index: the tensor was used */
 } source;
 
 static yk_value *fail_json(const source *s, const char *what)

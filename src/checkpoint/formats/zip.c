@@ -27,7 +27,7 @@ enum {
     COMMENT = 65535,
     FLAG_DESCRIPTOR = 8,
     FLAG_UTF8 = 2048,
-    FLAG_LEVEL = 6, /* how hard the packer tried */
+    FLAG_LEVEL = 6, /* the effort of the packer */
     STORED = 0,
     DEFLATED = 8,
     EXPANSION = 1032 /* bytes that deflate makes of one at most */
@@ -268,7 +268,8 @@ static yk_status check_name(const yk__source *source, const char *name, uint32_t
                             printable_name(name, length, text));
 }
 
-/* Replaces sizes and offset that say "see the zip64 field" by what that says. */
+/* Replaces sizes and offset that refer to the zip64 field by the numbers of that field; false where these are
+ * missing. */
 static bool read_extra(const unsigned char *extra, size_t size, uint64_t *values[3])
 {
     for (size_t at = 0; at + 4 <= size;) {
@@ -299,7 +300,7 @@ typedef struct entry {
     bool deflated;
 } entry;
 
-/* Reads the entry at `at` of the directory and moves *at behind it. */
+/* Reads the entry at `at` of the directory and moves *at past it. */
 static yk_status read_entry(const yk__source *source, const unsigned char *directory, size_t size, size_t *at, entry *e)
 {
     const unsigned char *p = directory + *at;
@@ -347,7 +348,7 @@ static yk_status read_entry(const yk__source *source, const unsigned char *direc
 
 /* ---- local headers ----------------------------------------------------------------------------------------------- */
 
-/* The descriptor behind the data, with or without a signature, with sizes of 32 or 64 bits. Its length; 0: none fits.
+/* The length of the descriptor after the data, with or without a signature, with sizes of 32 or 64 bits; 0: none fits.
  */
 static size_t match_descriptor(const unsigned char *bytes, size_t have, const entry *e)
 {

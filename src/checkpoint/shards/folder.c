@@ -27,9 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- what is in it ---------------------------------------------------------------------------------------------- */
+/* ---- the files of a folder ------------------------------------------------------------------------------------- */
 
-/* Behind a number of at least five digits; NULL: there is none. */
+/* The text after a number of at least five digits; NULL: there is none. */
 static const char *after_number(const char *text)
 {
     size_t digits = text ? strspn(text, "0123456789") : 0;
@@ -42,7 +42,7 @@ static const char *after_text(const char *text, const char *expected)
     return text && strncmp(text, expected, length) == 0 ? text + length : NULL;
 }
 
-/* Whether a checkpoint has a file of this name: state.json, STEM.safetensors, STEM-00001-of-00008.safetensors or
+/* True if a checkpoint has a file of this name: state.json, STEM.safetensors, STEM-00001-of-00008.safetensors or
  * STEM.index.json, STEM being model or optimizer. */
 static bool is_own_file(const char *name)
 {
@@ -62,7 +62,7 @@ static int open_folder(int parent, const char *name)
     return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Asked where opening the folder has failed: keeps errno, which tells why. */
+/* True if `name` is a link. Asked where opening the folder has failed: keeps errno, which tells why. */
 static bool is_link(int parent, const char *name)
 {
     struct stat info;
@@ -169,7 +169,7 @@ bool yk__folder_remove_leftover(int parent, const char *name)
     return removed;
 }
 
-/* Without locks nobody knows whether it is written just now: then it stays. */
+/* True if the file system has locks. Without them nobody knows if a folder is being written just now: then it stays. */
 static bool locks_work(int folder)
 {
     bool works = flock(folder, LOCK_SH | LOCK_NB) == 0;
@@ -178,7 +178,7 @@ static bool locks_work(int folder)
     return works || errno == EWOULDBLOCK;
 }
 
-/* What killed saves of `name` left. */
+/* Removes the temporary folders that killed saves of `name` left. */
 static void remove_leftovers(int parent, const char *name)
 {
     DIR *names = list_names(parent);
@@ -265,7 +265,7 @@ static yk_status make_folder(yk__folder *f)
     for (int i = 0; i < TRIES; i++) {
         if (make_and_lock(f, name))
             return YK_OK;
-        /* Nobody else makes this name: where it is there, who removes it is not done. */
+        /* Nobody else makes a folder of this name: one that is there is still being removed by another process. */
         if (errno != 0 && !(i > 0 && errno == EEXIST))
             return yk__fail_errno("%s", f->temporary);
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -334,8 +334,8 @@ yk_status yk__folder_commit(yk__folder *f)
         return status;
     }
     status = yk__directory_sync_fd(f->parent, f->around);
-    /* The old one goes when the new one's name is on the disk; where that fails, it is put back and the new one goes.
-     */
+    /* Removes the old folder when the new one's name is on the disk; where that fails, it is put back and the new one
+     * is removed. */
     if (exchanged && (!status || exchange(f) == 0))
         yk__folder_remove(f->parent, base_of(f->temporary));
     close_folder(f);

@@ -1,6 +1,5 @@
 /*
- * folder.h - the folder that a checkpoint is: made under a temporary name, put in place as a whole, removed. Layer:
- * checkpoint.
+ * folder.h - the folder of a checkpoint: made under a temporary name, put in place at once, removed. Layer: checkpoint.
  */
 #ifndef YOKE_CHECKPOINT_SHARDS_FOLDER_H
 #define YOKE_CHECKPOINT_SHARDS_FOLDER_H
@@ -19,7 +18,7 @@ typedef struct yk__folder {
 yk_status yk__folder_begin(yk__folder *f, const char *dir, uint64_t bits);
 /* Opens the folder that another process has begun, with the same `bits`. */
 yk_status yk__folder_join(yk__folder *f, const char *dir, uint64_t bits);
-/* Where the folder's files are all written and committed: syncs the folder's names. */
+/* Syncs the folder's names, after all its files were written and committed. */
 yk_status yk__folder_sync(const yk__folder *f);
 /* Puts the folder, whose content is synced, where `dir` is, and syncs the names around it. A link that is there is
  * replaced, not followed. Closes. */
@@ -41,8 +40,8 @@ bool yk__folder_reading_again(yk__folder_reading *r, const char *dir, yk_status 
 /* Removes a checkpoint's files and, where nothing else is in it, the folder `name` in the open folder `parent`; false
  * where it stays. A link is removed itself; what it points at stays. Sets no error. */
 bool yk__folder_remove(int parent, const char *name);
-/* Whether a folder holds nothing but files with names of a checkpoint's; so has one that is not there. A link is
- * not followed and is one that does. `path` is for messages. */
+/* Fails if a folder holds anything but files with names of a checkpoint's. A folder that is not there passes, and so
+ * does a link, which is not followed. `path` is for messages. */
 yk_status yk__folder_check_own(int parent, const char *name, const char *path);
 /* Removes the checkpoint `name`, by way of a temporary name, so that a crash leaves no half one under this. One to
  * which somebody has added a file stays: an error, as where it cannot be removed. `path` is for messages. */

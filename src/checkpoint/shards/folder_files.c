@@ -66,7 +66,8 @@ static void add_piece(void *to, const void *data, size_t size)
     }
 }
 
-/* What is known of a file when all of it was written; NULL and an error where it was not. */
+/* The entry of a file in the list of files, with its size and checksums; NULL and an error where it was not written to
+ * its end. */
 static json_t *describe(checksums *c, const char *name, yk_status status)
 {
     if (c->with_blocks && c->bytes % YK__SHARD_BLOCK)

@@ -1,6 +1,6 @@
 /*
- * folder_files.h - the files that one process writes into a checkpoint's folder, with their sizes and checksums. Layer:
- * checkpoint.
+ * folder_files.h - the files that one process writes into a checkpoint's folder, with their sizes and checksums.
+ * Layer: checkpoint.
  */
 #ifndef YOKE_CHECKPOINT_SHARDS_FOLDER_FILES_H
 #define YOKE_CHECKPOINT_SHARDS_FOLDER_FILES_H

@@ -1,6 +1,6 @@
 /*
- * shard_layout.c - boxes of elements: who holds which part of a tensor, and whether the parts are the whole.
- * Layer: checkpoint.
+ * shard_layout.c - boxes of elements: the ranks that hold the parts of a tensor, and checks that the parts make up the
+ * tensor. Layer: checkpoint.
  *
  * Invariant: every part of a layout lies inside its tensor, whose number of bytes fits 63 bits.
  */
@@ -315,7 +315,7 @@ yk_status yk__layout_add_json(yk__layout *layout, const char *where, json_t *ten
     return status;
 }
 
-/* ---- who writes what -------------------------------------------------------------------------------------------- */
+/* ---- dividing the writing among ranks ---------------------------------------------------------------------------- */
 
 /* Equal boxes of one tensor: parts [first, first + count). */
 typedef struct same {
@@ -324,7 +324,7 @@ typedef struct same {
     int64_t bytes;
 } same;
 
-/* By offsets, then holder; unused dimensions are zeros. */
+/* Order by offsets, then holder; unused dimensions are zeros. */
 static int by_box(const void *a, const void *b)
 {
     const yk__part *x = a, *y = b;
@@ -404,7 +404,7 @@ yk_status yk__layout_spread(yk__layout *layout, int holders)
     return status;
 }
 
-/* ---- whether the parts are the whole ---------------------------------------------------------------------------- */
+/* ---- checking that the parts fill the tensors -------------------------------------------------------------------- */
 
 static yk_status check_overlaps(const char *where, const yk__whole *t)
 {

@@ -27,7 +27,7 @@ typedef struct reader {
     uint64_t at; /* the number of the block in memory, plus one; 0: none */
     yk__safetensors header;
     yk__name_table names; /* of the header's tensors */
-    uint64_t data;        /* where the tensors begin */
+    uint64_t data;        /* the offset of the tensors */
     uint64_t hashed;      /* blocks, from the first on, that went into `whole` */
     XXH3_state_t whole;
 } reader;
@@ -69,7 +69,7 @@ static yk_status fetch_block(reader *r, uint64_t number, unsigned char *to)
                     r->file->path, own, begin, begin + size, saved);
 }
 
-/* Where all blocks were read, their bytes must give the file's checksum, too. */
+/* The bytes of all blocks, if all were read, must give the file's checksum, too. */
 static yk_status check_whole(const reader *r)
 {
     char own[17];
@@ -176,7 +176,7 @@ static yk_status reader_open(reader *r, const yk__shard_file *file)
     return read_header(r);
 }
 
-/* Where the part of a tensor begins in the file, by the file's own header, which must tell the same as the index. */
+/* Finds the offset of a tensor's part in the file by the file's own header, which must agree with the index. */
 static yk_status find_part(const reader *r, const yk__whole *t, const yk__part *part, uint64_t *begin)
 {
     uint32_t at = yk__name_find(&r->names, yk__name_hash(t->name, strlen(t->name)), same_name, &r->header, t->name);
@@ -193,14 +193,14 @@ static yk_status find_part(const reader *r, const yk__whole *t, const yk__part *
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------- */
 
-/* What is wanted of one tensor, in C order. */
+/* The part of one tensor that is wanted, in C order. */
 typedef struct wanted {
     const yk__whole *tensor;
     yk__box box;
     yk_tensor *to; /* the caller's, or one of its own that is copied there at the end */
 } wanted;
 
-/* From one part to one wanted. */
+/* A copy from one part of a file to one wanted tensor. */
 typedef struct job {
     const wanted *want;
     const yk__part *part;
@@ -208,7 +208,8 @@ typedef struct job {
     uint64_t begin;
 } job;
 
-/* Copies what both boxes have, run by run: as many trailing dimensions at once as are whole in both. */
+/* Copies the elements that both boxes have, run by run: a run spans as many trailing dimensions as are complete in
+ * both. */
 static yk_status copy_box(reader *r, const job *j)
 {
     const yk__whole *t = j->want->tensor;
@@ -291,7 +292,7 @@ static yk_status run_jobs(const yk__shard_index *index, job *jobs, size_t count)
     return status;
 }
 
-/* ---- what a caller asks for ------------------------------------------------------------------------------------- */
+/* ---- reading parts of tensors ----------------------------------------------------------------------------------- */
 
 static yk_status shape_differs(const char *dir, const yk__whole *t, const yk_shard *s)
 {
@@ -362,7 +363,7 @@ static yk_status add_jobs(const yk__shard_index *index, const wanted *w, job **j
     return YK_OK;
 }
 
-/* Checks what the bytes alone do not, and copies to where the caller wants it. */
+/* Makes the checks that the bytes alone do not, and copies to the caller's tensors. */
 static yk_status deliver(const char *dir, const yk_shard *s, const wanted *w)
 {
     const unsigned char *bytes = w->to->data;

@@ -3,7 +3,8 @@
  * Layer: checkpoint.
  *
  * Note [A folder of many ranks]
- * 0. Every rank sends all others the boxes that it holds; each computes from that the same layout: who writes what.
+ * 0. Every rank sends all others the boxes that it holds; each computes from that the same layout: the rank that writes
+ * each box.
  * 1. Rank 0, or the one process, makes a temporary folder (folder.c); all learn whether it could, and its name.
  * 2. Every rank writes, syncs and names its files in it; all learn whether everybody could, with all checksums.
  * 3. Rank 0 writes the indices (and state.json), syncs, renames the folder to DIR; all learn whether it could.
@@ -67,7 +68,7 @@ static yk_status join_layouts(yk__layout *all, const yk__layout *own, yk_process
     return status;
 }
 
-/* What `rank` writes, by the plan. */
+/* Lists the parts that `rank` writes, by the plan. */
 static yk_status add_own(yk__share *share, const yk_shard *shards, int64_t count, int rank)
 {
     share->own = yk__state_dict_new();

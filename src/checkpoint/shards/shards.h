@@ -53,9 +53,10 @@ yk__whole *yk__layout_find(const yk__layout *layout, const char *name); /* NULL:
 json_t *yk__layout_json(const yk__layout *layout);
 yk_status yk__layout_add_json(yk__layout *layout, const char *where, json_t *tensors, int holders);
 yk_status yk__layout_add(yk__layout *layout, const char *where, const yk__whole *tensor, const yk__part *part);
-/* Of equal boxes only one is left, so that all holders have about as many bytes. */
+/* Keeps one of equal boxes, so that all holders have about as many bytes. */
 yk_status yk__layout_spread(yk__layout *layout, int holders);
-/* What is wrong with a layout in memory (base/invariant.h), whatever it was read from. */
+/* A description of what is wrong with a layout in memory (base/invariant.h), whatever it was read from; NULL for
+ * nothing. */
 const char *yk__layout_table_check(const yk__layout *layout);
 /* The parts fill every tensor and do not overlap. */
 yk_status yk__layout_check(yk__layout *layout, const char *where);
@@ -85,7 +86,7 @@ typedef struct yk__shard_file {
     char *path;
     uint64_t bytes;
     const char *blocks; /* 16 hexadecimal digits for each YK__SHARD_BLOCK bytes */
-    const char *whole;  /* and for the file: checked by who reads all of it */
+    const char *whole;  /* and for the file: checked by a reader of all of it */
 } yk__shard_file;
 
 typedef struct yk__shard_index {

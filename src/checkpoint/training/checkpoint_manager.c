@@ -28,7 +28,7 @@
 #include "host/progress.h"
 #include "nn/module.h"
 
-/* "step-N.<bits>.tmp", and "step-N.tmp", as yoke 0.1 had it. */
+/* True for "step-N.<bits>.tmp", and for "step-N.tmp", as yoke 0.1 had it. */
 static bool is_leftover(const char *name)
 {
     char stem[64];
@@ -105,7 +105,7 @@ struct yk_checkpoint_manager {
     yk_error error; /* of the last asynchronous save, until a call reports it */
 };
 
-/* What this rank does of the save; a sharded one is agreed upon when it returns. */
+/* Writes this rank's part of the save; a sharded save is agreed upon when it returns. */
 static yk_status write_step(const yk_checkpoint_manager *m, yk__save *s)
 {
     if (m->rank && !m->sharded)
@@ -321,8 +321,9 @@ static yk_status share_dict(const yk_checkpoint_manager *m, yk__save *s, const c
     return status;
 }
 
-/* Who writes what of a snapshot or an outline. Buffers are rank 0's, which is where DistributedDataParallel has them
- * from. What this rank does not write it need not keep. Agreed upon when it returns. */
+/* Decides which rank writes which part of a snapshot or an outline. Buffers are written by rank 0, which is where
+ * DistributedDataParallel has them from. A rank need not keep the parts that it does not write. Agreed upon when it
+ * returns. */
 static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
 {
     yk__snapshot *snapshot = &s->snapshot;
@@ -341,7 +342,7 @@ static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint
     return YK_OK;
 }
 
-/* What asynchronous saves of the state will copy, if this rank writes any of it. */
+/* An outline of the tensors that asynchronous saves of the state will copy, if this rank writes any of it. */
 static yk_status outline(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, yk__save *s)
 {
     if (!state || !m->async || (m->rank && !m->sharded))

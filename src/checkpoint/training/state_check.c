@@ -1,5 +1,5 @@
 /*
- * state_check.c - whether state.json holds what a run can go on from: every key that loading reads, its kind and its
+ * state_check.c - checks of state.json, from which a run is to go on: every key that loading reads, its kind and its
  * range. Layer: checkpoint.
  *
  * The checksum tells that the text is the one that was written, not that the text makes sense: a program that edits the

@@ -19,7 +19,7 @@ static const char *const state_names[] = {"momentum_buffer", "exp_avg", "exp_avg
                                           "master_weight"};
 enum { STATE_NAMES = sizeof(state_names) / sizeof(*state_names) };
 
-/* What stands in a group of PyTorch's: the numbers that yoke has too, and the switches that it has not. */
+/* A key of one of PyTorch's parameter groups: the numbers that yoke has too, and the switches that it has not. */
 typedef struct field {
     const char *name;
     enum { REAL, PAIR, FLAG, NONE, FALSE_ } kind;
@@ -45,7 +45,7 @@ static const field fields[] = {
 };
 enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
-/* The tensor of a name, which is freed; borrowed. NULL where there is none. */
+/* The tensor of this name, borrowed; NULL where there is none. Frees the name. */
 static yk_tensor *entry(const yk_state_dict *dict, char *name)
 {
     int64_t at = name ? yk_state_dict_find(dict, name) : -1;
@@ -180,7 +180,7 @@ yk_value *yk__optimizer_to_torch(const char *kind, const yk_state_dict *dict, co
     return value;
 }
 
-/* For each group a list of its parameters' names. */
+/* A list for each group, of its parameters' names. */
 static yk_value *names_of(const yk_optimizer *o)
 {
     yk_value *names = yk_value_list();

@@ -13,7 +13,7 @@
 #include "optim/optimizer.h"
 #include "value/value.h"
 
-/* Of a schedule as text; a longer one is refused. */
+/* Bytes of a schedule as text; a longer one is refused. */
 enum { TEXT_ROOM = 4096 };
 
 /* ---- out: the text is read from its beginning to its end --------------------------------------------------------- */
@@ -23,7 +23,7 @@ typedef struct reader {
     yk_value *base, *last; /* rates, one for each group */
 } reader;
 
-/* Moves behind the word, where it is next. */
+/* True, and moves past the word, if it is next. */
 static bool accept(reader *r, const char *word)
 {
     size_t length = strlen(word);
@@ -62,7 +62,7 @@ static void put_real(yk_status *status, yk_value *dict, const char *key, double 
         *status = yk_value_set(dict, key, yk_value_real(value));
 }
 
-/* What every schedule has. A time of -1 is that of one that has not begun. */
+/* Puts the keys that every schedule has. A time of -1 is that of one that has not begun. */
 static yk_status put_common(const reader *r, yk_value *dict, int64_t time)
 {
     yk_status status = yk_value_set(dict, "base_lrs", r->base);
@@ -189,7 +189,7 @@ __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *for
     w->used = w->used < TEXT_ROOM ? w->used : TEXT_ROOM - 1;
 }
 
-/* As yk_schedule_describe has it. */
+/* Puts a number as yk_schedule_describe prints it. */
 static void put_shortest(writer *w, double value)
 {
     char text[YK__NUMBER_ROOM];
@@ -406,7 +406,7 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
     return value;
 }
 
-/* Whether the optimizer has the rates that the schedule was saved with: its state was loaded before. */
+/* True if the optimizer has the rates that the schedule was saved with: its state was loaded before. */
 static bool has_rates(const yk_schedule *s, const yk_value *value)
 {
     const yk_value *last = yk_value_get(value, "_last_lr");

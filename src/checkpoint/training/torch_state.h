@@ -1,6 +1,6 @@
 /*
- * torch_state.h - the state of optimizers and schedules in PyTorch's form, from and to yoke's own lists. Layer:
- * checkpoint.
+ * torch_state.h - the state of optimizers and schedules in PyTorch's form, from and to yoke's own lists.
+ * Layer: checkpoint.
  *
  * These work on lists of tensors and on text, so that files can be converted without the objects. Values that are
  * returned are owned by the current scope.

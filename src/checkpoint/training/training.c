@@ -170,7 +170,7 @@ void yk__pass_over(yk_checkpoint_found *found)
         snprintf(found->message, sizeof(found->message), "%s", error.message);
 }
 
-/* Whether a step has come that is higher: a run that goes on may have removed what was listed before. */
+/* True if a higher step has come: a run that goes on may have removed those that were listed before. */
 static bool has_newer(const char *root, int64_t step)
 {
     int64_t *steps;
@@ -180,7 +180,8 @@ static bool has_newer(const char *root, int64_t step)
     return newer;
 }
 
-/* As find. *again, where it is true before: whether to do it again, because there are others by now. */
+/* One round of find. *again (looked for where it is true before): the folder has other checkpoints by now, so find
+ * again. */
 static yk_status find_once(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
                            yk__snapshot *snapshot, yk_checkpoint_found *found, bool *again)
 {

@@ -13,7 +13,7 @@
 #include "base/core.h"
 #include "checkpoint/shards/shards.h"
 
-/* What is written, or was read: clear gives everything back. Without a scope. */
+/* A training state to be written, or that was read: clear gives everything back. Without a scope. */
 typedef struct yk__snapshot {
     yk_state_dict *model, *optimizer; /* optimizer NULL: there is none */
     json_t *state;                    /* state.json without the files and checksums */
@@ -30,17 +30,17 @@ yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpo
                              const yk_checkpoint_options *options, yk_load_report *report);
 
 /* ---- state_check.c ---- */
-/* Whether a run can go on from state.json, as far as that can be told without the run: the kinds and ranges of what is
- * loaded. The error names the file, the key and the value. */
+/* Fails if no run can go on from state.json, as far as that can be told without the run: checks the kinds and ranges of
+ * all that is loaded. The error names the file, the key and the value. */
 yk_status yk__state_check(const char *dir, const json_t *json);
 
 /* ---- snapshot_copy.c: the copy that an asynchronous save writes ---- */
-/* What will be saved, without state.json: the model's tensors, and tensors without memory for those that the optimizer
- * will have once it has stepped every parameter. */
+/* The tensors that will be saved, without state.json: the model's tensors, and tensors without memory for those that
+ * the optimizer will have once it has stepped every parameter. */
 yk_status yk__snapshot_outline(const yk_checkpoint_state *state, yk__snapshot *outline);
 /* Memory on the CPU for copies of a snapshot's tensors, or of an outline's. The values are no one's. */
 yk_status yk__snapshot_room_like(const yk__snapshot *snapshot, yk__snapshot *room);
-/* Has the system provide the pages of the room, until *stop; the room may be copied to meanwhile. */
+/* Makes the system provide the pages of the room, until *stop; the room may be copied to meanwhile. */
 void yk__snapshot_populate(const yk__snapshot *room, const atomic_bool *stop);
 /* Copies the tensors to the memory of those of `reuse`, by name and where it fits, else to new memory on the CPU.
  * Clears `reuse`. */
@@ -65,7 +65,7 @@ yk_status yk__steps_list(const char *root, int64_t **steps, size_t *count);
 void yk__pass_over(yk_checkpoint_found *found);
 
 /* ---- training_group.c: several ranks; every rank of options->group calls the first two ---- */
-/* As yk__snapshot_read, and all ranks have the same, or all fail. */
+/* Does what yk__snapshot_read does; all ranks have the same snapshot, or all fail. */
 yk_status yk__snapshot_read_group(const char *dir, const yk_checkpoint_options *options, const yk_optimizer *optimizer,
                                   yk__snapshot *snapshot);
 /* The newest of a root that all ranks can read. */
@@ -84,9 +84,9 @@ void yk__snapshot_restore_generators(const yk__snapshot *snapshot, yk_random_sta
  * that become the state of `optimizer` (may be NULL). */
 yk_status yk__snapshot_read(const char *dir, bool weights_only, const yk_read_options *options,
                             const yk_optimizer *optimizer, yk__snapshot *snapshot);
-/* As yk_checkpoint_verify. *whole: every byte is as it was saved, whatever state.json says. */
+/* Does what yk_checkpoint_verify does. *whole: every byte is as it was saved, whatever the content of state.json. */
 yk_status yk__checkpoint_verify(const char *dir, bool *whole);
-/* Whether state.json is whole and the files have the sizes it says: a first look. Leaves no error. */
+/* True if state.json is complete and the files have the sizes it says: a first look. Leaves no error. */
 bool yk__checkpoint_plausible(const char *dir);
 /* Adds state.json with this list of the other files. */
 yk_status yk__state_write(yk__folder_files *files, const json_t *state, json_t *names);

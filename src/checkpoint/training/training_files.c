@@ -89,7 +89,7 @@ static json_t *read_state(const char *dir)
     return state;
 }
 
-/* What state.json says of a file, compared with the file's size. */
+/* Compares the size of a file with that in state.json; *digits: its checksum there. */
 static yk_status check_size(const json_t *state, const char *path, const char *name, const char **digits)
 {
     json_int_t bytes;

@@ -64,7 +64,7 @@ static yk_status send_tensors(const yk_state_dict *dict, yk_process_group *group
     return status;
 }
 
-/* What rank 0 has read becomes every rank's. */
+/* Sends the snapshot that rank 0 has read to all ranks. */
 static yk_status send_snapshot(yk__snapshot *snapshot, yk_process_group *group)
 {
     bool root = yk_rank(group) == 0;
@@ -100,7 +100,7 @@ static yk_status send_snapshot(yk__snapshot *snapshot, yk_process_group *group)
 
 /* ---- reading together ------------------------------------------------------------------------------------------- */
 
-/* What tells one checkpoint from another: the checksum of state.json, which has those of all other files. */
+/* A number that tells one checkpoint from another: the checksum of state.json, which has those of all other files. */
 static int64_t digest_of(const yk__snapshot *snapshot)
 {
     const char *text = json_string_value(json_object_get(snapshot->state, "checksum"));

@@ -13,7 +13,7 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
-/* Of a schedule as text; as in torch_schedule.c. */
+/* Bytes of a schedule as text; as in torch_schedule.c. */
 enum { SCHEDULE_ROOM = 4096 };
 
 void yk__snapshot_clear(yk__snapshot *snapshot)
@@ -92,7 +92,7 @@ static json_t *settings_json(const yk_metadata *settings)
     return object;
 }
 
-/* As text: JSON has neither NaN nor infinities. */
+/* Adds numbers as text: JSON has neither NaN nor infinities. */
 static void add_values(json_t *object, const yk_checkpoint_value *values)
 {
     for (; values && values->name; values++) {
@@ -224,7 +224,8 @@ static yk_status check_presence(const char *dir, const json_t *saved, const char
                     what[0] == 'o' ? "n" : "", what, wanted ? "one" : "none");
 }
 
-/* Where the steps of an epoch are others than before, `relaid`, so may be the schedule's lengths. */
+/* Checks the saved schedule against the run's. Its lengths may differ where an epoch has other steps than before
+ * (`relaid`). */
 static yk_status check_schedule(const char *dir, const json_t *saved, const yk_schedule *schedule, bool relaid,
                                 const char **description, int64_t *time)
 {
@@ -271,7 +272,7 @@ static yk_status check_loader(const char *dir, json_t *saved, const yk_loader *l
     return YK_OK;
 }
 
-/* Whether a step took more or fewer samples than now. */
+/* True if a step took more or fewer samples than now. */
 static bool other_layout(const yk_loader_state *before, json_int_t accumulated, const yk_checkpoint_state *state)
 {
     yk_loader_state now = yk_loader_get_state(state->loader);
@@ -311,7 +312,7 @@ static yk_status check_values(const char *dir, const json_t *saved, const yk_che
     return YK_OK;
 }
 
-/* What the checks found in state.json. */
+/* The numbers that the checks found in state.json. */
 typedef struct found {
     json_int_t epoch, step, seed, calls;
     const char *schedule; /* its description, of state.json */

@@ -87,7 +87,7 @@ static yk_value *saved_names(const json_t *optimizer)
     return status ? NULL : names;
 }
 
-/* How many steps each parameter has taken, by its number: PyTorch's SGD does not count them. */
+/* The steps that each parameter has taken, by its number: PyTorch's SGD does not count them. */
 static yk_value *steps_of(const yk_state_dict *dict, const yk_value *names)
 {
     yk_value *steps = yk_value_list();
@@ -213,7 +213,7 @@ yk_value *yk__training_to_value(const char *dir)
 
 /* ---- in: names for the optimizer's parameters -------------------------------------------------------------------- */
 
-/* Whether a tensor of a model can be a parameter: a floating one that is no running statistic. */
+/* True if a tensor of a model can be a parameter: a floating one that is no running statistic. */
 static bool may_train(const char *name, const yk_tensor *x)
 {
     static const char *const statistics[] = {"running_mean", "running_var", "num_batches_tracked"};
@@ -244,7 +244,7 @@ static yk_value *guess_names(const yk_state_dict *weights, const yk_value *group
     return status ? NULL : names;
 }
 
-/* For each group its parameters' names: those it has, or those of the weights. */
+/* A list for each group, of its parameters' names: those it has, or those of the weights. */
 static yk_value *names_for(const yk_value *optimizer, const yk_state_dict *weights)
 {
     const yk_value *groups = yk_value_get(optimizer, "param_groups");
@@ -316,13 +316,13 @@ static const char *kind_of(const yk_value *optimizer, const yk_value *rest, bool
 
 /* ---- in: the parts ----------------------------------------------------------------------------------------------- */
 
-/* What is being made of a value. */
+/* The snapshot that is being made of a value. */
 typedef struct making {
     yk__snapshot *snapshot;
     const yk_value *value, *rest;
     yk_state_dict *weights;
     bool foreign_schedule; /* one that yoke has not: kept for PyTorch */
-    char *notice;          /* what is lost, grown by lose() */
+    char *notice;          /* a list of what is lost, grown by lose() */
 } making;
 
 /* Adds to the notice. */
@@ -430,7 +430,7 @@ static yk_status read_scaler(making *m, const yk_value *scaler)
     return status;
 }
 
-/* What the value has of this kind under the first of a NULL-ended list of keys. */
+/* The item that the value has under the first of a NULL-ended list of keys that has one of this kind; NULL: none. */
 static const yk_value *first_of(const yk_value *value, const char *const *keys, yk_value_kind kind)
 {
     for (; *keys; keys++) {
@@ -453,7 +453,7 @@ static const char *const scaler_keys[] = {"scaler", "scaler_state_dict", "grad_s
 static const char *const epoch_keys[] = {"epoch", NULL};
 static const char *const step_keys[] = {"step", "global_step", "iteration", NULL};
 
-/* Whether an item of the value was taken for one of the parts. */
+/* True if an item of the value was taken for one of the parts. */
 static bool is_taken(const making *m, const yk_value *item)
 {
     const char *const *const lists[] = {optimizer_keys, schedule_keys, scaler_keys, epoch_keys, step_keys};
@@ -471,7 +471,7 @@ static yk_status find_leaf_tensor(const char *name, yk_value *leaf, void *user)
     return YK_OK;
 }
 
-/* What is no weight and no part goes to "extra", where JSON can hold it. */
+/* Puts items that are no weights and no part under "extra", where JSON can hold them. */
 static yk_status read_extra(making *m)
 {
     json_t *extra = json_object();

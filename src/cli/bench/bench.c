@@ -39,7 +39,7 @@ yk_status bench_print_json(json_t *object)
     if (!line)
         return yk__fail(YK_ERR_MEMORY, "out of memory for a line of JSON");
     fputs(line, stdout);
-    fflush(stdout); /* a row takes its time, and who reads this wants it at once */
+    fflush(stdout); /* a row takes its time, and its reader wants it at once */
     free(line);
     return YK_OK;
 }

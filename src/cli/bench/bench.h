@@ -1,5 +1,5 @@
 /*
- * bench.h - what the subjects of `yoke bench` share. Layer: cli.
+ * bench.h - the functions that the subjects of `yoke bench` share. Layer: cli.
  */
 #ifndef YOKE_CLI_BENCH_BENCH_H
 #define YOKE_CLI_BENCH_BENCH_H

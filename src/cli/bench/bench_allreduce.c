@@ -19,7 +19,7 @@
 #include "comm/agreement.h"
 #include "comm/group.h"
 
-/* Of arrays: sizes in one run; measurements of one size, however short it is. */
+/* Sizes of arrays: sizes in one run; measurements of one size, however short it is. */
 enum { MOST_SIZES = 64, MOST_REPEATS = 2000 };
 
 typedef struct bench {
@@ -31,7 +31,7 @@ typedef struct bench {
     int count;
 } bench;
 
-/* "4,16K,46800000,128M" */
+/* Reads a list of sizes: "4,16K,46800000,128M". */
 static bool read_sizes(bench *b)
 {
     for (const char *at = b->bytes; *at;) {
@@ -105,7 +105,7 @@ static yk_status measure(const bench *b, int64_t bytes, double seconds[2])
     return YK_OK;
 }
 
-/* How many sets of ranks share memory; 0 and an error on failure. */
+/* The number of sets of ranks that share memory; 0 and an error on failure. */
 static int count_hosts(void)
 {
     int ranks = yk_world_size(NULL), hosts = 0;
@@ -128,7 +128,7 @@ static int count_hosts(void)
     return hosts;
 }
 
-/* What the bytes go through. */
+/* A description of the path of the bytes between ranks. */
 static const char *describe_path(const bench *b, int hosts, char text[80])
 {
     const char *backend = yk_process_group_backend(NULL);

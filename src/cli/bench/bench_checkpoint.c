@@ -34,7 +34,7 @@ typedef struct bench {
     int64_t rounds;
     bool json, sharded;
     ranks ranks; /* with --sharded, else one */
-    /* what is measured */
+    /* the state that is measured, and the figures */
     yk_checkpoint_state state;
     char *folder, *plain, *root, *copy;
     size_t bytes;
@@ -73,7 +73,7 @@ static yk_status make_state(bench *b)
     return status;
 }
 
-/* What `dd bs=1M conv=fsync` does with so many bytes. */
+/* Writes so many bytes as `dd bs=1M conv=fsync` does. */
 static yk_status write_plain(const bench *b, size_t bytes, double *seconds)
 {
     double begun = yk__now();
@@ -131,7 +131,7 @@ static yk_status write_pt(const bench *b)
     return status;
 }
 
-/* From the page cache; what was loaded is given back after the time is taken. */
+/* Loads the file from the page cache; the tensors are freed after the time is taken. */
 static yk_status read_pt(const bench *b, bool mmap, double *seconds)
 {
     yk_scope scope = yk_scope_begin();
@@ -232,7 +232,7 @@ static yk_status measure_sharded(bench *b)
     return status ? status : yk_barrier(NULL); /* until then a rank has the folder open */
 }
 
-/* What names the folder of all ranks: rank 0's number. */
+/* A number that names the folder of all ranks: rank 0's process id. */
 static yk_status shared_number(int64_t *number)
 {
     yk_scope scope = yk_scope_begin();

@@ -20,7 +20,7 @@
 #include "cli/bench/bench.h"
 #include "cli/options.h"
 
-/* Of arrays: counts of ranks in one run; batches kept in memory, over which the steps go. */
+/* Sizes of arrays: counts of devices in one run; batches kept in memory, over which the steps go; losses. */
 enum { MOST_COUNTS = 16, MOST_BATCHES = 256, LOSSES = 100 };
 
 typedef struct bench {
@@ -34,7 +34,7 @@ typedef struct bench {
     yk_tensor *inputs[MOST_BATCHES], *targets[MOST_BATCHES];
 } bench;
 
-/* A number of devices; 0 for anything else. *at goes behind it. */
+/* A number of devices; 0 for anything else. Moves *at past it. */
 static int read_count(const char **at)
 {
     char *end;
@@ -45,7 +45,7 @@ static int read_count(const char **at)
     return n >= 1 && n <= 64 ? (int)n : 0;
 }
 
-/* "1,2,4", and "1..5" for 1 to 5. */
+/* Reads a list of counts: "1,2,4", and "1..5" for 1 to 5. */
 static bool read_counts(bench *b)
 {
     const char *at = b->devices;

@@ -24,7 +24,7 @@ typedef struct bench {
     bool json;
 } bench;
 
-/* What a row does, once. Tensors that it makes are in its own scope. */
+/* A measurement; `run` does it once. Tensors that it makes are in its own scope. */
 typedef struct row {
     const char *name, *dtype;
     yk_status (*run)(struct row *row);

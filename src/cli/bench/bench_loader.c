@@ -35,7 +35,7 @@ static yk_transform *transform_of(const bench *b)
                       yk_normalize(mean, std, 3));
 }
 
-/* The data that the command line names. */
+/* Makes a loader of the data that the command line names. */
 static yk_status find(const bench *b, yk_loader **loader)
 {
     yk_dtype dtype;

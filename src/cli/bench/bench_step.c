@@ -40,7 +40,7 @@ typedef struct work {
     yk_graph *graph; /* NULL: steps are not recorded */
 } work;
 
-/* What was measured; steps: of all rounds. */
+/* The measured times; steps: of all rounds. */
 typedef struct figures {
     double *rounds; /* seconds of a step, the mean of each round */
     int64_t count, steps;
@@ -48,7 +48,7 @@ typedef struct figures {
     double host; /* seconds until a step is queued; 0 on a CPU */
 } figures;
 
-/* Of one of the batches that a step accumulates. */
+/* Forward and backward of one of the batches that a step accumulates. */
 static yk_status one_backward(work *w)
 {
     yk_scope scope = yk_scope_begin();
@@ -159,7 +159,8 @@ static yk_status one_round(work *w, int64_t steps, double *seconds)
     return status;
 }
 
-/* How long a device that computes by itself keeps the host: the middle of some steps that it has nothing before. */
+/* Measures the seconds for which a step keeps the host where the device computes by itself: the median of some steps
+ * that begin with nothing queued. */
 static yk_status measure_host(work *w, double *host)
 {
     enum { TIMES = 21 };
@@ -256,7 +257,7 @@ static void print_text(const bench *b, const work *w, const figures *f, double r
         printf("steps were not recorded: %s\n", yk_graph_get_info(w->graph).why_not);
 }
 
-/* What all processes found, on rank 0's stdout. */
+/* Prints the figures of all processes on rank 0's stdout. */
 static yk_status report(const bench *b, work *w, figures *f)
 {
     int world = w->ranks.world;

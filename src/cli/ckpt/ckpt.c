@@ -48,7 +48,7 @@ static void list(FILE *to)
         fprintf(to, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
 }
 
-/* All options are flags, so they may stand behind the paths too: brought to the front, up to a "--". */
+/* Brings options to the front, up to a "--": all are flags, so they may come after the paths too. */
 static void options_first(int argc, char **argv)
 {
     int at = 1;

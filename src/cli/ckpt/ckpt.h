@@ -1,5 +1,5 @@
 /*
- * ckpt.h - what the verbs of `yoke ckpt` share. Layer: cli.
+ * ckpt.h - the functions that the verbs of `yoke ckpt` share. Layer: cli.
  */
 #ifndef YOKE_CLI_CKPT_CKPT_H
 #define YOKE_CLI_CKPT_CKPT_H
@@ -27,13 +27,14 @@ yk_status ckpt_save_weights(const char *path, const yk_state_dict *dict, const y
 /* Puts the path in front of the error, unless it begins with it. */
 void ckpt_name_file(const char *path);
 bool ckpt_is_folder(const char *path);
-/* The training checkpoint that a folder is, or the newest valid one in it (what was passed over is in *found, whose
+/* The training checkpoint that a folder is, or the newest valid one in it (*found tells which were passed over; its
  * path is empty for the former); the caller frees. */
 char *ckpt_training_folder(const char *path, yk_checkpoint_found *found);
-/* Whether something of this name could be written: .pt, .pth, .safetensors or none; an error names the endings. */
+/* Fails unless a file of this name could be written: .pt, .pth, .safetensors or no ending; an error names the
+ * endings. */
 yk_status ckpt_check_output(const char *path);
-/* Writes in the format of the name's ending. What that cannot hold is told in *notice (the caller frees; NULL: nothing
- * is lost). */
+/* Writes in the format of the name's ending. *notice tells what that format cannot hold (the caller frees; NULL:
+ * nothing is lost). */
 yk_status ckpt_save(const char *path, yk_value *value, char **notice);
 
 /* A dict of all leaves under their dotted names; `path` is for messages. In the scope. */

@@ -159,7 +159,7 @@ static bool ends_with(const char *path, const char *ending)
     return length > tail && strcasecmp(path + length - tail, ending) == 0;
 }
 
-/* A name without an ending, or with a slash at its end, or a folder's. */
+/* True for a name without an ending, or with a slash at its end, or of a folder. */
 static bool names_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -204,7 +204,7 @@ static yk_value *without_metadata(yk_value *value, const yk_value **metadata)
     return copy;
 }
 
-/* Whether names and tensors are all there is to it. */
+/* True if the value is nothing but tensors with names. */
 static bool is_flat(const yk_value *value)
 {
     bool flat = value->kind == YK_VALUE_DICT && !value->attributes;
@@ -219,7 +219,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How many tensors have memory in common with another. */
+/* The number of tensors that have memory in common with another. */
 static int64_t count_shared(const yk_state_dict *dict)
 {
     int64_t count = yk_state_dict_count(dict), shared = 0;

@@ -12,7 +12,7 @@
 
 /* ---- info -------------------------------------------------------------------------------------------------------- */
 
-/* Whether a leaf is in the list of tensors, or in that of what is beside them. */
+/* True if a leaf is in the list of tensors, or (`tensors` false) in that of other values. */
 static bool is_listed(const yk_value *leaf, bool tensors)
 {
     return !yk_value_left_out(leaf) && (yk_value_kind_of(leaf) == YK_VALUE_TENSOR) == tensors;
@@ -87,7 +87,7 @@ static yk_value *load(const ckpt_settings *s, const char **format, yk_checkpoint
     return value;
 }
 
-/* Which checkpoint of a folder it was. */
+/* Prints which checkpoint of a folder it was. */
 static int print_found(const ckpt_settings *s, json_t *json, const yk_checkpoint_found *found)
 {
     if (s->json && *found->path) {
@@ -104,7 +104,7 @@ static int print_found(const ckpt_settings *s, json_t *json, const yk_checkpoint
     return EXIT_DONE;
 }
 
-/* What info and verify tell of a path. */
+/* The content of a path, for info and verify. */
 typedef struct content {
     const char *format;
     yk_checkpoint_found found;

@@ -109,7 +109,7 @@ static const char *value_at(const doctor *d, size_t at, const char *group, const
     return value ? value : "";
 }
 
-/* What has to be the same on all nodes and is not. */
+/* Reports facts that have to be the same on all nodes and are not. */
 static void compare(doctor *d)
 {
     const char *group, *name;
@@ -137,7 +137,7 @@ static void compare(doctor *d)
 }
 
 /* ---- printing -------------------------------------------------------------------------------------------------- */
-/* One fact: its value where all nodes agree, otherwise each value and who has it. */
+/* One fact: its value where all nodes agree, otherwise each value and the nodes that have it. */
 static void print_fact(const doctor *d, const char *group, const char *name)
 {
     enum { COLUMN = 22 };

@@ -1,5 +1,5 @@
 /*
- * doctor.h - what `yoke doctor` finds out. Layer: cli.
+ * doctor.h - the facts that `yoke doctor` finds out. Layer: cli.
  *
  * Facts are a JSON object of groups, in the order to show them: group -> name -> text. Problems are a JSON array of
  * texts. Whoever gets an object from here releases it.

@@ -1,5 +1,5 @@
 /*
- * doctor_facts.c - which libraries, devices and limits this process has. Layer: cli.
+ * doctor_facts.c - the libraries, devices and limits of this process. Layer: cli.
  *
  * Drivers and libraries that need not be there are looked at by dlopen and left alone otherwise: no GPU is set up.
  */
@@ -79,7 +79,7 @@ static const char *amount(double bytes, char text[32])
     return text;
 }
 
-/* The first line of a file that begins with the key, behind the key and what separates it; "" without one. */
+/* The rest of the first line of a file that begins with the key, after the key and its separator; "" without one. */
 static void line_of(const char *path, const char *key, char *text, size_t size)
 {
     char line[1024];
@@ -156,7 +156,7 @@ static void add_cuda(json_t *group)
         dlclose(library);
 }
 
-/* Whether a backend carries every operation: the table of them is in docs/collectives.md. */
+/* True if a backend carries every operation: the table of them is in docs/collectives.md. */
 static bool carries_all(const yk__comm_backend *b)
 {
     bool all = b->post != NULL;
@@ -165,7 +165,7 @@ static bool carries_all(const yk__comm_backend *b)
     return all;
 }
 
-/* Of collectives, by PyTorch's names too. */
+/* Adds the backends of collectives, by PyTorch's names too. */
 static void add_backends(json_t *group)
 {
     char path[4096];
@@ -179,7 +179,7 @@ static void add_backends(json_t *group)
     put(group, "nccl", nccl ? "all operations of tensors on GPUs, each rank its own" : "not here");
 }
 
-/* What a plug-in was built with; it is not started. */
+/* Adds the libraries that a plug-in was built with; it is not started. */
 static void add_plugin(json_t *group, const char *name, const yk__plugin_request *request)
 {
     char path[4096];
@@ -304,7 +304,7 @@ static void add_memory(json_t *group, json_t *problems)
         close(fd);
 }
 
-/* What programs can ask for as cuda:N, or why there is none. */
+/* Adds the devices that programs can ask for as cuda:N, or why there is none. */
 static void add_cuda_devices(json_t *group, json_t *problems)
 {
     int count = yk_device_count(YK_CUDA);

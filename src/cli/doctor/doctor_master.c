@@ -1,8 +1,8 @@
 /*
- * doctor_master.c - whether a job's address answers, one step after the other. Layer: cli.
+ * doctor_master.c - checks that a job's address answers, one step after the other. Layer: cli.
  *
- * Either of two services may be there: the launcher of node 0 ("launch"), or the store of rank 0 ("store"). A peer
- * that only shakes hands changes nothing for either.
+ * Either of two services may be there: the launcher of node 0 ("launch"), or the store of rank 0 ("store"). A peer that
+ * only shakes hands changes nothing for either.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "host/file.h"
 #include "net/handshake.h"
 
-/* Of one host name; those beyond are not tried. */
+/* Addresses of one host name that are tried; those beyond are not. */
 enum { MAX_ADDRESSES = 8 };
 
 typedef struct attempt {
@@ -41,7 +41,7 @@ static void failed(attempt *a, const char *step, const char *detail, const char 
     json_array_append_new(a->problems, json_string(whole));
 }
 
-/* One connection and handshake with a service: what came of it. */
+/* Makes one connection and handshake with a service, and returns the result. */
 static yk__reason shake_hands(attempt *a, const yk__address *to, const char *service, yk__peer *peer,
                               char why[YK__WHY_SIZE])
 {

@@ -1,5 +1,5 @@
 /*
- * mpi_backend.h - what the files of the mpi backend share. Layer: comm/mpi.
+ * mpi_backend.h - the types and functions that the files of the mpi backend share. Layer: comm/mpi.
  *
  * Note [Calls of MPI]
  * Every call of MPI is made under one lock of the process, mpi_lock, and none of them waits: operations are begun in
@@ -38,7 +38,7 @@ enum {
     NOTICE_TEXT = 1024, /* of a notice */
 };
 
-/* What a rank is about to do, and its payload if that is small. */
+/* The operation that a rank is about to do, and its payload if that is small. */
 typedef struct mpi_block {
     yk__comm_header header;
     char payload[BLOCK_BYTES - sizeof(yk__comm_header)];
@@ -83,7 +83,7 @@ typedef struct mpi_message {
     bool under_way, done;
     yk_status status;
     yk_error error;
-    double deadline; /* of who waits for it, 0: nobody yet */
+    double deadline; /* of the wait for it, 0: nobody waits yet */
     struct mpi_message *next;
 } mpi_message;
 

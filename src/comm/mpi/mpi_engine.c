@@ -58,7 +58,7 @@ static void receive(void)
         abandoned = true;
 }
 
-/* At the end of the process. */
+/* Ends MPI at the end of the process. */
 static void end_mpi(int status, void *unused)
 {
     (void)unused;
@@ -82,7 +82,7 @@ static void end_mpi(int status, void *unused)
     pthread_mutex_unlock(&mpi_lock);
 }
 
-/* On a thread of its own: MPI_Init waits, without a limit, for all processes of the job. */
+/* Starts MPI on a thread of its own: MPI_Init waits, without a limit, for all processes of the job. */
 static yk_status start(void)
 {
     int there = 0, gone = 0, level = MPI_THREAD_SINGLE;

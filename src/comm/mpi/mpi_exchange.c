@@ -15,7 +15,8 @@
 #include "comm/mpi/mpi_backend.h"
 
 enum { PAYLOAD = sizeof(((mpi_block *)0)->payload) };
-/* Of a rank's contribution, at a time: bounds the scratch memory, and keeps counts inside an int. */
+/* Bytes of a rank's contribution that are exchanged at a time: bounds the scratch memory, and keeps counts inside an
+ * int. */
 static const size_t PIECE = (size_t)64 << 20;
 /* Up to so many bytes in all ranks together, each combines everything: one operation of MPI in place of two. */
 static const size_t FLAT = (size_t)32 << 10;
@@ -330,7 +331,7 @@ static yk_status move(mpi_group *g, const yk__comm_op *op, size_t size)
     return YK_OK;
 }
 
-/* What each rank sends to this one must be what it expects. */
+/* The numbers of elements that each rank sends to this one must be those that it expects. */
 static yk_status compare_counts(mpi_group *g, const yk__comm_op *op, const int64_t *sent)
 {
     char a[120], b[120], what[120];

@@ -60,7 +60,7 @@ static void accept_head(mpi_group *g, mpi_message *m, const mpi_notice *head)
     }
 }
 
-/* Whether an earlier receive has the first claim on what comes from there with this tag. */
+/* The earlier receive that takes the next message from this rank with this tag; NULL where there is none. */
 static mpi_message *receive_for(const mpi_group *g, int from, int tag)
 {
     for (mpi_message *m = g->messages; m; m = m->next)

@@ -44,7 +44,7 @@ static bool complete(const native *g)
     return true;
 }
 
-/* How far a rank is behind this one's round; it can be one ahead, which counts as none. */
+/* The number of rounds by which a rank is late, compared with this one; it can be one ahead, which counts as 0. */
 static int32_t rounds_behind(const native *g, int local_rank)
 {
     const yk__native_round *rounds = g->rows[local_rank].rounds;
@@ -53,7 +53,7 @@ static int32_t rounds_behind(const native *g, int local_rank)
     return least > 0 ? least : 0;
 }
 
-/* Time is up. The ranks that are furthest behind are the cause: the others wait for them. */
+/* Time is up. The ranks that are latest are the cause: the others wait for them. */
 static yk_status break_round(native *g)
 {
     char list[480] = "";
@@ -85,7 +85,7 @@ static yk_status wait_long(native *g)
         first = false;
         if (!status)
             status = g->transport->check_hosts(g, waited);
-        /* Where other hosts are waited for, those that do are given time to say so. */
+        /* While a rank waits for another host, the ranks there that are late themselves get time to say so. */
         if (!status && waited >= g->timeout + g->transport->stall_delay)
             status = break_round(g);
         if (status)
@@ -123,7 +123,7 @@ yk_status yk__native_sync(native *g)
     double until = 0;
     for (int r = 0; r < g->local_size; r++) {
         while (!yk__native_reached(g, r)) {
-            /* Who waits for a rank of its own core must let it run. */
+            /* A rank that waits for a rank on its own core must let that run. */
             if (++spin <= spins && atomic_load_explicit(&yk__native_round_of(g, r)->cpu, memory_order_relaxed) != cpu) {
                 yk__native_relax();
                 continue;

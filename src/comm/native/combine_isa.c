@@ -74,7 +74,7 @@ BOTH(mean_f64, double, HALF_SUM)
         [YK_OP_SUM] = prefix##sum_##tag, [YK_OP_MEAN] = mean##_##tag, [YK_OP_MIN] = prefix##min_##tag,                 \
         [YK_OP_MAX] = prefix##max_##tag, [YK_OP_PRODUCT] = prefix##product_##tag                                       \
     }
-/* Of bool the sum and the larger one are `any`, the product and the smaller one `all`. */
+/* For bool, sum and max are `any`, product and min are `all`. */
 #define BOOL_ROW(prefix)                                                                                               \
     {                                                                                                                  \
         [YK_OP_SUM] = prefix##any_bool, [YK_OP_MIN] = prefix##all_bool, [YK_OP_MAX] = prefix##any_bool,                \

@@ -1,6 +1,6 @@
 /*
- * combine_isa.h - the loops of combine.c, once for each instruction set that combine_isa.c is compiled for. Layer:
- * comm/native.
+ * combine_isa.h - the loops of combine.c, once for each instruction set that combine_isa.c is compiled for.
+ * Layer: comm/native.
  */
 #ifndef YOKE_COMM_NATIVE_COMBINE_ISA_H
 #define YOKE_COMM_NATIVE_COMBINE_ISA_H

@@ -3,11 +3,11 @@
  * Layer: comm/native.
  *
  * Everything that arrives is taken at once: small messages into memory of their own until a receive asks for them, of
- * large ones the offer alone. So nothing waits behind a message that nobody wants yet, and memory stays bounded by what
+ * large ones the offer alone. So nothing waits for a message that nobody wants yet, and memory stays bounded by what
  * ranks offer. The bytes of a large message go from the sender's memory into the receiver's, in pieces, between which
  * other frames go.
  *
- * All is done under the message lock, which may be taken again by who holds it.
+ * All is done under the message lock, which the thread that holds it may take again.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -22,7 +22,7 @@
 
 #include "comm/native/multihost.h"
 
-/* Of one call; those beyond it come with the next. */
+/* Events that one call of epoll_wait takes; those beyond it come with the next. */
 enum { EVENTS = 32 };
 /* Bytes that are read from a link before others have their turn: one that sends without a pause must not keep its
  * reader for ever. */
@@ -63,7 +63,8 @@ static void out_free(control_out *o)
     free(o);
 }
 
-/* What waits to be sent is given up. What is arriving stays: where sending fails, reading goes on to the end. */
+/* Drops the frames that wait to be sent. Those that are arriving are kept: where sending fails, reading goes on to the
+ * end. */
 static void clear_out(yk__native_link *l)
 {
     while (l->out) {
@@ -142,7 +143,7 @@ static void flush(native *g, yk__native_link *l)
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
-            /* What the other side said before its end is read first: reading finds the end, too. */
+            /* The frames that the other side sent before its end are read first: reading finds the end, too. */
             clear_out(l);
             break;
         }
@@ -266,7 +267,7 @@ static yk__native_message *message_of_offer(native *g, int peer, uint64_t offer)
     return NULL;
 }
 
-/* Whether a frame is one that a rank sends. Its number, where it has one, is a message's, which count from 1: 0 is the
+/* True if a rank can send such a frame. Its number, where it has one, is a message's, which count from 1: 0 is the
  * offer of a receive that has not taken one. */
 static bool is_well_formed(const control_frame *f)
 {
@@ -316,7 +317,7 @@ static void refuse_frame(native *g, const yk__native_link *l, enum refusal why)
     yk__error_put(&before);
 }
 
-/* What came is not what was sent: the group is broken, and the connection of no use. */
+/* The bytes that came are not those that were sent: the group is broken, and the connection of no use. */
 static void report_damage(native *g, yk__native_link *l, const char *why)
 {
     yk_error before;
@@ -523,9 +524,10 @@ static bool unacknowledged(int fd)
     return fd >= 0 && ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/* Whether a rank that stays has yet to get something. Of a group that is whole its system must have acknowledged all,
- * values of collectives too: what it sends to a closed connection takes back what is still on its way, and so does the
- * end of a host (a container) where this process was the last. A rank that has left wants nothing more. */
+/* True if a rank that has not left has yet to get something. In a group that is not broken its system must have
+ * acknowledged all, values of collectives too: a packet that it sends to a closed connection makes it drop what is
+ * still on its way, and so does the end of a host (a container) where this process was the last. A rank that has left
+ * wants nothing more. */
 static bool outstanding(native *g, yk__native_link *l, bool whole)
 {
     int unsent = 0;

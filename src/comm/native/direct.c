@@ -7,7 +7,7 @@
 #include "comm/native/native.h"
 
 /* A thread of this process needs no more than the time to go over its memory, however busy the machine is, and may not
- * be left behind; another process may. Seconds. */
+ * be left there; another process may. Seconds. */
 static const double settle_thread = 60, settle_process = 1;
 
 yk_status yk__native_enter(native *g)
@@ -20,7 +20,7 @@ yk_status yk__native_enter(native *g)
     return yk__native_check(g);
 }
 
-/* Whether the rank is in such a section; `detached` if it must be left there. */
+/* True if the rank is in such a section; `detached` if it must be left there. */
 static bool is_inside(const native *g, int rank, double waited, bool *detached)
 {
     const yk__native_row *row = &g->rows[rank];

@@ -1,5 +1,5 @@
 /*
- * failure.c - how a group breaks, and what is known of the processes of its ranks. Layer: comm/native.
+ * failure.c - the breaking of a group, and the state of the processes of its ranks. Layer: comm/native.
  *
  * Invariant: the first rank of a host to see a failure writes the cause into the segment, wakes everybody there and
  * sends it to the other hosts; all report that one. head->broken goes from 0 (whole) over 1 (the cause is being

@@ -3,8 +3,8 @@
  *
  * One thread does it all: it sends what the system takes, receives what is there, and only when neither moves it waits,
  * first by looking again, then in poll together with the control connections. So a cause that comes from anywhere ends
- * the wait. What ends a data connection is published_failure by the control connection (multihost.h); here it only
- * stops moving.
+ * the wait. The cause that ends a data connection comes over the control connection (multihost.h); here the data only
+ * stop moving.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
  * waits for a message that says why, before it is itself the cause. */
 static const double nap = 0.02, silence = 1;
 
-/* What became of a call: parts of frames that moved count as life. */
+/* Records the outcome of a call on the data connection: parts of frames that moved count as life. */
 static void note(native *g, int rank, yk__reason reason, const char *why)
 {
     yk__native_link *l = &g->net->links[rank];
@@ -175,7 +175,7 @@ typedef struct pipe_state {
     size_t sent_bytes, ready; /* of the next ones */
 } pipe_state;
 
-/* How much of the next chunk may be sent. */
+/* The number of bytes of the next chunk that may be sent. */
 static size_t sendable(const pipe_state *s)
 {
     const yk__native_pipe *p = s->pipe;

@@ -38,8 +38,8 @@ static int oldest(const yk__native_joining_links *all, const yk__address *from, 
     return first;
 }
 
-/* One more of this address: where there are too many, of that address or of all, the oldest goes. False: there is no
- * room, because all are ranks. */
+/* Counts one more connection from this address: where there are too many, of that address or of all, the oldest is
+ * dropped. False: there is no room, because all are ranks. */
 static bool make_room(yk__native_joining_links *all, const yk__address *from)
 {
     int count, gone = oldest(all, from, &count);
@@ -109,7 +109,7 @@ void yk__native_incoming_hear(yk__native_joining_links *all, int i)
         yk__native_incoming_drop(all, i);
 }
 
-/* Whether a peer that has said this is a rank that connects to this one. */
+/* True if a peer with this hello is a rank that connects to this one. */
 static bool is_expected(const native *g, const yk__comm_join_args *args, const yk__native_hello *h)
 {
     return h->group == yk__native_group_hash(args) && h->to == g->rank && h->from > g->rank &&

@@ -37,7 +37,7 @@ void yk__native_dial_close(yk__native_dial *d)
     d->connected = false;
 }
 
-/* Why a try failed, and whether it is worth another one. */
+/* Fails where another try cannot help; else closes the connection, to be tried again. */
 static yk_status dial_failed(const native *g, yk__native_dial *d, bool early)
 {
     yk__native_dial_close(d);
@@ -79,8 +79,9 @@ yk_status yk__native_dial_begin(native *g, const yk__comm_join_args *args, int r
     return dial_again(g, d, early);
 }
 
-/* Packets that ask for a connection are sent at longer and longer intervals: a new try is worth more. Of one that is
- * there the system sees to all; and the other side may have done with it already. */
+/* True if this try is given up for a new one: the system repeats packets that ask for a connection at longer and longer
+ * intervals. A connection that is there is kept alive by the system, and the other side may have accepted it
+ * already. */
 static bool gives_up(const yk__native_dial *d, double now)
 {
     return !d->connected && now > d->give_up;
@@ -96,7 +97,7 @@ static void move_connected(yk__native_dial *d, bool late)
              d->reason == YK__NO_ANSWER ? "no answer to the handshake (does a firewall drop the packets?)" : d->c.why);
 }
 
-/* Connected, or not: says who this is right behind the proof. */
+/* The connection is made, or failed: sends the hello of this rank right after the proof. */
 static void end_connect(native *g, const yk__comm_join_args *args, yk__native_dial *d, bool late)
 {
     d->reason = yk__connect_end(d->fd, late, d->why);

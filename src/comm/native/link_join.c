@@ -160,7 +160,7 @@ void yk__native_links_stop(native *g)
 }
 
 /* ---- when they are ----------------------------------------------------------------------------------------------- */
-/* The early connection to where this rank's record says that it listens, else a new one. */
+/* Takes the early connection to the address in this rank's record, else begins a new one. */
 static yk_status dial(native *g, yk__native_dial *early, int early_count, int rank, int channel, yk__native_dial *d)
 {
     const char *address = g->net->links[rank].address;
@@ -169,7 +169,7 @@ static yk_status dial(native *g, yk__native_dial *early, int early_count, int ra
         if (e->rank != rank || e->channel != channel || strcmp(e->text, address) != 0 || e->fd < 0)
             continue;
         *d = *e;
-        e->fd = -1; /* it is the other one's now */
+        e->fd = -1; /* it belongs to *d now */
         e->connected = false;
         return YK_OK;
     }
@@ -245,10 +245,10 @@ static void drop_lost(native *g, int *expected)
                 ++*expected;
 }
 
-/* Until all connections are there, the time is over, or another rank says that it is of no use. */
+/* Waits until all connections are there, the time is over, or another rank says that it is of no use. */
 static yk_status connect_all(native *g, const yk__comm_join_args *args, double until, int *expected)
 {
-    /* Who cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
+    /* A rank that cannot connect gives up a little earlier, so that those who wait for it can name the reason. */
     double looked = yk__now(), early = looked + 0.85 * (until - looked);
     yk_status status = adopt_all(g, expected);
     drop_lost(g, expected);

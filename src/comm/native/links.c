@@ -61,7 +61,7 @@ static yk_status own_address(const native *g, const yk__comm_join_args *args, yk
     return YK_OK;
 }
 
-/* The socket that the launcher opened for this rank. */
+/* Takes the socket that the launcher opened for this rank; false where there is none. */
 static bool launched_listener(native *g, const yk__comm_join_args *args)
 {
     const char *table = getenv("YOKE_RANK_LISTENERS");
@@ -153,7 +153,8 @@ bool yk__native_link_abandon(yk__native_link *l, int channel)
     return true;
 }
 
-/* A process that ends closes its connections, which is for the operations to find, as what it has sent is. */
+/* True if the connection was reset; one that was closed, by a process that ended, and bytes that it has sent are left
+ * to the operations to find. */
 static bool was_reset(int fd, bool *spoke)
 {
     char byte;
@@ -203,7 +204,8 @@ void yk__native_net_close(native *g)
             if (net->links[r].control >= 0 && !yk__native_control_enqueue(g, &net->links[r], &frame, NULL, NULL))
                 yk_clear_error();
         pthread_mutex_unlock(&g->message_lock);
-        /* What a peer still needs is on its way until it has come; that a group is broken is said, but not for long. */
+        /* Frames that a peer still needs are on their way until they have come; the news that a group is broken is
+         * sent, but not for long. */
         yk__native_control_flush(g, whole, whole ? g->timeout : g->timeout < leave_time ? g->timeout : leave_time);
     }
     for (int r = 0; r < g->world_size && net->links; r++) {

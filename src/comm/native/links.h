@@ -1,12 +1,13 @@
 /*
- * links.h - what the files share that make the connections between ranks of different hosts. Layer: comm/native.
+ * links.h - the types and functions of the files that make the connections between ranks of different hosts.
+ * Layer: comm/native.
  *
  * Note [The connections of a rank]
  * A rank connects to all lower ranks of other hosts (link_dials.c) and lets the higher ones in (link_accepts.c), all at
- * once, in one loop (link_join.c). Who is where is known when all records are there (native_join.c). A launcher of
- * several nodes gives its ranks the addresses where all listen beforehand (launch/listeners.h): then a thread begins
- * with that while the records are exchanged, so that the two take as long as one. It makes connections, shakes hands on
- * them, and holds them; none becomes a link before the records have said that it is one.
+ * once, in one loop (link_join.c). The hosts of all ranks are known when all records are there (native_join.c). A
+ * launcher of several nodes gives its ranks the addresses where all listen beforehand (launch/listeners.h): then a
+ * thread begins with that while the records are exchanged, so that the two take as long as one. It makes connections,
+ * shakes hands on them, and holds them; none becomes a link before the records have said that it is one.
  */
 #ifndef YOKE_COMM_NATIVE_LINKS_H
 #define YOKE_COMM_NATIVE_LINKS_H
@@ -16,7 +17,7 @@
 enum { LINK_CONTROL, LINK_DATA };
 enum { LINK_HELLO = 1 }; /* the one message of a rank's channel */
 
-/* What the side that connected says behind its proof. */
+/* The message that the side that connected sends after its proof. */
 typedef struct yk__native_hello {
     uint64_t group; /* yk__native_group_hash */
     int32_t from, to, channel, unused;
@@ -27,7 +28,7 @@ typedef struct yk__native_hello {
 typedef struct yk__native_dial {
     int fd, rank, channel; /* fd -1: it is a link, or to be tried again at `again` */
     bool connected, done;
-    double again, give_up; /* when this try, if it is not connected, is given up for the next */
+    double again, give_up; /* the time when this try, if it is not connected, is given up for the next */
     double patience;       /* with this try; the next has twice as much */
     char text[YK__ADDRESS_TEXT];
     yk__address address;
@@ -45,7 +46,7 @@ typedef struct yk__native_incoming {
     yk__native_hello said;
 } yk__native_incoming;
 
-/* What there is of connections while a rank joins. */
+/* The connections of a rank while it joins. */
 typedef struct yk__native_joining_links yk__native_joining_links;
 struct yk__native_joining_links {
     const yk__comm_join_args *args;
@@ -55,7 +56,7 @@ struct yk__native_joining_links {
     int incoming_count, room, of_one_address;
     struct pollfd *polls;
     int poll_room;
-    pthread_t thread; /* of the time before the records are there */
+    pthread_t thread; /* makes connections before the records are there */
     int stop;         /* tells it to end; -1: there is none */
 };
 
@@ -65,7 +66,7 @@ yk_status yk__native_link_adopt(native *g, int rank, int channel, int fd, const 
 /* A rank connects again because its connection was lost, which this side need not have noticed; false: it had none. */
 bool yk__native_link_abandon(yk__native_link *l, int channel);
 
-/* Whether this connection was reset while the other rank, as far as is known, still joins. Asked of the data connection
+/* True if this connection was reset while the other rank, as far as is known, still joins. Asked of the data connection
  * before the control connection is given up. */
 bool yk__native_link_lost(const yk__native_link *l, int channel);
 
@@ -77,7 +78,7 @@ yk_status yk__native_dial_begin(native *g, const yk__comm_join_args *args, int r
 /* Moves on what is `ready`, or late. `last`: the time of all is over. */
 yk_status yk__native_dial_move(native *g, const yk__comm_join_args *args, yk__native_dial *d, bool ready, bool last,
                                bool early);
-/* Whether it waits for nothing but the records. */
+/* True if it waits for nothing but the records. */
 static inline bool yk__native_dial_is_open(const yk__native_dial *d)
 {
     return d->fd >= 0 && d->connected && d->c.open;
@@ -86,7 +87,7 @@ static inline bool yk__native_dial_is_open(const yk__native_dial *d)
 yk_status yk__native_dial_adopt(native *g, yk__native_dial *d);
 /* The link is lost: it is made again. */
 void yk__native_dial_lost(native *g, yk__native_dial *d);
-/* When it is to be looked at though nothing has come, at the latest `until`. */
+/* The time at which it is to be looked at though nothing has come, at the latest `until`. */
 double yk__native_dial_next(const yk__native_dial *d, double until);
 short yk__native_dial_events(const yk__native_dial *d);
 void yk__native_dial_close(yk__native_dial *d);

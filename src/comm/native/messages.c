@@ -79,10 +79,9 @@ static yk__native_buffer *acquire_buffer(native *g, size_t bytes)
     return made;
 }
 
-/* A message by reference fails: whether its bytes are the sender's own again. A thread of this process may be reading
- * them, which has an end; another process reads from its own mapping, and is published_failure by the slot that it was
- * for nothing.
- */
+/* Withdraws a message by reference that failed; true if its bytes are the sender's own again. A thread of this process
+ * may be reading them, which has an end; another process reads from its own mapping, and finds in the slot that it was
+ * for nothing. */
 static bool withdraw(native *g, yk__native_message *m)
 {
     uint32_t state = SLOT_POSTED;
@@ -179,7 +178,7 @@ static void advance_recv(native *g, yk__native_message *m)
             return; /* an earlier receive has the first claim */
     yk__native_channel *channel = channel_of(g, m->local_rank, g->local_rank);
     yk__native_slot *slot = NULL, *seen;
-    do { /* an older message may have been posted behind the look's back; who sees a message sees all older ones */
+    do { /* an older message may have been posted meanwhile; a rank that sees a message sees all older ones */
         seen = slot;
         for (int i = 0; i < NATIVE_SLOTS; i++) {
             yk__native_slot *s = &channel->slots[i];
@@ -348,7 +347,7 @@ static void look_after(native *g, const yk__native_message *m, bool thorough)
     bool dead = !left && (link ? link->closed : (thorough || late) && yk__native_is_dead(g, m->local_rank, &stopped));
     if (!left && !dead && !late)
         return;
-    progress(g); /* what came before the end counts */
+    progress(g); /* bytes that came before the end count */
     if (m->done)
         return;
     yk_error before;
@@ -397,7 +396,7 @@ yk_status yk__native_post(void *state, const yk__comm_op *op, void **message)
     return YK_OK;
 }
 
-/* Whether messages to this host (`away`: to other hosts) are not done. With the lock held. */
+/* True if messages to this host (`away`: to other hosts) are not done. With the lock held. */
 static bool others_wait(const native *g, bool away)
 {
     for (const yk__native_message *m = g->messages; m; m = m->next)

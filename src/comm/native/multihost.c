@@ -8,15 +8,15 @@
  *  - to the owner of a share, and from there to all or to the root (all_reduce, reduce, reduce_scatter): pairwise.c;
  *  - in a ring of hosts (all_gather) or a chain (broadcast): ring.c;
  *  - straight from rank to rank (gather, scatter, all_to_all): multihost_scatter.c.
- * Where every host has one rank this works on the caller's memory. Else it works on boards, memory that the ranks of a
- * host share, a piece at a time; all_reduce of memory that they share already works in place.
+ * Where every host has one rank this works on the caller's memory. Else it works on the bounce buffers, memory that the
+ * ranks of a host share, a piece at a time; all_reduce of memory that they share already works in place.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/native/multihost.h"
 
-/* Before each block. */
+/* The header before each block. */
 typedef struct header {
     yk__comm_header op;
     int32_t rank, unused;
@@ -65,7 +65,7 @@ static yk_status check_header(native *g, const char *at)
     if (h.rank < 0 || h.rank >= g->world_size || (unsigned)h.op.kind >= YK__COMM_COLLECTIVES ||
         (unsigned)h.op.dtype >= YK__DTYPES)
         return yk__native_break(g, YK_ERR_INTERNAL, "group '%s': what another host sent is no operation", g->name);
-    /* A rank that has given up may have left half an operation behind; its reason comes first. */
+    /* A rank that has given up may have left half an operation; its reason comes first. */
     yk__native_control_progress(g);
     yk_status status = yk__native_check(g);
     if (status)
@@ -82,7 +82,7 @@ static yk_status check_flow(native *g, const yk__native_flow *flow)
 /*
  * Every leader gets every host's block of `bytes`; its own payload is in place. Bruck's algorithm: in step d (1, 2, 4,
  * ...) the host sends the first d blocks that it has to the one that is d before it, and gets as many from the one that
- * is d behind it.
+ * is d after it.
  */
 yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t bytes)
 {
@@ -106,8 +106,8 @@ yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t byte
     return status;
 }
 
-/* ---- small ------------------------------------------------------------------------------------------------------- */
-/* What a rank that contributes publishes. */
+/* ---- small payloads ---------------------------------------------------------------------------------------------- */
+/* Bytes that a rank that contributes publishes. */
 static size_t payload_bytes(const native *g, const yk__comm_op *op)
 {
     size_t part = op->kind == YK__COMM_BARRIER ? 0 : (size_t)op->count * yk_dtype_size(op->dtype);
@@ -162,7 +162,7 @@ static char *block_input(const native *g, int i, yk_dtype dtype, int64_t count, 
     return yk__native_block(g, host, bytes) + at;
 }
 
-/* What this host has to the reduction goes into its block. */
+/* Copies or combines this host's inputs to the reduction into its block. */
 static yk_status fill_inputs(native *g, const yk__comm_op *op, int half, int64_t count, size_t bytes)
 {
     const struct yk__native_net *net = g->net;
@@ -255,7 +255,7 @@ static yk_status small(native *g, const yk__comm_op *op)
     return YK_OK;
 }
 
-/* ---- what the larger ones share ---------------------------------------------------------------------------------- */
+/* ---- larger payloads --------------------------------------------------------------------------------------------- */
 yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_handle *in)
 {
     yk_status status = yk__native_begin(g, op, in, NULL);
@@ -267,7 +267,7 @@ void yk__native_next_board(native *g)
     g->net->board_half ^= 1;
 }
 
-/* This piece's half of the board of a rank of this host. */
+/* The half of the bounce buffer that this piece uses, of a rank of this host. */
 char *yk__native_board_of(const native *g, int local_rank)
 {
     return yk__native_board(g, local_rank, g->net->board_half);

@@ -1,5 +1,6 @@
 /*
- * multihost.h - ranks on several hosts: the connections between them and what goes over these. Layer: comm/native.
+ * multihost.h - ranks on several hosts: the connections between them and the bytes that go over these.
+ * Layer: comm/native.
  *
  * Note [Two connections]
  * Between every two ranks of different hosts there are two connections. `data` carries the collectives: a stream of
@@ -82,9 +83,10 @@ static inline size_t yk__native_arrived_size(const control_arrived *arrived)
     return sizeof(*arrived) + arrived->frame.bytes + 1;
 }
 
-/* What is between this rank and one of another host. All but `data` and `data_gone` under the message lock. */
+/* The connections between this rank and one of another host. All but `data` and `data_gone` are read and written under
+ * the message lock. */
 typedef struct yk__native_link {
-    char address[YK__ADDRESS_TEXT]; /* where the rank listens while it joins */
+    char address[YK__ADDRESS_TEXT]; /* the address at which the rank listens while it joins */
     int control, data;              /* sockets; -1: none */
     bool data_gone;                 /* closed or broken: the control connection will say why */
     double gone_at;                 /* since when that is waited for */
@@ -94,13 +96,14 @@ typedef struct yk__native_link {
     int error; /* errno of what ended the control connection, 0: its end, -1: `why` says it */
     uint64_t done, begun;
     int waits_for; /* with `begun`: as CONTROL_BEGUN */
-    double heard;  /* when that came last */
+    double heard;  /* the time when CONTROL_BEGUN came last */
     char why[YK__WHY_SIZE];
 
     yk__frame_state *control_send, *control_receive; /* an array of two; NULL: no connections */
     yk__byte_stream *stream;                         /* of the data connection */
 
-    unsigned char in_head[CONTROL_HEAD + YK__FRAME_HEADER]; /* what is arriving, and is checked: as in control_out */
+    unsigned char in_head[CONTROL_HEAD + YK__FRAME_HEADER]; /* a frame that is arriving, and is checked: as in
+                                                             * control_out */
     yk__frame_head in_payload;
     control_frame in;
     size_t in_fill, in_left;
@@ -116,7 +119,7 @@ typedef struct yk__native_link {
 struct yk__native_net {
     yk__native_link *links; /* by rank of the group */
     int listener, epoll;
-    bool dropped; /* what of messages was still to be sent: the group is broken */
+    bool dropped; /* the rest of messages to be sent was dropped: the group is broken */
     char address[YK__ADDRESS_TEXT];
     struct yk__native_joining_links *joining; /* links.h; NULL once they are there */
     yk__identity identity;
@@ -124,14 +127,14 @@ struct yk__native_net {
     int lanes;             /* ranks of each host that carry bytes between hosts */
     int most;              /* ranks of the largest host */
     yk__subtree *subtrees; /* Note [Subtrees of hosts]: the inputs that cross between hosts, in the order of ranks */
-    int *subtree_hosts;    /* the host that has each */
+    int *subtree_hosts;    /* the host of each */
     int subtree_count;
 
     /* collectives: one thread at a time */
     char *blocks, *work; /* memory that is kept */
     size_t block_bytes, work_bytes;
     int board_half;
-    double moved;       /* when bytes last moved on a data connection, as far as looked at */
+    double moved;       /* the time when bytes last moved on a data connection, as far as looked at */
     uint64_t announced; /* the last CONTROL_BEGUN */
     double announced_at;
 };
@@ -160,18 +163,19 @@ bool yk__native_control_enqueue(native *g, yk__native_link *l, const control_fra
                                 yk__native_message *message);
 /* Tells all ranks of other hosts that the group is broken. */
 void yk__native_control_send_broken(native *g, yk_status code, const char *cause);
-/* Before messages of a broken group end: their memory is not looked at any more. With the lock held. */
+/* Drops what is queued of messages before messages of a broken group end: their memory is not looked at any more. With
+ * the lock held. */
 void yk__native_control_drop_messages(native *g);
 /* Tells them that this rank waits in collective `number`, for a rank of another host or, -1, for its own: once, and
  * again as long as it waits, so that they hear that it runs. */
 void yk__native_control_send_begun(native *g, uint64_t number, int waits_for);
-/* Messages to and from other hosts, with the lock held. Return whether the message is done; `status` then is its. */
+/* Move a message to or from another host on, with the lock held. True if it is done; *status is then its status. */
 bool yk__native_remote_send(native *g, yk__native_message *m, yk_status *status);
 bool yk__native_remote_recv(native *g, yk__native_message *m, yk_status *status);
 /* Waits until something arrives, for `seconds` at most. */
 void yk__native_control_wait(native *g, double seconds);
-/* Sends what is queued, for `seconds` at most; of a group that is whole until the systems of all ranks that have not
- * left acknowledge it, and what was sent over data connections. */
+/* Sends what is queued, for `seconds` at most; with `whole` (the group is not broken) until the systems of all ranks
+ * that have not left acknowledge these bytes, and those that were sent over data connections. */
 void yk__native_control_flush(native *g, bool whole, double seconds);
 void yk__native_control_clear(yk__native_link *l);
 /* "the connection between rank 0 (host a, pid 1) and rank 1 (host b, pid 2)": of this rank and another. */
@@ -179,9 +183,10 @@ enum { YK__LINK_TEXT = 300 };
 const char *yk__native_link_name(const native *g, int rank, char text[YK__LINK_TEXT]);
 
 /* ---- flow.c: bytes on data connections ---- */
-/* What the system takes, or has, at once: bytes of whole frames; 0 also where the connection is gone. A call that did
- * not move all `bytes` must be followed by one that names the rest, at the same offset and no fewer: a part of a frame
- * may be there already. Bytes that are received have been checked. A damaged frame breaks the group. */
+/* Sends the bytes that the system takes at once, or receives those that it has, in whole frames, and returns their
+ * number; 0 also where the connection is gone. A call that did not move all `bytes` must be followed by one that names
+ * the rest, at the same offset and no fewer: a part of a frame may be there already. Bytes that are received have been
+ * checked. A damaged frame breaks the group. */
 size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes);
 size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes);
 
@@ -191,7 +196,7 @@ typedef struct yk__native_spin_state {
     int looks;
     double looked;
 } yk__native_spin_state;
-/* Whether to look again at once. */
+/* True if the caller is to look again at once. */
 bool yk__native_spin(yk__native_spin_state *s, bool moved);
 struct pollfd yk__native_poll_entry(const native *g, int rank, short events);
 /* Waits for the `count` entries of `wait`, which has room for one more, and for the control connections; fails when
@@ -265,7 +270,7 @@ yk_status yk__native_gather_blocks(native *g, const yk__comm_op *op, size_t byte
 yk_status yk__native_begin_large(native *g, const yk__comm_op *op, const yk__region_handle *in);
 /* A round of the host, where it has several ranks. */
 yk_status yk__native_sync_host(native *g);
-/* From here on the other halves of the boards are used. Between two uses of a half there must be a round. */
+/* Switches to the other halves of the bounce buffers. Between two uses of a half there must be a round. */
 void yk__native_next_board(native *g);
 char *yk__native_board_of(const native *g, int local_rank);
 
@@ -297,7 +302,7 @@ typedef struct yk__native_pairwise {
     bool parts;    /* reduce_scatter: a host gets the results of the parts of its ranks, part r at r * pitch */
     int root_host; /* without parts: the host that gets all results, -1: all */
     const char *in[NATIVE_MAX_RANKS]; /* the slice of each rank of this host, by row */
-    char *out[NATIVE_MAX_RANKS];      /* where results go, the same to all; they may be those of `in` */
+    char *out[NATIVE_MAX_RANKS];      /* results, the same to all; they may be the memory of `in` */
     int outputs;                      /* 0 on hosts that get none and have no memory for their own share of them */
     size_t in_pitch, out_pitch;
 } yk__native_pairwise;

@@ -4,8 +4,8 @@
  *
  * Where a host has several ranks, lane c of each host takes the c-th share of the payload, straight from the memory of
  * all ranks of its host. That is the caller's, where they reach each other's (all_reduce alone); else what they copied
- * to their boards, a piece at a time. Only lane c looks at this share of the boards of its host, so results may replace
- * the values on its own. All hosts cut a payload in the same way, whatever memory their ranks have.
+ * to their bounce buffers, a piece at a time. Only lane c looks at this share of the bounce buffers of its host, so
+ * results may replace the values on its own. All hosts cut a payload in the same way, whatever memory their ranks have.
  */
 #include <string.h>
 
@@ -49,7 +49,7 @@ static yk_status all_reduce_in_place(native *g, const yk__comm_op *op, int64_t s
     return yk__native_sync_host(g);
 }
 
-/* `count` elements over the boards. */
+/* Reduces `count` elements by way of the bounce buffers. */
 static yk_status reduce_piece(native *g, const yk__comm_op *op, int64_t at, int64_t count)
 {
     struct yk__native_net *net = g->net;
@@ -112,7 +112,7 @@ yk_status yk__native_multihost_reduce(native *g, const yk__comm_op *op)
 }
 
 /* ---- reduce_scatter ---------------------------------------------------------------------------------------------- */
-/* `count` elements of every part. On the boards part r stands at r * count. */
+/* Reduces `count` elements of every part. In the bounce buffers part r begins at r * count. */
 static yk_status scatter_piece(native *g, const yk__comm_op *op, int64_t at, int64_t count)
 {
     struct yk__native_net *net = g->net;

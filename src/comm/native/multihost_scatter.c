@@ -2,7 +2,7 @@
  * multihost_scatter.c - gather, scatter and all_to_all between hosts. Layer: comm/native.
  *
  * Every rank has bytes for some others, and sends them straight to those of other hosts, all at once; those of its own
- * host read theirs from its board.
+ * host read theirs from its bounce buffer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static yk_status parts_init(parts *p, const native *g, const yk__comm_op *op)
     return YK_OK;
 }
 
-/* Between the ranks of this host, by the boards, until `longest` bytes are through. */
+/* Exchanges between the ranks of this host by way of the bounce buffers, until `longest` bytes are through. */
 static yk_status exchange_in_host(native *g, const parts *p, size_t longest)
 {
     size_t slot = NATIVE_BOARD / (size_t)g->local_size & ~(size_t)63;

@@ -1,31 +1,31 @@
 /*
- * native.h - what the files of the native backend share: the segment of one host, synchronisation, memory of peers.
- * Layer: comm/native.
+ * native.h - the types and functions that the files of the native backend share: the segment of one host,
+ * synchronisation, memory of peers. Layer: comm/native.
  *
  * Note [The segment]
  * All ranks of a host map one unnamed memory file, made by the lowest of them. It holds a head, a row per rank, the
- * mailboxes of messages, and a staging area of two halves per rank; where there are several hosts, a board of two
- * halves more. A rank writes its own row, staging area and board alone.
+ * mailboxes of messages, and a staging area of two halves per rank; where there are several hosts, a larger bounce
+ * buffer of two halves, too (`board` in names). A rank writes its own row, staging area and bounce buffer alone.
  *
  * Note [Rounds]
  * Ranks run in step: yk__native_sync is a full barrier, counted by a round number that is the same on every rank. A
  * rank passes round k when all have published k; each publishes it in rounds[k % 2] of its row, where k + 2 can come no
- * sooner than all have published k + 1. An operation begins with a round: each rank writes what it is about to do
- * beside its number, and compares everybody's after, before it publishes the next. Where its memory is, which is read
- * until the last round, it writes into headers[number % 2]. Two headers and two staging halves are enough: who writes
- * for operation n + 2 has passed the first round of n + 1, which all publish after they are done with n. For the same
- * reason each use of a staging half must contain at least one round after the writing. A round that fails breaks this:
- * a rank that went on to n + 2 after it would write over what a slower one still reads for n, which can end well there.
- * So whoever fails breaks the group, and in a broken group no operation begins.
+ * sooner than all have published k + 1. An operation begins with a round: each rank writes its operation beside the
+ * round's number, and compares everybody's after, before it publishes the next. The handles of its memory, which are
+ * read until the last round, it writes into headers[number % 2]. Two headers and two staging halves are enough: a rank
+ * that writes for operation n + 2 has passed the first round of n + 1, which all publish after they are done with n.
+ * For the same reason each use of a staging half must contain at least one round after the writing. A round that fails
+ * breaks this: a rank that went on to n + 2 after it would write over what a slower one still reads for n, which can
+ * end well there. So a rank that fails breaks the group, and in a broken group no operation begins.
  *
  * Note [Direct sections]
- * Where ranks work on each other's buffers, after the last round of an operation nobody does any more. In a group
- * that breaks there may be no last round, and the caller of a failed operation frees its buffer. So a rank marks in
- * its row that it enters such a section, and only then looks whether the group is whole; a rank that fails sees the
- * group broken first, and then looks at the rows: one of the two sees the other (direct.c). A rank that fails returns
- * when no thread of its process is inside. Another process has a mapping of its own: it is waited for, but not if it is
- * dead or stopped, nor for long; memory that it may still write to is replaced under the caller's address, so that what
- * it writes goes nowhere. Messages read by reference have the same in their slots (messages.c).
+ * Ranks work on each other's buffers in some operations, and none does after the last round of one. In a group that
+ * breaks there may be no last round, and the caller of a failed operation frees its buffer. So a rank marks in its row
+ * that it enters such a section, and only then looks whether the group is broken; a rank that fails sees the group
+ * broken first, and then looks at the rows: one of the two sees the other (direct.c). A rank that fails returns when no
+ * thread of its process is inside. Another process has a mapping of its own: it is waited for, but not if it is dead or
+ * stopped, nor for long; memory that it may still write to is replaced under the caller's address, so that what it
+ * writes goes nowhere. Messages read by reference have the same in their slots (messages.c).
  */
 #ifndef YOKE_COMM_NATIVE_H
 #define YOKE_COMM_NATIVE_H
@@ -46,19 +46,19 @@ enum {
     NATIVE_MAX_RANKS = 1024,
 };
 #define NATIVE_HALF  ((size_t)512 << 10) /* bytes of a staging half */
-#define NATIVE_BOARD ((size_t)4 << 20)   /* of a half of a board: see multihost.c */
+#define NATIVE_BOARD ((size_t)4 << 20)   /* of half a bounce buffer: see multihost.c */
 
 /* A round that a rank publishes, in one cache line: what a small operation has to say comes with the news that the rank
  * has come. `op`, what it is about to do, and `bytes`, a payload, are those of the round in which an operation begins.
  */
 typedef struct yk__native_round {
     _Alignas(64) _Atomic uint32_t number;
-    _Atomic int32_t cpu; /* where the rank ran then */
+    _Atomic int32_t cpu; /* the core on which the rank ran then */
     yk__comm_header op;
     char bytes[NATIVE_TINY];
 } yk__native_round;
 
-/* Where the memory of an operation is. */
+/* The memory of an operation, by the handles of its regions. */
 typedef struct yk__native_header {
     yk__region_handle in, out;
 } yk__native_header;
@@ -141,7 +141,7 @@ typedef struct yk__native_message {
     bool accepted;  /* a send whose offer was accepted */
     yk_status status;
     yk_error error;
-    double deadline; /* of who waits for it, 0: nobody yet */
+    double deadline; /* of the wait for it, 0: nobody waits yet */
     struct yk__native_message *next;
 } yk__native_message;
 
@@ -155,7 +155,8 @@ typedef struct yk__native_member {
 
 struct native;
 
-/* What a group of one host and one of several do differently: chosen once, when the group is joined. */
+/* The operations that differ between a group of one host and a group of several: chosen once, when the group is
+ * joined. */
 typedef struct yk__native_transport {
     yk_status (*collective)(struct native *g, const yk__comm_op *op);
     /* Returns when all ranks have come to this operation and agree on it; moves no bytes. */
@@ -163,9 +164,9 @@ typedef struct yk__native_transport {
     /* Reads what other hosts have sent on the control connections, without waiting. Takes the message lock, which may
      * be held. */
     void (*progress)(struct native *g);
-    /* What a rank that waits for its own host, for `waited` seconds so far, does about the others. */
+    /* Looks after the other hosts while a rank waits for its own, for `waited` seconds so far. */
     yk_status (*check_hosts)(struct native *g, double waited);
-    /* The group is broken on this host: the others learn it. */
+    /* Tells the other hosts that the group is broken on this one. */
     void (*send_broken)(struct native *g, yk_status code, const char *cause);
     /* Before messages of a broken group end: their memory is not looked at any more. With the message lock held. */
     void (*drop_messages)(struct native *g);
@@ -196,14 +197,15 @@ typedef struct native {
     bool has_boards;
     size_t segment_bytes;
     int segment_fd;          /* while it joins: this rank's memory file, -1: none */
-    uint64_t segment_cookie; /* what the segment's head has */
+    uint64_t segment_cookie; /* from the segment's head */
 
     /* collectives: one thread at a time */
     uint32_t round;
     int half;
     int store_trials; /* Note [Stores past the caches] in one_host.c */
     double store_times[2];
-    double op_begin;     /* when the wait of this operation became long, 0: not yet; later by what stood still since */
+    double op_begin;     /* the time when the wait of this operation became long, 0: not yet; moved on by the time that
+                          * the process stood still */
     double op_seen;      /* the last look at the clock in it: base/standstill.h */
     yk__comm_op current; /* for messages */
 
@@ -212,7 +214,7 @@ typedef struct native {
 
     pthread_mutex_t message_lock;
     yk__native_message *messages; /* not done, in the order of the calls */
-    _Atomic int pending;          /* how many */
+    _Atomic int pending;          /* their number */
     yk__native_buffer *buffers;
 } native;
 
@@ -239,7 +241,8 @@ static inline char *yk__native_board(const native *g, int local_rank, int half)
 /* ---- native_join.c ---- */
 yk_status yk__native_join(const yk__comm_join_args *args, void **state);
 void yk__native_leave(void *state);
-/* What is wrong with who is on which host, NULL for nothing; sanitized builds call it when a group is joined. */
+/* Checks the table of ranks and hosts: a description of what is wrong with it, NULL for nothing; sanitized builds call
+ * it when a group is joined. */
 const char *yk__native_group_check(const native *g);
 /* Fails with what another rank said about its failure to join. */
 yk_status yk__native_check_joining(native *g, const yk__comm_join_args *args);
@@ -256,7 +259,7 @@ void yk__native_drop_segment_file(native *g); /* none is allowed */
 yk_status yk__native_map_segment(native *g, const yk__comm_join_args *args, int maker_fd, uint64_t cookie,
                                  uint64_t start, double until);
 void yk__native_unmap_segment(native *g);
-/* Whether a rank of this host has ended, by its process alone: its row need not be there. */
+/* True if a rank of this host has ended, by its process alone: its row need not be there. */
 bool yk__native_is_gone(const native *g, int rank);
 
 /* ---- failure.c ---- */
@@ -269,7 +272,7 @@ void yk__native_wake_all(native *g);
 /* "rank 1 (host a, pid 12)", by rank of the group, and by rank of this host. */
 const char *yk__native_rank_name(const native *g, int rank, char *buffer, size_t size);
 const char *yk__native_local_rank_name(const native *g, int local_rank, char *buffer, size_t size);
-/* Whether the process of a rank of this host runs no more; `stopped` tells whether it is stopped. */
+/* True if the process of a rank of this host runs no more; `stopped` tells whether it is stopped. */
 bool yk__native_is_dead(const native *g, int local_rank, bool *stopped);
 /* Appends "rank 1 (host a, pid 12), which is stopped" to a list of ranks that did not come in time; `progress`: with
  * what is known of the collectives that it has done. */
@@ -281,27 +284,28 @@ yk_status yk__native_break_stalled(native *g, const yk__comm_op *op, const char 
 yk_status yk__native_check_local_peers(native *g, bool thorough);
 
 /* ---- barrier.c ---- */
-/* What this rank publishes next; until then it is its own. */
+/* The round that this rank publishes next; until then it is its own. */
 static inline yk__native_round *yk__native_next_round(const native *g)
 {
     return &g->rows[g->local_rank].rounds[(g->round + 1) & 1];
 }
-/* What a rank of this host publishes in this rank's round. It stays until all have published the next. */
+/* The entry that a rank of this host publishes in this rank's round. It is not overwritten until all have published the
+ * next. */
 static inline yk__native_round *yk__native_round_of(const native *g, int local_rank)
 {
     return &g->rows[local_rank].rounds[g->round & 1];
 }
 /* Publishes the next round and waits until all have. */
 yk_status yk__native_sync(native *g);
-/* Whether a rank of this host has published this rank's round. */
+/* True if a rank of this host has published this rank's round. */
 static inline bool yk__native_reached(const native *g, int local_rank)
 {
     return atomic_load_explicit(&yk__native_round_of(g, local_rank)->number, memory_order_acquire) == g->round;
 }
-/* What a rank that waits for other hosts does between looks: has the group broken, did a rank of this host end, is the
- * time over. `rank` is the one that it waits for. */
+/* The checks of a rank that waits for other hosts, between looks: has the group broken, did a rank of this host end, is
+ * the time over. `rank` is the one that it waits for. */
 yk_status yk__native_wait_remote(native *g, int rank, double *looked);
-/* In a wait of the current operation: the seconds that it has taken so far, but for those that stood still. */
+/* The seconds that a wait of the current operation has taken so far, but for those in which the process stood still. */
 static inline double yk__native_waited(native *g, double now)
 {
     if (g->op_begin == 0)
@@ -322,14 +326,14 @@ static inline void yk__native_relax(void)
 }
 
 /* ---- direct.c: Note [Direct sections] ---- */
-/* Before memory of other ranks is touched; fails where the group is broken. */
+/* Begins a section that touches memory of other ranks; fails where the group is broken. */
 yk_status yk__native_enter(native *g);
-/* It is not touched any more. */
+/* Ends the section. */
 static inline void yk__native_exit(native *g)
 {
     atomic_store_explicit(&g->rows[g->local_rank].inside, 0, memory_order_release);
 }
-/* After a failure of `op`, in a broken group: returns when others do not touch its memory any more. */
+/* Waits, after a failure of `op` in a broken group, until others do not touch its memory any more. */
 void yk__native_settle(native *g, const yk__comm_op *op);
 
 /* ---- peer_memory.c ---- */
@@ -349,8 +353,8 @@ typedef struct yk__reduction {
     yk_dtype dtype;
     int ranks;                   /* of the group: the leaves; what a mean is divided by */
     int inputs;                  /* in the order of ranks */
-    const yk__subtree *subtrees; /* what each input is the result of; above level 0 it is in the wide dtype. NULL: the
-                                  * values of all ranks */
+    const yk__subtree *subtrees; /* the subtree of which each input is the result; above level 0 it is in the wide
+                                  * dtype. NULL: the values of all ranks */
     bool partial;                /* the inputs make up a subtree: its result is wide, and not divided */
     bool stream;                 /* the outputs are written past the caches */
 } yk__reduction;
@@ -376,7 +380,7 @@ yk_status yk__native_mismatch(native *g, int a, const yk__comm_op *of_a, int b, 
 /* The elements [*from, *to) of `count` that the r-th of n combines: whole cache lines, as even as these allow. */
 void yk__native_share(int64_t count, size_t size, int n, int r, int64_t *from, int64_t *to);
 yk__region_handle yk__native_region_handle(const native *g, const void *memory, size_t bytes);
-/* Whether all ranks of the host named memory (`out` or `in`) that all can reach. */
+/* True if all ranks of the host named memory (`out` or `in`) that all can reach. */
 bool yk__native_all_direct(const native *g, uint64_t number, int root, bool out);
 char *yk__native_peer_memory(native *g, uint64_t number, int local_rank, bool out);
 /* The other half of the staging areas is used from here on. */
@@ -391,7 +395,7 @@ yk_status yk__native_wait(void *state, void *message, double seconds, bool *done
 void yk__native_forget(void *state, void *message);
 /* Breaks the group: this rank's error keeps it from sending or receiving a message, which its peer waits for. */
 yk_status yk__native_fail_message(native *g, const yk__comm_op *op);
-/* What a rank of this host sleeps for, if it is a message: "recv #1 (...)"; false where it is none. */
+/* The message for which a rank of this host sleeps: "recv #1 (...)"; false where it waits for none. */
 bool yk__native_awaited_message(const native *g, int local_rank, char *text, size_t size);
 /* Looks after all messages once. */
 void yk__native_progress(native *g);

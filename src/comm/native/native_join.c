@@ -22,12 +22,13 @@
 typedef struct record {
     int world_size, pid;
     uint64_t start, members;
-    char host_id[192], host_name[64], address[YK__ADDRESS_TEXT]; /* where it listens for other hosts; "-": nowhere */
+    char host_id[192], host_name[64], address[YK__ADDRESS_TEXT]; /* the address at which it listens for other hosts;
+                                                                  * "-": none */
     int segment_fd; /* its file for the segment of its host, if it is the lowest rank there */
     uint64_t segment_cookie;
 } record;
 
-/* ---- what ranks say to each other ------------------------------------------------------------------------------- */
+/* ---- records and failures in the store -------------------------------------------------------------------------- */
 /* Seconds: between looks at the records of those that are there; and what a server that has been asked for its last
  * word is given beyond the time to join. */
 static const double records_slice = 1, answer_time = 2;
@@ -78,7 +79,7 @@ static bool publish_failure(const yk__comm_join_args *args)
     return published_failure;
 }
 
-/* What the key of an attempt that failed before its store was made holds. */
+/* The value of the key of an attempt that failed before its store was made. */
 static const char failed_before[] = "7 an earlier attempt to join failed";
 
 void yk__native_mark_failed(yk_store *store, const char *name)
@@ -148,14 +149,14 @@ static yk_status conflict(const yk__comm_join_args *args, const char *key, uint6
                     args->name, args->rank, other.pid, other.host_name, pid, args->host_name);
 }
 
-/* Whether two host ids are of one machine, whatever the rights of the processes are (comm/group.c). */
+/* True if two host ids are of one machine, whatever the rights of the processes are (comm/group.c). */
 static bool same_machine(const char *a, const char *b)
 {
     const char *a_end = strrchr(a, '/'), *b_end = strrchr(b, '/');
     return a_end && b_end && a_end > a && a_end - a == b_end - b && strncmp(a, b, (size_t)(a_end - a)) == 0;
 }
 
-/* Ranks of one machine that do not share its memory, since they may not open one another's files: said once, by the
+/* Logs which ranks of one machine do not share its memory, since they may not open one another's files: once, by the
  * lowest of them. */
 static void tell_apart(const native *g, const yk__comm_join_args *args, const record *records)
 {
@@ -182,8 +183,8 @@ static void tell_apart(const native *g, const yk__comm_join_args *args, const re
             args->name, list, args->host_name);
 }
 
-/* The record is one of a process of this host that has ended while others are still missing: this one, which was
- * started in its place, takes over. Where all records are there the others have gone on with what they said. */
+/* Takes over the record of a process of this host that has ended while others are still missing: this one was started
+ * in its place. Where all records are there the others have gone on with their content. */
 static bool replace_ended_process(const yk__comm_join_args *args, char (*names)[300], const char *theirs,
                                   const char *value)
 {
@@ -285,7 +286,7 @@ yk_status yk__native_compare_lists(yk_store *store, const char *name, const char
     return status;
 }
 
-/* Who has waited for a while in vain: whether others made the group of other ranks, and so do not come. */
+/* After a wait in vain: fails if other ranks made this group from another list of ranks, and so do not come. */
 static yk_status compare_lists(const yk__comm_join_args *args)
 {
     const native *parent = args->parent;
@@ -329,8 +330,8 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
         free(all.conflict.data);
         if (args->attempt)
             args->attempt->over = over;
-        /* Two processes of one rank are published_failure to all, the other one too; a second try of this process is
-         * its own mistake. */
+        /* Two processes of one rank are reported to all, the other one too; a second try of this process is its own
+         * mistake. */
         if (over)
             *published = false;
         else if (all.own.data)
@@ -386,7 +387,7 @@ const char *yk__native_group_check(const native *g)
     return NULL;
 }
 
-/* Who is on which host. */
+/* Numbers the hosts and finds the ranks of each. */
 static yk_status arrange(native *g, const yk__comm_join_args *args, const record *records)
 {
     int n = args->world_size;
@@ -467,8 +468,8 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
     yk_error no_listener = {0};
     yk_status status = records ? yk__native_reserve_segment(g) : yk__error_code();
     if (!status && args->store) {
-        /* Whether other hosts take part is not known yet: where the others are to connect is said with the record, and
-         * an address that this rank does not have is an error only if they do. */
+        /* Before the records are exchanged it is not known if other hosts take part: the address to connect to is
+         * published with the record, and an address that this rank does not have is an error only if they do. */
         if (args->world_size > 1 && yk__native_net_listen(g, args))
             yk__error_take(&no_listener);
         else if (args->world_size > 1)
@@ -526,7 +527,7 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
     pthread_mutexattr_destroy(&recursive);
     g->rank = args->rank;
     g->world_size = args->world_size;
-    g->transport = &yk__native_one_host; /* until it is known who is where */
+    g->transport = &yk__native_one_host; /* until the hosts of all ranks are known */
     g->timeout = args->timeout;
     g->segment_fd = -1;
     g->pid = (int32_t)getpid();

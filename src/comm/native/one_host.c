@@ -18,10 +18,10 @@ static const size_t EARLY = (size_t)2 << 10, FLAT = (size_t)64 << 10, STREAM = (
 
 /*
  * Note [Stores past the caches]
- * Whether large results are better written by non-temporal stores depends on the processor, and not on the size of its
- * caches alone: some gain a third, others lose as much. So the first large reductions of a group try both by turns,
- * after one that does not count, since its memory may be new. From then on the faster way is taken, of which each rank
- * judges by the time of its own share. No bit depends on it.
+ * Non-temporal stores make large results faster on some processors alone, which the size of the caches does not tell:
+ * some gain a third, others lose as much. So the first large reductions of a group try both by turns, after one that
+ * does not count, since its memory may be new. From then on the faster one is taken, which each rank chooses by the
+ * time of its own share. No bit depends on it.
  */
 enum { STORE_TRIALS = 7 };
 
@@ -44,7 +44,7 @@ static bool streams_stores(const native *g, size_t bytes)
     return g->store_trials < STORE_TRIALS ? g->store_trials % 2 : g->store_times[true] < g->store_times[false];
 }
 
-/* A reduction of at least STREAM bytes took so long for each element. */
+/* Records the seconds per element of a reduction of at least STREAM bytes. */
 static void record_store_time(native *g, bool stream, double seconds)
 {
     if (g->store_trials >= STORE_TRIALS)

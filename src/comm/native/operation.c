@@ -1,6 +1,6 @@
 /*
- * operation.c - what all collectives begin and end with: the comparison of headers, where buffers are, and what a
- * failure does to the group. Layer: comm/native.
+ * operation.c - the begin and the end of every collective: the comparison of headers, the handles of buffers, and the
+ * effect of a failure on the group. Layer: comm/native.
  */
 #include "comm/native/native.h"
 
@@ -39,7 +39,8 @@ yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_ha
 }
 
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
-/* Whatever made an operation fail, the others must not wait for it, nor its caller be surprised by them. */
+/* Ends an operation. After a failure, of whatever kind, the others must not wait for it, nor its caller be surprised by
+ * them. */
 static yk_status finish(native *g, const yk__comm_op *op, yk_status status)
 {
     if (!status) {

@@ -6,7 +6,7 @@
  * The payload is cut into segments, and a segment into a chunk for each host, its owner (in a reduce_scatter: the parts
  * of its ranks). In the scatter stage of a segment each host sends to every other host the inputs (subtrees.c) that it
  * has for that one's chunk; in the result stage each owner sends its combined chunk to those that want it. Step s of a
- * stage sends to the host s behind this one and receives from the host s before it, so that in each step every host is
+ * stage sends to the host s after this one and receives from the host s before it, so that in each step every host is
  * the receiver of one other. All hosts go through the same order of transfers,
  *
  *     scatter 0, scatter 1, result 0, scatter 2, result 1, ...        each: steps 1, 2, ..., hosts - 1
@@ -39,7 +39,7 @@ typedef struct segment {
     int unsent;       /* transfers out that are not done */
     int64_t combined; /* elements of the own chunk's rows that are done */
     char *memory;     /* of inputs: those of other hosts for the own chunk, and this host's sums for all chunks */
-    char *result;     /* where the own result goes if it has no place in the caller's memory */
+    char *result;     /* memory for the own result if it has no place in the caller's */
     size_t *received; /* bytes of inputs, by host */
 } segment;
 
@@ -68,7 +68,7 @@ typedef struct exchange {
     queue out, in;
 } exchange;
 
-/* ---- what goes where --------------------------------------------------------------------------------------------- */
+/* ---- chunks and rows --------------------------------------------------------------------------------------------- */
 /* Rows of the chunk of a host, and the number of the first. */
 static int rows_of(const exchange *e, int host)
 {
@@ -80,7 +80,7 @@ static int first_row(const exchange *e, int host)
     return e->x->parts ? e->g->first[host] : host;
 }
 
-/* Where row number `row` of the chunks begins in the memory of inputs, or of results. */
+/* The offset of row number `row` of the chunks in the memory of inputs, or of results. */
 static size_t row_offset(const exchange *e, int row, size_t pitch)
 {
     return e->x->parts ? (size_t)e->g->order[row] * pitch : 0;
@@ -111,7 +111,7 @@ static size_t transfer_bytes(const exchange *e, const transfer *t, bool out)
     return (size_t)chunk_of(e, t->segment, owner, &from) * (size_t)rows_of(e, owner) * e->sizes[out ? self : t->host];
 }
 
-/* Whether owners send their results to a host. */
+/* True if owners send their results to a host. */
 static bool wants_result(const exchange *e, int host)
 {
     return !e->x->parts && (e->x->root_host < 0 || e->x->root_host == host);
@@ -258,7 +258,7 @@ static yk_status add_up(exchange *e, const segment *s)
     return status;
 }
 
-/* How many transfers a segment has to send. */
+/* The number of transfers that a segment has to send. */
 static int count_unsent(const exchange *e, int number)
 {
     int count = 0;
@@ -351,7 +351,7 @@ static yk_status combine_segments(exchange *e, bool *moved)
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
-/* Where a transfer of inputs goes on, and for how many bytes. */
+/* The address at which a transfer of inputs goes on; *run: for how many bytes. */
 static char *inputs_at(const exchange *e, const segment *s, const transfer *t, bool out, size_t *run)
 {
     const native *g = e->g;
@@ -371,7 +371,7 @@ static char *inputs_at(const exchange *e, const segment *s, const transfer *t, b
     return NULL;
 }
 
-/* Where a transfer goes on, and how many bytes it may move there now. */
+/* The address at which a transfer goes on, and in *run the bytes that it may move there now. */
 static char *go_on(const exchange *e, const transfer *t, bool out, size_t *run)
 {
     const segment *s = &e->turns[t->segment % TURNS];
@@ -403,7 +403,7 @@ static void finish(exchange *e, const transfer *t, bool out)
     }
 }
 
-/* Whether an older transfer of the window uses the connection. */
+/* True if an older transfer of the window uses the connection. */
 static bool is_behind(const queue *q, int i)
 {
     for (int k = 0; k < i; k++)

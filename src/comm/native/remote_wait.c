@@ -13,8 +13,9 @@
 static const double end_delay = 0.1;
 
 /* ---- ranks that are lost ----------------------------------------------------------------------------------------- */
-/* How this rank came to lose another, which did not say that it leaves. A process that ends closes its connections, or,
- * with bytes that it has not read, resets them; what stands between the hosts may reset one as well. */
+/* Breaks the group with the way in which this rank lost another, which did not say that it leaves. A process that ends
+ * closes its connections, or, with bytes that it has not read, resets them; a device between the hosts may reset one as
+ * well. */
 static yk_status lost(native *g, int rank, const char *what, unsigned long long done)
 {
     char who[120], self[120], link[YK__LINK_TEXT];
@@ -55,7 +56,7 @@ double yk__native_unanswered(const native *g, int rank)
 }
 
 /* A rank that was asked to end and waits for others ends with them, at the end of the step. It need not wait for one
- * that cannot be reached; who waits says so to all (CONTROL_BEGUN), so something is on the way to each. */
+ * that cannot be reached; a rank that waits says so to all (CONTROL_BEGUN), so bytes are on the way to each. */
 static yk_status break_unreachable(native *g)
 {
     char what[160], self[120], link[YK__LINK_TEXT];
@@ -77,7 +78,7 @@ yk_status yk__native_control_check_peers(native *g)
 {
     char what[160], who[120];
     yk_status status = YK_OK;
-    /* Who is asked to end need not be sure that nothing more comes. */
+    /* A rank that is asked to end need not be sure that nothing more comes. */
     double wait = yk__signal_pending() ? end_delay / 10 : end_delay;
     pthread_mutex_lock(&g->message_lock);
     double now = 0;
@@ -103,7 +104,7 @@ yk_status yk__native_control_check_peers(native *g)
 }
 
 /* ---- ranks that do not come -------------------------------------------------------------------------------------- */
-/* Whether a rank of another host has come to this operation, and then has not said for long that it waits there. */
+/* True if a rank of another host has come to this operation, and then has not said for long that it waits there. */
 static bool is_silent(const native *g, int rank)
 {
     const yk__native_link *l = &g->net->links[rank];
@@ -125,9 +126,9 @@ static void append_present(const native *g, char *list, size_t size, int rank)
         snprintf(list + used, size - used, ", which waits in this operation too");
 }
 
-/* All have come: who waits for one that waits for another, and so on, waits for the last of these. That one is found
- * where each says whom it waits for; where one waits for its own host, those count that are silent, or else the first.
- * With the message lock held. */
+/* All have come: a rank that waits for one that waits for another, and so on, waits for the last of these. The last is
+ * found where each tells the rank that it waits for; where one waits for its own host, those count that are silent, or
+ * else the first. With the message lock held. */
 static void append_last(native *g, char *list, size_t size, int waits_for)
 {
     int last = waits_for;
@@ -192,8 +193,8 @@ yk_status yk__native_wait_remote(native *g, int rank, double *looked)
     }
     if (!status && waited >= ANNOUNCE)
         yk__native_control_send_begun(g, g->current.number, rank);
-    /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. Who
-     * waits for a rank that answers gives that rank the time to say what it waits for. */
+    /* Time is over first where it began first: at a rank in an earlier operation, or at one whose link is cut. A rank
+     * that waits for one that answers gives that one time to tell the rank that it waits for. */
     double over = g->timeout + (yk__native_unanswered(g, rank) > 0 ? 0 : OTHERS_DELAY);
     if (!status && waited >= over)
         status = break_stalled_hosts(g, rank);

@@ -46,7 +46,7 @@ static yk_status ring(native *g, int lane, const yk__native_chunk *chunks)
 }
 
 /* ---- all_gather -------------------------------------------------------------------------------------------------- */
-/* `bytes` of every part. Part r stands at r * pitch of `memory`: the boards, or the caller's. */
+/* Gathers `bytes` of every part. Part r begins at r * pitch of `memory`: the bounce buffers, or the caller's. */
 static yk_status gather_piece(native *g, const yk__comm_op *op, size_t part, size_t at, size_t bytes)
 {
     struct yk__native_net *net = g->net;

@@ -4,7 +4,7 @@
  * Which rank is the lowest of its host is known when all records are there. So every rank opens a memory file before,
  * still empty, and names it in its record; the lowest gives its own the size and the head, and the others wait for that
  * in the file itself, without a request to the store. They open the maker's descriptor (host/process.h), which needs
- * the same user and process name space, and leaves no file behind. Threads of one process share one mapping.
+ * the same user and process name space, and leaves no file. Threads of one process share one mapping.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -168,7 +168,7 @@ static void *map_file(native *g, const yk__comm_join_args *args, int own, const 
     return NULL;
 }
 
-/* While the maker is at work: an error where it, or another rank, has failed, or the time is over. */
+/* Checks the maker while it is at work: an error where it, or another rank, has failed, or the time is over. */
 static yk_status check_maker(native *g, const yk__comm_join_args *args, double until, double *looked)
 {
     double now = yk__now();

@@ -1,5 +1,5 @@
 /*
- * subtrees.c - how the tree of a reduction lies over the hosts. Layer: comm/native.
+ * subtrees.c - the parts of a reduction's tree that each host combines. Layer: comm/native.
  *
  * Note [Subtrees of hosts]
  * A node of the tree (Note [The order of a reduction] in combine.c) is complete on a host if all its ranks are there.

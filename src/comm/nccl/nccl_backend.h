@@ -1,5 +1,5 @@
 /*
- * nccl_backend.h - what the files of the nccl backend share. Layer: comm/nccl.
+ * nccl_backend.h - the types and functions that the files of the nccl backend share. Layer: comm/nccl.
  *
  * Note [The control group]
  * A group of this backend has one of the native backend beside it, of the same ranks. Every collective begins there:
@@ -12,10 +12,10 @@
  * Collectives are put on the device's queue for collectives (YK__QUEUE_COMM). Groups are not ordered with one another,
  * and a rank that put two operations of two groups on one stream in another order than its peer would wait for it for
  * ever: so the queue is the first communicator's of a device, and others have streams of their own. An operation begins
- * behind an event of the stream of kernels that was recorded when it was called, so it runs beside what the program
+ * after an event of the stream of kernels that was recorded when it was called, so it runs beside what the program
  * queued later (backward). Messages have a communicator and a stream for each pair of ranks and direction, since they
  * are ordered neither with collectives nor with those of another pair. The host does not wait for its end: yk_work_wait
- * makes the stream of kernels wait for an event behind it, and the group's watcher (comm/queued.c) asks for that event,
+ * makes the stream of kernels wait for an event after it, and the group's watcher (comm/queued.c) asks for that event,
  * the clock and the other ranks. Where an operation fails that kernels wait for already, the device is told before the
  * communicator is aborted, which lets them go on: whoever waits for the device next fails with the cause
  * (yk__cuda_note_failure). Collectives that are recorded go to the recording's queue for collectives (Note [Streams of
@@ -44,7 +44,7 @@ extern const yk__base_services *nccl_base;
 extern const yk__comm_services *nccl_yoke;
 #define nccl_fail(code, ...) nccl_base->fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
 
-/* What a collective begins behind, or what is behind it; kept for the next one. */
+/* An event that a collective waits for, or that waits for a collective; kept for the next one. */
 typedef struct nccl_mark {
     cudaEvent_t event;
     struct nccl_mark *next;
@@ -72,9 +72,9 @@ typedef struct nccl_end {
 typedef struct nccl_queued {
     yk__comm_op op;    /* for messages: its pointers are not looked at */
     nccl_line *line;   /* NULL: a replay, which may have operations of all */
-    nccl_mark *end;    /* behind it */
+    nccl_mark *end;    /* after it */
     yk__storage *room; /* memory that it works in, or NULL */
-    bool awaited;      /* kernels come behind it: it is in the group's list of these */
+    bool awaited;      /* kernels wait for it: it is in the group's list of these */
     struct nccl_queued *next;
     struct {
         double began, looked, ended_at, seen;
@@ -93,7 +93,7 @@ typedef struct nccl_group {
     nccl_line *lines;     /* those that were made */
     nccl_end *ends;       /* of those that are no longer there */
     bool given_up;        /* a failure: there will be no other communicator */
-    nccl_queued *awaited; /* those that are not known to be done, and kernels come behind them */
+    nccl_queued *awaited; /* those that are not known to be done, and kernels wait for them */
     struct nccl_pair *pairs;
     bool leaving;           /* the pairs' threads end */
     pthread_mutex_t lock;   /* marks, lines, ends, awaited, pairs, uuid, and device as long as it is -1 */
@@ -101,10 +101,10 @@ typedef struct nccl_group {
     nccl_mark *free_marks;
 } nccl_group;
 
-/* Of a version, for "%d.%d.%d". */
+/* The three numbers of a version, for "%d.%d.%d". */
 #define NCCL_NUMBERS(version) (int)(version) / 10000, (int)(version) / 100 % 100, (int)(version) % 100
 
-/* What a rank shows another before they have a communicator. */
+/* The record that a rank publishes for the others before they have a communicator. */
 typedef struct nccl_record {
     char gpu[16]; /* its UUID */
     char host[64];
@@ -143,7 +143,7 @@ typedef struct nccl_library {
 extern nccl_library nccl;
 /* Loads NCCL, once; an error says where it was looked for, or which of its settings cannot be worked with. */
 yk_status nccl_open(void);
-/* What ncclGetUniqueId does. */
+/* Calls ncclGetUniqueId. */
 ncclResult_t nccl_unique_id(ncclUniqueId *id);
 
 /* ---- nccl_join.c ---- */
@@ -169,14 +169,14 @@ yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const cha
 yk_status nccl_failed_inside(nccl_group *g, const yk__comm_op *op, yk_status status);
 /* The call that makes a communicator, which waits for the network: an error says what helps there. */
 #define NCCL_INITIALISATION "ncclCommInitRankConfig"
-/* Until the communicator has done what a call of it left in progress (`code` is what the call returned), for up to
- * `seconds`. */
+/* Waits until the communicator has done what a call of it left in progress (`code` is what the call returned), for up
+ * to `seconds`. */
 yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, const char *call, ncclResult_t code,
                       double seconds);
-/* Whatever made an operation fail with `status`, the others must not wait for it, nor kernels go on unnoticed: breaks
- * the group, gives the communicator up, and fails with the group's first cause. */
+/* Ends an operation that failed with `status`. The others must not wait for it, nor kernels go on unnoticed: breaks the
+ * group, gives the communicator up, and fails with the group's first cause. */
 yk_status nccl_broken(nccl_group *g, yk_status status);
-/* After a failure: the communicators are given up, and nothing of them touches memory any more. */
+/* Gives the communicators up after a failure: nothing of them touches memory any more. */
 void nccl_give_up(nccl_group *g);
 /* Calls ncclCommAbort or ncclCommDestroy: Note [The end of a communicator]. */
 void nccl_end_comm(nccl_group *g, ncclComm_t comm, ncclResult_t (*call)(ncclComm_t comm));
@@ -191,7 +191,7 @@ void nccl_queued_free(void *state, void *queued);
 
 /* ---- nccl_collective.c ---- */
 yk_status nccl_queue_collective(void *state, const yk__comm_op *op, void **queued);
-/* For the library's own tensors on the CPU, by the control group. */
+/* A collective of the library's own tensors on the CPU, by the control group. */
 yk_status nccl_host_collective(void *state, const yk__comm_op *op);
 yk_status nccl_mark_queue(void *state, const char *what, int device, void **marked);
 /* An event of the group's, and its way back. */

@@ -2,14 +2,14 @@
  * nccl_collective.c - the collectives, out of those of NCCL. Layer: comm/nccl.
  *
  * gather, scatter and all_to_all are sends and receives in one group call. So are reductions in a fixed order: rank r
- * gets its share of everybody's values, combines them in the tree of ranks by a kernel (device/cuda/combining.cu),
- * and the results go round, or to the root; 2 (n - 1) / n of the payload out and in for each rank, as in a ring, and a
+ * gets its share of everybody's values, combines them in the tree of ranks by a kernel (device/cuda/combining.cu), and
+ * the results go round, or to the root; 2 (n - 1) / n of the payload out and in for each rank, as in a ring, and a
  * workspace of the payload. NCCL's own reductions add in an order that it chooses, and f16 and bf16 in themselves.
  *
  * Note [Means]
  * ncclAvg is not used: of floating numbers it makes a sum whose inputs are first multiplied by 1 / n, rounded to their
  * dtype. That is none of the sums that switches make (NVLS), and a mean of three bf16 is 0.2 % too large. Here a mean
- * is NCCL's sum and a kernel behind it that divides (yk__cuda_divide), as reductions in a fixed order do: so equal
+ * is NCCL's sum and after it a kernel that divides (yk__cuda_divide), as reductions in a fixed order do: so equal
  * values whose sum is exact have themselves as their mean, and means of two ranks in f32 and f64 have the bits of the
  * fixed order. f16 is divided before, as PyTorch's DDP divides its gradients: its sum may be infinite where the mean is
  * a number (of two values of 40000). What is lost by that are bits of inputs below n * 6e-5, which become multiples of
@@ -20,7 +20,7 @@
 
 #include "comm/nccl/nccl_backend.h"
 
-/* ---- what an operation begins behind ----------------------------------------------------------------------------- */
+/* ---- the event that an operation waits for ----------------------------------------------------------------------- */
 yk_status nccl_take_mark(nccl_group *g, nccl_mark **mark)
 {
     pthread_mutex_lock(&g->lock);
@@ -131,7 +131,7 @@ ncclDataType_t nccl_type_of(yk_dtype dtype)
     return types[dtype];
 }
 
-/* Of bool, which is 0 or 1: any is the greatest, all is the least. */
+/* NCCL's operation for a reduction. For bool, which is 0 or 1, any is the maximum and all is the minimum. */
 static ncclRedOp_t reduction_of(yk_reduce_op op, yk_dtype dtype)
 {
     static const ncclRedOp_t all[] = {[YK_OP_SUM] = ncclSum,
@@ -147,14 +147,14 @@ static ncclRedOp_t reduction_of(yk_reduce_op op, yk_dtype dtype)
     return dtype == YK_BOOL ? truth[op] : all[op];
 }
 
-/* What an operation is made of. `comm` is the group's between begin and end, NULL where it was given up meanwhile;
- * `result` is the first failure of a call of NCCL there. */
+/* The calls of NCCL that an operation is made of. `comm` is the group's between begin and end, NULL where it was given
+ * up meanwhile; `result` is the first failure of a call of NCCL there. */
 typedef struct calls {
     nccl_group *g;
     const yk__comm_op *op;
     ncclComm_t comm;
     const void *in;      /* what NCCL's collectives read: the operation's, or what was made of it */
-    cudaStream_t stream; /* the communicator's, or the recording's queue for collectives */
+    cudaStream_t stream; /* the input of NCCL's collectives: the operation's, or a copy that was made of it */
     size_t size;
     ncclDataType_t type;
     ncclResult_t result;
@@ -169,7 +169,7 @@ static void note(calls *c, const char *call, ncclResult_t result)
     c->call = call;
 }
 
-/* To `end` the communicator is not aborted: the watcher, which may want to, waits. */
+/* Takes the lock, up to `end`: until then the communicator is not aborted, as the watcher, which may want to, waits. */
 static void begin(calls *c)
 {
     pthread_mutex_lock(&c->g->lock);
@@ -178,7 +178,7 @@ static void begin(calls *c)
         note(c, "ncclGroupStart", nccl.ncclGroupStart());
 }
 
-/* The group's calls are on their way; then they are on the stream. */
+/* Ends the group of calls, and waits until they are on the stream. */
 static yk_status end(calls *c, const char *call)
 {
     bool whole = c->comm;
@@ -203,7 +203,7 @@ static void receive(calls *c, char *to, int64_t count, int from)
         note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->stream));
 }
 
-/* On the stream. */
+/* Queues a copy on the stream. */
 static yk_status copy(calls *c, char *to, const char *from, int64_t count)
 {
     if (!count || to == from)
@@ -292,7 +292,7 @@ static yk_status by_parts(calls *c)
 }
 
 /* ---- reductions in a fixed order --------------------------------------------------------------------------------- */
-/* Where rank r's share of `count` elements begins; the last ones may be shorter, or empty. */
+/* The element at which rank r's share of `count` begins; the last shares may be shorter, or empty. */
 static int64_t share_at(int64_t count, int64_t share, int r)
 {
     int64_t at = share * r;
@@ -378,7 +378,7 @@ static yk_status reduce_in(calls *c, char *room, int64_t share)
     bool parts = op->kind == YK__COMM_REDUCE_SCATTER;
     int64_t at = parts ? 0 : share_at(op->count, share, g->rank);
     int64_t mine = parts ? op->count : share_at(op->count, share, g->rank + 1) - at;
-    /* Where there is no output it is the first of what is combined, which is no longer needed then. */
+    /* Without an output the result overwrites the first of the inputs, which is no longer needed then. */
     char *result = op->out ? (char *)op->out + (size_t)at * c->size : room;
     yk_status status = bring_together(c, room, share);
     if (!status)

@@ -72,8 +72,8 @@ static yk_status exchange(nccl_group *g, nccl_record *all)
     return status;
 }
 
-/* NCCL takes two ranks on one GPU if it takes them for ranks of two hosts, which their NCCL_HOSTID makes of them: tests
- * on one GPU do. It is no way to work, and so nothing that a program comes to by itself. */
+/* True if two ranks may have one GPU. NCCL takes them if it takes them for ranks of two hosts, which their NCCL_HOSTID
+ * makes of them: tests on one GPU do. It is no way to work, and so nothing that a program comes to by itself. */
 static bool may_share_gpu(void)
 {
     const char *text = getenv("YOKE_NCCL_SHARED_GPU");
@@ -91,7 +91,7 @@ yk_status nccl_compare(const nccl_group *g, int a, const nccl_record *of_a, int 
                          "for each: give every rank a GPU of its own, or take the backend 'native', whose ranks may "
                          "share one",
                          g->name, one, (int)of_a->device, other, (int)of_b->device);
-    if (of_a->version != of_b->version) /* which NCCL calls an invalid usage, and no more */
+    if (of_a->version != of_b->version) /* NCCL calls this an invalid usage, and no more */
         return nccl_fail(YK_ERR_MISMATCH, "group '%s': %s has NCCL %d.%d.%d, but %s has %d.%d.%d", g->name, one,
                          NCCL_NUMBERS(of_a->version), other, NCCL_NUMBERS(of_b->version));
     return YK_OK;
@@ -106,7 +106,7 @@ static yk_status compare_all(const nccl_group *g, const nccl_record *all)
     return status;
 }
 
-/* By device: the group whose stream the queue for collectives is. */
+/* For each device the group whose stream is the queue for collectives. */
 enum { MOST_DEVICES = 64 };
 static _Atomic(nccl_group *) owners[MOST_DEVICES];
 
@@ -219,7 +219,7 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
-/* What this rank has still to send is sent; all ranks of a group that is whole come here. */
+/* Ends a communicator after this rank's pending sends; all ranks of a group that is not broken come here. */
 static void close_comm(nccl_group *g, nccl_line *line, double seconds)
 {
     static const yk__comm_op leaving = {.kind = YK__COMM_BARRIER, .peer = -1, .tag = -1};

@@ -15,7 +15,8 @@
 
 /* Before, a group call's work belongs to the thread that ended the group, which other threads, that ask for its state
  * or abort it, do not find: ncclCommAbort waits for nothing (2.18), a second communicator of a thread reads the first
- * one's memory (2.23 to 2.25; NVIDIA/nccl issue 1605), and what a thread left behind is read when it is gone. */
+ * one's memory (2.23 to 2.25; NVIDIA/nccl issue 1605), and the work that a thread left is read when the thread is
+ * gone. */
 enum { OLDEST = NCCL_VERSION(2, 27, 3) };
 #define NEEDED "NCCL 2.27.3 or later is needed"
 
@@ -82,7 +83,7 @@ static yk_status open_library(void)
     return status;
 }
 
-/* What cannot be worked with: NCCL takes values from 1 to `last` for on. */
+/* Refuses settings of NCCL that yoke cannot work with: NCCL takes values from 1 to `last` for on. */
 static yk_status check_settings(void)
 {
     static const struct {
@@ -90,7 +91,7 @@ static yk_status check_settings(void)
         long last;
         const char *does;
     } settings[] = {
-        /* which outdoes what a communicator is made with */
+        /* it outdoes what a communicator is made with */
         {"NCCL_COMM_BLOCKING", 1, "makes calls of NCCL wait for the other ranks, whatever becomes of them"},
         /* groups and messages have communicators of their own, which several threads use */
         {"NCCL_LAUNCH_ORDER_IMPLICIT", 2,
@@ -124,9 +125,9 @@ ncclResult_t nccl_unique_id(ncclUniqueId *id)
     return there ? ncclSuccess : nccl.ncclGetUniqueId(id);
 }
 
-/* NCCL's first call that looks at settings puts what its files say into the environment. This is one, and makes a
- * thread and a socket for the identity, which is therefore kept for the first who needs one. Where it fails, the one
- * who does is told. */
+/* NCCL's first call that looks at settings puts those of its files into the environment. ncclGetUniqueId is such a
+ * call, and makes a thread and a socket for the identity, which is therefore kept for the first group that needs one.
+ * Where it fails, that group gets the error. */
 static yk_status check_files(void)
 {
     if (nccl.ncclGetUniqueId(&early) == ncclSuccess)

@@ -111,7 +111,7 @@ static yk_status queue_transfer(nccl_pair *p, const yk__comm_op *op, nccl_queued
     return code ? nccl_cuda_failed(g, op, "cudaEventRecord", code) : status;
 }
 
-/* Both ranks have come to the message. */
+/* Queues the calls of NCCL for a message to which both ranks have come. */
 static yk_status issue(nccl_pair *p, nccl_message *m, const nccl_record *theirs, const ncclUniqueId *id)
 {
     nccl_group *g = p->g;
@@ -441,7 +441,7 @@ yk_status nccl_record_message(nccl_group *g, const yk__comm_op *op, nccl_queued 
 {
     pthread_mutex_lock(&g->lock);
     nccl_pair *p = find_pair(g, op);
-    while (p && p->first) /* what was called before goes before */
+    while (p && p->first) /* earlier calls go first */
         pthread_cond_wait(&g->changed, &g->lock);
     bool made = p && p->line.comm;
     pthread_mutex_unlock(&g->lock);

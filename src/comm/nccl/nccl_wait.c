@@ -2,9 +2,10 @@
  * nccl_wait.c - waiting for NCCL, and failures. Layer: comm/nccl.
  *
  * NCCL itself notices a rank that is gone over a network, and none that is stopped, or gone on the same host: its
- * kernels wait for ever. So who waits for it, and who watches over what is queued, looks at the clock, at the
- * communicator's own error, and at the control group: whether it is broken, and whether the processes of the others
- * run. What is queued is watched in the order of its stream, so an operation's time begins when the one before is done.
+ * kernels wait for ever. So a thread that waits for it, and one that watches over queued operations, looks at the
+ * clock, at the communicator's own error, and at the control group: whether it is broken, and whether the processes of
+ * the others run. Queued operations are watched in the order of their stream, so an operation's time begins when the
+ * one before is done.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -67,7 +68,8 @@ static yk_status time_is_up(const nccl_group *g, const yk__comm_op *op, double s
                      more);
 }
 
-/* Between two looks at what is waited for. `for_what`: for the error when time is up. */
+/* The checks between two looks at an operation that is waited for: the clock, the control group, the processes.
+ * `for_what`: its name in the error when time is up. */
 static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, double seconds, const char *for_what)
 {
     double now = nccl_base->now();
@@ -99,7 +101,7 @@ static ncclResult_t ask_line(const nccl_line *line, ncclResult_t *result)
     return *result;
 }
 
-/* What the communicator says of the calls that are in progress; all of them, where `line` is NULL. */
+/* The state of the calls that are in progress on the communicator; on all of them, where `line` is NULL. */
 static yk_status ask(nccl_group *g, const nccl_line *line, ncclResult_t *result)
 {
     *result = ncclSuccess;
@@ -148,7 +150,7 @@ yk_status nccl_settle(nccl_group *g, nccl_line *line, const yk__comm_op *op, con
     return status ? nccl_failed_inside(g, op, status) : YK_OK;
 }
 
-/* ---- what is queued ---------------------------------------------------------------------------------------------- */
+/* ---- queued operations ------------------------------------------------------------------------------------------- */
 static void note_awaited(nccl_group *g, nccl_queued *q)
 {
     pthread_mutex_lock(&g->lock);
@@ -160,7 +162,7 @@ static void note_awaited(nccl_group *g, nccl_queued *q)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Kernels come behind a replay without being asked to: they are on its stream. */
+/* Kernels run after a replay without being asked to: they are on its stream. */
 yk_status nccl_queue_replay(void *state, const yk__comm_op *op, void **queued)
 {
     nccl_group *g = state;
@@ -178,7 +180,7 @@ yk_status nccl_queue_replay(void *state, const yk__comm_op *op, void **queued)
     }
     note_awaited(g, q);
     status = nccl_yoke->native->check(g->control);
-    if (status) { /* who broke the group may have looked before */
+    if (status) { /* the thread that broke the group may have looked before */
         yk_error error;
         nccl_base->error_take(&error);
         yk__cuda_note_failure(g->device, status, error.message);
@@ -194,7 +196,7 @@ yk_status nccl_queue_behind(void *state, void *queued)
     int gpu = 0;
     if (!q->op.captured) /* else there is nothing to ask for */
         note_awaited(g, q);
-    /* Who breaks the group looks at the list after that: one of the two sees the other. */
+    /* A thread that breaks the group looks at the list after that: one of the two sees the other. */
     yk_status status = nccl_yoke->native->check(g->control);
     if (!status)
         status = yk__cuda_stream(g->device, YK__QUEUES, &own, &gpu);
@@ -274,7 +276,7 @@ yk_status nccl_broken(nccl_group *g, yk_status status)
         native->abort_group(g->control, error.code ? error.code : status, error.message);
     nccl_base->error_take(&error);
     pthread_mutex_lock(&g->lock);
-    bool cut = false; /* kernels go on behind an operation that is not done */
+    bool cut = false; /* kernels go on after an operation that is not done */
     if (g->awaited)
         cudaSetDevice(g->gpu);
     for (const nccl_queued *q = g->awaited; q && !g->given_up; q = q->next)
@@ -291,7 +293,7 @@ yk_status nccl_broken(nccl_group *g, yk_status status)
     return status;
 }
 
-/* Of all groups' `done` and `left`. */
+/* Guards `done` and `left` of all groups' ends. */
 static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *end_comm(void *arg)
@@ -347,7 +349,7 @@ void nccl_wait_for_ends(nccl_group *g, double seconds)
     }
 }
 
-/* One that is there, which from here on is the caller's to end. */
+/* Takes one of the communicators out of the group, for the caller to end; false where none is left. */
 static bool take_comm(nccl_group *g, ncclComm_t *comm)
 {
     pthread_mutex_lock(&g->lock);
@@ -362,7 +364,7 @@ static bool take_comm(nccl_group *g, ncclComm_t *comm)
     return line != NULL;
 }
 
-/* Whether one of the group's communicators is still being ended. */
+/* True if one of the group's communicators is still being ended. */
 static bool is_ending(nccl_group *g)
 {
     bool any = false;
@@ -375,8 +377,8 @@ static bool is_ending(nccl_group *g)
     return any;
 }
 
-/* Until the streams are done with what they have, or `until` has passed. The aborts first: a call that was in progress
- * may be launched yet, which an abort waits for, and only then is its kernel something that the stream has. */
+/* Waits until the streams have done their work, or `until` has passed. The aborts come first: a call that was in
+ * progress may be launched yet, which an abort waits for, and only then is its kernel something that the stream has. */
 static void drain_lines(nccl_group *g, double until)
 {
     static const useconds_t nap = 200;
@@ -402,7 +404,7 @@ void nccl_give_up(nccl_group *g)
     ncclComm_t comm = NULL;
     bool any = false;
     nccl_base->error_take(&before);
-    for (; take_comm(g, &comm); any = true) /* all before any is waited for: one may be behind another */
+    for (; take_comm(g, &comm); any = true) /* all before any is waited for: one may wait for another */
         nccl_end_comm(g, comm, nccl.ncclCommAbort);
     if (any)
         drain_lines(g, nccl_base->now() + AFTER_ABORT);
