@@ -32,7 +32,7 @@ for signal in INT TERM; do
     exits 0 "SIG$signal: the saved file can be loaded" train --init "$signal.safetensors" --steps 1 --no-eval
 done
 
-start --model resnet18 --batch-size 600 --threads 1 # whose steps take longer than this
+start --model resnet18 --batch-size 1500 --threads 1 # whose steps take longer than this
 kill -s INT $pid
 taken $pid INT
 kill -s INT $pid

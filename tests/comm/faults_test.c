@@ -173,7 +173,7 @@ static void wrong_tag(rank_context *c)
     if (c->rank == 0)
         CHECK_OK(yk_send(x, 1, 5, c->group));
     if ((c->rank == 0) == first)
-        usleep(700000); /* of the second that both wait: the machine may be busy */
+        usleep((useconds_t)(0.7e6 * c->timeout)); /* the machine may be busy */
     if (c->rank == 0)
         CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "group 'world'", "recv #1 (float32, 3 elements, ", "tag 6");
     else
@@ -185,8 +185,8 @@ static void test_wrong_tag(void **unused)
 {
     (void)unused;
     for (int order = 0; order < 2; order++) {
-        run_ranks(THREADS, 2, wrong_tag, &order, 1, true);
-        run_ranks(PROCESSES, 2, wrong_tag, &order, 1, true);
+        run_ranks(THREADS, 2, wrong_tag, &order, patience(1), true);
+        run_ranks(PROCESSES, 2, wrong_tag, &order, patience(1), true);
     }
 }
 
@@ -208,9 +208,9 @@ static void test_stalled_part(void **unused)
 {
     (void)unused;
     enum rank_layout layout = test_layout;
-    run_ranks(THREADS, 3, stalled_part, NULL, 1, true);
+    run_ranks(THREADS, 3, stalled_part, NULL, patience(1), true);
     test_layout = EACH_ALONE;
-    run_ranks(THREADS, 3, stalled_part, NULL, 1, true);
+    run_ranks(THREADS, 3, stalled_part, NULL, patience(1), true);
     test_layout = layout;
 }
 
@@ -255,7 +255,7 @@ static void test_all_stopped(void **unused)
     for (int tcp = 0; tcp < 2; tcp++) {
         test_layout = tcp ? EACH_ALONE : layout;
         for (int message = 0; message < 2; message++)
-            run_ranks(PROCESSES, 3, all_stopped, &message, 1.5, true);
+            run_ranks(PROCESSES, 3, all_stopped, &message, patience(1.5), true);
     }
     test_layout = layout;
 }

@@ -225,7 +225,7 @@ static yk_status worker_run(int rank, void *arg)
     if (!status && rank == 0)
         status = (*(act_fn *)arg)();
     if (!status)
-        status = yk_rpc_shutdown(YK_RPC_GRACEFUL, 30);
+        status = yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30));
     yk_scope_end(scope);
     return status;
 }
@@ -542,7 +542,7 @@ static yk_status worker_survives(int rank, const char *path)
         CHECK(!yk_rpc_sync("w1", "add", NULL, NULL) && failed_with(YK_ERR_CONNECTION, "w1", "has ended"));
         CHECK(yk_rpc_sync("w2", "who", NULL, NULL));
     }
-    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, 20);
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
     yk_scope_end(scope);
     return status;
 }
@@ -617,7 +617,7 @@ static yk_status worker_comes_back(int rank, const char *path)
         CHECK(!yk_ref_call(there, "append", NULL, NULL) &&
               failed_with(YK_ERR_CONNECTION, "ended with its worker 'w1'", "not run"));
     }
-    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, 20);
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
     yk_scope_end(scope);
     return status;
 }
@@ -659,7 +659,7 @@ static yk_status worker_holds(int rank, const char *path)
         CHECK(i < 3000);
         usleep(10000);
     }
-    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, 20);
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
     yk_scope_end(scope);
     return status;
 }
