@@ -422,6 +422,7 @@ static const row rows[] = {
     {"yk_init_kaiming_normal", "slope", .kind = NUMBER, .measure = kaiming_normal_slope, .fallback = 0, .other = 1,
      .refused = {INFINITY}},
     {"yk_value_real", "value", .kind = LITERAL},
+    {"yk_progress_loss", "loss", .kind = LITERAL},
     {"yk_init_uniform", "low", .kind = LITERAL},
     {"yk_init_uniform", "high", .kind = LITERAL},
     {"yk_init_normal", "mean", .kind = LITERAL},
