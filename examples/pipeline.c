@@ -124,7 +124,8 @@ static double train(yk_module *model, bool is_pipeline)
 
 int main(void)
 {
-    setenv("YOKE_CPU_DEVICES", "2", 1); /* cpu:0 and cpu:1, each with its share of the cores */
+    setenv("YOKE_CPU_DEVICES", "2", 1);    /* cpu:0 and cpu:1, each with its share of the cores */
+    yk_use_deterministic_algorithms(true); /* both schedules have the same bits then, on GPUs too */
     yk_scope program = yk_scope_begin();
     if (measure())
         return yk_report_error(stderr);

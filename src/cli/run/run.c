@@ -300,8 +300,8 @@ int cli_run(int argc, char **argv)
         {"node-timeout", "SECONDS", CLI_REAL, &j.node_timeout,
          .help = "after which a node that is not heard of is lost", .least = 0.5, .most = 1e6},
         {"hang-timeout", "SECONDS", CLI_REAL, &j.hang_timeout,
-         .help = "end a job of which a rank does nothing for so long, and say where each rank stands", .least = 0,
-         .most = 1e6, .default_text = "0: never"},
+         .help = "end a job, or by --on-failure a rank, that does nothing for so long; say where each stands",
+         .least = 0, .most = 1e6, .default_text = "0: never"},
         {"hang-stacks", NULL, CLI_FLAG, &j.hang_stacks, .help = "and print the stacks of its ranks"},
         {"pass-local-rank", NULL, CLI_FLAG, &j.pass_local_rank,
          .help = "add --local_rank=N to the program's arguments"},
@@ -312,7 +312,7 @@ int cli_run(int argc, char **argv)
         {"no-prefix", NULL, CLI_FLAG, &j.no_prefix, .help = "lines without [host:rank] in front"},
         {"error-file", "FILE", CLI_TEXT, &j.error_file, .help = "write a failure there as JSON",
          .default_text = "$TORCHELASTIC_ERROR_FILE"},
-        {"json", NULL, CLI_FLAG, &j.json, .help = "report a failure on stderr as JSON instead of text"},
+        {"json", NULL, CLI_FLAG, &j.json, .help = "report failures on stderr as JSON instead of text"},
         {"job-id", "NAME", CLI_TEXT, &j.id, .help = "name of the job",
          .default_text = "random; default for several nodes"},
         {"secret-file", "FILE", CLI_TEXT, &j.secret_file,
@@ -350,8 +350,9 @@ int cli_run(int argc, char **argv)
             "Starts a program as several processes and tells each its place in the job by environment variables\n"
             "(RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...), as torchrun does. Any program can be started.",
         .about =
-            "The first process that fails ends the run: its exit code (128 plus the signal where it was killed) is\n"
-            "that of the run, and the others are stopped. No process is left when yoke run has ended.\n",
+            "The first process that fails ends the run, unless --on-failure says otherwise: its exit code (128 plus\n"
+            "the signal where it was killed) is that of the run, and the others are stopped. No process is left when\n"
+            "yoke run has ended.\n",
         .examples = "  yoke run -n 2 -- yoke train --model resnet18\n"
                     "  yoke run -n 4 python3 train.py --epochs 10\n"
                     "  yoke run -n 4 --nnodes 2 --master-addr node0 --secret-file job.secret \\\n"
