@@ -54,7 +54,7 @@ typedef struct yk_init_options {
      * yoke-mpi.so, loaded from where yoke is or from $YOKE_BACKEND_PATH, and no store. "nccl": tensors on GPUs alone,
      * each rank its own; it needs yoke-nccl.so and NCCL. NULL: $YOKE_COMM_BACKEND, or "native". */
     const char *backend YK_DEFAULT(NULL);
-    /* Both, or neither, which then are the environment's: one of them alone is an error. */
+    /* Both or neither; not given: from the environment. One of them alone is an error. */
     int rank YK_DEFAULT(YK_NOT_GIVEN), world_size YK_DEFAULT(YK_NOT_GIVEN);
     /* Seconds for one operation; not given: $YOKE_COMM_TIMEOUT, or 600 as PyTorch has for NCCL. */
     double timeout YK_DEFAULT(YK_NOT_GIVEN);
