@@ -146,8 +146,8 @@ typedef struct yk_checkpoint_state {
     /* Batches of the loader that make one step; 0: one. Where a run goes on with other numbers of samples in a step, a
      * schedule of the same kind with other lengths goes on from the same part of its way. */
     int64_t accumulate;
-    /* Of a run of virtual ranks (yk_elastic_describe sets both): the generator of each, in place of those of the
-     * processes. Known to every process, and kept where they are. */
+    /* The generators of virtual ranks (yk_elastic_describe sets both members), which take the place of the processes'.
+     * Every process has all of them; the array is the job's. */
     yk_random_state *generators;
     int64_t n_generators;
 } yk_checkpoint_state;

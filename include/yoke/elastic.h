@@ -44,8 +44,8 @@ typedef struct yk_elastic_options {
     yk_optimizer *optimizer YK_DEFAULT(NULL); /* of its parameters; needed */
     yk_schedule *schedule YK_DEFAULT(NULL);   /* of that optimizer: moves on with each step */
     yk_grad_scaler *scaler YK_DEFAULT(NULL);  /* of the losses */
-    /* Of the training set, with the batch size of one shard; needed. It was never started, and gives from here on the
-     * parts of the virtual ranks that are here, whatever rank and world_size it was made for. With padding, or
+    /* A loader of the training set with the batch size of one shard; needed. It was never started, and gives from here
+     * on the parts of the virtual ranks that are here, whatever rank and world_size it was made for. With padding, or
      * drop_last.
      */
     yk_loader *loader YK_DEFAULT(NULL);
@@ -79,7 +79,7 @@ YK_API void yk_elastic_release(yk_elastic *job);
 
 /* The module whose forwards are to be differentiated, borrowed: the model inside one of yk_ddp. NULL for NULL. */
 YK_API yk_module *yk_elastic_model(yk_elastic *job) YK_QUESTION;
-/* How many virtual ranks there are; the first of those of this process, and how many these are. */
+/* The number of virtual ranks; the first of this process, and the number of them that it computes. */
 YK_API int yk_elastic_virtual_ranks(const yk_elastic *job) YK_QUESTION;
 YK_API int yk_elastic_first(const yk_elastic *job) YK_QUESTION;
 YK_API int yk_elastic_count(const yk_elastic *job) YK_QUESTION;

@@ -28,8 +28,8 @@ int64_t yk__sampler_index(const yk__sampler *s, int64_t i);
 /* How many samples of the rank's batch are padding. They are its last ones. */
 int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch);
 /*
- * How a loader that gives the parts of several ranks of an epoch, one after the other, takes turns: in a step each rank
- * gives `accumulate` batches, or those that are left, before the next rank does.
+ * The turns of a loader that gives the parts of several ranks: in a step each rank gives `accumulate` batches, or those
+ * that are left, before the next rank does.
  */
 typedef struct yk__turns {
     int ranks;
@@ -41,7 +41,7 @@ typedef struct yk__turn {
     int rank;            /* from 0, the first of those whose parts are given */
     int64_t batch;       /* of that rank's part */
     int64_t begin;       /* the first batch of the step */
-    int64_t part, parts; /* the how many-th of the rank's batches in this step it is, and of how many */
+    int64_t part, parts; /* its number among the rank's batches in this step, from 0, and their number */
 } yk__turn;
 
 /* Batches that are given in all. */

@@ -134,7 +134,7 @@ static yk_status check_options(const yk_elastic_options *o)
     return yk__check_integer("elastic_create", "accumulate", o->accumulate, 1, INT32_MAX);
 }
 
-/* Where in the tree a SyncBatchNorm is: "layer1.0.bn1". */
+/* Adds the path of the first SyncBatchNorm below m, "layer1.0.bn1"; false: there is none. */
 static bool find_sync_batch_norm(yk_module *m, char *path, size_t size)
 {
     if (!yk__has_sync_batch_norm(m))
@@ -161,7 +161,7 @@ static yk_status check_model(const yk_elastic *e)
                     path);
 }
 
-/* How many virtual ranks there are, for this number of processes. */
+/* Takes the number of virtual ranks, for this number of processes. */
 static yk_status set_virtual_ranks(yk_elastic *e, const yk_elastic_options *o)
 {
     int of_job;
@@ -181,7 +181,7 @@ static yk_status set_virtual_ranks(yk_elastic *e, const yk_elastic_options *o)
     return YK_OK;
 }
 
-/* What the processes have to have alike, with the words for it. */
+/* Numbers that have to be the same in all processes, and their names in messages. */
 enum { ALIKE = 8 };
 static const char *const alike_names[ALIKE] = {"virtual_ranks", "accumulate",         "different_seeds",
                                                "batch size",    "samples in its set", "seed of its loader",
@@ -420,8 +420,8 @@ static yk_status drop_gradients(const yk__reducer *r)
 }
 
 /*
- * What yk_ddp does before a forward, at the step's begin: the buckets' layout is then that of all shards. The versions
- * of the buffers stay, as yk__model_broadcast_buffers says.
+ * Does at the step's begin what yk_ddp does before a forward, so that the buckets' layout is that of all shards. The
+ * versions of the buffers stay, as yk__model_broadcast_buffers says.
  */
 static yk_status prepare(yk_elastic *e)
 {
@@ -488,7 +488,7 @@ static yk_status shard_end(yk_elastic *e)
     return e->after && rank == 0 ? copy_buffers(e->after, r->buffers, r->n_buffers) : YK_OK;
 }
 
-/* Whether the batch is the process's last one in the step. */
+/* True for the process's last batch of the step. */
 static bool is_last(const yk_elastic *e)
 {
     return e->turn.rank == e->mine.end - e->mine.begin - 1 && e->turn.part == e->turn.parts - 1;

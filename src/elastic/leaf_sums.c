@@ -11,7 +11,7 @@
  *   stack   [0]    [0-1]   [0-1][2]   [0-3]   [0-3][4]    [0-3][4-5]
  *
  * The last leaf's backward is the one that DDP synchronises: its hook hands each bucket over when that is complete.
- * What is left on the stack is then added across the processes:
+ * The nodes that are left on the stack are then added across the processes:
  *
  *   even    each process has one node, and the tree over processes is the rest of the tree: all_reduce
  *   uneven  the elements are shared out: each process gets every process's nodes for its share (all_to_all), adds them
@@ -33,7 +33,7 @@ struct yk__leaf_sum {
     int count;
     yk_tensor *spare[YK__MOST_NODES]; /* tensors like them, not in use */
     int n_spare;
-    /* Of an uneven reduction: (world, own nodes, share), (all nodes, share) and (world, share). */
+    /* Buffers of an uneven reduction: (world, own nodes, share), (all nodes, share) and (world, share). */
     yk_tensor *sent, *received, *result;
 };
 

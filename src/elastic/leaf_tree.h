@@ -20,12 +20,12 @@ typedef struct yk__leaves {
 
 /* The leaves of one of `parts` processes: as many as each other one has, or one less, the larger parts first. */
 yk__leaves yk__leaves_of(int leaves, int parts, int part);
-/* Whether two nodes of the tree over `leaves`, side by side, are the children of one node. */
+/* True for two nodes of the tree over `leaves` that are the children of one node, left and right. */
 bool yk__leaves_join(int leaves, yk__leaves left, yk__leaves right);
 /* The nodes that a range falls into, as few as there can be, from the left; returns how many. */
 int yk__leaves_nodes(int leaves, yk__leaves range, yk__leaves nodes[YK__MOST_NODES]);
-/* Whether each part is one node and the tree over the parts, one a leaf, is the upper end of the tree over all leaves:
- * then a reduction over processes adds what is to be added. */
+/* True where each part is one node, and the tree over the parts is the upper end of the tree over all leaves: a
+ * reduction over the processes then adds the right neighbours. */
 bool yk__leaves_even(int leaves, int parts);
 /* The sum of numbers in the tree's order; they are written over. */
 double yk__leaves_sum(double *values, int leaves);

@@ -2,6 +2,7 @@
 #include "tests/support/expect.h"
 
 #include "base/core.h"
+#include "base/random_branch.h"
 
 static void philox_known_answers(void **state)
 {
@@ -140,6 +141,25 @@ static void the_process_generator(void **state)
     assert_true(yk__random_next().key == UINT64_MAX);
 }
 
+/* Generators that stood elsewhere move as far as the process's, also where that was seeded anew. */
+static void generators_follow(void **state)
+{
+    (void)state;
+    yk_random_set_state((yk_random_state){40, 10});
+    yk_random_state all[] = {{40, 10}, {41, 10}, {42, UINT32_MAX}};
+    yk__random_follow(all, 3);
+    assert_true(all[0].calls == 10 && all[1].calls == 10 && all[2].calls == UINT32_MAX && all[2].seed == 42);
+    (void)yk__random_next();
+    (void)yk__random_next();
+    yk__random_follow(all, 3);
+    assert_true(all[0].calls == 12 && all[1].calls == 12 && all[2].calls == 1 && all[1].seed == 41);
+    yk_manual_seed(7);
+    (void)yk__random_next();
+    yk__random_follow(all, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(all[i].seed == 7 + (uint64_t)i && all[i].calls == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +170,7 @@ int main(void)
         cmocka_unit_test(permutations_follow_the_stream),
         cmocka_unit_test(all_permutations_of_four_are_as_likely),
         cmocka_unit_test(the_process_generator),
+        cmocka_unit_test(generators_follow),
     };
     return cmocka_run_group_tests_name("base/random", tests, NULL, NULL);
 }

@@ -32,8 +32,28 @@ static yk_loader *loader_of(bool padding, int rank, int world)
                                        .padding = padding, .rank = rank, .world_size = world, .workers = 1));
 }
 
+/* A module whose buffer, an average of what it has seen, is part of its output. */
+static yk_tensor *drift_forward(yk_module *m, yk_tensor *x)
+{
+    yk_tensor *level = yk_module_get(m, "level"), *y = yk_add(x, yk_clone(level));
+    if (yk_module_is_training(m)) {
+        bool recording = yk_no_grad_begin();
+        level = yk_copy_(level, yk_add(yk_mul_scalar(level, 0.5), yk_mean(yk_detach(x))));
+        yk_no_grad_end(recording);
+    }
+    return level ? y : NULL;
+}
+
+static yk_module *drift(void)
+{
+    static const yk_module_class cls = {.name = "Drift", .forward = drift_forward};
+    yk_module *m = yk_module_create(&cls);
+    (void)yk_module_add_buffer(m, "level", yk_zeros(0, NULL, NULL));
+    return yk_module_check(m);
+}
+
 /* With statistics of the batch, dropout, and parameters for two buckets; of halves without the first. */
-static yk_module *net_of(yk_dtype dtype)
+static yk_module *net_of(yk_dtype dtype, bool drifts)
 {
     enum { WIDE = 5000 };
     if (yk__is_half(dtype))
@@ -42,12 +62,13 @@ static yk_module *net_of(yk_dtype dtype)
                                                 yk_linear_create(16, 10, NULL)),
                                   dtype);
     return yk_module_to_dtype(yk_sequential(yk_conv2d_create(1, 4, 3, NULL), yk_batch_norm2d_create(4, NULL),
-                                            yk_relu_create(), yk_flatten_create(), yk_dropout_create(0.25),
+                                            yk_relu_create(), drifts ? drift() : yk_identity_create(),
+                                            yk_flatten_create(), yk_dropout_create(0.25),
                                             yk_linear_create(4 * 4 * 4, WIDE, NULL), yk_linear_create(WIDE, 10, NULL)),
                               dtype);
 }
 
-/* What a run ends with, on rank 0. */
+/* The end of a run, as rank 0 has it. */
 typedef struct outcome {
     int tensors, steps;
     struct {
@@ -92,7 +113,8 @@ static void make(run *r)
     const plan *p = r->plan;
     bool plain = p->virtual_ranks == 0;
     yk_manual_seed(11 + (uint64_t)(plain && p->different_seeds ? c->rank : 0));
-    r->net = net_of(p->dtype);
+    /* Between batches that are added yk_ddp does not make the buffers rank 0's. */
+    r->net = net_of(p->dtype, p->accumulate == 1);
     r->optimizer = yk_sgd(yk_module_parameters(r->net), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9,
                                                                    .master_weights = yk__is_half(p->dtype)));
     r->schedule = yk_step_lr(r->optimizer, 2, 0.5);
@@ -376,7 +398,7 @@ static void test_create(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_module *net = net_of(YK_F32);
+    yk_module *net = net_of(YK_F32, false);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.1));
     yk_loader *loader = loader_of(true, 0, 1);
     const struct {
@@ -413,7 +435,7 @@ static void test_create(void **state)
     yk_elastic *job = job_of(net, loader_of(true, 0, 1), YK_NOT_GIVEN, NULL);
     assert_int_equal(yk_elastic_virtual_ranks(job), 6);
     /* Programs that know nothing of virtual ranks do not train with another batch, and other statistics. */
-    assert_null(yk_ddp(net_of(YK_F32), NULL));
+    assert_null(yk_ddp(net_of(YK_F32, false), NULL));
     expect_error(YK_ERR_STATE, "ddp: the job has 6 virtual ranks");
     assert_null(yk_convert_sync_batch_norm(net, NULL));
     expect_error(YK_ERR_UNSUPPORTED, "convert_sync_batch_norm: SyncBatchNorm communicates inside forward");
@@ -426,7 +448,7 @@ static void test_order(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_elastic *job = job_of(net_of(YK_F32), loader_of(true, 0, 1), 3, NULL);
+    yk_elastic *job = job_of(net_of(YK_F32, false), loader_of(true, 0, 1), 3, NULL);
     yk_elastic_release(yk_elastic_retain(job));
     yk_module *model = yk_elastic_model(job);
     run r = {.plan = &(plan){.dtype = YK_F32}, .model = model};
@@ -446,7 +468,7 @@ static void test_order(void **state)
     yk_scope_end(scope);
 
     scope = yk_scope_begin();
-    job = job_of(net_of(YK_F32), loader_of(true, 0, 1), 2, NULL);
+    job = job_of(net_of(YK_F32, false), loader_of(true, 0, 1), 2, NULL);
     r.model = yk_elastic_model(job);
     assert_true(yk_elastic_begin(job) && yk_elastic_next(job, &part));
     expect_ok(yk_elastic_backward(job, loss_of(&r, &part)));
@@ -461,7 +483,7 @@ static void test_order(void **state)
     yk_scope_end(scope);
 
     scope = yk_scope_begin();
-    job = job_of(net_of(YK_F32), loader_of(true, 0, 1), 2, NULL);
+    job = job_of(net_of(YK_F32, false), loader_of(true, 0, 1), 2, NULL);
     r.model = yk_elastic_model(job);
     assert_true(yk_elastic_begin(job) && yk_elastic_next(job, &part));
     expect_ok(yk_elastic_backward(job, loss_of(&r, &part)));
@@ -510,7 +532,7 @@ static void test_unused(void **state)
 /* Numbers and seeds that do not fit, on all ranks alike; the group stays whole. */
 static void refused(rank_context *c)
 {
-    yk_module *net = net_of(YK_F32);
+    yk_module *net = net_of(YK_F32, false);
     CHECK_FAILS(job_of(net, loader_of(true, 0, 1), 1, c->group), YK_ERR_ARGUMENT,
                 "elastic_create: virtual_ranks is 1, but there are 2 processes");
     CHECK_FAILS(job_of(net, loader_of(true, 0, 1), 4 + c->rank, c->group), YK_ERR_MISMATCH,
@@ -551,7 +573,7 @@ static void test_left_out(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_elastic *job = job_of(net_of(YK_F32), loader_of(true, 0, 1), 4, NULL);
+    yk_elastic *job = job_of(net_of(YK_F32, false), loader_of(true, 0, 1), 4, NULL);
     run r = {.plan = &(plan){.dtype = YK_F32, .out = &(outcome){0}}, .model = yk_elastic_model(job), .job = job};
     yk_batch part;
     yk_state_dict *all = yk_module_state_dict(r.model);

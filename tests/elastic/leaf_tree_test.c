@@ -1,4 +1,5 @@
-/* Which neighbours of a range of leaves may be added: held against the tree itself, made level by level. */
+/* leaf_tree_test.c - neighbours of a range of leaves that may be added, held against the tree itself, made level by
+ * level. */
 #include "tests/support/expect.h"
 
 #include "comm/backend.h"

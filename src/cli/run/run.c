@@ -246,7 +246,8 @@ static bool fill_standard(void)
     return fd >= 0;
 }
 
-/* What yk_elastic_create reads in the processes. Other nodes' numbers of them may not be known here. */
+/* Sets the variable that yk_elastic_create reads in the processes. Other nodes' numbers of processes may not be known
+ * here. */
 static int pass_virtual_ranks(const cli_verb *verb, const job *j)
 {
     char text[24];
