@@ -33,6 +33,10 @@ typedef struct yk__rank_status {
 void yk__host_tensors_begin(void);
 void yk__host_tensors_end(void);
 
+/* Has collectives and messages of this thread fail with the sentence `why`, while its rank does what the others do not
+ * do at the same time; NULL: they are made again. (collectives.c) */
+void yk__collectives_refuse(const char *why);
+
 /* 0 and 1 without a group. */
 int yk__own_rank(yk_process_group *group);
 int yk__rank_count(yk_process_group *group);

@@ -10,10 +10,21 @@
 #include "comm/agreement.h"
 #include "comm/group.h"
 
+static _Thread_local const char *refused; /* why there are none on this thread; NULL: there are */
+
+void yk__collectives_refuse(const char *why)
+{
+    refused = why;
+}
+
 /* A group that can do something, whose size is then known. */
 static yk__group *member(const char *what, yk_process_group *handle)
 {
     yk__group *g = yk__group_of(what, handle);
+    if (g && refused) {
+        yk__fail(YK_ERR_UNSUPPORTED, "%s: %s", what, refused);
+        return NULL;
+    }
     if (g && g->rank < 0) {
         yk__fail(YK_ERR_STATE, "%s: this rank is not in the group '%s'", what, g->name);
         return NULL;

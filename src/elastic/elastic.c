@@ -64,6 +64,12 @@ struct yk_elastic {
     yk_status failed;  /* what ended the step that was begun last */
 };
 
+/* The processes take different numbers of batches, at different times. */
+static const char apart[] =
+    "this process is between yk_elastic_next and the end of its batches, where the virtual ranks come one after the "
+    "other "
+    "and do not meet: leave collectives out of forward, loss and loop, or make them behind the loop";
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static void free_buffers(yk_elastic *e, yk_tensor **copies)
@@ -76,6 +82,8 @@ static void free_buffers(yk_elastic *e, yk_tensor **copies)
 static void elastic_destroy(void *object)
 {
     yk_elastic *e = object;
+    if (e->stage == GIVEN || e->stage == PASSED)
+        yk__collectives_refuse(NULL);
     if (e->reducer) {
         e->reducer->hook.user = NULL; /* a model that lives on is of no job */
         free_buffers(e, e->start);
@@ -396,6 +404,8 @@ yk_status yk_elastic_describe(yk_elastic *job, yk_checkpoint_state *state)
 /* The step cannot be completed, and the others, who wait for this process's gradients, learn of it. */
 static yk_status give_up(yk_elastic *e, const char *what, yk_status status)
 {
+    if (status)
+        yk__collectives_refuse(NULL);
     if (status && e->reducer && e->stage != BETWEEN && e->stage != ALL_DONE)
         yk__reducer_abort(e->reducer, what);
     if (status)
@@ -526,6 +536,7 @@ static yk_status exchange(yk_elastic *e)
 static yk_status all_end(yk_elastic *e)
 {
     yk_status status = e->plain ? YK_OK : shard_end(e);
+    yk__collectives_refuse(NULL);
     if (!status && e->world > 1)
         status = exchange(e);
     if (!status && !e->plain) {
@@ -586,6 +597,8 @@ bool yk_elastic_next(yk_elastic *e, yk_batch *part)
     if (e->reducer) /* a program that runs the module inside the model is not told otherwise by its forward */
         e->reducer->no_sync = !(e->reducer->sync = is_last(e));
     e->stage = GIVEN;
+    if (!e->plain)
+        yk__collectives_refuse(apart);
     *part = e->batch;
     return true;
 }
@@ -624,7 +637,11 @@ static yk_status backward(yk_elastic *e, yk_tensor *loss)
         if (e->scaler)
             loss = yk_grad_scaler_scale(e->scaler, loss);
         e->synchronises = is_last(e);
+        if (e->synchronises)
+            yk__collectives_refuse(NULL); /* but for the backward's own */
         status = yk_backward(loss);
+        if (e->synchronises && !e->plain)
+            yk__collectives_refuse(apart);
         e->synchronises = false;
     }
     yk_scope_end(scope);

@@ -568,6 +568,37 @@ static void test_refused(void **state)
     run_ranks(PROCESSES, 2, refused, NULL, patience(20), true);
 }
 
+/* Collectives where the virtual ranks of a process come one after the other are an error, and none before and behind.
+ */
+static void collectives_apart(rank_context *c)
+{
+    yk_elastic *job = job_of(net_of(YK_F32, false), loader_of(true, 0, 1), 3, c->group);
+    run r = {.plan = &(plan){.dtype = YK_F32}, .model = yk_elastic_model(job)};
+    yk_tensor *x = yk_ones(YK_SHAPE(2), NULL);
+    yk_batch part;
+    for (int step = 0; step < 2; step++) {
+        CHECK(yk_elastic_begin(job), "no step");
+        CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+        while (yk_elastic_next(job, &part)) {
+            CHECK_FAILS(yk_all_reduce(x, YK_OP_SUM, c->group), YK_ERR_UNSUPPORTED,
+                        "all_reduce: this process is between yk_elastic_next and the end of its batches");
+            CHECK_OK(yk_elastic_backward(job, loss_of(&r, &part)));
+            CHECK_FAILS(yk_barrier(c->group), YK_ERR_UNSUPPORTED, "barrier: this process is between");
+        }
+        CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+        CHECK_OK(yk_elastic_step(job));
+    }
+    CHECK(yk_item(yk_sum(x)) == 2 * 16, "the others' numbers");
+    CHECK(yk_elastic_begin(job) && yk_elastic_next(job, &part), "no batch");
+    yk_elastic_release(yk_elastic_retain(job));
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    run_ranks(PROCESSES, 2, collectives_apart, NULL, patience(20), true);
+}
+
 /* A step may be left out: nothing of it shows but the samples that were taken. */
 static void test_left_out(void **state)
 {
@@ -591,10 +622,10 @@ static void test_left_out(void **state)
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1); /* ranks are forked: no pool of the parent's may be half there */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_four),   cmocka_unit_test(test_twelve),
-                                       cmocka_unit_test(test_dtypes), cmocka_unit_test(test_accumulate),
-                                       cmocka_unit_test(test_resume), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_create), cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_unused), cmocka_unit_test(test_left_out)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_four),        cmocka_unit_test(test_twelve),  cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_accumulate),  cmocka_unit_test(test_resume),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_create),      cmocka_unit_test(test_order),   cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_left_out)};
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
 }
