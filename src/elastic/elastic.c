@@ -1,74 +1,19 @@
 /*
- * elastic.c - training in virtual ranks: the loop that a program writes. Layer: elastic.
- *
- * With as many processes as virtual ranks the model is one of yk_ddp, and the loop adds the losses' mean. With fewer,
- * each process computes the shards of its virtual ranks one after the other. Then
- *
- *   gradients   every shard's backward but the last is not synchronised; its gradients go to leaf_sums.c, and are
- *               dropped. The last one's buckets go there by the communication hook.
- *   buffers     every shard begins with those of the step's begin, which are virtual rank 0's of the step before;
- *               after the step they are those that virtual rank 0 has left.
- *   generators  all processes know all. Between the steps the process's generator is virtual rank 0's: what is drawn
- *               there, all virtual ranks have drawn.
- *   samples     the loader gives the parts of the process's virtual ranks, in turns (sampler.c).
+ * elastic.c - training in virtual ranks: making a job, and what can be asked of it. Layer: elastic.
  */
+#include "elastic/elastic_job.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <yoke/elastic.h>
-
 #include "base/core.h"
 #include "base/log.h"
-#include "base/random_branch.h"
 #include "comm/agreement.h"
 #include "comm/group.h"
-#include "data/dataset.h"
-#include "elastic/leaf_sums.h"
 #include "host/rank_info.h"
 #include "tensor/tensor.h"
-
-typedef enum step_stage {
-    BETWEEN, /* no step was begun, or the last one is over */
-    BEGUN,   /* its first batch is there and not yet given */
-    GIVEN,   /* a batch was given, and waits for its backward */
-    PASSED,  /* its backward is over */
-    ALL_DONE /* all batches of all processes */
-} step_stage;
-
-struct yk_elastic {
-    yk__object object;
-    yk_module *net, *model; /* what was given, and it inside yk_ddp */
-    yk_optimizer *optimizer;
-    yk_schedule *schedule;
-    yk_grad_scaler *scaler;
-    yk_loader *loader;
-    yk_process_group *group; /* NULL where yk_ddp needs none */
-    int rank, world, virtual_ranks;
-    yk__leaves mine;
-    int64_t accumulate;
-    bool plain; /* as many processes as virtual ranks */
-
-    yk__reducer *reducer; /* of the model; NULL in a world of one that is plain */
-    yk__leaf_sums sums;
-    yk_tensor **start, **after;  /* copies of the buffers: at the step's begin, and as virtual rank 0 leaves them */
-    yk_random_state *generators; /* (virtual_ranks) */
-    double *losses;              /* likewise: of this step, of the virtual ranks that are here until it is over */
-    double loss;
-
-    step_stage stage;
-    yk_batch batch;
-    yk__turn turn;
-    bool synchronises; /* a backward of yk_elastic_backward is under way that goes over the processes */
-    yk_status failed;  /* what ended the step that was begun last */
-};
-
-/* The processes take different numbers of batches, at different times. */
-static const char apart[] =
-    "this process is between yk_elastic_next and the end of its batches, where the virtual ranks come one after the "
-    "other "
-    "and do not meet: leave collectives out of forward, loss and loop, or make them behind the loop";
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -82,8 +27,7 @@ static void free_buffers(yk_elastic *e, yk_tensor **copies)
 static void elastic_destroy(void *object)
 {
     yk_elastic *e = object;
-    if (e->stage == GIVEN || e->stage == PASSED)
-        yk__collectives_refuse(NULL);
+    yk__elastic_leave_step(e);
     if (e->reducer) {
         e->reducer->hook.user = NULL; /* a model that lives on is of no job */
         free_buffers(e, e->start);
@@ -103,25 +47,6 @@ static void elastic_destroy(void *object)
 }
 
 static const yk__type elastic_type = {"elastic", elastic_destroy};
-
-static yk_work *hook_start(yk_ddp_bucket *bucket, void *user)
-{
-    yk_elastic *e = user;
-    if (e && e->synchronises)
-        return yk__leaf_sums_start(&e->sums, bucket);
-    if (e)
-        yk__fail(YK_ERR_STATE, "elastic: a backward of the model of virtual ranks was not made by yk_elastic_backward, "
-                               "or not of a batch of yk_elastic_next");
-    else
-        yk__fail(YK_ERR_STATE, "elastic: the model was of a job of virtual ranks that has been released");
-    return NULL;
-}
-
-static yk_status hook_finish(yk_ddp_bucket *bucket, void *user)
-{
-    yk_elastic *e = user;
-    return yk__leaf_sums_finish(&e->sums, bucket);
-}
 
 static yk_status check_options(const yk_elastic_options *o)
 {
@@ -236,9 +161,8 @@ static yk_status make_generators(yk_elastic *e, bool different_seeds)
  */
 static yk_status make_model(yk_elastic *e)
 {
-    static const yk_ddp_comm_hook hook = {.start = hook_start, .finish = hook_finish};
     yk_scope scope = yk_scope_begin();
-    yk_ddp_comm_hook own = hook;
+    yk_ddp_comm_hook own = yk__elastic_hook;
     own.user = e;
     if (e->plain) {
         e->model = yk_module_retain(yk_ddp(e->net, YK_OPTIONS(yk_ddp_options, .group = e->group)));
@@ -371,7 +295,7 @@ double yk_elastic_idle(const yk_elastic *job)
 int yk_elastic_rank(const yk_elastic *job)
 {
     YK__LIVE(job);
-    bool inside = job && (job->stage == GIVEN || job->stage == PASSED);
+    bool inside = job && (job->stage == YK__GIVEN || job->stage == YK__PASSED);
     return inside ? job->mine.begin + job->turn.rank : -1;
 }
 
@@ -397,300 +321,4 @@ yk_status yk_elastic_describe(yk_elastic *job, yk_checkpoint_state *state)
     state->generators = job->plain ? NULL : job->generators;
     state->n_generators = job->plain ? 0 : job->virtual_ranks;
     return YK_OK;
-}
-
-/* ---- a step ------------------------------------------------------------------------------------------------------ */
-
-/* The step cannot be completed, and the others, who wait for this process's gradients, learn of it. */
-static yk_status give_up(yk_elastic *e, const char *what, yk_status status)
-{
-    if (status)
-        yk__collectives_refuse(NULL);
-    if (status && e->reducer && e->stage != BETWEEN && e->stage != ALL_DONE)
-        yk__reducer_abort(e->reducer, what);
-    if (status)
-        e->stage = BETWEEN;
-    return e->failed = status;
-}
-
-static yk_status copy_buffers(yk_tensor **to, yk_tensor **from, int count)
-{
-    yk_status status = YK_OK;
-    for (int i = 0; i < count && !status; i++)
-        status = yk__raw_copy(to[i], from[i]);
-    return status;
-}
-
-static yk_status drop_gradients(const yk__reducer *r)
-{
-    yk_status status = YK_OK;
-    for (int i = 0; i < r->count && !status; i++)
-        status = yk_set_grad(r->parameters[i].x, NULL);
-    return status;
-}
-
-/*
- * Does at the step's begin what yk_ddp does before a forward, so that the buckets' layout is that of all shards. The
- * versions of the buffers stay, as yk__model_broadcast_buffers says.
- */
-static yk_status prepare(yk_elastic *e)
-{
-    yk__reducer *r = e->reducer;
-    yk__leaf_sums_reset(&e->sums);
-    yk_status status = drop_gradients(r);
-    if (!status && yk__buckets_stale(r))
-        status = yk__buckets_renew(r);
-    if (!status && !r->settled && r->reduced)
-        status = yk__reducer_settle(r, 0);
-    if (!status && r->n_buffers && e->world > 1)
-        status = yk__model_broadcast_buffers(r, 0);
-    if (!status && e->start)
-        status = copy_buffers(e->start, r->buffers, r->n_buffers);
-    yk__random_follow(e->generators, e->virtual_ranks);
-    return status;
-}
-
-bool yk_elastic_begin(yk_elastic *e)
-{
-    YK__OWN_RECORD;
-    YK__LIVE(e);
-    if (!yk__is_there("elastic_begin", "job", e))
-        return false;
-    if (e->stage != BETWEEN && e->stage != ALL_DONE) {
-        yk__fail(YK_ERR_STATE, "elastic_begin: the step that was begun has batches that were not taken; call "
-                               "yk_elastic_next until it gives none");
-        return false;
-    }
-    e->stage = BETWEEN;
-    e->failed = YK_OK;
-    if (!yk_loader_next(e->loader, &e->batch)) {
-        e->failed = yk__error_code();
-        return false;
-    }
-    yk_optimizer_zero_grad(e->optimizer);
-    if (!e->plain && (e->failed = prepare(e))) {
-        yk__error_prefix("elastic_begin");
-        return false;
-    }
-    memset(e->losses, 0, (size_t)e->virtual_ranks * sizeof(*e->losses));
-    e->stage = BEGUN;
-    return true;
-}
-
-/* A virtual rank begins: with the buffers of the step's begin, and its own generator. */
-static yk_status shard_begin(yk_elastic *e)
-{
-    yk__reducer *r = e->reducer;
-    int rank = e->mine.begin + e->turn.rank;
-    yk_status status = e->start && e->turn.rank ? copy_buffers(r->buffers, e->start, r->n_buffers) : YK_OK;
-    for (int i = 0; i < r->count; i++)
-        r->parameters[i].used = false; /* by this shard */
-    yk_random_set_state(e->generators[rank]);
-    return status;
-}
-
-/* It ends, with its last batch. */
-static yk_status shard_end(yk_elastic *e)
-{
-    yk__reducer *r = e->reducer;
-    int rank = e->mine.begin + e->turn.rank;
-    e->generators[rank] = yk_random_get_state();
-    return e->after && rank == 0 ? copy_buffers(e->after, r->buffers, r->n_buffers) : YK_OK;
-}
-
-/* True for the process's last batch of the step. */
-static bool is_last(const yk_elastic *e)
-{
-    return e->turn.rank == e->mine.end - e->mine.begin - 1 && e->turn.part == e->turn.parts - 1;
-}
-
-typedef struct shard_report {
-    double loss;
-    yk_random_state generator;
-} shard_report;
-
-/* Losses and generators of all virtual ranks become known to all processes. */
-static yk_status exchange(yk_elastic *e)
-{
-    int most = yk__leaves_of(e->virtual_ranks, e->world, 0).end;
-    shard_report *own = yk__calloc((size_t)most, sizeof(*own));
-    shard_report *all = yk__calloc((size_t)most * (size_t)e->world, sizeof(*all));
-    yk_status status = own && all ? YK_OK : YK_ERR_MEMORY;
-    for (int v = e->mine.begin; !status && v < e->mine.end; v++)
-        own[v - e->mine.begin] = (shard_report){e->losses[v], e->generators[v]};
-    if (!status)
-        status = yk__gather_bytes(own, all, (size_t)most * sizeof(*own), e->group);
-    for (int p = 0; p < e->world && !status; p++) {
-        yk__leaves of = yk__leaves_of(e->virtual_ranks, e->world, p);
-        for (int v = of.begin; v < of.end; v++) {
-            e->losses[v] = all[p * most + v - of.begin].loss;
-            e->generators[v] = all[p * most + v - of.begin].generator;
-        }
-    }
-    free(own);
-    free(all);
-    return status;
-}
-
-/* All batches of this process are done. */
-static yk_status all_end(yk_elastic *e)
-{
-    yk_status status = e->plain ? YK_OK : shard_end(e);
-    yk__collectives_refuse(NULL);
-    if (!status && e->world > 1)
-        status = exchange(e);
-    if (!status && !e->plain) {
-        yk_random_set_state(e->generators[0]);
-        if (e->after && e->mine.begin == 0)
-            status = copy_buffers(e->reducer->buffers, e->after, e->reducer->n_buffers);
-    }
-    if (!status)
-        e->loss = yk__leaves_sum(e->losses, e->virtual_ranks) / e->virtual_ranks;
-    e->stage = status ? e->stage : ALL_DONE;
-    return status;
-}
-
-static yk_status take_batch(yk_elastic *e)
-{
-    yk_status status = YK_OK;
-    bool first = e->stage == BEGUN;
-    if (!first && !yk_loader_next(e->loader, &e->batch))
-        return yk__error_code() ? yk__error_code()
-                                : yk__fail(YK_ERR_STATE, "elastic_next: the loader was started anew within a step");
-    yk__turn before = e->turn;
-    e->turn = yk__loader_turn(e->loader);
-    if (!e->plain && (first || e->turn.rank != before.rank)) {
-        yk__turn now = e->turn;
-        if (!first) {
-            e->turn = before;
-            status = shard_end(e);
-            e->turn = now;
-        }
-        status = status ? status : shard_begin(e);
-    }
-    return status;
-}
-
-bool yk_elastic_next(yk_elastic *e, yk_batch *part)
-{
-    YK__OWN_RECORD;
-    YK__LIVE(e);
-    if (!yk__is_there("elastic_next", "batch", part))
-        return false;
-    *part = (yk_batch){0};
-    if (!yk__is_there("elastic_next", "job", e) || e->failed)
-        return false;
-    if (e->stage != BEGUN && e->stage != PASSED) {
-        yk__fail(YK_ERR_STATE,
-                 e->stage == GIVEN ? "elastic_next: the batch of virtual rank %d had no yk_elastic_backward, for which "
-                                     "the other processes wait"
-                                   : "elastic_next: no step was begun; yk_elastic_begin comes first",
-                 yk_elastic_rank(e));
-        return false;
-    }
-    if (e->stage == PASSED && is_last(e)) {
-        (void)give_up(e, "elastic_next", all_end(e));
-        return false;
-    }
-    if (give_up(e, "elastic_next", take_batch(e)))
-        return false;
-    if (e->reducer) /* a program that runs the module inside the model is not told otherwise by its forward */
-        e->reducer->no_sync = !(e->reducer->sync = is_last(e));
-    e->stage = GIVEN;
-    if (!e->plain)
-        yk__collectives_refuse(apart);
-    *part = e->batch;
-    return true;
-}
-
-/* A shard's gradients go to the sums. All of them have to be there, as in a backward that yk_ddp reduces. */
-static yk_status keep_gradients(yk_elastic *e)
-{
-    yk__reducer *r = e->reducer;
-    int rank = e->mine.begin + e->turn.rank;
-    yk_status status = YK_OK;
-    for (int i = 0; i < r->count && !status; i++) {
-        const yk__ddp_parameter *p = &r->parameters[i];
-        yk_tensor *grad = p->grad_buffer ? yk_grad(p->x) : NULL;
-        if (p->grad_buffer && !grad)
-            return yk__fail(YK_ERR_STATE,
-                            "elastic_backward: that of virtual rank %d reaches no gradient for %s: use it in the loss, "
-                            "or freeze it",
-                            rank, p->name);
-        if (grad && (grad->data != p->grad_buffer->data || grad->storage != p->grad_buffer->storage))
-            status = yk__raw_copy(p->grad_buffer, grad);
-    }
-    if (!status)
-        status = yk__leaf_sums_add(&e->sums, r, rank);
-    return status ? status : drop_gradients(r);
-}
-
-static yk_status backward(yk_elastic *e, yk_tensor *loss)
-{
-    yk_scope scope = yk_scope_begin();
-    double value = yk_item(loss);
-    yk_status status = yk__error_code();
-    if (!status) {
-        e->losses[e->mine.begin + e->turn.rank] += value / (double)e->turn.parts;
-        if (e->turn.parts != 1)
-            loss = yk_mul_scalar(loss, 1.0 / (double)e->turn.parts);
-        if (e->scaler)
-            loss = yk_grad_scaler_scale(e->scaler, loss);
-        e->synchronises = is_last(e);
-        if (e->synchronises)
-            yk__collectives_refuse(NULL); /* but for the backward's own */
-        status = yk_backward(loss);
-        if (e->synchronises && !e->plain)
-            yk__collectives_refuse(apart);
-        e->synchronises = false;
-    }
-    yk_scope_end(scope);
-    if (!status && !e->plain && e->turn.part == e->turn.parts - 1 && !is_last(e))
-        status = keep_gradients(e);
-    return status;
-}
-
-yk_status yk_elastic_backward(yk_elastic *e, yk_tensor *loss)
-{
-    YK__OWN_RECORD;
-    YK__LIVE(e);
-    YK__LIVE(loss);
-    if (!e || !loss)
-        return yk__error_code() ? yk__error_code()
-                                : yk__fail(YK_ERR_ARGUMENT, "elastic_backward: the %s is NULL", e ? "loss" : "job");
-    if (e->stage != GIVEN)
-        return yk__fail(YK_ERR_STATE,
-                        e->stage == PASSED
-                            ? "elastic_backward: that of virtual rank %d's batch was made already; the loss of a batch "
-                              "is one"
-                            : "elastic_backward: there is no batch of yk_elastic_next that it could be of",
-                        yk_elastic_rank(e));
-    if (e->reducer && e->reducer->no_sync == is_last(e))
-        return yk__fail(YK_ERR_STATE, "elastic_backward: yk_no_sync_begin and end are called within the step; to add "
-                                      "the gradients of several batches set accumulate");
-    yk_status status = give_up(e, "elastic_backward", backward(e, loss));
-    if (!status)
-        e->stage = PASSED;
-    return status;
-}
-
-yk_status yk_elastic_step(yk_elastic *e)
-{
-    YK__OWN_RECORD;
-    YK__LIVE(e);
-    if (!e)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "elastic_step: the job is NULL");
-    if (e->failed) /* the record, unless it was cleared, has the cause */
-        return yk__fail(e->failed, "elastic_step: the step failed before it was complete");
-    if (e->stage != ALL_DONE)
-        return yk__fail(YK_ERR_STATE,
-                        "elastic_step: not all batches of the step were taken; call yk_elastic_next until "
-                        "it gives none, then this once");
-    yk_status status = e->scaler ? yk_grad_scaler_step(e->scaler, e->optimizer, NULL) : yk_optimizer_step(e->optimizer);
-    if (!status && e->scaler)
-        status = yk_grad_scaler_update(e->scaler);
-    if (!status && e->schedule)
-        yk_schedule_step(e->schedule);
-    e->stage = BETWEEN;
-    return status;
 }
