@@ -59,6 +59,9 @@ typedef struct yk_elastic_options {
      * drawn equally often. False: all virtual ranks draw as this process would, so that dropout takes the same places
      * in all shards. */
     bool different_seeds YK_DEFAULT(false);
+    /* Gives the virtual ranks out anew, between two steps, where the seconds that processes take for them differ: a
+     * slow one computes fewer, at least one. Results do not change. */
+    bool balance YK_DEFAULT(false);
     yk_process_group *group YK_DEFAULT(NULL); /* NULL: the default group; where there is none, this process alone */
     unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
 } yk_elastic_options;
@@ -67,8 +70,9 @@ typedef struct yk_elastic_options {
 /*
  * Every process of the group calls it, with equal models, options, loaders and seeds, which are compared; the model's
  * parameters and buffers become rank 0's. The objects of the options are kept. The virtual ranks are given out in their
- * order, equally many to each process, or one more to the first ones; those with fewer wait in each step, which the log
- * says (yk_elastic_idle). With as many processes as virtual ranks it is yk_ddp, and does nothing more.
+ * order, equally many to each process, or one more to the first ones (but see balance); those with fewer wait in each
+ * step, which the log says (yk_elastic_idle). With as many processes as virtual ranks it is yk_ddp, and does nothing
+ * more.
  *
  * Errors: fewer virtual ranks than processes; a module that communicates inside forward (SyncBatchNorm), since the
  * virtual ranks of one process come one after the other.

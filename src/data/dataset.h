@@ -304,6 +304,8 @@ int yk__glyph_draw(uint64_t seed, uint32_t split, int64_t index, unsigned char *
  * what is left and its state are in batches of one rank, and stand at the beginning of a step until that is over.
  * `what` is for errors. */
 yk_status yk__loader_share(const char *what, yk_loader *loader, int first, int ranks, int world, int64_t accumulate);
+/* Between two steps: the parts of other ranks of the same world, from the next step on. */
+yk_status yk__loader_share_anew(yk_loader *loader, int first, int ranks);
 /* The turn of the batch that was given last, before the loader goes on. */
 yk__turn yk__loader_turn(const yk_loader *loader);
 

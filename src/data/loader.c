@@ -405,44 +405,6 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     return yk__scope_own(l);
 }
 
-yk_status yk__loader_share(const char *what, yk_loader *l, int first, int ranks, int world, int64_t accumulate)
-{
-    const char *name = l->dataset->table.name;
-    if (!is_free(what, l))
-        return YK_ERR_STATE;
-    if (!l->fresh)
-        return yk__fail(YK_ERR_STATE,
-                        "%s: the loader of %s has begun an epoch, of batches for other ranks; hand it over before it "
-                        "is started or its state is set",
-                        what, name);
-    if (!l->options.padding && !l->options.drop_last && world > 1)
-        return yk__fail(YK_ERR_ARGUMENT,
-                        "%s: the loader of %s has padding off, so the %d ranks' numbers of batches may differ; leave "
-                        "padding on, or set drop_last",
-                        what, name, world);
-    yk__sampler sampler = whole_epoch(l);
-    sampler.rank = first;
-    sampler.world = world;
-    int64_t *part = NULL;
-    if (world > 1 && !(part = yk__calloc((size_t)(yk__sampler_samples(&sampler) * ranks), sizeof(*part))))
-        return YK_ERR_MEMORY;
-    free(l->part);
-    l->part = part;
-    l->options.rank = first;
-    l->options.world_size = world;
-    l->sampler = sampler;
-    l->samples = yk__sampler_samples(&sampler);
-    l->turns = (yk__turns){.ranks = ranks, .accumulate = accumulate, .batches = yk__sampler_batches(&sampler)};
-    l->batches = yk__turns_count(&l->turns);
-    l->claimed = l->taken = l->batches; /* until it is started */
-    return YK_OK;
-}
-
-yk__turn yk__loader_turn(const yk_loader *l)
-{
-    return yk__turns_at(&l->turns, next_given(l) - 1);
-}
-
 yk_loader *yk_loader_retain(yk_loader *loader)
 {
     return yk_object_retain(loader);
@@ -534,6 +496,70 @@ static void start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t batch)
         return;
     l->over = false;
     go_on_from(l, batch);
+}
+
+/* The parts of these ranks, from the loader's next start on. */
+static yk_status set_share(yk_loader *l, int first, int ranks, int world, int64_t accumulate)
+{
+    yk__sampler sampler = whole_epoch(l);
+    sampler.rank = first;
+    sampler.world = world;
+    int64_t *part = NULL;
+    if (world > 1 && !(part = yk__calloc((size_t)(yk__sampler_samples(&sampler) * ranks), sizeof(*part))))
+        return YK_ERR_MEMORY;
+    pthread_mutex_lock(&l->lock);
+    free(l->part);
+    l->part = part;
+    l->options.rank = first;
+    l->options.world_size = world;
+    l->sampler = sampler;
+    l->samples = yk__sampler_samples(&sampler);
+    l->turns = (yk__turns){.ranks = ranks, .accumulate = accumulate, .batches = yk__sampler_batches(&sampler)};
+    l->batches = yk__turns_count(&l->turns);
+    l->claimed = l->taken = l->batches; /* until it is started */
+    pthread_mutex_unlock(&l->lock);
+    return YK_OK;
+}
+
+yk_status yk__loader_share(const char *what, yk_loader *l, int first, int ranks, int world, int64_t accumulate)
+{
+    const char *name = l->dataset->table.name;
+    if (!is_free(what, l))
+        return YK_ERR_STATE;
+    if (!l->fresh)
+        return yk__fail(YK_ERR_STATE,
+                        "%s: the loader of %s has begun an epoch, of batches for other ranks; hand it over before it "
+                        "is started or its state is set",
+                        what, name);
+    if (!l->options.padding && !l->options.drop_last && world > 1)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "%s: the loader of %s has padding off, so the %d ranks' numbers of batches may differ; leave "
+                        "padding on, or set drop_last",
+                        what, name, world);
+    return set_share(l, first, ranks, world, accumulate);
+}
+
+yk_status yk__loader_share_anew(yk_loader *l, int first, int ranks)
+{
+    bool over = l->over, restored = l->restored;
+    int64_t epoch = l->epoch, start = l->sampler.start, batch = next_batch(l), skipped = l->skipped;
+    char *why = l->why;
+    l->why = NULL;
+    cancel(l);
+    yk_status status = set_share(l, first, ranks, l->options.world_size, l->turns.accumulate);
+    if (!status && !over) {
+        start_at(l, epoch, start, batch);
+        l->restored = restored;
+        status = l->over ? yk__error_code() : YK_OK;
+    }
+    l->skipped = skipped;
+    l->why = why;
+    return status;
+}
+
+yk__turn yk__loader_turn(const yk_loader *l)
+{
+    return yk__turns_at(&l->turns, next_given(l) - 1);
 }
 
 void yk_loader_start(yk_loader *l, int64_t epoch)

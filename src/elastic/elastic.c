@@ -41,6 +41,8 @@ static void elastic_destroy(void *object)
     yk_grad_scaler_release(e->scaler);
     yk_loader_release(e->loader);
     yk_process_group_release(e->group);
+    yk__balance_clear(e);
+    free(e->begin);
     free(e->generators);
     free(e->losses);
     yk__object_free(e);
@@ -110,15 +112,18 @@ static yk_status set_virtual_ranks(yk_elastic *e, const yk_elastic_options *o)
                         given ? "virtual_ranks" : "YOKE_VIRTUAL_RANKS", e->virtual_ranks, e->world, e->virtual_ranks,
                         e->world);
     e->plain = e->virtual_ranks == e->world;
+    e->begin = yk__calloc((size_t)e->world + 1, sizeof(*e->begin));
+    for (int p = 0; e->begin && p < e->world; p++)
+        e->begin[p + 1] = yk__leaves_of(e->virtual_ranks, e->world, p).end;
     e->mine = yk__leaves_of(e->virtual_ranks, e->world, e->rank);
-    return YK_OK;
+    return e->begin ? YK_OK : YK_ERR_MEMORY;
 }
 
 /* Numbers that have to be the same in all processes, and their names in messages. */
-enum { ALIKE = 8 };
-static const char *const alike_names[ALIKE] = {"virtual_ranks", "accumulate",         "different_seeds",
-                                               "batch size",    "samples in its set", "seed of its loader",
-                                               "random seed",   "calls that drew"};
+enum { ALIKE = 9 };
+static const char *const alike_names[ALIKE] = {
+    "virtual_ranks",      "accumulate",         "different_seeds", "balance",        "batch size",
+    "samples in its set", "seed of its loader", "random seed",     "calls that drew"};
 
 static yk_status check_alike(const yk_elastic *e, const yk_elastic_options *o)
 {
@@ -126,8 +131,9 @@ static yk_status check_alike(const yk_elastic *e, const yk_elastic_options *o)
         return YK_OK;
     yk_loader_state loader = yk_loader_get_state(e->loader);
     yk_random_state random = yk_random_get_state();
-    const int64_t own[ALIKE] = {e->virtual_ranks,      e->accumulate,        o->different_seeds,   loader.batch_size,
-                                loader.dataset_length, (int64_t)loader.seed, (int64_t)random.seed, random.calls};
+    const int64_t own[ALIKE] = {e->virtual_ranks,     e->accumulate,        o->different_seeds,
+                                o->balance,           loader.batch_size,    loader.dataset_length,
+                                (int64_t)loader.seed, (int64_t)random.seed, random.calls};
     int64_t(*all)[ALIKE] = yk__calloc((size_t)e->world, sizeof(*all));
     yk_status status = all ? yk__gather_bytes(own, all, sizeof(own), e->group) : YK_ERR_MEMORY;
     for (int r = 1; r < e->world && !status; r++)
@@ -178,9 +184,10 @@ static yk_status make_model(yk_elastic *e)
     return e->model ? yk__reducer_of("elastic_create", e->model, &e->reducer) : yk__error_code();
 }
 
-static yk_status make_buffers(yk_elastic *e)
+yk_status yk__elastic_make_buffers(yk_elastic *e)
 {
-    int count = e->plain || e->mine.end - e->mine.begin == 1 ? 0 : e->reducer->n_buffers;
+    bool needed = !e->plain && e->mine.end - e->mine.begin > 1 && !e->start;
+    int count = needed ? e->reducer->n_buffers : 0;
     if (count == 0)
         return YK_OK;
     e->start = yk__calloc((size_t)count, sizeof(*e->start));
@@ -222,8 +229,12 @@ static yk_status fill(yk_elastic *e, const yk_elastic_options *o)
     if (!status)
         status = make_model(e);
     if (!status)
-        status = make_buffers(e);
-    yk__leaf_sums_init(&e->sums, e->virtual_ranks, e->rank, e->world);
+        status = yk__elastic_make_buffers(e);
+    e->balance.on = o->balance && !e->plain && e->world > 1;
+    if (!status && e->balance.on)
+        status = yk__balance_make(e);
+    if (!status)
+        yk__leaf_sums_init(&e->sums, e->virtual_ranks, e->rank, e->world, e->begin);
     return status;
 }
 
@@ -288,8 +299,10 @@ double yk_elastic_idle(const yk_elastic *job)
     YK__LIVE(job);
     if (!job)
         return 0;
-    yk__leaves most = yk__leaves_of(job->virtual_ranks, job->world, 0);
-    return 1 - (double)job->virtual_ranks / ((double)job->world * most.end);
+    int most = 0;
+    for (int p = 0; p < job->world; p++)
+        most = job->begin[p + 1] - job->begin[p] > most ? job->begin[p + 1] - job->begin[p] : most;
+    return 1 - (double)job->virtual_ranks / ((double)job->world * most);
 }
 
 int yk_elastic_rank(const yk_elastic *job)

@@ -28,6 +28,18 @@ typedef enum yk__step_stage {
     YK__ALL_DONE /* all batches of all processes */
 } yk__step_stage;
 
+/* Measured speeds, by which virtual ranks are given out anew. */
+typedef struct yk__balance {
+    bool on;
+    double began;    /* when the last batch was given */
+    double backward; /* seconds that backwards had taken before this one (yk__ddp_clock) */
+    double computed; /* seconds of this process for its batches in this step */
+    double *seconds; /* (world): for one virtual rank, over the steps since the last look */
+    int steps;       /* how many those are */
+    int *next;       /* (world + 1): what `begin` becomes at the next step's begin */
+    bool due;
+} yk__balance;
+
 struct yk_elastic {
     yk__object object;
     yk_module *net, *model; /* what was given, and it inside yk_ddp */
@@ -37,6 +49,7 @@ struct yk_elastic {
     yk_loader *loader;
     yk_process_group *group; /* NULL where yk_ddp needs none */
     int rank, world, virtual_ranks;
+    int *begin; /* (world + 1): process p has the virtual ranks [begin[p], begin[p + 1]) */
     yk__leaves mine;
     int64_t accumulate;
     bool plain; /* as many processes as virtual ranks */
@@ -52,8 +65,26 @@ struct yk_elastic {
     yk_batch batch;
     yk__turn turn;
     bool synchronises; /* a backward of yk_elastic_backward is under way that goes over the processes */
-    yk_status failed;  /* what ended the step that was begun last */
+    yk__balance balance;
+    yk_status failed; /* what ended the step that was begun last */
 };
+
+/* ---- elastic.c ---- */
+/* Room for copies of the buffers, where this process has several virtual ranks and none yet. */
+yk_status yk__elastic_make_buffers(yk_elastic *job);
+
+/* ---- elastic_balance.c ---- */
+yk_status yk__balance_make(yk_elastic *job);
+void yk__balance_clear(yk_elastic *job);
+/* A step begins; a batch is given to the program; its backward begins, and is over. */
+void yk__balance_step(yk_elastic *job);
+void yk__balance_batch(yk_elastic *job);
+void yk__balance_backward_begin(yk_elastic *job);
+void yk__balance_backward_end(yk_elastic *job);
+/* All processes' seconds of a step, the same on all: decides whether the next step is divided otherwise. */
+void yk__balance_note(yk_elastic *job, const double *computed);
+/* Divides the virtual ranks anew where that was decided, between two steps. */
+yk_status yk__balance_apply(yk_elastic *job);
 
 /* ---- elastic_step.c ---- */
 /* The hook that yk_ddp reduces buckets by where there are more virtual ranks than processes; its user is the job, or

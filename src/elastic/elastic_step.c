@@ -108,7 +108,8 @@ bool yk_elastic_begin(yk_elastic *e)
         return false;
     }
     e->stage = YK__BETWEEN;
-    e->failed = YK_OK;
+    if ((e->failed = yk__balance_apply(e)))
+        return false;
     if (!yk_loader_next(e->loader, &e->batch)) {
         e->failed = yk__error_code();
         return false;
@@ -118,6 +119,7 @@ bool yk_elastic_begin(yk_elastic *e)
         yk__error_prefix("elastic_begin");
         return false;
     }
+    yk__balance_step(e);
     memset(e->losses, 0, (size_t)e->virtual_ranks * sizeof(*e->losses));
     e->stage = YK__BEGUN;
     return true;
@@ -151,28 +153,35 @@ static bool is_last(const yk_elastic *e)
 }
 
 typedef struct shard_report {
-    double loss;
+    double loss, seconds; /* seconds: of the process, in the first one's */
     yk_random_state generator;
 } shard_report;
 
 /* Losses and generators of all virtual ranks become known to all processes. */
 static yk_status exchange(yk_elastic *e)
 {
-    int most = yk__leaves_of(e->virtual_ranks, e->world, 0).end;
+    int most = 0;
+    for (int p = 0; p < e->world; p++)
+        most = e->begin[p + 1] - e->begin[p] > most ? e->begin[p + 1] - e->begin[p] : most;
+    double *computed = yk__calloc((size_t)e->world, sizeof(*computed));
     shard_report *own = yk__calloc((size_t)most, sizeof(*own));
     shard_report *all = yk__calloc((size_t)most * (size_t)e->world, sizeof(*all));
-    yk_status status = own && all ? YK_OK : YK_ERR_MEMORY;
+    yk_status status = own && all && computed ? YK_OK : YK_ERR_MEMORY;
     for (int v = e->mine.begin; !status && v < e->mine.end; v++)
-        own[v - e->mine.begin] = (shard_report){e->losses[v], e->generators[v]};
+        own[v - e->mine.begin] = (shard_report){e->losses[v], e->balance.computed, e->generators[v]};
     if (!status)
         status = yk__gather_bytes(own, all, (size_t)most * sizeof(*own), e->group);
     for (int p = 0; p < e->world && !status; p++) {
-        yk__leaves of = yk__leaves_of(e->virtual_ranks, e->world, p);
-        for (int v = of.begin; v < of.end; v++) {
-            e->losses[v] = all[p * most + v - of.begin].loss;
-            e->generators[v] = all[p * most + v - of.begin].generator;
+        const shard_report *of = all + (size_t)p * (size_t)most;
+        computed[p] = of->seconds;
+        for (int v = e->begin[p]; v < e->begin[p + 1]; v++, of++) {
+            e->losses[v] = of->loss;
+            e->generators[v] = of->generator;
         }
     }
+    if (!status)
+        yk__balance_note(e, computed);
+    free(computed);
     free(own);
     free(all);
     return status;
@@ -240,6 +249,7 @@ bool yk_elastic_next(yk_elastic *e, yk_batch *part)
     if (!e->plain)
         yk__collectives_refuse(apart);
     *part = e->batch;
+    yk__balance_batch(e);
     return true;
 }
 
@@ -279,7 +289,9 @@ static yk_status backward(yk_elastic *e, yk_tensor *loss)
         e->synchronises = is_last(e);
         if (e->synchronises)
             yk__collectives_refuse(NULL); /* but for the backward's own */
+        yk__balance_backward_begin(e);
         status = yk_backward(loss);
+        yk__balance_backward_end(e);
         if (e->synchronises && !e->plain)
             yk__collectives_refuse(apart);
         e->synchronises = false;

@@ -39,13 +39,16 @@ struct yk__leaf_sum {
 
 /* ---- the stack --------------------------------------------------------------------------------------------------- */
 
-void yk__leaf_sums_init(yk__leaf_sums *s, int leaves, int rank, int world)
+static yk__leaves leaves_of(const yk__leaf_sums *s, int process)
 {
-    *s = (yk__leaf_sums){.leaves = leaves,
-                         .rank = rank,
-                         .world = world,
-                         .mine = yk__leaves_of(leaves, world, rank),
-                         .even = yk__leaves_even(leaves, world)};
+    return (yk__leaves){s->begin[process], s->begin[process + 1]};
+}
+
+void yk__leaf_sums_init(yk__leaf_sums *s, int leaves, int rank, int world, const int *begin)
+{
+    *s = (yk__leaf_sums){
+        .leaves = leaves, .rank = rank, .world = world, .begin = begin, .even = yk__leaves_even(leaves, world, begin)};
+    s->mine = leaves_of(s, rank);
 }
 
 static void leaf_sum_clear(yk__leaf_sum *sum)
@@ -260,7 +263,7 @@ static yk_work *start_uneven(const yk__leaf_sums *s, yk__leaf_sum *sum, yk_proce
     int all = 0;
     for (int p = 0; splits && p < s->world; p++) {
         yk__leaves nodes[YK__MOST_NODES];
-        int count = yk__leaves_nodes(s->leaves, yk__leaves_of(s->leaves, s->world, p), nodes);
+        int count = yk__leaves_nodes(s->leaves, leaves_of(s, p), nodes);
         splits[p] = share * count;
         splits[s->world + p] = share * sum->count;
         all += count;
@@ -282,7 +285,7 @@ static yk_status add_rows(const yk__leaf_sums *s, const yk__leaf_sum *sum, yk_te
     yk_status status = YK_OK;
     for (int p = 0; p < s->world && !status; p++) {
         yk__leaves nodes[YK__MOST_NODES];
-        int own = yk__leaves_nodes(s->leaves, yk__leaves_of(s->leaves, s->world, p), nodes);
+        int own = yk__leaves_nodes(s->leaves, leaves_of(s, p), nodes);
         for (int i = 0; i < own && !status; i++) {
             leaves[count] = nodes[i];
             rows[count++] = part_of(sum->received, share * row++, share);

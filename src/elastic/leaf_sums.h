@@ -12,13 +12,14 @@ typedef struct yk__leaf_sum yk__leaf_sum;
 
 typedef struct yk__leaf_sums {
     int leaves, rank, world;
+    const int *begin;        /* (world + 1), borrowed: process p has the leaves [begin[p], begin[p + 1]) */
     yk__leaves mine;         /* the leaves of this process */
     bool even;               /* yk__leaves_even: each process ends with one node, and all_reduce adds these */
     yk__leaf_sum *of_bucket; /* as many as the reducer has buckets; made with the first gradients */
     int n_buckets;
 } yk__leaf_sums;
 
-void yk__leaf_sums_init(yk__leaf_sums *s, int leaves, int rank, int world);
+void yk__leaf_sums_init(yk__leaf_sums *s, int leaves, int rank, int world, const int *begin);
 /* Drops what an unfinished step has added. */
 void yk__leaf_sums_reset(yk__leaf_sums *s);
 void yk__leaf_sums_clear(yk__leaf_sums *s);

@@ -29,31 +29,46 @@ int yk__leaves_nodes(int leaves, yk__leaves range, yk__leaves nodes[YK__MOST_NOD
     return count;
 }
 
-/* The leaves of parts [first, end). */
-static yk__leaves leaves_between(int leaves, int parts, int first, int end)
-{
-    return (yk__leaves){yk__leaves_of(leaves, parts, first).begin, yk__leaves_of(leaves, parts, end - 1).end};
-}
-
 /* The node of the tree over parts that stands for [first, end), and all below it, are nodes of the tree over leaves. */
-static bool even_between(int leaves, int parts, int first, int end)
+static bool even_between(int leaves, const int *begin, int first, int end)
 {
     if (end - first == 1) {
         yk__leaves nodes[YK__MOST_NODES];
-        return yk__leaves_nodes(leaves, yk__leaves_of(leaves, parts, first), nodes) == 1;
+        return yk__leaves_nodes(leaves, (yk__leaves){begin[first], begin[end]}, nodes) == 1;
     }
     int size = 1; /* of the left child */
     while (2 * size < end - first)
         size *= 2;
     int middle = first + size;
-    return yk__leaves_join(leaves, leaves_between(leaves, parts, first, middle),
-                           leaves_between(leaves, parts, middle, end)) &&
-           even_between(leaves, parts, first, middle) && even_between(leaves, parts, middle, end);
+    return yk__leaves_join(leaves, (yk__leaves){begin[first], begin[middle]},
+                           (yk__leaves){begin[middle], begin[end]}) &&
+           even_between(leaves, begin, first, middle) && even_between(leaves, begin, middle, end);
 }
 
-bool yk__leaves_even(int leaves, int parts)
+bool yk__leaves_even(int leaves, int parts, const int *begin)
 {
-    return even_between(leaves, parts, 0, parts);
+    return even_between(leaves, begin, 0, parts);
+}
+
+/* Each leaf that is left goes where it is done first. begin[p + 1] is the number of p's until all are given out. */
+double yk__leaves_divide(int leaves, int parts, const double *seconds, int *begin)
+{
+    double last = 0;
+    for (int p = 0; p < parts; p++)
+        begin[p + 1] = 1;
+    for (int leaf = parts; leaf < leaves; leaf++) {
+        int best = 0;
+        for (int p = 1; p < parts; p++)
+            if ((begin[p + 1] + 1) * seconds[p] < (begin[best + 1] + 1) * seconds[best])
+                best = p;
+        begin[best + 1]++;
+    }
+    begin[0] = 0;
+    for (int p = 0; p < parts; p++) {
+        last = begin[p + 1] * seconds[p] > last ? begin[p + 1] * seconds[p] : last;
+        begin[p + 1] += begin[p];
+    }
+    return last;
 }
 
 double yk__leaves_sum(double *values, int leaves)

@@ -61,6 +61,9 @@ for processes in 1 2 3 4 6; do
     same 12 "12 on $processes"
 done
 
+virtual 12 3 --batch-size 10 --balance
+same 12 "12 on 3, by speed"
+
 # In halves, with two batches of each shard, the loss scaled.
 plain 3 --precision fp16 --accumulate 2
 virtual 3 2 --precision fp16 --accumulate 2
@@ -107,6 +110,7 @@ refused()
     says err "$message"
 }
 refused 2 "--virtual-ranks 2: 3 processes" run --virtual-ranks 2 -n 3 -- true
+refused 2 "--balance --virtual-ranks V" train --balance
 refused 2 "--virtual-ranks 0 1" run --virtual-ranks 0 -n 1 -- true
 refused 2 "--virtual-ranks many" run --virtual-ranks many -n 1 -- true
 refused 2 "--virtual-ranks 70000 65536" train --virtual-ranks 70000

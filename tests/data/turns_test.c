@@ -126,6 +126,38 @@ static void test_state(void **state)
     yk_scope_end(scope);
 }
 
+/* Other ranks' parts from a step on: what is left of the epoch is theirs, from where all stand. */
+static void test_anew(void **state)
+{
+    (void)state;
+    for (int workers = 0; workers <= 3; workers += 3) {
+        yk_scope scope = yk_scope_begin();
+        yk_loader *shared = loader_of(0, 1, workers, false), *own[RANKS];
+        yk_batch mine, expected;
+        expect_ok(yk__loader_share("test", shared, 0, 1, WORLD, 1));
+        expect_ok(yk__loader_share_anew(shared, 0, 4)); /* never started */
+        yk_loader_start(shared, 3);
+        for (int i = 0; i < 4; i++)
+            assert_true(yk_loader_next(shared, &mine));
+        expect_ok(yk__loader_share_anew(shared, FIRST, RANKS));
+        assert_int_equal(yk_loader_get_state(shared).batch, 1);
+        for (int r = 0; r < RANKS; r++) {
+            own[r] = loader_of(FIRST + r, WORLD, 0, false);
+            yk_loader_start(own[r], 3);
+            assert_true(yk_loader_next(own[r], &expected));
+        }
+        for (int64_t i = yk_loader_left(shared) * RANKS; i > 0; i--) {
+            assert_true(yk_loader_next(shared, &mine));
+            assert_true(yk_loader_next(own[yk__loader_turn(shared).rank], &expected));
+            same_batch(&mine, &expected);
+        }
+        assert_false(yk_loader_next(shared, &mine));
+        expect_ok(yk__loader_share_anew(shared, 0, 2)); /* at the end */
+        assert_int_equal(yk_loader_left(shared), 0);
+        yk_scope_end(scope);
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -146,6 +178,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turns), cmocka_unit_test(test_state),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_anew), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
 }

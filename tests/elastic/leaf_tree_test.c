@@ -110,6 +110,14 @@ static void test_parts(void **state)
         }
 }
 
+static bool even_parts(int leaves, int parts)
+{
+    int begin[MOST + 1] = {0};
+    for (int p = 0; p < parts; p++)
+        begin[p + 1] = yk__leaves_of(leaves, parts, p).end;
+    return yk__leaves_even(leaves, parts, begin);
+}
+
 /* Even parts: added as leaves of a tree of their own they give the tree over all leaves. */
 static void test_even(void **state)
 {
@@ -127,13 +135,38 @@ static void test_even(void **state)
                                         (yk__leaves){yk__leaves_of(leaves, parts, node.begin).begin,
                                                      yk__leaves_of(leaves, parts, node.end - 1).end});
                 }
-            if (yk__leaves_even(leaves, parts) != expected)
+            if (even_parts(leaves, parts) != expected)
                 fail_msg("%d leaves in %d parts", leaves, parts);
             even += expected;
         }
     assert_true(even > 2 * MOST); /* one part, and as many as leaves, among others */
-    assert_true(yk__leaves_even(12, 3) && yk__leaves_even(12, 6) && yk__leaves_even(7, 2));
-    assert_false(yk__leaves_even(12, 2) || yk__leaves_even(12, 4) || yk__leaves_even(7, 3));
+    assert_true(even_parts(12, 3) && even_parts(12, 6) && even_parts(7, 2));
+    assert_false(even_parts(12, 2) || even_parts(12, 4) || even_parts(7, 3));
+    assert_true(yk__leaves_even(12, 2, (int[]){0, 8, 12}) && yk__leaves_even(12, 3, (int[]){0, 4, 8, 12}));
+    assert_false(yk__leaves_even(12, 2, (int[]){0, 4, 12}) || yk__leaves_even(12, 3, (int[]){0, 2, 8, 12}));
+}
+
+/* No other division is done earlier; found by trying all for three processes. */
+static void test_divide(void **state)
+{
+    (void)state;
+    const double speeds[][3] = {{1, 1, 1}, {1, 2, 4}, {5, 1, 1}, {0.3, 0.31, 9}, {1e-9, 1, 1}};
+    for (size_t s = 0; s < sizeof(speeds) / sizeof(*speeds); s++)
+        for (int leaves = 3; leaves <= 24; leaves++) {
+            int begin[4];
+            double best = INFINITY, last = yk__leaves_divide(leaves, 3, speeds[s], begin), found = 0;
+            for (int a = 1; a < leaves - 1; a++)
+                for (int b = 1; a + b < leaves; b++) {
+                    double until = fmax(fmax(a * speeds[s][0], b * speeds[s][1]), (leaves - a - b) * speeds[s][2]);
+                    best = fmin(best, until);
+                }
+            assert_true(begin[0] == 0 && begin[3] == leaves);
+            for (int p = 0; p < 3; p++) {
+                assert_true(begin[p + 1] > begin[p]);
+                found = fmax(found, (begin[p + 1] - begin[p]) * speeds[s][p]);
+            }
+            assert_true(last == best && found == best);
+        }
 }
 
 /* The sum of numbers has the bits of a reduction over ranks. */
@@ -155,8 +188,8 @@ static void test_sum(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_joins), cmocka_unit_test(test_nodes),
-                                       cmocka_unit_test(test_parts), cmocka_unit_test(test_even),
-                                       cmocka_unit_test(test_sum)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_joins),  cmocka_unit_test(test_nodes),
+                                       cmocka_unit_test(test_parts),  cmocka_unit_test(test_even),
+                                       cmocka_unit_test(test_divide), cmocka_unit_test(test_sum)};
     return cmocka_run_group_tests_name("leaf_tree", tests, NULL, NULL);
 }

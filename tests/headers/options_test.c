@@ -327,6 +327,7 @@ static const row rows[] = {
     {"yk_elastic_options", "accumulate", .kind = WHOLE, .measure = elastic_accumulate, .fallback = 1, .other = 3,
      .refused = {-1, 1e10}},
     {"yk_elastic_options", "different_seeds", .kind = FLAG},
+    {"yk_elastic_options", "balance", .kind = FLAG},
     {"yk_elastic_options", "group", .kind = OBJECT},
     {"yk_rpc_init_options", "timeout", .kind = ABOVE, .measure = rpc_init_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}},

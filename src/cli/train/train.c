@@ -149,6 +149,8 @@ static int check_options(const cli_verb *verb, const settings *s)
         return cli_usage_error(verb, "--%s needs --schedule step", isnan(s->gamma) ? "step-size" : "gamma");
     if (strcmp(s->optimizer, "sgd") != 0 && !isnan(s->momentum))
         return cli_usage_error(verb, "--momentum is of sgd; --optimizer is %s", s->optimizer);
+    if (s->balance && !s->virtual_ranks)
+        return cli_usage_error(verb, "--balance needs --virtual-ranks V");
     if (s->sync_bn && s->virtual_ranks > 1)
         return cli_usage_error(verb,
                                "--sync-bn communicates inside forward, where the virtual ranks of a process come "
@@ -218,6 +220,7 @@ int cli_train(int argc, char **argv)
         {"virtual-ranks", "V", CLI_INT, &s.virtual_ranks, "batches per step, whichever process computes them",
          .least = 1, .most = YK__MOST_VIRTUAL_RANKS, .default_text = "one of each process",
          .variable = "YOKE_VIRTUAL_RANKS"},
+        {"balance", NULL, CLI_FLAG, &s.balance, .help = "give faster processes more of the virtual ranks"},
         {"optimizer", "NAME", CLI_CHOICE, &s.optimizer, "what makes steps of gradients", .choices = optimizers,
          .also = "optim,opt"},
         {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate; of adam and adamw 0.001", .default_text = "0.05",

@@ -33,7 +33,8 @@ typedef struct settings {
     int64_t virtual_ranks;             /* 0: not given */
     double lr, momentum, weight_decay, gamma;
     double val_split; /* NaN: not given */
-    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph, confusion;
+    bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph, confusion,
+        balance;
 } settings;
 
 /* The best test so far, all numbers, as a checkpoint keeps them. */

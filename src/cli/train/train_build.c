@@ -239,7 +239,7 @@ static yk_status check_alike(train_job *r)
     } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},     {"no-eval", s->no_eval},
                  {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},     {"resume", s->resume},
                  {"async-save", s->async_save}, {"sharded-save", s->sharded_save}, {"no-graph", s->no_graph},
-                 {"save-best", s->save_best},   {"confusion", s->confusion}};
+                 {"save-best", s->save_best},   {"confusion", s->confusion},       {"balance", s->balance}};
     add_line(lines, "--optimizer %s\n", s->optimizer);
     add_line(lines, "%s as its --device\n", r->device.type == YK_CPU ? "a CPU" : "a GPU");
     for (const yk_metadata *m = r->settings; m->key; m++)
@@ -333,9 +333,9 @@ yk_status train_find(train_job *r)
 /* For more virtual ranks than processes. */
 static yk_status make_elastic(train_job *r)
 {
-    r->elastic = yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = r->net, .optimizer = r->optimizer,
-                                              .schedule = r->schedule, .scaler = r->scaler, .loader = r->train,
-                                              .virtual_ranks = r->shards, .accumulate = r->set->accumulate));
+    r->elastic = yk_elastic_create(YK_OPTIONS(
+        yk_elastic_options, .model = r->net, .optimizer = r->optimizer, .schedule = r->schedule, .scaler = r->scaler,
+        .loader = r->train, .virtual_ranks = r->shards, .accumulate = r->set->accumulate, .balance = r->set->balance));
     r->model = yk_elastic_model(r->elastic);
     return r->elastic ? YK_OK : yk__error_code();
 }
