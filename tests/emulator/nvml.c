@@ -230,7 +230,7 @@ int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts)
     return DONE;
 }
 
-/* Of that power since the machine was started. */
+/* The energy of that power since the machine was started. */
 int nvmlDeviceGetTotalEnergyConsumption(void *gpu, unsigned long long *millijoules)
 {
     unsigned power = 0;
@@ -263,7 +263,7 @@ int nvmlDeviceGetDecoderUtilization(void *gpu, unsigned *percent, unsigned *peri
     return nvmlDeviceGetEncoderUtilization(gpu, percent, period);
 }
 
-/* Of 4 GiB 2.5 are used and 0.5 reserved. */
+/* 2.5 of 4 GiB are used and 0.5 reserved. */
 int nvmlDeviceGetMemoryInfo_v2(void *gpu, memory_v2 *m)
 {
     if (!gpu || m->version != (sizeof(*m) | 2u << 24))
