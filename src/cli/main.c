@@ -23,6 +23,7 @@ static const verb verbs[] = {
     {"data", cli_data, "check data of your own before training on it"},
     {"run", cli_run, "start several processes, watch them, stop them together"},
     {"ps", cli_ps, "list the runs of this machine, and who holds its GPUs"},
+    {"explain", cli_explain, "why a job does not get on, or ended: which rank, and where"},
     {"monitor", cli_monitor, "serve metrics of devices and runs to Prometheus"},
     {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},
     {"doctor", cli_doctor, "what libraries and devices are here, does a job's address answer"},

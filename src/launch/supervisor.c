@@ -353,6 +353,8 @@ static double look_for_hang(watch *w, double wait)
         w->stop_at = now + (g->link && !w->stop_alone && wait_for_stacks < others_hear ? others_hear : wait_for_stacks);
         if (w->stop_alone)
             yk__alone_note_hung(w);
+        else if (g->hung)
+            g->hung(g->argument);
     }
     if (w->stop_at > 0 && now >= w->stop_at && w->stop_alone) {
         yk__alone_kill_hung(w);

@@ -84,6 +84,7 @@ typedef struct group {
     /* Before a process is started again: its variables are those of the next incarnation. False: it cannot be. */
     bool (*renew)(void *argument, worker *w);
     void (*started)(void *argument); /* called once, when all processes of programs run; NULL: nothing is */
+    void (*hung)(void *argument);    /* likewise when the group is to end since some do not get on, before it does */
 
     /* From here on set by the supervisor. */
     struct yk__watch *watch; /* of a group that was started and not finished */

@@ -160,14 +160,14 @@ static int lower_rank(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Reads the newest page of each rank. */
-static void ranks_read(yk__run *run, int descriptor)
+/* Calls `read` with the newest page of each rank. False where they are not to be had, with run->why. */
+static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, void *argument), void *argument)
 {
     int count = 0, newest[MOST_RANKS], most = run->local < MOST_RANKS ? run->local : MOST_RANKS;
-    const char *pages = pages_map(run->supervisor, descriptor, &count);
+    const char *pages = pages_map(run->supervisor, run->pages, &count);
     if (!pages) {
         snprintf(run->why, sizeof(run->why), "the pages of its ranks cannot be read: %s", strerror(errno));
-        return;
+        return false;
     }
     memset(newest, -1, sizeof(newest));
     for (int i = 0; i < count; i++) {
@@ -175,15 +175,52 @@ static void ranks_read(yk__run *run, int descriptor)
         if (yk__page_is_known(page) && page->local_rank >= 0 && page->local_rank < most)
             newest[page->local_rank] = i;
     }
-    run->ranks = yk__calloc((size_t)most + 1, sizeof(*run->ranks));
-    for (int i = 0; run->ranks && i < most; i++) {
+    for (int i = 0; i < most; i++) {
         if (newest[i] >= 0)
-            rank_read((const void *)(pages + (size_t)newest[i] * YK__PAGE_SIZE), &run->ranks[run->n_ranks++]);
+            read((const void *)(pages + (size_t)newest[i] * YK__PAGE_SIZE), argument);
     }
-    if (run->ranks)
-        qsort(run->ranks, (size_t)run->n_ranks, sizeof(*run->ranks), lower_rank);
-    run->readable = run->ranks != NULL;
     munmap((void *)pages, (size_t)count * YK__PAGE_SIZE);
+    return true;
+}
+
+static void rank_add(const yk__rank_page *page, void *argument)
+{
+    yk__run *run = argument;
+    rank_read(page, &run->ranks[run->n_ranks++]);
+}
+
+static void ranks_read(yk__run *run)
+{
+    int most = run->local < 0 ? 0 : run->local < MOST_RANKS ? run->local : MOST_RANKS;
+    run->ranks = yk__calloc((size_t)most + 1, sizeof(*run->ranks));
+    run->readable = run->ranks && pages_each(run, rank_add, run);
+    if (run->readable)
+        qsort(run->ranks, (size_t)run->n_ranks, sizeof(*run->ranks), lower_rank);
+}
+
+static void page_add(const yk__rank_page *page, void *list)
+{
+    int pid = atomic_load(&page->pid);
+    char *text = pid ? yk__page_json(page) : NULL;
+    json_t *object = text ? json_loads(text, 0, NULL) : NULL;
+    char state = 0;
+    uint64_t start;
+    if (object && !rank_is_alive(page, pid))
+        json_object_set_new(object, "ended", json_true());
+    else if (object && yk__process_state(pid, &state, &start) && (state == 'T' || state == 't'))
+        json_object_set_new(object, "stopped", json_true());
+    if (object)
+        json_array_append_new(list, object);
+    free(text);
+}
+
+json_t *yk__run_pages(const yk__run *run)
+{
+    json_t *list = json_array();
+    yk__run copy = *run;
+    if (list && run->readable)
+        pages_each(&copy, page_add, list);
+    return list;
 }
 
 /* ---- announcements ----------------------------------------------------------------------------------------------- */
@@ -241,18 +278,19 @@ static bool run_parse(const json_t *object, yk__run *run)
 {
     const char *job = NULL, *host = NULL;
     const json_t *program = json_object_get(object, "program");
-    int descriptor = -1, version = 0, size = 0;
+    int version = 0, size = 0;
+    run->pages = -1;
     json_unpack((json_t *)object, "{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:F,s:i,s:i,s:i}", "job", &job, "host",
                 &host, "pid", &run->supervisor, "launcher", &run->launcher, "node", &run->node, "nodes", &run->nodes,
                 "first", &run->first, "local", &run->local, "world", &run->world, "restart", &run->restart, "began",
-                &run->began, "pages", &descriptor, "page_version", &version, "page_size", &size);
+                &run->began, "pages", &run->pages, "page_version", &version, "page_size", &size);
     run->job = yk__strdup(job ? job : "");
     run->host = yk__strdup(host ? host : "");
     run->program = program_text(program);
     if (version != YK__PAGE_VERSION || size != YK__PAGE_SIZE)
         snprintf(run->why, sizeof(run->why), "its launcher is of another version of yoke");
     else
-        ranks_read(run, descriptor);
+        ranks_read(run);
     return run->job && run->host && run->program;
 }
 

@@ -5,6 +5,8 @@
 #ifndef YOKE_OBSERVE_RUNS_H
 #define YOKE_OBSERVE_RUNS_H
 
+#include <jansson.h>
+
 #include "host/rank_page.h"
 
 /* Seconds, bytes and the like that are not known are below 0. */
@@ -32,6 +34,7 @@ typedef struct yk__run {
     char *job, *host, *program; /* program: its arguments with spaces between them, "" where it has none */
     int launcher, supervisor;   /* pids */
     int node, nodes, first, local, world, restart;
+    int pages;     /* the supervisor's descriptor of their memory file */
     double began;  /* seconds since 1970 */
     bool readable; /* its pages were read; `ranks` has one for each rank of this machine */
     char why[120]; /* where they were not */
@@ -49,5 +52,8 @@ typedef struct yk__runs {
 /* Looks. An announcement whose launcher is gone is removed. */
 void yk__runs_read(yk__runs *runs);
 void yk__runs_clear(yk__runs *runs);
+/* The pages of a run's ranks at this moment, as yk__page_json writes them, with "ended": true where the process is
+ * gone: a new array; NULL without memory. Ranks that have not called yoke are left out. */
+json_t *yk__run_pages(const yk__run *run);
 
 #endif

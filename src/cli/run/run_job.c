@@ -60,6 +60,8 @@ typedef struct attempt_state {
     const yk__agent_plan *plan;
     yk__hang_watch *hang;
     const char *listeners; /* of all ranks; NULL: none */
+    group *group;
+    char pages[4200]; /* where pages of ranks have been saved; "": nowhere yet */
 } attempt_state;
 
 /* NULL without memory. */
@@ -274,13 +276,21 @@ static void announce(void *argument)
     yk_clear_error();
 }
 
-static void report(job *j, group *g, const yk__outcome *end, int64_t restarts, const yk__rendezvous *n)
+/* Saves the pages of a job that hangs as they are then: ranks that are stopped do other things before they end. */
+static void save_hang(void *argument)
 {
-    char pages[4200], departed[80];
-    yk__outcome_context facts = {.host = j->host, .job = j->id, .restarts = restarts, .pages = pages};
+    attempt_state *a = argument;
+    run_pages_save(a->job, a->group, a->pages, sizeof(a->pages));
+}
+
+static void report(attempt_state *a, const yk__outcome *end, int64_t restarts, const yk__rendezvous *n)
+{
+    job *j = a->job;
+    group *g = a->group;
+    char departed[80];
+    yk__outcome_context facts = {.host = j->host, .job = j->id, .restarts = restarts, .pages = a->pages};
     facts.departed = yk__rendezvous_departed(n, &facts.departed_count);
     yk__departures_count(g, facts.departed, facts.departed_count, departed);
-    pages[0] = '\0';
     if (end->kind == YK__RUN_DONE) { /* no report, unless there is more to say */
         char *json = j->json && *departed ? yk__outcome_json(g, end, &facts) : NULL;
         if (json)
@@ -290,8 +300,8 @@ static void report(job *j, group *g, const yk__outcome *end, int64_t restarts, c
         free(json);
         return;
     }
-    if (end->kind != YK__RUN_INTERRUPTED)
-        run_pages_save(j, g, pages, sizeof(pages));
+    if (end->kind != YK__RUN_INTERRUPTED && !a->pages[0])
+        run_pages_save(j, g, a->pages, sizeof(a->pages));
     char *json = end->kind != YK__RUN_INTERRUPTED ? yk__outcome_json(g, end, &facts) : NULL;
     if (json && j->error_file) {
         yk__file_writer *file = yk__file_create(j->error_file);
@@ -382,9 +392,10 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    attempt_state state = {.job = j, .plan = plan, .hang = g.hang};
+    attempt_state state = {.job = j, .plan = plan, .hang = g.hang, .group = &g};
     g.renew = worker_renew;
     g.started = announce;
+    g.hung = save_hang;
     g.argument = &state;
     if (workers && plan->port && g.hang && enough && prepare(&state, workers, n)) {
         yk__outcome end;
@@ -407,7 +418,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
                           EXIT_AGAIN);
         } else {
             *code = end.code;
-            report(j, &g, &end, plan->restart, n);
+            report(&state, &end, plan->restart, n);
         }
         again = again && !g.start_error;
         if (again)

@@ -1,0 +1,67 @@
+#!/bin/bash
+# explain.sh - `yoke explain`: the rank that a running job waits for, the one that ended a job that failed, by the pages
+# that were saved; and what is no job.
+. tests/support/tap.bash
+needs_proc "processes are looked for there"
+export TMPDIR=$PWD YOKE_RUN_DIR=$PWD/runs
+
+exits 2 "nothing to explain" explain
+says err "expected job folder file yoke ps"
+exits 2 "no such job" explain nights
+says err "nights no file folder run yoke ps"
+mkdir empty
+exits 2 "a folder without pages" explain empty
+says err "no page in empty --log-dir DIR/rank_N/page.json"
+echo '{"rank":0,' > broken
+exits 1 "a file that is none" explain broken
+says err "broken:1: no page of a rank"
+echo '{"a":1}' > other
+exits 1 "JSON that is no page" explain other
+says err "no page of a rank"
+
+# ---- a job that goes on: rank 1 is stopped, and the others wait for it
+"$YOKE" run -n 3 --job-id night -- "$YOKE" train --data glyphs --epochs 100000 --no-eval > job.out 2> job.err < /dev/null &
+launcher=$!
+trap 'kill -CONT ${ranks[1]:-$launcher} 2> /dev/null; kill $launcher 2> /dev/null; wait; rm -rf "$work"' EXIT
+ranks=()
+all_ranks()
+{
+    run ps --json
+    ranks=($(grep -oE '"pid":[0-9]+,"alive":true' out | grep -oE '[0-9]+'))
+    [ ${#ranks[@]} = 3 ] && [ "$(grep -oE '"samples":[0-9]+' out | wc -l)" = 3 ] # all have taken a step
+}
+ok "three ranks run" wait_until 60 all_ranks
+pause 0.3
+kill -STOP "${ranks[1]}"
+waited_for()
+{
+    run explain night
+    [ $code = 0 ] && said out "rank 1 has not come to # of group 'world' ranks 0 and 2" 1
+}
+ok "the rank that the others wait for" wait_until 20 waited_for
+says out "rank 1 has not come to process pid ${ranks[1]} is stopped"
+ok "a line for each rank" [ "$(grep -c '^  rank [0-2] ' out)" = 3 ]
+exits 0 "by the launcher's pid" explain $launcher
+says out "rank 1 has not come to"
+kill -CONT "${ranks[1]}"
+
+# ---- it fails, and its pages are saved
+kill -KILL "${ranks[2]}"
+wait $launcher
+ok "the job fails" [ $? = 137 ]
+file=$(ls yoke-pages-*.json)
+exits 0 "the saved file" explain "$file"
+ok "a sentence, and a line for each rank" [ "$(wc -l < out)" = 4 ]
+says out "rank 2 pid ${ranks[2]}"
+cp "$file" copy
+exits 0 "two files" explain "$file" copy
+rm -f "$file"
+
+# ---- a job that --hang-timeout ends: rank 0 is stopped
+"$YOKE" run -n 2 --log-dir logs --hang-timeout "$(patience 2)" --job-id slow -- bash -c \
+    '[ $RANK != 0 ] || { until grep -q step log 2> /dev/null; do sleep 0.1; done; kill -STOP $$; } &
+    exec "$0" train --data glyphs --epochs 100000 --no-eval --log log' "$YOKE" > job.out 2> job.err < /dev/null
+ok "a job that hangs is ended" [ $? != 0 ]
+exits 0 "the folder of its logs" explain logs
+says out "rank 0 has not come to # of group 'world' rank 1 for"
+finish
