@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/json_line.h"
+#include "host/process.h"
 #include "launch/pages.h"
 
 /* The pages of one index. */
@@ -198,6 +199,19 @@ static json_t *counters_json(const yk__rank_page *page)
     return object;
 }
 
+/* "runs", "stopped" (SIGSTOP, a debugger) or "ended"; null where the page has no process. */
+static json_t *process_json(const yk__rank_page *page)
+{
+    char state;
+    uint64_t start;
+    int pid = atomic_load(&page->pid);
+    if (pid <= 0)
+        return json_null();
+    if (!yk__process_state(pid, &state, &start) || state == 'Z' || state == 'X')
+        return json_string("ended");
+    return json_string(state == 'T' || state == 't' ? "stopped" : "runs");
+}
+
 char *yk__page_json(const yk__rank_page *page)
 {
     char text[YK__PAGE_TEXT];
@@ -207,15 +221,15 @@ char *yk__page_json(const yk__rank_page *page)
         json_pack("{s:s,s:o,s:o}", "name", yk__phase_name(phase), "text", *text ? text_json(text) : json_null(),
                   "since_s_ago", since > 0 ? yk__json_fixed(now - since, 6) : json_null());
     json_t *object =
-        json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:o,s:I,s:o,s:i,s:o,s:o,s:o,s:I,s:o,s:o}", "version",
-                  YK__PAGE_VERSION, "rank", page->rank, "world_size", page->world_size, "local_rank", page->local_rank,
-                  "node", page->node, "role", text_json(page->role), "role_rank", page->role_rank, "incarnation",
-                  page->incarnation, "pid", atomic_load(&page->pid), "phase", phase_object, "steps",
+        json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:o,s:I,s:o,s:i,s:o,s:o,s:o,s:I,s:o,s:o,s:o}",
+                  "version", YK__PAGE_VERSION, "rank", page->rank, "world_size", page->world_size, "local_rank",
+                  page->local_rank, "node", page->node, "role", text_json(page->role), "role_rank", page->role_rank,
+                  "incarnation", page->incarnation, "pid", atomic_load(&page->pid), "phase", phase_object, "steps",
                   (json_int_t)atomic_load(&page->steps), "stepped_s_ago", ago_json(page, atomic_load(&page->stepped)),
                   "samples", (json_int_t)atomic_load(&page->samples), "loss", loss_json(page), "groups",
                   atomic_load(&page->groups), "progressed_s_ago", ago_json(page, atomic_load(&page->progressed)),
                   "failed_s_ago", failed > 0 ? yk__json_fixed(now - failed, 6) : json_null(), "counters",
                   counters_json(page), "begun", (json_int_t)atomic_load(&page->begun), "under_way",
-                  operations_json(page, false), "last", operations_json(page, true));
+                  operations_json(page, false), "last", operations_json(page, true), "process", process_json(page));
     return yk__json_line(object, YK__JSON_DIGITS);
 }

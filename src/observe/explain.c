@@ -26,6 +26,7 @@ typedef struct explained {
 typedef struct explanation {
     explained *ranks;
     int world;
+    bool all_ended; /* the pages were saved after the job */
 } explanation;
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
@@ -100,6 +101,12 @@ static int64_t reached(const json_t *page, const char *group)
     return most;
 }
 
+/* The process of the rank is, or was when the page was saved, in this state: "stopped", "ended". */
+static bool is_process(const explained *e, const char *state)
+{
+    return e->page && strcmp(text_of(e->page, "process"), state) == 0;
+}
+
 /* ---- sentences --------------------------------------------------------------------------------------------------- */
 static const char *plain(const char *text, char to[PLAIN])
 {
@@ -148,9 +155,9 @@ static void write_doing(FILE *to, const explained *e)
         fprintf(to, "nothing is known of it: it never called yoke, or its page is on another machine");
         return;
     }
-    if (json_is_true(json_object_get(e->page, "ended")))
+    if (is_process(e, "ended"))
         fprintf(to, "it has ended, and was ");
-    else if (json_is_true(json_object_get(e->page, "stopped")))
+    else if (is_process(e, "stopped"))
         fprintf(to, "its process (pid %" PRId64 ") is stopped, and was ", number_of(e->page, "pid"));
     else
         fprintf(to, "it is ");
@@ -247,6 +254,23 @@ static bool say_cycle(const explanation *x, FILE *to)
     return false;
 }
 
+/* One that is in the operation has come, and does not go on with it. */
+static bool say_stopped(const explanation *x, FILE *to)
+{
+    for (int r = 0; r < x->world; r++) {
+        const explained *e = &x->ranks[r];
+        if (!e->in || !(is_process(e, "stopped") || (is_process(e, "ended") && !x->all_ended)))
+            continue;
+        fprintf(to, "rank %d does not go on in ", r);
+        write_operation(to, e->in);
+        fprintf(to, ", in which it is for %.1f s: ", ago_of(e->in, "began_s_ago"));
+        write_doing(to, e);
+        fprintf(to, ".\n");
+        return true;
+    }
+    return false;
+}
+
 /* Nobody is absent: all are in the same number, as different operations, or in one that does not end; or in messages.
  */
 static bool say_waiting(const explanation *x, FILE *to)
@@ -325,10 +349,8 @@ static void write_table(const explanation *x, FILE *to)
         }
         fprintf(to, "pid %-8" PRId64 " step %-8" PRId64 " ", number_of(e->page, "pid"), number_of(e->page, "steps"));
         write_phase(to, e->page);
-        if (json_is_true(json_object_get(e->page, "ended")))
-            fprintf(to, "; ended");
-        if (json_is_true(json_object_get(e->page, "stopped")))
-            fprintf(to, "; stopped");
+        if (is_process(e, "stopped") || (is_process(e, "ended") && !x->all_ended))
+            fprintf(to, "; %s", text_of(e->page, "process"));
         if (ago_of(e->page, "failed_s_ago") >= 0)
             fprintf(to, "; saw a group fail %.1f s ago", ago_of(e->page, "failed_s_ago"));
         const json_t *shown = e->in ? e->in : e->last;
@@ -370,7 +392,10 @@ yk_status yk__explain(const json_t *pages, FILE *to)
             x.ranks[number_of(page, "rank")] =
                 (explained){.page = page, .in = oldest_under_way(page), .last = newest_ended(page)};
     }
-    if (!say_absent(&x, to) && !say_cycle(&x, to) && !say_waiting(&x, to))
+    x.all_ended = true;
+    for (int r = 0; r < x.world; r++)
+        x.all_ended = x.all_ended && (!x.ranks[r].page || is_process(&x.ranks[r], "ended"));
+    if (!say_absent(&x, to) && !say_cycle(&x, to) && !say_stopped(&x, to) && !say_waiting(&x, to))
         say_ended(&x, to);
     write_table(&x, to);
     free(x.ranks);

@@ -10,9 +10,9 @@
 
 #include "base/core.h"
 
-/* Pages are objects as yk__page_json writes them, in an array, each with "ended" or "stopped": true where its process
- * is known to be so (runs.h). Writes one sentence (who did not come, to which operation, since when, and what it was
- * doing), then a table with a line for each rank. An error where there is none that can be read. */
+/* Pages are objects as yk__page_json writes them, in an array. Writes one sentence (who did not come, to which
+ * operation, since when, and what it was doing), then a table with a line for each rank. An error where there is none
+ * that can be read. */
 yk_status yk__explain(const json_t *pages, FILE *to) YK_MUST_CHECK;
 
 #endif

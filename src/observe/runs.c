@@ -203,12 +203,8 @@ static void page_add(const yk__rank_page *page, void *list)
     int pid = atomic_load(&page->pid);
     char *text = pid ? yk__page_json(page) : NULL;
     json_t *object = text ? json_loads(text, 0, NULL) : NULL;
-    char state = 0;
-    uint64_t start;
-    if (object && !rank_is_alive(page, pid))
-        json_object_set_new(object, "ended", json_true());
-    else if (object && yk__process_state(pid, &state, &start) && (state == 'T' || state == 't'))
-        json_object_set_new(object, "stopped", json_true());
+    if (object && !rank_is_alive(page, pid)) /* another process may have its number */
+        json_object_set_new(object, "process", json_string("ended"));
     if (object)
         json_array_append_new(list, object);
     free(text);

@@ -52,8 +52,8 @@ typedef struct yk__runs {
 /* Looks. An announcement whose launcher is gone is removed. */
 void yk__runs_read(yk__runs *runs);
 void yk__runs_clear(yk__runs *runs);
-/* The pages of a run's ranks at this moment, as yk__page_json writes them, with "ended": true where the process is
- * gone: a new array; NULL without memory. Ranks that have not called yoke are left out. */
+/* The pages of a run's ranks at this moment, as yk__page_json writes them: a new array; NULL without memory. Ranks that
+ * have not called yoke are left out. */
 json_t *yk__run_pages(const yk__run *run);
 
 #endif

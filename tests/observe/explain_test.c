@@ -62,9 +62,9 @@ static void one_is_missing(void **state)
     char *text = explain(pages);
     assert_non_null(strstr(text, "\n  rank 2    pid 102      step 11       loading for 17.0 s; last all_reduce #11"));
     free(text);
-    json_object_set_new(json_array_get(pages, 2), "stopped", json_true());
+    json_object_set_new(json_array_get(pages, 2), "process", json_string("stopped"));
     expect_sentence(pages, "rank 2 has not come to all_reduce #12 pid 102 is stopped and was loading");
-    json_object_set_new(json_array_get(pages, 2), "ended", json_true());
+    json_object_set_new(json_array_get(pages, 2), "process", json_string("ended"));
     expect_sentence(pages, "rank 2 has not come to all_reduce #12 it has ended and was loading");
     /* No page at all. */
     json_array_remove(pages, 2);
@@ -104,6 +104,11 @@ static void nobody_is_missing(void **state)
     for (int r = 0; r < 2; r++)
         json_array_append_new(pages, page(r, 2, 3, operation("all_reduce", "world", 4, 5 + r, -1), "communication"));
     expect_sentence(pages, "rank 1 is in all_reduce #4 for 6.0 s, and no rank is missing");
+    json_object_set_new(json_array_get(pages, 0), "process", json_string("stopped"));
+    expect_sentence(pages,
+                    "rank 0 does not go on in all_reduce #4 of group 'world', in which it is for 5.0 s: its process "
+                    "(pid 100) is stopped");
+    json_object_del(json_array_get(pages, 0), "process");
     json_t *in = json_array_get(json_object_get(json_array_get(pages, 1), "under_way"), 0);
     json_object_set_new(in, "kind", json_string("broadcast"));
     expect_sentence(pages, "the ranks call different operations: rank 0 is in all_reduce #4 rank 1 in broadcast #4");
