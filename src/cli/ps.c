@@ -56,6 +56,7 @@ static void print_run(const yk__run *run)
 static void print_gpu(const yk__snapshot *s, int index)
 {
     const yk__gpu *gpu = &s->gpus[index].gpu;
+    char user[64];
     printf("GPU %d, %s: %.1f of %.1f GiB used\n", index, cli_plain(gpu->name), gpu->used / (1 << 30),
            gpu->total / (1 << 30));
     for (int i = 0; i < gpu->n_holders; i++) {
@@ -65,6 +66,8 @@ static void print_gpu(const yk__snapshot *s, int index)
         printf("  pid %u", h->pid);
         if (h->name[0])
             printf(" (%s)", cli_plain(h->name));
+        if (yk__process_user((int)h->pid, user, sizeof(user)))
+            printf(", of user %s", cli_plain(user));
         else if (kill((pid_t)h->pid, 0) && errno != EPERM)
             printf(" (in another pid namespace)");
         if (h->bytes >= 0)

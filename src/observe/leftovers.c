@@ -117,6 +117,26 @@ static void orphans_read(yk__leftovers *l)
         closedir(folder);
 }
 
+static void user_name(uid_t uid, char *user, size_t size)
+{
+    const struct passwd *known = getpwuid(uid);
+    if (known)
+        snprintf(user, size, "%s", known->pw_name);
+    else
+        snprintf(user, size, "%u", (unsigned)uid);
+}
+
+bool yk__process_user(int pid, char *user, size_t size)
+{
+    char path[40];
+    struct stat about;
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    if (stat(path, &about))
+        return false;
+    user_name(about.st_uid, user, size);
+    return true;
+}
+
 static void segments_read(yk__leftovers *l)
 {
     DIR *folder = opendir("/dev/shm");
@@ -130,13 +150,9 @@ static void segments_read(yk__leftovers *l)
             break;
         l->segments = more;
         yk__segment *one = &more[l->n_segments++];
-        const struct passwd *user = getpwuid(about.st_uid);
         *one = (yk__segment){.bytes = (double)about.st_size, .own = about.st_uid == geteuid()};
         snprintf(one->path, sizeof(one->path), "/dev/shm/%s", entry->d_name);
-        if (user)
-            snprintf(one->user, sizeof(one->user), "%s", user->pw_name);
-        else
-            snprintf(one->user, sizeof(one->user), "%u", (unsigned)about.st_uid);
+        user_name(about.st_uid, one->user, sizeof(one->user));
     }
     if (folder)
         closedir(folder);

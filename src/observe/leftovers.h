@@ -27,6 +27,8 @@ typedef struct yk__leftovers {
     yk__segment *segments;
 } yk__leftovers;
 
+/* The name, or number, of the user whose process this is; false where it is not seen here. */
+bool yk__process_user(int pid, char *user, size_t size);
 void yk__leftovers_read(yk__leftovers *leftovers);
 void yk__leftovers_clear(yk__leftovers *leftovers);
 

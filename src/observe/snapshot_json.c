@@ -82,10 +82,12 @@ static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h)
     const yk__run *run = NULL;
     const yk__run_rank *rank = yk__snapshot_rank(s, (int)h->pid, &run);
     bool here = kill((pid_t)h->pid, 0) == 0 || errno == EPERM;
-    return json_pack("{s:i,s:o,s:o,s:b,s:o,s:o}", "pid", (int)h->pid, "name",
-                     h->name[0] ? text_json(h->name) : json_null(), "bytes", known_json(h->bytes >= 0, h->bytes),
-                     "in_this_pid_namespace", here, "job", rank ? text_json(run->job) : json_null(), "rank",
-                     rank ? json_integer(rank->rank) : json_null());
+    char user[64];
+    bool known = yk__process_user((int)h->pid, user, sizeof(user));
+    return json_pack("{s:i,s:o,s:o,s:o,s:b,s:o,s:o}", "pid", (int)h->pid, "user", known ? text_json(user) : json_null(),
+                     "name", h->name[0] ? text_json(h->name) : json_null(), "bytes",
+                     known_json(h->bytes >= 0, h->bytes), "in_this_pid_namespace", here, "job",
+                     rank ? text_json(run->job) : json_null(), "rank", rank ? json_integer(rank->rank) : json_null());
 }
 
 static json_t *gpu_json(const yk__snapshot *s, int index)

@@ -121,6 +121,40 @@ for host in rebound.example "rebound.example:$own" 127.0.0.1.example 192.0.2.1 '
     answers 403 "Host: $host" /metrics "$host"
     ok "says nothing of what is here" eval '! grep -q yoke_ out'
 done
+# Requests that are none, too long, without an end; a client that says nothing; memory after some hundred answers.
+if find_python ""; then
+    ok "hostile clients do no harm" "$python" - "$own" "${pids[-1]}" << 'END'
+import http.client, socket, sys
+port, pid = map(int, sys.argv[1:])
+def answer(raw):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+        try:
+            s.sendall(raw)
+            return s.recv(64)
+        except OSError:
+            return b""
+def memory():
+    return int([line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS")][0])
+kept = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def scrape():
+    kept.request("GET", "/metrics")
+    response = kept.getresponse()
+    return response.status, len(response.read())
+assert scrape()[0] == 200
+silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(50)]
+assert b" 414 " in answer(b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n")
+assert b" 431 " in answer(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n")
+assert b" 403 " in answer(b"GET http://rebound.example/ HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
+assert b" 404 " in answer(b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n")
+assert b" 200 " not in answer(bytes(range(256)) * 100 + b"\r\n\r\n")
+before = memory()
+for _ in range(300):
+    assert scrape()[0] == 200
+assert memory() - before < 2048, (before, memory())
+END
+else
+    skip "hostile clients" "there is no Python"
+fi
 exits 1 "a port in use" monitor -a "127.0.0.1:$own"
 says err "127.0.0.1:$own 'yoke' (pid ${pids[-1]})"
 
@@ -140,7 +174,7 @@ if command -v cc > /dev/null && cc -shared -fPIC -D_GNU_SOURCE -o libnvidia-ml.s
     ok "but that of the GPU" grep -q '^DCGM_FI_DEV_GPU_TEMP{gpu="1",.*} 41$' out
     own=$own_before
     LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="$$:2.5 999999999:1" exits 0 "who holds a GPU" ps
-    says out "pid $$ (bash) 2.5 GiB"
+    says out "pid $$ (bash), of user $(id -un), 2.5 GiB"
     says out "pid 999999999 another pid namespace 1.0 GiB"
 else
     skip "GPUs" "there is no compiler to make an NVML"
