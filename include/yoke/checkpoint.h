@@ -50,10 +50,11 @@ typedef struct yk_read_options {
 
 /*
  * Reads every tensor of a safetensors file to `device`, in the order of their data. The dict is owned by the current
- * scope. Dtypes F32, F64, F16, BF16, I64, I32, U8 and BOOL; at most YK_MAX_DIMS dimensions. A file that is
- * damaged, truncated or made to mislead (overlapping ranges, gaps, a header that is too large) is an error that names
- * the file and the tensor; nothing is allocated by what a header claims beyond what the file holds.
- * Source: safetensors.torch.load_file.
+ * scope. Dtypes F32, F64, F16, BF16, I64, I32, U8 and BOOL; at most YK_MAX_DIMS dimensions. Tensors of the format's
+ * other dtypes are left out: yk_state_dict_left_out tells, and so does load_state_dict where it misses one. A file that
+ * is damaged, truncated or made to mislead (overlapping ranges, gaps, a header that is too large) is an error that
+ * names the file and the tensor; nothing is allocated by what a header claims beyond what the file holds. Source:
+ * safetensors.torch.load_file.
  */
 YK_API yk_state_dict *yk_safetensors_load(const char *path, yk_device device);
 /* The same, with options, which may be NULL. */

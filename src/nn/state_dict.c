@@ -209,10 +209,10 @@ yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const 
     return YK_ERR_MEMORY;
 }
 
-const char *yk__state_dict_first_left_out(const yk_state_dict *dict, const char **what)
+const char *yk__state_dict_left_out_at(const yk_state_dict *dict, size_t i, const char **what)
 {
-    *what = dict->left_out_count ? dict->left_out[0].what : NULL;
-    return dict->left_out_count ? dict->left_out[0].name : NULL;
+    *what = i < dict->left_out_count ? dict->left_out[i].what : NULL;
+    return i < dict->left_out_count ? dict->left_out[i].name : NULL;
 }
 
 static const char *find_left_out(const yk_state_dict *dict, const char *name)

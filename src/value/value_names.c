@@ -315,9 +315,9 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
                 status = gather_tensor(key, yk_value_at(inner, i), &g);
         }
     }
-    if (!status && !yk_state_dict_count(g.dict) && yk__state_dict_first_left_out(g.dict, &what))
+    if (!status && !yk_state_dict_count(g.dict) && yk__state_dict_left_out_at(g.dict, 0, &what))
         status = yk__fail(YK_ERR_NOT_FOUND, "no model weights that yoke has a dtype for: '%.200s' was left out, as %s",
-                          yk__state_dict_first_left_out(g.dict, &what), what);
+                          yk__state_dict_left_out_at(g.dict, 0, &what), what);
     else if (!status && !yk_state_dict_count(g.dict))
         status = fail_no_weights(value);
     yk_state_dict *dict = status ? NULL : yk_scope_return_object(scope, g.dict);

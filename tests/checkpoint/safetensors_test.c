@@ -14,6 +14,7 @@
 
 #include "base/core.h"
 #include "checkpoint/formats/safetensors.h"
+#include "nn/module.h"
 #include "tests/checkpoint/safetensors_golden.h"
 #include "tests/support/expect.h"
 
@@ -216,8 +217,12 @@ static const struct bad {
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, YK_ERR_FORMAT, "tensor 'a': data_offsets is not an array of two"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":1}}", 1, YK_ERR_FORMAT,
      "tensor 'a': unknown field 'more'"},
-    {"{\"a\":" ENTRY("F8_E4M3", "[1]", "[0,1]") "}", 1, YK_ERR_DTYPE, "tensor 'a': unknown dtype 'F8_E4M3'"},
-    {"{\"a\":" ENTRY("f32", "[1]", "[0,4]") "}", 4, YK_ERR_DTYPE, "tensor 'a': unknown dtype 'f32'"},
+    {"{\"a\":" ENTRY("f32", "[1]", "[0,4]") "}", 4, YK_ERR_DTYPE, "tensor 'a': 'f32' is no dtype of the format"},
+    {"{\"a\":" ENTRY("I16", "[3]", "[0,3]") "}", 3, YK_ERR_FORMAT,
+     "tensor 'a': data_offsets [0, 3] hold 3 bytes, its shape and dtype need 6"},
+    {"{\"a\":" ENTRY("F6_E2M3", "[2]", "[0,2]") "}", 2, YK_ERR_FORMAT, "tensor 'a': its 12 bits are no whole bytes"},
+    {"{\"a\":" ENTRY("C64", "[4294967296,4294967296]", "[0,0]") "}", 0, YK_ERR_FORMAT,
+     "tensor 'a': its shape has more bytes than 64 bits count"},
     {"{\"a\":" ENTRY("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, YK_ERR_SHAPE, "tensor 'a' has 9 dimensions"},
     {"{\"a\":" ENTRY("U8", "[1.0]", "[0,1]") "}", 1, YK_ERR_FORMAT, "tensor 'a': shape[0] is a real number"},
     {"{\"a\":" ENTRY("U8", "[\"1\"]", "[0,1]") "}", 1, YK_ERR_FORMAT, "tensor 'a': shape[0] is a string"},
@@ -259,6 +264,89 @@ static void test_bad_headers(void **state)
         expect_error(b->code, b->text);
     }
     yk_scope_end(scope);
+}
+
+/* Tensors of dtypes that yoke has not: all others are read, and the dict says what each of these was. */
+static void test_other_dtypes(void **state)
+{
+    (void)state;
+#define NAMED(name, dtype, shape, offsets) "\"" name "\":" ENTRY(dtype, shape, offsets)
+    static const char *const entries[] = {NAMED("c", "C64", "[]", "[0,8]"),        NAMED("w", "F32", "[2]", "[8,16]"),
+                                          NAMED("i", "I16", "[1,2]", "[16,20]"),   NAMED("j", "I8", "[3]", "[20,23]"),
+                                          NAMED("k", "F8_E4M3", "[1]", "[23,24]"), NAMED("l", "F4", "[2,3]", "[24,27]"),
+                                          NAMED("b", "BOOL", "[1]", "[27,28]")};
+    char header[1000] = "";
+    for (size_t i = 0; i < sizeof(entries) / sizeof(*entries); i++)
+        sprintf(header + strlen(header), "%s%s", i ? "," : "{", entries[i]);
+    strcat(header, "}");
+    static const struct {
+        const char *name, *what;
+    } left_out[] = {{"c", "complex64 tensor of shape ()"}, {"i", "int16 tensor of shape (1, 2)"},
+                    {"j", "int8 tensor of shape (3,)"},    {"k", "float8_e4m3fn tensor of shape (1,)"},
+                    {"l", "F4 tensor of shape (2, 3)"},    {"w", NULL}};
+    put_file(header, 28);
+    for (int mapped = 0; mapped < 2; mapped++) {
+        yk_scope scope = yk_scope_begin();
+        yk_state_dict *dict = yk_safetensors_read(path, YK_OPTIONS(yk_read_options, .mmap = mapped));
+        assert_non_null(dict);
+        assert_int_equal(yk_state_dict_count(dict), 2);
+        uint32_t ones = 0x01010101;
+        float values[2], one;
+        memcpy(&one, &ones, sizeof(one));
+        expect_ok(yk_tensor_read(yk_state_dict_get(dict, "w"), values, sizeof(values)));
+        assert_true(values[0] == one && values[1] == one);
+        assert_non_null(yk_state_dict_get(dict, "b"));
+        for (size_t i = 0; i < sizeof(left_out) / sizeof(*left_out); i++) {
+            const char *what = yk_state_dict_left_out(dict, left_out[i].name);
+            if (left_out[i].what)
+                assert_string_equal(what, left_out[i].what);
+            else
+                assert_null(what);
+        }
+        yk_scope_end(scope);
+    }
+}
+
+typedef struct tapped {
+    size_t bytes;
+    unsigned char last;
+} tapped;
+
+static void count_bytes(void *arg, const void *bytes, size_t size)
+{
+    tapped *t = arg;
+    t->bytes += size;
+    t->last = ((const unsigned char *)bytes)[size - 1];
+}
+
+/* A reading whose bytes are checked passes over none of them, and what is read later comes from its own place. */
+static void test_other_dtypes_are_tapped(void **state)
+{
+    (void)state;
+    enum { ELEMENTS = 300000 }; /* large enough to be deferred */
+    char header[200];
+    int length =
+        snprintf(header, sizeof(header),
+                 "{\"j\":" ENTRY("I8", "[500000]", "[0,500000]") ",\"w\":" ENTRY("F32", "[%d]", "[500000,%d]") "}",
+                 ELEMENTS, 500000 + 4 * ELEMENTS);
+    size_t size = 8 + (size_t)length + 500000 + 4 * ELEMENTS;
+    unsigned char *file = calloc(size, 1);
+    file[0] = (unsigned char)length;
+    memcpy(file + 8, header, (size_t)length);
+    memset(file + 8 + length, 7, 500000);
+    file[size - 1] = 0x40; /* the last element is 2 */
+    put(file, size);
+    yk_scope scope = yk_scope_begin();
+    tapped seen = {0};
+    yk_state_dict *dict = yk__safetensors_read_deferred(path, count_bytes, &seen, NULL, NULL);
+    assert_non_null(dict);
+    assert_int_equal(seen.bytes, size);
+    assert_int_equal(seen.last, 0x40);
+    yk_tensor *to = yk_ones(YK_SHAPE(ELEMENTS), NULL);
+    expect_ok(yk__state_dict_copy(dict, 0, to));
+    assert_true(yk_item(yk_select(to, 0, 0)) == 0 && yk_item(yk_select(to, 0, ELEMENTS - 1)) == 2);
+    yk_scope_end(scope);
+    free(file);
 }
 
 static void test_bad_prefix(void **state)
@@ -436,10 +524,20 @@ int main(void)
     setenv("YOKE_CPU_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
-        TEST(test_reads_package), TEST(test_writes_same_bytes),   TEST(test_strides_become_c_order),
-        TEST(test_empty_dict),    TEST(test_bad_headers),         TEST(test_bad_prefix),
-        TEST(test_truncated),     TEST(test_flipped_bits),        TEST(test_bool_bytes),
-        TEST(test_bad_save),      TEST(test_full_disk_keeps_old), TEST(test_no_memory_for_the_header),
+        TEST(test_reads_package),
+        TEST(test_writes_same_bytes),
+        TEST(test_strides_become_c_order),
+        TEST(test_empty_dict),
+        TEST(test_bad_headers),
+        TEST(test_other_dtypes),
+        TEST(test_other_dtypes_are_tapped),
+        TEST(test_bad_prefix),
+        TEST(test_truncated),
+        TEST(test_flipped_bits),
+        TEST(test_bool_bytes),
+        TEST(test_bad_save),
+        TEST(test_full_disk_keeps_old),
+        TEST(test_no_memory_for_the_header),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

@@ -162,6 +162,17 @@ described '{"size": ["x"]}'
 exits 1 "a size that is none" ckpt convert described.safetensors evil.pt
 says err "described.safetensors size integers"
 
+# Of safetensors, too, what yoke has no dtype for is left out, and said.
+header='{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}'
+# shellcheck disable=SC2059
+printf "$(printf '\\x%02x' ${#header})\0\0\0\0\0\0\0%sxyz" "$header" > foreign.safetensors
+exits 0 "info of safetensors of which something is left out" ckpt info foreign.safetensors
+ok "lists what is left out of safetensors" grep -qx 'a  left out: float8_e4m3fn tensor of shape (2,)' out
+exits 0 "the rest becomes another file" ckpt convert foreign.safetensors foreign.pt
+says err "notice foreign.safetensors 1 value left out a float8_e4m3fn"
+exits 0 "the rest is read" ckpt info foreign.pt
+ok "has the tensor that yoke has a dtype for" grep -q '^b ' out
+
 # One long key above many leaves is in the name of each.
 key=$(printf 'k%.0s' {1..20000})
 described "{\"dict\": [[\"$key\", [$(printf '1,%.0s' {1..5000})1]]]}"

@@ -19,8 +19,10 @@ static void check(const yk__safetensors *parsed, uint64_t data_size)
             abort();
         for (int d = 0; d < t->ndim; d++)
             count *= (uint64_t)t->shape[d];
-        if (t->begin != place || t->end - t->begin != count * yk_dtype_size(t->dtype))
+        if (t->begin != place || (!t->foreign && t->end - t->begin != count * yk_dtype_size(t->dtype)))
             abort();
+        if (t->foreign)
+            free(yk__safetensors_left_out(t));
         place = t->end;
     }
     if (place != data_size)

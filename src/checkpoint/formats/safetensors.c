@@ -171,8 +171,9 @@ static yk_status deferred_begin(deferred *d, source *s, const struct stat *info,
     d->begin = yk__calloc(parsed->count + 1, sizeof(*d->begin));
     if (!d->begin)
         return YK_ERR_MEMORY;
-    for (size_t i = 0; i < parsed->count; i++)
-        d->begin[i] = data + parsed->tensors[i].begin;
+    for (size_t i = 0, entry = 0; i < parsed->count; i++)
+        if (!parsed->tensors[i].foreign)
+            d->begin[entry++] = data + parsed->tensors[i].begin;
     d->info = *info; /* of before its bytes were checked */
     d->fd = s->fd;
     s->fd = -1;
@@ -205,12 +206,36 @@ static yk_status deferred_fill(void *owner, int64_t i, const yk_tensor *saved, y
     return status;
 }
 
+/* Notes a tensor of no dtype of yoke's; the tap has its bytes, too. */
+static yk_status leave_out(const source *s, uint64_t data, const yk__safetensor *entry, yk_state_dict *dict)
+{
+    uint64_t left = s->tap ? entry->end - entry->begin : 0;
+    char *piece = left ? yk__calloc(PIECE, 1) : NULL;
+    yk_status status = left && !piece ? YK_ERR_MEMORY : YK_OK;
+    for (size_t size; left && !status; left -= size) {
+        size = left < PIECE ? (size_t)left : PIECE;
+        status = read_at(s, data + entry->end - left, piece, size);
+    }
+    free(piece);
+    char *what = status ? NULL : yk__safetensors_left_out(entry);
+    if (!status)
+        status = what ? yk__state_dict_leave_out(dict, entry->name, what) : YK_ERR_MEMORY;
+    free(what);
+    return status;
+}
+
 static yk_status read_tensors(const source *s, uint64_t data, const yk__safetensors *parsed, yk_state_dict *dict)
 {
     for (size_t i = 0; i < parsed->count; i++) {
-        yk_tensor *x = read_tensor(s, data, &parsed->tensors[i]);
-        yk_status status = yk_state_dict_add(dict, parsed->tensors[i].name, x);
-        yk_tensor_release(x);
+        const yk__safetensor *entry = &parsed->tensors[i];
+        yk_status status;
+        if (entry->foreign) {
+            status = leave_out(s, data, entry, dict);
+        } else {
+            yk_tensor *x = read_tensor(s, data, entry);
+            status = yk_state_dict_add(dict, entry->name, x);
+            yk_tensor_release(x);
+        }
         if (status)
             return status;
     }

@@ -17,6 +17,7 @@ enum { YK__SAFETENSORS_HEADER_LIMIT = 100 * 1000 * 1000 }; /* bytes: the format'
 typedef struct yk__safetensor {
     const char *name; /* inside the header's json */
     yk_dtype dtype;
+    const char *foreign; /* "int8": the element type, where yoke has no dtype for it; NULL where it has */
     int ndim;
     int64_t shape[YK_MAX_DIMS];
     uint64_t begin, end; /* bytes, from the first after the header */
@@ -53,6 +54,9 @@ yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const
                                 const yk_metadata *metadata);
 /* Reads and checks the header alone. */
 yk_status yk__safetensors_check(const char *path);
+
+/* "int8 tensor of shape (2, 3)", of a tensor whose element type yoke has no dtype for; the caller frees it. */
+char *yk__safetensors_left_out(const yk__safetensor *tensor);
 
 /* "BF16" and its kin. */
 const char *yk__safetensors_dtype(yk_dtype dtype);

@@ -7,7 +7,7 @@
  * to text. Source: the format's description in the safetensors package.
  *
  * Invariant: what comes out has data ranges that are in order, fill the file exactly, and have the size that shape and
- * dtype ask for.
+ * dtype ask for. That holds of tensors of the format's other dtypes, too, which are read by name alone.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,10 +16,32 @@
 #include "base/core.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/formats/sealed_json.h"
+#include "tensor/tensor.h"
 
 static const char *const dtype_names[YK__DTYPES] = {
     [YK_F32] = "F32", [YK_F64] = "F64", [YK_F16] = "F16", [YK_BF16] = "BF16",
     [YK_I64] = "I64", [YK_I32] = "I32", [YK_U8] = "U8",   [YK_BOOL] = "BOOL",
+};
+
+/* The format's other element types: torch's name where it has one, and the bits of an element. */
+static const struct foreign_dtype {
+    const char *name, *dtype;
+    int bits;
+} foreign_dtypes[] = {
+    {"I8", "int8", 8},
+    {"I16", "int16", 16},
+    {"U16", "uint16", 16},
+    {"U32", "uint32", 32},
+    {"U64", "uint64", 64},
+    {"C64", "complex64", 64},
+    {"F8_E4M3", "float8_e4m3fn", 8},
+    {"F8_E5M2", "float8_e5m2", 8},
+    {"F8_E8M0", "float8_e8m0fnu", 8},
+    {"F8_E4M3FNUZ", "float8_e4m3fnuz", 8},
+    {"F8_E5M2FNUZ", "float8_e5m2fnuz", 8},
+    {"F6_E2M3", "F6_E2M3", 6},
+    {"F6_E3M2", "F6_E3M2", 6},
+    {"F4", "F4", 4},
 };
 
 const char *yk__safetensors_dtype(yk_dtype dtype)
@@ -79,23 +101,38 @@ static yk_status read_count(const char *path, const char *name, const char *fiel
     return YK_OK;
 }
 
-static yk_status read_dtype(const char *path, const char *name, const json_t *entry, yk_dtype *dtype)
+static yk_status read_dtype(const char *path, const json_t *entry, yk__safetensor *tensor, int *bits)
 {
     const json_t *value = json_object_get(entry, "dtype");
     if (!json_is_string(value))
-        return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': dtype is %s, not a string", path, name, json_kind(value));
+        return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': dtype is %s, not a string", path, tensor->name,
+                        json_kind(value));
+    const char *text = json_string_value(value);
     for (int i = 0; i < YK__DTYPES; i++) {
-        if (strcmp(json_string_value(value), dtype_names[i]) == 0) {
-            *dtype = (yk_dtype)i;
+        if (strcmp(text, dtype_names[i]) == 0) {
+            tensor->dtype = (yk_dtype)i;
+            *bits = 8 * (int)yk_dtype_size(tensor->dtype);
             return YK_OK;
         }
     }
-    return yk__fail(YK_ERR_DTYPE,
-                    "%s: tensor '%s': unknown dtype '%.32s'; F32, F64, F16, BF16, I64, I32, U8 and BOOL are read", path,
-                    name, json_string_value(value));
+    for (size_t i = 0; i < sizeof(foreign_dtypes) / sizeof(*foreign_dtypes); i++) {
+        if (strcmp(text, foreign_dtypes[i].name) == 0) {
+            tensor->foreign = foreign_dtypes[i].dtype;
+            *bits = foreign_dtypes[i].bits;
+            return YK_OK;
+        }
+    }
+    return yk__fail(YK_ERR_DTYPE, "%s: tensor '%s': '%.32s' is no dtype of the format", path, tensor->name, text);
 }
 
-static yk_status read_shape(const char *path, const json_t *entry, yk__safetensor *tensor, uint64_t *bytes)
+char *yk__safetensors_left_out(const yk__safetensor *tensor)
+{
+    char shape[200];
+    yk__shape_text(tensor->ndim, tensor->shape, shape, sizeof(shape));
+    return yk__format("%s tensor of shape %s", tensor->foreign, shape);
+}
+
+static yk_status read_shape(const char *path, const json_t *entry, int bits, yk__safetensor *tensor, uint64_t *bytes)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape))
@@ -106,7 +143,7 @@ static yk_status read_shape(const char *path, const json_t *entry, yk__safetenso
                         json_array_size(shape), YK_MAX_DIMS);
     tensor->ndim = (int)json_array_size(shape);
     bool empty = false, overflow = false;
-    int64_t total = (int64_t)yk_dtype_size(tensor->dtype);
+    int64_t total = bits % 8 ? bits : bits / 8; /* bytes, or bits where an element has no whole bytes */
     for (int i = 0; i < tensor->ndim; i++) {
         if (read_count(path, tensor->name, "shape", shape, (size_t)i, &tensor->shape[i]))
             return YK_ERR_FORMAT;
@@ -117,7 +154,10 @@ static yk_status read_shape(const char *path, const json_t *entry, yk__safetenso
     if (overflow)
         return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': its shape has more bytes than 64 bits count", path,
                         tensor->name);
-    *bytes = empty ? 0 : (uint64_t)total;
+    if (bits % 8 && !empty && total % 8)
+        return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': its %" PRId64 " bits are no whole bytes", path, tensor->name,
+                        total);
+    *bytes = empty ? 0 : (uint64_t)(bits % 8 ? total / 8 : total);
     return YK_OK;
 }
 
@@ -134,9 +174,10 @@ static yk_status read_tensor(const char *path, const json_t *entry, uint64_t dat
             return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': unknown field '%.64s'", path, tensor->name, key);
     }
     uint64_t bytes = 0;
-    yk_status status = read_dtype(path, tensor->name, entry, &tensor->dtype);
+    int bits;
+    yk_status status = read_dtype(path, entry, tensor, &bits);
     if (!status)
-        status = read_shape(path, entry, tensor, &bytes);
+        status = read_shape(path, entry, bits, tensor, &bytes);
     if (status)
         return status;
     const json_t *offsets = json_object_get(entry, "data_offsets");

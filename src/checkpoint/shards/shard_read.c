@@ -144,8 +144,10 @@ static yk_status read_header(reader *r)
         status = yk__safetensors_parse(path, text, size, r->file->bytes - r->data, &r->header);
     free(text);
     for (size_t i = 0; i < r->header.count && !status; i++) {
-        const char *name = r->header.tensors[i].name;
-        status = yk__name_add(&r->names, yk__name_hash(name, strlen(name)), (uint32_t)i);
+        const yk__safetensor *t = &r->header.tensors[i];
+        status = t->foreign ? yk__fail(YK_ERR_DTYPE, "%s: tensor '%s' is of dtype %s, which no checkpoint has", path,
+                                       t->name, t->foreign)
+                            : yk__name_add(&r->names, yk__name_hash(t->name, strlen(t->name)), (uint32_t)i);
     }
     return status;
 }

@@ -16,6 +16,7 @@
 #include "checkpoint/formats/zip.h"
 #include "checkpoint/training/training_value.h"
 #include "cli/ckpt/ckpt.h"
+#include "nn/module.h"
 #include "tensor/tensor.h"
 
 static const char STATE[] = "yoke.state", METADATA[] = "__metadata__";
@@ -60,6 +61,11 @@ static yk_value *load_safetensors(const char *path, yk_device device)
     const yk_value *state = yk_value_get(metadata, STATE);
     yk_value *value = state ? yk__scope_own(yk__value_from_json(path, yk_value_as_string(state), dict))
                             : yk_value_from_state_dict(dict);
+    const char *what, *name;
+    for (size_t i = 0; value && !state && (name = yk__state_dict_left_out_at(dict, i, &what)); i++) {
+        if (yk__value_put(value, name, strlen(name), 0, yk__value_text(YK_VALUE_LEFT_OUT, what, strlen(what))))
+            return NULL;
+    }
     return value && !keep_metadata(value, metadata) ? value : NULL;
 }
 
