@@ -208,10 +208,10 @@ typedef struct png_decoder {
     const unsigned char *bytes;
     size_t size, at;
     size_t width, height;
-    bool interlaced, failed;
-    unsigned char *rows; /* (height, width, 3) of an interlaced picture, else one row */
-    unsigned char *to;   /* (3, height, width) */
-    size_t spread;       /* rows that are in `to` */
+    bool interlaced, failed, ended; /* ended: libpng asked for more than the file has */
+    unsigned char *rows;            /* (height, width, 3) of an interlaced picture, else one row */
+    unsigned char *to;              /* (3, height, width) */
+    size_t spread;                  /* rows that are in `to` */
 } png_decoder;
 
 /* Whether libpng has finished the last row; what it reads after that is no pixel. */
@@ -249,8 +249,10 @@ static void png_warn(png_structp png, png_const_charp message)
 static void png_give(png_structp png, png_bytep to, size_t size)
 {
     png_decoder *d = png_get_io_ptr(png);
-    if (size > d->size - d->at)
+    if (size > d->size - d->at) {
+        d->ended = true;
         png_error(png, "the file ends before the picture does");
+    }
     memcpy(to, d->bytes + d->at, size);
     d->at += size;
 }
@@ -303,7 +305,7 @@ static yk_status png_read(png_decoder *d)
 
 /* The last row was finished where libpng fails without an error of ours: what follows the rows is damaged or missing,
  * as Note [Damage that is read] has it. */
-static yk_status png_run(png_decoder *d)
+static yk_status png_run(png_decoder *d, size_t piece)
 {
     if (setjmp(d->back)) {
         if (d->failed)
@@ -315,18 +317,33 @@ static yk_status png_run(png_decoder *d)
     if (!d->info)
         png_error(d->png, "out of memory");
     png_set_read_fn(d->png, d, png_give);
+    if (piece)
+        png_set_compression_buffer_size(d->png, piece);
     return png_read(d);
 }
 
+/* `piece`: how many bytes of the rows libpng asks for at once; 0: thousands. */
+static yk_status png_decode_by(png_decoder *d, size_t piece)
+{
+    d->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, png_fail, png_warn);
+    if (!d->png)
+        return yk__fail_memory(sizeof(*d));
+    yk_status status = png_run(d, piece);
+    png_destroy_read_struct(&d->png, &d->info, NULL);
+    return status;
+}
+
+/* libpng gives no row before it has the thousands of bytes that it asked for: where the file ends among them, it asks
+ * once more, for a byte at a time, and so all rows come that are whole. */
 static yk_status decode_png(const unsigned char *bytes, size_t size, yk_sample *sample)
 {
     png_decoder d = {.sample = sample, .bytes = bytes, .size = size};
-    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, png_fail, png_warn);
-    if (!d.png)
-        return yk__fail_memory(sizeof(d));
-    yk_status status = png_run(&d);
-    png_destroy_read_struct(&d.png, &d.info, NULL);
-    return status;
+    yk_status status = png_decode_by(&d, 0);
+    if (!status || !d.ended)
+        return status;
+    yk_clear_error();
+    d = (png_decoder){.sample = sample, .bytes = bytes, .size = size};
+    return png_decode_by(&d, 1);
 }
 
 yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample)

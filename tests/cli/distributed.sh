@@ -29,7 +29,7 @@ not()
 
 losses()
 {
-    sed 's/,"samples_per_second":[^}]*//' "$1"
+    sed -E 's/,"(samples_per_)?seconds?":[^}]*//' "$1"
 }
 
 # The joined batch of one process has the samples of all the ranks' batches, in this order or another. In f32 rounding,

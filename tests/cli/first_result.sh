@@ -35,7 +35,8 @@ exits 0 "--early-stop" train --model mlp --epochs 9 --lr 1e-12 --early-stop 2 --
 says out "stopped early: 2 epochs best accuracy"
 ok "ends before its epochs" [ "$(grep -c '^epoch ' out)" -lt 9 ]
 ok "and saves where it is" [ -d "stopped/$(printf step-%08d $(($(grep -c '^epoch ' out) * 20)))" ]
-exits 0 "it goes on from there" train --model mlp --epochs 9 --lr 1e-12 --early-stop 2 --batch-size 600 --checkpoint stopped --resume
+exits 0 "it goes on from there" train --model mlp --epochs 9 --lr 1e-12 --early-stop 2 --batch-size 600 --checkpoint stopped --resume --log again.log
+ok "the log has no rate of an epoch without a step" [ "$(grep -c '"event":"epoch".*"lr":1e-12,"seconds":' again.log)" = 1 ]
 says out "stopped early: 2 epochs"
 ok "and knows the best test" [ "$(grep -c '^epoch ' out)" = 1 ]
 

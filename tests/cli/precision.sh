@@ -5,7 +5,7 @@
 
 losses()
 {
-    sed 's/,"samples_per_second":[^}]*//' "$1"
+    sed -E 's/,"(samples_per_)?seconds?":[^}]*//' "$1"
 }
 
 accuracy()

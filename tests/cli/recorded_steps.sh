@@ -26,7 +26,7 @@ images t10k 10
 # The lines of steps, and their losses.
 losses()
 {
-    grep '"event":"step"' "$1" | sed 's/,"samples_per_second":[^}]*//'
+    grep '"event":"step"' "$1" | sed -E 's/,"(samples_per_)?seconds?":[^}]*//'
 }
 
 # both NAME ARGUMENTS...: a run that records its steps, and one that does not, have the same bits.

@@ -4,7 +4,7 @@
 
 losses()
 {
-    sed 's/,"samples_per_second":[^}]*//' "$1"
+    sed -E 's/,"(samples_per_)?seconds?":[^}]*//' "$1"
 }
 
 # start ARGUMENTS...: in the background; its process is $pid.

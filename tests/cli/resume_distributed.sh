@@ -6,7 +6,7 @@ unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 
 losses()
 {
-    sed 's/,"samples_per_second":[^}]*//' "$1"
+    sed -E 's/,"(samples_per_)?seconds?":[^}]*//' "$1"
 }
 
 # job COUNT ARGUMENTS...: the words of a job of so many processes, each of which writes its number to pid.RANK.

@@ -5,7 +5,7 @@
 # losses FILE: the events of a log without what depends on the clock.
 losses()
 {
-    sed 's/,"samples_per_second":[^}]*//' "$1"
+    sed -E 's/,"(samples_per_)?seconds?":[^}]*//' "$1"
 }
 
 base=(train --steps 40 --batch-size 32 --no-eval --seed 7)

@@ -194,7 +194,7 @@ static bool step_begins(train_job *r, yk_batch *batch)
 
 /* What an epoch came to: the mean loss of its samples, and its speed. */
 typedef struct train_epoch_result {
-    double loss, images_per_second;
+    double loss, images_per_second; /* NAN: no step was taken */
 } train_epoch_result;
 
 /* Trains for an epoch. Ends early when the run's steps are done or it is interrupted. */
@@ -221,7 +221,7 @@ static yk_status train_epoch(train_job *r, train_epoch_result *result)
         return status;
     before = r->queue ? yk__now() : before;
     result->loss = r->loss_sum / r->seen;
-    result->images_per_second = before > begun ? (r->seen - seen) / (before - begun) : 0;
+    result->images_per_second = before > begun ? (r->seen - seen) / (before - begun) : NAN;
     return YK_OK;
 }
 
