@@ -188,10 +188,16 @@ yk_status yk__group_expected(const char *what)
 {
     yk__rank_info info;
     {
-        YK__QUESTION; /* variables that contradict one another say nothing */
-        if (yk_is_initialized() || yk__rank_info_read(&info) || !info.launcher || info.world_size < 2)
+        YK__QUESTION;
+        if (yk_is_initialized())
             return YK_OK;
     }
+    if (yk__rank_info_read(&info)) {
+        yk__error_prefix("%s", what);
+        return yk__error_code();
+    }
+    if (!info.launcher || info.world_size < 2)
+        return YK_OK;
     return yk__fail(YK_ERR_STATE,
                     "%s: this process is rank %d of %d by the variables of %s, and no process group was made, so it "
                     "would go on without the others: call yk_init_process_group(NULL) before",

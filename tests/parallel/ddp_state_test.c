@@ -185,6 +185,9 @@ static void test_no_group(void **state)
     setenv("RANK", "0", 1);
     assert_non_null(yk_ddp(m, NULL));
     unsetenv("RANK");
+    setenv("WORLD_SIZE", "2", 1);
+    assert_null(yk_ddp(m, NULL));
+    expect_error(YK_ERR_ARGUMENT, "ddp: RANK is not set, though WORLD_SIZE is");
     unsetenv("WORLD_SIZE");
     assert_non_null(yk_ddp(m, NULL));
     yk_scope_end(scope);
