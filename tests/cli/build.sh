@@ -133,4 +133,16 @@ ok "an option with a space in it" [ "$(builds src/base/isa.o CPU_ISAS=base CPPFL
 ok "the options of the folder" grep -qF 'CPPFLAGS=-DANY\ -DOTHER OPTIMISE=-O0 CPU_ISAS=base' "$built/made-of/options"
 MAKEFLAGS="-- $(cat "$built/made-of/options")" make -s -C "$sources" BUILD="$built" "$built/src/base/isa.o" > said 2> err
 ok "with them nothing is built anew" eval '! grep -q "^  CC" said'
+# ---- what may not be skipped ----
+# runs WHAT-IT-PRINTS: scripts/run-test with a script that prints it, and whose name is in the list of those that must run.
+echo whole.sh > must-run
+runs()
+{
+    printf 'echo "%s"\n' "$1" > whole.sh
+    YOKE_MUST_RUN=$work/must-run "$sources/scripts/run-test" whole.sh > out 2> err
+}
+runs "ok 1 - a part # SKIP it takes root"
+ok "a part that is skipped has failed" grep -q '^not ok 1 - a part - must not be skipped here: it takes root' out
+runs "1..0 # SKIP there is no mpirun"
+ok "and so has a whole test" grep -q '^not ok 1 - must not be skipped here: there is no mpirun' out
 finish
