@@ -17,7 +17,7 @@
  *     yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9))
  *     yk_sgd_options o = *YK_OPTIONS(yk_sgd_options, .lr = 0.1); a variable, whose members can be set afterwards
  *
- * What is given is what is taken: 0, false and NULL too. A member that is not given has the default that stands with it
+ * A value that is given is taken: 0, false and NULL too. A member that is not given has the default that stands with it
  * in the struct, YK_DEFAULT(0.9); all have it where NULL is passed, and after YK_OPTIONS(yk_sgd_options). What has no
  * safe default (a learning rate, a batch size) is an error when it is not given. A number outside its range is an
  * error, and NaN is: YK_ERR_ARGUMENT, naming the member and the value.
@@ -50,7 +50,7 @@ template <typename... T> char (&yk__measure(T...))[sizeof...(T)];
 #endif
 #define YK_OPTIONS(...) YK__OPTIONS(__VA_ARGS__, )
 
-/* What a number holds that was not given, where its default depends on something else or where it has none. A program
+/* The value of a number that was not given, where its default depends on something else or where it has none. A program
  * may give it, too: .weight_decay = decays ? 0.1 : YK_NOT_GIVEN. */
 #define YK_NOT_GIVEN (-2147483647 - 1)
 
@@ -77,7 +77,7 @@ extern "C" {
 #define YK_QUESTION
 
 /*
- * What a failing function returns. The codes are grouped by what the caller must rebuild before it goes on:
+ * The status that a failing function returns. The codes are grouped by what the caller must rebuild before it goes on:
  * below 32 nothing but the call itself, from 32 the group of processes, from 48 this process.
  */
 typedef enum yk_status {
@@ -129,10 +129,11 @@ YK_API void yk_clear_error(void);
 YK_API int yk_report_error(FILE *to);
 
 /*
- * What this process is doing, in words of the program's: "evaluation", "tuning the tokenizer". `yoke run` finds it in
- * the process's page of shared memory (docs/launcher.md), and shows it where a rank does not get on; it also counts as
- * progress for --hang-timeout. Cut after 59 bytes. Until NULL is set it stands in place of the phase that yoke notes
- * itself (loading, forward, backward, communication, optimizer, saving). Takes some 20 ns, never waits, any thread.
+ * A note of what this process is doing, in words of the program's: "evaluation", "tuning the tokenizer". `yoke run`
+ * finds it in the process's page of shared memory (docs/launcher.md), and shows it where a rank does not get on; it
+ * also counts as progress for --hang-timeout. Cut after 59 bytes. Until NULL is set it stands in place of the phase
+ * that yoke notes itself (loading, forward, backward, communication, optimizer, saving). Takes some 20 ns, never waits,
+ * any thread.
  */
 YK_API void yk_progress_phase(const char *text);
 /*
@@ -195,7 +196,7 @@ YK_API void yk_object_release(void *object);
  */
 YK_API void yk_manual_seed(uint64_t seed);
 
-/* Where the process's generator stands: its seed and how many calls have drawn from it. Setting what was got makes the
+/* The state of the process's generator: its seed and how many calls have drawn from it. Setting what was got makes the
  * same numbers follow. Source: torch.get_rng_state. */
 typedef struct yk_random_state {
     uint64_t seed;

@@ -22,16 +22,17 @@ typedef struct yk_metadata {
     const char *key, *value;
 } yk_metadata;
 
-/* Where tensors that were saved from a device go. */
+/* The device to which tensors go that were saved from another one. */
 typedef struct yk_location {
     const char *saved; /* "cuda:0" */
     yk_device device;
 } yk_location;
 
 /*
- * How a file is read. A tensor goes where `locate` says, or else the first entry of `locations` that has the device it
- * was saved from, or else to map_location. No other device is touched: what was saved on cuda:0 is read where there is
- * none. A safetensors file has no devices in it: all of it was saved from "cpu". Source: torch.load's map_location.
+ * Options of reading a file. A tensor goes where `locate` says, or else the first entry of `locations` that has the
+ * device it was saved from, or else to map_location. No other device is touched: what was saved on cuda:0 is read where
+ * there is none. A safetensors file has no devices in it: all of it was saved from "cpu". Source: torch.load's
+ * map_location.
  */
 typedef struct yk_read_options {
     yk_device map_location YK_DEFAULT(YK_CPU, 0);
@@ -131,7 +132,7 @@ typedef struct yk_checkpoint_value {
     double *value;
 } yk_checkpoint_value;
 
-/* What a run consists of: the same struct is saved from and loaded into. */
+/* The parts of a run: the same struct is saved from and loaded into. */
 typedef struct yk_checkpoint_state {
     yk_module *model;
     yk_optimizer *optimizer; /* this and the next two may be NULL */

@@ -129,8 +129,8 @@ YK_API void yk_transform_release(yk_transform *transform);
 
 /* ---- data sets ------------------------------------------------------------------------------------------- */
 /*
- * What a data set is made of. `get` fills `sample` (yk_sample_view or yk_sample_allocate, and what else there is) for
- * an index in [0, length); it is called from worker threads, several at once. Everything else may be zero.
+ * The functions that make a data set. `get` fills `sample` (yk_sample_view or yk_sample_allocate, and what else there
+ * is) for an index in [0, length); it is called from worker threads, several at once. Everything else may be zero.
  */
 typedef struct yk_dataset_table {
     const char *name YK_DEFAULT(NULL); /* for messages; copied */
@@ -207,7 +207,7 @@ YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_tra
  */
 YK_API yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment);
 
-/* What the set calls itself ("cifar10"), its samples, and its classes (0: not known). */
+/* The set's name for itself ("cifar10"), its samples, and its classes (0: not known). */
 YK_API const char *yk_dataset_name(const yk_dataset *dataset) YK_QUESTION;
 YK_API int64_t yk_dataset_length(const yk_dataset *dataset) YK_QUESTION;
 YK_API int64_t yk_dataset_classes(const yk_dataset *dataset) YK_QUESTION;
@@ -216,7 +216,7 @@ YK_API const char *yk_dataset_class_name(const yk_dataset *dataset, int64_t labe
 /* The label of sample `index` where the set knows it without making the sample (an image folder, a CSV file); else -1.
  */
 YK_API int64_t yk_dataset_label(const yk_dataset *dataset, int64_t index) YK_QUESTION;
-/* Where sample `index` comes from, written into `text`, which is returned. */
+/* The origin of sample `index`, its file say, written into `text`, which is returned. */
 YK_API const char *yk_dataset_describe(const yk_dataset *dataset, int64_t index, char *text, size_t size) YK_QUESTION;
 /* The input of sample `index` with its transforms (seed 0, epoch 0), where it is floating of `dtype`, f32 or f64; its
  * label goes to *label unless that is NULL, and a sample without one is then an error. */
@@ -239,7 +239,7 @@ YK_API void yk_dataset_release(yk_dataset *dataset);
 typedef yk_status (*yk_collate_fn)(void *user, const yk_sample *samples, int64_t count, yk_tensor **tensors,
                                    int *n_tensors);
 
-/* What becomes of a sample whose data set cannot give it: a file that is damaged, or gone. */
+/* The treatment of a sample whose data set cannot give it: a file that is damaged, or gone. */
 typedef enum yk_on_error {
     YK_FAIL, /* the batch is an error, which names the sample */
     /*
@@ -279,8 +279,8 @@ typedef struct yk_loader_options {
     /* False, to test: nothing is filled up, so each sample is given once, by one rank. The parts differ by a sample,
      * and the ranks' numbers of batches may differ by one. */
     bool padding YK_DEFAULT(true);
-    /* Where batches are given. On a GPU: workers make them in pinned memory, from which they are copied while
-     * kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
+    /* The device on which batches are given. On a GPU: workers make them in pinned memory, from which they are copied
+     * while kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
     yk_device device YK_DEFAULT(YK_CPU, 0);
     yk_on_error on_error YK_DEFAULT(YK_FAIL); /* what becomes of samples that cannot be read */
     unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
@@ -326,8 +326,8 @@ YK_API yk_status yk_loader_seek(yk_loader *loader, int64_t batch) YK_MUST_CHECK;
  */
 YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 /*
- * Where a loader stands - the epoch and the batch that next would give - and what the order of its samples depends on.
- * Setting goes there, as start and seek do. Where the data set's length, seed, shuffle or drop_last differ it is an
+ * The position of a loader - the epoch and the batch that next would give - and what the order of its samples depends
+ * on. Setting goes there, as start and seek do. Where the data set's length, seed, shuffle or drop_last differ it is an
  * error that names it, and the loader stays where it is.
  *
  * One rank's state serves all, and any other layout: with another world_size or batch_size, the samples of the epoch
@@ -347,10 +347,10 @@ YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *s
 /* Batches and samples that a whole epoch gives, to this rank, with padding. */
 YK_API int64_t yk_loader_length(const yk_loader *loader) YK_QUESTION;
 YK_API int64_t yk_loader_samples(const yk_loader *loader) YK_QUESTION;
-/* How many samples could not be read, and were replaced, in the batches that were given of the epoch that was started
- * last: YK_SKIP. Of this rank. */
+/* The number of samples that could not be read, and were replaced, in the batches that were given of the epoch that was
+ * started last: YK_SKIP. Of this rank. */
 YK_API int64_t yk_loader_skipped(const yk_loader *loader) YK_QUESTION;
-/* What was wrong with the first of them, with its file; NULL where none was skipped. Valid until the next call of next,
+/* The fault of the first of them, with its file; NULL where none was skipped. Valid until the next call of next,
  * start or seek. */
 YK_API const char *yk_loader_skipped_message(const yk_loader *loader) YK_QUESTION;
 /* Batches that are still to come in the epoch that was started. */
