@@ -119,18 +119,25 @@ yk_status yk__pickle_append(yk__pickle *p, uint32_t list, uint32_t item);
 /* Makes room for one more of `size` bytes in an array of `count`. */
 yk_status yk__pickle_room(void **array, size_t size, size_t count, size_t *room);
 const char *yk__node_kind_name(const yk__node *node);
+/* Says whether a node is this text. */
+bool yk__pickle_is_text(const yk__node *node, const char *text);
 /* "TEXT" of at most 79 printable bytes. */
 const char *yk__pickle_describe(const char *text, size_t size, char buffer[80]);
 
+/* ---- pickle_names.c ---- */
 /* Pushes the number of an allowed name. */
 yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size);
 /* The text of an allowed name ("torch.float16"), and whether it is a value of its own, a dtype. */
 const char *yk__pickle_global_name(uint32_t index, bool *is_dtype);
 /* True if `name` is the name of a dtype, "torch.float16", that a pickle may have. */
 bool yk__pickle_is_dtype(const char *name);
+
+/* ---- pickle_reduce.c ---- */
 /* Replaces function and arguments on the stack by what the function of that name stands for. */
 yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t arguments);
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state);
+/* Pushes the storage that a persistent id describes. */
+yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id);
 
 /* ---- pickle_foreign.c: what PyTorch has and yoke has not ---- */
 /* Pushes a node for what is left out: "int8 tensor of shape (2, 3)". */
@@ -150,8 +157,8 @@ yk_status yk__pickle_build_object(yk__pickle *p, uint32_t object, uint32_t state
 /* The error for a class, or an object of one. */
 yk_status yk__pickle_refuse(const yk__pickle *p, uint32_t index);
 
-/* ---- pickle_reduce.c, again ---- */
-/* Pushes the storage that a persistent id describes. */
-yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id);
+/* ---- pickle_tree.c ---- */
+/* Looks for cycles below the root, and measures what it stands for; the pickle has so many bytes. */
+yk_status yk__pickle_survey(yk__pickle *p, uint64_t bytes);
 
 #endif

@@ -50,12 +50,6 @@ yk_status yk__pickle_leave_out_tensor(yk__pickle *p, const char *what, uint32_t 
     return yk__pickle_leave_out(p, "%s tensor of shape %s%s", what, shape, count == 1 ? ",)" : ")");
 }
 
-static bool is_key(const yk__node *key, const char *name)
-{
-    return key->kind == YK__NODE_STRING && key->as.text.size == strlen(name) &&
-           memcmp(key->as.text.data, name, key->as.text.size) == 0;
-}
-
 void yk__pickle_note_attributes(yk__pickle *p, uint32_t state)
 {
     yk__node *tensor = &p->nodes[p->stack[p->stack_count - 1]];
@@ -63,8 +57,8 @@ void yk__pickle_note_attributes(yk__pickle *p, uint32_t state)
     bool any = false, buffer = false;
     for (uint32_t i = 0; dict->kind == YK__NODE_DICT && i < dict->as.list.count; i += 2) {
         const yk__node *key = &p->nodes[dict->as.list.items[i]];
-        any = any || !(is_key(key, "persistent") || is_key(key, "_is_buffer"));
-        buffer = buffer || is_key(key, "_is_buffer");
+        any = any || !(yk__pickle_is_text(key, "persistent") || yk__pickle_is_text(key, "_is_buffer"));
+        buffer = buffer || yk__pickle_is_text(key, "_is_buffer");
     }
     /* torch.nn.Buffer is a tensor with two attributes, which say that it is one. */
     if (tensor->kind == YK__NODE_TENSOR && dict->kind == YK__NODE_DICT && dict->as.list.count && (any || !buffer))

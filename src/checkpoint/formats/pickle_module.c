@@ -78,8 +78,7 @@ enum { PARTS = sizeof(parts) / sizeof(*parts) };
 static int part_of(const yk__node *key)
 {
     int part = 0;
-    while (part < PARTS && !(key->kind == YK__NODE_STRING && key->as.text.size == strlen(parts[part]) &&
-                             memcmp(key->as.text.data, parts[part], key->as.text.size) == 0))
+    while (part < PARTS && !yk__pickle_is_text(key, parts[part]))
         part++;
     return part;
 }

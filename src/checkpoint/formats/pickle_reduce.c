@@ -1,8 +1,8 @@
 /*
- * pickle_reduce.c - the names that a pickle may use, and what they stand for. Layer: checkpoint.
+ * pickle_reduce.c - what is made of the names that a pickle may use (pickle_names.c). Layer: checkpoint.
  *
- * Nothing is called: each name is a case here that reads its arguments as data. A name that is not in the table may be
- * that of a class (pickle_module.c); whatever else is made of it ends the reading with that name in the error.
+ * Nothing is called: each name is a case here that reads its arguments as data. Whatever else is made of one ends the
+ * reading with that name in the error.
  *
  * Invariant: a tensor that is recorded lies inside its storage.
  */
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/formats/pickle.h"
+#include "checkpoint/formats/pickle_names.h"
 #include "tensor/tensor.h"
 #include "value/value.h"
 
@@ -18,174 +18,11 @@
  * whoever writes or compares them does so one by one. */
 static const uint64_t VIEWS_FREE = 1 << 30, VIEWS_RATIO = 256;
 
-typedef enum role {
-    ORDERED_DICT,
-    COUNTER,
-    SET,
-    BYTES,
-    ENCODE,
-    SIZE,
-    DEVICE,
-    DTYPE,
-    STORAGE,
-    TENSOR_V1,
-    TENSOR_V2,
-    TENSOR_V3,
-    PARAMETER,
-    PARAMETER_WITH_STATE,
-    TENSOR_OF_TYPE,
-    TENSOR_TYPE,
-    BYTEARRAY,
-    COMPLEX,
-    LAYOUT,
-    SPARSE,
-    META,
-    QUANTIZED
-} role;
-
-typedef struct global {
-    const char *name;
-    role role;
-    yk_dtype dtype; /* YK__DTYPES: one that yoke has no tensors of */
-} global;
-
-static const global globals[] = {
-    {"collections.OrderedDict", ORDERED_DICT, 0},
-    {"collections.Counter", COUNTER, 0},
-    {"builtins.set", SET, 0},
-    {"builtins.frozenset", SET, 0},
-    {"builtins.bytes", BYTES, 0},
-    {"_codecs.encode", ENCODE, 0},
-    {"torch.Size", SIZE, 0},
-    {"torch.device", DEVICE, 0},
-    {"torch._utils._rebuild_tensor", TENSOR_V1, 0},
-    {"torch._utils._rebuild_tensor_v2", TENSOR_V2, 0},
-    {"torch._utils._rebuild_tensor_v3", TENSOR_V3, 0},
-    {"torch._utils._rebuild_parameter", PARAMETER, 0},
-    {"torch._utils._rebuild_parameter_with_state", PARAMETER_WITH_STATE, 0},
-    {"torch._tensor._rebuild_from_type_v2", TENSOR_OF_TYPE, 0},
-    {"torch.Tensor", TENSOR_TYPE, 0},
-    {"torch.nn.parameter.Parameter", TENSOR_TYPE, 0},
-    {"torch.nn.parameter.Buffer", TENSOR_TYPE, 0},
-    {"builtins.bytearray", BYTEARRAY, 0},
-    {"builtins.complex", COMPLEX, 0},
-    {"torch.serialization._get_layout", LAYOUT, 0},
-    {"torch._utils._rebuild_sparse_tensor", SPARSE, 0},
-    {"torch._utils._rebuild_meta_tensor_no_storage", META, 0},
-    {"torch._utils._rebuild_qtensor", QUANTIZED, 0},
-    {"torch.FloatStorage", STORAGE, YK_F32},
-    {"torch.DoubleStorage", STORAGE, YK_F64},
-    {"torch.HalfStorage", STORAGE, YK_F16},
-    {"torch.BFloat16Storage", STORAGE, YK_BF16},
-    {"torch.LongStorage", STORAGE, YK_I64},
-    {"torch.IntStorage", STORAGE, YK_I32},
-    {"torch.ByteStorage", STORAGE, YK_U8},
-    {"torch.BoolStorage", STORAGE, YK_BOOL},
-    {"torch.CharStorage", STORAGE, YK__DTYPES},
-    {"torch.ShortStorage", STORAGE, YK__DTYPES},
-    {"torch.ComplexFloatStorage", STORAGE, YK__DTYPES},
-    {"torch.ComplexDoubleStorage", STORAGE, YK__DTYPES},
-    {"torch.QInt8Storage", STORAGE, YK__DTYPES},
-    {"torch.QUInt8Storage", STORAGE, YK__DTYPES},
-    {"torch.QInt32Storage", STORAGE, YK__DTYPES},
-    {"torch.UntypedStorage", STORAGE, YK_U8},
-    {"torch.storage.UntypedStorage", STORAGE, YK_U8},
-    {"torch.float32", DTYPE, YK_F32},
-    {"torch.float64", DTYPE, YK_F64},
-    {"torch.float16", DTYPE, YK_F16},
-    {"torch.bfloat16", DTYPE, YK_BF16},
-    {"torch.int64", DTYPE, YK_I64},
-    {"torch.int32", DTYPE, YK_I32},
-    {"torch.uint8", DTYPE, YK_U8},
-    {"torch.bool", DTYPE, YK_BOOL},
-    {"torch.int8", DTYPE, YK__DTYPES},
-    {"torch.int16", DTYPE, YK__DTYPES},
-    {"torch.uint16", DTYPE, YK__DTYPES},
-    {"torch.uint32", DTYPE, YK__DTYPES},
-    {"torch.uint64", DTYPE, YK__DTYPES},
-    {"torch.complex64", DTYPE, YK__DTYPES},
-    {"torch.complex128", DTYPE, YK__DTYPES},
-    {"torch.float8_e4m3fn", DTYPE, YK__DTYPES},
-    {"torch.float8_e5m2", DTYPE, YK__DTYPES},
-    {"torch.float8_e4m3fnuz", DTYPE, YK__DTYPES},
-    {"torch.float8_e5m2fnuz", DTYPE, YK__DTYPES},
-    {"torch.float8_e8m0fnu", DTYPE, YK__DTYPES},
-    {"torch.float4_e2m1fn_x2", DTYPE, YK__DTYPES},
-    {"torch.complex32", DTYPE, YK__DTYPES},
-};
-enum { GLOBALS = sizeof(globals) / sizeof(*globals) };
-
-/* The storages whose dtype yoke has not; a tensor of them is left out by the dtype's name. */
-static const struct {
-    const char *name, *dtype;
-    uint32_t element; /* bytes */
-} foreign_storages[] = {
-    {"torch.CharStorage", "int8", 1},
-    {"torch.ShortStorage", "int16", 2},
-    {"torch.ComplexFloatStorage", "complex64", 8},
-    {"torch.ComplexDoubleStorage", "complex128", 16},
-    {"torch.QInt8Storage", "qint8", 1},
-    {"torch.QUInt8Storage", "quint8", 1},
-    {"torch.QInt32Storage", "qint32", 4},
-};
-
-const char *yk__pickle_global_name(uint32_t index, bool *is_dtype)
-{
-    *is_dtype = globals[index].role == DTYPE;
-    return globals[index].name;
-}
-
-bool yk__pickle_is_dtype(const char *name)
-{
-    for (int i = 0; i < GLOBALS; i++) {
-        if (globals[i].role == DTYPE && strcmp(globals[i].name, name) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Python 2's and CUDA's names for the same things. */
-static void put_alias(char *module, size_t size)
-{
-    if (strcmp(module, "__builtin__") == 0)
-        snprintf(module, size, "builtins");
-    else if (strcmp(module, "torch.cuda") == 0)
-        snprintf(module, size, "torch");
-}
-
-yk_status yk__pickle_global(yk__pickle *p, const char *module, size_t module_size, const char *name, size_t name_size)
-{
-    char full[200], alias[80], text[80];
-    yk__pickle_describe(module, module_size, alias);
-    put_alias(alias, sizeof(alias));
-    snprintf(full, sizeof(full), "%s.%s", alias, yk__pickle_describe(name, name_size, text));
-    bool whole = module_size < 79 && name_size < 79;
-    for (uint32_t i = 0; whole && i < GLOBALS; i++) {
-        if (strcmp(full, globals[i].name) != 0)
-            continue;
-        yk__node *node = yk__pickle_push(p, YK__NODE_GLOBAL);
-        if (!node)
-            return yk__error_code();
-        node->as.index = i;
-        return YK_OK;
-    }
-    size_t length = strlen(full);
-    if (strncmp(full, "torch.", 6) == 0 && length > 7 && strcmp(full + length - 7, "Storage") == 0)
-        return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "%s is refused: there are no tensors of that dtype", full);
-    return yk__pickle_class(p, full);
-}
-
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static const yk__node *argument(const yk__pickle *p, uint32_t tuple, uint32_t i)
 {
     return &p->nodes[p->nodes[tuple].as.list.items[i]];
-}
-
-static bool is_text(const yk__node *node, const char *text)
-{
-    return node->kind == YK__NODE_STRING && node->as.text.size == strlen(text) &&
-           memcmp(node->as.text.data, text, node->as.text.size) == 0;
 }
 
 static yk_status wrong(const yk__pickle *p, const char *name)
@@ -284,12 +121,12 @@ static yk_status leave_out_tensor(yk__pickle *p, const char *what, uint32_t size
 }
 
 /* (storage, offset, size, stride[, requires_grad, hooks[, dtype][, metadata]]) */
-static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
+static yk_status rebuild_tensor(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     uint32_t count = p->nodes[args].as.list.count;
-    uint32_t least = g->role == TENSOR_V1 ? 4 : g->role == TENSOR_V2 ? 6 : 7;
+    uint32_t least = g->role == YK__ROLE_TENSOR_V1 ? 4 : g->role == YK__ROLE_TENSOR_V2 ? 6 : 7;
     yk__tensor_record t = {0};
-    if (count < least || count > least + (g->role != TENSOR_V1))
+    if (count < least || count > least + (g->role != YK__ROLE_TENSOR_V1))
         return wrong(p, g->name);
     const yk__node *storage = argument(p, args, 0), *offset = argument(p, args, 1);
     const yk__node *size = argument(p, args, 2), *stride = argument(p, args, 3);
@@ -301,12 +138,12 @@ static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
     t.dtype = p->storages[t.storage].dtype;
     t.offset = offset->as.integer;
     const char *foreign = p->storages[t.storage].foreign;
-    if (g->role == TENSOR_V3) {
+    if (g->role == YK__ROLE_TENSOR_V3) {
         const yk__node *dtype = argument(p, args, 6);
-        if (dtype->kind != YK__NODE_GLOBAL || globals[dtype->as.index].role != DTYPE)
+        if (dtype->kind != YK__NODE_GLOBAL || yk__pickle_names[dtype->as.index].role != YK__ROLE_DTYPE)
             return wrong(p, g->name);
-        t.dtype = globals[dtype->as.index].dtype;
-        foreign = t.dtype == YK__DTYPES ? globals[dtype->as.index].name + strlen("torch.") : NULL;
+        t.dtype = yk__pickle_names[dtype->as.index].dtype;
+        foreign = t.dtype == YK__DTYPES ? yk__pickle_names[dtype->as.index].name + strlen("torch.") : NULL;
     }
     bool many = size->kind == YK__NODE_TUPLE && size->as.list.count > YK_MAX_DIMS;
     if (foreign || many)
@@ -331,7 +168,7 @@ static yk_status rebuild_tensor(yk__pickle *p, const global *g, uint32_t args)
 /* ---- the other names --------------------------------------------------------------------------------------------- */
 
 /* () is an empty dict; Python 2 gave a list of pairs. */
-static yk_status make_ordered(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_ordered(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     uint32_t count = p->nodes[args].as.list.count;
     uint32_t pairs = count == 1 ? p->nodes[args].as.list.items[0] : 0;
@@ -354,7 +191,7 @@ static yk_status make_ordered(yk__pickle *p, const global *g, uint32_t args)
     return answer_pushed(p);
 }
 
-static yk_status make_set(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_set(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     const yk__node *node = &p->nodes[args];
     uint32_t from = node->as.list.count == 1 ? node->as.list.items[0] : 0;
@@ -373,11 +210,12 @@ static yk_status make_set(yk__pickle *p, const global *g, uint32_t args)
 }
 
 /* Bytes are written in protocol 2 as the text that latin-1 would decode them to. */
-static yk_status make_bytes(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_bytes(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     const yk__node *text = argument(p, args, 0);
     const yk__node *coding = argument(p, args, 1);
-    if (text->kind != YK__NODE_STRING || !(is_text(coding, "latin1") || is_text(coding, "latin-1")))
+    if (text->kind != YK__NODE_STRING ||
+        !(yk__pickle_is_text(coding, "latin1") || yk__pickle_is_text(coding, "latin-1")))
         return wrong(p, g->name);
     const unsigned char *s = (const unsigned char *)text->as.text.data, *end = s + text->as.text.size;
     unsigned char *bytes = yk__calloc((size_t)text->as.text.size + 1, 1);
@@ -401,7 +239,7 @@ static yk_status make_bytes(yk__pickle *p, const global *g, uint32_t args)
 }
 
 /* ("cuda", 0), ("cuda:0",) or ("cpu",): the text "cuda:0". */
-static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_device(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     uint32_t count = p->nodes[args].as.list.count;
     if (count < 1 || count > 2 || argument(p, args, 0)->kind != YK__NODE_STRING)
@@ -425,9 +263,9 @@ static yk_status make_device(yk__pickle *p, const global *g, uint32_t args)
 }
 
 /* (tensor, requires_grad, hooks[, attributes]) */
-static yk_status make_parameter(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_parameter(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
-    uint32_t count = g->role == PARAMETER ? 3 : 4;
+    uint32_t count = g->role == YK__ROLE_PARAMETER ? 3 : 4;
     if (p->nodes[args].as.list.count != count ||
         (argument(p, args, 0)->kind != YK__NODE_TENSOR && argument(p, args, 0)->kind != YK__NODE_LEFT_OUT))
         return wrong(p, g->name);
@@ -437,11 +275,11 @@ static yk_status make_parameter(yk__pickle *p, const global *g, uint32_t args)
     return status;
 }
 
-static yk_status call(yk__pickle *p, const global *g, uint32_t args);
+static yk_status call(yk__pickle *p, const yk__pickle_name *g, uint32_t args);
 
 /* (function that makes a tensor, type, its arguments, attributes): the type is that of tensors, or of parameters or
  * buffers, which are tensors here. */
-static yk_status make_of_type(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_of_type(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     if (p->nodes[args].as.list.count != 4)
         return wrong(p, g->name);
@@ -449,9 +287,10 @@ static yk_status make_of_type(yk__pickle *p, const global *g, uint32_t args)
     uint32_t state = p->nodes[args].as.list.items[3];
     if (type->kind == YK__NODE_CLASS)
         return yk__pickle_refuse(p, p->nodes[args].as.list.items[1]);
-    const global *maker = function->kind == YK__NODE_GLOBAL ? &globals[function->as.index] : NULL;
-    if (type->kind != YK__NODE_GLOBAL || globals[type->as.index].role != TENSOR_TYPE || inner->kind != YK__NODE_TUPLE ||
-        !maker || !(maker->role == TENSOR_V2 || maker->role == TENSOR_V3 || maker->role >= SPARSE))
+    const yk__pickle_name *maker = function->kind == YK__NODE_GLOBAL ? &yk__pickle_names[function->as.index] : NULL;
+    if (type->kind != YK__NODE_GLOBAL || yk__pickle_names[type->as.index].role != YK__ROLE_TENSOR_TYPE ||
+        inner->kind != YK__NODE_TUPLE || !maker ||
+        !(maker->role == YK__ROLE_TENSOR_V2 || maker->role == YK__ROLE_TENSOR_V3 || maker->role >= YK__ROLE_SPARSE))
         return wrong(p, g->name);
     yk_status status = call(p, maker, p->nodes[args].as.list.items[2]);
     if (!status)
@@ -460,10 +299,10 @@ static yk_status make_of_type(yk__pickle *p, const global *g, uint32_t args)
 }
 
 /* (bytes,), (text, "latin-1") or (). */
-static yk_status make_bytearray(yk__pickle *p, const global *g, uint32_t args)
+static yk_status make_bytearray(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     uint32_t count = p->nodes[args].as.list.count;
-    if (count == 2 && is_text(argument(p, args, 1), "latin-1")) {
+    if (count == 2 && yk__pickle_is_text(argument(p, args, 1), "latin-1")) {
         yk_status status = make_bytes(p, g, args);
         if (!status)
             p->nodes[p->stack[p->stack_count - 1]].python_type = YK__PYTHON_BYTEARRAY;
@@ -482,7 +321,7 @@ static yk_status make_bytearray(yk__pickle *p, const global *g, uint32_t args)
 }
 
 /* Leaves out an object that yk_value has no kind for, with a text that describes it. */
-static yk_status leave_out(yk__pickle *p, const global *g, uint32_t args)
+static yk_status leave_out(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     char text[80];
     uint32_t count = p->nodes[args].as.list.count;
@@ -490,16 +329,16 @@ static yk_status leave_out(yk__pickle *p, const global *g, uint32_t args)
     if (count < 1)
         return wrong(p, g->name);
     const yk__node *first = argument(p, args, 0);
-    if (g->role == LAYOUT && first->kind == YK__NODE_STRING)
+    if (g->role == YK__ROLE_LAYOUT && first->kind == YK__NODE_STRING)
         status =
             yk__pickle_leave_out(p, "layout %s", yk__pickle_describe(first->as.text.data, first->as.text.size, text));
-    else if (g->role == COMPLEX && count == 2)
+    else if (g->role == YK__ROLE_COMPLEX && count == 2)
         status = yk__pickle_leave_out(p, "complex number");
-    else if (g->role == META && count >= 2)
+    else if (g->role == YK__ROLE_META && count >= 2)
         return leave_out_tensor(p, "meta", p->nodes[args].as.list.items[1]);
-    else if (g->role == QUANTIZED && count >= 3 && first->kind == YK__NODE_STORAGE)
+    else if (g->role == YK__ROLE_QUANTIZED && count >= 3 && first->kind == YK__NODE_STORAGE)
         return leave_out_tensor(p, "quantized", p->nodes[args].as.list.items[2]);
-    else if (g->role == SPARSE && count == 2)
+    else if (g->role == YK__ROLE_SPARSE && count == 2)
         status = yk__pickle_leave_out(p, "sparse tensor");
     else
         return wrong(p, g->name);
@@ -508,7 +347,8 @@ static yk_status leave_out(yk__pickle *p, const global *g, uint32_t args)
 
 /* One argument, a tuple or dict, of which a value of another Python type is made: Size's or Counter's. The argument
  * itself may stand elsewhere too. */
-static yk_status make_typed(yk__pickle *p, const global *g, uint32_t args, yk__node_kind kind, yk__python_type type)
+static yk_status make_typed(yk__pickle *p, const yk__pickle_name *g, uint32_t args, yk__node_kind kind,
+                            yk__python_type type)
 {
     if (p->nodes[args].as.list.count != 1 || argument(p, args, 0)->kind != kind)
         return wrong(p, g->name);
@@ -529,36 +369,36 @@ static yk_status make_typed(yk__pickle *p, const global *g, uint32_t args, yk__n
 }
 
 /* Function and arguments are on the stack's top; `args` is a tuple, perhaps another one. */
-static yk_status call(yk__pickle *p, const global *g, uint32_t args)
+static yk_status call(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     uint32_t count = p->nodes[args].as.list.count;
     switch (g->role) {
-    case ORDERED_DICT: return make_ordered(p, g, args);
-    case COUNTER: return make_typed(p, g, args, YK__NODE_DICT, YK__PYTHON_COUNTER);
-    case SET: return make_set(p, g, args);
-    case ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
-    case SIZE: return make_typed(p, g, args, YK__NODE_TUPLE, YK__PYTHON_SIZE);
-    case DEVICE: return make_device(p, g, args);
-    case PARAMETER:
-    case PARAMETER_WITH_STATE: return make_parameter(p, g, args);
-    case TENSOR_OF_TYPE: return make_of_type(p, g, args);
-    case BYTEARRAY: return make_bytearray(p, g, args);
-    case COMPLEX:
-    case LAYOUT:
-    case SPARSE:
-    case META:
-    case QUANTIZED: return leave_out(p, g, args);
-    case TENSOR_V1:
-    case TENSOR_V2:
-    case TENSOR_V3: return rebuild_tensor(p, g, args);
-    case BYTES:
+    case YK__ROLE_ORDERED_DICT: return make_ordered(p, g, args);
+    case YK__ROLE_COUNTER: return make_typed(p, g, args, YK__NODE_DICT, YK__PYTHON_COUNTER);
+    case YK__ROLE_SET: return make_set(p, g, args);
+    case YK__ROLE_ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
+    case YK__ROLE_SIZE: return make_typed(p, g, args, YK__NODE_TUPLE, YK__PYTHON_SIZE);
+    case YK__ROLE_DEVICE: return make_device(p, g, args);
+    case YK__ROLE_PARAMETER:
+    case YK__ROLE_PARAMETER_WITH_STATE: return make_parameter(p, g, args);
+    case YK__ROLE_TENSOR_OF_TYPE: return make_of_type(p, g, args);
+    case YK__ROLE_BYTEARRAY: return make_bytearray(p, g, args);
+    case YK__ROLE_COMPLEX:
+    case YK__ROLE_LAYOUT:
+    case YK__ROLE_SPARSE:
+    case YK__ROLE_META:
+    case YK__ROLE_QUANTIZED: return leave_out(p, g, args);
+    case YK__ROLE_TENSOR_V1:
+    case YK__ROLE_TENSOR_V2:
+    case YK__ROLE_TENSOR_V3: return rebuild_tensor(p, g, args);
+    case YK__ROLE_BYTES:
         if (count || !yk__pickle_push(p, YK__NODE_BYTES))
             return count ? wrong(p, g->name) : yk__error_code();
         p->nodes[p->node_count - 1].as.text.data = "";
         return answer_pushed(p);
-    case TENSOR_TYPE:
-    case DTYPE:
-    case STORAGE: break;
+    case YK__ROLE_TENSOR_TYPE:
+    case YK__ROLE_DTYPE:
+    case YK__ROLE_STORAGE: break;
     }
     return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "calls %s, which is refused", g->name);
 }
@@ -569,7 +409,7 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
         return yk__pickle_refuse(p, function);
     if (p->nodes[function].kind != YK__NODE_GLOBAL)
         return yk__pickle_fail(p, YK_ERR_FORMAT, "calls a %s", yk__node_kind_name(&p->nodes[function]));
-    const global *g = &globals[p->nodes[function].as.index];
+    const yk__pickle_name *g = &yk__pickle_names[p->nodes[function].as.index];
     return p->nodes[args].kind == YK__NODE_TUPLE ? call(p, g, args) : wrong(p, g->name);
 }
 
@@ -598,20 +438,16 @@ static bool same_storage(const void *owner, uint32_t index, const void *key)
     return record->key_size == want->as.text.size && memcmp(record->key, want->as.text.data, record->key_size) == 0;
 }
 
-/* Finds the record of a key, or makes one. */
-/* `location` is where it was saved from; the first description of a storage tells. */
-static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__node *location, const global *type,
-                               uint64_t count, uint32_t *index)
+/* Finds the record of a key, or makes one. `location` is where it was saved from; the first description of a storage
+ * tells. */
+static yk_status storage_index(yk__pickle *p, const yk__node *key, const yk__node *location,
+                               const yk__pickle_name *type, uint64_t count, uint32_t *index)
 {
     const char *foreign = NULL;
     yk_dtype dtype = type->dtype == YK__DTYPES ? YK_U8 : type->dtype;
     uint32_t element = (uint32_t)yk_dtype_size(dtype);
-    for (size_t i = 0; type->dtype == YK__DTYPES && i < sizeof(foreign_storages) / sizeof(*foreign_storages); i++) {
-        if (strcmp(foreign_storages[i].name, type->name) != 0)
-            continue;
-        foreign = foreign_storages[i].dtype;
-        element = foreign_storages[i].element;
-    }
+    if (type->dtype == YK__DTYPES)
+        foreign = yk__pickle_foreign_storage(type->name, &element);
     uint64_t bytes = count * element;
     char text[80];
     uint32_t hash = yk__name_hash(key->as.text.data, key->as.text.size);
@@ -651,27 +487,28 @@ yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
                                yk__node_kind_name(tuple));
     const yk__node *kind = argument(p, id, 0);
     /* A class with its file and source, in the form before the zip: it stands for the class. */
-    if (is_text(kind, "module") && tuple->as.list.count == 4 && argument(p, id, 1)->kind == YK__NODE_CLASS) {
+    if (yk__pickle_is_text(kind, "module") && tuple->as.list.count == 4 && argument(p, id, 1)->kind == YK__NODE_CLASS) {
         if (!yk__pickle_push(p, YK__NODE_NONE)) /* which makes room on the stack */
             return yk__error_code();
         p->stack[p->stack_count - 1] = p->nodes[id].as.list.items[1];
         return YK_OK;
     }
-    if (!is_text(kind, "storage"))
+    if (!yk__pickle_is_text(kind, "storage"))
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a persistent '%s' is refused: only storages are read",
                                yk__pickle_describe(kind->as.text.data, kind->as.text.size, text));
     if (tuple->as.list.count < 5 || tuple->as.list.count > 6)
         return wrong(p, "a storage");
     const yk__node *type = argument(p, id, 1), *key = argument(p, id, 2), *location = argument(p, id, 3),
                    *count = argument(p, id, 4);
-    if (type->kind != YK__NODE_GLOBAL || globals[type->as.index].role != STORAGE || key->kind != YK__NODE_STRING ||
-        location->kind != YK__NODE_STRING || count->kind != YK__NODE_INT || count->as.integer < 0 ||
-        count->as.integer >= INT64_MAX / 16)
+    if (type->kind != YK__NODE_GLOBAL || yk__pickle_names[type->as.index].role != YK__ROLE_STORAGE ||
+        key->kind != YK__NODE_STRING || location->kind != YK__NODE_STRING || count->kind != YK__NODE_INT ||
+        count->as.integer < 0 || count->as.integer >= INT64_MAX / 16)
         return wrong(p, "a storage");
     if (tuple->as.list.count == 6 && argument(p, id, 5)->kind != YK__NODE_NONE)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a storage that is a view of another is refused");
     uint32_t index;
-    yk_status status = storage_index(p, key, location, &globals[type->as.index], (uint64_t)count->as.integer, &index);
+    yk_status status =
+        storage_index(p, key, location, &yk__pickle_names[type->as.index], (uint64_t)count->as.integer, &index);
     yk__node *node = status ? NULL : yk__pickle_push(p, YK__NODE_STORAGE);
     if (!node)
         return yk__error_code();

@@ -174,7 +174,7 @@ static yk_status read_tensor(const char *path, const json_t *entry, uint64_t dat
             return yk__fail(YK_ERR_FORMAT, "%s: tensor '%s': unknown field '%.64s'", path, tensor->name, key);
     }
     uint64_t bytes = 0;
-    int bits;
+    int bits = 8;
     yk_status status = read_dtype(path, entry, tensor, &bits);
     if (!status)
         status = read_shape(path, entry, bits, tensor, &bytes);
