@@ -10,7 +10,7 @@
 
 #include "launch/run_folder.h"
 
-/* Whether runtime folders of this user may be made in it. */
+/* A folder of this user's own is one in which the folder of runs may be made. */
 static bool folder_is_own(const char *path)
 {
     struct stat about;

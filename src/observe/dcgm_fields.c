@@ -52,7 +52,7 @@ static const yk__dcgm_field fields[] = {
     {"DCGM_FI_PROF_SM_OCCUPANCY", YK__DCGM_REAL, YK__GPU_SM_OCCUPANCY, NULL, NULL},
 };
 
-/* What files of dcgm-exporter name as well. */
+/* Other fields that files of dcgm-exporter name. */
 static const yk__dcgm_field others[] = {
     {"DCGM_FI_DEV_XID_ERRORS", YK__DCGM_NONE, YK__GPU_VALUES, NULL, NULL},
     {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", YK__DCGM_NONE, YK__GPU_VALUES, NULL, NULL},

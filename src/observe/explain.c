@@ -3,7 +3,7 @@
  *
  * Collectives of a group are numbered, and each rank begins them in their order. So where some ranks are in number N of
  * a group and another one of the group has not begun it, they wait for that one. If it waits itself, in another group,
- * it is not the cause: the one that is looked for is absent somewhere and waits nowhere. Where all that are absent
+ * it is not the cause: the one that is looked for is absent somewhere and waits for nobody. Where all that are absent
  * wait, they wait for each other.
  *
  * What pages say is not trusted: texts are escaped, and what is not there counts as not known.
@@ -205,12 +205,26 @@ static int ranks_in(const explanation *x, const json_t *operation, int *ranks)
     return count;
 }
 
+/* A rank waits where it is in a message, or in a collective that another one has not begun. One that is in a collective
+ * to which all have come is not held up by them. */
+static bool waits_for_others(const explanation *x, int r)
+{
+    const json_t *in = x->ranks[r].in;
+    if (!in || is_message(in))
+        return in != NULL;
+    for (int other = 0; other < x->world; other++) {
+        if (other != r && is_absent(x, other, in))
+            return true;
+    }
+    return false;
+}
+
 static bool say_absent(const explanation *x, FILE *to)
 {
     int in[MOST_RANKS], absent[MOST_RANKS], count = 0;
     const json_t *missed = NULL;
     for (int r = 0; r < x->world; r++) {
-        const json_t *one = x->ranks[r].in ? NULL : missed_by(x, r);
+        const json_t *one = waits_for_others(x, r) ? NULL : missed_by(x, r);
         if (one && (!missed || (number_of(one, "number") == number_of(missed, "number") &&
                                 strcmp(text_of(one, "of"), text_of(missed, "of")) == 0))) {
             missed = missed ? missed : one;
@@ -228,6 +242,11 @@ static bool say_absent(const explanation *x, FILE *to)
     fprintf(to, waiting == 1 ? " is for %.1f s: " : " are for %.1f s: ", ago_of(missed, "began_s_ago"));
     if (count > 1)
         fprintf(to, "of rank %d ", absent[0]);
+    if (x->ranks[absent[0]].in) {
+        fprintf(to, "it is still in ");
+        write_operation(to, x->ranks[absent[0]].in);
+        fprintf(to, ", to which all have come; ");
+    }
     write_doing(to, &x->ranks[absent[0]]);
     fprintf(to, ".\n");
     return true;

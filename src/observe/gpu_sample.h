@@ -47,9 +47,9 @@ typedef struct yk__gpu_sampler yk__gpu_sampler;
 /* NULL and an error without memory; a machine without NVML has no GPUs. */
 yk__gpu_sampler *yk__gpu_sampler_create(void);
 void yk__gpu_sampler_free(yk__gpu_sampler *sampler);
-/* How many GPUs there are, -1 without NVML, and the driver's version. */
+/* The number of GPUs, -1 without NVML, and the driver's version. */
 int yk__gpu_sampler_count(const yk__gpu_sampler *sampler, const char **driver);
-/* Whether the GPUs tell what their parts are busy with (GPM; Hopper and later). False where none does. */
+/* True where a GPU tells what its parts are busy with (GPM; Hopper and later). */
 bool yk__gpu_sampler_has_gpm(const yk__gpu_sampler *sampler);
 /* Fills a sample for each. */
 void yk__gpu_sampler_take(yk__gpu_sampler *sampler, yk__gpu_sample *samples);

@@ -17,7 +17,7 @@ typedef struct served_rank {
     char *labels; /* with the braces open */
 } served_rank;
 
-/* What one answer is made of. */
+/* One answer, and its parts. */
 typedef struct answer {
     FILE *to;
     const yk__snapshot *shot;
@@ -244,7 +244,8 @@ static void write_phases(const answer *a)
     }
 }
 
-/* Of ranks that hold a GPU, as far as NVML tells: its pids are those of the host, and mean nothing in a container. */
+/* Memory of GPUs that ranks hold, as far as NVML tells: its pids are those of the host, and mean nothing in a
+ * container. */
 static void write_gpu_memory(const answer *a)
 {
     bool any = false;
@@ -271,7 +272,7 @@ static bool ends_in_total(const char *name)
     return size > 6 && strcmp(name + size - 6, "_total") == 0;
 }
 
-/* Whether a counter of this name can be a metric: a name of Prometheus', and none of those above. */
+/* A counter can be a metric where its name is one that Prometheus takes, and none of those above. */
 static bool counter_is_served(const char *name)
 {
     char whole[80];

@@ -12,7 +12,7 @@
 void yk__page_write(FILE *to, const yk__snapshot *snapshot, const char *host);
 /* "2 h 3 min", "4.1 s"; "-" for what is below 0. */
 const char *yk__duration_format(double seconds, char text[32]);
-/* What a rank does: "forward", its own text, or "-". */
+/* The phase of a rank as a text: "forward", its own text, or "-". */
 const char *yk__rank_phase_text(const yk__run_rank *rank);
 
 #endif

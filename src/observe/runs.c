@@ -27,7 +27,7 @@
 enum { MOST_RANKS = 4096, MOST_FILE = 4 << 20, MOST_RUNS = 1000 };
 
 /* ---- processes --------------------------------------------------------------------------------------------------- */
-/* Whether the process runs that has this start time; 0: any. */
+/* True where the process runs and has this start time (0: any). */
 static bool process_is(int pid, uint64_t start)
 {
     char state;
@@ -36,7 +36,7 @@ static bool process_is(int pid, uint64_t start)
            (!start || !found || start == found);
 }
 
-/* Whether the process of the page still runs. It was started before it mapped its page; another one that has got its
+/* True where the process of the page still runs. It was started before it mapped its page; another one that has got its
  * number since was not. Both clocks go on alike but while the machine sleeps. */
 static bool rank_is_alive(const yk__rank_page *page, int pid)
 {
@@ -170,10 +170,14 @@ static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, voi
         return false;
     }
     memset(newest, -1, sizeof(newest));
-    for (int i = 0; i < count; i++) {
+    /* From the newest on: the memory of old pages has been given back, and a look would take it again. */
+    for (int i = count - 1, found = 0; i >= 0 && found < most; i--) {
         const yk__rank_page *page = (const void *)(pages + (size_t)i * YK__PAGE_SIZE);
-        if (yk__page_is_known(page) && page->local_rank >= 0 && page->local_rank < most)
-            newest[page->local_rank] = i;
+        if (!yk__page_is_known(page) || page->local_rank < 0 || page->local_rank >= most ||
+            newest[page->local_rank] >= 0)
+            continue;
+        newest[page->local_rank] = i;
+        found++;
     }
     for (int i = 0; i < most; i++) {
         if (newest[i] >= 0)
@@ -249,7 +253,7 @@ static void run_clear(yk__run *run)
 
 typedef enum announced { RUNS, GONE, ELSEWHERE, UNKNOWN } announced;
 
-/* What is to be done with an announcement. Machines are named by the boot and the pid namespace (host/process.h): a
+/* Sorts an announcement. Machines are named by the boot and the pid namespace (host/process.h): a
  * process of another namespace cannot be looked for, one of this host's earlier boot is gone, and the rest is of other
  * hosts, which share the folder. */
 static announced announcement_state(const json_t *object)

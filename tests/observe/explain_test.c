@@ -66,6 +66,13 @@ static void one_is_missing(void **state)
     expect_sentence(pages, "rank 2 has not come to all_reduce #12 pid 102 is stopped and was loading");
     json_object_set_new(json_array_get(pages, 2), "process", json_string("ended"));
     expect_sentence(pages, "rank 2 has not come to all_reduce #12 it has ended and was loading");
+    /* It is in an operation that the others have finished. */
+    json_object_set_new(json_array_get(pages, 2), "process", json_string("stopped"));
+    json_array_append_new(json_object_get(json_array_get(pages, 2), "under_way"),
+                          operation("all_reduce", "world", 11, 14, -1));
+    expect_sentence(pages,
+                    "rank 2 has not come to all_reduce #12, ranks 0, 1 and 3 are for 13.0 s: it is still in all_reduce "
+                    "#11 to which all have come; its process (pid 102) is stopped");
     /* No page at all. */
     json_array_remove(pages, 2);
     expect_sentence(pages, "rank 2 has not come to all_reduce #12 nothing is known of it");

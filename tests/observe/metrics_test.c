@@ -22,7 +22,7 @@ static char *render(void (*write)(FILE *, const yk__snapshot *, const yk__metric
     return text;
 }
 
-/* How many lines begin so. */
+/* Counts the lines that begin so. */
 static int count_lines(const char *text, const char *beginning)
 {
     int count = 0;

@@ -60,8 +60,8 @@ static bool load_library(void)
     return library != NULL;
 }
 
-/* Whether a request's Host names this machine's loopback, in numbers or as localhost: what another name stands for its
- * owner decides. HTTP/1.0 has no Host, and no browser speaks it. */
+/* A request's Host is to name this machine's loopback, in numbers or as localhost: the owner of any other name decides
+ * what it stands for. HTTP/1.0 has no Host, and no browser speaks it. */
 static bool host_is_loopback(const char *text)
 {
     char host[YK__HOST_SIZE];
