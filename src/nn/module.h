@@ -115,8 +115,8 @@ bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i);
 /* Copies entry i to a tensor of its shape, wherever it is. */
 yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *to);
 
-/* Notes an entry of a file that was left out, and what it was (yk_state_dict_left_out); and the name and text of number i
- * of these, NULL where there are fewer. */
+/* Notes an entry of a file that was left out, and what it was (yk_state_dict_left_out); and the name and text of number
+ * i of these, NULL where there are fewer. */
 yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const char *what);
 const char *yk__state_dict_left_out_at(const yk_state_dict *dict, size_t i, const char **what);
 
