@@ -375,7 +375,8 @@ UNFUSED := unary binary softmax loss attention lstm random_kernels
 kernel_objects = $(foreach isa,$(1),$(patsubst src/%.c,$(BUILD)/$(isa)/%.o,$(call kernels_named,$(2))))
 $(call kernel_objects,$(ALL_ISAS),$(UNFUSED)): YK_CFLAGS += -ffp-contract=off
 # How much each is optimised, where OPTIMISE does not say it for all. gcc turns loops of unknown length into vectors with -O3
-# alone, so that kernels have it.
+# alone, so that kernels have it. (With -O2 -fvect-cost-model=dynamic they compile in two thirds of the time, but batch norms,
+# maxima of rows and products with few columns take up to half as long again.)
 # What starts processes, talks to them and writes files waits for others most of its time; so do tests.
 ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
 COLD_FOLDERS := value net launch checkpoint/formats checkpoint/shards checkpoint/training rpc observe $(CLI_FOLDERS)
