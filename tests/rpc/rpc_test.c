@@ -13,6 +13,7 @@
 #include <yoke/yoke.h>
 
 #include "tests/support/expect.h"
+#include "tests/support/machine.h"
 
 /* In a worker: an assertion that fails is the worker's error, and so that of the test. */
 #define CHECK(condition)                                                                                               \
