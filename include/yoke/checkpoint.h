@@ -227,10 +227,10 @@ typedef struct yk_checkpoint_manager_options {
     /* Every rank writes a share of the parameters and of the optimizer's state: `root` is seen by all. */
     bool sharded YK_DEFAULT(false);
     /*
-     * What asynchronous saves will save. Memory for the copy (of the model and of all the state that the optimizer will
-     * have, or of this rank's share) is then taken when the manager is made, and a thread has the system provide it, so
-     * that the first save takes the caller no longer than later ones. Not looked at afterwards. NULL: the memory is
-     * taken by the first save. Where saves are sharded all ranks give it, or none.
+     * The state that asynchronous saves will save. Memory for the copy (of the model and of all the state that the
+     * optimizer will have, or of this rank's share) is then taken when the manager is made, and a thread has the system
+     * provide it, so that the first save takes the caller no longer than later ones. Not looked at afterwards. NULL:
+     * the memory is taken by the first save. Where saves are sharded all ranks give it, or none.
      */
     const yk_checkpoint_state *state YK_DEFAULT(NULL);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */

@@ -33,7 +33,7 @@ static yk_status differs(const yk__batch_plan *plan, const yk_sample *first, con
                     yk__sample_tensor_format(&b, other, sizeof(other)));
 }
 
-/* How long a row of each tensor is, and what samples must look like to fit: those of the first. */
+/* The length of a row of each tensor, and the first sample, whose shapes and types the others must have. */
 typedef struct rows {
     yk_sample first;
     size_t bytes[YK_SAMPLE_TENSORS];

@@ -196,7 +196,7 @@ yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool a
     if (which < 0)
         return NULL;
     bool random = augment && split == YK_TRAIN;
-    /* What only the composition keeps goes with this scope. */
+    /* Transforms that only the composition keeps go with this scope. */
     yk_scope scope = yk_scope_begin();
     yk_transform *made = NULL;
     if (which == CIFAR10) {

@@ -11,7 +11,7 @@
 
 #include "data/dataset.h"
 
-/* Of the format: a label, and a byte for each color of each pixel. */
+/* Bytes of a record: a label, and one for each color of each pixel. TRAIN_FILES: data_batch_1.bin to 5. */
 enum { RECORD = 1 + 3 * 32 * 32, TRAIN_FILES = 5 };
 
 static const char *const class_names[10] = {"airplane", "automobile", "bird",  "cat",  "deer",

@@ -55,7 +55,7 @@ void yk__data_worker_clear(yk__data_worker *worker);
 size_t yk__sample_numel(const yk_sample *sample);
 /* Tensor i of a sample. */
 yk_sample_tensor yk__sample_tensor(const yk_sample *sample, int i);
-/* Whether tensor 1 is a label; if so it goes to *label. */
+/* True if tensor 1 is a label, which goes to *label. */
 bool yk__sample_has_label(const yk_sample *sample, int64_t *label);
 size_t yk__sample_tensor_bytes(const yk_sample_tensor *tensor);
 /* The same as yk__sample_format for one tensor. */
@@ -95,8 +95,8 @@ struct yk_transform {
 yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
                                 yk_status (*apply)(const yk_transform *, yk_sample *));
 yk_status yk__apply_resize(const yk_transform *transform, yk_sample *sample);
-/* What a resize or random_resized_crop (which draws) makes of an image; then, that its middle is wanted alone, where
- * center_crop(size) would take nothing but a part. */
+/* The plan by which a resize or random_resized_crop (which draws) changes an image; then its restriction to the middle,
+ * where center_crop(size) would take nothing but a part. */
 yk_status yk__resize_plan(const yk_transform *transform, yk_sample *sample, int64_t planes, int64_t height,
                           int64_t width, yk__resize *plan);
 void yk__resize_center(yk__resize *plan, int64_t size);
@@ -106,19 +106,19 @@ yk__rectangle yk__resize_wanted(const yk__resize *plan);
 yk_status yk__resize_run(const yk__resize *plan, yk_sample *sample);
 /* Both of the first two, for the sample that a worker is at. */
 yk_status yk__worker_plan(yk__data_worker *worker, yk_sample *sample, int64_t planes, int64_t height, int64_t width);
-/* Where the middle `size` of `side` begins, as torchvision rounds. */
+/* The beginning of the middle `size` of `side`, as torchvision rounds. */
 int64_t yk__middle(int64_t side, int64_t size);
 /* Fails in the name of the transform unless the sample is (C, H, W). */
 yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
-/* Whether this NULL is a transform that could not be made, and none that was left out. */
+/* True if this NULL is a transform that could not be made, false if it was left out. */
 bool yk__transform_lost(const yk_transform *transform);
 void yk__transform_asked(void); /* a function begins to make one; yk__scope_own of it is its success */
-/* What to_tensor does: to the worker's dtype. */
+/* The work of to_tensor: bytes become numbers of the worker's dtype. */
 yk_status yk__sample_to_float(yk_sample *sample);
 /* The draws of a random crop: where its first row and column lie in the image, before padding is filled in. */
 yk_status yk__crop_draw(const yk_transform *crop, yk_sample *sample, int64_t *top, int64_t *left);
 bool yk__flip_draw(const yk_transform *flip, yk_sample *sample);
-/* What to_tensor and then normalize (NULL: none) make of the byte `value` in channel `channel`. */
+/* The number that to_tensor and then normalize (NULL: none) make of the byte `value` in channel `channel`. */
 float yk__pixel_f32(const yk_transform *normalize, int channel, unsigned value);
 double yk__pixel_f64(const yk_transform *normalize, int channel, unsigned value);
 
@@ -135,7 +135,7 @@ yk_dataset *yk__dataset_of_images(const yk_dataset_table *table, void *context, 
 
 /* Gives a set that no loader uses yet another transform. */
 void yk__dataset_set_transform(yk_dataset *dataset, yk_transform *transform);
-/* What a transform, or the last of a composition, normalises by; NULL: it does not. */
+/* The normalize that a transform, or the last one of a composition, is; NULL: it is none. */
 const yk_transform *yk__transform_normalize(const yk_transform *transform);
 
 /* ---- a part that is held out (subset.c) ------------------------------------------------------------------ */
@@ -161,7 +161,7 @@ typedef struct yk__csv_options {
     void *user;
 } yk__csv_options;
 yk_dataset *yk__csv_open(const char *path, const yk__csv_options *options, yk_transform *transform);
-/* Of a set made by that: all inputs, (rows, columns); the name of an input column, or of the target for -1 (NULL:
+/* All inputs of a set made by that, (rows, columns); the name of an input column, or of the target for -1 (NULL: it has
  * none). They live as long as the set. */
 const double *yk__csv_values(const yk_dataset *dataset, int64_t *rows, int *columns);
 const char *yk__csv_column(const yk_dataset *dataset, int i);
@@ -199,7 +199,7 @@ void yk__pipeline_store(const yk__pipeline *pipeline, const yk__loaded *loaded, 
 /* For a device to do the one pass: the bytes that it reads of a sample that is `fused`, no more than the sample has
  * elements, go to `to`, and where the output lies in them to *crop, whose `from` is 0. */
 void yk__loaded_pack(const yk__loaded *loaded, unsigned char *to, yk__crop *crop);
-/* What the one pass makes of a byte: (channels or 1, 256) of the pipeline's dtype, in host memory. */
+/* The table of the one pass, by byte: (channels or 1, 256) of the pipeline's dtype, in host memory. */
 yk__view yk__pipeline_table(const yk__pipeline *pipeline);
 
 /* ---- batches for a device that copies while it computes (pinned.c) --------------------------------------------- */
@@ -213,8 +213,8 @@ yk_tensor *yk__pinned_tensor(yk__pinned *p, int ndim, const int64_t *shape, yk_d
 yk_tensor *yk__pinned_copy(yk__pinned *p, yk_tensor *x);
 /* One reference to x on the device, whose copy is queued. x may be released at once. */
 yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x);
-/* Whether the device does the one pass of a pipeline, and one reference to what that makes of the bytes (N,C,H,W) of a
- * batch and their crops (N,6): queued, as an upload is. */
+/* True if the device does the one pass of a pipeline; then the result of that pass, one reference, for the bytes
+ * (N,C,H,W) of a batch and their crops (N,6): queued, as an upload is. */
 bool yk__pinned_can_augment(const yk__pinned *p);
 yk_tensor *yk__pinned_augment(yk__pinned *p, const yk__pipeline *pipeline, yk_tensor *bytes, yk_tensor *crops);
 /* Kernels that are queued from here on see what was uploaded so far. */
@@ -223,7 +223,7 @@ yk_status yk__pinned_await(const yk__pinned *p);
 yk_status yk__pinned_hold_back(yk__pinned *p);
 
 /* ---- batches (batch.c) ----------------------------------------------------------------------------------- */
-/* What a batch is made from. */
+/* The pipeline, random numbers and samples that a batch is made from. */
 typedef struct yk__batch_plan {
     const yk__pipeline *pipeline;
     uint64_t seed;
@@ -275,8 +275,8 @@ yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *s
 typedef enum yk__data_kind { YK__DATA_UNKNOWN = -1, YK__DATA_NAMED, YK__DATA_FOLDER } yk__data_kind;
 yk__data_kind yk__dataset_kind(const char *spec, char **root);
 char *yk__folder_split(const char *root, yk_data_split split);
-/* What makes a picture (height, width), random or not, and normalised by ImageNet's numbers, in the current scope: see
- * yk_default_transform. Unequal sides: the picture takes that form. */
+/* The default transform of a folder (yk_default_transform), in the current scope: to an image of (height, width), by
+ * random crops or not, normalised by ImageNet's numbers. Where the sides are unequal the image takes that form. */
 yk_transform *yk__folder_transform(int64_t height, int64_t width, bool random);
 extern const double yk__folder_mean[3], yk__folder_std[3];
 
@@ -291,7 +291,7 @@ typedef struct yk__folder_report {
 } yk__folder_report;
 /* yk_image_folder that tells what it leaves out; a class without pictures, an error otherwise, is told as broken. */
 yk_dataset *yk__image_folder_open(const char *root, const yk__folder_report *report, yk_transform *transform);
-/* Whether a file of this name counts as a picture; reads a file into the worker's buffer and decodes it. */
+/* True if a file of this name counts as an image. The other reads a file into the worker's buffer and decodes it. */
 bool yk__is_picture(const char *name);
 yk_status yk__image_read(const char *path, yk_sample *sample);
 /* Height and width of the first image of an image folder that can be read, in its order. */

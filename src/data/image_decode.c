@@ -214,7 +214,7 @@ typedef struct png_decoder {
     size_t spread;                  /* rows that are in `to` */
 } png_decoder;
 
-/* Whether libpng has finished the last row; what it reads after that is no pixel. */
+/* True once libpng has finished the last row: what it reads after that is no pixel. */
 static bool png_rows_done(const png_decoder *d)
 {
     if (!d->to)

@@ -610,7 +610,7 @@ yk_loader_state yk_loader_get_state(const yk_loader *l)
                              .world_size = o->world_size};
 }
 
-/* What gives another order, and so other samples in what is left of it. */
+/* Fails if the state is of a loader with another order, and so with other samples in the rest of the epoch. */
 static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
 {
     yk_loader_state own = yk_loader_get_state(l);

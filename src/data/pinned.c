@@ -173,7 +173,7 @@ static yk_tensor *upload(const yk__pinned *p, yk_tensor *x)
     return there;
 }
 
-/* What the queue of copies made is the batch of whoever asks next, and his kernels read it. */
+/* A tensor that the queue of copies made becomes the caller's, whose kernels read it. */
 static yk_tensor *given_out(yk_tensor *x)
 {
     if (x) {

@@ -94,7 +94,8 @@ const char *yk__sample_format(const yk_sample *sample, char *text, size_t size)
     return yk__sample_tensor_format(&input, text, size);
 }
 
-/* Whether a callback was given this sample: one that a program made itself has no memory and no random numbers. */
+/* True if the library gave a callback this sample: one that a program made itself has no memory and no random numbers.
+ */
 static bool is_given(const char *what, const yk_sample *sample)
 {
     if (!yk__is_there(what, "sample", sample))

@@ -22,10 +22,9 @@ typedef struct yk__sampler {
 /* Samples that this rank takes, with padding and before drop_last leaves out a batch. */
 int64_t yk__sampler_samples(const yk__sampler *s);
 int64_t yk__sampler_batches(const yk__sampler *s);
-/* Of the rank's sample i: its position in the order; one that is padding has the position of the sample that it
- * repeats. */
+/* The position in the order of the rank's sample i; one that is padding has that of the sample that it repeats. */
 int64_t yk__sampler_index(const yk__sampler *s, int64_t i);
-/* How many samples of the rank's batch are padding. They are its last ones. */
+/* The number of samples of the rank's batch that are padding, which are its last ones. */
 int64_t yk__sampler_padding(const yk__sampler *s, int64_t batch);
 /*
  * The turns of a loader that gives the parts of several ranks: in a step each rank gives `accumulate` batches, or those

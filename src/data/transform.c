@@ -50,7 +50,7 @@ yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
 }
 
 /*
- * Whether the transform that this thread asked for last could not be made. A transform may be left out, so a function
+ * True if the transform that this thread asked for last could not be made. A transform may be left out, so a function
  * that is given NULL must tell the two apart; the record alone does not, because it may be of something else.
  */
 static _Thread_local bool lost;
@@ -263,7 +263,7 @@ yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_
 }
 
 /* ---- center_crop ----------------------------------------------------------------------------------------- */
-/* What is left over is halved as torchvision does it: half to even where the crop fits, and the smaller half of the
+/* The rest is halved as torchvision does it: half to even where the crop fits, and the smaller half of the
  * padding first where it does not. */
 int64_t yk__middle(int64_t side, int64_t size)
 {

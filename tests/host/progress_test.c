@@ -134,7 +134,7 @@ static void phases(void **state)
     assert_string_equal(yk__operation_what_name(YK__WHAT_LOAD), "load");
 }
 
-/* What a program says of its steps; a loss that was never given is told from one that is 0 or NaN. */
+/* A program's loss and samples; a loss that was never given is told from one that is 0 or NaN. */
 static void losses(void **state)
 {
     (void)state;

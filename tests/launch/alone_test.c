@@ -266,7 +266,8 @@ static void hung_comes_back(void **state)
     expect_no_text("rank 2 was");
 }
 
-/* Of a role that others do without; ranks of other roles that wait for it are of a role whose failure ends the job. */
+/* A hung rank of a role that others do without is lost; ranks of other roles that wait for it are of a role whose
+ * failure ends the job. */
 static void hung_is_lost(void **state)
 {
     (void)state;
