@@ -285,7 +285,7 @@ static void keep_term(yk__output *output, yk__contribution *term)
 }
 
 /* Gives up the claim on a node that is done, so that another backward may claim it. */
-static void leave(device_queue *queue, yk__node *node)
+static void node_release_claim(device_queue *queue, yk__node *node)
 {
     queue->left--;
     atomic_store_explicit(&node->owner, NULL, memory_order_release);
@@ -323,7 +323,7 @@ static void wake(device_queue *queue)
 
 /* Sends a term to the queue of another device, whose memory is there until this thread's job is done: nothing touches
  * the queue after this. */
-static void send(device_queue *to, yk__contribution *term)
+static void term_send(device_queue *to, yk__contribution *term)
 {
     term->next = atomic_load_explicit(&to->inbox, memory_order_relaxed);
     while (!atomic_compare_exchange_weak(&to->inbox, &term->next, term))
@@ -347,7 +347,7 @@ static yk_status deliver(yk__task *task, device_queue *queue, const yk__node *fr
             node->pending = 0;
             status = status ? status : yk__node_run(node, task->retain_graph, NULL);
             if (!status)
-                leave(queue, node);
+                node_release_claim(queue, node);
             return status;
         }
     } else if (here && node->pending == 1 && !to->contributions && !to->grad) {
@@ -357,7 +357,7 @@ static yk_status deliver(yk__task *task, device_queue *queue, const yk__node *fr
         *term =
             (yk__contribution){.to = node, .output = which, .sequence = from->sequence, .input = input, .grad = grad};
         if (!here) {
-            send(queue_of(task, node->device), term);
+            term_send(queue_of(task, node->device), term);
             return YK_OK;
         }
         keep_term(to, term);
@@ -469,7 +469,7 @@ static void fail_task(yk__task *task)
 }
 
 /* Runs the nodes of one device until all are done, or the whole task has failed. */
-static void work(yk__task *task, device_queue *queue)
+static void queue_work(yk__task *task, device_queue *queue)
 {
     bool timed = atomic_load_explicit(&spent_asked, memory_order_relaxed);
     double began = timed ? yk__now() : 0;
@@ -491,7 +491,7 @@ static void work(yk__task *task, device_queue *queue)
                              : yk__ready_nodes_check(queue->heap.nodes, queue->heap.count));
         yk_status status = run_node(task, queue, node);
         if (!status) {
-            leave(queue, node);
+            node_release_claim(queue, node);
         } else {
             char device[16];
             if (task->parallel)
@@ -509,7 +509,7 @@ static void work(yk__task *task, device_queue *queue)
 static void device_work(void *argument)
 {
     device_queue *queue = argument;
-    work(queue->task, queue);
+    queue_work(queue->task, queue);
     yk_clear_error();
 }
 
@@ -523,19 +523,19 @@ static void run_parallel(yk__task *task)
             fail_task(task);
         }
     }
-    work(task, &task->queues[0]);
+    queue_work(task, &task->queues[0]);
     for (int q = 1; q < task->n_queues; q++) {
         if (task->queues[q].started)
             yk__device_job_wait(&task->queues[q].job);
     }
 }
 
-static yk_status run(yk__task *task)
+static yk_status task_run(yk__task *task)
 {
     if (task->parallel)
         run_parallel(task);
     else
-        work(task, &task->queues[0]);
+        queue_work(task, &task->queues[0]);
     for (int q = 0; q < task->n_queues && !task->error.code; q++) {
         if (task->queues[q].left) /* cannot be: every claimed node was reached from the root */
             return yk__fail(YK_ERR_INTERNAL, "backward: %zu nodes were never ready", task->queues[q].left);
@@ -655,7 +655,7 @@ static yk_status backward(yk_tensor *root, const yk_backward_options *options, b
     *walked = !status;
     if (!status) {
         heap_push(&task.queues[0].heap, node);
-        status = run(&task);
+        status = task_run(&task);
     }
     status = yk__collectors_end(&task.collectors, status);
     task_clear(&task);

@@ -149,7 +149,8 @@ static yk_status check_input(const checked *f, yk_tensor *const *inputs, int n_i
     return status;
 }
 
-static yk_status check(const checked *f, yk_tensor *const *inputs, int n_inputs, const yk_gradcheck_options *options)
+static yk_status gradients_check(const checked *f, yk_tensor *const *inputs, int n_inputs,
+                                 const yk_gradcheck_options *options)
 {
     yk_gradcheck_options o;
     if (YK__OPTIONS_TAKE("gradcheck", yk_gradcheck_options, options, &o) ||
@@ -192,11 +193,12 @@ static yk_status check(const checked *f, yk_tensor *const *inputs, int n_inputs,
 yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
                        const yk_gradcheck_options *options)
 {
-    return check(&(checked){.single = function, .n_outputs = 1, .user = user}, inputs, n_inputs, options);
+    return gradients_check(&(checked){.single = function, .n_outputs = 1, .user = user}, inputs, n_inputs, options);
 }
 
 yk_status yk_gradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs, int n_outputs,
                             void *user, const yk_gradcheck_options *options)
 {
-    return check(&(checked){.list = function, .n_outputs = n_outputs, .user = user}, inputs, n_inputs, options);
+    return gradients_check(&(checked){.list = function, .n_outputs = n_outputs, .user = user}, inputs, n_inputs,
+                           options);
 }

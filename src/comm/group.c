@@ -206,8 +206,8 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     return NULL;
 }
 
-static yk_process_group *join(yk_process_group *handle, uint64_t members, yk__comm_attempt *attempt, void *parent,
-                              const int *ranks)
+static yk_process_group *group_join(yk_process_group *handle, uint64_t members, yk__comm_attempt *attempt, void *parent,
+                                    const int *ranks)
 {
     if (!handle)
         return NULL;
@@ -246,8 +246,8 @@ static yk_status find_times(const char *what, double *timeout, double *join_time
 }
 
 /* A new group, in no scope: the caller has the reference. `attempt`: see yk__comm_join_args. */
-static yk_process_group *create(const char *what, yk_store *store, int rank, int world_size, yk__comm_attempt *attempt,
-                                const yk_process_group_options *o)
+static yk_process_group *group_create(const char *what, yk_store *store, int rank, int world_size,
+                                      yk__comm_attempt *attempt, const yk_process_group_options *o)
 {
     if (world_size < 1 || rank < 0 || rank >= world_size) {
         yk__fail(YK_ERR_ARGUMENT, "%s: rank %d is outside a world of %d", what, rank, world_size);
@@ -276,9 +276,9 @@ static yk_process_group *create(const char *what, yk_store *store, int rank, int
         yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
         return NULL;
     }
-    return join(handle_new(backend, store, name, shares ? host_id_new(o->host_id) : yk__strdup(alone), rank, world_size,
-                           timeout, join_timeout),
-                YK__HASH_BASIS, attempt, NULL, NULL);
+    return group_join(handle_new(backend, store, name, shares ? host_id_new(o->host_id) : yk__strdup(alone), rank,
+                                 world_size, timeout, join_timeout),
+                      YK__HASH_BASIS, attempt, NULL, NULL);
 }
 
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
@@ -290,7 +290,7 @@ yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_s
     if (!yk__scope_check("process_group_create") ||
         YK__OPTIONS_TAKE("process_group_create", yk_process_group_options, options, &o))
         return NULL;
-    return yk__scope_own(create("process_group_create", store, rank, world_size, NULL, &o));
+    return yk__scope_own(group_create("process_group_create", store, rank, world_size, NULL, &o));
 }
 
 /* The variables that say which of its role this process is; 0 and 1 without any. */
@@ -343,7 +343,7 @@ yk_process_group *yk_role_group(const yk_process_group_options *options)
                  world_size, role);
         return NULL;
     }
-    yk_process_group *made = create("role_group", store, rank, world_size, NULL, &o);
+    yk_process_group *made = group_create("role_group", store, rank, world_size, NULL, &o);
     yk_store_release(store);
     return yk__scope_own(made);
 }
@@ -386,7 +386,7 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     yk_process_group *handle = handle_new(p->backend, count > 1 ? p->store : NULL, name, yk__strdup(p->host_id), rank,
                                           count, p->timeout, p->join_timeout);
     if (rank >= 0) {
-        handle = join(handle, members, NULL, p->state, ranks);
+        handle = group_join(handle, members, NULL, p->state, ranks);
     } else if (handle && p->store) { /* ranks that others expect there would be waited for in vain */
         char self[120];
         snprintf(self, sizeof(self), "rank %d (host %s, pid %d)", p->rank, p->host_name, p->pid);
@@ -425,7 +425,7 @@ static yk_process_group *join_default(const yk__joining *joining, bool launched,
         yk__comm_attempt now = {.launched = launched && attempt == 0, .announced = true};
         attempt_name(name, ++attempt);
         yk_process_group *made =
-            create("init_process_group", joining->store, joining->rank, joining->world_size, &now, options);
+            group_create("init_process_group", joining->store, joining->rank, joining->world_size, &now, options);
         if (!made && now.over) {
             yk__error_take(&earlier);
             *skipped = true;

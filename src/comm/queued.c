@@ -76,7 +76,7 @@ static yk__work *next_in_turn(const yk__group *g, const yk__work *work)
 }
 
 /* True if the work is done. Takes the lock for what it does with the group. */
-static bool look(yk__group *g, yk__work *work)
+static bool work_look(yk__group *g, yk__work *work)
 {
     bool done = false;
     yk_status status = g->backend->queued_done(g->state, work->queued, &done);
@@ -101,7 +101,7 @@ static void *watch(void *arg)
         bool any = false;
         for (yk__work *work = next_in_turn(g, NULL), *next; work; work = next) {
             pthread_mutex_unlock(&g->lock);
-            bool done = look(g, work);
+            bool done = work_look(g, work);
             pthread_mutex_lock(&g->lock);
             next = next_in_turn(g, work); /* none goes but by this thread */
             if (!done)

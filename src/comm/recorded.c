@@ -88,7 +88,7 @@ static const ballot *ballot_of(const yk__group *g, const ballot *all, int rank)
     return (const void *)((const char *)all + (size_t)rank * ballot_size(g));
 }
 
-static yk_status exchange(yk__group *g, const ballot *own, ballot *all)
+static yk_status votes_exchange(yk__group *g, const ballot *own, ballot *all)
 {
     int64_t bytes = (int64_t)ballot_size(g), total = bytes * g->world_size;
     yk_tensor *part = yk__tensor_new(1, &bytes, NULL, YK_U8, (yk_device){0});
@@ -147,7 +147,7 @@ static yk_status member_decide(void *object, void *notes, yk__graph_vote *vote)
     own->hash = r->hash;
     memcpy(own->why, vote->why, sizeof(own->why));
     memcpy(own->messages, r->to, 2 * (size_t)g->world_size * sizeof(uint64_t));
-    yk_status status = exchange(g, own, all);
+    yk_status status = votes_exchange(g, own, all);
     const ballot *least = all;
     int of = 0;
     for (int k = 1; k < g->world_size && !status; k++) {

@@ -201,7 +201,7 @@ static void context_destroy(void *object)
 
 static const yk__type context_type = {"spawn context", context_destroy};
 
-static yk_status start(yk_spawn_context *s, int port)
+static yk_status children_start(yk_spawn_context *s, int port)
 {
     group *g = &s->group;
     size_t bytes = (size_t)g->count * sizeof(*s->records);
@@ -234,7 +234,7 @@ static yk_status start(yk_spawn_context *s, int port)
 }
 
 /* With one reference; NULL and an error on failure. */
-static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
+static yk_spawn_context *spawn_context_create(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
 {
     yk_spawn_options o;
     if (YK__OPTIONS_TAKE("spawn", yk_spawn_options, options, &o))
@@ -263,14 +263,14 @@ static yk_spawn_context *create(yk_spawn_fn fn, void *arg, int nprocs, const yk_
     s->records = MAP_FAILED;
     s->group = (group){.count = nprocs, .function = run_child, .argument = s, .grace = o.grace};
     snprintf(s->address, sizeof(s->address), "%s", address);
-    if (start(s, o.master_port)) {
+    if (children_start(s, o.master_port)) {
         yk_object_release(s);
         return NULL;
     }
     return s;
 }
 
-static yk_status join(yk_spawn_context *s, double until, bool *joined)
+static yk_status spawn_join(yk_spawn_context *s, double until, bool *joined)
 {
     *joined = yk__supervisor_wait(&s->group, until);
     return *joined && s->group.failed ? failure(s) : YK_OK;
@@ -280,8 +280,8 @@ yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options
 {
     YK__OWN_RECORD;
     bool joined;
-    yk_spawn_context *s = create(fn, arg, nprocs, options);
-    yk_status status = s ? join(s, HUGE_VAL, &joined) : yk__error_code();
+    yk_spawn_context *s = spawn_context_create(fn, arg, nprocs, options);
+    yk_status status = s ? spawn_join(s, HUGE_VAL, &joined) : yk__error_code();
     yk_object_release(s);
     return status;
 }
@@ -289,7 +289,7 @@ yk_status yk_spawn(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options
 yk_spawn_context *yk_spawn_start(yk_spawn_fn fn, void *arg, int nprocs, const yk_spawn_options *options)
 {
     YK__OWN_RECORD;
-    return yk__scope_check("spawn_start") ? yk__scope_own(create(fn, arg, nprocs, options)) : NULL;
+    return yk__scope_check("spawn_start") ? yk__scope_own(spawn_context_create(fn, arg, nprocs, options)) : NULL;
 }
 
 yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool *joined)
@@ -304,7 +304,7 @@ yk_status yk_spawn_context_join(yk_spawn_context *context, double timeout, bool 
         return YK_ERR_ARGUMENT;
     if (bounded && !joined)
         return yk__fail(YK_ERR_ARGUMENT, "spawn_context_join: with a time-out, `joined` is needed");
-    return join(context, bounded ? yk__now() + timeout : HUGE_VAL, joined ? joined : &all);
+    return spawn_join(context, bounded ? yk__now() + timeout : HUGE_VAL, joined ? joined : &all);
 }
 
 int yk_spawn_context_pid(yk_spawn_context *context, int rank)

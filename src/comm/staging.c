@@ -125,7 +125,7 @@ static yk_tensor *dense_room(yk_tensor *x)
                                : yk__tensor_new(x->ndim, x->shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
 }
 
-static yk_status prepare(yk__staging *s, const yk__call *call)
+static yk_status staging_prepare(yk__staging *s, const yk__call *call)
 {
     yk_tensor *both[2] = {call->in, call->out};
     yk_status status = yk__same_device(yk__comm_kind_name(call->op.kind), 2, both);
@@ -150,7 +150,7 @@ yk__staging *yk__staging_create(yk__group *g, const yk__call *call)
         return NULL;
     s->group = g;
     s->device = yk__device_of(any_tensor(call));
-    if (prepare(s, call) || (call->in && s->in != call->in && yk__raw_copy(s->in, call->in))) {
+    if (staging_prepare(s, call) || (call->in && s->in != call->in && yk__raw_copy(s->in, call->in))) {
         yk__staging_free(s, 0);
         return NULL;
     }

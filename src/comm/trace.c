@@ -34,7 +34,7 @@ void yk__trace_begin(yk__group *g)
 }
 
 /* Notes the operation in the page that the launcher reads, and returns its entry there. */
-static int show(const yk__group *g, const yk__comm_op *op)
+static int page_operation_note(const yk__group *g, const yk__comm_op *op)
 {
     yk__page_operation o = {.number = op->number,
                             .count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count,
@@ -60,8 +60,11 @@ uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state stat
     uint64_t now = yk__ticks();
     if (g->traced > YK__TRACE && e->state != YK__TRACE_DONE && e->state != YK__TRACE_FAILED)
         yk__progress_end(e->shown); /* nobody would find it again */
-    *e = (yk__trace_entry){
-        .op = *op, .state = state, .queued = now, .began = state == YK__TRACE_QUEUED ? 0 : now, .shown = show(g, op)};
+    *e = (yk__trace_entry){.op = *op,
+                           .state = state,
+                           .queued = now,
+                           .began = state == YK__TRACE_QUEUED ? 0 : now,
+                           .shown = page_operation_note(g, op)};
     return entry;
 }
 

@@ -48,7 +48,7 @@ static _Thread_local int16_t current[YK__DEVICE_TYPES];
 _Atomic(const yk__backend *) yk__backends[YK__DEVICE_TYPES];
 
 /* The backend of a type, loaded if need be; NULL with the error record set. */
-static const yk__backend *find(yk_device_type type)
+static const yk__backend *backend_find(yk_device_type type)
 {
     if ((unsigned)type >= YK__DEVICE_TYPES)
         return NULL;
@@ -64,7 +64,7 @@ static const yk__backend *find_quietly(yk_device_type type)
 {
     yk_error before;
     yk__error_take(&before);
-    const yk__backend *backend = find(type);
+    const yk__backend *backend = backend_find(type);
     if (!backend)
         yk_clear_error();
     yk__error_put(&before);
@@ -78,7 +78,7 @@ static const char *type_name(int type)
 
 const yk__backend *yk__backend_load(yk_device device)
 {
-    const yk__backend *backend = find((yk_device_type)device.type);
+    const yk__backend *backend = backend_find((yk_device_type)device.type);
     if (!backend && !yk__error_code())
         yk__fail(YK_ERR_UNSUPPORTED, "device %s:%d: there is no such type of device", type_name(device.type),
                  device.index);

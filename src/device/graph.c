@@ -215,7 +215,7 @@ yk__stream yk__random_draw(yk_device device, const uint32_t **calls)
 /* ---- the calls ---- */
 
 /* Brings everything that has changed on the host since to the device. */
-static yk_status prepare(yk_graph *g, const char **stale)
+static yk_status members_prepare(yk_graph *g, const char **stale)
 {
     yk_status status = YK_OK;
     yk_random_state random = yk_random_get_state();
@@ -264,7 +264,7 @@ static yk_status call(yk_graph *g)
 }
 
 /* Runs the function as it is, and notes work that could not be recorded. */
-static yk_status run(yk_graph *g)
+static yk_status function_run(yk_graph *g)
 {
     if (!g->given_up)
         g->why[0] = '\0';
@@ -361,15 +361,15 @@ static yk_status run_once(yk_graph *g)
     if (status)
         return status;
     if (!can)
-        return run(g);
+        return function_run(g);
     const char *stale = NULL;
-    status = prepare(g, &stale);
+    status = members_prepare(g, &stale);
     if (status)
         return status;
     if (stale) { /* from the beginning */
         drop_recording(g);
         g->fit = 0;
-        status = run(g);
+        status = function_run(g);
         if (g->fit)
             snprintf(g->why, WHY, "%s, so it is recorded anew", stale);
         return status;
@@ -386,7 +386,7 @@ static yk_status run_once(yk_graph *g)
         return status;
     if (can)
         return replay(g);
-    status = run(g);
+    status = function_run(g);
     if (busy[0] && g->fit)
         memcpy(g->why, busy, WHY);
     return status;

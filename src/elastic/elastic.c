@@ -201,7 +201,7 @@ yk_status yk__elastic_make_buffers(yk_elastic *e)
     return status;
 }
 
-static yk_status fill(yk_elastic *e, const yk_elastic_options *o)
+static yk_status elastic_fill(yk_elastic *e, const yk_elastic_options *o)
 {
     e->net = yk_module_retain(o->model);
     e->optimizer = yk_optimizer_retain(o->optimizer);
@@ -248,7 +248,7 @@ yk_elastic *yk_elastic_create(const yk_elastic_options *options)
     yk_elastic *e = yk__object_new(&elastic_type, sizeof(*e));
     if (!e)
         return NULL;
-    if (fill(e, &o)) {
+    if (elastic_fill(e, &o)) {
         elastic_destroy(e);
         return NULL;
     }

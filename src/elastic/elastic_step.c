@@ -79,7 +79,7 @@ static yk_status drop_gradients(const yk__reducer *r)
  * Does at the step's begin what yk_ddp does before a forward, so that the buckets' layout is that of all shards. The
  * versions of the buffers stay, as yk__model_broadcast_buffers says.
  */
-static yk_status prepare(yk_elastic *e)
+static yk_status step_prepare(yk_elastic *e)
 {
     yk__reducer *r = e->reducer;
     yk__leaf_sums_reset(&e->sums);
@@ -115,7 +115,7 @@ bool yk_elastic_begin(yk_elastic *e)
         return false;
     }
     yk_optimizer_zero_grad(e->optimizer);
-    if (!e->plain && (e->failed = prepare(e))) {
+    if (!e->plain && (e->failed = step_prepare(e))) {
         yk__error_prefix("elastic_begin");
         return false;
     }
@@ -158,7 +158,7 @@ typedef struct shard_report {
 } shard_report;
 
 /* Losses and generators of all virtual ranks become known to all processes. */
-static yk_status exchange(yk_elastic *e)
+static yk_status reports_exchange(yk_elastic *e)
 {
     int most = 0;
     for (int p = 0; p < e->world; p++)
@@ -193,7 +193,7 @@ static yk_status all_end(yk_elastic *e)
     yk_status status = e->plain ? YK_OK : shard_end(e);
     yk__collectives_refuse(NULL);
     if (!status && e->world > 1)
-        status = exchange(e);
+        status = reports_exchange(e);
     if (!status && !e->plain) {
         yk_random_set_state(e->generators[0]);
         if (e->after && e->mine.begin == 0)
@@ -275,7 +275,7 @@ static yk_status keep_gradients(yk_elastic *e)
     return status ? status : drop_gradients(r);
 }
 
-static yk_status backward(yk_elastic *e, yk_tensor *loss)
+static yk_status shard_backward(yk_elastic *e, yk_tensor *loss)
 {
     yk_scope scope = yk_scope_begin();
     double value = yk_item(loss);
@@ -320,7 +320,7 @@ yk_status yk_elastic_backward(yk_elastic *e, yk_tensor *loss)
     if (e->reducer && e->reducer->no_sync == is_last(e))
         return yk__fail(YK_ERR_STATE, "elastic_backward: yk_no_sync_begin and end are called within the step; to add "
                                       "the gradients of several batches set accumulate");
-    yk_status status = give_up(e, "elastic_backward", backward(e, loss));
+    yk_status status = give_up(e, "elastic_backward", shard_backward(e, loss));
     if (!status)
         e->stage = YK__PASSED;
     return status;

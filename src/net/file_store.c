@@ -171,7 +171,7 @@ static yk_status read_new(file_store *f, int fd, off_t size)
 }
 
 /* Opens, locks and reads: a descriptor whose closing unlocks, or -1 and the error. */
-static int begin(file_store *f, bool exclusive, yk__until until)
+static int file_lock_begin(file_store *f, bool exclusive, yk__until until)
 {
     struct stat info;
     int fd = open_file(f, &info);
@@ -238,7 +238,7 @@ static file_store *enter(yk_store *store, bool exclusive, yk__until until, int *
 {
     file_store *f = (file_store *)store;
     pthread_mutex_lock(&f->lock);
-    *fd = begin(f, exclusive, until);
+    *fd = file_lock_begin(f, exclusive, until);
     if (*fd >= 0)
         return f;
     pthread_mutex_unlock(&f->lock);
@@ -467,7 +467,7 @@ yk_store *yk_file_store(const char *path)
     pthread_mutex_init(&f->lock, NULL);
     f->path = yk__strdup(path);
     /* A path that cannot be used, or holds something else, is an error here and not at the first call. */
-    int fd = f->path ? begin(f, false, (yk__until){yk__now() + store->timeout, store->timeout}) : -1;
+    int fd = f->path ? file_lock_begin(f, false, (yk__until){yk__now() + store->timeout, store->timeout}) : -1;
     if (fd < 0) {
         yk_store_release(store);
         return NULL;

@@ -40,7 +40,7 @@ static entry **find_slot(const yk__keyspace *space, yk__bytes key, uint64_t hash
     return at;
 }
 
-static entry *find(const yk__keyspace *space, yk__bytes key)
+static entry *entry_find(const yk__keyspace *space, yk__bytes key)
 {
     return space->slot_count ? *find_slot(space, key, hash_of(key)) : NULL;
 }
@@ -173,7 +173,7 @@ static size_t missing(const yk__keyspace *space, const yk__waiter *waiter)
 {
     for (size_t i = 0; i < waiter->count; i++) {
         size_t at = (waiter->position + i) % waiter->count;
-        const entry *e = find(space, waiter->keys[at]);
+        const entry *e = entry_find(space, waiter->keys[at]);
         if (!e || !e->there)
             return at;
     }
@@ -186,7 +186,7 @@ bool yk__keyspace_wait(yk__keyspace *space, yk__waiter *waiter, yk_status *statu
     waiter->position = 0;
     *status = YK_OK;
     if (waiter->watches) {
-        if (differs(find(space, waiter->keys[0]), waiter->old))
+        if (differs(entry_find(space, waiter->keys[0]), waiter->old))
             return true;
     } else {
         size_t at = missing(space, waiter);
@@ -241,7 +241,7 @@ static void changed(yk__keyspace *space, entry *e)
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 const yk__bytes *yk__keyspace_get(const yk__keyspace *space, yk__bytes key)
 {
-    const entry *e = find(space, key);
+    const entry *e = entry_find(space, key);
     return e && e->there ? &e->value : NULL;
 }
 
@@ -314,7 +314,7 @@ yk_status yk__keyspace_compare_set(yk__keyspace *space, yk__bytes key, yk__bytes
 
 bool yk__keyspace_delete(yk__keyspace *space, yk__bytes key)
 {
-    entry *e = find(space, key);
+    entry *e = entry_find(space, key);
     if (!e || !e->there)
         return false;
     free((void *)e->value.data);

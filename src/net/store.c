@@ -331,7 +331,7 @@ yk_status yk_store_set_timeout(yk_store *store, double seconds)
 
 /* ---- gathering ------------------------------------------------------------------------------------------------- */
 /* One key's value, where it is there. */
-static yk_status look(yk_store *store, yk__bytes key, yk__store_value *value, yk__until until)
+static yk_status key_look(yk_store *store, yk__bytes key, yk__store_value *value, yk__until until)
 {
     bool there = false;
     yk_status status = store->table->check(store, &key, 1, &there, until);
@@ -346,9 +346,9 @@ static yk_status gather_by_parts(yk_store *store, yk__store_gather *g, double de
     yk_status status = YK_OK;
     g->sent = true;
     if (g->own.data)
-        status = look(store, g->stop, &g->stopped, patient);
+        status = key_look(store, g->stop, &g->stopped, patient);
     if (!status && g->stopped.data) {
-        status = look(store, g->own, &g->conflict, patient);
+        status = key_look(store, g->own, &g->conflict, patient);
         swapped = !g->conflict.data;
     } else if (!status && g->own.data) {
         yk__store_value now = {0};
@@ -365,13 +365,13 @@ static yk_status gather_by_parts(yk_store *store, yk__store_gather *g, double de
         g->complete = !status;
         if (status == YK_ERR_TIMEOUT) {
             yk_clear_error();
-            status = look(store, g->stop, &g->stopped, patient);
+            status = key_look(store, g->stop, &g->stopped, patient);
             if (now >= deadline)
                 break;
         }
     }
     for (size_t i = 0; i < g->count && !status && swapped; i++)
-        status = look(store, g->keys[i], &g->values[i], patient);
+        status = key_look(store, g->keys[i], &g->values[i], patient);
     return status;
 }
 

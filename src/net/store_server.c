@@ -90,7 +90,7 @@ static void end_lease(connection *c)
     yk__session_end_lease(&c->session, damaged || broken ? YK__LEASE_DAMAGED : YK__LEASE_ENDED, text);
 }
 
-static void drop(connection *c)
+static void connection_drop(connection *c)
 {
     if (c->fd < 0)
         return;
@@ -130,7 +130,7 @@ static void watch_events(connection *c)
         return;
     c->events = events;
     if (!watch(c->server, c->fd, first, events, c))
-        drop(c);
+        connection_drop(c);
 }
 
 /* Sends what there is; false when the connection was dropped. */
@@ -138,12 +138,12 @@ static bool flush(connection *c)
 {
     yk__session *s = &c->session;
     if (yk__channel_flush(&s->channel, c->fd) == YK__LOST) {
-        drop(c);
+        connection_drop(c);
         return false;
     }
     if (s->closing && !yk__channel_unsent(&s->channel)) {
         shutdown(c->fd, SHUT_WR); /* so that the reason arrives before the end does */
-        drop(c);
+        connection_drop(c);
         return false;
     }
     return true;
@@ -152,12 +152,12 @@ static bool flush(connection *c)
 /* Takes bytes, goes on with those that had to wait for room, and sends: until nothing more can be done now. */
 static void start_ticking(yk__store_server *server);
 
-static void serve(connection *c, const void *data, size_t size)
+static void requests_serve(connection *c, const void *data, size_t size)
 {
     bool had_lease = c->session.lease.size > 0;
     for (bool held = true; held; size = 0) {
         if (!yk__session_receive(&c->session, data, size)) {
-            drop(c);
+            connection_drop(c);
             return;
         }
         if (c->unauthenticated && c->session.channel.open) {
@@ -185,7 +185,7 @@ static void serve_dirty(yk__store_server *server)
         server->dirty = c->next_dirty;
         c->dirty = false;
         if (c->fd >= 0)
-            serve(c, NULL, 0);
+            requests_serve(c, NULL, 0);
     }
 }
 
@@ -206,18 +206,18 @@ static void on_event(connection *c, uint32_t events)
         /* A connection that was reset: what came before the end is still processed. */
         ssize_t got;
         while (c->fd >= 0 && (got = recv(c->fd, server->buffer, sizeof(server->buffer), 0)) > 0)
-            serve(c, server->buffer, (size_t)got);
-        drop(c);
+            requests_serve(c, server->buffer, (size_t)got);
+        connection_drop(c);
     } else if (events & EPOLLIN) {
         ssize_t got = recv(c->fd, server->buffer, sizeof(server->buffer), 0);
         if (got > 0)
-            serve(c, server->buffer, (size_t)got);
+            requests_serve(c, server->buffer, (size_t)got);
         else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-            drop(c);
+            connection_drop(c);
     } else if (events & (EPOLLRDHUP | EPOLLHUP)) {
-        drop(c);
+        connection_drop(c);
     } else {
-        serve(c, NULL, 0);
+        requests_serve(c, NULL, 0);
     }
     serve_dirty(server);
 }
@@ -251,9 +251,9 @@ static void limit_unauthenticated(yk__store_server *server, const yk__address *f
     connection *oldest =
         (int)server->unauthenticated.count > most / 2 ? oldest_unauthenticated(server, from, &count) : NULL;
     if (oldest && count > most / 2)
-        drop(oldest);
+        connection_drop(oldest);
     else if ((int)server->unauthenticated.count > most)
-        drop(server->unauthenticated.first);
+        connection_drop(server->unauthenticated.first);
 }
 
 static void greet(yk__store_server *server, int fd, const yk__address *from)
@@ -300,7 +300,7 @@ static void on_connection(yk__store_server *server)
         if (full || (fd >= 0 && yk__descriptor_is_reserved(fd))) {
             bool gained = server->unauthenticated.first != NULL;
             if (gained)
-                drop(server->unauthenticated.first);
+                connection_drop(server->unauthenticated.first);
             if (fd >= 0)
                 close(fd); /* a client tries again */
             if (gained)
@@ -328,7 +328,7 @@ static void on_tick(yk__store_server *server, double now)
     bool leases = false;
     server->ticked = now;
     while (server->unauthenticated.first && server->unauthenticated.first->deadline <= now)
-        drop(server->unauthenticated.first);
+        connection_drop(server->unauthenticated.first);
     for (connection *c = server->members.first; c; c = c->next) {
         if (!c->session.lease.size || !(c->session.silence > 0))
             continue;
@@ -383,9 +383,9 @@ static void *server_run(void *arg)
         free_dropped(server);
     }
     while (server->unauthenticated.first)
-        drop(server->unauthenticated.first);
+        connection_drop(server->unauthenticated.first);
     while (server->members.first)
-        drop(server->members.first);
+        connection_drop(server->members.first);
     free_dropped(server);
     return NULL;
 }

@@ -207,7 +207,7 @@ static yk_status call_failed(const call *c, yk_status code, const char *why)
  * that it has, or, when the two crossed, with the reply. So a time-out of a key and a server that does not answer are
  * told apart, and the connection stays usable.
  */
-static yk__reason exchange(call *c, unsigned *type)
+static yk__reason request_exchange(call *c, unsigned *type)
 {
     yk__channel *channel = &c->link->channel;
     int fd = c->link->fd;
@@ -256,7 +256,7 @@ static yk__reason send_until_answered(call *c, unsigned *type, char why[YK__WHY_
         c->link = acquire_connection(c->tcp, c->until.deadline + patience, &reason, why);
         bool sent = c->link != NULL;
         if (sent) {
-            reason = exchange(c, type);
+            reason = request_exchange(c, type);
             snprintf(why, YK__WHY_SIZE, "%s", c->link->channel.why);
             c->sent |= reason != YK__REJECTED; /* else it was not looked at */
         }
@@ -573,7 +573,7 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
     return NULL;
 }
 
-static yk_status join(tcp_store *tcp, const char *host, int port, bool early, double timeout)
+static yk_status tcp_store_join(tcp_store *tcp, const char *host, int port, bool early, double timeout)
 {
     yk__address addresses[MAX_ADDRESSES];
     char why[YK__WHY_SIZE] = "";
@@ -621,7 +621,7 @@ static yk_status connect_later(tcp_store *tcp)
         yk__error_put(&tcp->never);
     } else if (tcp->later) {
         tcp->later = false;
-        status = join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);
+        status = tcp_store_join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);
         if (status) {
             yk__error_prefix("%s", tcp->blame);
             tcp->never = *yk_last_error();
@@ -651,7 +651,7 @@ static yk_status server_address(const tcp_store *tcp, const yk_tcp_store_options
                : yk__fail(YK_ERR_INTERNAL, "tcp_store: %s", why);
 }
 
-static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
+static yk_status server_run(tcp_store *tcp, const yk_tcp_store_options *options)
 {
     YK__OWN_RECORD;
     yk__address address, bound;
@@ -676,12 +676,12 @@ static yk_status serve(tcp_store *tcp, const yk_tcp_store_options *options)
                                  : yk__format("tcp://%s", yk__address_format(&bound, text));
     if (!tcp->store.name)
         return YK_ERR_MEMORY;
-    return join(tcp, everywhere ? "127.0.0.1" : yk__address_host(&bound, text), tcp->store.port, false,
-                tcp->store.timeout);
+    return tcp_store_join(tcp, everywhere ? "127.0.0.1" : yk__address_host(&bound, text), tcp->store.port, false,
+                          tcp->store.timeout);
 }
 
 /* `blame`: see yk__tcp_store_later; NULL: connects now. */
-static yk_store *create(const char *service, const yk_tcp_store_options *options, const char *blame)
+static yk_store *tcp_store_create(const char *service, const yk_tcp_store_options *options, const char *blame)
 {
     if (!yk__scope_check("tcp_store"))
         return NULL;
@@ -714,7 +714,7 @@ static yk_store *create(const char *service, const yk_tcp_store_options *options
     if (!status && tcp->later && !(tcp->host = yk__strdup(o.host)))
         status = YK_ERR_MEMORY;
     if (!status && !tcp->later)
-        status = o.is_server ? serve(tcp, &o) : join(tcp, o.host, o.port, false, timeout);
+        status = o.is_server ? server_run(tcp, &o) : tcp_store_join(tcp, o.host, o.port, false, timeout);
     if (status) {
         yk_store_release(store);
         return NULL;
@@ -724,15 +724,15 @@ static yk_store *create(const char *service, const yk_tcp_store_options *options
 
 yk_store *yk_tcp_store(const yk_tcp_store_options *options)
 {
-    return create("store", options, NULL);
+    return tcp_store_create("store", options, NULL);
 }
 
 yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame)
 {
-    return create("store", options, blame);
+    return tcp_store_create("store", options, blame);
 }
 
 yk_store *yk__tcp_store_of_service(const char *service, const yk_tcp_store_options *options, const char *blame)
 {
-    return create(service, options, blame);
+    return tcp_store_create(service, options, blame);
 }

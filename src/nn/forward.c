@@ -1,9 +1,9 @@
 /*
  * forward.c - running a module: its scope, the path of an error, hooks before and after. Layer: nn.
  *
- * Everything goes through `run`, whatever the number of tensors: what is taken and given is a list, and one tensor for
- * one is the list of one. A hook may remove itself or others, and add new ones, which are called from the next forward
- * on: a walk goes over a copy of the list, and leaves out what is no longer in it.
+ * Everything goes through module_run, whatever the number of tensors: what is taken and given is a list, and one tensor
+ * for one is the list of one. A hook may remove itself or others, and add new ones, which are called from the next
+ * forward on: a walk goes over a copy of the list, and leaves out what is no longer in it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +216,7 @@ static yk_status run_hooked(yk_module *m, yk__module_body body, void *user, call
 }
 
 /* Runs m; outputs[] are references of the caller's, or all NULL with an error. */
-static yk_status run(yk_module *m, yk__module_body body, void *user, call *c)
+static yk_status module_run(yk_module *m, yk__module_body body, void *user, call *c)
 {
     if (!yk__module_usable("forward", m))
         return yk__error_code();
@@ -245,7 +245,7 @@ yk_tensor *yk__module_run(yk_module *m, yk__module_body body, yk_tensor *x, void
     yk_tensor *out = NULL;
     call c = {.inputs = &x, .outputs = &out, .n_inputs = 1, .n_outputs = 1};
     if (x)
-        run(m, body, user, &c);
+        module_run(m, body, user, &c);
     return out;
 }
 
@@ -287,7 +287,7 @@ yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, 
     if (!yk__scope_reserve("forward", (size_t)n_outputs))
         return yk__error_code();
     call c = {.inputs = inputs, .outputs = outputs, .n_inputs = n_inputs, .n_outputs = n_outputs};
-    yk_status status = run(m, NULL, NULL, &c);
+    yk_status status = module_run(m, NULL, NULL, &c);
     for (int i = 0; !status && i < n_outputs; i++)
         outputs[i] = yk__scope_own(outputs[i]);
     return status;

@@ -388,7 +388,7 @@ yk_status yk_module_requires_grad(yk_module *m, bool requires_grad)
 }
 
 /* "a.b" + "c" = "a.b.c" */
-static char *join(const char *path, const char *name)
+static char *path_join(const char *path, const char *name)
 {
     return yk__format("%s%s%s", path, *path ? "." : "", name);
 }
@@ -408,7 +408,7 @@ static yk_status collect_entries(const yk__entries *entries, yk__collect what, c
         const yk__entry *entry = &entries->items[i];
         if (entry->temporary || (what == YK__PARAMETERS && listed(dict, entry->object)))
             continue;
-        char *name = join(path, entry->name);
+        char *name = path_join(path, entry->name);
         /* A state dict's tensors share memory with the module's but are not on the tape. */
         yk_tensor *x = what == YK__STATE ? yk__tensor_alias(entry->object) : yk_tensor_retain(entry->object);
         yk_status status = name && x ? yk_state_dict_add(dict, name, x) : YK_ERR_MEMORY;
@@ -426,7 +426,7 @@ static yk_status collect(yk_module *m, yk__collect what, const char *path, yk_st
     if (!status && what == YK__STATE)
         status = collect_entries(&m->buffers, what, path, dict);
     for (int64_t i = 0; !status && i < m->children.count; i++) {
-        char *below = join(path, m->children.items[i].name);
+        char *below = path_join(path, m->children.items[i].name);
         status = below ? collect(m->children.items[i].object, what, below, dict) : YK_ERR_MEMORY;
         free(below);
     }
@@ -485,7 +485,7 @@ static yk_module *descend(yk_module *m, const char *path, size_t length)
 static yk_status collect_paths(yk_module *m, const char *path, const char ***names, size_t *count)
 {
     for (int64_t i = 0; i < m->children.count; i++) {
-        char *below = join(path, m->children.items[i].name);
+        char *below = path_join(path, m->children.items[i].name);
         const char **grown = below ? yk__realloc(*names, (*count + 1) * sizeof(**names)) : NULL;
         if (!grown) {
             free(below);

@@ -46,7 +46,7 @@ static yk__view lse_view(const yk_tensor *lse, const yk__view *q)
 }
 
 /* to[i] = from[i] in the dtype of kernels, with columns next to each other. Nothing is left in to[] on failure. */
-static yk_status prepare(int count, yk_tensor *const *from, yk_tensor **to)
+static yk_status operands_prepare(int count, yk_tensor *const *from, yk_tensor **to)
 {
     yk_status status = yk__operands(YK__SLOT_attention, (1u << count) - 1, count, from, to);
     for (int i = 0; i < count && !status; i++) {
@@ -72,7 +72,7 @@ static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor *
         from[i] = yk__saved(node, i, &status);
     from[GOUT] = gout;
     yk_tensor *lse = yk__saved(node, GOUT, &status);
-    if (status || (status = prepare(READ, from, in)))
+    if (status || (status = operands_prepare(READ, from, in)))
         return status;
     if (p->causal || in[MASK]) { /* a query whose key holds NaN has NaN in lse, and so in its gradient */
         yk_tensor *k = yk__without_nan(in[K]);
@@ -107,7 +107,7 @@ static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention
 {
     static const yk__op op = {.name = "scaled_dot_product_attention", .backward = attention_backward};
     yk_tensor *in[INPUTS];
-    if (prepare(INPUTS, inputs, in))
+    if (operands_prepare(INPUTS, inputs, in))
         return NULL;
     int ndim = in[Q]->ndim;
     int64_t shape[4], stride[4];
@@ -193,7 +193,7 @@ static bool check_mask(const yk_tensor *mask, const yk_tensor *q, const yk_tenso
     return fits;
 }
 
-static bool check(yk_tensor *const inputs[INPUTS], const yk_attention_options *o)
+static bool shapes_check(yk_tensor *const inputs[INPUTS], const yk_attention_options *o)
 {
     static const char name[] = "scaled_dot_product_attention", *const role[] = {"query", "key", "value"};
     const yk_tensor *q = inputs[Q], *k = inputs[K], *v = inputs[V];
@@ -229,7 +229,7 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
     yk_tensor *inputs[INPUTS] = {query, key, value, o.attn_mask};
     YK__AUTOCAST(attention, INPUTS, inputs,
                  (o.attn_mask = inputs[MASK], yk_scaled_dot_product_attention(inputs[Q], inputs[K], inputs[V], &o)));
-    if (!yk__op_begin("scaled_dot_product_attention", INPUTS, inputs, 1u << MASK) || !check(inputs, &o))
+    if (!yk__op_begin("scaled_dot_product_attention", INPUTS, inputs, 1u << MASK) || !shapes_check(inputs, &o))
         return NULL;
     int ndim = query->ndim;
     double size = (double)query->shape[ndim - 1];

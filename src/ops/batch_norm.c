@@ -83,7 +83,7 @@ static bool batch_norm_takes_addend(const yk_tensor *gout)
     return yk__slot_dtype(gout, YK__SLOT_batch_norm, (yk_dtype)gout->dtype) == (yk_dtype)gout->dtype;
 }
 
-static bool check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
+static bool inputs_check(yk_tensor *const in[INPUTS], const yk__batch_norm *p)
 {
     bool training = p->training;
     static const char *const role[INPUTS] = {"input", "weight", "bias", "residual", "running_mean", "running_var"};
@@ -159,7 +159,7 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
         return NULL;
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
     batch_norm_context c = {.p = {o.momentum, o.eps, o.training, o.relu, NULL, NULL}};
-    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !check(in, &c.p) ||
+    if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !inputs_check(in, &c.p) ||
         yk__operands(YK__SLOT_batch_norm, 1u << X | 1u << RESIDUAL, INPUTS, in, wide))
         return NULL;
     yk_device device = yk__device_of(x);

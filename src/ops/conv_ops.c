@@ -37,7 +37,8 @@ static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
     return true;
 }
 
-static bool check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, const yk_tensor *bias, int64_t out[4])
+static bool conv_check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, const yk_tensor *bias,
+                       int64_t out[4])
 {
     char tx[200], tw[200];
     if (x->ndim != 4 || w->ndim != 4) {
@@ -165,7 +166,7 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     int64_t shape[4], stride[4];
     YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
     if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
-        !check(&c.p, x, weight, bias, shape) || yk__operands(YK__SLOT_conv2d, 7u, 3, inputs, wide))
+        !conv_check(&c.p, x, weight, bias, shape) || yk__operands(YK__SLOT_conv2d, 7u, 3, inputs, wide))
         return NULL;
     yk__view vx = yk__view_of(wide[0]), vw = yk__view_of(wide[1]), vbias;
     const yk__backend *backend = yk__backend_for(x);

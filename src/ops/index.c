@@ -179,7 +179,7 @@ static yk_status parse(parsed *p, const char *name, const yk_tensor *x, const yk
 }
 
 /* The index tensors of the view, once it is there. */
-static yk_status prepare(parsed *p, const yk_tensor *view)
+static yk_status index_tensors_prepare(parsed *p, const yk_tensor *view)
 {
     yk__index_map *map = &p->map;
     map->name = p->name;
@@ -248,7 +248,7 @@ static bool is_fill(const parsed *p, const yk_tensor *value, bool accumulate)
            (value->ndim == 0 || value->dtype == p->x->dtype) && !(yk_requires_grad(value) && yk_grad_enabled());
 }
 
-static yk_status fill(const parsed *p, yk_tensor *part, yk_tensor *value)
+static yk_status mask_fill(const parsed *p, yk_tensor *part, yk_tensor *value)
 {
     static const yk__op op = {.name = "index_put_", .backward = yk__masked_put_backward};
     yk_tensor *mask = p->by[0].tensor;
@@ -284,7 +284,7 @@ yk_tensor *yk__index_as(const char *name, yk_tensor *x, const yk_index_item *ite
     /* The view is held by the graph alone. */
     yk_scope scope = yk_scope_begin();
     yk_tensor *part = p.cut.whole ? x : part_of(x, &p.cut), *out = NULL;
-    if (part && !prepare(&p, part))
+    if (part && !index_tensors_prepare(&p, part))
         out = yk__index_read(&read_op, part, &p.map, p.index);
     yk__release_all(p.map.count, p.index);
     out = out ? yk_scope_return(scope, out) : NULL;
@@ -313,10 +313,10 @@ yk_tensor *yk_index_put_(yk_tensor *x, const yk_index_item *items, int count, yk
     yk_tensor *part = p.cut.whole ? x : part_of(x, &p.cut);
     yk_status status = yk__status_of(part);
     if (!status && is_fill(&p, value, accumulate)) {
-        status = fill(&p, part, value);
+        status = mask_fill(&p, part, value);
     } else if (!status && p.n_by) {
         yk_tensor *both[2] = {part, value};
-        status = prepare(&p, part);
+        status = index_tensors_prepare(&p, part);
         if (!status)
             status = yk__in_place_begin("index_put_", part, 2, both);
         if (!status)

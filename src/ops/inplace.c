@@ -46,7 +46,7 @@ static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor *
 }
 
 /* Checks the operands: freed ones, NULLs, devices. No scope is needed, as nothing new is returned. */
-static bool begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
+static bool operands_begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
 {
     if (yk__is_freed(x) || yk__is_freed(y)) {
         yk__fail_freed(name, yk__is_freed(x) ? x : y);
@@ -69,8 +69,8 @@ typedef struct in_place_context {
     yk__tensor_spec y;
 } in_place_context;
 
-static yk_tensor *finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk__op *op, yk_tensor *old_x,
-                         yk_tensor *keep_y, double factor)
+static yk_tensor *write_finish(yk_tensor *x, yk_tensor *y, yk_status status, const yk__op *op, yk_tensor *old_x,
+                               yk_tensor *keep_y, double factor)
 {
     yk_tensor *inputs[2] = {x, y}, *saved[2] = {old_x, keep_y};
     in_place_context c = {.factor = factor};
@@ -106,7 +106,7 @@ static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
 
 static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double alpha)
 {
-    if (!begin(op->name, x, y, true, true))
+    if (!operands_begin(op->name, x, y, true, true))
         return NULL;
     yk_tensor *read = NULL;
     yk_status status = yk__check_alpha(op->name, x, y, alpha);
@@ -115,7 +115,7 @@ static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double 
     if (!status)
         status = yk__raw_binary_into(op->name, YK__ADD, x, x, read, alpha);
     yk_tensor_release(read);
-    return finish(x, y, status, op, NULL, NULL, alpha);
+    return write_finish(x, y, status, op, NULL, NULL, alpha);
 }
 
 yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
@@ -156,7 +156,7 @@ yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
         yk_scope_end(scope);
         return out;
     }
-    if (!begin("mul_", x, y, true, true))
+    if (!operands_begin("mul_", x, y, true, true))
         return NULL;
     yk_tensor *old = yk__will_record(1, &y) ? yk__raw_clone(x) : NULL, *read = NULL;
     yk_status status = yk__will_record(1, &y) ? yk__status_of(old) : YK_OK;
@@ -166,7 +166,7 @@ yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
         status = yk__raw_binary_into("mul_", YK__MUL, x, x, read, 1);
     yk_tensor_release(read);
     yk_tensor *keep_y = !yk__will_record(1, &x) ? NULL : y == x ? old : y;
-    yk_tensor *out = finish(x, y, status, &op, old, keep_y, 0);
+    yk_tensor *out = write_finish(x, y, status, &op, old, keep_y, 0);
     yk_tensor_release(old);
     return out;
 }
@@ -181,14 +181,14 @@ static yk_status scale_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
 yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
 {
     static const yk__op op = {.name = "mul_scalar_", .backward = scale_backward};
-    if (!begin("mul_scalar_", x, NULL, false, false))
+    if (!operands_begin("mul_scalar_", x, NULL, false, false))
         return NULL;
     if (x->dtype == YK_BOOL || (!yk_dtype_is_floating((yk_dtype)x->dtype) && y != (double)(int64_t)y)) {
         yk__fail(YK_ERR_DTYPE, "mul_scalar_: a tensor of %s cannot hold its product with %g",
                  yk_dtype_name((yk_dtype)x->dtype), y);
         return NULL;
     }
-    return finish(x, NULL, yk__raw_unary_into("mul_scalar_", YK__MUL_SCALAR, x, y, 0), &op, NULL, NULL, y);
+    return write_finish(x, NULL, yk__raw_unary_into("mul_scalar_", YK__MUL_SCALAR, x, y, 0), &op, NULL, NULL, y);
 }
 
 static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
@@ -204,9 +204,9 @@ static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 yk_tensor *yk_relu_(yk_tensor *x)
 {
     static const yk__op op = {.name = "relu_", .backward = relu_backward};
-    if (!begin("relu_", x, NULL, false, false))
+    if (!operands_begin("relu_", x, NULL, false, false))
         return NULL;
-    return finish(x, NULL, yk__raw_unary_into("relu_", YK__RELU, x, 0, 0), &op, x, NULL, 0);
+    return write_finish(x, NULL, yk__raw_unary_into("relu_", YK__RELU, x, 0, 0), &op, x, NULL, 0);
 }
 
 /* ---- what overwrites everything: the gradient of the old value is zero ---- */
@@ -233,14 +233,14 @@ static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 
 static yk_tensor *copy_into(const yk__op *op, yk_tensor *x, yk_tensor *from)
 {
-    if (!begin(op->name, x, from, true, false))
+    if (!operands_begin(op->name, x, from, true, false))
         return NULL;
     yk_tensor *read = NULL;
     yk_status status = apart(op->name, x, from, &read);
     if (!status)
         status = yk__raw_copy(x, read);
     yk_tensor_release(read);
-    return finish(x, from, status, op, NULL, NULL, 0);
+    return write_finish(x, from, status, op, NULL, NULL, 0);
 }
 
 yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
@@ -256,7 +256,7 @@ yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate)
     return accumulate ? add_into(&add, x, value, 1) : copy_into(&copy, x, value);
 }
 
-static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value);
+static yk_tensor *tensor_fill(const yk__op *op, yk_tensor *x, double value);
 
 /* Fills an expanded tensor, whose elements share memory: each is written once. Nothing is recorded, so there is nothing
  * to follow. */
@@ -266,37 +266,37 @@ static yk_tensor *fill_expanded(const yk__op *op, yk_tensor *x, double value)
     for (int d = 0; d < x->ndim; d++)
         shape[d] = x->stride[d] == 0 && x->shape[d] > 1 ? 1 : x->shape[d];
     yk_tensor *once = yk__tensor_view(x, x->ndim, shape, x->stride, 0);
-    yk_tensor *filled = once ? fill(op, once, value) : NULL;
+    yk_tensor *filled = once ? tensor_fill(op, once, value) : NULL;
     yk_tensor_release(once);
     return filled ? x : NULL;
 }
 
-static yk_tensor *fill(const yk__op *op, yk_tensor *x, double value)
+static yk_tensor *tensor_fill(const yk__op *op, yk_tensor *x, double value)
 {
     if (x && !yk__is_freed(x) && yk__is_expanded(x) && !yk__will_record(1, &x))
         return fill_expanded(op, x, value);
-    if (!begin(op->name, x, NULL, false, false) || yk__check_value(op->name, (yk_dtype)x->dtype, value))
+    if (!operands_begin(op->name, x, NULL, false, false) || yk__check_value(op->name, (yk_dtype)x->dtype, value))
         return NULL;
-    return finish(x, NULL, yk__raw_fill(x, value), op, NULL, NULL, 0);
+    return write_finish(x, NULL, yk__raw_fill(x, value), op, NULL, NULL, 0);
 }
 
 yk_tensor *yk_fill_(yk_tensor *x, double value)
 {
     static const yk__op op = {.name = "fill_", .backward = constant_backward};
-    return fill(&op, x, value);
+    return tensor_fill(&op, x, value);
 }
 
 yk_tensor *yk_zero_(yk_tensor *x)
 {
     static const yk__op op = {.name = "zero_", .backward = constant_backward};
-    return fill(&op, x, 0);
+    return tensor_fill(&op, x, 0);
 }
 
 static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, double p0, double p1)
 {
-    if (!begin(op->name, x, NULL, false, false) || yk__expect_floating(op->name, "tensor", x))
+    if (!operands_begin(op->name, x, NULL, false, false) || yk__expect_floating(op->name, "tensor", x))
         return NULL;
-    return finish(x, NULL, x->numel ? yk__raw_random(op->name, x, kind, p0, p1) : YK_OK, op, NULL, NULL, 0);
+    return write_finish(x, NULL, x->numel ? yk__raw_random(op->name, x, kind, p0, p1) : YK_OK, op, NULL, NULL, 0);
 }
 
 yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)

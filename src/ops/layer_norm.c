@@ -61,7 +61,7 @@ static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     return status;
 }
 
-static bool check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tensor *const parameter[2])
+static bool norm_check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tensor *const parameter[2])
 {
     static const char *const role[2] = {"weight", "bias"};
     char tx[200], ts[200], tp[200];
@@ -105,7 +105,8 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(layer_norm, 3, inputs, yk_layer_norm(inputs[0], n_dims, normalized_shape, inputs[1], inputs[2], eps));
     if (!yk__op_begin("layer_norm", 3, inputs, 6) || yk__check_number("layer_norm", "eps", eps, 0, INFINITY) ||
-        !check(x, n_dims, normalized_shape, inputs + 1) || yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))
+        !norm_check(x, n_dims, normalized_shape, inputs + 1) ||
+        yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))
         return NULL;
     layer_norm_context c = {.rows = 1, .size = 1};
     for (int d = 0; d < x->ndim; d++)

@@ -83,7 +83,7 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
-static bool check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias)
+static bool linear_check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias)
 {
     char tx[200], tw[200];
     if (weight->ndim != 2) {
@@ -109,7 +109,7 @@ static yk_tensor *linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, bool 
     static const yk__op op_relu = {.name = "linear_relu", .backward = linear_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(linear, 3, inputs, linear(inputs[0], inputs[1], inputs[2], relu));
-    if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !check(x, weight, bias) ||
+    if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !linear_check(x, weight, bias) ||
         yk__operands(YK__SLOT_gemm, 7u, 3, inputs, wide))
         return NULL;
     int64_t shape[YK_MAX_DIMS];

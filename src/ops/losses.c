@@ -37,7 +37,7 @@ static yk_status cross_entropy_backward(yk__node *node, yk_tensor *gout, yk_tens
     return yk__status_of(grads[0]);
 }
 
-static bool check(const yk_tensor *logits, const yk_tensor *target, const yk_cross_entropy_options *o)
+static bool loss_check(const yk_tensor *logits, const yk_tensor *target, const yk_cross_entropy_options *o)
 {
     char a[200], b[200];
     if (logits->ndim != 2 || target->ndim != 1 || target->shape[0] != logits->shape[0] || logits->shape[1] < 1) {
@@ -131,7 +131,7 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
         return NULL;
     }
     YK__AUTOCAST(cross_entropy, 3, inputs, (o.weight = inputs[2], yk_cross_entropy(inputs[0], inputs[1], &o)));
-    if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !check(logits, target, &o))
+    if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !loss_check(logits, target, &o))
         return NULL;
     if (yk_requires_grad(o.weight) && yk_grad_enabled()) {
         yk__fail(YK_ERR_UNSUPPORTED, "cross_entropy: the class weights have no gradient; detach them");

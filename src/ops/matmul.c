@@ -216,7 +216,7 @@ static yk_status matmul_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
-static bool check(yk_tensor *a, yk_tensor *b)
+static bool factors_check(yk_tensor *a, yk_tensor *b)
 {
     char ta[200], tb[200];
     if (!a->ndim || !b->ndim) {
@@ -281,7 +281,8 @@ static yk_tensor *matmul_of(yk_tensor *a, yk_tensor *b, bool hides)
     static const yk__op op = {.name = "matmul", .backward = matmul_backward};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
     YK__AUTOCAST(matmul, 2, inputs, matmul_of(inputs[0], inputs[1], hides));
-    if (!yk__op_begin("matmul", 2, inputs, 0) || !check(a, b) || yk__operands(YK__SLOT_gemm, 3u, 2, inputs, wide))
+    if (!yk__op_begin("matmul", 2, inputs, 0) || !factors_check(a, b) ||
+        yk__operands(YK__SLOT_gemm, 3u, 2, inputs, wide))
         return NULL;
     yk__view va = matrices(wide[0], true), vb = matrices(wide[1], false);
     int ndim = va.ndim > vb.ndim ? va.ndim : vb.ndim;

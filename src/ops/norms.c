@@ -67,7 +67,7 @@ static yk_tensor *kept_dims(yk_tensor *x, const norm_context *c)
 }
 
 /* 0 where `mask`, else x; takes over x. */
-static yk_tensor *without(yk_tensor *mask, yk_tensor *x)
+static yk_tensor *zero_where_taken(yk_tensor *mask, yk_tensor *x)
 {
     yk_tensor *zero = x ? yk__raw_scalar(0, (yk_dtype)x->dtype, yk__device_of(x)) : NULL;
     yk_tensor *out = yk__raw_where(mask, zero, x);
@@ -104,13 +104,13 @@ static yk_tensor *norm_gradient(yk_tensor *x, yk_tensor *n, yk_tensor *g, double
         parts[0] = two ? yk_tensor_retain(n) : yk__raw_unary("norm", YK__POW_SCALAR, n, p - 1, 0);
         parts[1] = yk__raw_binary("norm", YK__DIV, g, parts[0], 1);
         yk_tensor *none = yk__raw_binary("norm", YK__EQ, n, zero, 1), *power = NULL, *flat = NULL;
-        parts[1] = without(none, parts[1]);
+        parts[1] = zero_where_taken(none, parts[1]);
         if (two) {
             power = yk_tensor_retain(x);
         } else {
             flat = yk__raw_binary("norm", YK__EQ, x, zero, 1);
             yk_tensor *any = size ? yk__raw_unary("norm", YK__POW_SCALAR, size, p - 1, 0) : NULL;
-            power = without(flat, yk__raw_binary("norm", YK__MUL, any, sign, 1));
+            power = zero_where_taken(flat, yk__raw_binary("norm", YK__MUL, any, sign, 1));
             yk_tensor_release(any);
         }
         out = yk__raw_binary("norm", YK__MUL, power, parts[1], 1);

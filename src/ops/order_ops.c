@@ -9,7 +9,7 @@
 #include "ops/cast_policy.h"
 
 /* Checks x and wraps *dim; a scalar counts as one dimension. */
-static bool begin(const char *name, yk_tensor *x, int *dim)
+static bool dim_begin(const char *name, yk_tensor *x, int *dim)
 {
     return yk__op_begin(name, 1, &x, 0) && yk__wrap_dim(name, x, dim) == YK_OK;
 }
@@ -99,7 +99,7 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 
 static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int dim)
 {
-    if (!begin(op->name, x, &dim))
+    if (!dim_begin(op->name, x, &dim))
         return NULL;
     yk_tensor *in = yk_dtype_is_floating((yk_dtype)x->dtype) ? yk_tensor_retain(x) : yk__raw_cast(x, YK_I64);
     yk_tensor *out = yk__raw_scan(kernel, in, dim, false);
@@ -151,7 +151,7 @@ static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
 
 yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending)
 {
-    return begin("argsort", x, &dim) ? yk__scope_own(raw_argsort(x, dim, descending, -1)) : NULL;
+    return dim_begin("argsort", x, &dim) ? yk__scope_own(raw_argsort(x, dim, descending, -1)) : NULL;
 }
 
 /* x by `index` along the dimension; of a scalar, its copy. */
@@ -165,7 +165,7 @@ static yk_tensor *sorted_part(const char *name, yk_tensor *x, int dim, bool desc
 {
     if (index)
         *index = NULL;
-    if (!begin(name, x, &dim))
+    if (!dim_begin(name, x, &dim))
         return NULL;
     int64_t size = x->ndim ? x->shape[dim] : 1;
     if (k > size) {
@@ -225,7 +225,7 @@ yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
     if (index)
         *index = NULL;
-    if (!begin("median_dim", x, &dim))
+    if (!dim_begin("median_dim", x, &dim))
         return NULL;
     if (x->ndim == 0) { /* one number is its own median, at 0 */
         yk_tensor *line = yk_reshape(x, 1, (int64_t[]){1});
@@ -306,7 +306,7 @@ static yk_tensor *quantile(yk_tensor *x, double q, int dim, bool keepdim)
 
 static bool check_quantile(const char *name, yk_tensor *x, const double *qs, int n_qs, int *dim)
 {
-    if (!begin(name, x, dim) || yk__expect_floating(name, "input", x))
+    if (!dim_begin(name, x, dim) || yk__expect_floating(name, "input", x))
         return false;
     char text[200];
     for (int i = 0; i < n_qs; i++) {

@@ -91,7 +91,7 @@ static parts *plan(const char *name, yk_tensor *x, int dim, int64_t count, yk_te
 }
 
 /* Checks x and wraps *dim; a scalar has no dimension that can be cut. */
-static yk_status begin(const char *name, yk_tensor *x, int *dim, int *count)
+static yk_status dim_begin(const char *name, yk_tensor *x, int *dim, int *count)
 {
     if (count)
         *count = 0;
@@ -122,7 +122,7 @@ static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int6
 yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int capacity, int *count)
 {
     static const yk__op op = {.name = "split", .backward_list = parts_backward};
-    yk_status status = begin("split", x, &dim, count);
+    yk_status status = dim_begin("split", x, &dim, count);
     if (!status && (chunk < 0 || (chunk == 0 && x->shape[dim])))
         status = yk__fail(YK_ERR_ARGUMENT, "split: the size of a part is %lld, expected at least 1", (long long)chunk);
     return status ? status : cut_evenly(&op, x, chunk, 1, dim, outs, capacity, count);
@@ -131,7 +131,7 @@ yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int c
 yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim, yk_tensor **outs)
 {
     static const yk__op op = {.name = "split_sizes", .backward_list = parts_backward};
-    yk_status status = begin("split_sizes", x, &dim, NULL);
+    yk_status status = dim_begin("split_sizes", x, &dim, NULL);
     if (!status && count < 1)
         status = yk__fail(YK_ERR_ARGUMENT, "split_sizes: %d parts, expected at least 1", count);
     if (!status && !yk__is_there("split_sizes", "array of sizes", sizes))
@@ -160,7 +160,7 @@ yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
 yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int capacity, int *count)
 {
     static const yk__op op = {.name = "chunk", .backward_list = parts_backward};
-    yk_status status = begin("chunk", x, &dim, count);
+    yk_status status = dim_begin("chunk", x, &dim, count);
     if (!status && chunks < 1)
         status = yk__fail(YK_ERR_ARGUMENT, "chunk: %lld parts, expected at least 1", (long long)chunks);
     if (status)
@@ -172,7 +172,7 @@ yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int 
 yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *count)
 {
     static const yk__op op = {.name = "unbind", .backward_list = parts_backward};
-    yk_status status = begin("unbind", x, &dim, count);
+    yk_status status = dim_begin("unbind", x, &dim, count);
     if (status || x->shape[dim] == 0)
         return status;
     size_t bytes = 0;

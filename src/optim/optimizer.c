@@ -48,7 +48,7 @@ static void optimizer_destroy(void *object)
 
 static const yk__type optimizer_type = {"optimizer", optimizer_destroy};
 
-static yk_status reserve(yk_optimizer *o, int64_t count)
+static yk_status states_reserve(yk_optimizer *o, int64_t count)
 {
     if (count <= o->capacity)
         return YK_OK;
@@ -128,7 +128,7 @@ static yk_status add_group(yk_optimizer *o, yk_parameters *params, const void *o
     if (!status)
         status = group_fill(o, &group, params);
     if (!status)
-        status = reserve(o, group.count);
+        status = states_reserve(o, group.count);
     yk__optim_group *groups = NULL;
     if (!status) {
         groups = yk__realloc(o->groups, (size_t)(o->n_groups + 1) * sizeof(*groups));

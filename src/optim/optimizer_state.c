@@ -375,7 +375,7 @@ static int groups_of(const yk_state_dict *dict)
     return n;
 }
 
-static yk_status prepare(const yk_optimizer *o, const yk_state_dict *dict, bool adopt, yk__optim_group *groups)
+static yk_status state_room_make(const yk_optimizer *o, const yk_state_dict *dict, bool adopt, yk__optim_group *groups)
 {
     int64_t entries = 0, used = 0;
     yk_status status = YK_OK;
@@ -391,8 +391,8 @@ static yk_status prepare(const yk_optimizer *o, const yk_state_dict *dict, bool 
     return !status && used != entries ? refuse_entry(o, dict) : status;
 }
 
-/* Puts the values where `prepare` made room for them. */
-static yk_status fill(const yk_optimizer *o, const yk_state_dict *dict, const yk__optim_group *groups)
+/* Puts the values where state_room_make made room for them. */
+static yk_status state_fill(const yk_optimizer *o, const yk_state_dict *dict, const yk__optim_group *groups)
 {
     yk_status status = YK_OK;
     for (int g = 0; g < o->n_groups; g++) {
@@ -427,9 +427,9 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
     yk__optim_group *groups = yk__calloc((size_t)o->n_groups, sizeof(*groups));
     if (!groups)
         return YK_ERR_MEMORY;
-    status = prepare(o, dict, adopt, groups);
+    status = state_room_make(o, dict, adopt, groups);
     if (!status)
-        status = fill(o, dict, groups);
+        status = state_fill(o, dict, groups);
     for (int g = 0; g < o->n_groups; g++) {
         if (status) {
             states_free(groups[g].states, groups[g].count);

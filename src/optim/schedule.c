@@ -174,7 +174,7 @@ static yk_schedule *schedule_make(const char *what, yk_optimizer *o,
 }
 
 /* Sets the rates of t = 0, which for most kinds are those that are there, and hands the schedule to the scope. */
-static yk_schedule *begin(yk_schedule *s)
+static yk_schedule *schedule_start(yk_schedule *s)
 {
     if (s && schedule_advance(s)) {
         yk_object_release(s);
@@ -195,7 +195,7 @@ yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
         s->period = step_size;
         s->gamma = gamma;
     }
-    return begin(s);
+    return schedule_start(s);
 }
 
 yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma)
@@ -226,7 +226,7 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
     if (count)
         memcpy(s->milestones, milestones, (size_t)count * sizeof(*milestones));
     s->n_milestones = count;
-    return begin(s);
+    return schedule_start(s);
 }
 
 yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
@@ -240,7 +240,7 @@ yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
         s->period = t_max;
         s->gamma = eta_min;
     }
-    return begin(s);
+    return schedule_start(s);
 }
 
 yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
@@ -251,7 +251,7 @@ yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
     yk_schedule *s = schedule_make("exponential_lr", o, exponential_rate);
     if (s)
         s->gamma = gamma;
-    return begin(s);
+    return schedule_start(s);
 }
 
 yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after)
@@ -271,7 +271,7 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
         s->gamma = start_factor;
         s->after = yk_object_retain(after);
     }
-    return begin(s);
+    return schedule_start(s);
 }
 
 yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user)
@@ -286,7 +286,7 @@ yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), 
         s->fn = fn;
         s->user = user;
     }
-    return begin(s);
+    return schedule_start(s);
 }
 
 void yk_schedule_step(yk_schedule *s)
@@ -419,23 +419,23 @@ static int read_lengths(const char *text, int64_t *lengths, int room)
 }
 
 /* t of `old` steps in a stretch that has `now` of them. */
-static int64_t scale(int64_t t, int64_t now, int64_t old)
+static int64_t time_scale(int64_t t, int64_t now, int64_t old)
 {
     return now == old ? t : llround((double)t * (double)now / (double)old);
 }
 
 /* The time in s of the point that time t is in the schedule with these old lengths; negative where no schedule can have
  * those lengths. Parts without a length go on step by step. */
-static int64_t carry(const yk_schedule *s, const int64_t *old, int64_t t)
+static int64_t time_carry(const yk_schedule *s, const int64_t *old, int64_t t)
 {
     if (s->rate == step_rate || s->rate == cosine_rate)
-        return old[0] < 1 ? -1 : scale(t, s->period, old[0]);
+        return old[0] < 1 ? -1 : time_scale(t, s->period, old[0]);
     if (s->rate == warmup_rate) {
         if (old[0] < 1)
             return -1;
         if (t < old[0])
-            return scale(t, s->period, old[0]);
-        int64_t rest = s->after ? carry(s->after, old + 1, t - old[0]) : t - old[0];
+            return time_scale(t, s->period, old[0]);
+        int64_t rest = s->after ? time_carry(s->after, old + 1, t - old[0]) : t - old[0];
         return rest < 0 ? -1 : s->period + rest;
     }
     if (s->rate != multi_step_rate)
@@ -446,7 +446,7 @@ static int64_t carry(const yk_schedule *s, const int64_t *old, int64_t t)
     int64_t from = 0, begin = 0; /* of a stretch between milestones, before and now */
     for (int i = 0; i < s->n_milestones; i++) {
         if (t < old[i])
-            return begin + scale(t - from, s->milestones[i] - begin, old[i] - from);
+            return begin + time_scale(t - from, s->milestones[i] - begin, old[i] - from);
         from = old[i];
         begin = s->milestones[i];
     }
@@ -518,7 +518,7 @@ int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_
     writer w = {.text = text, .size = sizeof(text), .lengths = lengths, .lengths_end = lengths + count};
     *text = 0;
     describe(&w, s);
-    return strcmp(text, description) == 0 ? carry(s, lengths, t) : -1;
+    return strcmp(text, description) == 0 ? time_carry(s, lengths, t) : -1;
 }
 
 yk_schedule *yk_schedule_retain(yk_schedule *s)

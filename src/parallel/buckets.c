@@ -111,7 +111,7 @@ static yk_tensor *flat(const draft *d)
     return x;
 }
 
-static yk_status fill(const yk__reducer *r, layout *l)
+static yk_status bucket_fill(const yk__reducer *r, layout *l)
 {
     for (int i = 0; i < l->n; i++) {
         const draft *d = &l->drafts[i];
@@ -144,7 +144,7 @@ static yk_status fill(const yk__reducer *r, layout *l)
     return used ? YK_OK : YK_ERR_MEMORY;
 }
 
-static void drop(yk__reducer *r)
+static void bucket_drop(yk__reducer *r)
 {
     for (int i = 0; i < r->n_buckets; i++)
         bucket_clear(&r->buckets[i]);
@@ -178,10 +178,10 @@ yk_status yk__buckets_make(yk__reducer *r)
     yk_status status = l.buckets && l.grad_buffers && l.bucket_of && l.drafts ? YK_OK : YK_ERR_MEMORY;
     if (!status) {
         assign(r, &l);
-        status = fill(r, &l);
+        status = bucket_fill(r, &l);
     }
     if (!status) {
-        drop(r);
+        bucket_drop(r);
         r->buckets = l.buckets;
         r->n_buckets = l.n;
         l.buckets = NULL;
@@ -268,5 +268,5 @@ void yk__buckets_clear(yk__reducer *r)
         yk_status status = set_grad_buffer(r, i, NULL);
         (void)status; /* taking out has no way to fail */
     }
-    drop(r);
+    bucket_drop(r);
 }

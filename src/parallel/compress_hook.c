@@ -5,7 +5,7 @@
  */
 #include "parallel/reducer.h"
 
-static yk_work *start(yk_ddp_bucket *bucket, yk_dtype dtype)
+static yk_work *compress_start(yk_ddp_bucket *bucket, yk_dtype dtype)
 {
     yk_tensor *g = bucket->gradients;
     yk_tensor_options o = *YK_OPTIONS(yk_tensor_options, .dtype = dtype, .device = yk__device_of(g));
@@ -20,20 +20,20 @@ static yk_work *start(yk_ddp_bucket *bucket, yk_dtype dtype)
 static yk_work *start_fp16(yk_ddp_bucket *bucket, void *user)
 {
     (void)user;
-    return start(bucket, YK_F16);
+    return compress_start(bucket, YK_F16);
 }
 
 static yk_work *start_bf16(yk_ddp_bucket *bucket, void *user)
 {
     (void)user;
-    return start(bucket, YK_BF16);
+    return compress_start(bucket, YK_BF16);
 }
 
-static yk_status finish(yk_ddp_bucket *bucket, void *user)
+static yk_status compress_finish(yk_ddp_bucket *bucket, void *user)
 {
     (void)user;
     return yk__raw_copy(bucket->gradients, bucket->scratch);
 }
 
-const yk_ddp_comm_hook yk_ddp_fp16_compress = {.start = start_fp16, .finish = finish};
-const yk_ddp_comm_hook yk_ddp_bf16_compress = {.start = start_bf16, .finish = finish};
+const yk_ddp_comm_hook yk_ddp_fp16_compress = {.start = start_fp16, .finish = compress_finish};
+const yk_ddp_comm_hook yk_ddp_bf16_compress = {.start = start_bf16, .finish = compress_finish};

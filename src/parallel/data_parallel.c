@@ -84,8 +84,8 @@ static yk_tensor *nothing_like(const yk_tensor *x, int dim, yk_device device)
 }
 
 /* Output `o` of the `each` that every replica gave: made[] has references, outputs[] get what the scope owns. */
-static yk_status join(const yk__data_parallel *d, yk_tensor *const *made, int each, int used, int o,
-                      yk_tensor **outputs)
+static yk_status outputs_join(const yk__data_parallel *d, yk_tensor *const *made, int each, int used, int o,
+                              yk_tensor **outputs)
 {
     yk_tensor *parts[YK__MOST_REPLICAS];
     for (int i = 0; i < used; i++)
@@ -145,7 +145,7 @@ static yk_status forward_on_all(yk__data_parallel *d, yk_tensor **parts, int n_i
     if (!status)
         count_forward(d, parts, n_inputs, used, seconds);
     for (int o = 0; !status && o < each; o++)
-        status = join(d, made, each, used, o, outputs);
+        status = outputs_join(d, made, each, used, o, outputs);
     for (int i = 0; made && i < used * each; i++)
         yk_tensor_release(made[i]);
     free(made);
@@ -179,7 +179,7 @@ static const yk_module_class data_parallel_class = {.name = "DataParallel",
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static yk_status fill(yk__data_parallel *d, yk_module *module, const yk_data_parallel_options *o)
+static yk_status data_parallel_fill(yk__data_parallel *d, yk_module *module, const yk_data_parallel_options *o)
 {
     yk_device first = {0};
     yk_device_type type = yk__module_device(module, &first) ? (yk_device_type)first.type : YK_CPU;
@@ -218,7 +218,7 @@ yk_module *yk_data_parallel(yk_module *module, const yk_data_parallel_options *o
         YK__OPTIONS_TAKE("data_parallel", yk_data_parallel_options, options, &o))
         return NULL;
     yk_module *m = yk_module_create(&data_parallel_class);
-    if (!m || !yk_module_add(m, "module", module) || fill(yk_module_data(m), module, &o))
+    if (!m || !yk_module_add(m, "module", module) || data_parallel_fill(yk_module_data(m), module, &o))
         return NULL;
     m->training = yk_module_is_training(module);
     return m;

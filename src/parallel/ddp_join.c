@@ -75,7 +75,7 @@ static yk_status check_early(yk__reducer *r)
     return YK_OK;
 }
 
-static yk_status exchange(yk__reducer *r, yk__join_header header, yk__join_header *next)
+static yk_status join_headers_exchange(yk__reducer *r, yk__join_header header, yk__join_header *next)
 {
     set_header(r, header);
     yk_status status = YK__HOST_TENSORS(yk_all_gather(r->join.all, r->join.mine, r->group));
@@ -85,7 +85,7 @@ static yk_status exchange(yk__reducer *r, yk__join_header header, yk__join_heade
 yk_status yk__join_forward(yk__reducer *r, bool rebuild, bool buffers)
 {
     yk__join_header next;
-    yk_status status = exchange(r, (yk__join_header){YK__JOIN_FORWARD, rebuild, buffers}, &next);
+    yk_status status = join_headers_exchange(r, (yk__join_header){YK__JOIN_FORWARD, rebuild, buffers}, &next);
     return status ? status : check_early(r);
 }
 
@@ -197,7 +197,7 @@ static yk_status shadow(yk__reducer *r)
 {
     for (;;) {
         yk__join_header next;
-        yk_status status = exchange(r, (yk__join_header){.step = YK__JOIN_OUT}, &next);
+        yk_status status = join_headers_exchange(r, (yk__join_header){.step = YK__JOIN_OUT}, &next);
         if (!status && next.step == YK__JOIN_OUT)
             return yk__model_broadcast_all(r, r->join.lowest); /* of those that had the most input */
         if (!status && next.step == YK__JOIN_FORWARD)          /* the others look then, too */

@@ -42,7 +42,7 @@ static void local_times(const yk__reducer *r, rank_times *d)
 }
 
 /* wait and last of every rank, over the steps that all of them remember. */
-static void compare(int world_size, const rank_times *all, yk_ddp_times *ranks)
+static void by_wait(int world_size, const rank_times *all, yk_ddp_times *ranks)
 {
     int64_t steps = all[0].times.steps;
     for (int r = 0; r < world_size; r++) {
@@ -81,7 +81,7 @@ yk_status yk_ddp_report(yk_module *m, yk_ddp_times *ranks)
     else
         all[0] = own;
     if (!status)
-        compare(world_size, all, ranks);
+        by_wait(world_size, all, ranks);
     free(all);
     return status;
 }

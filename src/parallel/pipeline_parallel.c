@@ -267,7 +267,7 @@ static yk_status assign_devices(yk__pipeline *p, yk_module *const *stages, const
     return status ? status : check_stages(p, "pipeline", false);
 }
 
-static yk_status fill(yk_module *m, yk_module *const *stages, int count, const yk_pipeline_options *o)
+static yk_status pipeline_fill(yk_module *m, yk_module *const *stages, int count, const yk_pipeline_options *o)
 {
     yk__pipeline *p = yk_module_data(m);
     p->count = count;
@@ -309,7 +309,7 @@ yk_module *yk_pipeline(yk_module *const *stages, int count, const yk_pipeline_op
     if (check_shared(stages, count))
         return NULL;
     yk_module *m = yk_module_create(&pipeline_class);
-    return m && !fill(m, stages, count, &o) ? m : NULL;
+    return m && !pipeline_fill(m, stages, count, &o) ? m : NULL;
 }
 
 /* ---- training ---------------------------------------------------------------------------------------------------- */

@@ -82,7 +82,7 @@ static void give_up(void *user)
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-static void drop(yk_tensor **slot)
+static void tensor_drop(yk_tensor **slot)
 {
     yk_tensor_release(*slot);
     *slot = NULL;
@@ -104,7 +104,7 @@ static yk_tensor *receive(yk_tensor **slot, yk_device device, bool train)
     yk_tensor *sent = *slot;
     if (!train) {
         yk_tensor *x = yk__on_device(sent, device);
-        drop(slot);
+        tensor_drop(slot);
         return x;
     }
     *slot = yk__raw_on_device(sent, device);
@@ -240,7 +240,7 @@ static yk_status return_gradients(run *r, int s, int k)
         yk_tensor *grad = yk_grad(to->activations[i]);
         if (grad && !(to->gradients[i] = yk__raw_on_device(grad, r->p->devices[s - 1])))
             return yk__error_code();
-        drop(&to->activations[i]);
+        tensor_drop(&to->activations[i]);
     }
     advance(r, &to->returned);
     return YK_OK;
@@ -269,9 +269,9 @@ static yk_status backward(run *r, int s, int k)
     bool last = s == r->p->count - 1;
     yk_tensor **root = &r->roots[s * r->p->chunks + k];
     yk_status status = last ? backward_of_loss(r, *root, k) : backward_of_outputs(r, *root, s, k);
-    drop(root);
+    tensor_drop(root);
     for (int i = 0; !last && i < r->between[s].width; i++)
-        drop(&r->between[s].gradients[k * r->between[s].width + i]);
+        tensor_drop(&r->between[s].gradients[k * r->between[s].width + i]);
     if (!status && s > 0)
         status = return_gradients(r, s, k);
     if (status)

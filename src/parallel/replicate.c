@@ -125,7 +125,7 @@ static int64_t part_add(yk__replicas *r, void *original, part_kind kind, const c
     return r->n_parts++;
 }
 
-static yk_status note(yk__replicas *r, void *object, part_kind kind, const char *path, const char *name)
+static yk_status part_note(yk__replicas *r, void *object, part_kind kind, const char *path, const char *name)
 {
     if (r->n_seen == r->seen_capacity) {
         int64_t capacity = r->seen_capacity ? 2 * r->seen_capacity : 64;
@@ -144,11 +144,11 @@ static yk_status note(yk__replicas *r, void *object, part_kind kind, const char 
 /* Notes a module and all below it. */
 static yk_status note_tree(yk__replicas *r, yk_module *m, const char *path)
 {
-    yk_status status = note(r, m, PART_MODULE, path, "");
+    yk_status status = part_note(r, m, PART_MODULE, path, "");
     for (int64_t i = 0; !status && i < m->parameters.count; i++)
-        status = note(r, m->parameters.items[i].object, PART_PARAMETER, path, m->parameters.items[i].name);
+        status = part_note(r, m->parameters.items[i].object, PART_PARAMETER, path, m->parameters.items[i].name);
     for (int64_t i = 0; !status && i < m->buffers.count; i++)
-        status = note(r, m->buffers.items[i].object, PART_BUFFER, path, m->buffers.items[i].name);
+        status = part_note(r, m->buffers.items[i].object, PART_BUFFER, path, m->buffers.items[i].name);
     for (int64_t i = 0; !status && i < m->children.count; i++) {
         char *below = yk__format("%s%s%s", path, *path ? "." : "", m->children.items[i].name);
         status = below ? note_tree(r, m->children.items[i].object, below) : YK_ERR_MEMORY;

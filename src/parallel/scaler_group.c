@@ -7,7 +7,7 @@
 #include "optim/optimizer.h"
 #include <yoke/parallel.h>
 
-static yk_status agree(void *user, bool *found)
+static yk_status found_inf_agree(void *user, bool *found)
 {
     yk_process_group *group = user;
     const int64_t values[YK__STATUS_VALUES] = {*found};
@@ -35,7 +35,8 @@ yk_status yk_grad_scaler_set_group(yk_grad_scaler *s, yk_process_group *group)
     if (!s)
         return yk__error_code() ? yk__error_code()
                                 : yk__fail(YK_ERR_ARGUMENT, "grad_scaler_set_group: the scaler is NULL");
-    yk__grad_scaler_set_agreement(s, group ? (yk__found_agreement){agree, release, yk_process_group_retain(group)}
-                                           : (yk__found_agreement){0});
+    yk__grad_scaler_set_agreement(
+        s, group ? (yk__found_agreement){found_inf_agree, release, yk_process_group_retain(group)}
+                 : (yk__found_agreement){0});
     return YK_OK;
 }

@@ -384,7 +384,7 @@ yk_module *yk_sync_batch_norm2d_create(int64_t features, const yk_batch_norm2d_o
     return yk_convert_sync_batch_norm(yk_batch_norm2d_create(features, options), group);
 }
 
-static yk_status find(yk_module *m, void *found)
+static yk_status batch_norm_find(yk_module *m, void *found)
 {
     *(bool *)found |= yk__is_batch_norm2d(m) && yk__batch_norm2d_replaced(m);
     return YK_OK;
@@ -393,5 +393,5 @@ static yk_status find(yk_module *m, void *found)
 bool yk__has_sync_batch_norm(yk_module *m)
 {
     bool found = false;
-    return !yk_module_apply(m, find, &found) && found;
+    return !yk_module_apply(m, batch_norm_find, &found) && found;
 }

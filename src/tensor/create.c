@@ -8,7 +8,7 @@
 #include "device/graph.h"
 #include "tensor/host_tensor.h"
 
-static yk_tensor *finish(yk_tensor *x, yk_status status, const yk_tensor_options *options)
+static yk_tensor *tensor_finish(yk_tensor *x, yk_status status, const yk_tensor_options *options)
 {
     if (x && !status && options && options->requires_grad)
         status = yk__tensor_require_grad(x);
@@ -27,7 +27,7 @@ static yk_tensor *begin_there(const char *what, int ndim, const int64_t *shape, 
     return fine ? yk__tensor_new(ndim, shape, NULL, options->dtype, options->device) : NULL;
 }
 
-static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
+static yk_tensor *tensor_begin(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
     yk_tensor_options o = yk__default_options(options);
     return begin_there(what, ndim, shape, &o);
@@ -35,7 +35,7 @@ static yk_tensor *begin(const char *what, int ndim, const int64_t *shape, const 
 
 yk_tensor *yk_empty(int ndim, const int64_t *shape, const yk_tensor_options *options)
 {
-    return finish(begin("empty", ndim, shape, options), YK_OK, options);
+    return tensor_finish(tensor_begin("empty", ndim, shape, options), YK_OK, options);
 }
 
 static yk_tensor *filled_there(const char *what, int ndim, const int64_t *shape, double value,
@@ -43,7 +43,7 @@ static yk_tensor *filled_there(const char *what, int ndim, const int64_t *shape,
 {
     yk_tensor *x = begin_there(what, ndim, shape, options);
     yk_status status = x ? yk__check_value(what, options->dtype, value) : YK_OK;
-    return finish(x, x && !status ? yk__raw_fill(x, value) : status, options);
+    return tensor_finish(x, x && !status ? yk__raw_fill(x, value) : status, options);
 }
 
 static yk_tensor *filled(const char *what, int ndim, const int64_t *shape, double value,
@@ -70,11 +70,11 @@ yk_tensor *yk_full(int ndim, const int64_t *shape, double value, const yk_tensor
 
 yk_tensor *yk_scalar(double value, const yk_tensor_options *options)
 {
-    yk_tensor *x = begin("scalar", 0, NULL, options);
+    yk_tensor *x = tensor_begin("scalar", 0, NULL, options);
     yk_status status = YK_OK; /* as in torch.tensor a float that the dtype does not hold becomes infinite */
     if (x && !yk_dtype_is_floating((yk_dtype)x->dtype))
         status = yk__check_value("scalar", (yk_dtype)x->dtype, value);
-    return finish(x, x && !status ? yk__raw_fill(x, value) : status, options);
+    return tensor_finish(x, x && !status ? yk__raw_fill(x, value) : status, options);
 }
 
 /* Writes elements that were made on the host into x, casting from i64 or f64. */
@@ -147,13 +147,13 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
         return NULL;
     }
     int64_t n = count < 0x1p62 ? (int64_t)count : INT64_MAX; /* the largest is refused as a size */
-    yk_tensor *x = begin("arange", 1, &n, options);
+    yk_tensor *x = tensor_begin("arange", 1, &n, options);
     if (!x)
         return NULL;
     bool within = fabs(start) <= INT32_MAX && fabs(end) <= INT32_MAX;
     bool on_host = yk__backend_for(x)->host_memory && (x->dtype != YK_I32 || within);
     if (n == 0 || (on_host && count_up(x->data, (yk_dtype)x->dtype, n, start, step)))
-        return finish(x, YK_OK, options);
+        return tensor_finish(x, YK_OK, options);
     double *values = yk__calloc((size_t)n, sizeof(double));
     yk_status status = values ? YK_OK : YK_ERR_MEMORY;
     for (int64_t i = 0; values && i < n; i++) {
@@ -163,7 +163,7 @@ yk_tensor *yk_arange(double start, double end, double step, const yk_tensor_opti
     if (!status && n)
         status = write_host(x, values, YK_F64);
     free(values);
-    return finish(x, status, options);
+    return tensor_finish(x, status, options);
 }
 
 /* Fails unless a dtype holds the range and its width. */
@@ -205,7 +205,7 @@ static yk_tensor *drawn_there(const char *what, yk__random_kind kind, int ndim, 
             yk__fail(YK_ERR_DTYPE, "%s: expected a floating dtype, not %s", what, yk_dtype_name((yk_dtype)x->dtype));
     if (!status)
         status = yk__raw_random(what, x, kind, p0, p1);
-    return finish(x, status, options);
+    return tensor_finish(x, status, options);
 }
 
 static yk_tensor *drawn(const char *what, yk__random_kind kind, int ndim, const int64_t *shape, double p0, double p1,
@@ -271,13 +271,13 @@ yk_tensor *yk_randint(int64_t low, int64_t high, int ndim, const int64_t *shape,
                  yk_dtype_name(dtype));
         return NULL;
     }
-    yk_tensor *x = begin("randint", ndim, shape, &o);
+    yk_tensor *x = tensor_begin("randint", ndim, shape, &o);
     if (!x)
         return NULL;
     const uint32_t *calls;
     yk__view v = yk__view_of(x);
     yk__stream stream = yk__random_draw(yk__device_of(x), &calls);
-    return finish(x, YK__SLOT(x, random_integers, &v, stream, calls, first, end), &o);
+    return tensor_finish(x, YK__SLOT(x, random_integers, &v, stream, calls, first, end), &o);
 }
 
 yk_tensor *yk_randperm(int64_t n)
@@ -290,7 +290,7 @@ yk_tensor *yk_randperm(int64_t n)
     yk__random_permutation(yk__random_draw((yk_device){0}, &calls), host->data, n);
     yk_tensor *x = yk__raw_to(host, yk__default_options(NULL).device);
     yk_tensor_release(host);
-    return finish(x, YK_OK, NULL);
+    return tensor_finish(x, YK_OK, NULL);
 }
 
 static yk_tensor *from_data_there(const char *what, const void *data, int ndim, const int64_t *shape,
@@ -305,7 +305,7 @@ static yk_tensor *from_data_there(const char *what, const void *data, int ndim, 
     else if (x->numel)
         status = yk__backend_for(x)->upload(yk__device_of(x).index, x->data, data,
                                             (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
-    return finish(x, status, options);
+    return tensor_finish(x, status, options);
 }
 
 yk_tensor *yk_from_data(const void *data, int ndim, const int64_t *shape, const yk_tensor_options *options)
@@ -372,7 +372,7 @@ static yk_tensor *filled_like(const char *what, const yk_tensor *x, double value
         return NULL;
     yk_tensor *out = like(what, x, &o);
     yk_status status = out ? yk__check_value(what, o.dtype, value) : YK_OK;
-    return finish(out, out && !status ? yk__raw_fill(out, value) : status, &o);
+    return tensor_finish(out, out && !status ? yk__raw_fill(out, value) : status, &o);
 }
 
 yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options)
@@ -381,7 +381,7 @@ yk_tensor *yk_empty_like_with(const yk_tensor *x, const yk_like_options *options
     yk_tensor_options o;
     if (!options_like("empty_like", x, options, &o))
         return NULL;
-    return finish(like("empty_like", x, &o), YK_OK, &o);
+    return tensor_finish(like("empty_like", x, &o), YK_OK, &o);
 }
 
 yk_tensor *yk_zeros_like_with(const yk_tensor *x, const yk_like_options *options)
@@ -460,7 +460,7 @@ yk_tensor *yk_new_empty(const yk_tensor *x, int ndim, const int64_t *shape, cons
     yk_tensor_options o;
     if (!options_like("new_empty", x, options, &o))
         return NULL;
-    return finish(begin_there("new_empty", ndim, shape, &o), YK_OK, &o);
+    return tensor_finish(begin_there("new_empty", ndim, shape, &o), YK_OK, &o);
 }
 
 static yk_tensor *new_filled(const char *what, const yk_tensor *x, int ndim, const int64_t *shape, double value,

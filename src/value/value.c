@@ -220,7 +220,7 @@ static bool same_key(const void *owner, uint32_t index, const void *key)
     return strncmp(have->text, want->text, want->length) == 0 && !have->text[want->length];
 }
 
-static uint32_t find(const yk_value *dict, const wanted *want, uint32_t *hash)
+static uint32_t dict_entry_find(const yk_value *dict, const wanted *want, uint32_t *hash)
 {
     *hash = want->text ? yk__name_hash(want->text, want->length) : yk__name_hash(&want->number, sizeof(want->number));
     return yk__name_find(&dict->as.list.names, *hash, same_key, dict, want);
@@ -229,7 +229,7 @@ static uint32_t find(const yk_value *dict, const wanted *want, uint32_t *hash)
 yk_status yk__value_put(yk_value *dict, const char *key, size_t length, int64_t number, yk_value *item)
 {
     wanted want = {key, length, number};
-    uint32_t hash, at = item ? find(dict, &want, &hash) : 0;
+    uint32_t hash, at = item ? dict_entry_find(dict, &want, &hash) : 0;
     yk_status status = item ? YK_OK : yk__error_code();
     if (!status && at != UINT32_MAX) {
         yk_value_release(dict->as.list.items[at]);
@@ -361,7 +361,7 @@ static yk_value *get(const yk_value *dict, wanted want)
 {
     if (!dict || dict->kind != YK_VALUE_DICT)
         return NULL;
-    uint32_t hash, at = find(dict, &want, &hash);
+    uint32_t hash, at = dict_entry_find(dict, &want, &hash);
     return at == UINT32_MAX ? NULL : dict->as.list.items[at];
 }
 

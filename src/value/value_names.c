@@ -94,7 +94,7 @@ typedef struct extent {
     uint64_t leaves, text, longest;
 } extent;
 
-static extent measure(const yk_value *value)
+static extent names_measure(const yk_value *value)
 {
     int64_t count = yk_value_count(value);
     extent all = {.leaves = count ? 0 : 1, .text = value->kind == YK_VALUE_STRING ? value->as.bytes.size : 0};
@@ -102,7 +102,7 @@ static extent measure(const yk_value *value)
         int64_t number = i;
         const char *key = value->kind == YK_VALUE_DICT ? yk_value_key(value, i, &number) : NULL;
         uint64_t length = 1 + (key ? strlen(key) : yk__value_digits(number));
-        extent item = measure(yk_value_at(value, i));
+        extent item = names_measure(yk_value_at(value, i));
         all.leaves += item.leaves;
         all.text += item.text + item.leaves * length;
         all.longest = item.longest + length > all.longest ? item.longest + length : all.longest;
@@ -112,7 +112,7 @@ static extent measure(const yk_value *value)
 
 yk_status yk__value_check_names(const char *path, const yk_value *value, uint64_t bytes)
 {
-    extent all = measure(value);
+    extent all = names_measure(value);
     if (all.longest > YK__VALUE_NAME)
         return yk__fail(YK_ERR_FORMAT, "%s: a name of %" PRIu64 " bytes; %d are allowed", path, all.longest,
                         YK__VALUE_NAME);

@@ -25,7 +25,7 @@ static const yk__node *argument(const yk__pickle *p, uint32_t tuple, uint32_t i)
     return &p->nodes[p->nodes[tuple].as.list.items[i]];
 }
 
-static yk_status wrong(const yk__pickle *p, const char *name)
+static yk_status fail_arguments(const yk__pickle *p, const char *name)
 {
     return yk__pickle_fail(p, YK_ERR_FORMAT, "%s has wrong arguments", name);
 }
@@ -127,13 +127,13 @@ static yk_status rebuild_tensor(yk__pickle *p, const yk__pickle_name *g, uint32_
     uint32_t least = g->role == YK__ROLE_TENSOR_V1 ? 4 : g->role == YK__ROLE_TENSOR_V2 ? 6 : 7;
     yk__tensor_record t = {0};
     if (count < least || count > least + (g->role != YK__ROLE_TENSOR_V1))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     const yk__node *storage = argument(p, args, 0), *offset = argument(p, args, 1);
     const yk__node *size = argument(p, args, 2), *stride = argument(p, args, 3);
     if (storage->kind != YK__NODE_STORAGE || offset->kind != YK__NODE_INT || offset->as.integer < 0)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     if (least >= 6 && (argument(p, args, 4)->kind != YK__NODE_BOOL || !is_empty_container(argument(p, args, 5))))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     t.storage = storage->as.index;
     t.dtype = p->storages[t.storage].dtype;
     t.offset = offset->as.integer;
@@ -141,7 +141,7 @@ static yk_status rebuild_tensor(yk__pickle *p, const yk__pickle_name *g, uint32_
     if (g->role == YK__ROLE_TENSOR_V3) {
         const yk__node *dtype = argument(p, args, 6);
         if (dtype->kind != YK__NODE_GLOBAL || yk__pickle_names[dtype->as.index].role != YK__ROLE_DTYPE)
-            return wrong(p, g->name);
+            return fail_arguments(p, g->name);
         t.dtype = yk__pickle_names[dtype->as.index].dtype;
         foreign = t.dtype == YK__DTYPES ? yk__pickle_names[dtype->as.index].name + strlen("torch.") : NULL;
     }
@@ -150,7 +150,7 @@ static yk_status rebuild_tensor(yk__pickle *p, const yk__pickle_name *g, uint32_
         return leave_out_tensor(p, foreign ? foreign : yk_dtype_name(t.dtype), p->nodes[args].as.list.items[2]);
     if (!read_sizes(p, size, t.shape) || !read_sizes(p, stride, t.stride) ||
         size->as.list.count != stride->as.list.count)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     t.ndim = (int)size->as.list.count;
     if (count > least && !is_empty_container(argument(p, args, count - 1)))
         return leave_out_tensor(p, "conjugated or negated", p->nodes[args].as.list.items[2]);
@@ -173,7 +173,7 @@ static yk_status make_ordered(yk__pickle *p, const yk__pickle_name *g, uint32_t 
     uint32_t count = p->nodes[args].as.list.count;
     uint32_t pairs = count == 1 ? p->nodes[args].as.list.items[0] : 0;
     if (count > 1 || (count == 1 && p->nodes[pairs].kind != YK__NODE_LIST))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     if (!yk__pickle_push(p, YK__NODE_DICT))
         return yk__error_code();
     uint32_t made = (uint32_t)p->node_count - 1;
@@ -181,7 +181,7 @@ static yk_status make_ordered(yk__pickle *p, const yk__pickle_name *g, uint32_t 
     for (uint32_t i = 0; count && i < p->nodes[pairs].as.list.count; i++) {
         const yk__node *pair = &p->nodes[p->nodes[pairs].as.list.items[i]];
         if ((pair->kind != YK__NODE_LIST && pair->kind != YK__NODE_TUPLE) || pair->as.list.count != 2)
-            return wrong(p, g->name);
+            return fail_arguments(p, g->name);
         yk_status status = yk__pickle_append(p, made, pair->as.list.items[0]);
         if (!status)
             status = yk__pickle_append(p, made, pair->as.list.items[1]);
@@ -196,7 +196,7 @@ static yk_status make_set(yk__pickle *p, const yk__pickle_name *g, uint32_t args
     const yk__node *node = &p->nodes[args];
     uint32_t from = node->as.list.count == 1 ? node->as.list.items[0] : 0;
     if (node->as.list.count > 1 || (node->as.list.count == 1 && p->nodes[from].kind != YK__NODE_LIST))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     bool filled = node->as.list.count == 1;
     if (!yk__pickle_push(p, YK__NODE_SET))
         return yk__error_code();
@@ -216,7 +216,7 @@ static yk_status make_bytes(yk__pickle *p, const yk__pickle_name *g, uint32_t ar
     const yk__node *coding = argument(p, args, 1);
     if (text->kind != YK__NODE_STRING ||
         !(yk__pickle_is_text(coding, "latin1") || yk__pickle_is_text(coding, "latin-1")))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     const unsigned char *s = (const unsigned char *)text->as.text.data, *end = s + text->as.text.size;
     unsigned char *bytes = yk__calloc((size_t)text->as.text.size + 1, 1);
     uint32_t size = 0;
@@ -230,7 +230,7 @@ static yk_status make_bytes(yk__pickle *p, const yk__pickle_name *g, uint32_t ar
     yk__node *node = whole ? yk__pickle_push(p, YK__NODE_BYTES) : NULL;
     if (!node) {
         free(bytes);
-        return whole ? yk__error_code() : wrong(p, g->name);
+        return whole ? yk__error_code() : fail_arguments(p, g->name);
     }
     node->owned = true;
     node->as.text.data = (char *)bytes;
@@ -243,11 +243,11 @@ static yk_status make_device(yk__pickle *p, const yk__pickle_name *g, uint32_t a
 {
     uint32_t count = p->nodes[args].as.list.count;
     if (count < 1 || count > 2 || argument(p, args, 0)->kind != YK__NODE_STRING)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     char type[80];
     const yk__node *name = argument(p, args, 0), *index = count == 2 ? argument(p, args, 1) : NULL;
     if (index && index->kind != YK__NODE_INT)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     yk__pickle_describe(name->as.text.data, name->as.text.size, type);
     char *text = index ? yk__format("%s:%" PRId64, type, index->as.integer) : yk__strdup(type);
     yk__node *node = text ? yk__pickle_push(p, YK__NODE_STRING) : NULL;
@@ -268,7 +268,7 @@ static yk_status make_parameter(yk__pickle *p, const yk__pickle_name *g, uint32_
     uint32_t count = g->role == YK__ROLE_PARAMETER ? 3 : 4;
     if (p->nodes[args].as.list.count != count ||
         (argument(p, args, 0)->kind != YK__NODE_TENSOR && argument(p, args, 0)->kind != YK__NODE_LEFT_OUT))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     yk_status status = answer(p, p->nodes[args].as.list.items[0]);
     if (count == 4)
         yk__pickle_note_attributes(p, p->nodes[args].as.list.items[3]);
@@ -282,7 +282,7 @@ static yk_status call(yk__pickle *p, const yk__pickle_name *g, uint32_t args);
 static yk_status make_of_type(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
 {
     if (p->nodes[args].as.list.count != 4)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     const yk__node *function = argument(p, args, 0), *type = argument(p, args, 1), *inner = argument(p, args, 2);
     uint32_t state = p->nodes[args].as.list.items[3];
     if (type->kind == YK__NODE_CLASS)
@@ -291,7 +291,7 @@ static yk_status make_of_type(yk__pickle *p, const yk__pickle_name *g, uint32_t 
     if (type->kind != YK__NODE_GLOBAL || yk__pickle_names[type->as.index].role != YK__ROLE_TENSOR_TYPE ||
         inner->kind != YK__NODE_TUPLE || !maker ||
         !(maker->role == YK__ROLE_TENSOR_V2 || maker->role == YK__ROLE_TENSOR_V3 || maker->role >= YK__ROLE_SPARSE))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     yk_status status = call(p, maker, p->nodes[args].as.list.items[2]);
     if (!status)
         yk__pickle_note_attributes(p, state);
@@ -309,7 +309,7 @@ static yk_status make_bytearray(yk__pickle *p, const yk__pickle_name *g, uint32_
         return status;
     }
     if (count > 1 || (count && argument(p, args, 0)->kind != YK__NODE_BYTES))
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     if (!yk__pickle_push(p, YK__NODE_BYTES))
         return yk__error_code();
     yk__node *made = &p->nodes[p->node_count - 1];
@@ -327,7 +327,7 @@ static yk_status leave_out(yk__pickle *p, const yk__pickle_name *g, uint32_t arg
     uint32_t count = p->nodes[args].as.list.count;
     yk_status status;
     if (count < 1)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     const yk__node *first = argument(p, args, 0);
     if (g->role == YK__ROLE_LAYOUT && first->kind == YK__NODE_STRING)
         status =
@@ -341,7 +341,7 @@ static yk_status leave_out(yk__pickle *p, const yk__pickle_name *g, uint32_t arg
     else if (g->role == YK__ROLE_SPARSE && count == 2)
         status = yk__pickle_leave_out(p, "sparse tensor");
     else
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     return status ? status : answer_pushed(p);
 }
 
@@ -351,7 +351,7 @@ static yk_status make_typed(yk__pickle *p, const yk__pickle_name *g, uint32_t ar
                             yk__python_type type)
 {
     if (p->nodes[args].as.list.count != 1 || argument(p, args, 0)->kind != kind)
-        return wrong(p, g->name);
+        return fail_arguments(p, g->name);
     uint32_t from = p->nodes[args].as.list.items[0];
     if (!yk__pickle_push(p, kind))
         return yk__error_code();
@@ -360,7 +360,7 @@ static yk_status make_typed(yk__pickle *p, const yk__pickle_name *g, uint32_t ar
     for (uint32_t i = 0; i < p->nodes[from].as.list.count; i++) {
         uint32_t item = p->nodes[from].as.list.items[i];
         if (type == YK__PYTHON_SIZE && p->nodes[item].kind != YK__NODE_INT)
-            return wrong(p, g->name);
+            return fail_arguments(p, g->name);
         yk_status status = yk__pickle_append(p, made, item);
         if (status)
             return status;
@@ -376,7 +376,7 @@ static yk_status call(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
     case YK__ROLE_ORDERED_DICT: return make_ordered(p, g, args);
     case YK__ROLE_COUNTER: return make_typed(p, g, args, YK__NODE_DICT, YK__PYTHON_COUNTER);
     case YK__ROLE_SET: return make_set(p, g, args);
-    case YK__ROLE_ENCODE: return count == 2 ? make_bytes(p, g, args) : wrong(p, g->name);
+    case YK__ROLE_ENCODE: return count == 2 ? make_bytes(p, g, args) : fail_arguments(p, g->name);
     case YK__ROLE_SIZE: return make_typed(p, g, args, YK__NODE_TUPLE, YK__PYTHON_SIZE);
     case YK__ROLE_DEVICE: return make_device(p, g, args);
     case YK__ROLE_PARAMETER:
@@ -393,7 +393,7 @@ static yk_status call(yk__pickle *p, const yk__pickle_name *g, uint32_t args)
     case YK__ROLE_TENSOR_V3: return rebuild_tensor(p, g, args);
     case YK__ROLE_BYTES:
         if (count || !yk__pickle_push(p, YK__NODE_BYTES))
-            return count ? wrong(p, g->name) : yk__error_code();
+            return count ? fail_arguments(p, g->name) : yk__error_code();
         p->nodes[p->node_count - 1].as.text.data = "";
         return answer_pushed(p);
     case YK__ROLE_TENSOR_TYPE:
@@ -410,7 +410,7 @@ yk_status yk__pickle_reduce(yk__pickle *p, uint32_t function, uint32_t args)
     if (p->nodes[function].kind != YK__NODE_GLOBAL)
         return yk__pickle_fail(p, YK_ERR_FORMAT, "calls a %s", yk__node_kind_name(&p->nodes[function]));
     const yk__pickle_name *g = &yk__pickle_names[p->nodes[function].as.index];
-    return p->nodes[args].kind == YK__NODE_TUPLE ? call(p, g, args) : wrong(p, g->name);
+    return p->nodes[args].kind == YK__NODE_TUPLE ? call(p, g, args) : fail_arguments(p, g->name);
 }
 
 yk_status yk__pickle_build(yk__pickle *p, uint32_t object, uint32_t state)
@@ -497,13 +497,13 @@ yk_status yk__pickle_persistent(yk__pickle *p, uint32_t id)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a persistent '%s' is refused: only storages are read",
                                yk__pickle_describe(kind->as.text.data, kind->as.text.size, text));
     if (tuple->as.list.count < 5 || tuple->as.list.count > 6)
-        return wrong(p, "a storage");
+        return fail_arguments(p, "a storage");
     const yk__node *type = argument(p, id, 1), *key = argument(p, id, 2), *location = argument(p, id, 3),
                    *count = argument(p, id, 4);
     if (type->kind != YK__NODE_GLOBAL || yk__pickle_names[type->as.index].role != YK__ROLE_STORAGE ||
         key->kind != YK__NODE_STRING || location->kind != YK__NODE_STRING || count->kind != YK__NODE_INT ||
         count->as.integer < 0 || count->as.integer >= INT64_MAX / 16)
-        return wrong(p, "a storage");
+        return fail_arguments(p, "a storage");
     if (tuple->as.list.count == 6 && argument(p, id, 5)->kind != YK__NODE_NONE)
         return yk__pickle_fail(p, YK_ERR_UNSUPPORTED, "a storage that is a view of another is refused");
     uint32_t index;

@@ -91,7 +91,7 @@ typedef struct archive {
 } archive;
 
 /* The member "FOLDER/" name of `length` bytes; NULL where there is none. */
-static const yk__zip_member *find(const archive *a, const char *name, size_t length)
+static const yk__zip_member *storage_record_find(const archive *a, const char *name, size_t length)
 {
     char *full = yk__calloc(a->folder_length + length + 1, 1);
     if (!full)
@@ -122,7 +122,7 @@ static yk_status find_pickle(archive *a, const yk__zip_member **pickle)
     }
     if (!*pickle)
         return yk__fail(YK_ERR_FORMAT, "%s: a zip file without data.pkl, so not one of torch.save", a->source->path);
-    if (find(a, "constants.pkl", 13))
+    if (storage_record_find(a, "constants.pkl", 13))
         return yk__fail(YK_ERR_UNSUPPORTED, "%s: a TorchScript program; only data from torch.save are read",
                         a->source->path);
     return YK_OK;
@@ -131,7 +131,7 @@ static yk_status find_pickle(archive *a, const yk__zip_member **pickle)
 /* Reads a short member's text; an absent one is empty. */
 static yk_status read_text(const archive *a, const char *name, char text[16])
 {
-    const yk__zip_member *m = find(a, name, strlen(name));
+    const yk__zip_member *m = storage_record_find(a, name, strlen(name));
     memset(text, 0, 16);
     if (!m)
         return YK_OK;
@@ -163,7 +163,7 @@ static yk_status read_storages(const archive *a, yk__pickle *p, const yk_pt_opti
         char text[80], *name = yk__format("data/%.*s", (int)record->key_size, record->key);
         if (!name)
             return YK_ERR_MEMORY;
-        const yk__zip_member *m = find(a, name, strlen(name));
+        const yk__zip_member *m = storage_record_find(a, name, strlen(name));
         free(name);
         yk__pickle_describe(record->key, record->key_size, text);
         if (!m)

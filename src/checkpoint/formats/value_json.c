@@ -34,7 +34,7 @@ static json_t *hex(const char *data, size_t size)
 }
 
 /* "NAME.part", which the caller frees; "part" where there is no name yet. */
-static char *join(const char *name, const yk_value *value, int64_t i)
+static char *text_join(const char *name, const yk_value *value, int64_t i)
 {
     int64_t number = i;
     const char *key = value->kind == YK_VALUE_DICT ? yk_value_key(value, i, &number) : NULL;
@@ -48,7 +48,7 @@ static json_t *items_to_json(const yk_value *value, const char *name)
 {
     json_t *array = json_array();
     for (int64_t i = 0; array && i < yk_value_count(value); i++) {
-        char *longer = name ? join(name, value, i) : NULL;
+        char *longer = name ? text_join(name, value, i) : NULL;
         json_t *item = name && !longer ? NULL : to_json(yk_value_at(value, i), longer);
         free(longer);
         if (item && value->kind == YK_VALUE_DICT) {

@@ -302,7 +302,7 @@ yk_status yk__folder_sync(const yk__folder *f)
     return yk__directory_sync_fd(f->fd, f->temporary);
 }
 
-static int exchange(const yk__folder *f)
+static int folder_exchange(const yk__folder *f)
 {
     return renameat2(f->parent, base_of(f->temporary), f->parent, base_of(f->dir), RENAME_EXCHANGE);
 }
@@ -317,7 +317,7 @@ static yk_status rename_or_exchange(const yk__folder *f, bool *exchanged)
         return yk__fail_errno("%s", f->dir);
     if (yk__folder_check_own(f->parent, name, f->dir))
         return yk__error_code();
-    *exchanged = exchange(f) == 0;
+    *exchanged = folder_exchange(f) == 0;
     if (*exchanged)
         return YK_OK;
     if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)
@@ -336,7 +336,7 @@ yk_status yk__folder_commit(yk__folder *f)
     status = yk__directory_sync_fd(f->parent, f->around);
     /* Removes the old folder when the new one's name is on the disk; where that fails, it is put back and the new one
      * is removed. */
-    if (exchanged && (!status || exchange(f) == 0))
+    if (exchanged && (!status || folder_exchange(f) == 0))
         yk__folder_remove(f->parent, base_of(f->temporary));
     close_folder(f);
     return status;

@@ -68,7 +68,7 @@ static void add_piece(void *to, const void *data, size_t size)
 
 /* The entry of a file in the list of files, with its size and checksums; NULL and an error where it was not written to
  * its end. */
-static json_t *describe(checksums *c, const char *name, yk_status status)
+static json_t *file_entry_json(checksums *c, const char *name, yk_status status)
 {
     if (c->with_blocks && c->bytes % YK__SHARD_BLOCK)
         end_block(c);
@@ -115,7 +115,7 @@ static json_t *add_file(yk__folder_files *files, const char *name, const yk_stat
         status = yk__file_flush(writer);
     yk__file_tap(writer, NULL, NULL);
     free(path);
-    return describe(&c, name, status);
+    return file_entry_json(&c, name, status);
 }
 
 json_t *yk__folder_add_tensors(yk__folder_files *files, const char *name, const yk_state_dict *dict,

@@ -46,7 +46,7 @@ static const field fields[] = {
 enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
 /* The tensor of this name, borrowed; NULL where there is none. Frees the name. */
-static yk_tensor *entry(const yk_state_dict *dict, char *name)
+static yk_tensor *state_tensor(const yk_state_dict *dict, char *name)
 {
     int64_t at = name ? yk_state_dict_find(dict, name) : -1;
     free(name);
@@ -91,14 +91,14 @@ static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, co
 {
     yk_value *state = yk_value_dict();
     yk_status status = state ? YK_OK : yk__error_code();
-    yk_tensor *steps = strcmp(kind, "sgd") == 0 ? NULL : entry(dict, yk__format("state.%s.step", name));
+    yk_tensor *steps = strcmp(kind, "sgd") == 0 ? NULL : state_tensor(dict, yk__format("state.%s.step", name));
     double step;
     if (!status && steps)
         status = numbers_of("step", steps, 1, &step);
     if (!status && steps)
         status = yk_value_set(state, "step", step_value(step));
     for (int s = 0; s < STATE_NAMES && !status; s++) {
-        yk_tensor *x = entry(dict, yk__format("state.%s.%s", name, state_names[s]));
+        yk_tensor *x = state_tensor(dict, yk__format("state.%s.%s", name, state_names[s]));
         if (x)
             status = yk_value_set(state, state_names[s], yk_value_tensor(x));
     }
@@ -135,7 +135,7 @@ static yk_value *group_value(const char *kind, const yk_state_dict *dict, int64_
         if (!(sgd ? f->sgd : f->adam))
             continue;
         bool stored = f->kind != NONE && f->kind != FALSE_;
-        yk_tensor *x = stored ? entry(dict, yk__format("param_groups.%" PRId64 ".%s", g, f->name)) : NULL;
+        yk_tensor *x = stored ? state_tensor(dict, yk__format("param_groups.%" PRId64 ".%s", g, f->name)) : NULL;
         if (!stored || x)
             status = yk_value_set(group, f->name, field_value(f, x));
     }

@@ -6,7 +6,7 @@
 #include "optim/optimizer.h"
 #include "value/value.h"
 
-static yk_status fill(yk_value *dict, const yk_grad_scaler_state *s)
+static yk_status scaler_state_fill(yk_value *dict, const yk_grad_scaler_state *s)
 {
     yk_status status = yk_value_set(dict, "scale", yk_value_real(s->scale));
     if (!status)
@@ -22,7 +22,7 @@ yk_value *yk__scaler_to_torch(const yk_grad_scaler_state *state)
 {
     yk_scope scope = yk_scope_begin();
     yk_value *dict = yk_value_dict();
-    dict = yk_scope_return_object(scope, dict && !fill(dict, state) ? dict : NULL);
+    dict = yk_scope_return_object(scope, dict && !scaler_state_fill(dict, state) ? dict : NULL);
     yk_scope_end(scope);
     return dict;
 }

@@ -222,8 +222,8 @@ static yk_status find_once(const char *root, const yk_checkpoint_options *o, con
 }
 
 /* Finds the newest for which there is no reason to pass it over; reads it to `snapshot` unless that is NULL. */
-static yk_status find(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
-                      yk__snapshot *snapshot, yk_checkpoint_found *found)
+static yk_status checkpoint_find(const char *root, const yk_checkpoint_options *o, const yk_optimizer *optimizer,
+                                 yk__snapshot *snapshot, yk_checkpoint_found *found)
 {
     enum { ROUNDS = 20 }; /* a step would have to come in each of them */
     bool again = true;
@@ -245,7 +245,7 @@ yk_status yk_checkpoint_find_latest(const char *root, yk_checkpoint_found *found
     YK__OWN_RECORD;
     if (!yk__is_there("checkpoint_find_latest", "result", found))
         return YK_ERR_ARGUMENT;
-    return find(root, NULL, NULL, NULL, found);
+    return checkpoint_find(root, NULL, NULL, NULL, found);
 }
 
 yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state, const yk_checkpoint_options *options,
@@ -263,6 +263,6 @@ yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state
     yk_status status = yk__ranks_agree(o.group);
     if (!status)
         status = o.group ? yk__snapshot_find_group(root, &o, state->optimizer, &snapshot, found)
-                         : find(root, &o, state->optimizer, &snapshot, found);
+                         : checkpoint_find(root, &o, state->optimizer, &snapshot, found);
     return status ? status : apply(found->path, &snapshot, state, &o, NULL);
 }

@@ -322,11 +322,11 @@ typedef struct making {
     const yk_value *value, *rest;
     yk_state_dict *weights;
     bool foreign_schedule; /* one that yoke has not: kept for PyTorch */
-    char *notice;          /* a list of what is lost, grown by lose() */
+    char *notice;          /* a list of what is lost, grown by notice_add */
 } making;
 
 /* Adds to the notice. */
-static void lose(making *m, const char *what, const char *name)
+static void notice_add(making *m, const char *what, const char *name)
 {
     char *longer = m->notice ? yk__format("%s; %s%s", m->notice, what, name) : yk__format("%s%s", what, name);
     if (longer) {
@@ -393,7 +393,7 @@ static yk_status read_optimizer(making *m, const yk_value *optimizer)
     if (status)
         return status;
     if (guessed)
-        lose(m, "the optimizer is taken for AdamW, which this PyTorch does not tell from Adam", "");
+        notice_add(m, "the optimizer is taken for AdamW, which this PyTorch does not tell from Adam", "");
     m->snapshot->optimizer = yk_state_dict_retain(dict);
     if (json_object_set_new(m->snapshot->state, "optimizer", optimizer_json(kind, dict, names)))
         status = yk__fail_memory(sizeof(json_t *));
@@ -410,7 +410,7 @@ static yk_status read_schedule(making *m, const yk_value *scheduler)
     json_t *json = text ? json_pack("{s:s, s:I}", "kind", text, "time", (json_int_t)time) : NULL;
     m->foreign_schedule = scheduler && !text;
     if (m->foreign_schedule)
-        lose(m, yk_last_error()->message, "; it is kept for PyTorch alone");
+        notice_add(m, yk_last_error()->message, "; it is kept for PyTorch alone");
     yk_clear_error();
     free(text);
     if (!json && saved)
@@ -490,7 +490,7 @@ static yk_status read_extra(making *m)
         free(text);
         yk_clear_error();
         if (!json || json_object_set_new(extra, key, json))
-            lose(m, "a training checkpoint has no place for ", key ? key : "what has a number for a key");
+            notice_add(m, "a training checkpoint has no place for ", key ? key : "what has a number for a key");
     }
     if (extra && json_object_size(extra))
         return json_object_set_new(m->snapshot->state, "extra", extra) ? yk__fail_memory(sizeof(json_t *)) : YK_OK;

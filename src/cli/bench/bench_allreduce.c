@@ -146,7 +146,7 @@ static const char *describe_path(const bench *b, int hosts, char text[80])
     return text;
 }
 
-static yk_status run(const bench *b)
+static yk_status bench_run_sizes(const bench *b)
 {
     if (yk_init_process_group(YK_OPTIONS(yk_init_options, .backend = b->backend)))
         return yk__error_code();
@@ -224,7 +224,7 @@ int cli_bench_allreduce(int argc, char **argv)
                                MOST_SIZES);
     yk_scope program = yk_scope_begin();
     yk_status found = cli_device(b.device, &b.on);
-    code = found ? cli_not_found(found) : run(&b) ? cli_failed() : EXIT_DONE;
+    code = found ? cli_not_found(found) : bench_run_sizes(&b) ? cli_failed() : EXIT_DONE;
     yk_destroy_process_group();
     yk_scope_end(program);
     return code;

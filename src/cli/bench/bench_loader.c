@@ -36,7 +36,7 @@ static yk_transform *transform_of(const bench *b)
 }
 
 /* Makes a loader of the data that the command line names. */
-static yk_status find(const bench *b, yk_loader **loader)
+static yk_status bench_loader_make(const bench *b, yk_loader **loader)
 {
     yk_dtype dtype;
     if (yk_dtype_parse(b->dtype, &dtype))
@@ -108,7 +108,7 @@ int cli_bench_loader(int argc, char **argv)
     double rate = 0;
     yk_scope program = yk_scope_begin();
     yk_loader *loader = NULL;
-    yk_status found = find(&b, &loader);
+    yk_status found = bench_loader_make(&b, &loader);
     code = found ? cli_not_found(found) : measure(&b, loader, &rate) ? cli_failed() : EXIT_DONE;
     yk_scope_end(program);
     if (code == EXIT_DONE && b.json)

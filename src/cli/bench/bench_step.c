@@ -108,7 +108,7 @@ static yk_tensor *images(const bench *b, int64_t channels, const yk_tensor_optio
                       (const int[]){0, 3, 1, 2});
 }
 
-static yk_status prepare(const bench *b, work *w)
+static yk_status step_work_prepare(const bench *b, work *w)
 {
     bool grey = strcmp(b->model, "lenet") == 0 || strcmp(b->model, "mlp") == 0;
     int64_t channels = grey ? 1 : 3;
@@ -346,7 +346,7 @@ int cli_bench_step(int argc, char **argv)
     if (ranks_join(&w.ranks))
         return cli_failed();
     yk_status found = cli_device(b.device, &w.device);
-    if (found || check_alike(&b, &w) || prepare(&b, &w) || measure(&b, &w, &f) || report(&b, &w, &f)) {
+    if (found || check_alike(&b, &w) || step_work_prepare(&b, &w) || measure(&b, &w, &f) || report(&b, &w, &f)) {
         free(f.rounds);
         code = ranks_failed(&w.ranks);
         return found ? cli_exit_code_of(found) : code;

@@ -113,7 +113,7 @@ static yk_status compare_tensors(report *r, const char *name, const yk_tensor *a
     return status;
 }
 
-static yk_status compare(report *r, const char *name, const yk_value *a, const yk_value *b)
+static yk_status tensors_compare(report *r, const char *name, const yk_value *a, const yk_value *b)
 {
     if (a->kind == YK_VALUE_TENSOR && b->kind == YK_VALUE_TENSOR)
         return compare_tensors(r, name, a->as.tensor, b->as.tensor);
@@ -161,7 +161,7 @@ int ckpt_diff(const ckpt_settings *s)
         const char *name = yk_value_key(leaves[0], i, NULL);
         const yk_value *other = yk_value_get(leaves[1], name);
         if (other)
-            status = compare(&r, name, yk_value_at(leaves[0], i), other);
+            status = tensors_compare(&r, name, yk_value_at(leaves[0], i), other);
         else
             only_in(&r, 0, name);
     }

@@ -110,7 +110,7 @@ static const char *value_at(const doctor *d, size_t at, const char *group, const
 }
 
 /* Reports facts that have to be the same on all nodes and are not. */
-static void compare(doctor *d)
+static void nodes_compare(doctor *d)
 {
     const char *group, *name;
     json_t *values, *value, *facts = json_object_get(json_array_get(d->nodes, 0), "facts");
@@ -247,7 +247,7 @@ static int examine(doctor *d)
                 json_array_append(d->problems, text);
         }
     }
-    compare(d);
+    nodes_compare(d);
     if (d->json)
         print_json(d);
     else

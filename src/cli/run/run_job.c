@@ -218,7 +218,7 @@ static bool worker_renew(void *argument, worker *w)
     return w->envp != NULL;
 }
 
-static bool prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
+static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
 {
     job *j = a->job;
     for (int i = 0; i < j->local; i++) {
@@ -253,7 +253,7 @@ static bool prepare(attempt_state *a, worker *workers, const yk__rendezvous *n)
 
 /* Says that the run is there, once its processes run, which then do not wait for it. A run that cannot be seen goes on.
  */
-static void announce(void *argument)
+static void run_announce(void *argument)
 {
     const attempt_state *a = argument;
     job *j = a->job;
@@ -283,7 +283,7 @@ static void save_hang(void *argument)
     run_pages_save(a->job, a->group, a->pages, sizeof(a->pages));
 }
 
-static void report(attempt_state *a, const yk__outcome *end, int64_t restarts, const yk__rendezvous *n)
+static void job_report(attempt_state *a, const yk__outcome *end, int64_t restarts, const yk__rendezvous *n)
 {
     job *j = a->job;
     group *g = a->group;
@@ -371,7 +371,7 @@ static bool enough_files(job *j)
 }
 
 /* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
-static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
+static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
 {
     worker *workers = calloc((size_t)j->local + 1, sizeof(*workers)); /* a node may have none */
     bool enough = enough_files(j);                                    /* without the store, perhaps */
@@ -394,10 +394,10 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
     }
     attempt_state state = {.job = j, .plan = plan, .hang = g.hang, .group = &g};
     g.renew = worker_renew;
-    g.started = announce;
+    g.started = run_announce;
     g.hung = save_hang;
     g.argument = &state;
-    if (workers && plan->port && g.hang && enough && prepare(&state, workers, n)) {
+    if (workers && plan->port && g.hang && enough && attempt_prepare(&state, workers, n)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;
@@ -418,7 +418,7 @@ static bool attempt(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, 
                           EXIT_AGAIN);
         } else {
             *code = end.code;
-            report(&state, &end, plan->restart, n);
+            job_report(&state, &end, plan->restart, n);
         }
         again = again && !g.start_error;
         if (again)
@@ -509,7 +509,7 @@ int run_job(void *arg)
     while (going) {
         if (!n)
             plan.port = port_for_rank_0(j);
-        going = attempt(j, n, &plan, &code, &interrupted);
+        going = attempt_run(j, n, &plan, &code, &interrupted);
         if (going && n)
             going = yk__rendezvous_next(n, &plan, &code);
         else

@@ -83,7 +83,7 @@ static void end_mpi(int status, void *unused)
 }
 
 /* Starts MPI on a thread of its own: MPI_Init waits, without a limit, for all processes of the job. */
-static yk_status start(void)
+static yk_status engine_start(void)
 {
     int there = 0, gone = 0, level = MPI_THREAD_SINGLE;
     MPI_Finalized(&gone);
@@ -113,7 +113,7 @@ static yk_status start(void)
 static void *starter(void *unused)
 {
     (void)unused;
-    yk_status status = start();
+    yk_status status = engine_start();
     pthread_mutex_lock(&start_lock);
     phase = status ? START_FAILED : STARTED;
     if (status)

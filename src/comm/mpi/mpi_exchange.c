@@ -26,7 +26,7 @@ MPI_Datatype mpi_type_of(size_t bytes)
     return bytes == 1 ? MPI_BYTE : bytes == 2 ? MPI_UINT16_T : bytes == 4 ? MPI_UINT32_T : MPI_UINT64_T;
 }
 
-static inline void copy(void *to, const void *from, size_t bytes)
+static inline void mpi_copy(void *to, const void *from, size_t bytes)
 {
     if (bytes && to != from)
         memcpy(to, from, bytes);
@@ -126,11 +126,11 @@ static yk_status finish_small(mpi_group *g, const yk__comm_op *op, size_t size)
     if (op->kind == YK__COMM_BROADCAST && op->peer == g->rank)
         return YK_OK;
     if (op->kind == YK__COMM_BROADCAST || op->kind == YK__COMM_SCATTER) {
-        copy(out, g->blocks[op->peer].payload + mine, part);
+        mpi_copy(out, g->blocks[op->peer].payload + mine, part);
         return YK_OK;
     }
     for (int r = 0; r < g->world_size; r++)
-        copy(out + (size_t)r * part, g->blocks[r].payload, part);
+        mpi_copy(out + (size_t)r * part, g->blocks[r].payload, part);
     return YK_OK;
 }
 
@@ -138,7 +138,7 @@ static yk_status exchange_blocks(mpi_group *g, const yk__comm_op *op, size_t siz
 {
     mpi_block *b = g->own;
     b->header = yk__comm_header_of(op);
-    copy(b->payload, op->in, small_payload(g, op, size, small));
+    mpi_copy(b->payload, op->in, small_payload(g, op, size, small));
     atomic_store(&g->begun, op->number);
     MPI_Request request = MPI_REQUEST_NULL;
     pthread_mutex_lock(&mpi_lock);
@@ -153,7 +153,7 @@ static yk_status exchange_blocks(mpi_group *g, const yk__comm_op *op, size_t siz
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 /* The first element of rank r's share. */
-static int64_t share(int64_t count, int world_size, int r)
+static int64_t rank_share(int64_t count, int world_size, int r)
 {
     return count / world_size * r + (r < count % world_size ? r : count % world_size);
 }
@@ -214,8 +214,8 @@ static yk_status reduce_piece(mpi_group *g, const yk__comm_op *op, size_t size, 
     bool all = op->kind == YK__COMM_ALL_REDUCE, root = !all && op->peer == g->rank;
     MPI_Datatype type = mpi_type_of(size);
     for (int r = 0; r < n; r++) {
-        s->out_offsets[r] = (int)share(count, n, r);
-        s->out_counts[r] = (int)(share(count, n, r + 1) - share(count, n, r));
+        s->out_offsets[r] = (int)rank_share(count, n, r);
+        s->out_counts[r] = (int)(rank_share(count, n, r + 1) - rank_share(count, n, r));
     }
     const char *in = (const char *)op->in + (size_t)at * size;
     char *out = op->out ? (char *)op->out + (size_t)at * size : NULL, *result = NULL, *kept = NULL;

@@ -18,7 +18,7 @@ static int payload_tag(uint64_t number)
     return 1 + (int)(number % PAYLOAD_TAGS);
 }
 
-static void end(mpi_message *m, yk_status status)
+static void message_end(mpi_message *m, yk_status status)
 {
     m->done = true;
     m->status = status;
@@ -38,16 +38,17 @@ static void accept_head(mpi_group *g, mpi_message *m, const mpi_notice *head)
                             .number = head->number,
                             .peer = g->rank,
                             .tag = head->tag};
-        end(m, mpi_break_locked(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
-                                mpi_rank_name(g, op->peer, a, sizeof(a)), mpi_yoke->describe(&sent, x, sizeof(x)),
-                                mpi_rank_name(g, g->rank, b, sizeof(b)), mpi_yoke->describe(op, y, sizeof(y))));
+        message_end(m,
+                    mpi_break_locked(g, YK_ERR_MISMATCH, "group '%s': %s called %s, but %s called %s", g->name,
+                                     mpi_rank_name(g, op->peer, a, sizeof(a)), mpi_yoke->describe(&sent, x, sizeof(x)),
+                                     mpi_rank_name(g, g->rank, b, sizeof(b)), mpi_yoke->describe(op, y, sizeof(y))));
         return;
     }
     size_t size = mpi_yoke->dtype_size(op->dtype), bytes = (size_t)op->count * size;
     if (bytes <= NOTICE_TEXT) {
         if (bytes)
             memcpy(op->out, head->text, bytes);
-        end(m, YK_OK);
+        message_end(m, YK_OK);
         return;
     }
     m->under_way = true;
@@ -56,7 +57,7 @@ static void accept_head(mpi_group *g, mpi_message *m, const mpi_notice *head)
     if (code) {
         yk_status status = mpi_failed("recv", code);
         (void)mpi_break_locked(g, status, "group '%s': a receive of MPI failed on rank %d", g->name, g->rank);
-        end(m, status);
+        message_end(m, status);
     }
 }
 
@@ -121,7 +122,7 @@ static void begin_send(mpi_group *g, mpi_message *m)
         if (bytes)
             memcpy(head.text, op->in, bytes);
         mpi_send_notice(to, &head);
-        end(m, YK_OK);
+        message_end(m, YK_OK);
         return;
     }
     mpi_send_notice(to, &head);
@@ -131,7 +132,7 @@ static void begin_send(mpi_group *g, mpi_message *m)
     if (code) {
         yk_status status = mpi_failed("send", code);
         (void)mpi_break_locked(g, status, "group '%s': a send of MPI failed on rank %d", g->name, g->rank);
-        end(m, status);
+        message_end(m, status);
     }
 }
 
@@ -140,7 +141,7 @@ static void give_up(mpi_group *g, mpi_message *m)
 {
     if (m->under_way)
         mpi_abandon(g->cause);
-    end(m, mpi_check(g));
+    message_end(m, mpi_check(g));
 }
 
 void mpi_move_messages(mpi_group *g)
@@ -157,7 +158,7 @@ void mpi_move_messages(mpi_group *g)
         yk_error unused;
         mpi_base->error_take(&unused);
         if (done)
-            end(m, YK_OK);
+            message_end(m, YK_OK);
         else if (atomic_load(&g->broken))
             give_up(g, m);
     }
@@ -188,7 +189,7 @@ yk_status mpi_post(void *state, const yk__comm_op *op, void **message)
         tail = &(*tail)->next;
     *tail = m;
     if (mpi_check(g))
-        end(m, g->code);
+        message_end(m, g->code);
     else if (op->kind == YK__COMM_SEND)
         begin_send(g, m);
     else

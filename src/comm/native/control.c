@@ -94,7 +94,7 @@ static void watch_out(native *g, yk__native_link *l, bool wanted)
 }
 
 /* Makes the headers of what is to be sent next, and encrypts it where that is wished; false without memory. */
-static bool begin(yk__native_link *l, control_out *o)
+static bool frame_begin(yk__native_link *l, control_out *o)
 {
     bool encrypts = l->control_send->cipher != YK__CIPHER_NONE,
          bulk = o->frame.type == CONTROL_MESSAGE || o->frame.type == CONTROL_BYTES;
@@ -123,7 +123,7 @@ static void flush(native *g, yk__native_link *l)
 {
     while (l->out && l->control >= 0) {
         control_out *o = l->out;
-        if (!o->begun && !begin(l, o)) {
+        if (!o->begun && !frame_begin(l, o)) {
             clear_out(l);
             yk__native_abort(g, YK_ERR_MEMORY, "out of memory for a message");
             break;

@@ -20,7 +20,7 @@ enum { LOOKS = 40, RECEIVE = 128 << 10, MOST = 1 << 20 };
 static const double nap = 0.02, silence = 1;
 
 /* Records the outcome of a call on the data connection: parts of frames that moved count as life. */
-static void note(native *g, int rank, yk__reason reason, const char *why)
+static void data_call_record(native *g, int rank, yk__reason reason, const char *why)
 {
     yk__native_link *l = &g->net->links[rank];
     int error = errno;
@@ -49,7 +49,7 @@ size_t yk__native_data_send(native *g, int rank, const char *from, size_t bytes)
         return 0;
     yk__reason reason = yk__byte_stream_send(l->stream, l->data, from, bytes < MOST ? bytes : MOST, &done, why);
     if (reason)
-        note(g, rank, reason, why);
+        data_call_record(g, rank, reason, why);
     return done;
 }
 
@@ -62,7 +62,7 @@ size_t yk__native_data_receive(native *g, int rank, char *to, size_t bytes)
         return 0;
     yk__reason reason = yk__byte_stream_receive(l->stream, l->data, to, bytes < MOST ? bytes : MOST, &done, why);
     if (reason)
-        note(g, rank, reason, why);
+        data_call_record(g, rank, reason, why);
     return done;
 }
 

@@ -43,7 +43,7 @@ static yk__native_joining_links *joining_new(native *g, const yk__comm_join_args
 
 /* Waits until something comes, at most until `next`, and moves on what can be; `last`: the time is over for those that
  * this rank makes. */
-static yk_status turn(native *g, double next, double end, bool early)
+static yk_status connections_turn(native *g, double next, double end, bool early)
 {
     yk__native_joining_links *j = g->net->joining;
     nfds_t count = 0;
@@ -91,7 +91,7 @@ static void *connect_early(void *arg)
     native *g = arg;
     yk__native_joining_links *j = g->net->joining;
     double far = yk__now() + j->args->join_timeout;
-    while (!turn(g, far, far + 1, true) && !stopped(j))
+    while (!connections_turn(g, far, far + 1, true) && !stopped(j))
         ;
     yk_clear_error();
     return NULL;
@@ -259,7 +259,7 @@ static yk_status connect_all(native *g, const yk__comm_join_args *args, double u
             looked = yk__now();
         }
         if (!status)
-            status = turn(g, looked + look_again < until ? looked + look_again : until, early, false);
+            status = connections_turn(g, looked + look_again < until ? looked + look_again : until, early, false);
         if (!status)
             status = adopt_all(g, expected);
         if (!status && *expected <= 0)

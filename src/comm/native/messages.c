@@ -22,7 +22,7 @@ static yk__native_channel *channel_of(const native *g, int from, int to)
     return &g->channels[(size_t)from * (size_t)g->local_size + (size_t)to];
 }
 
-static void ring(native *g, int rank)
+static void bell_ring(native *g, int rank)
 {
     yk__native_row *row = &g->rows[rank];
     atomic_fetch_add(&row->bell, 1);
@@ -39,7 +39,7 @@ yk_status yk__native_fail_message(native *g, const yk__comm_op *op)
                             yk__native_rank_name(g, g->rank, who, sizeof(who)), error.message);
 }
 
-static void end(native *g, yk__native_message *m, yk_status status)
+static void message_end(native *g, yk__native_message *m, yk_status status)
 {
     m->done = true;
     m->status = status;
@@ -127,7 +127,7 @@ static void advance_send(native *g, yk__native_message *m)
             return;
         atomic_store_explicit(&m->slot->state, SLOT_FREE, memory_order_release);
         m->slot = NULL;
-        end(g, m, YK_OK);
+        message_end(g, m, YK_OK);
         return;
     }
     for (yk__native_message *before = g->messages; before != m; before = before->next)
@@ -148,7 +148,7 @@ static void advance_send(native *g, yk__native_message *m)
         if (!same && (slot->handle.id == 0 || m->local_rank == g->local_rank)) {
             buffer = acquire_buffer(g, bytes);
             if (!buffer) {
-                end(g, m, yk__native_fail_message(g, op));
+                message_end(g, m, yk__native_fail_message(g, op));
                 return;
             }
             memcpy(buffer->memory, op->in, bytes);
@@ -161,12 +161,12 @@ static void advance_send(native *g, yk__native_message *m)
     slot->count = op->count;
     slot->number = op->number;
     atomic_store_explicit(&slot->state, SLOT_POSTED, memory_order_release);
-    ring(g, m->local_rank);
+    bell_ring(g, m->local_rank);
     m->posted = true;
     if (op->announced || (slot->where && !buffer))
         m->slot = slot;
     else
-        end(g, m, YK_OK);
+        message_end(g, m, YK_OK);
 }
 
 static void advance_recv(native *g, yk__native_message *m)
@@ -196,7 +196,7 @@ static void advance_recv(native *g, yk__native_message *m)
                             .number = slot->number,
                             .peer = g->rank,
                             .tag = slot->tag};
-        end(g, m, yk__native_mismatch(g, op->peer, &sent, g->rank, op));
+        message_end(g, m, yk__native_mismatch(g, op->peer, &sent, g->rank, op));
         return;
     }
     size_t bytes = yk__comm_message_bytes(op);
@@ -208,7 +208,7 @@ static void advance_recv(native *g, yk__native_message *m)
         atomic_store(&slot->state, SLOT_FREE);
         yk__native_abort(g, yk__error_code(), yk_last_error()->message);
         yk_clear_error();
-        end(g, m, yk__native_check(g)); /* the group's first cause, of which this may be a consequence */
+        message_end(g, m, yk__native_check(g)); /* the group's first cause, of which this may be a consequence */
         return;
     }
     if (bytes)
@@ -219,8 +219,8 @@ static void advance_recv(native *g, yk__native_message *m)
         atomic_store_explicit(&slot->state, SLOT_TAKEN, memory_order_release);
     else if (!atomic_compare_exchange_strong(&slot->state, &state, SLOT_TAKEN))
         status = yk__native_check(g);
-    ring(g, m->local_rank);
-    end(g, m, status);
+    bell_ring(g, m->local_rank);
+    message_end(g, m, status);
 }
 
 static void unlink_done(native *g)
@@ -248,11 +248,11 @@ static void progress(native *g)
                 continue;
             }
             g->transport->drop_messages(g);
-            end(g, m, yk__error_code());
+            message_end(g, m, yk__error_code());
         } else if (m->local_rank < 0) {
             if (m->op.kind == YK__COMM_SEND ? yk__native_remote_send(g, m, &status)
                                             : yk__native_remote_recv(g, m, &status))
-                end(g, m, status);
+                message_end(g, m, status);
         } else if (m->op.kind == YK__COMM_SEND) {
             advance_send(g, m);
         } else {

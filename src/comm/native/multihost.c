@@ -298,7 +298,7 @@ static yk_status collective(native *g, const yk__comm_op *op)
     }
 }
 
-static yk_status agree(native *g, const yk__comm_op *op)
+static yk_status header_agree(native *g, const yk__comm_op *op)
 {
     yk__native_control_progress(g);
     yk_status status = yk__native_check(g);
@@ -309,7 +309,7 @@ static yk_status agree(native *g, const yk__comm_op *op)
 
 const yk__native_transport yk__native_multihost = {
     .collective = collective,
-    .agree = agree,
+    .agree = header_agree,
     .progress = yk__native_control_progress,
     .check_hosts = yk__native_check_hosts,
     .send_broken = yk__native_control_send_broken,

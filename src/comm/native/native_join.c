@@ -388,7 +388,7 @@ const char *yk__native_group_check(const native *g)
 }
 
 /* Numbers the hosts and finds the ranks of each. */
-static yk_status arrange(native *g, const yk__comm_join_args *args, const record *records)
+static yk_status hosts_number(native *g, const yk__comm_join_args *args, const record *records)
 {
     int n = args->world_size;
     const native *parent = args->parent;
@@ -429,7 +429,7 @@ static yk_status arrange(native *g, const yk__comm_join_args *args, const record
     return g->mappings ? YK_OK : yk__error_code();
 }
 
-static void measure(native *g)
+static void segment_measure(native *g)
 {
     cpu_set_t cores;
     CPU_ZERO(&cores);
@@ -481,7 +481,7 @@ static yk_status find_ranks(native *g, const yk__comm_join_args *args, uint64_t 
         records[0].pid = g->pid;
     }
     if (!status)
-        status = arrange(g, args, records);
+        status = hosts_number(g, args, records);
     if (!status && g->hosts > 1)
         tell_apart(g, args, records);
     if (!status)
@@ -549,7 +549,7 @@ yk_status yk__native_join(const yk__comm_join_args *args, void **state)
             publish_failure(args); /* with the descriptors that were missing, it may be */
         return status;
     }
-    measure(g);
+    segment_measure(g);
     *state = g;
     return YK_OK;
 }

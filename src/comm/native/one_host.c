@@ -30,7 +30,7 @@ static inline int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static inline void copy(void *to, const void *from, size_t bytes)
+static inline void payload_copy(void *to, const void *from, size_t bytes)
 {
     if (bytes && to != from)
         memcpy(to, from, bytes);
@@ -111,10 +111,10 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
     yk__region_handle handle = {0};
     int half = -1;
     if (tiny) {
-        copy(yk__native_next_round(g)->bytes, op->in, total);
+        payload_copy(yk__native_next_round(g)->bytes, op->in, total);
     } else if (early) {
         half = yk__native_next_half(g);
-        copy(yk__native_stage(g, g->local_rank, half), op->in, total);
+        payload_copy(yk__native_stage(g, g->local_rank, half), op->in, total);
     } else {
         handle = yk__native_region_handle(g, op->in, total);
     }
@@ -135,7 +135,7 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
         char *out = op->out ? (char *)op->out + (size_t)at * size : NULL;
         if (!early) {
             half = yk__native_next_half(g);
-            copy(yk__native_stage(g, g->local_rank, half), (const char *)op->in + (size_t)at * size, bytes);
+            payload_copy(yk__native_stage(g, g->local_rank, half), (const char *)op->in + (size_t)at * size, bytes);
             status = yk__native_sync(g);
             if (status)
                 return status;
@@ -157,8 +157,8 @@ static yk_status reduce_all(native *g, const yk__comm_op *op, int root)
             status = yk__native_sync(g);
         for (int r = 0; r < n && wanted && !status; r++) {
             yk__native_share(count, size, n, r, &from, &to);
-            copy(out + (size_t)from * size, yk__native_stage(g, r, half) + (size_t)from * size,
-                 (size_t)(to - from) * size);
+            payload_copy(out + (size_t)from * size, yk__native_stage(g, r, half) + (size_t)from * size,
+                         (size_t)(to - from) * size);
         }
     }
     return status;
@@ -177,7 +177,7 @@ static yk_status gather_or_broadcast(native *g, const yk__comm_op *op, int root,
     if (early) {
         half = yk__native_next_half(g);
         if (sends)
-            copy(yk__native_stage(g, g->local_rank, half), op->in, total);
+            payload_copy(yk__native_stage(g, g->local_rank, half), op->in, total);
     } else if (sends) {
         handle = yk__native_region_handle(g, op->in, total);
     }
@@ -193,7 +193,7 @@ static yk_status gather_or_broadcast(native *g, const yk__comm_op *op, int root,
         if (!early && !direct) {
             half = yk__native_next_half(g);
             if (sends)
-                copy(yk__native_stage(g, g->local_rank, half), (const char *)op->in + at, bytes);
+                payload_copy(yk__native_stage(g, g->local_rank, half), (const char *)op->in + at, bytes);
             status = yk__native_sync(g);
             if (status)
                 return status;
@@ -209,7 +209,7 @@ static yk_status gather_or_broadcast(native *g, const yk__comm_op *op, int root,
             if (direct && streams_stores(g, bytes) && out != in)
                 yk__native_stream_copy(out, in, bytes);
             else
-                copy(out, in, bytes);
+                payload_copy(out, in, bytes);
         }
     }
     if (direct && !status) {
@@ -250,8 +250,8 @@ static yk_status scatter_or_reduce(native *g, const yk__comm_op *op, int root)
         if (!direct) {
             half = yk__native_next_half(g);
             for (int r = 0; r < n && sends; r++)
-                copy(yk__native_stage(g, g->local_rank, half) + (size_t)r * piece,
-                     (const char *)op->in + (size_t)r * part + at, bytes);
+                payload_copy(yk__native_stage(g, g->local_rank, half) + (size_t)r * piece,
+                             (const char *)op->in + (size_t)r * part + at, bytes);
             status = begun ? yk__native_sync(g) : yk__native_begin(g, op, NULL, NULL);
             begun = true;
         }
@@ -266,7 +266,7 @@ static yk_status scatter_or_reduce(native *g, const yk__comm_op *op, int root)
         if (status)
             break;
         if (root >= 0)
-            copy(out, in[root], bytes);
+            payload_copy(out, in[root], bytes);
         else
             status = yk__native_combine(&reduction, 1, &out, in, (int64_t)(bytes / size));
     }
@@ -322,8 +322,8 @@ static yk_status all_to_all(native *g, const yk__comm_op *op)
             const char *in = op->in;
             for (int r = 0; r < n; in += (size_t)op->in_counts[r] * size, r++)
                 if (op->in_counts[r] > at)
-                    copy(yk__native_stage(g, g->local_rank, half) + (size_t)r * (size_t)piece * size,
-                         in + (size_t)at * size, (size_t)least(piece, op->in_counts[r] - at) * size);
+                    payload_copy(yk__native_stage(g, g->local_rank, half) + (size_t)r * (size_t)piece * size,
+                                 in + (size_t)at * size, (size_t)least(piece, op->in_counts[r] - at) * size);
             status = yk__native_sync(g);
         }
         char *out = op->out;
@@ -334,7 +334,7 @@ static yk_status all_to_all(native *g, const yk__comm_op *op)
             if (!in)
                 return yk__error_code();
             in += direct ? (size_t)offset[r] * size : (size_t)g->local_rank * (size_t)piece * size;
-            copy(out + (size_t)at * size, in, (size_t)least(piece, op->out_counts[r] - at) * size);
+            payload_copy(out + (size_t)at * size, in, (size_t)least(piece, op->out_counts[r] - at) * size);
         }
     }
     if (!direct || status)
@@ -344,7 +344,7 @@ static yk_status all_to_all(native *g, const yk__comm_op *op)
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
-static yk_status agree(native *g, const yk__comm_op *op)
+static yk_status header_agree(native *g, const yk__comm_op *op)
 {
     return yk__native_begin(g, op, NULL, NULL);
 }
@@ -360,7 +360,7 @@ static yk_status collective(native *g, const yk__comm_op *op)
     case YK__COMM_SCATTER: return scatter_or_reduce(g, op, op->peer);
     case YK__COMM_REDUCE_SCATTER: return scatter_or_reduce(g, op, -1);
     case YK__COMM_ALL_TO_ALL: return all_to_all(g, op);
-    default: return agree(g, op); /* barrier */
+    default: return header_agree(g, op); /* barrier */
     }
 }
 
@@ -385,7 +385,7 @@ static void no_receivers(native *g, yk_status code, const char *cause)
 
 const yk__native_transport yk__native_one_host = {
     .collective = collective,
-    .agree = agree,
+    .agree = header_agree,
     .progress = no_progress,
     .check_hosts = no_hosts,
     .send_broken = no_receivers,

@@ -41,7 +41,7 @@ yk_status yk__native_begin(native *g, const yk__comm_op *op, const yk__region_ha
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
 /* Ends an operation. After a failure, of whatever kind, the others must not wait for it, nor its caller be surprised by
  * them. */
-static yk_status finish(native *g, const yk__comm_op *op, yk_status status)
+static yk_status operation_finish(native *g, const yk__comm_op *op, yk_status status)
 {
     if (!status) {
         atomic_store_explicit(&g->rows[g->local_rank].done, g->current.number, memory_order_relaxed);
@@ -60,14 +60,14 @@ yk_status yk__native_collective(void *state, const yk__comm_op *op)
 {
     native *g = state;
     yk_status status = yk__native_check(g);
-    return status ? status : finish(g, op, g->transport->collective(g, op));
+    return status ? status : operation_finish(g, op, g->transport->collective(g, op));
 }
 
 yk_status yk__native_agree(void *state, const yk__comm_op *op)
 {
     native *g = state;
     yk_status status = yk__native_check(g);
-    return status ? status : finish(g, op, g->transport->agree(g, op));
+    return status ? status : operation_finish(g, op, g->transport->agree(g, op));
 }
 
 yk_status yk__native_watch(void *state, double waited, int *ended, int *stopped)

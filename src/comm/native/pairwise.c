@@ -391,7 +391,7 @@ static char *go_on(const exchange *e, const transfer *t, bool out, size_t *run)
 }
 
 /* A transfer is done. */
-static void finish(exchange *e, const transfer *t, bool out)
+static void exchange_finish(exchange *e, const transfer *t, bool out)
 {
     if (out) {
         e->turns[t->segment % TURNS].unsent--;
@@ -435,7 +435,7 @@ static void move_queue(exchange *e, queue *q, bool out, bool *moved)
             i++;
             continue;
         }
-        finish(e, t, out);
+        exchange_finish(e, t, out);
         memmove(t, t + 1, (size_t)(--q->count - i) * sizeof(*t));
     }
     fill_window(e, q, out);

@@ -16,7 +16,7 @@ static const double end_delay = 0.1;
 /* Breaks the group with the way in which this rank lost another, which did not say that it leaves. A process that ends
  * closes its connections, or, with bytes that it has not read, resets them; a device between the hosts may reset one as
  * well. */
-static yk_status lost(native *g, int rank, const char *what, unsigned long long done)
+static yk_status break_lost_rank(native *g, int rank, const char *what, unsigned long long done)
 {
     char who[120], self[120], link[YK__LINK_TEXT];
     const yk__native_link *l = &g->net->links[rank];
@@ -95,7 +95,7 @@ yk_status yk__native_control_check_peers(native *g)
         /* It took part in the last collective that this rank has done: each begins by hearing from all. */
         status = left ? yk__native_break(g, YK_ERR_CONNECTION, "%s: %s left after %llu collectives of group '%s'", what,
                                          who, (unsigned long long)l->done, g->name)
-                      : lost(g, r, what, (unsigned long long)g->current.number - 1);
+                      : break_lost_rank(g, r, what, (unsigned long long)g->current.number - 1);
     }
     if (!status)
         status = break_unreachable(g);

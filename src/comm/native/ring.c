@@ -22,7 +22,7 @@ static int before(const native *g, int host, int steps)
 
 /* The ring of an all_gather: at first the host has its own chunk (chunks are by host), in the end all of them. In step
  * t it sends chunk h - t, and receives the next one from the host before it. */
-static yk_status ring(native *g, int lane, const yk__native_chunk *chunks)
+static yk_status ring_pass(native *g, int lane, const yk__native_chunk *chunks)
 {
     int n = g->hosts, h = g->host, steps = n - 1;
     yk__native_pipe_out *out = yk__calloc((size_t)steps, sizeof(*out));
@@ -73,7 +73,7 @@ static yk_status gather_piece(native *g, const yk__comm_op *op, size_t part, siz
         for (int k = 0; k < g->hosts && chunks; k++)
             chunks[k] = (yk__native_chunk){memory + from, g->order + g->first[k], pitch, (size_t)(to - from),
                                            (size_t)yk__native_host_size(g, k)};
-        status = chunks ? ring(g, lane, chunks) : yk__error_code();
+        status = chunks ? ring_pass(g, lane, chunks) : yk__error_code();
         free(chunks);
     }
     if (!status)

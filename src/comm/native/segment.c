@@ -64,7 +64,7 @@ static bool remember(void *memory, size_t bytes, uint64_t cookie)
     return true;
 }
 
-static void *share(uint64_t cookie)
+static void *mapping_share(uint64_t cookie)
 {
     void *memory = NULL;
     pthread_mutex_lock(&mapped_lock);
@@ -205,7 +205,7 @@ static yk_status open_segment(native *g, const yk__comm_join_args *args, int mak
     }
     *memory = NULL;
     for (useconds_t pause = 20; !status; pause = pause < 2000 ? 2 * pause : pause) {
-        *memory = own < 0 ? share(g->segment_cookie) : map_file(g, args, own, path);
+        *memory = own < 0 ? mapping_share(g->segment_cookie) : map_file(g, args, own, path);
         status = own < 0 || *memory ? YK_OK : yk__error_code();
         if (*memory || status)
             break;

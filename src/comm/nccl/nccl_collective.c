@@ -161,7 +161,7 @@ typedef struct calls {
     const char *call;
 } calls;
 
-static void note(calls *c, const char *call, ncclResult_t result)
+static void nccl_result_record(calls *c, const char *call, ncclResult_t result)
 {
     if (result == ncclSuccess || result == ncclInProgress || c->result != ncclSuccess)
         return;
@@ -169,17 +169,18 @@ static void note(calls *c, const char *call, ncclResult_t result)
     c->call = call;
 }
 
-/* Takes the lock, up to `end`: until then the communicator is not aborted, as the watcher, which may want to, waits. */
-static void begin(calls *c)
+/* Takes the lock, up to nccl_calls_end: until then the communicator is not aborted, as the watcher, which may want to,
+ * waits. */
+static void nccl_calls_begin(calls *c)
 {
     pthread_mutex_lock(&c->g->lock);
     c->comm = c->g->all.comm;
     if (c->comm)
-        note(c, "ncclGroupStart", nccl.ncclGroupStart());
+        nccl_result_record(c, "ncclGroupStart", nccl.ncclGroupStart());
 }
 
 /* Ends the group of calls, and waits until they are on the stream. */
-static yk_status end(calls *c, const char *call)
+static yk_status nccl_calls_end(calls *c, const char *call)
 {
     bool whole = c->comm;
     ncclResult_t ended = whole ? nccl.ncclGroupEnd() : ncclSuccess;
@@ -194,17 +195,17 @@ static yk_status end(calls *c, const char *call)
 static void send(calls *c, const char *from, int64_t count, int to)
 {
     if (count && c->comm)
-        note(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->stream));
+        nccl_result_record(c, "ncclSend", nccl.ncclSend(from, (size_t)count, c->type, to, c->comm, c->stream));
 }
 
 static void receive(calls *c, char *to, int64_t count, int from)
 {
     if (count && c->comm)
-        note(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->stream));
+        nccl_result_record(c, "ncclRecv", nccl.ncclRecv(to, (size_t)count, c->type, from, c->comm, c->stream));
 }
 
 /* Queues a copy on the stream. */
-static yk_status copy(calls *c, char *to, const char *from, int64_t count)
+static yk_status stream_copy(calls *c, char *to, const char *from, int64_t count)
 {
     if (!count || to == from)
         return YK_OK;
@@ -221,35 +222,37 @@ static void issue(calls *c)
     bool root = op->peer == c->g->rank;
     switch (op->kind) {
     case YK__COMM_ALL_REDUCE:
-        note(c, "ncclAllReduce",
-             nccl.ncclAllReduce(c->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), c->comm,
-                                stream));
+        nccl_result_record(c, "ncclAllReduce",
+                           nccl.ncclAllReduce(c->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype),
+                                              c->comm, stream));
         break;
     case YK__COMM_REDUCE:
-        note(c, "ncclReduce",
-             nccl.ncclReduce(c->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), op->peer, c->comm,
-                             stream));
+        nccl_result_record(c, "ncclReduce",
+                           nccl.ncclReduce(c->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype),
+                                           op->peer, c->comm, stream));
         break;
     case YK__COMM_REDUCE_SCATTER:
-        note(c, "ncclReduceScatter",
-             nccl.ncclReduceScatter(c->in, op->out, count, c->type, reduction_of(op->reduction, op->dtype), c->comm,
-                                    stream));
+        nccl_result_record(c, "ncclReduceScatter",
+                           nccl.ncclReduceScatter(c->in, op->out, count, c->type,
+                                                  reduction_of(op->reduction, op->dtype), c->comm, stream));
         break;
     case YK__COMM_BROADCAST:
-        note(c, "ncclBroadcast",
-             nccl.ncclBroadcast(root ? op->in : op->out, root ? (void *)(uintptr_t)op->in : op->out, count, c->type,
-                                op->peer, c->comm, stream));
+        nccl_result_record(c, "ncclBroadcast",
+                           nccl.ncclBroadcast(root ? op->in : op->out, root ? (void *)(uintptr_t)op->in : op->out,
+                                              count, c->type, op->peer, c->comm, stream));
         break;
-    default: note(c, "ncclAllGather", nccl.ncclAllGather(op->in, op->out, count, c->type, c->comm, stream)); break;
+    default:
+        nccl_result_record(c, "ncclAllGather", nccl.ncclAllGather(op->in, op->out, count, c->type, c->comm, stream));
+        break;
     }
 }
 
 static yk_status by_nccl(calls *c)
 {
-    begin(c);
+    nccl_calls_begin(c);
     if (c->comm)
         issue(c);
-    return end(c, nccl_yoke->kind_name(c->op->kind));
+    return nccl_calls_end(c, nccl_yoke->kind_name(c->op->kind));
 }
 
 /* ---- sends and receives ------------------------------------------------------------------------------------------ */
@@ -260,7 +263,7 @@ static yk_status by_parts(calls *c)
     nccl_group *g = c->g;
     int64_t in_at = 0, out_at = 0;
     yk_status status = YK_OK;
-    begin(c);
+    nccl_calls_begin(c);
     const char *own_in = NULL;
     char *own_out = NULL;
     int64_t own = 0;
@@ -287,8 +290,8 @@ static yk_status by_parts(calls *c)
         send(c, in, to, r);
         receive(c, out, from, r);
     }
-    status = end(c, nccl_yoke->kind_name(op->kind));
-    return status ? status : copy(c, own_out, own_in, own);
+    status = nccl_calls_end(c, nccl_yoke->kind_name(op->kind));
+    return status ? status : stream_copy(c, own_out, own_in, own);
 }
 
 /* ---- reductions in a fixed order --------------------------------------------------------------------------------- */
@@ -308,10 +311,10 @@ static yk_status bring_together(calls *c, char *room, int64_t share)
     int64_t total = op->kind == YK__COMM_REDUCE_SCATTER ? op->count * g->world_size : op->count;
     int64_t at = share_at(total, share, g->rank), mine = share_at(total, share, g->rank + 1) - at;
     const char *in = op->in;
-    yk_status status = copy(c, room + (size_t)(g->rank * share) * c->size, in + (size_t)at * c->size, mine);
+    yk_status status = stream_copy(c, room + (size_t)(g->rank * share) * c->size, in + (size_t)at * c->size, mine);
     if (status)
         return status;
-    begin(c);
+    nccl_calls_begin(c);
     for (int r = 0; r < g->world_size; r++) {
         int64_t to = share_at(total, share, r);
         if (r == g->rank)
@@ -319,7 +322,7 @@ static yk_status bring_together(calls *c, char *room, int64_t share)
         send(c, in + (size_t)to * c->size, share_at(total, share, r + 1) - to, r);
         receive(c, room + (size_t)(r * share) * c->size, mine, r);
     }
-    return end(c, "shares");
+    return nccl_calls_end(c, "shares");
 }
 
 /* The results, each where it belongs. This rank's is at `result`. */
@@ -329,7 +332,7 @@ static yk_status send_round(calls *c, const char *result, int64_t share)
     nccl_group *g = c->g;
     bool all = op->kind == YK__COMM_ALL_REDUCE, root = !all && op->peer == g->rank;
     int64_t at = share_at(op->count, share, g->rank), mine = share_at(op->count, share, g->rank + 1) - at;
-    begin(c);
+    nccl_calls_begin(c);
     for (int r = 0; r < g->world_size; r++) {
         int64_t from = share_at(op->count, share, r);
         if (r == g->rank)
@@ -339,7 +342,7 @@ static yk_status send_round(calls *c, const char *result, int64_t share)
         if (all || root)
             receive(c, (char *)op->out + (size_t)from * c->size, share_at(op->count, share, r + 1) - from, r);
     }
-    return end(c, "results");
+    return nccl_calls_end(c, "results");
 }
 
 /* A workspace for `count` elements, until the operation is done. It is of the queue for collectives, whose order keeps
@@ -462,7 +465,7 @@ static yk_status queue(calls *c, nccl_queued *q)
     return code ? nccl_cuda_failed(g, op, "cudaEventRecord", code) : status;
 }
 
-static yk_status run(nccl_group *g, const yk__comm_op *op, nccl_queued **queued)
+static yk_status nccl_collective_queue(nccl_group *g, const yk__comm_op *op, nccl_queued **queued)
 {
     calls c = {
         .g = g, .op = op, .size = nccl_yoke->dtype_size(op->dtype), .type = nccl_type_of(op->dtype), .in = op->in};
@@ -489,7 +492,8 @@ yk_status nccl_queue_collective(void *state, const yk__comm_op *op, void **queue
     nccl_group *g = state;
     nccl_queued *q = NULL;
     *queued = NULL;
-    yk_status status = op->kind < YK__COMM_COLLECTIVES ? run(g, op, &q) : nccl_record_message(g, op, &q);
+    yk_status status =
+        op->kind < YK__COMM_COLLECTIVES ? nccl_collective_queue(g, op, &q) : nccl_record_message(g, op, &q);
     nccl_return_mark(g, op->marked);
     if (status) {
         status = op->captured ? status : nccl_broken(g, status);

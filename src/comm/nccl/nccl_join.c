@@ -49,7 +49,7 @@ yk_status nccl_join(const yk__comm_join_args *args, void **state)
 
 /* ---- the communicator -------------------------------------------------------------------------------------------- */
 /* all[r] becomes rank r's. */
-static yk_status exchange(nccl_group *g, nccl_record *all)
+static yk_status records_exchange(nccl_group *g, nccl_record *all)
 {
     void **messages = nccl_base->allocate(2 * (size_t)g->world_size, sizeof(*messages));
     yk_status status = messages ? YK_OK : nccl_base->error_code();
@@ -209,7 +209,7 @@ yk_status nccl_connect(nccl_group *g, const yk__comm_op *op)
     if (result)
         status = nccl_failed(g, op, "ncclGetUniqueId", result);
     if (!status)
-        status = exchange(g, all);
+        status = records_exchange(g, all);
     if (!status)
         status = compare_all(g, all);
     if (!status)

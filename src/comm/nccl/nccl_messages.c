@@ -270,7 +270,7 @@ static void end_all(nccl_pair *p, yk_status status)
     pthread_mutex_unlock(&g->lock);
 }
 
-static void *serve(void *arg)
+static void *pair_serve(void *arg)
 {
     nccl_pair *p = arg;
     nccl_group *g = p->g;
@@ -316,7 +316,7 @@ static yk_status make_pair(nccl_group *g, const yk__comm_op *op, nccl_pair **mad
     p->g = g;
     p->peer = op->peer;
     p->sends = op->kind == YK__COMM_SEND;
-    int error = pthread_create(&p->thread, NULL, serve, p);
+    int error = pthread_create(&p->thread, NULL, pair_serve, p);
     if (error) {
         free(p);
         *made = NULL;

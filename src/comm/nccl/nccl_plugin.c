@@ -6,7 +6,7 @@
 const yk__base_services *nccl_base;
 const yk__comm_services *nccl_yoke;
 
-static yk_status check(void *state)
+static yk_status plugin_check(void *state)
 {
     const nccl_group *g = state;
     return nccl_yoke->native->check(g->control);
@@ -41,7 +41,7 @@ static const yk__comm_backend backend = {
     .message_queued = nccl_message_queued,
     .wait = nccl_wait,
     .forget = nccl_forget,
-    .check = check,
+    .check = plugin_check,
     .abort_group = abort_group,
     .leave = nccl_leave,
 };

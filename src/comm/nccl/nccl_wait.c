@@ -20,7 +20,7 @@
  * aborted stream is given. */
 static const double OFFER = 1e-4, NAP = 5e-5, LOOK = 0.1, AFTER_END = 0.4, AFTER_ABORT = 1;
 
-static const char *describe(const nccl_group *g, const yk__comm_op *op, char *text, size_t size)
+static const char *operation_describe(const nccl_group *g, const yk__comm_op *op, char *text, size_t size)
 {
     char what[160], who[120];
     snprintf(text, size, "%s of %s", nccl_yoke->describe(op, what, sizeof(what)),
@@ -33,7 +33,7 @@ yk_status nccl_failed(const nccl_group *g, const yk__comm_op *op, const char *ca
     char text[300];
     const char *last = nccl.ncclGetLastError(NULL);
     return nccl_fail(code == ncclUnhandledCudaError ? YK_ERR_DEVICE : YK_ERR_CONNECTION,
-                     "%s: %s: NCCL says: %s%s%.300s", describe(g, op, text, sizeof(text)), call,
+                     "%s: %s: NCCL says: %s%s%.300s", operation_describe(g, op, text, sizeof(text)), call,
                      nccl.ncclGetErrorString(code), last && *last ? ": " : "", last ? last : "");
 }
 
@@ -43,7 +43,7 @@ yk_status nccl_cuda_failed(const nccl_group *g, const yk__comm_op *op, const cha
     yk_error error;
     yk_status status = yk__cuda_failed(g->device, code, call);
     nccl_base->error_take(&error);
-    return nccl_fail(status, "%s: %.650s", describe(g, op, text, sizeof(text)), error.message);
+    return nccl_fail(status, "%s: %.650s", operation_describe(g, op, text, sizeof(text)), error.message);
 }
 
 typedef __typeof__(((nccl_queued *)NULL)->waited) waiting;
@@ -64,8 +64,8 @@ static yk_status time_is_up(const nccl_group *g, const yk__comm_op *op, double s
         snprintf(more, sizeof(more), ", though %s ranks have come%s", op->kind < YK__COMM_COLLECTIVES ? "all" : "both",
                  network ? "; NCCL_DEBUG=INFO says where it waits; NCCL_SOCKET_IFNAME chooses the network interface"
                          : "");
-    return nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s%s", describe(g, op, text, sizeof(text)), seconds, for_what,
-                     more);
+    return nccl_fail(YK_ERR_STALLED, "%s waited %g s for %s%s", operation_describe(g, op, text, sizeof(text)), seconds,
+                     for_what, more);
 }
 
 /* The checks between two looks at an operation that is waited for: the clock, the control group, the processes.
@@ -86,7 +86,7 @@ static yk_status look_around(nccl_group *g, const yk__comm_op *op, waiting *w, d
             w->ended_at = w->ended_at > 0 ? w->ended_at : now;
             if (now - w->ended_at >= AFTER_END)
                 status = nccl_fail(YK_ERR_CONNECTION, "%s: %s ended while NCCL moved the bytes",
-                                   describe(g, op, text, sizeof(text)),
+                                   operation_describe(g, op, text, sizeof(text)),
                                    nccl_yoke->native_rank_name(g->control, ended, who, sizeof(who)));
         }
     }
@@ -215,7 +215,7 @@ yk_status nccl_queue_until(void *state, void *queued)
     return code ? nccl_cuda_failed(g, &q->op, "cudaEventRecord", code) : status;
 }
 
-static yk_status look(nccl_group *g, nccl_queued *q, bool *done)
+static yk_status queued_look(nccl_group *g, nccl_queued *q, bool *done)
 {
     cudaError_t code = cudaSetDevice(g->gpu); /* the watcher's own is another */
     if (!code)
@@ -240,7 +240,7 @@ static yk_status look(nccl_group *g, nccl_queued *q, bool *done)
 yk_status nccl_queued_done(void *state, void *queued, bool *done)
 {
     nccl_group *g = state;
-    yk_status status = look(g, queued, done);
+    yk_status status = queued_look(g, queued, done);
     if (!status)
         return YK_OK;
     *done = true;

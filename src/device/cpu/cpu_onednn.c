@@ -54,7 +54,7 @@ static void *library_open(char *name, size_t size)
     return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
-static bool find(void *library, const char *name, void *function)
+static bool symbol_find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof(symbol)); /* ISO C converts no object pointer to a function's */
@@ -65,10 +65,10 @@ static void load(void)
 {
     char name[32];
     void *library = library_open(name, sizeof(name));
-    onednn.there = library && find(library, "dnnl_sgemm", &onednn.sgemm) &&
-                   find(library, "dnnl_version", &onednn.version) &&
-                   find(library, "omp_get_max_threads", &onednn.max_threads) &&
-                   find(library, "omp_set_num_threads", &onednn.set_num_threads);
+    onednn.there = library && symbol_find(library, "dnnl_sgemm", &onednn.sgemm) &&
+                   symbol_find(library, "dnnl_version", &onednn.version) &&
+                   symbol_find(library, "omp_get_max_threads", &onednn.max_threads) &&
+                   symbol_find(library, "omp_set_num_threads", &onednn.set_num_threads);
     const onednn_number *version = onednn.there ? onednn.version() : NULL;
     if (version && version->major == 2 && version->minor < 6) {
         onednn.there = false;

@@ -632,7 +632,7 @@ static yk_status try_epilogue(const job *j, plan *p, cublasStatus_t *code)
 
 /* Runs the product. Under the lock. *refused: the reason why the library cannot, which is to be logged; *taken: it was
  * queued. */
-static yk_status run(const job *j, bool apart, const char **refused, bool *taken)
+static yk_status product_run(const job *j, bool apart, const char **refused, bool *taken)
 {
     plan *p;
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
@@ -672,7 +672,7 @@ static yk_status run_and_say(job *j, bool *taken)
     bool apart = p->bias && !j->vector; /* before the product, or after one that adds to out */
     j->of.accumulate = p->accumulate || apart;
     pthread_mutex_lock(&gpus[j->of.gpu].lock);
-    yk_status status = run(j, apart, &refused, taken);
+    yk_status status = product_run(j, apart, &refused, taken);
     pthread_mutex_unlock(&gpus[j->of.gpu].lock);
     if (refused)
         say_refused(j->device, &j->of, refused, adds_apart(p));

@@ -180,7 +180,7 @@ void cuda_checks_queued(int device)
     atomic_store(&cuda.devices[device].checks, true);
 }
 
-static yk_status start(int device)
+static yk_status device_start(int device)
 {
     cudaStream_t stream = NULL;
     void *record = NULL, *received = NULL;
@@ -311,7 +311,7 @@ yk_status cuda_stream(int device, yk__queue queue, cudaStream_t *stream)
     if (*stream)
         return YK_OK;
     pthread_mutex_lock(&cuda.devices[device].lock);
-    yk_status status = atomic_load(&streams[YK__QUEUE_COMPUTE]) ? YK_OK : start(device);
+    yk_status status = atomic_load(&streams[YK__QUEUE_COMPUTE]) ? YK_OK : device_start(device);
     if (!status && !atomic_load(wanted))
         status = make_stream(device, wanted);
     pthread_mutex_unlock(&cuda.devices[device].lock);

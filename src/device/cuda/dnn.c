@@ -26,7 +26,7 @@ static void dense_strides(const int64_t shape[4], bool last, int64_t stride[4])
     stride[3] = last ? c : 1;
 }
 
-static bool lies_so(const yk__view *v, bool last)
+static bool has_dense_strides(const yk__view *v, bool last)
 {
     int64_t stride[4];
     dense_strides(v->shape, last, stride);
@@ -47,7 +47,7 @@ static yk_status operand_make(operand *o, int device, const yk__view *from, bool
 {
     yk_device where = {YK_CUDA, (int16_t)device};
     *o = (operand){.from = from, .view = *from};
-    if (lies_so(from, last))
+    if (has_dense_strides(from, last))
         return YK_OK;
     size_t bytes = yk__size_of(from->dtype);
     for (int d = 0; d < 4; d++)
@@ -147,7 +147,7 @@ static bool fits(const yk__view *v)
 static bool prefers_last(const yk__view *x)
 {
     return x->dtype == YK_F16 || x->dtype == YK_BF16 || (x->dtype == YK_F32 && cuda_allows_tf32()) ||
-           (lies_so(x, true) && !lies_so(x, false));
+           (has_dense_strides(x, true) && !has_dense_strides(x, false));
 }
 
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,

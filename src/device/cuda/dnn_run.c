@@ -105,7 +105,7 @@ static entry **bucket_of(device_state *state, const dnn_form *f)
     return &state->entries[(yk__hash(YK__HASH_BASIS, f, sizeof(*f)) >> 32) % BUCKETS];
 }
 
-static entry *find(device_state *state, const dnn_form *f)
+static entry *entry_find(device_state *state, const dnn_form *f)
 {
     entry *e = *bucket_of(state, f);
     while (e && memcmp(&e->of, f, sizeof(*f)) != 0)
@@ -456,7 +456,7 @@ static bool may_attend(device_state *state, int device)
  * there are enough. */
 static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
 {
-    *found = find(j->state, f);
+    *found = entry_find(j->state, f);
     if (!*found && dnn_is_attention(f) && !may_attend(j->state, j->device))
         return YK_OK;
     if (*found || (!f->benchmark && !f->relu))
@@ -467,7 +467,7 @@ static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
         return YK_OK;
     dnn_form plain = *f;
     plain.benchmark = 0;
-    *found = find(j->state, &plain);
+    *found = entry_find(j->state, &plain);
     return *found ? YK_OK : choose(&plain, j, found);
 }
 
@@ -520,7 +520,7 @@ static void give_up_plan(const job *j, cudnnBackendDescriptor_t plan)
         dnn.descriptor_destroy(plan);
 }
 
-static yk_status run(const dnn_form *f, const job *j, bool *taken)
+static yk_status form_run(const dnn_form *f, const job *j, bool *taken)
 {
     entry *e = NULL;
     char why[DNN_WHY];
@@ -556,7 +556,7 @@ yk_status dnn_run(const dnn_form *f, cudaStream_t stream, void *const memory[DNN
     job j = {.state = &devices[f->device], .device = (int)f->device, .stream = stream};
     memcpy(j.memory, memory, sizeof(j.memory));
     pthread_mutex_lock(&j.state->lock);
-    yk_status status = run(f, &j, taken);
+    yk_status status = form_run(f, &j, taken);
     pthread_mutex_unlock(&j.state->lock);
     return status;
 }

@@ -73,7 +73,7 @@ static void list_remove(yk__cache *c, yk__storage *s)
 }
 
 /* Makes `high`, which lies right above `low`, part of it. */
-static void join(yk__cache *c, yk__storage *low, yk__storage *high)
+static void blocks_join(yk__cache *c, yk__storage *low, yk__storage *high)
 {
     low->reserved += high->reserved;
     low->above = high->above;
@@ -89,11 +89,11 @@ void yk__heap_put(yk__cache *c, yk__storage *s)
     yk__storage *below = s->below, *above = s->above;
     if (above && above->idle && above->pool == s->pool) {
         list_remove(c, above);
-        join(c, s, above);
+        blocks_join(c, s, above);
     }
     if (below && below->idle && below->pool == s->pool) {
         list_remove(c, below);
-        join(c, below, s);
+        blocks_join(c, below, s);
         s = below;
     }
     list_insert(c, s);
@@ -101,7 +101,7 @@ void yk__heap_put(yk__cache *c, yk__storage *s)
 
 /* Gives the rest of a block, all but its first `bytes`, back to the heap; without memory for the storage it stays part
  * of the block. */
-static void split(yk__cache *c, yk__storage *s, size_t bytes)
+static void block_split(yk__cache *c, yk__storage *s, size_t bytes)
 {
     yk__storage *rest = s->reserved > bytes ? malloc(sizeof(*rest)) : NULL;
     if (!rest)
@@ -132,7 +132,7 @@ yk__storage *yk__heap_take(yk__cache *c, yk__memory_pool *pool, size_t bytes)
     if (!s)
         return NULL;
     list_remove(c, s);
-    split(c, s, bytes);
+    block_split(c, s, bytes);
     return s;
 }
 

@@ -276,8 +276,8 @@ static bool beyond_limit(const yk__cache *c, const yk__memory_pool *pool, size_t
 }
 
 /* Asks the system for a block, or for a larger heap. Locked. */
-static yk_status ask(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool, size_t block,
-                     void **memory)
+static yk_status block_ask(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
+                           size_t block, void **memory)
 {
     if (beyond_limit(c, pool, block, memory))
         return YK_ERR_MEMORY;
@@ -309,19 +309,19 @@ static bool others_empty(const yk__backend *backend, yk_device device, yk__cache
 /* Gets new memory from the system within the limit. Where there is not enough, cached memory of this device is given
  * back first, then that of other devices with the same memory. Where `memory` is NULL a free block of the heap is made.
  * Called with the lock, which it gives up while the caches of other devices are emptied. */
-static yk_status reserve(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
-                         size_t block, void **memory)
+static yk_status block_reserve(const yk__backend *backend, yk_device device, yk__cache *c, yk__memory_pool *pool,
+                               size_t block, void **memory)
 {
-    yk_status status = ask(backend, device, c, pool, block, memory);
+    yk_status status = block_ask(backend, device, c, pool, block, memory);
     if (status && c->reserved > c->allocated) {
         yk_clear_error();
         cache_empty(backend, c);
-        status = ask(backend, device, c, pool, block, memory);
+        status = block_ask(backend, device, c, pool, block, memory);
     }
     bool full = status == YK_ERR_MEMORY && !beyond_limit(c, pool, block, memory);
     if (full && others_empty(backend, device, c)) {
         yk_clear_error();
-        status = ask(backend, device, c, pool, block, memory);
+        status = block_ask(backend, device, c, pool, block, memory);
     }
     if (status)
         return status;
@@ -360,7 +360,7 @@ static yk__storage *storage_make(const yk__backend *backend, yk_device device, y
         pthread_mutex_unlock(&c->lock);
         return NULL;
     }
-    yk_status status = reserve(backend, device, c, NULL, block, &s->data);
+    yk_status status = block_reserve(backend, device, c, NULL, block, &s->data);
     if (!status) {
         *s = (yk__storage){.data = s->data, .device = device, .reserved = block, .versions = &s->version};
         return s;
@@ -379,7 +379,7 @@ static yk__storage *storage_of_heap(const yk__backend *backend, yk_device device
     if (s)
         return s;
     YK__OWN_RECORD;
-    yk_status status = reserve(backend, device, c, pool, block, NULL);
+    yk_status status = block_reserve(backend, device, c, pool, block, NULL);
     if (!status)
         return yk__heap_take(c, pool, block);
     no_memory(backend, device, c, bytes, status);

@@ -34,7 +34,7 @@ static bool joins_lanes(const yk__conv2d *p, const yk__view *w, int64_t most)
            larger * w->shape[2] * w->shape[3] <= LANES_LENGTH && yk__conv_lanes_applies((yk_dtype)w->dtype, c, o);
 }
 
-static enum way way_of(const yk__conv2d *p, const yk__view *w)
+static enum way algorithm_of(const yk__conv2d *p, const yk__view *w)
 {
     int64_t c = w->shape[1], o = w->shape[0] / p->groups;
     if (c >= 8 && (o >= 8 || p->groups == 1))
@@ -57,7 +57,7 @@ enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, ACCUMULATE_WEIGHT };
 static bool widens(const yk__conv2d *p, enum direction direction, const yk__view *x, const yk__view *w)
 {
     return x->dtype == YK_BF16 &&
-           (way_of(p, w) != PIXELS || (direction == BACKWARD_WEIGHT && x->shape[0] < 8 && x->shape[0] % 2));
+           (algorithm_of(p, w) != PIXELS || (direction == BACKWARD_WEIGHT && x->shape[0] < 8 && x->shape[0] % 2));
 }
 
 /* True if weights are kept with the output channels next to each other. */
@@ -84,7 +84,7 @@ static void layout(const yk__conv2d *p, const yk__view *x, const yk__view *w, co
         out.shape[d] = out_shape[d];
         out.stride[d] = out_stride[d];
     }
-    bool inner = way_of(p, &wide_w) != COLUMNS || outputs_inner(p, out_shape[1]);
+    bool inner = algorithm_of(p, &wide_w) != COLUMNS || outputs_inner(p, out_shape[1]);
     if (inner && !yk__conv_small_applies(p, &wide_x, &wide_w, &out) &&
         !yk__conv_planes_applies(p, &wide_x, &wide_w, &out))
         yk__conv_inner_strides(out_shape, out_stride);
@@ -211,7 +211,7 @@ static yk_status run_lanes(int device, const yk__conv2d *p, enum direction direc
 static yk_status run_inner(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
                            const yk__view *x, const yk__view *w, const yk__view *bias, bool direct)
 {
-    if (way_of(p, w) == LANES)
+    if (algorithm_of(p, w) == LANES)
         return run_lanes(device, p, direction, out, x, w, bias);
     yk__conv2d alone = *p;
     alone.groups = 1;
@@ -241,8 +241,8 @@ static bool copies_rows(const yk__conv2d *p, enum direction direction, const yk_
 }
 
 /* Computes maps in any memory order: they are repacked where their channels are not next to each other. */
-static yk_status run(int device, const yk__conv2d *p, enum direction direction, const yk__view *out, const yk__view *x,
-                     const yk__view *w, const yk__view *bias)
+static yk_status maps_run(int device, const yk__conv2d *p, enum direction direction, const yk__view *out,
+                          const yk__view *x, const yk__view *w, const yk__view *bias)
 {
     yk__conv_map of_x = {.handle = NULL}, of_out = {.handle = NULL};
     yk_status status = YK_OK;
@@ -306,8 +306,8 @@ static yk_status forward(int device, const yk__conv2d *p, const yk__view *out, c
         return yk__error_code();
     const yk__view *add = bias ? &dense : NULL;
     yk_status status = yk__conv_planes_applies(p, x, w, out) ? yk__conv_planes_forward(device, p, out, x, w, add)
-                       : way_of(p, w) == COLUMNS             ? yk__conv_columns_forward(device, p, out, x, w, add)
-                                                             : run(device, p, FORWARD, out, x, w, add);
+                       : algorithm_of(p, w) == COLUMNS       ? yk__conv_columns_forward(device, p, out, x, w, add)
+                                                             : maps_run(device, p, FORWARD, out, x, w, add);
     if (handle)
         yk__storage_release(handle);
     return status;
@@ -322,9 +322,9 @@ static yk_status backward_input(int device, const yk__conv2d *p, const yk__view 
         return yk__conv_small_backward_input(device, p, gx, gout, w);
     if (yk__conv_planes_applies(p, gx, w, gout))
         return yk__conv_planes_backward_input(device, p, gx, gout, w);
-    if (way_of(p, w) == COLUMNS)
+    if (algorithm_of(p, w) == COLUMNS)
         return yk__conv_columns_backward_input(device, p, gx, gout, w);
-    return run(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
+    return maps_run(device, p, BACKWARD_INPUT, gout, gx, w, NULL);
 }
 
 static yk_status forward_slot(int device, const yk__conv2d *p, const yk__view *out, const yk__view *x,
@@ -400,9 +400,9 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
         backward_bias(device, gbias, gout);
     if (yk__conv_planes_applies(p, x, gw, gout))
         return yk__conv_planes_backward_weight(device, p, gw, gout, x);
-    if (way_of(p, gw) == COLUMNS)
+    if (algorithm_of(p, gw) == COLUMNS)
         return yk__conv_columns_backward_weight(device, p, gw, gout, x);
-    return run(device, p, BACKWARD_WEIGHT, gout, x, gw, NULL);
+    return maps_run(device, p, BACKWARD_WEIGHT, gout, x, gw, NULL);
 }
 
 /* Adds the gradient of the weight to gw. With many channels, whose weights are large, it is added in the kernel that
@@ -410,11 +410,11 @@ static yk_status backward_weight(int device, const yk__conv2d *p, const yk__view
 static yk_status accumulate_weight(int device, const yk__conv2d *p, const yk__view *gw, const yk__view *gbias,
                                    const yk__view *gout, const yk__view *x)
 {
-    if (way_of(p, gw) == PIXELS && !joins_weights(p, gw) && !widens(p, BACKWARD_WEIGHT, x, gw) &&
+    if (algorithm_of(p, gw) == PIXELS && !joins_weights(p, gw) && !widens(p, BACKWARD_WEIGHT, x, gw) &&
         !yk__conv_small_applies(p, x, gw, gout)) {
         if (gbias)
             backward_bias(device, gbias, gout);
-        return run(device, p, ACCUMULATE_WEIGHT, gout, x, gw, NULL);
+        return maps_run(device, p, ACCUMULATE_WEIGHT, gout, x, gw, NULL);
     }
     yk_device here = {YK_CPU, (int16_t)device};
     yk__storage *handle;

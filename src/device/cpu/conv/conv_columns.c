@@ -107,7 +107,8 @@ static void make_blocks(struct columns *c, int64_t images, int64_t pixels)
     c->blocks = yk__ceil_div(n, c->block_n) * c->oh * c->blocks_x;
 }
 
-static void prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, const yk__view *w, const yk__view *out)
+static void columns_prepare(struct columns *c, const yk__conv2d *p, const yk__view *x, const yk__view *w,
+                            const yk__view *out)
 {
     int64_t n = out->shape[0];
     *c = (struct columns){.p = p,
@@ -182,7 +183,7 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     if (!yk__view_numel(out))
         return YK_OK;
     bool f32 = out->dtype == YK_F32;
-    prepare(&c, p, x, w, out);
+    columns_prepare(&c, p, x, w, out);
     c.bias = bias ? bias->data : NULL;
     c.far = yk__view_numel(out) * (int64_t)yk_dtype_size(out->dtype) >= YK__FAR_BYTES;
     c.panels = yk__ceil_div(c.o, panel_of(&c));
@@ -244,7 +245,7 @@ yk_status yk__conv_columns_backward_input(int device, const yk__conv2d *p, const
     if (!yk__view_numel(gx))
         return YK_OK;
     bool f32 = gx->dtype == YK_F32;
-    prepare(&c, p, gx, w, gout);
+    columns_prepare(&c, p, gx, w, gout);
     c.panels = yk__ceil_div(c.k, panel_of(&c));
     c.row_size = round_up(c.block_n * c.ow * c.o, 16);
     if (!reserve(&c, device, c.groups * c.panels * c.o * panel_of(&c), 0, &handle))
@@ -263,7 +264,7 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
     if (!yk__view_numel(gw))
         return YK_OK;
     bool f32 = gw->dtype == YK_F32;
-    prepare(&c, p, x, gw, gout);
+    columns_prepare(&c, p, x, gw, gout);
     c.panels = yk__ceil_div(c.o, panel_of(&c));
     if (c.images_inner) {
         int64_t least = c.ow < LEAST_PIXELS ? c.ow : LEAST_PIXELS, images = least ? BLOCK_PIXELS / least : 1;

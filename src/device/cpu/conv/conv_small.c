@@ -148,7 +148,7 @@ static int64_t grain_of(int64_t n)
     return n > 64 ? (n + 63) / 64 : 1;
 }
 
-static yk_status run(int device, job *j, yk__range_fn fn)
+static yk_status images_run(int device, job *j, yk__range_fn fn)
 {
     yk__storage *handle = NULL;
     size_t bytes = (size_t)j->scratch_floats * (size_t)yk__cpu_threads(device) * sizeof(float);
@@ -171,7 +171,7 @@ yk_status yk__conv_small_forward(int device, const yk__conv2d *p, const yk__view
         j.bias = dense;
     }
     j.scratch_floats = j.s.c * j.s.kw * j.s.pitch + CS_LANES;
-    return run(device, &j, forward_images);
+    return images_run(device, &j, forward_images);
 }
 
 /*
@@ -274,5 +274,5 @@ yk_status yk__conv_small_backward_input(int device, const yk__conv2d *p, const y
     const cs_shape *s = &j.s;
     j.plane = (s->positions + 2 * (s->kh - 1) * s->ow + 3 * CS_LANES - 1) / CS_LANES * CS_LANES;
     j.scratch_floats = s->o * j.plane + s->c * s->kw * s->pitch + 2 * CS_LANES;
-    return run(device, &j, input_images);
+    return images_run(device, &j, input_images);
 }

@@ -7,7 +7,7 @@
  */
 #include "device/cpu/conv/conv_small.h"
 
-static inline __attribute__((always_inline)) void run(const int rows, const int vectors, const cs_tile *t)
+static inline __attribute__((always_inline)) void tile_run(const int rows, const int vectors, const cs_tile *t)
 {
     yk__vf32 sum[CS_ROWS][CS_VECTORS];
     CS_UNROLL
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void run(const int rows, const int 
 #define TILE(R, V)                                                                                                     \
     static void tile_##R##_##V(const cs_tile *t)                                                                       \
     {                                                                                                                  \
-        run(R, V, t);                                                                                                  \
+        tile_run(R, V, t);                                                                                             \
     }
 #define TILES_6(V) TILE(1, V) TILE(2, V) TILE(3, V) TILE(4, V) TILE(5, V) TILE(6, V)
 #define TILES_8(V) TILES_6(V) TILE(7, V) TILE(8, V)

@@ -411,7 +411,7 @@ static void fill_run(const void *context, int64_t first, int64_t n, char *const 
         yk__copy_strided(data[0], stride[0], &f->element, 0, f->size, n);
 }
 
-static yk_status fill(int device, const yk__view *out, double value)
+static yk_status fill_slot(int device, const yk__view *out, double value)
 {
     filling f = {0, yk_dtype_size(out->dtype)};
     yk__store_scalar(&f.element, out->dtype, value);
@@ -430,5 +430,5 @@ void YK__ISA_NAME(yk__cpu_fill_copy)(yk__backend *table)
 {
     table->copy = copy;
     table->copy_parts = copy_parts;
-    table->fill = fill;
+    table->fill = fill_slot;
 }

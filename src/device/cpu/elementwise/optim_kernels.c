@@ -157,8 +157,8 @@ static void strided_run(const void *context, int64_t first, int64_t n, char *con
     }
 }
 
-static void run(int device, const yk__update *u, update_fn f32, update_fn f64, int64_t count,
-                const yk__view *const *views)
+static void updates_run(int device, const yk__update *u, update_fn f32, update_fn f64, int64_t count,
+                        const yk__view *const *views)
 {
     group g;
     g.u = u;
@@ -200,7 +200,7 @@ static yk_status sgd(int device, const yk__sgd *p, int64_t count, const yk__view
         return YK_OK;
     yk__update u = yk__update_of_sgd(p, p->state ? p->state->lr : p->lr, p->state ? p->state->step == 1 : p->first);
     const yk__view *views[OPERANDS] = {params, grads, momentum, NULL, NULL};
-    run(device, &u, sgd_f32, sgd_f64, count, views);
+    updates_run(device, &u, sgd_f32, sgd_f64, count, views);
     return YK_OK;
 }
 
@@ -211,7 +211,7 @@ static yk_status adam(int device, const yk__adam *p, int64_t count, const yk__vi
         return YK_OK;
     yk__update u = yk__update_of_adam(p, p->state ? p->state->lr : p->lr, p->state ? p->state->step : p->step);
     const yk__view *views[OPERANDS] = {params, grads, mean, square, p->amsgrad ? max_square : NULL};
-    run(device, &u, adam_f32, adam_f64, count, views);
+    updates_run(device, &u, adam_f32, adam_f64, count, views);
     return YK_OK;
 }
 

@@ -407,7 +407,7 @@ static yk_status fail_outside(const yk__indices *p)
     return YK_OK;
 }
 
-static yk_status check(int device, const yk__indices *p)
+static yk_status indices_check(int device, const yk__indices *p)
 {
     atomic_bool bad = false;
     for (int k = 0; k < p->count; k++) {
@@ -464,7 +464,7 @@ static yk_status operands(int device, const yk__view *shape_of, const yk__indice
         sum->stride[d] = step;
         step *= sum->shape[d];
     }
-    if (check(device, p))
+    if (indices_check(device, p))
         return yk__error_code();
     sum->data = yk__workspace_get((yk_device){YK_CPU, (int16_t)device}, (size_t)step * sizeof(int64_t), scratch);
     if (!sum->data)
@@ -510,7 +510,7 @@ static yk_status index_read(int device, const yk__view *out, const yk__view *x, 
         yk__cpu_parallel(device, loop.total, YK__GRAIN, read_rows, &job);
     } else {
         at.checked = is_repeated(&at, &loop);
-        status = at.checked ? check(device, p) : YK_OK;
+        status = at.checked ? indices_check(device, p) : YK_OK;
         short_lines lines = {&loop, &at};
         if (!status && loop.total && is_short_lines(&at, &loop))
             yk__cpu_parallel(device, loop.shape[1], YK__GRAIN / loop.shape[0], read_short_lines, &lines);
@@ -798,7 +798,7 @@ static yk_status index_put(int device, const yk__view *x, const yk__view *value,
     const yk__view *views[2 + FUSED] = {value, x};
     yk__view sum;
     yk__storage *scratch;
-    if (check(device, p) || operands(device, value, p, &at, &sum, views, &scratch))
+    if (indices_check(device, p) || operands(device, value, p, &at, &sum, views, &scratch))
         return yk__error_code();
     yk__loop loop;
     yk__loop_init(&loop, 2 + at.count, views, true);

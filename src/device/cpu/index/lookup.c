@@ -18,7 +18,7 @@ static int64_t index_at(const yk__view *index, int64_t i)
     return index->dtype == YK_I64 ? ((const int64_t *)index->data)[at] : ((const int32_t *)index->data)[at];
 }
 
-static yk_status check(const yk__view *index, int64_t size)
+static yk_status rows_check(const yk__view *index, int64_t size)
 {
     for (int64_t i = 0; i < index->shape[0]; i++) {
         int64_t at = index_at(index, i);
@@ -62,7 +62,7 @@ static int64_t rows_per_piece(int64_t width)
 
 static yk_status embedding(int device, const yk__view *out, const yk__view *weight, const yk__view *index)
 {
-    if (check(index, weight->shape[0]))
+    if (rows_check(index, weight->shape[0]))
         return yk__error_code();
     lookup l = {.table = weight, .rows = out, .index = index};
     yk__cpu_parallel(device, index->shape[0], rows_per_piece(out->shape[1]), gather, &l);
@@ -110,7 +110,7 @@ static yk_status embedding_backward(int device, const yk__view *gweight, const y
                                     int64_t padding_idx)
 {
     int64_t size = gweight->shape[0], width = gweight->shape[1];
-    if (check(index, size))
+    if (rows_check(index, size))
         return yk__error_code();
     lookup l = {.table = gweight, .rows = gout, .index = index, .padding_idx = padding_idx};
     int64_t pieces = (size + index->shape[0]) * width < YK__GRAIN ? 1 : yk__cpu_threads(device);

@@ -303,8 +303,8 @@ static bool takes_lanes(const pooling *j, const yk__view *in, const yk__view *ou
     return dense && !j->run && in->dtype == YK_F32 && j->out.w > 1 && !(index && (j->halves || tables & COVERS));
 }
 
-static yk_status prepare(int device, pooling *j, const yk__view *in, const yk__view *out, const yk__view *index,
-                         int tables)
+static yk_status tables_prepare(int device, pooling *j, const yk__view *in, const yk__view *out, const yk__view *index,
+                                int tables)
 {
     j->in = side_of(in);
     j->out = side_of(out);
@@ -376,7 +376,7 @@ static yk_status max_pool2d(int device, const yk__pool2d *p, const yk__view *out
                             const yk__view *x)
 {
     pooling j = {.p = p};
-    yk_status status = prepare(device, &j, x, out, index, 0);
+    yk_status status = tables_prepare(device, &j, x, out, index, 0);
     if (status)
         return status;
     if (x->dtype == YK_F32)
@@ -404,7 +404,7 @@ static yk_status max_pool2d_backward(int device, const yk__pool2d *p, const yk__
     yk__conv_map map;
     yk_status status = like_map(device, gx, gout, index, &map);
     if (!status)
-        status = prepare(device, &j, gx, &map.view, index, COVERS);
+        status = tables_prepare(device, &j, gx, &map.view, index, COVERS);
     if (!status && gx->dtype == YK_F32)
         go(device, &j, gx, max_grad_runs_f32, max_grad_planes_f32);
     else if (!status)
@@ -416,7 +416,7 @@ static yk_status max_pool2d_backward(int device, const yk__pool2d *p, const yk__
 static yk_status average(int device, const yk__pool2d *p, const yk__view *out, const yk__view *x)
 {
     pooling j = {.p = p};
-    yk_status status = prepare(device, &j, x, out, NULL, WINDOWS);
+    yk_status status = tables_prepare(device, &j, x, out, NULL, WINDOWS);
     if (status)
         return status;
     if (x->dtype == YK_F32)
@@ -432,7 +432,7 @@ static yk_status average_backward(int device, const yk__pool2d *p, const yk__vie
     yk__conv_map map;
     yk_status status = like_map(device, gx, gout, NULL, &map);
     if (!status)
-        status = prepare(device, &j, gx, &map.view, NULL, WINDOWS | COVERS);
+        status = tables_prepare(device, &j, gx, &map.view, NULL, WINDOWS | COVERS);
     if (!status && gx->dtype == YK_F32)
         go(device, &j, gx, average_grad_runs_f32, average_grad_planes_f32);
     else if (!status)

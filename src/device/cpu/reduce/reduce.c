@@ -74,7 +74,7 @@ static double real_at(yk_dtype dtype, const char *x, int64_t i)
     }
 }
 
-static void start(const reduction *r, state *s, const char *x)
+static void state_start(const reduction *r, state *s, const char *x)
 {
     bool product = r->op == YK__PROD || r->op == YK__ALL;
     *s = (state){.a = product, .i = product, .at = -1};
@@ -112,7 +112,7 @@ static void merge(const reduction *r, state *s, const state *next)
     }
 }
 
-static void finish(const reduction *r, const state *s, void *out)
+static void state_finish(const reduction *r, const state *s, void *out)
 {
     double n = (double)r->count, value = s->a;
     switch (r->op) {
@@ -357,7 +357,7 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
             if (partial)
                 partial[j] = states[j];
             else
-                finish(r, &states[j], data[0] + j * stride[0]);
+                state_finish(r, &states[j], data[0] + j * stride[0]);
         }
         return;
     }
@@ -388,7 +388,7 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
                 if (partial)
                     partial[i + j] = s;
                 else
-                    finish(r, &s, data[0] + (i + j) * stride[0]);
+                    state_finish(r, &s, data[0] + (i + j) * stride[0]);
             }
         }
         return;
@@ -409,12 +409,12 @@ static void feed_outputs(const void *context, int64_t first, int64_t n, char *co
     feeding f = {r->feed, &s};
     for (int64_t i = 0; i < n; i++) {
         char *x = data[1] + i * stride[1];
-        start(r, &s, x);
+        state_start(r, &s, x);
         feed_range(run, feed_run, &f, x);
         if (partial)
             partial[i] = s;
         else
-            finish(r, &s, data[0] + i * stride[0]);
+            state_finish(r, &s, data[0] + i * stride[0]);
     }
 }
 
@@ -483,7 +483,7 @@ static void merge_outputs(const void *context, int64_t first, int64_t n, char *c
         state s = r->partial[first + i];
         for (int64_t piece = 1; piece < r->pieces; piece++)
             merge(r, &s, &r->partial[piece * r->outer->total + first + i]);
-        finish(r, &s, data[0] + i * stride[0]);
+        state_finish(r, &s, data[0] + i * stride[0]);
     }
 }
 

@@ -284,7 +284,7 @@ static void backward_run(const void *context, int64_t first, int64_t n, char *co
 }
 
 /* Runs over all rows along `dim`. A 0-dimensional view is one row of one element. */
-static void run(int device, yk__run_fn fn, int operands, const yk__view *const *views, int dim, bool log)
+static void rows_run(int device, yk__run_fn fn, int operands, const yk__view *const *views, int dim, bool log)
 {
     const yk__view *out = views[0];
     bool scalar = out->ndim == 0;
@@ -310,7 +310,7 @@ static void run(int device, yk__run_fn fn, int operands, const yk__view *const *
 static yk_status softmax(int device, const yk__view *out, const yk__view *x, int dim, bool log)
 {
     const yk__view *views[] = {out, x};
-    run(device, forward_run, 2, views, dim, log);
+    rows_run(device, forward_run, 2, views, dim, log);
     return YK_OK;
 }
 
@@ -318,7 +318,7 @@ static yk_status softmax_backward(int device, const yk__view *gx, const yk__view
                                   bool log)
 {
     const yk__view *views[] = {gx, gout, out};
-    run(device, backward_run, 3, views, dim, log);
+    rows_run(device, backward_run, 3, views, dim, log);
     return YK_OK;
 }
 

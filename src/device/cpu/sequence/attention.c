@@ -89,7 +89,7 @@ static void backward_piece(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /* Runs over `pieces`, with `scratch` numbers of memory for each thread. */
-static yk_status run(int device, attention_job *job, int64_t pieces, int64_t scratch, yk__range_fn fn)
+static yk_status heads_run(int device, attention_job *job, int64_t pieces, int64_t scratch, yk__range_fn fn)
 {
     int64_t threads = yk__cpu_threads(device), size = (int64_t)yk_dtype_size(job->q->dtype);
     job->scratch_bytes = (scratch * size + 63) / 64 * 64;
@@ -125,7 +125,7 @@ static yk_status attention(int device, const yk__attention *p, const yk__view *o
 {
     attention_job job = job_of(p, q, k, v, mask, out, lse);
     int64_t scratch = q->dtype == YK_F32 ? forward_scratch_f32(&job) : forward_scratch_f64(&job);
-    return run(device, &job, q->shape[0] * q->shape[1] * job.chunks, scratch, forward_piece);
+    return heads_run(device, &job, q->shape[0] * q->shape[1] * job.chunks, scratch, forward_piece);
 }
 
 static yk_status attention_backward(int device, const yk__attention *p, const yk__view *gq, const yk__view *gk,
@@ -135,7 +135,7 @@ static yk_status attention_backward(int device, const yk__attention *p, const yk
     attention_job job = job_of(p, q, k, v, mask, out, lse);
     job.gout = gout, job.gq = gq, job.gk = gk, job.gv = gv;
     int64_t scratch = q->dtype == YK_F32 ? backward_scratch_f32(&job) : backward_scratch_f64(&job);
-    return run(device, &job, q->shape[0] * q->shape[1], scratch, backward_piece);
+    return heads_run(device, &job, q->shape[0] * q->shape[1], scratch, backward_piece);
 }
 
 void YK__ISA_NAME(yk__cpu_fill_attention)(yk__backend *table)

@@ -74,7 +74,7 @@ static yk_status few(const lstm_job *job, void *out, int64_t out_stride, const v
 #include "device/cpu/sequence/lstm_body.h"
 
 /* Packs the weight, then takes the steps. */
-static yk_status run(lstm_job *job, bool forward)
+static yk_status steps_run(lstm_job *job, bool forward)
 {
     bool f32 = job->weight->dtype == YK_F32;
     int64_t size = f32 ? 4 : 8, panel = YK__GEMM_VECTORS * YK__VECTOR_BYTES / size;
@@ -127,7 +127,7 @@ static yk_status lstm(int device, const yk__lstm *p, const yk__view *gates, cons
     job.h = h->data, job.c = c->data;
     job.depth = weight->shape[1], job.depth_stride = weight->stride[1];
     job.columns = weight->shape[0], job.column_stride = weight->stride[0];
-    return run(&job, true);
+    return steps_run(&job, true);
 }
 
 static yk_status lstm_backward(int device, const yk__lstm *p, const yk__view *ggates, const yk__view *gh0,
@@ -149,7 +149,7 @@ static yk_status lstm_backward(int device, const yk__lstm *p, const yk__view *gg
         else
             memset(to[i], 0, bytes);
     }
-    return run(&job, false);
+    return steps_run(&job, false);
 }
 
 void YK__ISA_NAME(yk__cpu_fill_lstm)(yk__backend *table)
