@@ -153,6 +153,19 @@ static yk_status agent_listen(const yk_rpc_init_options *o, int world_size, doub
     return yk__rpc.listen_fd >= 0 ? YK_OK : yk__error_code();
 }
 
+/* A worker has its page and its counters in it from the start on, whether or not it is in a process group. */
+static void agent_make_counters(void)
+{
+    yk__progress_look();
+    yk__rpc.counters = (yk__rpc_counters){.calls = yk__progress_counter("rpc_calls_total"),
+                                          .failed = yk__progress_counter("rpc_failed_calls_total"),
+                                          .outstanding = yk__progress_counter("rpc_outstanding_calls"),
+                                          .served = yk__progress_counter("rpc_served_calls_total"),
+                                          .queued = yk__progress_counter("rpc_queued_calls"),
+                                          .sent = yk__progress_counter("rpc_sent_bytes_total"),
+                                          .received = yk__progress_counter("rpc_received_bytes_total")};
+}
+
 static yk_status agent_start_io(void)
 {
     yk__rpc.epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -238,6 +251,7 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
         return yk__fail(YK_ERR_STATE, "rpc_init: this process is the worker '%s' already", yk__rpc.name);
     }
     pthread_once(&once, agent_prepare);
+    agent_make_counters();
     double deadline = yk__now() + timeout;
     yk__rpc.timeout = timeout;
     yk__rpc.threads_limit = o.threads;

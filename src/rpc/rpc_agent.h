@@ -29,6 +29,7 @@
 
 #include <yoke/rpc.h>
 
+#include "host/progress.h"
 #include "net/channel.h"
 
 enum {
@@ -177,6 +178,13 @@ struct yk_ref {
     char name[YK__RPC_NAME];
 };
 
+/* Counters of this process's page (host/progress.h), which yoke ps and yoke monitor show: of calls that this process
+ * makes, and has no answer to yet; of those that it answers, and of those that wait here for their object or a thread;
+ * of payload bytes of messages. */
+typedef struct yk__rpc_counters {
+    int calls, failed, outstanding, served, queued, sent, received;
+} yk__rpc_counters;
+
 typedef struct yk__rpc_agent {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a connection is there, a credit came back, a future of several is done, calls are done */
@@ -202,6 +210,7 @@ typedef struct yk__rpc_agent {
     yk__rpc_held *held[1024]; /* by id */
     yk_call *ready_first, *ready_last;
     yk_future *futures; /* of this process's calls to itself */
+    yk__rpc_counters counters;
     int threads, idle, executing;
     uint32_t *connecting; /* indices of workers to which a thread makes a connection */
     int connecting_count;

@@ -117,13 +117,21 @@ static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, d
     return status;
 }
 
+/* The call is on its way, and is counted until yk__rpc_future_finish. */
+static void future_sent(yk_future *f)
+{
+    f->progress = YK__RPC_SENT;
+    yk__progress_count(yk__rpc.counters.calls, 1);
+    yk__progress_count(yk__rpc.counters.outstanding, 1);
+}
+
 /* With the lock: sends the payload to this worker and remembers the future. Takes over `out`. */
 static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *f, yk__wire *out, double deadline)
 {
     if (m->index == yk__rpc.index) {
         f->next = yk__rpc.futures;
         yk__rpc.futures = yk_future_retain(f);
-        f->progress = YK__RPC_SENT;
+        future_sent(f);
         yk_future_retain(f);
         bool right = yk__rpc_serve(NULL, f, out->data, out->size);
         *out = (yk__wire){0};
@@ -139,7 +147,7 @@ static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *
     f->number = ++link->numbers;
     f->size = out->size;
     f->link = link;
-    f->progress = YK__RPC_SENT;
+    future_sent(f);
     link->references++;
     yk_future **at = &link->futures; /* at the end: answers mostly come in order */
     while (*at)

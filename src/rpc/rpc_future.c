@@ -45,6 +45,9 @@ void yk__rpc_future_finish(yk_future *f, unsigned char *bytes, size_t size, cons
         free(bytes);
         return;
     }
+    if (f->progress == YK__RPC_SENT)
+        yk__progress_count(yk__rpc.counters.outstanding, -1);
+    yk__progress_count(yk__rpc.counters.failed, error != NULL);
     f->progress = YK__RPC_ANSWERED;
     f->bytes = bytes;
     f->bytes_size = size;

@@ -133,6 +133,7 @@ bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsig
         free(data);
         return false;
     }
+    yk__progress_count(yk__rpc.counters.sent, (int64_t)size);
     if (size <= YK__RPC_PART && !link_has_target(link, NULL, target)) {
         yk__channel_send(&link->channel, type, data, size);
         free(data);
@@ -302,6 +303,8 @@ static bool link_take_cancel(yk__rpc_link *link, yk__reader *r)
 static bool link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size)
 {
     yk__reader r = {data, data + size, false};
+    if (type != YK__RPC_PART_OF)
+        yk__progress_count(yk__rpc.counters.received, (int64_t)size);
     switch (type) {
     case YK__RPC_CALL: return link_take_call(link, data, size);
     case YK__RPC_REPLY: return !link->accepted && yk__rpc_reply(link, &r);

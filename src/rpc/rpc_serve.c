@@ -91,6 +91,7 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__wire out = {0};
     pthread_mutex_lock(&yk__rpc.lock);
     bool wanted = !call->cancelled && !call->answered;
+    yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;
     pthread_mutex_unlock(&yk__rpc.lock);
     if (wanted)
@@ -159,9 +160,17 @@ static void call_make_ready(yk_call *call)
     serve_wake();
 }
 
+/* DESTROY is no call of anybody's. */
+static void queued_count(const yk_call *call, int change)
+{
+    if (call->kind != YK__RPC_DESTROY)
+        yk__progress_count(yk__rpc.counters.queued, change);
+}
+
 /* Makes the call ready if it is its turn, else appends it to the object's queue. */
 static void call_enqueue(yk_call *call)
 {
+    queued_count(call, 1);
     yk__rpc_object *o = call->object;
     bool alone = o && (call->kind == YK__RPC_CREATE || call->kind == YK__RPC_DESTROY || !o->cls || !o->cls->concurrent);
     if (!o || (!o->first && !o->busy && !(alone && o->running))) {
@@ -398,6 +407,7 @@ static void *serve_run(void *arg)
         if (!yk__rpc.ready_first)
             yk__rpc.ready_last = NULL;
         yk__rpc.executing++;
+        queued_count(call, -1);
         serve_wake();
         call_serve(call);
         yk__rpc.executing--;
@@ -419,6 +429,7 @@ void yk__rpc_serve_stop(void)
     }
     yk_call *calls = yk__rpc.ready_first;
     yk__rpc.ready_first = yk__rpc.ready_last = NULL;
+    yk__progress_gauge(yk__rpc.counters.queued, 0);
     yk__rpc_object *objects = yk__rpc.objects;
     yk__rpc.objects = NULL;
     for (int i = 0; i < SLOTS; i++)

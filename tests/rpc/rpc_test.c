@@ -12,6 +12,7 @@
 
 #include <yoke/yoke.h>
 
+#include "host/progress.h"
 #include "tests/support/expect.h"
 #include "tests/support/machine.h"
 
@@ -709,6 +710,58 @@ static void test_names_and_order_of_calls(void **state)
     yk_scope_end(scope);
 }
 
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+static int64_t counter_of(const char *name)
+{
+    char found[52];
+    int64_t value;
+    for (int i = 0; i < YK__PAGE_COUNTERS; i++)
+        if (yk__page_counter(yk__progress_page(), i, found, &value) && strcmp(found, name) == 0)
+            return value;
+    return -1;
+}
+
+/* The caller's page and the called worker's count the same calls, and nothing is left under way. */
+static yk_status worker_counts(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = worker_join(path, rank ? "w1" : "w0", 2);
+    enum { CALLS = 20 };
+    for (int i = 0; i < CALLS && rank == 0; i++) {
+        yk_tensor *x = yk_ones(YK_SHAPE(100000), NULL);
+        CHECK(yk_rpc_sync("w1", "add", yk_args(yk_value_tensor(x), yk_value_tensor(x)), NULL));
+    }
+    if (rank == 0) {
+        CHECK(!yk_rpc_sync("w1", "no_such_function", NULL, NULL));
+        CHECK(failed_with(yk_last_error()->code, "no_such_function", ""));
+    }
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
+    int64_t arguments = (int64_t)CALLS * 2 * 100000 * 4, results = arguments / 2, slack = 10000;
+    int64_t sent = rank == 0 ? arguments : results, received = rank == 0 ? results : arguments;
+    CHECK(counter_of("rpc_calls_total") == (rank == 0 ? CALLS + 1 : 0));
+    CHECK(counter_of("rpc_failed_calls_total") == (rank == 0));
+    CHECK(counter_of("rpc_served_calls_total") == (rank == 0 ? 0 : CALLS + 1));
+    CHECK(counter_of("rpc_outstanding_calls") == 0);
+    CHECK(counter_of("rpc_queued_calls") == 0);
+    CHECK(counter_of("rpc_sent_bytes_total") >= sent && counter_of("rpc_sent_bytes_total") < sent + slack);
+    CHECK(counter_of("rpc_received_bytes_total") >= received &&
+          counter_of("rpc_received_bytes_total") < received + slack);
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_counters(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[2];
+    fork_workers(worker_counts, path, 2, pids);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 0);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -726,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_comes_back),
         cmocka_unit_test(test_a_holder_that_dies),
         cmocka_unit_test(test_names_and_order_of_calls),
+        cmocka_unit_test(test_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
