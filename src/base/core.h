@@ -23,7 +23,7 @@ yk_status yk__fail_at(yk_status code, const char *file, int line, const char *fo
 yk_status yk__fail_errno_at(const char *file, int line, const char *format, ...) YK_PRINTF(3, 4);
 /* Puts "CONTEXT: " in front of the record's message: an outer function names the file or the sample. */
 void yk__error_prefix(const char *format, ...) YK_PRINTF(1, 2);
-/* Whether there is an object; if not, the record says which is missing, unless it says already why. */
+/* True if there is an object; if not, the record says which is missing, unless it says already why. */
 bool yk__is_there(const char *what, const char *kind, const void *object);
 /* The code of the record, YK_OK without one: for a caller that got NULL and returns a status. */
 yk_status yk__error_code(void);
@@ -42,11 +42,11 @@ yk_status yk__error_code(void);
 void yk__error_forget(yk_error *before);
 void yk__error_set_aside(yk_error *before);
 void yk__error_restore(yk_error *before);
-/* Whether a failure stands on record and nothing was made on this thread since: then a NULL that is given where one is
+/* True if a failure stands on record and nothing was made on this thread since: then a NULL that is given where one is
  * allowed is what failed. */
 bool yk__error_is_fresh(void);
 extern _Thread_local bool yk__made_since_error;
-/* How many failures this thread has had, those that an earlier record kept out of it too. */
+/* The number of failures on this thread, including those that an earlier record kept out of it. */
 uint64_t yk__error_count(void);
 /* Moves a record between threads: take empties this thread's (code YK_OK if there was none), put sets it (first wins).
  */
@@ -92,9 +92,9 @@ static inline bool yk__is_freed(const void *object)
 yk_status yk__fail_freed(const char *what, const void *freed); /* YK_ERR_STATE */
 void yk__fail_released(const char *what, const void *freed);
 
-/* Whether objects remember what made and freed them: YOKE_DEBUG=1, and sanitized builds. */
+/* True if objects remember what made and freed them: YOKE_DEBUG=1, and sanitized builds. */
 extern bool yk__debug;
-/* What the objects that this thread frees now die of; all NULL: their last reference was released. */
+/* The reason why this thread frees objects now; all NULL: their last reference was released. */
 typedef struct yk__ending {
     const char *scope_begin_file, *scope_end_file;
     int scope_begin_line, scope_end_line;
@@ -110,7 +110,7 @@ void yk__handles_leave_thread(void);
  * reference and returns NULL. NULL is passed through. */
 #define yk__scope_own(object) yk__scope_own_from(__func__, (object))
 void *yk__scope_own_from(const char *function, void *object);
-/* Whether the calling thread has a scope open; if not, fails in the name of `what`. Called before work is done. */
+/* True if the calling thread has a scope open; if not, fails in the name of `what`. Called before work is done. */
 bool yk__scope_check(const char *what);
 /* The same, and that the next `count` calls of yk__scope_own on this thread cannot fail: for what may not be undone
  * after a step. */
@@ -138,7 +138,7 @@ int yk__pool_threads(const yk__pool *pool);
 void yk__pool_run(yk__pool *pool, int64_t n, int64_t grain, yk__range_fn fn, void *arg);
 /* The same among the first `most` threads at most. */
 void yk__pool_run_among(yk__pool *pool, int most, int64_t n, int64_t grain, yk__range_fn fn, void *arg);
-/* Whether the calling thread works on a piece of a run. */
+/* True if the calling thread works on a piece of a run. */
 bool yk__pool_inside(void);
 /* Cores that this process may run on, at least 1. */
 int yk__cores(void);

@@ -47,7 +47,7 @@ enum {
     FREED = INT32_MIN / 2 /* the mark: far enough from 0 that stray retains and releases leave it negative */
 };
 
-/* Where an object came from and how it ended; kept while yk__debug is set. */
+/* The origin of an object and its end; kept while yk__debug is set. */
 typedef struct origin {
     const char *maker; /* without the "yk_" */
     yk__ending ending;

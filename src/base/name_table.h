@@ -19,7 +19,7 @@ typedef struct yk__name_table {
 } yk__name_table;
 
 uint32_t yk__name_hash(const void *key, size_t size);
-/* Whether the owner's key `index` is `key`. */
+/* True if the owner's key `index` is `key`. */
 typedef bool (*yk__name_same)(const void *owner, uint32_t index, const void *key);
 /* The index, UINT32_MAX where the key is not there. */
 uint32_t yk__name_find(const yk__name_table *table, uint32_t hash, yk__name_same same, const void *owner,

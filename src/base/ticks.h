@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Whether the processor's own counter is read, which takes less than half of clock_gettime. */
+/* True if the processor's own counter is read, which takes less than half of clock_gettime. */
 extern atomic_bool yk__ticks_counted;
 
 /* Chooses, once in a process; until then ticks are nanoseconds of CLOCK_MONOTONIC. Before the first that is kept. */

@@ -39,7 +39,7 @@ yk_status yk__directory_sync_fd(int fd, const char *path /* for messages */);
 /* 64 bits that nobody can foresee, for temporary names: NAME.<16 hexadecimal digits>.tmp, which the caller frees. */
 uint64_t yk__name_bits(void);
 char *yk__temporary_name(const char *name, uint64_t bits);
-/* Whether `temporary` is such a name of the first `length` bytes of `name`. */
+/* True if `temporary` is such a name of the first `length` bytes of `name`. */
 bool yk__temporary_of(const char *temporary, const char *name, size_t length);
 
 #endif

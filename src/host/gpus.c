@@ -32,7 +32,7 @@ static bool value_of(const char *line, const char *name, char *value, size_t siz
     return true;
 }
 
-/* Whether this process may use the GPU that the file tells of. */
+/* True if this process may use the GPU that the file tells of. */
 static bool read_gpu(const char *path, const char *devices, gpu *one)
 {
     char line[256], minor[16] = "", device[512];

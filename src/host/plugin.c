@@ -75,7 +75,7 @@ __attribute__((constructor)) static void note_program(void)
         started = realpath(path, NULL);
 }
 
-/* Where this code is: the folder of the shared library, or of the program. */
+/* The folder of this code: that of the shared library, or of the program. */
 static bool own_folder(char *folder, size_t size)
 {
     char path[PATH_ROOM];
@@ -120,7 +120,7 @@ static bool find(const char *name, char *path, size_t size)
     return access(path, R_OK) == 0;
 }
 
-/* Whether the object is what was asked for, from the same version and the same declarations. */
+/* True if the object is what was asked for, from the same version and the same declarations. */
 static bool compare(const yk__plugin_request *request, const yk__plugin *found, const char *path)
 {
     if (!found || found->format != YK__PLUGIN_FORMAT)
