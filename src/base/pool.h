@@ -33,7 +33,7 @@ struct yk__pool {
 #define YK__POOL_OPEN   ((unsigned long long)1 << 31)
 #define YK__POOL_INSIDE (YK__POOL_OPEN - 1)
 
-/* What is wrong with a pool between runs (base/invariant.h), for the thread that may begin the next one. */
+/* The fault of a pool between runs (base/invariant.h), for the thread that may begin the next one. */
 const char *yk__pool_check(const yk__pool *pool);
 
 #endif

@@ -234,7 +234,7 @@ static bool parse_value(const cli_verb *verb, const cli_option *o, const char *t
 
 /* ---- parsing -------------------------------------------------------------------------------------------------- */
 
-/* Whether a name begins with `word`, in which _ stands for - as well. */
+/* True if a name begins with `word`, in which _ stands for - as well. */
 static bool begins_like(const char *name, const char *word)
 {
     for (; *word; word++, name++) {
@@ -301,7 +301,7 @@ static int unknown_option(const cli_verb *verb, const char *word)
     return cli_usage_error(verb, "unknown option %s", name);
 }
 
-/* What getopt is told of the options: every name, the same with _ for -, and the letters. */
+/* The tables of options for getopt: every name, the same with _ for -, and the letters. */
 typedef struct option_names {
     struct option table[2 * MOST_OPTIONS + 2];
     char other[MOST_OPTIONS][48];

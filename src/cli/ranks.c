@@ -122,7 +122,7 @@ yk_status ranks_compare(const ranks *r, const char *lines)
     return status;
 }
 
-/* Whether the error is that of a link, and this rank the one that saw it break, or waited in vain. */
+/* True if the error is that of a link, and this rank the one that saw it break, or waited in vain. */
 static bool saw_link_break(const ranks *r)
 {
     char seen[48], waited[48];

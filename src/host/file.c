@@ -250,7 +250,7 @@ static yk__file_writer *file_create_at(const char *path)
     return NULL;
 }
 
-/* Where the link at `path` points to, as a path; NULL with errno 0 where there is no link. */
+/* The target of the link at `path`, as a path; NULL with errno 0 where there is no link. */
 static char *link_target(const char *path)
 {
     char to[PATH_MAX];

@@ -48,7 +48,7 @@ static bool read_gpu(const char *path, const char *devices, gpu *one)
     return minor[0] && access(device, R_OK | W_OK) == 0;
 }
 
-/* How many there are; -1 where the driver has no such folder. */
+/* The number of GPUs in the driver's folder; -1 where the driver has no such folder. */
 static int read_gpus(const char *driver, const char *devices, gpu gpus[MOST_GPUS])
 {
     int count = 0;

@@ -96,7 +96,7 @@ static void offer_environment_of(search *s, const char *python, char before[PATH
     snprintf(before, PATH_MAX, "%s", environment);
 }
 
-/* Where the link `file` points to, in its place; false where it is none. */
+/* Replaces `file`, a link, by its target; false where it is none. */
 static bool follow(char file[PATH_MAX])
 {
     char to[PATH_MAX], joined[2 * PATH_MAX];

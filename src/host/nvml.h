@@ -26,8 +26,8 @@ typedef struct yk__gpu {
     yk__gpu_holder holders[YK__GPU_HOLDERS];
 } yk__gpu;
 
-/* How many GPUs the driver has, whether or not CUDA_VISIBLE_DEVICES shows them, and its version ("580.95.05"); -1 where
- * there is no such library. */
+/* The number of GPUs of the driver, whether or not CUDA_VISIBLE_DEVICES shows them, and its version ("580.95.05"); -1
+ * where there is no such library. */
 int yk__nvml_count(char version[80]);
 /* GPU `index`, as nvidia-smi counts, or where `bus` is not NULL the one with this PCI address ("0000:1B:00.0"). False
  * where it is not told. */

@@ -16,7 +16,7 @@ enum {
     YK__PLUGIN_SIZES = 8,
 };
 
-/* What every plug-in may use of base. */
+/* The functions of base that every plug-in may use. */
 typedef struct yk__base_services {
     yk_status (*fail_at)(yk_status code, const char *file, int line, const char *format, ...) YK_PRINTF(4, 5);
     yk_status (*error_code)(void);
@@ -30,13 +30,13 @@ typedef struct yk__base_services {
     void (*debug)(const char *format, ...) YK_PRINTF(1, 2);
 } yk__base_services;
 
-/* What the object exports, as yk__plugin_description. Strings are static. */
+/* The description that the object exports as yk__plugin_description. Strings are static. */
 typedef struct yk__plugin {
     int format;            /* YK__PLUGIN_FORMAT; the fields below are read only where it is equal */
     const char *name;      /* "mpi", of yoke-mpi.so */
     const char *version;   /* YK_VERSION of its build */
     const char *interface; /* "comm", "device": whose table it gives */
-    /* Of the structs that both sides must have been compiled with alike; unused ones are 0. */
+    /* Sizes of the structs that both sides must have been compiled with alike; unused ones are 0. */
     size_t sizes[YK__PLUGIN_SIZES];
     const char *built_with; /* the library and its version: "Open MPI 4.1.4" */
     /* Called once. The table that the interface describes, valid for good; NULL with the error record set. */
@@ -44,7 +44,7 @@ typedef struct yk__plugin {
 } yk__plugin;
 YK_API extern const yk__plugin yk__plugin_description; /* defined in each plug-in, and not in the library */
 
-/* What a layer asks for. */
+/* A layer's request for a plug-in. */
 typedef struct yk__plugin_request {
     const char *name, *interface;
     const char *what; /* for errors: "the 'mpi' backend of collectives" */
@@ -63,7 +63,7 @@ const void *yk__plugin_load(const yk__plugin_request *request);
 /* Its description and, in `path`, its file, without starting it; the same errors. */
 const yk__plugin *yk__plugin_describe(const yk__plugin_request *request, char *path, size_t size);
 
-/* Where `make install` puts plug-ins; "" in a build folder. (plugin_folder.c) */
+/* The folder into which `make install` puts plug-ins; "" in a build folder. (plugin_folder.c) */
 extern const char yk__plugin_folder[];
 
 #endif

@@ -351,7 +351,7 @@ bool yk__machine_name(char *name, size_t size)
 }
 
 /* ---- children ---------------------------------------------------------------------------------------------------- */
-/* Whether there was one among the numbers from `first` to `last`: every number is asked for. */
+/* True if there was one among the numbers from `first` to `last`: every number is asked for. */
 static bool signal_range(int first, int last, int number)
 {
     bool any = false;

@@ -13,16 +13,16 @@
  * is not known (without /proc, where a stopped process is 'R' too). False where it is not there (errno ENOENT or ESRCH)
  * or cannot be looked at (another errno). */
 bool yk__process_state(int pid, char *state, uint64_t *start);
-/* Whether all threads of a process are about to end, or have: its descriptors may be closed already, and
+/* True if all threads of a process are about to end, or have: its descriptors may be closed already, and
  * yk__process_state may say 'Z', but its parent cannot wait for it before the last thread is through. False without
  * /proc, and for a process that is not there. */
 bool yk__process_is_ending(int pid);
-/* Whether a process has ended with all its threads, though its parent may not have waited for it yet, or cannot because
+/* True if a process has ended with all its threads, though its parent may not have waited for it yet, or cannot because
  * a third one traces it. False also where the system does not tell. */
 bool yk__process_has_ended(int pid);
 /* The same of all processes of a group. */
 bool yk__process_group_has_ended(int group);
-/* Whether it is a child of this process, or a child's, and so on. Without /proc: a child. */
+/* True if it is a child of this process, or a child's, and so on. Without /proc: a child. */
 bool yk__process_descends(int pid);
 /* SIGKILL, if yk__process_descends: a number that has come to another process since is not hit. */
 void yk__process_kill(int pid);
@@ -30,7 +30,7 @@ void yk__process_kill(int pid);
  * ENOENT and ESRCH say that the process or its descriptor is gone. Meant for memory files: without /proc the
  * descriptor shares the other's file position. */
 int yk__process_open(int pid, int fd);
-/* What fstat says of it; false and errno likewise. */
+/* The result of fstat for descriptor `fd` of a process; false and errno likewise. */
 bool yk__process_stat(int pid, int fd, struct stat *about);
 /* A word without spaces: processes of one machine with the same word may open one another's descriptors so. It tells of
  * the user namespace, users, groups and capabilities; a process that none may open so has a word of its own. */

@@ -32,7 +32,7 @@ yk_status yk__rank_info_read(yk__rank_info *info) YK_MUST_CHECK;
 /* The number of virtual ranks that the job was started with, YOKE_VIRTUAL_RANKS; 0: it is not set. */
 yk_status yk__virtual_ranks_read(int *count) YK_MUST_CHECK;
 
-/* What `yoke run` and yk_spawn put into the environment of a process that they start. */
+/* The variables that `yoke run` and yk_spawn put into the environment of a process that they start. */
 typedef struct yk__rank_variables {
     int rank, world_size, local_rank, local_world_size, node, nodes, port;
     const char *address, *job, *role; /* role NULL: not said */

@@ -111,7 +111,7 @@ typedef struct yk__rank_page {
 enum { YK__PAGE_SIZE = (sizeof(yk__rank_page) + 4095) / 4096 * 4096 };
 
 /* ---- reading: any process that has the page mapped; what the rank has written there is not trusted --------------- */
-/* Whether these are pages of this version. */
+/* True if these are pages of this version. */
 bool yk__page_is_known(const yk__rank_page *page);
 /* A time of the page as yk__now has it; 0 for 0. Call it soon after the page was read: it takes now for its measure. */
 double yk__page_time(const yk__rank_page *page, uint64_t ticks);

@@ -41,7 +41,7 @@ void yk__agent_client_await(yk__agent_client *client, const char *key);
 void yk__agent_client_follow(yk__agent_client *client, const char *list);
 /* Receives what is there and sends what waits. */
 void yk__agent_client_move(yk__agent_client *client);
-/* Whether a value that was awaited is there; the reader's bytes are valid until the next call. */
+/* True if a value that was awaited is there; the reader's bytes are valid until the next call. */
 bool yk__agent_client_next(yk__agent_client *client, yk__reader *value);
 /* Gives the connection up. */
 void yk__agent_client_lose(yk__agent_client *client, const char *why);
@@ -67,7 +67,7 @@ enum {                                                                         /
 /* The largest signal number of Linux (SIGRTMAX). */
 enum { AGENT_MOST_SIGNAL = 64 };
 
-/* What a launcher's request to join holds. */
+/* The contents of a launcher's request to join. */
 typedef struct yk__agent_facts {
     int nodes, wanted; /* --nnodes; --node-rank, -1: any */
     double timeout;    /* --node-timeout */
@@ -187,7 +187,7 @@ struct yk__rendezvous {
     double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
 };
 
-/* What is wrong with the state (base/invariant.h): who has joined, which ranks they have, how far the end has come. */
+/* The fault of the state (base/invariant.h): who has joined, which ranks they have, how far the end has come. */
 const char *yk__rendezvous_check(const yk__rendezvous *n);
 /* coordinator.c */
 /* Receives, handles what came, renews its lease; never waits. */
@@ -197,7 +197,7 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
 /* rendezvous.c */
 void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
-/* Whether a plan for this node is one that node 0 makes of what this launcher has said of itself. */
+/* True if a plan for this node is one that node 0 makes of what this launcher has said of itself. */
 bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan);
 /* A launcher that is to join, or had, is gone before the plan was made. */
 void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id);

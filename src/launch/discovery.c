@@ -17,7 +17,7 @@
 #include "launch/agents.h"
 #include "net/store_session.h"
 
-/* Of one host name; those beyond are not tried. */
+/* The most addresses of one host name; those beyond are not tried. */
 enum { MAX_ADDRESSES = 8 };
 /* Seconds that one address may take, so that one that drops all packets leaves time for the others. */
 static const double attempt_patience = 10;

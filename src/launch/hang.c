@@ -114,7 +114,7 @@ static double still_for(const yk__hang_watch *w, const group *g, int index, doub
     return now - (progressed > w->resumed ? progressed : w->resumed);
 }
 
-/* Whether all processes of this node are stopped: by Ctrl-Z, or by a batch system. Where some run, one that is stopped
+/* True if all processes of this node are stopped: by Ctrl-Z, or by a batch system. Where some run, one that is stopped
  * is what the others wait for. */
 static bool all_stopped(const yk__hang_watch *w, const group *g)
 {
@@ -202,7 +202,7 @@ static uint64_t reached(const yk__rank_page *page, const yk__page_operation *lik
     return most;
 }
 
-/* Whether a process of this node is one of the ranks of the operation's group, as far as that is known, and has not
+/* True if a process of this node is one of the ranks of the operation's group, as far as that is known, and has not
  * come to it. */
 static bool is_absent(const yk__hang_watch *w, const group *g, int index, const yk__page_operation *o)
 {

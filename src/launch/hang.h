@@ -18,11 +18,11 @@ void yk__hang_watch_free(yk__hang_watch *watch); /* NULL is allowed */
 yk__pages *yk__hang_pages(const yk__hang_watch *watch);
 /* YOKE_RANK_PAGE of one of them, that has a page. */
 const char *yk__hang_watch_variable(const yk__hang_watch *watch, int index, char text[YK__PAGES_VARIABLE]);
-/* Whether stuck processes are looked for at all. */
+/* True if stuck processes are looked for at all. */
 bool yk__hang_is_watched(const yk__hang_watch *watch);
 /* When the process saw a group of its fail; 0: it did not, as far as is known. */
 double yk__hang_failed_at(const yk__hang_watch *watch, int index);
-/* Whether a process of the group is stuck; then `text` says so in one sentence. *again as for group_link. */
+/* True if a process of the group is stuck; then `text` says so in one sentence. *again as for group_link. */
 bool yk__hang_find(yk__hang_watch *watch, const group *g, char *text, size_t size, double *again);
 /* After that: whether it is this process of the node that does nothing while others wait for it, or get on. Where no
  * process is, it cannot be told from here. */

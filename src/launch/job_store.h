@@ -31,7 +31,7 @@ yk_status yk__job_store_serve(yk__job_store *store) YK_MUST_CHECK;
 enum { YK__JOB_STORE_VARIABLE = YK__HOST_SIZE + 64 };
 void yk__job_store_format(char text[YK__JOB_STORE_VARIABLE], const char *host, int port, int64_t attempt,
                           int master_port);
-/* Whether this process has a launcher that serves the store of ranks with this MASTER_PORT, 0: with any; then where,
+/* True if this process has a launcher that serves the store of ranks with this MASTER_PORT, 0: with any; then where,
  * and the prefix of the keys. */
 bool yk__job_store_find(int master_port, char host[YK__HOST_SIZE], int *port, char prefix[40]);
 

@@ -40,7 +40,7 @@ void yk__listeners_clear(yk__listeners *listeners);
  * ports, becomes that of a node without. */
 void yk__listeners_append(yk__wire *table, const char *word, int ranks);
 
-/* How many ranks the table is for; 0 for NULL and for text that is no table. */
+/* The number of ranks in the table; 0 for NULL and for text that is no table. */
 int yk__listeners_ranks(const char *table);
 /* Where a rank of it listens, "" for nowhere, and its node. */
 void yk__listeners_find(const char *table, int rank, int *node, char address[YK__ADDRESS_TEXT]);

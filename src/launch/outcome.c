@@ -110,7 +110,7 @@ const char *yk__ending_describe(int status, char text[YK__ENDING_TEXT])
     return text;
 }
 
-/* Whether a process is asked to stop by this signal: others that end it are its own, or somebody else's. */
+/* True if a process is asked to stop by this signal: others that end it are its own, or somebody else's. */
 static bool stops(int number)
 {
     return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;

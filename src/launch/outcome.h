@@ -14,7 +14,7 @@ typedef struct yk__outcome_context {
     int departed_count;
 } yk__outcome_context;
 
-/* How one attempt ended, on whichever node that was decided. Zero memory is a run that went well. */
+/* The end of one attempt, on whichever node that was decided. Zero memory is a run that went well. */
 typedef struct yk__outcome {
     enum {
         YK__RUN_DONE,
@@ -34,7 +34,7 @@ typedef struct yk__outcome {
     char text[700];
 } yk__outcome;
 
-/* Whether a restart may follow, if nobody has asked to end and processes are not left. */
+/* True if a restart may follow, if nobody has asked to end and processes are not left. */
 static inline bool yk__outcome_restarts(const yk__outcome *end)
 {
     return end->kind == YK__RUN_FAILED || end->kind == YK__RUN_HUNG;

@@ -8,7 +8,7 @@
 
 typedef struct yk__pages yk__pages;
 
-/* Of whom a page is; incarnation 0 is the first process of its rank in an attempt. */
+/* The process that a page belongs to; incarnation 0 is the first process of its rank in an attempt. */
 typedef struct yk__page_owner {
     int rank, world_size, local_rank, node, role_rank, incarnation;
     const char *role; /* NULL: none */

@@ -87,7 +87,7 @@ void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id)
     n->joined = kept;
 }
 
-/* Whether a node's roles are those of node 0; the reason otherwise. */
+/* True if a node's roles are those of node 0; the reason otherwise. */
 static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const char *me, char why[YK__WHY_SIZE])
 {
     char theirs[32], ours[32];
@@ -128,7 +128,7 @@ static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const c
     return true;
 }
 
-/* Whether a node may join; the reason otherwise. */
+/* True if a node may join; the reason otherwise. */
 static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK__WHY_SIZE])
 {
     char me[64];
@@ -632,7 +632,7 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
     return true;
 }
 
-/* Whether something of this launcher has still to arrive: its requests, or at node 0 the others' end. */
+/* True if something of this launcher has still to arrive: its requests, or at node 0 the others' end. */
 static bool lingers(const yk__rendezvous *n)
 {
     if (n->client.gone)

@@ -124,7 +124,7 @@ static bool comes_before(const group *g, const worker *one, const worker *other)
     return saw > 0 ? other_saw > 0 && saw < other_saw : other_saw > 0;
 }
 
-/* Whether a process has begun to end before it was asked to. Those that depend on it may know that, and may have ended
+/* True if a process has begun to end before it was asked to. Those that depend on it may know that, and may have ended
  * themselves, before it can be waited for. */
 static bool is_ending(const worker *one)
 {
@@ -315,7 +315,7 @@ static bool over(const watch *w)
     return w->empty || w->given_up;
 }
 
-/* Whether the processes of this node that do not get on are to be stopped now, all or some. */
+/* True if the processes of this node that do not get on are to be stopped now, all or some. */
 static bool is_stuck(watch *w, double now, double *again)
 {
     group *g = w->g;

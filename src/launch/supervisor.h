@@ -123,7 +123,7 @@ bool yk__supervisor_knows_first(const group *g);
  * where it did not. */
 double yk__supervisor_saw_failure(const group *g);
 
-/* What is wrong with a group between two turns of the supervisor (base/invariant.h). */
+/* The fault of a group between two turns of the supervisor (base/invariant.h). */
 const char *yk__group_check(const group *g);
 
 #endif

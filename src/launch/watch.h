@@ -26,29 +26,29 @@ typedef struct yk__watch {
 
 /* The stop of the whole group, as in yk__supervisor_run. */
 void yk__watch_stop(watch *w, int number);
-/* Whether the group ends: nothing is started any more. */
+/* True if the group ends: nothing is started any more. */
 static inline bool yk__watch_ends(const watch *w)
 {
     return w->stopping || w->g->failed || w->g->interrupted;
 }
 
 /* ---- alone.c: processes that end while the others go on ---------------------------------------------------------- */
-/* Whether the failure of a process that has ended need not end the job, as far as its role says. */
+/* True if the failure of a process that has ended need not end the job, as far as its role says. */
 bool yk__alone_may(const watch *w, const worker *one);
 /* It has ended, and may do so alone: what is left of it is killed. */
 void yk__alone_begin(watch *w, worker *one);
 /* Decides on those of whom nothing is left: they are lost, or to be started again. Returns one whose failure ends the
  * job after all; to be called until it is NULL. */
 worker *yk__alone_settle(watch *w);
-/* Whether one is to be settled, or to be started again. */
+/* True if one is to be settled, or to be started again. */
 bool yk__alone_pending(const group *g);
-/* Whether one is to be looked at now and again until nothing is left of it. */
+/* True if one is to be looked at now and again until nothing is left of it. */
 bool yk__alone_looks(const group *g);
 /* Of a group that ends nothing is started again; whether something was to be. */
 bool yk__alone_cancel(watch *w);
 /* Starts those again whose time has come; the seconds until there is something to do, or `wait`. */
 double yk__alone_start(watch *w, double wait);
-/* Whether the processes that are stuck (hang.h) are known, and may all end alone. */
+/* True if the processes that are stuck (hang.h) are known, and may all end alone. */
 bool yk__alone_may_hang(const watch *w);
 /* Notes for them the reason in g->stuck, which is cleared, as it is not that of the group. */
 void yk__alone_note_hung(watch *w);

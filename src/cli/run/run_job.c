@@ -54,7 +54,7 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_STORE",
                                         NULL};
 
-/* What the processes of one attempt have in common. */
+/* The state that the processes of one attempt share. */
 typedef struct attempt_state {
     job *job;
     const yk__agent_plan *plan;

@@ -25,7 +25,7 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
 yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step);
 /* Everything logged so far is in the file. */
 yk_status run_log_flush(run_log *log);
-/* Whether lines should reach the file now. */
+/* True if lines should reach the file now. */
 bool run_log_due(const run_log *log);
 /* Epochs count from 0, steps from 1. What was written reaches the file within about a second. */
 yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second);

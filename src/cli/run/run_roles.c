@@ -24,7 +24,7 @@ static int part_end(int argc, char **argv, int from)
     return from;
 }
 
-/* Whether this is a job of parts: with a role in the first, an option behind a ":" is enough, else one is --role. */
+/* True if this is a job of parts: with a role in the first, an option behind a ":" is enough, else one is --role. */
 static bool has_parts(const job *j, int argc, char **argv)
 {
     bool named = strcmp(j->role, "default") != 0;

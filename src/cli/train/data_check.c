@@ -92,7 +92,7 @@ static void note_broken(void *user, const char *path, const char *why)
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
-/* What the threads share. Each takes the next sample until none is left. */
+/* The state that the threads share. Each takes the next sample until none is left. */
 typedef struct decoding {
     yk_dataset *set;
     atomic_int_fast64_t next;

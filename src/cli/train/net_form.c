@@ -195,7 +195,7 @@ static yk_status metadata_fail(const char *path, const char *key, const char *va
                     yk__escape(value, strlen(value), quoted, sizeof(quoted)));
 }
 
-/* What the metadata has under a key; "" for nothing. */
+/* The text of the metadata under a key; "" for nothing. */
 static const char *text_of(const yk_value *metadata, const char *key)
 {
     const yk_value *value = yk_value_get(metadata, key);

@@ -17,7 +17,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= size && strcmp(text + length - size, end) == 0;
 }
 
-/* What would start the file as it is. */
+/* The interpreter of a script, by the ending of its name; NULL for others. */
 static const char *interpreter(const char *path)
 {
     return ends_with(path, ".py") ? "python3" : ends_with(path, ".sh") ? "bash" : NULL;

@@ -29,9 +29,9 @@ bool saver_parse_every(saver *s, const char *text);
  */
 yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_options *options, bool resume);
 bool saver_resumed(const saver *s);
-/* Whether the seconds of --save-every have passed on this process. */
+/* True if the seconds of --save-every have passed on this process. */
 bool saver_late(const saver *s);
-/* Whether saver_save should be called after this step: the same on all ranks. */
+/* True if saver_save should be called after this step: the same on all ranks. */
 bool saver_due(const saver *s);
 /* Saves the state unless this step is saved already. An error that is there already becomes that of all ranks. */
 yk_status saver_save(saver *s);

@@ -21,7 +21,7 @@
 #include "cli/train/progress.h"
 #include "cli/train/saver.h"
 
-/* What the command line asks for. */
+/* The settings of the command line. */
 typedef struct settings {
     const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
     const char *on_error;
@@ -111,7 +111,7 @@ void train_queue_begin(train_job *r);
 /* Queues a step, of which `batch` is the first; gives how many samples it has, over all ranks. The caller counts it in
  * r->step. */
 yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples);
-/* Whether the losses are to be read now: to be shown, logged or saved, or because no more can be kept. */
+/* True if the losses are to be read now: to be shown, logged or saved, or because no more can be kept. */
 bool train_queue_is_due(const train_job *r);
 /* Waits for the device; brings r->loss, loss_sum, seen and the log to the last step that was queued. Fails where a loss
  * was not finite, with the first step that had one; r->step is then the one before. */
@@ -143,13 +143,13 @@ void train_eval_free(train_job *r); /* takes NULL */
 /* How many of a batch, of outputs (N, classes) and targets (N), have their class among the five likeliest: no
  * dimensions, i64. Of equal outputs the class counts as the likeliest. */
 yk_tensor *train_count_top5(yk_tensor *output, yk_tensor *target);
-/* Whether there are enough classes for that to tell something. */
+/* True if there are enough classes for that to tell something. */
 bool train_has_top5(const train_job *r);
 
 /* ---- train_result.c: what a test is worth ---- */
 /* Notes the test of an epoch, and saves the weights where they are the best so far and --save-best asks for that. */
 yk_status train_note_test(train_job *r, double test_loss);
-/* Whether --early-stop ends the run now; then it is said. */
+/* True if --early-stop ends the run now; then it is said. */
 bool train_stops_early(const train_job *r);
 /* Counts the test set's classes against those the network gives. On several ranks all call it. */
 yk_status train_confusion(train_job *r);

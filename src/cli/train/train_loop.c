@@ -192,7 +192,7 @@ static bool step_begins(train_job *r, yk_batch *batch)
     return r->elastic ? yk_elastic_begin(r->elastic) : yk_loader_next(r->train, batch);
 }
 
-/* What an epoch came to: the mean loss of its samples, and its speed. */
+/* The result of an epoch: the mean loss of its samples, and its speed. */
 typedef struct train_epoch_result {
     double loss, images_per_second; /* NAN: no step was taken */
 } train_epoch_result;
