@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of a GPU, those that are kept. */
+/* The most processes that are kept of a GPU. */
 enum { YK__GPU_HOLDERS = 16 };
 
 typedef struct yk__gpu_holder {

@@ -22,7 +22,7 @@
 
 /* The descriptor of its own socket in every rank. */
 enum { LISTENER_FD = 61 };
-/* Of a job; with more ranks no addresses are handed out. */
+/* The most ranks of a job; with more no addresses are handed out. */
 enum { YK__MOST_LISTENERS = 1024 };
 
 /* Those of one node. Zero memory is none. */

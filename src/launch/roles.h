@@ -9,7 +9,7 @@
 
 enum { YK__MOST_ROLES = 32, YK__ROLE_NAME = 64 };
 
-/* What follows when a process of the role fails. */
+/* The consequence of a failure of a process of the role. */
 typedef enum yk__on_failure {
     YK__ON_FAILURE_END,      /* the job ends */
     YK__ON_FAILURE_CONTINUE, /* the others go on */

@@ -10,7 +10,7 @@
 #include <yoke/checkpoint.h>
 #include <yoke/data.h>
 
-/* How a picture comes to the network's size. */
+/* The ways to bring a picture to the network's size. */
 typedef enum form_fit {
     FORM_AS_IS,  /* pictures of the data set have that size; others are taken as by FORM_MIDDLE */
     FORM_MIDDLE, /* the shorter side is brought to it, the middle is taken */
