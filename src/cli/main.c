@@ -107,8 +107,8 @@ int cli_bench(int argc, char **argv)
     return dispatch("yoke bench", "subject", usage, subjects, count, argc, argv);
 }
 
-/* Of stdin, stdout and stderr those that are closed: a file that is opened later must not come in their places, and get
- * what is printed. Using them fails as before. */
+/* Opens /dev/null in the place of stdin, stdout and stderr where they are closed, so that no file that is opened later
+ * comes there and gets what is printed. Using them fails as before. */
 static void occupy_closed(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {

@@ -58,12 +58,12 @@ int cli_usage_error(const cli_verb *verb, const char *format, ...) __attribute__
 
 /* Prints the library's error record after "yoke: " to stderr; returns EXIT_FAILED. */
 int cli_failed(void);
-/* How the program ends where the device or the data set that the command line names could not be had, before anything
+/* The exit code where the device or the data set that the command line names could not be had, before anything
  * was computed: EXIT_USAGE where it is wrong or not there, EXIT_FAILED for another failure. */
 int cli_exit_code_of(yk_status status);
 /* cli_failed, for that. */
 int cli_not_found(yk_status status);
-/* What --device names; "cuda" is, of a host's processes, each its own GPU, and "auto" that, or the CPU. */
+/* The device that --device names; "cuda" is, of a host's processes, each its own GPU, and "auto" that, or the CPU. */
 yk_status cli_device(const char *name, yk_device *device);
 
 /* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */

@@ -83,7 +83,7 @@ yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m)
     return status ? status : yk__error_code();
 }
 
-/* What a rank says of itself. */
+/* A rank's process, host and settings, as the others compare them. */
 typedef struct rank_settings {
     int pid;
     char host[64], lines[RANKS_LINES];

@@ -21,7 +21,8 @@ void ranks_leave(ranks *r);
 /* The numbers (at most 8) become their sums over all ranks, which call it in the same order. A signal that any rank has
  * got is then known to all, as r->stop. */
 yk_status ranks_sum(ranks *r, double *numbers, int count);
-/* Whether the run is to end: what the ranks agreed on last; what this process has caught where it is alone. */
+/* The signal on which the run is to end, 0: none. It is the one that the ranks agreed on last, or, of a process alone,
+ * the one that it has caught. */
 int ranks_stop(const ranks *r);
 /* Running statistics become rank 0's. */
 yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m);

@@ -271,7 +271,7 @@ char *yk__path_followed(const char *path)
     enum { MOST_LINKS = 40 }; /* as in the kernel */
     char *at = yk__strdup(path);
     struct stat info;
-    /* What the system itself would not follow (a loop, a link of somebody else's in /tmp) is not followed here. */
+    /* A link that the system itself would not follow (a loop, somebody else's in /tmp) is not followed here. */
     if (at && lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && stat(path, &info) < 0 && errno != ENOENT) {
         yk__fail_errno("%s", path);
         free(at);

@@ -17,7 +17,7 @@
  */
 bool yk__library_path(const char *file, int i, char *path, size_t size);
 
-/* What to do where there is none, for errors. */
+/* The advice of errors where there is none. */
 #define YK__LIBRARY_PATH_HELP                                                                                          \
     "nor is it in $CUDA_HOME (or /usr/local/cuda) or in PyTorch's wheels of $VIRTUAL_ENV or python3; "                 \
     "YOKE_LIBRARY_PATH=FOLDER:... says "                                                                               \

@@ -14,7 +14,7 @@
 
 #include "host/nvml.h"
 
-/* What a process' memory is where it is not said (NVML_VALUE_NOT_AVAILABLE), and links that a GPU may have. */
+/* NOT_SAID: a process's memory where NVML does not say it (NVML_VALUE_NOT_AVAILABLE). MOST_LINKS: of one GPU. */
 static const unsigned long long NOT_SAID = ~0ULL;
 enum { MOST_LINKS = 18, FUNCTIONS = 11, NEEDED = 6 };
 

@@ -104,7 +104,7 @@ static bool thread_is_ending(const char *process, const char *thread)
     at = field(at, FLAGS);
     if (at && (strtoul(at, NULL, 10) & exiting))
         return true;
-    /* Where another thread ends the process this one has a SIGKILL of its own, and may not have had a core since. */
+    /* A thread of a process that another thread ends has a SIGKILL of its own, and may not have had a core since. */
     snprintf(path, sizeof(path), "%s/%.20s/status", process, thread);
     at = read_text(path, text, sizeof(text)) ? strstr(text, "\nSigPnd:") : NULL;
     return at && (strtoull(at + strlen("\nSigPnd:"), NULL, 16) >> (SIGKILL - 1) & 1);
@@ -243,8 +243,8 @@ static int try_to_open(void *arg)
 }
 
 /*
- * Whether a process with this one's rights may open this one's descriptors: 0, or errno. What may refuse that is of
- * many kinds (a program with capabilities of its own, which the kernel keeps closed; a security module; Yama's
+ * Returns 0 if a process with this one's rights may open this one's descriptors, else errno. The reasons to refuse are
+ * of many kinds (a program with capabilities of its own, which the kernel keeps closed; a security module; Yama's
  * ptrace_scope where there is no /proc), so it is tried: by a process that shares the memory, which is made in 50 us
  * whatever the size of this one, and about whose end no signal tells the program.
  */

@@ -36,7 +36,7 @@ bool yk__process_stat(int pid, int fd, struct stat *about);
  * the user namespace, users, groups and capabilities; a process that none may open so has a word of its own. */
 enum { YK__RIGHTS_SIZE = 24 };
 void yk__process_rights(char text[YK__RIGHTS_SIZE]);
-/* What tells this machine's processes from those of others, without spaces; false where nothing is known that does. */
+/* A name, without spaces, that tells this machine's processes from those of others; false where none is known. */
 bool yk__machine_name(char *name, size_t size);
 /* Sends a signal to every child of this process, orphans that came to it included. */
 void yk__signal_children(int number);

@@ -76,8 +76,8 @@ typedef struct yk__agent_facts {
     char host[64];
     uint32_t pid;
     char *listeners; /* where its ranks let others in: a word of the table of listeners.h, or "" */
-    /* Of a job of several roles, which are the same on all nodes, or of one whose ranks may end alone; 0: it has one
-     * whose failures end it. role_counts are `listed` for each, which together are `counts`. */
+    /* The number of roles of a job that has several, the same on all nodes, or one whose ranks may end alone; 0: it has
+     * one whose failures end it. role_counts are `listed` for each, which together are `counts`. */
     int roles;
     yk__role_rule *rules;
     int *role_counts;

@@ -52,7 +52,7 @@ void yk__alone_begin(watch *w, worker *one)
     one->remains = yk__now();
 }
 
-/* Whether the job can do without it: not where it was the last of its role, all of which ran here. */
+/* True if the rank was the last of its role that is left, all of which ran here: the job cannot do without it. */
 static bool is_last_of_role(const group *g, const worker *one)
 {
     int others = 0;

@@ -18,7 +18,7 @@ typedef struct yk__departure {
     char why[WORKER_WHY]; /* it was killed by its launcher, because it did not get on; "": it was not */
 } yk__departure;
 
-/* Of a process of this node; `host` is this one. */
+/* The departure of a process of this node; `host` is this one. */
 yk__departure yk__departure_of(const worker *w, const char *host);
 /* Puts one into a table in the order of ranks, in place of what is there of its rank; false without memory. */
 bool yk__departure_keep(yk__departure **table, int *count, const yk__departure *departure);

@@ -10,7 +10,7 @@
 
 #include "launch/relay.h"
 
-/* What the two share; one launcher per program. In any other program the descriptors are -1. */
+/* The state that the two processes share; one launcher per program. In any other program the descriptors are -1. */
 typedef struct yk__guard {
     int signals;         /* signalfd */
     int front;           /* a pipe that ends when the front does */

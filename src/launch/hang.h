@@ -31,8 +31,8 @@ bool yk__hang_is_cause(const yk__hang_watch *watch, int index);
 void yk__hang_begin_anew(yk__hang_watch *watch);
 /* The process that has mapped the page of this index; 0: none has. What the page says is not to be trusted. */
 int yk__hang_process(const yk__hang_watch *watch, int index);
-/* What the process is, or was, doing, as far as it has noted that: "in all_reduce #3 (...) of group 'world' for 2.1 s".
- * False where nothing is known. */
+/* The operation that the process is, or was, in, as far as it has noted that: "in all_reduce #3 (...) of group 'world'
+ * for 2.1 s". False where nothing is known. */
 bool yk__hang_doing(const yk__hang_watch *watch, int index, char *text, size_t size);
 /* Says where each process stands, to g->err, and asks for the stacks; the seconds to wait for these. */
 double yk__hang_report(const yk__hang_watch *watch, const group *g);

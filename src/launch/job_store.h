@@ -12,7 +12,7 @@
 
 #include "net/socket.h"
 
-/* What the identity of its clients is for (net/handshake.h). */
+/* The service for which its clients identify themselves (net/handshake.h). */
 #define YK__JOB_STORE_SERVICE "launch"
 
 typedef struct yk__job_store yk__job_store;

@@ -35,7 +35,7 @@ const char *yk__group_check(const group *g)
     return wrong;
 }
 
-/* Of node 0: who takes part, and which ranks each one has. */
+/* Checks node 0's list of the nodes that take part, and of the ranks that each one has. */
 static const char *check_nodes(const yk__rendezvous *n)
 {
     int ranks = n->own_local, given = 0;

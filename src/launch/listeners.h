@@ -42,7 +42,7 @@ void yk__listeners_append(yk__wire *table, const char *word, int ranks);
 
 /* The number of ranks in the table; 0 for NULL and for text that is no table. */
 int yk__listeners_ranks(const char *table);
-/* Where a rank of it listens, "" for nowhere, and its node. */
+/* The address at which a rank of the table listens, "" for none, and its node. */
 void yk__listeners_find(const char *table, int rank, int *node, char address[YK__ADDRESS_TEXT]);
 /* The socket that this process was given, private, if it listens at this address: once in a process. -1: none. */
 int yk__listener_take(const char *address);

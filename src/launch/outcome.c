@@ -19,7 +19,7 @@
 #include "launch/exit_codes.h"
 #include "launch/outcome.h"
 
-/* Of the failed rank's stderr, in the report; any number that leaves it readable. */
+/* Lines of the failed rank's stderr in the report; any number that leaves it readable. */
 enum { LAST_LINES = 20 };
 
 void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)

@@ -39,12 +39,13 @@ static inline bool yk__outcome_restarts(const yk__outcome *end)
 {
     return end->kind == YK__RUN_FAILED || end->kind == YK__RUN_HUNG;
 }
-/* What this node's group alone says of it. */
+/* The outcome as this node's group alone shows it. */
 void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host);
 void yk__outcome_clear(yk__outcome *end);
 /* Once the group has ended: whether each of its processes said that it saved its state and can be started again. */
 bool yk__group_saved(const group *g);
-/* Of the whole job: no failure, and no reason for another attempt now, as somebody has asked it to end. */
+/* Makes it the outcome of a job that was asked to end and has saved its state: no failure, and no reason for another
+ * attempt now. */
 void yk__outcome_saved(yk__outcome *end);
 
 /* The exit code for a status of waitpid: the process's own, or 128 plus the signal. */
@@ -61,7 +62,7 @@ const char *yk__signal_name(int number, char text[32]);
  * s)", "SIGTERM on host node1: stopped"; `host` is this one. Returns text. */
 enum { YK__OUTCOME_TEXT = 800 };
 const char *yk__outcome_describe(const yk__outcome *end, const char *host, char text[YK__OUTCOME_TEXT]);
-/* What may be behind it, or NULL. */
+/* A hint at the cause, or NULL. */
 const char *yk__outcome_hint(const yk__outcome *end);
 /* A failure of any kind, to g->err: who, how, its last lines, and what the other processes of this node did. */
 void yk__outcome_print(group *g, const yk__outcome *end, const yk__outcome_context *facts);

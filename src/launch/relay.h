@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Where lines go. Writing never waits: what the reader does not take yet is kept. */
+/* A destination of lines. Writing never waits: lines that the reader does not take yet are kept. */
 typedef struct relay_sink {
     int fd;
     /* files; reopened pipes and terminals; those that cannot be reopened; sockets */
@@ -38,7 +38,8 @@ typedef struct relay_stream {
     int fd;           /* the pipe's end that is read; -1: ended */
     int log;          /* a file that gets the bytes as they come; -1: none */
     relay_sink *sink; /* NULL: not shown */
-    /* Where the log cannot be written any more: what is shown from then on, and where that is said. */
+    /* For a log that cannot be written any more: the sink that gets its lines from then on, and the one that says so.
+     */
     relay_sink *instead, *complain;
     char prefix[80]; /* before every line */
     size_t prefix_length;

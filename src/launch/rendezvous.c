@@ -192,7 +192,8 @@ void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
     refuse(n, id, why);
 }
 
-/* Where rank 0 is to serve the processes' own store: the port behind the launchers', if nobody listens on it. */
+/* The port on which rank 0 is to serve the processes' own store: the one after the launchers', if nobody listens there.
+ */
 static int port_for_ranks(yk__rendezvous *n)
 {
     yk__address any, bound;
@@ -303,7 +304,7 @@ static bool make_plan(yk__rendezvous *n, yk__agent_plan *plan)
     return plan->port != 0;
 }
 
-/* Where all ranks listen. A job that is too large for it does without. */
+/* Makes the table of the addresses at which all ranks listen. A job that is too large for it does without. */
 static void make_table(yk__rendezvous *n)
 {
     yk__wire table = {0};
@@ -320,7 +321,7 @@ static void make_table(yk__rendezvous *n)
         yk__wire_clear(&table);
 }
 
-/* Of the first attempt: each node gets its ranks, and the addresses where all listen. */
+/* Gives each node its ranks for the first attempt, and the addresses at which all listen. */
 static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
 {
     if (!make_plan(n, plan))

@@ -26,7 +26,7 @@ typedef struct yk__rendezvous_settings {
     const char *job, *name; /* this host's, in messages */
 } yk__rendezvous_settings;
 
-/* What node 0 made of what each one brought. */
+/* Node 0's plan of an attempt, made of the facts that each node brought. */
 typedef struct yk__agent_plan {
     int node, local, first, world; /* this node, processes here, the rank of the first of them, of all nodes */
     int port;                      /* MASTER_PORT of the attempt */

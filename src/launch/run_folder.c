@@ -10,11 +10,7 @@
 
 #include "launch/run_folder.h"
 
-<<<<<<< HEAD
 /* A folder of this user's own is one in which the folder of runs may be made. */
-=======
-/* True if runtime folders of this user may be made in it. */
->>>>>>> 3a0e211 (Comments of predicates and structs of launch, host and cli have subjects)
 static bool folder_is_own(const char *path)
 {
     struct stat about;

@@ -84,7 +84,7 @@ void yk__watch_stop(watch *w, int number)
         worker *one = &w->g->workers[i];
         one->asked |= one->running && !yk__process_is_ending(one->pid);
     }
-    /* What the keyboard sends goes to the group, as without a launcher. SIGTERM goes to the worker alone: one that
+    /* Signals of the keyboard go to the group, as without a launcher. SIGTERM goes to the worker alone: one that
      * saves its work on SIGTERM would lose its helpers (the workers of a data loader) to a signal to all. */
     pass_on(w, number, number != SIGTERM);
     pass_on(w, SIGCONT, true);

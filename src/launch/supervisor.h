@@ -14,7 +14,7 @@
 /* The descriptor with the job's secret in every worker: beyond those that shell scripts use. */
 enum { SECRET_FD = 60 };
 
-/* What a function says of itself in shared memory before its process ends. */
+/* The words that a function leaves in shared memory before its process ends. */
 enum { WORKER_RUNS, WORKER_DONE, WORKER_FAILED };
 
 enum { WORKER_WHY = 600 };
@@ -50,7 +50,7 @@ enum { WORKER_STATUS_UNKNOWN = -1 }; /* neither an exit nor a signal for the mac
 
 struct group;
 struct yk__hang_watch;
-/* What else decides when a group has to stop, and when all is over: the launchers of the other nodes. */
+/* The launchers of the other nodes, who also decide when a group has to stop, and when all is over. */
 typedef struct group_link {
     int fd; /* can be read when step has something to do */
     /*

@@ -44,7 +44,7 @@ worker *yk__alone_settle(watch *w);
 bool yk__alone_pending(const group *g);
 /* True if one is to be looked at now and again until nothing is left of it. */
 bool yk__alone_looks(const group *g);
-/* Of a group that ends nothing is started again; whether something was to be. */
+/* The group ends, so nothing is started again; true if something was to be. */
 bool yk__alone_cancel(watch *w);
 /* Starts those again whose time has come; the seconds until there is something to do, or `wait`. */
 double yk__alone_start(watch *w, double wait);

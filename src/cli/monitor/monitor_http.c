@@ -60,13 +60,8 @@ static bool load_library(void)
     return library != NULL;
 }
 
-<<<<<<< HEAD
 /* A request's Host is to name this machine's loopback, in numbers or as localhost: the owner of any other name decides
  * what it stands for. HTTP/1.0 has no Host, and no browser speaks it. */
-=======
-/* True if a request's Host names this machine's loopback, in numbers or as localhost: what another name stands for its
- * owner decides. HTTP/1.0 has no Host, and no browser speaks it. */
->>>>>>> 3a0e211 (Comments of predicates and structs of launch, host and cli have subjects)
 static bool host_is_loopback(const char *text)
 {
     char host[YK__HOST_SIZE];

@@ -53,7 +53,7 @@ static int check_master(const cli_verb *verb, const job *j)
     return 0;
 }
 
-/* Where the nodes are and which this is. */
+/* Checks the options about nodes: their number, the address of node 0, and this one's place. */
 static int check_nodes(const cli_verb *verb, job *j)
 {
     const char *colon = strchr(j->nodes, ':');

@@ -27,7 +27,8 @@
 
 /* ---- environment ------------------------------------------------------------------------------------------------ */
 
-/* What the launcher sets: whatever it was itself started with under these names does not reach the program. */
+/* The variables that the launcher sets: values under these names that it was itself started with do not reach the
+ * program. */
 static const char *const set_names[] = {"RANK",
                                         "LOCAL_RANK",
                                         "WORLD_SIZE",
@@ -319,7 +320,7 @@ static void job_report(attempt_state *a, const yk__outcome *end, int64_t restart
     free(json);
 }
 
-/* Where a process could not be started: why, and the exit code. */
+/* Says why a process could not be started; returns the exit code. */
 static int start_failed(job *j, const group *g)
 {
     if (g->start_exec)
@@ -331,7 +332,7 @@ static int start_failed(job *j, const group *g)
     return EXIT_FAILED;
 }
 
-/* Where rank 0 of a job of one node is to listen; nobody else gets it while the attempt lasts. */
+/* The port on which rank 0 of a job of one node is to listen; nobody else gets it while the attempt lasts. */
 static int port_for_rank_0(job *j)
 {
     if (j->port)
@@ -352,8 +353,8 @@ static int store_files(const job *j)
     return j->node == 0 && (j->store || j->node_count > 1) ? 2 * j->world : 0;
 }
 
-/* What this process needs of descriptors: the pipes of all processes and their logs; while one is started, its ends of
- * the pipes, /dev/null and the secret; and the store's. */
+/* True if this process may have the descriptors that it needs: the pipes of all processes and their logs; while one is
+ * started, its ends of the pipes, /dev/null and the secret; and the store's. */
 static bool enough_files(job *j)
 {
     int each = 2 + (j->log_dir ? 2 : 0), starting = 4, store = store_files(j);

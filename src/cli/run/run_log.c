@@ -40,7 +40,7 @@ static int64_t step_of(const char *line, size_t length)
     return found;
 }
 
-/* Where the lines that a run may keep end which goes on behind `step`. */
+/* The length of the log's lines up to `step`, which a run that goes on after it keeps. */
 static off_t kept_length(FILE *file, int64_t step)
 {
     char *line = NULL;
@@ -134,7 +134,7 @@ yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
     set_number(object, "accuracy", line->accuracy, ACCURACY_DIGITS);
     set_number(object, "top5", line->top5, ACCURACY_DIGITS);
     set_number(object, "lr", line->lr, log->digits);
-    /* What depends on the clock is last: who compares two logs cuts it off. */
+    /* Members that depend on the clock are last, so that a comparison of two logs can cut them off. */
     set_number(object, "samples_per_second", line->samples_per_second, RATE_DIGITS);
     set_number(object, "seconds", line->seconds, RATE_DIGITS);
     log->flushed = 0;

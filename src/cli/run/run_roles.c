@@ -16,7 +16,7 @@
 #include "host/gpus.h"
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
-/* Where the next part begins behind its ":", or argc. */
+/* The position of the ":" that ends the part, or argc. */
 static int part_end(int argc, char **argv, int from)
 {
     while (from < argc && strcmp(argv[from], ":") != 0)

@@ -11,7 +11,7 @@
 
 /* The roles of the job, from what follows the options in front: the program, and where they are, further parts. */
 int run_roles_split(const cli_verb *verb, job *j, int argc, char **argv);
-/* How many processes each role and each node has; the number of nodes is known. */
+/* Counts the processes of each role and each node; the number of nodes is known. */
 int run_roles_count(const cli_verb *verb, job *j);
 /* The files of the programs. Where several nodes have to be told, the job goes on. */
 int run_roles_find(job *j);

@@ -39,7 +39,8 @@ const char *net_form_class(const net_form *form, int64_t output, char text[32]);
 
 /* The network with new weights, of that model and size; owned by the scope. */
 yk_module *net_form_network(const net_form *form);
-/* What makes the network's input of a decoded picture (3, height, width) of any size; owned by the scope. */
+/* The transform that makes the network's input of a decoded picture (3, height, width) of any size; owned by the scope.
+ */
 yk_transform *net_form_transform(const net_form *form);
 
 /* Writes the weights: PyTorch's .pt where the name ends in .pt or .pth, otherwise safetensors; the form is in either's

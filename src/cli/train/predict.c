@@ -154,7 +154,7 @@ static void sort_outputs(const double *probabilities, int64_t count, int64_t top
     }
 }
 
-/* Of the network's outputs for a batch, the probabilities as doubles, (count, outputs), which the caller frees. */
+/* The probabilities of a batch as doubles, (count, outputs), which the caller frees. */
 static double *run_network(const predictor *p, yk_tensor *const *inputs, int count)
 {
     yk_tensor *outputs = yk_forward(p->net, yk_to(yk_stack(inputs, count, 0), p->device));

@@ -105,8 +105,9 @@ static bool parse_image_size(const char *text, settings *s)
     return s->image_height >= 1 && s->image_height <= MOST && s->image_width >= 1 && s->image_width <= MOST;
 }
 
-/* What the command line leaves open. The numbers of a data set's recipe belong together, so it counts only where none
- * of them was given; a run with checkpoints may be made longer, and keeps the rate that does not depend on its length.
+/* Fills in the settings that the command line leaves open. The numbers of a data set's recipe belong together, so it
+ * counts only where none of them was given; a run with checkpoints may be made longer, and keeps the rate that does not
+ * depend on its length.
  */
 static void fill_defaults(settings *s)
 {
@@ -131,7 +132,7 @@ static void fill_defaults(settings *s)
     s->model = s->model ? s->model : train_is_csv(s->data) ? "mlp" : "lenet";
 }
 
-/* What does not go together; the exit code, 0 where all is well. */
+/* Refuses options that do not go together; returns the exit code, 0 where all is well. */
 static int check_options(const cli_verb *verb, const settings *s)
 {
     bool rows = train_is_csv(s->data);

@@ -120,7 +120,7 @@ yk_status train_queue_read(train_job *r);
 /* Input and target of a batch. */
 enum { INPUT, TARGET, BATCH_TENSORS };
 
-/* What is done again and again, recorded where that can be. */
+/* A step that is made again and again, recorded where that can be. */
 typedef struct train_recording {
     yk_graph *graph; /* NULL: nothing is recorded */
     bool said;       /* whether it is */
@@ -140,8 +140,8 @@ yk_status train_eval_batch(train_job *r, const yk_batch *batch);
 void train_eval_read(const train_job *r, double *loss, double *hits, double *top5);
 void train_eval_free(train_job *r); /* takes NULL */
 
-/* How many of a batch, of outputs (N, classes) and targets (N), have their class among the five likeliest: no
- * dimensions, i64. Of equal outputs the class counts as the likeliest. */
+/* The number of samples of a batch, of outputs (N, classes) and targets (N), whose class is among the five likeliest:
+ * no dimensions, i64. Of equal outputs the class counts as the likeliest. */
 yk_tensor *train_count_top5(yk_tensor *output, yk_tensor *target);
 /* True if there are enough classes for that to tell something. */
 bool train_has_top5(const train_job *r);

@@ -161,7 +161,7 @@ static yk_status check_save_path(const char *option, const char *path)
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------ */
 
-/* What the schedule's length is made of. The lengths themselves change with the number of processes. */
+/* The settings that make the schedule's length. The lengths themselves change with the number of processes. */
 static const char *schedule_text(const settings *s, char text[96])
 {
     bool whole_run = strcmp(s->schedule, "cosine") == 0 || (strcmp(s->schedule, "step") == 0 && !s->step_size);
@@ -173,7 +173,8 @@ static const char *schedule_text(const settings *s, char text[96])
     return text;
 }
 
-/* What may not differ between the processes of one run. The loader's settings are compared by the loader. */
+/* Describes the settings that may not differ between the processes of one run. The loader's settings are compared by
+ * the loader. */
 static void describe_run(train_job *r)
 {
     const settings *s = r->set;

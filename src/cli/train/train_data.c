@@ -107,7 +107,7 @@ static yk_status describe_form(train_job *r)
 
 /* ---- sets -------------------------------------------------------------------------------------------------------- */
 
-/* What is wanted of --image-size; false for none. */
+/* The size that --image-size asks for; false for none. */
 static bool asked_size(const settings *s, int64_t *height, int64_t *width)
 {
     *height = s->image_height;

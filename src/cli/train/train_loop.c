@@ -30,7 +30,7 @@ static bool stopped(const train_job *r)
     return ranks_stop(&r->ranks) != 0;
 }
 
-/* What is logged reaches the file first: a run that goes on from here continues behind this step's line. */
+/* The log reaches its file first: a run that goes on from here continues after this step's line. */
 static yk_status save_checkpoint(train_job *r)
 {
     r->state.epoch = r->epoch;
@@ -287,7 +287,7 @@ static yk_status save(train_job *r)
     return net_form_save(r->set->save, r->net, &r->form);
 }
 
-/* How the run stands, on stdout. */
+/* Prints the losses and the speed of an epoch. */
 static void say_epoch(const train_job *r, double train_loss, double images_per_second, bool tested, double test_loss)
 {
     train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
@@ -343,7 +343,7 @@ static yk_status only_test(train_job *r)
     return status;
 }
 
-/* What is said at the end of all epochs. */
+/* Prints the result at the end of all epochs. */
 static void conclude(train_job *r, double test_loss)
 {
     progress_clear(&r->progress);
@@ -390,7 +390,7 @@ static yk_status train_epochs(train_job *r)
     }
 }
 
-/* How a run ended that was asked to; returns the exit code. */
+/* Says how a run ended that was asked to end; returns the exit code. */
 static int interrupted(const train_job *r)
 {
     int number = ranks_stop(&r->ranks);

@@ -59,7 +59,7 @@ struct train_queue {
 
 /* ---- what is queued ---------------------------------------------------------------------------------------------- */
 
-/* Of a batch: puts its loss behind those before, and notes whether it is finite. */
+/* Appends a batch's loss to those before, and notes whether it is finite. */
 static yk_status note_loss(const train_job *r, yk_tensor *loss)
 {
     const train_queue *q = r->queue;
@@ -160,7 +160,7 @@ static bool keep(const train_job *r, int64_t part, const yk_batch *batch)
     return true;
 }
 
-/* What the batches of a step make it, of which all are in the tensors that stay. */
+/* The kind of a step by its batches, all of which are in the tensors that stay. */
 static kind kind_of(train_job *r, bool smaller)
 {
     train_queue *q = r->queue;
@@ -232,7 +232,7 @@ static void say_whether(train_job *r, kind k)
     }
 }
 
-/* What the ranks have to do alike: rank 0's clock is that of all, and a rank that replays a step meets no other that
+/* Has all ranks do alike: rank 0's clock is that of all, and a rank that replays a step meets no other that
  * runs it as it is. Steps that are not of one kind on all ranks are OTHER. */
 static yk_status agree(train_job *r, kind *k)
 {
