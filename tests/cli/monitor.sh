@@ -40,6 +40,22 @@ echo 'no library' > none/libmicrohttpd.so.12
 LD_LIBRARY_PATH=$PWD/none exits 1 "without libmicrohttpd" monitor -a 127.0.0.1:0
 says err "libmicrohttpd Debian libmicrohttpd12"
 
+# ---- deploy/
+if command -v promtool > /dev/null; then
+    ok "the rules" eval 'promtool check rules "$root/deploy/yoke-rules.yml" > out 2> err'
+    ok "the configuration" eval 'promtool check config "$root/deploy/prometheus-yoke.yml" > out 2> err'
+    ok "each alert comes when it should" eval 'promtool test rules "$root/deploy/yoke-rules-test.yml" > out 2> err'
+else
+    skip "deploy/*.yml" "there is no promtool (Debian's package is prometheus)"
+fi
+if command -v systemd-analyze > /dev/null; then
+    sed "s,/usr/local/bin/yoke,$YOKE," "$root/deploy/yoke-monitor@.service" > yoke-monitor@root.service
+    ok "the unit" eval 'systemd-analyze verify ./yoke-monitor@root.service > out 2> err'
+    ok "is one without a word of systemd's" [ ! -s err ]
+else
+    skip "the unit" "there is no systemd-analyze"
+fi
+
 # ---- ps
 exits 0 "ps without a run" ps
 says out "no run"
@@ -188,15 +204,22 @@ launcher=$!
 pids+=($launcher)
 prometheus=
 if command -v prometheus > /dev/null && command -v promtool > /dev/null; then
-    free_ports 31000 1
+    free_ports 31000 2
+    holders=$((port + 1))
+    # The alerts, at once.
+    sed '/^ *for: /d' "$root/deploy/yoke-rules.yml" > rules.yml
     cat > prometheus.yml << END
-global: {scrape_interval: 500ms, scrape_timeout: 500ms}
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+rule_files: [rules.yml]
 scrape_configs:
-  - job_name: own
+  - job_name: yoke
     static_configs: [{targets: ['127.0.0.1:$own']}]
   - job_name: gpus
     metrics_path: /metrics/dcgm
     static_configs: [{targets: [${gpus:+"'127.0.0.1:$gpus'"}]}]
+  - job_name: holders
+    static_configs: [{targets: [${gpus:+"'127.0.0.1:$holders'"}]}]
+    metric_relabel_configs: [{source_labels: [__name__], regex: yoke_rank_gpu_memory_bytes, action: keep}]
 END
     prometheus --config.file=prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:$port \
         > prometheus.out 2>&1 < /dev/null &
@@ -238,6 +261,68 @@ supervisor=$(grep -oE '"supervisor_pid":[0-9]+' out | grep -oE '[0-9]+')
 ok "names two ranks and the supervisor" [ ${#ranks[@]} = 2 -a -n "$supervisor" ]
 pids+=("$supervisor" "${ranks[@]}")
 
+# Every panel of the dashboards has something to show, and every rule can be evaluated. For memory of GPUs by rank NVML
+# has to name a rank as the holder.
+if [ -n "$prometheus" ] && find_python ""; then
+    boards=
+    if [ -n "$gpus" ]; then
+        LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="${ranks[0]}:2.5" "$YOKE" monitor -a "127.0.0.1:$holders" \
+            > holders.out 2> holders.err < /dev/null &
+        pids+=($!)
+        boards=$root/deploy/grafana-gpus.json
+    fi
+    ok "dashboards and rules, with Prometheus" "$python" - "$prometheus" "$(patience 90)" "${gpus:-none}" \
+        "$root/deploy/grafana-training.json" ${boards:+"$boards"} << 'END'
+import json, sys, time, urllib.error, urllib.parse, urllib.request
+prometheus, seconds, gpus, boards = sys.argv[1], float(sys.argv[2]), sys.argv[3] != "none", sys.argv[4:]
+def ask(path, **what):
+    try:
+        with urllib.request.urlopen(f"{prometheus}/api/v1/{path}?{urllib.parse.urlencode(what)}", timeout=60) as answer:
+            return json.load(answer)["data"]
+    except urllib.error.HTTPError as error:
+        sys.exit(f"# {what}: {error.read().decode()}")
+def panels(path):
+    with open(path) as file:
+        board = json.load(file)
+    variables = {one["name"]: one for one in board["templating"]["list"]}
+    def filled(query):
+        query = query.replace("$__rate_interval", "30s")
+        for name in variables:
+            query = query.replace("$" + name, ".*")
+        assert "$" not in query, query
+        return query
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], filled(target["expr"])
+    for one in variables.values():
+        if one["type"] == "query": # label_values(SERIES, LABEL)
+            series, label = one["query"]["query"][len("label_values("):-1].rsplit(", ", 1)
+            yield "the variable " + one["name"], filled(f'count by ({label}) ({series}) and on ({label}) {series}')
+waiting = [one for path in boards for one in panels(path)]
+waiting = [one for one in waiting if gpus or "gpu_memory" not in one[1]]
+assert len(waiting) >= 15 + (10 if gpus else 0), waiting
+end = time.monotonic() + seconds
+while waiting and time.monotonic() < end:
+    waiting = [one for one in waiting if not ask("query", query=one[1])["result"]]
+    time.sleep(0.2)
+assert not waiting, waiting
+while True:
+    rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+    if all(rule["health"] != "unknown" for rule in rules):
+        break
+    assert time.monotonic() < end, rules
+    time.sleep(0.2)
+assert len(rules) >= 8
+for rule in rules:
+    assert rule["health"] == "ok", rule
+    assert len(rule["annotations"]["summary"]) > 20 and len(rule["annotations"]["action"]) > 60, rule
+assert not [rule for rule in rules if rule["name"] in ("YokeRunStalled", "YokeLossNotFinite", "YokeRankLost")
+            and rule["state"] != "inactive"], rules
+END
+else
+    skip "dashboards and rules" "there is no Prometheus or no Python"
+fi
+
 # The job is stopped, so that nothing changes while it is looked at.
 kill -STOP "$supervisor" "${ranks[@]}"
 pause 0.2
@@ -245,7 +330,8 @@ fetch /metrics/yoke
 cp out stopped
 for rank in 0 1; do
     samples=$(value yoke_rank_samples_total $rank) loss=$(value yoke_rank_loss $rank)
-    eval "step_$rank=$((samples / 32)) loss_$rank=$loss"
+    # An epoch of a rank is 6000 images: 187 batches of 32, and one of 16.
+    eval "step_$rank=$((samples / 6000 * 188 + (samples % 6000 + 31) / 32)) loss_$rank=$loss"
 done
 steps=$(value yoke_rank_steps_total 0)
 ok "the loss is that of this step or the one before" [ $((steps - step_0)) -ge 0 -a $((steps - step_0)) -le 1 ]
@@ -296,6 +382,8 @@ if [ -n "$prometheus" ]; then
     gone() { query 'yoke_rank_steps_total{rank="1"}' && ! grep -q '=>' out; }
     ok "Prometheus has none of it either" wait_until 60 gone
     ok "and has the other" has 'yoke_rank_steps_total{rank="0"}'
+    ok "and says that a rank is lost" wait_until 60 has \
+        'ALERTS{alertname="YokeRankLost",alertstate="firing",job_id=~"night.*"}'
 fi
 kill -CONT "$supervisor" "${ranks[0]}"
 wait $launcher
