@@ -19,8 +19,7 @@
 
 enum { MOST_ENVIRONMENT = 1 << 20, DEEPEST = 256 };
 
-/* The parent of a process; 0 where it is not there. */
-static int parent_of(int pid)
+int yk__process_parent(int pid)
 {
     char path[40], text[512];
     int parent = 0;
@@ -34,12 +33,12 @@ static int parent_of(int pid)
     return at && sscanf(at + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-static bool is_below(int pid, int ancestor)
+bool yk__process_is_below(int pid, int ancestor)
 {
     for (int depth = 0; pid > 1 && depth < DEEPEST; depth++) {
         if (pid == ancestor)
             return true;
-        pid = parent_of(pid);
+        pid = yk__process_parent(pid);
     }
     return pid == ancestor;
 }
@@ -89,7 +88,7 @@ static void process_look(int pid, yk__leftovers *l)
     char *environment = environment_read(pid);
     const char *page = environment ? variable_of(environment, "YOKE_RANK_PAGE") : NULL;
     int supervisor = page ? atoi(page) : 0;
-    if (supervisor > 0 && !is_below(pid, supervisor)) {
+    if (supervisor > 0 && !yk__process_is_below(pid, supervisor)) {
         yk__orphan *more = yk__realloc(l->orphans, ((size_t)l->n_orphans + 1) * sizeof(*more));
         const char *job = variable_of(environment, "YOKE_JOB_ID"), *rank = variable_of(environment, "RANK");
         if (more) {
