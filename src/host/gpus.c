@@ -18,6 +18,7 @@ enum { MOST_GPUS = 256 };
 
 typedef struct gpu {
     char uuid[64]; /* "GPU-..."; empty: not said */
+    int number;    /* among all of this host */
 } gpu;
 
 /* The value of a line "NAME:  VALUE" of the driver's file; false where there is none. */
@@ -48,21 +49,33 @@ static bool read_gpu(const char *path, const char *devices, gpu *one)
     return minor[0] && access(device, R_OK | W_OK) == 0;
 }
 
-/* The number of GPUs in the driver's folder; -1 where the driver has no such folder. */
+static int entry_is_shown(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* By the address on the PCI bus, whose parts have as many digits each. */
+static int entry_before(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* The number of GPUs that may be used; -1 where the driver has no such folder. */
 static int read_gpus(const char *driver, const char *devices, gpu gpus[MOST_GPUS])
 {
-    int count = 0;
-    DIR *folder = opendir(driver);
-    if (!folder)
-        return -1;
-    for (struct dirent *entry; count < MOST_GPUS && (entry = readdir(folder));) {
+    struct dirent **entries = NULL;
+    int count = 0, all = scandir(driver, &entries, entry_is_shown, entry_before);
+    for (int i = 0; i < all; i++) {
         char path[512];
-        snprintf(path, sizeof(path), "%s/%.255s/information", driver, entry->d_name);
-        gpus[count] = (gpu){0};
-        count += entry->d_name[0] != '.' && read_gpu(path, devices, &gpus[count]);
+        snprintf(path, sizeof(path), "%s/%.255s/information", driver, entries[i]->d_name);
+        if (count < MOST_GPUS) {
+            gpus[count] = (gpu){.number = i};
+            count += read_gpu(path, devices, &gpus[count]);
+        }
+        free(entries[i]);
     }
-    closedir(folder);
-    return count;
+    free(entries);
+    return all < 0 ? -1 : count;
 }
 
 /* The GPU that an entry of the list names, as a number from 0; -1: none, or several. */
@@ -82,11 +95,19 @@ static int find_gpu(const char *entry, size_t length, bool by_uuid, const gpu *g
     return number < count ? (int)number : -1;
 }
 
-int yk__gpus_count_in(const char *driver, const char *devices, const char *visible)
+static void number_put(int number, int at, int *numbers, int most)
+{
+    if (at < most)
+        numbers[at] = number;
+}
+
+int yk__gpus_list_in(const char *driver, const char *devices, const char *visible, int *numbers, int most)
 {
     gpu gpus[MOST_GPUS];
     bool named[MOST_GPUS] = {false};
     int count = read_gpus(driver, devices, gpus), taken = 0;
+    for (int i = 0; i < count && !visible; i++)
+        number_put(gpus[i].number, i, numbers, most);
     if (count <= 0 || !visible)
         return count;
     visible += strspn(visible, " \t");
@@ -105,17 +126,27 @@ int yk__gpus_count_in(const char *driver, const char *devices, const char *visib
         if (named[which])
             return 0;
         named[which] = true;
-        taken++;
+        number_put(gpus[which].number, taken++, numbers, most);
         at += length + (at[length] == ',');
     }
     return taken;
 }
 
-int yk__gpus_count(void)
+int yk__gpus_count_in(const char *driver, const char *devices, const char *visible)
+{
+    return yk__gpus_list_in(driver, devices, visible, NULL, 0);
+}
+
+int yk__gpus_list(int *numbers, int most)
 {
     const char *folder = getenv("YOKE_NVIDIA_DRIVER"); /* of the tests that have no GPU */
     char driver[512], devices[512];
     snprintf(driver, sizeof(driver), "%s/gpus", folder ? folder : "/proc/driver/nvidia");
     snprintf(devices, sizeof(devices), "%s", folder ? folder : "/dev");
-    return yk__gpus_count_in(driver, devices, getenv("CUDA_VISIBLE_DEVICES"));
+    return yk__gpus_list_in(driver, devices, getenv("CUDA_VISIBLE_DEVICES"), numbers, most);
+}
+
+int yk__gpus_count(void)
+{
+    return yk__gpus_list(NULL, 0);
 }

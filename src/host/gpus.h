@@ -12,8 +12,14 @@
  */
 int yk__gpus_count(void);
 
+/* Their numbers, in the order in which this process sees them, as the driver counts all GPUs of this host: by the PCI
+ * bus, as NVML and dcgm-exporter do, while a process counts those that it may use. At most `most`; how many there are,
+ * or -1, as above. */
+int yk__gpus_list(int *numbers, int most);
+
 /* The same of other folders, for tests: `driver` holds a folder for each GPU with a file "information", `devices` the
  * device files; `visible` NULL: all. */
+int yk__gpus_list_in(const char *driver, const char *devices, const char *visible, int *numbers, int most);
 int yk__gpus_count_in(const char *driver, const char *devices, const char *visible);
 
 #endif

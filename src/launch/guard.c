@@ -24,6 +24,7 @@
 #include "launch/announcement.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
+#include "launch/job_mapping.h"
 
 yk__guard yk__launcher = {.signals = -1, .front = -1};
 
@@ -132,6 +133,7 @@ int yk__supervise(int (*work)(void *arg), void *arg)
 _Noreturn void yk__launcher_end(void)
 {
     yk__announce_end();
+    yk__job_mapping_end();
     yk__kill_children();
     _exit(EXIT_SIGNAL + SIGKILL);
 }

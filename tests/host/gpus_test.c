@@ -114,12 +114,33 @@ static void those_with_a_device_file(void **state)
     assert_int_equal(count("0,1,2"), 2);
 }
 
+/* By the bus, as NVML counts, whatever order the folder has; those without a device file count, and are not listed. */
+static void their_numbers(void **state)
+{
+    (void)state;
+    int numbers[3] = {-1, -1, -1};
+    assert_int_equal(yk__gpus_list_in(driver, devices, NULL, numbers, 3), 2);
+    assert_int_equal(numbers[0], 0);
+    assert_int_equal(numbers[1], 2);
+    assert_int_equal(numbers[2], -1);
+    assert_int_equal(yk__gpus_list_in(driver, devices, "1,0", numbers, 3), 2);
+    assert_int_equal(numbers[0], 2);
+    assert_int_equal(numbers[1], 0);
+    assert_int_equal(yk__gpus_list_in(driver, devices, "GPU-99ff", numbers, 3), 1);
+    assert_int_equal(numbers[0], 2);
+    assert_int_equal(numbers[1], 0); /* as it was */
+    assert_int_equal(yk__gpus_list_in(driver, devices, NULL, numbers, 1), 2);
+    assert_int_equal(numbers[0], 0);
+    assert_int_equal(yk__gpus_list_in("/no/such/folder", devices, NULL, numbers, 3), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_of_the_driver),
         cmocka_unit_test(those_that_the_variable_names),
         cmocka_unit_test(those_with_a_device_file),
+        cmocka_unit_test(their_numbers),
     };
     return cmocka_run_group_tests_name("gpus", tests, make, clear);
 }

@@ -15,11 +15,13 @@
 #include "cli/run/run_roles.h"
 #include "cli/train/program_file.h"
 #include "host/file.h"
+#include "host/gpus.h"
 #include "host/rank_info.h"
 #include "launch/announcement.h"
 #include "launch/departures.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/job_mapping.h"
 #include "launch/job_store.h"
 #include "launch/listeners.h"
 #include "launch/rendezvous.h"
@@ -252,6 +254,18 @@ static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezv
     return true;
 }
 
+/* Says which GPUs have the job, where dcgm-exporter is to know: of several processes each has the GPU of its
+ * LOCAL_RANK, and one alone may use all that it sees. A run that cannot say it goes on. */
+static void run_map(job *j)
+{
+    int gpus[MOST_LOCAL], count = j->mapping_dir && *j->mapping_dir ? yk__gpus_list(gpus, MOST_LOCAL) : 0;
+    count = count > j->local && j->local != 1 ? j->local : count;
+    if (count <= 0 || !yk__job_mapping_begin(j->mapping_dir, j->id, gpus, count))
+        return;
+    yk__relay_say(&j->err, "yoke run: %s; dcgm-exporter will not know this job\n", yk_last_error()->message);
+    yk_clear_error();
+}
+
 /* Says that the run is there, once its processes run, which then do not wait for it. A run that cannot be seen goes on.
  */
 static void run_announce(void *argument)
@@ -269,6 +283,7 @@ static void run_announce(void *argument)
                                   .restart = (int)a->plan->restart,
                                   .program = j->roles[0].program,
                                   .pages = yk__hang_pages(a->hang)};
+    run_map(j);
     if (!yk__announce(&run))
         return;
     if (yk_last_error()->code == YK_ERR_STATE && !a->plan->restart)
@@ -517,6 +532,7 @@ int run_job(void *arg)
             plan.restart++;
     }
     yk__announce_end();
+    yk__job_mapping_end();
     yk__rendezvous_close(n);
     yk__job_store_close(j->store);
     yk__supervisor_drain(&j->out, &j->err, interrupted ? 1 : 0);
