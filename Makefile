@@ -423,7 +423,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
