@@ -114,18 +114,25 @@ static double still_for(const yk__hang_watch *w, const group *g, int index, doub
     return now - (progressed > w->resumed ? progressed : w->resumed);
 }
 
+/* True if a rank of this node runs, and is stopped: by a signal, or by a debugger. */
+static bool is_stopped(const yk__hang_watch *w, const group *g, int index)
+{
+    char state;
+    uint64_t start;
+    pid_t pid = rank_process(page_of(w, index));
+    return g->workers[index].running && yk__process_state(pid ? pid : g->workers[index].pid, &state, &start) &&
+           (state == 'T' || state == 't');
+}
+
 /* True if all processes of this node are stopped: by Ctrl-Z, or by a batch system. Where some run, one that is stopped
  * is what the others wait for. */
 static bool all_stopped(const yk__hang_watch *w, const group *g)
 {
     bool any = false;
     for (int i = 0; i < g->count; i++) {
-        char state;
-        uint64_t start;
-        pid_t pid = rank_process(page_of(w, i));
         if (!g->workers[i].running)
             continue;
-        if (!yk__process_state(pid ? pid : g->workers[i].pid, &state, &start) || (state != 'T' && state != 't'))
+        if (!is_stopped(w, g, i))
             return false;
         any = true;
     }
@@ -231,10 +238,24 @@ static void say_absent(const yk__hang_watch *w, const group *g, const yk__page_o
     }
 }
 
+/* "; stopped: rank 1", of the ranks of this node; nothing where none is. */
+static void say_stopped(const yk__hang_watch *w, const group *g, char *text, size_t size)
+{
+    size_t used = 0;
+    int count = 0;
+    *text = '\0';
+    for (int i = 0; i < g->count && used + 40 < size; i++) {
+        if (is_stopped(w, g, i))
+            used += (size_t)snprintf(text + used, size - used, "%s%d", count++ ? ", " : "; stopped: rank ",
+                                     g->workers[i].rank);
+    }
+}
+
 /*
  * Note [Who is stuck]: a process that waits in an operation is not the cause, but one that it waits for, if that is in
- * no operation itself and has not got on for about as long. Where none waits, those that do nothing are the cause as
- * long as others get on. Else it cannot be told: all wait for another node, or for one another, or all do nothing.
+ * no operation itself and has not got on for about as long; and one that is stopped, be it in the operation itself.
+ * Where none waits, those that do nothing are the cause as long as others get on. Else it cannot be told: all wait for
+ * another node, or for one another, or all do nothing.
  */
 static void find_causes(yk__hang_watch *w, const group *g, double now)
 {
@@ -245,6 +266,7 @@ static void find_causes(yk__hang_watch *w, const group *g, double now)
     for (int i = 0; i < g->count; i++) {
         double still = still_for(w, g, i, now);
         running += g->workers[i].running;
+        w->causes[i] |= still >= w->seconds / 2 && is_stopped(w, g, i);
         if (still < w->seconds / 2) {
             any_gets_on |= g->workers[i].running;
         } else if (find_operation(page_of(w, i), false, &o)) {
@@ -257,7 +279,7 @@ static void find_causes(yk__hang_watch *w, const group *g, double now)
         }
     }
     for (int i = 0; i < g->count && !any_waits && (any_gets_on || running == 1); i++)
-        w->causes[i] = still_for(w, g, i, now) >= w->seconds;
+        w->causes[i] |= still_for(w, g, i, now) >= w->seconds;
 }
 
 bool yk__hang_is_cause(const yk__hang_watch *w, int index)
@@ -288,17 +310,19 @@ bool yk__hang_find(yk__hang_watch *w, const group *g, char *text, size_t size, d
     find_causes(w, g, now);
     /* A rank that waits in an operation names the rank that does not come: it is listed first. */
     yk__page_operation o;
+    char stopped[160];
+    say_stopped(w, g, stopped, sizeof(stopped));
     for (int i = 0; i < g->count; i++) {
         if (still_for(w, g, i, now) >= w->seconds / 2 && find_operation(page_of(w, i), false, &o)) {
             char operation[300], absent[160];
             say_absent(w, g, &o, absent, sizeof(absent));
-            snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d waits in %s%s", w->seconds,
-                     g->workers[i].rank, describe(&o, operation, sizeof(operation)), absent);
+            snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d waits in %s%s%s", w->seconds,
+                     g->workers[i].rank, describe(&o, operation, sizeof(operation)), absent, stopped);
             return true;
         }
     }
-    snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d is in no operation, and begins none",
-             w->seconds, g->workers[stuck].rank);
+    snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d is in no operation, and begins none%s",
+             w->seconds, g->workers[stuck].rank, stopped);
     return true;
 }
 
