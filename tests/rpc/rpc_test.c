@@ -778,8 +778,8 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_dies),
         cmocka_unit_test(test_a_worker_that_comes_back),
         cmocka_unit_test(test_a_holder_that_dies),
-        cmocka_unit_test(test_names_and_order_of_calls),
         cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_names_and_order_of_calls), /* last: no fork may follow where it uses a GPU */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
