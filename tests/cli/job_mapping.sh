@@ -68,7 +68,8 @@ night" && has 1 slurm-8 && has 2 ""'
 rm map/0 map/1
 
 (umask 077 && CUDA_VISIBLE_DEVICES=2,0 DCGM_HPC_JOB_MAPPING_DIR=map "$YOKE" run -n 1 --job-id 'a"b\c' \
-    bash -c 'cat map/0 map/2; stat -c %a map/0; ls map' > seen 2> err)
+    bash -c 'for i in {1..500}; do [ -s map/0 ] && [ -s map/2 ] && break; sleep 0.02; done # its launcher starts it first
+        cat map/0 map/2; stat -c %a map/0; ls map' > seen 2> err)
 ok "one process has all that it sees; the variable; no character that dcgm-exporter would have to escape" \
     [ "$(sed 's/^[^ ]* //' seen | tr '\n' ' ')" = "a_b_c a_b_c 644 0 2 " ]
 ok "no longer" nothing_is_left
