@@ -202,7 +202,10 @@ void yk_progress_phase(const char *text)
 void yk__progress_step(void)
 {
     yk__rank_page *page = yk__progress_page();
-    atomic_store_explicit(&page->stepped, yk__ticks(), memory_order_relaxed);
+    uint64_t now = yk__ticks();
+    atomic_store_explicit(&page->stepped, now, memory_order_relaxed);
+    atomic_store_explicit(&page->progressed, now,
+                          memory_order_relaxed); /* phases do not where the program has its own */
     atomic_fetch_add_explicit(&page->steps, 1, memory_order_relaxed);
 }
 

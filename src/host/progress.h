@@ -82,7 +82,7 @@ static inline void yk__progress_phase_out(const yk__phase_inside *inside)
     __attribute__((cleanup(yk__progress_phase_out), unused)) const yk__phase_inside phase_around =                     \
         yk__progress_phase_in(phase)
 
-/* A step of an optimizer was applied. */
+/* A step of an optimizer was applied: the rank gets on. */
 void yk__progress_step(void);
 
 /* The counter of this name in this process's page, made where there is none; -1: all are taken. At most 51 bytes. */

@@ -150,7 +150,14 @@ static void losses(void **state)
     yk_progress_loss(0.25, 16);
     assert_float_equal(atomic_load(&page->loss), 0.25, 0);
     assert_int_equal(atomic_load(&page->samples), samples + 80);
+    yk_progress_phase("a phase of the program's own");
+    uint64_t progressed = atomic_load(&page->progressed);
+    usleep(1000);
+    (void)yk__progress_phase(YK__PHASE_OPTIMIZER);
+    assert_true(atomic_load(&page->progressed) == progressed);
     yk__progress_step();
+    assert_true(atomic_load(&page->progressed) > progressed);
+    yk_progress_phase(NULL);
     assert_int_equal(atomic_load(&page->steps), steps + 1);
     double now = yk__now(), stepped = yk__page_time(page, atomic_load(&page->stepped));
     assert_true(stepped > now - 10 && stepped < now + 0.1);
