@@ -312,7 +312,7 @@ REPLAYS := $(FUZZ_SOURCES:tests/fuzz/%.c=$(BUILD)/tests/replay/%)
 replays: $(REPLAYS)
 $(BUILD)/tests/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/support/replay.o $(BUILD)/tests/libyoke.so $(BUILD)/made-of/linking
 	@mkdir -p $(@D)
-	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..' $(LIBS)
+	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..:$(abspath $(BUILD)/tests)' $(LIBS)
 
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libyoke.a
 	$(call say,LINK,$@) $(link) -fsanitize=fuzzer $(LIBS)

@@ -3,6 +3,7 @@
 # by the stop of a launcher alone. Time in which it stood still counts for no time-out; a rank that alone is stopped is
 # found as ever.
 . tests/support/tap.bash
+needs_proc "which says that a process is stopped"
 
 limit=$(patience 3)
 still=$((2 * limit + 2))
