@@ -60,11 +60,11 @@ static yk_status folder_add(const char *path, json_t *pages)
 static yk_status run_add(const char *name, json_t *pages)
 {
     yk__runs runs;
-    int pid = atoi(name), found = 0;
+    int found = 0;
     yk__runs_read(&runs);
     for (int i = 0; i < runs.count; i++) {
         const yk__run *run = &runs.all[i];
-        if (strcmp(run->job, name) != 0 && (pid <= 0 || (run->launcher != pid && run->supervisor != pid)))
+        if (!yk__run_is_called(run, name))
             continue;
         json_t *more = yk__run_pages(run);
         json_array_extend(pages, more);

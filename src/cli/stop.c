@@ -5,7 +5,6 @@
  * the signal goes to the descriptor. A number that has come to another process since is not hit. The launcher's front
  * is known by being the parent of the supervisor, whose start time is in the announcement (launch/announcement.h).
  */
-#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -78,20 +77,6 @@ static bool process_is_own(int pid)
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
-/* The number that a text is; 0: it is none. */
-static int pid_parse(const char *text)
-{
-    char *end;
-    long number = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0;
-    return number > 0 && !*end && number < 1 << 30 ? (int)number : 0;
-}
-
-static bool run_is(const yk__run *run, const char *name)
-{
-    int pid = pid_parse(name);
-    return strcmp(run->job, name) == 0 || (pid && (run->launcher == pid || run->supervisor == pid));
-}
-
 /* "; there are 'night' (pid 12) and ..."; the caller frees. */
 static char *runs_names(const yk__runs *runs, const char *name)
 {
@@ -100,7 +85,7 @@ static char *runs_names(const yk__runs *runs, const char *name)
     FILE *to = open_memstream(&text, &size);
     int listed = 0;
     for (int i = 0; to && i < runs->count; i++) {
-        if (!name || run_is(&runs->all[i], name))
+        if (!name || yk__run_is_called(&runs->all[i], name))
             fprintf(to, "%s'%s' (pid %d)", listed++ ? ", " : "", cli_plain(runs->all[i].job), runs->all[i].launcher);
     }
     if (to && !listed)
@@ -116,7 +101,7 @@ static char *runs_names(const yk__runs *runs, const char *name)
 static yk_status run_missing(const yk__runs *runs, const char *name)
 {
     char user[64];
-    int pid = pid_parse(name);
+    int pid = yk__run_pid(name);
     bool there = pid && yk__process_user(pid, user, sizeof(user));
     if (there && !process_is_own(pid))
         return yk__fail(YK_ERR_STATE, "pid %d is a process of user %s, and not yours: it is not touched", pid, user);
@@ -157,8 +142,8 @@ static yk_status run_stop(const char *name, double timeout)
     yk_status status = YK_OK;
     yk__runs_read(&runs);
     for (int i = 0; i < runs.count; i++) {
-        found += run_is(&runs.all[i], name);
-        single += run_is(&runs.all[i], name) && runs.all[i].nodes == 1;
+        found += yk__run_is_called(&runs.all[i], name);
+        single += yk__run_is_called(&runs.all[i], name) && runs.all[i].nodes == 1;
     }
     if (!found) {
         status = runs.problem[0] ? yk__fail(YK_ERR_STATE, "%s", runs.problem) : run_missing(&runs, name);
@@ -171,7 +156,7 @@ static yk_status run_stop(const char *name, double timeout)
     double began = yk__now();
     const yk__run *chosen[MOST_TARGETS];
     for (int i = 0; i < runs.count && !status && count < MOST_TARGETS; i++) {
-        if (run_is(&runs.all[i], name)) {
+        if (yk__run_is_called(&runs.all[i], name)) {
             chosen[count] = &runs.all[i];
             run_signal(&runs.all[i], &fronts[count++]);
         }

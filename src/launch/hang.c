@@ -225,29 +225,31 @@ static bool is_absent(const yk__hang_watch *w, const group *g, int index, const 
     return strcmp(o->group, "world") == 0 && o->world_size > one->rank;
 }
 
-/* "; not there yet: rank 0, 3", of the ranks of this node; nothing where all have come to the operation. */
-static void say_absent(const yk__hang_watch *w, const group *g, const yk__page_operation *o, char *text, size_t size)
+/* Appends a rank to a list that begins with `head`: "; stopped: rank 1, 3". */
+static void rank_append(const char *head, int rank, char *text, size_t size)
 {
-    size_t used = 0;
-    int count = 0;
-    *text = '\0';
-    for (int i = 0; i < g->count && used + 40 < size; i++) {
+    size_t used = strlen(text);
+    if (used + 40 < size)
+        snprintf(text + used, size - used, "%s%d", used ? ", " : head, rank);
+}
+
+/* The ranks of this node that have not come to the operation; "" where all have. */
+static void list_absent(const yk__hang_watch *w, const group *g, const yk__page_operation *o, char *absent, size_t size)
+{
+    *absent = '\0';
+    for (int i = 0; i < g->count; i++) {
         if (is_absent(w, g, i, o))
-            used += (size_t)snprintf(text + used, size - used, "%s%d", count++ ? ", " : "; not there yet: rank ",
-                                     g->workers[i].rank);
+            rank_append("; not there yet: rank ", g->workers[i].rank, absent, size);
     }
 }
 
-/* "; stopped: rank 1", of the ranks of this node; nothing where none is. */
-static void say_stopped(const yk__hang_watch *w, const group *g, char *text, size_t size)
+/* The ranks of this node that are stopped; "" where none is. */
+static void list_stopped(const yk__hang_watch *w, const group *g, char *stopped, size_t size)
 {
-    size_t used = 0;
-    int count = 0;
-    *text = '\0';
-    for (int i = 0; i < g->count && used + 40 < size; i++) {
+    *stopped = '\0';
+    for (int i = 0; i < g->count; i++) {
         if (is_stopped(w, g, i))
-            used += (size_t)snprintf(text + used, size - used, "%s%d", count++ ? ", " : "; stopped: rank ",
-                                     g->workers[i].rank);
+            rank_append("; stopped: rank ", g->workers[i].rank, stopped, size);
     }
 }
 
@@ -311,11 +313,11 @@ bool yk__hang_find(yk__hang_watch *w, const group *g, char *text, size_t size, d
     /* A rank that waits in an operation names the rank that does not come: it is listed first. */
     yk__page_operation o;
     char stopped[160];
-    say_stopped(w, g, stopped, sizeof(stopped));
+    list_stopped(w, g, stopped, sizeof(stopped));
     for (int i = 0; i < g->count; i++) {
         if (still_for(w, g, i, now) >= w->seconds / 2 && find_operation(page_of(w, i), false, &o)) {
             char operation[300], absent[160];
-            say_absent(w, g, &o, absent, sizeof(absent));
+            list_absent(w, g, &o, absent, sizeof(absent));
             snprintf(text, size, "no progress for %.3g s (--hang-timeout): rank %d waits in %s%s%s", w->seconds,
                      g->workers[i].rank, describe(&o, operation, sizeof(operation)), absent, stopped);
             return true;

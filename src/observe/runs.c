@@ -5,6 +5,7 @@
  * texts end, and memory that could become shorter while it is mapped is not mapped. A process counts as the one that
  * was meant only where it was started when that one was: pids are used again.
  */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -212,6 +213,19 @@ static void page_add(const yk__rank_page *page, void *list)
     if (object)
         json_array_append_new(list, object);
     free(text);
+}
+
+int yk__run_pid(const char *word)
+{
+    char *end;
+    long number = isdigit((unsigned char)*word) ? strtol(word, &end, 10) : 0;
+    return number > 0 && !*end && number < 1 << 30 ? (int)number : 0;
+}
+
+bool yk__run_is_called(const yk__run *run, const char *word)
+{
+    int pid = yk__run_pid(word);
+    return strcmp(run->job, word) == 0 || (pid && (run->launcher == pid || run->supervisor == pid));
 }
 
 json_t *yk__run_pages(const yk__run *run)

@@ -52,6 +52,10 @@ typedef struct yk__runs {
 /* Looks. An announcement whose launcher is gone is removed. */
 void yk__runs_read(yk__runs *runs);
 void yk__runs_clear(yk__runs *runs);
+/* The pid that a word of the command line is; 0: it is none. */
+int yk__run_pid(const char *word);
+/* True if a word of the command line means this run: its job, or the pid of one of its launcher's two processes. */
+bool yk__run_is_called(const yk__run *run, const char *word);
 /* The pages of a run's ranks at this moment, as yk__page_json writes them: a new array; NULL without memory. Ranks that
  * have not called yoke are left out. */
 json_t *yk__run_pages(const yk__run *run);
