@@ -74,10 +74,10 @@ typedef struct yk__backend {
     yk_status (*download)(int device, void *to_host, const void *from, size_t bytes);
     yk_status (*synchronize)(int device);
     /* ---- work of others on the device's queue ---- */
-    /* For tests, which keep a queue busy by it: nothing else puts the host's work on one (docs/cuda.md). Calls fn(arg)
-     * on some thread when everything queued before is done; work that is queued after waits until it returns. fn may
-     * block, and calls no slot. Where a device fails for good before, fn is never called. A backend that is done when a
-     * slot returns calls it at once. */
+    /* For tests, which keep a queue busy by it: nothing else puts the host's work on one (docs/cuda-inside.md). Calls
+     * fn(arg) on some thread when everything queued before is done; work that is queued after waits until it returns.
+     * fn may block, and calls no slot. Where a device fails for good before, fn is never called. A backend that is done
+     * when a slot returns calls it at once. */
     yk_status (*enqueue)(int device, void (*fn)(void *arg), void *arg);
     /* Host memory that copies reach while others run, and copies that are queued: the memory is not touched until they
      * are done. */

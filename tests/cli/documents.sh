@@ -26,7 +26,7 @@ sed -i -e 's/"node0"/"127.0.0.1"/; s/29500/0/' stores.md.*
 links_lead_somewhere()
 {
     local page link
-    for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/*/*.md; do
+    for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/*/*.md "$root"/bench/notes/*.md; do
         for link in $(grep -oE '\]\([^)#:]+' "$page" | cut -c3-); do
             [[ $link == http* ]] || [ -e "$(dirname "$page")/$link" ] || echo "${page#"$root/"}: $link is not there"
         done

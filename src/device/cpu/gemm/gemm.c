@@ -25,7 +25,7 @@
 #define BLOCK_ROWS  (YK__GEMM_ROWS * 8)
 /* Set by the instruction set alone, so that all processes on one kind of processor round alike: with AVX-512 oneDNN's
  * products of transformers and LSTMs are up to 1.7 times as fast as ours; on processors with AVX2 alone they are up to
- * three times slower (docs/speed.md). */
+ * three times slower (bench/notes/README.md). */
 #if defined(__AVX512F__)
 #define ONEDNN_SERVES 1
 #else
