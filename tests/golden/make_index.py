@@ -1,27 +1,21 @@
 #!/usr/bin/python3
-"""Writes tests/golden/index_golden.h: x[items] in PyTorch for generated items, read, written, accumulated, with gradients.
+"""Writes tests/golden/index.golden: x[items] in PyTorch for generated items, read, written, accumulated, with gradients.
 
 Needs PyTorch (2.15 wrote the committed file). Run from anywhere:
     python3 tests/golden/make_index.py
-A case is one line: the shape of x, the items, the shape of x[items], the shape of a value, and hashes of what comes out.
-x holds 0, 1, 2, ... in float64; gradients that come in hold 1 + i % 7 for element i, values -1, -2, -3, ...: everything
-is whole, so results are compared by the FNV-1a hash of their elements as integers. index_test.c reads it.
+A case is a row: the shape of x, the items, the shape of a value, the shape of x[items] and its elements, | between them.
+x holds 0, 1, 2, ... in float64, so x[items] says which element of x every index means. The other results follow from
+that and are no part of the file: index_test.c computes them by these definitions, which derived() holds PyTorch to.
+Gradients that come in hold 1 + i % 7 for element i, values -1, -2, -3, ...
 """
 import math
-import os
 import random
 
 import torch
 
+import golden_file
+
 CASES = 2000
-
-
-def fnv(tensor):
-    h = 0xcbf29ce484222325
-    for v in tensor.reshape(-1).tolist():
-        assert v == int(v)
-        h = ((h ^ (int(v) & 0xffffffffffffffff)) * 0x100000001b3) & 0xffffffffffffffff
-    return "%016x" % h
 
 
 def weights(shape):
@@ -141,30 +135,40 @@ def case(rng):
         if out.dim() > 8 or out.numel() > 600:
             continue
         break
-    fields = [sizes(shape), " ".join(texts) or "e", sizes(out.shape), fnv(out)]
     out.backward(weights(out.shape))
-    fields.append(fnv(x.grad))
-    # written
     own = value_shape(rng, list(out.shape))
     value = -1 - torch.arange(math.prod(own), dtype=torch.float64).reshape(own)
     value.requires_grad_()
-    place = torch.arange(count).reshape(shape)[key]
-    fields.append(sizes(own))
-    x.grad = None
-    if place.unique().numel() == place.numel():
+    derived(x, key, out, value)
+    numbers = " ".join("%d" % v for v in out.reshape(-1).tolist()) or "none"
+    return "|".join([sizes(shape), " ".join(texts) or "e", sizes(own), sizes(out.shape), numbers])
+
+
+def derived(x, key, out, value):
+    """What index_test.c derives from x[items] is what PyTorch computes."""
+    shape, own = x.shape, list(value.shape)
+    place = out.detach().long().reshape(-1)
+    read = torch.zeros(x.numel(), dtype=torch.float64).index_add(0, place, weights(out.shape).reshape(-1))
+    assert torch.equal(x.grad.reshape(-1), read)
+    flat = value.reshape(own[max(0, len(own) - out.dim()):]).expand(out.shape).reshape(-1)
+    plain, weight = x.detach().reshape(-1), weights(shape).reshape(-1)
+    if place.unique().numel() == place.numel():  # else whichever value was written last
+        x.grad = None
         y = x * 1
         y[key] = value
         y.backward(weights(shape))
-        fields += [fnv(y), fnv(x.grad), fnv(value.grad)]
-    else:
-        fields += ["-"] * 3
-    # accumulated
-    x.grad, value.grad = None, None
-    flat = value.reshape(own[max(0, len(own) - out.dim()):]).expand(out.shape).reshape(-1)
-    y = x.reshape(-1).scatter_add(0, place.reshape(-1), flat).reshape(shape)
-    y.backward(weights(shape))
-    fields += [fnv(y), fnv(value.grad)]
-    return "|".join(fields)
+        put, kept = plain.clone(), weight.clone()
+        put[place], kept[place] = flat.detach(), 0
+        assert torch.equal(y.detach().reshape(-1), put) and torch.equal(x.grad.reshape(-1), kept)
+        got = value.grad.clone()
+        value.grad = None
+        flat.backward(weight[place], retain_graph=True)
+        assert torch.equal(got, value.grad)
+        value.grad = None
+    x.grad = None
+    y = x.reshape(-1).scatter_add(0, place, flat)
+    y.backward(weight)
+    assert torch.equal(y.detach(), plain.index_add(0, place, flat.detach())) and torch.equal(x.grad.reshape(-1), weight)
 
 
 def main():
@@ -174,13 +178,7 @@ def main():
         line = case(rng)
         if line not in seen:
             seen.append(line)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "index_golden.h")
-    with open(path, "w") as out:
-        out.write("/*\n * index_golden.h - x[items] of PyTorch %s. Written by make_index.py, which says what the fields "
-                  "are; not for\n * editing.\n */\n" % torch.__version__.split("a")[0])
-        out.write("/* clang-format off */\nstatic const char *const index_cases[] = {\n")
-        out.write("".join('"%s",\n' % line for line in seen))
-        out.write("};\n/* clang-format on */\n")
+    golden_file.write("index", "make_index.py", "x[items]", [("cases", seen)])
 
 
 main()

@@ -1,23 +1,24 @@
 #!/usr/bin/python3
-"""Writes tests/golden/special_golden.h: what PyTorch makes of special values, in every dtype, forward and backward.
+"""Writes tests/golden/special.golden: what PyTorch makes of special values, in every dtype, forward and backward.
 
 Needs PyTorch (2.15 wrote the committed file). Run from anywhere:
     python3 tests/golden/make_special.py
-A case is an operation's name, its arguments, its inputs, and what comes out: the result and the gradient of every input
-that has one, or that PyTorch refuses the call. tests/ops/special_test.c calls yoke's function of the same name.
+A case is a row: an operation's name, its arguments, its inputs, and what comes out: the result and the gradient of every
+input that has one, or that PyTorch refuses the call. A tensor is a dtype, its dimensions, and where its numbers begin in
+[values]; what is not there is -1. tests/ops/special_test.c calls yoke's function of the same name.
 Conversions of NaN and infinity to integers are left out: C and the hardware decide those, not PyTorch.
 """
 import math
-import os
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import golden_file
+
 INF, NAN = math.inf, math.nan
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
 FLOATS = DTYPES[:4]
-NAMES = dict(zip(DTYPES, "YK_F32 YK_F64 YK_F16 YK_BF16 YK_I64 YK_I32 YK_U8 YK_BOOL".split()))
 DENORMAL = {torch.float32: 1e-40, torch.float64: 1e-310, torch.float16: 3e-6, torch.bfloat16: 1e-39}
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in FLOATS}
 VALUES, PLACES, CASES = [], {}, []
@@ -37,14 +38,13 @@ def flat(tensor):
 
 
 def describe(tensor):
-    shape = ", ".join(str(n) for n in tensor.shape) or "0"
-    return f"{{{NAMES[tensor.dtype]}, {tensor.dim()}, {{{shape}}}, {put(flat(tensor))}}}"
+    return " ".join(map(str, (golden_file.DTYPES[tensor.dtype], tensor.dim(), *tensor.shape, put(flat(tensor)))))
 
 
 def case(name, function, *inputs, args=(), backward=True):
     inputs = [t.detach().clone().requires_grad_(backward and t.dtype.is_floating_point) for t in inputs]
     grads = [-1] * 3
-    row = dict(name=name, args=args, inputs=[describe(t) for t in inputs], out="{-1, 0, {0}, 0}", gout=-1, grads=grads)
+    row = dict(name=name, args=args, inputs=[describe(t) for t in inputs], out="refused", gout=-1, grads=grads)
     CASES.append(row)
     try:
         out = function(*inputs)
@@ -350,32 +350,10 @@ for dtype in FLOATS:
              torch.ones(1, m, 2, dtype=dtype), torch.ones(1, m, 2, dtype=dtype), args=(0,))
 
 
-def number(v):
-    if math.isnan(v):
-        return "NAN"
-    if math.isinf(v):
-        return "INFINITY" if v > 0 else "-INFINITY"
-    return "-0.0" if v == 0 and math.copysign(1, v) < 0 else "%.17g" % v
+def row(c):
+    args = [golden_file.number(a) for a in c["args"]]
+    return " ".join(map(str, (c["name"], len(args), *args, len(c["inputs"]), *c["inputs"], c["out"], c["gout"], *c["grads"])))
 
 
-def text():
-    yield "/* special_golden.h - written by make_special.py with PyTorch %s: see there. */" % torch.__version__.split("+")[0]
-    yield "static const double special_values[] = {"
-    line = "   "
-    for v in VALUES or [0.0]:
-        word = " " + number(v) + ","
-        if len(line) + len(word) > 118:
-            yield line
-            line = "   "
-        line += word
-    yield line + "\n};"
-    yield "static const special_case special_cases[] = {"
-    for c in CASES:
-        args = ", ".join(number(float(a)) for a in c["args"]) or "0"
-        yield (f"    {{\"{c['name']}\", {{{args}}}, {len(c['inputs'])}, {{{', '.join(c['inputs'])}}}, {c['out']}, "
-               f"{c['gout']}, {{{', '.join(str(g) for g in c['grads'])}}}}},")
-    yield "};"
-
-
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "special_golden.h"), "w") as out:
-    out.write("\n".join(text()) + "\n")
+golden_file.write("special", "make_special.py", "special values through PyTorch's operations",
+                  [("values", VALUES), ("cases", [row(c) for c in CASES])])

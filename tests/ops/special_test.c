@@ -4,6 +4,7 @@
  * (tests/golden/make_special.py).
  */
 #include "tests/support/expect.h"
+#include "tests/support/golden.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -12,23 +13,58 @@
 #include <yoke/ops.h>
 
 typedef struct special_tensor {
-    int dtype; /* -1: PyTorch refuses the call */
+    yk_dtype dtype;
     int ndim;
     int64_t shape[4];
-    int values; /* the first in special_values */
+    int values; /* the first in [values] */
 } special_tensor;
 
 typedef struct special_case {
-    const char *name;
+    char name[20];
     double args[11];
     int count;
     special_tensor inputs[3];
+    bool refused; /* PyTorch refuses the call: there is no result */
     special_tensor out;
     int gout;     /* -1: no gradient */
     int grads[3]; /* -1: none */
 } special_case;
 
-#include "tests/golden/special_golden.h"
+static const double *special_values;
+
+static special_tensor read_tensor(const char **row)
+{
+    special_tensor t = {.dtype = golden_dtype(row), .ndim = golden_integer(row)};
+    assert_in_range(t.ndim, 0, 4);
+    for (int d = 0; d < t.ndim; d++)
+        t.shape[d] = golden_integer(row);
+    t.values = golden_integer(row);
+    return t;
+}
+
+static special_case read_case(const char *row)
+{
+    special_case c = {.count = 0};
+    golden_word(&row, c.name, sizeof(c.name));
+    int args = golden_integer(&row);
+    assert_in_range(args, 0, 11);
+    for (int i = 0; i < args; i++)
+        c.args[i] = golden_number(&row);
+    c.count = golden_integer(&row);
+    assert_in_range(c.count, 1, 3);
+    for (int i = 0; i < c.count; i++)
+        c.inputs[i] = read_tensor(&row);
+    c.refused = strncmp(row, "refused ", 8) == 0;
+    if (c.refused)
+        row += 8;
+    else
+        c.out = read_tensor(&row);
+    c.gout = golden_integer(&row);
+    for (int i = 0; i < 3; i++)
+        c.grads[i] = golden_integer(&row);
+    assert_int_equal(*row, 0);
+    return c;
+}
 
 static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
 
@@ -183,7 +219,7 @@ static yk_tensor *make(const special_tensor *t, int values, bool leaf)
 {
     yk_tensor *x =
         yk_from_data(special_values + values, t->ndim, t->shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
-    x = yk_detach(yk_cast(x, (yk_dtype)t->dtype));
+    x = yk_detach(yk_cast(x, t->dtype));
     if (leaf)
         expect_ok(yk_set_requires_grad(x, true));
     return x;
@@ -209,7 +245,7 @@ static void describe(const special_case *c, char *text, size_t room)
 {
     size_t n = (size_t)snprintf(text, room, "%s(", c->name);
     for (int i = 0; i < c->count && n < room; i++) {
-        n += (size_t)snprintf(text + n, room - n, "%s%s(", i ? ", " : "", yk_dtype_name((yk_dtype)c->inputs[i].dtype));
+        n += (size_t)snprintf(text + n, room - n, "%s%s(", i ? ", " : "", yk_dtype_name(c->inputs[i].dtype));
         for (int d = 0; d < c->inputs[i].ndim && n < room; d++)
             n += (size_t)snprintf(text + n, room - n, d ? ",%d" : "%d", (int)c->inputs[i].shape[d]);
         if (n < room)
@@ -225,7 +261,7 @@ static void compare(const special_case *c, const char *what, yk_tensor *got, con
     char text[300];
     describe(c, text, sizeof(text));
     yk_tensor *wide = got ? yk_cast(yk_detach(got), YK_F64) : NULL;
-    bool shaped = wide && wide->ndim == expected->ndim && got->dtype == expected->dtype;
+    bool shaped = wide && wide->ndim == expected->ndim && (yk_dtype)got->dtype == expected->dtype;
     for (int d = 0; shaped && d < wide->ndim; d++)
         shaped = wide->shape[d] == expected->shape[d];
     if (!shaped) {
@@ -243,7 +279,7 @@ static void compare(const special_case *c, const char *what, yk_tensor *got, con
     expect_ok(yk_tensor_read(yk_contiguous(wide), numbers, (size_t)wide->numel * sizeof(*numbers)));
     for (int64_t i = 0; i < wide->numel; i++) {
         double e = special_values[values + i];
-        if (near(numbers[i], e, (yk_dtype)expected->dtype, cancels))
+        if (near(numbers[i], e, expected->dtype, cancels))
             continue;
         print_message("%s: %s[%d] is %.9g, PyTorch has %.9g\n", text, what, (int)i, numbers[i], e);
         failures++;
@@ -259,10 +295,9 @@ static void run_case(const special_case *c)
         fail_msg("no call for '%s'", c->name);
     yk_tensor *x[3] = {NULL, NULL, NULL};
     for (int i = 0; i < c->count; i++)
-        x[i] = make(&c->inputs[i], c->inputs[i].values,
-                    yk_dtype_is_floating((yk_dtype)c->inputs[i].dtype) && c->gout >= 0);
+        x[i] = make(&c->inputs[i], c->inputs[i].values, yk_dtype_is_floating(c->inputs[i].dtype) && c->gout >= 0);
     yk_tensor *out = call(x, c->args);
-    if (c->out.dtype < 0) {
+    if (c->refused) {
         char text[300];
         describe(c, text, sizeof(text));
         if (out) {
@@ -273,7 +308,7 @@ static void run_case(const special_case *c)
     } else {
         compare(c, "the result", out, &c->out, c->out.values);
     }
-    if (out && c->out.dtype >= 0 && c->gout >= 0 && yk_requires_grad(out)) {
+    if (out && !c->refused && c->gout >= 0 && yk_requires_grad(out)) {
         expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = make(&c->out, c->gout, false))));
         for (int i = 0; i < c->count; i++) {
             if (c->grads[i] >= 0)
@@ -291,9 +326,13 @@ static void run_case(const special_case *c)
 static void test_special_values(void **state)
 {
     (void)state;
-    size_t count = sizeof(special_cases) / sizeof(special_cases[0]);
-    for (size_t i = 0; i < count; i++)
-        run_case(&special_cases[i]);
+    size_t count;
+    const char *const *rows = golden_rows("special", "cases", &count);
+    special_values = golden_numbers("special", "values", NULL);
+    for (size_t i = 0; i < count; i++) {
+        special_case c = read_case(rows[i]);
+        run_case(&c);
+    }
     assert_true(count > 4000);
     assert_int_equal(failures, 0);
 }
