@@ -3,15 +3,91 @@
  * history through a view and under one, what is refused, versions in messages, cycles.
  */
 #include "tests/support/expect.h"
+#include "tests/support/golden.h"
 
 #include <yoke/ops.h>
-
-#include "tests/golden/inplace_golden.h"
 
 static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
 static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 
 /* ---- random programs --------------------------------------------------------------------------------------------- */
+
+/* In the order of op_names. */
+enum {
+    IN_CLONE,
+    IN_SCALE,
+    IN_MUL,
+    IN_ADD,
+    IN_EXP,
+    IN_SELECT,
+    IN_NARROW,
+    IN_TRANSPOSE,
+    IN_FLATTEN,
+    IN_UNBIND,
+    IN_DETACH,
+    IN_ADD_,
+    IN_MUL_,
+    IN_SCALE_,
+    IN_RELU_,
+    IN_COPY_,
+    IN_FILL_,
+    IN_NO_GRAD,
+    IN_GRAD,
+    IN_OPS
+};
+static const char *const op_names[IN_OPS] = {"clone",     "scale",   "mul",    "add",     "exp",  "select", "narrow",
+                                             "transpose", "flatten", "unbind", "detach",  "add_", "mul_",   "scale_",
+                                             "relu_",     "copy_",   "fill_",  "no_grad", "grad"};
+
+enum { IN_STEPS = 9, IN_REGISTERS = 12 };
+typedef struct inplace_step {
+    int op, a, b, p, q;
+    double number;
+    int fails;
+} inplace_step;
+typedef struct inplace_case {
+    int seed;
+    inplace_step steps[IN_STEPS];
+    int registers, refused;
+    int backward; /* 0: nothing requires a gradient, 1: it works, 2: it fails */
+    double grads[16];
+    double sums[IN_REGISTERS];
+} inplace_case;
+
+static int op_named(const char *name)
+{
+    for (int i = 0; i < IN_OPS; i++)
+        if (strcmp(name, op_names[i]) == 0)
+            return i;
+    fail_msg("no step is called %s", name);
+    return 0;
+}
+
+static inplace_case read_program(const char *row)
+{
+    inplace_case c = {.seed = golden_integer(&row)};
+    for (int i = 0; i < IN_STEPS; i++) {
+        inplace_step *s = &c.steps[i];
+        char name[20];
+        s->op = op_named(golden_word(&row, name, sizeof(name)));
+        s->a = golden_integer(&row);
+        s->b = golden_integer(&row);
+        s->p = golden_integer(&row);
+        s->q = golden_integer(&row);
+        s->number = golden_number(&row);
+        s->fails = golden_integer(&row);
+    }
+    c.registers = golden_integer(&row);
+    assert_in_range(c.registers, 3, IN_REGISTERS);
+    c.refused = golden_integer(&row);
+    c.backward = golden_integer(&row);
+    for (int i = 0; i < 16; i++)
+        c.grads[i] = golden_number(&row);
+    for (int i = 0; i < c.registers; i++)
+        c.sums[i] = golden_number(&row);
+    assert_int_equal(*row, 0);
+    return c;
+}
 
 static void make_leaves(yk_tensor **r)
 {
@@ -135,11 +211,13 @@ static void run_program(const inplace_case *c)
 static void test_programs(void **state)
 {
     (void)state;
-    const int count = sizeof(inplace_cases) / sizeof(*inplace_cases);
+    size_t count;
+    const char *const *programs = golden_rows("inplace", "programs", &count);
     assert_true(count >= 300);
-    for (int i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
+        inplace_case c = read_program(programs[i]);
         yk_scope scope = yk_scope_begin();
-        run_program(&inplace_cases[i]);
+        run_program(&c);
         yk_scope_end(scope);
     }
 }

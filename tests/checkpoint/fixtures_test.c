@@ -3,6 +3,7 @@
  * from them with the losses that the earlier version went on with.
  */
 #include "tests/support/expect.h"
+#include "tests/support/golden.h"
 
 #include <yoke/yoke.h>
 
@@ -10,7 +11,8 @@
 
 #include "device/backend.h"
 
-#define V0_1 "tests/fixtures/v0.1/"
+/* The path of a file of the fixtures; valid until the next one is asked for. */
+#define V0_1(name) source_path("tests/fixtures/v0.1/" name)
 
 /* The losses that 0.1 printed (make.c): the six steps after the checkpoint, by instruction set. */
 static const struct {
@@ -49,9 +51,9 @@ static void training_checkpoint(void **state)
     yk_scope scope = yk_scope_begin();
     run r;
     assert_true(run_begin(&r));
-    expect_ok(yk_checkpoint_verify(V0_1 "whole/step-00000006"));
+    expect_ok(yk_checkpoint_verify(V0_1("whole/step-00000006")));
     yk_checkpoint_found found;
-    expect_ok(yk_checkpoint_load_latest(V0_1 "whole", &r.state, NULL, &found));
+    expect_ok(yk_checkpoint_load_latest(V0_1("whole"), &r.state, NULL, &found));
     assert_int_equal(found.broken, 0);
     assert_true(r.loss > 2 && r.loss < 3); /* a value of the program's */
     goes_on(&r);
@@ -64,8 +66,8 @@ static void sharded_checkpoint(void **state)
     yk_scope scope = yk_scope_begin();
     run r;
     assert_true(run_begin(&r));
-    expect_ok(yk_checkpoint_verify(V0_1 "sharded/step-00000006"));
-    expect_ok(yk_checkpoint_load(V0_1 "sharded/step-00000006", &r.state, NULL, NULL));
+    expect_ok(yk_checkpoint_verify(V0_1("sharded/step-00000006")));
+    expect_ok(yk_checkpoint_load(V0_1("sharded/step-00000006"), &r.state, NULL, NULL));
     goes_on(&r);
     yk_scope_end(scope);
 }
@@ -77,11 +79,11 @@ static void pt_file(void **state)
     yk_scope scope = yk_scope_begin();
     run r;
     assert_true(run_begin(&r));
-    expect_ok(yk_checkpoint_load(V0_1 "whole/step-00000006", &r.state, NULL, NULL));
+    expect_ok(yk_checkpoint_load(V0_1("whole/step-00000006"), &r.state, NULL, NULL));
     yk_parameters *all = yk_module_parameters(r.state.model);
     for (int64_t i = 0; i < yk_parameters_count(all); i++)
         expect_ok(yk_init_constant(yk_parameters_at(all, i), 9));
-    const yk_value *value = yk_pt_load(V0_1 "run.pt", NULL);
+    const yk_value *value = yk_pt_load(V0_1("run.pt"), NULL);
     expect_ok(yk_module_load_state_dict(r.state.model, yk_value_weights(value, NULL), NULL, NULL));
     expect_ok(yk_optimizer_load_value(r.state.optimizer, yk_value_get(value, "optimizer")));
     expect_ok(yk_schedule_load_value(r.state.schedule, yk_value_get(value, "scheduler")));
@@ -95,10 +97,10 @@ static void same_weights(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     yk_device cpu = {0};
-    yk_state_dict *whole = yk_checkpoint_load_weights(V0_1 "whole/step-00000006", cpu),
-                  *plain = yk_safetensors_load(V0_1 "whole/step-00000006/model.safetensors", cpu),
-                  *sharded = yk_checkpoint_load_weights(V0_1 "sharded/step-00000006", cpu),
-                  *pt = yk_value_weights(yk_pt_load(V0_1 "run.pt", NULL), NULL);
+    yk_state_dict *whole = yk_checkpoint_load_weights(V0_1("whole/step-00000006"), cpu),
+                  *plain = yk_safetensors_load(V0_1("whole/step-00000006/model.safetensors"), cpu),
+                  *sharded = yk_checkpoint_load_weights(V0_1("sharded/step-00000006"), cpu),
+                  *pt = yk_value_weights(yk_pt_load(V0_1("run.pt"), NULL), NULL);
     expect_ok(YK_OK);
     assert_int_equal(yk_state_dict_count(whole), 4);
     yk_state_dict *others[] = {plain, sharded, pt};

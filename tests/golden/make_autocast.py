@@ -1,22 +1,24 @@
 #!/usr/bin/python3
-"""Writes tests/golden/autocast_golden.h: the dtype that PyTorch's autocast gives the result of every operation.
+"""Writes tests/golden/autocast.golden: the dtype that PyTorch's autocast gives the result of every operation.
 
 Needs PyTorch (2.15 wrote the committed file), not a GPU: what would run there runs on fake tensors, which have dtypes
 and devices but no memory. Run from anywhere:
     python3 tests/golden/make_autocast.py
 An operation is a name, a function and the shapes of its floating inputs. It is called under autocast to bf16 and to
 f16, on the CPU and on a GPU, with inputs of all the dtypes below; what PyTorch refuses is written as such. The row of
-the same name in tests/ops/autocast_test.c calls yoke's function.
+the same name in tests/ops/autocast_lists_test.c calls yoke's function. A row is the operation, the device, the lower
+dtype, how many input dtypes follow (of the first input, of the others), and the dtype of the result.
 """
-import os
 import warnings
 
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import golden_file
+
 warnings.simplefilter("ignore")
-NAMES = {torch.float32: "YK_F32", torch.float64: "YK_F64", torch.float16: "YK_F16", torch.bfloat16: "YK_BF16"}
+NAMES = golden_file.DTYPES
 OPS = []
 
 
@@ -121,7 +123,7 @@ def result(function, shapes, dtypes, device):
         inputs = [torch.ones(s, device=device).to(d) for s, d in zip(shapes, dtypes)]
         return NAMES[function(*inputs).dtype]
     except (RuntimeError, NotImplementedError, ValueError, TypeError):
-        return "REFUSED"
+        return "refused"
 
 
 def rows(device):
@@ -137,8 +139,8 @@ def rows(device):
                 out = result(function, shapes, dtypes, device)
                 torch.set_autocast_enabled(device, before[0])
                 torch.set_autocast_dtype(device, before[1])
-                few = ", ".join(NAMES[d] for d in dtypes[:2])
-                yield f'    {{"{name}", YK_{device.upper()}, {NAMES[lower]}, {{{few}}}, {out}}},\n'
+                few = [NAMES[d] for d in dtypes[:2]]
+                yield " ".join([name, device, NAMES[lower], str(len(few)), *few, out])
 
 
 def main():
@@ -146,18 +148,7 @@ def main():
     lines = list(rows("cpu"))
     with FakeTensorMode():
         lines += list(rows("cuda"))
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "autocast_golden.h")
-    with open(path, "w") as out:
-        out.write("/* Made by make_autocast.py with PyTorch " + torch.__version__.split("+")[0] + ". The dtype of the first input, of the others,\n"
-                  " * and of the result. */\n"
-                  "static const struct {\n"
-                  "    const char *op;\n"
-                  "    yk_device_type device;\n"
-                  "    yk_dtype lower, in[2];\n"
-                  "    int out;\n"
-                  "} golden[] = {\n")
-        out.writelines(lines)
-        out.write("};\n")
+    golden_file.write("autocast", "make_autocast.py", "dtypes under autocast", [("cases", lines)])
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Writes inplace_golden.h: random programs of views and writes in place, and what PyTorch makes of each.
+"""Writes inplace.golden: random programs of views and writes in place, and what PyTorch makes of each.
 
-    python3 tests/golden/make_inplace.py > tests/golden/inplace_golden.h
+    python3 tests/golden/make_inplace.py
 
 A program works on registers: 0 (3,4) and 1 (4) are leaves that require a gradient, 2 (3,4) is a plain tensor. Each step
 may fail (a leaf changed in place, a view that may not be) and is then left out. In the end every register is weighted
 and added up, registers that cannot be used any more left out, and backward is run; it fails where a saved tensor was
 overwritten. Written down: which steps fail, which registers are refused, whether there is a backward and whether it
-fails, the two gradients, and a weighted sum of each register.
+fails, the two gradients, and a weighted sum of each register. A row is a seed, the steps (operation, registers, two
+integers, a number, 1 if it fails), the number of registers, a mask of those that are refused, 0, 1 or 2 for the backward
+(nothing requires a gradient, it works, it fails), the gradients, the sums.
 """
 import random
 import warnings
 
 import torch
+
+import golden_file
 
 warnings.filterwarnings("ignore")
 torch.set_default_dtype(torch.float64)
@@ -196,24 +200,14 @@ def main():
         counts["failed"] += sum(failed)
         counts["refused"] += sum(refused) > 0
         counts["backward"][backward] += 1
-        text = ", ".join(f"{{IN_{op}, {a}, {b}, {p}, {q}, {number:g}, {bad}}}"
-                         for (op, a, b, p, q, number), bad in zip(steps, failed))
-        bits = sum(bad << i for i, bad in enumerate(refused))
-        rows.append(f"{{{seed}, {{{text}}}, {len(sums)}, {bits}, {backward},\n"
-                    f" {{{', '.join(f'{g:.17g}' for g in grads)}}},\n {{{', '.join(f'{v:.17g}' for v in sums)}}}}},")
-    print(f"/* Written by make_inplace.py with PyTorch {torch.__version__}: {CASES} programs, {counts['failed']} refused "
-          f"steps,\n * {counts['refused']} programs with registers that cannot be used, {counts['backward'][1]} with "
-          f"gradients, {counts['backward'][2]} whose backward fails. */")
-    print("#ifndef YOKE_TESTS_INPLACE_GOLDEN_H\n#define YOKE_TESTS_INPLACE_GOLDEN_H\n")
-    print("enum { " + ", ".join("IN_" + op for op in OPS) + " };")
-    print(f"enum {{ IN_STEPS = {STEPS}, IN_REGISTERS = {REGISTERS} }};")
-    print("typedef struct inplace_step {\n    int op, a, b, p, q;\n    double number;\n    int fails;\n} inplace_step;")
-    print("typedef struct inplace_case {\n    int seed;\n    inplace_step steps[IN_STEPS];\n    int registers, refused;\n"
-          "    int backward; /* 0: nothing requires a gradient, 1: well, 2: it fails */\n    double grads[16];\n"
-          "    double sums[IN_REGISTERS];\n} inplace_case;")
-    print("static const inplace_case inplace_cases[] = {")
-    print("\n".join(rows))
-    print("};\n\n#endif")
+        words = [seed]
+        for (op, a, b, p, q, number), bad in zip(steps, failed):
+            words += [op.lower(), a, b, p, q, golden_file.number(number), int(bad)]
+        words += [len(sums), sum(bad << i for i, bad in enumerate(refused)), backward]
+        rows.append(" ".join(map(str, words + [golden_file.number(v) for v in grads + sums])))
+    print(f"{CASES} programs, {counts['failed']} refused steps, {counts['refused']} programs with registers that cannot be "
+          f"used, {counts['backward'][1]} with gradients, {counts['backward'][2]} whose backward fails")
+    golden_file.write("inplace", "make_inplace.py", "programs of steps in place", [("programs", rows)])
 
 
 main()

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Writes lstm_golden.h: nn.LSTM in float64, by PyTorch, in all its forms.
+"""Writes lstm.golden: nn.LSTM in float64, by PyTorch, in all its forms.
 
-    python3 tests/golden/make_lstm.py > tests/golden/lstm_golden.h
+    python3 tests/golden/make_lstm.py
 
 The loss is sum(output * pull) + sum(h_n * pull_h) + sum(c_n * pull_c); everything that goes in gets a gradient. The
-parameters stand one after the other in the order of the state dict, and so do their gradients.
+parameters stand one after the other in the order of the state dict, and so do their gradients. A row of [cases] is a
+name, the number of layers, then 0 or 1: bias, batch first, bidirectional, a batch, given states; the numbers of case NAME
+are in [NAME_x], [NAME_output], ...
 """
 import torch
 from torch import nn
+
+import golden_file
 
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(29)
@@ -23,19 +27,8 @@ CASES = [
     ("unbatched", True, False, {"num_layers": 2, "bidirectional": True}),
     ("one", False, False, {"batch_first": True}),
 ]
-rows = []
+rows, sections = [], []
 
-
-def numbers(name, t):
-    flat = [f"{v:.17g}" for v in t.detach().reshape(-1).tolist()]
-    print(f"static const double {name}[] = {{")
-    for i in range(0, len(flat), 5):
-        print("    " + ", ".join(flat[i:i + 5]) + ",")
-    print("};")
-
-
-print(f"/* Written by make_lstm.py with PyTorch {torch.__version__}. */")
-print("#ifndef YOKE_TESTS_LSTM_GOLDEN_H\n#define YOKE_TESTS_LSTM_GOLDEN_H\n")
 for name, given, batch, options in CASES:
     m = nn.LSTM(INPUT, HIDDEN, **options)
     first = options.get("batch_first", False)
@@ -53,21 +46,7 @@ for name, given, batch, options in CASES:
     if given:
         fields += [("h_0", states[0]), ("c_0", states[1]), ("gh_0", states[0].grad), ("gc_0", states[1].grad)]
     for field, t in fields:
-        numbers(f"{name}_{field}", t)
-    rows.append("    {" + ", ".join([f'"{name}"', f"{m.num_layers}"] + [
-        str(bool(v)).lower() for v in (not m.bias, first, m.bidirectional, batch)]) + ",\n     {" + ", ".join(
-            f"{name}_{field}" for field, _ in fields) + "}},")
-print("""
-enum { LSTM_INPUT = %d, LSTM_HIDDEN = %d, LSTM_N = %d, LSTM_STEPS = %d };
-typedef enum lstm_field {
-    PARAMETERS, IN, OUTPUT, H_N, C_N, PULL, PULL_H, PULL_C, GPARAMETERS, GX, H_0, C_0, GH_0, GC_0, FIELDS
-} lstm_field;
-typedef struct lstm_case {
-    const char *name;
-    int num_layers;
-    bool no_bias, batch_first, bidirectional, batch;
-    const double *values[FIELDS]; /* H_0 and those behind it are NULL where no states are given */
-} lstm_case;
-static const lstm_case lstm_cases[] = {""" % (INPUT, HIDDEN, N, STEPS))
-print("\n".join(rows))
-print("};\n\n#endif")
+        sections.append((f"{name}_{field}", t.detach().reshape(-1).tolist()))
+    rows.append(" ".join([name, str(m.num_layers)] + [
+        str(int(v)) for v in (m.bias, first, m.bidirectional, batch, given)]))
+golden_file.write("lstm", "make_lstm.py", "LSTMs in all forms", [("cases", rows)] + sections)

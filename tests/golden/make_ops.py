@@ -1,21 +1,23 @@
 #!/usr/bin/python3
-"""Writes tests/golden/ops_golden.h: small float64 inputs, and what PyTorch makes of them.
+"""Writes tests/golden/ops.golden: small float64 inputs, and what PyTorch makes of them.
 
 Needs PyTorch (2.15 wrote the committed file). Run from anywhere:
     python3 tests/golden/make_ops.py
 Each case is a name, a function, and its inputs. The row of the same name in tests/ops/ops_test.c calls yoke's function
 on the same inputs and compares the result and the gradient of every input that has one, given the gradient of the
-result written here.
+result written here. A tensor is a dtype, its dimensions, whether it requires a gradient, and where its numbers begin in
+[values].
 """
-import os
 import random
 
 import torch
 import torch.nn.functional as F
 
+import golden_file
+
 CASES = []
 VALUES = []
-INTEGER, BOOLEAN, REAL = "YK_I64", "YK_BOOL", "YK_F64"
+INTEGER, BOOLEAN, REAL = "int64", "bool", "float64"
 
 
 class Input:
@@ -348,8 +350,7 @@ case("conv2d_relu_plain", lambda a, w: F.relu(F.conv2d(a, w, stride=2)), x(2, 2,
 
 
 def describe(tensor, at, kind, grad):
-    shape = ", ".join(str(s) for s in tensor.shape) or "0"
-    return "{%d, {%s}, %s, %s, %d}" % (tensor.dim(), shape, kind, "true" if grad else "false", at)
+    return " ".join(map(str, (kind, tensor.dim(), *tensor.shape, int(grad), at)))
 
 
 def main():
@@ -372,56 +373,9 @@ def main():
             for i, tensor in enumerate(tensors):
                 if tensor.requires_grad:
                     grads[i] = put(tensor.grad if tensor.grad is not None else torch.zeros_like(tensor))
-        rows.append('{"%s", %s, %d, {%s}, %s, %d, {%s}},' % (
-            name, "true" if smooth else "false", len(inputs), ", ".join(described), result, gradient,
-            ", ".join(str(g) for g in grads)))
-    lines, line = [], ""
-    for value in VALUES:
-        text = "%r," % value if value != int(value) else "%d," % value
-        if len(line) + len(text) > 118:
-            lines.append(line)
-            line = ""
-        line += (" " if line else "") + text
-    lines.append(line)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops_golden.h")
-    with open(path, "w") as out:
-        out.write("""/*
- * ops_golden.h - inputs, results and gradients of PyTorch %s in float64. Written by make_ops.py; not for editing.
- */
-#ifndef YOKE_TESTS_OPS_GOLDEN_H
-#define YOKE_TESTS_OPS_GOLDEN_H
-
-#include <yoke/tensor.h>
-
-enum { GOLDEN_INPUTS = 5 };
-typedef struct golden_tensor {
-    int ndim;
-    int64_t shape[4];
-    yk_dtype dtype;
-    bool requires_grad;
-    int at; /* the first of its numbers in golden_values, C order */
-} golden_tensor;
-typedef struct golden_case {
-    const char *name;
-    bool smooth; /* finite differences make sense at these inputs */
-    int n_inputs;
-    golden_tensor input[GOLDEN_INPUTS], output;
-    int gradient;            /* of the output, in golden_values; -1: none */
-    int grad[GOLDEN_INPUTS]; /* of the inputs; -1: none */
-} golden_case;
-
-/* clang-format off */
-static const double golden_values[] = {
-%s
-};
-
-static const golden_case golden_cases[] = {
-%s
-};
-/* clang-format on */
-
-#endif
-""" % (torch.__version__.split("a")[0], "\n".join(lines), "\n".join(rows)))
+        rows.append(" ".join(map(str, (name, int(smooth), len(inputs), *described, result, gradient, *grads))))
+    golden_file.write("ops", "make_ops.py", "inputs, results and gradients of operations in float64",
+                      [("values", VALUES), ("cases", rows)])
 
 
 main()

@@ -5,11 +5,55 @@
 #include <yoke/nn.h>
 
 #include "tests/support/expect.h"
-
-#include "tests/golden/lstm_golden.h"
+#include "tests/support/golden.h"
 
 static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
 static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
+
+enum { LSTM_INPUT = 2, LSTM_HIDDEN = 3, LSTM_N = 3, LSTM_STEPS = 5 };
+typedef enum lstm_field {
+    PARAMETERS,
+    IN,
+    OUTPUT,
+    H_N,
+    C_N,
+    PULL,
+    PULL_H,
+    PULL_C,
+    GPARAMETERS,
+    GX,
+    H_0,
+    C_0,
+    GH_0,
+    GC_0,
+    FIELDS
+} lstm_field;
+typedef struct lstm_case {
+    char name[20];
+    int num_layers;
+    bool bias, batch_first, bidirectional, batch;
+    const double *values[FIELDS]; /* from H_0 on NULL where no states are given */
+} lstm_case;
+
+static lstm_case read_case(const char *row)
+{
+    static const char *const fields[FIELDS] = {"parameters", "x",           "output", "h_n", "c_n", "pull", "pull_h",
+                                               "pull_c",     "gparameters", "gx",     "h_0", "c_0", "gh_0", "gc_0"};
+    lstm_case c = {.num_layers = 0};
+    golden_word(&row, c.name, sizeof(c.name));
+    c.num_layers = golden_integer(&row);
+    c.bias = golden_integer(&row);
+    c.batch_first = golden_integer(&row);
+    c.bidirectional = golden_integer(&row);
+    c.batch = golden_integer(&row);
+    bool states = golden_integer(&row);
+    for (int i = 0; i < (states ? (int)FIELDS : (int)H_0); i++) {
+        char section[40];
+        snprintf(section, sizeof(section), "%s_%s", c.name, fields[i]);
+        c.values[i] = golden_numbers("lstm", section, NULL);
+    }
+    return c;
+}
 
 static void expect_numbers(const char *which, const char *name, yk_tensor *x, const double *expected, double room)
 {
@@ -43,7 +87,7 @@ static yk_module *module_of(const lstm_case *c)
 {
     yk_module *m = yk_module_to_dtype(
         yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
-                       YK_OPTIONS(yk_lstm_module_options, .num_layers = c->num_layers, .bias = !c->no_bias,
+                       YK_OPTIONS(yk_lstm_module_options, .num_layers = c->num_layers, .bias = c->bias,
                                   .batch_first = c->batch_first, .bidirectional = c->bidirectional)),
         YK_F64);
     yk_parameters *parameters = yk_module_parameters(m);
@@ -61,8 +105,12 @@ static yk_module *module_of(const lstm_case *c)
 static void test_golden(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < sizeof(lstm_cases) / sizeof(*lstm_cases); k++) {
-        const lstm_case *c = &lstm_cases[k];
+    size_t count;
+    const char *const *rows = golden_rows("lstm", "cases", &count);
+    assert_int_equal(count, 8);
+    for (size_t k = 0; k < count; k++) {
+        lstm_case read = read_case(rows[k]);
+        const lstm_case *c = &read;
         yk_scope scope = yk_scope_begin();
         yk_module *m = module_of(c);
         int64_t directions = c->bidirectional ? 2 : 1, states = c->num_layers * directions;
@@ -92,7 +140,7 @@ static void test_golden(void **state)
                                    c->values[i ? GH_0 + i - 1 : GX], 1e-12);
             yk_parameters *parameters = yk_module_parameters(m);
             const double *expected = c->values[GPARAMETERS];
-            assert_int_equal(yk_parameters_count(parameters), states * (c->no_bias ? 2 : 4));
+            assert_int_equal(yk_parameters_count(parameters), states * (c->bias ? 4 : 2));
             for (int64_t i = 0; i < yk_parameters_count(parameters); i++) {
                 yk_tensor *p = yk_parameters_at(parameters, i);
                 expect_numbers(c->name, yk_parameters_name(parameters, i), yk_div_scalar(yk_grad(p), round), expected,

@@ -5,10 +5,10 @@
  * A row names a case of tests/golden/make_ops.py and makes the call; inputs and expected numbers come from there.
  */
 #include "tests/support/expect.h"
+#include "tests/support/golden.h"
 #include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
-#include "tests/golden/ops_golden.h"
 #include <yoke/ops.h>
 
 #define DIMS(...) (int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int))
@@ -386,11 +386,70 @@ static const struct row {
     yk_gradcheck_fn call;
 } rows[] = {ROWS(ENTRY)};
 
-enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]), GOLDEN_COUNT = sizeof(golden_cases) / sizeof(golden_cases[0]) };
+enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
+
+/* ---- what PyTorch has ---- */
+
+enum { GOLDEN_INPUTS = 5 };
+typedef struct golden_tensor {
+    yk_dtype dtype;
+    int ndim;
+    int64_t shape[4];
+    bool requires_grad;
+    int at; /* the first of its numbers in golden_values, C order */
+} golden_tensor;
+typedef struct golden_case {
+    char name[40];
+    bool smooth; /* finite differences make sense at these inputs */
+    int n_inputs;
+    golden_tensor input[GOLDEN_INPUTS], output;
+    int gradient;            /* of the output, in golden_values; -1: none */
+    int grad[GOLDEN_INPUTS]; /* of the inputs; -1: none */
+} golden_case;
+
+static golden_case *golden_cases;
+static size_t golden_count;
+static const double *golden_values;
+
+static golden_tensor read_golden_tensor(const char **row)
+{
+    golden_tensor t = {.dtype = golden_dtype(row), .ndim = golden_integer(row)};
+    assert_in_range(t.ndim, 0, 4);
+    for (int d = 0; d < t.ndim; d++)
+        t.shape[d] = golden_integer(row);
+    t.requires_grad = golden_integer(row);
+    t.at = golden_integer(row);
+    return t;
+}
+
+static int read_golden_cases(void **state)
+{
+    (void)state;
+    const char *const *lines = golden_rows("ops", "cases", &golden_count);
+    golden_values = golden_numbers("ops", "values", NULL);
+    golden_cases = calloc(golden_count, sizeof(*golden_cases));
+    assert_non_null(golden_cases);
+    for (size_t i = 0; i < golden_count; i++) {
+        golden_case *c = &golden_cases[i];
+        const char *row = lines[i];
+        golden_word(&row, c->name, sizeof(c->name));
+        c->smooth = golden_integer(&row);
+        c->n_inputs = golden_integer(&row);
+        assert_in_range(c->n_inputs, 0, GOLDEN_INPUTS);
+        for (int k = 0; k < c->n_inputs; k++)
+            c->input[k] = read_golden_tensor(&row);
+        c->output = read_golden_tensor(&row);
+        c->gradient = golden_integer(&row);
+        for (int k = 0; k < c->n_inputs; k++)
+            c->grad[k] = golden_integer(&row);
+        assert_int_equal(*row, 0);
+    }
+    return 0;
+}
 
 static const golden_case *golden_of(const char *name)
 {
-    for (int i = 0; i < GOLDEN_COUNT; i++) {
+    for (size_t i = 0; i < golden_count; i++) {
         if (strcmp(golden_cases[i].name, name) == 0)
             return &golden_cases[i];
     }
@@ -497,14 +556,14 @@ static void compare_tensor(const char *row, const char *form, const char *what, 
 static void test_every_case_has_a_row(void **state)
 {
     (void)state;
-    for (int i = 0; i < GOLDEN_COUNT; i++) {
+    for (size_t i = 0; i < golden_count; i++) {
         int found = 0;
         for (int r = 0; r < ROW_COUNT; r++)
             found += strcmp(rows[r].name, golden_cases[i].name) == 0;
         if (found != 1)
             fail_msg("case %s of make_ops.py has %d rows", golden_cases[i].name, found);
     }
-    assert_int_equal((int)ROW_COUNT, (int)GOLDEN_COUNT);
+    assert_int_equal((int)ROW_COUNT, (int)golden_count);
 }
 
 /* Result and gradients against PyTorch, in f64. */
@@ -777,5 +836,5 @@ int main(void)
         cmocka_unit_test(test_no_grad_records_nothing), cmocka_unit_test(test_mixed_devices),
         cmocka_unit_test(test_memory_comes_back),
     };
-    return cmocka_run_group_tests_name("ops", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("ops", tests, read_golden_cases, NULL);
 }

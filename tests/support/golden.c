@@ -2,9 +2,9 @@
  * golden.c - golden.h's reader. A file is read once in a process, whole, and kept; a section's numbers and rows are
  * made when they are first asked for.
  */
-#include "golden.h"
+#include "tests/support/golden.h"
 
-#include "expect.h"
+#include "tests/support/expect.h"
 
 #include <errno.h>
 #include <stdio.h>
