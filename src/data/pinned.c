@@ -90,15 +90,22 @@ static void block_release(void *context)
     pthread_mutex_unlock(&b->owner->lock);
 }
 
-/* Locked. */
-static bool is_free(const yk__pinned *p, block *b)
+/* Releases the events of copies that are done, whose blocks can be taken again. Locked. */
+static void copies_settle(yk__pinned *p)
 {
-    bool passed = true;
-    if (b->busy || (b->event && (p->backend->event_query(b->event, &passed) || !passed)))
-        return false;
-    p->backend->event_release(b->event);
-    b->event = NULL;
-    return true;
+    for (block *b = p->blocks; b; b = b->next) {
+        bool passed = false;
+        if (b->busy || !b->event || p->backend->event_query(b->event, &passed) || !passed)
+            continue;
+        p->backend->event_release(b->event);
+        b->event = NULL;
+    }
+}
+
+/* True if nobody holds the block, and no copy reads it. Locked. */
+static bool block_is_free(const block *b)
+{
+    return !b->busy && !b->event;
 }
 
 /* The smallest free block that is large enough, else a new one. */
@@ -106,8 +113,9 @@ static block *block_get(yk__pinned *p, size_t bytes)
 {
     block *found = NULL;
     pthread_mutex_lock(&p->lock);
+    copies_settle(p);
     for (block *b = p->blocks; b; b = b->next) {
-        if (b->bytes >= bytes && (!found || b->bytes < found->bytes) && is_free(p, b))
+        if (b->bytes >= bytes && (!found || b->bytes < found->bytes) && block_is_free(b))
             found = b;
     }
     if (!found && (found = yk__calloc(1, sizeof(*found)))) {
