@@ -67,12 +67,12 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
                            const yk_conv2d_module_options *options);
 
 bool yk__is_batch_norm2d(const yk_module *m);
-/* Makes a BatchNorm2d one that, in training, calls fn in place of yk_batch_norm, and prints as SyncBatchNorm. `user` is
- * a counted object, retained. */
+/* Converts a BatchNorm2d to a SyncBatchNorm, which in training calls fn in place of yk_batch_norm (norm_module.c, Note
+ * [Converted modules]). `user` is a counted object, retained. */
 typedef yk_tensor *(*yk__batch_norm_fn)(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                         yk_tensor *running_var, const yk_batch_norm_options *options, void *user);
-yk_status yk__batch_norm2d_replace(yk_module *m, yk__batch_norm_fn fn, void *user);
-bool yk__batch_norm2d_replaced(const yk_module *m);
+void yk__batch_norm2d_convert(yk_module *m, yk__batch_norm_fn fn, void *user);
+bool yk__is_sync_batch_norm(const yk_module *m);
 bool yk__is_relu(const yk_module *m);
 
 /* A floating option as Python prints it, for describe: "0.1", "1.0", "1e-05"; returns `text`. */

@@ -87,22 +87,24 @@ static void batch_norm2d_destroy(yk_module *m)
     yk_object_release(((batch_norm2d *)yk_module_data(m))->user);
 }
 
-static const yk_module_class batch_norm2d_class = {.name = "BatchNorm2d",
-                                                   .data_size = sizeof(batch_norm2d),
-                                                   .forward = batch_norm2d_forward,
-                                                   .describe = batch_norm2d_describe};
-static const yk_module_class sync_batch_norm_class = {.name = "SyncBatchNorm",
-                                                      .data_size = sizeof(batch_norm2d),
-                                                      .forward = batch_norm2d_forward,
-                                                      .destroy = batch_norm2d_destroy,
-                                                      .describe = batch_norm2d_describe};
+/* Note [Converted modules]
+ * A BatchNorm2d becomes a SyncBatchNorm in place: its tensors, its place in its parents and its hooks stay. The two
+ * classes differ in their name alone, by which prints and errors call the module; what training calls is
+ * batch_norm2d.replacement, which only a converted module has. */
+#define BATCH_NORM2D_CLASS(shown)                                                                                      \
+    {                                                                                                                  \
+        .name = shown, .data_size = sizeof(batch_norm2d), .forward = batch_norm2d_forward,                             \
+        .destroy = batch_norm2d_destroy, .describe = batch_norm2d_describe                                             \
+    }
+static const yk_module_class batch_norm2d_class = BATCH_NORM2D_CLASS("BatchNorm2d");
+static const yk_module_class sync_batch_norm_class = BATCH_NORM2D_CLASS("SyncBatchNorm");
 
 bool yk__is_batch_norm2d(const yk_module *m)
 {
     return m->cls == &batch_norm2d_class || m->cls == &sync_batch_norm_class;
 }
 
-yk_status yk__batch_norm2d_replace(yk_module *m, yk__batch_norm_fn fn, void *user)
+void yk__batch_norm2d_convert(yk_module *m, yk__batch_norm_fn fn, void *user)
 {
     batch_norm2d *d = yk_module_data(m);
     yk_object_retain(user);
@@ -110,10 +112,9 @@ yk_status yk__batch_norm2d_replace(yk_module *m, yk__batch_norm_fn fn, void *use
     d->replacement = fn;
     d->user = user;
     m->cls = &sync_batch_norm_class;
-    return YK_OK;
 }
 
-bool yk__batch_norm2d_replaced(const yk_module *m)
+bool yk__is_sync_batch_norm(const yk_module *m)
 {
     return m->cls == &sync_batch_norm_class;
 }

@@ -76,7 +76,7 @@ static yk_status check_tensor(const yk__pipeline *p, const char *what, int s, co
 /* A module of stage s, and everything below it. */
 static yk_status check_module(const yk__pipeline *p, const char *what, int s, const yk_module *m, bool train)
 {
-    if (yk_is_ddp(m) || yk__batch_norm2d_replaced(m))
+    if (yk_is_ddp(m) || yk__is_sync_batch_norm(m))
         return yk__fail(YK_ERR_STATE,
                         "%s: stage %d has a %s in it, and the stages' collectives would come in another order on each "
                         "rank; put yk_ddp around the pipeline",

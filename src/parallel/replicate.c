@@ -380,7 +380,7 @@ static yk_status check_modules(const yk__replicas *r, const char *what)
         if (p->kind == PART_MODULE && yk_is_ddp(p->original))
             return yk__fail(YK_ERR_STATE, "%s: %s is a module of yk_ddp, which has no replicas; put yk_ddp around",
                             what, p->name[0] ? p->name : "the module");
-        if (p->kind == PART_MODULE && yk__batch_norm2d_replaced(p->original))
+        if (p->kind == PART_MODULE && yk__is_sync_batch_norm(p->original))
             return yk__fail(YK_ERR_STATE,
                             "%s: %s is a SyncBatchNorm, whose ranks have one device each; use yk_ddp, or leave it a "
                             "BatchNorm2d",

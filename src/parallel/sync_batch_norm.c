@@ -342,7 +342,9 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
 
 static yk_status convert(yk_module *m, void *group)
 {
-    return yk__is_batch_norm2d(m) ? yk__batch_norm2d_replace(m, sync_batch_norm, group) : YK_OK;
+    if (yk__is_batch_norm2d(m))
+        yk__batch_norm2d_convert(m, sync_batch_norm, group);
+    return YK_OK;
 }
 
 yk_module *yk_convert_sync_batch_norm(yk_module *m, yk_process_group *group)
@@ -386,7 +388,7 @@ yk_module *yk_sync_batch_norm2d_create(int64_t features, const yk_batch_norm2d_o
 
 static yk_status batch_norm_find(yk_module *m, void *found)
 {
-    *(bool *)found |= yk__is_batch_norm2d(m) && yk__batch_norm2d_replaced(m);
+    *(bool *)found |= yk__is_sync_batch_norm(m);
     return YK_OK;
 }
 
