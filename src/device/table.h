@@ -332,7 +332,7 @@ yk__queue yk__queue_current(void);
  * the same type, by now is done; nothing to do on a backend without queues. Source: torch.cuda.Stream.wait_stream. */
 yk_status yk__queue_order(yk_device device, yk__queue queue, yk_device other, yk__queue after);
 
-/* ---- storage (storage.c): counted memory of one device, from a caching allocator ---- */
+/* ---- storage (memory/storage.c, cache.c): counted memory of one device, from a caching allocator ---- */
 typedef struct yk__storage {
     void *data; /* first: the rest is poisoned while the storage is cached, and leak checkers must see this */
     atomic_int references;

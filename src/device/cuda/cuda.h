@@ -5,7 +5,7 @@
  * A logical device has a stream for each yk__queue: kernels, and what a program waits for, are on the first; copies
  * that overlap with them, and collectives, on the others, which are made when they are first used. A slot puts its work
  * on the stream of its thread's queue. A block that the cache hands out anew goes to the queue that had it, whose order
- * keeps the two apart; where another queue used it, an event after its work comes first (device/memory/storage.c).
+ * keeps the two apart; where another queue used it, an event after its work comes first (device/memory/cache.c).
  * Queues wait for one another by cuda_queue_order, by an event as well.
  */
 #ifndef YOKE_DEVICE_CUDA_H

@@ -24,7 +24,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/nccl_access.h"
 
-/* The most devices, as in the tables of every device type (device/memory/storage.c). */
+/* The most devices, as in the tables of every device type (device/memory/cache.c). */
 enum { MOST_DEVICES = 64 };
 
 static struct {

@@ -1,8 +1,8 @@
 /*
  * cuda_graph.c - work that is captured as a CUDA graph and launched again and again. Layer: device/cuda.
  *
- * One thread captures on a device at a time (device/memory/storage.c refuses the second). Every kernel of the graph may
- * have written the device's error record, and is to blame for a fault under the name of the replay.
+ * One thread captures on a device at a time (device/memory/memory_pools.c refuses the second). Every kernel of the
+ * graph may have written the device's error record, and is to blame for a fault under the name of the replay.
  *
  * Note [Streams of a recording]
  * What any thread puts on a stream that is captured is captured, and a wait for such a stream is refused and ends the

@@ -1,7 +1,7 @@
 /*
  * cuda_memory.c - memory of GPUs, and copies to and from the host. Layer: device/cuda.
  *
- * The caching allocator of device/memory/storage.c calls cuda_allocate and cuda_release. Copies are queued on the
+ * The caching allocator of device/memory/cache.c calls cuda_allocate and cuda_release. Copies are queued on the
  * stream of the thread's queue (Note [Order on a device] in cuda.h).
  */
 #include <pthread.h>

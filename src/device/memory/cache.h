@@ -1,6 +1,6 @@
 /*
- * cache.h - the blocks and counts of a device's allocator (storage.c), for the files that report it and that split
- * large blocks. Layer: device.
+ * cache.h - the blocks and counts of a device's caching allocator (cache.c), for the files that share its work:
+ * pending.c, memory_pools.c, heap.c, cache_check.c, memory_figures.c, memory_report.c. Layer: device.
  */
 #ifndef YOKE_DEVICE_MEMORY_CACHE_H
 #define YOKE_DEVICE_MEMORY_CACHE_H
@@ -63,12 +63,78 @@ typedef struct yk__cache {
     yk__storage *newest; /* all that is allocated */
 } yk__cache;
 
+/* The cache of a device, which is made when it is first asked for; NULL without memory for it. */
+yk__cache *yk__cache_of(yk_device device);
 /* NULL where nothing was allocated on the device yet. */
 yk__cache *yk__cache_existing(int type, int index);
 /* Fails with YK_ERR_MEMORY and a text that names the bytes that were asked for, and the holders of the device's memory.
  * `why` is what the backend says, which knows more than we do where the memory is not the host's, or "".
  * (memory_report.c) */
 yk_status yk__cache_fail_memory(yk__cache *c, yk_device device, size_t bytes, const char *why);
+
+/* ---- size classes and lists of free blocks ---- */
+
+/* True while the calling thread records on the device. Locked. */
+static inline bool yk__records_here(const yk__cache *c)
+{
+    return c->open && pthread_equal(c->open->recorder, pthread_self());
+}
+
+/* The class of a size, and the size of its blocks. */
+static inline int yk__size_class(size_t bytes, size_t *block)
+{
+    if (bytes <= LEAST) {
+        *block = LEAST;
+        return 0;
+    }
+    int power = 63 - __builtin_clzll((unsigned long long)(bytes - 1)); /* 2^power < bytes <= 2^(power + 1) */
+    size_t step = (size_t)1 << (power - 2);
+    size_t steps = (bytes - ((size_t)1 << power) + step - 1) / step; /* 1 to 4 */
+    *block = ((size_t)1 << power) + steps * step;
+    return 4 * power + (int)steps - 1;
+}
+
+static inline size_t yk__class_bytes(int k)
+{
+    return k == 0 ? LEAST : ((size_t)1 << (k / 4)) + (size_t)(k % 4 + 1) * ((size_t)1 << (k / 4 - 2));
+}
+
+static inline yk__storage *yk__list_pop(yk__free_list *list)
+{
+    yk__storage *s = list->storages[--list->count];
+    UNPOISON(s, sizeof(*s));
+    return s;
+}
+
+/* The pool that the calling thread's memory comes from now, and goes to: that of its recording, or NULL. Locked. */
+static inline yk__memory_pool *yk__pool_now(const yk__cache *c)
+{
+    return yk__records_here(c) ? c->open : NULL;
+}
+
+/* Gives the block back to the system, and frees the storage. Locked. */
+void yk__block_free(const yk__backend *backend, yk__cache *c, yk__storage *s);
+/* Keeps a storage that nobody holds; without memory for the list it is freed. Locked. */
+void yk__list_push(const yk__backend *backend, yk__cache *c, yk__free_list *list, yk__storage *s);
+/* Gives the cached memory back. Not by a thread that records: it may neither wait nor look at events, and wants the
+ * free blocks. Locked. */
+void yk__cache_empty(const yk__backend *backend, yk__cache *c);
+/* Takes back a storage that nobody holds any more. */
+void yk__storage_cache(yk__storage *s);
+
+/* ---- storages that other queues use (pending.c), all with the cache locked ---- */
+/* Frees the pending storages that nobody uses any more. A failure (a device that is lost) leaves them pending; the next
+ * wait for the device reports it. Locked. */
+void yk__pending_settle(const yk__backend *backend, yk__cache *c, bool wait);
+/* Adds a storage that was freed while the queues `used_on` may use it, of recorded work where pool is not NULL. False
+ * without memory for it. Locked. */
+bool yk__pending_add(const yk__backend *backend, yk__cache *c, yk__storage *s, yk__memory_pool *pool, uint8_t used_on);
+/* Drops the storages whose events never pass, of a device that was lost. */
+void yk__pending_drop(const yk__backend *backend, yk__cache *c);
+
+/* ---- checks (cache_check.c) ---- */
+/* The fault of a cache, NULL for none. Locked. */
+const char *yk__cache_check(const yk__cache *c);
 
 /*
  * Large blocks of backends that have `map` (heap.c), all with the cache locked. A pool is that of the recording under
