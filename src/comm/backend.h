@@ -2,7 +2,7 @@
  * backend.h - the table of functions through which process groups reach a backend of collectives. Layer: comm.
  *
  * native/ fills one; mpi/, nccl/ and whatever else carries collectives fill others. Above the table stand the checks of
- * arguments, the order of operations, the asynchronous form and the trace (work.c, collectives.c); a backend moves
+ * arguments, the order of operations, the asynchronous form and the trace (submit.c, collectives.c); a backend moves
  * bytes, and watches over its ranks.
  */
 #ifndef YOKE_COMM_BACKEND_H

@@ -130,13 +130,15 @@ yk_status yk__environment_launchers_store(int world_size, double join_timeout, y
  * stays]. */
 void yk__environment_failed(void);
 
-/* ---- work.c ---- */
-yk__work *yk__work_retain(yk__work *work);
-void yk__work_release(yk__work *work); /* NULL is passed over */
+/* ---- submit.c ---- */
 /* Carries out a checked call, in its turn. Takes over call->counts. */
 yk_status yk__comm_run(yk__group *g, yk__call *call);
 /* The same without waiting; NULL and an error on failure. */
 yk_work *yk__comm_start(yk__group *g, yk__call *call);
+
+/* ---- work.c ---- */
+yk__work *yk__work_retain(yk__work *work);
+void yk__work_release(yk__work *work); /* NULL is passed over */
 /* Returns when nothing is outstanding. */
 void yk__comm_drain(yk__group *g);
 /* Ends the group's threads, after a drain. */

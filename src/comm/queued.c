@@ -20,8 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/thread.h"
-#include "comm/group.h"
+#include "comm/work.h"
 
 /* Microseconds between two looks at an operation: at first, and at most, doubled in between. */
 enum { FIRST_NAP = 50, LONGEST_NAP = 2000 };
@@ -160,4 +161,27 @@ yk_status yk__queued_wait(yk__group *g, yk__work *work)
     }
     pthread_mutex_unlock(&g->lock);
     return status;
+}
+
+void yk__queued_replay(yk__group *g, const yk__comm_op *op)
+{
+    yk_error before;
+    yk__error_take(&before);
+    yk__call call = {.op = *op};
+    void *queued = NULL;
+    yk__work *work = yk__work_create(g, &call);
+    yk_status status = work ? g->backend->queue_replay(g->state, op, &queued) : YK_ERR_MEMORY;
+    pthread_mutex_lock(&g->lock);
+    if (!status) {
+        work->queued = queued;
+        work->traced = yk__trace_add(g, op, YK__TRACE_RUNNING);
+        yk__queued_add(g, work);
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (status) /* the device itself has failed, or there is no memory */
+        yk__log(YK_LOG_WARN, "group '%s', rank %d: nobody watches over replay #%llu of a recorded step", g->name,
+                g->rank, (unsigned long long)op->number);
+    yk__work_release(work);
+    yk_clear_error();
+    yk__error_put(&before);
 }
