@@ -16,9 +16,10 @@ families='YOKE|PET|NCCL|OMPI|PMI|PMIX|MPI|SLURM|CUDA|TORCHELASTIC|ROLE|GROUP|LOC
 sed -n 's/^| \(`[^|]*\) |.*/\1/p' "$root/docs/environment.md" | grep -oE '`[A-Z_]+`' | tr -d '`' | sort > "$work/listed"
 cd "$work" || exit 1
 ok "variables were found in the sources" [ "$(wc -l < read)" -gt 60 ]
-comm -23 read <(sort -u listed) > out
+sort -u listed > listed.once
+comm -23 read listed.once > out
 ok "docs/environment.md has each variable that the sources read" [ ! -s out ]
-comm -13 read <(sort -u listed) > out
+comm -13 read listed.once > out
 ok "and none that they do not know" [ ! -s out ]
 uniq -d listed > out
 ok "and each once" [ ! -s out ]

@@ -171,7 +171,12 @@ static void announced_and_read(void **state)
     assert_true(r->waiting > 0 && r->waiting < 60);
     assert_true(r->step_age >= r->waiting && r->step_age < 60);
     assert_true(r->progress_age >= 0 && r->phase_age >= 0);
-    assert_true(r->resident > 0 && r->cpu_seconds >= 0);
+    if (access("/proc/self/statm", R_OK) == 0) {
+        assert_true(r->resident > 0 && r->cpu_seconds >= 0);
+    } else {
+        print_message("# what a process uses is known where there is a /proc\n");
+        assert_true(r->resident < 0 && r->cpu_seconds < 0);
+    }
     assert_int_equal(r->n_counters, 1);
     assert_string_equal(r->counters[0].name, "rpc_calls_total");
     assert_int_equal(r->counters[0].value, 7);
