@@ -1,5 +1,5 @@
 /*
- * node.h - nodes from the inside: for tape.c, engine.c and custom.c. Layer: autograd.
+ * node.h - nodes from the inside: for tape.c, nodes.c, engine.c and custom.c. Layer: autograd.
  */
 #ifndef YOKE_AUTOGRAD_NODE_H
 #define YOKE_AUTOGRAD_NODE_H
@@ -103,6 +103,8 @@ static inline yk__node *yk__node_retain(yk__node *node)
     return node;
 }
 void yk__node_release(yk__node *node); /* NULL is passed over */
+/* The number of the next node of this thread: higher ones run first. */
+uint64_t yk__sequence_next(void);
 /* A node for the maker of outs[], with room for what follows it and nothing in it; edges are empty. */
 yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_tensor *const *outs, int n_inputs,
                         int n_saved, size_t context_size);
