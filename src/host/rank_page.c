@@ -32,6 +32,8 @@ static uint64_t ticks_of(const yk__rank_page *page)
 #ifdef __x86_64__
     if (atomic_load(&page->counted))
         return __builtin_ia32_rdtsc();
+#else
+    (void)page;
 #endif
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
