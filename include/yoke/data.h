@@ -186,6 +186,35 @@ YK_API yk_dataset *yk_csv(const char *path, const char *target, yk_transform *tr
  * torch.utils.data.Subset. */
 YK_API yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count);
 
+/*
+ * Cuts a data set at random into `count` parts that have no sample in common, each as by yk_subset and owned by the
+ * scope, into parts[]. `lengths`: numbers of samples that sum to the set's, or fractions that sum to 1: each part gets
+ * the floor of its share, and the first ones a sample more until all are given out. The same parts for the same length
+ * of the set, lengths and seed. Source: torch.utils.data.random_split.
+ */
+YK_API yk_status yk_random_split(yk_dataset *dataset, const double *lengths, int count, uint64_t seed,
+                                 yk_dataset **parts) YK_MUST_CHECK;
+
+/* The samples of a data set, which is retained, through `transform` in place of its own: one part of a random split
+ * augmented, say, the other not. NULL: through none. */
+YK_API yk_dataset *yk_dataset_with_transform(yk_dataset *dataset, yk_transform *transform);
+
+/*
+ * Data sets one behind the other: yk_concat_dataset(a, b), up to 1,024. They are retained, keep their transforms, and
+ * have equally many classes; names of classes are the first one's. Source: torch.utils.data.ConcatDataset.
+ */
+YK_API yk_dataset *yk_concat_dataset_counted(int count, ...);
+#define yk_concat_dataset(...) yk_concat_dataset_counted(YK__COUNT(yk_dataset *, __VA_ARGS__), __VA_ARGS__)
+
+/*
+ * Tensors in memory as a data set, up to YK_SAMPLE_TENSORS: sample i is row i of each, along dimension 0, which has the
+ * same size in all. yk_tensor_dataset(x, y) has x for inputs; y of i64 and one dimension is the labels. Floats and
+ * bytes of x reach the batch as those of samples do (bytes stay bytes); y stays as it is. Tensors of cpu:0 in C order
+ * are retained, and what is written to them later is seen; others are copied. Source: torch.utils.data.TensorDataset.
+ */
+YK_API yk_dataset *yk_tensor_dataset_counted(int count, ...);
+#define yk_tensor_dataset(...) yk_tensor_dataset_counted(YK__COUNT(yk_tensor *, __VA_ARGS__), __VA_ARGS__)
+
 /* Generated digits, (1, 28, 28), ten classes in equal shares, 12,000 to train and 2,000 to test, of the same bytes on
  * every machine for a seed. Needs no files. */
 YK_API yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t seed);

@@ -1,11 +1,14 @@
 /*
- * subset.c - a part of a data set as a data set, and the deterministic choice of a part to test on. Layer: data.
+ * subset.c - a part of a data set as a data set, its samples through another transform, and the deterministic choice of
+ * parts at random and of a part to test on. Layer: data.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
+
+enum { MOST_RANDOM_PARTS = 1 << 20 };
 
 typedef struct subset {
     yk_dataset *base; /* one reference */
@@ -75,6 +78,108 @@ yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count
     table.destroy = subset_destroy;
     return dataset->images ? yk__dataset_of_images(&table, s, dataset->transform)
                            : yk_dataset_create(&table, s, dataset->transform);
+}
+
+/* ---- another transform ------------------------------------------------------------------------------------------- */
+
+static void base_release(void *context)
+{
+    yk_dataset_release(context);
+}
+
+static yk_status base_get(void *context, int64_t index, yk_sample *sample)
+{
+    const yk_dataset *base = context;
+    return base->table.get(base->context, index, sample);
+}
+
+static int64_t base_label(void *context, int64_t index)
+{
+    return yk_dataset_label(context, index);
+}
+
+static void base_describe(void *context, int64_t index, char *text, size_t size)
+{
+    yk_dataset_describe(context, index, text, size);
+}
+
+yk_dataset *yk_dataset_with_transform(yk_dataset *dataset, yk_transform *transform)
+{
+    YK__LIVE(dataset);
+    YK__LIVE(transform);
+    YK__OWN_RECORD;
+    if (!yk__scope_check("dataset_with_transform") || !yk__is_there("dataset_with_transform", "data set", dataset) ||
+        yk__transform_lost(transform))
+        return NULL;
+    yk_dataset_table table = dataset->table;
+    table.get = base_get;
+    table.label = base_label;
+    table.describe = base_describe;
+    table.destroy = base_release;
+    yk_dataset *base = yk_dataset_retain(dataset);
+    return dataset->images ? yk__dataset_of_images(&table, base, transform)
+                           : yk_dataset_create(&table, base, transform);
+}
+
+/* ---- parts at random --------------------------------------------------------------------------------------------- */
+
+/* The sizes of the parts for a set of `length` samples, by numbers of samples or, where those sum to 1, by fractions:
+ * their floors, and one sample more for the first parts until all are given out. */
+static yk_status part_sizes(const double *lengths, int count, int64_t length, int64_t *sizes)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        if (!(lengths[i] >= 0))
+            return yk__fail(YK_ERR_ARGUMENT, "random_split: length %d of %d is %g", i, count, lengths[i]);
+        sum += lengths[i];
+    }
+    bool fractions = fabs(sum - 1) <= 1e-9 && length != 1;
+    int64_t given = 0;
+    for (int i = 0; i < count; i++) {
+        if (!fractions && lengths[i] != floor(lengths[i]))
+            return yk__fail(
+                YK_ERR_ARGUMENT,
+                "random_split: length %d of %d is %g, and all sum to %g; expected numbers of samples that sum "
+                "to %lld, or fractions that sum to 1",
+                i, count, lengths[i], sum, (long long)length);
+        sizes[i] = (int64_t)(fractions              ? floor((double)length * lengths[i])
+                             : lengths[i] <= 0x1p40 ? lengths[i]
+                                                    : 0x1p40);
+        given += sizes[i];
+    }
+    for (int i = 0; fractions && given < length; i = (i + 1) % count, given++)
+        sizes[i]++;
+    return given == length
+               ? YK_OK
+               : yk__fail(YK_ERR_ARGUMENT, "random_split: the lengths sum to %lld, and %lld samples are there",
+                          (long long)given, (long long)length);
+}
+
+yk_status yk_random_split(yk_dataset *dataset, const double *lengths, int count, uint64_t seed, yk_dataset **parts)
+{
+    YK__LIVE(dataset);
+    YK__OWN_RECORD;
+    if (!yk__is_there("random_split", "data set", dataset) ||
+        !yk__is_there("random_split", "array of lengths", lengths) ||
+        !yk__is_there("random_split", "array of parts", parts))
+        return YK_ERR_ARGUMENT;
+    if (count < 1 || count > MOST_RANDOM_PARTS)
+        return yk__fail(YK_ERR_ARGUMENT, "random_split: %d parts; expected 1 to %d", count, MOST_RANDOM_PARTS);
+    int64_t length = dataset->table.length, *sizes = yk__calloc((size_t)count, sizeof(*sizes)),
+            *order = yk__calloc((size_t)length + 1, sizeof(*order));
+    yk_status status = sizes && order ? part_sizes(lengths, count, length, sizes) : YK_ERR_MEMORY;
+    if (!status) {
+        yk__random_permutation((yk__stream){.key = seed, .purpose = YK__RANDOM_SPLIT}, order, length);
+        int64_t from = 0;
+        for (int i = 0; i < count; from += sizes[i++]) {
+            parts[i] = yk_subset(dataset, order + from, sizes[i]);
+            if (!parts[i])
+                status = yk__error_code();
+        }
+    }
+    free(sizes);
+    free(order);
+    return status;
 }
 
 /* ---- a part to test on ------------------------------------------------------------------------------------------- */

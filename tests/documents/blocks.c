@@ -101,11 +101,25 @@ static int data_loader(void)
     return 0;
 }
 
+static int data_tensors(void)
+{
+    static unsigned char pixels[600 * 3 * 32 * 32];
+    static int64_t classes[600];
+    for (int i = 0; i < 600; i++)
+        classes[i] = i % 3, pixels[i * 3 * 32 * 32] = (unsigned char)(i % 3);
+#include "data.md.2"
+    CHECK(yk_dataset_length(train) == 540 && yk_dataset_length(test) == 60);
+    int64_t label = -1;
+    yk_tensor *first = yk_dataset_get(test, 9, YK_F32, &label);
+    CHECK(first && yk_get(first, (int64_t[]){0, 0, 0}) == (double)((float)label / 255));
+    return 0;
+}
+
 struct rows {
     float values[20 * 1000];
     int64_t labels[1000];
 };
-#include "data.md.2"
+#include "data.md.3"
 
 static yk_status length_get(void *context, int64_t index, yk_sample *sample)
 {
@@ -117,8 +131,8 @@ static yk_status length_get(void *context, int64_t index, yk_sample *sample)
 }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#include "data.md.4"
-#include "data.md.6"
+#include "data.md.5"
+#include "data.md.7"
 #pragma GCC diagnostic pop
 
 static int data_rows(void)
@@ -126,7 +140,7 @@ static int data_rows(void)
     static struct rows rows;
     rows.values[20 * 7 + 3] = 5;
     rows.labels[7] = 4;
-#include "data.md.3"
+#include "data.md.4"
     int64_t label;
     yk_tensor *x = yk_dataset_get(set, 7, YK_F32, &label);
     CHECK(x && label == 4 && yk_get(x, (int64_t[]){3}) == 5);
@@ -136,7 +150,7 @@ static int data_rows(void)
 static int data_collate(void)
 {
     yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "s", .length = 64, .get = length_get}, NULL, NULL);
-#include "data.md.5"
+#include "data.md.6"
     yk_batch batch;
     CHECK(yk_loader_next(sequences, &batch) && batch.n_tensors == 2 && yk_size(batch.tensors[0], 1) == 7);
     CHECK(yk_get(batch.tensors[0], (int64_t[]){9, 2}) == 9 && yk_get(batch.tensors[0], (int64_t[]){9, 3}) == 0);
@@ -154,7 +168,7 @@ static yk_status black_get(void *context, int64_t index, yk_sample *sample)
 
 static int data_transform(void)
 {
-#include "data.md.7"
+#include "data.md.8"
     yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "b", .length = 1, .get = black_get}, NULL, t);
     yk_tensor *x = yk_dataset_get(set, 0, YK_F32, NULL);
     CHECK(yk_size(x, 1) == 64 && yk_item(yk_min(x)) == 1); /* black, inverted */
@@ -166,7 +180,7 @@ static int data_test(void)
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
     yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
-#include "data.md.8"
+#include "data.md.9"
     CHECK(!status && yk_loader_samples(test) == 2000);
     yk_destroy_process_group();
     return 0;
@@ -358,6 +372,7 @@ int main(void)
         {"checkpoints.md: sharded", checkpoints_sharded},
         {"collectives.md", collectives},
         {"data.md: a loader", data_loader},
+        {"data.md: tensors", data_tensors},
         {"data.md: a data set", data_rows},
         {"data.md: collate", data_collate},
         {"data.md: a transform", data_transform},
