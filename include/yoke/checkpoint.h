@@ -70,6 +70,23 @@ YK_API yk_state_dict *yk_safetensors_read(const char *path, const yk_read_option
 YK_API yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict,
                                      const yk_metadata *metadata) YK_MUST_CHECK;
 
+/* ---- NumPy's .npy and .npz -----------------------------------------------------------------------------------------
+ */
+/*
+ * Reads an array to cpu:0, owned by the current scope: floats of 16, 32 and 64 bits, int32, int64, bytes and bool as
+ * they are; int8, int16 and uint16 as int32, uint32 and uint64 as int64 (a number beyond it is an error). Either order
+ * of bytes; one in Fortran's order becomes a transposed view. At most YK_MAX_DIMS dimensions. Records, texts and Python
+ * objects are refused by their type. Source: numpy.load.
+ */
+YK_API yk_tensor *yk_npy_load(const char *path);
+/* Writes a tensor of any device, in C order, by a temporary file that takes the place of `path` when it is whole. NumPy
+ * has no bfloat16: YK_ERR_DTYPE. Source: numpy.save. */
+YK_API yk_status yk_npy_save(const char *path, yk_tensor *x) YK_MUST_CHECK;
+/* Reads all arrays of a .npz file, stored or compressed, by their names. Owned by the current scope. */
+YK_API yk_state_dict *yk_npz_load(const char *path);
+/* Writes the tensors by their names, not compressed. Source: numpy.savez. */
+YK_API yk_status yk_npz_save(const char *path, const yk_state_dict *dict) YK_MUST_CHECK;
+
 /* ---- PyTorch's .pt ----------------------------------------------------------------------------------------------- */
 typedef yk_read_options yk_pt_options;
 #define yk_pt_options_DEFAULTS yk_read_options_DEFAULTS
