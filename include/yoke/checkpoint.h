@@ -70,8 +70,7 @@ YK_API yk_state_dict *yk_safetensors_read(const char *path, const yk_read_option
 YK_API yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict,
                                      const yk_metadata *metadata) YK_MUST_CHECK;
 
-/* ---- NumPy's .npy and .npz -----------------------------------------------------------------------------------------
- */
+/* ---- NumPy's .npy and .npz --------------------------------------------------------------------------------------- */
 /*
  * Reads an array to cpu:0, owned by the current scope: floats of 16, 32 and 64 bits, int32, int64, bytes and bool as
  * they are; int8, int16 and uint16 as int32, uint32 and uint64 as int64 (a number beyond it is an error). Either order

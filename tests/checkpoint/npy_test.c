@@ -59,7 +59,7 @@ static void test_types(void **state)
     assert_int_equal(yk_size(x, 1), 5);
 }
 
-/* What a file of the same name is after a failure. */
+/* An array that is not read, and the reason. */
 static void refused(const char *dict, const void *data, size_t size, yk_status code, const char *text)
 {
     write_array(dict, data, size);

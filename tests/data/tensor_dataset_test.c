@@ -52,7 +52,7 @@ static void test_rows(void **state)
     assert_false(yk_loader_next(loader, &batch));
 }
 
-/* What is written to a tensor later is seen; a transposed one, a leaf of a graph and several of any dtype are copied.
+/* A tensor that is written to later changes its set; a transposed one, a leaf of a graph and any dtype are copied.
  */
 static void test_forms(void **state)
 {

@@ -12,7 +12,7 @@
 #include <yoke/checkpoint.h>
 #include <yoke/ops.h>
 
-#include "checkpoint/formats/zip.h"
+#include "checkpoint/formats/npy.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
@@ -287,8 +287,7 @@ static yk_status elements_read(const yk__source *source, const npy_header *h, yk
     return status;
 }
 
-/* The array that a source is, owned by the scope. */
-static yk_tensor *array_read(const yk__source *source)
+yk_tensor *yk__npy_read(const yk__source *source)
 {
     npy_header h;
     if (header_read(source, &h))
@@ -317,7 +316,7 @@ yk_tensor *yk_npy_load(const char *path)
     if (!yk__scope_check("npy_load") || !yk__is_there("npy_load", "path", path) ||
         yk__source_open(path, false, &source))
         return NULL;
-    yk_tensor *x = array_read(&source);
+    yk_tensor *x = yk__npy_read(&source);
     yk__source_close(&source);
     return x;
 }
@@ -346,7 +345,7 @@ static yk_status member_read(const yk__source *zip, const yk__zip_member *member
         status = yk__zip_read(zip, member, bytes);
     if (!status) {
         snprintf(path, most, "%s: '%s'", zip->path, name);
-        yk_tensor *x = array_read(&(yk__source){.path = path, .fd = -1, .bytes = bytes, .size = member->size});
+        yk_tensor *x = yk__npy_read(&(yk__source){.path = path, .fd = -1, .bytes = bytes, .size = member->size});
         status = x ? yk_state_dict_add(dict, name, x) : yk__error_code();
     }
     free(bytes);
