@@ -19,6 +19,7 @@ typedef enum yk_data_split { YK_TRAIN = 0, YK_TEST = 1 } yk_data_split;
 typedef struct yk_dataset yk_dataset;
 typedef struct yk_transform yk_transform;
 typedef struct yk_loader yk_loader;
+typedef struct yk_sampler yk_sampler;
 
 /* ---- samples --------------------------------------------------------------------------------------------- */
 /*
@@ -258,6 +259,29 @@ YK_API yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtyp
 YK_API yk_dataset *yk_dataset_retain(yk_dataset *dataset);
 YK_API void yk_dataset_release(yk_dataset *dataset);
 
+/* ---- samplers -------------------------------------------------------------------------------------------- */
+/*
+ * The order of an epoch where it is neither the data set's own nor a shuffle (the loader's option .sampler): `count`
+ * indices of the data set, some of them twice if need be, others never. Several processes divide it as they divide a
+ * shuffle. `order` writes it for an epoch: the same for the same seed (the loader's) and epoch, on every rank, since a
+ * run that is resumed asks again. It runs in the thread that starts the epoch. A sample that comes twice in an epoch
+ * goes through its random transforms alike. Source: torch.utils.data.Sampler.
+ */
+typedef yk_status (*yk_sampler_fn)(void *user, uint64_t seed, int64_t epoch, int64_t *indices, int64_t count);
+/* `name` is for messages, copied. `release(user)`, if not NULL, is called with the last reference, and also when
+ * creation fails. Owned by the scope. */
+YK_API yk_sampler *yk_sampler_create(const char *name, int64_t count, yk_sampler_fn order, void *user,
+                                     void (*release)(void *user));
+/*
+ * `samples` draws by weights, one for each of the data set's `count` samples, copied, at least 0, of any sum: with
+ * replacement, or each sample once at most. Source: torch.utils.data.WeightedRandomSampler (whose default is with
+ * replacement).
+ */
+YK_API yk_sampler *yk_weighted_sampler(const double *weights, int64_t count, int64_t samples, bool replacement);
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
+YK_API yk_sampler *yk_sampler_retain(yk_sampler *sampler);
+YK_API void yk_sampler_release(yk_sampler *sampler);
+
 /* ---- loaders --------------------------------------------------------------------------------------------- */
 /*
  * Makes the tensors of a batch from `count` samples that have gone through their transforms: writes up to
@@ -284,6 +308,7 @@ typedef enum yk_on_error {
 typedef struct yk_loader_options {
     int64_t batch_size YK_DEFAULT(YK_NOT_GIVEN); /* no default: an error when it is not given */
     bool shuffle YK_DEFAULT(false);              /* a new order each epoch */
+    yk_sampler *sampler YK_DEFAULT(NULL);        /* the order, in place of shuffle; retained */
     bool drop_last YK_DEFAULT(false);            /* leaves out a last batch that is not full */
     int workers YK_DEFAULT(0);                   /* threads that make batches; 0: the caller, in yk_loader_next */
     /* Batches made ahead, by all workers together, at least 1; not given: twice the workers. */
@@ -366,7 +391,7 @@ YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 typedef struct yk_loader_state {
     int64_t epoch, batch;
     int64_t start; /* the position in the epoch's order that batch 0 begins at; 0 unless the layout was changed */
-    int64_t dataset_length, batch_size;
+    int64_t dataset_length, batch_size; /* the first: with a sampler, samples of an epoch */
     uint64_t seed;
     bool shuffle, drop_last;
     int rank, world_size;

@@ -138,6 +138,15 @@ void yk__dataset_set_transform(yk_dataset *dataset, yk_transform *transform);
 /* The normalize that a transform, or the last one of a composition, is; NULL: it is none. */
 const yk_transform *yk__transform_normalize(const yk_transform *transform);
 
+/* ---- samplers (epoch_order.c) ---------------------------------------------------------------------------- */
+/* The number of indices of an epoch. */
+int64_t yk__sampler_count(const yk_sampler *sampler);
+/* Fails, in a loader's name, where the sampler is none of this data set. */
+yk_status yk__sampler_check(const yk_sampler *sampler, const yk_dataset *dataset);
+/* Writes the order of an epoch, yk__sampler_count indices of the data set. */
+yk_status yk__sampler_order(const yk_sampler *sampler, const yk_dataset *dataset, uint64_t seed, int64_t epoch,
+                            int64_t *indices);
+
 /* ---- a part that is held out (subset.c) ------------------------------------------------------------------ */
 /* Indices of a data set in two rising lists, one behind the other; the caller frees. */
 typedef struct yk__split {

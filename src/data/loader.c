@@ -38,6 +38,7 @@ static void loader_destroy(void *object)
     free(l->workers);
     free(l->slots);
     free(l->part);
+    yk_object_release(l->options.sampler);
     free(l->all);
     free(l->why);
     yk_object_release(l->dataset);
@@ -96,6 +97,17 @@ static yk_status check_options(const char *name, yk_loader_options *o)
     return YK_OK;
 }
 
+/* A sampler that was freed is an error, and so is one beside shuffle, or for another data set. */
+static yk_status check_sampler(const yk_dataset *dataset, yk_loader_options *o)
+{
+    if (yk__is_freed(o->sampler))
+        return yk__fail_freed("yk_loader_create", o->sampler);
+    if (o->sampler && o->shuffle)
+        return yk__fail(YK_ERR_ARGUMENT, "loader of %s: a sampler gives the order, and shuffle another; leave out one",
+                        dataset->table.name);
+    return o->sampler ? yk__sampler_check(o->sampler, dataset) : YK_OK;
+}
+
 static yk_status allocate(yk_loader *l)
 {
     l->sampler = yk__loader_whole_epoch(l);
@@ -130,7 +142,7 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     YK__OWN_RECORD;
     yk_loader_options checked;
     if (!yk__scope_check("loader_create") || YK__OPTIONS_TAKE("loader_create", yk_loader_options, options, &checked) ||
-        check_options(dataset->table.name, &checked))
+        check_options(dataset->table.name, &checked) || check_sampler(dataset, &checked))
         return NULL;
     yk_loader *l = yk__object_new(&loader_type, sizeof(*l));
     if (!l)
@@ -140,6 +152,7 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     pthread_cond_init(&l->ready, NULL);
     l->dataset = yk_dataset_retain(dataset);
     l->options = checked;
+    l->options.sampler = yk_sampler_retain(checked.sampler);
     l->over = l->fresh = true;
     atomic_store(&l->warnings, 10);
     if (allocate(l)) {

@@ -20,9 +20,15 @@ int64_t yk__loader_next_batch(const yk_loader *l)
     return l->turns.ranks == 1 ? turn.batch : turn.begin;
 }
 
+/* Samples of an epoch, of all ranks together. */
+static int64_t order_length(const yk_loader *l)
+{
+    return l->options.sampler ? yk__sampler_count(l->options.sampler) : l->dataset->table.length;
+}
+
 yk__sampler yk__loader_whole_epoch(const yk_loader *l)
 {
-    return (yk__sampler){.length = l->dataset->table.length,
+    return (yk__sampler){.length = order_length(l),
                          .batch_size = l->options.batch_size,
                          .rank = l->options.rank,
                          .world = l->options.world_size,
@@ -31,10 +37,13 @@ yk__sampler yk__loader_whole_epoch(const yk_loader *l)
 }
 
 /* The epoch's order: see yk_loader_options. */
-static void set_order(yk_loader *l)
+static yk_status set_order(yk_loader *l)
 {
     const yk__sampler *s = &l->sampler;
-    if (l->options.shuffle) {
+    if (l->options.sampler) {
+        if (yk__sampler_order(l->options.sampler, l->dataset, l->options.seed, l->epoch, l->all))
+            return yk__error_code();
+    } else if (l->options.shuffle) {
         yk__stream stream = {.key = l->options.seed, .purpose = YK__RANDOM_SHUFFLE, .epoch = (uint32_t)l->epoch};
         yk__random_permutation(stream, l->all, s->length);
     } else {
@@ -47,6 +56,7 @@ static void set_order(yk_loader *l)
     for (int k = 0; part && k < l->turns.ranks; k++, one.rank++)
         for (int64_t i = 0; i < samples; i++)
             *part++ = l->all[yk__sampler_index(&one, i)];
+    return YK_OK;
 }
 
 static yk_status check_epoch(const char *function, int64_t epoch)
@@ -70,7 +80,8 @@ void yk__loader_start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t bat
     free(l->why);
     l->why = NULL;
     l->sampler.start = start;
-    set_order(l);
+    if (set_order(l))
+        return;
     if (l->running < l->options.workers && yk__loader_start_workers(l))
         return;
     l->over = false;
@@ -180,7 +191,7 @@ yk_loader_state yk_loader_get_state(const yk_loader *l)
     return (yk_loader_state){.epoch = l->epoch,
                              .start = l->over ? 0 : l->sampler.start,
                              .batch = l->over ? 0 : yk__loader_next_batch(l),
-                             .dataset_length = l->dataset->table.length,
+                             .dataset_length = order_length(l),
                              .batch_size = o->batch_size,
                              .seed = o->seed,
                              .shuffle = o->shuffle,
@@ -196,7 +207,8 @@ static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
     const struct {
         const char *name;
         int64_t saved, own;
-    } same[] = {{"samples in the data set", state->dataset_length, own.dataset_length},
+    } same[] = {{l->options.sampler ? "samples of the sampler" : "samples in the data set", state->dataset_length,
+                 own.dataset_length},
                 {"seed", (int64_t)state->seed, (int64_t)own.seed},
                 {"shuffle", state->shuffle, own.shuffle},
                 {"drop_last", state->drop_last, own.drop_last}};
