@@ -10,6 +10,7 @@
 #include <yoke/optim.h>
 
 #include "autograd/tape.h"
+#include "optim/schedule_form.h"
 
 /* Up to three of a kind's own, and the master weight. */
 enum { YK__OPTIM_MASTER = 3, YK__OPTIM_STATES };
@@ -173,12 +174,14 @@ yk_state_dict *yk__optimizer_state_outline(const yk_optimizer *o);
 /* The optimizer whose rates the schedule sets, borrowed. */
 yk_optimizer *yk__schedule_optimizer(const yk_schedule *s);
 
-/* The time of s that corresponds to time t of a schedule that differs in nothing but its lengths (t_max, step_size,
- * milestones, steps of a warm-up), given by yk_schedule_describe's text; -1 where it differs in more. */
-int64_t yk__schedule_carry(const yk_schedule *s, const char *description, int64_t t);
-/* Goes on, after the optimizer's state was loaded, from time t of the schedule of that description: the rates are the
- * loaded ones, which the program may have set, or where the lengths are others the corresponding ones. */
-yk_status yk__schedule_resume(yk_schedule *s, const char *description, int64_t t);
+/* Its kind and constants, borrowed. */
+const yk__schedule_form *yk__schedule_form_of(const yk_schedule *s);
+/* The time of s that corresponds to time t of a form that differs in its lengths alone; -1 where it differs in more. */
+int64_t yk__schedule_carry(const yk_schedule *s, const yk__schedule_form *old, int64_t t);
+/* Goes on, after the optimizer's state was loaded, from time t of a form that was read, which gets the functions of s
+ * (NULL: the form of s): the rates are the loaded ones, which the program may have set, or where the lengths are others
+ * the corresponding ones. */
+yk_status yk__schedule_resume(yk_schedule *s, yk__schedule_form *old, int64_t t);
 
 /* Fails in the name of `what` where no scaler could be in this state. */
 yk_status yk__grad_scaler_check(const char *what, const yk_grad_scaler_state *state);

@@ -283,16 +283,15 @@ static void test_bad_descriptions(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_value *rates = yk_value_list();
-    assert_null(yk__schedule_to_torch("multi_step_lr(milestones=[3, x], gamma=1)", 0, rates, rates));
+    assert_null(yk__schedule_parse("multi_step_lr(milestones=[3, x], gamma=1)"));
     expect_error(YK_ERR_FORMAT, "schedule: 'x], gamma=1)' is no milestone");
-    assert_null(yk__schedule_to_torch("linear_warmup_lr(steps=-1, start_factor=1)", 0, rates, rates));
+    assert_null(yk__schedule_parse("linear_warmup_lr(steps=-1, start_factor=1)"));
     expect_error(YK_ERR_FORMAT, "schedule: a warm-up of -1 steps");
     static char deep[4000000];
     static const char level[] = "linear_warmup_lr(steps=1, start_factor=1, after=";
     for (size_t at = 0; at + sizeof(level) < sizeof(deep); at += sizeof(level) - 1)
         memcpy(deep + at, level, sizeof(level));
-    assert_null(yk__schedule_to_torch(deep, 0, rates, rates));
+    assert_null(yk__schedule_parse(deep));
     expect_error(YK_ERR_FORMAT, "has more than 65536 characters");
     yk_scope_end(scope);
 }

@@ -86,16 +86,16 @@ static void offer(const yk_value *value)
     if (dict && !yk__optimizer_to_torch("adamw", dict, names))
         abort();
     int64_t time, again;
-    char *text = yk__schedule_from_torch(scheduler, &time);
+    yk__schedule_form *form = yk__schedule_from_torch(scheduler, &time);
     yk_clear_error();
-    if (text) {
+    if (form) {
         yk_value *rates = yk_value_list();
-        yk_value *back = yk__schedule_to_torch(text, time, rates, rates);
-        char *same = back ? yk__schedule_from_torch(back, &again) : NULL;
-        if (!same || strcmp(same, text) != 0 || again != time)
+        yk_value *back = yk__schedule_to_torch(form, time, rates, rates);
+        yk__schedule_form *same = back ? yk__schedule_from_torch(back, &again) : NULL;
+        if (!same || !yk__schedule_same(same, form) || again != time)
             abort();
-        free(same);
-        free(text);
+        yk__schedule_form_free(same);
+        yk__schedule_form_free(form);
     }
     yk_grad_scaler_state state;
     if (yk__scaler_from_torch(yk_value_get(value, "scaler"), &state))

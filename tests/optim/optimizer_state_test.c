@@ -6,6 +6,7 @@
 
 #include <yoke/optim.h>
 
+#include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
 static int scope_begin(void **state)
@@ -254,6 +255,28 @@ static void schedules_describe_themselves(void **state)
     assert_string_equal(
         yk_schedule_describe(yk_linear_warmup_lr(o, 5, 0.2, yk_cosine_lr(o, 100, 0.001)), text, sizeof(text)),
         "linear_warmup_lr(steps=5, start_factor=0.2, after=cosine_lr(t_max=100, eta_min=0.001))");
+    /* What is printed is read back as the same form; of other lengths it is alike, of another constant it is not. */
+    yk_schedule *all[] = {yk_step_lr(o, 30, 0.1), yk_multi_step_lr(o, (int64_t[]){3, 8, 8}, 3, 0.5),
+                          yk_multi_step_lr(o, NULL, 0, 0.5), yk_exponential_lr(o, 1.0 / 3),
+                          yk_linear_warmup_lr(o, 5, 0.2, yk_linear_warmup_lr(o, 2, 0, yk_cosine_lr(o, 100, 1e-300)))};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        const yk__schedule_form *form = yk__schedule_form_of(all[i]);
+        yk__schedule_form *read = yk__schedule_parse(yk_schedule_describe(all[i], text, sizeof(text)));
+        assert_non_null(read);
+        assert_true(yk__schedule_same(read, form));
+        read->period++;
+        assert_true(yk__schedule_alike(read, form));
+        assert_false(yk__schedule_same(read, form));
+        read->constant += 0.25;
+        assert_false(yk__schedule_alike(read, form));
+        yk__schedule_form_free(read);
+    }
+    assert_null(yk__schedule_parse("step_lr(step_size=30, gamma=0.1) and more"));
+    expect_error(YK_ERR_FORMAT, "' and more' comes after its end");
+    assert_null(yk__schedule_parse("step_lr(step_size=30"));
+    expect_error(YK_ERR_FORMAT, "schedule: '' is not what a schedule goes on with");
+    assert_null(yk__schedule_parse("cyclic_lr(gamma=1)"));
+    expect_error(YK_ERR_UNSUPPORTED, "schedule 'cyclic_lr(gamma=1)' is none of those that are known here");
     char little[12];
     assert_string_equal(yk_schedule_describe(yk_cosine_lr(o, 100, 0), little, sizeof(little)), "cosine_lr(t");
     assert_string_equal(yk_schedule_describe(NULL, text, sizeof(text)), "");

@@ -127,7 +127,8 @@ static void test_lambda_that_fails(void **unused)
 static void expect_carried(yk_schedule *s, yk_schedule *old, yk_optimizer *o, int64_t t, int64_t expected)
 {
     char text[400];
-    int64_t time = yk__schedule_carry(s, yk_schedule_describe(old, text, sizeof(text)), t);
+    int64_t time = yk__schedule_carry(s, yk__schedule_form_of(old), t);
+    yk_schedule_describe(old, text, sizeof(text));
     if (time != expected)
         fail_msg("time %lld of %s became %lld, not %lld", (long long)t, text, (long long)time, (long long)expected);
     expect_ok(yk_schedule_set_time(old, t));
@@ -138,7 +139,20 @@ static void expect_carried(yk_schedule *s, yk_schedule *old, yk_optimizer *o, in
 
 static int64_t carried(yk_schedule *s, const char *description)
 {
-    return yk__schedule_carry(s, description, 10);
+    yk__schedule_form *form = yk__schedule_parse(description);
+    int64_t time = form ? yk__schedule_carry(s, form, 10) : -1;
+    yk__schedule_form_free(form);
+    yk_clear_error();
+    return time;
+}
+
+static yk_status resumed(yk_schedule *s, const char *description, int64_t t)
+{
+    yk__schedule_form *form = yk__schedule_parse(description);
+    assert_non_null(form);
+    yk_status status = yk__schedule_resume(s, form, t);
+    yk__schedule_form_free(form);
+    return status;
 }
 
 /* Epochs of three times as many steps. */
@@ -293,7 +307,7 @@ static void test_resumed_rates(void **unused)
         yk_schedule_step(s);
     expect_ok(yk_optimizer_set_lr(o, 0, 0.125));
     expect_ok(yk_optimizer_load_state_dict(other, yk_optimizer_state_dict(o)));
-    expect_ok(yk__schedule_resume(again, "cosine_lr(t_max=10, eta_min=0)", 4));
+    expect_ok(resumed(again, "cosine_lr(t_max=10, eta_min=0)", 4));
     expect_near(yk_optimizer_lr(other, 0), 0.125, 0, 0);
     yk_schedule_step(s);
     yk_schedule_step(again);
@@ -304,12 +318,12 @@ static void test_resumed_rates(void **unused)
     longer = yk_cosine_lr(other, 15, 0);
     expect_ok(yk_optimizer_load_state_dict(other, yk_optimizer_state_dict(o)));
     double before = yk_optimizer_lr(o, 0);
-    expect_ok(yk__schedule_resume(longer, "cosine_lr(t_max=10, eta_min=0)", 5));
+    expect_ok(resumed(longer, "cosine_lr(t_max=10, eta_min=0)", 5));
     assert_int_equal(yk_schedule_time(longer), 8);
     double share = (1 + cos(M_PI * 8 / 15)) / (1 + cos(M_PI * 5 / 10));
     expect_near(yk_optimizer_lr(other, 0), before * share, 1e-15, 0);
     expect_near(yk_optimizer_lr(other, 1), 0.1 * (1 + cos(M_PI * 8 / 15)) / 2, 1e-15, 0);
-    assert_int_equal(yk__schedule_resume(longer, "step_lr(step_size=10, gamma=0.1)", 5), YK_ERR_ARGUMENT);
+    assert_int_equal(resumed(longer, "step_lr(step_size=10, gamma=0.1)", 5), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "does not go on as cosine_lr");
     yk_scope_end(scope);
     assert_null(yk_last_error());

@@ -1,6 +1,6 @@
 /*
- * torch_schedule.c - a schedule's state as torch.optim.lr_scheduler keeps it, made of and into the text by which yoke
- * tells schedules from one another. Layer: checkpoint.
+ * torch_schedule.c - a schedule's state as torch.optim.lr_scheduler keeps it, made of and into yoke's form of one.
+ * Layer: checkpoint.
  *
  * There a schedule's kind is its class, which is not in the state; here it is known by the names of its constants.
  */
@@ -16,38 +16,12 @@
 /* Bytes of a schedule as text; a longer one is refused. */
 enum { TEXT_ROOM = 4096 };
 
-/* ---- out: the text is read from its beginning to its end --------------------------------------------------------- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
-typedef struct reader {
-    const char *at;
-    yk_value *base, *last; /* rates, one for each group */
-} reader;
-
-/* True, and moves past the word, if it is next. */
-static bool accept(reader *r, const char *word)
-{
-    size_t length = strlen(word);
-    if (strncmp(r->at, word, length) != 0)
-        return false;
-    r->at += length;
-    return true;
-}
-
-static double number(reader *r)
-{
-    char *end;
-    double value = yk__number_parse(r->at, &end);
-    r->at = end;
-    return value;
-}
-
-static int64_t integer(reader *r)
-{
-    char *end;
-    int64_t value = strtoll(r->at, &end, 10);
-    r->at = end;
-    return value;
-}
+/* Rates, one for each group. */
+typedef struct rates {
+    yk_value *base, *last;
+} rates;
 
 /* Adds an integer or a real under a key; a failure before stays. */
 static void put_int(yk_status *status, yk_value *dict, const char *key, int64_t value)
@@ -63,7 +37,7 @@ static void put_real(yk_status *status, yk_value *dict, const char *key, double 
 }
 
 /* Puts the keys that every schedule has. A time of -1 is that of one that has not begun. */
-static yk_status put_common(const reader *r, yk_value *dict, int64_t time)
+static yk_status put_common(const rates *r, yk_value *dict, int64_t time)
 {
     yk_status status = yk_value_set(dict, "base_lrs", r->base);
     put_int(&status, dict, "last_epoch", time);
@@ -71,49 +45,37 @@ static yk_status put_common(const reader *r, yk_value *dict, int64_t time)
     return status ? status : yk_value_set(dict, "_last_lr", r->last);
 }
 
-static yk_value *to_torch(reader *r, int64_t time);
+static yk_value *to_torch(const yk__schedule_form *f, const rates *r, int64_t time);
 
 /* PyTorch has a Counter, of which only the items are used; a plain dict is what its restricted reader takes. */
-static yk_status put_milestones(reader *r, yk_value *dict)
+static yk_status put_milestones(const yk__schedule_form *f, yk_value *dict)
 {
     yk_value *milestones = yk_value_dict();
     yk_status status = milestones ? YK_OK : yk__error_code();
-    int64_t last = -1, times = 0;
-    while (!status && *r->at && *r->at != ']') {
-        const char *before = r->at;
-        int64_t milestone = integer(r), count = milestone == last ? times + 1 : 1;
-        last = milestone;
-        times = count;
-        if (r->at == before)
-            status = yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' is no milestone", before);
-        else
-            status = yk_value_set_int(milestones, milestone, yk_value_int(count)); /* in place of the one before */
-        accept(r, ", ");
+    int64_t times = 0;
+    for (int i = 0; i < f->n_milestones && !status; i++) {
+        times = i && f->milestones[i] == f->milestones[i - 1] ? times + 1 : 1;
+        status = yk_value_set_int(milestones, f->milestones[i], yk_value_int(times)); /* in place of the one before */
     }
-    accept(r, "], gamma=");
     return status ? status : yk_value_set(dict, "milestones", milestones);
 }
 
 /* LinearLR, or, where another follows, SequentialLR of both. */
-static yk_value *warmup(reader *r, yk_value *linear, int64_t time)
+static yk_value *warmup(const yk__schedule_form *f, const rates *r, yk_value *linear, int64_t time)
 {
-    int64_t steps = integer(r);
-    accept(r, ", start_factor=");
-    double factor = number(r);
-    bool more = accept(r, ", after=");
-    yk_status status = steps >= 0 ? YK_OK : yk__fail(YK_ERR_FORMAT, "schedule: a warm-up of %" PRId64 " steps", steps);
-    put_real(&status, linear, "start_factor", factor);
+    yk_status status = YK_OK;
+    put_real(&status, linear, "start_factor", f->constant);
     put_real(&status, linear, "end_factor", 1);
-    put_int(&status, linear, "total_iters", steps);
+    put_int(&status, linear, "total_iters", f->period);
     if (!status)
-        status = put_common(r, linear, more && time >= steps ? steps - 1 : time);
-    if (status || !more)
+        status = put_common(r, linear, f->after && time >= f->period ? f->period - 1 : time);
+    if (status || !f->after)
         return status ? NULL : linear;
     yk_value *whole = yk_value_dict(), *both = yk_value_list(), *milestones = yk_value_list();
-    yk_value *after = to_torch(r, time < steps ? -1 : time - steps);
+    yk_value *after = to_torch(f->after, r, time < f->period ? -1 : time - f->period);
     status = whole && both && milestones && after ? YK_OK : yk__error_code();
     if (!status)
-        status = yk_value_append(milestones, yk_value_int(steps));
+        status = yk_value_append(milestones, yk_value_int(f->period));
     if (!status)
         status = yk_value_set(whole, "_milestones", milestones);
     put_int(&status, whole, "last_epoch", time);
@@ -126,75 +88,38 @@ static yk_value *warmup(reader *r, yk_value *linear, int64_t time)
     return status || yk_value_set(whole, "_schedulers", both) ? NULL : whole;
 }
 
-static yk_value *to_torch(reader *r, int64_t time)
+static yk_value *to_torch(const yk__schedule_form *f, const rates *r, int64_t time)
 {
     yk_value *dict = yk_value_dict();
     yk_status status = dict ? YK_OK : yk__error_code();
-    if (!status && accept(r, "linear_warmup_lr(steps="))
-        return warmup(r, dict, time);
-    if (accept(r, "step_lr(step_size=")) {
-        put_int(&status, dict, "step_size", integer(r));
-        accept(r, ", gamma=");
-        put_real(&status, dict, "gamma", number(r));
-    } else if (accept(r, "multi_step_lr(milestones=[")) {
-        status = status ? status : put_milestones(r, dict);
-        put_real(&status, dict, "gamma", number(r));
-    } else if (accept(r, "cosine_lr(t_max=")) {
-        put_int(&status, dict, "T_max", integer(r));
-        accept(r, ", eta_min=");
-        put_real(&status, dict, "eta_min", number(r));
-    } else if (accept(r, "exponential_lr(gamma=")) {
-        put_real(&status, dict, "gamma", number(r));
-    } else if (accept(r, "lambda_lr(")) {
+    if (!status && f->kind == YK__LINEAR_WARMUP_LR)
+        return warmup(f, r, dict, time);
+    if (f->kind == YK__STEP_LR)
+        put_int(&status, dict, "step_size", f->period);
+    else if (f->kind == YK__COSINE_LR)
+        put_int(&status, dict, "T_max", f->period);
+    else if (f->kind == YK__MULTI_STEP_LR)
+        status = status ? status : put_milestones(f, dict);
+    if (f->kind == YK__LAMBDA_LR) {
         yk_value *lambdas = yk_value_list();
         for (int64_t g = 0; g < yk_value_count(r->base) && !status; g++)
             status = yk_value_append(lambdas, yk_value_none());
         status = status ? status : yk_value_set(dict, "lr_lambdas", lambdas);
     } else {
-        status = yk__fail(YK_ERR_UNSUPPORTED, "schedule '%.60s' has no form in PyTorch that is known here", r->at);
+        put_real(&status, dict, f->kind == YK__COSINE_LR ? "eta_min" : "gamma", f->constant);
     }
-    accept(r, ")");
     return status || put_common(r, dict, time) ? NULL : dict;
 }
 
-yk_value *yk__schedule_to_torch(const char *text, int64_t time, yk_value *base_rates, yk_value *last_rates)
+yk_value *yk__schedule_to_torch(const yk__schedule_form *form, int64_t time, yk_value *base_rates, yk_value *last_rates)
 {
-    enum { MOST = 1 << 16 }; /* bounds the recursion */
-    if (strnlen(text, MOST) == MOST) {
-        yk__fail(YK_ERR_FORMAT, "schedule '%.60s' has more than %d characters", text, MOST);
-        return NULL;
-    }
     yk_scope scope = yk_scope_begin();
-    reader r = {text, base_rates, last_rates};
-    yk_value *value = yk_scope_return_object(scope, to_torch(&r, time));
+    yk_value *value = yk_scope_return_object(scope, to_torch(form, &(rates){base_rates, last_rates}, time));
     yk_scope_end(scope);
     return value;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
-
-/* The text, and the end of what is written. */
-typedef struct writer {
-    char text[TEXT_ROOM];
-    size_t used;
-} writer;
-
-__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int n = vsnprintf(w->text + w->used, TEXT_ROOM - w->used, format, arguments);
-    va_end(arguments);
-    w->used += n > 0 ? (size_t)n : 0;
-    w->used = w->used < TEXT_ROOM ? w->used : TEXT_ROOM - 1;
-}
-
-/* Puts a number as yk_schedule_describe prints it. */
-static void put_shortest(writer *w, double value)
-{
-    char text[YK__NUMBER_ROOM];
-    put(w, "%s", yk__number_format(value, text));
-}
 
 static yk_status get_int(const yk_value *value, const char *key, int64_t *result)
 {
@@ -222,12 +147,14 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static yk_status put_multi_step(writer *w, const yk_value *value)
+/* The milestones, how often each stands, in rising order. */
+static yk_status read_milestones(const yk_value *milestones, yk__schedule_form *f)
 {
-    const yk_value *milestones = yk_value_get(value, "milestones");
-    int64_t sorted[TEXT_ROOM / 2], count = 0; /* more have no room in the text */
-    double gamma = 0;
-    yk_status status = get_real(value, "gamma", &gamma);
+    enum { MOST = TEXT_ROOM / 2 }; /* more have no room in the text */
+    yk_status status = YK_OK;
+    f->milestones = yk__calloc(MOST, sizeof(*f->milestones));
+    if (!f->milestones)
+        return YK_ERR_MEMORY;
     for (int64_t i = 0; i < yk_value_count(milestones) && !status; i++) {
         int64_t milestone;
         const char *text = yk_value_key(milestones, i, &milestone);
@@ -236,64 +163,46 @@ static yk_status put_multi_step(writer *w, const yk_value *value)
         if (text || times < 1)
             status = yk__fail(YK_ERR_UNSUPPORTED,
                               "schedule state: a milestone that is no integer, or stands %" PRId64 " times", times);
-        else if (times > TEXT_ROOM / 2 - count)
-            status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: more than %d milestones", TEXT_ROOM / 2);
+        else if (times > MOST - f->n_milestones)
+            status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: more than %d milestones", MOST);
         for (; !status && times > 0; times--)
-            sorted[count++] = milestone;
+            f->milestones[f->n_milestones++] = milestone;
     }
-    if (!status) {
-        qsort(sorted, (size_t)count, sizeof(*sorted), ascending);
-        put(w, "multi_step_lr(milestones=[");
-        for (int64_t i = 0; i < count; i++)
-            put(w, "%s%" PRId64, i ? ", " : "", sorted[i]);
-        put(w, "], gamma=");
-        put_shortest(w, gamma);
-        put(w, ")");
-    }
+    qsort(f->milestones, (size_t)f->n_milestones, sizeof(*f->milestones), ascending);
     return status;
 }
 
-/* LinearLR up to the full rate, without the closing bracket. */
-static yk_status put_warmup(writer *w, const yk_value *value, int64_t *steps)
+/* LinearLR up to the full rate. */
+static yk_status read_warmup(const yk_value *value, yk__schedule_form *f)
 {
-    double start = 0, end = 0;
-    yk_status status = get_int(value, "total_iters", steps);
+    double end = 0;
+    yk_status status = get_int(value, "total_iters", &f->period);
     if (!status)
-        status = get_real(value, "start_factor", &start);
+        status = get_real(value, "start_factor", &f->constant);
     if (!status)
         status = get_real(value, "end_factor", &end);
     if (!status && end != 1)
         status =
             yk__fail(YK_ERR_UNSUPPORTED, "schedule state: a LinearLR to the factor %g; only one to 1 is read", end);
-    if (status)
-        return status;
-    put(w, "linear_warmup_lr(steps=%" PRId64 ", start_factor=", *steps);
-    put_shortest(w, start);
-    return YK_OK;
+    return status;
 }
 
-static yk_status put_schedule(writer *w, const yk_value *value, int depth);
+static yk_status read_form(const yk_value *value, int depth, yk__schedule_form **form);
 
-static yk_status put_sequence(writer *w, const yk_value *value, int depth)
+static yk_status read_sequence(const yk_value *value, int depth, yk__schedule_form *f)
 {
     const yk_value *both = yk_value_get(value, "_schedulers"), *milestones = yk_value_get(value, "_milestones");
-    int64_t steps = 0;
     const yk_value *first = yk_value_at(both, 0), *milestone = yk_value_at(milestones, 0);
     if (depth > 8 || yk_value_count(both) != 2 || yk_value_count(milestones) != 1 ||
         yk_value_kind_of(milestone) != YK_VALUE_INT || !yk_value_get(first, "total_iters") ||
         !yk_value_get(first, "start_factor"))
         return yk__fail(YK_ERR_UNSUPPORTED,
                         "schedule state: a SequentialLR that is not LinearLR and then one other schedule");
-    yk_status status = put_warmup(w, first, &steps);
-    if (!status && steps != yk_value_as_int(milestone))
+    yk_status status = read_warmup(first, f);
+    if (!status && f->period != yk_value_as_int(milestone))
         status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: a LinearLR of %" PRId64 " steps is left after %" PRId64,
-                          steps, yk_value_as_int(milestone));
-    if (status)
-        return status;
-    put(w, ", after=");
-    status = put_schedule(w, yk_value_at(both, 1), depth + 1);
-    put(w, ")");
-    return status;
+                          f->period, yk_value_as_int(milestone));
+    return status ? status : read_form(yk_value_at(both, 1), depth + 1, &f->after);
 }
 
 /* Fails where there is a constant that no schedule here has: CyclicLR has a gamma too, as ExponentialLR. What begins
@@ -317,63 +226,76 @@ static yk_status check_constants(const yk_value *value)
     return YK_OK;
 }
 
-/* The schedule that is known by these constants. */
-static yk_status put_schedule(writer *w, const yk_value *value, int depth)
+/* The kind of a schedule with these constants. */
+static yk_status read_kind(const yk_value *value, yk__schedule_kind *kind)
 {
-    int64_t count;
-    double constant = 0;
-    yk_status status = check_constants(value);
-    if (status)
-        return status;
-    if (yk_value_get(value, "_schedulers"))
-        return put_sequence(w, value, depth);
-    if (yk_value_get(value, "milestones"))
-        return put_multi_step(w, value);
-    if (yk_value_get(value, "start_factor")) {
-        status = put_warmup(w, value, &count);
-    } else if (yk_value_get(value, "step_size") || yk_value_get(value, "T_max")) {
-        bool step = yk_value_get(value, "step_size");
-        status = get_int(value, step ? "step_size" : "T_max", &count);
-        status = status ? status : get_real(value, step ? "gamma" : "eta_min", &constant);
-        if (!status) {
-            put(w, step ? "step_lr(step_size=%" PRId64 ", gamma=" : "cosine_lr(t_max=%" PRId64 ", eta_min=", count);
-            put_shortest(w, constant);
-        }
-    } else if (yk_value_get(value, "lr_lambdas")) {
-        put(w, "lambda_lr(");
-        status = YK_OK;
-    } else if (yk_value_get(value, "gamma")) {
-        status = get_real(value, "gamma", &constant);
-        if (!status) {
-            put(w, "exponential_lr(gamma=");
-            put_shortest(w, constant);
-        }
-    } else {
-        status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: its constants are none of StepLR, MultiStepLR, "
-                                              "CosineAnnealingLR, ExponentialLR, LinearLR, LambdaLR or SequentialLR");
+    static const struct {
+        const char *constant;
+        yk__schedule_kind kind;
+    } marks[] = {{"_schedulers", YK__LINEAR_WARMUP_LR},
+                 {"milestones", YK__MULTI_STEP_LR},
+                 {"start_factor", YK__LINEAR_WARMUP_LR},
+                 {"step_size", YK__STEP_LR},
+                 {"T_max", YK__COSINE_LR},
+                 {"lr_lambdas", YK__LAMBDA_LR},
+                 {"gamma", YK__EXPONENTIAL_LR}};
+    for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+        *kind = marks[i].kind;
+        if (yk_value_get(value, marks[i].constant))
+            return YK_OK;
     }
-    put(w, ")");
-    return status;
+    return yk__fail(YK_ERR_UNSUPPORTED, "schedule state: its constants are none of StepLR, MultiStepLR, "
+                                        "CosineAnnealingLR, ExponentialLR, LinearLR, LambdaLR or SequentialLR");
 }
 
-/* A text that fills its room was cut. */
-static yk_status check_room(const char *text)
+/* The form goes to *form, also where reading it fails. */
+static yk_status read_form(const yk_value *value, int depth, yk__schedule_form **form)
 {
-    if (strlen(text) + 1 < TEXT_ROOM)
+    yk__schedule_kind kind;
+    yk_status status = check_constants(value);
+    if (!status)
+        status = read_kind(value, &kind);
+    if (status)
+        return status;
+    yk__schedule_form *f = *form = yk__schedule_form_new(kind);
+    if (!f)
+        return YK_ERR_MEMORY;
+    if (yk_value_get(value, "_schedulers"))
+        return read_sequence(value, depth, f);
+    if (kind == YK__LINEAR_WARMUP_LR)
+        return read_warmup(value, f);
+    if (kind == YK__MULTI_STEP_LR)
+        status = read_milestones(yk_value_get(value, "milestones"), f);
+    else if (kind == YK__STEP_LR || kind == YK__COSINE_LR)
+        status = get_int(value, kind == YK__STEP_LR ? "step_size" : "T_max", &f->period);
+    if (status || kind == YK__LAMBDA_LR)
+        return status;
+    return get_real(value, kind == YK__COSINE_LR ? "eta_min" : "gamma", &f->constant);
+}
+
+/* Fails where the text of a form, in which state.json keeps it, would be cut. */
+static yk_status check_room(const yk__schedule_form *form)
+{
+    char text[TEXT_ROOM];
+    if (strlen(yk__schedule_print(form, text, sizeof(text))) + 1 < TEXT_ROOM)
         return YK_OK;
     return yk__fail(YK_ERR_UNSUPPORTED, "schedule state: of more than %d characters: %.60s...", TEXT_ROOM, text);
 }
 
-char *yk__schedule_from_torch(const yk_value *value, int64_t *time)
+yk__schedule_form *yk__schedule_from_torch(const yk_value *value, int64_t *time)
 {
-    writer w = {.used = 0};
-    if (get_int(value, "last_epoch", time) || put_schedule(&w, value, 0) || check_room(w.text))
-        return NULL;
-    if (*time < 0) {
-        yk__fail(YK_ERR_FORMAT, "schedule state: last_epoch is %" PRId64, *time);
-        return NULL;
-    }
-    return yk__strdup(w.text);
+    yk__schedule_form *form = NULL;
+    yk_status status = get_int(value, "last_epoch", time);
+    if (!status)
+        status = read_form(value, 0, &form);
+    if (!status)
+        status = check_room(form);
+    if (!status && *time < 0)
+        status = yk__fail(YK_ERR_FORMAT, "schedule state: last_epoch is %" PRId64, *time);
+    if (!status)
+        return form;
+    yk__schedule_form_free(form);
+    return NULL;
 }
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
@@ -387,9 +309,8 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
     }
     if (!yk__scope_check("value_from_schedule"))
         return NULL;
-    char text[TEXT_ROOM];
-    yk_schedule_describe(s, text, sizeof(text));
-    if (check_room(text))
+    const yk__schedule_form *form = yk__schedule_form_of(s);
+    if (check_room(form))
         return NULL;
     yk_scope scope = yk_scope_begin();
     yk_optimizer *o = yk__schedule_optimizer(s);
@@ -400,7 +321,7 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
         status = yk_value_append(base, yk_value_real(isnan(first) ? yk_optimizer_lr(o, g) : first));
         status = status ? status : yk_value_append(last, yk_value_real(yk_optimizer_lr(o, g)));
     }
-    yk_value *value = status ? NULL : yk__schedule_to_torch(text, yk_schedule_time(s), base, last);
+    yk_value *value = status ? NULL : yk__schedule_to_torch(form, yk_schedule_time(s), base, last);
     value = yk_scope_return_object(scope, value);
     yk_scope_end(scope);
     return value;
@@ -427,13 +348,16 @@ yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value)
                    ? yk__error_code()
                    : yk__fail(YK_ERR_ARGUMENT, "schedule_load_value: the %s is NULL", s ? "value" : "schedule");
     int64_t time;
-    char own[TEXT_ROOM], *given = yk__schedule_from_torch(value, &time);
+    yk__schedule_form *given = yk__schedule_from_torch(value, &time);
     if (!given)
         return yk__error_code();
-    yk_schedule_describe(s, own, sizeof(own));
-    yk_status status = strcmp(own, given) == 0
-                           ? has_rates(s, value) ? yk__schedule_resume(s, given, time) : yk_schedule_set_time(s, time)
-                           : yk__fail(YK_ERR_ARGUMENT, "schedule state: it is of %s, this schedule is %s", given, own);
-    free(given);
+    char own[TEXT_ROOM], other[TEXT_ROOM];
+    yk_status status =
+        !yk__schedule_same(given, yk__schedule_form_of(s))
+            ? yk__fail(YK_ERR_ARGUMENT, "schedule state: it is of %s, this schedule is %s",
+                       yk__schedule_print(given, other, TEXT_ROOM), yk_schedule_describe(s, own, TEXT_ROOM))
+        : has_rates(s, value) ? yk__schedule_resume(s, given, time)
+                              : yk_schedule_set_time(s, time);
+    yk__schedule_form_free(given);
     return status;
 }

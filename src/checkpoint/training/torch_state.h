@@ -2,13 +2,15 @@
  * torch_state.h - the state of optimizers and schedules in PyTorch's form, from and to yoke's own lists.
  * Layer: checkpoint.
  *
- * These work on lists of tensors and on text, so that files can be converted without the objects. Values that are
- * returned are owned by the current scope.
+ * These work on lists of tensors and on forms of schedules, so that files can be converted without the objects. Values
+ * that are returned are owned by the current scope.
  */
 #ifndef YOKE_CHECKPOINT_TRAINING_TORCH_STATE_H
 #define YOKE_CHECKPOINT_TRAINING_TORCH_STATE_H
 
 #include <yoke/checkpoint.h>
+
+#include "optim/schedule_form.h"
 
 /* optimizer.state_dict(). `kind` is "sgd", "adam" or "adamw"; `names` is a list with, for each group, a list of its
  * parameters' names. */
@@ -16,10 +18,11 @@ yk_value *yk__optimizer_to_torch(const char *kind, const yk_state_dict *dict, co
 /* The list that yk_optimizer_state_dict would give; every group must have as many parameters as in `names`. */
 yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *names);
 
-/* scheduler.state_dict() of what yk_schedule_describe says, at `time`; the rates are lists of numbers. */
-yk_value *yk__schedule_to_torch(const char *text, int64_t time, yk_value *base_rates, yk_value *last_rates);
-/* The text that yk_schedule_describe would give, which the caller frees. */
-char *yk__schedule_from_torch(const yk_value *value, int64_t *time);
+/* scheduler.state_dict() of a schedule of this form, at `time`; the rates are lists of numbers. */
+yk_value *yk__schedule_to_torch(const yk__schedule_form *form, int64_t time, yk_value *base_rates,
+                                yk_value *last_rates);
+/* The form, for yk__schedule_form_free. */
+yk__schedule_form *yk__schedule_from_torch(const yk_value *value, int64_t *time);
 
 /* GradScaler.state_dict(). */
 yk_value *yk__scaler_to_torch(const yk_grad_scaler_state *state);

@@ -227,7 +227,7 @@ static yk_status check_presence(const char *dir, const json_t *saved, const char
 /* Checks the saved schedule against the run's. Its lengths may differ where an epoch has other steps than before
  * (`relaid`). */
 static yk_status check_schedule(const char *dir, const json_t *saved, const yk_schedule *schedule, bool relaid,
-                                const char **description, int64_t *time)
+                                yk__schedule_form **form, int64_t *time)
 {
     yk_status status = check_presence(dir, saved, "schedule", schedule != NULL);
     if (status || !schedule)
@@ -239,8 +239,9 @@ static yk_status check_schedule(const char *dir, const json_t *saved, const yk_s
     char text[SCHEDULE_ROOM];
     yk_schedule_describe(schedule, text, sizeof(text));
     *time = json_integer_value(t);
-    *description = kind;
-    if (strcmp(kind, text) != 0 && (!relaid || yk__schedule_carry(schedule, kind, *time) < 0))
+    *form = strcmp(kind, text) == 0 ? NULL : yk__schedule_parse(kind);
+    yk_clear_error(); /* a schedule that is not known here is another one */
+    if (strcmp(kind, text) != 0 && !(relaid && *form && yk__schedule_carry(schedule, *form, *time) >= 0))
         return yk__fail(YK_ERR_ARGUMENT, "%s: was saved with the schedule %s, this run has %s", dir, kind, text);
     return YK_OK;
 }
@@ -315,7 +316,7 @@ static yk_status check_values(const char *dir, const json_t *saved, const yk_che
 /* The numbers that the checks found in state.json. */
 typedef struct found {
     json_int_t epoch, step, seed, calls;
-    const char *schedule; /* its description, of state.json */
+    yk__schedule_form *schedule; /* where it differs from the run's in its lengths, else NULL */
     json_int_t accumulate;
     int64_t time;
     yk_loader_state loader_state;
@@ -343,6 +344,15 @@ static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_
     return status ? status : check_values(dir, json_object_get(json, "values"), state->values);
 }
 
+/* With an optimizer, whose rates were loaded, the schedule goes on from these; without one it sets them. */
+static yk_status load_schedule(yk_checkpoint_state *state, const found *f)
+{
+    if (!state->optimizer)
+        return yk_schedule_set_time(state->schedule,
+                                    f->schedule ? yk__schedule_carry(state->schedule, f->schedule, f->time) : f->time);
+    return yk__schedule_resume(state->schedule, f->schedule, f->time);
+}
+
 /* The loader goes first: it can be put back. */
 static yk_status load_objects(yk__snapshot *snapshot, yk_checkpoint_state *state, found *f)
 {
@@ -354,26 +364,23 @@ static yk_status load_objects(yk__snapshot *snapshot, yk_checkpoint_state *state
             return status; /* the record has the first error */
     }
     if (!status && state->schedule)
-        status = state->optimizer
-                     ? yk__schedule_resume(state->schedule, f->schedule, f->time)
-                     : yk_schedule_set_time(state->schedule, yk__schedule_carry(state->schedule, f->schedule, f->time));
+        status = load_schedule(state, f);
     if (!status && yk_grad_scaler_enabled(state->scaler))
         status = yk_grad_scaler_set_state(state->scaler, &f->scaler);
     return status;
 }
 
-yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
-                             const yk_checkpoint_options *options, yk_load_report *report)
+static yk_status snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
+                                const yk_checkpoint_options *options, yk_load_report *report, found *f)
 {
     const yk_load_options *load = YK_OPTIONS(yk_load_options, .strict = !options || options->strict);
     bool weights_only = options && options->weights_only;
-    found f = {0};
-    yk_status status = weights_only ? YK_OK : check_state(dir, snapshot->state, state, &f);
+    yk_status status = weights_only ? YK_OK : check_state(dir, snapshot->state, state, f);
     if (status)
         return status;
     status = yk__module_check_state_dict(state->model, snapshot->model, load);
     if (!status && !weights_only)
-        status = load_objects(snapshot, state, &f);
+        status = load_objects(snapshot, state, f);
     if (!status)
         status = yk_module_load_state_dict(state->model, snapshot->model, load, report);
     if (status) {
@@ -382,11 +389,20 @@ yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpo
     }
     if (weights_only)
         return YK_OK;
-    state->epoch = f.epoch;
-    state->step = f.step;
+    state->epoch = f->epoch;
+    state->step = f->step;
     json_t *values = json_object_get(snapshot->state, "values");
     values_load(values, state->values);
     values_load(values, state->optional_values);
-    yk_random_set_state((yk_random_state){(uint64_t)f.seed, (uint32_t)f.calls});
+    yk_random_set_state((yk_random_state){(uint64_t)f->seed, (uint32_t)f->calls});
     return YK_OK;
+}
+
+yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
+                             const yk_checkpoint_options *options, yk_load_report *report)
+{
+    found f = {0};
+    yk_status status = snapshot_apply(dir, snapshot, state, options, report, &f);
+    yk__schedule_form_free(f.schedule);
+    return status;
 }

@@ -143,10 +143,15 @@ static yk_status put_optimizer(const yk__snapshot *snapshot, yk_value *value, yk
     const char *text = json_string_value(json_object_get(schedule, "kind"));
     if (status || !text)
         return status;
-    return yk_value_set(value, "scheduler",
-                        yk__schedule_to_torch(text, json_integer_value(json_object_get(schedule, "time")),
-                                              rates_of(optimizer, "initial_lr", "lr"),
-                                              rates_of(optimizer, "lr", "lr")));
+    yk__schedule_form *form = yk__schedule_parse(text);
+    if (!form)
+        return yk__error_code();
+    status =
+        yk_value_set(value, "scheduler",
+                     yk__schedule_to_torch(form, json_integer_value(json_object_get(schedule, "time")),
+                                           rates_of(optimizer, "initial_lr", "lr"), rates_of(optimizer, "lr", "lr")));
+    yk__schedule_form_free(form);
+    return status;
 }
 
 static yk_status put_rest(const char *dir, const yk__snapshot *snapshot, yk_value *value)
@@ -405,14 +410,17 @@ static yk_status read_optimizer(making *m, const yk_value *optimizer)
 static yk_status read_schedule(making *m, const yk_value *scheduler)
 {
     int64_t time;
-    char *text = scheduler ? yk__schedule_from_torch(scheduler, &time) : NULL;
+    char text[4096]; /* as long as one that yk__schedule_from_torch takes */
+    yk__schedule_form *form = scheduler ? yk__schedule_from_torch(scheduler, &time) : NULL;
     const yk_value *saved = yk_value_get(m->rest, "schedule");
-    json_t *json = text ? json_pack("{s:s, s:I}", "kind", text, "time", (json_int_t)time) : NULL;
-    m->foreign_schedule = scheduler && !text;
+    json_t *json =
+        form ? json_pack("{s:s, s:I}", "kind", yk__schedule_print(form, text, sizeof(text)), "time", (json_int_t)time)
+             : NULL;
+    m->foreign_schedule = scheduler && !form;
     if (m->foreign_schedule)
         notice_add(m, yk_last_error()->message, "; it is kept for PyTorch alone");
     yk_clear_error();
-    free(text);
+    yk__schedule_form_free(form);
     if (!json && saved)
         json = to_json(saved);
     return json && json_object_set_new(m->snapshot->state, "schedule", json) ? yk__fail_memory(sizeof(json_t *))

@@ -1,0 +1,49 @@
+/*
+ * schedule_form.h - a schedule as its kind and constants: what rates are computed from, what is printed, what a file
+ * keeps and what PyTorch's state becomes. Layer: optim.
+ */
+#ifndef YOKE_OPTIM_SCHEDULE_FORM_H
+#define YOKE_OPTIM_SCHEDULE_FORM_H
+
+#include "base/core.h"
+
+typedef enum yk__schedule_kind {
+    YK__STEP_LR,
+    YK__MULTI_STEP_LR,
+    YK__COSINE_LR,
+    YK__EXPONENTIAL_LR,
+    YK__LINEAR_WARMUP_LR,
+    YK__LAMBDA_LR
+} yk__schedule_kind;
+
+typedef struct yk__schedule_form {
+    yk__schedule_kind kind;
+    double constant;     /* gamma; of a cosine_lr the least rate, of a warm-up the start factor */
+    int64_t period;      /* step_size, t_max, or the steps of a warm-up */
+    int64_t *milestones; /* rising */
+    int n_milestones;
+    struct yk__schedule_form *after;     /* the form of what follows a warm-up, or NULL */
+    double (*fn)(int64_t t, void *user); /* of a lambda_lr; a form that was read has none */
+    void *user;
+} yk__schedule_form;
+
+/* The rate at time t of a group whose first rate is `base`. */
+double yk__schedule_rate(const yk__schedule_form *f, double base, int64_t t);
+
+/* "step_lr(step_size=30, gamma=0.1)", cut to `size`; returns `text`. */
+const char *yk__schedule_print(const yk__schedule_form *f, char *text, size_t size);
+/* The form that is printed so, which the caller frees; NULL and an error where no schedule is. */
+yk__schedule_form *yk__schedule_parse(const char *text);
+/* Frees a form that was read, with all that it has; NULL is passed over. */
+void yk__schedule_form_free(yk__schedule_form *f);
+/* A form of this kind for yk__schedule_form_free, all else 0; NULL and an error without memory. */
+yk__schedule_form *yk__schedule_form_new(yk__schedule_kind kind);
+
+/* True if the two are equal; alike: if they differ in their lengths (step_size, t_max, milestones, steps) alone. */
+bool yk__schedule_same(const yk__schedule_form *a, const yk__schedule_form *b);
+bool yk__schedule_alike(const yk__schedule_form *a, const yk__schedule_form *b);
+/* The time in `f` of the point that time t is in a form that is alike; negative where the lengths of one of them are
+ * none that a schedule can have. Parts without a length go on step by step. */
+int64_t yk__schedule_time_in(const yk__schedule_form *f, const yk__schedule_form *old, int64_t t);
+
+#endif
