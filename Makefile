@@ -122,7 +122,7 @@ EMULATOR       := $(strip $(if $(CUDA_HEADERS),$(BUILD)/emulator/yoke-cuda.so $(
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 
 # What takes longest to compile is begun first, so that no core waits for it in the end.
-SLOW           := conv_lanes reduce norm pool2d gemm_micro conv_winograd binary unary conv_few copy gemm index conv_planes
+SLOW           := conv_lanes reduce norm pool2d gemm_micro conv_winograd binary unary conv_few copy gemm index index_put conv_planes
 SLOW           := $(call kernels_named,$(SLOW))
 KERNEL_SOURCES := $(SLOW) $(filter-out $(SLOW),$(KERNEL_SOURCES))
 isa_objects = $(foreach isa,$(1),$(KERNEL_SOURCES:src/%.c=$(BUILD)/$(isa)/%.o)) \

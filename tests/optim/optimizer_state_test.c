@@ -255,7 +255,7 @@ static void schedules_describe_themselves(void **state)
     assert_string_equal(
         yk_schedule_describe(yk_linear_warmup_lr(o, 5, 0.2, yk_cosine_lr(o, 100, 0.001)), text, sizeof(text)),
         "linear_warmup_lr(steps=5, start_factor=0.2, after=cosine_lr(t_max=100, eta_min=0.001))");
-    /* What is printed is read back as the same form; of other lengths it is alike, of another constant it is not. */
+    /* The text reads back as the same form. A form of other lengths is alike; one of another constant is not. */
     yk_schedule *all[] = {yk_step_lr(o, 30, 0.1), yk_multi_step_lr(o, (int64_t[]){3, 8, 8}, 3, 0.5),
                           yk_multi_step_lr(o, NULL, 0, 0.5), yk_exponential_lr(o, 1.0 / 3),
                           yk_linear_warmup_lr(o, 5, 0.2, yk_linear_warmup_lr(o, 2, 0, yk_cosine_lr(o, 100, 1e-300)))};
