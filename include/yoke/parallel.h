@@ -1,10 +1,10 @@
 /*
- * yoke/parallel.h - training on several devices and ranks: DataParallel and pipelines on those of one process,
- * DistributedDataParallel and SyncBatchNorm on several ranks.
+ * yoke/parallel.h - training on several devices and ranks: DataParallel on those of one process, pipelines on those of
+ * one process or of several, DistributedDataParallel and SyncBatchNorm on several ranks.
  *
  * Layer: parallel. Names and semantics are those of torch.nn.parallel, torch.distributed.pipelining and
  * torch.nn.SyncBatchNorm; docs/data_parallel.md, docs/pipeline.md and docs/ddp.md tell how it works and what differs.
- * Group NULL means the default group.
+ * Group NULL means the default group, but for pipelines, which are then in one process.
  */
 #ifndef YOKE_PARALLEL_H
 #define YOKE_PARALLEL_H
@@ -111,7 +111,8 @@ typedef enum yk_pipeline_schedule {
 } yk_pipeline_schedule;
 
 typedef struct yk_pipeline_options {
-    /* One for each stage, all different, copied; stages are moved there. NULL: the devices on which the stages are. */
+    /* One for each stage, all different, copied; stages are moved there. NULL: the devices on which the stages are.
+     * With a group those of other ranks' stages are not looked at, and may be equal to this rank's. */
     const yk_device *devices YK_DEFAULT(NULL);
     int chunks YK_DEFAULT(YK_NOT_GIVEN); /* micro-batches of a batch, at least 1; not given: as many as stages */
     yk_pipeline_schedule schedule YK_DEFAULT(YK_PIPELINE_1F1B);
@@ -123,6 +124,8 @@ typedef struct yk_pipeline_options {
     yk_criterion_fn criterion YK_DEFAULT(NULL);
     void *criterion_user YK_DEFAULT(NULL);
     yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    /* The ranks that have the stages, below; NULL, and a group of one: this process has all. */
+    yk_process_group *group YK_DEFAULT(NULL);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_pipeline_options;
 #define yk_pipeline_options_DEFAULTS .yk__mark = YK__MARK, .chunks = YK_NOT_GIVEN
@@ -138,17 +141,35 @@ typedef struct yk_pipeline_options {
  * yk_forward gives the outputs, joined on the last stage's device. Where operations are recorded yk_backward works
  * through all micro-batches on all devices at once, and holds the gradients of a parameter from all of them until they
  * are added; for training yk_pipeline_step needs less memory. Source: torch.distributed.pipelining, Pipe.
+ *
+ * With a group the stages are in several processes. Every rank calls it, with the same count and options but for
+ * devices and criterion, which is the last rank's. A rank keeps the stages that yk_pipeline_local names: a block, so
+ * that there are as many stages as ranks, or more, and stage s is rank s's where they are as many. Other entries of
+ * `stages` may be NULL, and are not looked at. The child of stage s is "s" on its rank: the ranks' state dicts together
+ * are that of the pipeline in one process. Loss, gradients, buffers and random numbers are those of the pipeline in one
+ * process, bit for bit; the random numbers come from the first rank's generator. All ranks call yk_pipeline_step, or
+ * yk_forward, with the inputs on the first rank, and the target on the last one; what others give is not looked at, and
+ * may be NULL. Outputs of yk_forward are the last rank's; the others get ones of size 0 along dim. Nothing may be
+ * recorded in it, since yk_backward does not go to other processes. Mistakes in the arguments of one rank are errors of
+ * all, and the pipeline stays usable; a stage that fails, or a rank that ends, breaks a group of the pipeline's own, so
+ * that every rank fails and names it, at this call and the next ones. Where yk_ddp is around the pipeline, over ranks
+ * that have the same stages, give its module to yk_pipeline_step.
  */
 YK_API yk_module *yk_pipeline(yk_module *const *stages, int count, const yk_pipeline_options *options);
 YK_API bool yk_is_pipeline(const yk_module *m) YK_QUESTION;
 YK_API int yk_pipeline_count(const yk_module *pipeline) YK_QUESTION; /* its stages, 0 for another */
+/* The stages that this rank has in a pipeline of `count` stages over the group: the number of them, from *first on. The
+ * first count % world_size ranks have one more than the others. NULL group: all. */
+YK_API int yk_pipeline_local(int count, yk_process_group *group, int *first) YK_QUESTION;
 
 /*
  * Forward and backward of a batch by the schedule: adds to the gradients of the stages' parameters, and gives the loss,
- * without history, on the last stage's device: the sum of the micro-batches' losses, or their mean by samples where
- * reduction is the mean, so that it, and the gradients, are the entire batch's also where the batch does not divide.
- * Inputs and target have one size along dim, at least `chunks`; target may be NULL, for the criterion too. NULL and an
- * error on failure: gradients then have the sums up to there. Source: ScheduleGPipe.step, Schedule1F1B.step.
+ * without history, on the last stage's device, or that of this rank's last stage: the sum of the micro-batches' losses,
+ * or their mean by samples where reduction is the mean, so that it, and the gradients, are the entire batch's also
+ * where the batch does not divide. Inputs and target have one size along dim, at least `chunks`; target may be NULL,
+ * for the criterion too. NULL and an error on failure: gradients then have the sums up to there. The pipeline may be in
+ * a module of yk_ddp: then that module is given, and its ranks' gradients are averaged once all micro-batches are done.
+ * Source: ScheduleGPipe.step, Schedule1F1B.step.
  */
 YK_API yk_tensor *yk_pipeline_step(yk_module *pipeline, yk_tensor *input, yk_tensor *target);
 /* The same of a first stage that takes n_inputs tensors, NULL where it allows it. */
@@ -158,6 +179,7 @@ YK_API yk_tensor *yk_pipeline_step_list(yk_module *pipeline, yk_tensor *const *i
  * are means over the steps; with GPUs they, and `idle`, are the host's, which queues their work and goes on. */
 typedef struct yk_stage_times {
     int stage;
+    int rank; /* of the group; 0 without one */
     yk_device device;
     int64_t steps, micro_batches;
     double forward, backward;   /* computing */
@@ -166,7 +188,7 @@ typedef struct yk_stage_times {
     int in_flight;              /* micro-batches whose activations it held at once, at most */
     size_t memory, peak_memory; /* bytes that the device's tensors hold, and the most they have held */
 } yk_stage_times;
-/* Fills stages[0] to stages[count - 1]. */
+/* Fills stages[0] to stages[count - 1]. With a group every rank calls it, and gets all stages'. */
 YK_API yk_status yk_pipeline_report(yk_module *pipeline, yk_stage_times *stages) YK_MUST_CHECK;
 /* Writes such a table as text, one line a stage, and one about the pipeline's bubble, or that these are times of the
  * host. */

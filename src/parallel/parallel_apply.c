@@ -26,7 +26,7 @@ typedef struct modes {
 #define SEQUENCES ((uint64_t)1 << 20)
 
 typedef struct run {
-    int index;
+    int number;
     yk_device device;
     const modes *modes;
     yk__sequences sequences;
@@ -43,18 +43,30 @@ static void call(run *r)
     double began = yk__now();
     yk_scope scope = yk_scope_begin();
     yk__sequences before = yk__sequences_enter(r->sequences);
-    yk_status status = r->work->fn(r->index, r->work->user);
+    yk_status status = r->work->fn(r->number, r->work->user);
     yk__sequences_enter(before);
     if (status && !yk__error_code())
         yk__fail(status, "failed with status %d and no message", (int)status);
     yk_scope_end(scope);
     char device[16];
     if (yk__error_code())
-        yk__error_prefix("%s %d on %s", r->work->member, r->index, yk_device_format(r->device, device));
+        yk__error_prefix("%s %d on %s", r->work->member, r->number, yk_device_format(r->device, device));
     yk__error_take(&r->error);
     if (r->error.code && r->work->failed)
         r->work->failed(r->work->user);
     r->seconds = yk__now() - began;
+}
+
+/* The first member, on the caller's thread: number 0 draws from the caller's generator itself. */
+static void call_here(run *r)
+{
+    if (!r->number || yk__random_branch_used()) {
+        call(r);
+        return;
+    }
+    yk__random_branch_begin(r->modes->random, (uint32_t)r->number);
+    call(r);
+    r->drew = yk__random_branch_end();
 }
 
 static void call_elsewhere(void *argument)
@@ -69,7 +81,7 @@ static void call_elsewhere(void *argument)
     bool recording = yk_set_grad_enabled(r->modes->recording), inference = yk__inference_mode;
     yk__inference_mode = r->modes->inference;
     yk_autocast autocast = yk__autocast_enter(r->modes->autocast);
-    yk__random_branch_begin(r->modes->random, (uint32_t)r->index);
+    yk__random_branch_begin(r->modes->random, (uint32_t)r->number);
     call(r);
     r->drew = yk__random_branch_end();
     yk_autocast_end(autocast);
@@ -88,13 +100,13 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
     modes m = {.recording = yk_grad_enabled(),
                .inference = yk__inference_mode,
                .autocast = yk__autocast_modes(),
-               .random = yk_random_get_state()};
+               .random = work->random ? *work->random : yk_random_get_state()};
     for (int type = 0; type < YK__DEVICE_TYPES; type++)
         m.current[type] = yk_current_device((yk_device_type)type);
     run runs[YK__MOST_REPLICAS];
     uint64_t first = m.recording ? yk__sequences_reserve((uint64_t)count * SEQUENCES) : 0;
     for (int i = 0; i < count; i++) {
-        runs[i] = (run){.index = i, .device = devices[i], .modes = &m, .work = work};
+        runs[i] = (run){.number = work->first + i, .device = devices[i], .modes = &m, .work = work};
         if (m.recording)
             runs[i].sequences = (yk__sequences){first + (uint64_t)i * SEQUENCES, first + (uint64_t)(i + 1) * SEQUENCES};
     }
@@ -104,13 +116,13 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
         if (r->started)
             continue;
         char device[16];
-        yk__error_prefix("%s %d on %s", work->member, i, yk_device_format(r->device, device));
+        yk__error_prefix("%s %d on %s", work->member, r->number, yk_device_format(r->device, device));
         yk__error_take(&r->error);
         if (work->failed)
             work->failed(work->user);
     }
-    call(&runs[0]);
-    bool drew = false;
+    call_here(&runs[0]);
+    bool drew = runs[0].drew;
     for (int i = 1; i < count; i++) {
         if (runs[i].started)
             yk__device_job_wait(&runs[i].job);
@@ -118,8 +130,10 @@ yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parall
     }
     yk__sequences_enter((yk__sequences){0}); /* nodes that a member records after its members have higher numbers than
                                               * theirs */
+    if (work->drew)
+        *work->drew = drew;
     /* The next branches must differ from these, also where the first one drew nothing. */
-    if (drew && yk_random_get_state().calls == m.random.calls)
+    else if (drew && yk_random_get_state().calls == m.random.calls)
         yk__random_next();
     for (int i = 0; i < count; i++) {
         if (seconds)

@@ -2,6 +2,7 @@
  * pipeline_report.c - the time and the memory that a pipeline's stages take. Layer: parallel.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "parallel/pipeline_parallel.h"
 
@@ -14,7 +15,8 @@ yk_status yk_pipeline_report(yk_module *m, yk_stage_times *stages)
     if (!stages)
         return yk__fail(YK_ERR_ARGUMENT, "pipeline_report: stages is NULL");
     double steps = p->steps ? (double)p->steps : 1;
-    for (int s = 0; s < p->count; s++) {
+    memset(stages, 0, (size_t)p->count * sizeof(*stages)); /* padding, too, that other ranks get */
+    for (int s = p->first; s < p->first + p->own; s++) {
         const yk__stage_clock *c = &p->clocks[s];
         yk_memory_info memory;
         yk_status status = yk_device_memory(p->devices[s], &memory);
@@ -35,14 +37,14 @@ yk_status yk_pipeline_report(yk_module *m, yk_stage_times *stages)
             .peak_memory = memory.peak_allocated,
         };
     }
-    return YK_OK;
+    return p->group ? yk__pipeline_gather_times(p, stages) : YK_OK;
 }
 
 void yk_pipeline_report_reset(yk_module *m)
 {
     YK__LIVE(m);
     yk__pipeline *p = yk__pipeline_of("pipeline_report_reset", m);
-    for (int s = 0; p && s < p->count; s++) {
+    for (int s = p ? p->first : 0; p && s < p->first + p->own; s++) {
         p->clocks[s] = (yk__stage_clock){0};
         yk_device_reset_peak_memory(p->devices[s]);
     }
@@ -59,7 +61,9 @@ yk_status yk_pipeline_report_print(FILE *to, const yk_stage_times *stages, int c
                         !to       ? "the file is NULL"
                         : !stages ? "stages is NULL"
                                   : "no stages");
-    fprintf(to, "stage  device   forward  backward (ms)   idle   in flight   memory     peak (MiB)\n");
+    bool ranks = stages[count - 1].rank > 0;
+    fprintf(to, "%sstage  device   forward  backward (ms)   idle   in flight   memory     peak (MiB)\n",
+            ranks ? "rank   " : "");
     double idle = 0;
     bool queued = false;
     for (int s = 0; s < count; s++) {
@@ -67,6 +71,8 @@ yk_status yk_pipeline_report_print(FILE *to, const yk_stage_times *stages, int c
         char name[16];
         idle += t->idle / count;
         queued |= t->device.type != YK_CPU;
+        if (ranks)
+            fprintf(to, "%-6d ", t->rank);
         fprintf(to, "%-6d %-8s %7.3f %9.3f %9.1f %% %10d %10.1f %8.1f\n", t->stage, yk_device_format(t->device, name),
                 t->forward * 1e3, t->backward * 1e3, t->idle * 100, t->in_flight, (double)t->memory / (1 << 20),
                 (double)t->peak_memory / (1 << 20));

@@ -42,7 +42,9 @@ typedef struct run {
     yk__pipeline_batch *batch;
     handover between[YK__MOST_STAGES]; /* stage s and s + 1 */
     yk_tensor **roots;                 /* [stage * chunks + k], references: where backward of a micro-batch begins */
-    atomic_bool failed;
+    /* Messages of this process's last stage to the next rank, and of its first one to the rank before. */
+    yk__pipeline_sends onwards, back;
+    atomic_bool failed, gave_up; /* gave_up: the group knows */
     pthread_mutex_t lock;
     pthread_cond_t changed;
 } run;
@@ -71,13 +73,56 @@ static void advance(run *r, atomic_int *count)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void give_up(void *user)
+static void give_up_for(run *r, const char *reason)
 {
-    run *r = user;
     pthread_mutex_lock(&r->lock);
     atomic_store(&r->failed, true);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+    if (r->p->group && !atomic_exchange(&r->gave_up, true))
+        yk_process_group_abort(r->p->group, reason);
+}
+
+static void give_up(void *user)
+{
+    give_up_for(user, "a stage could not begin");
+}
+
+/* The next stage is another process's; the one before is. */
+static bool sends_on(const yk__pipeline *p, int s)
+{
+    return s == p->first + p->own - 1 && s < p->count - 1;
+}
+
+static bool sends_back(const yk__pipeline *p, int s)
+{
+    return s == p->first && s > 0;
+}
+
+/* Waits until the next micro-batch's activations (`ahead`) or gradients have come for stage s; false where a stage of
+ * this process has failed, or with an error. */
+static bool await_tensors(run *r, int s, bool ahead, int k, yk_status *status)
+{
+    yk__pipeline *p = r->p;
+    if (ahead ? s == 0 : s == p->count - 1)
+        return !atomic_load(&r->failed);
+    handover *h = &r->between[ahead ? s - 1 : s];
+    if (!(ahead ? sends_back(p, s) : sends_on(p, s)))
+        return await(r, ahead ? &h->sent : &h->returned, k);
+    if (atomic_load(&r->failed))
+        return false;
+    yk_tensor **slots = (ahead ? h->activations : h->gradients) + k * h->width;
+    *status = yk__pipeline_receive(p, slots, h->width, p->devices[s], yk__pipeline_rank(p, ahead ? s - 1 : s + 1),
+                                   ahead ? YK__FORWARD_TAG : YK__BACKWARD_TAG);
+    if (!*status)
+        return true;
+    if (atomic_load(&r->failed)) { /* a consequence of what another stage of this process reports */
+        yk_clear_error();
+        *status = YK_OK;
+    } else {
+        yk__error_prefix("micro-batch %d", k);
+    }
+    return false;
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -165,7 +210,8 @@ static yk_status hand_on(run *r, int s, int k, yk_tensor **out)
 {
     static const yk__op op = {.name = "pipeline", .backward = cut_backward};
     handover *to = &r->between[s];
-    for (int o = 0; o < to->width; o++)
+    bool away = sends_on(r->p, s);
+    for (int o = 0; o < to->width && !away; o++)
         to->activations[k * to->width + o] = yk_tensor_retain(out[o]);
     if (r->batch->train) {
         cut context = {.gradients = to->gradients + k * to->width, .width = to->width};
@@ -175,6 +221,8 @@ static yk_status hand_on(run *r, int s, int k, yk_tensor **out)
             return yk__error_code();
         r->roots[s * r->p->chunks + k] = yk_tensor_retain(root);
     }
+    if (away)
+        return yk__pipeline_send(r->p, &r->onwards, out, to->width, yk__pipeline_rank(r->p, s + 1), YK__FORWARD_TAG);
     advance(r, &to->sent);
     return YK_OK;
 }
@@ -232,10 +280,27 @@ static yk_status forward(run *r, int s, int k)
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
-/* Sends the gradients that arrived at the leaves of stage s to the stage before. */
+static yk_status send_gradients(run *r, int s, int k)
+{
+    handover *to = &r->between[s - 1];
+    yk_tensor **leaves = &to->activations[k * to->width], **gradients = &to->gradients[k * to->width];
+    for (int i = 0; i < to->width; i++)
+        gradients[i] = yk_tensor_retain(yk_grad(leaves[i]));
+    yk_status status =
+        yk__pipeline_send(r->p, &r->back, gradients, to->width, yk__pipeline_rank(r->p, s - 1), YK__BACKWARD_TAG);
+    for (int i = 0; i < to->width; i++) {
+        tensor_drop(&gradients[i]);
+        tensor_drop(&leaves[i]);
+    }
+    return status;
+}
+
+/* Gives the gradients that arrived at the leaves of stage s to the stage before. */
 static yk_status return_gradients(run *r, int s, int k)
 {
     handover *to = &r->between[s - 1];
+    if (sends_back(r->p, s))
+        return send_gradients(r, s, k);
     for (int i = k * to->width; i < (k + 1) * to->width; i++) {
         yk_tensor *grad = yk_grad(to->activations[i]);
         if (grad && !(to->gradients[i] = yk__raw_on_device(grad, r->p->devices[s - 1])))
@@ -296,12 +361,7 @@ static yk_status run_stage(int s, void *user)
     yk_status status = YK_OK;
     while (!status && (went < chunks || (r->batch->train && came < chunks))) {
         bool ahead = went < chunks && went - came < limit;
-        atomic_int *count = NULL;
-        if (ahead && s > 0)
-            count = &r->between[s - 1].sent;
-        else if (!ahead && s < r->p->count - 1)
-            count = &r->between[s].returned;
-        if (count ? !await(r, count, ahead ? went : came) : atomic_load(&r->failed))
+        if (!await_tensors(r, s, ahead, ahead ? went : came, &status))
             break;
         double began = yk__now();
         status = ahead ? forward(r, s, went) : backward(r, s, came);
@@ -309,17 +369,35 @@ static yk_status run_stage(int s, void *user)
         *(ahead ? &went : &came) += 1;
         clock->in_flight = went - came > clock->in_flight ? went - came : clock->in_flight;
     }
+    const yk_error *error = status && r->p->group ? yk_last_error() : NULL;
+    if (error) {
+        char device[16], reason[sizeof(error->message) + 40];
+        snprintf(reason, sizeof(reason), "stage %d on %s: %s", s, yk_device_format(r->p->devices[s], device),
+                 error->message);
+        give_up_for(r, reason);
+    }
     return status;
 }
 
 /* ---- a batch ----------------------------------------------------------------------------------------------------- */
+
+/* The handovers with a stage of this process: first_handover to end_handover - 1. */
+static int first_handover(const yk__pipeline *p)
+{
+    return p->first ? p->first - 1 : 0;
+}
+
+static int end_handover(const yk__pipeline *p)
+{
+    return p->first + p->own < p->count ? p->first + p->own : p->count - 1;
+}
 
 static yk_status run_init(run *r)
 {
     size_t chunks = (size_t)r->p->chunks;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    for (int s = 0; s < r->p->count - 1; s++) {
+    for (int s = first_handover(r->p); s < end_handover(r->p); s++) {
         handover *h = &r->between[s];
         h->width = r->p->tensors[s];
         h->activations = yk__calloc(chunks * (size_t)h->width, sizeof(*h->activations));
@@ -336,7 +414,7 @@ static void run_clear(run *r)
     for (int i = 0; r->roots && i < r->p->chunks * r->p->count; i++)
         yk_tensor_release(r->roots[i]);
     free(r->roots);
-    for (int s = 0; s < r->p->count - 1; s++) {
+    for (int s = first_handover(r->p); s < end_handover(r->p); s++) {
         handover *h = &r->between[s];
         for (int i = 0; i < r->p->chunks * h->width; i++) {
             yk_tensor_release(h->activations ? h->activations[i] : NULL);
@@ -352,10 +430,18 @@ static void run_clear(run *r)
 yk_status yk__pipeline_run(yk__pipeline *p, yk__pipeline_batch *batch)
 {
     run r = {.p = p, .batch = batch};
-    yk__parallel_work work = {.member = "stage", .fn = run_stage, .failed = give_up, .user = &r};
+    yk__parallel_work work = {.member = "stage", .first = p->first, .fn = run_stage, .failed = give_up, .user = &r};
+    if (p->group) {
+        work.random = &batch->random;
+        work.drew = &batch->drew;
+    }
     yk_status status = run_init(&r);
     if (!status)
-        status = yk__parallel_run(p->devices, p->count, &work, NULL);
+        status = yk__parallel_run(p->devices + p->first, p->own, &work, NULL);
+    else if (p->group)
+        give_up_for(&r, "no memory");
+    yk_status onwards = yk__pipeline_sends_end(&r.onwards, !status);
+    yk_status back = yk__pipeline_sends_end(&r.back, !status && !onwards);
     run_clear(&r);
-    return status;
+    return status ? status : onwards ? onwards : back;
 }

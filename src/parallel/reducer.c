@@ -267,6 +267,12 @@ static yk_status reducer_begin(yk__collector *self, int count, const int *indice
     yk__reducer *r = (yk__reducer *)self;
     pthread_mutex_lock(&r->lock);
     yk_status status = YK_OK;
+    if (r->held) {
+        for (int i = 0; i < count; i++)
+            r->parameters[indices[i]].used = true;
+        pthread_mutex_unlock(&r->lock);
+        return YK_OK;
+    }
     if (r->walking) {
         status = yk__fail(YK_ERR_STATE, "ddp: a backward through the module began before the one before had ended");
         pthread_mutex_unlock(&r->lock);
@@ -340,17 +346,10 @@ static void tick(yk__ddp_clock *clock, double computed)
     clock->ended = now;
 }
 
-static yk_status reducer_end(yk__collector *self, yk_status status)
+/* Waits for the buckets, all of which are complete unless it failed; this rank had computed its gradients at
+ * `computed`. With the lock held. */
+static yk_status end_reduction(yk__reducer *r, yk_status status, double computed)
 {
-    yk__reducer *r = (yk__reducer *)self;
-    double computed = yk__now();
-    pthread_mutex_lock(&r->lock);
-    r->walking = false;
-    tick_backward(&r->clock, computed);
-    if (!r->reducing) {
-        pthread_mutex_unlock(&r->lock);
-        return YK_OK;
-    }
     if (!status && r->next < r->n_buckets)
         status =
             yk__fail(YK_ERR_INTERNAL, "ddp: backward ended with bucket %d of %d incomplete", r->next, r->n_buckets);
@@ -369,6 +368,21 @@ static yk_status reducer_end(yk__collector *self, yk_status status)
         yk__reducer_reset(r);
     r->reduced = true;
     tick(&r->clock, computed);
+    return status;
+}
+
+static yk_status reducer_end(yk__collector *self, yk_status status)
+{
+    yk__reducer *r = (yk__reducer *)self;
+    double computed = yk__now();
+    pthread_mutex_lock(&r->lock);
+    if (r->held) {
+        pthread_mutex_unlock(&r->lock);
+        return YK_OK;
+    }
+    r->walking = false;
+    tick_backward(&r->clock, computed);
+    status = r->reducing ? end_reduction(r, status, computed) : YK_OK;
     pthread_mutex_unlock(&r->lock);
     return status;
 }
@@ -384,3 +398,46 @@ static void reducer_failed(yk__collector *self)
 
 const yk__collector yk__reducer_collector = {
     .begin = reducer_begin, .ready = reducer_ready, .end = reducer_end, .failed = reducer_failed};
+
+/* ---- several backwards, reduced together ------------------------------------------------------------------------- */
+
+yk_status yk__reducer_hold(yk__reducer *r, bool training)
+{
+    if (!r->clock.born)
+        r->clock.born = yk__now();
+    yk_status status = yk__reducer_prepare(r, training);
+    if (status)
+        return status;
+    pthread_mutex_lock(&r->lock);
+    r->held = true;
+    r->clock.began = yk__now();
+    r->clock.before = yk__sync_waited();
+    pthread_mutex_unlock(&r->lock);
+    return YK_OK;
+}
+
+yk_status yk__reducer_release(yk__reducer *r, yk_status status)
+{
+    double computed = yk__now();
+    pthread_mutex_lock(&r->lock);
+    r->held = false;
+    tick_backward(&r->clock, computed);
+    if (status && r->sync)
+        yk__reducer_abort(r, "pipeline_step");
+    if (status || !r->sync) {
+        pthread_mutex_unlock(&r->lock);
+        return status;
+    }
+    for (int i = 0; i < r->count; i++)
+        r->parameters[i].reached = r->parameters[i].used;
+    status = start_reduction(r);
+    for (int i = r->count - 1; i >= 0 && !status; i--) {
+        if (r->parameters[i].reached)
+            status = mark_ready(r, i);
+        if (!status)
+            status = yk__reducer_start_buckets(r);
+    }
+    status = end_reduction(r, status, computed);
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}

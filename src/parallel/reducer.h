@@ -90,6 +90,7 @@ typedef struct yk__reducer {
     bool sync;            /* the next backward is to be reduced */
     bool walking;         /* a backward is under way */
     bool reducing;        /* and is reduced */
+    bool held;            /* backwards only note what they reach: yk__reducer_release reduces */
     pthread_mutex_t lock; /* ready is called by one thread per device */
     int next;             /* the bucket to start next */
     yk_tensor *used;      /* (count) u8: what any rank used; made when unused parameters are looked for */
@@ -127,6 +128,12 @@ extern const yk__collector yk__reducer_collector;
 /* Prepares a forward that is recorded: makes new buckets where they are due; in training takes rank 0's order for them,
  * and its buffers. */
 yk_status yk__reducer_prepare(yk__reducer *r, bool training);
+/* Prepares the backwards of several micro-batches, in any number of threads, whose gradients are reduced together: as a
+ * forward that is recorded. Where it did not fail `release` follows, with the status of all. */
+yk_status yk__reducer_hold(yk__reducer *r, bool training);
+/* Reduces what the backwards since `hold` have added up, unless in no_sync; where they failed, breaks the group, whose
+ * other ranks wait for this one's gradients. */
+yk_status yk__reducer_release(yk__reducer *r, yk_status status);
 /* The order of rank `src`'s first backward becomes that of the buckets, on all ranks. */
 yk_status yk__reducer_settle(yk__reducer *r, int src);
 /* With r->lock held: starts every bucket that is complete and whose turn it is. */

@@ -43,15 +43,21 @@ yk_module *yk__replicas_at(yk__replicas *r, int i); /* borrowed */
 bool yk__module_device(const yk_module *m, yk_device *device);
 typedef struct yk__parallel_work {
     const char *member; /* their name in errors: "replica" */
-    /* The work for member i; tensors that it makes are owned by the scope that is open around it. */
-    yk_status (*fn)(int i, void *user);
+    int first;          /* the number of member 0: fn and errors have first to first + count - 1 */
+    /* The state of the generator from which members but number 0 branch; NULL: the caller's. */
+    const yk_random_state *random;
+    /* Becomes true where a member but number 0 drew; the caller then looks after the generator. NULL: it moves on here,
+     * so that the next branches differ. */
+    bool *drew;
+    /* The work for member `number`; tensors that it makes are owned by the scope that is open around it. */
+    yk_status (*fn)(int number, void *user);
     /* One has failed, or has no thread: those that wait for it are to give up, without an error. NULL: none does. */
     void (*failed)(void *user);
     void *user;
 } yk__parallel_work;
-/* Calls fn for 0 to count - 1 at once, each on a thread of devices[i], the first on this one, with the modes of this
- * thread and random numbers of their own; seconds[i], unless NULL, grows by the time. Returns when all are done; the
- * error is that of the first that failed, which it names. */
+/* Calls fn for all `count` members at once, member i on a thread of devices[i], the first on this one, with the modes
+ * of this thread and random numbers of their own; seconds[i], unless NULL, grows by the time. Returns when all are
+ * done; the error is that of the first that failed, which it names. */
 yk_status yk__parallel_run(const yk_device *devices, int count, const yk__parallel_work *work, double *seconds);
 /* yk_parallel_apply that leaves what it gives to the caller: outputs[] are references. */
 yk_status yk__parallel_apply(yk_module *const *replicas, const yk_device *devices, int count, yk_tensor *const *inputs,

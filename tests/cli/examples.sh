@@ -92,6 +92,17 @@ example 0 "pipeline" "$examples/pipeline"
 ok "steps of 1, 2, 4 and 8 micro-batches" [ "$(sed -n 's/^\([1248]\) micro-batches: .* ideal \([0-9]*\) %$/\1:\2/p' out | xargs)" = "1:50 2:33 4:20 8:11" ]
 ok "learns" awk '/^loss/ { found = $2 < 1.9 } END { exit !found }' out
 
+for size in 1 2 3; do
+    example 0 "pipeline_processes in $size" "$YOKE" run --no-prefix -n $size -- "$examples/pipeline_processes"
+    sort out > losses$size
+    ok "each process saves its part" [ "$(ls saved/*.safetensors | wc -l)" = $size ]
+    ok "under its number" grep -q "\"$((size - 1))\.0\.[a-z0-9.]*weight" saved/model.index.json
+done
+ok "the same losses, to the last digit, and the same accuracy" eval 'cmp -s losses1 losses2 && cmp -s losses1 losses3'
+ok "learns" awk '/^test accuracy/ { found = $NF > 0.8 } END { exit !found }' losses1
+example 2 "pipeline_processes in too many" "$YOKE" run --no-prefix -n 6 -- "$examples/pipeline_processes"
+says err "6 processes for 5 layers"
+
 mkdir temporary
 TMPDIR=$work/temporary example 0 "ddp_checkpoint" "$examples/ddp_checkpoint"
 alike "loaded weights" 2

@@ -103,6 +103,8 @@ on_cpu 8 51 "$examples/pipeline"
 on_gpus 2 native 8 51 "$examples/pipeline"
 says out "these are times of the host"
 uses_a_gpu 8 3 "$examples/pipeline"
+on_cpu 8 10 "$YOKE" run --no-prefix -n 2 -- "$examples/pipeline_processes"
+on_gpus 2 native 8 10 "$YOKE" run --no-prefix -n 2 -- "$examples/pipeline_processes"
 
 on_cpu 8 3 "$examples/ddp_basic"
 for backend in $backends; do

@@ -303,6 +303,7 @@ static const row rows[] = {
     {"yk_pipeline_options", "criterion_user", .kind = OBJECT},
     {"yk_pipeline_options", "reduction", .kind = WHOLE, .measure = pipeline_reduction, .fallback = YK_REDUCE_MEAN,
      .other = YK_REDUCE_SUM, .refused = {-1, YK_REDUCE_NONE}},
+    {"yk_pipeline_options", "group", .kind = OBJECT}, /* pipeline_group_test.c */
     {"yk_ddp_options", "group", .kind = OBJECT},
     {"yk_ddp_options", "bucket_cap_mb", .kind = NUMBER, .measure = ddp_bucket_cap_mb, .fallback = 25, .other = 2,
      .refused = {-1, INFINITY, 1e300}},
