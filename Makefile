@@ -461,7 +461,7 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
 	@echo "check: all passed"
 
-bench: cli $(BUILD)/bench/operation_times $(BUILD)/bench/store $(BUILD)/bench/page $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
+bench: cli $(BUILD)/bench/operation_times $(BUILD)/bench/store $(BUILD)/bench/page $(BUILD)/bench/pipeline $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
 	failed=0; YOKE=$(BUILD)/yoke bench/run $(ARGS) || failed=1; YOKE=$(BUILD)/yoke bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.

@@ -113,7 +113,6 @@ static void train_and_compare(rank_context *c, const setting *s)
 static void equal_to_one_process(rank_context *c)
 {
     const setting *s = c->arg;
-    use_devices(4);
     for (int k = 0; k < 2; k++) {
         setting other = *s;
         other.schedule = schedules[k];
@@ -307,7 +306,6 @@ static yk_module *lists_pipeline(yk_process_group *group)
 
 static void lists_between_ranks(rank_context *c)
 {
-    use_devices(4);
     yk_module *whole = lists_pipeline(NULL), *part = lists_pipeline(c->group);
     CHECK(whole && part, "%s", yk_last_error()->message);
     yk_manual_seed(10);
@@ -364,7 +362,6 @@ static yk_status copy_buffers(yk_module *to, yk_module *from)
  * pipeline of two stages in itself. Each replica has its part of the batch. */
 static void pipelines_in_ddp(rank_context *c)
 {
-    use_devices(4);
     bool over = c->size == 4;
     yk_process_group *pipelines[2] = {0}, *stages[2] = {c->group};
     for (int i = 0; i < 2 && over; i++) {
@@ -427,7 +424,6 @@ static void pipelines_in_ddp(rank_context *c)
 /* A replica whose batch is refused takes the other with it: that waits for its gradients. */
 static void refused_in_ddp(rank_context *c)
 {
-    use_devices(4);
     yk_process_group *pipelines[2], *stages[2];
     for (int i = 0; i < 2; i++) {
         pipelines[i] = yk_new_group(c->group, 2, (int[]){2 * i, 2 * i + 1});
@@ -470,7 +466,6 @@ static yk_shard *shards_of(yk_state_dict *dict)
 
 static void saved_by_one_loaded_by_the_other(rank_context *c)
 {
-    use_devices(4);
     const char *dir = c->arg;
     setting s = {.stages = 3, .chunks = 3};
     yk_module *whole = pipeline_in(&s, NULL), *part = pipeline_in(&s, c->group), *again = pipeline_in(&s, c->group);
