@@ -26,13 +26,40 @@ static yk_status required_int(const char *name, int64_t least, int64_t most, int
     return YK_OK;
 }
 
-/* A port that the ranks of one job agree on without communication. */
-static int job_port(const char *job)
+/* A port that the ranks of one job, or of one step of it, agree on without communication. */
+static int job_port(const char *job, const char *step)
 {
+    const char *const words[] = {job ? job : "", step ? "." : "", step ? step : ""};
     unsigned h = 2166136261u;
-    for (const char *c = job ? job : ""; *c; c++)
-        h = (h ^ (unsigned char)*c) * 16777619u;
+    for (int i = 0; i < 3; i++) {
+        for (const char *c = words[i]; *c; c++)
+            h = (h ^ (unsigned char)*c) * 16777619u;
+    }
     return 20000 + (int)(h % 10000);
+}
+
+/* The address of rank 0 where MASTER_ADDR does not say it. */
+static yk_status find_master(const yk__rank_info *info, char host[YK__HOST_SIZE])
+{
+    char node[YK__NODE_NAME] = "";
+    if (info->names_job && info->one_host)
+        strcpy(node, "127.0.0.1");
+    else if (yk__rank_master(info, node)) {
+        yk__error_prefix("init_process_group: MASTER_ADDR is not set");
+        return yk__error_code();
+    }
+    if (!node[0])
+        return yk__fail(
+            YK_ERR_ARGUMENT,
+            "init_process_group: MASTER_ADDR is not set, and the %d ranks are not known to be on one host%s",
+            info->world_size,
+            !info->launcher || strcmp(info->launcher, "Open MPI") != 0
+                ? ""
+                : "; mpirun does not tell them on which one rank 0 is: run mpirun -x "
+                  "MASTER_ADDR=HOST, where HOST is the first one of its list, or let MPI carry the "
+                  "collectives (YOKE_COMM_BACKEND=mpi), which finds the ranks by itself");
+    snprintf(host, YK__HOST_SIZE, "%s", node);
+    return YK_OK;
 }
 
 /*
@@ -143,16 +170,14 @@ static yk_status join_environment(bool bootstraps, double join_timeout, yk__join
     if (getenv("MASTER_PORT") || !info.names_job)
         status = required_int("MASTER_PORT", 1, 65535, &port);
     else
-        port = job_port(info.job);
+        port = job_port(info.job, info.step);
     if (status)
         return status;
+    char master[YK__HOST_SIZE];
     if (!address || !*address) {
-        if (!info.names_job || !info.one_host)
-            return yk__fail(YK_ERR_ARGUMENT,
-                            "init_process_group: MASTER_ADDR is not set, and the %d ranks are not "
-                            "known to be on one host",
-                            joining->world_size);
-        address = "127.0.0.1";
+        if (find_master(&info, master))
+            return yk__error_code();
+        address = master;
     }
     status = open_launchers(port, joining->world_size, join_timeout, &joining->store);
     if (status || joining->store)

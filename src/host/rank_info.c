@@ -15,17 +15,40 @@ typedef struct launcher {
     /* This one tells the launcher from others that set the same variables; a launcher without one is recognised by its
      * rank, and the plain RANK by its world size too. */
     const char *mark;
+    const char *step, *lists[2]; /* lists of nodes, the one that counts first */
 } launcher;
 
 /* The more special ones first behind RANK: mpirun inside a Slurm job has the variables of both, and srun with PMI-2
  * those of MPICH but for MPI_LOCALRANKID. */
 static const launcher launchers[] = {
-    {"yoke run or torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", NULL, NULL},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_NAMESPACE", NULL},
-    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL, "MPI_LOCALRANKID"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_JOB_ID",
-     NULL},
+    {.name = "yoke run or torchrun",
+     .rank = "RANK",
+     .size = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .local_size = "LOCAL_WORLD_SIZE",
+     .node = "GROUP_RANK"},
+    {.name = "Open MPI",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .size = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .node = "OMPI_COMM_WORLD_NODE_RANK",
+     .job = "PMIX_NAMESPACE"},
+    {.name = "MPICH",
+     .rank = "PMI_RANK",
+     .size = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .local_size = "MPI_LOCALNRANKS",
+     .mark = "MPI_LOCALRANKID"},
+    {.name = "Slurm",
+     .rank = "SLURM_PROCID",
+     .size = "SLURM_NTASKS",
+     .local_rank = "SLURM_LOCALID",
+     .local_size = "SLURM_TASKS_PER_NODE",
+     .node = "SLURM_NODEID",
+     .job = "SLURM_JOB_ID",
+     .step = "SLURM_STEP_ID",
+     .lists = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}},
 };
 
 static const char *value_of(const char *name)
@@ -102,6 +125,27 @@ yk_status yk__rank_info_read(yk__rank_info *info)
     info->one_host = info->world_size == 1 || (local && !strpbrk(local, "(,") && atoi(local) == info->world_size);
     info->names_job = l->job != NULL;
     info->job = value_of(l->job);
+    info->step = value_of(l->step);
+    info->shares_home = l->lists[0] != NULL;
+    return status;
+}
+
+yk_status yk__rank_master(const yk__rank_info *info, char host[YK__NODE_NAME])
+{
+    const launcher *l = find();
+    const char *name = NULL;
+    host[0] = '\0';
+    for (int i = 0; l && i < 2 && !name; i++)
+        name = value_of(l->lists[i]) ? l->lists[i] : NULL;
+    if (!name)
+        return YK_OK;
+    yk_status status = yk__node_list_read(name, value_of(name), host, NULL);
+    if (!status && info->rank == 0 && info->node > 0)
+        return yk__fail(
+            YK_ERR_ARGUMENT,
+            "rank 0 is on node %d of %s=%.100s (%s), and not on the first, %s, where the others look for it: "
+            "set MASTER_ADDR to its node",
+            info->node, name, value_of(name), l->node, host);
     return status;
 }
 

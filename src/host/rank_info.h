@@ -6,7 +6,7 @@
 #ifndef YOKE_HOST_RANK_INFO_H
 #define YOKE_HOST_RANK_INFO_H
 
-#include "base/core.h"
+#include "host/node_list.h"
 
 /* Any numbers: a launcher's variable beyond them is taken for a mistake. */
 enum { YK__MOST_RANKS = 1 << 20, YK__MOST_VIRTUAL_RANKS = 1 << 16 };
@@ -20,6 +20,10 @@ typedef struct yk__rank_info {
     bool one_host;   /* all ranks are known to be on this host */
     bool names_job;  /* the launcher has a name for the job, so ranks agree on a port without being given one */
     const char *job; /* that name, or NULL */
+    /* The number of the step in the job, of which several may run at a time, each with a port of its own; NULL: it has
+     * none. */
+    const char *step;
+    bool shares_home; /* the launcher's nodes are a cluster's, where a user's files are usually the same on all */
 } yk__rank_info;
 
 /*
@@ -28,6 +32,11 @@ typedef struct yk__rank_info {
  * rank outside its world; a number of tasks that Slurm gives to an interactive shell, which is no rank, is passed over.
  */
 yk_status yk__rank_info_read(yk__rank_info *info) YK_MUST_CHECK;
+
+/* The node of rank 0, which is the first one of the launcher's list (Slurm's SLURM_STEP_NODELIST, or
+ * SLURM_JOB_NODELIST); "" where the launcher gives none. An error for a list that is none, and on rank 0 where it is
+ * not on the first node, as with srun --distribution=arbitrary. */
+yk_status yk__rank_master(const yk__rank_info *info, char host[YK__NODE_NAME]) YK_MUST_CHECK;
 
 /* The number of virtual ranks that the job was started with, YOKE_VIRTUAL_RANKS; 0: it is not set. */
 yk_status yk__virtual_ranks_read(int *count) YK_MUST_CHECK;

@@ -56,6 +56,9 @@ yk_status yk__encryption_wished(bool *wished) YK_MUST_CHECK;
 /* Bytes of a secret: 128 bits, if they are random; enough for keys of every size in use, so that a wrong file is
  * refused before it is read whole. */
 enum { YK__SECRET_LEAST = 16, YK__SECRET_MOST = 4096, YK__SECRET_ROOM = YK__SECRET_MOST + 1 };
+/* The file of a user's own secret, in the home folder: that of jobs that srun starts, where no variable names another.
+ */
+#define YK__USERS_SECRET ".yoke-job-secret"
 /* Reads a secret from the start of a file or memory file, whose position stays as it is. The end of its last line is no
  * part of it: all that read one do so here, or they would disagree. `where` names the file in errors. */
 yk_status yk__secret_read(int fd, const char *where, unsigned char bytes[YK__SECRET_ROOM], size_t *size) YK_MUST_CHECK;

@@ -16,6 +16,7 @@
 
 #include <sodium.h>
 
+#include "host/rank_info.h"
 #include "net/handshake.h"
 
 /* Reads to the end; -1 and errno, or the size, YK__SECRET_MOST + 1 for more than a secret may have. */
@@ -89,10 +90,10 @@ const char *yk__secret_file_problem(const struct stat *about, size_t size)
     return size < YK__SECRET_LEAST ? too_short((ssize_t)size) : NULL;
 }
 
-static yk_status secret_of_file(const char *path, unsigned char *bytes, size_t *size)
+static yk_status secret_of_file(const char *name, const char *path, unsigned char *bytes, size_t *size)
 {
     char where[300];
-    snprintf(where, sizeof(where), "YOKE_JOB_SECRET_FILE=%.250s", path);
+    snprintf(where, sizeof(where), "%s%.250s", name, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat info;
     if (fd < 0)
@@ -145,6 +146,26 @@ static const char *variable(const char *name)
     return text && *text ? text : NULL;
 }
 
+/* The user's own secret, for jobs of a cluster's launcher, which hands none to its processes: one file for all jobs.
+ * False where there is none: then the secret is empty, and connections over a network are refused, with what to do. */
+static bool find_users_secret(char *path, size_t size)
+{
+    YK__QUESTION;
+    yk__rank_info info;
+    const char *folder = variable("HOME");
+    return folder && !yk__rank_info_read(&info) && info.shares_home &&
+           (size_t)snprintf(path, size, "%s/" YK__USERS_SECRET, folder) < size && !access(path, F_OK);
+}
+
+/* The job of a launcher that has a name for it: ranks of two jobs with one secret, whose ports are the same by chance,
+ * tell each other apart. */
+static const char *launchers_job(void)
+{
+    YK__QUESTION;
+    yk__rank_info info;
+    return !yk__rank_info_read(&info) && info.shares_home ? info.job : NULL;
+}
+
 static atomic_bool encrypts;
 
 void yk__encrypt_from_now_on(void)
@@ -169,17 +190,22 @@ yk_status yk__identity_init(yk__identity *identity, const char *service, const v
     unsigned char bytes[YK__SECRET_ROOM];
     bool encrypt;
     yk_status status = yk__encryption_wished(&encrypt);
+    char users[4096];
     if (!status && !secret) {
         const char *path = variable("YOKE_JOB_SECRET_FILE");
         secret_size = 0;
         if (path)
-            status = secret_of_file(path, bytes, &secret_size);
+            status = secret_of_file("YOKE_JOB_SECRET_FILE=", path, bytes, &secret_size);
         else if (variable("YOKE_JOB_SECRET_FD"))
             status = secret_of_descriptor(bytes, &secret_size);
+        else if (find_users_secret(users, sizeof(users)))
+            status = secret_of_file("", users, bytes, &secret_size);
         secret = bytes;
     }
     if (!job)
-        job = variable("YOKE_JOB_ID") ? variable("YOKE_JOB_ID") : "default";
+        job = variable("YOKE_JOB_ID") ? variable("YOKE_JOB_ID") : launchers_job();
+    if (!job)
+        job = "default";
     if (!status && strlen(job) >= sizeof(identity->job))
         status = yk__fail(YK_ERR_ARGUMENT, "job id '%.40s...': %zu bytes, at most %zu are possible", job, strlen(job),
                           sizeof(identity->job) - 1);
@@ -226,6 +252,12 @@ yk_status yk__identity_allows(const yk__identity *identity, const yk__address *a
     if (identity->has_secret || yk__address_is_loopback(address))
         return YK_OK;
     char text[YK__ADDRESS_TEXT];
+    if (launchers_job())
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "%s: %s is reached over a network, which takes a job secret: make one, once for all your jobs, "
+                        "in your home folder: (umask 077; openssl rand -hex 32 > ~/" YK__USERS_SECRET
+                        "); where the nodes have no common home, YOKE_JOB_SECRET_FILE names a file that all see",
+                        what, yk__address_format(address, text));
     return yk__fail(
         YK_ERR_ARGUMENT,
         "%s: %s is reached over a network, which takes a job secret: let YOKE_JOB_SECRET_FILE, or "

@@ -1,7 +1,11 @@
 #!/bin/bash
 # slurm.sh - docs/howto-slurm.md under a real Slurm: a controller and two nodes of it on this machine, with a munge of
-# their own. It takes root, slurmctld, slurmd and munged.
+# their own. It takes root, slurmctld, slurmd and munged. The nodes' names are known, and reached at an address that is no
+# loopback one, in this script's own namespaces alone.
 root=$PWD
+if [ -z "${SLURM_TEST_SPACE:-}" ] && unshare -mn true 2> /dev/null; then
+    SLURM_TEST_SPACE=1 exec unshare -mn "$BASH" "$0"
+fi
 . tests/support/tap.bash
 . "$root/tests/support/transcript.bash"
 PATH=$PATH:/usr/sbin
@@ -11,6 +15,8 @@ for program in slurmctld slurmd munged srun sbatch openssl; do
 done
 [ "$(id -u)" = 0 ] || missing="Slurm's daemons take root"
 [ -e /proc/self/stat ] || missing="Slurm's daemons take /proc"
+[ -n "${SLURM_TEST_SPACE:-}" ] || missing="the nodes take namespaces of their own (unshare -mn)"
+command -v ip > /dev/null || missing="there is no ip (Debian: iproute2)"
 if [ -n "$missing" ]; then
     skip "Slurm" "$missing"
     finish
@@ -18,6 +24,12 @@ if [ -n "$missing" ]; then
 fi
 
 host=$(hostname)
+{ cat /etc/hosts 2> /dev/null; echo "10.77.3.1 n0 n1"; } > hosts
+if ! { ip link set lo up && ip address add 10.77.3.1/32 dev lo && mount --bind hosts /etc/hosts; } 2> err; then
+    skip "Slurm" "the nodes get no names here: $(tail -n 1 err)"
+    finish
+    exit
+fi
 free_ports 23000 4
 mkdir state log bin
 ln -s "$YOKE" bin/yoke
@@ -78,9 +90,37 @@ if ! wait_until 30 eval '[ "$(sinfo -h -o %D -t idle 2> /dev/null)" = 2 ]'; then
 fi
 
 unfold_page "$root/docs/howto-slurm.md"
-timeout $(patience 100) bash -c "$(< 1.1.command)" > out 2> err
-ok "one node: srun and nothing else" [ $? = 0 ]
+export HOME=$work
+# run_command BLOCK NAME: the command of that block of the page.
+run_command()
+{
+    timeout $(patience 100) bash -c "$(< "$1.1.command")" > out 2> err
+    ok "$2" [ $? = 0 ]
+}
+run_command 1 "one node: srun and nothing else"
 says out "2 processes"
+timeout $(patience 100) bash -c "$(< 3.1.command)" > out 2> err
+ok "two nodes without a secret: refused" [ $? != 0 ]
+says err "is reached over a network, which takes a job secret: make one, once for all your jobs, in your home folder"
+ok "at the first node, by its name" grep -qE "tcp_store: 10\.77\.3\.1:2[0-9]{4} is reached" err
+says err "openssl rand -hex 32 > ~/.yoke-job-secret"
+run_command 2 "a secret is made"
+ok "of 64 digits, for its owner alone" [ "$(stat -c %a:%s .yoke-job-secret)" = 600:65 ]
+run_command 3 "two nodes: srun and nothing else"
+says out "4 processes"
+timeout $(patience 100) srun -N 2 -n 2 -l bash -c 'SLURM_STEP_NODELIST="n[0-" yoke train --model mlp --data glyphs --steps 1' \
+    > out 2> err
+says err "SLURM_STEP_NODELIST=n[0- is no list of nodes: a bracket has no end, at character 5"
+# Two steps of a job at a time have ports of their own.
+timeout $(patience 100) salloc -Q -N 2 -n 4 bash -c '
+    for step in 1 2; do srun --exact -N 2 -n 2 yoke train --model mlp --data glyphs --steps 20 > step$step 2>&1 & pids="$pids $!"; done
+    for pid in $pids; do wait $pid || exit; done' > out 2> err
+ok "two steps at once" [ $? = 0 ]
+ok "each of two processes" [ "$(grep -l "2 processes" step1 step2 | wc -l)" = 2 ]
+chmod 644 .yoke-job-secret
+timeout $(patience 100) bash -c "$(< 3.1.command)" > out 2> err
+says err "$work/.yoke-job-secret: others may read or change it (chmod 600)"
+chmod 600 .yoke-job-secret
 
 # The job of several nodes; its folder has what the cluster's shared folder has.
 submit()

@@ -57,6 +57,7 @@ static void forget_launcher(void)
                                         "SLURM_LOCALID",
                                         "SLURM_TASKS_PER_NODE",
                                         "SLURM_JOB_ID",
+                                        "SLURM_STEP_NODELIST",
                                         "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -244,6 +245,28 @@ static void test_launchers(void **unused)
         .set = {
             {"SLURM_PROCID", "%d"}, {"SLURM_NTASKS", "4"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}, {"SLURM_JOB_ID", job}}};
     expect_refusal(&several, YK_ERR_ARGUMENT, "MASTER_ADDR is not set");
+    /* On several the first node of the list is rank 0's. */
+    joining nodes = {.set = {{"SLURM_PROCID", "%d"},
+                             {"SLURM_NTASKS", "4"},
+                             {"SLURM_TASKS_PER_NODE", "2(x2)"},
+                             {"SLURM_STEP_NODELIST", "localhost,far[001-002]"},
+                             {"SLURM_JOB_ID", job}},
+                     .options = YK_OPTIONS(yk_init_options, .join_timeout = patience(10))};
+    expect_joined(&nodes, 4);
+    joining odd = {.set = {{"SLURM_PROCID", "%d"},
+                           {"SLURM_NTASKS", "4"},
+                           {"SLURM_TASKS_PER_NODE", "2(x2)"},
+                           {"SLURM_STEP_NODELIST", "far[001-"},
+                           {"SLURM_JOB_ID", job}}};
+    expect_refusal(&odd, YK_ERR_FORMAT,
+                   "init_process_group: MASTER_ADDR is not set: SLURM_STEP_NODELIST=far[001- is no list of nodes: a "
+                   "bracket has no end, at character 9");
+    joining over_hosts = {.set = {{"OMPI_COMM_WORLD_RANK", "%d"},
+                                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                  {"PMIX_NAMESPACE", "prterun-7"}}};
+    expect_refusal(&over_hosts, YK_ERR_ARGUMENT,
+                   "the 4 ranks are not known to be on one host; mpirun does not tell them on which one rank 0 is");
     snprintf(port, sizeof(port), "%d", free_port());
     joining mpirun = {.set = {{"OMPI_COMM_WORLD_RANK", "%d"},
                               {"OMPI_COMM_WORLD_SIZE", "2"},

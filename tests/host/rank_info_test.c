@@ -31,7 +31,10 @@ static const char *const all[] = {"RANK",
                                   "SLURM_LOCALID",
                                   "SLURM_TASKS_PER_NODE",
                                   "SLURM_NODEID",
-                                  "SLURM_JOB_ID"};
+                                  "SLURM_JOB_ID",
+                                  "SLURM_STEP_ID",
+                                  "SLURM_STEP_NODELIST",
+                                  "SLURM_JOB_NODELIST"};
 
 /* "NAME=value NAME=value": these and no others. */
 static void set(const char *text)
@@ -123,6 +126,48 @@ static void test_local_size(void **unused)
     set("");
 }
 
+/* The node of rank 0, where the launcher's list says it. */
+static void test_master(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *variables, *master, *error;
+    } cases[] = {
+        {"SHELL=sh", "", NULL},
+        {"RANK=0 WORLD_SIZE=2 SLURM_STEP_NODELIST=n[1-2]", "", NULL}, /* somebody else's ranks */
+        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 SLURM_STEP_NODELIST=n[1-2]", "", NULL},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4", "", NULL},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NODELIST=n[08-11]", "n08", NULL},
+        {"SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_NODEID=1 SLURM_STEP_NODELIST=n[08-11]", "n08", NULL},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_NODELIST=a,b", "a", NULL},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NODELIST=b SLURM_JOB_NODELIST=a,b", "b", NULL},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NODELIST=n[1- SLURM_JOB_NODELIST=a,b", NULL,
+         "SLURM_STEP_NODELIST=n[1- is no list of nodes: a bracket has no end"},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_NODEID=1 SLURM_STEP_NODELIST=n[1-2]", NULL,
+         "rank 0 is on node 1 of SLURM_STEP_NODELIST=n[1-2] (SLURM_NODEID), and not on the first, n1, where the others "
+         "look for it: set MASTER_ADDR to its node"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        yk__rank_info info;
+        char host[YK__NODE_NAME];
+        set(cases[i].variables);
+        assert_int_equal(yk__rank_info_read(&info), YK_OK);
+        yk_status status = yk__rank_master(&info, host);
+        if (cases[i].error) {
+            expect_error(status, cases[i].error);
+        } else {
+            assert_int_equal(status, YK_OK);
+            assert_string_equal(host, cases[i].master);
+        }
+    }
+    set("SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_ID=77 SLURM_STEP_ID=3");
+    yk__rank_info info;
+    assert_int_equal(yk__rank_info_read(&info), YK_OK);
+    assert_string_equal(info.job, "77");
+    assert_string_equal(info.step, "3");
+    set("");
+}
+
 /* A missing or wrong variable is the same error for the group, for a loader and for the local device. */
 static void test_one_answer(void **unused)
 {
@@ -151,6 +196,6 @@ static void test_one_answer(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_launchers), cmocka_unit_test(test_local_size),
-                                       cmocka_unit_test(test_one_answer)};
+                                       cmocka_unit_test(test_master), cmocka_unit_test(test_one_answer)};
     return cmocka_run_group_tests_name("launchers' variables", tests, NULL, NULL);
 }
