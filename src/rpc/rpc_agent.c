@@ -213,11 +213,15 @@ static void agent_stop(void)
     yk__rpc_futures_abandon("this worker was shut down");
     pthread_cond_broadcast(&yk__rpc.changed);
     pthread_cond_broadcast(&yk__rpc.ready);
+    yk__rpc_listeners_wake(YK__BELL_KINDS);
     pthread_mutex_unlock(&yk__rpc.lock);
     eventfd_write(yk__rpc.wake, 1);
     pthread_join(yk__rpc.io, NULL);
     yk__rpc_serve_stop();
+    if (yk__rpc.helper_runs)
+        pthread_join(yk__rpc.helper, NULL);
     pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc.helper_runs = false;
     agent_clear();
     pthread_mutex_unlock(&yk__rpc.lock);
 }
@@ -235,6 +239,8 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     status = status ? status : yk__check_integer("rpc_init", "max_message", o.max_message, 1, INT64_MAX);
     if (!status && o.world_size != YK_NOT_GIVEN)
         status = yk__check_integer("rpc_init", "world_size", o.world_size, 1, YK__MOST_RANKS);
+    int64_t shares = 1;
+    status = status ? status : yk__env_int("YOKE_SHARED_MEMORY", 1, 0, 1, &shares);
     if (!status && o.world_size != YK_NOT_GIVEN && !o.store)
         status = yk__fail(YK_ERR_ARGUMENT, "rpc_init: world_size goes with a store; without one WORLD_SIZE is taken");
     if (status)
@@ -253,6 +259,7 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     pthread_once(&once, agent_prepare);
     agent_make_counters();
     double deadline = yk__now() + timeout;
+    yk__rpc.shares = shares;
     yk__rpc.timeout = timeout;
     yk__rpc.threads_limit = o.threads;
     yk__rpc.max_message = (size_t)o.max_message;

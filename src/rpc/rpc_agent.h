@@ -17,6 +17,9 @@
  *   CANCEL   A: u64 call
  *   DROP     A: u64 object: A has no reference any more
  *   PART     either: u64 parcel, u64 bytes of the whole, u8 type of the whole, and the next bytes of it
+ *   SHARE    A, before its first call: the file of the memory for both, and that of its bell (u32 descriptor, u64
+ * inode, u64 bytes each), 16 bytes that stand in the memory: Note [Memory of two workers] SHARED   B: u8 1, the file of
+ * its bell, 16 bytes that it wrote into the memory; or u8 0
  *
  * A CALL or REPLY above PART_SIZE is cut into parts, between which other messages pass; those for the same object wait
  * until it is sent, so that the order of one caller's calls to an object is the order in which they were sent. An index
@@ -31,6 +34,9 @@
 
 #include "host/progress.h"
 #include "net/channel.h"
+#include "rpc/rpc_bell.h"
+#include "rpc/rpc_ring.h"
+#include "rpc/rpc_shared.h"
 
 enum {
     YK__RPC_NAME = 128,             /* of workers, functions, classes and methods, with the final zero */
@@ -47,7 +53,9 @@ typedef enum yk__rpc_message {
     YK__RPC_REPLY,
     YK__RPC_CANCEL,
     YK__RPC_DROP,
-    YK__RPC_PART_OF
+    YK__RPC_PART_OF,
+    YK__RPC_SHARE,
+    YK__RPC_SHARED
 } yk__rpc_message;
 
 /* DESTROY is never sent: it follows an object's last call in the object's queue. */
@@ -78,15 +86,25 @@ typedef struct yk__rpc_parcel {
     struct yk__rpc_parcel *next;
 } yk__rpc_parcel;
 
+/* The memory that this worker has with one of its host (rpc_host.c). */
+typedef struct yk__rpc_pair {
+    unsigned char *memory;
+    yk__ring in, out;
+    yk__bell *bell;   /* the other worker's */
+    bool open;        /* messages go through the rings, not over the socket */
+    yk__wire message; /* the one that was taken last */
+} yk__rpc_pair;
+
 /* A connection to another worker, in either direction. */
 typedef struct yk__rpc_link {
     int references;
     int fd;               /* -1: it has ended */
     bool accepted, ready; /* the other side connected; HELLO and WELCOME are through */
     yk__channel channel;
-    uint32_t events; /* that are waited for */
-    double deadline; /* until it has to be ready */
-    uint32_t index;  /* of the worker at the other end */
+    yk__rpc_pair *pair; /* NULL: of another host */
+    uint32_t events;    /* that are waited for */
+    double deadline;    /* until it has to be ready */
+    uint32_t index;     /* of the worker at the other end */
     char name[YK__RPC_NAME], host[64];
     int pid;
     yk__rpc_parcel *sending, *arriving;
@@ -212,6 +230,16 @@ typedef struct yk__rpc_agent {
     yk_future *futures; /* of this process's calls to itself */
     yk__rpc_counters counters;
     int threads, idle, executing;
+    int waking, starting; /* threads that were woken or made for a call and have not begun to look for it */
+    uint64_t begun;       /* calls that a thread has begun to run */
+    bool server_takes;    /* the thread that takes messages runs the first call itself */
+    bool shares;          /* memory with workers of this host */
+    yk__bell *bell;       /* of this process, when it has shared memory once; kept */
+    yk__shared_file bell_file;
+    int bell_pid;       /* that made it */
+    unsigned listening; /* kinds of listeners that this process has: Note [Who listens] */
+    pthread_t helper;
+    bool helper_runs;
     uint32_t *connecting; /* indices of workers to which a thread makes a connection */
     int connecting_count;
 } yk__rpc_agent;
@@ -254,6 +282,33 @@ void *yk__rpc_io_run(void *arg);
 bool yk__rpc_link_unsent(const yk__rpc_link *link, uint64_t number);
 /* Takes a message back; true if nothing of it was sent yet. */
 bool yk__rpc_link_withdraw(yk__rpc_link *link, uint64_t number);
+/* Sends what waits, as far as there is room. */
+void yk__rpc_link_pump(yk__rpc_link *link);
+/* Takes a message that came; false: it is none that may come. */
+bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size);
+
+/* ---- rpc_host.c: memory that is shared with workers of this host. With the lock, but the first. ---- */
+/* On a new connection to a worker of this host: agrees on memory, or leaves link->pair NULL. Without the lock. */
+void yk__rpc_pair_offer(yk__rpc_link *link, double deadline);
+/* A SHARE that came; false: it may not. */
+bool yk__rpc_pair_take_offer(yk__rpc_link *link, yk__reader *payload);
+void yk__rpc_pair_clear(yk__rpc_link *link);
+/* Writes a message of two pieces and wakes its reader; false where there is no room. */
+bool yk__rpc_pair_put(yk__rpc_link *link, unsigned type, const void *head, size_t head_size, const void *data,
+                      size_t size);
+/* True if a ring has messages, or room that was waited for; takes them, of one and of all: how many there were. */
+bool yk__rpc_pairs_ready(void);
+int yk__rpc_pair_take(yk__rpc_link *link);
+int yk__rpc_pairs_take(void);
+/* True if this process shares memory and has no listener of the kind: then one may wait by yk__rpc_listen, which
+ * returns after messages were taken, after yk__rpc_listeners_wake, or at the deadline (0: none). */
+bool yk__rpc_may_listen(unsigned kind);
+void yk__rpc_listen(unsigned kind, double deadline);
+/* Wakes those of this process. */
+void yk__rpc_listeners_wake(unsigned kinds);
+/* The bell of this process; the thread that takes messages when no other does. */
+bool yk__rpc_bell_make(void);
+bool yk__rpc_helper_start(void);
 
 /* ---- rpc_serve.c: calls of others, and the threads that run them. With the lock. ---- */
 /* A CALL's payload, from a link or (link NULL) from this process itself. Takes over `data`. False: malformed. */
@@ -264,6 +319,8 @@ void yk__rpc_serve_drop(uint32_t holder, uint64_t id);
 /* A thread that waits in a handler does not count among those that run. Gives what end takes. */
 bool yk__rpc_blocked_begin(void);
 void yk__rpc_blocked_end(bool counted);
+/* A thread more for a call that waits, where there may be one. */
+void yk__rpc_serve_hurry(void);
 /* Waits for the threads to end and destroys what is left. Without the lock. */
 void yk__rpc_serve_stop(void);
 /* A number that no other object of the job has. */
@@ -287,6 +344,8 @@ void yk__rpc_future_finish(yk_future *future, unsigned char *bytes, size_t size,
 void yk__rpc_future_fail(yk_future *future, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 /* Futures whose time is over fail; gives the next deadline, 0: none. */
 double yk__rpc_futures_expire(double now);
+/* Waits as yk__rpc_wait does; where the connection has shared memory this thread may take the messages itself. */
+bool yk__rpc_wait_for_answers(const yk__rpc_link *link, pthread_cond_t *condition, double deadline);
 /* All that are left fail. */
 void yk__rpc_futures_abandon(const char *why);
 /* A REPLY that came, and one to a call of this process itself. False: malformed. */

@@ -104,7 +104,7 @@ static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, d
     yk_status status = YK_OK;
     while (link->fd >= 0 && link->call_count > 0 &&
            (link->call_count >= YK__RPC_MOST_CALLS || link->call_bytes + size > YK__RPC_MOST_BYTES) && !status)
-        if (!yk__rpc_wait(&yk__rpc.changed, deadline))
+        if (!yk__rpc_wait_for_answers(link, &yk__rpc.changed, deadline))
             status = yk__fail(YK_ERR_TIMEOUT,
                               "%s: worker '%s' has %d calls of this process to answer, and did not answer one in time; "
                               "'%s' has not run",

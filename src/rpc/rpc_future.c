@@ -63,6 +63,7 @@ void yk__rpc_future_finish(yk_future *f, unsigned char *bytes, size_t size, cons
     f->call = NULL;
     pthread_cond_broadcast(&f->answered);
     pthread_cond_broadcast(&yk__rpc.changed);
+    yk__rpc_listeners_wake(YK__BELL_WAITER);
     if (link)
         yk__rpc_link_release(link);
     yk_future_release(f); /* the list's; whoever looks at it has one of their own */
@@ -189,6 +190,10 @@ bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r)
     yk_future *f = link->futures;
     while (f && f->number != number)
         f = f->next;
+    if (f && f->deadline <= yk__now()) { /* whoever waits for it has not woken yet, or nobody does */
+        future_expire(f);
+        return true;
+    }
     /* Nobody waits for it where its time was over, or it was cancelled. */
     return !r->bad && (!f || yk__rpc_reply_local(f, r));
 }
@@ -207,6 +212,14 @@ bool yk_future_done(yk_future *f)
     return done;
 }
 
+bool yk__rpc_wait_for_answers(const yk__rpc_link *link, pthread_cond_t *condition, double deadline)
+{
+    if (!link || !link->pair || !yk__rpc_may_listen(YK__BELL_WAITER))
+        return yk__rpc_wait(condition, deadline);
+    yk__rpc_listen(YK__BELL_WAITER, deadline);
+    return !deadline || yk__now() < deadline;
+}
+
 /* Waits with the lock held until it is done; false when the deadline (0: none) is over. */
 static bool future_wait_done(yk_future *f, double deadline)
 {
@@ -215,8 +228,9 @@ static bool future_wait_done(yk_future *f, double deadline)
         double now = yk__now();
         if (f->deadline <= now)
             future_expire(f);
-        else if (!yk__rpc_wait(&f->answered, deadline && deadline < f->deadline ? deadline : f->deadline) && deadline &&
-                 yk__now() >= deadline)
+        else if (!yk__rpc_wait_for_answers(f->link, &f->answered,
+                                           deadline && deadline < f->deadline ? deadline : f->deadline) &&
+                 deadline && yk__now() >= deadline)
             break;
     }
     yk__rpc_blocked_end(blocked);
@@ -314,7 +328,10 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
         }
         if (found >= 0 || (deadline && now >= deadline))
             break;
-        yk__rpc_wait(&yk__rpc.changed, next);
+        const yk__rpc_link *link = NULL;
+        for (int i = 0; i < count && !link; i++)
+            link = futures[i]->link && futures[i]->link->pair ? futures[i]->link : NULL;
+        yk__rpc_wait_for_answers(link, &yk__rpc.changed, next);
     }
     yk__rpc_blocked_end(blocked);
     pthread_mutex_unlock(&yk__rpc.lock);

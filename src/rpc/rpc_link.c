@@ -2,9 +2,10 @@
  * rpc_link.c - connections between workers, and the thread that reads them. Layer: rpc.
  *
  * Invariants: a connection in the agent's list has one reference of the list; it leaves the list when it ends, and its
- * memory goes with the last future or call that names it. Only the I/O thread reads from a connection that is in the
- * list; any thread with the lock sends. What a peer makes this process remember is bounded: connections that have not
- * said who they are by yk__unauthenticated_limit and in time, calls and their bytes by the credit of Note [Messages].
+ * memory goes with the last future or call that names it. Only the I/O thread reads from the socket of a connection
+ * that is in the list; any thread with the lock sends. What a peer makes this process remember is bounded: connections
+ * that have not said who they are by yk__unauthenticated_limit and in time, calls and their bytes by the credit of Note
+ * [Messages].
  */
 #include <errno.h>
 #include <poll.h>
@@ -49,6 +50,7 @@ void yk__rpc_link_release(yk__rpc_link *link)
     if (--link->references > 0)
         return;
     yk__channel_clear(&link->channel);
+    yk__rpc_pair_clear(link);
     parcels_free(link->sending);
     parcels_free(link->arriving);
     if (link->fd >= 0)
@@ -77,10 +79,38 @@ static bool link_has_target(const yk__rpc_link *link, const yk__rpc_parcel *end,
     return false;
 }
 
+/* True if messages go through memory. */
+static bool link_is_shared(const yk__rpc_link *link)
+{
+    return link->pair && link->pair->open;
+}
+
+enum { PART_HEAD = 17 };
+
+/* Writes a part of a parcel, or all of it, into the ring; false where there is no room. */
+static bool parcel_share_part(yk__rpc_link *link, yk__rpc_parcel *p)
+{
+    size_t left = p->size - p->done, room = YK__RING_MOST - PART_HEAD, part = left < room ? left : room;
+    if (p->done == 0 && p->size <= YK__RING_MOST) {
+        if (!yk__rpc_pair_put(link, p->type, NULL, 0, p->data, p->size))
+            return false;
+        p->done = p->size;
+        return true;
+    }
+    unsigned char bytes[PART_HEAD];
+    yk__wire head = {.data = bytes, .capacity = PART_HEAD};
+    yk__wire_put_u64(&head, p->id);
+    yk__wire_put_u64(&head, p->size);
+    yk__wire_put_u8(&head, p->type);
+    if (!yk__rpc_pair_put(link, YK__RPC_PART_OF, bytes, PART_HEAD, p->data + p->done, part))
+        return false;
+    p->done += part;
+    return true;
+}
+
 static void parcel_send_part(yk__rpc_link *link, yk__rpc_parcel *p)
 {
-    enum { HEAD = 17 };
-    size_t left = p->size - p->done, room = YK__RPC_PART - HEAD, part = left < room ? left : room;
+    size_t left = p->size - p->done, room = YK__RPC_PART - PART_HEAD, part = left < room ? left : room;
     yk__channel *c = &link->channel;
     if (p->done == 0 && p->size <= YK__RPC_PART) {
         yk__channel_send(c, p->type, p->data, p->size);
@@ -97,7 +127,7 @@ static void parcel_send_part(yk__rpc_link *link, yk__rpc_parcel *p)
 }
 
 /* Puts parts of the parcels into the channel in turn, as long as not much waits there, and sends. */
-static void link_pump(yk__rpc_link *link)
+void yk__rpc_link_pump(yk__rpc_link *link)
 {
     yk__channel *c = &link->channel;
     for (;;) {
@@ -106,15 +136,21 @@ static void link_pump(yk__rpc_link *link)
             return;
         }
         yk__rpc_parcel **at = &link->sending;
-        if (!*at || c->out.size - c->sent >= AHEAD)
+        bool full = !*at || (!link_is_shared(link) && c->out.size - c->sent >= AHEAD);
+        if (full)
             break;
-        while (*at && c->out.size - c->sent < AHEAD) {
+        while (*at && !full) {
             yk__rpc_parcel *p = *at;
             if (link_has_target(link, p, p->target)) {
                 at = &p->next;
                 continue;
             }
-            parcel_send_part(link, p);
+            if (link_is_shared(link)) {
+                full = !parcel_share_part(link, p);
+            } else {
+                parcel_send_part(link, p);
+                full = c->out.size - c->sent >= AHEAD;
+            }
             if (p->done < p->size) {
                 at = &p->next;
                 continue;
@@ -123,6 +159,8 @@ static void link_pump(yk__rpc_link *link)
             free(p->data);
             free(p);
         }
+        if (full && link_is_shared(link))
+            break; /* the reader wakes this process when there is room */
     }
     link_watch(link);
 }
@@ -134,7 +172,12 @@ bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsig
         return false;
     }
     yk__progress_count(yk__rpc.counters.sent, (int64_t)size);
-    if (size <= YK__RPC_PART && !link_has_target(link, NULL, target)) {
+    if (link_is_shared(link) && size <= YK__RING_MOST && !link_has_target(link, NULL, target) &&
+        yk__rpc_pair_put(link, type, NULL, 0, data, size)) {
+        free(data);
+        return true;
+    }
+    if (!link_is_shared(link) && size <= YK__RPC_PART && !link_has_target(link, NULL, target)) {
         yk__channel_send(&link->channel, type, data, size);
         free(data);
     } else {
@@ -149,7 +192,7 @@ bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsig
             at = &(*at)->next;
         *at = p;
     }
-    link_pump(link);
+    yk__rpc_link_pump(link);
     return link->fd >= 0;
 }
 
@@ -229,12 +272,11 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
             break;
         }
     pthread_cond_broadcast(&yk__rpc.changed);
+    yk__rpc_listeners_wake(YK__BELL_KINDS); /* those too that it was about to wake */
     yk__rpc_link_release(link);
 }
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
-
-static bool link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size);
 
 /* Takes a part; the entire message is taken when its last part is there. Memory grows with the bytes that have come. */
 static bool link_take_part(yk__rpc_link *link, yk__reader *r)
@@ -271,7 +313,7 @@ static bool link_take_part(yk__rpc_link *link, yk__reader *r)
     if (p->done < p->size)
         return true;
     *at = p->next;
-    bool taken = link_take(link, type, p->data, p->size);
+    bool taken = yk__rpc_link_take(link, type, p->data, p->size);
     free(p->data);
     free(p);
     return taken;
@@ -300,7 +342,7 @@ static bool link_take_cancel(yk__rpc_link *link, yk__reader *r)
     return !r->bad && link->accepted;
 }
 
-static bool link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size)
+bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size)
 {
     yk__reader r = {data, data + size, false};
     if (type != YK__RPC_PART_OF)
@@ -310,6 +352,7 @@ static bool link_take(yk__rpc_link *link, unsigned type, const unsigned char *da
     case YK__RPC_REPLY: return !link->accepted && yk__rpc_reply(link, &r);
     case YK__RPC_CANCEL: return link_take_cancel(link, &r);
     case YK__RPC_PART_OF: return link_take_part(link, &r);
+    case YK__RPC_SHARE: return yk__rpc_pair_take_offer(link, &r);
     case YK__RPC_DROP: {
         uint64_t id = yk__read_u64(&r);
         if (r.bad || id == 0 || !link->accepted)
@@ -341,13 +384,13 @@ static bool link_take_hello(yk__rpc_link *link, yk__reader *r)
     yk__wire_put_text8(&c->message, yk__rpc.name);
     yk__channel_end(c);
     if (wanted != yk__rpc.index) { /* it reads so in the answer */
-        link_pump(link);
+        yk__rpc_link_pump(link);
         return false;
     }
     link->ready = true;
     link->deadline = 0;
     yk__socket_patience(link->fd, yk__rpc.timeout);
-    link_pump(link);
+    yk__rpc_link_pump(link);
     return link->fd >= 0;
 }
 
@@ -360,14 +403,18 @@ static void link_read(yk__rpc_link *link)
     for (unsigned type; link->fd >= 0 && (type = yk__channel_next(c, &payload));) {
         bool greeting = !link->ready;
         bool right = greeting ? type == YK__RPC_HELLO && link->accepted && link_take_hello(link, &payload)
-                              : link_take(link, type, payload.at, (size_t)(payload.end - payload.at));
+                              : yk__rpc_link_take(link, type, payload.at, (size_t)(payload.end - payload.at));
         if (!right && link->fd >= 0)
             yk__rpc_link_end(link, "it sent a message that this version does not know, or more than it may");
     }
-    if (link->fd >= 0 && (state != YK__REACHED || c->state != YK__REACHED))
+    bool ended = state != YK__REACHED || c->state != YK__REACHED;
+    while (ended && link->fd >= 0 && link->pair && yk__rpc_pair_take(link)) {
+        /* what it wrote before its end */
+    }
+    if (link->fd >= 0 && ended)
         yk__rpc_link_end(link, c->why);
     else if (link->fd >= 0)
-        link_pump(link);
+        yk__rpc_link_pump(link);
     yk__rpc_link_release(link);
 }
 
@@ -472,6 +519,8 @@ static yk__rpc_link *link_greet(const yk__rpc_member *m, double deadline, yk__re
         snprintf(link->name, sizeof(link->name), "%s", m->name);
         snprintf(link->host, sizeof(link->host), "%s", m->host);
         yk__socket_patience(fd, yk__rpc.timeout);
+        if (strcmp(m->host, yk__rpc.identity.host) == 0)
+            yk__rpc_pair_offer(link, deadline);
         return link;
     }
     yk__rpc_link_release(link);
@@ -529,6 +578,8 @@ yk__rpc_link *yk__rpc_link_to(const char *what, const yk__rpc_member *m, double 
     }
     if (!link)
         return NULL;
+    if (link->pair && !yk__rpc_helper_start())
+        yk__rpc_pair_clear(link); /* over the socket then: the other side does as it is spoken to */
     link->next = yk__rpc.links;
     yk__rpc.links = link;
     link_watch(link);
@@ -567,7 +618,7 @@ static void io_event(const struct epoll_event *event)
     if (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP))
         link_read(link);
     else
-        link_pump(link);
+        yk__rpc_link_pump(link);
 }
 
 /* Ends calls whose time is over, and connections that did not say who they are; true while there are any of these. */
@@ -594,7 +645,7 @@ static void io_drain(void)
         unsent = false;
         for (yk__rpc_link *link = yk__rpc.links, *next; link; link = next) {
             next = link->next;
-            link_pump(link);
+            yk__rpc_link_pump(link);
         }
         for (yk__rpc_link *link = yk__rpc.links; link; link = link->next)
             unsent = unsent || link->sending || yk__channel_unsent(&link->channel);

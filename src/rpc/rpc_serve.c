@@ -131,13 +131,18 @@ void yk__rpc_serve_cancel(yk_call *call)
 
 static void *serve_run(void *arg);
 
-/* A thread for what is ready, where there is none that waits and more may run. */
-static void serve_wake(void)
+void yk__rpc_serve_hurry(void)
 {
     if (!yk__rpc.ready_first || yk__rpc.executing >= yk__rpc.threads_limit)
         return;
     if (yk__rpc.idle > 0) {
+        yk__rpc.idle--;
+        yk__rpc.waking++;
         pthread_cond_signal(&yk__rpc.ready);
+        return;
+    }
+    if (yk__rpc.listening & YK__BELL_SERVER) {
+        yk__rpc_listeners_wake(YK__BELL_SERVER);
         return;
     }
     if (yk__rpc.threads >= MOST_POOL)
@@ -147,9 +152,29 @@ static void serve_wake(void)
         pthread_setname_np(thread, "yoke-rpc-call");
         pthread_detach(thread);
         yk__rpc.threads++;
+        yk__rpc.starting++;
     } else {
         yk__log(YK_LOG_WARN, "rpc: no thread for a call: %d run", yk__rpc.threads);
     }
+}
+
+/*
+ * A thread for what is ready, where there is none that will look for it and more may run. Most calls take less time
+ * than it takes to wake a thread. So where messages come through memory, a call is left to the thread that takes
+ * messages or to one that runs another call, and the helper has a thread woken only if that does not come soon.
+ */
+static void serve_wake(void)
+{
+    if (!yk__rpc.helper_runs) {
+        yk__rpc_serve_hurry();
+        return;
+    }
+    if (!yk__rpc.ready_first || yk__rpc.server_takes || yk__rpc.executing >= yk__rpc.threads_limit)
+        return;
+    if (yk__rpc.executing + yk__rpc.waking + yk__rpc.starting > 0)
+        yk__rpc_listeners_wake(YK__BELL_HELPER);
+    else
+        yk__rpc_serve_hurry();
 }
 
 static void call_make_ready(yk_call *call)
@@ -387,22 +412,47 @@ static void call_serve(yk_call *call)
         call_release(call);
     if (o && o->error.code)
         o->shared[0] = 0; /* whoever asks for it from here on makes another */
-    if (o)
+    if (o) {
+        yk__rpc.server_takes = yk__rpc.helper_runs; /* this thread runs the next call */
         object_next(o);
+        yk__rpc.server_takes = false;
+    }
+}
+
+/* Waits until this thread is woken for a call: whoever does that has counted it among those that are woken. */
+static void serve_idle(void)
+{
+    yk__rpc.idle++;
+    do {
+        yk__rpc_wait(&yk__rpc.ready, 0);
+    } while (!yk__rpc.waking && !yk__rpc.stopping);
+    if (yk__rpc.waking)
+        yk__rpc.waking--;
+    else
+        yk__rpc.idle--;
 }
 
 static void *serve_run(void *arg)
 {
     (void)arg;
     pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc.starting--;
     while (!yk__rpc.stopping) {
+        if (yk__rpc.helper_runs) { /* calls that have come meanwhile */
+            yk__rpc.server_takes = true;
+            yk__rpc_pairs_take();
+            yk__rpc.server_takes = false;
+        }
         yk_call *call = yk__rpc.executing < yk__rpc.threads_limit ? yk__rpc.ready_first : NULL;
-        if (!call) {
-            yk__rpc.idle++;
-            yk__rpc_wait(&yk__rpc.ready, 0);
-            yk__rpc.idle--;
+        if (!call && yk__rpc_may_listen(YK__BELL_SERVER)) {
+            yk__rpc_listen(YK__BELL_SERVER, 0);
             continue;
         }
+        if (!call) {
+            serve_idle();
+            continue;
+        }
+        yk__rpc.begun++;
         yk__rpc.ready_first = call->next_ready;
         if (!yk__rpc.ready_first)
             yk__rpc.ready_last = NULL;
@@ -411,7 +461,8 @@ static void *serve_run(void *arg)
         serve_wake();
         call_serve(call);
         yk__rpc.executing--;
-        serve_wake();
+        if (!yk__rpc.helper_runs) /* else this thread looks for the next call */
+            serve_wake();
     }
     yk__rpc.threads--;
     pthread_cond_broadcast(&yk__rpc.changed);

@@ -762,6 +762,24 @@ static void test_counters(void **state)
     unlink(path);
 }
 
+/* The same over the socket that passes through memory otherwise. */
+static int over_tcp(void **state)
+{
+    (void)state;
+    return setenv("YOKE_SHARED_MEMORY", "0", 1);
+}
+
+static int as_before(void **state)
+{
+    (void)state;
+    return unsetenv("YOKE_SHARED_MEMORY");
+}
+
+#define OVER_TCP(test)                                                                                                 \
+    {                                                                                                                  \
+#test "_over_tcp", test, over_tcp, as_before, NULL                                                             \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -779,6 +797,12 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_comes_back),
         cmocka_unit_test(test_a_holder_that_dies),
         cmocka_unit_test(test_counters),
+        OVER_TCP(test_values),
+        OVER_TCP(test_large_messages),
+        OVER_TCP(test_many_calls),
+        OVER_TCP(test_objects),
+        OVER_TCP(test_times),
+        OVER_TCP(test_a_worker_that_dies),
         cmocka_unit_test(test_names_and_order_of_calls), /* last: no fork may follow where it uses a GPU */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

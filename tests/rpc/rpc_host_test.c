@@ -1,0 +1,295 @@
+/*
+ * rpc_host_test.c - workers of one host: their messages go through memory, or over TCP where that is not to be had;
+ * what a peer does to the memory breaks its connection alone; who waits uses no processor.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <yoke/yoke.h>
+
+#include "rpc/rpc_agent.h"
+#include "tests/support/expect.h"
+#include "tests/support/machine.h"
+
+/* In a worker: an assertion that fails is the worker's error, and so that of the test. */
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            const yk_error *seen = yk_last_error();                                                                    \
+            char text[700] = "no error on record";                                                                     \
+            if (seen)                                                                                                  \
+                snprintf(text, sizeof(text), "%.600s", seen->message);                                                 \
+            yk_clear_error();                                                                                          \
+            return yk_set_error(YK_ERR_CALLBACK, "rpc_host_test.c:%d: %s (%s)", __LINE__, #condition, text);           \
+        }                                                                                                              \
+    } while (0)
+
+static yk_status give_back(yk_call *call)
+{
+    return yk_call_return(call, yk_call_argument(call, 0));
+}
+
+static yk_status nap(yk_call *call)
+{
+    usleep((useconds_t)(1e6 * yk_call_real(call, 0)));
+    return YK_OK;
+}
+
+static yk_status ask_back(yk_call *call)
+{
+    return yk_call_return(call, yk_rpc_sync(yk_call_caller(call), "give_back", yk_args(yk_value_int(7)), NULL));
+}
+
+/* True if the connections of this process are as they should be, all of them. */
+static bool all_shared(bool shared)
+{
+    pthread_mutex_lock(&yk__rpc.lock);
+    bool right = yk__rpc.links != NULL;
+    for (const yk__rpc_link *link = yk__rpc.links; link; link = link->next)
+        right = right && (link->pair && link->pair->open) == shared;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    return right;
+}
+
+static yk_status is_shared(yk_call *call)
+{
+    return yk_call_return(call, yk_value_bool(all_shared(true)));
+}
+
+static yk_status processor_time(yk_call *call)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return yk_call_return(call, yk_value_real((double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+                                              1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec)));
+}
+
+/* Takes bytes away from the caller's memory as far as the system lets it: writes nonsense into the ring to the caller,
+ * of the kind that it is asked for, and wakes it. */
+static yk_status spoil(yk_call *call)
+{
+    int64_t kind = yk_call_int(call, 0);
+    pthread_mutex_lock(&yk__rpc.lock);
+    yk__ring *ring = &call->link->pair->out;
+    yk__bell *bell = call->link->pair->bell;
+    if (kind == 0)
+        atomic_store(&ring->words->written, ring->at + 3);
+    if (kind == 1)
+        atomic_store(&ring->words->written, UINT64_MAX);
+    if (kind == 2) { /* a frame that claims more than is there */
+        memset(ring->bytes, 0xff, YK__RING_BYTES);
+        atomic_store(&ring->words->written, ring->at + 64);
+    }
+    if (kind == 3) /* messages that are none */
+        yk__ring_put(ring, 200, NULL, 0, "nonsense", 8);
+    if (kind == 4)
+        yk__ring_put(ring, YK__RPC_REPLY, NULL, 0, "\1\2", 2);
+    if (kind == 5)
+        yk__ring_put(ring, YK__RPC_PART_OF, "\1\0\0\0\0\0\0\0\377\377\377\377\377\377\377\377\4x", 18, NULL, 0);
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk__bell_ring(bell, YK__BELL_WAITER);
+    usleep(100000);
+    return YK_OK;
+}
+
+typedef yk_status (*act_fn)(void);
+typedef struct play {
+    act_fn act; /* of worker 0 */
+    bool share[3];
+} play;
+
+static yk_status worker_run(int rank, void *arg)
+{
+    const play *p = arg;
+    static const struct {
+        const char *name;
+        yk_rpc_fn fn;
+    } all[] = {{"give_back", give_back}, {"nap", nap},     {"ask_back", ask_back},
+               {"is_shared", is_shared}, {"spoil", spoil}, {"processor_time", processor_time}};
+    setenv("YOKE_SHARED_MEMORY", p->share[rank] ? "1" : "0", 1);
+    yk_scope scope = yk_scope_begin();
+    yk_status status = YK_OK;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && !status; i++)
+        status = yk_rpc_register(all[i].name, all[i].fn);
+    status = status ? status : yk_rpc_init(NULL, NULL);
+    if (!status && rank == 0)
+        status = p->act();
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30));
+    yk_scope_end(scope);
+    return status;
+}
+
+static void act(act_fn fn, bool first, bool second)
+{
+    play p = {fn, {first, second, true}};
+    if (yk_spawn(worker_run, &p, 3, NULL)) {
+        yk_report_error(stderr);
+        fail_msg("the workers failed");
+    }
+}
+
+/* Calls in both directions, small and large ones in turn, and more text than a ring holds. */
+static yk_status call_all(void)
+{
+    enum { TEXT = 3 << 20 };
+    char *letters = malloc(TEXT + 1);
+    memset(letters, 'x', TEXT);
+    letters[TEXT] = 0;
+    yk_future *large = yk_rpc_async("worker1", "give_back", yk_args(yk_value_string(letters)), NULL);
+    for (int i = 0; i < 300; i++) {
+        yk_value *back = yk_rpc_sync(i % 3 ? "worker1" : "worker2", "give_back", yk_args(yk_value_int(i)), NULL);
+        CHECK(back && yk_value_as_int(back) == i);
+    }
+    yk_value *asked = yk_rpc_sync("worker1", "ask_back", NULL, NULL), *came = yk_future_wait(large, YK_NOT_GIVEN);
+    CHECK(asked && yk_value_as_int(asked) == 7);
+    CHECK(came && strcmp(yk_value_as_string(came), letters) == 0);
+    free(letters);
+    return YK_OK;
+}
+
+static yk_status call_shared(void)
+{
+    yk_status status = call_all();
+    yk_value *there = status ? NULL : yk_rpc_sync("worker1", "is_shared", NULL, NULL);
+    CHECK(there && yk_value_as_bool(there) && all_shared(true));
+    return YK_OK;
+}
+
+static yk_status call_over_tcp(void)
+{
+    yk_rpc_sync("worker1", "give_back", yk_args(yk_value_int(1)), NULL);
+    CHECK(all_shared(false));
+    return call_all();
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    act(call_shared, true, true);
+}
+
+/* Where one side has no memory to share, both use the socket. */
+static void test_fallback(void **state)
+{
+    (void)state;
+    act(call_over_tcp, true, false);
+    act(call_over_tcp, false, true);
+}
+
+/* Sixteen functions that take long run at once, though each came while another ran. */
+static yk_status call_long_ones(void)
+{
+    yk_future *all[16];
+    CHECK(yk_rpc_sync("worker1", "nap", yk_args(yk_value_real(0)), NULL));
+    double began = yk__now();
+    for (int i = 0; i < 16; i++)
+        CHECK((all[i] = yk_rpc_async("worker1", "nap", yk_args(yk_value_real(0.5)), NULL)));
+    for (int i = 0; i < 16; i++)
+        CHECK(yk_future_wait(all[i], YK_NOT_GIVEN));
+    CHECK(yk__now() - began < 4); /* one after the other they take eight */
+    return YK_OK;
+}
+
+static void test_long_calls(void **state)
+{
+    (void)state;
+    act(call_long_ones, true, true);
+}
+
+/* Whatever the peer writes: the call fails by name, and this worker goes on with others. */
+static yk_status call_spoilers(void)
+{
+    for (int kind = 0; kind < 6; kind++) {
+        CHECK(yk_rpc_sync("worker2", "give_back", yk_args(yk_value_int(1)), NULL));
+        yk_scope scope = yk_scope_begin();
+        yk_future *f = yk_rpc_async("worker1", "spoil", yk_args(yk_value_int(kind)), NULL);
+        bool done = yk_future_wait(f, patience(10)) != NULL;
+        const yk_error *e = yk_last_error();
+        CHECK(!done && e && e->code == YK_ERR_CONNECTION && strstr(e->message, "worker 'worker1'"));
+        yk_clear_error();
+        yk_scope_end(scope);
+        pthread_mutex_lock(&yk__rpc.lock); /* it is alive after all: the next kind is tried on a new connection */
+        for (int i = 0; i < yk__rpc.member_count; i++)
+            yk__rpc.members[i].gone = false;
+        pthread_mutex_unlock(&yk__rpc.lock);
+    }
+    return YK_OK;
+}
+
+static void test_nonsense(void **state)
+{
+    (void)state;
+    act(call_spoilers, true, true);
+}
+
+/* Workers that wait for calls, and for an answer, hardly run. */
+static yk_status call_and_wait(void)
+{
+    yk_value *before = yk_rpc_sync("worker1", "processor_time", NULL, NULL);
+    struct rusage own, then;
+    getrusage(RUSAGE_SELF, &own);
+    CHECK(before && yk_rpc_sync("worker2", "nap", yk_args(yk_value_real(1.5)), NULL));
+    getrusage(RUSAGE_SELF, &then);
+    yk_value *later = yk_rpc_sync("worker1", "processor_time", NULL, NULL);
+    double waited =
+        (double)(then.ru_utime.tv_sec - own.ru_utime.tv_sec + then.ru_stime.tv_sec - own.ru_stime.tv_sec) +
+        1e-6 * (double)(then.ru_utime.tv_usec - own.ru_utime.tv_usec + then.ru_stime.tv_usec - own.ru_stime.tv_usec);
+    CHECK(later && yk_value_as_real(later) - yk_value_as_real(before) < 0.015); /* 1% */
+    CHECK(waited < 0.015);
+    return YK_OK;
+}
+
+static void test_waiting(void **state)
+{
+    (void)state;
+    act(call_and_wait, true, true);
+}
+
+/* Files that are not what they are said to be are not opened. */
+static void test_files(void **state)
+{
+    (void)state;
+    yk__shared_file file, other;
+    char *memory = yk__shared_create(8192, &file);
+    assert_non_null(memory);
+    assert_int_not_equal(ftruncate(file.fd, 4096), 0); /* sealed */
+    assert_int_not_equal(ftruncate(file.fd, 16384), 0);
+    memory[8191] = 7;
+    char *again = yk__shared_map(getpid(), &file);
+    assert_non_null(again);
+    assert_int_equal(again[8191], 7);
+    munmap(again, 8192);
+    other = file;
+    other.inode++;
+    assert_null(yk__shared_map(getpid(), &other));
+    other = file;
+    other.bytes = 4096;
+    assert_null(yk__shared_map(getpid(), &other));
+    other = file;
+    other.fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* may shrink: reading it could end in a signal */
+    struct stat about;
+    assert_int_equal(ftruncate(other.fd, 8192), 0);
+    assert_int_equal(fstat(other.fd, &about), 0);
+    other.inode = (uint64_t)about.st_ino;
+    assert_null(yk__shared_map(getpid(), &other));
+    close(other.fd);
+    assert_null(yk__shared_map(getpid(), &other));
+    assert_int_equal(yk__shared_open(1 << 30, &file), -1);
+    munmap(memory, 8192);
+    close(file.fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared),   cmocka_unit_test(test_fallback), cmocka_unit_test(test_long_calls),
+        cmocka_unit_test(test_nonsense), cmocka_unit_test(test_waiting),  cmocka_unit_test(test_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
