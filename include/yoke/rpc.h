@@ -172,6 +172,21 @@ YK_API void yk_future_cancel(yk_future *future);
 YK_API yk_future *yk_future_retain(yk_future *future);
 YK_API void yk_future_release(yk_future *future);
 
+/* ---- tensors in memory that workers of a host share -------------------------------------------------------------- */
+
+/*
+ * A zeroed tensor on cpu:0, to be passed to workers of this host without a copy: as an argument or a result it costs
+ * the same for every size. (Other large tensors are copied once, and workers of other hosts get a copy in any case.)
+ * The worker that gets it has a tensor on the same memory; what it writes there is its own. What this process writes
+ * while others hold it may be seen by them: yk_rpc_make_writable comes before. Elsewhere it works as any tensor. Not
+ * for the child of a fork. Fails on another device.
+ */
+YK_API yk_tensor *yk_rpc_alloc(int ndim, const int64_t *shape, const yk_tensor_options *options);
+/* To be called before a tensor of yk_rpc_alloc is written that may have been passed on: where a worker still holds it,
+ * it is copied, and what others see stays as it is. Returns at once where nobody holds it, and for any other tensor.
+ * Not while another thread uses the tensor. YK_ERR_MEMORY and the like where there is no memory for the copy. */
+YK_API yk_status yk_rpc_make_writable(yk_tensor *x) YK_MUST_CHECK;
+
 /* ---- references to objects of other workers ---------------------------------------------------------------------- */
 
 /* A reference to an object, or to a result that stays where it was made. Counted. When the last reference of the last

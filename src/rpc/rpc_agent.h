@@ -17,9 +17,11 @@
  *   CANCEL   A: u64 call
  *   DROP     A: u64 object: A has no reference any more
  *   PART     either: u64 parcel, u64 bytes of the whole, u8 type of the whole, and the next bytes of it
- *   SHARE    A, before its first call: the file of the memory for both, and that of its bell (u32 descriptor, u64
- * inode, u64 bytes each), 16 bytes that stand in the memory: Note [Memory of two workers] SHARED   B: u8 1, the file of
- * its bell, 16 bytes that it wrote into the memory; or u8 0
+ *   SHARE    A, before its first call: two files (u32 descriptor, u64 inode, u64 bytes), the memory for both and the
+ *            bell of A; 16 bytes that stand in the memory: Note [Memory of two workers]
+ *   SHARED   B: u8 1, the file of its bell, 16 bytes that it wrote into the memory; or u8 0
+ *   RETURN   either: u64 call, whose message lent files that this side does not use any more: Note [Loans]
+ *   FORGET   either: u64 inode of a file that was lent and is gone
  *
  * A CALL or REPLY above PART_SIZE is cut into parts, between which other messages pass; those for the same object wait
  * until it is sent, so that the order of one caller's calls to an object is the order in which they were sent. An index
@@ -35,6 +37,7 @@
 #include "host/progress.h"
 #include "net/channel.h"
 #include "rpc/rpc_bell.h"
+#include "rpc/rpc_loan.h"
 #include "rpc/rpc_ring.h"
 #include "rpc/rpc_shared.h"
 
@@ -54,8 +57,11 @@ typedef enum yk__rpc_message {
     YK__RPC_CANCEL,
     YK__RPC_DROP,
     YK__RPC_PART_OF,
-    YK__RPC_SHARE,
-    YK__RPC_SHARED
+    YK__RPC_SHARE = 32,
+    YK__RPC_SHARED,
+    YK__RPC_RETURN,
+    YK__RPC_FORGET,
+    YK__RPC_LENT = 128 /* a bit of CALL and REPLY: Note [Loans] */
 } yk__rpc_message;
 
 /* DESTROY is never sent: it follows an object's last call in the object's queue. */
@@ -95,16 +101,25 @@ typedef struct yk__rpc_pair {
     yk__wire message; /* the one that was taken last */
 } yk__rpc_pair;
 
+/* The files that a message of this process lends. */
+typedef struct yk__rpc_lease {
+    uint64_t number;
+    yk__lender lender;
+    struct yk__rpc_lease *next;
+} yk__rpc_lease;
+
 /* A connection to another worker, in either direction. */
 typedef struct yk__rpc_link {
     int references;
     int fd;               /* -1: it has ended */
     bool accepted, ready; /* the other side connected; HELLO and WELCOME are through */
     yk__channel channel;
-    yk__rpc_pair *pair; /* NULL: of another host */
-    uint32_t events;    /* that are waited for */
-    double deadline;    /* until it has to be ready */
-    uint32_t index;     /* of the worker at the other end */
+    yk__rpc_pair *pair;  /* NULL: of another host */
+    yk__rpc_loan *loans; /* to this process: rpc_loan.c */
+    yk__rpc_lease *leases;
+    uint32_t events; /* that are waited for */
+    double deadline; /* until it has to be ready */
+    uint32_t index;  /* of the worker at the other end */
     char name[YK__RPC_NAME], host[64];
     int pid;
     yk__rpc_parcel *sending, *arriving;
@@ -158,6 +173,7 @@ struct yk_call {
     yk_error refusal; /* code other than YK_OK: there is nothing to run, and this is the answer */
     yk__rpc_object *object;
     unsigned char *bytes; /* the arguments as they came, owned */
+    yk__rpc_loan *loan;   /* of tensors among them */
     size_t size;          /* and how many there were: of the credit */
     yk_value *args, *result;
     double deadline;
@@ -182,6 +198,7 @@ struct yk_future {
     double deadline;
     size_t size;          /* of the arguments: credit that comes back */
     unsigned char *bytes; /* the result as it came */
+    yk__rpc_loan *loan;   /* of tensors in it */
     size_t bytes_size;
     yk_value *value; /* decoded; with the lock */
     yk_error error;
@@ -310,9 +327,18 @@ void yk__rpc_listeners_wake(unsigned kinds);
 bool yk__rpc_bell_make(void);
 bool yk__rpc_helper_start(void);
 
+/* The files that the message of this number lends; takes over what is in *lender. */
+void yk__rpc_lease_add(yk__rpc_link *link, uint64_t number, yk__lender *lender);
+/* The message does not lend any more; number 0: all, whose receiver may still have the files. */
+void yk__rpc_lease_end(yk__rpc_link *link, uint64_t number);
+/* Sends RETURN and FORGET for what was released since. */
+void yk__rpc_loans_send(void);
+/* True if tensors may be lent over it. */
+bool yk__rpc_link_lends(const yk__rpc_link *link);
+
 /* ---- rpc_serve.c: calls of others, and the threads that run them. With the lock. ---- */
 /* A CALL's payload, from a link or (link NULL) from this process itself. Takes over `data`. False: malformed. */
-bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, size_t size);
+bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, size_t size, bool lent);
 void yk__rpc_serve_cancel(yk_call *call);
 /* The references of a worker to an object, or to all that it holds (id 0), are gone. */
 void yk__rpc_serve_drop(uint32_t holder, uint64_t id);
@@ -349,7 +375,7 @@ bool yk__rpc_wait_for_answers(const yk__rpc_link *link, pthread_cond_t *conditio
 /* All that are left fail. */
 void yk__rpc_futures_abandon(const char *why);
 /* A REPLY that came, and one to a call of this process itself. False: malformed. */
-bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload);
+bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload, bool lent);
 bool yk__rpc_reply_local(yk_future *future, yk__reader *payload);
 
 #endif

@@ -126,14 +126,15 @@ static void future_sent(yk_future *f)
 }
 
 /* With the lock: sends the payload to this worker and remembers the future. Takes over `out`. */
-static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *f, yk__wire *out, double deadline)
+static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *f, yk__wire *out, yk__lender *lender,
+                           double deadline)
 {
     if (m->index == yk__rpc.index) {
         f->next = yk__rpc.futures;
         yk__rpc.futures = yk_future_retain(f);
         future_sent(f);
         yk_future_retain(f);
-        bool right = yk__rpc_serve(NULL, f, out->data, out->size);
+        bool right = yk__rpc_serve(NULL, f, out->data, out->size, false);
         *out = (yk__wire){0};
         if (!right)
             yk__rpc_future_fail(f, YK_ERR_MEMORY, "%s: no memory for the call", f->what);
@@ -141,11 +142,15 @@ static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *
         return YK_OK;
     }
     yk__rpc_link *link = yk__rpc_link_to(t->what, m, deadline);
-    yk_status status = link ? credit_wait(t, link, out->size, deadline) : yk__error_code();
+    size_t size = out->size + lender->copied, lent = lender->count;
+    yk_status status = link ? credit_wait(t, link, size, deadline) : yk__error_code();
+    if (!status && lent && !yk__rpc_link_lends(link)) /* another connection than that which it was encoded for */
+        status = yk__fail(YK_ERR_CONNECTION, "%s: worker '%s' (host %s, process %d) was lost; '%s' has not run",
+                          t->what, m->name, m->host, m->pid, t->name);
     if (status)
         return status;
     f->number = ++link->numbers;
-    f->size = out->size;
+    f->size = size;
     f->link = link;
     future_sent(f);
     link->references++;
@@ -154,11 +159,13 @@ static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *
         at = &(*at)->next;
     *at = yk_future_retain(f);
     link->call_count++;
-    link->call_bytes += out->size;
+    link->call_bytes += size;
     call_number_put(out->data, f->number);
     link->references++;
-    yk__rpc_link_send(link, YK__RPC_CALL, t->object, out->data, out->size); /* if the connection ends, the future
-                                                                             * fails */
+    yk__rpc_lease_add(link, f->number, lender);
+    yk__rpc_link_send(link, YK__RPC_CALL | (lent ? YK__RPC_LENT : 0u), t->object, out->data,
+                      out->size); /* if the connection ends, the future
+                                   * fails */
     yk__rpc_link_release(link);
     *out = (yk__wire){0};
     return YK_OK;
@@ -184,6 +191,22 @@ static yk_status call_where(const target *t, yk__rpc_member *m)
     return YK_OK;
 }
 
+/* Connects to a worker of this host where no connection is: whether tensors can be lent to it is known before they are
+ * encoded. */
+static yk_status call_look(const target *t, const yk__rpc_member *m, double deadline, bool *lends)
+{
+    if (m->index == yk__rpc.index || strcmp(m->host, yk__rpc.identity.host) != 0)
+        return YK_OK;
+    yk_status status = yk__rpc_enter(t->what);
+    if (status)
+        return status;
+    const yk__rpc_link *link = yk__rpc_link_to(t->what, m, deadline);
+    *lends = yk__rpc_link_lends(link);
+    status = link ? YK_OK : yk__error_code();
+    yk__rpc_leave();
+    return status;
+}
+
 /* Begins a call: a future with one reference, or NULL and an error. *where, which may be NULL, is the worker. */
 static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_options *options, yk__rpc_member *where)
 {
@@ -197,13 +220,21 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
     yk_rpc_options o;
     yk__rpc_member m;
     yk__wire out = {0};
+    yk__lender lender = {0};
     yk_status status = yk__rpc_enter(t->what);
     if (!status)
         yk__rpc_leave();
     status = status ? status : YK__OPTIONS_TAKE(t->what, yk_rpc_options, options, &o);
     status = status ? status : call_deadline(t, &o, &deadline);
     status = status ? status : call_where(t, &m);
+    bool lends = false;
+    status = status ? status : call_look(t, &m, deadline, &lends);
+    yk__lender_use(lends ? &lender : NULL);
     status = status ? status : call_encode(t, args, deadline, &out);
+    yk__lender_use(NULL);
+    yk__lender_put(&lender, &out);
+    if (!status && out.failed)
+        status = yk__fail_memory(out.size);
     yk_future *f = status ? NULL : yk__rpc_future_new();
     if (f) {
         f->deadline = deadline;
@@ -211,10 +242,11 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
                  m.pid, t->ref ? t->ref->name : "", t->ref ? "." : "", t->name);
         status = yk__rpc_enter(t->what);
         if (!status) {
-            status = call_send(t, &m, f, &out, deadline);
+            status = call_send(t, &m, f, &out, &lender, deadline);
             yk__rpc_leave();
         }
     }
+    yk__lender_clear(&lender, false);
     yk__wire_clear(&out);
     if (where)
         *where = m;

@@ -15,6 +15,7 @@ static void future_destroy(void *object)
     yk_future *f = object;
     pthread_cond_destroy(&f->answered);
     free(f->bytes);
+    yk__loan_settle(f->loan);
     yk_value_release(f->value);
     yk__object_free(f);
 }
@@ -184,18 +185,26 @@ bool yk__rpc_reply_local(yk_future *f, yk__reader *r)
     return !r->bad;
 }
 
-bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r)
+bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r, bool lent)
 {
     uint64_t number = yk__read_u64(r);
+    yk__rpc_loan *loan = NULL;
+    if (r->bad || (lent && !(loan = yk__loan_new(link, number, r))))
+        return false;
     yk_future *f = link->futures;
     while (f && f->number != number)
         f = f->next;
     if (f && f->deadline <= yk__now()) { /* whoever waits for it has not woken yet, or nobody does */
         future_expire(f);
-        return true;
+        f = NULL;
     }
     /* Nobody waits for it where its time was over, or it was cancelled. */
-    return !r->bad && (!f || yk__rpc_reply_local(f, r));
+    if (!f) {
+        yk__loan_settle(loan);
+        return true;
+    }
+    f->loan = loan;
+    return yk__rpc_reply_local(f, r);
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------ */
@@ -249,6 +258,8 @@ static yk_value *future_value(yk_future *f)
     unsigned char *bytes = value ? NULL : f->bytes;
     size_t size = f->bytes_size;
     f->bytes = value ? f->bytes : NULL;
+    yk__rpc_loan *loan = bytes ? f->loan : NULL;
+    f->loan = bytes ? NULL : f->loan;
     pthread_mutex_unlock(&yk__rpc.lock);
     if (value)
         return value;
@@ -263,7 +274,10 @@ static yk_value *future_value(yk_future *f)
         return value;
     }
     yk__reader reader = {bytes, bytes + size, false};
+    yk__loan_use(loan);
     value = yk__value_decode(&reader);
+    yk__loan_use(NULL);
+    yk__loan_settle(loan);
     if (!value)
         yk__error_prefix("%s has answered", f->what);
     free(bytes);

@@ -258,6 +258,67 @@ int yk__rpc_pairs_take(void)
     return taken;
 }
 
+/* ---- files that messages lend ------------------------------------------------------------------------------------ */
+
+bool yk__rpc_link_lends(const yk__rpc_link *link)
+{
+    return link && link->fd >= 0 && link->pair && link->pair->open;
+}
+
+void yk__rpc_lease_add(yk__rpc_link *link, uint64_t number, yk__lender *lender)
+{
+    if (!lender->count)
+        return;
+    yk__progress_count(yk__rpc.counters.sent, (int64_t)lender->bytes);
+    yk__rpc_lease *lease = link->fd >= 0 ? calloc(1, sizeof(*lease)) : NULL;
+    if (!lease) { /* nobody will return the files: they are not used again */
+        yk__lender_clear(lender, true);
+        return;
+    }
+    *lease = (yk__rpc_lease){number, *lender, link->leases};
+    link->leases = lease;
+    *lender = (yk__lender){0};
+}
+
+void yk__rpc_lease_end(yk__rpc_link *link, uint64_t number)
+{
+    for (yk__rpc_lease **at = &link->leases; *at;) {
+        yk__rpc_lease *lease = *at;
+        if (number && lease->number != number) {
+            at = &lease->next;
+            continue;
+        }
+        *at = lease->next;
+        yk__lender_clear(&lease->lender, number == 0);
+        free(lease);
+    }
+}
+
+static bool number_send(yk__rpc_link *link, unsigned type, uint64_t number)
+{
+    yk__wire wire = {0};
+    yk__wire_put_u64(&wire, number);
+    if (!wire.failed)
+        return yk__rpc_link_send(link, type, 0, wire.data, wire.size);
+    yk__wire_clear(&wire);
+    return false;
+}
+
+void yk__rpc_loans_send(void)
+{
+    if (!yk__loans_waiting())
+        return;
+    uint64_t number;
+    for (yk__rpc_link *link; (link = yk__loan_next_returned(&number));)
+        number_send(link, YK__RPC_RETURN, number);
+    while (yk__lent_next_forgotten(&number))
+        for (yk__rpc_link *link = yk__rpc.links, *next; link; link = next) {
+            next = link->next;
+            if (yk__rpc_link_lends(link))
+                number_send(link, YK__RPC_FORGET, number);
+        }
+}
+
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 bool yk__rpc_may_listen(unsigned kind)
@@ -269,6 +330,7 @@ void yk__rpc_listen(unsigned kind, double deadline)
 {
     bool spins = kind != YK__BELL_HELPER && spin_is_cheap();
     yk__bell *bell = yk__rpc.bell;
+    yk__rpc_loans_send();
     yk__rpc.listening |= kind;
     yk__bell_arm(bell, kind, spins);
     if (yk__rpc_pairs_ready() || yk__rpc.stopping) {

@@ -199,7 +199,7 @@ bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsig
 bool yk__rpc_link_unsent(const yk__rpc_link *link, uint64_t number)
 {
     for (const yk__rpc_parcel *p = link->sending; p; p = p->next)
-        if (p->type == YK__RPC_CALL && p->size >= 8) {
+        if ((p->type & ~(unsigned)YK__RPC_LENT) == YK__RPC_CALL && p->size >= 8) {
             yk__reader r = {p->data, p->data + 8, false};
             if (yk__read_u64(&r) == number)
                 return true;
@@ -211,7 +211,7 @@ bool yk__rpc_link_withdraw(yk__rpc_link *link, uint64_t number)
 {
     for (yk__rpc_parcel **at = &link->sending; *at; at = &(*at)->next) {
         yk__rpc_parcel *p = *at;
-        if (p->type != YK__RPC_CALL || p->size < 8 || p->done)
+        if ((p->type & ~(unsigned)YK__RPC_LENT) != YK__RPC_CALL || p->size < 8 || p->done)
             continue;
         yk__reader r = {p->data, p->data + 8, false};
         if (yk__read_u64(&r) != number)
@@ -219,6 +219,7 @@ bool yk__rpc_link_withdraw(yk__rpc_link *link, uint64_t number)
         *at = p->next;
         free(p->data);
         free(p);
+        yk__rpc_lease_end(link, number);
         return true;
     }
     return false;
@@ -265,6 +266,8 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
     }
     if (link->accepted && link->ready)
         yk__rpc_serve_drop(link->index, 0);
+    yk__rpc_lease_end(link, 0);
+    yk__loans_orphan(link);
     for (yk__rpc_link **at = &yk__rpc.links; *at; at = &(*at)->next)
         if (*at == link) {
             *at = link->next;
@@ -319,7 +322,7 @@ static bool link_take_part(yk__rpc_link *link, yk__reader *r)
     return taken;
 }
 
-static bool link_take_call(yk__rpc_link *link, const unsigned char *data, size_t size)
+static bool link_take_call(yk__rpc_link *link, const unsigned char *data, size_t size, bool lent)
 {
     /* Twice the credit: a call that the other side has cancelled counts no more there, and may do so here. */
     bool fits = link->call_count < 2 * YK__RPC_MOST_CALLS &&
@@ -328,7 +331,7 @@ static bool link_take_call(yk__rpc_link *link, const unsigned char *data, size_t
     if (!copy)
         return false;
     memcpy(copy, data, size);
-    return yk__rpc_serve(link, NULL, copy, size);
+    return yk__rpc_serve(link, NULL, copy, size, lent);
 }
 
 static bool link_take_cancel(yk__rpc_link *link, yk__reader *r)
@@ -348,10 +351,23 @@ bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *d
     if (type != YK__RPC_PART_OF)
         yk__progress_count(yk__rpc.counters.received, (int64_t)size);
     switch (type) {
-    case YK__RPC_CALL: return link_take_call(link, data, size);
-    case YK__RPC_REPLY: return !link->accepted && yk__rpc_reply(link, &r);
+    case YK__RPC_CALL: return link_take_call(link, data, size, false);
+    case YK__RPC_CALL | YK__RPC_LENT: return link_take_call(link, data, size, true);
+    case YK__RPC_REPLY: return !link->accepted && yk__rpc_reply(link, &r, false);
+    case YK__RPC_REPLY | YK__RPC_LENT: return !link->accepted && yk__rpc_reply(link, &r, true);
     case YK__RPC_CANCEL: return link_take_cancel(link, &r);
     case YK__RPC_PART_OF: return link_take_part(link, &r);
+    case YK__RPC_RETURN:
+    case YK__RPC_FORGET: {
+        uint64_t number = yk__read_u64(&r);
+        if (r.bad || number == 0)
+            return false;
+        if (type == YK__RPC_RETURN)
+            yk__rpc_lease_end(link, number);
+        else
+            yk__loans_forget(link, number);
+        return true;
+    }
     case YK__RPC_SHARE: return yk__rpc_pair_take_offer(link, &r);
     case YK__RPC_DROP: {
         uint64_t id = yk__read_u64(&r);
@@ -676,6 +692,7 @@ void *yk__rpc_io_run(void *arg)
             ticking = io_tick();
             ticked = now;
         }
+        yk__rpc_loans_send();
         yk_clear_error(); /* the fault of one connection is in the log */
     }
     io_drain();

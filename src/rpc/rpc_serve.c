@@ -34,6 +34,7 @@ static void call_release(yk_call *call)
     if (--call->references > 0)
         return;
     free(call->bytes);
+    yk__loan_settle(call->loan);
     free(call->chain);
     yk_value_release(call->args);
     yk_value_release(call->result);
@@ -72,6 +73,7 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
     }
     yk_error error;
     yk__error_take(&error);
+    yk__lender_drop();
     out->size = 0;
     out->failed = false;
     const char *file = error.file ? error.file : "";
@@ -89,13 +91,17 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
 static void call_answer(yk_call *call, const yk_value *value, bool ran)
 {
     yk__wire out = {0};
+    yk__lender lender = {0};
     pthread_mutex_lock(&yk__rpc.lock);
-    bool wanted = !call->cancelled && !call->answered;
+    bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
     yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;
     pthread_mutex_unlock(&yk__rpc.lock);
+    yk__lender_use(lends ? &lender : NULL);
     if (wanted)
         reply_encode(call, value, ran, &out);
+    yk__lender_use(NULL);
+    yk__lender_put(&lender, &out);
     yk_clear_error();
     pthread_mutex_lock(&yk__rpc.lock);
     wanted = wanted && !call->cancelled;
@@ -108,16 +114,19 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     } else if (wanted && link) {
         link->references++;
         call_unlink(call); /* the credit is back before the other side can know */
+        bool lent = lender.count > 0;
+        yk__rpc_lease_add(link, call->number, &lender);
         if (out.failed)
             yk__rpc_link_end(link, "no memory for an answer");
         else
-            yk__rpc_link_send(link, YK__RPC_REPLY, 0, out.data, out.size);
+            yk__rpc_link_send(link, YK__RPC_REPLY | (lent ? YK__RPC_LENT : 0u), 0, out.data, out.size);
         out = out.failed ? out : (yk__wire){0};
         yk__rpc_link_release(link);
     }
     call_unlink(call);
     call_release(call);
     pthread_mutex_unlock(&yk__rpc.lock);
+    yk__lender_clear(&lender, false); /* it was not sent */
     yk__wire_clear(&out);
 }
 
@@ -331,7 +340,11 @@ static yk_status object_take(yk_call *call)
 static yk_status call_run_function(yk_call *call)
 {
     yk__reader r = {call->bytes, call->bytes + call->size, false};
+    yk__loan_use(call->loan);
     call->args = yk__value_decode(&r);
+    yk__loan_use(NULL);
+    yk__loan_settle(call->loan);
+    call->loan = NULL;
     if (!call->args)
         return yk__error_code();
     yk_status status = call->fn(call);
@@ -390,6 +403,7 @@ static void call_serve(yk_call *call)
     bool cancelled = call->cancelled && call->kind != YK__RPC_CREATE, destroys = call->kind == YK__RPC_DESTROY;
     if (destroys)
         object_unlist(o);
+    bool gathers = yk__rpc.helper_runs;
     pthread_mutex_unlock(&yk__rpc.lock);
     yk_scope scope = yk_scope_begin();
     bool answered = true; /* or somebody will, and the reference of this thread is left to be dropped */
@@ -401,6 +415,7 @@ static void call_serve(yk_call *call)
         call_answer(call, NULL, false);
     } else {
         bool ran = call_run(call);
+        yk__loans_gather(gathers); /* what is released from here on is returned below */
         answered = !call->later || yk_last_error();
         if (answered)
             call_answer(call, call->result, ran);
@@ -410,6 +425,8 @@ static void call_serve(yk_call *call)
     pthread_mutex_lock(&yk__rpc.lock);
     if (!answered)
         call_release(call);
+    yk__loans_gather(false);
+    yk__rpc_loans_send();
     if (o && o->error.code)
         o->shared[0] = 0; /* whoever asks for it from here on makes another */
     if (o) {
@@ -642,14 +659,14 @@ static yk_status call_resolve(yk_call *call, uint64_t id)
     return waits ? yk__rpc_cycle_check(call) : YK_OK;
 }
 
-bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, size_t size)
+bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, size_t size, bool lent)
 {
     yk_call *call = calloc(1, sizeof(*call));
     uint64_t id = 0;
     yk__reader r = {data, data + size, false};
     if (call)
         call->references = 1;
-    if (!call || !call_parse(call, &r, &id)) {
+    if (!call || !call_parse(call, &r, &id) || (lent && !(call->loan = yk__loan_new(link, call->number, &r)))) {
         if (call)
             call_release(call);
         free(data);

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "rpc/rpc_loan.h"
 #include "rpc/value_wire.h"
 #include "tensor/host_tensor.h"
 #include "value/value.h"
@@ -22,7 +23,8 @@ enum kind_on_wire {
     WIRE_TUPLE,
     WIRE_SET,
     WIRE_DICT,
-    WIRE_TENSOR
+    WIRE_TENSOR,
+    WIRE_LENT = 32 /* a tensor whose elements are in a memory file: Note [Loans] */
 };
 
 static const struct {
@@ -45,6 +47,7 @@ enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 static yk_status tensor_encode(yk_tensor *x, yk__wire *out)
 {
     YK__OWN_RECORD;
+    size_t kind = out->size - 1;
     yk_scope scope = yk_scope_begin();
     yk_tensor *host = yk_contiguous(yk_to(yk_detach(x), (yk_device){YK_CPU, 0}));
     const void *data = yk_numel(host) ? yk_tensor_data(host) : "";
@@ -57,7 +60,16 @@ static yk_status tensor_encode(yk_tensor *x, yk__wire *out)
         yk__wire_put_u8(out, (unsigned)yk_ndim(host));
         for (int d = 0; d < yk_ndim(host); d++)
             yk__wire_put_u64(out, (uint64_t)yk_size(host, d));
-        yk__wire_put(out, data, (size_t)yk_numel(host) * yk_dtype_size(yk_tensor_dtype(host)));
+        unsigned file = 0;
+        uint64_t offset = 0;
+        if (yk_numel(host) && yk__lend(host, &file, &offset)) {
+            if (!out->failed)
+                out->data[kind] = WIRE_LENT;
+            yk__wire_put_u16(out, file);
+            yk__wire_put_u64(out, offset);
+        } else {
+            yk__wire_put(out, data, (size_t)yk_numel(host) * yk_dtype_size(yk_tensor_dtype(host)));
+        }
     }
     yk_scope_end(scope);
     return status;
@@ -121,7 +133,18 @@ static yk_value *value_malformed(const char *what)
     return NULL;
 }
 
-static yk_value *tensor_decode(yk__reader *r)
+/* The value takes over the tensor, and NULL is passed through. */
+static yk_value *tensor_value(yk_tensor *x)
+{
+    yk_value *value = x ? yk__value_new(YK_VALUE_TENSOR) : NULL;
+    if (value)
+        value->as.tensor = x;
+    else
+        yk_tensor_release(x);
+    return value;
+}
+
+static yk_value *tensor_decode(yk__reader *r, bool lent)
 {
     unsigned dtype = yk__read_u8(r), ndim = yk__read_u8(r);
     if (r->bad || dtype >= DTYPES || ndim > YK_MAX_DIMS)
@@ -136,18 +159,21 @@ static yk_value *tensor_decode(yk__reader *r)
             return value_malformed("a tensor of a size that is none");
     }
     bytes = empty ? 0 : bytes;
+    if (lent) {
+        unsigned file = yk__read_u16(r);
+        uint64_t offset = yk__read_u64(r);
+        if (r->bad || offset % yk_dtype_size(dtypes[dtype]))
+            return value_malformed("a tensor that is cut short");
+        yk__storage *storage = yk__loan_map(file, offset, bytes);
+        return storage ? tensor_value(yk__tensor_over(storage, (int)ndim, shape, dtypes[dtype])) : NULL;
+    }
     const unsigned char *data = bytes > most ? NULL : yk__read_bytes(r, bytes);
     if (r->bad || !data)
         return value_malformed("a tensor that is larger than the message");
-    yk_value *value = NULL;
     yk_tensor *x = yk__host_zeros((int)ndim, shape, dtypes[dtype]);
-    if (x && (value = yk__value_new(YK_VALUE_TENSOR))) {
-        if (bytes)
-            memcpy(yk_tensor_data(x), data, bytes);
-        value->as.tensor = yk_tensor_retain(x);
-    }
-    yk_tensor_release(x);
-    return value;
+    if (x && bytes)
+        memcpy(yk_tensor_data(x), data, bytes);
+    return tensor_value(x);
 }
 
 static yk_value *value_decode_at(yk__reader *r, int depth);
@@ -192,6 +218,8 @@ static yk_value *value_decode_at(yk__reader *r, int depth)
 {
     unsigned wire = yk__read_u8(r);
     int known = 0;
+    if (wire == WIRE_LENT)
+        return tensor_decode(r, true);
     while (known < KINDS && (unsigned)kinds[known].wire != wire)
         known++;
     if (r->bad || known == KINDS)
@@ -200,7 +228,7 @@ static yk_value *value_decode_at(yk__reader *r, int depth)
         return value_malformed("containers that are nested too deep");
     yk_value_kind kind = kinds[known].kind;
     if (wire == WIRE_TENSOR)
-        return tensor_decode(r);
+        return tensor_decode(r, false);
     if (wire == WIRE_LIST || wire == WIRE_TUPLE || wire == WIRE_SET || wire == WIRE_DICT)
         return container_decode(r, kind, depth);
     if (wire == WIRE_STRING || wire == WIRE_BYTES) {

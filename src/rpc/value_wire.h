@@ -4,7 +4,8 @@
  * A value is a kind (u8) and what belongs to it: bool u8; int and real 8 bytes; string and bytes u64 size and bytes;
  * list, tuple and set u32 count and items; dict u32 count, and for each item u8 whether the key is text, u32 size and
  * bytes of it, or i64, and the item; tensor u8 dtype, u8 dimensions, i64 sizes, and the elements in C order. Numbers
- * are little-endian. A tensor arrives on cpu:0, without gradient.
+ * are little-endian. A tensor whose elements are in a memory file of the message (rpc_loan.h) is kind 32, and has u16
+ * index of the file and u64 offset in place of the elements. A tensor arrives on cpu:0, without gradient.
  */
 #ifndef YOKE_RPC_VALUE_WIRE_H
 #define YOKE_RPC_VALUE_WIRE_H

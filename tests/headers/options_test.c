@@ -736,7 +736,7 @@ static bool rpc_with(const yk_rpc_options *o)
 #define PLAIN_ROWS(X)                                                                                                  \
     X(tensor, yk_tensor_options,                                                                                       \
       yk_zeros(YK_SHAPE(2), o) || yk_arange(0, 3, 1, o) || yk_randint(0, 9, YK_SHAPE(2), o) || yk_eye(2, 2, o) ||      \
-          yk_linspace(0, 1, 3, o) || yk_comm_alloc(YK_SHAPE(2), o))                                                    \
+          yk_linspace(0, 1, 3, o) || yk_comm_alloc(YK_SHAPE(2), o) || yk_rpc_alloc(YK_SHAPE(2), o))                    \
     X(like, yk_like_options, yk_zeros_like_with(ones(), o) || yk_new_ones(ones(), YK_SHAPE(2), o))                     \
     X(print, yk_print_options, !yk_set_printoptions(o))                                                                \
     X(backward, yk_backward_options, !yk_backward_with(ones(), o))                                                     \
