@@ -3,7 +3,7 @@
  * (authenticated), beside two bare futex wake-ups in the same run. Prints lines of name, value and unit, separated by
  * tabs; bench/rpc_compare sets them beside those of bench/peer_rpc.py.
  *
- * Usage: rpc [rounds]        default: 2000 calls for each latency
+ * Usage: rpc [rounds [shared|tcp]]        default: 2000 calls for each latency, and both ways
  */
 #include <linux/futex.h>
 #include <stdatomic.h>
@@ -244,13 +244,17 @@ static yk_status worker_run(int rank, void *arg)
 int main(int argc, char **argv)
 {
     rounds = argc > 1 ? atoi(argv[1]) : rounds;
-    if (argc > 2 || rounds < 100 || rounds > MOST) {
-        fprintf(stderr, "usage: rpc [rounds (100 to %d)]\n", MOST);
+    const char *only = argc > 2 ? argv[2] : "";
+    if (argc > 3 || rounds < 100 || rounds > MOST ||
+        (*only && strcmp(only, "shared") != 0 && strcmp(only, "tcp") != 0)) {
+        fprintf(stderr, "usage: rpc [rounds (100 to %d) [shared|tcp]]\n", MOST);
         return 2;
     }
     bare_wake_ups();
     for (int i = 0; i < 2; i++) {
         bool shared = i == 0;
+        if (*only && (strcmp(only, "shared") == 0) != shared)
+            continue;
         if (yk_spawn(worker_run, &shared, 2, NULL))
             return yk_report_error(stderr);
     }

@@ -155,7 +155,8 @@ typedef struct yk_future yk_future;
  */
 YK_API yk_value *yk_rpc_sync(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options);
 /* The same without waiting for the result. Arguments are copied before it returns. It waits where the worker has not
- * answered 256 calls or 256 MiB of this process yet, within the call's time. Source: rpc_async. */
+ * answered 256 calls or 256 MiB of this process yet (calls of up to 32 KiB pass these), within the call's time. Source:
+ * rpc_async. */
 YK_API yk_future *yk_rpc_async(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options);
 
 /* The result, owned by the current scope, when it is there; an error as yk_rpc_sync gives it. `timeout`: seconds for

@@ -46,7 +46,7 @@ bool yk__rpc_wait(pthread_cond_t *condition, double deadline)
 
 yk_status yk__rpc_enter(const char *what)
 {
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     if (yk__rpc.running && yk__rpc.pid == getpid())
         return YK_OK;
     bool forked = yk__rpc.running;
@@ -207,7 +207,7 @@ static void agent_clear(void)
 /* Ends the threads, fails what is under way. With `running` set. */
 static void agent_stop(void)
 {
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     yk__rpc.running = false;
     yk__rpc.stopping = true;
     yk__rpc_futures_abandon("this worker was shut down");
@@ -220,7 +220,7 @@ static void agent_stop(void)
     yk__rpc_serve_stop();
     if (yk__rpc.helper_runs)
         pthread_join(yk__rpc.helper, NULL);
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     yk__rpc.helper_runs = false;
     agent_clear();
     pthread_mutex_unlock(&yk__rpc.lock);
@@ -271,8 +271,9 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     status = status ? status : agent_start_io();
     if (!status) {
         started = true;
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         yk__rpc.running = true;
+        (void)!yk__rpc_helper_start(); /* without it messages go over sockets, and every call wakes a thread */
         pthread_mutex_unlock(&yk__rpc.lock);
         status = yk__rpc_join(world_size, deadline);
     }
@@ -305,7 +306,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
         return yk__error_code();
     if (yk__rpc_current())
         return yk__fail(YK_ERR_STATE, "rpc_shutdown: called from a function that another worker called");
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool running = yk__rpc.running && yk__rpc.pid == getpid();
     pthread_mutex_unlock(&yk__rpc.lock);
     if (!running)
@@ -314,7 +315,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     yk_status status = YK_OK;
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         int unanswered;
         while ((unanswered = futures_count()) && (!deadline || yk__now() < deadline))
             yk__rpc_wait(&yk__rpc.changed, deadline);

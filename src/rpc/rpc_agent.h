@@ -45,7 +45,8 @@ enum {
     YK__RPC_NAME = 128,             /* of workers, functions, classes and methods, with the final zero */
     YK__RPC_PART = 128 << 10,       /* the largest payload of a message */
     YK__RPC_MOST_CALLS = 256,       /* of one caller to one worker that are not answered */
-    YK__RPC_MOST_BYTES = 256 << 20, /* of their arguments together, unless it is one call alone */
+    YK__RPC_MOST_BYTES = 256 << 20, /* of their arguments together, unless it is one call alone, or small */
+    YK__RPC_SMALL = 32 << 10,       /* a call that no large one keeps waiting */
     YK__RPC_MOST_CHAIN = 64         /* objects that wait for one another */
 };
 
@@ -174,7 +175,7 @@ struct yk_call {
     yk__rpc_object *object;
     unsigned char *bytes; /* the arguments as they came, owned */
     yk__rpc_loan *loan;   /* of tensors among them */
-    size_t size;          /* and how many there were: of the credit */
+    size_t begin, size;   /* where they are in it, and how many there were: of the credit */
     yk_value *args, *result;
     double deadline;
     yk__rpc_waiting *chain; /* owned: `chain_count` methods that wait for this call, the first caller's first */
@@ -196,11 +197,11 @@ struct yk_future {
     uint64_t number;
     char what[3 * YK__RPC_NAME]; /* "worker 'ps0' (host h, process 12): 'add'" */
     double deadline;
-    size_t size;          /* of the arguments: credit that comes back */
-    unsigned char *bytes; /* the result as it came */
-    yk__rpc_loan *loan;   /* of tensors in it */
-    size_t bytes_size;
-    yk_value *value; /* decoded; with the lock */
+    size_t size;                    /* of the arguments: credit that comes back */
+    unsigned char *bytes;           /* the result as it came */
+    yk__rpc_loan *loan;             /* of tensors in it */
+    size_t bytes_begin, bytes_size; /* where it is in them */
+    yk_value *value;                /* decoded; with the lock */
     yk_error error;
     struct yk_future *next;
 };
@@ -246,6 +247,7 @@ typedef struct yk__rpc_agent {
     yk_call *ready_first, *ready_last;
     yk_future *futures; /* of this process's calls to itself */
     yk__rpc_counters counters;
+    atomic_int queuing; /* threads that wait for the lock: yk__rpc_lock */
     int threads, idle, executing;
     int waking, starting; /* threads that were woken or made for a call and have not begun to look for it */
     uint64_t begun;       /* calls that a thread has begun to run */
@@ -261,6 +263,17 @@ typedef struct yk__rpc_agent {
     int connecting_count;
 } yk__rpc_agent;
 extern yk__rpc_agent yk__rpc;
+
+/* Takes the lock. The thread that moves large messages takes it again and again, and lets those that wait here go
+ * first: else the system would give it the lock nearly every time. */
+static inline void yk__rpc_lock(void)
+{
+    if (pthread_mutex_trylock(&yk__rpc.lock) == 0)
+        return;
+    atomic_fetch_add(&yk__rpc.queuing, 1);
+    pthread_mutex_lock(&yk__rpc.lock);
+    atomic_fetch_sub(&yk__rpc.queuing, 1);
+}
 
 /* ---- rpc_agent.c ---- */
 /* With the lock held on success: this process is a worker. An error in the name of `what`, without the lock. */
@@ -370,12 +383,13 @@ void yk__rpc_future_finish(yk_future *future, unsigned char *bytes, size_t size,
 void yk__rpc_future_fail(yk_future *future, yk_status code, const char *format, ...) YK_PRINTF(3, 4);
 /* Futures whose time is over fail; gives the next deadline, 0: none. */
 double yk__rpc_futures_expire(double now);
-/* Waits as yk__rpc_wait does; where the connection has shared memory this thread may take the messages itself. */
-bool yk__rpc_wait_for_answers(const yk__rpc_link *link, pthread_cond_t *condition, double deadline);
+/* Waits as yk__rpc_wait does, or takes messages of shared memory itself meanwhile. */
+bool yk__rpc_wait_for_answers(pthread_cond_t *condition, double deadline);
 /* All that are left fail. */
 void yk__rpc_futures_abandon(const char *why);
-/* A REPLY that came, and one to a call of this process itself. False: malformed. */
-bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload, bool lent);
-bool yk__rpc_reply_local(yk_future *future, yk__reader *payload);
+/* A REPLY that came, and one to a call of this process itself. `owned`: memory that the payload is in, which is taken
+ * over; NULL: it is copied. False: malformed. */
+bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload, bool lent, unsigned char *owned);
+bool yk__rpc_reply_local(yk_future *future, yk__reader *payload, unsigned char *owned);
 
 #endif

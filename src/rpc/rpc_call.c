@@ -39,7 +39,7 @@ typedef struct target {
 /* The number of seconds for this call: what is asked for, and no more than a call that runs here has left. */
 static yk_status call_deadline(const target *t, const yk_rpc_options *options, double *deadline)
 {
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     double seconds = yk__rpc.timeout;
     pthread_mutex_unlock(&yk__rpc.lock);
     if (yk__check_timeout(t->what, "timeout", options->timeout, seconds, &seconds))
@@ -103,8 +103,10 @@ static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, d
     bool blocked = yk__rpc_blocked_begin();
     yk_status status = YK_OK;
     while (link->fd >= 0 && link->call_count > 0 &&
-           (link->call_count >= YK__RPC_MOST_CALLS || link->call_bytes + size > YK__RPC_MOST_BYTES) && !status)
-        if (!yk__rpc_wait_for_answers(link, &yk__rpc.changed, deadline))
+           (link->call_count >= YK__RPC_MOST_CALLS ||
+            (size > YK__RPC_SMALL && link->call_bytes + size > YK__RPC_MOST_BYTES)) &&
+           !status)
+        if (!yk__rpc_wait_for_answers(&yk__rpc.changed, deadline))
             status = yk__fail(YK_ERR_TIMEOUT,
                               "%s: worker '%s' has %d calls of this process to answer, and did not answer one in time; "
                               "'%s' has not run",
@@ -176,7 +178,7 @@ static yk_status call_where(const target *t, yk__rpc_member *m)
     if (!t->ref)
         return yk__rpc_member_find(t->what, t->worker, 0, m);
     *m = t->ref->owner;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool stale = t->ref->maker != yk__rpc.index;
     for (int i = 0; i < yk__rpc.member_count; i++)
         if (yk__rpc.members[i].index == m->index)
@@ -295,7 +297,7 @@ yk_future *yk_rpc_async(const char *worker, const char *function, yk_value *args
 static void ref_destroy(void *object)
 {
     yk_ref *ref = object;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool ours = yk__rpc.running && ref->maker == yk__rpc.index;
     if (ours && ref->owner.index == yk__rpc.index) {
         yk__rpc_serve_drop(yk__rpc.index, ref->id);

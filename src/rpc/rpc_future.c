@@ -164,33 +164,40 @@ static bool reply_error(const yk_future *f, yk__reader *r, yk_error *error)
     return true;
 }
 
-bool yk__rpc_reply_local(yk_future *f, yk__reader *r)
+bool yk__rpc_reply_local(yk_future *f, yk__reader *r, unsigned char *owned)
 {
     yk_error error = {0};
     if (!yk__read_u8(r)) {
-        if (!reply_error(f, r, &error))
-            return false;
-        yk__rpc_future_finish(f, NULL, 0, &error);
-        return true;
+        bool right = reply_error(f, r, &error);
+        free(owned);
+        if (right)
+            yk__rpc_future_finish(f, NULL, 0, &error);
+        return right;
     }
     size_t size = (size_t)(r->end - r->at);
-    unsigned char *bytes = r->bad ? NULL : malloc(size ? size : 1);
-    if (bytes) {
-        memcpy(bytes, r->at, size);
+    unsigned char *bytes = r->bad || owned ? owned : malloc(size ? size : 1);
+    f->bytes_begin = owned ? (size_t)(r->at - owned) : 0;
+    if (r->bad) {
+        free(owned);
+    } else if (bytes) {
+        if (!owned)
+            memcpy(bytes, r->at, size);
         yk__rpc_future_finish(f, bytes, size, NULL);
-    } else if (!r->bad) {
+    } else {
         yk__rpc_future_fail(f, YK_ERR_MEMORY, "%s has answered, and there is no memory for the %zu bytes", f->what,
                             size);
     }
     return !r->bad;
 }
 
-bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r, bool lent)
+bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r, bool lent, unsigned char *owned)
 {
     uint64_t number = yk__read_u64(r);
     yk__rpc_loan *loan = NULL;
-    if (r->bad || (lent && !(loan = yk__loan_new(link, number, r))))
+    if (r->bad || (lent && !(loan = yk__loan_new(link, number, r)))) {
+        free(owned);
         return false;
+    }
     yk_future *f = link->futures;
     while (f && f->number != number)
         f = f->next;
@@ -201,10 +208,11 @@ bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r, bool lent)
     /* Nobody waits for it where its time was over, or it was cancelled. */
     if (!f) {
         yk__loan_settle(loan);
+        free(owned);
         return true;
     }
     f->loan = loan;
-    return yk__rpc_reply_local(f, r);
+    return yk__rpc_reply_local(f, r, owned);
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------ */
@@ -215,15 +223,15 @@ bool yk_future_done(yk_future *f)
     YK__QUESTION;
     if (!f)
         return false;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool done = f->progress == YK__RPC_ANSWERED;
     pthread_mutex_unlock(&yk__rpc.lock);
     return done;
 }
 
-bool yk__rpc_wait_for_answers(const yk__rpc_link *link, pthread_cond_t *condition, double deadline)
+bool yk__rpc_wait_for_answers(pthread_cond_t *condition, double deadline)
 {
-    if (!link || !link->pair || !yk__rpc_may_listen(YK__BELL_WAITER))
+    if (!yk__rpc_may_listen(YK__BELL_WAITER))
         return yk__rpc_wait(condition, deadline);
     yk__rpc_listen(YK__BELL_WAITER, deadline);
     return !deadline || yk__now() < deadline;
@@ -237,8 +245,7 @@ static bool future_wait_done(yk_future *f, double deadline)
         double now = yk__now();
         if (f->deadline <= now)
             future_expire(f);
-        else if (!yk__rpc_wait_for_answers(f->link, &f->answered,
-                                           deadline && deadline < f->deadline ? deadline : f->deadline) &&
+        else if (!yk__rpc_wait_for_answers(&f->answered, deadline && deadline < f->deadline ? deadline : f->deadline) &&
                  deadline && yk__now() >= deadline)
             break;
     }
@@ -253,7 +260,7 @@ static yk_value *future_value(yk_future *f)
         yk__error_put(&f->error);
         return NULL;
     }
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     yk_value *value = yk_value_retain(f->value);
     unsigned char *bytes = value ? NULL : f->bytes;
     size_t size = f->bytes_size;
@@ -264,7 +271,7 @@ static yk_value *future_value(yk_future *f)
     if (value)
         return value;
     if (!bytes) { /* another thread decodes it at this moment */
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         while (!f->value && !f->error.code)
             yk__rpc_wait(&f->answered, yk__now() + 1);
         value = yk_value_retain(f->value);
@@ -273,7 +280,7 @@ static yk_value *future_value(yk_future *f)
             yk__error_put(&f->error);
         return value;
     }
-    yk__reader reader = {bytes, bytes + size, false};
+    yk__reader reader = {bytes + f->bytes_begin, bytes + f->bytes_begin + size, false};
     yk__loan_use(loan);
     value = yk__value_decode(&reader);
     yk__loan_use(NULL);
@@ -282,7 +289,7 @@ static yk_value *future_value(yk_future *f)
         yk__error_prefix("%s has answered", f->what);
     free(bytes);
     const yk_error *failed = value ? NULL : yk_last_error();
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     f->value = yk_value_retain(value);
     if (failed)
         f->error = *failed;
@@ -299,7 +306,7 @@ yk_value *yk_future_wait(yk_future *f, double timeout)
         (timeout != YK_NOT_GIVEN && yk__check_timeout("future_wait", "timeout", timeout, 0, &seconds)))
         return NULL;
     yk_future_retain(f); /* a scope may end meanwhile, on another thread */
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool done = future_wait_done(f, seconds > 0 ? yk__now() + seconds : 0);
     pthread_mutex_unlock(&yk__rpc.lock);
     yk_value *value = NULL;
@@ -328,7 +335,7 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
     }
     double deadline = seconds > 0 ? yk__now() + seconds : 0;
     int found = -1;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool blocked = yk__rpc_blocked_begin();
     for (;;) {
         double now = yk__now(), next = deadline;
@@ -342,10 +349,7 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
         }
         if (found >= 0 || (deadline && now >= deadline))
             break;
-        const yk__rpc_link *link = NULL;
-        for (int i = 0; i < count && !link; i++)
-            link = futures[i]->link && futures[i]->link->pair ? futures[i]->link : NULL;
-        yk__rpc_wait_for_answers(link, &yk__rpc.changed, next);
+        yk__rpc_wait_for_answers(&yk__rpc.changed, next);
     }
     yk__rpc_blocked_end(blocked);
     pthread_mutex_unlock(&yk__rpc.lock);
@@ -359,7 +363,7 @@ void yk_future_cancel(yk_future *f)
     YK__LIVE(f);
     if (!yk__is_there("future_cancel", "future", f))
         return;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     if (f->progress != YK__RPC_ANSWERED) {
         future_forget_call(f);
         yk__rpc_future_fail(f, YK_ERR_STATE, "%s was cancelled", f->what);

@@ -116,7 +116,7 @@ void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
     YK__QUESTION;
     yk__shared_file file;
     yk__channel *c = &link->channel;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool shares = yk__rpc.shares && yk__rpc_bell_make();
     pthread_mutex_unlock(&yk__rpc.lock);
     unsigned char *memory = shares ? yk__shared_create(PAIR_BYTES, &file) : NULL;
@@ -338,7 +338,7 @@ void yk__rpc_listen(unsigned kind, double deadline)
     } else {
         pthread_mutex_unlock(&yk__rpc.lock);
         yk__bell_sleep(bell, kind, spins, deadline);
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
     }
     yk__rpc.listening &= ~kind;
     yk__rpc.server_takes = kind == YK__BELL_SERVER;
@@ -361,7 +361,7 @@ static void *helper_run(void *arg)
     prctl(PR_SET_TIMERSLACK, 1000);
     int idle = 0;
     uint64_t begun = 0;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     while (!yk__rpc.stopping) {
         bool waiting = yk__rpc.ready_first && yk__rpc.executing < yk__rpc.threads_limit;
         bool stalled = waiting && begun == yk__rpc.begun;
@@ -377,7 +377,7 @@ static void *helper_run(void *arg)
         }
         pthread_mutex_unlock(&yk__rpc.lock);
         nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
     }
     pthread_mutex_unlock(&yk__rpc.lock);
     yk_scope_end(scope);

@@ -13,14 +13,18 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "rpc/rpc_agent.h"
 
-/* GREETING: seconds for hand-shake and HELLO. AHEAD: bytes that wait in a channel, from which on no parts are added. */
+/* GREETING: seconds for hand-shake and HELLO. The others are bytes: AHEAD wait in a channel, from which on no parts are
+ * added; PIECE of a parcel are in a part; AT_ONCE are read or sent before the lock is given to others, which takes them
+ * less than a millisecond. */
 static const double GREETING = 10, TICK = 0.05;
-enum { READ_AT_ONCE = 256 << 10, AHEAD = 256 << 10, EVENTS = 64, ACCEPT_AT_ONCE = 32, MOST_PARCELS = 64 };
+enum { AHEAD = 64 << 10, PIECE = 32 << 10, AT_ONCE = 128 << 10, EVENTS = 64, ACCEPT_AT_ONCE = 32, MOST_PARCELS = 64 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -60,9 +64,16 @@ void yk__rpc_link_release(yk__rpc_link *link)
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
+/* True if messages go through memory. */
+static bool link_is_shared(const yk__rpc_link *link)
+{
+    return link->pair && link->pair->open;
+}
+
 static void link_watch(yk__rpc_link *link)
 {
-    uint32_t events = EPOLLIN | EPOLLRDHUP | (yk__channel_unsent(&link->channel) ? (uint32_t)EPOLLOUT : 0u);
+    bool unsent = yk__channel_unsent(&link->channel) || (link->sending && !link_is_shared(link));
+    uint32_t events = EPOLLIN | EPOLLRDHUP | (unsent ? (uint32_t)EPOLLOUT : 0u);
     if (events == link->events || link->fd < 0)
         return;
     struct epoll_event event = {.events = events, .data.ptr = link};
@@ -77,12 +88,6 @@ static bool link_has_target(const yk__rpc_link *link, const yk__rpc_parcel *end,
         if (target && p->target == target)
             return true;
     return false;
-}
-
-/* True if messages go through memory. */
-static bool link_is_shared(const yk__rpc_link *link)
-{
-    return link->pair && link->pair->open;
 }
 
 enum { PART_HEAD = 17 };
@@ -108,14 +113,15 @@ static bool parcel_share_part(yk__rpc_link *link, yk__rpc_parcel *p)
     return true;
 }
 
-static void parcel_send_part(yk__rpc_link *link, yk__rpc_parcel *p)
+/* The number of bytes of the part. */
+static size_t parcel_send_part(yk__rpc_link *link, yk__rpc_parcel *p)
 {
-    size_t left = p->size - p->done, room = YK__RPC_PART - PART_HEAD, part = left < room ? left : room;
+    size_t left = p->size - p->done, part = left < PIECE ? left : PIECE;
     yk__channel *c = &link->channel;
-    if (p->done == 0 && p->size <= YK__RPC_PART) {
+    if (p->done == 0 && p->size <= PIECE) {
         yk__channel_send(c, p->type, p->data, p->size);
         p->done = p->size;
-        return;
+        return part;
     }
     yk__channel_begin(c, YK__RPC_PART_OF);
     yk__wire_put_u64(&c->message, p->id);
@@ -124,19 +130,21 @@ static void parcel_send_part(yk__rpc_link *link, yk__rpc_parcel *p)
     yk__wire_put(&c->message, p->data + p->done, part);
     yk__channel_end(c);
     p->done += part;
+    return part;
 }
 
-/* Puts parts of the parcels into the channel in turn, as long as not much waits there, and sends. */
+/* Puts parts of the parcels into the channel in turn, as long as not much waits there and not much was sent, and
+ * sends: a receiver that keeps up must not keep this thread here with the lock. */
 void yk__rpc_link_pump(yk__rpc_link *link)
 {
     yk__channel *c = &link->channel;
-    for (;;) {
+    for (size_t sent = 0;;) {
         if (yk__channel_flush(c, link->fd) != YK__REACHED) {
             yk__rpc_link_end(link, c->why);
             return;
         }
         yk__rpc_parcel **at = &link->sending;
-        bool full = !*at || (!link_is_shared(link) && c->out.size - c->sent >= AHEAD);
+        bool full = !*at || (!link_is_shared(link) && (c->out.size - c->sent >= AHEAD || sent >= AT_ONCE));
         if (full)
             break;
         while (*at && !full) {
@@ -148,8 +156,8 @@ void yk__rpc_link_pump(yk__rpc_link *link)
             if (link_is_shared(link)) {
                 full = !parcel_share_part(link, p);
             } else {
-                parcel_send_part(link, p);
-                full = c->out.size - c->sent >= AHEAD;
+                sent += parcel_send_part(link, p);
+                full = c->out.size - c->sent >= AHEAD || sent >= AT_ONCE;
             }
             if (p->done < p->size) {
                 at = &p->next;
@@ -281,6 +289,8 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
+static bool link_take_whole(yk__rpc_link *link, unsigned type, unsigned char *data, size_t size);
+
 /* Takes a part; the entire message is taken when its last part is there. Memory grows with the bytes that have come. */
 static bool link_take_part(yk__rpc_link *link, yk__reader *r)
 {
@@ -316,21 +326,24 @@ static bool link_take_part(yk__rpc_link *link, yk__reader *r)
     if (p->done < p->size)
         return true;
     *at = p->next;
-    bool taken = yk__rpc_link_take(link, type, p->data, p->size);
-    free(p->data);
+    bool taken = link_take_whole(link, type, p->data, p->size);
     free(p);
     return taken;
 }
 
-static bool link_take_call(yk__rpc_link *link, const unsigned char *data, size_t size, bool lent)
+/* `owned`: the payload is in memory that is taken over; else it is copied. */
+static bool link_take_call(yk__rpc_link *link, const unsigned char *data, size_t size, bool lent, unsigned char *owned)
 {
     /* Twice the credit: a call that the other side has cancelled counts no more there, and may do so here. */
     bool fits = link->call_count < 2 * YK__RPC_MOST_CALLS &&
-                (link->call_count == 0 || link->call_bytes < 2 * (size_t)YK__RPC_MOST_BYTES);
-    unsigned char *copy = fits && link->accepted ? malloc(size ? size : 1) : NULL;
-    if (!copy)
+                (link->call_count == 0 || size <= YK__RPC_SMALL || link->call_bytes < 2 * (size_t)YK__RPC_MOST_BYTES);
+    unsigned char *copy = owned;
+    if (!fits || !link->accepted || (!owned && !(copy = malloc(size ? size : 1)))) {
+        free(owned);
         return false;
-    memcpy(copy, data, size);
+    }
+    if (!owned)
+        memcpy(copy, data, size);
     return yk__rpc_serve(link, NULL, copy, size, lent);
 }
 
@@ -351,10 +364,10 @@ bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *d
     if (type != YK__RPC_PART_OF)
         yk__progress_count(yk__rpc.counters.received, (int64_t)size);
     switch (type) {
-    case YK__RPC_CALL: return link_take_call(link, data, size, false);
-    case YK__RPC_CALL | YK__RPC_LENT: return link_take_call(link, data, size, true);
-    case YK__RPC_REPLY: return !link->accepted && yk__rpc_reply(link, &r, false);
-    case YK__RPC_REPLY | YK__RPC_LENT: return !link->accepted && yk__rpc_reply(link, &r, true);
+    case YK__RPC_CALL: return link_take_call(link, data, size, false, NULL);
+    case YK__RPC_CALL | YK__RPC_LENT: return link_take_call(link, data, size, true, NULL);
+    case YK__RPC_REPLY: return !link->accepted && yk__rpc_reply(link, &r, false, NULL);
+    case YK__RPC_REPLY | YK__RPC_LENT: return !link->accepted && yk__rpc_reply(link, &r, true, NULL);
     case YK__RPC_CANCEL: return link_take_cancel(link, &r);
     case YK__RPC_PART_OF: return link_take_part(link, &r);
     case YK__RPC_RETURN:
@@ -378,6 +391,21 @@ bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *d
     }
     default: return false;
     }
+}
+
+/* The same with memory that is taken over: what came in parts is not copied with the lock held. */
+static bool link_take_whole(yk__rpc_link *link, unsigned type, unsigned char *data, size_t size)
+{
+    bool lent = type & YK__RPC_LENT;
+    yk__reader r = {data, data + size, false};
+    unsigned plain = type & ~(unsigned)YK__RPC_LENT;
+    if (plain != YK__RPC_CALL && (plain != YK__RPC_REPLY || link->accepted)) {
+        bool taken = yk__rpc_link_take(link, type, data, size);
+        free(data);
+        return taken;
+    }
+    yk__progress_count(yk__rpc.counters.received, (int64_t)size);
+    return plain == YK__RPC_CALL ? link_take_call(link, data, size, lent, data) : yk__rpc_reply(link, &r, lent, data);
 }
 
 /* Takes the first message of a connection that came in: the worker that calls, and the one that it takes this one
@@ -414,7 +442,7 @@ static void link_read(yk__rpc_link *link)
 {
     yk__channel *c = &link->channel;
     link->references++;
-    yk__reason state = yk__channel_receive(c, link->fd, READ_AT_ONCE);
+    yk__reason state = yk__channel_receive(c, link->fd, AT_ONCE);
     yk__reader payload;
     for (unsigned type; link->fd >= 0 && (type = yk__channel_next(c, &payload));) {
         bool greeting = !link->ready;
@@ -585,7 +613,7 @@ yk__rpc_link *yk__rpc_link_to(const char *what, const yk__rpc_member *m, double 
         return NULL;
     pthread_mutex_unlock(&yk__rpc.lock);
     yk__rpc_link *link = link_connect(what, m, deadline);
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     connecting_end(m->index);
     if (link && !yk__rpc.running) {
         yk__fail(YK_ERR_STATE, "%s: this worker was shut down", what);
@@ -672,19 +700,29 @@ static void io_drain(void)
         yk__rpc_link_end(yk__rpc.links, "this worker was shut down");
 }
 
+/* Takes the lock after those who wait for it, or after a while. */
+static void io_lock(void)
+{
+    enum { PAUSES = 50, PAUSE = 20000 /* nanoseconds */ };
+    for (int i = 0; i < PAUSES && atomic_load(&yk__rpc.queuing); i++)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    yk__rpc_lock();
+}
+
 void *yk__rpc_io_run(void *arg)
 {
     (void)arg;
+    prctl(PR_SET_TIMERSLACK, 1000);
     yk_scope scope = yk_scope_begin();
     struct epoll_event events[EVENTS];
     bool ticking = false;
     double ticked = yk__now();
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     while (!yk__rpc.stopping) {
         int epoll = yk__rpc.epoll;
         pthread_mutex_unlock(&yk__rpc.lock);
         int count = epoll_wait(epoll, events, EVENTS, ticking ? (int)(TICK * 1e3) : -1);
-        pthread_mutex_lock(&yk__rpc.lock);
+        io_lock();
         for (int i = 0; i < count; i++)
             io_event(&events[i]);
         double now = yk__now();

@@ -40,7 +40,7 @@ bool yk__lend(yk_tensor *x, unsigned *index, uint64_t *offset);
 /* Appends the files to the message. */
 void yk__lender_put(const yk__lender *lender, yk__wire *out);
 
-/* What a message with this payload lends to this process; the files are cut off the reader's end. NULL: malformed, or
+/* The loan of a message with this payload to this process; the files are cut off the reader's end. NULL: malformed, or
  * no memory. With the agent's lock. */
 yk__rpc_loan *yk__loan_new(struct yk__rpc_link *link, uint64_t number, yk__reader *payload);
 /* The message was decoded, or is not wanted: tensors alone hold the loan. NULL is passed over. */

@@ -66,7 +66,7 @@ static yk_status members_refresh(double deadline)
     if (!status && (joined < 0 || joined > MOST_INDEX))
         status = yk__fail(YK_ERR_FORMAT, "rpc: the store counts %" PRId64 " workers", joined);
     while (!status) {
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         int known = yk__rpc.member_count;
         pthread_mutex_unlock(&yk__rpc.lock);
         if (known >= joined)
@@ -75,7 +75,7 @@ static yk_status members_refresh(double deadline)
         status = member_read((uint32_t)known + 1, deadline, &m);
         if (status)
             break;
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         if (yk__rpc.member_count == known) { /* no other thread was faster */
             yk__rpc_member *all = yk__realloc(yk__rpc.members, (size_t)(known + 1) * sizeof(*all));
             if (all) {
@@ -123,7 +123,7 @@ static bool member_goes(const yk__rpc_member *m)
 
 void yk__rpc_member_gone(uint32_t index)
 {
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     for (int i = 0; i < yk__rpc.member_count; i++)
         if (yk__rpc.members[i].index == index)
             yk__rpc.members[i].gone = true;
@@ -169,7 +169,7 @@ static yk_status members_await(int count, double deadline)
 {
     yk_status status = YK_OK;
     while (!(status = members_refresh(deadline))) {
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         int there = yk__rpc.member_count;
         pthread_mutex_unlock(&yk__rpc.lock);
         if (there >= count)
@@ -197,7 +197,7 @@ yk_status yk__rpc_join(int world_size, double deadline)
         yk__error_prefix("rpc_init");
         return status;
     }
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     yk__rpc.index = (uint32_t)index;
     pthread_mutex_unlock(&yk__rpc.lock);
     snprintf(key, sizeof(key), "rpc/member/%u", (uint32_t)index);
@@ -216,7 +216,7 @@ yk_status yk__rpc_join(int world_size, double deadline)
 /* Finds the youngest worker of the name that is not known to be gone, else the youngest; false where there is none. */
 static bool member_lookup(const char *name, yk__rpc_member *found)
 {
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     const yk__rpc_member *youngest = NULL;
     for (int i = yk__rpc.member_count - 1; i >= 0 && (!youngest || youngest->gone); i--) {
         const yk__rpc_member *m = &yk__rpc.members[i];
@@ -235,7 +235,7 @@ static yk_status member_unknown(const char *what, const char *name)
     const char *names[SHOWN];
     char list[300] = "";
     size_t count = 0;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     for (int i = 0; i < yk__rpc.member_count && count < SHOWN; i++)
         names[count++] = yk__rpc.members[i].name;
     const char *nearest = yk__nearest(name, names, count);
@@ -301,7 +301,7 @@ void yk__rpc_left(void)
 static bool member_missing(int *at, yk__rpc_member *m)
 {
     for (;; ++*at) {
-        pthread_mutex_lock(&yk__rpc.lock);
+        yk__rpc_lock();
         bool end = *at >= yk__rpc.member_count;
         if (!end)
             *m = yk__rpc.members[*at];

@@ -92,7 +92,7 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
 {
     yk__wire out = {0};
     yk__lender lender = {0};
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
     yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;
@@ -103,14 +103,14 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__lender_use(NULL);
     yk__lender_put(&lender, &out);
     yk_clear_error();
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     wanted = wanted && !call->cancelled;
     yk__rpc_link *link = call->link;
     if (wanted && call->local && out.failed) {
         yk__rpc_future_fail(call->local, YK_ERR_MEMORY, "%s: no memory for the answer", call->local->what);
     } else if (wanted && call->local) {
         yk__reader r = {out.data + sizeof(call->number), out.data + out.size, false};
-        yk__rpc_reply_local(call->local, &r);
+        yk__rpc_reply_local(call->local, &r, NULL);
     } else if (wanted && link) {
         link->references++;
         call_unlink(call); /* the credit is back before the other side can know */
@@ -169,8 +169,8 @@ void yk__rpc_serve_hurry(void)
 
 /*
  * A thread for what is ready, where there is none that will look for it and more may run. Most calls take less time
- * than it takes to wake a thread. So where messages come through memory, a call is left to the thread that takes
- * messages or to one that runs another call, and the helper has a thread woken only if that does not come soon.
+ * than it takes to wake a thread. So a call is left to a thread that runs another call, and the helper has one woken
+ * only if that does not come soon.
  */
 static void serve_wake(void)
 {
@@ -339,7 +339,7 @@ static yk_status object_take(yk_call *call)
 
 static yk_status call_run_function(yk_call *call)
 {
-    yk__reader r = {call->bytes, call->bytes + call->size, false};
+    yk__reader r = {call->bytes + call->begin, call->bytes + call->begin + call->size, false};
     yk__loan_use(call->loan);
     call->args = yk__value_decode(&r);
     yk__loan_use(NULL);
@@ -422,7 +422,7 @@ static void call_serve(yk_call *call)
     }
     yk_clear_error();
     yk_scope_end(scope);
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     if (!answered)
         call_release(call);
     yk__loans_gather(false);
@@ -452,7 +452,7 @@ static void serve_idle(void)
 static void *serve_run(void *arg)
 {
     (void)arg;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     yk__rpc.starting--;
     while (!yk__rpc.stopping) {
         if (yk__rpc.helper_runs) { /* calls that have come meanwhile */
@@ -490,7 +490,7 @@ static void *serve_run(void *arg)
 void yk__rpc_serve_stop(void)
 {
     enum { SLOTS = sizeof(yk__rpc.held) / sizeof(yk__rpc.held[0]) };
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     while (yk__rpc.threads > 0) {
         pthread_cond_broadcast(&yk__rpc.ready);
         yk__rpc_wait(&yk__rpc.changed, 0);
@@ -680,7 +680,7 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
         return false;
     }
     call->size = (size_t)(r.end - r.at);
-    memmove(data, r.at, call->size);
+    call->begin = (size_t)(r.at - data);
     call->bytes = data;
     if (link) {
         link->references++;
@@ -783,7 +783,7 @@ bool yk_call_cancelled(const yk_call *call)
 {
     if (!call)
         return false;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     bool cancelled = call->cancelled || call->deadline <= yk__now() || yk__rpc.stopping;
     pthread_mutex_unlock(&yk__rpc.lock);
     return cancelled;
@@ -804,7 +804,7 @@ void yk_call_later(yk_call *call)
 {
     if (!call || call->later)
         return;
-    pthread_mutex_lock(&yk__rpc.lock);
+    yk__rpc_lock();
     call->references++;
     call->later = true;
     pthread_mutex_unlock(&yk__rpc.lock);

@@ -35,6 +35,13 @@ static yk_status give_back(yk_call *call)
     return yk_call_return(call, yk_call_argument(call, 0));
 }
 
+static yk_status size_of(yk_call *call)
+{
+    size_t size = 0;
+    yk_value_as_bytes(yk_call_argument(call, 0), &size);
+    return yk_call_return(call, yk_value_int((int64_t)size));
+}
+
 static yk_status nap(yk_call *call)
 {
     usleep((useconds_t)(1e6 * yk_call_real(call, 0)));
@@ -110,8 +117,13 @@ static yk_status worker_run(int rank, void *arg)
     static const struct {
         const char *name;
         yk_rpc_fn fn;
-    } all[] = {{"give_back", give_back}, {"nap", nap},     {"ask_back", ask_back},
-               {"is_shared", is_shared}, {"spoil", spoil}, {"processor_time", processor_time}};
+    } all[] = {{"give_back", give_back},
+               {"size_of", size_of},
+               {"nap", nap},
+               {"ask_back", ask_back},
+               {"is_shared", is_shared},
+               {"spoil", spoil},
+               {"processor_time", processor_time}};
     setenv("YOKE_SHARED_MEMORY", p->share[rank] ? "1" : "0", 1);
     yk_scope scope = yk_scope_begin();
     yk_status status = YK_OK;
@@ -174,7 +186,7 @@ static void test_shared(void **state)
     act(call_shared, true, true);
 }
 
-/* Where one side has no memory to share, both use the socket. */
+/* Both use the socket where one side has no memory to share. */
 static void test_fallback(void **state)
 {
     (void)state;
@@ -200,6 +212,28 @@ static void test_long_calls(void **state)
 {
     (void)state;
     act(call_long_ones, true, true);
+}
+
+/* Small calls do not wait for a large one, nor for its credit. */
+static yk_status call_beside_a_large_one(void)
+{
+    enum { BYTES = 280 << 20 };
+    char *bytes = calloc(1, BYTES);
+    yk_future *large = yk_rpc_async("worker1", "size_of", yk_args(yk_value_bytes(bytes, BYTES)), NULL);
+    free(bytes);
+    int passed = 0;
+    for (; large && !yk_future_done(large); passed++)
+        CHECK(yk_rpc_sync("worker1", "give_back", yk_args(yk_value_int(passed)), NULL));
+    yk_value *size = yk_future_wait(large, YK_NOT_GIVEN);
+    CHECK(size && yk_value_as_int(size) == BYTES);
+    CHECK(passed >= 20);
+    return YK_OK;
+}
+
+static void test_beside_a_large_call(void **state)
+{
+    (void)state;
+    act(call_beside_a_large_one, false, false);
 }
 
 /* Whatever the peer writes: the call fails by name, and this worker goes on with others. */
@@ -288,8 +322,13 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared),   cmocka_unit_test(test_fallback), cmocka_unit_test(test_long_calls),
-        cmocka_unit_test(test_nonsense), cmocka_unit_test(test_waiting),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_beside_a_large_call),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_long_calls),
+        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
