@@ -23,6 +23,7 @@ static const verb verbs[] = {
     {"data", cli_data, "check data of your own before training on it"},
     {"run", cli_run, "start several processes, watch them, stop them together"},
     {"ps", cli_ps, "list the runs of this machine, and who holds its GPUs"},
+    {"top", cli_top, "the same on a terminal, while it goes on"},
     {"stop", cli_stop, "end a run in order, or what ended runs have left"},
     {"explain", cli_explain, "why a job does not get on, or ended: which rank, and where"},
     {"monitor", cli_monitor, "serve metrics of devices and runs to Prometheus"},

@@ -85,6 +85,7 @@ int cli_ckpt(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_monitor(int argc, char **argv);
 int cli_ps(int argc, char **argv);
+int cli_top(int argc, char **argv);
 int cli_stop(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_bench(int argc, char **argv);

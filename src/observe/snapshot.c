@@ -51,6 +51,7 @@ const yk__snapshot *yk__sampler_take(yk__sampler *s)
         return shot;
     yk__runs_clear(&shot->runs);
     yk__runs_read(&shot->runs);
+    yk__machine_read(&shot->machine);
     shot->taken = now;
     if (shot->n_gpus > 0 && (shot->gpus_taken <= 0 || now - shot->gpus_taken >= s->gpu_interval)) {
         yk__gpu_sampler_take(s->gpus, shot->gpus);

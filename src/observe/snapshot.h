@@ -6,10 +6,12 @@
 #define YOKE_OBSERVE_SNAPSHOT_H
 
 #include "observe/gpu_sample.h"
+#include "observe/machine.h"
 #include "observe/runs.h"
 
 typedef struct yk__snapshot {
     double taken, gpus_taken; /* yk__now */
+    yk__machine machine;
     yk__runs runs;
     int n_gpus; /* -1: there is no NVML */
     const char *driver;

@@ -103,6 +103,12 @@ static json_t *gpu_json(const yk__snapshot *s, int index)
                      "holders", holders);
 }
 
+static json_t *machine_json(const yk__machine *m)
+{
+    return json_pack("{s:i,s:o,s:o,s:o}", "cores", m->cores, "busy_percent", known_json(true, m->busy), "total_bytes",
+                     known_json(true, m->memory), "available_bytes", known_json(true, m->available));
+}
+
 json_t *yk__snapshot_json(const yk__snapshot *s, const yk__leftovers *l)
 {
     json_t *runs = json_array(), *gpus = json_array(), *orphans = json_array(), *segments = json_array();
@@ -118,8 +124,8 @@ json_t *yk__snapshot_json(const yk__snapshot *s, const yk__leftovers *l)
         json_array_append_new(segments, json_pack("{s:o,s:o,s:o}", "path", text_json(l->segments[i].path), "bytes",
                                                   yk__json_number(l->segments[i].bytes, YK__JSON_DIGITS), "user",
                                                   text_json(l->segments[i].user)));
-    return json_pack("{s:o,s:o,s:o,s:o,s:i,s:o}", "runs", runs, "gpus",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "runs", runs, "gpus",
                      s->n_gpus < 0 ? (json_decref(gpus), json_null()) : gpus, "left_over", orphans, "segments",
-                     segments, "in_other_pid_namespaces", s->runs.elsewhere, "problem",
-                     s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
+                     segments, "machine", machine_json(&s->machine), "in_other_pid_namespaces", s->runs.elsewhere,
+                     "problem", s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
 }
