@@ -350,6 +350,9 @@ $(BUILD)/%.o: %.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 	@mkdir -p $(@D)
 	$(call say,CC  ,$<) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -c -o $@ $<
 
+# What the assembler puts into an object.
+$(BUILD)/src/observe/page.o $(ALL)/src/observe/page.o: src/observe/page.html src/observe/page.css src/observe/page.js
+
 # Tests that walk the public headers are made from them.
 $(BUILD)/tests/api/%.o: YK_CFLAGS += -I$(BUILD)/tests/api
 $(patsubst %,$(BUILD)/tests/api/%_test.o,freed record retain): $(BUILD)/tests/api/handle_calls.h

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -68,14 +67,6 @@ static void targets_close(target *targets, int count)
     }
 }
 
-static bool process_is_own(int pid)
-{
-    char path[40];
-    struct stat about;
-    snprintf(path, sizeof(path), "/proc/%d", pid);
-    return stat(path, &about) == 0 && about.st_uid == geteuid();
-}
-
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 /* "; there are 'night' (pid 12) and ..."; the caller frees. */
 static char *runs_names(const yk__runs *runs, const char *name)
@@ -103,7 +94,7 @@ static yk_status run_missing(const yk__runs *runs, const char *name)
     char user[64];
     int pid = yk__run_pid(name);
     bool there = pid && yk__process_user(pid, user, sizeof(user));
-    if (there && !process_is_own(pid))
+    if (there && !yk__process_is_own(pid))
         return yk__fail(YK_ERR_STATE, "pid %d is a process of user %s, and not yours: it is not touched", pid, user);
     char *names = runs_names(runs, NULL);
     yk_status status =
@@ -123,7 +114,7 @@ static bool run_signal(const yk__run *run, target *front)
     yk__runs_read(&again); /* with the start time of its supervisor */
     for (int i = 0; i < again.count && front->fd >= 0; i++)
         front->chosen |= again.all[i].supervisor == run->supervisor && again.all[i].launcher == run->launcher &&
-                         yk__process_parent(run->supervisor) == run->launcher && process_is_own(run->launcher);
+                         yk__process_parent(run->supervisor) == run->launcher && yk__process_is_own(run->launcher);
     yk__runs_clear(&again);
     if (front->chosen)
         front->chosen = target_signal(front, SIGTERM);

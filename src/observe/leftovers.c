@@ -136,6 +136,14 @@ bool yk__process_user(int pid, char *user, size_t size)
     return true;
 }
 
+bool yk__process_is_own(int pid)
+{
+    char path[40];
+    struct stat about;
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    return stat(path, &about) == 0 && about.st_uid == geteuid();
+}
+
 static void segments_read(yk__leftovers *l)
 {
     DIR *folder = opendir("/dev/shm");

@@ -29,6 +29,8 @@ typedef struct yk__leftovers {
 
 /* The name, or number, of the user whose process this is; false where it is not seen here. */
 bool yk__process_user(int pid, char *user, size_t size);
+/* True for a process of this user. */
+bool yk__process_is_own(int pid);
 /* The parent of a process; 0 where it is not there. */
 int yk__process_parent(int pid);
 /* True for the ancestor itself, and for what it has started and that has, and so on. */

@@ -77,7 +77,8 @@ static json_t *run_json(const yk__run *run)
                      run->readable ? json_null() : text_json(run->why), "ranks", ranks);
 }
 
-static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h)
+/* A name may be a command line: that of another user's process is not `served`. */
+static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h, bool served)
 {
     const yk__run *run = NULL;
     const yk__run_rank *rank = yk__snapshot_rank(s, (int)h->pid, &run);
@@ -85,22 +86,24 @@ static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h)
     char user[64];
     bool known = yk__process_user((int)h->pid, user, sizeof(user));
     return json_pack("{s:i,s:o,s:o,s:o,s:b,s:o,s:o}", "pid", (int)h->pid, "user", known ? text_json(user) : json_null(),
-                     "name", h->name[0] ? text_json(h->name) : json_null(), "bytes",
-                     known_json(h->bytes >= 0, h->bytes), "in_this_pid_namespace", here, "job",
+                     "name",
+                     h->name[0] && !(served && !yk__process_is_own((int)h->pid)) ? text_json(h->name) : json_null(),
+                     "bytes", known_json(h->bytes >= 0, h->bytes), "in_this_pid_namespace", here, "job",
                      rank ? text_json(run->job) : json_null(), "rank", rank ? json_integer(rank->rank) : json_null());
 }
 
-static json_t *gpu_json(const yk__snapshot *s, int index)
+static json_t *gpu_json(const yk__snapshot *s, int index, bool served)
 {
     const yk__gpu_sample *gpu = &s->gpus[index];
     json_t *holders = json_array();
     for (int i = 0; i < gpu->gpu.n_holders; i++)
-        json_array_append_new(holders, holder_json(s, &gpu->gpu.holders[i]));
-    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o}", "gpu", index, "name", text_json(gpu->gpu.name), "uuid",
+        json_array_append_new(holders, holder_json(s, &gpu->gpu.holders[i], served));
+    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "gpu", index, "name", text_json(gpu->gpu.name), "uuid",
                      gpu->uuid[0] ? text_json(gpu->uuid) : json_null(), "total_bytes",
                      known_json(gpu->known, gpu->gpu.total), "used_bytes", known_json(gpu->known, gpu->gpu.used),
-                     "utilization_percent", known_json(!isnan(gpu->values[YK__GPU_UTIL]), gpu->values[YK__GPU_UTIL]),
-                     "holders", holders);
+                     "utilization_percent", known_json(true, gpu->values[YK__GPU_UTIL]), "power_w",
+                     known_json(true, gpu->values[YK__GPU_POWER_USAGE]), "temperature_c",
+                     known_json(true, gpu->values[YK__GPU_TEMP]), "holders", holders);
 }
 
 static json_t *machine_json(const yk__machine *m)
@@ -115,17 +118,23 @@ json_t *yk__snapshot_json(const yk__snapshot *s, const yk__leftovers *l)
     for (int i = 0; i < s->runs.count; i++)
         json_array_append_new(runs, run_json(&s->runs.all[i]));
     for (int i = 0; i < s->n_gpus; i++)
-        json_array_append_new(gpus, gpu_json(s, i));
-    for (int i = 0; i < l->n_orphans; i++)
+        json_array_append_new(gpus, gpu_json(s, i, !l));
+    for (int i = 0; l && i < l->n_orphans; i++)
         json_array_append_new(orphans, json_pack("{s:i,s:i,s:o,s:o,s:o}", "pid", l->orphans[i].pid, "supervisor_pid",
                                                  l->orphans[i].launcher, "job", text_json(l->orphans[i].job), "rank",
                                                  text_json(l->orphans[i].rank), "name", text_json(l->orphans[i].name)));
-    for (int i = 0; i < l->n_segments; i++)
+    for (int i = 0; l && i < l->n_segments; i++)
         json_array_append_new(segments, json_pack("{s:o,s:o,s:o}", "path", text_json(l->segments[i].path), "bytes",
                                                   yk__json_number(l->segments[i].bytes, YK__JSON_DIGITS), "user",
                                                   text_json(l->segments[i].user)));
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:i,s:o}", "runs", runs, "gpus",
+    if (!l) {
+        json_decref(orphans);
+        json_decref(segments);
+        orphans = json_null();
+        segments = json_null();
+    }
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:f,s:i,s:o}", "runs", runs, "gpus",
                      s->n_gpus < 0 ? (json_decref(gpus), json_null()) : gpus, "left_over", orphans, "segments",
-                     segments, "machine", machine_json(&s->machine), "in_other_pid_namespaces", s->runs.elsewhere,
-                     "problem", s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
+                     segments, "machine", machine_json(&s->machine), "taken_s", s->taken, "in_other_pid_namespaces",
+                     s->runs.elsewhere, "problem", s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
 }

@@ -9,7 +9,8 @@
 #include "observe/leftovers.h"
 #include "observe/snapshot.h"
 
-/* docs/monitoring.md has the members. What is not known is null. A new reference; NULL without memory. */
+/* docs/monitoring.md has the members. What is not known is null. Without leftovers it is for whoever asks the monitor:
+ * names of other users' processes are left out. A new reference; NULL without memory. */
 json_t *yk__snapshot_json(const yk__snapshot *snapshot, const yk__leftovers *leftovers);
 /* The rank of a run that has this pid, and the run; NULL: none. */
 const yk__run_rank *yk__snapshot_rank(const yk__snapshot *snapshot, int pid, const yk__run **run);

@@ -126,6 +126,12 @@ ok "it may load nothing" grep -q "^Content-Security-Policy: default-src 'none'" 
 ok "it is what it says" grep -q '^X-Content-Type-Options: nosniff' head
 answers 200 "/metrics" /metrics
 ok "Prometheus' text" grep -q '^Content-Type: text/plain; version=0.0.4' head
+for part in /page.css:text/css /page.js:text/javascript /api/snapshot:application/json; do
+    answers 200 "${part%:*}" "${part%:*}"
+    ok "its type" grep -q "^Content-Type: ${part#*:}" head
+    ok "nobody keeps it" grep -q '^Cache-Control: no-store' head
+done
+says out '"runs":[] "left_over":null "host":'
 answers 404 "another path" /metrics/none
 says out "/metrics /metrics/yoke /metrics/dcgm"
 answers 405 "another method" /metrics localhost POST

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/json_line.h"
 #include "observe/metrics.h"
 #include "observe/page.h"
+#include "observe/snapshot_json.h"
 
 static char *render(void (*write)(FILE *, const yk__snapshot *, const yk__metrics_options *), const yk__snapshot *s,
                     const yk__metrics_options *o)
@@ -304,16 +306,15 @@ static void hostile_texts(void **state)
                 "DCGM_FI_DEV_SM_CLOCK{gpu=\"0\",UUID=\"\",pci_bus_id=\"\",device=\"nvidia0\",modelName=\"G\\\"\\n<i>\","
                 "Hostname=\"h\\\\\",DCGM_FI_DRIVER_VERSION=\"5\\\"\"} 0");
     free(text);
-    size_t size;
-    FILE *to = open_memstream(&text, &size);
-    yk__page_write(to, &s, "h<");
-    fclose(to);
-    assert_null(strstr(text, "<script"));
-    assert_null(strstr(text, "<b>"));
-    assert_null(strstr(text, "<i>"));
+    /* What the page draws: it makes text of it, and no markup. */
+    text = yk__json_line(yk__snapshot_json(&s, NULL), YK__JSON_DIGITS);
+    assert_non_null(text);
     assert_null(strchr(text, '\x1b'));
     assert_null(strchr(text, '\xff'));
-    assert_non_null(strstr(text, "&#60;script&#62;alert(1)&#60;/script&#62;"));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+    json_t *shot = json_loads(text, 0, NULL);
+    assert_non_null(json_object_get(shot, "runs"));
+    json_decref(shot);
     free(text);
     yk__dcgm_collectors_clear(&collectors);
 }
@@ -330,11 +331,30 @@ static void durations(void **state)
     assert_string_equal(yk__duration_format(90000, text), "1 d 1 h");
 }
 
+/* The page is whole, small, and has nothing of its own in another place. */
+static void page_parts(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/", "/page.css", "/page.js"};
+    const char *type, *text;
+    size_t size, all = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_true(yk__page_part(paths[i], &type, &text, &size));
+        assert_int_equal(strlen(text), size);
+        assert_true(size > 500);
+        assert_null(strstr(text, "https:"));
+        assert_null(strstr(text, "innerHTML"));
+        all += size;
+    }
+    assert_true(all < 60000);
+    assert_false(yk__page_part("/page", &type, &text, &size));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_dcgm_exporter), cmocka_unit_test(known_and_unknown),
                                        cmocka_unit_test(same_labels),      cmocka_unit_test(too_many),
                                        cmocka_unit_test(counters),         cmocka_unit_test(hostile_texts),
-                                       cmocka_unit_test(durations)};
+                                       cmocka_unit_test(durations),        cmocka_unit_test(page_parts)};
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

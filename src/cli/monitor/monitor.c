@@ -11,11 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json_line.h"
 #include "cli/monitor/monitor_http.h"
 #include "cli/options.h"
 #include "net/socket.h"
 #include "observe/metrics.h"
 #include "observe/page.h"
+#include "observe/snapshot_json.h"
 
 enum { PORT = 9400, BACKLOG = 64 };
 
@@ -29,19 +31,35 @@ typedef struct monitor {
     yk__sampler *sampler;
 } monitor;
 
+/* What the page draws. */
+static void monitor_snapshot(monitor *m, FILE *body)
+{
+    json_t *shot = yk__snapshot_json(yk__sampler_take(m->sampler), NULL);
+    json_object_set_new(shot, "host", yk__json_text(m->host, strlen(m->host)));
+    char *line = yk__json_line(shot, YK__JSON_DIGITS);
+    fputs(line ? line : "null\n", body);
+    free(line);
+}
+
 /* On the server's thread, one call at a time. */
 static const char *monitor_page(void *argument, const char *path, FILE *body)
 {
     monitor *m = argument;
     bool all = strcmp(path, "/metrics") == 0, dcgm = all || strcmp(path, "/metrics/dcgm") == 0;
     bool yoke = all || strcmp(path, "/metrics/yoke") == 0;
+    const char *type, *text;
+    size_t size;
     if (strcmp(path, "/health") == 0) {
         fputs("OK\n", body);
         return "text/plain; charset=utf-8";
     }
-    if (strcmp(path, "/") == 0) {
-        yk__page_write(body, yk__sampler_take(m->sampler), m->host);
-        return "text/html; charset=utf-8";
+    if (yk__page_part(path, &type, &text, &size)) {
+        fwrite(text, 1, size, body);
+        return type;
+    }
+    if (strcmp(path, "/api/snapshot") == 0) {
+        monitor_snapshot(m, body);
+        return "application/json";
     }
     if (!dcgm && !yoke)
         return NULL;

@@ -83,8 +83,8 @@ static int answer(connection *c, unsigned code, const char *type, char *body, si
     static const char *const headers[][2] = {
         {"X-Content-Type-Options", "nosniff"},
         {"Content-Security-Policy",
-         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-         "frame-ancestors 'none'"},
+         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
         {"Cross-Origin-Resource-Policy", "same-origin"},
         {"Referrer-Policy", "no-referrer"},
         {"Cache-Control", "no-store"},
@@ -140,7 +140,7 @@ static int handle_request(void *argument, connection *c, const char *path, const
     if (type)
         return answer(c, 200, type, body, length);
     free(body);
-    return answer_line(c, 404, "there is /metrics, /metrics/yoke, /metrics/dcgm, /health and /\n");
+    return answer_line(c, 404, "there is /metrics, /metrics/yoke, /metrics/dcgm, /api/snapshot, /health and /\n");
 }
 
 http_server *http_server_start(int socket, http_page_fn page, void *argument)
