@@ -200,6 +200,18 @@ if command -v cc > /dev/null && cc -shared -fPIC -D_GNU_SOURCE -o libnvidia-ml.s
     LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="$$:2.5 999999999:1" exits 0 "who holds a GPU" ps
     says out "pid $$ (bash), of user $(id -un), 2.5 GiB"
     says out "pid 999999999 another pid namespace 1.0 GiB"
+    if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
+        setpriv --reuid 65534 --regid 65534 --clear-groups sleep 600 &
+        pids+=($!)
+        LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="$$:2.5 $!:1" begin_monitor held
+        own_before=$own own=$monitor_port
+        answers 200 "root's monitor" /api/snapshot
+        says out "\"pid\":$$,\"user\":\"$(id -un)\",\"name\":\"bash\",\"bytes\":"
+        says out "\"pid\":${pids[-2]},\"user\":\"$(id -un 65534)\",\"name\":null,\"bytes\":1073741824,"
+        own=$own_before
+    else
+        skip "other people's processes" "it takes root and setpriv (util-linux)"
+    fi
 else
     skip "GPUs" "there is no compiler to make an NVML"
 fi

@@ -306,7 +306,7 @@ static void hostile_texts(void **state)
                 "DCGM_FI_DEV_SM_CLOCK{gpu=\"0\",UUID=\"\",pci_bus_id=\"\",device=\"nvidia0\",modelName=\"G\\\"\\n<i>\","
                 "Hostname=\"h\\\\\",DCGM_FI_DRIVER_VERSION=\"5\\\"\"} 0");
     free(text);
-    /* What the page draws: it makes text of it, and no markup. */
+    /* The page makes text of these names, and no markup. */
     text = yk__json_line(yk__snapshot_json(&s, NULL), YK__JSON_DIGITS);
     assert_non_null(text);
     assert_null(strchr(text, '\x1b'));

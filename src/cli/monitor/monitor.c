@@ -1,8 +1,8 @@
 /*
  * monitor.c - `yoke monitor`: what devices and runs of this machine do, for Prometheus and for a browser. Layer: cli.
  *
- * Its options are dcgm-exporter's where they are the same thing. It opens no door: it listens on loopback alone, since
- * there is neither TLS nor a password.
+ * Its options are dcgm-exporter's where they are the same thing. It opens no door: without TLS and passwords it listens
+ * on loopback alone.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -22,16 +22,18 @@
 enum { PORT = 9400, BACKLOG = 64 };
 
 typedef struct monitor {
-    const char *address, *file, *dialect;
+    const char *address, *file, *dialect, *config_file, *hosts;
     int64_t interval; /* milliseconds */
     bool no_hostname;
     char host[YK__HOST_SIZE];
     yk__dcgm_collectors collectors;
     yk__metrics_options options;
     yk__sampler *sampler;
+    web_config config;
+    char names[3 * YK__HOST_SIZE]; /* of this machine: its own, and --hosts */
 } monitor;
 
-/* What the page draws. */
+/* Writes the snapshot that the page draws. */
 static void monitor_snapshot(monitor *m, FILE *body)
 {
     json_t *shot = yk__snapshot_json(yk__sampler_take(m->sampler), NULL);
@@ -74,26 +76,33 @@ static const char *monitor_page(void *argument, const char *path, FILE *body)
 /* A listening socket, or -1 with the exit code after a message. */
 static int monitor_listen(const cli_verb *verb, const monitor *m, yk__address *bound, int *code)
 {
-    char host[YK__HOST_SIZE], why[YK__WHY_SIZE];
+    char all[64], host[YK__HOST_SIZE], why[YK__WHY_SIZE];
     yk__address address;
     int port;
     *code = EXIT_USAGE;
     bool any = m->address[0] == ':'; /* as dcgm-exporter writes: all addresses */
-    if (!any && yk__host_port_parse(m->address, PORT, host, &port)) {
+    snprintf(all, sizeof(all), "*%s", m->address);
+    if (yk__host_port_parse(any ? all : m->address, PORT, host, &port)) {
         *code = cli_usage_error(verb, "--address: %s", yk_last_error()->message);
         yk_clear_error();
         return -1;
     }
-    if (!any && !yk__resolve(host, port, yk__now() + 10, &address, 1, why)) {
+    if (any)
+        yk__address_any(port, &address);
+    else if (!yk__resolve(host, port, yk__now() + 10, &address, 1, why)) {
         *code = cli_usage_error(verb, "--address %s: %s", m->address, why);
         return -1;
     }
-    if (any || !yk__address_is_loopback(&address)) {
-        *code = cli_usage_error(verb,
-                                "--address %s: other machines could reach it, and there is neither TLS nor a password "
-                                "yet. Give an address of this machine alone, 127.0.0.1:%d, and let others come through "
-                                "ssh (ssh -L %d:127.0.0.1:%d HOST) or a proxy that asks who they are",
-                                m->address, PORT, PORT, PORT);
+    if (!yk__address_is_loopback(&address) && (!m->config.cert || !m->config.n_users)) {
+        const char *lacks = m->config_file && m->config.cert      ? "its web configuration has no basic_auth_users"
+                            : m->config_file && m->config.n_users ? "its web configuration has no tls_server_config"
+                                                                  : "there is neither TLS nor a password";
+        *code =
+            cli_usage_error(verb,
+                            "--address %s: other machines could reach it, and %s. Give --web-config-file with both, or "
+                            "an address of this machine alone, 127.0.0.1:%d, and let others come through "
+                            "ssh (ssh -L %d:127.0.0.1:%d HOST) or a proxy that asks who they are",
+                            m->address, lacks, PORT, PORT, PORT);
         return -1;
     }
     int fd = yk__listen(&address, BACKLOG, bound);
@@ -107,7 +116,7 @@ static void monitor_say(const monitor *m, const yk__address *bound)
     char text[YK__ADDRESS_TEXT];
     const char *driver;
     const yk__snapshot *s = yk__sampler_take(m->sampler);
-    printf("yoke monitor: http://%s/metrics\n", yk__address_format(bound, text));
+    printf("yoke monitor: http%s://%s/metrics\n", m->config.cert ? "s" : "", yk__address_format(bound, text));
     driver = s->driver;
     if (s->n_gpus < 0)
         printf("no NVIDIA driver: there are no metrics of GPUs\n");
@@ -142,14 +151,43 @@ static int monitor_serve(const cli_verb *verb, monitor *m)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL); /* before the server's thread, which is not to take them */
     signal(SIGPIPE, SIG_IGN);
-    http_server *server = http_server_start(fd, monitor_page, m);
+    const http_options options = {.page = monitor_page,
+                                  .argument = m,
+                                  .config = &m->config,
+                                  .passwords = m->config.n_users ? password_check_create(&m->config) : NULL,
+                                  .hosts = m->names};
+    bool checked = options.passwords || !m->config.n_users;
+    http_server *server = checked ? http_server_start(fd, &options) : NULL;
+    if (!checked)
+        yk__socket_close(fd);
     if (server) {
         sigwait(&ends, &number);
         http_server_stop(server);
     }
     code = server ? EXIT_DONE : cli_failed();
+    password_check_free(options.passwords);
     yk__sampler_free(m->sampler);
     return code;
+}
+
+/* Reads the web configuration, and notes the names by which this machine may be called; else *code. */
+static bool monitor_protect(const cli_verb *verb, monitor *m, int *code)
+{
+    char own[YK__HOST_SIZE] = "";
+    if (m->config_file && web_config_read(m->config_file, &m->config)) {
+        bool wrong = yk__error_code() == YK_ERR_FORMAT;
+        *code = wrong ? cli_usage_error(verb, "--web-config-file: %s", yk_last_error()->message) : cli_failed();
+        yk_clear_error();
+        return false;
+    }
+    if (m->config.n_users && !m->config.cert)
+        fprintf(stderr, "yoke monitor: without tls_server_config passwords go over the network as they are\n");
+    gethostname(own, sizeof(own) - 1);
+    snprintf(m->names, sizeof(m->names), "%s", m->hosts ? m->hosts : "");
+    if (m->config.n_users) /* who has the password may call it by its name */
+        snprintf(m->names + strlen(m->names), sizeof(m->names) - strlen(m->names), ",%s,%.*s", own,
+                 (int)strcspn(own, "."), own);
+    return true;
 }
 
 int cli_monitor(int argc, char **argv)
@@ -157,8 +195,9 @@ int cli_monitor(int argc, char **argv)
     static const char *const dialects[] = {"old", "new", "both", NULL};
     monitor m = {.address = "127.0.0.1:9400", .dialect = "old", .interval = 1000};
     const cli_option options[] = {
-        {"address", "HOST:PORT", CLI_TEXT, &m.address, .help = "where to listen: on loopback; port 0 is a free one",
-         .letter = 'a', .variable = "DCGM_EXPORTER_LISTEN", .also = "listen,web-listen-address,port"},
+        {"address", "HOST:PORT", CLI_TEXT, &m.address,
+         .help = "where to listen: beyond loopback with TLS and passwords alone; port 0 is a free one", .letter = 'a',
+         .variable = "DCGM_EXPORTER_LISTEN", .also = "listen,web-listen-address,port"},
         {"collectors", "FILE.csv", CLI_TEXT, &m.file, .help = "the DCGM_FI_* metrics to serve, as dcgm-exporter's",
          .letter = 'f', .default_text = "as deploy/default-counters.csv", .variable = "DCGM_EXPORTER_COLLECTORS"},
         {"collect-interval", "MS", CLI_INT, &m.interval,
@@ -166,6 +205,12 @@ int cli_monitor(int argc, char **argv)
          .letter = 'c', .variable = "DCGM_EXPORTER_INTERVAL"},
         {"no-hostname", NULL, CLI_FLAG, &m.no_hostname, .help = "no label with the name of this machine",
          .letter = 'n'},
+        {"web-config-file", "FILE.yml", CLI_TEXT, &m.config_file,
+         .help = "TLS and passwords, as Prometheus' exporters have them (tls_server_config, basic_auth_users)",
+         .default_text = "", .variable = "DCGM_EXPORTER_WEB_CONFIG_FILE", .also = "tls,password"},
+        {"web.config.file", "FILE.yml", CLI_TEXT, &m.config_file, .help = "the same", .hidden = true},
+        {"hosts", "NAME,NAME", CLI_TEXT, &m.hosts, .help = "further names by which clients may call this machine",
+         .default_text = ""},
         {"labels", "WHICH", CLI_CHOICE, &m.dialect,
          .help = "of DCGM_FI_*: old: Hostname, as dcgm-exporter up to 4.8.2; new: hostname; both", .choices = dialects},
         {0}};
@@ -178,7 +223,8 @@ int cli_monitor(int argc, char **argv)
             "steps, losses, phases, waiting and memory of each rank that `yoke run` of this user has started.\n"
             "What is not known is left out, and never 0. SIGTERM and SIGINT end it.\n",
         .examples = "  yoke monitor\n"
-                    "  yoke monitor -a 127.0.0.1:0 -f deploy/default-counters.csv -c 15000\n",
+                    "  yoke monitor -a 127.0.0.1:0 -f deploy/default-counters.csv -c 15000\n"
+                    "  yoke monitor -a :9400 --web-config-file web.yml\n",
         .options = options,
     };
     int code;
@@ -201,7 +247,10 @@ int cli_monitor(int argc, char **argv)
     }
     if (status)
         return cli_failed();
-    code = monitor_serve(&verb, &m);
+    code = EXIT_FAILED;
+    if (monitor_protect(&verb, &m, &code))
+        code = monitor_serve(&verb, &m);
+    web_config_clear(&m.config);
     yk__dcgm_collectors_clear(&m.collectors);
     return code;
 }

@@ -144,7 +144,7 @@ static const top_before *before_find(const top_view *v, int pid)
     return NULL;
 }
 
-/* What the rank did since, as numbers a second; those of the look before where too little time has passed. */
+/* The speeds of the rank since then, as numbers a second; those of the look before where too little time has passed. */
 static top_before before_next(const top_before *old, const yk__run_rank *r, double now)
 {
     top_before next = old ? *old : (top_before){.pid = r->pid, .step_speed = NAN, .sample_speed = NAN, .cpu = NAN};

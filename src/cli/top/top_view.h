@@ -10,7 +10,7 @@
 typedef enum top_order { TOP_BY_RANK, TOP_BY_STEP, TOP_BY_LOSS, TOP_BY_WAITING, TOP_BY_CPU, TOP_BY_MEMORY } top_order;
 extern const char *const top_orders[]; /* their names; ends with NULL */
 
-/* What a rank had done at an earlier look, and its speed since. */
+/* A rank at an earlier look, and its speed since. */
 typedef struct top_before {
     int pid;
     uint64_t steps, samples;
