@@ -34,11 +34,12 @@ void yk__trace_begin(yk__group *g)
 }
 
 /* Notes the operation in the page that the launcher reads, and returns its entry there. */
-static int page_operation_note(const yk__group *g, const yk__comm_op *op)
+static int page_operation_note(const yk__group *g, const yk__comm_op *op, uint64_t now)
 {
     yk__page_operation o = {.number = op->number,
                             .count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count,
                             .world_size = g->world_size,
+                            .began = now,
                             .what = YK__WHAT_COLLECTIVE,
                             .peer = op->peer,
                             .tag = op->tag};
@@ -59,12 +60,12 @@ uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state stat
     yk__trace_entry *e = &g->trace[entry % YK__TRACE];
     uint64_t now = yk__ticks();
     if (g->traced > YK__TRACE && e->state != YK__TRACE_DONE && e->state != YK__TRACE_FAILED)
-        yk__progress_end(e->shown); /* nobody would find it again */
+        yk__progress_end_at(e->shown, now); /* nobody would find it again */
     *e = (yk__trace_entry){.op = *op,
                            .state = state,
                            .queued = now,
                            .began = state == YK__TRACE_QUEUED ? 0 : now,
-                           .shown = page_operation_note(g, op)};
+                           .shown = page_operation_note(g, op, now)};
     return entry;
 }
 
@@ -82,7 +83,7 @@ void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state)
     else
         e->ended = now;
     if (state == YK__TRACE_DONE || state == YK__TRACE_FAILED)
-        yk__progress_end(e->shown);
+        yk__progress_end_at(e->shown, now);
 }
 
 /* Seconds from when the group was made; 0 where it has not come to that. */

@@ -255,7 +255,6 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     shown.count = l->options.batch_size;
     int entry = yk__progress_begin(&shown);
     bool there = batch_next(l, batch);
-    yk__progress_end(entry);
-    (void)yk__progress_phase(YK__PHASE_NONE);
+    yk__progress_end_at(entry, yk__progress_phase(YK__PHASE_NONE));
     return there;
 }

@@ -182,9 +182,10 @@ void yk_progress_phase(const char *text)
 {
     yk__progress_look();
     yk__rank_page *page = yk__progress_page();
-    uint64_t now = yk__ticks(), ticks = now - atomic_load(&page->born_ticks);
+    uint64_t now = yk__ticks(), ticks = now - atomic_load(&page->born_ticks), before = atomic_load(&page->phase);
     atomic_store_explicit(&page->progressed, now, memory_order_relaxed);
     if (!text) {
+        yk__progress_phase_ended(page, before, ticks);
         atomic_store_explicit(&page->phase, yk__page_phase_word(YK__PHASE_NONE, 0, ticks), memory_order_release);
         return;
     }
@@ -196,13 +197,14 @@ void yk_progress_phase(const char *text)
     memcpy(page->text[index].text, text, length);
     memset(page->text[index].text + length, 0, YK__PAGE_TEXT - length);
     atomic_store_explicit(&page->text[index].version, version + 2, memory_order_release);
+    yk__progress_phase_ended(page, before, ticks);
     atomic_store_explicit(&page->phase, yk__page_phase_word(YK__PHASE_OWN, index, ticks), memory_order_release);
 }
 
-void yk__progress_step(void)
+void yk__progress_step_at(uint64_t now)
 {
     yk__rank_page *page = yk__progress_page();
-    uint64_t now = yk__ticks();
+    now = now ? now : yk__ticks();
     atomic_store_explicit(&page->stepped, now, memory_order_relaxed);
     atomic_store_explicit(&page->progressed, now,
                           memory_order_relaxed); /* phases do not where the program has its own */
@@ -274,13 +276,13 @@ int yk__progress_begin(const yk__page_operation *operation)
     return entry;
 }
 
-void yk__progress_end(int entry)
+void yk__progress_end_at(int entry, uint64_t now)
 {
     yk__rank_page *page = yk__progress_page();
     if (entry < 0)
         return;
     yk__page_slot *slot = &page->ring[entry];
-    uint64_t now = yk__ticks();
+    now = now ? now : yk__ticks();
     atomic_store_explicit(&page->progressed, now, memory_order_relaxed);
     if (!atomic_load_explicit(&under_way[entry], memory_order_relaxed))
         return; /* it began before this process had its launcher's page */
@@ -289,5 +291,7 @@ void yk__progress_end(int entry)
     atomic_thread_fence(memory_order_release);
     slot->operation.ended = now;
     atomic_store_explicit(&slot->version, version + 2, memory_order_release);
+    if (slot->operation.what == YK__WHAT_COLLECTIVE && now > slot->operation.began)
+        atomic_fetch_add_explicit(&page->waited, now - slot->operation.began, memory_order_relaxed);
     atomic_store_explicit(&under_way[entry], false, memory_order_release);
 }

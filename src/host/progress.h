@@ -32,7 +32,12 @@ void yk__progress_failed(void);
 
 /* An operation begins: gives its entry, -1 where all are taken. `began` 0 is now. Any thread. */
 int yk__progress_begin(const yk__page_operation *operation);
-void yk__progress_end(int entry); /* -1 is allowed */
+/* Ends it at these ticks; 0: now. -1 is allowed. */
+void yk__progress_end_at(int entry, uint64_t now);
+static inline void yk__progress_end(int entry)
+{
+    yk__progress_end_at(entry, 0);
+}
 
 /* The rank gets on: a batch, a step of an optimizer, a file. */
 static inline void yk__progress_mark(void)
@@ -40,18 +45,32 @@ static inline void yk__progress_mark(void)
     atomic_store_explicit(&yk__progress_page()->progressed, yk__ticks(), memory_order_relaxed);
 }
 
+/* Adds the time in the phase of a word that is replaced; `since` are the ticks from the page's birth to now. A phase
+ * inside another has none of its own. */
+static inline void yk__progress_phase_ended(yk__rank_page *page, uint64_t word, uint64_t since)
+{
+    uint64_t began = word & (((uint64_t)1 << 48) - 1), ended = since >> 8;
+    unsigned kind = yk__page_phase_kind(word);
+    if (began && ended > began && kind < YK__PHASES)
+        atomic_store_explicit(&page->phase_times[kind],
+                              atomic_load_explicit(&page->phase_times[kind], memory_order_relaxed) + ended - began,
+                              memory_order_relaxed);
+}
+
 /* The rank is in this phase from here on, unless the program has set a text of its own; of several threads the last
  * one counts. Gives the ticks of now, 0 where nothing had to be noted. */
 static inline uint64_t yk__progress_phase(yk__phase phase)
 {
     yk__rank_page *page = yk__progress_page();
-    unsigned before = yk__page_phase_kind(atomic_load_explicit(&page->phase, memory_order_relaxed));
+    uint64_t word = atomic_load_explicit(&page->phase, memory_order_relaxed);
+    unsigned before = yk__page_phase_kind(word);
     if (before == (unsigned)phase || before == YK__PHASE_OWN)
         return 0;
     uint64_t now = yk__ticks();
     uint64_t since = now - atomic_load_explicit(&page->born_ticks, memory_order_relaxed);
     atomic_store_explicit(&page->progressed, now, memory_order_relaxed);
     atomic_store_explicit(&page->phase, yk__page_phase_word(phase, 0, since), memory_order_relaxed);
+    yk__progress_phase_ended(page, word, since);
     return now;
 }
 
@@ -82,8 +101,12 @@ static inline void yk__progress_phase_out(const yk__phase_inside *inside)
     __attribute__((cleanup(yk__progress_phase_out), unused)) const yk__phase_inside phase_around =                     \
         yk__progress_phase_in(phase)
 
-/* A step of an optimizer was applied: the rank gets on. */
-void yk__progress_step(void);
+/* A step of an optimizer was applied at these ticks, 0: now. The rank gets on. */
+void yk__progress_step_at(uint64_t now);
+static inline void yk__progress_step(void)
+{
+    yk__progress_step_at(0);
+}
 
 /* The counter of this name in this process's page, made where there is none; -1: all are taken. At most 51 bytes. */
 int yk__progress_counter(const char *name);

@@ -52,6 +52,20 @@ double yk__page_time(const yk__rank_page *page, uint64_t ticks)
     return passed > 0 ? born + (now - born) * ((double)(int64_t)(ticks - born_ticks) / passed) : born;
 }
 
+double yk__page_seconds(const yk__rank_page *page, uint64_t ticks)
+{
+    uint64_t born_ticks = atomic_load(&page->born_ticks);
+    if (!atomic_load(&page->counted))
+        return 1e-9 * (double)ticks;
+    double passed = (double)(int64_t)(ticks_of(page) - born_ticks), lived = yk__now() - atomic_load(&page->born);
+    return passed > 0 && lived > 0 ? (double)ticks * (lived / passed) : 0;
+}
+
+double yk__page_phase_seconds(const yk__rank_page *page, yk__phase phase)
+{
+    return yk__page_seconds(page, atomic_load(&page->phase_times[phase]) << 8);
+}
+
 bool yk__page_read(const yk__page_slot *slot, yk__page_operation *o)
 {
     for (int tries = 0; tries < 100; tries++) {

@@ -22,7 +22,7 @@
 #include "base/core.h"
 
 enum {
-    YK__PAGE_VERSION = 2, /* to be raised with every change of what follows */
+    YK__PAGE_VERSION = 3, /* to be raised with every change of what follows */
     YK__PAGE_MAGIC = 0x65676150,
     YK__PAGE_RING = 256, /* operations: those under way, and the last that have ended */
     YK__PAGE_COUNTERS = 64,
@@ -91,6 +91,10 @@ typedef struct yk__rank_page {
     _Atomic uint64_t losses;     /* how many losses the program has given; 0: `loss` means nothing */
     _Atomic double loss;         /* the last of them */
     _Atomic uint64_t phase;      /* see yk__page_phase */
+    _Atomic uint64_t waited;     /* ticks that collectives and messages took until they ended, of each of them */
+    /* Units of the phase's word that the rank was in each phase, without the one that it is in. Of threads that change
+     * the phase at once one may be left out. */
+    _Atomic uint64_t phase_times[YK__PHASES];
     /* Operations. The next takes ring[begun % YK__PAGE_RING], unless the one there is still under way: then the one
      * after that. */
     _Atomic uint64_t begun;
@@ -115,6 +119,10 @@ enum { YK__PAGE_SIZE = (sizeof(yk__rank_page) + 4095) / 4096 * 4096 };
 bool yk__page_is_known(const yk__rank_page *page);
 /* A time of the page as yk__now has it; 0 for 0. Call it soon after the page was read: it takes now for its measure. */
 double yk__page_time(const yk__rank_page *page, uint64_t ticks);
+/* So many ticks of the page in seconds. */
+double yk__page_seconds(const yk__rank_page *page, uint64_t ticks);
+/* Seconds that the rank was in a phase, up to the last change of phase. */
+double yk__page_phase_seconds(const yk__rank_page *page, yk__phase phase);
 /* One operation, whole and with texts that end; false where there is none, or it is being written. */
 bool yk__page_read(const yk__page_slot *slot, yk__page_operation *operation);
 /* Fills `text` for YK__PHASE_OWN, else makes it empty; *since as of yk__page_time. */

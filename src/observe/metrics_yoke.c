@@ -147,6 +147,10 @@ static double waiting_of(const yk__run_rank *r)
 {
     return r->waiting;
 }
+static double waited_of(const yk__run_rank *r)
+{
+    return r->waited;
+}
 static double restarts_of(const yk__run_rank *r)
 {
     return r->incarnation;
@@ -176,12 +180,16 @@ static const struct {
      "the "
      "others wait for has the least.",
      waiting_of},
+    {"yoke_rank_waiting_seconds_total", "counter",
+     "Time that collectives and messages of the rank took until they ended, of each of them. The rank that the others "
+     "wait for has the least.",
+     waited_of},
     {"yoke_rank_restarts_total", "counter", "How often this rank alone was started again.", restarts_of},
     {"yoke_rank_resident_memory_bytes", "gauge", "Memory of the host that the process has resident.", resident_of},
     {"yoke_rank_cpu_seconds_total", "counter", "Processor time of the process, user and system.", cpu_of},
 };
-static const char phase_family[] = "yoke_rank_phase_seconds", loss_family[] = "yoke_rank_loss",
-                  gpu_family[] = "yoke_rank_gpu_memory_bytes";
+static const char phase_family[] = "yoke_rank_phase_seconds", times_family[] = "yoke_rank_phase_seconds_total",
+                  loss_family[] = "yoke_rank_loss", gpu_family[] = "yoke_rank_gpu_memory_bytes";
 
 static void write_value(FILE *to, double value)
 {
@@ -244,6 +252,27 @@ static void write_phases(const answer *a)
     }
 }
 
+static void write_phase_times(const answer *a)
+{
+    bool any = false;
+    for (int i = 0; i < a->n_ranks; i++) {
+        for (unsigned phase = 0; phase < YK__PHASES; phase++) {
+            double time = a->ranks[i].rank->phase_times[phase];
+            if (time <= 0)
+                continue;
+            if (!any)
+                yk__metrics_family(
+                    a->to, times_family, "counter",
+                    "Time that the rank was in the phase of the label; what it is in counts when it ends.");
+            any = true;
+            fprintf(a->to, "%s%s", times_family, a->ranks[i].labels);
+            yk__metrics_label(a->to, false, "phase", yk__phase_name(phase));
+            fputc('}', a->to);
+            write_value(a->to, time);
+        }
+    }
+}
+
 /* Memory of GPUs that ranks hold, as far as NVML tells: its pids are those of the host, and mean nothing in a
  * container. */
 static void write_gpu_memory(const answer *a)
@@ -272,18 +301,29 @@ static bool ends_in_total(const char *name)
     return size > 6 && strcmp(name + size - 6, "_total") == 0;
 }
 
+/* The family of a counter. Counters are integers: those of nanoseconds are served as seconds, and true is returned. */
+static bool counter_family(const char *name, char family[80])
+{
+    static const char nanoseconds[] = "_nanoseconds_total";
+    size_t size = strnlen(name, 60), end = sizeof(nanoseconds) - 1;
+    bool time = size > end && strcmp(name + size - end, nanoseconds) == 0;
+    snprintf(family, 80, "yoke_rank_%.*s%s", time ? (int)(size - end) : 60, name, time ? "_seconds_total" : "");
+    return time;
+}
+
 /* A counter can be a metric where its name is one that Prometheus takes, and none of those above. */
 static bool counter_is_served(const char *name)
 {
     char whole[80];
-    snprintf(whole, sizeof(whole), "yoke_rank_%.60s", name);
+    counter_family(name, whole);
     if (name[0] < 'a' || name[0] > 'z' || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name))
         return false;
     for (size_t f = 0; f < sizeof(rank_families) / sizeof(*rank_families); f++) {
         if (strcmp(whole, rank_families[f].name) == 0)
             return false;
     }
-    return strcmp(whole, phase_family) != 0 && strcmp(whole, loss_family) != 0 && strcmp(whole, gpu_family) != 0;
+    return strcmp(whole, phase_family) != 0 && strcmp(whole, times_family) != 0 && strcmp(whole, loss_family) != 0 &&
+           strcmp(whole, gpu_family) != 0;
 }
 
 /* The entry of this name among those of the rank that are served; -1: none. */
@@ -303,13 +343,16 @@ static int counter_find(const yk__run_rank *rank, const char *name)
 static void write_counter(const answer *a, int first, const char *name)
 {
     char family[80], help[128];
-    snprintf(family, sizeof(family), "yoke_rank_%.60s", name);
+    bool time = counter_family(name, family);
     snprintf(help, sizeof(help), "The counter %.60s of the rank's page.", name);
     yk__metrics_family(a->to, family, ends_in_total(name) ? "counter" : "gauge", help);
     for (int i = first; i < a->n_ranks; i++) {
         int at = counter_find(a->ranks[i].rank, name);
-        if (at >= 0)
-            fprintf(a->to, "%s%s} %lld\n", family, a->ranks[i].labels, (long long)a->ranks[i].rank->counters[at].value);
+        long long value = at >= 0 ? (long long)a->ranks[i].rank->counters[at].value : 0;
+        if (at >= 0 && time)
+            fprintf(a->to, "%s%s} %.9f\n", family, a->ranks[i].labels, 1e-9 * (double)value);
+        else if (at >= 0)
+            fprintf(a->to, "%s%s} %lld\n", family, a->ranks[i].labels, value);
     }
 }
 
@@ -406,6 +449,7 @@ void yk__metrics_yoke(FILE *to, const yk__snapshot *snapshot, const yk__metrics_
     write_rank_families(&a);
     write_losses(&a);
     write_phases(&a);
+    write_phase_times(&a);
     write_gpu_memory(&a);
     write_counters(&a);
     write_monitor(&a);

@@ -129,6 +129,9 @@ static void rank_read(const yk__rank_page *page, yk__run_rank *rank)
     rank->samples = atomic_load(&page->samples);
     rank->operations = atomic_load(&page->begun);
     rank->waiting = rank_waiting(page, rank->operations, now);
+    rank->waited = yk__page_seconds(page, atomic_load(&page->waited));
+    for (int i = 0; i < YK__PHASES; i++)
+        rank->phase_times[i] = yk__page_phase_seconds(page, (yk__phase)i);
     for (int i = 0; i < YK__PAGE_COUNTERS; i++)
         rank->n_counters += yk__page_counter(page, i, rank->counters[rank->n_counters].name,
                                              &rank->counters[rank->n_counters].value) != NULL;

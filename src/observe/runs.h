@@ -19,6 +19,8 @@ typedef struct yk__run_rank {
     char phase_text[YK__PAGE_TEXT]; /* of YK__PHASE_OWN */
     double phase_age, progress_age, step_age;
     double waiting;                      /* since when its oldest collective or message is under way; 0: none is */
+    double waited;                       /* seconds that its collectives and messages took, of those that have ended */
+    double phase_times[YK__PHASES];      /* seconds that it was in each phase, without the one that it is in */
     uint64_t steps, samples, operations; /* operations: that it has begun */
     uint64_t losses;                     /* 0: it has said nothing of samples and loss */
     double loss;

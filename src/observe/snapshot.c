@@ -43,14 +43,47 @@ void yk__sampler_free(yk__sampler *s)
     free(s);
 }
 
+static double higher(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* The rate of ticks is measured anew at each look, so that a sum of them may come out a little less than before, which
+ * Prometheus takes for a counter that began anew. Ranks of a run are in their order. */
+static void sums_keep(const yk__run *old, yk__run *run)
+{
+    for (int i = 0, k = 0; i < run->n_ranks; i++) {
+        yk__run_rank *rank = &run->ranks[i];
+        while (k < old->n_ranks && old->ranks[k].rank < rank->rank)
+            k++;
+        if (k == old->n_ranks || old->ranks[k].rank != rank->rank || old->ranks[k].pid != rank->pid || !rank->alive)
+            continue;
+        rank->waited = higher(rank->waited, old->ranks[k].waited);
+        for (int phase = 0; phase < YK__PHASES; phase++)
+            rank->phase_times[phase] = higher(rank->phase_times[phase], old->ranks[k].phase_times[phase]);
+    }
+}
+
+static void runs_take(yk__runs *runs)
+{
+    yk__runs old = *runs;
+    yk__runs_read(runs);
+    for (int i = 0; i < runs->count; i++) {
+        for (int k = 0; k < old.count; k++) {
+            if (old.all[k].supervisor == runs->all[i].supervisor)
+                sums_keep(&old.all[k], &runs->all[i]);
+        }
+    }
+    yk__runs_clear(&old);
+}
+
 const yk__snapshot *yk__sampler_take(yk__sampler *s)
 {
     yk__snapshot *shot = &s->snapshot;
     double now = yk__now();
     if (shot->taken > 0 && now - shot->taken < YOUNG)
         return shot;
-    yk__runs_clear(&shot->runs);
-    yk__runs_read(&shot->runs);
+    runs_take(&shot->runs);
     yk__machine_read(&shot->machine);
     shot->taken = now;
     if (shot->n_gpus > 0 && (shot->gpus_taken <= 0 || now - shot->gpus_taken >= s->gpu_interval)) {

@@ -49,19 +49,24 @@ const yk__run_rank *yk__snapshot_rank(const yk__snapshot *s, int pid, const yk__
 static json_t *rank_json(const yk__run_rank *r)
 {
     bool alive = r->alive;
-    json_t *counters = json_object();
+    json_t *counters = json_object(), *times = json_object();
+    for (unsigned i = 0; alive && i < YK__PHASES; i++) {
+        if (r->phase_times[i] > 0)
+            json_object_set_new(times, yk__phase_name(i), known_json(true, r->phase_times[i]));
+    }
     for (int i = 0; i < r->n_counters; i++)
         json_object_set_new(counters, r->counters[i].name, json_integer((json_int_t)r->counters[i].value));
-    return json_pack("{s:i,s:o,s:i,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank, "role",
-                     text_json(r->role), "incarnation", r->incarnation, "pid",
+    return json_pack("{s:i,s:o,s:i,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank,
+                     "role", text_json(r->role), "incarnation", r->incarnation, "pid",
                      r->pid > 0 ? json_integer(r->pid) : json_null(), "alive", alive, "phase",
                      alive ? json_string(yk__phase_name(r->phase)) : json_null(), "phase_text",
                      alive && r->phase == YK__PHASE_OWN ? text_json(r->phase_text) : json_null(), "phase_s",
                      known_json(alive && r->phase_age >= 0, r->phase_age), "steps", count_json(alive, r->steps),
                      "step_s_ago", known_json(alive && r->step_age >= 0, r->step_age), "progress_s_ago",
                      known_json(alive && r->progress_age >= 0, r->progress_age), "waiting_s",
-                     known_json(alive, r->waiting), "samples", count_json(alive && r->samples, r->samples), "loss",
-                     loss_json(r), "resident_bytes", known_json(alive && r->resident >= 0, r->resident), "cpu_s",
+                     known_json(alive, r->waiting), "waited_s", known_json(alive, r->waited), "phase_times_s", times,
+                     "samples", count_json(alive && r->samples, r->samples), "loss", loss_json(r), "resident_bytes",
+                     known_json(alive && r->resident >= 0, r->resident), "cpu_s",
                      known_json(alive && r->cpu_seconds >= 0, r->cpu_seconds), "counters", counters);
 }
 

@@ -173,14 +173,14 @@ yk_status yk__optimizer_graph_begin(yk_optimizer *o)
     return YK_ERR_MEMORY;
 }
 
-void yk__optimizer_graph_end(const yk_optimizer *o)
+void yk__optimizer_graph_end(const yk_optimizer *o, uint64_t now)
 {
     const yk_graph *g = yk__graph_current();
     notes *all = g ? yk__graph_notes(g, o) : NULL;
     if (all)
         all->steps++;
     if (!yk__graph_recording()) /* the replay, which computes it, counts it */
-        yk__progress_step();
+        yk__progress_step_at(now);
 }
 
 yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record, bool skips)

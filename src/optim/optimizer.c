@@ -500,8 +500,7 @@ yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const i
             return status;
     }
     YK__ASSERT_SOUND(yk__optimizer_check(o));
-    yk__optimizer_graph_end(o);
-    (void)yk__progress_phase(YK__PHASE_NONE);
+    yk__optimizer_graph_end(o, yk__progress_phase(YK__PHASE_NONE));
     return YK_OK;
 }
 

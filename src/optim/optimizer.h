@@ -136,9 +136,9 @@ const char *yk__optimizer_check(const yk_optimizer *o);
 void yk__optimizer_keep_steps_on_device(yk_optimizer *o);
 /* The step of an optimizer inside a function that is recorded and replayed: graph_member.c. begin tells the graph of
  * it, before anything else; each batch is noted, with the index of its record of the group's device_steps; end counts
- * the step in this process's page (host/progress.h), now or in each replay. */
+ * the step in this process's page (host/progress.h), at these ticks (0: now), or in each replay. */
 yk_status yk__optimizer_graph_begin(yk_optimizer *o);
-void yk__optimizer_graph_end(const yk_optimizer *o);
+void yk__optimizer_graph_end(const yk_optimizer *o, uint64_t now);
 yk_status yk__optimizer_graph_note(const yk_optimizer *o, const yk__optim_group *group, int record, bool skips);
 /* yk_optimizer_step; where `skip` is there, a number in the memory of `device` that the parameters are on, yet the step
  * is left out where that is not 0. */

@@ -162,6 +162,7 @@ static void agent_make_counters(void)
                                           .outstanding = yk__progress_counter("rpc_outstanding_calls"),
                                           .served = yk__progress_counter("rpc_served_calls_total"),
                                           .queued = yk__progress_counter("rpc_queued_calls"),
+                                          .took = yk__progress_counter("rpc_call_nanoseconds_total"),
                                           .sent = yk__progress_counter("rpc_sent_bytes_total"),
                                           .received = yk__progress_counter("rpc_received_bytes_total")};
 }

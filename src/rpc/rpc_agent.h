@@ -197,6 +197,7 @@ struct yk_future {
     uint64_t number;
     char what[3 * YK__RPC_NAME]; /* "worker 'ps0' (host h, process 12): 'add'" */
     double deadline;
+    double sent;                    /* yk__now */
     size_t size;                    /* of the arguments: credit that comes back */
     unsigned char *bytes;           /* the result as it came */
     yk__rpc_loan *loan;             /* of tensors in it */
@@ -216,9 +217,9 @@ struct yk_ref {
 
 /* Counters of this process's page (host/progress.h), which yoke ps and yoke monitor show: of calls that this process
  * makes, and has no answer to yet; of those that it answers, and of those that wait here for their object or a thread;
- * of payload bytes of messages. */
+ * of payload bytes of messages; of the nanoseconds between a call and its answer, or its failure. */
 typedef struct yk__rpc_counters {
-    int calls, failed, outstanding, served, queued, sent, received;
+    int calls, failed, outstanding, served, queued, sent, received, took;
 } yk__rpc_counters;
 
 typedef struct yk__rpc_agent {

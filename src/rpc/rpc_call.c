@@ -123,6 +123,7 @@ static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, d
 static void future_sent(yk_future *f)
 {
     f->progress = YK__RPC_SENT;
+    f->sent = yk__now();
     yk__progress_count(yk__rpc.counters.calls, 1);
     yk__progress_count(yk__rpc.counters.outstanding, 1);
 }

@@ -46,8 +46,10 @@ void yk__rpc_future_finish(yk_future *f, unsigned char *bytes, size_t size, cons
         free(bytes);
         return;
     }
-    if (f->progress == YK__RPC_SENT)
+    if (f->progress == YK__RPC_SENT) {
         yk__progress_count(yk__rpc.counters.outstanding, -1);
+        yk__progress_count(yk__rpc.counters.took, (int64_t)(1e9 * (yk__now() - f->sent)));
+    }
     yk__progress_count(yk__rpc.counters.failed, error != NULL);
     f->progress = YK__RPC_ANSWERED;
     f->bytes = bytes;

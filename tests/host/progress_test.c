@@ -191,6 +191,45 @@ static void counters(void **state)
     assert_int_equal(atomic_load(&page->steps), steps + 1);
 }
 
+/* Time of phases and of collectives is added up when they end; that of loads is none of collectives. */
+static void times(void **state)
+{
+    (void)state;
+    yk__rank_page *page = yk__progress_page();
+    double waited = yk__page_seconds(page, atomic_load(&page->waited));
+    yk_progress_phase(NULL);
+    double before[YK__PHASES];
+    for (unsigned i = 0; i < YK__PHASES; i++)
+        before[i] = yk__page_phase_seconds(page, (yk__phase)i);
+    double began = yk__now();
+    (void)yk__progress_phase(YK__PHASE_FORWARD);
+    int one = yk__progress_begin(&(yk__page_operation){.number = 900, .what = YK__WHAT_COLLECTIVE});
+    int other = yk__progress_begin(&(yk__page_operation){.number = 901, .what = YK__WHAT_COLLECTIVE});
+    int load = yk__progress_begin(&(yk__page_operation){.number = 1, .what = YK__WHAT_LOAD});
+    usleep(30000);
+    yk__progress_end_at(one, yk__progress_phase(YK__PHASE_BACKWARD));
+    yk__progress_end(other);
+    yk__progress_end(load);
+    usleep(20000);
+    yk_progress_phase("mine");
+    usleep(10000);
+    yk_progress_phase(NULL);
+    double passed = yk__now() - began, sum = 0;
+    static const struct {
+        yk__phase phase;
+        double least;
+    } slept[] = {{YK__PHASE_FORWARD, 0.03}, {YK__PHASE_BACKWARD, 0.02}, {YK__PHASE_OWN, 0.01}};
+    for (int i = 0; i < 3; i++) {
+        double time = yk__page_phase_seconds(page, slept[i].phase) - before[slept[i].phase];
+        assert_true(time >= 0.98 * slept[i].least); /* the rate of ticks is measured */
+        sum += time;
+    }
+    assert_true(sum <= 1.02 * passed);
+    assert_true(yk__page_phase_seconds(page, YK__PHASE_LOADING) <= before[YK__PHASE_LOADING]);
+    waited = yk__page_seconds(page, atomic_load(&page->waited)) - waited;
+    assert_true(waited >= 2 * 0.98 * 0.03 && waited <= 2 * 1.02 * passed);
+}
+
 /* The child of a fork writes nothing into the page of the rank that it comes from. */
 static void forks(void **state)
 {
@@ -302,8 +341,8 @@ static void never_torn(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(operations), cmocka_unit_test(phases),
-                                       cmocka_unit_test(losses),     cmocka_unit_test(counters),
-                                       cmocka_unit_test(forks),      cmocka_unit_test(never_torn)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(operations), cmocka_unit_test(phases), cmocka_unit_test(losses),
+                                       cmocka_unit_test(counters),   cmocka_unit_test(times),  cmocka_unit_test(forks),
+                                       cmocka_unit_test(never_torn)};
     return cmocka_run_group_tests_name("page of a rank", tests, NULL, NULL);
 }

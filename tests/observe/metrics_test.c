@@ -128,6 +128,8 @@ static yk__run_rank rank_of(int number)
                           .progress_age = 0.25,
                           .step_age = 1.5,
                           .waiting = 2,
+                          .waited = 7.5,
+                          .phase_times = {[YK__PHASE_LOADING] = 0.5, [YK__PHASE_BACKWARD] = 4},
                           .steps = 12,
                           .samples = 384,
                           .losses = 12,
@@ -186,6 +188,10 @@ static void known_and_unknown(void **state)
     expect_line(text, "yoke_rank_phase_seconds" RANK(2) ",phase=\"own\"} 0.5");
     expect_line(text, "yoke_rank_waiting_seconds" RANK(0) "} 2");
     expect_line(text, "yoke_rank_resident_memory_bytes" RANK(0) "} 1048576");
+    expect_line(text, "yoke_rank_waiting_seconds_total" RANK(0) "} 7.5");
+    expect_line(text, "yoke_rank_phase_seconds_total" RANK(1) ",phase=\"loading\"} 0.5");
+    expect_line(text, "yoke_rank_phase_seconds_total" RANK(1) ",phase=\"backward\"} 4");
+    assert_int_equal(count_lines(text, "yoke_rank_phase_seconds_total{"), 6);
     expect_line(text, "yoke_rank_cpu_seconds_total" RANK(0) "} 3.25");
     assert_int_equal(count_lines(text, "yoke_rank_last_step_age_seconds{"), 2);
     assert_int_equal(count_lines(text, "yoke_rank_samples_total{"), 2);
@@ -238,7 +244,7 @@ static void too_many(void **state)
     yk__snapshot s = {.n_gpus = -1, .driver = "", .runs = {.count = 1, .all = &run}};
     char *text = render(yk__metrics_yoke, &s, &(yk__metrics_options){0});
     assert_int_equal(count_lines(text, "yoke_rank_steps_total{"), YK__MOST_RANKS_SERVED);
-    assert_int_equal(count_lines(text, "yoke_rank_"), 11 * YK__MOST_RANKS_SERVED);
+    assert_int_equal(count_lines(text, "yoke_rank_"), 14 * YK__MOST_RANKS_SERVED);
     expect_line(text, "yoke_monitor_left_out{kind=\"ranks\"} 100");
     free(text);
     free(ranks);
@@ -254,7 +260,10 @@ static void counters(void **state)
         strcpy(ranks[0].counters[i].name, names[i]);
         ranks[0].counters[i].value = 10 + i;
     }
-    ranks[0].n_counters = 7;
+    strcpy(ranks[0].counters[7].name, "rpc_call_nanoseconds_total");
+    ranks[0].counters[7].value = 1234567890123;
+    strcpy(ranks[0].counters[8].name, "phase_nanoseconds_total");
+    ranks[0].n_counters = 9;
     strcpy(ranks[1].counters[0].name, "rpc_queue");
     ranks[1].counters[0].value = -5;
     for (int i = 1; i <= 30; i++)
@@ -271,7 +280,10 @@ static void counters(void **state)
     assert_int_equal(count_lines(text, "# TYPE yoke_rank_steps_total"), 1);
     assert_int_equal(count_lines(text, "# TYPE yoke_rank_rpc_queue"), 1);
     assert_int_equal(count_lines(text, "yoke_rank_more_"), YK__MOST_COUNTERS_SERVED - 1);
-    expect_line(text, "yoke_monitor_left_out{kind=\"counters\"} 20");
+    expect_line(text, "# TYPE yoke_rank_rpc_call_seconds_total counter");
+    expect_line(text, "yoke_rank_rpc_call_seconds_total{job_id=\"j\",role=\"default\",rank=\"0\"} 1234.567890123");
+    assert_int_equal(count_lines(text, "# TYPE yoke_rank_phase_seconds_total"), 1);
+    expect_line(text, "yoke_monitor_left_out{kind=\"counters\"} 21");
     free(text);
 }
 

@@ -725,6 +725,7 @@ static int64_t counter_of(const char *name)
 static yk_status worker_counts(int rank, const char *path)
 {
     yk_scope scope = yk_scope_begin();
+    double began = yk__now();
     yk_status status = worker_join(path, rank ? "w1" : "w0", 2);
     enum { CALLS = 20 };
     for (int i = 0; i < CALLS && rank == 0; i++) {
@@ -742,6 +743,8 @@ static yk_status worker_counts(int rank, const char *path)
     CHECK(counter_of("rpc_failed_calls_total") == (rank == 0));
     CHECK(counter_of("rpc_served_calls_total") == (rank == 0 ? 0 : CALLS + 1));
     CHECK(counter_of("rpc_outstanding_calls") == 0);
+    int64_t took = counter_of("rpc_call_nanoseconds_total"), least = rank == 0 ? CALLS + 1 : 0;
+    CHECK(took >= 1000 * least && took <= (int64_t)(1e9 * (yk__now() - began)));
     CHECK(counter_of("rpc_queued_calls") == 0);
     CHECK(counter_of("rpc_sent_bytes_total") >= sent && counter_of("rpc_sent_bytes_total") < sent + slack);
     CHECK(counter_of("rpc_received_bytes_total") >= received &&

@@ -13,6 +13,7 @@
 
 #include "base/json_line.h"
 #include "cli/monitor/monitor_http.h"
+#include "cli/monitor/textfile.h"
 #include "cli/options.h"
 #include "net/socket.h"
 #include "observe/metrics.h"
@@ -22,7 +23,7 @@
 enum { PORT = 9400, BACKLOG = 64 };
 
 typedef struct monitor {
-    const char *address, *file, *dialect, *config_file, *hosts;
+    const char *address, *file, *dialect, *config_file, *hosts, *textfile;
     int64_t interval; /* milliseconds */
     bool no_hostname;
     char host[YK__HOST_SIZE];
@@ -170,6 +171,50 @@ static int monitor_serve(const cli_verb *verb, monitor *m)
     return code;
 }
 
+/* ---- a file for node_exporter ------------------------------------------------------------------------------------ */
+static void metrics_write(void *argument, FILE *to)
+{
+    monitor *m = argument;
+    const yk__snapshot *snapshot = yk__sampler_take(m->sampler);
+    yk__metrics_dcgm(to, snapshot, &m->options);
+    yk__metrics_yoke(to, snapshot, &m->options);
+}
+
+/* Writes it again and again until a signal asks for the end. A file that cannot be written later on is said once, and
+ * taken away as far as that goes, as it is at the end: what it says is not true any more. */
+static int monitor_keep_textfile(monitor *m, bool once)
+{
+    sigset_t ends;
+    bool failed = false;
+    if (!(m->sampler = yk__sampler_create(0)))
+        return cli_failed();
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    int code = textfile_write(m->textfile, metrics_write, m) ? cli_failed() : EXIT_DONE;
+    if (code == EXIT_DONE && !once) {
+        printf("yoke monitor: %s, every %g s\n", cli_plain(m->textfile), (double)m->interval / 1000);
+        fflush(stdout);
+    }
+    const struct timespec pause = {.tv_sec = m->interval / 1000, .tv_nsec = m->interval % 1000 * 1000000};
+    while (code == EXIT_DONE && !once && sigtimedwait(&ends, NULL, &pause) < 0) {
+        if (errno == EINTR)
+            continue;
+        bool before = failed;
+        failed = textfile_write(m->textfile, metrics_write, m) != YK_OK;
+        if (failed && !before)
+            cli_failed();
+        if (failed)
+            unlink(m->textfile);
+        yk_clear_error();
+    }
+    if (code == EXIT_DONE && !once)
+        unlink(m->textfile);
+    yk__sampler_free(m->sampler);
+    return code;
+}
+
 /* Reads the web configuration, and notes the names by which this machine may be called; else *code. */
 static bool monitor_protect(const cli_verb *verb, monitor *m, int *code)
 {
@@ -193,6 +238,7 @@ static bool monitor_protect(const cli_verb *verb, monitor *m, int *code)
 int cli_monitor(int argc, char **argv)
 {
     static const char *const dialects[] = {"old", "new", "both", NULL};
+    bool once = false;
     monitor m = {.address = "127.0.0.1:9400", .dialect = "old", .interval = 1000};
     const cli_option options[] = {
         {"address", "HOST:PORT", CLI_TEXT, &m.address,
@@ -211,6 +257,10 @@ int cli_monitor(int argc, char **argv)
         {"web.config.file", "FILE.yml", CLI_TEXT, &m.config_file, .help = "the same", .hidden = true},
         {"hosts", "NAME,NAME", CLI_TEXT, &m.hosts, .help = "further names by which clients may call this machine",
          .default_text = ""},
+        {"textfile", "FILE.prom", CLI_TEXT, &m.textfile,
+         .help = "serve nobody, and write the metrics there for node_exporter, every --collect-interval",
+         .default_text = ""},
+        {"once", NULL, CLI_FLAG, &once, .help = "write the --textfile once, as for a timer of systemd"},
         {"labels", "WHICH", CLI_CHOICE, &m.dialect,
          .help = "of DCGM_FI_*: old: Hostname, as dcgm-exporter up to 4.8.2; new: hostname; both", .choices = dialects},
         {0}};
@@ -224,12 +274,24 @@ int cli_monitor(int argc, char **argv)
             "What is not known is left out, and never 0. SIGTERM and SIGINT end it.\n",
         .examples = "  yoke monitor\n"
                     "  yoke monitor -a 127.0.0.1:0 -f deploy/default-counters.csv -c 15000\n"
-                    "  yoke monitor -a :9400 --web-config-file web.yml\n",
+                    "  yoke monitor -a :9400 --web-config-file web.yml\n"
+                    "  yoke monitor --textfile /var/lib/prometheus/node-exporter/yoke.prom -c 15000\n",
         .options = options,
     };
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
+    size_t end = m.textfile ? strlen(m.textfile) : 0;
+    if (m.textfile && (end < 6 || strcmp(m.textfile + end - 5, ".prom") != 0))
+        return cli_usage_error(&verb, "--textfile %s: node_exporter reads files whose names end in .prom alone",
+                               m.textfile);
+    if (m.textfile && m.config_file)
+        return cli_usage_error(&verb, "--textfile serves nobody: --web-config-file has nothing to protect there");
+    if (m.textfile && !once && m.interval < 100)
+        return cli_usage_error(&verb, "--collect-interval %d: a --textfile is written every 100 ms at most",
+                               (int)m.interval);
+    if (once && !m.textfile)
+        return cli_usage_error(&verb, "--once goes with --textfile");
     const char *node = getenv("NODE_NAME");
     if (node && *node)
         snprintf(m.host, sizeof(m.host), "%s", node);
@@ -248,7 +310,9 @@ int cli_monitor(int argc, char **argv)
     if (status)
         return cli_failed();
     code = EXIT_FAILED;
-    if (monitor_protect(&verb, &m, &code))
+    if (m.textfile)
+        code = monitor_keep_textfile(&m, once);
+    else if (monitor_protect(&verb, &m, &code))
         code = monitor_serve(&verb, &m);
     web_config_clear(&m.config);
     yk__dcgm_collectors_clear(&m.collectors);
