@@ -27,6 +27,7 @@ static const verb verbs[] = {
     {"stop", cli_stop, "end a run in order, or what ended runs have left"},
     {"explain", cli_explain, "why a job does not get on, or ended: which rank, and where"},
     {"monitor", cli_monitor, "serve metrics of devices and runs to Prometheus"},
+    {"plot", cli_plot, "draw loss, accuracy and speed of runs from their logs"},
     {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},
     {"doctor", cli_doctor, "what libraries and devices are here, does a job's address answer"},
     {"bench", cli_bench, "measure: `yoke bench` lists what"},

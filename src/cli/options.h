@@ -88,6 +88,7 @@ int cli_ps(int argc, char **argv);
 int cli_top(int argc, char **argv);
 int cli_stop(int argc, char **argv);
 int cli_explain(int argc, char **argv);
+int cli_plot(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_bench_step(int argc, char **argv);
 int cli_bench_device(int argc, char **argv);
