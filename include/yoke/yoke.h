@@ -10,6 +10,7 @@
 #include <yoke/elastic.h>
 #include <yoke/optim.h>
 #include <yoke/parallel.h>
+#include <yoke/profiler.h>
 #include <yoke/rpc.h>
 #include <yoke/store.h>
 #include <yoke/value.h>

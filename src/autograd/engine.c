@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "autograd/engine.h"
+#include "base/events.h"
 #include "base/invariant.h"
 #include "device/device_thread.h"
 #include "host/progress.h"
@@ -666,6 +667,7 @@ static yk_status backward(yk_tensor *root, const yk_backward_options *options, b
 yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
 {
     bool walked = false;
+    YK__EVENT(YK__EVENT_BACKWARD, "backward");
     (void)yk__progress_phase(YK__PHASE_BACKWARD);
     yk_status status = backward(root, options, &walked);
     if (status && !walked)

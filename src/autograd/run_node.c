@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "autograd/engine.h"
+#include "base/events.h"
 #include "base/invariant.h"
 
 /* True if x may be written in place: nobody else holds it or its memory, which is not the program's own, and no two
@@ -208,6 +209,7 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
     if (!any)
         return YK_OK;
     yk_status status;
+    YK__EVENT(YK__EVENT_BACKWARD, node->op->name);
     yk__operation_name = node->op->name;
     if (node->op->backward) {
         status = node->op->backward(node, node->outputs[0].grad, grads);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "autograd/node.h"
+#include "base/events.h"
 #include "base/invariant.h"
 
 /* x as a node keeps it: history.c must know, lest x comes to hold the node that holds it. */
@@ -116,9 +117,36 @@ yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int
     return status;
 }
 
+/* Adds the inputs' sizes to the event of the operation, and notes the memory in use. */
+static void event_describe(const char *name, int n_inputs, yk_tensor *const *inputs)
+{
+    yk__event_open *open = yk__event_innermost();
+    bool own = open && open->event.kind == YK__EVENT_OPERATION && open->event.name == name && !open->shapes.used;
+    bool shapes = own && atomic_load_explicit(&yk__events_with_shapes, memory_order_relaxed);
+    const yk_tensor *first = NULL;
+    for (int i = 0; i < n_inputs; i++) {
+        const yk_tensor *x = yk__is_freed(inputs[i]) ? NULL : inputs[i];
+        first = first ? first : x;
+        if (x && shapes)
+            yk__event_add_shape(open, x->ndim, x->shape);
+    }
+    if (first && own && atomic_load_explicit(&yk__events_with_memory, memory_order_relaxed)) {
+        static const char *const names[] = {"memory of cpu:0",  "memory of cpu:1",  "memory of cpu:2",
+                                            "memory of cpu:3",  "memory of cuda:0", "memory of cuda:1",
+                                            "memory of cuda:2", "memory of cuda:3"};
+        yk_device device = yk__device_of(first);
+        yk_memory_info info;
+        if (device.index < 4 && yk_device_memory(device, &info) == YK_OK)
+            yk__event_moment(YK__EVENT_MEMORY, names[(device.type == YK_CPU ? 0 : 4) + device.index], 0,
+                             (int64_t)info.allocated);
+    }
+}
+
 bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint32_t optional)
 {
     yk__operation_name = name;
+    if (yk__events_recorded())
+        event_describe(name, n_inputs, inputs);
     for (int i = 0; i < n_inputs; i++) {
         if (yk__is_freed(inputs[i])) {
             yk__fail_freed(name, inputs[i]);

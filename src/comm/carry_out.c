@@ -56,6 +56,7 @@ yk_status yk__call_unstage_queued(yk__group *g, yk__call *call, void *queued)
 
 yk_status yk__work_queue(yk__group *g, yk__work *work)
 {
+    YK__EVENT_OF(YK__EVENT_KERNEL, yk__comm_kind_name(work->call.op.kind), work->call.op.number, 0, -1);
     void *queued = NULL;
     yk_status status = g->backend->queue_collective(g->state, &work->call.op, &queued);
     if (!status)
@@ -68,6 +69,9 @@ yk_status yk__work_queue(yk__group *g, yk__work *work)
 
 yk_status yk__call_carry_out(yk__group *g, yk__call *call)
 {
+    YK__EVENT(YK__EVENT_COLLECTIVE, yk__comm_kind_name(call->op.kind));
+    if (event_here.began)
+        yk__work_event(&event_here, g, &call->op);
     yk_tensor *staged_in = NULL, *staged_out = NULL;
     yk_status status = YK_OK;
     if (call->staging)
@@ -111,6 +115,7 @@ void yk__work_run(yk__group *g, yk__work *work)
 void *yk__work_thread(void *arg)
 {
     yk__group *g = arg;
+    yk__event_thread_name("group", g->name);
     pthread_mutex_lock(&g->lock);
     while (!g->stop || g->first) {
         if (!g->first || g->running || g->recording) {

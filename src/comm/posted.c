@@ -115,6 +115,9 @@ void yk__messages_settle(yk__group *g)
 yk_status yk__message_post(yk__group *g, yk__work *work)
 {
     work->call.op.number = ++g->messages;
+    YK__EVENT(YK__EVENT_MESSAGE, yk__comm_kind_name(work->call.op.kind));
+    if (event_here.began)
+        yk__work_event(&event_here, g, &work->call.op);
     work->traced = yk__trace_add(g, &work->call.op, YK__TRACE_RUNNING);
     yk_status status = g->backend->post(g->state, &work->call.op, &work->message);
     if (status) {

@@ -141,10 +141,42 @@ static void wait_for(yk__work *work)
     pthread_mutex_unlock(&g->lock);
 }
 
+void yk__work_event(yk__event_open *open, const yk__group *g, const yk__comm_op *op)
+{
+    char text[YK__EVENT_TEXT];
+    bool reduces = yk__comm_reduces(op->kind);
+    snprintf(text, sizeof(text), "%s%s%s%s%.30s", op->kind == YK__COMM_BARRIER ? "" : yk_dtype_name(op->dtype),
+             reduces ? " " : "", reduces ? yk__comm_reduction_name(op->reduction) : "",
+             op->kind == YK__COMM_BARRIER ? "group " : ", group ", g->name);
+    yk__event_set_text(open, text);
+    open->event.number = op->number;
+    open->event.count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count;
+    open->event.peer = yk__is_message(op) || yk__comm_has_root(op->kind) ? op->peer : -1;
+}
+
+static const char *wait_name(yk__comm_kind kind)
+{
+    static const char *const names[YK__COMM_KINDS] = {[YK__COMM_ALL_REDUCE] = "wait all_reduce",
+                                                      [YK__COMM_REDUCE] = "wait reduce",
+                                                      [YK__COMM_BROADCAST] = "wait broadcast",
+                                                      [YK__COMM_ALL_GATHER] = "wait all_gather",
+                                                      [YK__COMM_GATHER] = "wait gather",
+                                                      [YK__COMM_SCATTER] = "wait scatter",
+                                                      [YK__COMM_REDUCE_SCATTER] = "wait reduce_scatter",
+                                                      [YK__COMM_ALL_TO_ALL] = "wait all_to_all",
+                                                      [YK__COMM_BARRIER] = "wait barrier",
+                                                      [YK__COMM_SEND] = "wait send",
+                                                      [YK__COMM_RECV] = "wait recv"};
+    return names[kind];
+}
+
 yk_status yk__work_wait(yk__work *work)
 {
     if (!work_done(work) && yk__group_check_process("work_wait", work->group))
         return yk__error_code();
+    YK__EVENT(YK__EVENT_WAIT, wait_name(work->call.op.kind));
+    if (event_here.began)
+        yk__work_event(&event_here, work->group, &work->call.op);
     YK__IN_PHASE(YK__PHASE_COMMUNICATION);
     wait_for(work);
     yk_status status = yk__group_is_parents(work->group) ? YK_OK : yk__queued_wait(work->group, work);

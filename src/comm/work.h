@@ -4,6 +4,7 @@
 #ifndef YOKE_COMM_WORK_H
 #define YOKE_COMM_WORK_H
 
+#include "base/events.h"
 #include "comm/group.h"
 
 static inline bool yk__is_message(const yk__comm_op *op)
@@ -21,6 +22,9 @@ yk_work *yk__work_handle(yk__work *work);
 /* Waits until the work is done, or on a queue of its device before what this thread queues next; its error becomes the
  * thread's. */
 yk_status yk__work_wait(yk__work *work);
+
+/* Writes the group, dtype and reduction of an operation into its event. */
+void yk__work_event(yk__event_open *open, const yk__group *g, const yk__comm_op *op);
 
 /* ---- carry_out.c ---- */
 /* Contiguous memory in place of tensors that are not. An output that is read too (all_reduce) is one with the input. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "data/loader.h"
 #include "host/progress.h"
 #include "host/rank_info.h"
@@ -253,6 +254,7 @@ bool yk_loader_next(yk_loader *l, yk_batch *batch)
     shown.began = yk__progress_phase(YK__PHASE_LOADING);
     shown.number = ++l->loads;
     shown.count = l->options.batch_size;
+    YK__EVENT_OF(YK__EVENT_LOAD, "loader_next", shown.number, shown.count, -1);
     int entry = yk__progress_begin(&shown);
     bool there = batch_next(l, batch);
     yk__progress_end_at(entry, yk__progress_phase(YK__PHASE_NONE));

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "data/loader.h"
 
 void yk__made_batch_clear(yk__made_batch *made)
@@ -61,6 +62,7 @@ const int64_t *yk__loader_order_of(const yk_loader *l, const yk__turn *turn)
 
 void yk__loader_make_batch(yk_loader *loader, yk__data_worker *data, int64_t number, yk__made_batch *made)
 {
+    YK__EVENT_OF(YK__EVENT_WORKER, "batch", number + 1, loader->options.batch_size, -1);
     yk__turn turn = yk__turns_at(&loader->turns, number);
     *made = (yk__made_batch){0};
     yk__batch_plan plan = {.pipeline = &loader->pipeline,
@@ -90,6 +92,7 @@ static void *worker_main(void *argument)
 {
     yk__loader_worker *w = argument;
     yk_loader *l = w->loader;
+    yk__event_thread_name("loader", NULL);
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
         if (l->claimed >= l->batches || l->claimed - l->taken >= l->slot_count) {

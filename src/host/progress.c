@@ -19,7 +19,9 @@
 
 #include <yoke/base.h>
 
+#include "base/events.h"
 #include "host/process.h"
+#include "host/profiler.h"
 #include "host/progress.h"
 
 /* Frames of a stack that are printed; those further out are left out. */
@@ -30,6 +32,7 @@ yk__rank_page *_Atomic yk__progress_own = &local;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool looked;                          /* below the lock */
 static atomic_bool under_way[YK__PAGE_RING]; /* the page's slots that are not to be used for another operation */
+static atomic_uint trace_seen;               /* the last request for a trace that a step has met */
 static atomic_flag printing = ATOMIC_FLAG_INIT;
 
 /* ---- the stack --------------------------------------------------------------------------------------------------- */
@@ -96,6 +99,12 @@ static void page_begin(yk__rank_page *page)
     atomic_store_explicit(&yk__progress_own, page, memory_order_release);
 }
 
+/* A launcher that wants a trace says so when the process begins (host/profiler.h). */
+__attribute__((constructor)) static void look_for_trace(void)
+{
+    yk__profiler_look();
+}
+
 /* In the child of a fork, which has its parent's mapping and is no rank. */
 static void page_leave(void)
 {
@@ -103,6 +112,7 @@ static void page_leave(void)
     memcpy(&lock, &fresh, sizeof(lock));
     memset(&local, 0, sizeof(local));
     memset(under_way, 0, sizeof(under_way));
+    atomic_store(&trace_seen, 0);
     atomic_store(&yk__progress_own, &local);
 }
 
@@ -208,7 +218,12 @@ void yk__progress_step_at(uint64_t now)
     atomic_store_explicit(&page->stepped, now, memory_order_relaxed);
     atomic_store_explicit(&page->progressed, now,
                           memory_order_relaxed); /* phases do not where the program has its own */
-    atomic_fetch_add_explicit(&page->steps, 1, memory_order_relaxed);
+    uint64_t number = 1 + atomic_fetch_add_explicit(&page->steps, 1, memory_order_relaxed);
+    yk__events_step(number);
+    unsigned asked = atomic_load_explicit(&page->trace_asked, memory_order_acquire);
+    if (__builtin_expect(asked != atomic_load_explicit(&trace_seen, memory_order_relaxed), 0) &&
+        atomic_exchange(&trace_seen, asked) != asked)
+        yk__profiler_asked(page, asked);
 }
 
 void yk_progress_loss(double loss, int64_t samples)

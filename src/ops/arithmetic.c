@@ -58,6 +58,7 @@ static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b
 {
     yk_tensor *inputs[2] = {a, b};
     yk__take_numbers(2, inputs);
+    YK__EVENT(YK__EVENT_OPERATION, row->op.name);
     if (!yk__op_begin(row->op.name, 2, inputs, 0))
         return NULL;
     a = inputs[0];

@@ -123,6 +123,8 @@ static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention
     if (!status && out->numel) {
         yk__view q = as_heads(in[Q]), k = as_heads(in[K]), v = as_heads(in[V]), o = as_heads(out);
         yk__view l = lse_view(lse, &q), mask;
+        yk__event_work(2.0 * (double)(l.shape[0] * l.shape[1] * l.shape[2]) *
+                       (double)(k.shape[2] * (q.shape[3] + v.shape[3])));
         status = YK__SLOT(in[Q], attention, p, &o, &l, &q, &k, &v, mask_view(&mask, in[MASK], &q, &k));
     }
     yk__release_all(INPUTS, in);
@@ -229,6 +231,7 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
     yk_tensor *inputs[INPUTS] = {query, key, value, o.attn_mask};
     YK__AUTOCAST(attention, INPUTS, inputs,
                  (o.attn_mask = inputs[MASK], yk_scaled_dot_product_attention(inputs[Q], inputs[K], inputs[V], &o)));
+    YK__EVENT(YK__EVENT_OPERATION, "scaled_dot_product_attention");
     if (!yk__op_begin("scaled_dot_product_attention", INPUTS, inputs, 1u << MASK) || !shapes_check(inputs, &o))
         return NULL;
     int ndim = query->ndim;

@@ -159,6 +159,7 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
         return NULL;
     yk_tensor *in[INPUTS] = {x, weight, bias, o.residual, running_mean, running_var}, *wide[INPUTS];
     batch_norm_context c = {.p = {o.momentum, o.eps, o.training, o.relu, NULL, NULL}};
+    YK__EVENT(YK__EVENT_OPERATION, "batch_norm");
     if (!yk__op_begin("batch_norm", INPUTS, in, ~1u) || !inputs_check(in, &c.p) ||
         yk__operands(YK__SLOT_batch_norm, 1u << X | 1u << RESIDUAL, INPUTS, in, wide))
         return NULL;

@@ -239,6 +239,7 @@ yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p)
 {
     yk_tensor *inputs[2] = {x, y};
     YK__AUTOCAST(cdist, 2, inputs, yk_cdist(inputs[0], inputs[1], p));
+    YK__EVENT(YK__EVENT_OPERATION, "cdist");
     if (!yk__op_begin("cdist", 2, inputs, 0) || yk__expect_floating("cdist", "x", x) ||
         yk__expect_dtype("cdist", "y", y, (yk_dtype)x->dtype))
         return NULL;

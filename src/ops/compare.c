@@ -8,6 +8,7 @@
     {                                                                                                                  \
         yk_tensor *in[2] = {a, b};                                                                                     \
         yk__take_numbers(2, in);                                                                                       \
+        YK__EVENT(YK__EVENT_OPERATION, #name);                                                                         \
         if (!yk__op_begin(#name, 2, in, 0))                                                                            \
             return NULL;                                                                                               \
         return yk__scope_own(yk__raw_binary(#name, YK__##kernel, in[0], in[1], 1));                                    \
@@ -47,6 +48,7 @@ yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
     static const yk__op op = {.name = "where", .backward = where_backward};
     yk_tensor *in[3] = {condition, a, b};
     yk__take_numbers(3, in);
+    YK__EVENT(YK__EVENT_OPERATION, "where");
     if (!yk__op_begin("where", 3, in, 0))
         return NULL;
     yk__tensor_spec spec[2] = {yk__spec_of(in[1]), yk__spec_of(in[2])};

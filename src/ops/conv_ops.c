@@ -92,6 +92,12 @@ static bool conv_check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor 
            !yk__expect_vector("conv2d", "bias", bias, w->shape[0], "output channel");
 }
 
+/* Multiplications and additions of a pass over y, its output or the gradient of that, and the weight. */
+static double conv_flops(const yk_tensor *y, const yk_tensor *weight)
+{
+    return weight->shape[0] ? 2.0 * (double)y->numel * (double)(weight->numel / weight->shape[0]) : 0;
+}
+
 /* gw and gbias (NULL: not wanted) from one pass; gw is added to where `accumulate`. */
 static yk_status weight_gradients(const yk__conv2d *p, yk_tensor *gw, yk_tensor *gbias, yk_tensor *g, yk_tensor *x,
                                   bool accumulate)
@@ -102,6 +108,7 @@ static yk_status weight_gradients(const yk__conv2d *p, yk_tensor *gw, yk_tensor 
         return status || !gbias ? status : yk__raw_fill(gbias, 0);
     }
     yk__view vgw = yk__view_of(gw), vgb, vg = yk__view_of(g), vx = yk__view_of(x);
+    yk__event_work(conv_flops(g, gw));
     if (accumulate)
         return YK__SLOT(g, conv2d_accumulate_weight, p, &vgw, yk__optional_view(&vgb, gbias), &vg, &vx);
     return YK__SLOT(g, conv2d_backward_weight, p, &vgw, yk__optional_view(&vgb, gbias), &vg, &vx);
@@ -131,6 +138,7 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
             status = yk__raw_fill(gx, 0);
         } else if (!status && gx->numel) {
             yk__view vgx = yk__view_of(gx), vg = yk__view_of(g), vw = yk__view_of(w);
+            yk__event_work(conv_flops(g, w));
             status = YK__SLOT(g, conv2d_backward_input, &c->p, &vgx, &vg, &vw);
         }
     }
@@ -165,6 +173,7 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     conv_context c;
     int64_t shape[4], stride[4];
     YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
+    YK__EVENT(YK__EVENT_OPERATION, "conv2d");
     if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
         !conv_check(&c.p, x, weight, bias, shape) || yk__operands(YK__SLOT_conv2d, 7u, 3, inputs, wide))
         return NULL;
@@ -177,6 +186,7 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     yk_tensor *out = yk__tensor_new(4, shape, stride, vx.dtype, yk__device_of(x));
     if (out && out->numel) {
         yk__view vo = yk__view_of(out);
+        yk__event_work(conv_flops(out, weight));
         out = yk__tensor_if_ok(out, YK__SLOT(x, conv2d, &c.p, &vo, &vx, &vw, yk__optional_view(&vbias, wide[2])));
     }
     yk__release_all(3, wide);

@@ -19,6 +19,7 @@ static yk_status same_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 yk_tensor *yk_contiguous(yk_tensor *x)
 {
     static const yk__op op = {.name = "contiguous", .backward = same_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "contiguous");
     if (!yk__op_begin("contiguous", 1, &x, 0))
         return NULL;
     return yk_is_contiguous(x) ? unchanged(x) : yk__record(yk__raw_contiguous(x), &op, 1, &x, 0, NULL, NULL, 0);
@@ -27,6 +28,7 @@ yk_tensor *yk_contiguous(yk_tensor *x)
 yk_tensor *yk_clone(yk_tensor *x)
 {
     static const yk__op op = {.name = "clone", .backward = same_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "clone");
     return yk__op_begin("clone", 1, &x, 0) ? yk__record(yk__raw_clone(x), &op, 1, &x, 0, NULL, NULL, 0) : NULL;
 }
 
@@ -41,6 +43,7 @@ static yk_status cast_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
 {
     static const yk__op op = {.name = "cast", .backward = cast_backward, .keeps_nothing = true};
+    YK__EVENT(YK__EVENT_OPERATION, "cast");
     if (!yk__op_begin("cast", 1, &x, 0))
         return NULL;
     if ((unsigned)dtype >= YK__DTYPES) {
@@ -65,6 +68,7 @@ static yk_status to_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 yk_tensor *yk_to(yk_tensor *x, yk_device device)
 {
     static const yk__op op = {.name = "to", .backward = to_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "to");
     if (!yk__op_begin("to", 1, &x, 0) || yk__device_check(device))
         return NULL;
     yk_device from = yk__device_of(x);

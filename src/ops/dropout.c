@@ -39,6 +39,7 @@ static yk_status dropout_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 yk_tensor *yk_dropout(yk_tensor *x, double p, bool training)
 {
     static const yk__op op = {.name = "dropout", .backward = dropout_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "dropout");
     if (!yk__op_begin("dropout", 1, &x, 0))
         return NULL;
     if (!(p >= 0 && p <= 1)) {

@@ -285,6 +285,7 @@ yk_tensor *yk_einsum(const char *equation, yk_tensor *const *xs, int count)
         memcpy(inputs, xs, sizeof(*xs) * (size_t)count);
         YK__AUTOCAST(einsum, count, inputs, yk_einsum(equation, inputs, count));
     }
+    YK__EVENT(YK__EVENT_OPERATION, "einsum");
     if (!yk__op_begin("einsum", count, xs, 0))
         return NULL;
     yk_scope scope = yk_scope_begin(); /* not YK__WITHIN_SCOPE: matmul is cast */

@@ -44,6 +44,7 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
     static const yk__op op = {.name = "embedding", .backward = embedding_backward};
     yk_tensor *inputs[2] = {index, weight}, *wide;
     char text[200];
+    YK__EVENT(YK__EVENT_OPERATION, "embedding");
     if (!yk__op_begin("embedding", 2, inputs, 0))
         return NULL;
     if (weight->ndim != 2 || index->ndim == YK_MAX_DIMS) {

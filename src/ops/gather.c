@@ -43,6 +43,7 @@ yk_tensor *yk_index_select(yk_tensor *x, int dim, yk_tensor *index)
 {
     static const yk__op op = {.name = "index_select", .backward = yk__index_read_backward};
     yk_tensor *inputs[2] = {x, index};
+    YK__EVENT(YK__EVENT_OPERATION, "index_select");
     if (!yk__op_begin("index_select", 2, inputs, 0) || !dim_of("index_select", x, &dim) ||
         check_list("index_select", index))
         return NULL;
@@ -71,6 +72,7 @@ yk_tensor *yk_gather_dim(yk_tensor *x, int dim, yk_tensor *index)
 {
     static const yk__op op = {.name = "gather_dim", .backward = yk__index_read_backward};
     yk_tensor *inputs[2] = {x, index};
+    YK__EVENT(YK__EVENT_OPERATION, "gather_dim");
     if (!yk__op_begin("gather_dim", 2, inputs, 0) || !dim_of("gather_dim", x, &dim))
         return NULL;
     return read_along(&op, x, dim, index, false);
@@ -80,6 +82,7 @@ yk_tensor *yk_take(yk_tensor *x, yk_tensor *index)
 {
     static const yk__op op = {.name = "take", .backward = yk__index_read_backward};
     yk_tensor *inputs[2] = {x, index};
+    YK__EVENT(YK__EVENT_OPERATION, "take");
     if (!yk__op_begin("take", 2, inputs, 0))
         return NULL;
     YK__WITHIN_SCOPE((x = yk_reshape(x, 1, (int64_t[]){-1})) ? read_at(&op, x, 0, index, true) : NULL);
@@ -110,6 +113,7 @@ yk_tensor *yk_take_along_dim(yk_tensor *x, yk_tensor *index, int dim)
 {
     static const yk__op op = {.name = "take_along_dim", .backward = yk__index_read_backward};
     yk_tensor *inputs[2] = {x, index};
+    YK__EVENT(YK__EVENT_OPERATION, "take_along_dim");
     if (!yk__op_begin("take_along_dim", 2, inputs, 0) || !dim_of("take_along_dim", x, &dim))
         return NULL;
     YK__WITHIN_SCOPE(take_along(&op, x, index, dim));
@@ -255,6 +259,7 @@ static yk_tensor *select_by(yk_tensor *x, yk_tensor *mask)
 yk_tensor *yk_masked_select(yk_tensor *x, yk_tensor *mask)
 {
     yk_tensor *inputs[2] = {x, mask};
+    YK__EVENT(YK__EVENT_OPERATION, "masked_select");
     if (!yk__op_begin("masked_select", 2, inputs, 0) || check_mask("masked_select", mask))
         return NULL;
     YK__WITHIN_SCOPE(select_by(x, mask));
@@ -279,6 +284,7 @@ yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
     yk_tensor *inputs[2] = {x, mask};
     int ndim;
     int64_t shape[YK_MAX_DIMS];
+    YK__EVENT(YK__EVENT_OPERATION, "masked_fill");
     if (!yk__op_begin("masked_fill", 2, inputs, 0) || check_mask("masked_fill", mask) ||
         yk__broadcast("masked_fill", x, mask, &ndim, shape))
         return NULL;
@@ -339,6 +345,7 @@ yk_tensor *yk_masked_fill_(yk_tensor *x, yk_tensor *mask, double value)
 
 yk_tensor *yk_nonzero(yk_tensor *x)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "nonzero");
     if (!yk__op_begin("nonzero", 1, &x, 0))
         return NULL;
     yk_tensor *found = yk__raw_nonzero(x), *out = NULL;

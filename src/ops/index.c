@@ -274,6 +274,7 @@ yk_tensor *yk__index_as(const char *name, yk_tensor *x, const yk_index_item *ite
 {
     yk_tensor *inputs[MAX_ITEMS + 2];
     int n = inputs_of(name, x, items, count, inputs);
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!n || !yk__op_begin(name, n, inputs, 0))
         return NULL;
     parsed p;

@@ -188,6 +188,7 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
         return NULL;
     if (__builtin_expect(yk__autocast_types != 0, 0))
         return join_widest(op, stacked, xs, count, dim);
+    YK__EVENT(YK__EVENT_OPERATION, op->name);
     if (!yk__op_begin(op->name, count, xs, 0))
         return NULL;
     size_t bytes = sizeof(join_context) + sizeof(piece) * (size_t)count;

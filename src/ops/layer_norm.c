@@ -104,6 +104,7 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
     static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(layer_norm, 3, inputs, yk_layer_norm(inputs[0], n_dims, normalized_shape, inputs[1], inputs[2], eps));
+    YK__EVENT(YK__EVENT_OPERATION, "layer_norm");
     if (!yk__op_begin("layer_norm", 3, inputs, 6) || yk__check_number("layer_norm", "eps", eps, 0, INFINITY) ||
         !norm_check(x, n_dims, normalized_shape, inputs + 1) ||
         yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))

@@ -109,6 +109,7 @@ static yk_tensor *linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, bool 
     static const yk__op op_relu = {.name = "linear_relu", .backward = linear_backward};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(linear, 3, inputs, linear(inputs[0], inputs[1], inputs[2], relu));
+    YK__EVENT(YK__EVENT_OPERATION, "linear");
     if (!yk__op_begin("linear", 3, inputs, 1u << 2) || !linear_check(x, weight, bias) ||
         yk__operands(YK__SLOT_gemm, 7u, 3, inputs, wide))
         return NULL;

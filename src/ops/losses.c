@@ -131,6 +131,7 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
         return NULL;
     }
     YK__AUTOCAST(cross_entropy, 3, inputs, (o.weight = inputs[2], yk_cross_entropy(inputs[0], inputs[1], &o)));
+    YK__EVENT(YK__EVENT_OPERATION, "cross_entropy");
     if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !loss_check(logits, target, &o))
         return NULL;
     if (yk_requires_grad(o.weight) && yk_grad_enabled()) {
@@ -175,6 +176,7 @@ yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
     yk_tensor *inputs[2] = {x, target};
     char a[200], b[200];
     YK__AUTOCAST(mse_loss, 2, inputs, yk_mse_loss(inputs[0], inputs[1], reduction));
+    YK__EVENT(YK__EVENT_OPERATION, "mse_loss");
     if (!yk__op_begin("mse_loss", 2, inputs, 0))
         return NULL;
     if (!yk_same_shape(x, target)) {

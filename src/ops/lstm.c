@@ -358,6 +358,7 @@ yk_status yk_lstm_cell(yk_tensor *x, yk_tensor *h, yk_tensor *c, yk_tensor *weig
             *to[i] = NULL;
     bool biased = bias_ih || bias_hh, cast = yk__autocast_types != 0;
     uint32_t optional = 1u << H0 | 1u << C0 | (biased ? 0 : 1u << B_IH | 1u << B_HH);
+    YK__EVENT(YK__EVENT_OPERATION, "lstm_cell");
     if (!yk__op_begin("lstm_cell", INPUTS, inputs, optional))
         return yk__status_of(NULL);
     yk_status status = check_cell(inputs, cast);
@@ -499,6 +500,7 @@ yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const
     call.layers = call.o.num_layers;
     call.directions = call.o.bidirectional ? 2 : 1;
     call.parts = call.o.bias ? 4 : 2;
+    YK__EVENT(YK__EVENT_OPERATION, "lstm");
     if (!yk__op_begin("lstm", W_IH, (yk_tensor *[]){x, h_0, c_0}, 1u << H0 | 1u << C0) ||
         (count > 0 && !yk__op_begin("lstm", count, weights, 0)))
         return yk__status_of(NULL);

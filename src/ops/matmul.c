@@ -102,6 +102,7 @@ static yk_status multiply(yk_tensor *owner, yk__view out, yk__view a, yk__view b
         }
     }
     for (;;) {
+        yk__event_work(yk__gemm_flops(&part[0], &part[1]));
         yk_status status = YK__SLOT(owner, gemm, &part[0], &part[1], &part[2], NULL, false);
         if (status)
             return status;
@@ -281,6 +282,7 @@ static yk_tensor *matmul_of(yk_tensor *a, yk_tensor *b, bool hides)
     static const yk__op op = {.name = "matmul", .backward = matmul_backward};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
     YK__AUTOCAST(matmul, 2, inputs, matmul_of(inputs[0], inputs[1], hides));
+    YK__EVENT(YK__EVENT_OPERATION, "matmul");
     if (!yk__op_begin("matmul", 2, inputs, 0) || !factors_check(a, b) ||
         yk__operands(YK__SLOT_gemm, 3u, 2, inputs, wide))
         return NULL;

@@ -13,6 +13,7 @@
 
 static yk_tensor *triangle(const char *name, yk_tensor *x, int64_t k, bool lower)
 {
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!yk__op_begin(name, 1, &x, 0))
         return NULL;
     char text[200];
@@ -82,6 +83,7 @@ static yk_status diagonal_backward(yk__node *node, yk_tensor *gout, yk_tensor **
 yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1)
 {
     static const yk__op op = {.name = "diagonal", .backward = diagonal_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "diagonal");
     if (!yk__op_begin("diagonal", 1, &x, 0) || yk__wrap_dim("diagonal", x, &dim0) || yk__wrap_dim("diagonal", x, &dim1))
         return NULL;
     char text[200];
@@ -126,6 +128,7 @@ yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
 {
     static const yk__op op = {.name = "flip", .backward = flip_backward};
     uint32_t mask = 0;
+    YK__EVENT(YK__EVENT_OPERATION, "flip");
     if (!yk__op_begin("flip", 1, &x, 0) || (n_dims > 0 && !yk__is_there("flip", "array of dimensions", dims)))
         return NULL;
     for (int i = 0; i < n_dims; i++) {
@@ -143,6 +146,7 @@ yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
 
 yk_tensor *yk_roll(yk_tensor *x, int64_t shift, int dim)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "roll");
     if (!yk__op_begin("roll", 1, &x, 0) || yk__wrap_dim("roll", x, &dim))
         return NULL;
     int64_t size = x->ndim ? x->shape[dim] : 1, moved = size ? (shift % size + size) % size : 0;
@@ -164,6 +168,7 @@ static yk_tensor *roll_all(yk_tensor *x, const int64_t *shifts, const int *dims,
 
 yk_tensor *yk_roll_dims(yk_tensor *x, const int64_t *shifts, const int *dims, int n_dims)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "roll");
     if (!yk__op_begin("roll", 1, &x, 0))
         return NULL;
     if (n_dims < 1 || !shifts || (!dims && n_dims != 1)) {
@@ -204,6 +209,7 @@ static yk_tensor *repeat_dims(yk_tensor *x, int ndim, const int64_t *repeats)
 
 yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "repeat");
     if (!yk__op_begin("repeat", 1, &x, 0) || (ndim > 0 && !yk__is_there("repeat", "array of counts", repeats)))
         return NULL;
     char text[200];
@@ -235,6 +241,7 @@ yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats)
 yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b)
 {
     yk_tensor *inputs[2] = {a, b};
+    YK__EVENT(YK__EVENT_OPERATION, "outer");
     if (!yk__op_begin("outer", 2, inputs, 0))
         return NULL;
     char ta[200], tb[200];
@@ -258,6 +265,7 @@ static yk_status meshgrid(yk_tensor *const *xs, int count, bool rows_first, yk_t
         return yk__fail(YK_ERR_ARGUMENT, "meshgrid: %d tensors, expected 1 to %d", count, YK_MAX_DIMS);
     for (int i = 0; i < count; i++)
         outs[i] = NULL;
+    YK__EVENT(YK__EVENT_OPERATION, "meshgrid");
     if (!yk__op_begin("meshgrid", count, xs, 0))
         return yk__status_of(NULL);
     for (int i = 0; i < count; i++) {
@@ -315,6 +323,7 @@ static yk_tensor *one_hot(yk_tensor *index, int64_t classes)
 
 yk_tensor *yk_one_hot(yk_tensor *index, int64_t classes)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "one_hot");
     if (!yk__op_begin("one_hot", 1, &index, 0))
         return NULL;
     if (index->dtype != YK_I64 && index->dtype != YK_I32) {

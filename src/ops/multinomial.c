@@ -77,6 +77,7 @@ static yk_tensor *draw(yk_tensor *x, int64_t samples, bool replacement)
 
 yk_tensor *yk_multinomial(yk_tensor *x, int64_t samples, bool replacement)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "multinomial");
     if (!yk__op_begin("multinomial", 1, &x, 0) || yk__expect_floating("multinomial", "weights", x))
         return NULL;
     char text[200];

@@ -143,6 +143,7 @@ yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool kee
     norm_context c = {.p = p};
     yk_tensor *wide;
     YK__AUTOCAST(norm, 1, &x, yk_norm(x, p, dims, n_dims, keepdim));
+    YK__EVENT(YK__EVENT_OPERATION, "norm");
     if (!yk__op_begin("norm", 1, &x, 0) || yk__expect_floating("norm", "input", x) ||
         !mask_of("norm", x, dims, n_dims, &c.mask))
         return NULL;
@@ -212,6 +213,7 @@ static yk_tensor *deviation(yk_tensor *x, const int *dims, int n_dims, double co
 yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim)
 {
     uint32_t mask;
+    YK__EVENT(YK__EVENT_OPERATION, "std");
     if (!yk__op_begin("std", 1, &x, 0) || yk__expect_floating("std", "input", x) ||
         !mask_of("std", x, dims, n_dims, &mask))
         return NULL;
@@ -246,6 +248,7 @@ yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
 {
     uint32_t mask;
     YK__AUTOCAST(logsumexp, 1, &x, yk_logsumexp(x, dims, n_dims, keepdim));
+    YK__EVENT(YK__EVENT_OPERATION, "logsumexp");
     if (!yk__op_begin("logsumexp", 1, &x, 0) || !mask_of("logsumexp", x, dims, n_dims, &mask))
         return NULL;
     YK__WITHIN_SCOPE(logsumexp(x, mask, dims, n_dims, keepdim));
@@ -276,6 +279,7 @@ static yk_tensor *bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength)
 yk_tensor *yk_bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength)
 {
     yk_tensor *inputs[2] = {x, weights};
+    YK__EVENT(YK__EVENT_OPERATION, "bincount");
     if (!yk__op_begin("bincount", 2, inputs, 1u << 1))
         return NULL;
     char a[200], b[200];

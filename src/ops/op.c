@@ -338,6 +338,7 @@ yk_status yk__multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, co
     if (a->shape[2] == 0)
         return bias ? yk__raw_copy(out, bias) : yk__raw_fill(out, 0);
     yk__view vbias;
+    yk__event_work(yk__gemm_flops(vo, a));
     return YK__SLOT(out, gemm, vo, a, b, yk__optional_view(&vbias, bias), accumulate);
 }
 
@@ -345,8 +346,13 @@ yk_status yk__multiply_relu(yk_tensor *out, const yk__view *vo, const yk__view *
 {
     const yk__backend *backend = yk__backend_for(out);
     yk__view vbias;
-    if (backend->gemm_relu && out->numel && a->shape[2])
-        return backend->gemm_relu(yk__device_of(out).index, vo, a, b, yk__optional_view(&vbias, bias));
+    if (backend->gemm_relu && out->numel && a->shape[2]) {
+        uint64_t began = yk__slot_begin(out);
+        yk__event_work(yk__gemm_flops(vo, a));
+        yk_status queued = backend->gemm_relu(yk__device_of(out).index, vo, a, b, yk__optional_view(&vbias, bias));
+        yk__event_kernel(began, "gemm_relu");
+        return queued;
+    }
     yk_status status = yk__multiply(out, vo, a, b, bias, false);
     return status || !out->numel ? status : YK__SLOT(out, unary, YK__RELU, vo, vo, 0, 0);
 }
@@ -389,6 +395,8 @@ yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const y
         yk__view vg = transposed_rows(g), vx = yk__view_of(x), vgw = yk__matrix_of(gw, false),
                  sums = yk__view_of(gbias);
         yk_status status = YK__SLOT(g, gemm_row_sums, &vgw, &sums, &vg, &vx, accumulate, summed);
+        if (*summed)
+            yk__event_work(yk__gemm_flops(&vgw, &vg));
         if (status || *summed)
             return yk__tensor_if_ok(gw, status);
     }

@@ -47,6 +47,7 @@ static yk_tensor *unary_run(const unary_row *row, yk_tensor *x, double p0, doubl
 
 static yk_tensor *unary_apply(const unary_row *row, yk_tensor *x, double p0, double p1)
 {
+    YK__EVENT(YK__EVENT_OPERATION, row->op.name);
     return yk__op_begin(row->op.name, 1, &x, 0) ? unary_run(row, x, p0, p1) : NULL;
 }
 
@@ -259,6 +260,7 @@ static const unary_row clamp_nan_row = {
 
 yk_tensor *yk_gelu(yk_tensor *x)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "gelu");
     if (!yk__op_begin("gelu", 1, &x, 0) || yk__expect_floating("gelu", "input", x))
         return NULL;
     return unary_run(&gelu_row, x, 0, 0);
@@ -294,6 +296,7 @@ yk_tensor *yk_mul_scalar(yk_tensor *a, double b)
 /* A product only where it rounds like the quotient: for powers of two. */
 yk_tensor *yk_div_scalar(yk_tensor *a, double b)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "div_scalar");
     if (!yk__op_begin("div_scalar", 1, &a, 0))
         return NULL;
     bool floating = yk_dtype_is_floating((yk_dtype)a->dtype);
@@ -312,6 +315,7 @@ yk_tensor *yk_pow_scalar(yk_tensor *a, double b)
     YK__AUTOCAST(pow, 1, &a, yk_pow_scalar(a, b));
     YK__LIVE(a);
     if (a && takes_plain_power(a, b)) {
+        YK__EVENT(YK__EVENT_OPERATION, "pow_scalar");
         if (!yk__op_begin("pow_scalar", 1, &a, 0))
             return NULL;
         yk_tensor *exponent = yk__raw_scalar(b, YK_F16, yk__device_of(a)), *out = exponent ? yk_pow(a, exponent) : NULL;
@@ -333,6 +337,7 @@ yk_tensor *yk_clamp(yk_tensor *x, double low, double high)
 #define FLAT(name, label, kernel)                                                                                      \
     yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
     {                                                                                                                  \
+        YK__EVENT(YK__EVENT_OPERATION, label);                                                                         \
         return yk__op_begin(label, 1, &x, 0) ? yk__scope_own(yk__raw_unary(label, YK__##kernel, x, 0, 0)) : NULL;      \
     }
 

@@ -99,6 +99,7 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 
 static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int dim)
 {
+    YK__EVENT(YK__EVENT_OPERATION, op->name);
     if (!dim_begin(op->name, x, &dim))
         return NULL;
     yk_tensor *in = yk_dtype_is_floating((yk_dtype)x->dtype) ? yk_tensor_retain(x) : yk__raw_cast(x, YK_I64);
@@ -151,6 +152,7 @@ static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
 
 yk_tensor *yk_argsort(yk_tensor *x, int dim, bool descending)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "argsort");
     return dim_begin("argsort", x, &dim) ? yk__scope_own(raw_argsort(x, dim, descending, -1)) : NULL;
 }
 
@@ -165,6 +167,7 @@ static yk_tensor *sorted_part(const char *name, yk_tensor *x, int dim, bool desc
 {
     if (index)
         *index = NULL;
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!dim_begin(name, x, &dim))
         return NULL;
     int64_t size = x->ndim ? x->shape[dim] : 1;
@@ -225,6 +228,7 @@ yk_tensor *yk_median_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
     if (index)
         *index = NULL;
+    YK__EVENT(YK__EVENT_OPERATION, "median_dim");
     if (!dim_begin("median_dim", x, &dim))
         return NULL;
     if (x->ndim == 0) { /* one number is its own median, at 0 */
@@ -276,6 +280,7 @@ static yk_status median_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 yk_tensor *yk_median(yk_tensor *x)
 {
     static const yk__op op = {.name = "median", .backward = median_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "median");
     if (!yk__op_begin("median", 1, &x, 0))
         return NULL;
     if (x->numel == 0) {
@@ -306,6 +311,7 @@ static yk_tensor *quantile(yk_tensor *x, double q, int dim, bool keepdim)
 
 static bool check_quantile(const char *name, yk_tensor *x, const double *qs, int n_qs, int *dim)
 {
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!dim_begin(name, x, dim) || yk__expect_floating(name, "input", x))
         return false;
     char text[200];

@@ -51,6 +51,7 @@ yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
     yk_tensor *inputs[2] = {y, x};
     YK__AUTOCAST(atan2, 2, inputs, yk_atan2(inputs[0], inputs[1]));
     yk__take_numbers(2, inputs);
+    YK__EVENT(YK__EVENT_OPERATION, "atan2");
     if (!yk__op_begin("atan2", 2, inputs, 0) || yk__expect_floating("atan2", "y", inputs[0]) ||
         yk__expect_floating("atan2", "x", inputs[1]))
         return NULL;
@@ -74,6 +75,7 @@ yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight)
     int ndim;
     int64_t shape[YK_MAX_DIMS];
     yk_tensor *inputs[2] = {a, b};
+    YK__EVENT(YK__EVENT_OPERATION, "lerp");
     if (!yk__op_begin("lerp", 2, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
         yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype) || yk__broadcast("lerp", a, b, &ndim, shape))
         return NULL;
@@ -105,6 +107,7 @@ static yk_tensor *lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
 yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight)
 {
     yk_tensor *inputs[3] = {a, b, weight};
+    YK__EVENT(YK__EVENT_OPERATION, "lerp");
     if (!yk__op_begin("lerp", 3, inputs, 0) || yk__expect_floating("lerp", "tensor", a) ||
         yk__expect_dtype("lerp", "end", b, (yk_dtype)a->dtype) ||
         yk__expect_dtype("lerp", "weight", weight, (yk_dtype)a->dtype) || !fit_together("lerp", inputs))
@@ -142,6 +145,7 @@ yk_tensor *yk_addcmul(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcmul, 3, inputs, yk_addcmul(inputs[0], inputs[1], inputs[2], value));
     yk__take_numbers(3, inputs);
+    YK__EVENT(YK__EVENT_OPERATION, "addcmul");
     if (!yk__op_begin("addcmul", 3, inputs, 0) || !fit_together("addcmul", inputs))
         return NULL;
     YK__WITHIN_SCOPE(addc(inputs, value, yk_mul));
@@ -152,6 +156,7 @@ yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
     yk_tensor *inputs[3] = {x, a, b};
     YK__AUTOCAST(addcdiv, 3, inputs, yk_addcdiv(inputs[0], inputs[1], inputs[2], value));
     yk__take_numbers(3, inputs);
+    YK__EVENT(YK__EVENT_OPERATION, "addcdiv");
     if (!yk__op_begin("addcdiv", 3, inputs, 0) || !fit_together("addcdiv", inputs))
         return NULL;
     bool integers = !yk_dtype_is_floating((yk_dtype)inputs[1]->dtype);
@@ -162,6 +167,7 @@ yk_tensor *yk_addcdiv(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
 
 yk_tensor *yk_is_nan(yk_tensor *x)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "is_nan");
     return yk__op_begin("is_nan", 1, &x, 0) ? yk_ne(x, x) : NULL;
 }
 
@@ -172,6 +178,7 @@ static yk_tensor *is_inf(yk_tensor *x)
 
 yk_tensor *yk_is_inf(yk_tensor *x)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "is_inf");
     if (!yk__op_begin("is_inf", 1, &x, 0))
         return NULL;
     YK__WITHIN_SCOPE(is_inf(x));
@@ -190,6 +197,7 @@ static yk_tensor *nan_to_num(yk_tensor *x, double nan, double posinf, double neg
 
 yk_tensor *yk_nan_to_num(yk_tensor *x, double nan, double posinf, double neginf)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "nan_to_num");
     if (!yk__op_begin("nan_to_num", 1, &x, 0))
         return NULL;
     if (!yk_dtype_is_floating((yk_dtype)x->dtype))
@@ -217,6 +225,7 @@ static yk_tensor *checked_is_close(const char *name, yk_tensor *a, yk_tensor *b,
     yk_tensor *inputs[2] = {a, b};
     int ndim;
     int64_t shape[YK_MAX_DIMS];
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!yk__op_begin(name, 2, inputs, 0) || yk__expect_dtype(name, "b", b, (yk_dtype)a->dtype) ||
         yk__broadcast(name, a, b, &ndim, shape))
         return NULL;

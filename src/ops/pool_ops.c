@@ -117,6 +117,7 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
     yk__pool2d p;
     int64_t shape[4];
     yk_tensor *wide;
+    YK__EVENT(YK__EVENT_OPERATION, "max_pool2d");
     if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x) ||
         !plan("max_pool2d", x, options, true, &p, shape) || yk__operands(YK__SLOT_max_pool2d, 1u, 1, &x, &wide))
         return NULL;
@@ -172,6 +173,7 @@ yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
     static const yk__op op = {.name = "avg_pool2d", .backward = average_backward};
     yk__pool2d p;
     int64_t shape[4];
+    YK__EVENT(YK__EVENT_OPERATION, "avg_pool2d");
     if (!yk__op_begin("avg_pool2d", 1, &x, 0) || !check_input("avg_pool2d", x) ||
         !plan("avg_pool2d", x, options, false, &p, shape))
         return NULL;
@@ -181,6 +183,7 @@ yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
 {
     static const yk__op op = {.name = "adaptive_avg_pool2d", .backward = average_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "adaptive_avg_pool2d");
     if (!yk__op_begin("adaptive_avg_pool2d", 1, &x, 0) || !check_input("adaptive_avg_pool2d", x))
         return NULL;
     if (height < 1 || width < 1) {

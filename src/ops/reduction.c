@@ -68,6 +68,7 @@ static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, cons
                          double p0, bool saves_x, bool saves_out)
 {
     reduction r;
+    YK__EVENT(YK__EVENT_OPERATION, op->name);
     if (!yk__op_begin(op->name, 1, &x, 0) || !mask_of(op->name, x, dims, n_dims, &r.mask))
         return NULL;
     yk_tensor *out = yk__raw_reduce(op->name, kernel, x, r.mask, keepdim, p0);
@@ -332,6 +333,7 @@ static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce ind
     if (index)
         *index = NULL;
     reduction r = {.value = 0};
+    YK__EVENT(YK__EVENT_OPERATION, op->name);
     if (!yk__op_begin(op->name, 1, &x, 0) || !mask_of(op->name, x, &dim, 1, &r.mask))
         return NULL;
     bool records = yk__will_record(1, &x);
@@ -371,6 +373,7 @@ yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, int dim, bool keepdim)
 {
     uint32_t mask;
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!yk__op_begin(name, 1, &x, 0))
         return NULL;
     if (x->dtype == YK_BOOL) {
@@ -393,6 +396,7 @@ yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim)
 /* Bool; of uint8, which was PyTorch's first bool, uint8. */
 static yk_tensor *any_or_all(const char *name, yk__reduce kernel, yk_tensor *x)
 {
+    YK__EVENT(YK__EVENT_OPERATION, name);
     if (!yk__op_begin(name, 1, &x, 0))
         return NULL;
     yk_tensor *out = yk__raw_reduce(name, kernel, x, 0, false, 0);

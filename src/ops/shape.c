@@ -69,6 +69,7 @@ yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 {
     static const yk__op op = {.name = "reshape", .backward = reshape_backward};
     yk__tensor_spec wanted;
+    YK__EVENT(YK__EVENT_OPERATION, "reshape");
     if (!yk__op_begin("reshape", 1, &x, 0) || !resolve("reshape", x, ndim, shape, &wanted))
         return NULL;
     return record_reshape(&op, x, yk__raw_reshape(x, ndim, wanted.shape));
@@ -78,6 +79,7 @@ yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 {
     static const yk__op op = {.name = "view", .backward = reshape_backward};
     yk__tensor_spec wanted;
+    YK__EVENT(YK__EVENT_OPERATION, "view");
     if (!yk__op_begin("view", 1, &x, 0) || !resolve("view", x, ndim, shape, &wanted))
         return NULL;
     if (!yk__reshape_strides(x, ndim, wanted.shape, wanted.stride)) {
@@ -93,6 +95,7 @@ yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
 {
     static const yk__op op = {.name = "flatten", .backward = reshape_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "flatten");
     if (!yk__op_begin("flatten", 1, &x, 0) || yk__wrap_dim("flatten", x, &start_dim) ||
         yk__wrap_dim("flatten", x, &end_dim))
         return NULL;
@@ -114,6 +117,7 @@ yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
 yk_tensor *yk_squeeze(yk_tensor *x, int dim)
 {
     static const yk__op op = {.name = "squeeze", .backward = reshape_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "squeeze");
     if (!yk__op_begin("squeeze", 1, &x, 0) || yk__wrap_dim("squeeze", x, &dim))
         return NULL;
     int ndim = 0;
@@ -130,6 +134,7 @@ yk_tensor *yk_squeeze(yk_tensor *x, int dim)
 yk_tensor *yk_unsqueeze(yk_tensor *x, int dim)
 {
     static const yk__op op = {.name = "unsqueeze", .backward = reshape_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "unsqueeze");
     if (!yk__op_begin("unsqueeze", 1, &x, 0))
         return NULL;
     int wanted = dim < 0 ? dim + x->ndim + 1 : dim;
@@ -180,6 +185,7 @@ static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 {
     static const yk__op op = {.name = "permute", .backward = permute_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "permute");
     if (!yk__op_begin("permute", 1, &x, 0) || (x->ndim && !yk__is_there("permute", "order of dimensions", dims)))
         return NULL;
     order o;
@@ -201,6 +207,7 @@ yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1)
 {
     static const yk__op op = {.name = "transpose", .backward = permute_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "transpose");
     if (!yk__op_begin("transpose", 1, &x, 0) || yk__wrap_dim("transpose", x, &dim0) ||
         yk__wrap_dim("transpose", x, &dim1))
         return NULL;
@@ -224,6 +231,7 @@ static yk_status expand_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
 yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
 {
     static const yk__op op = {.name = "expand", .backward = expand_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "expand");
     if (!yk__op_begin("expand", 1, &x, 0) || (ndim > 0 && !yk__is_there("expand", "shape", shape)))
         return NULL;
     int64_t wanted[YK_MAX_DIMS];
@@ -309,6 +317,7 @@ static bool begin_part(const char *name, yk_tensor *x, int *dim)
 yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step)
 {
     static const yk__op op = {.name = "slice", .backward = part_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "slice");
     if (!begin_part("slice", x, &dim))
         return NULL;
     if (step < 1) {
@@ -327,6 +336,7 @@ yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t s
 yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 {
     static const yk__op op = {.name = "select", .backward = part_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "select");
     if (!begin_part("select", x, &dim))
         return NULL;
     int64_t size = x->shape[dim], start = index < 0 ? index + size : index;
@@ -343,6 +353,7 @@ yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length)
 {
     static const yk__op op = {.name = "narrow", .backward = part_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "narrow");
     if (!begin_part("narrow", x, &dim))
         return NULL;
     int64_t size = x->shape[dim], first = start < 0 ? start + size : start;

@@ -39,6 +39,7 @@ static yk_status softmax_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
 
 static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 {
+    YK__EVENT(YK__EVENT_OPERATION, op->name);
     if (!yk__op_begin(op->name, 1, &x, 0) || yk__wrap_dim(op->name, x, &dim) ||
         yk__expect_floating(op->name, "tensor", x))
         return NULL;

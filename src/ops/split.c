@@ -122,6 +122,7 @@ static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int6
 yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int capacity, int *count)
 {
     static const yk__op op = {.name = "split", .backward_list = parts_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "split");
     yk_status status = dim_begin("split", x, &dim, count);
     if (!status && (chunk < 0 || (chunk == 0 && x->shape[dim])))
         status = yk__fail(YK_ERR_ARGUMENT, "split: the size of a part is %lld, expected at least 1", (long long)chunk);
@@ -131,6 +132,7 @@ yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int c
 yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim, yk_tensor **outs)
 {
     static const yk__op op = {.name = "split_sizes", .backward_list = parts_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "split_sizes");
     yk_status status = dim_begin("split_sizes", x, &dim, NULL);
     if (!status && count < 1)
         status = yk__fail(YK_ERR_ARGUMENT, "split_sizes: %d parts, expected at least 1", count);
@@ -160,6 +162,7 @@ yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
 yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int capacity, int *count)
 {
     static const yk__op op = {.name = "chunk", .backward_list = parts_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "chunk");
     yk_status status = dim_begin("chunk", x, &dim, count);
     if (!status && chunks < 1)
         status = yk__fail(YK_ERR_ARGUMENT, "chunk: %lld parts, expected at least 1", (long long)chunks);
@@ -172,6 +175,7 @@ yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int 
 yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *count)
 {
     static const yk__op op = {.name = "unbind", .backward_list = parts_backward};
+    YK__EVENT(YK__EVENT_OPERATION, "unbind");
     yk_status status = dim_begin("unbind", x, &dim, count);
     if (status || x->shape[dim] == 0)
         return status;

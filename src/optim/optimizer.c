@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/invariant.h"
 #include "device/graph.h"
 #include "host/progress.h"
@@ -488,6 +489,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device d
 
 yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const int32_t *skip)
 {
+    YK__EVENT(YK__EVENT_OPTIMIZER, "optimizer_step");
     (void)yk__progress_phase(YK__PHASE_OPTIMIZER);
     if (skip)
         yk__optimizer_keep_steps_on_device(o);

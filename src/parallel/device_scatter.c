@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "ops/op.h"
 #include "parallel/replicas.h"
 
@@ -114,6 +115,7 @@ yk_status yk_device_scatter(yk_tensor *x, const yk_device *devices, int count, i
 {
     for (int i = 0; parts && i < count; i++)
         parts[i] = NULL;
+    YK__EVENT(YK__EVENT_OPERATION, "device_scatter");
     if (!yk__op_begin("device_scatter", 1, &x, 0))
         return yk__error_code();
     if (!parts || !used)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "comm/agreement.h"
 #include "comm/group.h"
 #include "host/rank_info.h"
@@ -294,6 +295,7 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
     static const yk__op op = {.name = "sync_batch_norm", .backward = sync_backward, .clear = sync_clear};
     yk_tensor *in[DIFFERENTIABLE] = {x, weight, bias, o->residual}, *wide[DIFFERENTIABLE] = {NULL};
     char a[200], b[200];
+    YK__EVENT(YK__EVENT_OPERATION, "sync_batch_norm");
     if (!yk__op_begin("sync_batch_norm", DIFFERENTIABLE, in, ~1u) || yk__expect_floating("sync_batch_norm", "input", x))
         return NULL;
     if (o->residual && (!yk_same_shape(o->residual, x) || o->residual->dtype != x->dtype)) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
 
@@ -307,6 +308,7 @@ yk_value *yk_future_wait(yk_future *f, double timeout)
     if (!yk__is_there("future_wait", "future", f) || !yk__scope_check("future_wait") ||
         (timeout != YK_NOT_GIVEN && yk__check_timeout("future_wait", "timeout", timeout, 0, &seconds)))
         return NULL;
+    YK__EVENT(YK__EVENT_CALL, "future_wait");
     yk_future_retain(f); /* a scope may end meanwhile, on another thread */
     yk__rpc_lock();
     bool done = future_wait_done(f, seconds > 0 ? yk__now() + seconds : 0);

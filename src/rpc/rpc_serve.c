@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "rpc/rpc_agent.h"
@@ -339,6 +340,7 @@ static yk_status object_take(yk_call *call)
 
 static yk_status call_run_function(yk_call *call)
 {
+    YK__EVENT(YK__EVENT_CALL, "serve call");
     yk__reader r = {call->bytes + call->begin, call->bytes + call->begin + call->size, false};
     yk__loan_use(call->loan);
     call->args = yk__value_decode(&r);

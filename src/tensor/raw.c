@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "tensor/tensor.h"
 
 /* Replaces a half-precision result by its rounded form; takes over the reference. */
@@ -502,5 +503,6 @@ yk_tensor *yk__raw_gemm(const yk__view *a, const yk__view *b, yk_tensor *bias, y
     yk__view vo = yk__view_of(out), vbias;
     if (bias)
         vbias = yk__view_of(bias);
+    yk__event_work(yk__gemm_flops(&vo, a));
     return yk__tensor_if_ok(out, YK__SLOT(out, gemm, &vo, a, b, bias ? &vbias : NULL, false));
 }

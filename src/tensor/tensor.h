@@ -10,6 +10,7 @@
 #include <yoke/tensor.h>
 
 #include "base/counter.h"
+#include "base/events.h"
 #include "device/table.h"
 
 struct yk__node;
@@ -202,8 +203,26 @@ static inline bool yk__is_half(yk_dtype dtype)
 /* ---- calling kernels ---- */
 /* Calls a slot of x's backend, or fails when the backend has none. */
 #define YK__SLOT(x, slot, ...)                                                                                         \
-    (yk__backend_for(x)->slot ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                          \
-                              : yk__slot_missing(yk__device_of(x), #slot))
+    ({                                                                                                                 \
+        uint64_t slot_began = yk__slot_begin(x);                                                                       \
+        yk_status slot_status = yk__backend_for(x)->slot                                                               \
+                                    ? yk__backend_for(x)->slot(yk__device_of(x).index, __VA_ARGS__)                    \
+                                    : yk__slot_missing(yk__device_of(x), #slot);                                       \
+        yk__event_kernel(slot_began, #slot);                                                                           \
+        slot_status;                                                                                                   \
+    })
+/* The ticks at which a kernel is queued, while events are recorded; 0 for a CPU, whose kernels take the operation's
+ * time. */
+static inline uint64_t yk__slot_begin(const yk_tensor *x)
+{
+    return yk__events_recorded() && !yk__backend_for(x)->host_memory ? yk__event_ticks() : 0;
+}
+
+/* Multiplications and additions of out = a b, both with a batch dimension in front. */
+static inline double yk__gemm_flops(const yk__view *out, const yk__view *a)
+{
+    return 2.0 * (double)out->shape[0] * (double)out->shape[1] * (double)out->shape[2] * (double)a->shape[2];
+}
 
 /* Fills x by the next call of the generator. */
 yk_status yk__raw_random(const char *what, yk_tensor *x, yk__random_kind kind, double p0, double p1);

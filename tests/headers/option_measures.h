@@ -1059,4 +1059,36 @@ static double manager_keep(double v)
     return m ? kept : NAN;
 }
 
+/* ---- traces ------------------------------------------------------------------------------------------------------ */
+/* The steps and ranges in the trace of four steps, and of more ranges than a small memory has room for. */
+static double profiler_of(const yk_profiler_options *o)
+{
+    char path[] = "/tmp/yoke-profiler-XXXXXX", line[1000];
+    int steps = 0, ranges = 0, fd = mkstemp(path);
+    yk_tensor *x;
+    yk_optimizer *sgd = yk_sgd(one_parameter(&x), YK_OPTIONS(yk_sgd_options, .lr = 0.5));
+    yk_status status = yk_profiler_start(o);
+    for (int i = 0; i < 20000 && !status; i++) {
+        yk_profiler_range_begin("much");
+        yk_profiler_range_end();
+    }
+    for (int i = 0; i < 4 && !status; i++)
+        status = yk_optimizer_step(sgd);
+    if (!status)
+        status = yk_profiler_stop(path);
+    FILE *from = status ? NULL : fopen(path, "r");
+    while (from && fgets(line, sizeof(line), from)) {
+        steps += strstr(line, "\"optimizer_step\"") != NULL;
+        ranges += strstr(line, "\"much\"") != NULL;
+    }
+    if (from)
+        fclose(from);
+    close(fd);
+    unlink(path);
+    return from ? steps + 10.0 * ranges : NAN;
+}
+MEASURE(profiler_wait, yk_profiler_options, wait, profiler_of, .with_shapes = true)
+MEASURE(profiler_active, yk_profiler_options, active, profiler_of, .with_shapes = true)
+MEASURE(profiler_memory, yk_profiler_options, memory, profiler_of, .with_shapes = true)
+
 #endif

@@ -365,6 +365,14 @@ static const row rows[] = {
     {"yk_checkpoint_options", "mmap", .kind = FLAG},
     {"yk_checkpoint_options", "group", .kind = OBJECT},
     {"yk_checkpoint_options", "broadcast", .kind = FLAG},
+    {"yk_profiler_options", "with_shapes", .kind = FLAG},
+    {"yk_profiler_options", "with_memory", .kind = FLAG},
+    {"yk_profiler_options", "wait", .kind = WHOLE, .measure = profiler_wait, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_profiler_options", "active", .kind = WHOLE, .measure = profiler_active, .fallback = 0, .other = 2,
+     .refused = {-1}},
+    {"yk_profiler_options", "memory", .kind = WHOLE, .measure = profiler_memory, .fallback = 256 << 20,
+     .other = 1 << 20, .refused = {-1, 1000}},
     {"yk_checkpoint_manager_options", "keep", .kind = WHOLE, .measure = manager_keep, .fallback = 3, .other = 2,
      .refused = {-1}},
     {"yk_checkpoint_manager_options", "async", .kind = FLAG},
@@ -784,6 +792,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(checkpoint, yk_checkpoint_options,                                                                               \
       !yk_checkpoint_load("none", &(yk_checkpoint_state){.model = layer()}, o, NULL) ||                                \
           !yk_checkpoint_load_latest("none", &(yk_checkpoint_state){.model = layer()}, o, NULL))                       \
+    X(profiler, yk_profiler_options, !yk_profiler_start(o))                                                            \
     X(checkpoint_manager, yk_checkpoint_manager_options, yk_checkpoint_manager_create("/tmp/none", o))
 PLAIN_ROWS(PLAIN)
 #define PLAIN_ENTRY(name, type, call) {#type, plain_##name},

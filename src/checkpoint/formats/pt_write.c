@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/name_table.h"
 #include "checkpoint/formats/zip.h"
 #include "host/progress.h"
@@ -418,6 +419,7 @@ static yk_status note_all(output *o, const yk_value *value, int depth)
 
 yk_status yk_pt_save(const char *path, const yk_value *value)
 {
+    YK__EVENT(YK__EVENT_SAVE, "pt_save");
     YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     YK__LIVE(value);

@@ -23,6 +23,7 @@
 #include <yoke/checkpoint.h>
 
 #include "base/core.h"
+#include "base/events.h"
 #include "checkpoint/formats/file_map.h"
 #include "checkpoint/formats/safetensors.h"
 #include "host/file.h"
@@ -537,6 +538,7 @@ yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const
 
 yk_status yk_safetensors_save(const char *path, const yk_state_dict *dict, const yk_metadata *metadata)
 {
+    YK__EVENT(YK__EVENT_SAVE, "safetensors_save");
     YK__IN_PHASE(YK__PHASE_SAVING);
     YK__LIVE(dict);
     if (!yk__is_there("safetensors_save", "path", path))

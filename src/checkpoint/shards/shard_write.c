@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "checkpoint/shards/shards.h"
 #include "host/file.h"
 #include "host/progress.h"
@@ -260,6 +261,7 @@ yk_status yk__shares_write(const char *dir, const yk__share *shares, int count, 
 yk_status yk_sharded_save(const char *dir, const yk_shard *shards, int64_t count, const yk_metadata *metadata,
                           yk_process_group *group)
 {
+    YK__EVENT(YK__EVENT_SAVE, "sharded_save");
     YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     if (yk__is_freed(group))

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/events.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "checkpoint/shards/shards.h"
@@ -500,6 +501,7 @@ static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
 
 yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoint_state *state)
 {
+    YK__EVENT(YK__EVENT_SAVE, "checkpoint_manager_save");
     YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     YK__LIVE(m);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/events.h"
 #include "base/log.h"
 #include "checkpoint/training/training.h"
 #include "comm/agreement.h"
@@ -21,6 +22,7 @@
 
 yk_status yk_checkpoint_save(const char *dir, const yk_checkpoint_state *state)
 {
+    YK__EVENT(YK__EVENT_SAVE, "checkpoint_save");
     YK__IN_PHASE(YK__PHASE_SAVING);
     YK__OWN_RECORD;
     if (!dir || !*dir)

@@ -319,6 +319,9 @@ int cli_run(int argc, char **argv)
         {"hpc-job-mapping-dir", "DIR", CLI_TEXT, &j.mapping_dir,
          .help = "tell dcgm-exporter there which GPUs have the job", .default_text = "",
          .variable = "DCGM_HPC_JOB_MAPPING_DIR"},
+        {"trace", "FILE", CLI_TEXT, &j.trace,
+         .help = "write what every rank does, moment by moment: for ui.perfetto.dev and yoke trace report",
+         .default_text = "", .also = "profile,profiler"},
         {"secret-file", "FILE", CLI_TEXT, &j.secret_file,
          .help = "the secret of a job of several nodes; the same on each"},
         {"encrypt", NULL, CLI_FLAG, &j.encrypt,
@@ -377,6 +380,8 @@ int cli_run(int argc, char **argv)
                                argv[optind] ? argv[optind] : "SCRIPT");
     if ((code = run_roles_split(&verb, &j, argc - optind, argv + optind)))
         return code;
+    if (j.trace && !*j.trace)
+        return cli_usage_error(&verb, "--trace: the value is empty");
     if (j.id && (!*j.id || strlen(j.id) > 127))
         return cli_usage_error(&verb, "--job-id: expected 1 to 127 characters");
     for (const char *c = j.id ? j.id : ""; *c; c++) {

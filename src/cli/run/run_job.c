@@ -13,6 +13,7 @@
 #include "cli/run/run_job.h"
 #include "cli/run/run_pages.h"
 #include "cli/run/run_roles.h"
+#include "cli/run/run_trace.h"
 #include "cli/train/program_file.h"
 #include "host/file.h"
 #include "host/gpus.h"
@@ -55,6 +56,7 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_RANK_LISTENERS",
                                         "YOKE_RANK_PAGE",
                                         "YOKE_STORE",
+                                        "YOKE_TRACE",
                                         NULL};
 
 /* The state that the processes of one attempt share. */
@@ -63,6 +65,7 @@ typedef struct attempt_state {
     const yk__agent_plan *plan;
     yk__hang_watch *hang;
     const char *listeners; /* of all ranks; NULL: none */
+    const char *trace;     /* where ranks write what they do; NULL: nowhere */
     group *group;
     char pages[4200]; /* where pages of ranks have been saved; "": nowhere yet */
 } attempt_state;
@@ -106,6 +109,8 @@ static char **environment(const attempt_state *a, const worker *w)
     }
     char page[YK__PAGES_VARIABLE];
     yk__variables_put(&v, "YOKE_RANK_PAGE", yk__hang_watch_variable(a->hang, w->local_rank, page));
+    if (a->trace)
+        yk__variables_put(&v, "YOKE_TRACE", a->trace);
     int cores = yk__cores() / j->local;
     const char *threads = getenv("OMP_NUM_THREADS");
     if (!threads || !*threads)
@@ -408,7 +413,7 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    attempt_state state = {.job = j, .plan = plan, .hang = g.hang, .group = &g};
+    attempt_state state = {.job = j, .plan = plan, .hang = g.hang, .group = &g, .trace = run_trace_begin(j)};
     g.renew = worker_renew;
     g.started = run_announce;
     g.hung = save_hang;
@@ -443,6 +448,7 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     } else if (n) {
         yk__rendezvous_give_up(n, EXIT_FAILED, "its launcher cannot prepare the processes");
     }
+    run_trace_end(j);
     if (workers)
         clear_workers(j, workers);
     yk__hang_watch_free(g.hang);

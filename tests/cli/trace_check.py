@@ -1,0 +1,34 @@
+"""trace_check.py FILE [RANKS]: what a viewer of Chrome's traces expects of a file: it parses, every event has its members,
+and on each thread events nest strictly, compared in whole nanoseconds. Prints a count of events for each category."""
+import collections
+import json
+import sys
+
+
+def ns(number):
+    return round(number * 1000)
+
+
+with open(sys.argv[1], encoding="ascii") as source:
+    trace = json.load(source)
+assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}, set(trace)
+ranks = [r["rank"] for r in trace["otherData"]["ranks"]]
+if len(sys.argv) > 2:
+    assert sorted(ranks) == list(range(int(sys.argv[2]))), ranks
+threads = collections.defaultdict(list)
+counts = collections.Counter()
+for event in trace["traceEvents"]:
+    assert event["ph"] in "XiCM" and event["pid"] in ranks and isinstance(event["name"], str), event
+    if event["ph"] == "X":
+        assert event["dur"] >= 0, event
+        threads[event["pid"], event["tid"]].append((ns(event["ts"]), -ns(event["dur"]), event["name"]))
+    if event["ph"] != "M":
+        counts[event["cat"]] += 1
+for thread, events in threads.items():
+    open_ends = []
+    for begin, minus, name in sorted(events):
+        while open_ends and open_ends[-1] <= begin:
+            open_ends.pop()
+        assert not open_ends or begin - minus <= open_ends[-1], (thread, name, begin)
+        open_ends.append(begin - minus)
+print(*(f"{category} {count}" for category, count in sorted(counts.items())))
