@@ -219,7 +219,7 @@ void yk__event_end_now(yk__event_open *open)
     write_event(e, &detail);
 }
 
-/* What this thread is in ends with the recording. */
+/* The events that are under way on this thread end with the recording. */
 static void end_all(void)
 {
     while (innermost) {

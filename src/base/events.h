@@ -131,7 +131,7 @@ static inline void yk__event_kernel(uint64_t began, const char *name)
         yk__event_kernel_now(began, name);
 }
 
-/* What this thread is called in traces, as "loader"; `of` is put behind it, or NULL. Costs a copy of 31 bytes. */
+/* The name of this thread in traces, as "loader"; `of` is put behind it, or NULL. Costs a copy of 31 bytes. */
 void yk__event_thread_name(const char *name, const char *of);
 
 /* A moment of this thread; `number` of a step, `count` of bytes. */

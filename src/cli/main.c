@@ -26,6 +26,7 @@ static const verb verbs[] = {
     {"top", cli_top, "the same on a terminal, while it goes on"},
     {"stop", cli_stop, "end a run in order, or what ended runs have left"},
     {"explain", cli_explain, "why a job does not get on, or ended: which rank, and where"},
+    {"trace", cli_trace, "record steps of a run; where the time of a trace goes"},
     {"monitor", cli_monitor, "serve metrics of devices and runs to Prometheus"},
     {"plot", cli_plot, "draw loss, accuracy and speed of runs from their logs"},
     {"ckpt", cli_ckpt, "list, check, convert and compare checkpoints"},

@@ -89,6 +89,7 @@ int cli_top(int argc, char **argv);
 int cli_stop(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_plot(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_bench_step(int argc, char **argv);
 int cli_bench_device(int argc, char **argv);

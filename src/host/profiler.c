@@ -136,6 +136,10 @@ static void *answer_thread(void *argument)
     const request r = *(request *)argument;
     int fd = yk__events_stop() ? recording_file() : -1;
     yk__events_release();
+    if (atomic_load(&r.page->trace_asked) != r.number) { /* nobody waits for it any more */
+        close(fd);
+        return NULL;
+    }
     atomic_store(&answer_file, fd);
     request_answer(&r, fd < 0 ? YK__NO_TRACE_MEMORY : fd);
     return NULL;

@@ -309,7 +309,7 @@ yk_status yk__trace_save(const char *path)
 }
 
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
-/* What the head of a file says of its first rank, and the texts of all its ranks. */
+/* A file that is merged: the numbers of its first rank, and the texts of all its ranks. */
 typedef struct part {
     FILE *from;
     const char *name;

@@ -17,7 +17,7 @@
 
 #include "base/core.h"
 
-/* What a merge, and rank 0 for its host, know of the clock of this process's host. */
+/* The clock of this process's host against that of rank 0's. */
 typedef struct yk__trace_clock {
     bool known;
     int64_t to_rank0_ns, error_ns;

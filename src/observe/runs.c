@@ -139,10 +139,10 @@ static void rank_read(const yk__rank_page *page, yk__run_rank *rank)
 }
 
 /* The memory file of a launcher, mapped; NULL and errno where it is not to be had. *count is how many pages it has. */
-static const char *pages_map(int pid, int descriptor, int *count)
+static char *pages_map(int pid, int descriptor, int protection, int *count)
 {
     struct stat about;
-    const char *pages = MAP_FAILED;
+    char *pages = MAP_FAILED;
     int fd = yk__process_open(pid, descriptor), number = errno;
     if (fd >= 0) {
         bool usable = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK &&
@@ -150,7 +150,7 @@ static const char *pages_map(int pid, int descriptor, int *count)
         *count = usable ? (int)(about.st_size / YK__PAGE_SIZE) : 0;
         errno = EINVAL;
         if (usable)
-            pages = mmap(NULL, (size_t)*count * YK__PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0);
+            pages = mmap(NULL, (size_t)*count * YK__PAGE_SIZE, protection, MAP_SHARED, fd, 0);
         number = errno;
         close(fd);
     }
@@ -164,31 +164,74 @@ static int lower_rank(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* The newest page of each rank, by its local rank; NULL where there is none. */
+static void pages_newest(char *pages, int count, int most, yk__rank_page **newest)
+{
+    memset(newest, 0, (size_t)most * sizeof(*newest));
+    /* From the newest on: the memory of old pages has been given back, and a look would take it again. */
+    for (int i = count - 1, found = 0; i >= 0 && found < most; i--) {
+        yk__rank_page *page = (void *)(pages + (size_t)i * YK__PAGE_SIZE);
+        if (!yk__page_is_known(page) || page->local_rank < 0 || page->local_rank >= most || newest[page->local_rank])
+            continue;
+        newest[page->local_rank] = page;
+        found++;
+    }
+}
+
 /* Calls `read` with the newest page of each rank. False where they are not to be had, with run->why. */
 static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, void *argument), void *argument)
 {
-    int count = 0, newest[MOST_RANKS], most = run->local < MOST_RANKS ? run->local : MOST_RANKS;
-    const char *pages = pages_map(run->supervisor, run->pages, &count);
+    yk__rank_page *newest[MOST_RANKS];
+    int count = 0, most = run->local < MOST_RANKS ? run->local : MOST_RANKS;
+    char *pages = pages_map(run->supervisor, run->pages, PROT_READ, &count);
     if (!pages) {
         snprintf(run->why, sizeof(run->why), "the pages of its ranks cannot be read: %s", strerror(errno));
         return false;
     }
-    memset(newest, -1, sizeof(newest));
-    /* From the newest on: the memory of old pages has been given back, and a look would take it again. */
-    for (int i = count - 1, found = 0; i >= 0 && found < most; i--) {
-        const yk__rank_page *page = (const void *)(pages + (size_t)i * YK__PAGE_SIZE);
-        if (!yk__page_is_known(page) || page->local_rank < 0 || page->local_rank >= most ||
-            newest[page->local_rank] >= 0)
-            continue;
-        newest[page->local_rank] = i;
-        found++;
-    }
+    pages_newest(pages, count, most, newest);
     for (int i = 0; i < most; i++) {
-        if (newest[i] >= 0)
-            read((const void *)(pages + (size_t)newest[i] * YK__PAGE_SIZE), argument);
+        if (newest[i])
+            read(newest[i], argument);
     }
-    munmap((void *)pages, (size_t)count * YK__PAGE_SIZE);
+    munmap(pages, (size_t)count * YK__PAGE_SIZE);
     return true;
+}
+
+yk_status yk__run_pages_open(const yk__run *run, yk__run_open_pages *open)
+{
+    *open = (yk__run_open_pages){0};
+    int count = 0, most = run->local < MOST_RANKS ? run->local : MOST_RANKS;
+    open->memory = pages_map(run->supervisor, run->pages, PROT_READ | PROT_WRITE, &count);
+    if (!open->memory)
+        return yk__fail_errno("the pages of the ranks of job %s cannot be opened", run->job);
+    open->size = (size_t)count * YK__PAGE_SIZE;
+    open->pages = yk__calloc((size_t)most + 1, sizeof(*open->pages));
+    if (!open->pages) {
+        yk__run_pages_close(open);
+        return yk__error_code();
+    }
+    pages_newest(open->memory, count, most, open->pages);
+    for (int i = 0; i < most; i++) { /* those of processes that run */
+        yk__rank_page *page = open->pages[i];
+        int pid = page ? atomic_load(&page->pid) : 0;
+        if (pid && rank_is_alive(page, pid))
+            open->pages[open->count++] = page;
+    }
+    return YK_OK;
+}
+
+void yk__run_pages_close(yk__run_open_pages *open)
+{
+    if (open->memory)
+        munmap(open->memory, open->size);
+    free(open->pages);
+    *open = (yk__run_open_pages){0};
+}
+
+bool yk__run_rank_is_alive(const yk__rank_page *page)
+{
+    int pid = atomic_load(&page->pid);
+    return pid && rank_is_alive(page, pid);
 }
 
 static void rank_add(const yk__rank_page *page, void *argument)

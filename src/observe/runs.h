@@ -62,4 +62,16 @@ bool yk__run_is_called(const yk__run *run, const char *word);
  * have not called yoke are left out. */
 json_t *yk__run_pages(const yk__run *run);
 
+/* The pages of the ranks that run and have called yoke, to write requests to (host/profiler.h). */
+typedef struct yk__run_open_pages {
+    void *memory;
+    size_t size;
+    int count;
+    yk__rank_page **pages;
+} yk__run_open_pages;
+yk_status yk__run_pages_open(const yk__run *run, yk__run_open_pages *open) YK_MUST_CHECK;
+void yk__run_pages_close(yk__run_open_pages *open);
+/* True if the process that the page belongs to has not ended. */
+bool yk__run_rank_is_alive(const yk__rank_page *page);
+
 #endif

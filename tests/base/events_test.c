@@ -99,7 +99,7 @@ static void details(void **state)
     yk__events_release();
 }
 
-/* Of more events than there is memory for the last are there, one after the other, and the rest is counted. */
+/* The last are there, one after the other, and the rest is counted, where memory is used up. */
 static void goes_round(void **state)
 {
     (void)state;

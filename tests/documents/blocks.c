@@ -361,6 +361,21 @@ static int stores(void)
     return 0;
 }
 
+/* ---- docs/monitoring.md ---- */
+static yk_tensor *augment(yk_tensor *x)
+{
+    return yk_mul_scalar(x, 2);
+}
+
+static int monitoring(void)
+{
+    yk_tensor *x = yk_ones(YK_SHAPE(3), NULL);
+    yk_status status;
+#include "monitoring.md.1"
+    CHECK(status == YK_OK && x && !yk_profiler_enabled());
+    return 0;
+}
+
 int main(void)
 {
     static const struct {
@@ -387,6 +402,7 @@ int main(void)
         {"modules.md: several tensors", modules_attention},
         {"modules.md: an LSTM", modules_lstm},
         {"modules.md: options", modules_options},
+        {"monitoring.md", monitoring},
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},

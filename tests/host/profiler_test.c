@@ -201,7 +201,7 @@ static void loading(void **state)
     yk_scope_end(scope);
 }
 
-/* What ends out of order, as ranges of a program may, is cut, so that the file nests. */
+/* Ranges of a program may end out of order: they are cut, so that the file nests. */
 static void ranges_that_cross(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static void merging(void **state)
         assert_int_equal(merged_at(path, 1), rows[i].at);
         if (i)
             continue;
-        /* What was merged can be merged again. */
+        /* A merged file can be merged again. */
         FILE *again = fopen(path, "r");
         assert_non_null(again);
         expect_ok(yk__trace_merge_save(&again, (const char *const[]){path}, 1, other));
