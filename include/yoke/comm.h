@@ -222,6 +222,15 @@ YK_API yk_status yk_barrier(yk_process_group *group) YK_MUST_CHECK;
 YK_API yk_status yk_send(yk_tensor *x, int dst, int tag, yk_process_group *group) YK_MUST_CHECK;
 YK_API yk_status yk_recv(yk_tensor *x, int src, int tag, yk_process_group *group) YK_MUST_CHECK;
 
+/*
+ * Ends the recordings that all ranks of the group have begun by yk_profiler_start, and has rank 0 write one file of
+ * them, on its clock; the other ranks' `file` is not looked at. All ranks call it, also one that records nothing, which
+ * is left out of the file. The clocks of hosts are compared by messages, so that each time of the file is right to
+ * within the error that its head states. YK_ERR_STATE where no rank has recorded; what rank 0 cannot write is its error
+ * alone.
+ */
+YK_API yk_status yk_profiler_stop_group(const char *file, yk_process_group *group) YK_MUST_CHECK;
+
 /* ---- the same without waiting: a work, owned by the thread's current scope, or NULL and an error ----------------- */
 /*
  * The tensors are kept until the work is done, and must not be touched before (with "nccl": before it was waited for);

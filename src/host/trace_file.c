@@ -213,13 +213,23 @@ static int own_rank(int *world_size)
     return info.rank;
 }
 
+void yk__trace_clock_name(char name[YK__TRACE_CLOCK_NAME])
+{
+    char host[65] = "", space[32] = "";
+    if (!yk__machine_name(name, 200)) {
+        gethostname(host, sizeof(host) - 1);
+        snprintf(name, 200, "%s", host);
+    }
+    ssize_t size = readlink("/proc/self/ns/time", space, sizeof(space) - 1);
+    snprintf(name + strlen(name), YK__TRACE_CLOCK_NAME - strlen(name), "/%.*s", size > 0 ? (int)size : 0, space);
+}
+
 static void put_head(FILE *to, int rank, int world_size, const yk__events_clock *clock)
 {
-    char host[256] = "", machine[256];
+    char host[256] = "", machine[YK__TRACE_CLOCK_NAME];
     uint64_t lost = 0;
     gethostname(host, sizeof(host) - 1);
-    if (!yk__machine_name(machine, sizeof(machine)))
-        snprintf(machine, sizeof(machine), "%s", host);
+    yk__trace_clock_name(machine);
     for (const yk__event_ring *r = yk__event_rings(); r; r = yk__event_ring_next(r))
         lost += yk__event_ring_lost(r);
     fprintf(to, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"yoke_trace\":1,\"ranks\":[{\"rank\":%d,\"world_size\":%d",

@@ -22,6 +22,9 @@ typedef struct yk__trace_clock {
     bool known;
     int64_t to_rank0_ns, error_ns;
 } yk__trace_clock;
+/* A word that processes have in common whose CLOCK_MONOTONIC is one: of the machine, and of the namespace of time. */
+enum { YK__TRACE_CLOCK_NAME = 256 };
+void yk__trace_clock_name(char name[YK__TRACE_CLOCK_NAME]);
 void yk__trace_clock_set(yk__trace_clock clock);
 yk__trace_clock yk__trace_clock_get(void);
 

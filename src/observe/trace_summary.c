@@ -15,7 +15,7 @@
 
 #include "base/escape.h"
 
-/* What a moment of a thread counts as. */
+/* The classes of moments (Note [Where time goes]). */
 typedef enum moment_class {
     CLASS_NONE,
     CLASS_COMPUTE,
@@ -512,7 +512,7 @@ static int arrival_compare(const void *a, const void *b)
     return x->rank - y->rank;
 }
 
-/* Who came last to the collectives that all ranks have. */
+/* Counts for each rank the collectives of all ranks to which it came last. */
 static void arrivals_add(reading *r)
 {
     size_t ranks = (size_t)r->to->n_ranks;

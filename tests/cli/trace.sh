@@ -63,6 +63,50 @@ exits 0 "a folder that goes ends no run" run -n 1 --trace there/t.json -- bash -
 says err "yoke: the trace of this rank is lost: t.json.rank0: No such file or directory"
 ok "is said once" [ "$(grep -c "is lost" err)" = 1 ]
 
+# ---- yoke train --trace: by the group of its processes, whose clocks are compared
+exits 0 "a process alone" train --steps 3 --no-eval --trace one.json
+ok "leaves a trace" eval '"$python" "$check" one.json 1 | grep -q "optimizer 3"'
+exits 0 "processes of one host" run -n 3 -- "$YOKE" train --steps 3 --no-eval --threads 1 --trace all.json
+ok "leave one file" eval '"$python" "$check" all.json 3 | grep -q "optimizer 9"'
+ok "and no other" [ -z "$(ls all.json.* 2> /dev/null)" ]
+exits 0 "a trace that cannot be written" train --steps 1 --no-eval --trace no/folder/t.json
+says err "yoke train: --trace no/folder/t.json: no/folder/t.json: No such file or directory"
+# Hosts whose clocks are hours apart: no rank leaves a collective before all have come to it.
+cat > together.py << 'END'
+import collections, json, sys
+trace = json.load(open(sys.argv[1]))
+ranks = trace["otherData"]["ranks"]
+assert len({rank["machine"] for rank in ranks}) == len(ranks) and max(rank["error_ns"] for rank in ranks) > 0, ranks
+slack = sum(rank["error_ns"] for rank in ranks) / 1000
+spans = collections.defaultdict(dict)
+for event in trace["traceEvents"]:
+    if event.get("cat") == "communication":
+        spans[event["name"], event["args"]["number"]][event["pid"]] = event["ts"], event["ts"] + event["dur"]
+whole = [span for span in spans.values() if len(span) == len(ranks)]
+assert len(whole) > 10, len(whole)
+for span in whole:
+    assert max(begin for begin, _ in span.values()) <= min(end for _, end in span.values()) + slack, span
+assert slack < 50000, slack
+END
+if [ "$(id -u)" = 0 ] && unshare --time --monotonic 7200 true 2> /dev/null; then
+    free_ports 27300 1
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE=3
+    for rank in 0 1 2; do
+        hours=$((rank * 3))
+        RANK=$rank LOCAL_RANK=$rank YOKE_HOST_ID=h$rank unshare --time --monotonic $((hours * 3600)) \
+            "$YOKE" train --steps 10 --no-eval --threads 1 --trace far.json > far$rank.out 2>&1 &
+    done
+    wait
+    unset MASTER_ADDR MASTER_PORT WORLD_SIZE
+    cat far?.out > err
+    ok "hosts whose clocks are hours apart leave one trace" eval '"$python" "$check" far.json 3 > counts'
+    ok "no rank leaves a collective before all have come" "$python" together.py far.json
+    exits 0 "a report of it" trace report far.json
+    says out "far.json: the clocks of the hosts are known to within"
+else
+    skip "hosts whose clocks are hours apart" "namespaces of time cannot be made here"
+fi
+
 # ---- a run that goes on
 if ! [ -e /proc/self/fd ]; then
     skip "a run that goes on" "there is no /proc"

@@ -83,7 +83,7 @@ static void critical_print(const yk__trace_summary *s)
                c->rank, c->last, s->collectives, seconds_format(c->caused, text));
 }
 
-/* What a reader has to know of the file before he believes the numbers. */
+/* Notes on how far the numbers can be believed: a cut file, lost events, clocks. */
 static void notes_print(const char *path, const yk__trace_summary *s)
 {
     int64_t lost = 0;

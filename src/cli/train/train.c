@@ -84,6 +84,7 @@ static int train(train_job *r)
         train_queue_free(r);
         return status ? cli_exit_code_of(status) : code;
     }
+    train_trace_begin(r);
     return train_conduct(r);
 }
 
@@ -272,6 +273,9 @@ int cli_train(int argc, char **argv)
         {"async-save", NULL, CLI_FLAG, &s.async_save, .help = "train on while a checkpoint is written"},
         {"sharded-save", NULL, CLI_FLAG, &s.sharded_save,
          .help = "each process writes a share of a checkpoint; all see DIR"},
+        {"trace", "FILE", CLI_TEXT, &s.trace,
+         .help = "write what every process does, moment by moment: for ui.perfetto.dev and yoke trace report",
+         .also = "profile,profiler"},
         {"log", "FILE", CLI_TEXT, &s.log, .help = "write every step, test and epoch as a line of JSON",
          .also = "log-file,logfile,json"},
         {0},
@@ -281,9 +285,9 @@ int cli_train(int argc, char **argv)
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
-    const char *const paths[][2] = {{"init", s.init},    {"save", s.save}, {"checkpoint", s.checkpoint},
-                                    {"log", s.log},      {"data", s.data}, {"save-best", s.save_best},
-                                    {"target", s.target}};
+    const char *const paths[][2] = {
+        {"init", s.init}, {"save", s.save},   {"checkpoint", s.checkpoint}, {"log", s.log},
+        {"data", s.data}, {"trace", s.trace}, {"save-best", s.save_best},   {"target", s.target}};
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         if (paths[i][1] && !*paths[i][1]) /* "$UNSET" in a script */
             return cli_usage_error(&verb, "--%s: the value is empty", paths[i][0]);

@@ -23,7 +23,8 @@
 
 /* The settings of the command line. */
 typedef struct settings {
-    const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *checkpoint, *save_every;
+    const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *trace, *checkpoint,
+        *save_every;
     const char *on_error;
     const char *optimizer, *target, *save_best;
     const char *recipe; /* what the data set's recipe set, as the user is told; NULL: it set nothing */
@@ -73,6 +74,7 @@ typedef struct train_job {
     double loss_sum, seen; /* over this epoch's samples, and how many they are */
     double begun;          /* when the training of this process began */
     bool failed;           /* in training; a run that was asked to end may do that too */
+    bool traced;           /* --trace, on all ranks */
     bool resumed;          /* the loader stands in the middle of an epoch that another process began */
     train_eval *eval;      /* what a test needs on a device; NULL on a CPU, and before the first */
     train_queue *queue;    /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
@@ -96,6 +98,10 @@ yk_status train_find(train_job *r);
 yk_status train_build(train_job *r);
 /* Trains and says how it ended; returns the exit code. */
 int train_conduct(train_job *r);
+
+/* --trace: begins to record, and writes what all ranks have recorded, or after a failure (`status`) this one alone. */
+void train_trace_begin(train_job *r);
+void train_trace_end(train_job *r, yk_status status);
 
 /* The loss of a batch, and what `model` gives for it, in --precision. */
 yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output);

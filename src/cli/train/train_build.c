@@ -237,10 +237,19 @@ static yk_status check_alike(train_job *r)
     const struct {
         const char *name;
         bool given;
-    } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},     {"no-eval", s->no_eval},
-                 {"allow-nan", s->allow_nan},   {"checkpoint", s->checkpoint},     {"resume", s->resume},
-                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save}, {"no-graph", s->no_graph},
-                 {"save-best", s->save_best},   {"confusion", s->confusion},       {"balance", s->balance}};
+    } flags[] = {{"sync-bn", s->sync_bn},
+                 {"no-shuffle", s->no_shuffle},
+                 {"no-eval", s->no_eval},
+                 {"allow-nan", s->allow_nan},
+                 {"checkpoint", s->checkpoint},
+                 {"resume", s->resume},
+                 {"async-save", s->async_save},
+                 {"sharded-save", s->sharded_save},
+                 {"no-graph", s->no_graph},
+                 {"save-best", s->save_best},
+                 {"confusion", s->confusion},
+                 {"balance", s->balance},
+                 {"trace", s->trace}};
     add_line(lines, "--optimizer %s\n", s->optimizer);
     add_line(lines, "%s as its --device\n", r->device.type == YK_CPU ? "a CPU" : "a GPU");
     for (const yk_metadata *m = r->settings; m->key; m++)

@@ -430,6 +430,7 @@ int train_conduct(train_job *r)
     progress_clear(&r->progress);
     if (!status)
         status = saver_finish(&r->saver);
+    train_trace_end(r, status);
     if (run_log_close(&r->log) || status) {
         int code = ranks_failed(&r->ranks);
         r->failed = true;
