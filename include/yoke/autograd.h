@@ -33,8 +33,15 @@ YK_API yk_tensor *yk_data(yk_tensor *x);
 YK_API yk_status yk_retain_grad(yk_tensor *x) YK_MUST_CHECK;
 
 typedef struct yk_backward_options {
-    yk_tensor *gradient YK_DEFAULT(NULL);   /* gradient of the root; NULL: 1, and then the root must have one element */
-    bool retain_graph YK_DEFAULT(false);    /* keep the tape for another backward; else it is freed as it is walked */
+    yk_tensor *gradient YK_DEFAULT(NULL); /* gradient of the root; NULL: 1, and then the root must have one element */
+    bool retain_graph YK_DEFAULT(false);  /* keep the tape for another backward; else it is freed as it is walked */
+    bool create_graph YK_DEFAULT(false); /* record backward itself, for gradients of the gradients; keeps the tape, too.
+                                          * A leaf whose grad has such a history holds itself: drop the grad with
+                                          * yk_set_grad(x, NULL), or use yk_autograd_grad */
+    yk_tensor *const *inputs YK_DEFAULT(NULL); /* only these n_inputs tensors get a gradient, and only what leads to
+                                                * them is computed; NULL: all leaves. What is no leaf keeps its own, as
+                                                * after yk_retain_grad */
+    int n_inputs YK_DEFAULT(0);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_backward_options;
 #define yk_backward_options_DEFAULTS .yk__mark = YK__MARK
@@ -42,6 +49,40 @@ typedef struct yk_backward_options {
 /* Computes the gradient of `root` in every leaf it was made from and adds it to their grads. */
 YK_API yk_status yk_backward(yk_tensor *root) YK_MUST_CHECK;
 YK_API yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options) YK_MUST_CHECK;
+
+typedef struct yk_autograd_grad_options {
+    bool retain_graph YK_DEFAULT(false);    /* keep the tape for another backward; create_graph keeps it as well */
+    bool create_graph YK_DEFAULT(false);    /* record how the gradients are computed: they have gradients themselves */
+    bool allow_unused YK_DEFAULT(false);    /* an input that has no part in the outputs: NULL, in place of an error */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_autograd_grad_options;
+#define yk_autograd_grad_options_DEFAULTS .yk__mark = YK__MARK
+/*
+ * The gradients of the sum of outputs[] with respect to inputs[], leaves or not: grads[i], owned by the scope, has the
+ * shape of inputs[i]. No leaf's grad changes, and only what leads to the inputs is computed. grad_outputs[i], of the
+ * shape of outputs[i], is the gradient that it begins with; NULL, or a NULL in it, stands for 1, where the output has
+ * one element. With create_graph the gradients come from recorded operations, so that a loss made of them can be
+ * differentiated again:
+ *
+ *     yk_tensor *g;
+ *     yk_autograd_grad(&score, 1, &x, 1, &ones, &g, YK_OPTIONS(yk_autograd_grad_options, .create_graph = true));
+ *     yk_tensor *penalty = yk_mean(yk_square(yk_add_scalar(yk_norm_dims(g, 2, (int[]){1}, 1, false), -1)));
+ *     yk_backward(yk_add(loss, penalty));
+ *
+ * Errors: an operation on the way whose gradient has none yet (it is named); an input that does not require a gradient,
+ * or, without allow_unused, has no part. On failure grads[] is NULL. Source: torch.autograd.grad.
+ */
+YK_API yk_status yk_autograd_grad(yk_tensor *const *outputs, int n_outputs, yk_tensor *const *inputs, int n_inputs,
+                                  yk_tensor *const *grad_outputs, yk_tensor **grads,
+                                  const yk_autograd_grad_options *options) YK_MUST_CHECK;
+
+/*
+ * While it is on, a backward of any thread fails at the first operation whose backward gives a NaN, and names that
+ * operation, its input and the shapes. Every operation then waits for its result: for debugging. Returns whether it was
+ * on. Source: torch.autograd.set_detect_anomaly, torch.is_anomaly_enabled.
+ */
+YK_API bool yk_autograd_set_detect_anomaly(bool enabled);
+YK_API bool yk_autograd_detect_anomaly(void) YK_QUESTION;
 
 /* Between begin and end this thread records nothing. Nests; end takes what begin returned.
  * Source: torch.no_grad. */
@@ -167,6 +208,13 @@ typedef yk_status (*yk_gradcheck_list_fn)(yk_tensor *const *inputs, int n_inputs
                                           void *user);
 YK_API yk_status yk_gradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs, int n_outputs,
                                    void *user, const yk_gradcheck_options *options) YK_MUST_CHECK;
+/* The same of the gradients that yk_autograd_grad records with create_graph: their own gradients, with respect to the
+ * inputs and to the gradients of the outputs, which are fixed random numbers, are compared with central differences.
+ * Source: torch.autograd.gradgradcheck. */
+YK_API yk_status yk_gradgradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
+                                  const yk_gradcheck_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_gradgradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs,
+                                       int n_outputs, void *user, const yk_gradcheck_options *options) YK_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -6,10 +6,10 @@
 
 #include "autograd/engine.h"
 
-/* The collector of the leaf that this node accumulates for. */
+/* The collector of the leaf that this node accumulates for; of one whose gradient is only asked for, none. */
 static yk__collector *collector_of(const yk__node *node)
 {
-    return node->op ? NULL : node->leaf->leaf_gradient->collector;
+    return node->op || node->captured ? NULL : node->leaf->leaf_gradient->collector;
 }
 
 /* ---- who waits for a backward ----------------------------------------------------------------------------------- */

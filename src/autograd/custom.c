@@ -15,8 +15,10 @@ struct yk_custom {
     void *user;
     int n_inputs, n_outputs, n_saved;
     bool *needs;
-    yk__saved_tensor *saved;
-    yk_autocast autocast; /* the modes of forward, which backward runs in as well */
+    yk__saved_tensor *saved;  /* their `output`: 1 + the output, or -1 - the input, that each is; 0: neither */
+    yk_tensor *const *inputs; /* while forward runs, else NULL */
+    yk__node *recorded;       /* while backward runs that is recorded, else NULL */
+    yk_autocast autocast;     /* the modes of forward, which backward runs in as well */
 };
 
 static void custom_free(yk_custom *context)
@@ -39,21 +41,44 @@ static void custom_clear(void *kept)
     *context = NULL;
 }
 
-static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+/* Calls the function's backward, in the current scope. */
+static yk_status call_backward(yk_custom *context, yk_tensor *const *gouts, yk_tensor **given)
 {
-    yk_custom *context = *(yk_custom **)yk__context(node);
     const yk_custom_function *function = &context->function;
-    yk_tensor **given = yk__calloc((size_t)context->n_inputs, sizeof(*given));
-    if (!given)
-        return YK_ERR_MEMORY;
-    yk_scope scope = yk_scope_begin();
     yk_autocast before = yk__autocast_enter(context->autocast);
     yk_status status = function->backward
                            ? function->backward(context, gouts[0], given, context->n_inputs)
                            : function->backward_list(context, gouts, context->n_outputs, given, context->n_inputs);
     yk_autocast_end(before);
-    if (!status)
-        status = yk__error_code();
+    return status ? status : yk__error_code();
+}
+
+/* The same while operations are recorded: what the function computes has its gradients. */
+static void custom_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_custom *context = *(yk_custom **)yk__context(node);
+    context->recorded = node;
+    yk_status status = call_backward(context, gouts, grads);
+    context->recorded = NULL;
+    for (int i = 0; i < context->n_inputs && !status; i++) {
+        const yk__edge *edge = &node->edges[i];
+        if (grads[i] && yk__needs_grad(node, i) && grads[i]->dtype != edge->node->outputs[edge->output].dtype)
+            status =
+                yk__fail(YK_ERR_DTYPE, "%s: with create_graph, backward is to give the gradient of input %d in %s",
+                         context->function.name, i, yk_dtype_name((yk_dtype)edge->node->outputs[edge->output].dtype));
+    }
+    if (status && !yk__error_code())
+        yk__fail(status, "%s: backward failed with status %d and no message", context->function.name, (int)status);
+}
+
+static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_custom *context = *(yk_custom **)yk__context(node);
+    yk_tensor **given = yk__calloc((size_t)context->n_inputs, sizeof(*given));
+    if (!given)
+        return YK_ERR_MEMORY;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = call_backward(context, gouts, given);
     for (int i = 0; i < context->n_inputs && !status; i++) {
         if (!yk__needs_grad(node, i) || !given[i])
             continue;
@@ -69,7 +94,8 @@ static yk_status custom_backward(yk__node *node, yk_tensor *const *gouts, yk_ten
     return status;
 }
 
-static const yk__op custom_op = {.name = "custom", .backward_list = custom_backward, .clear = custom_clear};
+static const yk__op custom_op = {
+    .name = "custom", .backward_list = custom_backward, .clear = custom_clear, .recorded = custom_recorded};
 
 static bool usable(const yk_custom_function *f, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                    int n_outputs)
@@ -109,6 +135,17 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
     return context;
 }
 
+/* The position of the tensor of which `alias` is one; -1 where it is none of them. */
+static int position_of(const yk_tensor *alias, int count, yk_tensor *const *tensors)
+{
+    for (int i = 0; i < count && alias; i++) {
+        if (tensors[i] && tensors[i]->storage == alias->storage && tensors[i]->data == alias->data &&
+            yk_same_shape(tensors[i], alias) && yk__same_strides(tensors[i], alias))
+            return i;
+    }
+    return -1;
+}
+
 /* Runs forward, and gives one reference to each of its results, which are tensors of no graph. */
 static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_tensor **outputs)
 {
@@ -118,11 +155,13 @@ static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_te
     yk_scope scope = yk_scope_begin();
     bool previous = yk_no_grad_begin();
     yk_status status = YK_OK;
+    context->inputs = inputs;
     if (function->forward)
         outputs[0] = function->forward(context, inputs, context->n_inputs);
     else
         status = function->forward_list(context, inputs, context->n_inputs, outputs, count);
     yk_no_grad_end(previous);
+    context->inputs = NULL;
     if (yk__error_code())
         status = yk__error_code();
     else if (status)
@@ -133,6 +172,9 @@ static yk_status run_forward(yk_custom *context, yk_tensor *const *inputs, yk_te
                          ? yk__fail(YK_ERR_CALLBACK, "%s: forward returned NULL", function->name)
                          : yk__fail(YK_ERR_CALLBACK, "%s: forward left output %d of %d NULL", function->name, i, count);
     }
+    for (int i = 0; i < context->n_saved && !status; i++)
+        context->saved[i].output = context->saved[i].output ? context->saved[i].output
+                                                            : 1 + position_of(context->saved[i].tensor, count, outputs);
     int made = 0;
     for (; made < count && !status; made++) {
         yk_tensor *out = outputs[made];
@@ -200,8 +242,36 @@ yk_status yk_custom_save(yk_custom *context, yk_tensor *x)
     yk_tensor *alias = yk__tensor_alias(x);
     if (x && !alias)
         return YK_ERR_MEMORY;
-    grown[context->n_saved++] = (yk__saved_tensor){alias, x ? yk__version(x) : 0};
+    int input = context->inputs ? position_of(alias, context->n_inputs, context->inputs) : -1;
+    grown[context->n_saved++] =
+        (yk__saved_tensor){.tensor = alias, .version = x ? yk__version(x) : 0, .output = -1 - input};
     return YK_OK;
+}
+
+/* A saved tensor with its history: that of the input, or of the result, that it is. */
+static yk_tensor *saved_in_graph(yk_custom *context, int i)
+{
+    yk_tensor *kept = context->saved[i].tensor;
+    int which = context->saved[i].output;
+    if (!which && yk_dtype_is_floating((yk_dtype)kept->dtype)) {
+        yk__fail(YK_ERR_UNSUPPORTED,
+                 "%s: saved tensor %d is neither an input nor a result, so a backward with create_graph does not know "
+                 "how it was made; save the inputs, and compute it from them in backward",
+                 context->function.name, i);
+        return NULL;
+    }
+    yk__node *node = context->recorded;
+    const yk__edge *edge = which < 0 ? &node->edges[-1 - which] : NULL;
+    if (!which || (edge && !edge->node))
+        return kept;
+    if (edge && edge->leaf)
+        return edge->leaf;
+    yk_tensor *out = yk__tensor_alias(kept);
+    if (out) {
+        out->node = yk__node_retain(edge ? edge->node : node);
+        out->output = edge ? edge->output : which - 1;
+    }
+    return yk__scope_own(out);
 }
 
 yk_tensor *yk_custom_saved(yk_custom *context, int i)
@@ -221,7 +291,7 @@ yk_tensor *yk_custom_saved(yk_custom *context, int i)
                  yk__version(saved->tensor), saved->version);
         return NULL;
     }
-    return saved->tensor;
+    return context->recorded && saved->tensor ? saved_in_graph(context, i) : saved->tensor;
 }
 
 void *yk_custom_user(yk_custom *context)

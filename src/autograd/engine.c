@@ -64,11 +64,24 @@ struct yk__task {
     device_queue *queues; /* `first`, or memory of its own */
     device_queue first;
     int n_queues;
-    bool retain_graph;
-    bool parallel; /* more than one device */
+    const struct request *request;
+    yk__walk walk;
+    bool
+        parallel; /* more than one device, and not recorded: the order of what is recorded must not depend on threads */
     atomic_bool failed;
     yk_error error;
 };
+
+/* A call of backward, or of grad: what is differentiated, with respect to what, and how. */
+typedef struct request {
+    const char *name;
+    yk_tensor *const *roots, *const *gradients; /* n_roots of each; gradients, or an entry, may be NULL */
+    int n_roots, n_inputs;
+    yk_tensor *const *inputs; /* NULL: all leaves */
+    bool gives;               /* the gradients of inputs are given back in grads[]; else they accumulate */
+    bool retain_graph, create_graph, allow_unused;
+    yk_tensor **grads;
+} request;
 
 static void list_init(node_list *list)
 {
@@ -140,23 +153,37 @@ static yk_status claim(yk__task *task, yk__node *node)
     else if (!(owner = atomic_load_explicit(&node->owner, memory_order_relaxed)))
         atomic_store_explicit(&node->owner, task, memory_order_relaxed);
     if (owner)
-        return yk__fail(YK_ERR_STATE, "backward: another backward is walking this graph (at %s)", node->head.name);
+        return yk__fail(YK_ERR_STATE, "%s: another backward is walking this graph (at %s)", task->request->name,
+                        node->head.name);
     node->pending = 0;
     return list_push(&task->claimed, node);
 }
 
-/* Claims everything that root reaches and counts the edges into each node. */
-static yk_status claim_graph(yk__task *task, yk__node *root)
+static bool owned(const yk__task *task, const yk__node *node)
 {
-    yk_status status = claim(task, root);
+    return node && atomic_load_explicit(&node->owner, memory_order_relaxed) == task;
+}
+
+/* Fails where a node that backward is to run was freed. */
+static yk_status check_kept(const yk__task *task, const yk__node *node)
+{
+    if (!node->freed || !node->op || node->op->keeps_nothing)
+        return YK_OK;
+    return yk__fail(YK_ERR_STATE,
+                    "%s: the graph was freed by an earlier backward (at %s); to go through it twice, call the first "
+                    "with retain_graph",
+                    task->request->name, node->head.name);
+}
+
+/* Claims everything that the roots reach and counts the edges into each node. */
+static yk_status claim_graph(yk__task *task, int n_roots, yk__node *const *roots)
+{
+    yk_status status = YK_OK;
+    for (int r = 0; r < n_roots && !status; r++)
+        status = owned(task, roots[r]) ? YK_OK : claim(task, roots[r]);
     for (size_t next = 0; next < task->claimed.count && !status; next++) {
         yk__node *node = task->claimed.nodes[next];
-        if (node->freed && node->op && !node->op->keeps_nothing)
-            return yk__fail(
-                YK_ERR_STATE,
-                "backward: the graph was freed by an earlier backward (at %s); to go through it twice, call "
-                "the first with retain_graph",
-                node->head.name);
+        status = check_kept(task, node);
         for (int i = 0; i < node->n_inputs && !status; i++) {
             yk__node *input = node->edges[i].node;
             if (!input)
@@ -168,6 +195,102 @@ static yk_status claim_graph(yk__task *task, yk__node *root)
         }
     }
     return status;
+}
+
+/* Accumulators first, then nodes in the order of recording: each after those that it leads to. */
+static int compare_nodes(const void *a, const void *b)
+{
+    const yk__node *x = *(yk__node *const *)a, *y = *(yk__node *const *)b;
+    if (!x->op != !y->op)
+        return x->op ? 1 : -1;
+    return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+/* True for a node that the targeted walk delivers to. */
+static bool is_wanted(const yk__task *task, const yk__node *node)
+{
+    return owned(task, node) && (node->captured || !node->skipped);
+}
+
+/* The node, claimed, is one of those that are to be reached: a leaf accumulates where gradients are not given back. */
+static void set_target(const yk__task *task, yk__node *node)
+{
+    if (!owned(task, node))
+        return; /* the roots do not reach it */
+    if (node->op || task->request->gives)
+        node->captured = true;
+    else
+        node->skipped = false;
+}
+
+/* Gives up the claim on a node, whose marks are of this walk. */
+static void node_unclaim(yk__node *node)
+{
+    node->captured = node->skipped = false;
+    atomic_store_explicit(&node->owner, NULL, memory_order_release);
+}
+
+/* Claims what the roots reach of the nodes in front of the targets, and of that keeps those that lead to a target. */
+static yk_status claim_paths(yk__task *task, int n_roots, yk__node *const *roots, int n_targets,
+                             yk__node *const *targets)
+{
+    uint64_t first = UINT64_MAX; /* nodes recorded earlier than all targets lead to none; leaves are the earliest */
+    bool leaves = false;
+    for (int t = 0; t < n_targets; t++) {
+        leaves = leaves || !targets[t]->op;
+        first = targets[t]->sequence < first ? targets[t]->sequence : first;
+    }
+    yk_status status = YK_OK;
+    for (int r = 0; r < n_roots && !status; r++)
+        status = owned(task, roots[r]) ? YK_OK : claim(task, roots[r]);
+    node_list *claimed = &task->claimed;
+    for (size_t next = 0; next < claimed->count && !status; next++) {
+        const yk__node *node = claimed->nodes[next];
+        for (int i = 0; i < node->n_inputs && !status; i++) {
+            yk__node *input = node->edges[i].node;
+            bool leads = input && (leaves || (input->op && input->sequence >= first));
+            if (leads && !owned(task, input))
+                status = claim(task, input);
+        }
+    }
+    if (status)
+        return status;
+    qsort(claimed->nodes, claimed->count, sizeof(*claimed->nodes), compare_nodes);
+    for (size_t n = 0; n < claimed->count; n++)
+        claimed->nodes[n]->skipped = true;
+    for (int t = 0; t < n_targets; t++)
+        set_target(task, targets[t]);
+    size_t kept = 0, count = claimed->count;
+    for (size_t n = 0; n < count; n++) {
+        yk__node *node = claimed->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            bool leads = is_wanted(task, node->edges[i].node);
+            node->edges[i].skipped = !leads;
+            node->skipped = node->skipped && !leads;
+        }
+    }
+    for (size_t n = 0; n < count && !status; n++) {
+        const yk__node *node = claimed->nodes[n];
+        status = node->skipped ? YK_OK : check_kept(task, node);
+        for (int i = 0; i < node->n_inputs && !status; i++) {
+            if (node->edges[i].node && !node->edges[i].skipped)
+                node->edges[i].node->pending++;
+        }
+    }
+    if (status)
+        return status;
+    for (size_t n = 0; n < count; n++) {
+        yk__node *node = claimed->nodes[n];
+        if (is_wanted(task, node)) {
+            claimed->nodes[kept++] = node;
+            continue;
+        }
+        for (int i = 0; i < node->n_inputs; i++)
+            node->edges[i].skipped = false;
+        node_unclaim(node);
+    }
+    claimed->count = kept;
+    return YK_OK;
 }
 
 static device_queue *queue_of(yk__task *task, yk_device device)
@@ -208,13 +331,13 @@ static bool needs_term(const yk__node *from, const yk__node *to)
     return to->pending > 1 || !yk_device_equal(from->device, to->device);
 }
 
-/* The queues of a graph over several devices, the root's first. */
-static yk_status make_several(yk__task *task, yk__node *root)
+/* The queues of a graph over several devices, the first root's first. */
+static yk_status make_several(yk__task *task, const yk__node *root)
 {
     size_t room = 4;
     task->queues = NULL;
-    for (size_t n = 0; n < task->claimed.count; n++) {
-        yk_device device = n ? task->claimed.nodes[n]->device : root->device;
+    for (size_t n = 0; n <= task->claimed.count; n++) {
+        yk_device device = n ? task->claimed.nodes[n - 1]->device : root->device;
         if (queue_of(task, device))
             continue;
         if (!task->queues || (size_t)task->n_queues == room) {
@@ -234,7 +357,7 @@ static yk_status make_several(yk__task *task, yk__node *root)
         device_queue *queue = queue_of(task, node->device);
         queue->left++;
         for (int i = 0; i < node->n_inputs; i++)
-            queue->n_terms += node->edges[i].node && needs_term(node, node->edges[i].node);
+            queue->n_terms += node->edges[i].node && !node->edges[i].skipped && needs_term(node, node->edges[i].node);
     }
     for (int q = 0; q < task->n_queues; q++) {
         device_queue *queue = &task->queues[q];
@@ -245,9 +368,9 @@ static yk_status make_several(yk__task *task, yk__node *root)
 }
 
 /* One queue per device of the graph, each with room for its nodes. */
-static yk_status make_queues(yk__task *task, yk__node *root)
+static yk_status make_queues(yk__task *task, const yk__node *root)
 {
-    for (size_t n = 1; n < task->claimed.count && !task->parallel; n++)
+    for (size_t n = 0; n < task->claimed.count && !task->parallel && !task->walk.create_graph; n++)
         task->parallel = !yk_device_equal(task->claimed.nodes[n]->device, root->device);
     if (task->parallel) {
         yk_status status = make_several(task, root);
@@ -289,7 +412,7 @@ static void keep_term(yk__output *output, yk__contribution *term)
 static void node_release_claim(device_queue *queue, yk__node *node)
 {
     queue->left--;
-    atomic_store_explicit(&node->owner, NULL, memory_order_release);
+    node_unclaim(node);
 }
 
 static void count_down(device_queue *queue, yk__node *node)
@@ -343,10 +466,10 @@ static yk_status deliver(yk__task *task, device_queue *queue, const yk__node *fr
     yk_status status = YK_OK;
     if (here && (!grad || !task->parallel)) {
         if (grad)
-            status = yk__gradient_deliver(node, which, grad, node->pending == 1);
+            status = yk__gradient_deliver(&task->walk, node, which, grad, node->pending == 1);
         if (!task->parallel && !node->op && node->pending == 1) {
             node->pending = 0;
-            status = status ? status : yk__node_run(node, task->retain_graph, NULL);
+            status = status ? status : yk__node_run(node, &task->walk, NULL);
             if (!status)
                 node_release_claim(queue, node);
             return status;
@@ -367,7 +490,7 @@ static yk_status deliver(yk__task *task, device_queue *queue, const yk__node *fr
     return status;
 }
 
-static yk_status sum_contributions(yk__node *node)
+static yk_status sum_contributions(const yk__task *task, yk__node *node)
 {
     yk_status status = YK_OK;
     for (int i = 0; i < node->n_outputs; i++) {
@@ -378,7 +501,7 @@ static yk_status sum_contributions(yk__node *node)
             if (status)
                 yk_tensor_release(term->grad);
             else
-                status = yk__gradient_deliver(node, i, term->grad, !output->contributions);
+                status = yk__gradient_deliver(&task->walk, node, i, term->grad, !output->contributions);
         }
     }
     return status;
@@ -390,16 +513,18 @@ static yk_status sum_contributions(yk__node *node)
 static yk_status run_node(yk__task *task, device_queue *queue, yk__node *node)
 {
     yk_tensor *few[8] = {NULL}, **grads = few;
-    yk_status status = task->parallel ? sum_contributions(node) : YK_OK;
+    yk_status status = task->parallel ? sum_contributions(task, node) : YK_OK;
     if (status)
         return status;
     if (node->n_inputs > 8 && !(grads = yk__calloc((size_t)node->n_inputs, sizeof(*grads))))
         return YK_ERR_MEMORY;
-    status = yk__node_run(node, task->retain_graph, grads);
+    status = yk__node_run(node, &task->walk, grads);
     for (int i = 0; i < node->n_inputs; i++) {
         yk_tensor *delivered = grads[i];
+        bool skipped = node->edges[i].skipped;
         grads[i] = NULL;
-        if (status || !node->edges[i].node) {
+        node->edges[i].skipped = false;
+        if (status || !node->edges[i].node || skipped) {
             if (delivered)
                 yk_tensor_release(delivered);
         } else {
@@ -474,7 +599,7 @@ static void queue_work(yk__task *task, device_queue *queue)
 {
     bool timed = atomic_load_explicit(&spent_asked, memory_order_relaxed);
     double began = timed ? yk__now() : 0;
-    bool previous = yk_no_grad_begin(), for_backward = yk__operation_is_backward;
+    bool previous = yk_set_grad_enabled(task->walk.create_graph), for_backward = yk__operation_is_backward;
     yk__operation_is_backward = true;
     while (queue->left && !atomic_load_explicit(&task->failed, memory_order_relaxed)) {
         if (task->parallel) {
@@ -504,7 +629,7 @@ static void queue_work(yk__task *task, device_queue *queue)
         add_spent(queue->device, yk__now() - began - queue->waited);
     yk__operation_is_backward = for_backward;
     yk__operation_name = NULL;
-    yk_no_grad_end(previous);
+    (void)yk_set_grad_enabled(previous);
 }
 
 static void device_work(void *argument)
@@ -539,7 +664,8 @@ static yk_status task_run(yk__task *task)
         queue_work(task, &task->queues[0]);
     for (int q = 0; q < task->n_queues && !task->error.code; q++) {
         if (task->queues[q].left) /* cannot be: every claimed node was reached from the root */
-            return yk__fail(YK_ERR_INTERNAL, "backward: %zu nodes were never ready", task->queues[q].left);
+            return yk__fail(YK_ERR_INTERNAL, "%s: %zu nodes were never ready", task->request->name,
+                            task->queues[q].left);
     }
     if (task->error.code)
         yk__error_put(&task->error);
@@ -549,13 +675,14 @@ static yk_status task_run(yk__task *task)
 /* ---- a backward -------------------------------------------------------------------------------------------------- */
 
 /* Initialises the members that a small graph needs: the whole task is a kilobyte. */
-static void task_init(yk__task *task, bool retain_graph)
+static void task_init(yk__task *task, const request *r)
 {
     list_init(&task->claimed);
+    task->request = r;
     task->collectors = (yk__collectors){0};
     task->n_queues = 0;
     task->queues = &task->first;
-    task->retain_graph = retain_graph;
+    task->walk = (yk__walk){.retain_graph = r->retain_graph || r->create_graph, .create_graph = r->create_graph};
     task->parallel = false;
     atomic_init(&task->failed, false);
     task->error.code = YK_OK;
@@ -587,8 +714,13 @@ static void task_clear(yk__task *task)
             yk_tensor_release(output->addend);
             output->grad = output->addend = NULL;
         }
-        atomic_store_explicit(&node->owner, NULL, memory_order_release);
+        for (int e = 0; e < node->n_inputs; e++)
+            node->edges[e].skipped = false;
+        node_unclaim(node);
     }
+    for (int i = 0; i < task->walk.n_captures; i++)
+        yk_tensor_release(task->walk.captures[i].grad);
+    free(task->walk.captures);
     for (int q = 0; q < task->n_queues; q++) {
         list_free(&task->queues[q].heap);
         free(task->queues[q].terms);
@@ -598,23 +730,23 @@ static void task_clear(yk__task *task)
     list_free(&task->claimed);
 }
 
-static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
+static yk_tensor *root_gradient(const char *name, yk_tensor *root, yk_tensor *given)
 {
     char a[200], b[200];
     if (!given && root->numel != 1) {
         yk__fail(YK_ERR_SHAPE,
-                 "backward: the tensor has shape %s; without a gradient of its own only one with a single element can "
+                 "%s: the tensor has shape %s; without a gradient of its own only one with a single element can "
                  "be walked from",
-                 yk_shape_format(root, a, sizeof(a)));
+                 name, yk_shape_format(root, a, sizeof(a)));
         return NULL;
     }
     if (!given)
         return yk__tensor_full_like(root, 1);
     yk_tensor *both[2] = {root, given};
-    if (yk__same_device("backward", 2, both))
+    if (yk__same_device(name, 2, both))
         return NULL;
     if (!yk_same_shape(root, given) || root->dtype != given->dtype) {
-        yk__fail(YK_ERR_SHAPE, "backward: the gradient is %s of %s, the tensor %s of %s",
+        yk__fail(YK_ERR_SHAPE, "%s: the gradient is %s of %s, the tensor %s of %s", name,
                  yk_shape_format(given, a, sizeof(a)), yk_dtype_name((yk_dtype)given->dtype),
                  yk_shape_format(root, b, sizeof(b)), yk_dtype_name((yk_dtype)root->dtype));
         return NULL;
@@ -622,46 +754,191 @@ static yk_tensor *root_gradient(yk_tensor *root, yk_tensor *given)
     return yk_tensor_retain(given);
 }
 
-/* Runs backward up to the walk and through it; *walked is true once the walk has begun. */
+/* Fails unless all tensors of a request are there and none was freed. */
+static yk_status check_tensors(const char *name, const char *role, int count, yk_tensor *const *tensors, bool optional)
+{
+    if (count < 1 || (!tensors && !optional))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %d %ss were given, expected at least one", name, tensors ? count : 0,
+                        role);
+    for (int i = 0; tensors && i < count; i++) {
+        if (yk__is_freed(tensors[i]))
+            return yk__fail_freed(name, tensors[i]);
+        if (!tensors[i] && !optional)
+            return yk__error_code() ? yk__error_code()
+                   : count == 1     ? yk__fail(YK_ERR_ARGUMENT, "%s: the %s is NULL", name, role)
+                                    : yk__fail(YK_ERR_ARGUMENT, "%s: %s %d is NULL", name, role, i);
+    }
+    return YK_OK;
+}
+
+/* The nodes of the request's tensors, which `task` keeps in outputs[] apart. */
+static yk_status find_nodes(const request *r, bool roots, yk__node **nodes, int *outputs)
+{
+    for (int i = 0; i < (roots ? r->n_roots : r->n_inputs); i++) {
+        nodes[i] = yk__gradient_node(roots ? r->roots[i] : r->inputs[i], &outputs[i]);
+        if (nodes[i])
+            continue;
+        if (yk__error_code())
+            return yk__error_code();
+        if (roots)
+            return yk__fail(YK_ERR_STATE,
+                            "%s: the tensor does not require a gradient and was not made from any that does", r->name);
+        return yk__fail(YK_ERR_STATE, "%s: input %d of %d does not require a gradient", r->name, i, r->n_inputs);
+    }
+    return YK_OK;
+}
+
+/* Puts the gradients of the roots where they belong; a root may be reached from another one. */
+static yk_status place_gradients(yk__task *task, yk__node *const *nodes, const int *outputs)
+{
+    const request *r = task->request;
+    for (int i = 0; i < r->n_roots; i++) {
+        yk_tensor *grad = root_gradient(r->name, r->roots[i], r->gradients ? r->gradients[i] : NULL);
+        if (!grad)
+            return yk__error_code();
+        if (!owned(task, nodes[i])) { /* it leads to none of the inputs */
+            yk_tensor_release(grad);
+            continue;
+        }
+        yk_status status = yk__gradient_deliver(&task->walk, nodes[i], outputs[i], grad, false);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+/* The nodes that nothing is to be delivered to are ready: roots, each once. */
+static void push_roots(yk__task *task, yk__node *const *nodes)
+{
+    for (int i = 0; i < task->request->n_roots; i++) {
+        bool again = !owned(task, nodes[i]) || nodes[i]->pending;
+        for (int j = 0; j < i && !again; j++)
+            again = nodes[j] == nodes[i];
+        if (!again)
+            heap_push(task->parallel ? &queue_of(task, nodes[i]->device)->heap : &task->queues[0].heap, nodes[i]);
+    }
+}
+
+/* Makes room for the gradients that are given back, or has the tensors that are no leaves keep theirs. */
+static yk_status prepare_targets(yk__task *task, yk__node *const *targets, const int *outputs)
+{
+    const request *r = task->request;
+    task->walk.targeted = true;
+    if (!r->gives) {
+        for (int i = 0; i < r->n_inputs; i++)
+            targets[i]->outputs[outputs[i]].keep_grad |= targets[i]->op != NULL;
+        return YK_OK;
+    }
+    task->walk.captures = yk__calloc((size_t)r->n_inputs, sizeof(*task->walk.captures));
+    if (!task->walk.captures)
+        return YK_ERR_MEMORY;
+    task->walk.n_captures = r->n_inputs;
+    for (int i = 0; i < r->n_inputs; i++)
+        task->walk.captures[i] = (yk__capture){.node = targets[i], .output = outputs[i]};
+    return YK_OK;
+}
+
+/* Hands the gradients that were captured to the scope. */
+static yk_status give_gradients(yk__task *task)
+{
+    const request *r = task->request;
+    for (int i = 0; i < r->n_inputs; i++) {
+        if (!task->walk.captures[i].grad && !r->allow_unused)
+            return yk__fail(YK_ERR_STATE,
+                            "%s: input %d of %d has no part in the outputs; with allow_unused its gradient is NULL",
+                            r->name, i, r->n_inputs);
+    }
+    if (!yk__scope_reserve(r->name, (size_t)r->n_inputs))
+        return yk__error_code();
+    for (int i = 0; i < r->n_inputs; i++) {
+        yk_tensor *grad = task->walk.captures[i].grad;
+        task->walk.captures[i].grad = NULL;
+        r->grads[i] = grad ? yk__scope_own(grad) : NULL;
+    }
+    return YK_OK;
+}
+
+/* Runs the task up to the walk and through it; *walked is true once the walk has begun. */
+static yk_status run_request(yk__task *task, yk__node **nodes, int *outputs, bool *walked)
+{
+    const request *r = task->request;
+    yk__node **targets = nodes + r->n_roots;
+    int *target_outputs = outputs + r->n_roots;
+    yk_status status = find_nodes(r, true, nodes, outputs);
+    if (!status && r->inputs)
+        status = find_nodes(r, false, targets, target_outputs);
+    if (!status && r->inputs)
+        status = prepare_targets(task, targets, target_outputs);
+    if (!status)
+        status = r->inputs ? claim_paths(task, r->n_roots, nodes, r->n_inputs, targets)
+                           : claim_graph(task, r->n_roots, nodes);
+    if (!status)
+        status = make_queues(task, nodes[0]);
+    if (!status)
+        status = place_gradients(task, nodes, outputs);
+    if (!status)
+        status = yk__collectors_begin(&task->collectors, task->claimed.count, task->claimed.nodes);
+    *walked = !status;
+    if (!status) {
+        push_roots(task, nodes);
+        status = task_run(task);
+    }
+    status = yk__collectors_end(&task->collectors, status);
+    return status || !r->gives ? status : give_gradients(task);
+}
+
+static yk_status request_run(const request *r, bool *walked)
+{
+    yk_status status = check_tensors(r->name, "tensor", r->n_roots, r->roots, false);
+    if (!status)
+        status = check_tensors(r->name, "gradient", r->n_roots, r->gradients, true);
+    if (!status && r->inputs)
+        status = check_tensors(r->name, "input", r->n_inputs, r->inputs, false);
+    if (status)
+        return status;
+    YK__OWN_RECORD;
+    enum { FEW = 4 };
+    int count = r->n_roots + r->n_inputs, few_outputs[FEW], *outputs = few_outputs;
+    yk__node *few_nodes[FEW], **nodes = few_nodes;
+    yk_tensor *few_kept[FEW], **kept = few_kept; /* a hook may drop the last reference */
+    if (count > FEW) {
+        nodes = yk__calloc((size_t)count, 2 * sizeof(*nodes) + sizeof(*outputs));
+        if (!nodes)
+            return YK_ERR_MEMORY;
+        kept = (yk_tensor **)(nodes + count);
+        outputs = (int *)(kept + count);
+    }
+    for (int i = 0; i < count; i++)
+        kept[i] = yk_tensor_retain(i < r->n_roots ? r->roots[i] : r->inputs[i - r->n_roots]);
+    yk__task task;
+    task_init(&task, r);
+    status = run_request(&task, nodes, outputs, walked);
+    task_clear(&task);
+    for (int i = 0; i < count; i++)
+        yk_tensor_release(kept[i]);
+    if (nodes != few_nodes)
+        free(nodes);
+    return status;
+}
+
 static yk_status backward(yk_tensor *root, const yk_backward_options *options, bool *walked)
 {
     YK__LIVE(root);
     yk_backward_options o;
     if (YK__OPTIONS_TAKE("backward", yk_backward_options, options, &o))
         return YK_ERR_ARGUMENT;
-    if (yk__is_freed(o.gradient))
-        return yk__fail_freed(__func__, o.gradient);
-    if (!root)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "backward: the tensor is NULL");
-    YK__OWN_RECORD;
-    int output;
-    yk__node *node = yk__gradient_node(root, &output);
-    if (!node)
-        return yk__error_code() ? yk__error_code()
-                                : yk__fail(YK_ERR_STATE,
-                                           "backward: the tensor does not require a gradient and was not made from any "
-                                           "that does");
-    yk__task task;
-    task_init(&task, o.retain_graph);
-    yk_tensor *kept = yk_tensor_retain(root); /* a hook may drop the last reference */
-    yk_status status = claim_graph(&task, node);
-    if (!status)
-        status = make_queues(&task, node);
-    if (!status) {
-        node->outputs[output].grad = root_gradient(root, o.gradient);
-        status = node->outputs[output].grad ? YK_OK : yk__error_code();
-    }
-    if (!status)
-        status = yk__collectors_begin(&task.collectors, task.claimed.count, task.claimed.nodes);
-    *walked = !status;
-    if (!status) {
-        heap_push(&task.queues[0].heap, node);
-        status = task_run(&task);
-    }
-    status = yk__collectors_end(&task.collectors, status);
-    task_clear(&task);
-    yk_tensor_release(kept);
-    return status;
+    if (o.inputs ? o.n_inputs < 1 : o.n_inputs != 0)
+        return yk__fail(YK_ERR_ARGUMENT, "backward: n_inputs is %d, and inputs is %s; leave both out for all leaves",
+                        o.n_inputs, o.inputs ? "given" : "NULL");
+    return request_run(&(request){.name = "backward",
+                                  .roots = &root,
+                                  .gradients = &o.gradient,
+                                  .n_roots = 1,
+                                  .inputs = o.inputs,
+                                  .n_inputs = o.n_inputs,
+                                  .retain_graph = o.retain_graph,
+                                  .create_graph = o.create_graph},
+                       walked);
 }
 
 yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
@@ -679,4 +956,33 @@ yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
 yk_status yk_backward(yk_tensor *root)
 {
     return yk_backward_with(root, NULL);
+}
+
+yk_status yk_autograd_grad(yk_tensor *const *outputs, int n_outputs, yk_tensor *const *inputs, int n_inputs,
+                           yk_tensor *const *grad_outputs, yk_tensor **grads, const yk_autograd_grad_options *options)
+{
+    yk_autograd_grad_options o;
+    for (int i = 0; grads && i < n_inputs; i++)
+        grads[i] = NULL;
+    if (YK__OPTIONS_TAKE("autograd_grad", yk_autograd_grad_options, options, &o))
+        return YK_ERR_ARGUMENT;
+    if (!yk__is_there("autograd_grad", "array of inputs", inputs) ||
+        !yk__is_there("autograd_grad", "array of gradients", grads) || !yk__scope_check("autograd_grad"))
+        return yk__error_code();
+    bool walked = false;
+    (void)yk__progress_phase(YK__PHASE_BACKWARD);
+    yk_status status = request_run(&(request){.name = "autograd_grad",
+                                              .roots = outputs,
+                                              .gradients = grad_outputs,
+                                              .n_roots = n_outputs,
+                                              .inputs = inputs,
+                                              .n_inputs = n_inputs,
+                                              .gives = true,
+                                              .retain_graph = o.retain_graph,
+                                              .create_graph = o.create_graph,
+                                              .allow_unused = o.allow_unused,
+                                              .grads = grads},
+                                   &walked);
+    (void)yk__progress_phase(YK__PHASE_NONE);
+    return status;
 }

@@ -7,13 +7,32 @@
 
 #include "autograd/node.h"
 
+/* A gradient that a backward is to give back in place of adding it to a leaf's. */
+typedef struct yk__capture {
+    yk__node *node;
+    yk_tensor *grad; /* NULL until it comes; zero where it never does */
+    int output;
+} yk__capture;
+
+/* The way in which a backward walks its nodes. */
+typedef struct yk__walk {
+    bool retain_graph;
+    bool create_graph; /* backward is recorded, by the operations' recorded functions */
+    bool targeted;     /* some tensors are to be reached, not all leaves */
+    int n_captures;    /* of these, where they are not to keep their gradients themselves */
+    yk__capture *captures;
+} yk__walk;
+
 /* ---- one node (run_node.c), whose gradients have all come ---- */
+/* The sum of two gradients, of one shape and dtype, recorded; one reference. */
+yk_tensor *yk__recorded_sum(yk_tensor *a, yk_tensor *b);
 /* A term of the gradient of output `which`, taken over: added to what has come, in place where nobody else sees the
  * memory, or, where it is the last, left to an operation that takes it so. */
-yk_status yk__gradient_deliver(yk__node *node, int which, yk_tensor *term, bool last);
+yk_status yk__gradient_deliver(const yk__walk *walk, yk__node *node, int which, yk_tensor *term, bool last);
 /* Calls the hooks of what its outputs have got, then, for an operation, its backward, which gives grads[], one for each
- * input, and for the accumulator of a leaf adds to the leaf's gradient. The gradients of the outputs are gone then. */
-yk_status yk__node_run(yk__node *node, bool retain_graph, yk_tensor **grads);
+ * input, and for the accumulator of a leaf adds to the leaf's gradient. The gradients of the outputs are gone then, or
+ * with those who want them. */
+yk_status yk__node_run(yk__node *node, const yk__walk *walk, yk_tensor **grads);
 
 /* ---- those who collect gradients (collectors.c) ---- */
 typedef struct yk__collectors {

@@ -21,9 +21,11 @@ static double weight(int64_t i)
 
 /* The function that is checked: one output, or several. */
 typedef struct checked {
+    const char *name; /* of the check */
     yk_gradcheck_fn single;
     yk_gradcheck_list_fn list;
     int n_outputs;
+    bool constants; /* an output that depends on no input is fine */
     void *user;
 } checked;
 
@@ -39,21 +41,21 @@ static yk_status call(const checked *f, yk_tensor *const *inputs, int n_inputs, 
     if (yk__error_code())
         return yk__error_code();
     if (status)
-        return yk__fail(status, "gradcheck: the function failed with status %d and no message", (int)status);
+        return yk__fail(status, "%s: the function failed with status %d and no message", f->name, (int)status);
     int floating = 0;
     for (int i = 0; i < f->n_outputs; i++) {
         if (!outputs[i])
-            return f->n_outputs == 1 ? yk__fail(YK_ERR_CALLBACK, "gradcheck: the function returned NULL")
-                                     : yk__fail(YK_ERR_CALLBACK, "gradcheck: the function left output %d of %d NULL", i,
-                                                f->n_outputs);
+            return f->n_outputs == 1 ? yk__fail(YK_ERR_CALLBACK, "%s: the function returned NULL", f->name)
+                                     : yk__fail(YK_ERR_CALLBACK, "%s: the function left output %d of %d NULL", f->name,
+                                                i, f->n_outputs);
         bool counts = yk_dtype_is_floating((yk_dtype)outputs[i]->dtype);
         floating += counts;
         if (counts && outputs[i]->dtype != YK_F64)
-            return yk__fail(YK_ERR_DTYPE, "gradcheck: the output is %s; inputs and output must be float64",
+            return yk__fail(YK_ERR_DTYPE, "%s: the output is %s; inputs and output must be float64", f->name,
                             yk_dtype_name((yk_dtype)outputs[i]->dtype));
     }
     return floating ? YK_OK
-                    : yk__fail(YK_ERR_DTYPE, "gradcheck: the output is %s; inputs and output must be float64",
+                    : yk__fail(YK_ERR_DTYPE, "%s: the output is %s; inputs and output must be float64", f->name,
                                yk_dtype_name((yk_dtype)outputs[0]->dtype));
 }
 
@@ -103,7 +105,7 @@ static yk_status analytic(const checked *f, yk_tensor *const *inputs, int n_inpu
             *YK_OPTIONS(yk_backward_options, .gradient = given, .retain_graph = k + 1 < f->n_outputs);
         if (!walk.gradient)
             status = yk__error_code();
-        else if (f->n_outputs == 1 || yk_requires_grad(y)) /* one of several may be a constant */
+        else if ((f->n_outputs == 1 && !f->constants) || yk_requires_grad(y)) /* one of several may be a constant */
             status = yk_backward_with(y, &walk);
         free(weights);
     }
@@ -140,9 +142,9 @@ static yk_status check_input(const checked *f, yk_tensor *const *inputs, int n_i
             break;
         double numeric = (sums[0] - sums[1]) / (2 * o->eps);
         if (!(fabs(grad[i] - numeric) <= o->atol + o->rtol * fabs(numeric)))
-            status = yk__fail(YK_ERR_NUMERIC,
-                              "gradcheck: input %d, element %lld: backward gives %.10g, differences give %.10g", which,
-                              (long long)i, grad[i], numeric);
+            status =
+                yk__fail(YK_ERR_NUMERIC, "%s: input %d, element %lld: backward gives %.10g, differences give %.10g",
+                         f->name, which, (long long)i, grad[i], numeric);
     }
     free(values);
     free(grad);
@@ -153,23 +155,23 @@ static yk_status gradients_check(const checked *f, yk_tensor *const *inputs, int
                                  const yk_gradcheck_options *options)
 {
     yk_gradcheck_options o;
-    if (YK__OPTIONS_TAKE("gradcheck", yk_gradcheck_options, options, &o) ||
-        yk__check_positive("gradcheck", "eps", o.eps) || yk__check_number("gradcheck", "atol", o.atol, 0, INFINITY) ||
-        yk__check_number("gradcheck", "rtol", o.rtol, 0, INFINITY))
+    if (YK__OPTIONS_TAKE(f->name, yk_gradcheck_options, options, &o) || yk__check_positive(f->name, "eps", o.eps) ||
+        yk__check_number(f->name, "atol", o.atol, 0, INFINITY) ||
+        yk__check_number(f->name, "rtol", o.rtol, 0, INFINITY))
         return YK_ERR_ARGUMENT;
     if (!f->single && !f->list)
-        return yk__fail(YK_ERR_ARGUMENT, "gradcheck: the function is NULL");
-    if (n_inputs > 0 && !yk__is_there("gradcheck", "array of inputs", inputs))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the function is NULL", f->name);
+    if (n_inputs > 0 && !yk__is_there(f->name, "array of inputs", inputs))
         return YK_ERR_ARGUMENT;
     int wanted = 0;
     for (int i = 0; i < n_inputs; i++) {
         if (!inputs[i])
-            return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "gradcheck: input %d is NULL", i);
+            return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "%s: input %d is NULL", f->name, i);
         if (!yk_requires_grad(inputs[i]))
             continue;
         wanted++;
         if (inputs[i]->dtype != YK_F64 || !yk_is_leaf(inputs[i]))
-            return yk__fail(YK_ERR_DTYPE, "gradcheck: input %d is %s%s; inputs to check must be float64 leaves", i,
+            return yk__fail(YK_ERR_DTYPE, "%s: input %d is %s%s; inputs to check must be float64 leaves", f->name, i,
                             yk_dtype_name((yk_dtype)inputs[i]->dtype), yk_is_leaf(inputs[i]) ? "" : " and no leaf");
         yk_status status = yk_set_grad(inputs[i], NULL);
         if (status)
@@ -177,9 +179,9 @@ static yk_status gradients_check(const checked *f, yk_tensor *const *inputs, int
     }
     YK__OWN_RECORD;
     if (!wanted)
-        return yk__fail(YK_ERR_ARGUMENT, "gradcheck: no input requires a gradient");
+        return yk__fail(YK_ERR_ARGUMENT, "%s: no input requires a gradient", f->name);
     if (f->n_outputs < 1)
-        return yk__fail(YK_ERR_ARGUMENT, "gradcheck: %d outputs", f->n_outputs);
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %d outputs", f->name, f->n_outputs);
     yk_tensor **outputs = yk__calloc((size_t)f->n_outputs, sizeof(*outputs));
     yk_status status = outputs ? analytic(f, inputs, n_inputs, outputs) : YK_ERR_MEMORY;
     for (int i = 0; i < n_inputs && !status; i++) {
@@ -193,12 +195,139 @@ static yk_status gradients_check(const checked *f, yk_tensor *const *inputs, int
 yk_status yk_gradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
                        const yk_gradcheck_options *options)
 {
-    return gradients_check(&(checked){.single = function, .n_outputs = 1, .user = user}, inputs, n_inputs, options);
+    return gradients_check(&(checked){.name = "gradcheck", .single = function, .n_outputs = 1, .user = user}, inputs,
+                           n_inputs, options);
 }
 
 yk_status yk_gradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs, int n_outputs,
                             void *user, const yk_gradcheck_options *options)
 {
-    return gradients_check(&(checked){.list = function, .n_outputs = n_outputs, .user = user}, inputs, n_inputs,
-                           options);
+    return gradients_check(&(checked){.name = "gradcheck", .list = function, .n_outputs = n_outputs, .user = user},
+                           inputs, n_inputs, options);
+}
+
+/* ---- gradients of gradients ---- */
+
+/* The function whose gradients are checked: of the inputs and the gradients of the outputs of `first`, the gradients of
+ * those inputs that want one. */
+typedef struct second {
+    const checked *first;
+    int n_inputs, n_wanted;
+} second;
+
+/* The outputs that gradients flow to, in front of outputs[]; how many. */
+static int differentiable(int count, yk_tensor **outputs)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        if (outputs[i]->dtype == YK_F64 && yk_requires_grad(outputs[i]))
+            outputs[found++] = outputs[i];
+    }
+    return found;
+}
+
+static yk_status gradients_compute(const second *s, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                   yk_tensor **wanted, yk_tensor **grads)
+{
+    yk_status status = call(s->first, inputs, s->n_inputs, outputs);
+    int found = status ? 0 : differentiable(s->first->n_outputs, outputs), n_wanted = 0;
+    if (!status && found != n_inputs - s->n_inputs)
+        return yk__fail(YK_ERR_CALLBACK, "gradgradcheck: the function gave %d outputs with a gradient, and then %d",
+                        n_inputs - s->n_inputs, found);
+    for (int i = 0; i < s->n_inputs; i++) {
+        if (yk_requires_grad(inputs[i]))
+            wanted[n_wanted++] = inputs[i];
+    }
+    if (!status)
+        status = yk_autograd_grad(outputs, found, wanted, n_wanted, inputs + s->n_inputs, grads,
+                                  YK_OPTIONS(yk_autograd_grad_options, .create_graph = true, .allow_unused = true));
+    for (int i = 0; i < n_wanted && !status; i++) {
+        if (!grads[i] && !(grads[i] = yk_zeros_like(wanted[i])))
+            status = yk__error_code();
+    }
+    return status;
+}
+
+static yk_status second_call(yk_tensor *const *inputs, int n_inputs, yk_tensor **grads, int n_grads, void *user)
+{
+    const second *s = user;
+    bool before = yk_enable_grad_begin(); /* differences are taken while nothing is recorded */
+    yk_tensor **outputs = yk__calloc((size_t)(s->first->n_outputs + n_grads), sizeof(*outputs));
+    yk_status status =
+        outputs ? gradients_compute(s, inputs, n_inputs, outputs, outputs + s->first->n_outputs, grads) : YK_ERR_MEMORY;
+    free(outputs);
+    yk_enable_grad_end(before);
+    return status;
+}
+
+/* A leaf like x with random values, for the gradient of an output. */
+static yk_tensor *random_gradient(const yk_tensor *x)
+{
+    double *values = yk__calloc((size_t)x->numel, sizeof(*values));
+    for (int64_t i = 0; values && i < x->numel; i++)
+        values[i] = 2 * (weight(i + 1) - 1);
+    yk_tensor *out = NULL;
+    if (values)
+        out = yk_from_data(
+            values, x->ndim, x->shape,
+            YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = yk__device_of(x), .requires_grad = true));
+    free(values);
+    return out;
+}
+
+static yk_status second_check(const checked *f, yk_tensor *const *inputs, int n_inputs,
+                              const yk_gradcheck_options *options)
+{
+    if (!f->single && !f->list)
+        return yk__fail(YK_ERR_ARGUMENT, "gradgradcheck: the function is NULL");
+    if (f->n_outputs < 1 || n_inputs < 1)
+        return yk__fail(YK_ERR_ARGUMENT, "gradgradcheck: %d inputs and %d outputs, expected at least one of each",
+                        n_inputs, f->n_outputs);
+    if (!yk__is_there("gradgradcheck", "array of inputs", inputs))
+        return YK_ERR_ARGUMENT;
+    for (int i = 0; i < n_inputs; i++) {
+        if (!inputs[i])
+            return yk__error_code() ? yk__error_code()
+                                    : yk__fail(YK_ERR_ARGUMENT, "gradgradcheck: input %d is NULL", i);
+    }
+    YK__OWN_RECORD;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor **all = yk__calloc((size_t)(n_inputs + 2 * f->n_outputs), sizeof(*all)), **outputs = all + n_inputs;
+    yk_status status = all ? call(f, inputs, n_inputs, outputs) : YK_ERR_MEMORY;
+    second s = {.first = f, .n_inputs = n_inputs};
+    int found = 0;
+    if (!status) {
+        memcpy(all, inputs, sizeof(*all) * (size_t)n_inputs);
+        found = differentiable(f->n_outputs, outputs);
+        for (int i = 0; i < n_inputs; i++)
+            s.n_wanted += yk_requires_grad(inputs[i]);
+        if (!found || !s.n_wanted)
+            status = yk__fail(YK_ERR_ARGUMENT, "gradgradcheck: no output depends on an input that requires a gradient");
+    }
+    for (int i = 0; i < found && !status; i++) {
+        outputs[i] = random_gradient(outputs[i]);
+        status = outputs[i] ? YK_OK : yk__error_code();
+    }
+    if (!status)
+        status = gradients_check(
+            &(checked){
+                .name = "gradgradcheck", .list = second_call, .n_outputs = s.n_wanted, .constants = true, .user = &s},
+            all, n_inputs + found, options);
+    free(all);
+    yk_scope_end(scope);
+    return status;
+}
+
+yk_status yk_gradgradcheck(yk_gradcheck_fn function, yk_tensor *const *inputs, int n_inputs, void *user,
+                           const yk_gradcheck_options *options)
+{
+    return second_check(&(checked){.name = "gradgradcheck", .single = function, .n_outputs = 1, .user = user}, inputs,
+                        n_inputs, options);
+}
+
+yk_status yk_gradgradcheck_list(yk_gradcheck_list_fn function, yk_tensor *const *inputs, int n_inputs, int n_outputs,
+                                void *user, const yk_gradcheck_options *options)
+{
+    return second_check(&(checked){.name = "gradgradcheck", .list = function, .n_outputs = n_outputs, .user = user},
+                        inputs, n_inputs, options);
 }

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 
 /* ---- geometry ---- */
 
@@ -116,9 +116,9 @@ static const char *kind_text(const yk_tensor *x)
     }
 }
 
-static yk_status as_strided_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+/* A gradient of the part in zeros of the base's shape; one reference. */
+static yk_tensor *part_put(yk_tensor *gout, const geometry *g)
 {
-    const geometry *g = yk__context(node);
     int64_t once[YK_MAX_DIMS];
     for (int d = 0; d < g->ndim; d++)
         once[d] = g->stride[d] == 0 && g->shape[d] > 1 ? 1 : g->shape[d];
@@ -129,8 +129,53 @@ static yk_status as_strided_backward(yk__node *node, yk_tensor *gout, yk_tensor 
         status = yk__raw_copy(part, sum);
     yk_tensor_release(part);
     yk_tensor_release(sum);
-    grads[0] = yk__tensor_if_ok(grad, status);
-    return status;
+    return yk__tensor_if_ok(grad, status);
+}
+
+/* The part of a gradient of the base's shape, in memory of its own; one reference. */
+static yk_tensor *part_taken(yk_tensor *gbase, const geometry *g)
+{
+    yk_tensor *like = like_base(g, yk__device_of(gbase)), *out = NULL;
+    yk_tensor *part =
+        like && !yk__raw_copy(like, gbase) ? yk__tensor_view(like, g->ndim, g->shape, g->stride, g->offset) : NULL;
+    if (part)
+        out = yk__raw_clone(part);
+    yk_tensor_release(part);
+    yk_tensor_release(like);
+    return out;
+}
+
+/* Each of the two is the gradient of the other: as_strided, and its backward. */
+static yk_status as_strided_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = part_put(gout, yk__context(node));
+    return grads[0] ? YK_OK : yk__error_code();
+}
+
+static yk_status part_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = part_taken(gout, yk__context(node));
+    return grads[0] ? YK_OK : yk__error_code();
+}
+
+static void as_strided_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+static void part_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+static const yk__op as_strided_op = {.name = "as_strided",
+                                     .backward = as_strided_backward,
+                                     .recorded = as_strided_recorded},
+                    part_put_op = {
+                        .name = "as_strided_backward", .backward = part_put_backward, .recorded = part_put_recorded};
+
+static void as_strided_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const geometry *g = yk__context(node);
+    grads[0] = yk__record(part_put(gouts[0], g), &part_put_op, 1, gouts, 0, NULL, g, sizeof(*g));
+}
+
+static void part_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const geometry *g = yk__context(node);
+    grads[0] = yk__record(part_taken(gouts[0], g), &as_strided_op, 1, gouts, 0, NULL, g, sizeof(*g));
 }
 
 /* x gets a new node (one reference, taken over); a wish to keep its gradient goes on. */
@@ -146,7 +191,6 @@ static void set_node(yk_tensor *x, yk__node *node)
 
 yk_status yk__view_refresh(yk_tensor *x)
 {
-    static const yk__op op = {.name = "as_strided", .backward = as_strided_backward};
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* two threads may read one view */
     if (x->view_kind != YK__VIEW_PLAIN || yk__is_expanded(x->base)) {
         char shape[200];
@@ -159,7 +203,7 @@ yk_status yk__view_refresh(yk_tensor *x)
     yk_status status = YK_OK;
     if (yk__view_stale(x)) {
         geometry g = geometry_of(x, x->base);
-        yk__node *node = yk__node_record(1, &x, &op, 1, &x->base, 0, NULL, &g, sizeof(g));
+        yk__node *node = yk__node_record(1, &x, &as_strided_op, 1, &x->base, 0, NULL, &g, sizeof(g));
         if (node) {
             set_node(x, node);
             __atomic_store_n(&x->base_version, yk__version(x), __ATOMIC_RELEASE);
@@ -206,7 +250,57 @@ static yk_status slices_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
-static const yk__op slices_op = {.name = "copy_slices", .backward = slices_backward, .clear = slices_clear};
+/* A gradient of the base with zeros in the part; its own gradient is of the same form. One reference. */
+static yk_tensor *without_part(yk_tensor *gbase, const geometry *g)
+{
+    yk_tensor *rest = like_base(g, yk__device_of(gbase)), *part = rest ? part_of(rest, g) : NULL;
+    yk_status status = part ? yk__raw_copy(rest, gbase) : yk__error_code();
+    if (!status)
+        status = yk__raw_fill(part, 0);
+    yk_tensor_release(part);
+    return yk__tensor_if_ok(rest, status);
+}
+
+static yk_status without_part_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = without_part(gout, yk__context(node));
+    return grads[0] ? YK_OK : yk__error_code();
+}
+
+static void without_part_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {
+        .name = "copy_slices_backward", .backward = without_part_backward, .recorded = without_part_recorded};
+    const geometry *g = yk__context(node);
+    grads[0] = yk__record(without_part(gouts[0], g), &op, 1, gouts, 0, NULL, g, sizeof(*g));
+}
+
+static void slices_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op rest_op = {
+        .name = "copy_slices_backward", .backward = without_part_backward, .recorded = without_part_recorded};
+    const slices *s = yk__context(node);
+    if (!s->inner->op->recorded) {
+        yk__fail(YK_ERR_UNSUPPORTED, "%s: its gradient has no gradient yet, so create_graph cannot go through it",
+                 s->inner->head.name);
+        return;
+    }
+    yk_tensor *part = yk__record(part_taken(gouts[0], &s->g), &as_strided_op, 1, gouts, 0, NULL, &s->g, sizeof(s->g));
+    if (!part)
+        return;
+    s->inner->op->recorded(s->inner, &part, grads);
+    if (yk__error_code() || !yk__needs_grad(node, 0))
+        return;
+    yk_tensor *rest = yk__record(without_part(gouts[0], &s->g), &rest_op, 1, gouts, 0, NULL, &s->g, sizeof(s->g));
+    if (rest && grads[0]) {
+        yk_tensor *put = yk__record(part_put(grads[0], &s->g), &part_put_op, 1, grads, 0, NULL, &s->g, sizeof(s->g));
+        rest = put ? yk__scope_own(yk__recorded_sum(rest, put)) : NULL;
+    }
+    grads[0] = rest;
+}
+
+static const yk__op slices_op = {
+    .name = "copy_slices", .backward = slices_backward, .recorded = slices_recorded, .clear = slices_clear};
 
 /* ---- no cycles ---- */
 
@@ -306,6 +400,7 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
 static yk_status write_through(yk_tensor *x, yk_tensor *base, yk__node *inner)
 {
     slices s = {.inner = inner, .g = geometry_of(x, base)};
+    inner->of_part = true;
     yk__node *outer = yk__node_make(&slices_op, slices_op.name, 1, &base, inner->n_inputs, 0, sizeof(s));
     if (!outer) {
         yk__node_release(inner);

@@ -12,11 +12,13 @@ typedef struct yk__edge {
     yk__node *node;  /* NULL: this input needs no gradient */
     yk_tensor *leaf; /* retained where node is the accumulator of a leaf, which owns it; else NULL, and node counted */
     int output;      /* of node: the one that the input is */
+    bool skipped;    /* by the backward that walks the node: it is to reach other tensors */
 } yk__edge;
 
 typedef struct yk__saved_tensor {
     yk_tensor *tensor;
     uint32_t version;
+    int output; /* 1 + the output of the node that it is an alias of; 0: it is another tensor */
 } yk__saved_tensor;
 
 typedef struct yk__hook {
@@ -65,6 +67,12 @@ struct yk__node {
 
     yk_device device; /* of the tensors it made */
     bool freed;       /* saved tensors are gone: a backward has been here */
+
+    /* For a backward that is to reach some tensors alone, false otherwise: the node is one that made such a tensor; and
+     * its own backward is not wanted. */
+    bool captured, skipped;
+
+    bool of_part; /* it wrote to a part of its first input's memory (history.c), which is held by another node */
 
     /* For the backward that walks this node, which is `owner`; NULL for none. */
     int pending;   /* edges, to whichever output, that have not delivered yet */

@@ -95,7 +95,7 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
     atomic_init(&node->owner, NULL);
     node->leaf = NULL;
     node->next_dead = NULL;
-    node->freed = false;
+    node->freed = node->captured = node->skipped = node->of_part = false;
     node->pending = 0;
     node->mark = 0;
     node->op = op;
@@ -111,7 +111,7 @@ yk__node *yk__node_make(const yk__op *op, const char *name, int n_outputs, yk_te
     for (int i = 0; i < n_inputs; i++)
         node->edges[i] = (yk__edge){0};
     for (int i = 0; i < n_saved; i++)
-        node->saved[i].tensor = NULL;
+        node->saved[i] = (yk__saved_tensor){0};
     for (int i = 0; i < n_outputs; i++) {
         yk__output *output = &node->outputs[i];
         memset(output, 0, offsetof(yk__output, shape));
@@ -153,6 +153,7 @@ void yk__edge_copy(yk__node *to, const yk__node *from, int i)
 {
     yk__edge *edge = &to->edges[i];
     *edge = from->edges[i];
+    edge->skipped = false;
     if (edge->leaf)
         yk_tensor_retain(edge->leaf);
     else if (edge->node)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/autocast.h"
 #include "autograd/engine.h"
 #include "base/events.h"
 #include "base/invariant.h"
@@ -20,8 +21,33 @@ static bool exclusive(const yk_tensor *x)
            yk__is_dense(x);
 }
 
+static void sum_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    (void)node;
+    grads[0] = grads[1] = gouts[0];
+}
+
+static yk_status sum_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    for (int i = 0; i < 2; i++)
+        grads[i] = yk__needs_grad(node, i) ? yk_tensor_retain(gout) : NULL;
+    return YK_OK;
+}
+
+yk_tensor *yk__recorded_sum(yk_tensor *a, yk_tensor *b)
+{
+    static const yk__op op = {.name = "add", .backward = sum_backward, .recorded = sum_recorded};
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *sum =
+        yk__record(yk__raw_binary("backward", YK__ADD, a, b, 1), &op, 2, (yk_tensor *[]){a, b}, 0, NULL, NULL, 0);
+    if (sum)
+        yk_tensor_retain(sum);
+    yk_scope_end(scope);
+    return sum;
+}
+
 /* Adds a term, taken over, to the gradient of an output. */
-static yk_status add_term(yk__output *output, yk_tensor *term)
+static yk_status add_term(yk__output *output, yk_tensor *term, bool recorded)
 {
     yk_tensor *sum = output->grad;
     yk_status status = YK_OK;
@@ -29,7 +55,11 @@ static yk_status add_term(yk__output *output, yk_tensor *term)
         output->grad = term;
         return YK_OK;
     }
-    if (exclusive(sum) && sum->dtype == term->dtype) {
+    if (recorded) {
+        output->grad = yk__recorded_sum(sum, term);
+        status = output->grad ? YK_OK : yk__error_code();
+        yk_tensor_release(sum);
+    } else if (exclusive(sum) && sum->dtype == term->dtype) {
         status = yk__raw_binary_into("backward", YK__ADD, sum, sum, term, 1);
     } else {
         output->grad = yk__raw_binary("backward", YK__ADD, sum, term, 1);
@@ -43,7 +73,7 @@ static yk_status add_term(yk__output *output, yk_tensor *term)
 
 yk_tensor *yk__own_part(const yk__node *node, yk_tensor *part)
 {
-    return part && !node->outputs[0].keep_grad && exclusive(part) ? yk_tensor_retain(part) : NULL;
+    return part && !node->outputs[0].keep_grad && !node->captured && exclusive(part) ? yk_tensor_retain(part) : NULL;
 }
 
 /* True if two terms have the strides and alignment that their sum would have in memory of its own: kernels that add
@@ -54,15 +84,15 @@ static bool lie_alike(const yk_tensor *a, const yk_tensor *b)
     return a->dtype == b->dtype && yk__same_line(a, b) && ((uintptr_t)a->data | (uintptr_t)b->data) % ALIGNED == 0;
 }
 
-yk_status yk__gradient_deliver(yk__node *node, int which, yk_tensor *term, bool last)
+yk_status yk__gradient_deliver(const yk__walk *walk, yk__node *node, int which, yk_tensor *term, bool last)
 {
     yk__output *output = &node->outputs[which];
-    if (last && output->grad && node->op && node->op->takes_addend && lie_alike(output->grad, term) &&
-        node->op->takes_addend(output->grad)) {
+    if (last && !walk->create_graph && output->grad && node->op && node->op->takes_addend &&
+        lie_alike(output->grad, term) && node->op->takes_addend(output->grad)) {
         output->addend = term;
         return YK_OK;
     }
-    return add_term(output, term);
+    return add_term(output, term, walk->create_graph);
 }
 
 /* Fails unless `grad` has the shape, dtype and device of output `which` of `to`; it is the gradient of input `input` of
@@ -109,6 +139,15 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
 {
     yk__leaf_gradient *meta = leaf->leaf_gradient;
     yk_status status = YK_OK;
+    if (meta->grad && meta->grad->node) { /* of a backward that was recorded: its graph is left as it is */
+        yk_tensor *before = meta->grad;
+        meta->grad = yk__raw_clone(before);
+        yk_tensor_release(before);
+        if (!meta->grad) {
+            yk_tensor_release(grad);
+            return yk__error_code();
+        }
+    }
     if (meta->grad == grad) { /* yk__grad_to_add_to: it was added to */
         yk__bump_version(grad);
         yk_tensor_release(grad);
@@ -138,7 +177,8 @@ yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad)
 static const yk__leaf_gradient *leaf_of_whole(const yk__node *node, int input)
 {
     const yk__node *to = node->edges[input].node;
-    if (!to || to->op || !yk_device_equal(to->device, node->device)) /* another thread may still deliver to it */
+    if (!to || node->edges[input].skipped || to->op || to->captured ||
+        !yk_device_equal(to->device, node->device)) /* another thread may still deliver to it */
         return NULL;
     const yk__output *output = to->outputs; /* an accumulator has one */
     bool whole = to->pending == 1 && !output->grad && !output->contributions;
@@ -179,21 +219,56 @@ static yk_status run_leaf_hooks(const yk__node *node, yk_tensor *leaf)
     return status;
 }
 
+/* yk__accumulate_grad; a gradient that was recorded keeps its history, in a sum with the earlier one. */
+static yk_status accumulate(const yk__walk *walk, yk_tensor *leaf, yk_tensor *grad)
+{
+    yk__leaf_gradient *meta = leaf->leaf_gradient;
+    yk_tensor *before = meta->grad;
+    if (!walk->create_graph || meta->grad_buffer || !(grad->node || (before && before->node)))
+        return yk__accumulate_grad(leaf, grad);
+    meta->grad = before ? yk__recorded_sum(before, grad) : yk_tensor_retain(grad);
+    yk_tensor_release(before);
+    yk_tensor_release(grad);
+    return meta->grad ? YK_OK : yk__error_code();
+}
+
+/* Retains the gradient of an output, NULL for zero, for those who asked for it; it is memory of its own, where it has
+ * no history. */
+static yk_status capture(const yk__walk *walk, const yk__node *node, int which)
+{
+    for (int i = 0; i < walk->n_captures; i++) {
+        yk__capture *c = &walk->captures[i];
+        yk_tensor *grad = node->outputs[which].grad;
+        if (c->node != node || c->output != which || !grad)
+            continue;
+        c->grad = walk->create_graph || exclusive(grad) ? yk_tensor_retain(grad) : yk__raw_clone(grad);
+        if (!c->grad)
+            return yk__error_code();
+    }
+    return YK_OK;
+}
+
 /* The gradient of a leaf is complete: accumulates it, calls the hooks and the collector. */
-static yk_status run_leaf(yk__node *node)
+static yk_status run_leaf(yk__node *node, const yk__walk *walk)
 {
     yk__output *output = node->outputs;
     bool hooked = output->n_hooks && output->grad;
     yk_status status = hooked ? run_hooks(node, 0) : YK_OK;
     if (status)
         return status;
+    if (node->captured) {
+        status = capture(walk, node, 0);
+        yk_tensor_release(output->grad);
+        output->grad = NULL;
+        return status;
+    }
     yk_tensor *grad = output->grad;
     output->grad = NULL;
     yk__collector *collector = node->leaf->leaf_gradient->collector;
     if (!hooked && !collector)
-        return grad ? yk__accumulate_grad(node->leaf, grad) : YK_OK;
+        return grad ? accumulate(walk, node->leaf, grad) : YK_OK;
     yk_tensor *leaf = yk_tensor_retain(node->leaf); /* a hook may drop the last reference */
-    status = grad ? yk__accumulate_grad(leaf, grad) : YK_OK;
+    status = grad ? accumulate(walk, leaf, grad) : YK_OK;
     if (!status && grad)
         status = run_leaf_hooks(node, leaf);
     yk__leaf_gradient *meta = leaf->leaf_gradient;
@@ -203,15 +278,36 @@ static yk_status run_leaf(yk__node *node)
     return status;
 }
 
+/* Backward by operations that are recorded, for gradients of gradients. */
+static yk_status call_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    if (!node->op->recorded)
+        return yk__fail(YK_ERR_UNSUPPORTED,
+                        "%s: its gradient has no gradient yet, so a backward with create_graph cannot go through it; "
+                        "compute it from other operations, or leave create_graph out",
+                        node->head.name);
+    yk_scope scope = yk_scope_begin();
+    uint32_t cast_types = yk__autocast_pause();
+    node->op->recorded(node, gouts, grads);
+    yk__autocast_types = cast_types;
+    yk_status status = yk__error_code();
+    for (int i = 0; i < node->n_inputs; i++) {
+        bool wanted = !status && grads[i] && yk__needs_grad(node, i);
+        grads[i] = wanted ? yk_tensor_retain(grads[i]) : NULL;
+    }
+    yk_scope_end(scope);
+    return status;
+}
+
 /* The operation's backward on what its outputs have got; nothing is called where that is nothing. */
-static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
+static yk_status call_backward(yk__node *node, const yk__walk *walk, bool any, yk_tensor **grads)
 {
     if (!any)
         return YK_OK;
     yk_status status;
     YK__EVENT(YK__EVENT_BACKWARD, node->op->name);
     yk__operation_name = node->op->name;
-    if (node->op->backward) {
+    if (node->op->backward && !walk->create_graph) {
         status = node->op->backward(node, node->outputs[0].grad, grads);
     } else {
         yk_tensor *few[8], **gouts = few;
@@ -219,7 +315,7 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
             return YK_ERR_MEMORY;
         for (int i = 0; i < node->n_outputs; i++)
             gouts[i] = node->outputs[i].grad;
-        status = node->op->backward_list(node, gouts, grads);
+        status = walk->create_graph ? call_recorded(node, gouts, grads) : node->op->backward_list(node, gouts, grads);
         if (gouts != few)
             free(gouts);
     }
@@ -228,11 +324,12 @@ static yk_status call_backward(yk__node *node, bool any, yk_tensor **grads)
     return status;
 }
 
-/* Takes over the gradient that yk_retain_grad asks for; it is memory of its own, as that of a leaf is. */
+/* Takes over the gradient that yk_retain_grad asks for; it is memory of its own, as that of a leaf is, unless it has a
+ * history. */
 static yk_status keep_gradient(yk__output *output, yk_tensor *grad)
 {
     yk_tensor *own = grad;
-    if (grad && !exclusive(grad)) {
+    if (grad && !grad->node && !exclusive(grad)) {
         own = yk__raw_clone(grad);
         yk_tensor_release(grad);
     }
@@ -259,32 +356,77 @@ static yk_status drop_gradients(yk__node *node)
 }
 
 /* Hooks, and those who keep the gradient, are to see the whole of it. */
-static yk_status add_for_others(yk__output *output)
+static yk_status add_for_others(const yk__node *node, yk__output *output)
 {
     yk_tensor *addend = output->addend;
-    if (!addend || (!output->n_hooks && !output->keep_grad))
+    if (!addend || (!output->n_hooks && !output->keep_grad && !node->captured))
         return YK_OK;
     output->addend = NULL;
-    return add_term(output, addend);
+    return add_term(output, addend, false);
 }
 
-yk_status yk__node_run(yk__node *node, bool retain_graph, yk_tensor **grads)
+/* Anomaly mode: fails where the gradient of an input has a NaN, in the name of the operation. */
+static yk_status check_anomaly(const yk__node *node, yk_tensor *const *grads)
+{
+    yk_status status = YK_OK;
+    for (int i = 0; i < node->n_inputs && !status; i++) {
+        if (!grads[i] || !yk__needs_grad(node, i))
+            continue;
+        yk_tensor *same = yk__raw_binary("backward", YK__EQ, grads[i], grads[i], 1);
+        yk_tensor *all = same ? yk__raw_reduce("backward", YK__ALL, same, 0, false, 0) : NULL;
+        double without = 0;
+        status = all ? yk__item("backward", all, &without) : yk__error_code();
+        yk_tensor_release(same);
+        yk_tensor_release(all);
+        const yk__output *out = node->outputs;
+        char in_shape[200], out_shape[200];
+        if (!status && without == 0)
+            status =
+                yk__fail(YK_ERR_NUMERIC,
+                         "backward of %s gave NaN in the gradient of its input %d, of shape %s and made by %s; the "
+                         "result has shape %s (anomaly detection is on)",
+                         node->head.name, i, yk_shape_format(grads[i], in_shape, sizeof(in_shape)),
+                         node->edges[i].node->op ? node->edges[i].node->head.name : "the program (a leaf)",
+                         yk__shape_text(out->ndim, out->shape, out_shape, sizeof(out_shape)));
+    }
+    return status;
+}
+
+static atomic_bool detecting_anomaly;
+
+bool yk_autograd_set_detect_anomaly(bool enabled)
+{
+    return atomic_exchange(&detecting_anomaly, enabled);
+}
+
+bool yk_autograd_detect_anomaly(void)
+{
+    return atomic_load(&detecting_anomaly);
+}
+
+yk_status yk__node_run(yk__node *node, const yk__walk *walk, yk_tensor **grads)
 {
     if (!node->op)
-        return run_leaf(node);
+        return run_leaf(node, walk);
     bool any = false;
     for (int i = 0; i < node->n_outputs; i++) {
-        yk_status status = add_for_others(&node->outputs[i]);
+        yk_status status = add_for_others(node, &node->outputs[i]);
         if (!status && node->outputs[i].grad && node->outputs[i].n_hooks)
             status = run_hooks(node, i);
+        if (!status && node->captured)
+            status = capture(walk, node, i);
         if (status)
             return status;
         any = any || node->outputs[i].grad;
     }
-    yk_status status = call_backward(node, any, grads);
+    if (node->skipped)
+        return drop_gradients(node);
+    yk_status status = call_backward(node, walk, any, grads);
+    if (!status && __builtin_expect(atomic_load_explicit(&detecting_anomaly, memory_order_relaxed), 0))
+        status = check_anomaly(node, grads);
     yk_status kept = drop_gradients(node);
     status = status ? status : kept;
-    if (!retain_graph)
+    if (!walk->retain_graph)
         yk__node_free_saved(node);
     YK__ASSERT_SOUND(yk__node_check(node));
     for (int i = 0; i < node->n_inputs && !status; i++) {

@@ -46,7 +46,11 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
             status = yk__fail_inference(op->name, saved[i], "be kept for a gradient");
             break;
         }
-        node->saved[i].tensor = yk__is_one_of(saved[i], n_outputs, outs) ? yk__tensor_alias(saved[i]) : keep(saved[i]);
+        for (int o = 0; o < n_outputs; o++) {
+            if (outs[o] == saved[i])
+                node->saved[i].output = o + 1;
+        }
+        node->saved[i].tensor = node->saved[i].output ? yk__tensor_alias(saved[i]) : keep(saved[i]);
         if (!node->saved[i].tensor)
             status = YK_ERR_MEMORY;
         else
@@ -165,7 +169,7 @@ bool yk__op_begin(const char *name, int n_inputs, yk_tensor *const *inputs, uint
 
 bool yk__needs_grad(const yk__node *node, int input)
 {
-    return node->edges[input].node != NULL;
+    return node->edges[input].node != NULL && !node->edges[input].skipped;
 }
 
 void *yk__context(yk__node *node)
@@ -190,4 +194,49 @@ yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad)
                     node->head.name, yk_shape_format(saved->tensor, shape, sizeof(shape)), yk__version(saved->tensor),
                     saved->version);
     return NULL;
+}
+
+/* Fails for a node whose edges are not those of its own inputs. */
+static bool has_own_edges(const yk__node *node)
+{
+    if (node->of_part)
+        yk__fail(YK_ERR_UNSUPPORTED,
+                 "%s: its gradient has no gradient yet where it wrote to a part of a tensor, through a view; use the "
+                 "form that gives a new tensor",
+                 node->head.name);
+    return !node->of_part;
+}
+
+yk_tensor *yk__saved_in_graph(yk__node *node, int i)
+{
+    yk_status bad = YK_OK;
+    yk_tensor *kept = yk__saved(node, i, &bad);
+    if (!kept || bad || !node->saved[i].output)
+        return kept;
+    if (!has_own_edges(node))
+        return NULL;
+    yk_tensor *out = yk__tensor_alias(kept);
+    if (out) {
+        out->node = yk__node_retain(node);
+        out->output = node->saved[i].output - 1;
+    }
+    return yk__scope_own(out);
+}
+
+yk_tensor *yk__saved_made_by(yk__node *node, int i, const yk__op *op, const void *context, size_t context_size)
+{
+    yk_status bad = YK_OK;
+    yk_tensor *kept = yk__saved(node, i, &bad);
+    yk_tensor *out = kept && !bad && has_own_edges(node) ? yk__tensor_alias(kept) : NULL;
+    yk__node *made = out ? yk__node_make(op, op->name, 1, &out, node->n_inputs, 0, context_size) : NULL;
+    if (!made) {
+        yk_tensor_release(out);
+        return NULL;
+    }
+    for (int k = 0; k < node->n_inputs; k++)
+        yk__edge_copy(made, node, k);
+    if (context_size)
+        memcpy(made->context, context, context_size);
+    out->node = made;
+    return yk__scope_own(out);
 }

@@ -36,6 +36,10 @@ typedef struct yk__op {
      * is not NULL, yk__addend(node), with the shape, dtype and strides of gout, dense. The gradient is their sum,
      * rounded to their dtype. NULL: never, the engine adds. */
     bool (*takes_addend)(const yk_tensor *gout);
+    /* The backward of a backward with create_graph, with gouts[] as backward_list gets it: made of operations that are
+     * recorded, of gouts[] and yk__saved_in_graph, in the engine's scope, which owns what it puts into grads[]. Errors
+     * are left in the record. NULL: gradients of this operation's gradient are an error that names it. */
+    void (*recorded)(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
     bool keeps_nothing; /* a node may be walked by any number of backwards: casts of parameters are shared by graphs */
 } yk__op;
 
@@ -104,6 +108,12 @@ bool yk__needs_grad(const yk__node *node, int input);
 /* The i-th saved tensor, borrowed (NULL if NULL was saved); NULL with an error if it was written to since. `*bad` is
  * set on error and left alone otherwise, so that several can be fetched before one check. */
 yk_tensor *yk__saved(yk__node *node, int i, yk_status *bad);
+/* In a recorded backward: the i-th saved tensor with its history, so that gradients flow on through it; borrowed. NULL
+ * with an error as yk__saved. */
+yk_tensor *yk__saved_in_graph(yk__node *node, int i);
+/* The same for one that was computed from the node's inputs beside the result: in the graph it has been made by `op`,
+ * from those inputs. The context, plain bytes, is copied. */
+yk_tensor *yk__saved_made_by(yk__node *node, int i, const yk__op *op, const void *context, size_t context_size);
 void *yk__context(yk__node *node);
 /* The tensor to add to the gradient that backward got (yk__op.takes_addend), borrowed; NULL for zero. */
 yk_tensor *yk__addend(const yk__node *node);

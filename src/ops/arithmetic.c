@@ -17,7 +17,8 @@ typedef struct binary_row {
     yk__op op;
     yk__binary kernel;
     binary_rule rule[2];
-    int reads[2]; /* by rule[0] (of a), by rule[1] (of b) */
+    int reads[2];            /* by rule[0] (of a), by rule[1] (of b) */
+    binary_rule recorded[2]; /* the rules made of recorded operations */
 } binary_row;
 
 typedef struct binary_context {
@@ -43,6 +44,18 @@ static yk_status binary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
             return yk__status_of(NULL);
     }
     return YK_OK;
+}
+
+static void binary_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const binary_context *c = yk__context(node);
+    yk_tensor *a = yk__saved_in_graph(node, 0), *b = yk__saved_in_graph(node, 1);
+    for (int i = 0; i < 2; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        yk_tensor *grad = c->row->recorded[i](gouts[0], a, b, c->alpha);
+        grads[i] = c->alike ? grad : yk__recorded_sum_to(grad, &c->spec[i]);
+    }
 }
 
 yk_status yk__check_alpha(const char *what, const yk_tensor *a, const yk_tensor *b, double alpha)
@@ -90,10 +103,22 @@ static yk_tensor *same(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
     return yk_tensor_retain(g);
 }
 
+static yk_tensor *same_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b, (void)alpha;
+    return g;
+}
+
 static yk_tensor *times_alpha(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)a, (void)b;
     return alpha == 1 ? yk_tensor_retain(g) : yk__raw_unary("add", YK__MUL_SCALAR, g, alpha, 0);
+}
+
+static yk_tensor *times_alpha_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b;
+    return alpha == 1 ? g : yk_mul_scalar(g, alpha);
 }
 
 static yk_tensor *times_minus_alpha(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
@@ -102,10 +127,22 @@ static yk_tensor *times_minus_alpha(yk_tensor *g, yk_tensor *a, yk_tensor *b, do
     return yk__raw_unary("sub", YK__MUL_SCALAR, g, -alpha, 0);
 }
 
+static yk_tensor *times_minus_alpha_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b;
+    return yk_mul_scalar(g, -alpha);
+}
+
 static yk_tensor *times_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)a, (void)alpha;
     return yk__raw_binary("mul", YK__MUL, g, b, 1);
+}
+
+static yk_tensor *times_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)alpha;
+    return yk_mul(g, b);
 }
 
 static yk_tensor *times_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
@@ -114,10 +151,22 @@ static yk_tensor *times_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha
     return yk__raw_binary("mul", YK__MUL, g, a, 1);
 }
 
+static yk_tensor *times_a_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)b, (void)alpha;
+    return yk_mul(g, a);
+}
+
 static yk_tensor *over_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)a, (void)alpha;
     return yk__raw_binary("div", YK__DIV, g, b, 1);
+}
+
+static yk_tensor *over_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)alpha;
+    return yk_div(g, b);
 }
 
 /* d(a / b)/db = -(a / b) / b: divided twice, since b^2 may overflow where the quotient does not. */
@@ -128,6 +177,12 @@ static yk_tensor *quotient_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double al
     yk_tensor *minus = yk__raw_unary("div", YK__NEG, twice, 0, 0), *out = yk__raw_binary("div", YK__MUL, g, minus, 1);
     yk__release_all(3, (yk_tensor *[]){once, twice, minus});
     return out;
+}
+
+static yk_tensor *quotient_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return yk_mul(g, yk_neg(yk_div(yk_div(a, b), b)));
 }
 
 /* g where the mask is false, else 0. */
@@ -161,6 +216,16 @@ static yk_tensor *power_a(yk_tensor *g, yk_tensor *a, yk_tensor *exponent, doubl
     return out;
 }
 
+static yk_tensor *power_a_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    if (!b || !g)
+        return NULL;
+    b = yk_cast(b, (yk_dtype)g->dtype);
+    yk_tensor *slope = yk_mul(yk_pow(a, yk_add_scalar(b, -1)), b);
+    return yk__recorded_where_not(yk_eq(b, yk__recorded_number(b, 0)), yk_mul(g, slope));
+}
+
 /* d(a^b)/db = a^b log a, and 0 at a = 0 for b >= 0, where a^b is constant from the right. */
 static yk_tensor *power_b(yk_tensor *g, yk_tensor *base, yk_tensor *b, double alpha)
 {
@@ -178,6 +243,16 @@ static yk_tensor *power_b(yk_tensor *g, yk_tensor *base, yk_tensor *b, double al
     return out;
 }
 
+static yk_tensor *power_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    if (!a || !g)
+        return NULL;
+    a = yk_cast(a, (yk_dtype)g->dtype);
+    yk_tensor *flat = yk_logical_and(yk_eq(a, yk__recorded_number(a, 0)), yk_ge(b, yk__recorded_number(b, 0)));
+    return yk__recorded_where_not(flat, yk_mul(g, yk_mul(yk_pow(a, b), yk_log(a))));
+}
+
 /* Half of g where x and y are equal, none of it where x loses (by `loses`), else all: of a NaN, both have it. */
 static yk_tensor *winner(yk_tensor *g, yk__binary loses, yk_tensor *x, yk_tensor *y)
 {
@@ -188,10 +263,21 @@ static yk_tensor *winner(yk_tensor *g, yk__binary loses, yk_tensor *x, yk_tensor
     return out;
 }
 
+static yk_tensor *winner_recorded(yk_tensor *g, yk_tensor *lost, yk_tensor *ties)
+{
+    return yk_where(ties, yk_mul_scalar(g, 0.5), yk__recorded_where_not(lost, g));
+}
+
 static yk_tensor *larger_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)alpha;
     return winner(g, YK__LT, a, b);
+}
+
+static yk_tensor *larger_a_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner_recorded(g, yk_lt(a, b), yk_eq(a, b));
 }
 
 static yk_tensor *larger_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
@@ -200,10 +286,22 @@ static yk_tensor *larger_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alph
     return winner(g, YK__LT, b, a);
 }
 
+static yk_tensor *larger_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner_recorded(g, yk_lt(b, a), yk_eq(a, b));
+}
+
 static yk_tensor *smaller_a(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
 {
     (void)alpha;
     return winner(g, YK__GT, a, b);
+}
+
+static yk_tensor *smaller_a_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner_recorded(g, yk_gt(a, b), yk_eq(a, b));
 }
 
 static yk_tensor *smaller_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
@@ -212,9 +310,19 @@ static yk_tensor *smaller_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alp
     return winner(g, YK__GT, b, a);
 }
 
+static yk_tensor *smaller_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return winner_recorded(g, yk_gt(b, a), yk_eq(a, b));
+}
+
 /* ---- rows ---- */
 
-static const binary_row add_row = {{.name = "add", .backward = binary_backward}, YK__ADD, {same, times_alpha}, {0, 0}};
+static const binary_row add_row = {{.name = "add", .backward = binary_backward, .recorded = binary_recorded},
+                                   YK__ADD,
+                                   {same, times_alpha},
+                                   {0, 0},
+                                   {same_recorded, times_alpha_recorded}};
 
 yk_tensor *yk_add(yk_tensor *a, yk_tensor *b)
 {
@@ -234,10 +342,11 @@ yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha)
 #define BINARY(label, kernel, rule_a, reads_a, rule_b, reads_b, CAST)                                                  \
     yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
     {                                                                                                                  \
-        static const binary_row row = {{.name = #label, .backward = binary_backward},                                  \
+        static const binary_row row = {{.name = #label, .backward = binary_backward, .recorded = binary_recorded},     \
                                        YK__##kernel,                                                                   \
                                        {rule_a, rule_b},                                                               \
-                                       {READS_##reads_a, READS_##reads_b}};                                            \
+                                       {READS_##reads_a, READS_##reads_b},                                             \
+                                       {rule_a##_recorded, rule_b##_recorded}};                                        \
         CAST return binary_apply(&row, a, b, 1);                                                                       \
     }
 

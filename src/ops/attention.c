@@ -62,6 +62,8 @@ static yk_status operands_prepare(int count, yk_tensor *const *from, yk_tensor *
     return status;
 }
 
+static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p);
+
 static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     enum { OUT = INPUTS, GOUT, READ };
@@ -103,9 +105,33 @@ static yk_status attention_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     return status;
 }
 
+/* The whole matrix of weights is in memory here. */
+static void attention_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const yk__attention *p = yk__context(node);
+    yk_tensor *in[INPUTS], *g = yk__recorded_wide(gouts[0]);
+    for (int i = 0; i < INPUTS; i++) {
+        yk_tensor *kept = yk__saved_in_graph(node, i);
+        in[i] = kept && kept->dtype != YK_BOOL ? yk__recorded_wide(kept) : kept;
+    }
+    if (yk__error_code())
+        return;
+    const int keys = -1;
+    yk_tensor *weights = weights_of_heads(in, p), *gweights = yk_matmul(g, yk_transpose(in[V], -1, -2));
+    yk_tensor *sums = yk_sum_dims(yk_mul(weights, gweights), &keys, 1, true);
+    yk_tensor *gscores = yk_mul_scalar(yk_mul(weights, yk_sub(gweights, sums)), p->scale);
+    yk_tensor *made[3] = {yk_matmul(gscores, in[K]), gscores ? yk_matmul(yk_transpose(gscores, -1, -2), in[Q]) : NULL,
+                          weights ? yk_matmul(yk_transpose(weights, -1, -2), g) : NULL};
+    for (int i = 0; i < 3; i++) {
+        if (yk__needs_grad(node, i) && made[i])
+            grads[i] = yk_cast(made[i], (yk_dtype)gouts[0]->dtype);
+    }
+}
+
 static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention *p)
 {
-    static const yk__op op = {.name = "scaled_dot_product_attention", .backward = attention_backward};
+    static const yk__op op = {
+        .name = "scaled_dot_product_attention", .backward = attention_backward, .recorded = attention_recorded};
     yk_tensor *in[INPUTS];
     if (operands_prepare(INPUTS, inputs, in))
         return NULL;
@@ -147,8 +173,8 @@ static yk_tensor *weights_of(yk_tensor *scores)
     return yk_where(nothing, zero, yk_softmax(yk_where(nothing, zero, scores), -1));
 }
 
-/* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
-static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, double dropout)
+/* The weights of each query, (..., L, S); those of one that may look at nothing are 0. */
+static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__attention *p)
 {
     yk_tensor *q = inputs[Q], *k = inputs[K], *mask = inputs[MASK];
     int64_t queries = q->shape[q->ndim - 2], keys = k->shape[k->ndim - 2];
@@ -159,16 +185,20 @@ static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention 
         mask = yk_ge(row, yk__scope_own(yk__raw_positions(keys, 1, yk__device_of(q))));
     }
     if (mask && mask->dtype != YK_BOOL)
-        return yk_matmul(yk_dropout(weights_of(yk_add(scores, mask)), dropout, true), inputs[V]);
+        return weights_of(yk_add(scores, mask));
     if (mask)
         scores =
             yk_where(mask, scores,
                      yk_full(0, NULL, -INFINITY,
                              YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)q->dtype, .device = yk__device_of(q))));
     yk_tensor *weights = yk_softmax(scores, -1);
-    if (mask)
-        weights = yk_where(mask, weights, yk_zeros_like(weights));
-    return yk_matmul(yk_dropout(weights, dropout, true), inputs[V]);
+    return mask ? yk_where(mask, weights, yk_zeros_like(weights)) : weights;
+}
+
+/* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
+static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, double dropout)
+{
+    return yk_matmul(yk_dropout(weights_of_heads(inputs, p), dropout, true), inputs[V]);
 }
 
 static bool check_mask(const yk_tensor *mask, const yk_tensor *q, const yk_tensor *k)

@@ -77,6 +77,59 @@ static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     return status;
 }
 
+/* A vector over channels as (1, C, 1, ...). */
+static yk_tensor *over_channels(yk_tensor *vector, int ndim)
+{
+    int64_t shape[YK_MAX_DIMS] = {1, vector ? vector->numel : 1, 1, 1, 1};
+    return yk_reshape(vector, ndim, shape);
+}
+
+/* The formula of docs/autograd.md, from x: the saved statistics of a batch have no history. */
+static void batch_norm_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    enum { SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, OUT, EDGES, SAVED_BIAS };
+    const batch_norm_context *c = yk__context(node);
+    yk_tensor *source = yk__saved_in_graph(node, SAVED_X), *x = yk__recorded_wide(source);
+    yk_tensor *weight = yk__recorded_wide(yk__saved_in_graph(node, SAVED_WEIGHT)), *out = yk__saved_in_graph(node, OUT);
+    yk_tensor *g = gouts[0], *mean, *invstd;
+    if (!x || yk__error_code())
+        return;
+    int ndim = x->ndim, dims[YK_MAX_DIMS] = {0, 2, 3, 4}, count = ndim - 1;
+    yk_tensor *w = weight ? over_channels(weight, ndim) : NULL;
+    if (c->p.training) {
+        mean = yk_mean_dims(x, dims, count, true);
+        yk_tensor *var = yk_mean_dims(yk_square(yk_sub(x, mean)), dims, count, true);
+        invstd = yk_rsqrt(yk_add_scalar(var, c->p.eps));
+    } else {
+        mean = over_channels(yk__saved_in_graph(node, MEAN), ndim);
+        invstd = over_channels(yk__saved_in_graph(node, INVSTD), ndim);
+    }
+    yk_tensor *h = yk_mul(yk_sub(x, mean), invstd);
+    if (c->p.relu && !out) { /* the kernel left numbers that tell the signs to its own backward alone */
+        yk_tensor *bias = yk__recorded_wide(yk__saved_in_graph(node, SAVED_BIAS));
+        out = w ? yk_mul(h, w) : h;
+        out = bias ? yk_add(out, over_channels(bias, ndim)) : out;
+        out = out ? yk_detach(out) : NULL;
+    }
+    if (c->p.relu)
+        g = yk__recorded_relu(g, out);
+    if (c->has_residual && yk__needs_grad(node, RESIDUAL))
+        grads[RESIDUAL] = g;
+    g = yk__recorded_wide(g);
+    if (yk__needs_grad(node, X)) {
+        yk_tensor *scale = w ? yk_mul(w, invstd) : invstd, *rest = g;
+        if (c->p.training) {
+            yk_tensor *along = yk_mul(h, yk_mean_dims(yk_mul(g, h), dims, count, true));
+            rest = yk_sub(yk_sub(g, yk_mean_dims(g, dims, count, true)), along);
+        }
+        grads[X] = yk_cast(yk_mul(rest, scale), (yk_dtype)source->dtype);
+    }
+    if (yk__needs_grad(node, WEIGHT))
+        grads[WEIGHT] = yk_cast(yk_sum_dims(yk_mul(g, h), dims, count, false), (yk_dtype)c->parameter_dtype);
+    if (yk__needs_grad(node, BIAS))
+        grads[BIAS] = yk_cast(yk_sum_dims(g, dims, count, false), (yk_dtype)c->parameter_dtype);
+}
+
 /* Halves that the slot would get in f32 are added before: their sum is rounded. */
 static bool batch_norm_takes_addend(const yk_tensor *gout)
 {
@@ -152,8 +205,10 @@ yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_te
 yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                    yk_tensor *running_var, yk_tensor *batches, const yk_batch_norm_options *options)
 {
-    static const yk__op op = {
-        .name = "batch_norm", .backward = batch_norm_backward, .takes_addend = batch_norm_takes_addend};
+    static const yk__op op = {.name = "batch_norm",
+                              .backward = batch_norm_backward,
+                              .recorded = batch_norm_recorded,
+                              .takes_addend = batch_norm_takes_addend};
     yk_batch_norm_options o;
     if (YK__OPTIONS_TAKE("batch_norm", yk_batch_norm_options, options, &o))
         return NULL;
@@ -199,8 +254,8 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
         c.parameter_dtype = weight ? weight->dtype : bias ? bias->dtype : x->dtype;
         c.x = yk__spec_of(x);
         c.x.dtype = (int8_t)dtype;
-        yk_tensor *saved[6] = {x, weight, mean, invstd, o.relu && !edges ? out : NULL, edges};
-        out = yk__record(out, &op, DIFFERENTIABLE, in, 6, saved, &c, sizeof(c));
+        yk_tensor *saved[7] = {x, weight, mean, invstd, o.relu && !edges ? out : NULL, edges, edges ? bias : NULL};
+        out = yk__record(out, &op, DIFFERENTIABLE, in, 7, saved, &c, sizeof(c));
     } else {
         out = yk__scope_own(out);
     }

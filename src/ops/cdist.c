@@ -131,11 +131,28 @@ static yk_status distances_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     return bad;
 }
 
+/* All differences are in memory here. */
+static void distances_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const distances_context *c = yk__context(node);
+    yk_tensor *x = yk__saved_in_graph(node, 0), *y = yk__saved_in_graph(node, 1), *out = yk__saved_in_graph(node, 2);
+    yk_tensor *difference = yk_sub(yk_unsqueeze(x, -2), yk_unsqueeze(y, -3));
+    const int last = -1, of_rows[2] = {-2, -3};
+    yk_tensor *g =
+        yk__recorded_norm_gradient(difference, yk_unsqueeze(out, -1), yk_unsqueeze(gouts[0], -1), c->p, &last, 1);
+    for (int i = 0; i < 2; i++) {
+        if (yk__needs_grad(node, i)) {
+            yk_tensor *sum = yk_sum_dims(g, &of_rows[i], 1, false);
+            grads[i] = yk__recorded_sum_to(i ? yk_neg(sum) : sum, &c->of[i]);
+        }
+    }
+}
+
 /* Differences that are more than a block are never in memory together. f16 and bf16, whose gradients are sums that are
  * rounded once, are so only where no gradient is wanted. */
 static yk_tensor *distances(yk_tensor *x, yk_tensor *y, double p)
 {
-    static const yk__op op = {.name = "cdist", .backward = distances_backward};
+    static const yk__op op = {.name = "cdist", .backward = distances_backward, .recorded = distances_recorded};
     distances_context c = {
         .of = {yk__spec_of(x), yk__spec_of(y)}, .p = p, .most = yk__device_of(x).type == YK_CPU ? CPU_BLOCK : BLOCK};
     yk_tensor *inputs[2] = {x, y}, *rows[2] = {yk_unsqueeze(x, -2), yk_unsqueeze(y, -3)};
@@ -219,9 +236,20 @@ static yk_status cdist_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return bad;
 }
 
+static void cdist_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const cdist_context *c = yk__context(node);
+    yk_tensor *x = yk__saved_in_graph(node, 0), *y = yk__saved_in_graph(node, 1), *out = yk__saved_in_graph(node, 2);
+    yk_tensor *ratio = yk_masked_fill(yk_div(gouts[0], out), yk_eq(out, yk__recorded_number(out, 0)), 0);
+    if (ratio && yk__needs_grad(node, 0))
+        grads[0] = yk__recorded_sum_to(cdist_gradient(x, y, ratio), &c->of[0]);
+    if (ratio && yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(cdist_gradient(y, x, yk_transpose(ratio, -1, -2)), &c->of[1]);
+}
+
 static yk_tensor *euclidean(yk_tensor *x, yk_tensor *y)
 {
-    static const yk__op op = {.name = "cdist", .backward = cdist_backward};
+    static const yk__op op = {.name = "cdist", .backward = cdist_backward, .recorded = cdist_recorded};
     bool before = yk_no_grad_begin();
     yk_scope scope = yk_scope_begin();
     yk_tensor *out = roots_of_product(x, y);

@@ -43,9 +43,19 @@ static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return status;
 }
 
+static void where_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const yk__tensor_spec *spec = yk__context(node);
+    yk_tensor *condition = yk__saved_in_graph(node, 0);
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(yk__recorded_where(condition, gouts[0]), &spec[0]);
+    if (yk__needs_grad(node, 2))
+        grads[2] = yk__recorded_sum_to(yk__recorded_where_not(condition, gouts[0]), &spec[1]);
+}
+
 yk_tensor *yk_where(yk_tensor *condition, yk_tensor *a, yk_tensor *b)
 {
-    static const yk__op op = {.name = "where", .backward = where_backward};
+    static const yk__op op = {.name = "where", .backward = where_backward, .recorded = where_recorded};
     yk_tensor *in[3] = {condition, a, b};
     yk__take_numbers(3, in);
     YK__EVENT(YK__EVENT_OPERATION, "where");

@@ -165,37 +165,180 @@ static yk_status conv2d_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
-yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
+/*
+ * Note [Gradients of a convolution's gradients]
+ * Convolution is linear in x and in w, and so are its two gradients, gx(g, w) and gw(g, x), in both of theirs: each of
+ * the three is a sum of products of three tensors, of which it reads two. So the gradients of each are the other two.
+ */
+static yk_tensor *convolved(const yk__conv2d *p, yk_tensor *x, yk_tensor *w, yk_tensor *bias, const int64_t shape[4]);
+static yk_tensor *recorded_conv(const conv_context *c, yk_tensor *x, yk_tensor *w);
+static yk_tensor *recorded_input_gradient(const conv_context *c, yk_tensor *g, yk_tensor *w);
+static yk_tensor *recorded_weight_gradient(const conv_context *c, yk_tensor *g, yk_tensor *x);
+
+/* gx(g, w); one reference. */
+static yk_tensor *input_gradient(const conv_context *c, yk_tensor *g, yk_tensor *w)
 {
-    static const yk__op op = {.name = "conv2d", .backward = conv2d_backward};
-    static const yk__op op_relu = {.name = "conv2d_relu", .backward = conv2d_backward};
-    yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
-    conv_context c;
-    int64_t shape[4], stride[4];
-    YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
-    YK__EVENT(YK__EVENT_OPERATION, "conv2d");
-    if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
-        !conv_check(&c.p, x, weight, bias, shape) || yk__operands(YK__SLOT_conv2d, 7u, 3, inputs, wide))
+    yk_tensor *wide[2], *gx = NULL;
+    if (!g || !w || yk__operands(YK__SLOT_conv2d, 3u, 2, (yk_tensor *[]){g, w}, wide))
+        return NULL;
+    yk__tensor_spec spec = c->x;
+    spec.dtype = wide[0]->dtype;
+    gx = yk__spec_new(&spec, yk__device_of(g));
+    if (gx && gx->numel && !g->numel) {
+        gx = yk__tensor_if_ok(gx, yk__raw_fill(gx, 0));
+    } else if (gx && gx->numel) {
+        yk__view vgx = yk__view_of(gx), vg = yk__view_of(wide[0]), vw = yk__view_of(wide[1]);
+        gx = yk__tensor_if_ok(gx, YK__SLOT(g, conv2d_backward_input, &c->p, &vgx, &vg, &vw));
+    }
+    yk__release_all(2, wide);
+    return yk__narrow_to(gx, (yk_dtype)g->dtype);
+}
+
+/* gw(g, x); one reference. */
+static yk_tensor *weight_gradient(const conv_context *c, yk_tensor *g, yk_tensor *x)
+{
+    yk_tensor *wide[2];
+    if (!g || !x || yk__operands(YK__SLOT_conv2d, 3u, 2, (yk_tensor *[]){g, x}, wide))
+        return NULL;
+    yk__tensor_spec spec = c->weight;
+    spec.dtype = wide[0]->dtype;
+    yk_tensor *gw = yk__spec_new(&spec, yk__device_of(g));
+    gw = gw ? yk__tensor_if_ok(gw, weight_gradients(&c->p, gw, NULL, wide[0], wide[1], false)) : NULL;
+    yk__release_all(2, wide);
+    return yk__narrow_to(gw, (yk_dtype)g->dtype);
+}
+
+static yk_status input_gradient_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const conv_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *g = yk__saved(node, 0, &status), *w = yk__saved(node, 1, &status);
+    if (!status && yk__needs_grad(node, 0)) {
+        grads[0] = convolved(&c->p, gout, w, NULL, g->shape);
+        status = yk__status_of(grads[0]);
+    }
+    if (!status && yk__needs_grad(node, 1)) {
+        grads[1] = weight_gradient(c, g, gout);
+        status = yk__status_of(grads[1]);
+    }
+    return status;
+}
+
+static void input_gradient_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const conv_context *c = yk__context(node);
+    yk_tensor *g = yk__saved_in_graph(node, 0), *w = yk__saved_in_graph(node, 1);
+    if (yk__needs_grad(node, 0))
+        grads[0] = recorded_conv(c, gouts[0], w);
+    if (yk__needs_grad(node, 1))
+        grads[1] = recorded_weight_gradient(c, g, gouts[0]);
+}
+
+static yk_status weight_gradient_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const conv_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *g = yk__saved(node, 0, &status), *x = yk__saved(node, 1, &status);
+    if (!status && yk__needs_grad(node, 0)) {
+        grads[0] = convolved(&c->p, x, gout, NULL, g->shape);
+        status = yk__status_of(grads[0]);
+    }
+    if (!status && yk__needs_grad(node, 1)) {
+        grads[1] = input_gradient(c, g, gout);
+        status = yk__status_of(grads[1]);
+    }
+    return status;
+}
+
+static void weight_gradient_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const conv_context *c = yk__context(node);
+    yk_tensor *g = yk__saved_in_graph(node, 0), *x = yk__saved_in_graph(node, 1);
+    if (yk__needs_grad(node, 0))
+        grads[0] = recorded_conv(c, x, gouts[0]);
+    if (yk__needs_grad(node, 1))
+        grads[1] = recorded_input_gradient(c, g, gouts[0]);
+}
+
+static yk_tensor *recorded_conv(const conv_context *c, yk_tensor *x, yk_tensor *w)
+{
+    const yk__conv2d *p = &c->p;
+    return yk_conv2d(x, w, NULL,
+                     YK_OPTIONS(yk_conv2d_options, .stride = {p->stride[0], p->stride[1]},
+                                .padding = {p->padding[0], p->padding[1]}, .dilation = {p->dilation[0], p->dilation[1]},
+                                .groups = p->groups));
+}
+
+static yk_tensor *recorded_input_gradient(const conv_context *c, yk_tensor *g, yk_tensor *w)
+{
+    static const yk__op op = {
+        .name = "conv2d_backward_input", .backward = input_gradient_backward, .recorded = input_gradient_recorded};
+    yk_tensor *both[2] = {g, w};
+    return yk__record(input_gradient(c, g, w), &op, 2, both, 2, both, c, sizeof(*c));
+}
+
+static yk_tensor *recorded_weight_gradient(const conv_context *c, yk_tensor *g, yk_tensor *x)
+{
+    static const yk__op op = {
+        .name = "conv2d_backward_weight", .backward = weight_gradient_backward, .recorded = weight_gradient_recorded};
+    yk_tensor *both[2] = {g, x};
+    return yk__record(weight_gradient(c, g, x), &op, 2, both, 2, both, c, sizeof(*c));
+}
+
+static void conv2d_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    conv_context c = *(const conv_context *)yk__context(node);
+    yk_tensor *g = c.p.relu ? yk__recorded_relu(gouts[0], yk__saved_in_graph(node, 2)) : gouts[0];
+    c.p.relu = false;
+    if (yk__needs_grad(node, 0))
+        grads[0] = recorded_input_gradient(&c, g, yk__saved_in_graph(node, 1));
+    if (yk__needs_grad(node, 1))
+        grads[1] = recorded_weight_gradient(&c, g, yk__saved_in_graph(node, 0));
+    if (yk__needs_grad(node, 2))
+        grads[2] = yk_sum_dims(g, (int[]){0, 2, 3}, 3, false);
+}
+
+/* The convolution of operands that fit; the result has the shape. One reference. */
+static yk_tensor *convolved(const yk__conv2d *p, yk_tensor *x, yk_tensor *w, yk_tensor *bias, const int64_t shape[4])
+{
+    yk_tensor *wide[3];
+    int64_t stride[4];
+    if (yk__operands(YK__SLOT_conv2d, 7u, 3, (yk_tensor *[]){x, w, bias}, wide))
         return NULL;
     yk__view vx = yk__view_of(wide[0]), vw = yk__view_of(wide[1]), vbias;
     const yk__backend *backend = yk__backend_for(x);
     if (backend->conv2d_layout)
-        backend->conv2d_layout(&c.p, &vx, &vw, shape, stride);
+        backend->conv2d_layout(p, &vx, &vw, shape, stride);
     else
         yk__contiguous_strides(4, shape, stride);
     yk_tensor *out = yk__tensor_new(4, shape, stride, vx.dtype, yk__device_of(x));
     if (out && out->numel) {
         yk__view vo = yk__view_of(out);
-        yk__event_work(conv_flops(out, weight));
-        out = yk__tensor_if_ok(out, YK__SLOT(x, conv2d, &c.p, &vo, &vx, &vw, yk__optional_view(&vbias, wide[2])));
+        yk__event_work(conv_flops(out, w));
+        out = yk__tensor_if_ok(out, YK__SLOT(x, conv2d, p, &vo, &vx, &vw, yk__optional_view(&vbias, wide[2])));
     }
     yk__release_all(3, wide);
-    out = yk__narrow_to(out, (yk_dtype)x->dtype);
+    return yk__narrow_to(out, (yk_dtype)x->dtype);
+}
+
+yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
+{
+    static const yk__op op = {.name = "conv2d", .backward = conv2d_backward, .recorded = conv2d_recorded};
+    static const yk__op op_relu = {.name = "conv2d_relu", .backward = conv2d_backward, .recorded = conv2d_recorded};
+    yk_tensor *inputs[3] = {x, weight, bias};
+    conv_context c;
+    int64_t shape[4];
+    YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
+    YK__EVENT(YK__EVENT_OPERATION, "conv2d");
+    if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
+        !conv_check(&c.p, x, weight, bias, shape))
+        return NULL;
+    yk_tensor *out = convolved(&c.p, x, weight, bias, shape);
     if (!out || !yk__will_record(3, inputs))
         return yk__scope_own(out);
     c.x = yk__spec_of(x);
     c.weight = yk__spec_of(weight);
-    c.x.dtype = c.weight.dtype = (int8_t)vx.dtype;
+    c.x.dtype = c.weight.dtype = (int8_t)yk__slot_dtype(x, YK__SLOT_conv2d, (yk_dtype)x->dtype);
     yk_tensor *saved[3] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL,
                            c.p.relu ? out : NULL};
     return yk__record(out, c.p.relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));

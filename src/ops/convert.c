@@ -18,7 +18,7 @@ static yk_status same_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
 
 yk_tensor *yk_contiguous(yk_tensor *x)
 {
-    static const yk__op op = {.name = "contiguous", .backward = same_backward};
+    static const yk__op op = {.name = "contiguous", .backward = same_backward, .recorded = yk__recorded_same};
     YK__EVENT(YK__EVENT_OPERATION, "contiguous");
     if (!yk__op_begin("contiguous", 1, &x, 0))
         return NULL;
@@ -27,7 +27,7 @@ yk_tensor *yk_contiguous(yk_tensor *x)
 
 yk_tensor *yk_clone(yk_tensor *x)
 {
-    static const yk__op op = {.name = "clone", .backward = same_backward};
+    static const yk__op op = {.name = "clone", .backward = same_backward, .recorded = yk__recorded_same};
     YK__EVENT(YK__EVENT_OPERATION, "clone");
     return yk__op_begin("clone", 1, &x, 0) ? yk__record(yk__raw_clone(x), &op, 1, &x, 0, NULL, NULL, 0) : NULL;
 }
@@ -40,9 +40,16 @@ static yk_status cast_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[0]);
 }
 
+static void cast_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const yk__tensor_spec *spec = yk__context(node);
+    grads[0] = yk_cast(gouts[0], (yk_dtype)spec->dtype);
+}
+
 yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
 {
-    static const yk__op op = {.name = "cast", .backward = cast_backward, .keeps_nothing = true};
+    static const yk__op op = {
+        .name = "cast", .backward = cast_backward, .recorded = cast_recorded, .keeps_nothing = true};
     YK__EVENT(YK__EVENT_OPERATION, "cast");
     if (!yk__op_begin("cast", 1, &x, 0))
         return NULL;
@@ -65,9 +72,14 @@ static yk_status to_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
     return yk__status_of(grads[0]);
 }
 
+static void to_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    grads[0] = yk_to(gouts[0], *(yk_device *)yk__context(node));
+}
+
 yk_tensor *yk_to(yk_tensor *x, yk_device device)
 {
-    static const yk__op op = {.name = "to", .backward = to_backward};
+    static const yk__op op = {.name = "to", .backward = to_backward, .recorded = to_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "to");
     if (!yk__op_begin("to", 1, &x, 0) || yk__device_check(device))
         return NULL;

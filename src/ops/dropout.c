@@ -36,9 +36,16 @@ static yk_status dropout_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
+static void dropout_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "dropout", .backward = dropout_backward, .recorded = dropout_recorded};
+    const dropout_context *c = yk__context(node);
+    grads[0] = yk__record(dropped(gouts[0], c), &op, 1, gouts, 0, NULL, c, sizeof(*c));
+}
+
 yk_tensor *yk_dropout(yk_tensor *x, double p, bool training)
 {
-    static const yk__op op = {.name = "dropout", .backward = dropout_backward};
+    static const yk__op op = {.name = "dropout", .backward = dropout_backward, .recorded = dropout_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "dropout");
     if (!yk__op_begin("dropout", 1, &x, 0))
         return NULL;

@@ -39,9 +39,25 @@ static yk_status embedding_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     return yk__status_of(grads[1]);
 }
 
+static void embedding_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const embedding_context *c = yk__context(node);
+    yk_tensor *index = yk__saved_in_graph(node, 0), *g = gouts[0];
+    if (!index || !yk__needs_grad(node, 1))
+        return;
+    yk_tensor *rows = yk_reshape(g, 2, (int64_t[]){index->numel, c->weight.shape[1]});
+    if (c->padding_idx >= 0) {
+        yk_tensor *padding = yk_eq(index, yk__recorded_number(index, (double)c->padding_idx));
+        rows = yk__recorded_where_not(yk_unsqueeze(padding, 1), rows);
+    }
+    yk__tensor_spec spec = c->weight;
+    spec.dtype = g->dtype;
+    grads[1] = yk_index_add_(yk__recorded_zeros(&spec, yk__device_of(g)), 0, index, rows, 1);
+}
+
 yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
 {
-    static const yk__op op = {.name = "embedding", .backward = embedding_backward};
+    static const yk__op op = {.name = "embedding", .backward = embedding_backward, .recorded = embedding_recorded};
     yk_tensor *inputs[2] = {index, weight}, *wide;
     char text[200];
     YK__EVENT(YK__EVENT_OPERATION, "embedding");

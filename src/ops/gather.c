@@ -41,7 +41,7 @@ static yk_status check_list(const char *name, const yk_tensor *index)
 
 yk_tensor *yk_index_select(yk_tensor *x, int dim, yk_tensor *index)
 {
-    static const yk__op op = {.name = "index_select", .backward = yk__index_read_backward};
+    static const yk__op op = {.name = "index_select", YK__INDEX_READ};
     yk_tensor *inputs[2] = {x, index};
     YK__EVENT(YK__EVENT_OPERATION, "index_select");
     if (!yk__op_begin("index_select", 2, inputs, 0) || !dim_of("index_select", x, &dim) ||
@@ -70,7 +70,7 @@ static yk_tensor *read_along(const yk__op *op, yk_tensor *x, int dim, yk_tensor 
 
 yk_tensor *yk_gather_dim(yk_tensor *x, int dim, yk_tensor *index)
 {
-    static const yk__op op = {.name = "gather_dim", .backward = yk__index_read_backward};
+    static const yk__op op = {.name = "gather_dim", YK__INDEX_READ};
     yk_tensor *inputs[2] = {x, index};
     YK__EVENT(YK__EVENT_OPERATION, "gather_dim");
     if (!yk__op_begin("gather_dim", 2, inputs, 0) || !dim_of("gather_dim", x, &dim))
@@ -80,7 +80,7 @@ yk_tensor *yk_gather_dim(yk_tensor *x, int dim, yk_tensor *index)
 
 yk_tensor *yk_take(yk_tensor *x, yk_tensor *index)
 {
-    static const yk__op op = {.name = "take", .backward = yk__index_read_backward};
+    static const yk__op op = {.name = "take", YK__INDEX_READ};
     yk_tensor *inputs[2] = {x, index};
     YK__EVENT(YK__EVENT_OPERATION, "take");
     if (!yk__op_begin("take", 2, inputs, 0))
@@ -111,7 +111,7 @@ static yk_tensor *take_along(const yk__op *op, yk_tensor *x, yk_tensor *index, i
 
 yk_tensor *yk_take_along_dim(yk_tensor *x, yk_tensor *index, int dim)
 {
-    static const yk__op op = {.name = "take_along_dim", .backward = yk__index_read_backward};
+    static const yk__op op = {.name = "take_along_dim", YK__INDEX_READ};
     yk_tensor *inputs[2] = {x, index};
     YK__EVENT(YK__EVENT_OPERATION, "take_along_dim");
     if (!yk__op_begin("take_along_dim", 2, inputs, 0) || !dim_of("take_along_dim", x, &dim))
@@ -141,7 +141,7 @@ static yk_tensor *put_at(const yk__op *op, yk_tensor *x, int dim, yk_tensor *ind
 
 yk_tensor *yk_index_add_(yk_tensor *x, int dim, yk_tensor *index, yk_tensor *source, double alpha)
 {
-    static const yk__op op = {.name = "index_add_", .backward = yk__index_put_backward};
+    static const yk__op op = {.name = "index_add_", YK__INDEX_PUT};
     yk_tensor *inputs[3] = {x, index, source};
     if (!yk__put_begin("index_add_", 3, inputs) || !dim_of("index_add_", x, &dim) || check_list("index_add_", index) ||
         yk__expect_dtype("index_add_", "source", source, (yk_dtype)x->dtype))
@@ -198,13 +198,13 @@ static yk_tensor *scatter(const yk__op *op, yk_tensor *x, int dim, yk_tensor *in
 
 yk_tensor *yk_scatter_dim_(yk_tensor *x, int dim, yk_tensor *index, yk_tensor *source)
 {
-    static const yk__op op = {.name = "scatter_dim_", .backward = yk__index_put_backward};
+    static const yk__op op = {.name = "scatter_dim_", YK__INDEX_PUT};
     return scatter(&op, x, dim, index, source, false);
 }
 
 yk_tensor *yk_scatter_add_(yk_tensor *x, int dim, yk_tensor *index, yk_tensor *source)
 {
-    static const yk__op op = {.name = "scatter_add_", .backward = yk__index_put_backward};
+    static const yk__op op = {.name = "scatter_add_", YK__INDEX_PUT};
     return scatter(&op, x, dim, index, source, true);
 }
 
@@ -226,7 +226,7 @@ static yk_tensor *value_like(const char *name, const yk_tensor *x, double value)
 
 yk_tensor *yk_scatter_dim_value_(yk_tensor *x, int dim, yk_tensor *index, double value)
 {
-    static const yk__op op = {.name = "scatter_dim_value_", .backward = yk__index_put_backward};
+    static const yk__op op = {.name = "scatter_dim_value_", YK__INDEX_PUT};
     yk_tensor *inputs[2] = {x, index};
     if (!yk__put_begin("scatter_dim_value_", 2, inputs) || !dim_of("scatter_dim_value_", x, &dim))
         return NULL;
@@ -278,9 +278,14 @@ yk_status yk__masked_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
+void yk__masked_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    grads[0] = yk__recorded_sum_to(yk__recorded_where_not(yk__saved_in_graph(node, 0), gouts[0]), yk__context(node));
+}
+
 yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
 {
-    static const yk__op op = {.name = "masked_fill", .backward = yk__masked_put_backward};
+    static const yk__op op = {.name = "masked_fill", YK__MASKED_PUT};
     yk_tensor *inputs[2] = {x, mask};
     int ndim;
     int64_t shape[YK_MAX_DIMS];
@@ -323,7 +328,7 @@ yk_status yk__masked_put(const yk__op *op, yk_tensor *x, yk_tensor *mask, yk_ten
 
 yk_tensor *yk_masked_fill_(yk_tensor *x, yk_tensor *mask, double value)
 {
-    static const yk__op op = {.name = "masked_fill_", .backward = yk__masked_put_backward};
+    static const yk__op op = {.name = "masked_fill_", YK__MASKED_PUT};
     yk_tensor *inputs[2] = {x, mask};
     if (!yk__put_begin("masked_fill_", 2, inputs) || check_mask("masked_fill_", mask))
         return NULL;

@@ -35,14 +35,42 @@ static yk_tensor *view_of_cut(yk_tensor *x, const cut *c)
     return yk__tensor_view(x, c->ndim, c->shape, stride, offset);
 }
 
-static yk_status cut_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+/* Zeros in the shape of the base, with the gradient of the view in its place. One reference. */
+static yk_tensor *cut_put(yk_tensor *gout, const cut *c)
 {
-    const cut *c = yk__context(node);
     yk_tensor *grad = yk__spec_zeros(&c->base, yk__device_of(gout)), *region = grad ? view_of_cut(grad, c) : NULL;
     yk_status status = region ? yk__raw_copy(region, gout) : yk__status_of(NULL);
     yk_tensor_release(region);
-    grads[0] = yk__tensor_if_ok(grad, status);
-    return status;
+    return yk__tensor_if_ok(grad, status);
+}
+
+static yk_status cut_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = cut_put(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+/* Cutting is the gradient of putting into zeros. */
+static yk_status cut_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = view_of_cut(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+static void cut_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+
+static void cut_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "index_backward", .backward = cut_put_backward, .recorded = cut_put_recorded};
+    const cut *c = yk__context(node);
+    grads[0] = yk__record(cut_put(gouts[0], c), &op, 1, gouts, 0, NULL, c, sizeof(*c));
+}
+
+static void cut_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "index", .backward = cut_backward, .recorded = cut_recorded};
+    const cut *c = yk__context(node);
+    grads[0] = yk__record_view(view_of_cut(gouts[0], c), &op, gouts[0], c, sizeof(*c));
 }
 
 /* ---- items ---- */
@@ -237,9 +265,8 @@ static int inputs_of(const char *name, yk_tensor *x, const yk_index_item *items,
     return n;
 }
 
-static const yk__op view_op = {.name = "index", .backward = cut_backward},
-                    read_op = {.name = "index", .backward = yk__index_read_backward},
-                    put_op = {.name = "index_put_", .backward = yk__index_put_backward};
+static const yk__op view_op = {.name = "index", .backward = cut_backward, .recorded = cut_recorded},
+                    read_op = {.name = "index", YK__INDEX_READ}, put_op = {.name = "index_put_", YK__INDEX_PUT};
 
 /* x[mask] = one value, as PyTorch does it: without positions. */
 static bool is_fill(const parsed *p, const yk_tensor *value, bool accumulate)
@@ -250,7 +277,7 @@ static bool is_fill(const parsed *p, const yk_tensor *value, bool accumulate)
 
 static yk_status mask_fill(const parsed *p, yk_tensor *part, yk_tensor *value)
 {
-    static const yk__op op = {.name = "index_put_", .backward = yk__masked_put_backward};
+    static const yk__op op = {.name = "index_put_", YK__MASKED_PUT};
     yk_tensor *mask = p->by[0].tensor;
     int ndim = part->ndim - p->by[0].dim; /* the mask's dimensions, and those after them, of size 1 */
     int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];

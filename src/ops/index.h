@@ -36,14 +36,18 @@ yk_status yk__index_map_fit(yk__index_map *map, const yk_tensor *x, yk_tensor *c
 yk_status yk__index_map_along(yk__index_map *map, const char *name, const yk_tensor *x, int dim,
                               const yk_tensor *index);
 
-/* The operation: reads, records. op->backward must be yk__index_read_backward. */
+/* The operation: reads, records. `op` must have the backwards of YK__INDEX_READ. */
 yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index);
 yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+void yk__index_read_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+#define YK__INDEX_READ .backward = yk__index_read_backward, .recorded = yk__index_read_recorded
 /* The operation in place on x, after yk__in_place_begin. `value` broadcasts to the map's shape, after leading sizes of
- * 1 beyond it. op->backward must be yk__index_put_backward. */
+ * 1 beyond it. `op` must have the backwards of YK__INDEX_PUT. */
 yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index,
                         yk_tensor *value, bool accumulate);
 yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+void yk__index_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+#define YK__INDEX_PUT .backward = yk__index_put_backward, .recorded = yk__index_put_recorded
 
 /* True if the dimensions [first, first + span) of x have the strides of a single dimension; *stride is its stride. */
 bool yk__even_stride(const yk_tensor *x, int first, int span, int64_t *stride);
@@ -54,9 +58,11 @@ yk_tensor *yk__index_tensor(const char *name, yk_tensor *index);
 yk_status yk__index_check(const char *name, yk_tensor *index, int dim, int64_t size);
 
 /* x = mask ? value : x in place, after yk__put_begin. mask, of bool, broadcasts to x; value is a tensor of one element
- * of x's dtype, which gets no gradient. op->backward must be yk__masked_put_backward. */
+ * of x's dtype, which gets no gradient. `op` must have the backwards of YK__MASKED_PUT. */
 yk_status yk__masked_put(const yk__op *op, yk_tensor *x, yk_tensor *mask, yk_tensor *value);
 yk_status yk__masked_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
+void yk__masked_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+#define YK__MASKED_PUT .backward = yk__masked_put_backward, .recorded = yk__masked_put_recorded
 
 /* yk_index for another operation, which errors then name. */
 yk_tensor *yk__index_as(const char *name, yk_tensor *x, const yk_index_item *items, int count);

@@ -230,21 +230,63 @@ static yk_status saved_indices(yk__node *node, const yk__index_map *map, yk_tens
     return bad;
 }
 
-yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+/* The gradient of x: zeros, with `gout` added where x was read. One reference. */
+static yk_tensor *read_put(const read_context *c, yk_tensor *const *index, yk_tensor *gout)
 {
-    const read_context *c = yk__context(node);
-    yk_tensor *index[YK_MAX_DIMS], *wide;
-    yk_status status = saved_indices(node, &c->map, index);
-    if (status || (status = yk__operands(YK__SLOT_index_put, 0, 1, &gout, &wide)))
-        return status;
+    yk_tensor *wide;
+    if (yk__operands(YK__SLOT_index_put, 0, 1, &gout, &wide))
+        return NULL;
     yk__tensor_spec spec = c->x;
     spec.dtype = wide->dtype;
     yk_tensor *grad = yk__spec_zeros(&spec, yk__device_of(gout));
     if (grad)
         grad = yk__tensor_if_ok(grad, raw_put(&c->map, grad, index, wide, true));
     yk_tensor_release(wide);
-    grads[0] = yk__narrow_to(grad, (yk_dtype)c->x.dtype);
-    return yk__status_of(grads[0]);
+    return yk__narrow_to(grad, (yk_dtype)c->x.dtype);
+}
+
+yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const read_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS];
+    yk_status status = saved_indices(node, &c->map, index);
+    grads[0] = status ? NULL : read_put(c, index, gout);
+    return status ? status : yk__status_of(grads[0]);
+}
+
+/* Reading is the gradient of adding to zeros at the same places. */
+static yk_status read_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const read_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS];
+    yk_status status = saved_indices(node, &c->map, index);
+    yk_tensor *even = status ? NULL : in_even_order(&c->map, gout);
+    grads[0] = even ? raw_read(&c->map, even, index) : NULL;
+    yk_tensor_release(even);
+    return status ? status : yk__status_of(grads[0]);
+}
+
+static void read_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "index", YK__INDEX_READ};
+    const read_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS], *even = NULL;
+    int64_t stride;
+    if (saved_indices(node, &c->map, index))
+        return;
+    for (int k = 0; k < c->map.count && !even; k++)
+        if (!yk__even_stride(gouts[0], c->map.of[k].dim, c->map.of[k].span, &stride))
+            even = yk_contiguous(gouts[0]);
+    grads[0] = yk__index_read(&op, even ? even : gouts[0], &c->map, index);
+}
+
+void yk__index_read_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "index_backward", .backward = read_put_backward, .recorded = read_put_recorded};
+    const read_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS];
+    if (!saved_indices(node, &c->map, index))
+        grads[0] = yk__record(read_put(c, index, gouts[0]), &op, 1, gouts, c->map.count, index, c, sizeof(*c));
 }
 
 yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index)
@@ -292,6 +334,63 @@ yk_status yk__index_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     }
     yk_tensor_release(even);
     return status;
+}
+
+/* g with zeros at the places: its own gradient is of the same form. */
+static yk_tensor *zeroed(const yk__index_map *map, yk_tensor *const *index, yk_tensor *g)
+{
+    yk_tensor *even = in_even_order(map, g), *rest = even ? yk__raw_clone(even) : NULL;
+    yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)g->dtype, yk__device_of(g));
+    if (rest)
+        rest = yk__tensor_if_ok(rest, zero ? raw_put(map, rest, index, zero, false) : yk__status_of(NULL));
+    yk__release_all(2, (yk_tensor *[]){even, zero});
+    return rest;
+}
+
+static yk_status zeroed_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const yk__index_map *map = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS];
+    yk_status status = saved_indices(node, map, index);
+    grads[0] = status ? NULL : zeroed(map, index, gout);
+    return status ? status : yk__status_of(grads[0]);
+}
+
+static yk_tensor *recorded_zeroed(const yk__index_map *map, yk_tensor *const *index, yk_tensor *g);
+
+static void zeroed_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_tensor *index[YK_MAX_DIMS];
+    if (!saved_indices(node, yk__context(node), index))
+        grads[0] = recorded_zeroed(yk__context(node), index, gouts[0]);
+}
+
+static yk_tensor *recorded_zeroed(const yk__index_map *map, yk_tensor *const *index, yk_tensor *g)
+{
+    static const yk__op op = {.name = "index_put_backward", .backward = zeroed_backward, .recorded = zeroed_recorded};
+    return yk__record(zeroed(map, index, g), &op, 1, &g, map->count, index, map, sizeof(*map));
+}
+
+void yk__index_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op read_op = {.name = "index", YK__INDEX_READ};
+    const put_context *c = yk__context(node);
+    yk_tensor *index[YK_MAX_DIMS], *even = gouts[0];
+    int64_t stride;
+    if (saved_indices(node, &c->map, index))
+        return;
+    if (yk__needs_grad(node, 0))
+        grads[0] = c->accumulate ? gouts[0] : recorded_zeroed(&c->map, index, gouts[0]);
+    if (!yk__needs_grad(node, 1))
+        return;
+    for (int k = 0; k < c->map.count; k++)
+        if (even == gouts[0] && !yk__even_stride(even, c->map.of[k].dim, c->map.of[k].span, &stride))
+            even = yk_contiguous(even);
+    yk__tensor_spec inner = c->value;
+    inner.ndim = (int8_t)(inner.ndim - c->value_leading);
+    memmove(inner.shape, c->value.shape + c->value_leading, sizeof(inner.shape[0]) * (size_t)inner.ndim);
+    yk_tensor *grad = yk__recorded_sum_to(even ? yk__index_read(&read_op, even, &c->map, index) : NULL, &inner);
+    grads[1] = yk_reshape(grad, c->value.ndim, c->value.shape);
 }
 
 yk_status yk__index_fits_value(const char *name, int ndim, const int64_t *shape, const yk_tensor *value, int *leading)

@@ -104,6 +104,14 @@ static yk_status add_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     return yk__status_of(grads[1]);
 }
 
+static void add_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    grads[0] = gouts[0];
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(c->factor == 1 ? gouts[0] : yk_mul_scalar(gouts[0], c->factor), &c->y);
+}
+
 static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double alpha)
 {
     if (!operands_begin(op->name, x, y, true, true))
@@ -120,7 +128,7 @@ static yk_tensor *add_into(const yk__op *op, yk_tensor *x, yk_tensor *y, double 
 
 yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha)
 {
-    static const yk__op op = {.name = "add_", .backward = add_backward};
+    static const yk__op op = {.name = "add_", .backward = add_backward, .recorded = add_recorded};
     if (is_elsewhere(x, y)) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *out = yk_add_(x, yk_to(y, yk__device_of(x)), alpha);
@@ -147,9 +155,23 @@ static yk_status mul_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     return bad;
 }
 
+static void mul_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    yk_status bad = YK_OK;
+    const yk_tensor *old = yk__saved(node, 0, &bad), *kept = yk__saved(node, 1, &bad);
+    yk__tensor_spec x = yk__spec_of(gouts[0]);
+    if (yk__needs_grad(node, 0)) { /* x *= x keeps x's old value alone */
+        yk_tensor *y = kept && kept == old ? yk__saved_input(node, 1, 1, &c->y) : yk__saved_in_graph(node, 1);
+        grads[0] = yk_cast(yk_mul(gouts[0], y), (yk_dtype)x.dtype);
+    }
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(yk_mul(gouts[0], yk__saved_input(node, 0, 0, &x)), &c->y);
+}
+
 yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y)
 {
-    static const yk__op op = {.name = "mul_", .backward = mul_backward};
+    static const yk__op op = {.name = "mul_", .backward = mul_backward, .recorded = mul_recorded};
     if (is_elsewhere(x, y)) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *out = yk_mul_(x, yk_to(y, yk__device_of(x)));
@@ -178,9 +200,15 @@ static yk_status scale_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return yk__status_of(grads[0]);
 }
 
+static void scale_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    grads[0] = yk_mul_scalar(gouts[0], c->factor);
+}
+
 yk_tensor *yk_mul_scalar_(yk_tensor *x, double y)
 {
-    static const yk__op op = {.name = "mul_scalar_", .backward = scale_backward};
+    static const yk__op op = {.name = "mul_scalar_", .backward = scale_backward, .recorded = scale_recorded};
     if (!operands_begin("mul_scalar_", x, NULL, false, false))
         return NULL;
     if (x->dtype == YK_BOOL || (!yk_dtype_is_floating((yk_dtype)x->dtype) && y != (double)(int64_t)y)) {
@@ -201,9 +229,14 @@ static yk_status relu_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[0]);
 }
 
+static void relu_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    grads[0] = yk__recorded_relu(gouts[0], yk__saved_in_graph(node, 0));
+}
+
 yk_tensor *yk_relu_(yk_tensor *x)
 {
-    static const yk__op op = {.name = "relu_", .backward = relu_backward};
+    static const yk__op op = {.name = "relu_", .backward = relu_backward, .recorded = relu_recorded};
     if (!operands_begin("relu_", x, NULL, false, false))
         return NULL;
     return write_finish(x, NULL, yk__raw_unary_into("relu_", YK__RELU, x, 0, 0), &op, x, NULL, 0);
@@ -231,6 +264,20 @@ static yk_status copy_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[1]);
 }
 
+static void constant_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk_zeros_like(gouts[0]);
+}
+
+static void copy_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const in_place_context *c = yk__context(node);
+    constant_recorded(node, gouts, grads);
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk_to(yk__recorded_sum_to(gouts[0], &c->y), c->device);
+}
+
 static yk_tensor *copy_into(const yk__op *op, yk_tensor *x, yk_tensor *from)
 {
     if (!operands_begin(op->name, x, from, true, false))
@@ -245,14 +292,14 @@ static yk_tensor *copy_into(const yk__op *op, yk_tensor *x, yk_tensor *from)
 
 yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from)
 {
-    static const yk__op op = {.name = "copy_", .backward = copy_backward};
+    static const yk__op op = {.name = "copy_", .backward = copy_backward, .recorded = copy_recorded};
     return copy_into(&op, x, from);
 }
 
 yk_tensor *yk__put_whole(yk_tensor *x, yk_tensor *value, bool accumulate)
 {
-    static const yk__op add = {.name = "index_put_", .backward = add_backward};
-    static const yk__op copy = {.name = "index_put_", .backward = copy_backward};
+    static const yk__op add = {.name = "index_put_", .backward = add_backward, .recorded = add_recorded};
+    static const yk__op copy = {.name = "index_put_", .backward = copy_backward, .recorded = copy_recorded};
     return accumulate ? add_into(&add, x, value, 1) : copy_into(&copy, x, value);
 }
 
@@ -282,13 +329,13 @@ static yk_tensor *tensor_fill(const yk__op *op, yk_tensor *x, double value)
 
 yk_tensor *yk_fill_(yk_tensor *x, double value)
 {
-    static const yk__op op = {.name = "fill_", .backward = constant_backward};
+    static const yk__op op = {.name = "fill_", .backward = constant_backward, .recorded = constant_recorded};
     return tensor_fill(&op, x, value);
 }
 
 yk_tensor *yk_zero_(yk_tensor *x)
 {
-    static const yk__op op = {.name = "zero_", .backward = constant_backward};
+    static const yk__op op = {.name = "zero_", .backward = constant_backward, .recorded = constant_recorded};
     return tensor_fill(&op, x, 0);
 }
 
@@ -301,7 +348,7 @@ static yk_tensor *draw(const yk__op *op, yk_tensor *x, yk__random_kind kind, dou
 
 yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)
 {
-    static const yk__op op = {.name = "uniform_", .backward = constant_backward};
+    static const yk__op op = {.name = "uniform_", .backward = constant_backward, .recorded = constant_recorded};
     if (!(low <= high)) {
         yk__fail(YK_ERR_ARGUMENT, "uniform_: the range [%g, %g) is empty", low, high);
         return NULL;
@@ -311,7 +358,7 @@ yk_tensor *yk_uniform_(yk_tensor *x, double low, double high)
 
 yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation)
 {
-    static const yk__op op = {.name = "normal_", .backward = constant_backward};
+    static const yk__op op = {.name = "normal_", .backward = constant_backward, .recorded = constant_recorded};
     if (!(deviation >= 0)) {
         yk__fail(YK_ERR_ARGUMENT, "normal_: the deviation %g is negative", deviation);
         return NULL;

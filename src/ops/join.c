@@ -94,6 +94,19 @@ static yk_status join_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return YK_OK;
 }
 
+static void join_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const join_context *c = yk__context(node);
+    for (int i = 0; i < c->count; i++) {
+        const piece *p = &c->pieces[i];
+        if (!yk__needs_grad(node, i) || p->empty)
+            continue;
+        yk_tensor *part =
+            c->stacked ? yk_select(gouts[0], c->dim, p->start) : yk_narrow(gouts[0], c->dim, p->start, p->length);
+        grads[i] = yk_cast(part, (yk_dtype)p->dtype);
+    }
+}
+
 static bool joinable(const char *name, const yk_tensor *first, const yk_tensor *x, int number, int except)
 {
     bool fits = first->ndim == x->ndim;
@@ -214,12 +227,12 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
 
 yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim)
 {
-    static const yk__op op = {.name = "cat", .backward = join_backward};
+    static const yk__op op = {.name = "cat", .backward = join_backward, .recorded = join_recorded};
     return join(&op, false, xs, count, dim);
 }
 
 yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim)
 {
-    static const yk__op op = {.name = "stack", .backward = join_backward};
+    static const yk__op op = {.name = "stack", .backward = join_backward, .recorded = join_recorded};
     return join(&op, true, xs, count, dim);
 }

@@ -10,6 +10,8 @@
 typedef struct layer_norm_context {
     yk__tensor_spec x, weight, bias;
     int64_t rows, size;
+    double eps;
+    bool has_weight;
 } layer_norm_context;
 
 static yk_tensor *reshaped(yk_tensor *x, const yk__tensor_spec *spec)
@@ -61,6 +63,35 @@ static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     return status;
 }
 
+/* The formula of docs/autograd.md over rows, from x: the saved statistics have no history. */
+static void layer_norm_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    enum { SAVED_X, SAVED_WEIGHT };
+    const layer_norm_context *c = yk__context(node);
+    int64_t rows[2] = {c->rows, c->size};
+    int last = 1, first = 0;
+    yk_tensor *g = yk_reshape(yk__recorded_wide(gouts[0]), 2, rows), *q = g, *w = NULL;
+    yk_tensor *x = yk_reshape(yk__recorded_wide(yk__saved_input(node, SAVED_X, 0, &c->x)), 2, rows);
+    if (c->has_weight) {
+        w = yk_reshape(yk__recorded_wide(yk__saved_input(node, SAVED_WEIGHT, 1, &c->weight)), 1, &c->size);
+        q = yk_mul(g, w);
+    }
+    yk_tensor *centred = yk_sub(x, yk_mean_dims(x, &last, 1, true));
+    yk_tensor *invstd = yk_rsqrt(yk_add_scalar(yk_mean_dims(yk_square(centred), &last, 1, true), c->eps));
+    yk_tensor *h = yk_mul(centred, invstd);
+    if (yk__needs_grad(node, 0)) {
+        yk_tensor *along = yk_mul(h, yk_mean_dims(yk_mul(q, h), &last, 1, true));
+        yk_tensor *rest = yk_sub(yk_sub(q, yk_mean_dims(q, &last, 1, true)), along);
+        grads[0] = yk_cast(yk_reshape(yk_mul(rest, invstd), c->x.ndim, c->x.shape), (yk_dtype)c->x.dtype);
+    }
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk_cast(yk_reshape(yk_sum_dims(yk_mul(g, h), &first, 1, false), c->weight.ndim, c->weight.shape),
+                           (yk_dtype)c->weight.dtype);
+    if (yk__needs_grad(node, 2))
+        grads[2] =
+            yk_cast(yk_reshape(yk_sum_dims(g, &first, 1, false), c->bias.ndim, c->bias.shape), (yk_dtype)c->bias.dtype);
+}
+
 static bool norm_check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_tensor *const parameter[2])
 {
     static const char *const role[2] = {"weight", "bias"};
@@ -101,7 +132,7 @@ static bool norm_check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_
 yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight, yk_tensor *bias,
                          double eps)
 {
-    static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward};
+    static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward, .recorded = layer_norm_recorded};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(layer_norm, 3, inputs, yk_layer_norm(inputs[0], n_dims, normalized_shape, inputs[1], inputs[2], eps));
     YK__EVENT(YK__EVENT_OPERATION, "layer_norm");
@@ -109,7 +140,7 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
         !norm_check(x, n_dims, normalized_shape, inputs + 1) ||
         yk__operands(YK__SLOT_layer_norm, 1u << 0, 3, inputs, wide))
         return NULL;
-    layer_norm_context c = {.rows = 1, .size = 1};
+    layer_norm_context c = {.rows = 1, .size = 1, .eps = eps, .has_weight = weight != NULL};
     for (int d = 0; d < x->ndim; d++)
         *(d < x->ndim - n_dims ? &c.rows : &c.size) *= x->shape[d];
     yk_device device = yk__device_of(x);

@@ -83,6 +83,25 @@ static yk_status linear_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
+static void linear_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const linear_context *c = yk__context(node);
+    yk_tensor *g = c->relu ? yk__recorded_relu(gouts[0], yk__saved_in_graph(node, 2)) : gouts[0];
+    if (!g)
+        return;
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk_matmul(g, yk__saved_in_graph(node, 1));
+    yk_tensor *rows =
+        yk_reshape(g, 2, (int64_t[]){g->numel / (c->weight.shape[0] ? c->weight.shape[0] : 1), c->weight.shape[0]});
+    if (yk__needs_grad(node, 1)) {
+        yk_tensor *x = yk__saved_in_graph(node, 0);
+        int64_t shape[2] = {rows ? rows->shape[0] : 0, c->weight.shape[1]};
+        grads[1] = yk_matmul(rows ? yk_transpose(rows, 0, 1) : NULL, yk_reshape(x, 2, shape));
+    }
+    if (yk__needs_grad(node, 2))
+        grads[2] = yk_sum_dims(rows, (int[]){0}, 1, false);
+}
+
 static bool linear_check(const yk_tensor *x, const yk_tensor *weight, const yk_tensor *bias)
 {
     char tx[200], tw[200];
@@ -105,8 +124,8 @@ static bool linear_check(const yk_tensor *x, const yk_tensor *weight, const yk_t
 
 static yk_tensor *linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, bool relu)
 {
-    static const yk__op op = {.name = "linear", .backward = linear_backward};
-    static const yk__op op_relu = {.name = "linear_relu", .backward = linear_backward};
+    static const yk__op op = {.name = "linear", .backward = linear_backward, .recorded = linear_recorded};
+    static const yk__op op_relu = {.name = "linear_relu", .backward = linear_backward, .recorded = linear_recorded};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(linear, 3, inputs, linear(inputs[0], inputs[1], inputs[2], relu));
     YK__EVENT(YK__EVENT_OPERATION, "linear");

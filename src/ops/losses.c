@@ -37,6 +37,34 @@ static yk_status cross_entropy_backward(yk__node *node, yk_tensor *gout, yk_tens
     return yk__status_of(grads[0]);
 }
 
+/* gx = g (p a - b), with a number a for each row and b one for each class of it, which depend on no logit
+ * (docs/autograd.md). */
+static void cross_entropy_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    enum { LOGITS, LSE, TOTAL, TARGET, WEIGHT };
+    const cross_entropy_context *c = yk__context(node);
+    yk_tensor *logits = yk__recorded_wide(yk__saved_in_graph(node, LOGITS)), *target = yk__saved_in_graph(node, TARGET);
+    yk_tensor *weight = yk__recorded_wide(yk__saved_in_graph(node, WEIGHT)), *total = yk__saved_in_graph(node, TOTAL);
+    if (!logits || !target || !total || yk__error_code())
+        return;
+    yk_device device = yk__device_of(logits);
+    double smoothing = c->p.label_smoothing / (double)logits->shape[1];
+    yk_tensor *line = yk__scope_own(yk__raw_positions(logits->shape[1], 1, device));
+    yk_tensor *counts = yk_ne(target, yk__recorded_number(target, (double)c->p.ignore_index));
+    yk_tensor *hits = yk_logical_and(yk_eq(yk_unsqueeze(target, 1), line), yk_unsqueeze(counts, 1));
+    yk_tensor *of_class = weight ? yk_detach(weight) : yk_ones_like(yk_select(logits, 0, 0));
+    yk_tensor *b =
+        yk__recorded_where(hits, yk_mul_scalar(yk_expand(of_class, 2, logits->shape), 1 - c->p.label_smoothing));
+    if (c->p.label_smoothing > 0)
+        b = yk_add(b, yk__recorded_where(yk_unsqueeze(counts, 1),
+                                         yk_mul_scalar(yk_expand(of_class, 2, logits->shape), smoothing)));
+    if (c->p.mean)
+        b = yk_div(b, yk_cast(total, (yk_dtype)logits->dtype));
+    yk_tensor *a = yk_sum_dims(b, (int[]){1}, 1, true);
+    yk_tensor *slope = yk_sub(yk_mul(yk_softmax(logits, 1), a), b);
+    grads[0] = yk_cast(yk_mul(yk__recorded_wide(gouts[0]), slope), (yk_dtype)c->dtype);
+}
+
 static bool loss_check(const yk_tensor *logits, const yk_tensor *target, const yk_cross_entropy_options *o)
 {
     char a[200], b[200];
@@ -121,7 +149,8 @@ static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target
 
 yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options)
 {
-    static const yk__op op = {.name = "cross_entropy", .backward = cross_entropy_backward};
+    static const yk__op op = {
+        .name = "cross_entropy", .backward = cross_entropy_backward, .recorded = cross_entropy_recorded};
     yk_cross_entropy_options o;
     if (YK__OPTIONS_TAKE("cross_entropy", yk_cross_entropy_options, options, &o))
         return NULL;
@@ -170,9 +199,44 @@ static yk_status mse_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     return status;
 }
 
+/* The difference as it was made of the inputs. */
+static yk_status difference_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const mse_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        yk_tensor *term = i ? yk__raw_unary("mse_loss", YK__NEG, gout, 0, 0) : yk_tensor_retain(gout);
+        grads[i] = yk__sum_to_spec(term, &c->spec[i]);
+        status = yk__status_of(grads[i]);
+    }
+    return status;
+}
+
+static void difference_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const mse_context *c = yk__context(node);
+    grads[0] = yk__recorded_sum_to(gouts[0], &c->spec[0]);
+    grads[1] = yk__recorded_sum_to(yk_neg(gouts[0]), &c->spec[1]);
+}
+
+static void mse_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "sub", .backward = difference_backward, .recorded = difference_recorded};
+    const mse_context *c = yk__context(node);
+    yk_tensor *difference = yk__saved_made_by(node, 0, &op, c, sizeof(*c));
+    for (int i = 0; i < 2; i++) {
+        if (yk__needs_grad(node, i)) {
+            yk_tensor *scale = yk_mul_scalar(gouts[0], i ? -c->factor : c->factor);
+            grads[i] = yk__recorded_sum_to(yk_mul(difference, scale), &c->spec[i]);
+        }
+    }
+}
+
 yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
 {
-    static const yk__op op = {.name = "mse_loss", .backward = mse_backward};
+    static const yk__op op = {.name = "mse_loss", .backward = mse_backward, .recorded = mse_recorded};
     yk_tensor *inputs[2] = {x, target};
     char a[200], b[200];
     YK__AUTOCAST(mse_loss, 2, inputs, yk_mse_loss(inputs[0], inputs[1], reduction));

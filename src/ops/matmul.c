@@ -217,6 +217,36 @@ static yk_status matmul_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return status;
 }
 
+/* The same of matrices: 1-d operands are a row and a column, which the result has lost. */
+static void matmul_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const product_context *c = yk__context(node);
+    yk_tensor *g = gouts[0];
+    if (c->b.ndim == 1)
+        g = yk_unsqueeze(g, -1);
+    if (c->a.ndim == 1)
+        g = yk_unsqueeze(g, -2);
+    if (yk__needs_grad(node, 0)) {
+        yk_tensor *b = yk__saved_in_graph(node, 1);
+        b = b && b->ndim == 1 ? yk_unsqueeze(b, -1) : b;
+        yk_tensor *bt = b ? yk_transpose(b, -1, -2) : NULL;
+        if (c->hides && bt)
+            bt = yk__recorded_where(yk_eq(bt, bt), bt);
+        yk_tensor *full = yk_matmul(g, bt);
+        if (full && c->a.ndim == 1)
+            full = yk_squeeze(full, -2);
+        grads[0] = yk__recorded_sum_to(full, &c->a);
+    }
+    if (yk__needs_grad(node, 1)) {
+        yk_tensor *a = yk__saved_in_graph(node, 0);
+        a = a && a->ndim == 1 ? yk_unsqueeze(a, 0) : a;
+        yk_tensor *full = yk_matmul(a ? yk_transpose(a, -1, -2) : NULL, g);
+        if (full && c->b.ndim == 1)
+            full = yk_squeeze(full, -1);
+        grads[1] = yk__recorded_sum_to(full, &c->b);
+    }
+}
+
 static bool factors_check(yk_tensor *a, yk_tensor *b)
 {
     char ta[200], tb[200];
@@ -279,7 +309,7 @@ static yk_tensor *without_added(yk_tensor *out, const yk_tensor *a, const yk_ten
 
 static yk_tensor *matmul_of(yk_tensor *a, yk_tensor *b, bool hides)
 {
-    static const yk__op op = {.name = "matmul", .backward = matmul_backward};
+    static const yk__op op = {.name = "matmul", .backward = matmul_backward, .recorded = matmul_recorded};
     yk_tensor *inputs[2] = {a, b}, *wide[2];
     YK__AUTOCAST(matmul, 2, inputs, matmul_of(inputs[0], inputs[1], hides));
     YK__EVENT(YK__EVENT_OPERATION, "matmul");

@@ -70,19 +70,48 @@ static yk_tensor *diagonal_of(yk_tensor *x, const diagonal *p)
     return yk__tensor_view(x, ndim, shape, stride, start);
 }
 
-static yk_status diagonal_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+/* Zeros in the shape of the base, with the gradient on the diagonal. One reference. */
+static yk_tensor *diagonal_put(yk_tensor *gout, const diagonal *p)
 {
-    const diagonal *p = yk__context(node);
     yk_tensor *grad = yk__spec_zeros(&p->base, yk__device_of(gout)), *line = grad ? diagonal_of(grad, p) : NULL;
     yk_status status = line ? yk__raw_copy(line, gout) : yk__status_of(NULL);
     yk_tensor_release(line);
-    grads[0] = yk__tensor_if_ok(grad, status);
-    return status;
+    return yk__tensor_if_ok(grad, status);
+}
+
+static yk_status diagonal_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = diagonal_put(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+/* Taking the diagonal is the gradient of putting one into zeros. */
+static yk_status diagonal_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = diagonal_of(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+static void diagonal_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+
+static void diagonal_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {
+        .name = "diagonal_backward", .backward = diagonal_put_backward, .recorded = diagonal_put_recorded};
+    const diagonal *p = yk__context(node);
+    grads[0] = yk__record(diagonal_put(gouts[0], p), &op, 1, gouts, 0, NULL, p, sizeof(*p));
+}
+
+static void diagonal_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "diagonal", .backward = diagonal_backward, .recorded = diagonal_recorded};
+    const diagonal *p = yk__context(node);
+    grads[0] = yk__record_view(diagonal_of(gouts[0], p), &op, gouts[0], p, sizeof(*p));
 }
 
 yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1)
 {
-    static const yk__op op = {.name = "diagonal", .backward = diagonal_backward};
+    static const yk__op op = {.name = "diagonal", .backward = diagonal_backward, .recorded = diagonal_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "diagonal");
     if (!yk__op_begin("diagonal", 1, &x, 0) || yk__wrap_dim("diagonal", x, &dim0) || yk__wrap_dim("diagonal", x, &dim1))
         return NULL;
@@ -124,9 +153,20 @@ static yk_status flip_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[0]);
 }
 
+static void flip_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const uint32_t *mask = yk__context(node);
+    int dims[YK_MAX_DIMS], count = 0;
+    for (int d = 0; d < gouts[0]->ndim; d++) {
+        if (*mask >> d & 1)
+            dims[count++] = d;
+    }
+    grads[0] = yk_flip(gouts[0], dims, count);
+}
+
 yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
 {
-    static const yk__op op = {.name = "flip", .backward = flip_backward};
+    static const yk__op op = {.name = "flip", .backward = flip_backward, .recorded = flip_recorded};
     uint32_t mask = 0;
     YK__EVENT(YK__EVENT_OPERATION, "flip");
     if (!yk__op_begin("flip", 1, &x, 0) || (n_dims > 0 && !yk__is_there("flip", "array of dimensions", dims)))

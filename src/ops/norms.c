@@ -137,9 +137,46 @@ static yk_status norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[0]);
 }
 
+yk_tensor *yk__recorded_norm_gradient(yk_tensor *x, yk_tensor *n, yk_tensor *g, double p, const int *dims, int count)
+{
+    if (!x || !n || !g)
+        return NULL;
+    yk_tensor *flat = yk_eq(n, yk__recorded_number(n, 0));
+    if (p == 0)
+        return yk_zeros_like(x);
+    if (p == 1)
+        return yk_mul(yk_sign(x), g);
+    if (p == 2)
+        return yk_mul(x, yk__recorded_where_not(flat, yk_div(g, n)));
+    if (isinf(p)) {
+        yk_tensor *hits = yk_eq(yk_abs(x), n), *share = yk_div(g, count ? yk_sum_dims(hits, dims, count, true) : hits);
+        return yk_mul(yk__recorded_where(hits, share), yk_sign(x));
+    }
+    yk_tensor *power = yk_mul(yk_pow_scalar(yk_abs(x), p - 1), yk_sign(x));
+    power = yk__recorded_where_not(yk_eq(x, yk__recorded_number(x, 0)), power);
+    return yk_mul(power, yk__recorded_where_not(flat, yk_div(g, yk_pow_scalar(n, p - 1))));
+}
+
+static void norm_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const norm_context *c = yk__context(node);
+    int64_t shape[YK_MAX_DIMS];
+    int dims[YK_MAX_DIMS], count = 0;
+    for (int d = 0; d < c->x.ndim; d++) {
+        bool reduced = !c->mask || (c->mask >> d & 1);
+        shape[d] = reduced ? 1 : c->x.shape[d];
+        if (reduced)
+            dims[count++] = d;
+    }
+    yk_tensor *x = yk__recorded_wide(yk__saved_in_graph(node, 0));
+    yk_tensor *n = yk_reshape(yk__recorded_wide(yk__saved_in_graph(node, 1)), c->x.ndim, shape);
+    yk_tensor *g = yk_reshape(yk__recorded_wide(gouts[0]), c->x.ndim, shape);
+    grads[0] = yk_cast(yk__recorded_norm_gradient(x, n, g, c->p, dims, count), (yk_dtype)c->x.dtype);
+}
+
 yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool keepdim)
 {
-    static const yk__op op = {.name = "norm", .backward = norm_backward};
+    static const yk__op op = {.name = "norm", .backward = norm_backward, .recorded = norm_recorded};
     norm_context c = {.p = p};
     yk_tensor *wide;
     YK__AUTOCAST(norm, 1, &x, yk_norm(x, p, dims, n_dims, keepdim));

@@ -10,5 +10,7 @@
  * wide, and n and g keep the dimensions in `mask`.
  */
 yk_tensor *yk__norm_gradient(yk_tensor *x, yk_tensor *n, yk_tensor *g, double p, uint32_t mask);
+/* The same of recorded operations; n and g keep the dimensions, count of them, that were reduced. */
+yk_tensor *yk__recorded_norm_gradient(yk_tensor *x, yk_tensor *n, yk_tensor *g, double p, const int *dims, int count);
 
 #endif

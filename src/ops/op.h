@@ -104,6 +104,24 @@ yk_tensor *yk__gradient_vector(const yk__node *node, int input, int64_t size, yk
 /* Sums a gradient, taken over, to the shape of the spec and casts it to its dtype. */
 yk_tensor *yk__sum_to_spec(yk_tensor *grad, const yk__tensor_spec *spec);
 
+/* ---- for recorded backwards (yk__op.recorded): operations of the public kind, which the scope owns ---- */
+/* g summed to the shape of an input, and in its dtype: as yk__sum_to_spec. */
+yk_tensor *yk__recorded_sum_to(yk_tensor *g, const yk__tensor_spec *spec);
+/* g where the mask is true, else 0; where it is false. */
+yk_tensor *yk__recorded_where(yk_tensor *mask, yk_tensor *g);
+yk_tensor *yk__recorded_where_not(yk_tensor *mask, yk_tensor *g);
+/* A number of x's dtype on its device; a tensor of zeros of the spec. */
+yk_tensor *yk__recorded_number(const yk_tensor *x, double value);
+yk_tensor *yk__recorded_zeros(const yk__tensor_spec *spec, yk_device device);
+/* g where x is above 0, else 0: the gradient of a ReLU whose input or result is x. */
+yk_tensor *yk__recorded_relu(yk_tensor *g, yk_tensor *x);
+/* x, NULL passed through, in the dtype that sums of its dtype are made in. */
+yk_tensor *yk__recorded_wide(yk_tensor *x);
+/* recorded of an operation that hands on the gradient of its result as that of its first input. */
+void yk__recorded_same(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+/* A saved tensor that has the values of an input, in another shape or dtype: as that input, of the spec. */
+yk_tensor *yk__saved_input(yk__node *node, int i, int input, const yk__tensor_spec *spec);
+
 /* ---- products with a weight (out, in) ---- */
 /* x as one matrix (1, M, size) for gemm; a view where the leading dimensions lie evenly, else a copy. */
 yk_tensor *yk__as_rows(yk_tensor *x);

@@ -17,6 +17,7 @@ typedef struct unary_row {
     enum keeps keeps;
     yk__binary slope; /* the derivative where rule is NULL */
     yk_tensor *(*rule)(yk_tensor *g, yk_tensor *kept, const double *p);
+    yk_tensor *(*recorded)(yk_tensor *g, yk_tensor *kept, const double *p); /* the rule, of recorded operations */
 } unary_row;
 
 typedef struct unary_context {
@@ -34,6 +35,15 @@ static yk_status unary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     grads[0] =
         c->row->rule ? c->row->rule(gout, kept, c->p) : yk__raw_binary(c->row->op.name, c->row->slope, gout, kept, 1);
     return yk__status_of(grads[0]);
+}
+
+/* Halves are computed in f32. */
+static void unary_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const unary_context *c = yk__context(node);
+    yk_tensor *kept = c->row->keeps == KEEPS_NOTHING ? NULL : yk__saved_in_graph(node, 0), *g = gouts[0];
+    yk_tensor *grad = c->row->recorded(yk__recorded_wide(g), yk__recorded_wide(kept), c->p);
+    grads[0] = yk_cast(grad, (yk_dtype)g->dtype);
 }
 
 /* The operation, whose input was checked. */
@@ -199,21 +209,161 @@ static yk_tensor *erf_rule(yk_tensor *g, yk_tensor *x, const double *p)
     return out;
 }
 
+/* ---- the same rules of recorded operations, for gradients of gradients ---- */
+
+static yk_tensor *neg_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k, (void)p;
+    return yk_neg(g);
+}
+
+static yk_tensor *abs_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, yk_sign(k));
+}
+
+static yk_tensor *exp_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, k);
+}
+
+static yk_tensor *log_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_div(g, k);
+}
+
+static yk_tensor *sqrt_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul_scalar(yk_div(g, k), 0.5);
+}
+
+static yk_tensor *rsqrt_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul_scalar(yk_mul(g, yk_mul(yk_square(k), k)), -0.5);
+}
+
+static yk_tensor *reciprocal_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_neg(yk_mul(g, yk_square(k)));
+}
+
+static yk_tensor *sin_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, yk_cos(k));
+}
+
+static yk_tensor *cos_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_neg(yk_mul(g, yk_sin(k)));
+}
+
+static yk_tensor *log1p_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_div(g, yk_add_scalar(k, 1));
+}
+
+static yk_tensor *expm1_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, yk_add_scalar(k, 1));
+}
+
+static yk_tensor *erf_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, yk_mul_scalar(yk_exp(yk_neg(yk_square(k))), M_2_SQRTPI));
+}
+
+static yk_tensor *tanh_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_sub(g, yk_mul(g, yk_square(k)));
+}
+
+static yk_tensor *sigmoid_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, yk_sub(k, yk_square(k)));
+}
+
+static yk_tensor *relu_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk__recorded_relu(g, k);
+}
+
+static yk_tensor *zero_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k, (void)p;
+    return yk_zeros_like(g);
+}
+
+static yk_tensor *add_scalar_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k, (void)p;
+    return g;
+}
+
+static yk_tensor *mul_scalar_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)k;
+    return yk_mul_scalar(g, p[0]);
+}
+
+static yk_tensor *pow_scalar_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+
+    return p[0] == 0   ? yk_zeros_like(g)
+           : p[0] == 2 ? yk_mul(g, yk_mul_scalar(k, 2))
+                       : yk_mul(g, yk_mul_scalar(yk_pow_scalar(k, p[0] - 1), p[0]));
+}
+
+/* d gelu / dx = Phi(x) + x phi(x), of the normal distribution. */
+static yk_tensor *gelu_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    yk_tensor *below = yk_mul_scalar(yk_add_scalar(yk_erf(yk_mul_scalar(k, M_SQRT1_2)), 1), 0.5);
+    yk_tensor *density = yk_mul_scalar(yk_exp(yk_mul_scalar(yk_square(k), -0.5)), 0.5 * M_2_SQRTPI * M_SQRT1_2);
+    return yk_mul(g, yk_add(below, yk_mul(k, density)));
+}
+
+static yk_tensor *clamp_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    if (!(p[0] <= p[1]))
+        return yk_zeros_like(g);
+    if (p[0] != -INFINITY)
+        g = yk__recorded_where(yk_gt(k, yk__recorded_number(k, p[0])), g);
+    return p[1] == INFINITY ? g : yk__recorded_where(yk_lt(k, yk__recorded_number(k, p[1])), g);
+}
+
 /* ---- rows ---- */
 
-#define UNARY_ROW(label, kernel, keeps, slope, rule)                                                                   \
-    static const unary_row label##_row = {                                                                             \
-        {.name = #label, .backward = unary_backward}, YK__##kernel, KEEPS_##keeps, slope, rule};
-#define UNARY(name, kernel, keeps, slope, rule)                                                                        \
-    UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
+#define UNARY_ROW(label, kernel, keeps, slope, rule, again)                                                            \
+    static const unary_row label##_row = {{.name = #label, .backward = unary_backward, .recorded = unary_recorded},    \
+                                          YK__##kernel,                                                                \
+                                          KEEPS_##keeps,                                                               \
+                                          slope,                                                                       \
+                                          rule,                                                                        \
+                                          again##_recorded};
+#define UNARY(name, kernel, keeps, slope, rule, again)                                                                 \
+    UNARY_ROW(name, kernel, keeps, slope, rule, again)                                                                 \
     yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
     {                                                                                                                  \
         return unary_apply(&name##_row, x, 0, 0);                                                                      \
     }
 /* An operation that is on a list of autocast's (cast_policy.h). The casting part is a function of its own: x needs no
  * address where autocast is off. */
-#define UNARY_CAST(name, kernel, keeps, slope, rule)                                                                   \
-    UNARY_ROW(name, kernel, keeps, slope, rule)                                                                        \
+#define UNARY_CAST(name, kernel, keeps, slope, rule, again)                                                            \
+    UNARY_ROW(name, kernel, keeps, slope, rule, again)                                                                 \
     static __attribute__((noinline, cold)) yk_tensor *name##_under_autocast(yk_tensor *x)                              \
     {                                                                                                                  \
         YK__AUTOCAST(name, 1, &x, yk_##name(x));                                                                       \
@@ -227,36 +377,40 @@ static yk_tensor *erf_rule(yk_tensor *g, yk_tensor *x, const double *p)
     }
 #define BY_RULE YK__MUL /* not read */
 
-UNARY(neg, NEG, NOTHING, BY_RULE, neg_rule)
-UNARY(abs, ABS, X, YK__ABS_GRAD, NULL)
-UNARY_CAST(exp, EXP, OUT, YK__MUL, NULL)
-UNARY_CAST(log, LOG, X, YK__DIV, NULL)
-UNARY(sqrt, SQRT, OUT, BY_RULE, sqrt_rule)
-UNARY_CAST(rsqrt, RSQRT, OUT, BY_RULE, rsqrt_rule)
-UNARY_CAST(reciprocal, RECIPROCAL, OUT, BY_RULE, reciprocal_rule)
-UNARY(sin, SIN, X, BY_RULE, sin_rule)
-UNARY(cos, COS, X, BY_RULE, cos_rule)
-UNARY_CAST(log1p, LOG1P, X, BY_RULE, log1p_rule)
-UNARY_CAST(expm1, EXPM1, OUT, BY_RULE, expm1_rule)
-UNARY(erf, ERF, X, BY_RULE, erf_rule)
-UNARY(tanh, TANH, OUT, YK__TANH_GRAD, NULL)
-UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL)
-UNARY(relu, RELU, OUT, YK__RELU_GRAD, NULL)
-UNARY_ROW(gelu, GELU, X, YK__GELU_GRAD, NULL)
+UNARY(neg, NEG, NOTHING, BY_RULE, neg_rule, neg)
+UNARY(abs, ABS, X, YK__ABS_GRAD, NULL, abs)
+UNARY_CAST(exp, EXP, OUT, YK__MUL, NULL, exp)
+UNARY_CAST(log, LOG, X, YK__DIV, NULL, log)
+UNARY(sqrt, SQRT, OUT, BY_RULE, sqrt_rule, sqrt)
+UNARY_CAST(rsqrt, RSQRT, OUT, BY_RULE, rsqrt_rule, rsqrt)
+UNARY_CAST(reciprocal, RECIPROCAL, OUT, BY_RULE, reciprocal_rule, reciprocal)
+UNARY(sin, SIN, X, BY_RULE, sin_rule, sin)
+UNARY(cos, COS, X, BY_RULE, cos_rule, cos)
+UNARY_CAST(log1p, LOG1P, X, BY_RULE, log1p_rule, log1p)
+UNARY_CAST(expm1, EXPM1, OUT, BY_RULE, expm1_rule, expm1)
+UNARY(erf, ERF, X, BY_RULE, erf_rule, erf)
+UNARY(tanh, TANH, OUT, YK__TANH_GRAD, NULL, tanh)
+UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL, sigmoid)
+UNARY(relu, RELU, OUT, YK__RELU_GRAD, NULL, relu)
+UNARY_ROW(gelu, GELU, X, YK__GELU_GRAD, NULL, gelu)
 
 /* Steps are flat wherever they have a slope: their gradient is zero, not none, as in PyTorch. */
-UNARY_ROW(sign, SIGN, NOTHING, BY_RULE, zero_rule)
-UNARY(floor, FLOOR, NOTHING, BY_RULE, zero_rule)
-UNARY(ceil, CEIL, NOTHING, BY_RULE, zero_rule)
-UNARY(round, ROUND, NOTHING, BY_RULE, zero_rule)
+UNARY_ROW(sign, SIGN, NOTHING, BY_RULE, zero_rule, zero)
+UNARY(floor, FLOOR, NOTHING, BY_RULE, zero_rule, zero)
+UNARY(ceil, CEIL, NOTHING, BY_RULE, zero_rule, zero)
+UNARY(round, ROUND, NOTHING, BY_RULE, zero_rule, zero)
 
-UNARY_ROW(square, POW_SCALAR, X, BY_RULE, pow_scalar_rule)
-UNARY_ROW(add_scalar, ADD_SCALAR, NOTHING, BY_RULE, add_scalar_rule)
-UNARY_ROW(mul_scalar, MUL_SCALAR, NOTHING, BY_RULE, mul_scalar_rule)
-UNARY_ROW(pow_scalar, POW_SCALAR, X, BY_RULE, pow_scalar_rule)
-UNARY_ROW(clamp, CLAMP, X, BY_RULE, clamp_rule)
-static const unary_row clamp_nan_row = {
-    {.name = "clamp", .backward = unary_backward}, YK__MUL_SCALAR, KEEPS_NOTHING, BY_RULE, zero_rule};
+UNARY_ROW(square, POW_SCALAR, X, BY_RULE, pow_scalar_rule, pow_scalar)
+UNARY_ROW(add_scalar, ADD_SCALAR, NOTHING, BY_RULE, add_scalar_rule, add_scalar)
+UNARY_ROW(mul_scalar, MUL_SCALAR, NOTHING, BY_RULE, mul_scalar_rule, mul_scalar)
+UNARY_ROW(pow_scalar, POW_SCALAR, X, BY_RULE, pow_scalar_rule, pow_scalar)
+UNARY_ROW(clamp, CLAMP, X, BY_RULE, clamp_rule, clamp)
+static const unary_row clamp_nan_row = {{.name = "clamp", .backward = unary_backward, .recorded = unary_recorded},
+                                        YK__MUL_SCALAR,
+                                        KEEPS_NOTHING,
+                                        BY_RULE,
+                                        zero_rule,
+                                        zero_recorded};
 
 yk_tensor *yk_gelu(yk_tensor *x)
 {

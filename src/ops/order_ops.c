@@ -97,6 +97,52 @@ static yk_status cumprod_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
+/* The sum of x from each place to the end. */
+static yk_tensor *recorded_rest(yk_tensor *x, int dim)
+{
+    return x && x->ndim == 0 ? x : yk_flip(yk_cumsum(yk_flip(x, &dim, 1), dim), &dim, 1);
+}
+
+static void cumsum_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const scan_context *c = yk__context(node);
+    grads[0] = yk_cast(recorded_rest(gouts[0], c->dim), (yk_dtype)c->x.dtype);
+}
+
+/* cumprod_one_by_one of recorded operations. */
+static yk_tensor *recorded_one_by_one(yk_tensor *x, yk_tensor *g, int dim)
+{
+    if (x->ndim == 0)
+        return g;
+    int64_t n = x->shape[dim];
+    yk_tensor **sums = yk__calloc((size_t)n, sizeof(*sums)), *one = yk_ones_like(yk_narrow(x, dim, 0, 1)), *out = NULL;
+    for (int64_t k = 0; k < n && sums; k++) {
+        yk_tensor *parts[3] = {yk_narrow(x, dim, 0, k), one, yk_narrow(x, dim, k + 1, n - k - 1)};
+        yk_tensor *products = yk__error_code() ? NULL : yk_cumprod(yk_cat(parts, 3, dim), dim);
+        sums[k] = yk_sum_dims(yk_narrow(yk_mul(products, g), dim, k, n - k), &dim, 1, true);
+    }
+    if (sums && !yk__error_code())
+        out = yk_cat(sums, (int)n, dim);
+    free(sums);
+    return out;
+}
+
+static void cumprod_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const scan_context *c = yk__context(node);
+    yk_tensor *x = yk__recorded_wide(yk__saved_in_graph(node, 0)),
+              *out = yk__recorded_wide(yk__saved_in_graph(node, 1));
+    bool zeros = false;
+    if (!x || yk__has_zero("cumprod", x, &zeros))
+        return;
+    if (zeros) {
+        grads[0] = yk_cast(recorded_one_by_one(x, yk__recorded_wide(gouts[0]), c->dim), (yk_dtype)c->x.dtype);
+        return;
+    }
+    yk_tensor *terms = yk_mul(yk__recorded_wide(gouts[0]), out);
+    grads[0] = yk_cast(yk_div(recorded_rest(terms, c->dim), x), (yk_dtype)c->x.dtype);
+}
+
 static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int dim)
 {
     YK__EVENT(YK__EVENT_OPERATION, op->name);
@@ -112,14 +158,14 @@ static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int 
 
 yk_tensor *yk_cumsum(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "cumsum", .backward = cumsum_backward};
+    static const yk__op op = {.name = "cumsum", .backward = cumsum_backward, .recorded = cumsum_recorded};
     YK__AUTOCAST(cumsum, 1, &x, yk_cumsum(x, dim));
     return cumulate(&op, YK__CUMSUM, x, dim);
 }
 
 yk_tensor *yk_cumprod(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "cumprod", .backward = cumprod_backward};
+    static const yk__op op = {.name = "cumprod", .backward = cumprod_backward, .recorded = cumprod_recorded};
     YK__AUTOCAST(cumprod, 1, &x, yk_cumprod(x, dim));
     return cumulate(&op, YK__CUMPROD, x, dim);
 }
@@ -277,9 +323,17 @@ static yk_status median_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return yk__status_of(grads[0]);
 }
 
+static void median_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_tensor *x = yk__saved_in_graph(node, 0), *out = yk__saved_in_graph(node, 1);
+    yk_tensor *hits = yk_logical_or(yk_eq(x, out), yk_logical_and(yk_ne(x, x), yk_ne(out, out)));
+    yk_tensor *share = yk_div(gouts[0], yk_sum(hits));
+    grads[0] = x ? yk_cast(yk__recorded_where(hits, yk_expand(share, x->ndim, x->shape)), (yk_dtype)x->dtype) : NULL;
+}
+
 yk_tensor *yk_median(yk_tensor *x)
 {
-    static const yk__op op = {.name = "median", .backward = median_backward};
+    static const yk__op op = {.name = "median", .backward = median_backward, .recorded = median_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "median");
     if (!yk__op_begin("median", 1, &x, 0))
         return NULL;

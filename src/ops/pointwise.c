@@ -45,9 +45,21 @@ static yk_status atan2_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return bad;
 }
 
+static void atan2_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const two_forms *c = yk__context(node);
+    yk_tensor *y = yk__saved_in_graph(node, 0), *x = yk__saved_in_graph(node, 1);
+    yk_tensor *sum = yk_add(yk_square(x), yk_square(y));
+    yk_tensor *share = yk__recorded_where_not(yk_eq(sum, yk__recorded_number(sum, 0)), yk_div(gouts[0], sum));
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk__recorded_sum_to(yk_mul(share, x), &c->y);
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk__recorded_sum_to(yk_neg(yk_mul(share, y)), &c->x);
+}
+
 yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x)
 {
-    static const yk__op op = {.name = "atan2", .backward = atan2_backward};
+    static const yk__op op = {.name = "atan2", .backward = atan2_backward, .recorded = atan2_recorded};
     yk_tensor *inputs[2] = {y, x};
     YK__AUTOCAST(atan2, 2, inputs, yk_atan2(inputs[0], inputs[1]));
     yk__take_numbers(2, inputs);

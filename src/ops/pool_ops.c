@@ -111,9 +111,22 @@ static yk_status max_pool2d_backward(yk__node *node, yk_tensor *gout, yk_tensor 
     return yk__status_of(grads[0]);
 }
 
+static void max_pool2d_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const pool_context *c = yk__context(node);
+    yk_tensor *g = gouts[0], *index = yk__saved_in_graph(node, 0);
+    yk__tensor_spec planes = {.dtype = g->dtype, .ndim = 3, .shape = {c->x.shape[0], c->x.shape[1]}};
+    planes.shape[2] = c->x.shape[2] * c->x.shape[3];
+    yk__contiguous_strides(3, planes.shape, planes.stride);
+    int64_t windows[3] = {g->shape[0], g->shape[1], g->shape[2] * g->shape[3]};
+    yk_tensor *sum = yk_scatter_add_(yk__recorded_zeros(&planes, yk__device_of(g)), 2, yk_reshape(index, 3, windows),
+                                     yk_reshape(g, 3, windows));
+    grads[0] = yk_reshape(sum, 4, c->x.shape);
+}
+
 yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 {
-    static const yk__op op = {.name = "max_pool2d", .backward = max_pool2d_backward};
+    static const yk__op op = {.name = "max_pool2d", .backward = max_pool2d_backward, .recorded = max_pool2d_recorded};
     yk__pool2d p;
     int64_t shape[4];
     yk_tensor *wide;
@@ -137,9 +150,9 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 
 /* ---- averages: the adaptive one has no options ---- */
 
-static yk_status average_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+/* The gradient of the input; one reference. */
+static yk_tensor *average_gradient(yk_tensor *gout, const pool_context *c)
 {
-    const pool_context *c = yk__context(node);
     yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->x.dtype), *gx = g ? yk__spec_new(&c->x, yk__device_of(g)) : NULL;
     if (gx && gx->numel) {
         yk__view vgx = yk__view_of(gx), vg = yk__view_of(g);
@@ -147,11 +160,17 @@ static yk_status average_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
                                                  : YK__SLOT(g, adaptive_avg_pool2d_backward, &vgx, &vg));
     }
     yk_tensor_release(g);
-    grads[0] = yk__narrow_to(gx, (yk_dtype)gout->dtype);
+    return yk__narrow_to(gx, (yk_dtype)gout->dtype);
+}
+
+static yk_status average_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = average_gradient(gout, yk__context(node));
     return yk__status_of(grads[0]);
 }
 
-static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, const int64_t shape[4])
+/* The averages, for a result of the shape; p NULL: adaptive. One reference. */
+static yk_tensor *averages(yk_tensor *x, const yk__pool2d *p, const int64_t shape[4])
 {
     yk_tensor *wide;
     if (yk__operands(p ? YK__SLOT_avg_pool2d : YK__SLOT_adaptive_avg_pool2d, 1u, 1, &x, &wide))
@@ -162,15 +181,52 @@ static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, c
         out = yk__tensor_if_ok(out,
                                p ? YK__SLOT(x, avg_pool2d, p, &vo, &vx) : YK__SLOT(x, adaptive_avg_pool2d, &vo, &vx));
     }
-    pool_context c = context_of(x, (yk_dtype)wide->dtype, p);
     yk_tensor_release(wide);
-    out = yk__narrow_to(out, (yk_dtype)x->dtype);
-    return yk__record(out, op, 1, &x, 0, NULL, &c, sizeof(c));
+    return yk__narrow_to(out, (yk_dtype)x->dtype);
+}
+
+/* Averages are the gradient of their gradient: both are linear. The context has the shape of x, and that of the result
+ * follows from the gradient of the first. */
+typedef struct spread_context {
+    pool_context pool;
+    int64_t shape[4]; /* of the averages */
+} spread_context;
+
+static yk_status spread_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const spread_context *c = yk__context(node);
+    grads[0] = averages(gout, c->pool.p.kernel[0] ? &c->pool.p : NULL, c->shape);
+    return yk__status_of(grads[0]);
+}
+
+static void spread_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+
+static void average_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "avg_pool2d_backward", .backward = spread_backward, .recorded = spread_recorded};
+    spread_context c = {.pool = *(const pool_context *)yk__context(node)};
+    memcpy(c.shape, gouts[0]->shape, sizeof(c.shape));
+    grads[0] = yk__record(average_gradient(gouts[0], &c.pool), &op, 1, gouts, 0, NULL, &c, sizeof(c));
+}
+
+static void spread_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "avg_pool2d", .backward = average_backward, .recorded = average_recorded};
+    const spread_context *c = yk__context(node);
+    yk_tensor *out = averages(gouts[0], c->pool.p.kernel[0] ? &c->pool.p : NULL, c->shape);
+    grads[0] = yk__record(out, &op, 1, gouts, 0, NULL, &c->pool, sizeof(c->pool));
+}
+
+static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, const int64_t shape[4])
+{
+    yk__slot slot = p ? YK__SLOT_avg_pool2d : YK__SLOT_adaptive_avg_pool2d;
+    pool_context c = context_of(x, yk__slot_dtype(x, slot, (yk_dtype)x->dtype), p);
+    return yk__record(averages(x, p, shape), op, 1, &x, 0, NULL, &c, sizeof(c));
 }
 
 yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 {
-    static const yk__op op = {.name = "avg_pool2d", .backward = average_backward};
+    static const yk__op op = {.name = "avg_pool2d", .backward = average_backward, .recorded = average_recorded};
     yk__pool2d p;
     int64_t shape[4];
     YK__EVENT(YK__EVENT_OPERATION, "avg_pool2d");
@@ -182,7 +238,8 @@ yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 
 yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
 {
-    static const yk__op op = {.name = "adaptive_avg_pool2d", .backward = average_backward};
+    static const yk__op op = {
+        .name = "adaptive_avg_pool2d", .backward = average_backward, .recorded = average_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "adaptive_avg_pool2d");
     if (!yk__op_begin("adaptive_avg_pool2d", 1, &x, 0) || !check_input("adaptive_avg_pool2d", x))
         return NULL;

@@ -64,6 +64,26 @@ static yk_tensor *spread(yk_tensor *small, const reduction *r)
     return out;
 }
 
+/* A result with its history, in the shape of x, with elements repeated along what was reduced. */
+static yk_tensor *recorded_in_x(yk_tensor *small, const reduction *r)
+{
+    int64_t shape[YK_MAX_DIMS];
+    for (int d = 0; d < r->x.ndim; d++)
+        shape[d] = !r->mask || (r->mask >> d & 1) ? 1 : r->x.shape[d];
+    return yk_expand(yk_reshape(small, r->x.ndim, shape), r->x.ndim, r->x.shape);
+}
+
+/* The reduced dimensions as a list; how many. */
+static int dims_of(const reduction *r, int *dims)
+{
+    int count = 0;
+    for (int d = 0; d < r->x.ndim; d++) {
+        if (!r->mask || (r->mask >> d & 1))
+            dims[count++] = d;
+    }
+    return count;
+}
+
 static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, const int *dims, int n_dims, bool keepdim,
                          double p0, bool saves_x, bool saves_out)
 {
@@ -125,9 +145,33 @@ static yk_status var_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads
     return yk__status_of(grads[0]);
 }
 
-static const yk__op sum_op = {.name = "sum", .backward = sum_backward},
-                    mean_op = {.name = "mean", .backward = mean_backward};
-static const yk__op var_op = {.name = "var", .backward = var_backward};
+static void sum_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    grads[0] =
+        recorded_in_x(yk_cast(gouts[0], (yk_dtype)((const reduction *)yk__context(node))->x.dtype), yk__context(node));
+}
+
+static void mean_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    grads[0] = recorded_in_x(yk_cast(yk_mul_scalar(gouts[0], r->value), (yk_dtype)r->x.dtype), r);
+}
+
+static void var_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    int dims[YK_MAX_DIMS], count = dims_of(r, dims);
+    yk_tensor *x = yk__recorded_wide(yk__saved_in_graph(node, 0)), *g = yk__recorded_wide(gouts[0]);
+    yk_tensor *centred = yk_sub(x, yk_mean_dims(x, dims, count, true));
+    if (r->degenerate)
+        centred = yk_div(yk_abs(centred), yk_mul_scalar(yk_abs(centred), 0));
+    yk_tensor *scaled = yk_mul_scalar(g, r->degenerate ? 1 : r->value);
+    grads[0] = yk_cast(yk_mul(centred, recorded_in_x(scaled, r)), (yk_dtype)r->x.dtype);
+}
+
+static const yk__op sum_op = {.name = "sum", .backward = sum_backward, .recorded = sum_recorded},
+                    mean_op = {.name = "mean", .backward = mean_backward, .recorded = mean_recorded};
+static const yk__op var_op = {.name = "var", .backward = var_backward, .recorded = var_recorded};
 
 yk_tensor *yk_sum(yk_tensor *x)
 {
@@ -222,7 +266,35 @@ static yk_status prod_backward(yk__node *node, yk_tensor *gout, yk_tensor **grad
     return yk__status_of(grads[0]);
 }
 
-static const yk__op prod_op = {.name = "prod", .backward = prod_backward};
+/* The product of what comes before each element along the dimension. */
+static yk_tensor *recorded_before(yk_tensor *x, int dim)
+{
+    yk_tensor *ones = x ? yk_ones_like(yk_narrow(x, dim, 0, 1)) : NULL;
+    yk_tensor *parts[2] = {ones, ones ? yk_narrow(x, dim, 0, x->shape[dim] - 1) : NULL};
+    return parts[1] ? yk_cumprod(yk_cat(parts, 2, dim), dim) : NULL;
+}
+
+static void prod_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_tensor *x = yk__recorded_wide(yk__saved_in_graph(node, 0)), *g = yk__recorded_wide(gouts[0]), *others;
+    bool zeros = true;
+    if (!x || !g || (x->ndim && yk__has_zero("prod", x, &zeros)))
+        return;
+    if (x->ndim == 0 || x->numel == 0) {
+        others = yk_ones_like(x);
+    } else if (!zeros) {
+        others = yk_div(recorded_in_x(yk__recorded_wide(yk__saved_in_graph(node, 1)), r), x);
+    } else {
+        int dim = r->mask ? __builtin_ctz(r->mask) : 0;
+        yk_tensor *line = r->mask ? x : yk_reshape(x, 1, &x->numel);
+        yk_tensor *after = yk_flip(recorded_before(yk_flip(line, &dim, 1), dim), &dim, 1);
+        others = yk_reshape(yk_mul(recorded_before(line, dim), after), x->ndim, x->shape);
+    }
+    grads[0] = yk_cast(yk_mul(others, recorded_in_x(g, r)), (yk_dtype)r->x.dtype);
+}
+
+static const yk__op prod_op = {.name = "prod", .backward = prod_backward, .recorded = prod_recorded};
 
 yk_tensor *yk_prod(yk_tensor *x)
 {
@@ -257,8 +329,17 @@ static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
-static const yk__op max_op = {.name = "max", .backward = extreme_backward},
-                    min_op = {.name = "min", .backward = extreme_backward};
+static void extreme_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    yk_tensor *x = yk__saved_in_graph(node, 0), *out = yk__saved_in_graph(node, 1);
+    yk_tensor *hits = yk_logical_or(yk_eq(x, out), yk_ne(x, x));
+    yk_tensor *share = yk_div(gouts[0], yk_sum(hits));
+    grads[0] = yk_cast(yk__recorded_where(hits, recorded_in_x(share, r)), (yk_dtype)r->x.dtype);
+}
+
+static const yk__op max_op = {.name = "max", .backward = extreme_backward, .recorded = extreme_recorded},
+                    min_op = {.name = "min", .backward = extreme_backward, .recorded = extreme_recorded};
 
 yk_tensor *yk_max(yk_tensor *x)
 {
@@ -327,6 +408,22 @@ static yk_status extreme_dim_backward(yk__node *node, yk_tensor *gout, yk_tensor
     return bad;
 }
 
+static void extreme_dim_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const reduction *r = yk__context(node);
+    if (r->x.ndim == 0) {
+        grads[0] = gouts[0];
+        return;
+    }
+    int dim = __builtin_ctz(r->mask);
+    yk_tensor *index = yk__saved_in_graph(node, 0), *g = gouts[0];
+    if (index && index->ndim < r->x.ndim) {
+        index = yk_unsqueeze(index, dim);
+        g = yk_unsqueeze(g, dim);
+    }
+    grads[0] = yk_scatter_add_(yk__recorded_zeros(&r->x, yk__device_of(gouts[0])), dim, index, g);
+}
+
 static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce index_value, yk_tensor *x, int dim,
                               bool keepdim, yk_tensor **index)
 {
@@ -358,13 +455,13 @@ static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce ind
 
 yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
-    static const yk__op op = {.name = "max_dim", .backward = extreme_dim_backward};
+    static const yk__op op = {.name = "max_dim", .backward = extreme_dim_backward, .recorded = extreme_dim_recorded};
     return extreme_dim(&op, YK__AMAX, YK__ARGMAX, x, dim, keepdim, index);
 }
 
 yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
-    static const yk__op op = {.name = "min_dim", .backward = extreme_dim_backward};
+    static const yk__op op = {.name = "min_dim", .backward = extreme_dim_backward, .recorded = extreme_dim_recorded};
     return extreme_dim(&op, YK__AMIN, YK__ARGMIN, x, dim, keepdim, index);
 }
 

@@ -20,6 +20,12 @@ static yk_status reshape_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
+static void reshape_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const yk__tensor_spec *spec = yk__context(node);
+    grads[0] = yk_reshape(gouts[0], spec->ndim, spec->shape);
+}
+
 static yk_tensor *record_reshape(const yk__op *op, yk_tensor *x, yk_tensor *out)
 {
     yk__tensor_spec spec = yk__spec_of(x);
@@ -67,7 +73,7 @@ static bool resolve(const char *name, const yk_tensor *x, int ndim, const int64_
 
 yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 {
-    static const yk__op op = {.name = "reshape", .backward = reshape_backward};
+    static const yk__op op = {.name = "reshape", .backward = reshape_backward, .recorded = reshape_recorded};
     yk__tensor_spec wanted;
     YK__EVENT(YK__EVENT_OPERATION, "reshape");
     if (!yk__op_begin("reshape", 1, &x, 0) || !resolve("reshape", x, ndim, shape, &wanted))
@@ -77,7 +83,7 @@ yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape)
 
 yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 {
-    static const yk__op op = {.name = "view", .backward = reshape_backward};
+    static const yk__op op = {.name = "view", .backward = reshape_backward, .recorded = reshape_recorded};
     yk__tensor_spec wanted;
     YK__EVENT(YK__EVENT_OPERATION, "view");
     if (!yk__op_begin("view", 1, &x, 0) || !resolve("view", x, ndim, shape, &wanted))
@@ -94,7 +100,7 @@ yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape)
 
 yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
 {
-    static const yk__op op = {.name = "flatten", .backward = reshape_backward};
+    static const yk__op op = {.name = "flatten", .backward = reshape_backward, .recorded = reshape_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "flatten");
     if (!yk__op_begin("flatten", 1, &x, 0) || yk__wrap_dim("flatten", x, &start_dim) ||
         yk__wrap_dim("flatten", x, &end_dim))
@@ -116,7 +122,7 @@ yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim)
 
 yk_tensor *yk_squeeze(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "squeeze", .backward = reshape_backward};
+    static const yk__op op = {.name = "squeeze", .backward = reshape_backward, .recorded = reshape_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "squeeze");
     if (!yk__op_begin("squeeze", 1, &x, 0) || yk__wrap_dim("squeeze", x, &dim))
         return NULL;
@@ -133,7 +139,7 @@ yk_tensor *yk_squeeze(yk_tensor *x, int dim)
 
 yk_tensor *yk_unsqueeze(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "unsqueeze", .backward = reshape_backward};
+    static const yk__op op = {.name = "unsqueeze", .backward = reshape_backward, .recorded = reshape_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "unsqueeze");
     if (!yk__op_begin("unsqueeze", 1, &x, 0))
         return NULL;
@@ -172,6 +178,15 @@ static yk_status permute_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
+static void permute_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const order *o = yk__context(node);
+    int back[YK_MAX_DIMS];
+    for (int d = 0; d < gouts[0]->ndim; d++)
+        back[o->dims[d]] = d;
+    grads[0] = yk_permute(gouts[0], back);
+}
+
 static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 {
     int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
@@ -184,7 +199,7 @@ static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 
 yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 {
-    static const yk__op op = {.name = "permute", .backward = permute_backward};
+    static const yk__op op = {.name = "permute", .backward = permute_backward, .recorded = permute_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "permute");
     if (!yk__op_begin("permute", 1, &x, 0) || (x->ndim && !yk__is_there("permute", "order of dimensions", dims)))
         return NULL;
@@ -206,7 +221,7 @@ yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 
 yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1)
 {
-    static const yk__op op = {.name = "transpose", .backward = permute_backward};
+    static const yk__op op = {.name = "transpose", .backward = permute_backward, .recorded = permute_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "transpose");
     if (!yk__op_begin("transpose", 1, &x, 0) || yk__wrap_dim("transpose", x, &dim0) ||
         yk__wrap_dim("transpose", x, &dim1))
@@ -228,9 +243,14 @@ static yk_status expand_backward(yk__node *node, yk_tensor *gout, yk_tensor **gr
     return yk__status_of(grads[0]);
 }
 
+static void expand_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    grads[0] = yk__recorded_sum_to(gouts[0], yk__context(node));
+}
+
 yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape)
 {
-    static const yk__op op = {.name = "expand", .backward = expand_backward};
+    static const yk__op op = {.name = "expand", .backward = expand_backward, .recorded = expand_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "expand");
     if (!yk__op_begin("expand", 1, &x, 0) || (ndim > 0 && !yk__is_there("expand", "shape", shape)))
         return NULL;
@@ -281,19 +301,45 @@ static yk_tensor *part_of(yk_tensor *x, const part *p)
     return yk__tensor_view(x, ndim, shape, stride, p->length ? p->start * x->stride[p->dim] : 0);
 }
 
-/* Zeros in the shape of x, with the gradient copied into the part. */
-static yk_status part_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+/* Zeros in the shape of x, with the gradient copied into the part; one reference. */
+static yk_tensor *part_put(yk_tensor *gout, const part *p)
 {
-    const part *p = yk__context(node);
-    if (p->length == p->base.shape[p->dim] && !p->drops) {
-        grads[0] = yk_tensor_retain(gout);
-        return YK_OK;
-    }
+    if (p->length == p->base.shape[p->dim] && !p->drops)
+        return yk_tensor_retain(gout);
     yk_tensor *grad = yk__spec_zeros(&p->base, yk__device_of(gout)), *region = grad ? part_of(grad, p) : NULL;
     yk_status status = region ? yk__raw_copy(region, gout) : yk__status_of(NULL);
     yk_tensor_release(region);
-    grads[0] = yk__tensor_if_ok(grad, status);
-    return status;
+    return yk__tensor_if_ok(grad, status);
+}
+
+static yk_status part_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = part_put(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+/* Taking the part is the gradient of putting it among zeros. */
+static yk_status part_put_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = part_of(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+static void part_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
+
+static void part_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "slice_backward", .backward = part_put_backward, .recorded = part_put_recorded};
+    const part *p = yk__context(node);
+    bool whole = p->length == p->base.shape[p->dim] && !p->drops;
+    grads[0] = whole ? gouts[0] : yk__record(part_put(gouts[0], p), &op, 1, gouts, 0, NULL, p, sizeof(*p));
+}
+
+static void part_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const yk__op op = {.name = "slice", .backward = part_backward, .recorded = part_recorded};
+    const part *p = yk__context(node);
+    grads[0] = yk__record_view(part_of(gouts[0], p), &op, gouts[0], p, sizeof(*p));
 }
 
 static yk_tensor *take(const yk__op *op, yk_tensor *x, part *p)
@@ -316,7 +362,7 @@ static bool begin_part(const char *name, yk_tensor *x, int *dim)
 
 yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step)
 {
-    static const yk__op op = {.name = "slice", .backward = part_backward};
+    static const yk__op op = {.name = "slice", .backward = part_backward, .recorded = part_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "slice");
     if (!begin_part("slice", x, &dim))
         return NULL;
@@ -335,7 +381,7 @@ yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t s
 
 yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 {
-    static const yk__op op = {.name = "select", .backward = part_backward};
+    static const yk__op op = {.name = "select", .backward = part_backward, .recorded = part_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "select");
     if (!begin_part("select", x, &dim))
         return NULL;
@@ -352,7 +398,7 @@ yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 
 yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length)
 {
-    static const yk__op op = {.name = "narrow", .backward = part_backward};
+    static const yk__op op = {.name = "narrow", .backward = part_backward, .recorded = part_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "narrow");
     if (!begin_part("narrow", x, &dim))
         return NULL;

@@ -37,6 +37,17 @@ static yk_status softmax_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     return yk__status_of(grads[0]);
 }
 
+static void softmax_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const softmax_context *c = yk__context(node);
+    yk_tensor *out = yk__recorded_wide(yk__saved_in_graph(node, 0)), *g = yk__recorded_wide(gouts[0]), *grad;
+    if (c->log)
+        grad = yk_sub(g, yk_mul(yk_exp(out), yk_sum_dims(g, &c->dim, 1, true)));
+    else
+        grad = yk_mul(out, yk_sub(g, yk_sum_dims(yk_mul(g, out), &c->dim, 1, true)));
+    grads[0] = yk_cast(grad, (yk_dtype)gouts[0]->dtype);
+}
+
 static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 {
     YK__EVENT(YK__EVENT_OPERATION, op->name);
@@ -59,14 +70,14 @@ static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 
 yk_tensor *yk_softmax(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "softmax", .backward = softmax_backward};
+    static const yk__op op = {.name = "softmax", .backward = softmax_backward, .recorded = softmax_recorded};
     YK__AUTOCAST(softmax, 1, &x, yk_softmax(x, dim));
     return softmax(&op, x, dim, false);
 }
 
 yk_tensor *yk_log_softmax(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "log_softmax", .backward = softmax_backward};
+    static const yk__op op = {.name = "log_softmax", .backward = softmax_backward, .recorded = softmax_recorded};
     YK__AUTOCAST(log_softmax, 1, &x, yk_log_softmax(x, dim));
     return softmax(&op, x, dim, true);
 }

@@ -50,6 +50,27 @@ static yk_status parts_backward(yk__node *node, yk_tensor *const *gouts, yk_tens
     return status;
 }
 
+/* The gradients side by side, with zeros where none came. */
+static void parts_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const parts *p = yk__context(node);
+    yk_tensor *any = NULL, **all = yk__calloc((size_t)p->count, sizeof(*all));
+    for (int i = 0; i < p->count && !any; i++)
+        any = gouts[i];
+    for (int i = 0; i < p->count && all; i++) {
+        yk__tensor_spec spec = p->base;
+        spec.shape[p->dim] = p->starts[i + 1] - p->starts[i];
+        yk__contiguous_strides(spec.ndim, spec.shape, spec.stride);
+        if (gouts[i])
+            all[i] = p->drops ? yk_unsqueeze(gouts[i], p->dim) : gouts[i];
+        else
+            all[i] = yk__recorded_zeros(&spec, yk__device_of(any));
+    }
+    if (all && !yk__error_code())
+        grads[0] = yk_cat(all, p->count, p->dim);
+    free(all);
+}
+
 /* Fills parts[] with the views that `starts` says, and records them. */
 static yk_status cut(const yk__op *op, yk_tensor *x, parts *p, size_t bytes, yk_tensor **outs, int *count)
 {
@@ -121,7 +142,7 @@ static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int6
 
 yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int capacity, int *count)
 {
-    static const yk__op op = {.name = "split", .backward_list = parts_backward};
+    static const yk__op op = {.name = "split", .backward_list = parts_backward, .recorded = parts_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "split");
     yk_status status = dim_begin("split", x, &dim, count);
     if (!status && (chunk < 0 || (chunk == 0 && x->shape[dim])))
@@ -131,7 +152,7 @@ yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int c
 
 yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim, yk_tensor **outs)
 {
-    static const yk__op op = {.name = "split_sizes", .backward_list = parts_backward};
+    static const yk__op op = {.name = "split_sizes", .backward_list = parts_backward, .recorded = parts_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "split_sizes");
     yk_status status = dim_begin("split_sizes", x, &dim, NULL);
     if (!status && count < 1)
@@ -161,7 +182,7 @@ yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
 
 yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int capacity, int *count)
 {
-    static const yk__op op = {.name = "chunk", .backward_list = parts_backward};
+    static const yk__op op = {.name = "chunk", .backward_list = parts_backward, .recorded = parts_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "chunk");
     yk_status status = dim_begin("chunk", x, &dim, count);
     if (!status && chunks < 1)
@@ -174,7 +195,7 @@ yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int 
 
 yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *count)
 {
-    static const yk__op op = {.name = "unbind", .backward_list = parts_backward};
+    static const yk__op op = {.name = "unbind", .backward_list = parts_backward, .recorded = parts_recorded};
     YK__EVENT(YK__EVENT_OPERATION, "unbind");
     yk_status status = dim_begin("unbind", x, &dim, count);
     if (status || x->shape[dim] == 0)

@@ -24,9 +24,14 @@ static yk_status on_device_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     return yk__status_of(grads[0]);
 }
 
+static void on_device_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    grads[0] = yk__on_device(gouts[0], *(yk_device *)yk__context(node));
+}
+
 yk_tensor *yk__record_on_device(yk_tensor *x, yk_tensor *from)
 {
-    static const yk__op op = {.name = "to", .backward = on_device_backward};
+    static const yk__op op = {.name = "to", .backward = on_device_backward, .recorded = on_device_recorded};
     yk_device device = yk__device_of(from);
     return yk__record(x, &op, 1, &from, 0, NULL, &device, sizeof(device));
 }

@@ -31,6 +31,20 @@ static int readme_ranks(void)
     return 0;
 }
 
+/* ---- docs/autograd.md ---- */
+#include "autograd.md.1"
+
+static int autograd_penalty(void)
+{
+    yk_module *critic = yk_linear_create(3, 1, NULL);
+    yk_tensor *between = yk_rand(YK_SHAPE(4, 3), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+    yk_tensor *loss = penalty(critic, between), *weight = yk_module_get(critic, "weight");
+    CHECK(loss && !yk_backward(loss) && yk_grad(weight) && !yk_grad(between));
+    double norm = yk_item(yk_norm(weight, 2, NULL, 0, false));
+    CHECK(fabs(yk_item(loss) - (norm - 1) * (norm - 1)) < 1e-5);
+    return 0;
+}
+
 /* ---- docs/checkpoints.md ---- */
 static int checkpoints_group(void)
 {
@@ -383,6 +397,7 @@ int main(void)
         int (*run)(void);
     } all[] = {
         {"README.md: ranks", readme_ranks},
+        {"autograd.md", autograd_penalty},
         {"checkpoints.md: of several ranks", checkpoints_group},
         {"checkpoints.md: sharded", checkpoints_sharded},
         {"collectives.md", collectives},

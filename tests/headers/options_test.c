@@ -67,6 +67,12 @@ static const row rows[] = {
      .other = YK_SCI_ON, .refused = {9, -1}},
     {"yk_backward_options", "gradient", .kind = OBJECT},
     {"yk_backward_options", "retain_graph", .kind = FLAG},
+    {"yk_backward_options", "create_graph", .kind = FLAG},
+    {"yk_backward_options", "inputs", .kind = OBJECT},
+    {"yk_backward_options", "n_inputs", .kind = OBJECT},
+    {"yk_autograd_grad_options", "retain_graph", .kind = FLAG},
+    {"yk_autograd_grad_options", "create_graph", .kind = FLAG},
+    {"yk_autograd_grad_options", "allow_unused", .kind = FLAG},
     {"yk_autocast_options", "enabled", .kind = FLAG},
     {"yk_autocast_options", "cache_enabled", .kind = FLAG},
     {"yk_gradcheck_options", "eps", .kind = ABOVE, .measure = gradcheck_eps, .fallback = 1e-6, .other = 1e-4,
@@ -721,6 +727,11 @@ static yk_tensor *ones(void)
 {
     return yk_ones(YK_SHAPE(1, 1, 4, 4), NULL);
 }
+static yk_status grad_with(const yk_autograd_grad_options *o)
+{
+    yk_tensor *x = ones(), *g;
+    return yk_autograd_grad(&x, 1, &x, 1, NULL, &g, o);
+}
 struct plain {
     const char *type;
     bool (*taken)(const void *o);
@@ -748,6 +759,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(like, yk_like_options, yk_zeros_like_with(ones(), o) || yk_new_ones(ones(), YK_SHAPE(2), o))                     \
     X(print, yk_print_options, !yk_set_printoptions(o))                                                                \
     X(backward, yk_backward_options, !yk_backward_with(ones(), o))                                                     \
+    X(autograd_grad, yk_autograd_grad_options, !grad_with(o))                                                          \
     X(autocast, yk_autocast_options, (yk_autocast_end(yk_autocast_begin(YK_CPU, YK_BF16, o)), false))                  \
     X(gradcheck, yk_gradcheck_options, !yk_gradcheck(watched, (yk_tensor *[]){ones()}, 1, NULL, o))                    \
     X(conv2d, yk_conv2d_options, yk_conv2d(ones(), ones(), NULL, o))                                                   \

@@ -639,6 +639,62 @@ static void test_gradcheck(void **state)
     assert_true(checked > 300);
 }
 
+/* ---- gradients of gradients ---- */
+
+/* The gradients that are recorded are those of the kernels, in any memory order. */
+static void test_recorded_against_golden(void **state)
+{
+    (void)state;
+    for (int r = 0; r < ROW_COUNT; r++) {
+        const golden_case *c = golden_of(rows[r].name);
+        for (int layout = C_ORDER; layout <= GAPS && c->gradient >= 0; layout++) {
+            yk_scope scope = yk_scope_begin();
+            yk_tensor *x[GOLDEN_INPUTS] = {NULL}, *wanted[GOLDEN_INPUTS], *grads[GOLDEN_INPUTS];
+            int of[GOLDEN_INPUTS], count = 0;
+            make_inputs(c, YK_F64, (enum layout)layout, test_device(0), true, x);
+            for (int i = 0; i < c->n_inputs; i++) {
+                if (c->grad[i] >= 0) {
+                    of[count] = i;
+                    wanted[count++] = x[i];
+                }
+            }
+            yk_tensor *out = rows[r].call(x, c->n_inputs, NULL), *g = out ? make_gradient(c, out) : NULL;
+            yk_status status =
+                yk_autograd_grad(&out, 1, wanted, count, &g, grads,
+                                 YK_OPTIONS(yk_autograd_grad_options, .create_graph = true, .allow_unused = true));
+            if (status)
+                fail_msg("%s, %s: %s", c->name, layout_name[layout], yk_last_error()->message);
+            for (int i = 0; i < count; i++) {
+                if (grads[i])
+                    compare_tensor(c->name, layout_name[layout], "recorded gradient of input", of[i], grads[i],
+                                   &c->input[of[i]], golden_values + c->grad[of[i]], 1e-12);
+                for (int64_t k = 0; k < count_of(&c->input[of[i]]) && !grads[i]; k++)
+                    assert_true(golden_values[c->grad[of[i]] + k] == 0);
+            }
+            yk_scope_end(scope);
+        }
+    }
+}
+
+static void test_gradgradcheck(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (int r = 0; r < ROW_COUNT; r++) {
+        const golden_case *c = golden_of(rows[r].name);
+        if (!c->smooth || c->gradient < 0 || strcmp(c->name, "cast") == 0)
+            continue;
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *x[GOLDEN_INPUTS] = {NULL};
+        make_inputs(c, YK_F64, (enum layout)(r % 3), test_device(0), true, x);
+        if (yk_gradgradcheck(rows[r].call, x, c->n_inputs, NULL, NULL))
+            fail_msg("%s, %s: %s", c->name, layout_name[r % 3], yk_last_error()->message);
+        checked++;
+        yk_scope_end(scope);
+    }
+    assert_true(checked > 100);
+}
+
 /* Each input alone wants a gradient: what is saved and computed depends on who does. */
 static void test_one_gradient_at_a_time(void **state)
 {
@@ -831,6 +887,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_has_a_row),    cmocka_unit_test(test_golden),
         cmocka_unit_test(test_second_device),           cmocka_unit_test(test_gradcheck),
+        cmocka_unit_test(test_recorded_against_golden), cmocka_unit_test(test_gradgradcheck),
         cmocka_unit_test(test_one_gradient_at_a_time),  cmocka_unit_test(test_other_dtypes),
         cmocka_unit_test(test_null_is_passed_through),  cmocka_unit_test(test_no_scope),
         cmocka_unit_test(test_no_grad_records_nothing), cmocka_unit_test(test_mixed_devices),
