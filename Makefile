@@ -453,6 +453,7 @@ CHECK_GCC       ?= $(BUILD)/check-gcc
 CHECK_GCC_FLAGS ?= OPTIMISE=-O2 DEBUG_INFO=
 check:
 	scripts/check-layers
+	scripts/check-recorded
 	scripts/check-sources
 	scripts/check-tested
 	scripts/check-words

@@ -1,10 +1,10 @@
 /*
  * engine.c - backward: walks the tape from the root, one thread per device. Layer: autograd.
  *
- * First the nodes that the root reaches are claimed and the edges into each are counted. A node is ready when all of
- * them have delivered; ready nodes run newest first, so memory is freed in the reverse order of the forward pass and
- * the order of sums is the same every run. The calling thread works for the root's device, and for every other device
- * that the graph touches one of that device's threads.
+ * First the nodes that the root reaches are claimed and the edges into each are counted (claim.c). A node is ready when
+ * all of them have delivered; ready nodes run newest first, so memory is freed in the reverse order of the forward pass
+ * and the order of sums is the same every run. The calling thread works for the root's device, and for every other
+ * device that the graph touches one of that device's threads.
  *
  * The walk takes no locks. A node belongs to its device: after the walk has begun that device's thread alone reads and
  * writes what is in it, and its queue of ready nodes. A gradient for a node of another device goes as a message to that
@@ -26,26 +26,16 @@
 #include <string.h>
 
 #include "autograd/engine.h"
-#include "base/events.h"
 #include "base/invariant.h"
 #include "device/device_thread.h"
-#include "host/progress.h"
 
-/* FEW_NODES: nodes that a small graph has room for without an allocation. LINE: bytes that caches exchange, at
- * least. */
-enum { FEW_NODES = 16, LINE = 64 };
-
-typedef struct node_list {
-    yk__node **nodes; /* `few`, or memory of its own */
-    size_t count, capacity;
-    yk__node *few[FEW_NODES];
-} node_list;
+enum { LINE = 64 }; /* bytes that caches exchange, at least */
 
 typedef struct device_queue {
     /* Members that the device's thread alone uses. */
     _Alignas(LINE) yk_device device;
-    node_list heap; /* by sequence, largest first */
-    size_t left;    /* its nodes that have not run */
+    yk__node_list heap; /* by sequence, largest first */
+    size_t left;        /* its nodes that have not run */
     yk__contribution *terms;
     size_t n_terms, used_terms;
     struct yk__task *task;
@@ -59,12 +49,12 @@ typedef struct device_queue {
 } device_queue;
 
 struct yk__task {
-    node_list claimed;
+    yk__node_list claimed;
     yk__collectors collectors;
     device_queue *queues; /* `first`, or memory of its own */
     device_queue first;
     int n_queues;
-    const struct request *request;
+    const yk__request *request;
     yk__walk walk;
     bool
         parallel; /* more than one device, and not recorded: the order of what is recorded must not depend on threads */
@@ -72,49 +62,8 @@ struct yk__task {
     yk_error error;
 };
 
-/* A call of backward, or of grad: what is differentiated, with respect to what, and how. */
-typedef struct request {
-    const char *name;
-    yk_tensor *const *roots, *const *gradients; /* n_roots of each; gradients, or an entry, may be NULL */
-    int n_roots, n_inputs;
-    yk_tensor *const *inputs; /* NULL: all leaves */
-    bool gives;               /* the gradients of inputs are given back in grads[]; else they accumulate */
-    bool retain_graph, create_graph, allow_unused;
-    yk_tensor **grads;
-} request;
-
-static void list_init(node_list *list)
-{
-    list->nodes = list->few;
-    list->count = 0;
-    list->capacity = FEW_NODES;
-}
-
-static void list_free(node_list *list)
-{
-    if (list->nodes != list->few)
-        free(list->nodes);
-}
-
-static yk_status list_push(node_list *list, yk__node *node)
-{
-    if (list->count == list->capacity) {
-        bool few = list->nodes == list->few;
-        size_t capacity = 4 * list->capacity;
-        yk__node **grown = yk__realloc(few ? NULL : list->nodes, capacity * sizeof(*grown));
-        if (!grown)
-            return YK_ERR_MEMORY;
-        if (few)
-            memcpy(grown, list->few, sizeof(list->few));
-        list->nodes = grown;
-        list->capacity = capacity;
-    }
-    list->nodes[list->count++] = node;
-    return YK_OK;
-}
-
 /* A claimed node is in the heap at most once, so room for all nodes of the device was made before the walk. */
-static void heap_push(node_list *heap, yk__node *node)
+static void heap_push(yk__node_list *heap, yk__node *node)
 {
     size_t i = heap->count++;
     while (i > 0 && heap->nodes[(i - 1) / 2]->sequence < node->sequence) {
@@ -124,7 +73,7 @@ static void heap_push(node_list *heap, yk__node *node)
     heap->nodes[i] = node;
 }
 
-static yk__node *heap_pop(node_list *heap)
+static yk__node *heap_pop(yk__node_list *heap)
 {
     yk__node *top = heap->nodes[0], *last = heap->nodes[--heap->count];
     size_t i = 0;
@@ -145,154 +94,6 @@ static yk__node *heap_pop(node_list *heap)
 
 /* ---- before the walk --------------------------------------------------------------------------------------------- */
 
-static yk_status claim(yk__task *task, yk__node *node)
-{
-    yk__task *owner = NULL;
-    if (!yk__one_thread())
-        atomic_compare_exchange_strong(&node->owner, &owner, task);
-    else if (!(owner = atomic_load_explicit(&node->owner, memory_order_relaxed)))
-        atomic_store_explicit(&node->owner, task, memory_order_relaxed);
-    if (owner)
-        return yk__fail(YK_ERR_STATE, "%s: another backward is walking this graph (at %s)", task->request->name,
-                        node->head.name);
-    node->pending = 0;
-    return list_push(&task->claimed, node);
-}
-
-static bool owned(const yk__task *task, const yk__node *node)
-{
-    return node && atomic_load_explicit(&node->owner, memory_order_relaxed) == task;
-}
-
-/* Fails where a node that backward is to run was freed. */
-static yk_status check_kept(const yk__task *task, const yk__node *node)
-{
-    if (!node->freed || !node->op || node->op->keeps_nothing)
-        return YK_OK;
-    return yk__fail(YK_ERR_STATE,
-                    "%s: the graph was freed by an earlier backward (at %s); to go through it twice, call the first "
-                    "with retain_graph",
-                    task->request->name, node->head.name);
-}
-
-/* Claims everything that the roots reach and counts the edges into each node. */
-static yk_status claim_graph(yk__task *task, int n_roots, yk__node *const *roots)
-{
-    yk_status status = YK_OK;
-    for (int r = 0; r < n_roots && !status; r++)
-        status = owned(task, roots[r]) ? YK_OK : claim(task, roots[r]);
-    for (size_t next = 0; next < task->claimed.count && !status; next++) {
-        yk__node *node = task->claimed.nodes[next];
-        status = check_kept(task, node);
-        for (int i = 0; i < node->n_inputs && !status; i++) {
-            yk__node *input = node->edges[i].node;
-            if (!input)
-                continue;
-            if (atomic_load_explicit(&input->owner, memory_order_relaxed) != task)
-                status = claim(task, input);
-            if (!status)
-                input->pending++;
-        }
-    }
-    return status;
-}
-
-/* Accumulators first, then nodes in the order of recording: each after those that it leads to. */
-static int compare_nodes(const void *a, const void *b)
-{
-    const yk__node *x = *(yk__node *const *)a, *y = *(yk__node *const *)b;
-    if (!x->op != !y->op)
-        return x->op ? 1 : -1;
-    return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
-}
-
-/* True for a node that the targeted walk delivers to. */
-static bool is_wanted(const yk__task *task, const yk__node *node)
-{
-    return owned(task, node) && (node->captured || !node->skipped);
-}
-
-/* The node, claimed, is one of those that are to be reached: a leaf accumulates where gradients are not given back. */
-static void set_target(const yk__task *task, yk__node *node)
-{
-    if (!owned(task, node))
-        return; /* the roots do not reach it */
-    if (node->op || task->request->gives)
-        node->captured = true;
-    else
-        node->skipped = false;
-}
-
-/* Gives up the claim on a node, whose marks are of this walk. */
-static void node_unclaim(yk__node *node)
-{
-    node->captured = node->skipped = false;
-    atomic_store_explicit(&node->owner, NULL, memory_order_release);
-}
-
-/* Claims what the roots reach of the nodes in front of the targets, and of that keeps those that lead to a target. */
-static yk_status claim_paths(yk__task *task, int n_roots, yk__node *const *roots, int n_targets,
-                             yk__node *const *targets)
-{
-    uint64_t first = UINT64_MAX; /* nodes recorded earlier than all targets lead to none; leaves are the earliest */
-    bool leaves = false;
-    for (int t = 0; t < n_targets; t++) {
-        leaves = leaves || !targets[t]->op;
-        first = targets[t]->sequence < first ? targets[t]->sequence : first;
-    }
-    yk_status status = YK_OK;
-    for (int r = 0; r < n_roots && !status; r++)
-        status = owned(task, roots[r]) ? YK_OK : claim(task, roots[r]);
-    node_list *claimed = &task->claimed;
-    for (size_t next = 0; next < claimed->count && !status; next++) {
-        const yk__node *node = claimed->nodes[next];
-        for (int i = 0; i < node->n_inputs && !status; i++) {
-            yk__node *input = node->edges[i].node;
-            bool leads = input && (leaves || (input->op && input->sequence >= first));
-            if (leads && !owned(task, input))
-                status = claim(task, input);
-        }
-    }
-    if (status)
-        return status;
-    qsort(claimed->nodes, claimed->count, sizeof(*claimed->nodes), compare_nodes);
-    for (size_t n = 0; n < claimed->count; n++)
-        claimed->nodes[n]->skipped = true;
-    for (int t = 0; t < n_targets; t++)
-        set_target(task, targets[t]);
-    size_t kept = 0, count = claimed->count;
-    for (size_t n = 0; n < count; n++) {
-        yk__node *node = claimed->nodes[n];
-        for (int i = 0; i < node->n_inputs; i++) {
-            bool leads = is_wanted(task, node->edges[i].node);
-            node->edges[i].skipped = !leads;
-            node->skipped = node->skipped && !leads;
-        }
-    }
-    for (size_t n = 0; n < count && !status; n++) {
-        const yk__node *node = claimed->nodes[n];
-        status = node->skipped ? YK_OK : check_kept(task, node);
-        for (int i = 0; i < node->n_inputs && !status; i++) {
-            if (node->edges[i].node && !node->edges[i].skipped)
-                node->edges[i].node->pending++;
-        }
-    }
-    if (status)
-        return status;
-    for (size_t n = 0; n < count; n++) {
-        yk__node *node = claimed->nodes[n];
-        if (is_wanted(task, node)) {
-            claimed->nodes[kept++] = node;
-            continue;
-        }
-        for (int i = 0; i < node->n_inputs; i++)
-            node->edges[i].skipped = false;
-        node_unclaim(node);
-    }
-    claimed->count = kept;
-    return YK_OK;
-}
-
 static device_queue *queue_of(yk__task *task, yk_device device)
 {
     for (int i = 0; i < task->n_queues; i++) {
@@ -305,7 +106,7 @@ static device_queue *queue_of(yk__task *task, yk_device device)
 static void queue_init(device_queue *queue, yk__task *task, yk_device device)
 {
     queue->device = device;
-    list_init(&queue->heap);
+    yk__node_list_init(&queue->heap);
     queue->left = queue->n_terms = queue->used_terms = 0;
     queue->terms = NULL;
     queue->task = task;
@@ -382,7 +183,7 @@ static yk_status make_queues(yk__task *task, const yk__node *root)
         task->n_queues = 1;
     }
     for (int q = 0; q < task->n_queues; q++) {
-        node_list *heap = &task->queues[q].heap;
+        yk__node_list *heap = &task->queues[q].heap;
         size_t most = task->queues[q].left;
         if (most <= heap->capacity)
             continue;
@@ -412,7 +213,7 @@ static void keep_term(yk__output *output, yk__contribution *term)
 static void node_release_claim(device_queue *queue, yk__node *node)
 {
     queue->left--;
-    node_unclaim(node);
+    yk__node_unclaim(node);
 }
 
 static void count_down(device_queue *queue, yk__node *node)
@@ -675,9 +476,9 @@ static yk_status task_run(yk__task *task)
 /* ---- a backward -------------------------------------------------------------------------------------------------- */
 
 /* Initialises the members that a small graph needs: the whole task is a kilobyte. */
-static void task_init(yk__task *task, const request *r)
+static void task_init(yk__task *task, const yk__request *r)
 {
-    list_init(&task->claimed);
+    yk__node_list_init(&task->claimed);
     task->request = r;
     task->collectors = (yk__collectors){0};
     task->n_queues = 0;
@@ -716,18 +517,18 @@ static void task_clear(yk__task *task)
         }
         for (int e = 0; e < node->n_inputs; e++)
             node->edges[e].skipped = false;
-        node_unclaim(node);
+        yk__node_unclaim(node);
     }
     for (int i = 0; i < task->walk.n_captures; i++)
         yk_tensor_release(task->walk.captures[i].grad);
     free(task->walk.captures);
     for (int q = 0; q < task->n_queues; q++) {
-        list_free(&task->queues[q].heap);
+        yk__node_list_free(&task->queues[q].heap);
         free(task->queues[q].terms);
     }
     if (task->queues != &task->first)
         free(task->queues);
-    list_free(&task->claimed);
+    yk__node_list_free(&task->claimed);
 }
 
 static yk_tensor *root_gradient(const char *name, yk_tensor *root, yk_tensor *given)
@@ -754,25 +555,8 @@ static yk_tensor *root_gradient(const char *name, yk_tensor *root, yk_tensor *gi
     return yk_tensor_retain(given);
 }
 
-/* Fails unless all tensors of a request are there and none was freed. */
-static yk_status check_tensors(const char *name, const char *role, int count, yk_tensor *const *tensors, bool optional)
-{
-    if (count < 1 || (!tensors && !optional))
-        return yk__fail(YK_ERR_ARGUMENT, "%s: %d %ss were given, expected at least one", name, tensors ? count : 0,
-                        role);
-    for (int i = 0; tensors && i < count; i++) {
-        if (yk__is_freed(tensors[i]))
-            return yk__fail_freed(name, tensors[i]);
-        if (!tensors[i] && !optional)
-            return yk__error_code() ? yk__error_code()
-                   : count == 1     ? yk__fail(YK_ERR_ARGUMENT, "%s: the %s is NULL", name, role)
-                                    : yk__fail(YK_ERR_ARGUMENT, "%s: %s %d is NULL", name, role, i);
-    }
-    return YK_OK;
-}
-
 /* The nodes of the request's tensors, which `task` keeps in outputs[] apart. */
-static yk_status find_nodes(const request *r, bool roots, yk__node **nodes, int *outputs)
+static yk_status find_nodes(const yk__request *r, bool roots, yk__node **nodes, int *outputs)
 {
     for (int i = 0; i < (roots ? r->n_roots : r->n_inputs); i++) {
         nodes[i] = yk__gradient_node(roots ? r->roots[i] : r->inputs[i], &outputs[i]);
@@ -791,12 +575,12 @@ static yk_status find_nodes(const request *r, bool roots, yk__node **nodes, int 
 /* Puts the gradients of the roots where they belong; a root may be reached from another one. */
 static yk_status place_gradients(yk__task *task, yk__node *const *nodes, const int *outputs)
 {
-    const request *r = task->request;
+    const yk__request *r = task->request;
     for (int i = 0; i < r->n_roots; i++) {
         yk_tensor *grad = root_gradient(r->name, r->roots[i], r->gradients ? r->gradients[i] : NULL);
         if (!grad)
             return yk__error_code();
-        if (!owned(task, nodes[i])) { /* it leads to none of the inputs */
+        if (!yk__node_owned(task, nodes[i])) { /* it leads to none of the inputs */
             yk_tensor_release(grad);
             continue;
         }
@@ -811,7 +595,7 @@ static yk_status place_gradients(yk__task *task, yk__node *const *nodes, const i
 static void push_roots(yk__task *task, yk__node *const *nodes)
 {
     for (int i = 0; i < task->request->n_roots; i++) {
-        bool again = !owned(task, nodes[i]) || nodes[i]->pending;
+        bool again = !yk__node_owned(task, nodes[i]) || nodes[i]->pending;
         for (int j = 0; j < i && !again; j++)
             again = nodes[j] == nodes[i];
         if (!again)
@@ -822,7 +606,7 @@ static void push_roots(yk__task *task, yk__node *const *nodes)
 /* Makes room for the gradients that are given back, or has the tensors that are no leaves keep theirs. */
 static yk_status prepare_targets(yk__task *task, yk__node *const *targets, const int *outputs)
 {
-    const request *r = task->request;
+    const yk__request *r = task->request;
     task->walk.targeted = true;
     if (!r->gives) {
         for (int i = 0; i < r->n_inputs; i++)
@@ -841,7 +625,7 @@ static yk_status prepare_targets(yk__task *task, yk__node *const *targets, const
 /* Hands the gradients that were captured to the scope. */
 static yk_status give_gradients(yk__task *task)
 {
-    const request *r = task->request;
+    const yk__request *r = task->request;
     for (int i = 0; i < r->n_inputs; i++) {
         if (!task->walk.captures[i].grad && !r->allow_unused)
             return yk__fail(YK_ERR_STATE,
@@ -861,7 +645,7 @@ static yk_status give_gradients(yk__task *task)
 /* Runs the task up to the walk and through it; *walked is true once the walk has begun. */
 static yk_status run_request(yk__task *task, yk__node **nodes, int *outputs, bool *walked)
 {
-    const request *r = task->request;
+    const yk__request *r = task->request;
     yk__node **targets = nodes + r->n_roots;
     int *target_outputs = outputs + r->n_roots;
     yk_status status = find_nodes(r, true, nodes, outputs);
@@ -870,8 +654,9 @@ static yk_status run_request(yk__task *task, yk__node **nodes, int *outputs, boo
     if (!status && r->inputs)
         status = prepare_targets(task, targets, target_outputs);
     if (!status)
-        status = r->inputs ? claim_paths(task, r->n_roots, nodes, r->n_inputs, targets)
-                           : claim_graph(task, r->n_roots, nodes);
+        status = r->inputs
+                     ? yk__claim_paths(r->name, task, &task->claimed, r->n_roots, nodes, r->n_inputs, targets, r->gives)
+                     : yk__claim_graph(r->name, task, &task->claimed, r->n_roots, nodes);
     if (!status)
         status = make_queues(task, nodes[0]);
     if (!status)
@@ -887,15 +672,8 @@ static yk_status run_request(yk__task *task, yk__node **nodes, int *outputs, boo
     return status || !r->gives ? status : give_gradients(task);
 }
 
-static yk_status request_run(const request *r, bool *walked)
+yk_status yk__request_run(const yk__request *r, bool *walked)
 {
-    yk_status status = check_tensors(r->name, "tensor", r->n_roots, r->roots, false);
-    if (!status)
-        status = check_tensors(r->name, "gradient", r->n_roots, r->gradients, true);
-    if (!status && r->inputs)
-        status = check_tensors(r->name, "input", r->n_inputs, r->inputs, false);
-    if (status)
-        return status;
     YK__OWN_RECORD;
     enum { FEW = 4 };
     int count = r->n_roots + r->n_inputs, few_outputs[FEW], *outputs = few_outputs;
@@ -912,77 +690,11 @@ static yk_status request_run(const request *r, bool *walked)
         kept[i] = yk_tensor_retain(i < r->n_roots ? r->roots[i] : r->inputs[i - r->n_roots]);
     yk__task task;
     task_init(&task, r);
-    status = run_request(&task, nodes, outputs, walked);
+    yk_status status = run_request(&task, nodes, outputs, walked);
     task_clear(&task);
     for (int i = 0; i < count; i++)
         yk_tensor_release(kept[i]);
     if (nodes != few_nodes)
         free(nodes);
-    return status;
-}
-
-static yk_status backward(yk_tensor *root, const yk_backward_options *options, bool *walked)
-{
-    YK__LIVE(root);
-    yk_backward_options o;
-    if (YK__OPTIONS_TAKE("backward", yk_backward_options, options, &o))
-        return YK_ERR_ARGUMENT;
-    if (o.inputs ? o.n_inputs < 1 : o.n_inputs != 0)
-        return yk__fail(YK_ERR_ARGUMENT, "backward: n_inputs is %d, and inputs is %s; leave both out for all leaves",
-                        o.n_inputs, o.inputs ? "given" : "NULL");
-    return request_run(&(request){.name = "backward",
-                                  .roots = &root,
-                                  .gradients = &o.gradient,
-                                  .n_roots = 1,
-                                  .inputs = o.inputs,
-                                  .n_inputs = o.n_inputs,
-                                  .retain_graph = o.retain_graph,
-                                  .create_graph = o.create_graph},
-                       walked);
-}
-
-yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
-{
-    bool walked = false;
-    YK__EVENT(YK__EVENT_BACKWARD, "backward");
-    (void)yk__progress_phase(YK__PHASE_BACKWARD);
-    yk_status status = backward(root, options, &walked);
-    if (status && !walked)
-        yk__collectors_fail_awaiting();
-    (void)yk__progress_phase(YK__PHASE_NONE);
-    return status;
-}
-
-yk_status yk_backward(yk_tensor *root)
-{
-    return yk_backward_with(root, NULL);
-}
-
-yk_status yk_autograd_grad(yk_tensor *const *outputs, int n_outputs, yk_tensor *const *inputs, int n_inputs,
-                           yk_tensor *const *grad_outputs, yk_tensor **grads, const yk_autograd_grad_options *options)
-{
-    yk_autograd_grad_options o;
-    for (int i = 0; grads && i < n_inputs; i++)
-        grads[i] = NULL;
-    if (YK__OPTIONS_TAKE("autograd_grad", yk_autograd_grad_options, options, &o))
-        return YK_ERR_ARGUMENT;
-    if (!yk__is_there("autograd_grad", "array of inputs", inputs) ||
-        !yk__is_there("autograd_grad", "array of gradients", grads) || !yk__scope_check("autograd_grad"))
-        return yk__error_code();
-    bool walked = false;
-    (void)yk__progress_phase(YK__PHASE_BACKWARD);
-    yk_status status = request_run(&(request){.name = "autograd_grad",
-                                              .roots = outputs,
-                                              .gradients = grad_outputs,
-                                              .n_roots = n_outputs,
-                                              .inputs = inputs,
-                                              .n_inputs = n_inputs,
-                                              .gives = true,
-                                              .retain_graph = o.retain_graph,
-                                              .create_graph = o.create_graph,
-                                              .allow_unused = o.allow_unused,
-                                              .grads = grads},
-                                   &walked);
-    (void)yk__progress_phase(YK__PHASE_NONE);
     return status;
 }

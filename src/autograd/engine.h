@@ -7,6 +7,49 @@
 
 #include "autograd/node.h"
 
+/* A call of backward or of autograd_grad: the tensors that are differentiated, with respect to which, and how. */
+typedef struct yk__request {
+    const char *name;
+    yk_tensor *const *roots, *const *gradients; /* n_roots of each; gradients, or an entry, may be NULL */
+    int n_roots, n_inputs;
+    yk_tensor *const *inputs; /* NULL: all leaves */
+    bool gives;               /* the gradients of inputs are given back in grads[]; else they accumulate */
+    bool retain_graph, create_graph, allow_unused;
+    yk_tensor **grads;
+} yk__request;
+
+/* Runs a request whose tensors are there; *walked is true once its walk has begun (engine.c). */
+yk_status yk__request_run(const yk__request *r, bool *walked);
+
+/* ---- the nodes that a backward walks (claim.c) ---- */
+enum { YK__FEW_NODES = 16 }; /* nodes that a small graph has room for without an allocation */
+typedef struct yk__node_list {
+    yk__node **nodes; /* `few`, or memory of its own */
+    size_t count, capacity;
+    yk__node *few[YK__FEW_NODES];
+} yk__node_list;
+
+void yk__node_list_init(yk__node_list *list);
+void yk__node_list_free(yk__node_list *list);
+/* Claims everything that the roots reach for the task, and counts the edges into each node; `name` is for errors. On
+ * failure, too, claimed has all nodes that the task owns. */
+yk_status yk__claim_graph(const char *name, yk__task *task, yk__node_list *claimed, int n_roots,
+                          yk__node *const *roots);
+/* The same of the nodes that lead from the roots to a target, and the targets; `gives`: leaves among them do not
+ * accumulate. */
+yk_status yk__claim_paths(const char *name, yk__task *task, yk__node_list *claimed, int n_roots, yk__node *const *roots,
+                          int n_targets, yk__node *const *targets, bool gives);
+static inline bool yk__node_owned(const yk__task *task, const yk__node *node)
+{
+    return node && atomic_load_explicit(&node->owner, memory_order_relaxed) == task;
+}
+/* Gives up the claim on a node, whose marks are of this walk. */
+static inline void yk__node_unclaim(yk__node *node)
+{
+    node->captured = node->skipped = false;
+    atomic_store_explicit(&node->owner, NULL, memory_order_release);
+}
+
 /* A gradient that a backward is to give back in place of adding it to a leaf's. */
 typedef struct yk__capture {
     yk__node *node;

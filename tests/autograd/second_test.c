@@ -180,7 +180,7 @@ static void test_derivatives_of_any_order(void **state)
         y = slope(y, x, CREATE);
         expect_near(at(y, 0), expected[i], 1e-13, 0);
     }
-    /* Of third order through other operations: sin has -cos. */
+    /* The third derivative of sin is -cos. */
     y = yk_sin(x);
     for (int i = 0; i < 3; i++)
         y = slope(y, x, CREATE);
@@ -423,7 +423,7 @@ static void test_writes_in_place(void **state)
             fail_msg("write %d: %s", which, yk_last_error()->message);
         yk_scope_end(scope);
     }
-    /* What needs the old value of a part has none: an error, not a wrong number. */
+    /* A gradient that needs the old value of a part is refused, not wrong. */
     yk_scope scope = yk_scope_begin();
     yk_tensor *x = yk_from_data((double[]){0.3, 0.6, -0.4, 0.9}, YK_SHAPE(2, 2), f64_leaf), *y = yk_square(x), *g;
     assert_non_null(yk_relu_(yk_select(y, 0, 0)));
@@ -551,7 +551,7 @@ static void test_operations_without(void **state)
 
 /* ---- gradgradcheck ---- */
 
-/* Of the gradient that is recorded, a wrong one: a step is flat, and so hides x. */
+/* A gradient that is right, and recorded wrong: it hides that it depends on x. */
 static yk_status flat_backward(yk_custom *context, yk_tensor *g, yk_tensor **grads, int n)
 {
     (void)n;

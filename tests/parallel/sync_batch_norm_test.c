@@ -131,6 +131,23 @@ static void under_ddp(rank_context *c)
     }
 }
 
+/* Its gradient has none: an error that names it. */
+static void no_second_gradient(rank_context *c)
+{
+    yk_module *bn = yk_module_to_dtype(yk_sync_batch_norm2d_create(CHANNELS, NULL, c->group), YK_F64);
+    yk_tensor *x = samples(1, c->rank, 1, 3, image), *g;
+    CHECK_OK(yk_set_requires_grad(x, true));
+    yk_tensor *loss = yk_sum(yk_square(yk_forward(bn, x)));
+    CHECK_FAILS(yk_autograd_grad(&loss, 1, &x, 1, NULL, &g, YK_OPTIONS(yk_autograd_grad_options, .create_graph = true)),
+                YK_ERR_UNSUPPORTED, "sync_batch_norm: its gradient has no gradient yet");
+}
+
+static void test_no_second_gradient(void **state)
+{
+    (void)state;
+    run_ranks(THREADS, 2, no_second_gradient, NULL, patience(10), true);
+}
+
 static void single_values(rank_context *c)
 {
     yk_module *bn = yk_sync_batch_norm2d_create(2, NULL, c->group);
@@ -171,6 +188,7 @@ static void test_in_networks(void **state)
 int main(void)
 {
     setenv("OMP_NUM_THREADS", "1", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_whole), cmocka_unit_test(test_in_networks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_whole), cmocka_unit_test(test_in_networks),
+                                       cmocka_unit_test(test_no_second_gradient)};
     return cmocka_run_group_tests_name("sync_batch_norm", tests, NULL, NULL);
 }
