@@ -167,6 +167,19 @@ YK_API yk_process_group *yk_new_group(yk_process_group *parent, int count, const
 YK_API yk_process_group *yk_process_group_retain(yk_process_group *group);
 YK_API void yk_process_group_release(yk_process_group *group);
 
+/*
+ * Gives a group (NULL: the default one) other members, in place: the handle stays, and with it whatever holds it. All
+ * members of the new view, and they alone, call it with the same `world_size` and `view`, a number from 1 that the
+ * group had not yet; each with its new rank. They meet in the store of the group, under its name and the view, in
+ * memory and connections that are all new. What is outstanding of before ends with an error first, within a second
+ * where a rank has died. Groups made out of this one (yk_new_group) stay those of the old members.
+ *
+ * An error leaves the handle the group that it was, and may be followed by a rebuild with a later view. No other thread
+ * uses the handle meanwhile. yk_elastic_create's `survive` calls it; who decides on views otherwise is the program.
+ */
+YK_API yk_status yk_process_group_rebuild(yk_process_group *group, int rank, int world_size,
+                                          int64_t view) YK_MUST_CHECK;
+
 /* The calling rank and the number of ranks. -1 without a default group. Source: get_rank and
  * get_world_size. */
 YK_API int yk_rank(yk_process_group *group) YK_QUESTION;

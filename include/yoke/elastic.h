@@ -5,7 +5,7 @@
  * has the samples, the random numbers and the batch statistics of rank v of V in plain yk_ddp, and gradients are added
  * in the order in which V ranks add them: so yk_ddp in V processes, and this in 1, 2, 3, ... up to V processes, end
  * with the same weights, byte for byte, on processors with one set of instructions, and each goes on from the others'
- * checkpoints. docs/elastic.md has a how-to, and what is not there yet: processes that come and go within a run.
+ * checkpoints. Processes may come and go within a run (survive). docs/elastic.md has a how-to.
  *
  *     yk_elastic *job = yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd,
  *                                                    .loader = loader, .virtual_ranks = 12));
@@ -62,6 +62,12 @@ typedef struct yk_elastic_options {
     /* Gives the virtual ranks out anew, between two steps, where the seconds that processes take for them differ: a
      * slow one computes fewer, at least one. Results do not change. */
     bool balance YK_DEFAULT(false);
+    /* Members may come and go: a process that ends does not end the run. See below. */
+    bool survive YK_DEFAULT(false);
+    /* With survive: memory of the program's that belongs to the state of the run (counters, sums), without pointers.
+     * It goes back with a step that is made again, and who joins gets the others'. Borrowed for the job's life. */
+    void *own YK_DEFAULT(NULL);
+    size_t own_bytes YK_DEFAULT(0);
     yk_process_group *group YK_DEFAULT(NULL); /* NULL: the default group; where there is none, this process alone */
     unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
 } yk_elastic_options;
@@ -111,6 +117,53 @@ YK_API double yk_elastic_loss(const yk_elastic *job) YK_QUESTION;
 /* Ends a step: a step of the optimizer, by the scaler where there is one, and of the schedule. It returns the error
  * that yk_elastic_next has left, if any. */
 YK_API yk_status yk_elastic_step(yk_elastic *job) YK_MUST_CHECK;
+
+/* ---- members that come and go ------------------------------------------------------------------------------------ */
+/*
+ * With the option `survive`, under `yoke run` on one node, the end of a process ends the step, not the run: its call
+ * fails in the other processes, with an error that names the rank that is lost, and
+ *
+ *     if (status && yk_elastic_recover(job))      // behind yk_elastic_backward, yk_elastic_next or yk_elastic_step
+ *         return yk_report_error(stderr);         // else the step is begun again by yk_elastic_begin
+ *
+ * goes on without it. The default group becomes that of the survivors, in place, with new ranks; the virtual ranks are
+ * divided among them; buffers, random numbers, the loader and `own` go back to the begin of the step, and a member that
+ * had not completed the step before takes its results from one that had. So no sample is lost or used twice, and the
+ * results are those of a run without a fault, byte for byte. Whatever else the program changes within a step it has to
+ * take back itself. `yoke run --max-restarts N` starts the process again, N times in all: it becomes a member
+ * between two steps, with the others' state. A process that gets SIGTERM, or calls yk_elastic_leave, leaves between two
+ * steps, and nothing is made again.
+ */
+/*
+ * Behind a failed call, while its error is on record: waits until every member has come to this call, or to
+ * yk_elastic_begin or _together, or its end is certain. If one has ended the others go on, the record is emptied, and
+ * the result is YK_OK; yk_elastic_begin comes next. Else, and where survive is off, the error stays, and is returned. A
+ * member that neither comes nor ends within $YOKE_JOIN_TIMEOUT (60 s) is an error.
+ */
+YK_API yk_status yk_elastic_recover(yk_elastic *job) YK_MUST_CHECK;
+/*
+ * An action of all members between two steps that communicates, such as an evaluation or the saving of a checkpoint: it
+ * is called, and called again where a member has ended meanwhile, until all that are left have completed it. So it may
+ * be made several times, and changes nothing but what it overwrites. An error of its own comes to all members alike.
+ * Without survive it is called once. `action` NULL: the members wait for one another.
+ */
+YK_API yk_status yk_elastic_together(yk_elastic *job, yk_status (*action)(void *argument),
+                                     void *argument) YK_MUST_CHECK;
+/* This process leaves at the end of the step that is under way; to be called from a signal handler, too. SIGTERM does
+ * the same where its action is the default one when the job is made. Only jobs with survive look at it. */
+YK_API void yk_elastic_leave(void);
+/* True once yk_elastic_begin has returned false because this process has left: it goes to its end, without the others
+ * and without writing results. left_together: so did all, as on a signal to `yoke run`, and the group is as it was;
+ * they may save a checkpoint. */
+YK_API bool yk_elastic_left(const yk_elastic *job) YK_QUESTION;
+YK_API bool yk_elastic_left_together(const yk_elastic *job) YK_QUESTION;
+/* True in a process that came when the run was under way: yk_elastic_create has given it the others' state, in place of
+ * a checkpoint's, and `own`. Until then it is a world of one. The epoch is gone on with by yk_loader_start of
+ * YK_NEXT_EPOCH, or of the epoch in `own`. */
+YK_API bool yk_elastic_joined(const yk_elastic *job) YK_QUESTION;
+/* The number of the list of members, from 1, which grows with each change; 0 without survive, or where this process is
+ * alone. */
+YK_API int64_t yk_elastic_view(const yk_elastic *job) YK_QUESTION;
 
 /* Sets model, optimizer, schedule, loader, scaler, accumulate and generators of *state, so that checkpoints hold what
  * the run needs to go on with any number of processes; saved and loaded between two steps. What stands there belongs to

@@ -162,9 +162,8 @@ static char *host_id_new(const char *given)
     return yk__format("%s/%s", given && *given ? given : name, rights);
 }
 
-/* A handle that has not joined yet; all but `store` and `host_id` is copied, which it takes over. */
-static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *store, const char *name, char *host_id,
-                                    int rank, int world_size, double timeout, double join_timeout)
+yk_process_group *yk__group_handle(const yk__comm_backend *backend, yk_store *store, const char *name, char *host_id,
+                                   int rank, int world_size, double timeout, double join_timeout)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
@@ -206,8 +205,8 @@ static yk_process_group *handle_new(const yk__comm_backend *backend, yk_store *s
     return NULL;
 }
 
-static yk_process_group *group_join(yk_process_group *handle, uint64_t members, yk__comm_attempt *attempt, void *parent,
-                                    const int *ranks)
+yk_process_group *yk__group_join(yk_process_group *handle, uint64_t members, yk__comm_attempt *attempt, void *parent,
+                                 const int *ranks)
 {
     if (!handle)
         return NULL;
@@ -276,9 +275,9 @@ static yk_process_group *group_create(const char *what, yk_store *store, int ran
         yk__fail(YK_ERR_ARGUMENT, "%s: %d ranks need a store to find one another", what, world_size);
         return NULL;
     }
-    return group_join(handle_new(backend, store, name, shares ? host_id_new(o->host_id) : yk__strdup(alone), rank,
-                                 world_size, timeout, join_timeout),
-                      YK__HASH_BASIS, attempt, NULL, NULL);
+    return yk__group_join(yk__group_handle(backend, store, name, shares ? host_id_new(o->host_id) : yk__strdup(alone),
+                                           rank, world_size, timeout, join_timeout),
+                          YK__HASH_BASIS, attempt, NULL, NULL);
 }
 
 yk_process_group *yk_process_group_create(yk_store *store, int rank, int world_size,
@@ -383,10 +382,10 @@ yk_process_group *yk_new_group(yk_process_group *parent, int count, const int *r
     }
     char name[300];
     snprintf(name, sizeof(name), "%s/%d", p->name, atomic_fetch_add(&p->children, 1) + 1);
-    yk_process_group *handle = handle_new(p->backend, count > 1 ? p->store : NULL, name, yk__strdup(p->host_id), rank,
-                                          count, p->timeout, p->join_timeout);
+    yk_process_group *handle = yk__group_handle(p->backend, count > 1 ? p->store : NULL, name, yk__strdup(p->host_id),
+                                                rank, count, p->timeout, p->join_timeout);
     if (rank >= 0) {
-        handle = group_join(handle, members, NULL, p->state, ranks);
+        handle = yk__group_join(handle, members, NULL, p->state, ranks);
     } else if (handle && p->store) { /* ranks that others expect there would be waited for in vain */
         char self[120];
         snprintf(self, sizeof(self), "rank %d (host %s, pid %d)", p->rank, p->host_name, p->pid);
@@ -477,10 +476,15 @@ yk_status yk_init_process_group(const yk_init_options *options)
     bool by_launcher =
         !o->store && o->world_size == YK_NOT_GIVEN && (!o->init_method || strcmp(o->init_method, "env://") == 0);
     bool skipped = false;
-    yk_process_group *made = join_default(
-        &joining, by_launcher,
-        YK_OPTIONS(yk_process_group_options, .backend = o->backend, .timeout = timeout, .join_timeout = join_timeout),
-        &skipped);
+    yk_process_group_options *as =
+        YK_OPTIONS(yk_process_group_options, .backend = o->backend, .timeout = timeout, .join_timeout = join_timeout);
+    char alone[60];
+    if (joining.alone) { /* a name that no other process has, until it is rebuilt as that of all */
+        snprintf(alone, sizeof(alone), "world@process%d", (int)getpid());
+        as->name = alone;
+    }
+    yk_process_group *made = joining.alone ? group_create("init_process_group", joining.store, 0, 1, NULL, as)
+                                           : join_default(&joining, by_launcher, as, &skipped);
     yk_store_release(joining.store);
     if (!made) {
         status = yk__error_code();

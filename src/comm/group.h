@@ -105,11 +105,26 @@ bool yk__group_is_parents(const yk__group *g);
 yk_status yk__group_check_process(const char *what, const yk__group *g);
 void yk__group_retain(yk__group *g);
 void yk__group_release(yk__group *g);
+/* A handle that has not joined yet; all but `host_id`, which it takes over, is copied or retained. And its joining: the
+ * handle again, or NULL after it was released. */
+yk_process_group *yk__group_handle(const yk__comm_backend *backend, yk_store *store, const char *name, char *host_id,
+                                   int rank, int world_size, double timeout, double join_timeout);
+yk_process_group *yk__group_join(yk_process_group *handle, uint64_t members, yk__comm_attempt *attempt, void *parent,
+                                 const int *ranks);
+
+/* ---- rebuild.c ---- */
+/* The store in which a group's ranks have met; NULL: none. Borrowed. */
+yk_store *yk__group_store(yk_process_group *handle);
+/* False once the group is broken, on any rank as far as this one knows. */
+bool yk__group_is_whole(yk_process_group *handle);
+
+/* ---- environment.c ---- */
 /* The default group's rank, size and address from options and environment (environment.c). `bootstraps`: the ranks need
  * no store to find one another, so the environment's address is not asked for. */
 typedef struct yk__joining {
     int rank, world_size;
-    yk_store *store; /* retained; NULL in a world of one */
+    yk_store *store; /* retained; NULL in a world of one, unless it waits to join others (alone) */
+    bool alone;      /* the run of the other ranks is under way, and this process is no member yet */
 } yk__joining;
 /* The number of descriptors that a rank needs besides its store's: two connections to each rank of another host, and
  * those of a rank on one host. */

@@ -315,6 +315,8 @@ int yk__glyph_draw(uint64_t seed, uint32_t split, int64_t index, unsigned char *
 yk_status yk__loader_share(const char *what, yk_loader *loader, int first, int ranks, int world, int64_t accumulate);
 /* Between two steps: the parts of other ranks of the same world, from the next step on. */
 yk_status yk__loader_share_anew(yk_loader *loader, int first, int ranks);
+/* True if yk_loader_next gives a batch, or the error of one, and not the end of the epoch. */
+bool yk__loader_has_next(const yk_loader *loader);
 /* The turn of the batch that was given last, before the loader goes on. */
 yk__turn yk__loader_turn(const yk_loader *loader);
 

@@ -147,6 +147,11 @@ yk_status yk__loader_share_anew(yk_loader *l, int first, int ranks)
     return status;
 }
 
+bool yk__loader_has_next(const yk_loader *l)
+{
+    return l->fresh || (!l->over && yk__loader_next_given(l) < l->batches);
+}
+
 yk__turn yk__loader_turn(const yk_loader *l)
 {
     return yk__turns_at(&l->turns, yk__loader_next_given(l) - 1);

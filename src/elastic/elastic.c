@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/core.h"
+#include "base/hash.h"
+#include "base/isa.h"
 #include "base/log.h"
 #include "comm/agreement.h"
 #include "comm/group.h"
@@ -28,6 +30,7 @@ static void elastic_destroy(void *object)
 {
     yk_elastic *e = object;
     yk__elastic_leave_step(e);
+    yk__elastic_survive_clear(e);
     if (e->reducer) {
         e->reducer->hook.user = NULL; /* a model that lives on is of no job */
         free_buffers(e, e->start);
@@ -52,6 +55,13 @@ static const yk__type elastic_type = {"elastic", elastic_destroy};
 
 static yk_status check_options(const yk_elastic_options *o)
 {
+    if (o->own && !o->survive)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "elastic_create: `own` is memory that goes back with a step, for which survive "
+                        "is to be set");
+    if (o->survive && o->group && o->group != yk_default_process_group())
+        return yk__fail(YK_ERR_ARGUMENT, "elastic_create: with survive the group is the default one, and another was "
+                                         "given");
     const struct {
         const char *name;
         const void *object;
@@ -104,15 +114,20 @@ static yk_status set_virtual_ranks(yk_elastic *e, const yk_elastic_options *o)
     if (status)
         return status;
     bool given = o->virtual_ranks != YK_NOT_GIVEN;
-    e->virtual_ranks = given ? o->virtual_ranks : of_job ? of_job : e->world;
+    yk__rank_info info = {.world_size = e->world};
+    if (e->survives && yk__rank_info_read(&info))
+        return yk__error_code();
+    /* A process that joins a run under way is alone so far. */
+    int processes = getenv("YOKE_ELASTIC_JOIN") && e->survives ? info.world_size : e->world;
+    e->virtual_ranks = given ? o->virtual_ranks : of_job ? of_job : processes;
     if (e->virtual_ranks < e->world)
         return yk__fail(YK_ERR_ARGUMENT,
                         "elastic_create: %s is %d, but there are %d processes, each of which computes a virtual rank "
                         "at least: start %d processes or fewer, or give %d virtual ranks or more",
                         given ? "virtual_ranks" : "YOKE_VIRTUAL_RANKS", e->virtual_ranks, e->world, e->virtual_ranks,
                         e->world);
-    e->plain = e->virtual_ranks == e->world;
-    e->begin = yk__calloc((size_t)e->world + 1, sizeof(*e->begin));
+    e->plain = e->virtual_ranks == e->world && !e->survives;
+    e->begin = yk__calloc((size_t)(e->survives ? e->virtual_ranks : e->world) + 1, sizeof(*e->begin));
     for (int p = 0; e->begin && p < e->world; p++)
         e->begin[p + 1] = yk__leaves_of(e->virtual_ranks, e->world, p).end;
     e->mine = yk__leaves_of(e->virtual_ranks, e->world, e->rank);
@@ -146,6 +161,27 @@ static yk_status check_alike(const yk_elastic *e, const yk_elastic_options *o)
                                   i >= ALIKE - 2 ? ", and different_seeds gives each its own random numbers" : "");
     free(all);
     return status;
+}
+
+/* The facts that have to be alike in a process that joins later, one line; the caller frees. NULL without memory. */
+static char *facts_of(const yk_elastic *e, const yk_elastic_options *o)
+{
+    const yk__reducer *r = e->reducer;
+    yk_loader_state loader = yk_loader_get_state(e->loader);
+    uint64_t model = YK__HASH_BASIS;
+    for (int i = 0; i < r->count + r->n_buffers; i++) {
+        const yk_tensor *x = i < r->count ? r->parameters[i].x : r->buffers[i - r->count];
+        const char *name = i < r->count ? r->parameters[i].name : "";
+        const int64_t of[3] = {x->dtype, x->ndim, yk_requires_grad(x)};
+        model = yk__hash(model, name, strlen(name));
+        model = yk__hash(model, of, sizeof(of));
+        model = yk__hash(model, x->shape, (size_t)x->ndim * sizeof(*x->shape));
+    }
+    return yk__format("%d virtual ranks, accumulate %" PRId64 ", different_seeds %d, balance %d, batches of %" PRId64
+                      ", %" PRId64 " samples in its set, seed %" PRIu64 " of its loader, %zu bytes of its own, "
+                      "model %016" PRIx64 ", instruction set v%d, yoke %s",
+                      e->virtual_ranks, e->accumulate, o->different_seeds, o->balance, loader.batch_size,
+                      loader.dataset_length, loader.seed, e->own_bytes, model, yk__isa(), YK_VERSION);
 }
 
 static yk_status make_generators(yk_elastic *e, bool different_seeds)
@@ -186,7 +222,7 @@ static yk_status make_model(yk_elastic *e)
 
 yk_status yk__elastic_make_buffers(yk_elastic *e)
 {
-    bool needed = !e->plain && e->mine.end - e->mine.begin > 1 && !e->start;
+    bool needed = !e->plain && (e->survives || e->mine.end - e->mine.begin > 1) && !e->start;
     int count = needed ? e->reducer->n_buffers : 0;
     if (count == 0)
         return YK_OK;
@@ -213,6 +249,9 @@ static yk_status elastic_fill(yk_elastic *e, const yk_elastic_options *o)
     e->group = yk_process_group_retain(o->group ? o->group : yk_is_initialized() ? yk_default_process_group() : NULL);
     e->rank = e->group ? yk_rank(e->group) : 0;
     e->world = e->group ? yk_world_size(e->group) : 1;
+    e->survives = o->survive;
+    e->own = o->own;
+    e->own_bytes = o->own ? o->own_bytes : 0;
     if (e->rank < 0)
         return yk__fail(YK_ERR_STATE, "elastic_create: this rank is not in the group '%s'",
                         yk_process_group_name(e->group));
@@ -230,11 +269,13 @@ static yk_status elastic_fill(yk_elastic *e, const yk_elastic_options *o)
         status = make_model(e);
     if (!status)
         status = yk__elastic_make_buffers(e);
-    e->balance.on = o->balance && !e->plain && e->world > 1;
+    e->balance.on = o->balance && !e->plain && (e->world > 1 || e->survives);
     if (!status && e->balance.on)
         status = yk__balance_make(e);
     if (!status)
         yk__leaf_sums_init(&e->sums, e->virtual_ranks, e->rank, e->world, e->begin);
+    if (!status && e->survives)
+        status = yk__elastic_survive(e, facts_of(e, o));
     return status;
 }
 

@@ -18,8 +18,9 @@ static const double MARGIN = 0.1;
 
 yk_status yk__balance_make(yk_elastic *e)
 {
-    e->balance.seconds = yk__calloc((size_t)e->world, sizeof(*e->balance.seconds));
-    e->balance.next = yk__calloc((size_t)e->world + 1, sizeof(*e->balance.next));
+    size_t most = (size_t)(e->survives ? e->virtual_ranks : e->world);
+    e->balance.seconds = yk__calloc(most, sizeof(*e->balance.seconds));
+    e->balance.next = yk__calloc(most + 1, sizeof(*e->balance.next));
     return e->balance.seconds && e->balance.next ? YK_OK : YK_ERR_MEMORY;
 }
 
@@ -27,6 +28,15 @@ void yk__balance_clear(yk_elastic *e)
 {
     free(e->balance.seconds);
     free(e->balance.next);
+}
+
+void yk__balance_members(yk_elastic *e)
+{
+    yk__balance *b = &e->balance;
+    b->steps = 0;
+    b->due = false;
+    if (b->on)
+        memset(b->seconds, 0, (size_t)e->world * sizeof(*b->seconds));
 }
 
 void yk__balance_step(yk_elastic *e)

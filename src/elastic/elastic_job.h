@@ -19,6 +19,8 @@
 
 #include "data/dataset.h"
 #include "elastic/leaf_sums.h"
+#include "elastic/members.h"
+#include "net/wire.h"
 
 typedef enum yk__step_stage {
     YK__BETWEEN, /* no step was begun, or the last one is over */
@@ -67,10 +69,24 @@ struct yk_elastic {
     bool synchronises; /* a backward of yk_elastic_backward is under way that goes over the processes */
     yk__balance balance;
     yk_status failed; /* what ended the step that was begun last */
+
+    /* For members that may come and go (elastic_change.c). */
+    bool survives;
+    yk__members members;
+    int64_t position;                  /* steps and actions of all that are done; -1: the state is still to come */
+    bool open;                         /* what follows is the state before the step, to which it may have to go back */
+    yk_random_state *generators_start; /* (virtual_ranks); the buffers are `start` */
+    yk_loader_state loader_start;
+    void *own, *own_start; /* memory of the program's, borrowed; and as it was before the last step */
+    size_t own_bytes;
+    bool change_due;         /* all members know that one wants to leave, or to join */
+    bool left, whole;        /* this process is no member any more; nor is anybody, and the group is there */
+    bool joined, joined_now; /* it came when the run was under way; and has not made a step since */
+    bool signal_taken;
 };
 
 /* ---- elastic.c ---- */
-/* Room for copies of the buffers, where this process has several virtual ranks and none yet. */
+/* Room for copies of the buffers, where this process has several virtual ranks, or may get them, and none yet. */
 yk_status yk__elastic_make_buffers(yk_elastic *job);
 
 /* ---- elastic_balance.c ---- */
@@ -85,6 +101,27 @@ void yk__balance_backward_end(yk_elastic *job);
 void yk__balance_note(yk_elastic *job, const double *computed);
 /* Divides the virtual ranks anew where that was decided, between two steps. */
 yk_status yk__balance_apply(yk_elastic *job);
+
+/* The virtual ranks were divided anew, among other members perhaps: what was measured is forgotten. */
+void yk__balance_members(yk_elastic *job);
+
+/* ---- elastic_state.c ---- */
+/* The state of the run before the step that comes next; and taking it over from another member. */
+yk_status yk__elastic_pack(yk_elastic *job, yk__wire *to);
+yk_status yk__elastic_unpack(yk_elastic *job, const void *data, size_t size);
+
+/* ---- elastic_change.c ---- */
+/* The wishes that a member tells the others at the end of a step. */
+enum { YK__WISH_LEAVE = 1, YK__WISH_JOIN = 2 /* a newcomer waits */ };
+unsigned yk__elastic_wishes(yk_elastic *job);
+/* Between two steps, or after a failure, whose error is on record: makes the view that follows, if members have gone or
+ * wait, and stands where all of them do. Without a change the error stays, and is returned. */
+yk_status yk__elastic_change(yk_elastic *job, yk__standing standing, bool *completed);
+/* Before a step: false at the end of the epoch, where this process has left, or on failure (job->failed). */
+bool yk__elastic_enter(yk_elastic *job);
+/* The rest of making a job whose members may change; takes over `facts`, what has to be alike in all. */
+yk_status yk__elastic_survive(yk_elastic *job, char *facts);
+void yk__elastic_survive_clear(yk_elastic *job);
 
 /* ---- elastic_step.c ---- */
 /* The hook that yk_ddp reduces buckets by where there are more virtual ranks than processes; its user is the job, or

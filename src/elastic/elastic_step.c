@@ -88,12 +88,31 @@ static yk_status step_prepare(yk_elastic *e)
         status = yk__buckets_renew(r);
     if (!status && !r->settled && r->reduced)
         status = yk__reducer_settle(r, 0);
+    if (e->survives) /* they were shared when the step before ended, and kept when this one was entered */
+        return status;
     if (!status && r->n_buffers && e->world > 1)
         status = yk__model_broadcast_buffers(r, 0);
     if (!status && e->start)
         status = copy_buffers(e->start, r->buffers, r->n_buffers);
     yk__random_follow(e->generators, e->virtual_ranks);
     return status;
+}
+
+/* The batch and the preparations of a step; false at the epoch's end, or on failure (e->failed). */
+static bool step_begin(yk_elastic *e)
+{
+    if ((e->failed = yk__balance_apply(e)))
+        return false;
+    if (!yk_loader_next(e->loader, &e->batch)) {
+        e->failed = yk__error_code();
+        return false;
+    }
+    yk_optimizer_zero_grad(e->optimizer);
+    if (!e->plain && (e->failed = step_prepare(e))) {
+        yk__error_prefix("elastic_begin");
+        return false;
+    }
+    return true;
 }
 
 bool yk_elastic_begin(yk_elastic *e)
@@ -108,17 +127,9 @@ bool yk_elastic_begin(yk_elastic *e)
         return false;
     }
     e->stage = YK__BETWEEN;
-    if ((e->failed = yk__balance_apply(e)))
-        return false;
-    if (!yk_loader_next(e->loader, &e->batch)) {
-        e->failed = yk__error_code();
-        return false;
-    }
-    yk_optimizer_zero_grad(e->optimizer);
-    if (!e->plain && (e->failed = step_prepare(e))) {
-        yk__error_prefix("elastic_begin");
-        return false;
-    }
+    while (!((!e->survives || yk__elastic_enter(e)) && step_begin(e)))
+        if (!e->failed || !e->survives || yk_elastic_recover(e))
+            return false;
     yk__balance_step(e);
     memset(e->losses, 0, (size_t)e->virtual_ranks * sizeof(*e->losses));
     e->stage = YK__BEGUN;
@@ -154,6 +165,7 @@ static bool is_last(const yk_elastic *e)
 
 typedef struct shard_report {
     double loss, seconds; /* seconds: of the process, in the first one's */
+    int64_t wishes;       /* likewise (yk__elastic_wishes) */
     yk_random_state generator;
 } shard_report;
 
@@ -168,12 +180,15 @@ static yk_status reports_exchange(yk_elastic *e)
     shard_report *all = yk__calloc((size_t)most * (size_t)e->world, sizeof(*all));
     yk_status status = own && all && computed ? YK_OK : YK_ERR_MEMORY;
     for (int v = e->mine.begin; !status && v < e->mine.end; v++)
-        own[v - e->mine.begin] = (shard_report){e->losses[v], e->balance.computed, e->generators[v]};
+        own[v - e->mine.begin] = (shard_report){e->losses[v], e->balance.computed, 0, e->generators[v]};
+    if (!status && e->survives)
+        own[0].wishes = yk__elastic_wishes(e);
     if (!status)
         status = yk__gather_bytes(own, all, (size_t)most * sizeof(*own), e->group);
     for (int p = 0; p < e->world && !status; p++) {
         const shard_report *of = all + (size_t)p * (size_t)most;
         computed[p] = of->seconds;
+        e->change_due |= of->wishes != 0;
         for (int v = e->begin[p]; v < e->begin[p + 1]; v++, of++) {
             e->losses[v] = of->loss;
             e->generators[v] = of->generator;
@@ -187,13 +202,32 @@ static yk_status reports_exchange(yk_elastic *e)
     return status;
 }
 
+/* Virtual rank 0's buffers become all members': should it end now, the others have them. */
+static yk_status buffers_share(yk_elastic *e)
+{
+    yk_status status = YK_OK;
+    if (e->mine.begin == 0)
+        status = copy_buffers(e->reducer->buffers, e->after, e->reducer->n_buffers);
+    if (!status && e->reducer->n_buffers && e->world > 1)
+        status = yk__model_broadcast_buffers(e->reducer, 0);
+    return status;
+}
+
 /* All batches of this process are done. */
 static yk_status all_end(yk_elastic *e)
 {
     yk_status status = e->plain ? YK_OK : shard_end(e);
     yk__collectives_refuse(NULL);
+    if (!status && e->survives)
+        status = buffers_share(e);
     if (!status && e->world > 1)
         status = reports_exchange(e);
+    else if (!status && e->survives)
+        e->change_due |= yk__elastic_wishes(e) != 0;
+    if (!status && e->survives) { /* Note [When a step is done] */
+        e->position++;
+        e->open = false;
+    }
     if (!status && !e->plain) {
         yk_random_set_state(e->generators[0]);
         if (e->after && e->mine.begin == 0)

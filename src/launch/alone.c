@@ -26,11 +26,80 @@
  * of a process that is no child; that a process has to run for its failure not to be one in a row. */
 static const double remains_end = 5, look_every = 0.01, well = 60;
 
+/* ---- programs that survive --------------------------------------------------------------------------------------- */
+/* The list of members in which a process has last been, by its page (src/elastic/); 0: it survives nobody, or is no
+ * member yet. */
+static int64_t view_of(const group *g, int index)
+{
+    const yk__rank_page *page = yk__pages_at(yk__hang_pages(g->hang), index);
+    for (int c = 0; c < YK__PAGE_COUNTERS && page; c++) {
+        char name[52];
+        int64_t value = 0;
+        const char *counter = yk__page_counter(page, c, name, &value);
+        if (counter && strcmp(counter, "elastic_view") == 0)
+            return value;
+    }
+    return 0;
+}
+
+/* True if the processes of the job go on by themselves without one that has ended: each says so, or was started again
+ * to join those that do. */
+static bool survives(const group *g)
+{
+    bool all = g->gone && g->hang && !g->link;
+    for (int i = 0; i < g->count && all; i++) {
+        const worker *one = &g->workers[i];
+        all = !one->role && (one->lost || one->incarnation > 0 || view_of(g, i) > 0);
+    }
+    return all;
+}
+
+/* True if it was started to join the others, and was never one of them. */
+static bool is_newcomer(const group *g, const worker *one)
+{
+    return one->incarnation > 0 && view_of(g, (int)(one - g->workers)) == 0;
+}
+
+worker *yk__alone_unnoticed(const group *g)
+{
+    int64_t last = 0;
+    for (int i = 0; i < g->count && g->gone; i++)
+        last = view_of(g, i) > last ? view_of(g, i) : last;
+    for (int i = 0; i < g->count && last; i++) {
+        worker *one = &g->workers[i];
+        if (one->lost && one->rule->on_failure == YK__ON_FAILURE_END && view_of(g, i) == last) {
+            one->lost = false;
+            return one;
+        }
+    }
+    return NULL;
+}
+
+static bool others_run(const group *g, const worker *one)
+{
+    bool any = false;
+    for (int i = 0; i < g->count; i++)
+        any |= &g->workers[i] != one && g->workers[i].running;
+    return any;
+}
+
+/* True if another process runs, or has come to its end while this one had no part in the run. */
+static bool others_do(const group *g, const worker *one)
+{
+    bool any = false;
+    for (int i = 0; i < g->count; i++) {
+        const worker *other = &g->workers[i];
+        bool done = !other->lost && WIFEXITED(other->status) && WEXITSTATUS(other->status) == 0;
+        any |= other != one && (other->running || (done && is_newcomer(g, one)));
+    }
+    return any;
+}
+
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 bool yk__alone_may(const watch *w, const worker *one)
 {
     bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
-    return one->rule && one->rule->on_failure != YK__ON_FAILURE_END && !saved && !yk__watch_ends(w);
+    return one->rule && (one->rule->on_failure != YK__ON_FAILURE_END || survives(w->g)) && !saved && !yk__watch_ends(w);
 }
 
 /* Kills what is left of a process that has ended; whether there is nothing. */
@@ -67,8 +136,18 @@ static bool live_without(watch *w, worker *one)
     group *g = w->g;
     char name[YK__WORKER_NAME], message[400];
     yk__worker_name(one, name);
-    if (one->rule->on_failure == YK__ON_FAILURE_RESTART) {
-        if (one->rule->restarts >= 0 && one->incarnation >= one->rule->restarts) {
+    bool by_itself = one->rule->on_failure == YK__ON_FAILURE_END;
+    if (by_itself && !others_do(g, one)) {
+        snprintf(message, sizeof(message), "%s was the last that ran", name);
+        yk__event_say(g, "limit", message, NULL);
+        return false;
+    }
+    if (by_itself)
+        g->gone(g->argument, one);
+    bool again = by_itself && g->again > 0 && others_run(g, one);
+    if (one->rule->on_failure == YK__ON_FAILURE_RESTART || again) {
+        g->again -= by_itself;
+        if (!by_itself && one->rule->restarts >= 0 && one->incarnation >= one->rule->restarts) {
             snprintf(message, sizeof(message),
                      "%s has been started again %d times, which is all that --on-failure allows", name,
                      one->incarnation);
@@ -81,7 +160,7 @@ static bool live_without(watch *w, worker *one)
         yk__departure_say(g, one, delay);
         return true;
     }
-    if (is_last_of_role(g, one)) {
+    if (!by_itself && is_last_of_role(g, one)) {
         snprintf(message, sizeof(message), "%s was the last of role %s", name, one->role ? one->role : "default");
         yk__event_say(g, "limit", message, NULL);
         return false;

@@ -8,6 +8,7 @@
 
 #include "launch/job_store.h"
 #include "net/store_server.h"
+#include "net/store_table.h"
 
 /* Seconds, as for other stores of ranks (tcp_store.c): to prove itself, and without an answer. */
 static const double patience = 10, silence = 60;
@@ -16,6 +17,7 @@ struct yk__job_store {
     int fd, secret; /* fd -1: it is served, or closed */
     yk__address address;
     yk__store_server *server;
+    yk_store *client; /* of its own: NULL until the launcher itself has something to say there */
     char job[YK__JOB_SIZE];
 };
 
@@ -43,6 +45,7 @@ void yk__job_store_close(yk__job_store *s)
 {
     if (!s)
         return;
+    yk_store_release(s->client);
     yk__store_server_stop(s->server);
     if (s->fd >= 0)
         yk__socket_close(s->fd);
@@ -78,6 +81,34 @@ yk_status yk__job_store_serve(yk__job_store *s)
                                        YK_OPTIONS(yk__store_server_options, .patience = patience, .silence = silence));
     yk__identity_clear(&identity);
     return s->server ? YK_OK : yk__error_code();
+}
+
+static yk_store *client_open(const yk__job_store *s)
+{
+    unsigned char secret[YK__SECRET_ROOM];
+    size_t size = 0;
+    if (s->secret >= 0 && yk__secret_read(s->secret, "the launcher's own", secret, &size))
+        return NULL;
+    yk_scope scope = yk_scope_begin();
+    yk_store *client = yk_store_retain(yk__tcp_store_of_service(
+        YK__JOB_STORE_SERVICE,
+        YK_OPTIONS(yk_tcp_store_options, .host = "127.0.0.1", .port = yk__job_store_port(s), .job_id = s->job,
+                   .secret = s->secret >= 0 ? secret : NULL, .secret_size = size, .timeout = 2),
+        NULL));
+    yk_scope_end(scope);
+    explicit_bzero(secret, sizeof(secret));
+    return client;
+}
+
+yk_status yk__job_store_put(yk__job_store *s, int64_t attempt, const char *key, const char *value)
+{
+    char whole[200];
+    if (!s->server)
+        return yk__fail(YK_ERR_STATE, "the store of the ranks: it serves nobody");
+    if (!s->client && !(s->client = client_open(s)))
+        return yk__error_code();
+    snprintf(whole, sizeof(whole), "ranks.%" PRId64 "/%s", attempt, key);
+    return yk_store_set(s->client, whole, value, strlen(value));
 }
 
 void yk__job_store_format(char text[YK__JOB_STORE_VARIABLE], const char *host, int port, int64_t attempt,

@@ -27,6 +27,9 @@ int yk__job_store_waits_for(const yk__job_store *store);
 /* Begins to serve. A job whose programs do not use yoke has no thread for it. An error closes the store. */
 yk_status yk__job_store_serve(yk__job_store *store) YK_MUST_CHECK;
 
+/* Sets a key of the ranks of an attempt, and waits for the answer, 2 s at most: of what a launcher alone knows. */
+yk_status yk__job_store_put(yk__job_store *store, int64_t attempt, const char *key, const char *value) YK_MUST_CHECK;
+
 /* YOKE_STORE. */
 enum { YK__JOB_STORE_VARIABLE = YK__HOST_SIZE + 64 };
 void yk__job_store_format(char text[YK__JOB_STORE_VARIABLE], const char *host, int port, int64_t attempt,

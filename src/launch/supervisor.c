@@ -254,6 +254,8 @@ static void reap(watch *w)
             first = one;
     }
     w->empty = none_left && !yk__alone_pending(g);
+    if (w->empty && !first && !w->suspect)
+        first = yk__alone_unnoticed(g);
     if (!g->failed && !g->interrupted)
         decide_first(w, first);
     if (!w->running && !w->empty && !w->given_up && !yk__alone_pending(g)) {

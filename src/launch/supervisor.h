@@ -83,6 +83,10 @@ typedef struct group {
     bool json;                   /* what happens during the job is said as JSON */
     /* Before a process is started again: its variables are those of the next incarnation. False: it cannot be. */
     bool (*renew)(void *argument, worker *w);
+    /* Nothing is left of a process of a program whose others go on by themselves: they are told. NULL: they cannot be,
+     * and the job ends. */
+    void (*gone)(void *argument, const worker *w);
+    int64_t again;                   /* how often such processes are started again, in all */
     void (*started)(void *argument); /* called once, when all processes of programs run; NULL: nothing is */
     void (*hung)(void *argument);    /* likewise when the group is to end since some do not get on, before it does */
 

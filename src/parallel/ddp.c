@@ -271,6 +271,17 @@ static yk__reducer *reducer_create(yk_module *module, yk_process_group *group, c
     return NULL;
 }
 
+yk_status yk__reducer_regroup(yk__reducer *r)
+{
+    r->rank = yk_rank(r->group);
+    r->world_size = yk_world_size(r->group);
+    r->walking = r->settled = false;
+    for (int i = 0; i < r->count; i++)
+        r->order[i] = r->count - 1 - i;
+    yk__reducer_reset(r);
+    return yk__buckets_renew(r);
+}
+
 /* A program that knows nothing of virtual ranks would train with another joined batch than the job was started for. */
 static yk_status check_virtual_ranks(yk_process_group *group)
 {

@@ -108,6 +108,10 @@ yk_status yk__reducer_of(const char *what, yk_module *m, yk__reducer **reducer);
  * communication hook, which combines the shards, is used there. options->group is given. */
 yk_module *yk__ddp_virtual(yk_module *module, const yk_ddp_options *options);
 
+/* The group has other members (yk_process_group_rebuild), and no backward is under way: buckets in new memory, in the
+ * order that those of a new module have. */
+yk_status yk__reducer_regroup(yk__reducer *r);
+
 /* ---- buckets.c ---- */
 /* Lays the buckets out by r->order, with gradients that are there moved into them. After a failure none of it
  * is to be used. */

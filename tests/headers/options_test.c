@@ -335,6 +335,9 @@ static const row rows[] = {
      .refused = {-1, 1e10}},
     {"yk_elastic_options", "different_seeds", .kind = FLAG},
     {"yk_elastic_options", "balance", .kind = FLAG},
+    {"yk_elastic_options", "survive", .kind = FLAG},
+    {"yk_elastic_options", "own", .kind = OBJECT},
+    {"yk_elastic_options", "own_bytes", .kind = OBJECT}, /* of own: survive_test.c */
     {"yk_elastic_options", "group", .kind = OBJECT},
     {"yk_rpc_init_options", "timeout", .kind = ABOVE, .measure = rpc_init_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}},

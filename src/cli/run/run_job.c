@@ -48,6 +48,7 @@ static const char *const set_names[] = {"RANK",
                                         "TORCHELASTIC_MAX_RESTARTS",
                                         "TORCHELASTIC_USE_AGENT_STORE",
                                         "TORCHELASTIC_ERROR_FILE",
+                                        "YOKE_ELASTIC_JOIN",
                                         "YOKE_INCARNATION",
                                         "YOKE_JOB_ID",
                                         "YOKE_JOB_SECRET_FD",
@@ -97,6 +98,8 @@ static char **environment(const attempt_state *a, const worker *w)
     else if (j->secret >= 0)
         yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
     yk__variables_put_number(&v, "YOKE_INCARNATION", w->incarnation);
+    if (w->incarnation > 0 && w->rule->on_failure == YK__ON_FAILURE_END) /* in place of one whose others go on */
+        yk__variables_put(&v, "YOKE_ELASTIC_JOIN", "1");
     if (j->store || j->node_count > 1) {
         char store[YK__JOB_STORE_VARIABLE];
         yk__job_store_format(store, j->store ? "127.0.0.1" : j->master,
@@ -297,6 +300,20 @@ static void run_announce(void *argument)
     yk_clear_error();
 }
 
+/* The others of a program that survives wait for this word, in the store where they are. */
+static void tell_gone(void *argument, const worker *w)
+{
+    const attempt_state *a = argument;
+    job *j = a->job;
+    char key[60];
+    snprintf(key, sizeof(key), "elastic/gone/%d.%d", w->rank, w->incarnation);
+    if (!yk__job_store_put(j->store, a->plan->restart, key, "1"))
+        return;
+    yk__relay_say(&j->err, "yoke run: the others cannot be told that rank %d has ended: %s\n", w->rank,
+                  yk_last_error()->message);
+    yk_clear_error();
+}
+
 /* Saves the pages of a job that hangs as they are then: ranks that are stopped do other things before they end. */
 static void save_hang(void *argument)
 {
@@ -417,18 +434,21 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     g.renew = worker_renew;
     g.started = run_announce;
     g.hung = save_hang;
+    g.gone = j->store ? tell_gone : NULL;
+    g.again = plan->restarts - plan->restart - j->started_again;
     g.argument = &state;
     if (workers && plan->port && g.hang && enough && attempt_prepare(&state, workers, n)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;
+        j->started_again = plan->restarts - plan->restart - g.again;
         if (n) {
             again = yk__rendezvous_ended(n, &g, &end);
         } else {
             yk__outcome_of_group(&end, &g, j->host);
             if (end.kind != YK__RUN_HUNG && yk__group_saved(&g))
                 yk__outcome_saved(&end);
-            again = yk__outcome_restarts(&end) && !g.interrupted && !g.left && plan->restart < plan->restarts;
+            again = yk__outcome_restarts(&end) && !g.interrupted && !g.left && g.again > 0;
         }
         if (g.start_error) {
             *code = start_failed(j, &g);

@@ -26,6 +26,7 @@ typedef struct job {
     const char *per_node, *nodes, *master, *log_dir, *redirects, *tee, *error_file, *id, *secret_file, *role;
     const char *on_failure, *mapping_dir, *trace; /* mapping_dir: job_mapping.h; trace: run_trace.h; NULL: none */
     const char *backend, *endpoint, *ignored;
+    int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
     double grace, join_timeout, node_timeout, hang_timeout;
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;

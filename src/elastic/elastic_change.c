@@ -1,0 +1,387 @@
+/*
+ * elastic_change.c - members of a run come and go: what an interrupted step has changed goes back, the group gets other
+ * members, and who is behind takes the state of those who are not. Layer: elastic.
+ *
+ * Note [When a step is done]
+ * The last collective of a step is the exchange of losses and generators, which every member enters with all sums in
+ * its hands: gradients and buffers. Whoever comes out of it counts the step as done, and applies it with nobody's help.
+ * So members differ by one step at most, and where they do, those behind take the state, as it was before the step that
+ * follows, from one that is not. Without a fault nothing is asked and nothing is sent for this.
+ *
+ * An action of all members between two steps (yk_elastic_together; the end of an epoch is one, too) ends with a
+ * barrier. Who is in it when others are beyond has done its part, and is beyond it as well.
+ */
+#include "elastic/elastic_job.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/core.h"
+#include "base/log.h"
+#include "base/random_branch.h"
+#include "comm/agreement.h"
+#include "comm/group.h"
+#include "host/progress.h"
+#include "net/wire.h"
+#include "tensor/host_tensor.h"
+
+/* ---- the wish to leave ------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t leave_wished;
+
+static void wish_to_leave(int number)
+{
+    (void)number;
+    leave_wished = 1;
+}
+
+void yk_elastic_leave(void)
+{
+    leave_wished = 1;
+}
+
+static void signal_take(yk_elastic *e)
+{
+    struct sigaction now, ours = {.sa_handler = wish_to_leave, .sa_flags = SA_RESTART};
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        e->signal_taken = sigaction(SIGTERM, &ours, NULL) == 0;
+}
+
+static void signal_give_back(yk_elastic *e)
+{
+    struct sigaction now, usual = {.sa_handler = SIG_DFL};
+    if (e->signal_taken && sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == wish_to_leave)
+        sigaction(SIGTERM, &usual, NULL);
+    e->signal_taken = false;
+}
+
+/* ---- a step's begin, and back to it ------------------------------------------------------------------------------ */
+
+static yk_status copy_all(yk_tensor **to, yk_tensor **from, int count)
+{
+    yk_status status = YK_OK;
+    for (int i = 0; i < count && !status; i++)
+        status = yk__raw_copy(to[i], from[i]);
+    return status;
+}
+
+/* Keeps what the step that begins will change. */
+static yk_status keep(yk_elastic *e)
+{
+    yk__random_follow(e->generators, e->virtual_ranks);
+    memcpy(e->generators_start, e->generators, (size_t)e->virtual_ranks * sizeof(*e->generators));
+    e->loader_start = yk_loader_get_state(e->loader);
+    yk_status status = copy_all(e->start, e->reducer->buffers, e->reducer->n_buffers);
+    e->open = !status;
+    return status;
+}
+
+static yk_status roll_back(yk_elastic *e)
+{
+    yk__collectives_refuse(NULL);
+    e->stage = YK__BETWEEN;
+    yk__leaf_sums_reset(&e->sums);
+    if (!e->open)
+        return YK_OK;
+    e->open = false;
+    memcpy(e->generators, e->generators_start, (size_t)e->virtual_ranks * sizeof(*e->generators));
+    yk_random_set_state(e->generators[0]);
+    if (e->own_bytes)
+        memcpy(e->own, e->own_start, e->own_bytes);
+    yk_status status = copy_all(e->reducer->buffers, e->start, e->reducer->n_buffers);
+    return status ? status : yk_loader_set_state(e->loader, &e->loader_start);
+}
+
+/* ---- the members of a view --------------------------------------------------------------------------------------- */
+
+/* Divides the virtual ranks among the members that there are now. */
+static yk_status divide(yk_elastic *e)
+{
+    e->rank = yk_rank(e->group);
+    e->world = yk_world_size(e->group);
+    for (int p = 0; p < e->world; p++)
+        e->begin[p + 1] = yk__leaves_of(e->virtual_ranks, e->world, p).end;
+    e->mine = yk__leaves_of(e->virtual_ranks, e->world, e->rank);
+    yk__balance_members(e);
+    yk__leaf_sums_clear(&e->sums);
+    yk__leaf_sums_init(&e->sums, e->virtual_ranks, e->rank, e->world, e->begin);
+    yk_status status = yk__reducer_regroup(e->reducer);
+    return status ? status : yk__loader_share_anew(e->loader, e->mine.begin, e->mine.end - e->mine.begin);
+}
+
+/* One member's bytes to all; elsewhere *data is allocated. */
+static yk_status send_state(yk_elastic *e, int source, const yk__wire *from, unsigned char **data, size_t *size)
+{
+    int64_t bytes = (int64_t)from->size, *all = yk__calloc((size_t)e->world, sizeof(*all));
+    yk_status status = all ? yk__gather_bytes(&bytes, all, sizeof(bytes), e->group) : YK_ERR_MEMORY;
+    bytes = status ? 0 : all[source];
+    free(all);
+    yk_tensor *x = status ? NULL : yk__host_zeros(1, &bytes, YK_U8);
+    if (status || !x)
+        return status ? status : yk__error_code();
+    if (e->rank == source)
+        memcpy(x->data, from->data, from->size);
+    status = YK__HOST_TENSORS(yk_broadcast(x, source, e->group));
+    if (!status && e->rank != source) {
+        *data = yk__calloc((size_t)bytes, 1);
+        *size = (size_t)bytes;
+        if (*data)
+            memcpy(*data, x->data, (size_t)bytes);
+        status = *data ? YK_OK : YK_ERR_MEMORY;
+    }
+    yk_tensor_release(x);
+    return status;
+}
+
+static yk_status equalise(yk_elastic *e, int source, bool behind)
+{
+    yk__wire state = {0};
+    unsigned char *data = NULL;
+    size_t size = 0;
+    yk_status status = e->rank == source ? yk__elastic_pack(e, &state) : YK_OK;
+    if (!status)
+        status = send_state(e, source, &state, &data, &size);
+    if (!status && behind)
+        status = yk__elastic_unpack(e, data, size);
+    yk__wire_clear(&state);
+    free(data);
+    return status;
+}
+
+typedef struct stand {
+    int64_t position;
+    int64_t action;
+} stand;
+
+/* The members of the view meet, and stand where the furthest of them does. */
+static yk_status meet(yk_elastic *e, const yk__succession *next, yk__standing standing, bool *completed)
+{
+    yk_status status = yk_process_group_rebuild(e->group, next->rank, e->members.count, e->members.view);
+    if (!status)
+        status = divide(e);
+    stand own = {e->position, standing == YK__AT_ACTION}, *all = yk__calloc((size_t)e->members.count, sizeof(*all));
+    if (!status)
+        status = all ? yk__gather_bytes(&own, all, sizeof(own), e->group) : YK_ERR_MEMORY;
+    int source = 0;
+    bool needed = false;
+    for (int i = 0; i < e->world && !status; i++)
+        source = all[i].position > all[source].position ? i : source;
+    int64_t furthest = status ? 0 : all[source].position;
+    for (int i = 0; i < e->world && !status; i++)
+        needed |= all[i].position < furthest && !all[i].action;
+    free(all);
+    if (!status && needed)
+        status = equalise(e, source, own.position < furthest && !own.action);
+    if (!status && own.action && own.position < furthest) {
+        *completed = true;
+        e->position = furthest;
+    }
+    return status;
+}
+
+static void show_view(const yk_elastic *e)
+{
+    yk__progress_gauge(yk__progress_counter("elastic_view"), e->members.store ? e->members.view : 0);
+    yk__progress_gauge(yk__progress_counter("elastic_members"), e->world);
+}
+
+/* True if the cause may be that another member has ended meanwhile, so that a further view follows. */
+static bool may_follow(yk_status status)
+{
+    return status == YK_ERR_CONNECTION || status == YK_ERR_TIMEOUT || status == YK_ERR_STALLED;
+}
+
+yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *completed)
+{
+    yk_error cause;
+    yk__succession next = {0};
+    double began = yk__now();
+    yk__error_take(&cause);
+    yk_status status = e->members.store ? roll_back(e) : YK_OK;
+    *completed = false;
+    while (!status) {
+        status = yk__members_change(&e->members, e->position, standing, &next);
+        if (status || !next.changed)
+            break;
+        e->change_due = false;
+        status = meet(e, &next, standing, completed);
+        if (!status) {
+            show_view(e);
+            yk__log(YK_LOG_WARN, "elastic: view %" PRId64 ": %s; %d members go on after %.3f s, this one is rank %d",
+                    e->members.view, next.who, e->world, yk__now() - began, e->rank);
+            return YK_OK;
+        }
+        if (!may_follow(status))
+            break;
+        cause = *yk_last_error();
+        yk_process_group_abort(e->group, "its members change again");
+        yk_clear_error();
+        status = YK_OK;
+    }
+    if (status)
+        return status;
+    e->change_due = false;
+    if (next.leaving) {
+        e->left = true;
+        e->whole = next.whole;
+        return YK_OK;
+    }
+    if (cause.code)
+        yk__error_put(&cause);
+    return cause.code;
+}
+
+yk_status yk_elastic_recover(yk_elastic *e)
+{
+    YK__LIVE(e);
+    bool completed;
+    yk_status failed = yk__error_code();
+    if (!e)
+        return failed ? failed : yk__fail(YK_ERR_ARGUMENT, "elastic_recover: the job is NULL");
+    if (!failed)
+        return yk__fail(YK_ERR_STATE, "elastic_recover: nothing has failed; it follows an error of yk_elastic_backward "
+                                      "or yk_elastic_step");
+    if (!e->survives || !e->members.store)
+        return failed;
+    if (e->stage == YK__ALL_DONE && !e->failed) {
+        yk__error_prefix("between yk_elastic_next and yk_elastic_step, where the step is done already");
+        return failed;
+    }
+    char reason[sizeof(yk_last_error()->message)];
+    snprintf(reason, sizeof(reason), "%s", yk_last_error()->message);
+    if (yk__group_is_whole(e->group))
+        yk_process_group_abort(e->group, reason);
+    yk_status status = yk__elastic_change(e, YK__AT_STEP, &completed);
+    e->failed = status;
+    return status;
+}
+
+yk_status yk_elastic_together(yk_elastic *e, yk_status (*action)(void *argument), void *argument)
+{
+    YK__OWN_RECORD;
+    YK__LIVE(e);
+    if (!e)
+        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "elastic_together: the job is NULL");
+    if (e->stage != YK__BETWEEN && e->stage != YK__ALL_DONE)
+        return yk__fail(YK_ERR_STATE, "elastic_together: a step is under way; an action of all is made between two");
+    for (;;) {
+        bool completed = false;
+        yk_status status = action ? action(argument) : YK_OK;
+        if (!e->survives)
+            return status;
+        if (!status && e->world > 1)
+            status = yk_barrier(e->group);
+        if (!status) {
+            e->position++;
+            return YK_OK;
+        }
+        if (!yk__error_code())
+            yk__fail(status, "elastic_together: the action failed and set no error");
+        if (!e->members.store || yk__group_is_whole(e->group)) /* of itself, on all members alike */
+            return status;
+        status = yk__elastic_change(e, YK__AT_ACTION, &completed);
+        if (status || completed)
+            return status;
+    }
+}
+
+/* ---- from one step to the next ----------------------------------------------------------------------------------- */
+
+unsigned yk__elastic_wishes(yk_elastic *e)
+{
+    unsigned wishes = leave_wished ? YK__WISH_LEAVE : 0;
+    if (e->rank == 0 && yk__members_wanted(&e->members))
+        wishes |= YK__WISH_JOIN;
+    return e->members.store ? wishes : 0;
+}
+
+bool yk__elastic_enter(yk_elastic *e)
+{
+    bool completed;
+    e->failed = YK_OK;
+    if (e->left)
+        return false;
+    if (e->own_bytes && !e->joined_now)
+        memcpy(e->own_start, e->own, e->own_bytes);
+    /* A newcomer's program has started the epoch; the others are in the middle of it. */
+    if (e->joined_now && (e->failed = yk_loader_set_state(e->loader, &e->loader_start)))
+        return false;
+    e->joined_now = false;
+    if (!yk__loader_has_next(e->loader)) {
+        e->failed = yk_elastic_together(e, NULL, NULL);
+        return false;
+    }
+    if (e->change_due)
+        e->failed = yk__elastic_change(e, leave_wished ? YK__AT_LEAVE : YK__AT_STEP, &completed);
+    if (!e->failed && !e->left)
+        e->failed = keep(e);
+    return !e->failed && !e->left;
+}
+
+bool yk_elastic_left(const yk_elastic *e)
+{
+    YK__LIVE(e);
+    return e && e->left;
+}
+
+bool yk_elastic_left_together(const yk_elastic *e)
+{
+    YK__LIVE(e);
+    return e && e->left && e->whole;
+}
+
+bool yk_elastic_joined(const yk_elastic *e)
+{
+    YK__LIVE(e);
+    return e && e->joined;
+}
+
+int64_t yk_elastic_view(const yk_elastic *e)
+{
+    YK__LIVE(e);
+    return e && e->members.store ? e->members.view : 0;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+yk_status yk__elastic_survive(yk_elastic *e, char *facts)
+{
+    yk__succession next;
+    bool completed = false;
+    e->own_start = yk__calloc(e->own_bytes + 1, 1);
+    e->generators_start = yk__calloc((size_t)e->virtual_ranks, sizeof(*e->generators_start));
+    yk_status status = e->own_start && e->generators_start ? YK_OK : YK_ERR_MEMORY;
+    if (status) {
+        free(facts);
+        return status;
+    }
+    status = yk__members_make(&e->members, yk__group_store(e->group), e->rank, e->world, e->virtual_ranks, facts,
+                              &e->joined);
+    if (!status && e->joined) {
+        e->position = -1;
+        status = yk__members_join(&e->members, &next);
+        if (!status && (status = meet(e, &next, YK__AT_STEP, &completed)) && may_follow(status)) {
+            yk_clear_error(); /* one of the others has ended at that moment */
+            status = yk__elastic_change(e, YK__AT_STEP, &completed);
+        }
+        e->joined_now = true;
+    }
+    if (status)
+        return status;
+    show_view(e);
+    signal_take(e);
+    return YK_OK;
+}
+
+void yk__elastic_survive_clear(yk_elastic *e)
+{
+    if (!e->left)
+        yk__members_over(&e->members);
+    signal_give_back(e);
+    yk__members_clear(&e->members);
+    free(e->own_start);
+    free(e->generators_start);
+}

@@ -1,0 +1,432 @@
+/*
+ * members.c - the views of a run, in the store of its job. Layer: elastic.
+ *
+ * Note [Views] in members.h has the keys. Every member computes the view that follows; which of those that they try to
+ * put into the register is the first does not matter, since all take what the register then holds.
+ */
+#include "elastic/members.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "host/rank_info.h"
+
+enum { KEY = 96 };
+static const char register_key[] = "elastic/view";
+/* Seconds between looks at keys of the store, at first and at last; and at those who want to join. */
+static const double look_soon = 2e-4, look_late = 5e-3, look_joining = 0.1;
+
+/* ---- views as text ----------------------------------------------------------------------------------------------- */
+
+static char *view_format(int64_t number, const yk__member *list, int count)
+{
+    size_t room = 32 + 32 * (size_t)count, used;
+    char *text = yk__calloc(room, 1);
+    if (!text)
+        return NULL;
+    used = (size_t)snprintf(text, room, "%" PRId64, number);
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, room - used, " %d.%d", list[i].slot, list[i].incarnation);
+    return text;
+}
+
+/* Takes over the text, which becomes the view. */
+static yk_status view_take(yk__members *m, char *text)
+{
+    int used = 0, count = 0, step;
+    int64_t number = 0;
+    yk__member *list = yk__calloc((size_t)m->slots, sizeof(*list)), next;
+    bool good = list && sscanf(text, "%" SCNd64 "%n", &number, &used) == 1 && number > 0;
+    while (good && text[used]) {
+        good = count < m->slots && sscanf(text + used, " %d.%d%n", &next.slot, &next.incarnation, &step) == 2 &&
+               next.slot >= 0 && next.slot < m->slots;
+        if (good)
+            list[count++] = next;
+        used += good ? step : 0;
+    }
+    if (!good || !count) {
+        yk_status status = list
+                               ? yk__fail(YK_ERR_FORMAT, "elastic: the store's key %s holds '%.100s', which is no view",
+                                          register_key, text)
+                               : YK_ERR_MEMORY;
+        free(list);
+        free(text);
+        return status;
+    }
+    free(m->text);
+    free(m->list);
+    m->text = text;
+    m->list = list;
+    m->view = number;
+    m->count = count;
+    return YK_OK;
+}
+
+static int place_of(const yk__member *list, int count, yk__member of)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i].slot == of.slot && list[i].incarnation == of.incarnation)
+            return i;
+    return -1;
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+static const char *key_of(char key[KEY], const char *what, yk__member of)
+{
+    snprintf(key, KEY, "elastic/%s/%d.%d", what, of.slot, of.incarnation);
+    return key;
+}
+
+static const char *at_key(char key[KEY], int64_t view, yk__member of)
+{
+    snprintf(key, KEY, "elastic/%" PRId64 "/at/%d.%d", view, of.slot, of.incarnation);
+    return key;
+}
+
+static yk_status is_there(const yk__members *m, const char *key, bool *there)
+{
+    return yk_store_check(m->store, &key, 1, there);
+}
+
+/* The text of a key, which the caller frees; NULL, without an error, where it is not there. */
+static yk_status text_of(const yk__members *m, const char *key, char **text)
+{
+    bool there = false;
+    *text = NULL;
+    yk_status status = is_there(m, key, &there);
+    return status || !there ? status : yk_store_get(m->store, key, (void **)text, NULL, YK_NOT_GIVEN);
+}
+
+static void pause_for(double *seconds)
+{
+    usleep((useconds_t)(*seconds * 1e6));
+    *seconds = *seconds < look_late ? 1.5 * *seconds : look_late;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_size, int most, char *facts,
+                           bool *newcomer)
+{
+    yk__rank_info info;
+    int64_t incarnation, seconds;
+    *m = (yk__members){.most = most, .facts = facts};
+    *newcomer = false;
+    yk_status status = facts ? yk__rank_info_read(&info) : YK_ERR_MEMORY;
+    if (!status)
+        status = yk__env_int("YOKE_JOIN_TIMEOUT", 60, 1, YK__MOST_SECONDS, &seconds);
+    if (!status)
+        status = yk__env_int("YOKE_INCARNATION", 0, 0, INT32_MAX, &incarnation);
+    if (status)
+        return status;
+    *newcomer = getenv("YOKE_ELASTIC_JOIN") != NULL;
+    if (!info.launcher || info.world_size == 1) {
+        if (world_size == 1 && !*newcomer)
+            return YK_OK; /* whose end nobody survives */
+    }
+    if (!*newcomer && (info.world_size != world_size || info.rank != rank))
+        return yk__fail(YK_ERR_UNSUPPORTED,
+                        "elastic_create: survive: the group is of %d ranks, but the job has %d processes; members may "
+                        "change in the group of all of them alone, that of yk_init_process_group",
+                        world_size, info.world_size);
+    const char *nodes = getenv("GROUP_WORLD_SIZE");
+    if (!store || !getenv("YOKE_STORE") || (nodes && atoi(nodes) > 1))
+        return yk__fail(
+            YK_ERR_UNSUPPORTED, "elastic_create: survive: %s",
+            !getenv("YOKE_STORE") || !store
+                ? "members may change under `yoke run` alone, which serves their store and says for certain "
+                  "when a process has ended; without it leave survive out"
+                : "members may change on one node so far, and this job has several; leave survive out");
+    m->store = yk_store_retain(store);
+    m->slots = info.world_size;
+    m->own = (yk__member){info.rank, (int)incarnation};
+    m->timeout = (double)seconds;
+    if (*newcomer)
+        return YK_OK;
+    yk__member *all = yk__calloc((size_t)m->slots, sizeof(*all));
+    for (int i = 0; all && i < m->slots; i++)
+        all[i].slot = i;
+    char *first = all ? view_format(1, all, m->slots) : NULL;
+    void *now = NULL;
+    status = first ? yk_store_compare_set(store, register_key, "", 0, first, strlen(first), &now, NULL, NULL)
+                   : YK_ERR_MEMORY;
+    free(all);
+    free(first);
+    return status ? status : view_take(m, now);
+}
+
+void yk__members_clear(yk__members *m)
+{
+    yk_store_release(m->store);
+    free(m->facts);
+    free(m->text);
+    free(m->list);
+    *m = (yk__members){0};
+}
+
+bool yk__members_wanted(yk__members *m)
+{
+    double now = yk__now();
+    if (!m->store || m->count >= m->slots || m->count >= m->most || now - m->looked < look_joining)
+        return false;
+    m->looked = now;
+    for (int slot = 0; slot < m->slots; slot++) {
+        char key[KEY];
+        bool there = false, taken = false;
+        for (int i = 0; i < m->count; i++)
+            taken |= m->list[i].slot == slot;
+        snprintf(key, sizeof(key), "elastic/join/%d", slot);
+        if (!taken && is_there(m, key, &there)) {
+            yk_clear_error(); /* the store is gone: the next change says so */
+            return false;
+        }
+        if (there)
+            return true;
+    }
+    return false;
+}
+
+void yk__members_over(yk__members *m)
+{
+    if (m->store && m->count < m->slots && yk_store_set(m->store, "elastic/over", "1", 1))
+        yk_clear_error(); /* the launcher is gone, and with it those who wait */
+}
+
+/* ---- a change ---------------------------------------------------------------------------------------------------- */
+
+typedef struct standing {
+    int64_t position;
+    char kind; /* a yk__standing; 0: it is gone */
+} standing;
+
+/* Where a member stands, or that it is gone; *known is false while it says neither. */
+static yk_status stand_of(const yk__members *m, yk__member of, standing *stands, bool *known)
+{
+    char key[KEY], *text = NULL;
+    bool gone = false;
+    yk_status status = is_there(m, key_of(key, "gone", of), &gone);
+    if (!status && !gone)
+        status = text_of(m, at_key(key, m->view, of), &text);
+    *stands = (standing){0};
+    *known = gone;
+    if (text && !(*known = sscanf(text, "%" SCNd64 " %c", &stands->position, &stands->kind) == 2))
+        status = yk__fail(YK_ERR_FORMAT, "elastic: the store's key %s holds '%.60s'", key, text);
+    free(text);
+    return status;
+}
+
+/* Waits until each member of the view stands somewhere or is gone. */
+static yk_status stand_all(const yk__members *m, standing *stands)
+{
+    double until = yk__now() + m->timeout, wait = look_soon;
+    int missing = 0;
+    for (int i = 0; i < m->count; i++) {
+        bool known = false;
+        yk_status status = stand_of(m, m->list[i], &stands[i], &known);
+        if (status)
+            return status;
+        if (known)
+            continue;
+        if (yk__now() > until)
+            return yk__fail(YK_ERR_TIMEOUT,
+                            "elastic: the members of view %" PRId64 " are to change, and process %d (incarnation %d) "
+                            "of the job has neither come to that nor ended within %g s: it is stopped, or in something "
+                            "else than a step (YOKE_JOIN_TIMEOUT)",
+                            m->view, m->list[i].slot, m->list[i].incarnation, m->timeout);
+        missing++;
+        pause_for(&wait);
+        i--;
+    }
+    /* One that came may have ended since. */
+    for (int i = 0; i < m->count && missing; i++) {
+        bool known = false;
+        yk_status status = stand_of(m, m->list[i], &stands[i], &known);
+        if (status)
+            return status;
+    }
+    return YK_OK;
+}
+
+/* The process of this slot that asks to join, and may. */
+static yk_status newcomer_of(const yk__members *m, int slot, yk__member *who, bool *may)
+{
+    char key[KEY], *text = NULL;
+    int used = 0;
+    bool gone = false;
+    *may = false;
+    snprintf(key, sizeof(key), "elastic/join/%d", slot);
+    yk_status status = text_of(m, key, &text);
+    *who = (yk__member){.slot = slot};
+    if (!text || sscanf(text, "%d %n", &who->incarnation, &used) != 1 || !used) {
+        free(text);
+        return status;
+    }
+    status = is_there(m, key_of(key, "gone", *who), &gone);
+    if (!status && !gone && strcmp(text + used, m->facts) == 0) {
+        *may = true;
+    } else if (!status && !gone) {
+        char *why = yk__format("it has %s, and the run has %s", text + used, m->facts);
+        status = why ? yk_store_set(m->store, key_of(key, "refused", *who), why, strlen(why)) : YK_ERR_MEMORY;
+        free(why);
+    }
+    free(text);
+    return status;
+}
+
+/* The view that follows, in *list with *count members; newcomers only where all stand before a step. */
+static yk_status propose(const yk__members *m, const standing *stands, yk__member *list, int *count)
+{
+    bool at_step = true;
+    yk_status status = YK_OK;
+    *count = 0;
+    for (int i = 0; i < m->count; i++) {
+        at_step = at_step && stands[i].kind != YK__AT_ACTION;
+        if (stands[i].kind && stands[i].kind != YK__AT_LEAVE)
+            list[(*count)++] = m->list[i];
+    }
+    for (int slot = 0; slot < m->slots && at_step && *count && !status; slot++) {
+        bool taken = *count >= m->most, may = false;
+        yk__member who;
+        for (int i = 0; i < m->count; i++) /* one of the old view is not let in again before it is out */
+            taken |= m->list[i].slot == slot && stands[i].kind != 0;
+        if (!taken)
+            status = newcomer_of(m, slot, &who, &may);
+        if (may)
+            list[(*count)++] = who;
+    }
+    return status;
+}
+
+/* Who goes and who comes, from one view to the next. */
+static void compare(const yk__members *old, const standing *stands, const yk__members *now, yk__succession *next)
+{
+    size_t used = 0, room = sizeof(next->who);
+    for (int i = 0; i < old->count; i++) {
+        if (place_of(now->list, now->count, old->list[i]) >= 0)
+            continue;
+        next->went++;
+        if (used + 60 < room)
+            used += (size_t)snprintf(next->who + used, room - used, "%srank %d (process %d) %s", used ? ", " : "", i,
+                                     old->list[i].slot, stands[i].kind == YK__AT_LEAVE ? "left" : "has ended");
+    }
+    for (int i = 0; i < now->count; i++) {
+        if (place_of(old->list, old->count, now->list[i]) >= 0)
+            continue;
+        next->came++;
+        if (used + 60 < room)
+            used += (size_t)snprintf(next->who + used, room - used, "%sprocess %d joins as rank %d", used ? ", " : "",
+                                     now->list[i].slot, i);
+    }
+    next->rank = place_of(now->list, now->count, now->own);
+}
+
+/* Puts the list into the register, unless another view came there first; the view is then what is there. */
+static yk_status install(yk__members *m, const yk__member *list, int count)
+{
+    char *text = view_format(m->view + 1, list, count);
+    void *now = NULL;
+    int64_t before = m->view;
+    yk_status status = text ? yk_store_compare_set(m->store, register_key, m->text, strlen(m->text), text, strlen(text),
+                                                   &now, NULL, NULL)
+                            : YK_ERR_MEMORY;
+    free(text);
+    if (!status)
+        status = view_take(m, now);
+    if (!status && (m->view != before + 1 || place_of(m->list, m->count, m->own) < 0))
+        status = yk__fail(YK_ERR_STATE,
+                          "elastic: the run has gone on in view %" PRId64
+                          " without this process, which was in view %" PRId64,
+                          m->view, before);
+    return status;
+}
+
+static yk_status follow(yk__members *m, const standing *stands, const yk__member *list, int count, yk__succession *next)
+{
+    yk__members old = *m;
+    old.text = yk__strdup(m->text);
+    old.list = yk__calloc((size_t)m->slots, sizeof(*old.list));
+    yk_status status = old.text && old.list ? YK_OK : YK_ERR_MEMORY;
+    if (!status) {
+        memcpy(old.list, m->list, (size_t)m->count * sizeof(*old.list));
+        status = install(m, list, count);
+    }
+    if (!status) {
+        compare(&old, stands, m, next);
+        next->changed = true;
+    }
+    free(old.text);
+    free(old.list);
+    return status;
+}
+
+yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind, yk__succession *next)
+{
+    char key[KEY], text[40];
+    int count = 0, staying = 0;
+    *next = (yk__succession){.leaving = kind == YK__AT_LEAVE};
+    if (!m->store)
+        return YK_OK;
+    int length = snprintf(text, sizeof(text), "%" PRId64 " %c", position, (char)kind);
+    standing *stands = yk__calloc((size_t)m->count, sizeof(*stands));
+    yk__member *list = yk__calloc((size_t)m->slots, sizeof(*list));
+    yk_status status = stands && list ? YK_OK : YK_ERR_MEMORY;
+    if (!status)
+        status = yk_store_set(m->store, at_key(key, m->view, m->own), text, (size_t)length);
+    if (!status)
+        status = stand_all(m, stands);
+    bool gone = false;
+    for (int i = 0; i < m->count && !status; i++) {
+        gone |= stands[i].kind == 0;
+        staying += stands[i].kind != 0 && stands[i].kind != YK__AT_LEAVE;
+    }
+    next->whole = !staying && !gone;
+    if (!status && !next->leaving)
+        status = propose(m, stands, list, &count);
+    bool same = count == m->count && memcmp(list, m->list, (size_t)count * sizeof(*list)) == 0;
+    if (!status && !next->leaving && !same)
+        status = follow(m, stands, list, count, next);
+    free(stands);
+    free(list);
+    return status;
+}
+
+/* ---- joining ----------------------------------------------------------------------------------------------------- */
+
+yk_status yk__members_join(yk__members *m, yk__succession *next)
+{
+    char key[KEY], *own = yk__format("%d %s", m->own.incarnation, m->facts), *text = NULL;
+    snprintf(key, sizeof(key), "elastic/join/%d", m->own.slot);
+    yk_status status = own ? yk_store_set(m->store, key, own, strlen(own)) : YK_ERR_MEMORY;
+    free(own);
+    double wait = look_soon;
+    *next = (yk__succession){.changed = true};
+    while (!status) {
+        free(text);
+        text = NULL;
+        status = text_of(m, key_of(key, "refused", m->own), &text);
+        if (!status && text) {
+            status = yk__fail(YK_ERR_MISMATCH, "elastic_create: the run does not take this process in: %s", text);
+            break;
+        }
+        bool over = false;
+        if (!status)
+            status = is_there(m, "elastic/over", &over);
+        if (!status && over)
+            status =
+                yk__fail(YK_ERR_STATE, "elastic_create: the run has come to its end before this process was in it");
+        if (!status)
+            status = text_of(m, register_key, &text);
+        if (!status && text)
+            status = view_take(m, text);
+        text = NULL;
+        if (status || (next->rank = place_of(m->list, m->count, m->own)) >= 0)
+            break;
+        pause_for(&wait);
+    }
+    free(text);
+    return status;
+}

@@ -1,0 +1,73 @@
+/*
+ * members.h - which processes take part in a run, as they agree on it through the store of the job. Layer: elastic.
+ *
+ * Note [Views]
+ * A *view* is a numbered list of members. The register, one key of the store, holds the newest one; a view is made only
+ * from the one before, by compare-and-swap, so that two views of one number are equal. A member is a *slot*, the rank
+ * that the launcher gave it, with the incarnation of its process.
+ *
+ *   elastic/view            "3 0.0 2.0 1.1": the number, and the members by their rank
+ *   elastic/N/at/SLOT.INC   "17 s": where a member of view N stands that can go on no longer in that view: the number
+ *                           of steps and actions that it has completed, and a yk__standing
+ *   elastic/gone/SLOT.INC   the launcher's word: nothing is left of that process (Note [Ends that are certain])
+ *   elastic/join/SLOT       "1 facts": a process that asks to become a member, its incarnation, and what has to be
+ * alike elastic/refused/SLOT.INC  why it cannot elastic/over            the run has come to its end
+ *
+ * A view ends when each of its members either stands still, and says where, or is gone. Nobody is left out because it
+ * is slow: a member that is stopped is waited for, since what it may still write to is the others' memory.
+ */
+#ifndef YOKE_ELASTIC_MEMBERS_H
+#define YOKE_ELASTIC_MEMBERS_H
+
+#include <yoke/comm.h>
+
+#include "base/core.h"
+
+typedef struct yk__member {
+    int slot, incarnation;
+} yk__member;
+
+typedef enum yk__standing {
+    YK__AT_STEP = 's',   /* before a step, or in one that is made again */
+    YK__AT_ACTION = 'a', /* in an action of all, whose own part is done when the others are beyond it */
+    YK__AT_LEAVE = 'l'   /* before a step, and not to take part in it */
+} yk__standing;
+
+typedef struct yk__members {
+    yk_store *store; /* retained; NULL: this process is alone, for good */
+    int slots;       /* processes that the job was started with */
+    int most;        /* members that there may be: virtual ranks */
+    yk__member own;
+    char *facts; /* what has to be alike in all members, one line; owned */
+    char *text;  /* the register's value for the view; owned */
+    int64_t view;
+    int count;
+    yk__member *list; /* (slots) */
+    double looked;    /* when it was last asked who wants to join */
+    double timeout;   /* seconds for which a member is waited for that neither comes nor ends */
+} yk__members;
+
+/* A view that follows, as a member of it sees it. */
+typedef struct yk__succession {
+    bool changed; /* else the members are what they were */
+    bool leaving; /* this process is not in it, at its own wish */
+    bool whole;   /* leaving: so do all others, and the group of the view is as it was */
+    int rank;     /* of this process */
+    int came, went;
+    char who[300]; /* "rank 1 (process 1) has ended": for the log */
+} yk__succession;
+
+/* Finds the store and this process's place by what the launcher has set. *newcomer: the run is under way. */
+yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_size, int most, char *facts,
+                           bool *newcomer);
+void yk__members_clear(yk__members *m);
+/* A newcomer asks to become a member, and waits until a view has it. */
+yk_status yk__members_join(yk__members *m, yk__succession *next);
+/* A member stands still: waits for the others, and makes or learns the view that follows. */
+yk_status yk__members_change(yk__members *m, int64_t position, yk__standing standing, yk__succession *next);
+/* True if a newcomer waits, as far as it was worth a look: at most ten times a second, where a member is missing. */
+bool yk__members_wanted(yk__members *m);
+/* The run is over for this member, which did not leave: nobody is let in any more. */
+void yk__members_over(yk__members *m);
+
+#endif
