@@ -93,7 +93,7 @@ static void read_run(const void *context, int64_t first, int64_t n, char *const 
         if (direct) {
             const int64_t *at = (const int64_t *)index[0];
             uint64_t below = p->wrap ? (uint64_t)p->size[0] : 0;
-            if (!p->checked && !all_inside(at, m, below, (uint64_t)p->size[0] + below)) {
+            if (!p->checked && !yk__indices_inside(at, m, below, (uint64_t)p->size[0] + below)) {
                 atomic_store_explicit(p->bad, true, memory_order_relaxed);
                 return;
             }
@@ -159,7 +159,7 @@ static void read_short_lines(void *arg, int64_t begin, int64_t end, int thread)
         data[k] = s->loop->data[k] + begin * step[k];
     for (int64_t r = begin, m; r < end; r += m) {
         m = p->checked ? end - r : end - r < most ? end - r : most;
-        if (!p->checked && !all_inside((const int64_t *)data[2], m * n, 0, (uint64_t)p->size[0])) {
+        if (!p->checked && !yk__indices_inside((const int64_t *)data[2], m * n, 0, (uint64_t)p->size[0])) {
             atomic_store_explicit(p->bad, true, memory_order_relaxed);
             return;
         }

@@ -4,6 +4,14 @@
  */
 #include "device/cpu/index/index_targets.h"
 
+bool yk__indices_inside(const int64_t *index, int64_t n, uint64_t below, uint64_t room)
+{
+    uint64_t outside = 0;
+    for (int64_t i = 0; i < n; i++)
+        outside |= (uint64_t)index[i] + below >= room;
+    return outside == 0;
+}
+
 /* The view without the dimensions that it is only repeated along. */
 static yk__view own_part(const yk__view *v)
 {
@@ -26,7 +34,7 @@ static void check_run(const void *context, int64_t first, int64_t n, char *const
     const search *s = context;
     uint64_t outside = 0;
     if (stride[0] == (int64_t)sizeof(int64_t)) {
-        outside = !all_inside((const int64_t *)data[0], n, s->below, s->room);
+        outside = !yk__indices_inside((const int64_t *)data[0], n, s->below, s->room);
     } else {
         for (int64_t i = 0; i < n; i++)
             outside |= (uint64_t) * (const int64_t *)(data[0] + i * stride[0]) + s->below >= s->room;

@@ -84,15 +84,6 @@ static inline bool is_fixed(const targets *p, const int64_t *index_stride)
     return true;
 }
 
-/* True if all n indices are inside their dimension: from -`below` on, `room` of them. */
-static inline bool all_inside(const int64_t *index, int64_t n, uint64_t below, uint64_t room)
-{
-    uint64_t outside = 0;
-    for (int64_t i = 0; i < n; i++)
-        outside |= (uint64_t)index[i] + below >= room;
-    return outside == 0;
-}
-
 /* True if the index itself is the position in x, along a run: one index tensor, everything else dense or fixed. */
 static inline bool is_direct(const targets *p, int64_t other_stride, int64_t x_stride, int64_t index_stride)
 {
@@ -180,10 +171,13 @@ static inline bool is_short_lines(const targets *p, const yk__loop *loop)
 
 /* ---- index_targets.c, once for each instruction set ---- */
 
+#define yk__indices_inside YK__ISA_NAME(yk__indices_inside)
 #define yk__indices_fail   YK__ISA_NAME(yk__indices_fail)
 #define yk__indices_check  YK__ISA_NAME(yk__indices_check)
 #define yk__index_operands YK__ISA_NAME(yk__index_operands)
 
+/* True if all n indices are inside their dimension: from -`below` on, `room` of them. */
+bool yk__indices_inside(const int64_t *index, int64_t n, uint64_t below, uint64_t room);
 /* The error of the first index, in C order, that is outside. */
 yk_status yk__indices_fail(const yk__indices *p);
 /* Checks all of them, before anything is written. */
