@@ -93,7 +93,10 @@ typedef struct yk__rpc_parcel {
     struct yk__rpc_parcel *next;
 } yk__rpc_parcel;
 
-/* The memory that this worker has with one of its host (rpc_host.c). */
+/* The memory that two workers of a host share: a page, and a page and a ring in each direction (rpc_host.c). */
+enum { YK__RPC_PAGE = 4096, YK__RPC_PAIR_BYTES = YK__RPC_PAGE + 2 * (YK__RPC_PAGE + YK__RING_BYTES) };
+
+/* The memory that this worker has with one of its host. */
 typedef struct yk__rpc_pair {
     unsigned char *memory;
     yk__ring in, out;
@@ -248,7 +251,8 @@ typedef struct yk__rpc_agent {
     yk_call *ready_first, *ready_last;
     yk_future *futures; /* of this process's calls to itself */
     yk__rpc_counters counters;
-    atomic_int queuing; /* threads that wait for the lock: yk__rpc_lock */
+    const yk__rpc_link *quiet; /* the other side is not woken for what is written: more follows at once */
+    atomic_int queuing;        /* threads that wait for the lock: yk__rpc_lock */
     int threads, idle, executing;
     int waking, starting; /* threads that were woken or made for a call and have not begun to look for it */
     uint64_t begun;       /* calls that a thread has begun to run */

@@ -26,13 +26,12 @@
 
 /* NUMBER: bytes of each side's number. TURN: frames of a ring that are taken before the next ring's. NAP: nanoseconds
  * between two looks of the helper while there is work, and IDLE: looks without work before it sleeps. */
-enum { NUMBER = 16, TURN = 256, NAP = 50000, IDLE = 20, PAGE = 4096 };
+enum { NUMBER = 16, TURN = 256, NAP = 50000, IDLE = 20, PAGE = YK__RPC_PAGE };
 
 typedef struct pair_head {
     unsigned char caller[NUMBER], worker[NUMBER];
 } pair_head;
 
-enum { PAIR_BYTES = PAGE + 2 * (PAGE + YK__RING_BYTES) };
 _Static_assert(sizeof(yk__ring_words) <= PAGE && sizeof(pair_head) <= PAGE, "a page for each");
 
 /* ---- the bell ---------------------------------------------------------------------------------------------------- */
@@ -103,7 +102,7 @@ void yk__rpc_pair_clear(yk__rpc_link *link)
     yk__rpc_pair *pair = link->pair;
     if (!pair)
         return;
-    munmap(pair->memory, PAIR_BYTES);
+    munmap(pair->memory, YK__RPC_PAIR_BYTES);
     if (pair->bell)
         munmap(pair->bell, PAGE);
     yk__wire_clear(&pair->message);
@@ -119,7 +118,7 @@ void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
     yk__rpc_lock();
     bool shares = yk__rpc.shares && yk__rpc_bell_make();
     pthread_mutex_unlock(&yk__rpc.lock);
-    unsigned char *memory = shares ? yk__shared_create(PAIR_BYTES, &file) : NULL;
+    unsigned char *memory = shares ? yk__shared_create(YK__RPC_PAIR_BYTES, &file) : NULL;
     if (!memory)
         return;
     pair_head *head = (pair_head *)(void *)memory;
@@ -148,7 +147,7 @@ void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
     }
     if (bell)
         munmap(bell, PAGE);
-    munmap(memory, PAIR_BYTES);
+    munmap(memory, YK__RPC_PAIR_BYTES);
     yk__log(YK_LOG_DEBUG, "rpc: no shared memory with worker '%s' (process %d), though it is on this host; TCP it is",
             link->name, link->pid);
 }
@@ -159,7 +158,8 @@ static bool pair_accept(yk__rpc_link *link, yk__reader *r, yk__wire *answer)
     yk__shared_file file = file_read(r), bell_file = file_read(r);
     const unsigned char *number = yk__read_bytes(r, NUMBER);
     int pid = (int)link->channel.handshake.peer.pid;
-    if (r->bad || file.bytes != PAIR_BYTES || bell_file.bytes != PAGE || !yk__rpc.shares || !yk__rpc_bell_make())
+    if (r->bad || file.bytes != YK__RPC_PAIR_BYTES || bell_file.bytes != PAGE || !yk__rpc.shares ||
+        !yk__rpc_bell_make())
         return false;
     unsigned char *memory = yk__shared_map(pid, &file);
     yk__bell *bell = memory ? yk__shared_map(pid, &bell_file) : NULL;
@@ -177,7 +177,7 @@ static bool pair_accept(yk__rpc_link *link, yk__reader *r, yk__wire *answer)
     if (bell)
         munmap(bell, PAGE);
     if (memory)
-        munmap(memory, PAIR_BYTES);
+        munmap(memory, YK__RPC_PAIR_BYTES);
     return false;
 }
 
@@ -204,7 +204,8 @@ bool yk__rpc_pair_put(yk__rpc_link *link, unsigned type, const void *head, size_
     yk__rpc_pair *pair = link->pair;
     if (!yk__ring_put(&pair->out, type, head, head_size, data, size))
         return false;
-    yk__bell_ring(pair->bell, link->accepted ? YK__BELL_WAITER : YK__BELL_SERVER);
+    if (link != yk__rpc.quiet)
+        yk__bell_ring(pair->bell, link->accepted ? YK__BELL_WAITER : YK__BELL_SERVER);
     return true;
 }
 

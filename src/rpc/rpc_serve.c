@@ -104,6 +104,10 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__lender_use(NULL);
     yk__lender_put(&lender, &out);
     yk_clear_error();
+    if (wanted) { /* what they lend is returned before the answer, and with the same wake-up */
+        yk_value_release(call->args);
+        call->args = NULL;
+    }
     yk__rpc_lock();
     wanted = wanted && !call->cancelled;
     yk__rpc_link *link = call->link;
@@ -116,6 +120,9 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
         link->references++;
         call_unlink(call); /* the credit is back before the other side can know */
         bool lent = lender.count > 0;
+        yk__rpc.quiet = link;
+        yk__rpc_loans_send();
+        yk__rpc.quiet = NULL;
         yk__rpc_lease_add(link, call->number, &lender);
         if (out.failed)
             yk__rpc_link_end(link, "no memory for an answer");

@@ -194,7 +194,7 @@ static yk_status pass_in_place(void)
     yk_clear_error();
     CHECK(!yk_rpc_alloc(YK_SHAPE(-2), NULL) && yk_last_error());
     yk_clear_error();
-    /* What a worker holds outlives the tensor that was sent. */
+    /* A tensor that a worker holds outlives the one that was sent. */
     yk_scope scope = yk_scope_begin();
     yk_tensor *short_lived = yk_rpc_alloc(YK_SHAPE(N), NULL);
     CHECK(short_lived && yk_fill_(short_lived, 8) && keep_there(3, short_lived) == 1);
