@@ -382,7 +382,7 @@ $(call kernel_objects,$(ALL_ISAS),$(UNFUSED)): YK_CFLAGS += -ffp-contract=off
 # maxima of rows and products with few columns take up to half as long again.)
 # What starts processes, talks to them and writes files waits for others most of its time; so do tests.
 ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
-COLD_FOLDERS := value net launch checkpoint/formats checkpoint/shards checkpoint/training rpc observe $(CLI_FOLDERS)
+COLD_FOLDERS := value net launch checkpoint/formats checkpoint/shards checkpoint/training observe $(CLI_FOLDERS)
 $(foreach isa,$(ALL_ISAS),$(call isa_objects,$(isa))): OPTIMISE = -O3
 $(patsubst %.c,$(BUILD)/%.o,$(call sources_in,$(COLD_FOLDERS))): OPTIMISE = -O1
 $(BUILD)/tests/%.o: OPTIMISE = -O1

@@ -14,7 +14,7 @@
 
 /* Seconds for which a listener looks before it sleeps, and looks at the bits between two at the clock. */
 static const double SPIN = 1e-5;
-enum { LOOKS = 64 };
+enum { LOOKS = 64, TRIES = 1000 };
 
 static void relax(void)
 {
@@ -33,7 +33,8 @@ void yk__bell_wake(yk__bell *bell, unsigned kinds)
 void yk__bell_ring(yk__bell *bell, unsigned first)
 {
     uint32_t seen = atomic_load(&bell->sleepers);
-    while (seen & YK__BELL_KINDS) {
+    /* A process may write nonsense into its bell at any rate: it is not worth more tries than threads can cause. */
+    for (int tries = 0; (seen & YK__BELL_KINDS) && tries < TRIES; tries++) {
         uint32_t kinds = seen & YK__BELL_KINDS, kind = kinds & first             ? first
                                                        : kinds & YK__BELL_HELPER ? (uint32_t)YK__BELL_HELPER
                                                                                  : kinds & -kinds;
