@@ -64,6 +64,19 @@ static bool all_shared(bool shared)
     return right;
 }
 
+/* From here on no other process can open this one's bell. */
+static yk_status hide(yk_call *call)
+{
+    (void)call;
+    close(yk__rpc.bell_file.fd);
+    return YK_OK;
+}
+
+static yk_status have_hidden(yk_call *call)
+{
+    return yk_call_return(call, yk_rpc_sync(yk_call_string(call, 0), "hide", NULL, NULL));
+}
+
 static yk_status is_shared(yk_call *call)
 {
     return yk_call_return(call, yk_value_bool(all_shared(true)));
@@ -117,13 +130,9 @@ static yk_status worker_run(int rank, void *arg)
     static const struct {
         const char *name;
         yk_rpc_fn fn;
-    } all[] = {{"give_back", give_back},
-               {"size_of", size_of},
-               {"nap", nap},
-               {"ask_back", ask_back},
-               {"is_shared", is_shared},
-               {"spoil", spoil},
-               {"processor_time", processor_time}};
+    } all[] = {{"give_back", give_back},     {"size_of", size_of}, {"hide", hide},
+               {"have_hidden", have_hidden}, {"nap", nap},         {"ask_back", ask_back},
+               {"is_shared", is_shared},     {"spoil", spoil},     {"processor_time", processor_time}};
     setenv("YOKE_SHARED_MEMORY", p->share[rank] ? "1" : "0", 1);
     yk_scope scope = yk_scope_begin();
     yk_status status = YK_OK;
@@ -192,6 +201,27 @@ static void test_fallback(void **state)
     (void)state;
     act(call_over_tcp, true, false);
     act(call_over_tcp, false, true);
+}
+
+/* The worker has opened what it was offered, and the caller cannot open what it gets for that. */
+static yk_status call_half_open(void)
+{
+    CHECK(yk_rpc_sync("worker2", "have_hidden", yk_args(yk_value_string("worker1")), NULL));
+    yk_value *back = yk_rpc_sync("worker1", "give_back", yk_args(yk_value_int(3)), NULL);
+    CHECK(back && yk_value_as_int(back) == 3);
+    pthread_mutex_lock(&yk__rpc.lock);
+    int shared = 0, other = 0;
+    for (const yk__rpc_link *link = yk__rpc.links; link; link = link->next)
+        *(link->pair ? &shared : &other) += 1;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    CHECK(shared == 1 && other == 1); /* to worker 2, and to worker 1 */
+    return call_all();
+}
+
+static void test_half_open(void **state)
+{
+    (void)state;
+    act(call_half_open, true, true);
 }
 
 /* Sixteen functions that take long run at once, though each came while another ran. */
@@ -325,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_beside_a_large_call),
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_half_open),
         cmocka_unit_test(test_long_calls),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_waiting),
