@@ -28,7 +28,7 @@ static void require(bool holds)
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* What is a value is one again after it has been written. */
+/* A value that was read is read again after it has been written. */
 static void take_value(const uint8_t *bytes, size_t size)
 {
     yk__reader r = {bytes, bytes + size, false};
