@@ -2,7 +2,7 @@
  * rpc_agent.c - this process as a worker: beginning, ending, and what all calls pass through. Layer: rpc.
  *
  * Invariants: `running` is set after everything else of the agent and cleared first; while it is, only the lock's owner
- * changes the agent. A child of a fork finds another pid and is no worker.
+ * changes the agent. A child of a fork is no worker: `forked` is set there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,8 +29,15 @@ void yk__rpc_condition_init(pthread_cond_t *condition)
     pthread_condattr_destroy(&monotonic);
 }
 
+/* To ask the system for the number of this process takes longer than most of what a call does. */
+static void fork_note(void)
+{
+    yk__rpc.forked = yk__rpc.running;
+}
+
 static void agent_prepare(void)
 {
+    pthread_atfork(NULL, NULL, fork_note);
     yk__rpc_condition_init(&yk__rpc.changed);
     yk__rpc_condition_init(&yk__rpc.ready);
 }
@@ -47,7 +54,7 @@ bool yk__rpc_wait(pthread_cond_t *condition, double deadline)
 yk_status yk__rpc_enter(const char *what)
 {
     yk__rpc_lock();
-    if (yk__rpc.running && yk__rpc.pid == getpid())
+    if (yk__rpc.running && !yk__rpc.forked)
         return YK_OK;
     bool forked = yk__rpc.running;
     pthread_mutex_unlock(&yk__rpc.lock);
@@ -308,7 +315,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     if (yk__rpc_current())
         return yk__fail(YK_ERR_STATE, "rpc_shutdown: called from a function that another worker called");
     yk__rpc_lock();
-    bool running = yk__rpc.running && yk__rpc.pid == getpid();
+    bool running = yk__rpc.running && !yk__rpc.forked;
     pthread_mutex_unlock(&yk__rpc.lock);
     if (!running)
         return YK_OK;
@@ -337,5 +344,5 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
 const char *yk_rpc_name(void)
 {
     YK__QUESTION;
-    return yk__rpc.running && yk__rpc.pid == getpid() ? yk__rpc.name : NULL;
+    return yk__rpc.running && !yk__rpc.forked ? yk__rpc.name : NULL;
 }

@@ -229,7 +229,7 @@ typedef struct yk__rpc_agent {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a connection is there, a credit came back, a future of several is done, calls are done */
     pthread_cond_t ready;   /* of threads that wait for calls */
-    bool running, stopping;
+    bool running, stopping, forked; /* forked: this process is a child of the worker */
     int pid;
     uint32_t index;
     char name[YK__RPC_NAME];

@@ -549,6 +549,27 @@ static yk_status worker_survives(int rank, const char *path)
     return status;
 }
 
+/* The child of a worker is none. */
+static yk_status worker_forks(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_status status = worker_join(path, rank ? "w1" : "w0", 2);
+    if (!status && rank == 0) {
+        CHECK(yk_rpc_sync("w1", "who", NULL, NULL));
+        int ended = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            bool none = !yk_rpc_name() && !yk_rpc_sync("w1", "who", NULL, NULL);
+            _exit(none && failed_with(YK_ERR_STATE, "rpc_sync", "was forked from a worker") ? 0 : 1);
+        }
+        CHECK(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+        CHECK(yk_rpc_sync("w1", "who", NULL, NULL));
+    }
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
+    yk_scope_end(scope);
+    return status;
+}
+
 /* Forks `count` workers that run fn. */
 static void fork_workers(yk_status (*fn)(int rank, const char *path), const char *path, int count, pid_t *pids)
 {
@@ -570,6 +591,18 @@ static void expect_end(pid_t pid, int signal_number)
     assert_int_equal(WIFSIGNALED(ended) ? WTERMSIG(ended) : 0, signal_number);
     if (!signal_number)
         assert_int_equal(WEXITSTATUS(ended), 0);
+}
+
+static void test_a_child_of_a_worker(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[2];
+    fork_workers(worker_forks, path, 2, pids);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 0);
+    unlink(path);
 }
 
 static void test_a_worker_that_dies(void **state)
@@ -796,6 +829,7 @@ int main(void)
         cmocka_unit_test(test_a_cycle),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_times),
+        cmocka_unit_test(test_a_child_of_a_worker),
         cmocka_unit_test(test_a_worker_that_dies),
         cmocka_unit_test(test_a_worker_that_comes_back),
         cmocka_unit_test(test_a_holder_that_dies),
