@@ -1,19 +1,44 @@
 /*
  * ps.c - `yoke ps`: the runs of this user on this machine, who holds its GPUs, and what is left behind. Layer: cli.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/json_line.h"
 #include "cli/options.h"
+#include "observe/holders.h"
 #include "observe/page.h"
 #include "observe/snapshot_json.h"
 
+/* A process of a run: the ports on which it listens. */
+static void print_ports(int pid, const char *what)
+{
+    yk__holder h;
+    yk__holder_read(pid, &h);
+    for (int i = 0; i < h.n_ports; i++)
+        printf("  port %s is held by the %s, pid %d\n", h.ports[i], what, pid);
+}
+
+/* Cores, where they are fewer than the machine has: "0-3,8". */
+static void print_cores(const yk__holder *h)
+{
+    int cores = 0, first, last, n;
+    for (const char *at = h->cores; *at; at += *at == ',') {
+        if (sscanf(at, "%d-%d%n", &first, &last, &n) != 2 && sscanf(at, "%d%n", &first, &n) == 1)
+            last = first;
+        cores += last - first + 1;
+        at += strcspn(at, ",");
+    }
+    if (cores > 0 && cores < sysconf(_SC_NPROCESSORS_ONLN))
+        printf("; cores %s", h->cores);
+}
+
 static void print_rank(const yk__run_rank *r)
 {
+    yk__holder h;
     char step[32], waiting[32], loss[32] = "";
     if (!r->alive) {
         printf("  rank %-4d %-9s %s\n", r->rank, "", r->pid ? "has ended" : "has not called yoke yet");
@@ -29,7 +54,11 @@ static void print_rank(const yk__run_rank *r)
         printf("; waits for %s", yk__duration_format(r->waiting, waiting));
     if (r->resident >= 0)
         printf("; %.0f MiB", r->resident / (1 << 20));
+    yk__holder_read(r->pid, &h);
+    print_cores(&h);
     putchar('\n');
+    for (int i = 0; i < h.n_ports; i++)
+        printf("            listens on %s\n", h.ports[i]);
 }
 
 static void print_run(const yk__run *run)
@@ -49,6 +78,8 @@ static void print_run(const yk__run *run)
     printf(", %d of %d ranks here: %s\n", run->readable ? alive : run->local, run->world, cli_plain(run->program));
     if (!run->readable)
         printf("  %s\n", cli_plain(run->why));
+    print_ports(run->launcher, "launcher");
+    print_ports(run->supervisor, "supervisor");
     for (int i = 0; i < run->n_ranks; i++)
         print_rank(&run->ranks[i]);
 }
@@ -56,7 +87,9 @@ static void print_run(const yk__run *run)
 static void print_gpu(const yk__snapshot *s, int index)
 {
     const yk__gpu *gpu = &s->gpus[index].gpu;
-    char user[64];
+    struct timespec now;
+    char since[32];
+    clock_gettime(CLOCK_REALTIME, &now);
     printf("GPU %d, %s: %.1f of %.1f GiB used\n", index, cli_plain(gpu->name), gpu->used / (1 << 30),
            gpu->total / (1 << 30));
     for (int i = 0; i < gpu->n_holders; i++) {
@@ -66,14 +99,22 @@ static void print_gpu(const yk__snapshot *s, int index)
         printf("  pid %u", h->pid);
         if (h->name[0])
             printf(" (%s)", cli_plain(h->name));
-        if (yk__process_user((int)h->pid, user, sizeof(user)))
-            printf(", of user %s", cli_plain(user));
-        else if (kill((pid_t)h->pid, 0) && errno != EPERM)
+        yk__holder facts;
+        yk__holder_read((int)h->pid, &facts);
+        if (facts.here)
+            printf(", of user %s", cli_plain(facts.user));
+        else
             printf(" (in another pid namespace)");
+        if (facts.since > 0)
+            printf(", for %s", yk__duration_format((double)now.tv_sec - facts.since, since));
         if (h->bytes >= 0)
             printf(", %.1f GiB", h->bytes / (1 << 30));
         if (rank)
             printf(", rank %d of job %s", rank->rank, cli_plain(run->job));
+        if (facts.launcher_gone)
+            printf("; its launcher (pid %d) is gone", facts.supervisor);
+        if (facts.command[0])
+            printf(": %s", cli_plain(facts.command));
         putchar('\n');
     }
 }
@@ -92,9 +133,16 @@ static void print_text(const yk__snapshot *s, const yk__leftovers *l)
         printf("left over: pid %d (%s), rank %s of job %s, whose launcher (pid %d) is gone\n", l->orphans[i].pid,
                cli_plain(l->orphans[i].name), cli_plain(l->orphans[i].rank), cli_plain(l->orphans[i].job),
                l->orphans[i].launcher);
-    for (int i = 0; i < l->n_segments; i++)
-        printf("left over: %s, %.1f MiB, of user %s\n", cli_plain(l->segments[i].path),
-               l->segments[i].bytes / (1 << 20), cli_plain(l->segments[i].user));
+    for (int i = 0; i < l->n_orphans; i++)
+        print_ports(l->orphans[i].pid, "rank that is left over");
+    for (int i = 0; i < l->n_segments; i++) {
+        const yk__segment *one = &l->segments[i];
+        printf("left over: %s, %.1f MiB, of user %s", cli_plain(one->path), one->bytes / (1 << 20),
+               cli_plain(one->user));
+        for (int k = 0; k < one->n_holders; k++)
+            printf(k ? ", %d" : ", held by pid %d", one->holders[k]);
+        putchar('\n');
+    }
 }
 
 static int print_json(const yk__snapshot *s, const yk__leftovers *l)

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "observe/holders.h"
 #include "observe/leftovers.h"
 
 enum { MOST_ENVIRONMENT = 1 << 20, DEEPEST = 256 };
@@ -69,6 +70,15 @@ static const char *variable_of(const char *environment, const char *name)
             return at + length + 1;
     }
     return NULL;
+}
+
+int yk__process_supervisor(int pid)
+{
+    char *environment = environment_read(pid);
+    const char *page = environment ? variable_of(environment, "YOKE_RANK_PAGE") : NULL;
+    int supervisor = page ? atoi(page) : 0;
+    free(environment);
+    return supervisor > 0 ? supervisor : 0;
 }
 
 static void name_read(int pid, char name[32])
@@ -160,6 +170,7 @@ static void segments_read(yk__leftovers *l)
         *one = (yk__segment){.bytes = (double)about.st_size, .own = about.st_uid == geteuid()};
         snprintf(one->path, sizeof(one->path), "/dev/shm/%s", entry->d_name);
         user_name(about.st_uid, one->user, sizeof(one->user));
+        one->n_holders = yk__file_holders(one->path, one->holders, (int)(sizeof(one->holders) / sizeof(*one->holders)));
     }
     if (folder)
         closedir(folder);

@@ -19,6 +19,7 @@ typedef struct yk__segment {
     char path[300], user[64]; /* user: the owner's name, or number */
     double bytes;
     bool own;
+    int n_holders, holders[16]; /* pids that have it mapped or open, as far as this user may look */
 } yk__segment;
 
 typedef struct yk__leftovers {
@@ -31,6 +32,9 @@ typedef struct yk__leftovers {
 bool yk__process_user(int pid, char *user, size_t size);
 /* True for a process of this user. */
 bool yk__process_is_own(int pid);
+/* The supervisor, as it was, of the launcher that has started a process of this user, as a rank or below one; 0: none.
+ */
+int yk__process_supervisor(int pid);
 /* The parent of a process; 0 where it is not there. */
 int yk__process_parent(int pid);
 /* True for the ancestor itself, and for what it has started and that has, and so on. */

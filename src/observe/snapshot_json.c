@@ -1,12 +1,12 @@
 /*
  * snapshot_json.c - a snapshot as JSON, for programs. Layer: observe.
  */
-#include <errno.h>
 #include <math.h>
-#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_line.h"
+#include "observe/holders.h"
 #include "observe/snapshot_json.h"
 
 static json_t *text_json(const char *text)
@@ -82,19 +82,65 @@ static json_t *run_json(const yk__run *run)
                      run->readable ? json_null() : text_json(run->why), "ranks", ranks);
 }
 
-/* A name may be a command line: that of another user's process is not `served`. */
+static json_t *known_text(const char *text)
+{
+    return *text ? text_json(text) : json_null();
+}
+
+/* Of a process that is `served`, what it was started with is left out, and the name of another user's, which may say so
+ * too. */
 static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h, bool served)
 {
     const yk__run *run = NULL;
     const yk__run_rank *rank = yk__snapshot_rank(s, (int)h->pid, &run);
-    bool here = kill((pid_t)h->pid, 0) == 0 || errno == EPERM;
-    char user[64];
-    bool known = yk__process_user((int)h->pid, user, sizeof(user));
-    return json_pack("{s:i,s:o,s:o,s:o,s:b,s:o,s:o}", "pid", (int)h->pid, "user", known ? text_json(user) : json_null(),
-                     "name",
-                     h->name[0] && !(served && !yk__process_is_own((int)h->pid)) ? text_json(h->name) : json_null(),
-                     "bytes", known_json(h->bytes >= 0, h->bytes), "in_this_pid_namespace", here, "job",
-                     rank ? text_json(run->job) : json_null(), "rank", rank ? json_integer(rank->rank) : json_null());
+    yk__holder facts;
+    yk__holder_read((int)h->pid, &facts);
+    bool hidden = served && !facts.own;
+    return json_pack("{s:i,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o}", "pid", (int)h->pid, "user", known_text(facts.user),
+                     "name", hidden ? json_null() : known_text(h->name), "bytes", known_json(h->bytes >= 0, h->bytes),
+                     "in_this_pid_namespace", facts.here, "job", rank ? text_json(run->job) : json_null(), "rank",
+                     rank ? json_integer(rank->rank) : json_null(), "since",
+                     facts.since > 0 ? yk__json_fixed(facts.since, 3) : json_null(), "command",
+                     served ? json_null() : known_text(facts.command), "launcher_gone",
+                     facts.supervisor ? json_boolean(facts.launcher_gone) : json_null());
+}
+
+static void process_add(json_t *list, int pid, const char *what, const char *job, json_t *rank)
+{
+    yk__holder h;
+    yk__holder_read(pid, &h);
+    if (!h.here) {
+        json_decref(rank);
+        return;
+    }
+    json_t *ports = json_array();
+    for (int i = 0; i < h.n_ports; i++)
+        json_array_append_new(ports, text_json(h.ports[i]));
+    json_array_append_new(
+        list, json_pack("{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "pid", pid, "what", what, "job",
+                        text_json(job), "rank", rank, "user", known_text(h.user), "name", known_text(h.name), "command",
+                        known_text(h.command), "since", h.since > 0 ? yk__json_fixed(h.since, 3) : json_null(),
+                        "resident_bytes", known_json(h.resident >= 0, h.resident), "cores", known_text(h.cores),
+                        "ports", ports, "launcher_gone", h.supervisor ? json_boolean(h.launcher_gone) : json_null()));
+}
+
+/* The processes of runs, and those that they have left. */
+static json_t *processes_json(const yk__snapshot *s, const yk__leftovers *l)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < s->runs.count; i++) {
+        const yk__run *run = &s->runs.all[i];
+        process_add(list, run->launcher, "launcher", run->job, json_null());
+        process_add(list, run->supervisor, "supervisor", run->job, json_null());
+        for (int k = 0; k < run->n_ranks; k++) {
+            if (run->ranks[k].alive)
+                process_add(list, run->ranks[k].pid, "rank", run->job, json_integer(run->ranks[k].rank));
+        }
+    }
+    for (int i = 0; i < l->n_orphans; i++)
+        process_add(list, l->orphans[i].pid, "left over", l->orphans[i].job,
+                    *l->orphans[i].rank ? json_integer(atoi(l->orphans[i].rank)) : json_null());
+    return list;
 }
 
 static json_t *gpu_json(const yk__snapshot *s, int index, bool served)
@@ -128,18 +174,23 @@ json_t *yk__snapshot_json(const yk__snapshot *s, const yk__leftovers *l)
         json_array_append_new(orphans, json_pack("{s:i,s:i,s:o,s:o,s:o}", "pid", l->orphans[i].pid, "supervisor_pid",
                                                  l->orphans[i].launcher, "job", text_json(l->orphans[i].job), "rank",
                                                  text_json(l->orphans[i].rank), "name", text_json(l->orphans[i].name)));
-    for (int i = 0; l && i < l->n_segments; i++)
-        json_array_append_new(segments, json_pack("{s:o,s:o,s:o}", "path", text_json(l->segments[i].path), "bytes",
+    for (int i = 0; l && i < l->n_segments; i++) {
+        json_t *pids = json_array();
+        for (int k = 0; k < l->segments[i].n_holders; k++)
+            json_array_append_new(pids, json_integer(l->segments[i].holders[k]));
+        json_array_append_new(segments, json_pack("{s:o,s:o,s:o,s:o}", "path", text_json(l->segments[i].path), "bytes",
                                                   yk__json_number(l->segments[i].bytes, YK__JSON_DIGITS), "user",
-                                                  text_json(l->segments[i].user)));
+                                                  text_json(l->segments[i].user), "held_by", pids));
+    }
     if (!l) {
         json_decref(orphans);
         json_decref(segments);
         orphans = json_null();
         segments = json_null();
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:f,s:i,s:o}", "runs", runs, "gpus",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:f,s:i,s:o}", "runs", runs, "gpus",
                      s->n_gpus < 0 ? (json_decref(gpus), json_null()) : gpus, "left_over", orphans, "segments",
-                     segments, "machine", machine_json(&s->machine), "taken_s", s->taken, "in_other_pid_namespaces",
-                     s->runs.elsewhere, "problem", s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
+                     segments, "processes", l ? processes_json(s, l) : json_null(), "machine",
+                     machine_json(&s->machine), "taken_s", s->taken, "in_other_pid_namespaces", s->runs.elsewhere,
+                     "problem", s->runs.problem[0] ? text_json(s->runs.problem) : json_null());
 }

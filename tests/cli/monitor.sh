@@ -68,9 +68,19 @@ segment=/dev/shm/yoke-test.$$
 exits 0 "ps, with what is left behind" ps
 says out "left over pid $! sleep rank 3 job lost pid 4194303 gone"
 if [ -e "$segment" ]; then
-    rm -f "$segment"
     says out "left over $segment 3.0 MiB user $(id -un)"
+    exec 8< "$segment"
+    exits 0 "ps, with a segment that is open" ps
+    says out "left over $segment held by pid $$"
+    exits 0 "ps --json of it" ps --json
+    says out "\"path\":\"$segment\" \"held_by\":[ $$"
+    exec 8<&-
+    rm -f "$segment"
 fi
+exits 0 "doctor, too" doctor
+says out "pid $! rank 3 of job lost launcher is gone yoke stop --orphans"
+exits 0 "as JSON" ps --json
+says out "\"pid\":$! \"what\":\"left over\" \"job\":\"lost\" \"rank\":3 \"command\":\"sleep 600\" \"cores\": \"launcher_gone\":true"
 kill $!
 mkdir wide
 chmod 755 wide
@@ -198,7 +208,7 @@ if command -v cc > /dev/null && cc -shared -fPIC -D_GNU_SOURCE -o libnvidia-ml.s
     ok "but that of the GPU" grep -q '^DCGM_FI_DEV_GPU_TEMP{gpu="1",.*} 41$' out
     own=$own_before
     LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="$$:2.5 999999999:1" exits 0 "who holds a GPU" ps
-    says out "pid $$ (bash), of user $(id -un), 2.5 GiB"
+    says out "pid $$ (bash), of user $(id -un), for 2.5 GiB : bash"
     says out "pid 999999999 another pid namespace 1.0 GiB"
     if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
         setpriv --reuid 65534 --regid 65534 --clear-groups sleep 600 &
@@ -275,6 +285,10 @@ fi
 exits 0 "ps" ps
 says out "job night pid $launcher 2 of 2 ranks train --data glyphs"
 says out "rank 0 pid step loss"
+says out "port 127.0.0.1: is held by the supervisor"
+exits 0 "doctor" doctor
+says out "pid $launcher launcher of job night cores"
+says out "supervisor of job night listens on 127.0.0.1:"
 exits 0 "ps --json" ps --json
 ranks=($(grep -oE '"pid":[0-9]+,"alive":true' out | grep -oE '[0-9]+'))
 supervisor=$(grep -oE '"supervisor_pid":[0-9]+' out | grep -oE '[0-9]+')

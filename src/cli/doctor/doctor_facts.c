@@ -40,6 +40,9 @@
 #include "host/library_path.h"
 #include "host/nvml.h"
 #include "net/handshake.h"
+#include "observe/holders.h"
+#include "observe/leftovers.h"
+#include "observe/runs.h"
 
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)
@@ -392,10 +395,57 @@ static void add_network(json_t *group)
     freeifaddrs(all);
 }
 
+/* ---- processes ------------------------------------------------------------------------------------------------- */
+static void add_process(json_t *group, int pid, const char *what, const char *job)
+{
+    char name[24], bytes[32], ports[YK__HOLDER_PORTS * 66] = "";
+    yk__holder h;
+    yk__holder_read(pid, &h);
+    if (!h.here)
+        return;
+    for (int i = 0; i < h.n_ports; i++)
+        snprintf(ports + strlen(ports), sizeof(ports) - strlen(ports), "%s%s", i ? ", " : "; listens on ", h.ports[i]);
+    snprintf(name, sizeof(name), "pid %d", pid);
+    put(group, name, "%s of job %s, %s, cores %s%s%s", what, job, h.resident >= 0 ? amount(h.resident, bytes) : "-",
+        *h.cores ? h.cores : "-", ports, h.launcher_gone ? "; its launcher is gone: yoke stop --orphans ends it" : "");
+}
+
+/* Adds who of this user's runs holds cores, ports and files in /dev/shm. */
+static void add_processes(json_t *group)
+{
+    yk__runs runs;
+    yk__leftovers left;
+    char what[32], bytes[32];
+    yk__runs_read(&runs);
+    yk__leftovers_read(&left);
+    for (int i = 0; i < runs.count; i++) {
+        const yk__run *run = &runs.all[i];
+        add_process(group, run->launcher, "launcher", run->job);
+        add_process(group, run->supervisor, "supervisor", run->job);
+        for (int k = 0; k < run->n_ranks; k++) {
+            snprintf(what, sizeof(what), "rank %d", run->ranks[k].rank);
+            if (run->ranks[k].alive)
+                add_process(group, run->ranks[k].pid, what, run->job);
+        }
+    }
+    for (int i = 0; i < left.n_orphans; i++) {
+        snprintf(what, sizeof(what), "rank %s", left.orphans[i].rank);
+        add_process(group, left.orphans[i].pid, what, left.orphans[i].job);
+    }
+    for (int i = 0; i < left.n_segments; i++)
+        put(group, left.segments[i].path, "%s, of user %s%s", amount(left.segments[i].bytes, bytes),
+            left.segments[i].user, left.segments[i].n_holders ? "" : ", held by nobody that is seen");
+    if (!json_object_size(group))
+        put(group, "of yoke", "none");
+    yk__leftovers_clear(&left);
+    yk__runs_clear(&runs);
+}
+
 json_t *doctor_facts(json_t *problems)
 {
     json_t *facts = json_object();
-    static const char *const names[] = {"yoke", "libraries", "collectives", "devices", "limits", "network"};
+    static const char *const names[] = {"yoke",   "libraries", "collectives", "devices",
+                                        "limits", "network",   "processes"};
     enum { GROUPS = sizeof(names) / sizeof(names[0]) };
     json_t *groups[GROUPS];
     for (int i = 0; i < GROUPS; i++) {
@@ -416,5 +466,6 @@ json_t *doctor_facts(json_t *problems)
     add_cuda_devices(groups[3], problems);
     add_limits(groups[4], problems);
     add_network(groups[5]);
+    add_processes(groups[6]);
     return facts;
 }
