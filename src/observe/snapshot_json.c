@@ -87,8 +87,7 @@ static json_t *known_text(const char *text)
     return *text ? text_json(text) : json_null();
 }
 
-/* Of a process that is `served`, what it was started with is left out, and the name of another user's, which may say so
- * too. */
+/* A process that is `served` has no command line, nor a name where it is another user's: that may say as much. */
 static json_t *holder_json(const yk__snapshot *s, const yk__gpu_holder *h, bool served)
 {
     const yk__run *run = NULL;

@@ -35,8 +35,10 @@ numbers() { sed -n 's/.*"event":"'"$3"'".*"'"$2"'":\([-0-9.e+]*\).*/\1/p' "$1"; 
 drawn() { sed -n "/^\\\$$1 << END/,/^END/p" out | sed '1d;$d' | cut -d' ' -f2; }
 same() # BLOCK LOG FIELD EVENT
 {
+    drawn "$1" > drawn
+    numbers "$2" "$3" "$4" > logged
     ok "$2: $3 of each $4" awk 'NR == FNR { a[NR] = $1; n++; next } { d = a[FNR] - $1; m++; if (d * d > 1e-14 * $1 * $1) bad = 1 }
-        END { exit bad || n != m || n < 2 }' <(drawn "$1") <(numbers "$2" "$3" "$4")
+        END { exit bad || n != m || n < 2 }' drawn logged
 }
 for log in 0:one 1:two; do
     same "d${log%:*}_0" "${log#*:}.log" loss step

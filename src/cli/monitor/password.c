@@ -14,12 +14,16 @@
 
 /* CRYPT_SIZE: of libxcrypt's struct crypt_data. */
 enum { CRYPT_SIZE = 32768, MOST_CREDENTIALS = 1024 };
+/* Passwords that are compared at once, and in a second after that, where they were not right before: hashes of who
+ * guesses do not keep Prometheus from being answered. */
+static const double BURST = 20, RATE = 5;
 struct password_check {
     const web_config *config;
     char *(*crypt)(const char *phrase, const char *setting, void *data, int size);
     unsigned char key[crypto_generichash_KEYBYTES];
     unsigned char (*right)[crypto_generichash_BYTES]; /* of each user, the credentials that were right last */
     bool *known;
+    double credit, credited; /* passwords that may be compared; yk__now when that was so */
     char work[CRYPT_SIZE] __attribute__((aligned(16)));
 };
 
@@ -55,6 +59,8 @@ password_check *password_check_create(const web_config *config)
     p->config = config;
     memcpy(&p->crypt, &function, sizeof(function));
     randombytes_buf(p->key, sizeof(p->key));
+    p->credit = BURST;
+    p->credited = yk__now();
     p->right = yk__calloc((size_t)config->n_users + 1, sizeof(*p->right));
     p->known = yk__calloc((size_t)config->n_users + 1, sizeof(*p->known));
     const char *made = p->crypt("", config->users[0].hash, p->work, sizeof(p->work));
@@ -93,6 +99,12 @@ static bool credentials_are_right(password_check *p, char *text, size_t size)
     }
     if (user >= 0 && p->known[user] && sodium_memcmp(hash, p->right[user], sizeof(hash)) == 0)
         return true;
+    double now = yk__now(), credit = p->credit + RATE * (now - p->credited);
+    p->credit = credit < BURST ? credit : BURST;
+    p->credited = now;
+    if (p->credit < 1)
+        return false;
+    p->credit--;
     /* A name that is not there takes as long as the first that is. */
     bool fits = hash_fits(p, colon + 1, p->config->users[user >= 0 ? user : 0].hash) && user >= 0;
     if (fits) {

@@ -14,7 +14,8 @@ typedef struct password_check password_check;
 password_check *password_check_create(const web_config *config);
 void password_check_free(password_check *check); /* NULL is allowed */
 /* True if a header "Authorization" (NULL: there is none) has a name and a password that are right. It takes as long for
- * a name that is not there; passwords that were right once take no time. */
+ * a name that is not there. Passwords that were right once take no time, and are right also while others are guessed,
+ * of which a few a second are compared. */
 bool password_is_right(password_check *check, const char *authorization);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "base/core.h"
 
-/* What gnuplot prints of the script, which the caller frees. Errors: it is not there (YK_ERR_NOT_FOUND), or what it
- * says. */
+/* Gives what gnuplot prints of the script, which the caller frees. Errors: it is not there (YK_ERR_NOT_FOUND), or what
+ * it says. */
 yk_status gnuplot_run(const char *script, size_t size, char **printed, size_t *length);
 
 #endif

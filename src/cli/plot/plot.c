@@ -53,7 +53,7 @@ static bool panel_has(const plotting *p, const panel *one, int log, bool marks)
     return what != PLOT_SERIES && series_has_value(&p->logs[log].series[what]);
 }
 
-/* How many panels there are, and the chosen ones. */
+/* Chooses the panels; their number. */
 static int panels_choose(const plotting *p, const panel *chosen[PANELS])
 {
     int count = 0;
