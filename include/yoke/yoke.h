@@ -13,6 +13,7 @@
 #include <yoke/profiler.h>
 #include <yoke/rpc.h>
 #include <yoke/store.h>
+#include <yoke/summary.h>
 #include <yoke/value.h>
 
 #endif

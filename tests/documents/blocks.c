@@ -390,6 +390,17 @@ static int monitoring(void)
     return 0;
 }
 
+static int monitoring_board(void)
+{
+    yk_tensor *loss = yk_scalar(0.5, NULL), *weight = yk_ones(YK_SHAPE(3, 4), NULL);
+    yk_tensor *picture = yk_ones(YK_SHAPE(3, 8, 8), NULL);
+    int64_t step = 1;
+    yk_status status;
+#include "monitoring.md.2"
+    CHECK(status == YK_OK && strstr(yk_summary_path(board), "runs/mine/events.out.tfevents."));
+    return 0;
+}
+
 int main(void)
 {
     static const struct {
@@ -417,7 +428,8 @@ int main(void)
         {"modules.md: several tensors", modules_attention},
         {"modules.md: an LSTM", modules_lstm},
         {"modules.md: options", modules_options},
-        {"monitoring.md", monitoring},
+        {"monitoring.md: a trace", monitoring},
+        {"monitoring.md: TensorBoard", monitoring_board},
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},

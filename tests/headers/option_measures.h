@@ -1091,4 +1091,28 @@ MEASURE(profiler_wait, yk_profiler_options, wait, profiler_of, .with_shapes = tr
 MEASURE(profiler_active, yk_profiler_options, active, profiler_of, .with_shapes = true)
 MEASURE(profiler_memory, yk_profiler_options, memory, profiler_of, .with_shapes = true)
 
+/* ---- event files ------------------------------------------------------------------------------------------------- */
+/* Summaries of 300,000 numbers that a queue has room for, and whether one is in the file a quarter of a second later.
+ */
+static double summary_of(const yk_summary_options *o)
+{
+    char path[] = "/tmp/yoke-summary-XXXXXX", line[300];
+    struct stat before, after;
+    yk_summary_writer *w = mkdtemp(path) ? yk_summary_create(path, o) : NULL;
+    yk_tensor *large = yk_zeros(YK_SHAPE(300000), NULL);
+    int fits = 0;
+    if (w && stat(yk_summary_path(w), &before) == 0 && !yk_summary_histogram(w, "large", large, 1)) {
+        usleep(o->flush_seconds < 0.1 ? (useconds_t)(1e6 * patience(1)) : 250000);
+        fits = stat(yk_summary_path(w), &after) == 0 && after.st_size > before.st_size;
+        if (yk_summary_flush(w)) {
+            yk_clear_error();
+            fits += 10;
+        }
+    }
+    snprintf(line, sizeof(line), "rm -rf %s", path);
+    return system(line) == 0 && w ? fits : NAN;
+}
+MEASURE(summary_flush_seconds, yk_summary_options, flush_seconds, summary_of, .queue_bytes = 64 << 20)
+MEASURE(summary_queue_bytes, yk_summary_options, queue_bytes, summary_of, .flush_seconds = 1000)
+
 #endif

@@ -374,6 +374,10 @@ static const row rows[] = {
     {"yk_checkpoint_options", "mmap", .kind = FLAG},
     {"yk_checkpoint_options", "group", .kind = OBJECT},
     {"yk_checkpoint_options", "broadcast", .kind = FLAG},
+    {"yk_summary_options", "flush_seconds", .kind = ABOVE, .measure = summary_flush_seconds, .fallback = 1,
+     .other = 0.01, .refused = {-1, INFINITY}},
+    {"yk_summary_options", "queue_bytes", .kind = WHOLE, .measure = summary_queue_bytes, .fallback = 64 << 20,
+     .other = 1 << 20, .refused = {-1, 1000}},
     {"yk_profiler_options", "with_shapes", .kind = FLAG},
     {"yk_profiler_options", "with_memory", .kind = FLAG},
     {"yk_profiler_options", "wait", .kind = WHOLE, .measure = profiler_wait, .fallback = 0, .other = 1,
@@ -483,6 +487,7 @@ static const row rows[] = {
     {"yk_cdist", "p", .kind = LITERAL},
     {"yk_linspace", "start", .kind = LITERAL},
     {"yk_linspace", "end", .kind = LITERAL},
+    {"yk_summary_scalar", "value", .kind = LITERAL},
     {"yk_full", "value", .kind = LITERAL},
     {"yk_scalar", "value", .kind = LITERAL},
     {"yk_arange", "start", .kind = LITERAL},
@@ -807,6 +812,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(checkpoint, yk_checkpoint_options,                                                                               \
       !yk_checkpoint_load("none", &(yk_checkpoint_state){.model = layer()}, o, NULL) ||                                \
           !yk_checkpoint_load_latest("none", &(yk_checkpoint_state){.model = layer()}, o, NULL))                       \
+    X(summary, yk_summary_options, yk_summary_create("/tmp/none", o))                                                  \
     X(profiler, yk_profiler_options, !yk_profiler_start(o))                                                            \
     X(checkpoint_manager, yk_checkpoint_manager_options, yk_checkpoint_manager_create("/tmp/none", o))
 PLAIN_ROWS(PLAIN)

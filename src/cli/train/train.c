@@ -84,6 +84,11 @@ static int train(train_job *r)
         train_queue_free(r);
         return status ? cli_exit_code_of(status) : code;
     }
+    if (train_board_begin(r)) {
+        int code = ranks_failed(&r->ranks);
+        train_queue_free(r);
+        return code;
+    }
     train_trace_begin(r);
     return train_conduct(r);
 }
@@ -273,6 +278,9 @@ int cli_train(int argc, char **argv)
         {"async-save", NULL, CLI_FLAG, &s.async_save, .help = "train on while a checkpoint is written"},
         {"sharded-save", NULL, CLI_FLAG, &s.sharded_save,
          .help = "each process writes a share of a checkpoint; all see DIR"},
+        {"tensorboard", "DIR", CLI_TEXT, &s.tensorboard,
+         .help = "write curves, settings and weights to an event file there, for TensorBoard",
+         .also = "logdir,tb,summary-dir"},
         {"trace", "FILE", CLI_TEXT, &s.trace,
          .help = "write what every process does, moment by moment: for ui.perfetto.dev and yoke trace report",
          .also = "profile,profiler"},
@@ -286,8 +294,9 @@ int cli_train(int argc, char **argv)
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     const char *const paths[][2] = {
-        {"init", s.init}, {"save", s.save},   {"checkpoint", s.checkpoint}, {"log", s.log},
-        {"data", s.data}, {"trace", s.trace}, {"save-best", s.save_best},   {"target", s.target}};
+        {"init", s.init},    {"save", s.save},   {"checkpoint", s.checkpoint},   {"log", s.log},
+        {"data", s.data},    {"trace", s.trace}, {"tensorboard", s.tensorboard}, {"save-best", s.save_best},
+        {"target", s.target}};
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         if (paths[i][1] && !*paths[i][1]) /* "$UNSET" in a script */
             return cli_usage_error(&verb, "--%s: the value is empty", paths[i][0]);

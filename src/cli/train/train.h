@@ -17,14 +17,16 @@
 #include "cli/run/run_log.h"
 #include "cli/train/confusion.h"
 #include "cli/train/loss_plot.h"
+#include <yoke/summary.h>
+
 #include "cli/train/net_form.h"
 #include "cli/train/progress.h"
 #include "cli/train/saver.h"
 
 /* The settings of the command line. */
 typedef struct settings {
-    const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *trace, *checkpoint,
-        *save_every;
+    const char *model, *data, *dtype, *precision, *schedule, *device, *init, *save, *log, *trace, *tensorboard,
+        *checkpoint, *save_every;
     const char *on_error;
     const char *optimizer, *target, *save_best;
     const char *recipe; /* what the data set's recipe set, as the user is told; NULL: it set nothing */
@@ -71,13 +73,14 @@ typedef struct train_job {
     double top5;           /* likewise: the share whose class is among the five likeliest; NaN: too few classes */
     train_best best;
     loss_plot plot;
-    double loss_sum, seen; /* over this epoch's samples, and how many they are */
-    double begun;          /* when the training of this process began */
-    bool failed;           /* in training; a run that was asked to end may do that too */
-    bool traced;           /* --trace, on all ranks */
-    bool resumed;          /* the loader stands in the middle of an epoch that another process began */
-    train_eval *eval;      /* what a test needs on a device; NULL on a CPU, and before the first */
-    train_queue *queue;    /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
+    double loss_sum, seen;    /* over this epoch's samples, and how many they are */
+    double begun;             /* when the training of this process began */
+    bool failed;              /* in training; a run that was asked to end may do that too */
+    bool traced;              /* --trace, on all ranks */
+    yk_summary_writer *board; /* --tensorboard, on rank 0; NULL: none, or it cannot be written any more */
+    bool resumed;             /* the loader stands in the middle of an epoch that another process began */
+    train_eval *eval;         /* what a test needs on a device; NULL on a CPU, and before the first */
+    train_queue *queue;       /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
     progress progress;
     run_log log;
     saver saver;
@@ -98,6 +101,12 @@ yk_status train_find(train_job *r);
 yk_status train_build(train_job *r);
 /* Trains and says how it ended; returns the exit code. */
 int train_conduct(train_job *r);
+
+/* --tensorboard: the file and what is known at the start; a step; the end of an epoch; the end. */
+yk_status train_board_begin(train_job *r);
+void train_board_step(train_job *r, int64_t step, double loss);
+void train_board_epoch(train_job *r, double test_loss, double images_per_second);
+void train_board_end(train_job *r);
 
 /* --trace: begins to record, and writes what all ranks have recorded, or after a failure (`status`) this one alone. */
 void train_trace_begin(train_job *r);

@@ -145,6 +145,7 @@ static yk_status note_step(train_job *r, int64_t samples, double seconds)
     r->loss_sum += r->loss * (double)samples;
     r->seen += (double)samples;
     loss_plot_step(&r->plot, r->step, r->loss);
+    train_board_step(r, r->step, r->loss);
     yk_progress_loss(r->loss, samples / r->ranks.world);
     return run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / seconds);
 }
@@ -326,6 +327,7 @@ static yk_status end_epoch(train_job *r, const train_epoch_result *of, double *t
     if (status || stopped(r))
         return status;
     say_epoch(r, of->loss, of->images_per_second, !r->set->no_eval, *test_loss);
+    train_board_epoch(r, *test_loss, of->images_per_second);
     loss_plot_test(&r->plot, r->step, *test_loss);
     status = log_epoch(r, of, *test_loss);
     return status || r->set->no_eval ? status : train_note_test(r, *test_loss);
@@ -431,6 +433,7 @@ int train_conduct(train_job *r)
     if (!status)
         status = saver_finish(&r->saver);
     train_trace_end(r, status);
+    train_board_end(r);
     if (run_log_close(&r->log) || status) {
         int code = ranks_failed(&r->ranks);
         r->failed = true;

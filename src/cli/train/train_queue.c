@@ -350,6 +350,7 @@ yk_status train_queue_read(train_job *r)
         r->loss_sum += loss * (double)step->samples;
         r->seen += (double)step->samples;
         loss_plot_step(&r->plot, before + k + 1, loss);
+        train_board_step(r, before + k + 1, loss);
         yk_progress_loss(loss, step->samples / r->ranks.world);
         status = run_log_step(&r->log, r->epoch, before + k + 1, loss, samples / seconds);
     }
