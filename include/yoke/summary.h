@@ -41,7 +41,7 @@ YK_API void yk_summary_release(yk_summary_writer *writer);
 /* One point; in f32, as TensorBoard has it, NaN and infinity too. Source: add_scalar. */
 YK_API yk_status yk_summary_scalar(yk_summary_writer *writer, const char *tag, double value,
                                    int64_t step) YK_MUST_CHECK;
-/* How the elements of x, of any shape and dtype, are distributed: 64 parts between the least and the largest of those
+/* The distribution of the elements of x, of any shape and dtype: 64 parts between the least and the largest of those
  * that are finite. x is copied, which takes its time. Source: add_histogram. */
 YK_API yk_status yk_summary_histogram(yk_summary_writer *writer, const char *tag, yk_tensor *x,
                                       int64_t step) YK_MUST_CHECK;

@@ -203,7 +203,7 @@ typedef struct standing {
     char kind; /* a yk__standing; 0: it is gone */
 } standing;
 
-/* Where a member stands, or that it is gone; *known is false while it says neither. */
+/* A member's standing, or that it is gone; *known is false while it says neither. */
 static yk_status stand_of(const yk__members *m, yk__member of, standing *stands, bool *known)
 {
     char key[KEY], *text = NULL;
@@ -301,7 +301,7 @@ static yk_status propose(const yk__members *m, const standing *stands, yk__membe
     return status;
 }
 
-/* Who goes and who comes, from one view to the next. */
+/* The members that go and come from one view to the next. */
 static void compare(const yk__members *old, const standing *stands, const yk__members *now, yk__succession *next)
 {
     size_t used = 0, room = sizeof(next->who);

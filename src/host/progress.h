@@ -101,8 +101,8 @@ static inline void yk__progress_phase_out(const yk__phase_inside *inside)
     __attribute__((cleanup(yk__progress_phase_out), unused)) const yk__phase_inside phase_around =                     \
         yk__progress_phase_in(phase)
 
-/* A step of an optimizer was applied at these ticks, 0: now. The rank gets on, and a trace that somebody asks for begins or
- * ends. */
+/* A step of an optimizer was applied at these ticks, 0: now. The rank gets on, and a trace that somebody asks for
+ * begins or ends. */
 void yk__progress_step_at(uint64_t now);
 static inline void yk__progress_step(void)
 {

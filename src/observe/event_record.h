@@ -24,7 +24,7 @@ void yk__record_graph(yk__proto *event, double time, yk__proto *graph);
 /* Values of a summary. */
 void yk__board_scalar(yk__proto *value, const char *tag, double number);
 void yk__board_text(yk__proto *value, const char *tag, const char *text);
-/* Of the numbers that are finite; false where there are none. */
+/* A histogram of the numbers that are finite; false where there are none. */
 bool yk__board_histogram(yk__proto *value, const char *tag, const float *numbers, size_t count);
 /* Pixels row by row, the channels of each together; false without memory. */
 bool yk__board_image(yk__proto *value, const char *tag, const unsigned char *pixels, int height, int width,

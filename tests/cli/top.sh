@@ -132,7 +132,8 @@ screen resize-window -x 120 -y 24
 shows "night $launcher 2/2 $step $loss_0"
 screen send-keys q
 ends "q ends it" 0
-ok "the terminal is as it was" grep -qE '(^|[ ;])icanon.* echo( |;)' <(tr '\n' ' ' < modes)
+tr '\n' ' ' < modes > one_line
+ok "the terminal is as it was" grep -qE '(^|[ ;])icanon.* echo( |;)' one_line
 begin 80 12 screen --sort waiting
 shows "by waiting"
 screen send-keys C-c

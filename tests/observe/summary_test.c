@@ -356,7 +356,7 @@ static void full_disk(void **state)
     yk_scope_end(scope);
 }
 
-/* What there is no room for in the queue is left out, and counted. */
+/* A record for which the queue has no room is left out, and counted. */
 static void full_queue(void **state)
 {
     (void)state;
