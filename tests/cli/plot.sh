@@ -3,8 +3,8 @@
 # that are none, runs that go on, a loss that is no number; gnuplot that is missing.
 . tests/support/tap.bash
 
-exits 0 "a run" train --epochs 2 --batch-size 300 --log one.log
-exits 0 "another" train --epochs 2 --batch-size 300 --lr 0.01 --log two.log
+exits 0 "a run" train --model mlp --epochs 2 --batch-size 300 --log one.log
+exits 0 "another" train --model mlp --epochs 2 --batch-size 300 --lr 0.01 --log two.log
 exits 2 "no log" plot
 says err "log --log"
 exits 2 "a picture of another kind" plot -o picture.gif one.log
