@@ -104,7 +104,9 @@ on_gpus 2 native 8 51 "$examples/pipeline"
 says out "these are times of the host"
 uses_a_gpu 8 3 "$examples/pipeline"
 on_cpu 8 10 "$YOKE" run --no-prefix -n 2 -- "$examples/pipeline_processes"
-on_gpus 2 native 8 10 "$YOKE" run --no-prefix -n 2 -- "$examples/pipeline_processes"
+for backend in $backends; do
+    on_gpus 2 $backend 8 10 "$YOKE" run --no-prefix -n 2 -- "$examples/pipeline_processes"
+done
 
 on_cpu 8 3 "$examples/ddp_basic"
 for backend in $backends; do

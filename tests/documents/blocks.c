@@ -239,6 +239,48 @@ static int pipeline(void)
     return 0;
 }
 
+static yk_module *make_stage(int s)
+{
+    return s ? yk_linear_create(64, 10, NULL) : yk_sequential(yk_linear_create(784, 64, NULL), yk_relu_create());
+}
+
+static yk_status pipeline_rank(int started_as, void *unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_manual_seed(1);
+    yk_tensor *x = yk_rand(YK_SHAPE(16, 784), NULL), *y = yk_randint(0, 10, YK_SHAPE(16), NULL);
+#include "pipeline.md.2"
+    if (!loss || rank != started_as || yk_optimizer_step(sgd) || !(yk_item(loss) > 0))
+        return yk_set_error(YK_ERR_STATE, "no step of a pipeline");
+    yk_destroy_process_group();
+    yk_scope_end(scope);
+    return YK_OK;
+}
+
+static yk_status pipelines_rank(int rank, void *unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_rand(YK_SHAPE(8, 784), NULL), *y = yk_randint(0, 10, YK_SHAPE(8), NULL);
+    yk_module *stages[2] = {NULL};
+    if (yk_init_process_group(NULL))
+        return yk_last_error()->code;
+#include "pipeline.md.3"
+    if (!loss || !(yk_item(loss) > 0))
+        return yk_set_error(YK_ERR_STATE, "no step of two pipelines");
+    yk_destroy_process_group();
+    yk_scope_end(scope);
+    return YK_OK;
+}
+
+static int pipeline_processes(void)
+{
+    CHECK(!yk_spawn(pipeline_rank, NULL, 2, NULL));
+    CHECK(!yk_spawn(pipelines_rank, NULL, 4, NULL));
+    return 0;
+}
+
 /* ---- docs/ddp.md ---- */
 static int ddp(void)
 {
@@ -421,6 +463,7 @@ int main(void)
         {"data_parallel.md", data_parallel},
         {"data_parallel.md: balance", data_parallel_balance},
         {"pipeline.md", pipeline},
+        {"pipeline.md: processes", pipeline_processes},
         {"ddp.md", ddp},
         {"errors.md", errors},
         {"mixed_precision.md", mixed_precision},
