@@ -38,11 +38,18 @@ static int job_port(const char *job, const char *step)
     return 20000 + (int)(h % 10000);
 }
 
-/* The address of rank 0 where MASTER_ADDR does not say it. */
-static yk_status find_master(const yk__rank_info *info, char host[YK__HOST_SIZE])
+/* The address of rank 0: MASTER_ADDR, or what the launcher's variables say. */
+static yk_status find_master(const yk__rank_info *info, char host[YK__NODE_NAME])
 {
     char node[YK__NODE_NAME] = "";
-    if (info->names_job && info->one_host)
+    const char *address = getenv("MASTER_ADDR");
+    if (address && strlen(address) >= sizeof(node))
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "init_process_group: MASTER_ADDR=%.40s... has %zu bytes, at most %zu are possible", address,
+                        strlen(address), sizeof(node) - 1);
+    if (address && *address)
+        strcpy(node, address);
+    else if (info->names_job && info->one_host)
         strcpy(node, "127.0.0.1");
     else if (yk__rank_master(info, node)) {
         yk__error_prefix("init_process_group: MASTER_ADDR is not set");
@@ -58,7 +65,7 @@ static yk_status find_master(const yk__rank_info *info, char host[YK__HOST_SIZE]
                 : "; mpirun does not tell them on which one rank 0 is: run mpirun -x "
                   "MASTER_ADDR=HOST, where HOST is the first one of its list, or let MPI carry the "
                   "collectives (YOKE_COMM_BACKEND=mpi), which finds the ranks by itself");
-    snprintf(host, YK__HOST_SIZE, "%s", node);
+    memcpy(host, node, YK__NODE_NAME);
     return YK_OK;
 }
 
@@ -169,7 +176,7 @@ static yk_status join_environment(bool bootstraps, double join_timeout, yk__join
     }
     if (joining->world_size == 1 || bootstraps)
         return YK_OK;
-    const char *address = getenv("MASTER_ADDR"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     int port = 0;
     if (getenv("MASTER_PORT") || !info.names_job)
         status = required_int("MASTER_PORT", 1, 65535, &port);
@@ -177,12 +184,10 @@ static yk_status join_environment(bool bootstraps, double join_timeout, yk__join
         port = job_port(info.job, info.step);
     if (status)
         return status;
-    char master[YK__HOST_SIZE];
-    if (!address || !*address) {
-        if (find_master(&info, master))
-            return yk__error_code();
-        address = master;
-    }
+    char address[YK__NODE_NAME];
+    status = find_master(&info, address);
+    if (status)
+        return status;
     status = open_launchers(port, joining->world_size, join_timeout, &joining->store);
     if (status || joining->store)
         return status;

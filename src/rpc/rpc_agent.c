@@ -145,9 +145,16 @@ static yk_status agent_listen(const yk_rpc_init_options *o, int world_size, doub
     yk__address address, peer;
     char why[YK__WHY_SIZE], text[YK__ADDRESS_TEXT];
     const char *host = o->host ? o->host : "127.0.0.1";
-    if (!o->host && !o->store && world_size > 1 && master && *master) {
+    char node[YK__NODE_NAME] = "";
+    yk__rank_info info;
+    if (!master || !*master) { /* Slurm's list of nodes, which was read to join the store, says it, too */
+        if (yk__rank_info_read(&info) || (!info.one_host && yk__rank_master(&info, node)))
+            return yk__error_code();
+        master = node;
+    }
+    if (!o->host && !o->store && world_size > 1 && *master) {
         if (!yk__resolve(master, 0, deadline, &peer, 1, why) || !yk__route_to(&peer, &address, why))
-            return yk__fail(YK_ERR_CONNECTION, "rpc_init: there is no way to MASTER_ADDR=%s: %s", master, why);
+            return yk__fail(YK_ERR_CONNECTION, "rpc_init: there is no way to the host of rank 0, %s: %s", master, why);
         host = yk__address_is_loopback(&peer) ? "127.0.0.1" : yk__address_host(&address, text);
     }
     if (!yk__resolve(host, 0, deadline, &address, 1, why))

@@ -111,6 +111,34 @@ says out "4 processes"
 timeout $(patience 100) srun -N 2 -n 2 -l bash -c 'SLURM_STEP_NODELIST="n[0-" yoke train --model mlp --data glyphs --steps 1' \
     > out 2> err
 says err "SLURM_STEP_NODELIST=n[0- is no list of nodes: a bracket has no end, at character 5"
+# Workers of calls are reached where the nodes are, too: their sockets and the store's listen at 10.77.3.1.
+cat > workers.c << 'END'
+#include <stdio.h>
+#include <string.h>
+#include <yoke/yoke.h>
+int main(void)
+{
+    char line[512];
+    int listening = 0;
+    yk_scope program = yk_scope_begin();
+    if (yk_rpc_init(NULL, NULL))
+        return yk_report_error(stderr);
+    FILE *sockets = fopen("/proc/net/tcp", "r");
+    while (sockets && fgets(line, sizeof(line), sockets))
+        listening += strstr(line, ": 01034D0A:") && strstr(line, " 00000000:0000 0A ");
+    printf("%s: %s\n", yk_rpc_name(), listening >= 5 ? "all listen" : "some do not listen");
+    if (yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN))
+        return yk_report_error(stderr);
+    yk_scope_end(program);
+    return 0;
+}
+END
+flags="-std=c11 -D_GNU_SOURCE -I$root/include${SANITIZE:+ -fsanitize=$SANITIZE}"
+ok "workers.c is built" ${CC:-gcc} $flags -o workers workers.c "$(dirname "$YOKE")/libyoke.a" \
+    -ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl
+timeout $(patience 100) srun -N 2 -n 4 ./workers > out 2> err
+ok "calls between processes on two nodes: srun and nothing else" [ $? = 0 ]
+ok "each worker is reached at its node" [ "$(grep -c '^worker[0123]: all listen$' out)" = 4 ]
 # Two steps of a job at a time have ports of their own.
 timeout $(patience 100) salloc -Q -N 2 -n 4 bash -c '
     for step in 1 2; do srun --exact -N 2 -n 2 yoke train --model mlp --data glyphs --steps 20 > step$step 2>&1 & pids="$pids $!"; done
