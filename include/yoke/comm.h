@@ -45,9 +45,11 @@ typedef struct yk_init_options {
      * The URL by which the ranks find one another; not used where `store` is given. NULL: $INIT_METHOD, with rank and
      * world_size from the launcher's variables where they are not given; where that is not set: "env://", which reads
      * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and where the first two are not set the variables of Open MPI,
-     * MPICH or Slurm (docs/launcher.md has the table); with none of them it is a world of one. Rank 0 serves the store
-     * at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does. "tcp://host:port": rank
-     * and world_size come from here. "file:///path": a file of a shared file system, that the job makes.
+     * MPICH or Slurm (docs/launcher.md has the table); with none of them it is a world of one. Slurm's list of nodes
+     * stands in for MASTER_ADDR, and the numbers of its job and step for MASTER_PORT, where these are not set. Rank 0
+     * serves the store at that address, unless TORCHELASTIC_USE_AGENT_STORE=True says that the launcher does.
+     * "tcp://host:port": rank and world_size come from here. "file:///path": a file of a shared file system, that the
+     * job makes.
      */
     const char *init_method YK_DEFAULT(NULL);
     /* "native", or "gloo": shared memory and sockets. "mpi": Open MPI, in a job that mpirun started; it needs

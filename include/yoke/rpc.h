@@ -33,7 +33,7 @@ typedef struct yk_rpc_init_options {
     yk_store *store YK_DEFAULT(NULL);
     /* The number of workers yk_rpc_init waits for, this one among them. Not given: WORLD_SIZE, or with a store 1. */
     int world_size YK_DEFAULT(YK_NOT_GIVEN);
-    /* This host's name or address at which other workers reach this one. NULL: that which routes to MASTER_ADDR. */
+    /* This host's name or address at which other workers reach this one. NULL: that which routes to rank 0's. */
     const char *host YK_DEFAULT(NULL);
     /* The largest message that is taken from another worker, in bytes. */
     int64_t max_message YK_DEFAULT(1 << 30);

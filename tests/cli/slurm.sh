@@ -111,6 +111,9 @@ says out "4 processes"
 timeout $(patience 100) srun -N 2 -n 2 -l bash -c 'SLURM_STEP_NODELIST="n[0-" yoke train --model mlp --data glyphs --steps 1' \
     > out 2> err
 says err "SLURM_STEP_NODELIST=n[0- is no list of nodes: a bracket has no end, at character 5"
+timeout $(patience 100) srun -N 2 -n 4 bash -c 'YOKE_HOST_ID=node$SLURM_NODEID exec yoke train --model mlp --data glyphs --steps 20' > out 2> err
+ok "with connections between the nodes" [ $? = 0 ]
+says out "4 processes"
 # Workers of calls are reached where the nodes are, too: their sockets and the store's listen at 10.77.3.1.
 cat > workers.c << 'END'
 #include <stdio.h>
