@@ -308,8 +308,9 @@ static void stopped(rank_context *c)
     c->arg = &stops;
     one_failure(c);
     if (c->rank == 0) {
-        CHECK(all_come(&(rank_context){.signals = c->signals, .size = 2}, 7), "the other did not end");
+        bool all = all_come(&(rank_context){.signals = c->signals, .size = 2}, 7);
         kill(c->pids[1], SIGKILL);
+        CHECK(all, "the other did not end");
     } else {
         atomic_fetch_add(&c->signals[7], 1);
     }
