@@ -49,7 +49,7 @@ static entry *place_of(entry *table, size_t size, const yk_tensor *x)
 bool yk__autocast_keeps(const yk_tensor *x, yk_dtype dtype)
 {
     return !modes.no_cache && x->dtype == YK_F32 && dtype == modes.dtype[yk__device_of(x).type] && !x->base &&
-           yk_is_leaf(x) && yk_requires_grad(x);
+           yk_is_leaf(x) && yk__wants_grad(x);
 }
 
 yk_tensor *yk__autocast_cached(const yk_tensor *x, yk_dtype dtype)
@@ -59,7 +59,7 @@ yk_tensor *yk__autocast_cached(const yk_tensor *x, yk_dtype dtype)
         !yk_device_equal(yk__device_of(e->cast), yk__device_of(x)))
         return NULL;
     /* A cast that was made under no_grad does not lead to x. */
-    return yk_grad_enabled() && !yk_requires_grad(e->cast) ? NULL : e->cast;
+    return yk_grad_enabled() && !yk__wants_grad(e->cast) ? NULL : e->cast;
 }
 
 static yk_status make_room(void)

@@ -125,7 +125,7 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
         return NULL;
     }
     for (int i = 0; i < n_inputs; i++)
-        needs[i] = yk_requires_grad(inputs[i]);
+        needs[i] = yk__wants_grad(inputs[i]);
     *context = (yk_custom){.function = *function,
                            .user = user,
                            .n_inputs = n_inputs,

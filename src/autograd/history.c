@@ -387,8 +387,8 @@ yk_status yk__in_place_begin(const char *name, yk_tensor *x, int n_inputs, yk_te
         if (inputs[i] && yk__view_stale(inputs[i]) && yk__view_refresh(inputs[i]))
             return yk__error_code();
     }
-    const char *what = base && yk_is_leaf(base) && yk_requires_grad(x) ? "a view of a leaf" : "a leaf";
-    if ((base && yk_is_leaf(base) && yk_requires_grad(x)) || (yk_is_leaf(x) && yk_requires_grad(x)))
+    const char *what = base && yk_is_leaf(base) && yk__wants_grad(x) ? "a view of a leaf" : "a leaf";
+    if ((base && yk_is_leaf(base) && yk__wants_grad(x)) || (yk_is_leaf(x) && yk__wants_grad(x)))
         return yk__fail(YK_ERR_STATE,
                         "%s: %s that requires a gradient cannot be changed in place while operations are recorded; "
                         "put the change between yk_no_grad_begin and yk_no_grad_end",

@@ -395,8 +395,8 @@ static char *path_join(const char *path, const char *name)
 
 static bool listed(const yk_state_dict *dict, const yk_tensor *x)
 {
-    for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
-        if (yk_state_dict_at(dict, i) == x)
+    for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+        if (yk__state_dict_at(dict, i) == x)
             return true;
     }
     return false;
@@ -460,8 +460,8 @@ int64_t yk_module_parameter_count(yk_module *m)
     yk_parameters *list = yk__parameters_new();
     int64_t numbers = 0;
     if (list && !yk__module_collect(m, YK__PARAMETERS, yk__parameters_list(list))) {
-        for (int64_t i = 0; i < yk_parameters_count(list); i++)
-            numbers += yk_numel(yk_parameters_at(list, i));
+        for (int64_t i = 0; i < yk__parameters_count(list); i++)
+            numbers += yk_numel(yk__parameters_at(list, i));
     }
     yk_parameters_release(list);
     return numbers;
@@ -524,10 +524,10 @@ yk_tensor *yk_module_get(yk_module *m, const char *name)
         return entry->object;
     yk_state_dict *all = yk__state_dict_new();
     if (all && !yk__module_collect(m, YK__STATE, all)) {
-        int64_t count = yk_state_dict_count(all);
+        int64_t count = yk__state_dict_count(all);
         const char **names = yk__calloc((size_t)count, sizeof(*names));
         for (int64_t i = 0; names && i < count; i++)
-            names[i] = yk_state_dict_name(all, i);
+            names[i] = yk__state_dict_name(all, i);
         if (names)
             log_not_found(m, "parameter or buffer", name, names, (size_t)count);
         free(names);

@@ -7,6 +7,7 @@
 #include <yoke/nn.h>
 
 #include "autograd/tape.h"
+#include "nn/state_dict.h"
 
 /* A named child (yk_module) or tensor (yk_tensor); holds one reference. */
 typedef struct yk__entry {
@@ -89,35 +90,7 @@ yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x);
 typedef enum yk__collect { YK__PARAMETERS, YK__STATE } yk__collect;
 yk_status yk__module_collect(yk_module *m, yk__collect what, yk_state_dict *dict);
 
-/* yk_state_dict_find that also understands the name with a leading "module." more or less. */
-int64_t yk__state_dict_find_module(const yk_state_dict *dict, const char *name);
-
 /* The checks that yk_module_load_state_dict makes before it writes. */
 yk_status yk__module_check_state_dict(yk_module *m, const yk_state_dict *dict, const yk_load_options *options);
-
-/* A state dict, and a list of parameters, that no scope owns. */
-yk_state_dict *yk__state_dict_new(void);
-yk_parameters *yk__parameters_new(void);
-/* A list of parameters is a state dict inside. */
-static inline yk_state_dict *yk__parameters_list(const yk_parameters *parameters)
-{
-    return (yk_state_dict *)parameters;
-}
-
-/*
- * A dict may hold a tensor without memory (data NULL) in place of one that is still where it was saved; `fill` then
- * copies entry i, which is like `saved`, to `to` of the same shape. The dict holds one reference to `owner`, which is
- * given to `fill`.
- */
-typedef yk_status (*yk__fill_fn)(void *owner, int64_t i, const yk_tensor *saved, yk_tensor *to);
-void yk__state_dict_defer(yk_state_dict *dict, yk__fill_fn fill, void *owner);
-bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i);
-/* Copies entry i to a tensor of its shape, wherever it is. */
-yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *to);
-
-/* Notes an entry of a file that was left out, and what it was (yk_state_dict_left_out); and the name and text of number
- * i of these, NULL where there are fewer. */
-yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const char *what);
-const char *yk__state_dict_left_out_at(const yk_state_dict *dict, size_t i, const char **what);
 
 #endif

@@ -94,10 +94,10 @@ static bool last_part_is(const char *name, const char *part)
 static bool without_counts(const yk_state_dict *dict)
 {
     bool statistics = false;
-    for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
-        if (last_part_is(yk_state_dict_name(dict, i), "num_batches_tracked"))
+    for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+        if (last_part_is(yk__state_dict_name(dict, i), "num_batches_tracked"))
             return false;
-        statistics = statistics || last_part_is(yk_state_dict_name(dict, i), "running_var");
+        statistics = statistics || last_part_is(yk__state_dict_name(dict, i), "running_var");
     }
     return statistics;
 }
@@ -107,21 +107,21 @@ static yk_status compare(const yk_state_dict *own, const yk_state_dict *given, n
 {
     yk_status status = YK_OK;
     bool old = without_counts(given);
-    for (int64_t i = 0; !status && i < yk_state_dict_count(own); i++) {
-        const char *name = yk_state_dict_name(own, i);
+    for (int64_t i = 0; !status && i < yk__state_dict_count(own); i++) {
+        const char *name = yk__state_dict_name(own, i);
         int64_t at = yk__state_dict_find_module(given, name);
         if (at < 0 && old && last_part_is(name, "num_batches_tracked"))
             continue;
         if (at < 0)
             status = names_add(missing, yk__strdup(name));
-        else if (!fits(yk_state_dict_at(own, i), yk_state_dict_at(given, at)))
-            status = names_add(wrong, mismatch(name, yk_state_dict_at(own, i), yk_state_dict_at(given, at)));
+        else if (!fits(yk__state_dict_at(own, i), yk__state_dict_at(given, at)))
+            status = names_add(wrong, mismatch(name, yk__state_dict_at(own, i), yk__state_dict_at(given, at)));
     }
-    for (int64_t i = 0; !status && i < yk_state_dict_count(given); i++) {
+    for (int64_t i = 0; !status && i < yk__state_dict_count(given); i++) {
         /* "module.x" beside "x" is not what x is loaded from. */
-        int64_t at = yk__state_dict_find_module(own, yk_state_dict_name(given, i));
-        if (at < 0 || yk__state_dict_find_module(given, yk_state_dict_name(own, at)) != i)
-            status = names_add(unexpected, yk__strdup(yk_state_dict_name(given, i)));
+        int64_t at = yk__state_dict_find_module(own, yk__state_dict_name(given, i));
+        if (at < 0 || yk__state_dict_find_module(given, yk__state_dict_name(own, at)) != i)
+            status = names_add(unexpected, yk__strdup(yk__state_dict_name(given, i)));
     }
     return status;
 }
@@ -154,14 +154,14 @@ static yk_status refuse(const yk_module *m, const names *missing, const names *u
 static yk_status copy_values(const yk_state_dict *own, const yk_state_dict *given)
 {
     YK__OWN_RECORD;
-    for (int64_t i = 0; i < yk_state_dict_count(own); i++) {
-        int64_t at = yk__state_dict_find_module(given, yk_state_dict_name(own, i));
+    for (int64_t i = 0; i < yk__state_dict_count(own); i++) {
+        int64_t at = yk__state_dict_find_module(given, yk__state_dict_name(own, i));
         if (at < 0)
             continue;
-        yk_tensor *to = yk_state_dict_at(own, i);
+        yk_tensor *to = yk__state_dict_at(own, i);
         yk_status status = yk__state_dict_copy(given, at, to);
         if (status) {
-            yk__error_prefix("load_state_dict: %s", yk_state_dict_name(own, i));
+            yk__error_prefix("load_state_dict: %s", yk__state_dict_name(own, i));
             return status;
         }
         yk__bump_version(to);

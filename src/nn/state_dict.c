@@ -7,30 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/name_table.h"
 #include "nn/module.h"
-
-typedef struct dict_entry {
-    char *name;
-    yk_tensor *tensor;
-} dict_entry;
-
-/* An entry of a file that became no tensor here, with what it is. */
-typedef struct missing_entry {
-    char *name, *what;
-} missing_entry;
-
-struct yk_state_dict {
-    yk__object object;
-    dict_entry *entries;
-    int64_t count, capacity;
-    yk__name_table names;
-    missing_entry *left_out;
-    size_t left_out_count, left_out_room;
-    yk__name_table left_out_names;
-    yk__fill_fn fill; /* NULL: all tensors are here */
-    void *owner;
-};
 
 static void dict_destroy(void *object)
 {
@@ -78,7 +55,7 @@ yk_state_dict *yk_state_dict_create(void)
 static yk_status grow(yk_state_dict *dict)
 {
     int64_t capacity = dict->capacity ? 2 * dict->capacity : 16;
-    dict_entry *entries = yk__realloc(dict->entries, (size_t)capacity * sizeof(*entries));
+    yk__dict_entry *entries = yk__realloc(dict->entries, (size_t)capacity * sizeof(*entries));
     if (!entries)
         return YK_ERR_MEMORY;
     dict->entries = entries;
@@ -104,7 +81,7 @@ yk_status yk_state_dict_add(yk_state_dict *dict, const char *name, yk_tensor *x)
         free(copy);
         return YK_ERR_MEMORY;
     }
-    dict->entries[dict->count++] = (dict_entry){copy, yk_tensor_retain(x)};
+    dict->entries[dict->count++] = (yk__dict_entry){copy, yk_tensor_retain(x)};
     return YK_OK;
 }
 
@@ -191,14 +168,14 @@ yk_status yk__state_dict_leave_out(yk_state_dict *dict, const char *name, const 
 {
     if (dict->left_out_count == dict->left_out_room) {
         size_t room = dict->left_out_room ? 2 * dict->left_out_room : 8;
-        missing_entry *grown = yk__realloc(dict->left_out, room * sizeof(*grown));
+        yk__missing_entry *grown = yk__realloc(dict->left_out, room * sizeof(*grown));
         if (!grown)
             return YK_ERR_MEMORY;
         dict->left_out = grown;
         dict->left_out_room = room;
     }
-    missing_entry *entry = &dict->left_out[dict->left_out_count];
-    *entry = (missing_entry){yk__strdup(name), yk__strdup(what)};
+    yk__missing_entry *entry = &dict->left_out[dict->left_out_count];
+    *entry = (yk__missing_entry){yk__strdup(name), yk__strdup(what)};
     if (entry->name && entry->what &&
         !yk__name_add(&dict->left_out_names, hash_name(name), (uint32_t)dict->left_out_count)) {
         dict->left_out_count++;
@@ -273,13 +250,13 @@ int64_t yk_parameters_count(const yk_parameters *parameters)
 yk_tensor *yk_parameters_at(const yk_parameters *parameters, int64_t i)
 {
     YK__LIVE(parameters);
-    return yk_state_dict_at(yk__parameters_list(parameters), i);
+    return yk__state_dict_at(yk__parameters_list(parameters), i);
 }
 
 const char *yk_parameters_name(const yk_parameters *parameters, int64_t i)
 {
     YK__LIVE(parameters);
-    return yk_state_dict_name(yk__parameters_list(parameters), i);
+    return yk__state_dict_name(yk__parameters_list(parameters), i);
 }
 
 yk_parameters *yk_parameters_retain(yk_parameters *parameters)
@@ -301,7 +278,7 @@ void yk__state_dict_defer(yk_state_dict *dict, yk__fill_fn fill, void *owner)
 
 bool yk__state_dict_deferred(const yk_state_dict *dict, int64_t i)
 {
-    const yk_tensor *x = dict->fill ? yk_state_dict_at(dict, i) : NULL;
+    const yk_tensor *x = dict->fill ? yk__state_dict_at(dict, i) : NULL;
     return x && x->numel && !x->data;
 }
 
@@ -309,5 +286,5 @@ yk_status yk__state_dict_copy(const yk_state_dict *dict, int64_t i, yk_tensor *t
 {
     if (yk__state_dict_deferred(dict, i))
         return dict->fill(dict->owner, i, dict->entries[i].tensor, to);
-    return yk__raw_copy(to, yk_state_dict_at(dict, i));
+    return yk__raw_copy(to, yk__state_dict_at(dict, i));
 }

@@ -268,7 +268,7 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
     double size = (double)query->shape[ndim - 1];
     yk__attention p = {.scale = yk__number_or(o.scale, 1 / sqrt(size)), .causal = o.is_causal};
     bool usual = ndim <= 4 && key->ndim == ndim && value->ndim == ndim && o.dropout_p == 0 &&
-                 !(o.attn_mask && yk_requires_grad(o.attn_mask));
+                 !(o.attn_mask && yk__wants_grad(o.attn_mask));
     for (int d = 0; usual && d < ndim - 2; d++)
         usual = query->shape[d] == key->shape[d] && query->shape[d] == value->shape[d];
     usual = usual && yk__backend_for(query)->attention; /* a backend that lacks the slot has the others */

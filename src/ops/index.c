@@ -272,7 +272,7 @@ static const yk__op view_op = {.name = "index", .backward = cut_backward, .recor
 static bool is_fill(const parsed *p, const yk_tensor *value, bool accumulate)
 {
     return p->n_by == 1 && is_mask(p->by[0].tensor) && p->by[0].tensor->ndim > 0 && value->numel == 1 && !accumulate &&
-           (value->ndim == 0 || value->dtype == p->x->dtype) && !(yk_requires_grad(value) && yk_grad_enabled());
+           (value->ndim == 0 || value->dtype == p->x->dtype) && !(yk__wants_grad(value) && yk_grad_enabled());
 }
 
 static yk_status mask_fill(const parsed *p, yk_tensor *part, yk_tensor *value)

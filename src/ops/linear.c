@@ -153,7 +153,7 @@ static yk_tensor *linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, bool 
         return yk__scope_own(out);
     linear_context c = {yk__spec_of(x), yk__spec_of(weight), relu};
     c.weight.dtype = dtype;
-    yk_tensor *saved[3] = {yk_requires_grad(weight) ? x : NULL, yk_requires_grad(x) ? weight : NULL, relu ? out : NULL};
+    yk_tensor *saved[3] = {yk__wants_grad(weight) ? x : NULL, yk__wants_grad(x) ? weight : NULL, relu ? out : NULL};
     return yk__record(out, relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));
 }
 

@@ -163,7 +163,7 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
     YK__EVENT(YK__EVENT_OPERATION, "cross_entropy");
     if (!yk__op_begin("cross_entropy", 3, inputs, 1u << 2) || !loss_check(logits, target, &o))
         return NULL;
-    if (yk_requires_grad(o.weight) && yk_grad_enabled()) {
+    if (yk__wants_grad(o.weight) && yk_grad_enabled()) {
         yk__fail(YK_ERR_UNSUPPORTED, "cross_entropy: the class weights have no gradient; detach them");
         return NULL;
     }

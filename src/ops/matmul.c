@@ -326,7 +326,7 @@ static yk_tensor *matmul_of(yk_tensor *a, yk_tensor *b, bool hides)
     if (!out)
         return NULL;
     product_context c = {yk__spec_of(a), yk__spec_of(b), hides};
-    yk_tensor *saved[2] = {yk_requires_grad(b) ? a : NULL, yk_requires_grad(a) ? b : NULL};
+    yk_tensor *saved[2] = {yk__wants_grad(b) ? a : NULL, yk__wants_grad(a) ? b : NULL};
     return yk__record(out, &op, 2, inputs, 2, saved, &c, sizeof(c));
 }
 

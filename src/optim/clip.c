@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "nn/state_dict.h"
 #include "optim/optimizer.h"
 
 /* True if two gradients are summed together: on one device and in one dtype. */
@@ -74,11 +75,11 @@ static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
 /* The gradients that there are, which the caller frees, and how many; NULL without memory. */
 static yk_tensor **list_grads(const yk_parameters *params, int64_t *found)
 {
-    int64_t count = yk_parameters_count(params);
+    int64_t count = yk__parameters_count(params);
     yk_tensor **grads = yk__calloc((size_t)count, sizeof(*grads));
     *found = 0;
     for (int64_t i = 0; grads && i < count; i++) {
-        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
+        yk_tensor *grad = yk_grad(yk__parameters_at(params, i));
         if (grad)
             grads[(*found)++] = grad;
     }
@@ -110,8 +111,8 @@ static yk_status change(yk_tensor *x, yk__unary op, double p0, double p1)
 static yk_status change_grads(const yk_parameters *params, yk__unary op, double p0, double p1)
 {
     yk_status status = YK_OK;
-    for (int64_t i = 0; i < yk_parameters_count(params) && !status; i++) {
-        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
+    for (int64_t i = 0; i < yk__parameters_count(params) && !status; i++) {
+        yk_tensor *grad = yk_grad(yk__parameters_at(params, i));
         if (grad)
             status = change(grad, op, p0, p1);
     }

@@ -20,6 +20,7 @@
 #include "base/invariant.h"
 #include "device/graph.h"
 #include "device/optimizer_math.h"
+#include "nn/state_dict.h"
 #include "optim/optimizer.h"
 
 /* The progress of an optimizer since the last update. */
@@ -384,12 +385,12 @@ static yk_status unscale_on(yk_tensor *const *grads, int64_t count, yk_tensor *r
 
 static yk_status unscale_group(const yk_grad_scaler *s, entry *e, const yk_parameters *params)
 {
-    int64_t total = yk_parameters_count(params), left = 0;
+    int64_t total = yk__parameters_count(params), left = 0;
     yk_tensor **grads = yk__calloc((size_t)total, 2 * sizeof(yk_tensor *)), **here = grads + total;
     if (!grads)
         return YK_ERR_MEMORY;
     for (int64_t i = 0; i < total; i++) {
-        yk_tensor *grad = yk_grad(yk_parameters_at(params, i));
+        yk_tensor *grad = yk_grad(yk__parameters_at(params, i));
         if (grad)
             grads[left++] = grad;
     }

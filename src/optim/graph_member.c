@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "device/graph.h"
 #include "host/progress.h"
+#include "nn/state_dict.h"
 #include "optim/optimizer.h"
 
 typedef struct noted_batch {
@@ -36,7 +37,7 @@ static uint64_t given(const yk_optimizer *o, const yk__optim_group *group, const
 {
     uint64_t h = yk__hash(YK__HASH_BASIS, &group->options, sizeof(group->options));
     for (int64_t n = 0; n < count; n++) {
-        const yk_tensor *x = yk_parameters_at(group->params, indices[n]);
+        const yk_tensor *x = yk__parameters_at(group->params, indices[n]);
         h = yk__hash(h, &x->data, sizeof(x->data));
         for (int s = 0; s < YK__OPTIM_STATES; s++) {
             const yk_tensor *state = group->states[indices[n]].tensors[s];
@@ -52,7 +53,7 @@ static uint64_t trained(const yk_optimizer *o)
     uint64_t h = YK__HASH_BASIS;
     for (int k = 0; k < o->n_groups; k++) {
         for (int64_t i = 0; i < o->groups[k].count; i++) {
-            bool wants = yk_requires_grad(yk_parameters_at(o->groups[k].params, i));
+            bool wants = yk__wants_grad(yk__parameters_at(o->groups[k].params, i));
             h = yk__hash(h, &wants, sizeof(wants));
         }
     }
@@ -144,8 +145,8 @@ static void after(void *object, void *of)
         yk__optimizer_take_record(group, b->record, b->indices, b->count);
         for (int64_t n = 0; n < b->count; n++) {
             group->states[b->indices[n]].step++;
-            yk__bump_version(yk_parameters_at(group->params, b->indices[n]));
-            yk__master_same(&group->states[b->indices[n]], yk_parameters_at(group->params, b->indices[n]));
+            yk__bump_version(yk__parameters_at(group->params, b->indices[n]));
+            yk__master_same(&group->states[b->indices[n]], yk__parameters_at(group->params, b->indices[n]));
         }
     }
     for (int i = 0; i < all->steps; i++)

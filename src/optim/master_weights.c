@@ -8,6 +8,7 @@
  * parameter's value. After a collective all copies do: what one rank alone had of precision would let the ranks'
  * parameters drift apart. Copies that were loaded are those of all ranks, and stay where they agree.
  */
+#include "nn/state_dict.h"
 #include "optim/optimizer.h"
 
 void yk__master_same(yk__optim_state *state, const yk_tensor *x)
@@ -34,7 +35,7 @@ static yk_status master_correct(yk_tensor *master, yk_tensor *x)
 
 yk_status yk__master_follow(const yk__optim_group *group, int64_t i)
 {
-    yk_tensor *x = yk_parameters_at(group->params, i);
+    yk_tensor *x = yk__parameters_at(group->params, i);
     yk__optim_state *state = &group->states[i];
     yk_tensor *master = state->tensors[YK__OPTIM_MASTER];
     if (!master || !yk_device_equal(yk__device_of(master), yk__device_of(x)) ||

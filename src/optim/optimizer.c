@@ -80,7 +80,7 @@ static const yk__optim_state *find_state(const yk_optimizer *o, const yk_tensor 
 {
     for (int g = 0; g < o->n_groups; g++) {
         for (int64_t i = 0; i < o->groups[g].count; i++) {
-            if (yk_parameters_at(o->groups[g].params, i) == parameter)
+            if (yk__parameters_at(o->groups[g].params, i) == parameter)
                 return &o->groups[g].states[i];
         }
     }
@@ -98,20 +98,20 @@ static yk_status check_parameter(const yk_optimizer *o, const yk__optim_group *g
                         yk_dtype_name((yk_dtype)x->dtype),
                         yk__is_half((yk_dtype)x->dtype) ? ", or .master_weights, which keeps it in float32" : "");
     bool twice = find_state(o, x) != NULL;
-    for (int64_t i = 0; !twice && i < yk_parameters_count(before); i++)
-        twice = yk_parameters_at(before, i) == x;
+    for (int64_t i = 0; !twice && i < yk__parameters_count(before); i++)
+        twice = yk__parameters_at(before, i) == x;
     return twice ? yk__fail(YK_ERR_ARGUMENT, "%s: parameter %s is in the optimizer twice", o->kind->name, name) : YK_OK;
 }
 
 static yk_status group_fill(const yk_optimizer *o, yk__optim_group *group, const yk_parameters *params)
 {
-    int64_t count = yk_parameters_count(params);
+    int64_t count = yk__parameters_count(params);
     group->params = yk__parameters_new();
     group->states = group->params ? yk__calloc((size_t)count, sizeof(*group->states)) : NULL;
     yk_status status = group->states ? YK_OK : YK_ERR_MEMORY;
     for (int64_t i = 0; i < count && !status; i++) {
-        const char *name = yk_parameters_name(params, i);
-        yk_tensor *x = yk_parameters_at(params, i);
+        const char *name = yk__parameters_name(params, i);
+        yk_tensor *x = yk__parameters_at(params, i);
         status = check_parameter(o, group, name, x);
         if (!status)
             status = yk_parameters_add(group->params, name, x);
@@ -122,7 +122,7 @@ static yk_status group_fill(const yk_optimizer *o, yk__optim_group *group, const
 
 static yk_status add_group(yk_optimizer *o, yk_parameters *params, const void *options)
 {
-    if (yk_parameters_count(params) == 0)
+    if (yk__parameters_count(params) == 0)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is empty", o->kind->name);
     yk__optim_group group = {.initial_lr = NAN};
     yk_status status = o->kind->configure(o->kind, options, &group);
@@ -172,12 +172,12 @@ yk_status yk__optimizer_rate(const char *what, double lr, double *rate)
  * change anything. */
 static yk_status check_trainable(const char *name, const yk_parameters *params)
 {
-    for (int64_t i = 0; i < yk_parameters_count(params); i++) {
-        if (yk_requires_grad(yk_parameters_at(params, i)))
+    for (int64_t i = 0; i < yk__parameters_count(params); i++) {
+        if (yk__wants_grad(yk__parameters_at(params, i)))
             return YK_OK;
     }
     return yk__fail(YK_ERR_ARGUMENT, "%s: none of the %lld parameters requires a gradient, so it would train nothing",
-                    name, (long long)yk_parameters_count(params));
+                    name, (long long)yk__parameters_count(params));
 }
 
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options)
@@ -271,7 +271,7 @@ static bool steps_are_sure(const yk_optimizer *o, const yk__optim_group *group)
         if (!group->device_steps[r - 1].unsure)
             continue;
         for (int64_t i = 0; i < group->count; i++) {
-            const yk_tensor *x = yk_parameters_at(group->params, i);
+            const yk_tensor *x = yk__parameters_at(group->params, i);
             if (group->states[i].record != r)
                 continue;
             leader = leader ? leader : x;
@@ -297,10 +297,10 @@ static bool goes_with(const yk__optim_group *group, int64_t i, int64_t first)
 static yk_status gather(yk_optimizer *o, yk__optim_group *group, int64_t first)
 {
     yk__optim_batch *batch = &o->batch;
-    const yk_tensor *leader = yk_parameters_at(group->params, first);
+    const yk_tensor *leader = yk__parameters_at(group->params, first);
     batch->count = 0;
     for (int64_t i = first; i < group->count; i++) {
-        yk_tensor *x = yk_parameters_at(group->params, i);
+        yk_tensor *x = yk__parameters_at(group->params, i);
         yk__optim_state *state = &group->states[i];
         if (!o->pending[i] || !goes_with(group, i, first) || x->dtype != leader->dtype ||
             !yk_device_equal(yk__device_of(x), yk__device_of(leader)))
@@ -432,7 +432,7 @@ static yk_status round_from_masters(const yk_optimizer *o, yk__optim_group *grou
     yk_status status = YK_OK;
     for (int64_t n = 0; n < o->batch.count && !status; n++) {
         int64_t i = o->batch.indices[n];
-        yk_tensor *x = yk_parameters_at(group->params, i);
+        yk_tensor *x = yk__parameters_at(group->params, i);
         if (yk__optim_has_master(group, x))
             status = yk__raw_copy(x, group->states[i].tensors[YK__OPTIM_MASTER]);
     }
@@ -443,15 +443,15 @@ static yk_status fail_devices(const yk__optim_group *group, int64_t i, yk_device
 {
     char own[16], other[16];
     return yk__fail(YK_ERR_DEVICE, "optimizer_step_unless: the tensor is on %s, but parameter %s is on %s",
-                    yk_device_format(device, other), yk_parameters_name(group->params, i),
-                    yk_device_format(yk__device_of(yk_parameters_at(group->params, i)), own));
+                    yk_device_format(device, other), yk__parameters_name(group->params, i),
+                    yk_device_format(yk__device_of(yk__parameters_at(group->params, i)), own));
 }
 
 static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device device, const int32_t *skip)
 {
     int64_t left = 0;
     for (int64_t i = 0; i < group->count; i++) {
-        o->pending[i] = yk_grad(yk_parameters_at(group->params, i)) != NULL;
+        o->pending[i] = yk_grad(yk__parameters_at(group->params, i)) != NULL;
         left += o->pending[i];
     }
     if (!steps_are_sure(o, group)) {
@@ -462,7 +462,7 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device d
     for (int64_t first = 0; left > 0; first++) {
         if (!o->pending[first])
             continue;
-        const yk_tensor *leader = yk_parameters_at(group->params, first);
+        const yk_tensor *leader = yk__parameters_at(group->params, first);
         yk_status status = gather(o, group, first);
         if (!status && skip && !yk_device_equal(yk__device_of(leader), device))
             status = fail_devices(group, first, device);
@@ -479,8 +479,8 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device d
             int64_t index = o->batch.indices[n];
             o->pending[index] = false;
             group->states[index].step += !recorded;
-            yk__bump_version(yk_parameters_at(group->params, index));
-            yk__master_same(&group->states[index], yk_parameters_at(group->params, index));
+            yk__bump_version(yk__parameters_at(group->params, index));
+            yk__master_same(&group->states[index], yk__parameters_at(group->params, index));
         }
         left -= o->batch.count;
     }
@@ -538,7 +538,7 @@ void yk_optimizer_zero_grad(yk_optimizer *o)
         return;
     for (int g = 0; g < o->n_groups; g++) {
         for (int64_t i = 0; i < o->groups[g].count; i++) {
-            yk_status dropped = yk_set_grad(yk_parameters_at(o->groups[g].params, i), NULL);
+            yk_status dropped = yk_set_grad(yk__parameters_at(o->groups[g].params, i), NULL);
             (void)dropped; /* dropping has no way to fail */
         }
     }

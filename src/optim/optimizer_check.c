@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/invariant.h"
+#include "nn/state_dict.h"
 #include "optim/optimizer.h"
 
 /* The number of times that the tensor is a parameter of the optimizer. */
@@ -13,15 +14,15 @@ static int times(const yk_optimizer *o, const yk_tensor *x)
     int count = 0;
     for (int g = 0; g < o->n_groups; g++)
         for (int64_t i = 0; i < o->groups[g].count; i++)
-            count += yk_parameters_at(o->groups[g].params, i) == x;
+            count += yk__parameters_at(o->groups[g].params, i) == x;
     return count;
 }
 
 static const char *check_state(const yk_optimizer *o, const yk__optim_group *group, int64_t i)
 {
     const yk__optim_state *state = &group->states[i];
-    const yk_tensor *x = yk_parameters_at(group->params, i);
-    const char *name = yk_parameters_name(group->params, i);
+    const yk_tensor *x = yk__parameters_at(group->params, i);
+    const char *name = yk__parameters_name(group->params, i);
     if (!x || yk__is_freed(x))
         return yk__broken("%s: parameter %s %s", o->kind->name, name, x ? "was freed" : "is NULL");
     if (times(o, x) != 1)
@@ -51,9 +52,9 @@ const char *yk__optimizer_check(const yk_optimizer *o)
         return yk__broken("%s has %d groups", o->kind->name, o->n_groups);
     for (int g = 0; g < o->n_groups && !wrong; g++) {
         const yk__optim_group *group = &o->groups[g];
-        if (group->count != yk_parameters_count(group->params) || group->count > o->capacity)
+        if (group->count != yk__parameters_count(group->params) || group->count > o->capacity)
             return yk__broken("%s: group %d has %" PRId64 " parameters and counts %" PRId64 ", with room for %" PRId64,
-                              o->kind->name, g, yk_parameters_count(group->params), group->count, o->capacity);
+                              o->kind->name, g, yk__parameters_count(group->params), group->count, o->capacity);
         if (!(group->lr >= 0) || isinf(group->lr))
             return yk__broken("%s: group %d has the learning rate %g", o->kind->name, g, group->lr);
         for (int64_t i = 0; i < group->count && !wrong; i++)

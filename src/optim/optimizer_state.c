@@ -58,7 +58,7 @@ static yk_status add_new(yk_state_dict *dict, const char *name, yk_dtype dtype, 
 static yk_status add_parameter(const yk_optimizer *o, const yk__optim_group *group, int64_t i, yk_state_dict *dict)
 {
     const yk__optim_state *state = &group->states[i];
-    const char *parameter = yk_parameters_name(group->params, i);
+    const char *parameter = yk__parameters_name(group->params, i);
     char name[NAME_ROOM];
     if (!state->step)
         return YK_OK;
@@ -129,13 +129,13 @@ static yk_tensor *outline_of(const yk_tensor *x, yk_dtype dtype)
 
 static yk_status add_outline(const yk_optimizer *o, const yk__optim_group *group, int64_t i, yk_state_dict *dict)
 {
-    const yk_tensor *x = yk_parameters_at(group->params, i);
+    const yk_tensor *x = yk__parameters_at(group->params, i);
     yk_status status = YK_OK;
     for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
         char name[NAME_ROOM];
         if (!yk__optim_uses(o->kind, group, x, s))
             continue;
-        status = state_name(name, yk_parameters_name(group->params, i), yk__optim_state_name(o->kind, s));
+        status = state_name(name, yk__parameters_name(group->params, i), yk__optim_state_name(o->kind, s));
         if (status)
             break;
         yk_tensor *outline = outline_of(x, yk__optim_state_dtype(group, x));
@@ -183,7 +183,7 @@ static yk_status load_number(const yk_optimizer *o, yk__optim_group *group, int 
                                    o->kind->name, name)
                         : YK_OK;
     double values[2];
-    yk_status status = read_numbers(name, yk_state_dict_at(dict, at), number->count ? number->count : 1, values);
+    yk_status status = read_numbers(name, yk__state_dict_at(dict, at), number->count ? number->count : 1, values);
     if (status)
         return status;
     void *field = (char *)group + number->offset;
@@ -208,7 +208,7 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
     double count;
     if (at < 0)
         return status;
-    status = read_numbers(name, yk_state_dict_at(dict, at), 1, &count);
+    status = read_numbers(name, yk__state_dict_at(dict, at), 1, &count);
     if (!status && count != (double)group->count)
         status = yk__fail(YK_ERR_SHAPE, "%s: group %d has %lld parameters, but %.0f in the state", o->kind->name, g,
                           (long long)group->count, count);
@@ -249,7 +249,7 @@ bool yk__optimizer_adopts(const yk_optimizer *o, const char *name, yk_dtype dtyp
         for (int s = 0; s < YK__OPTIM_STATES; s++) {
             const char *what = yk__optim_state_name(o->kind, s);
             int64_t i = what ? parameter_of(group, name, what) : -1;
-            const yk_tensor *x = i < 0 ? NULL : yk_parameters_at(group->params, i);
+            const yk_tensor *x = i < 0 ? NULL : yk__parameters_at(group->params, i);
             if (x)
                 return !group->states[i].tensors[s] && yk__optim_state_dtype(group, x) == dtype &&
                        yk_device_equal(yk__device_of(x), (yk_device){0}) && yk_is_contiguous(x);
@@ -281,7 +281,7 @@ static yk_status load_tensor(const yk_optimizer *o, const yk__optim_group *group
 {
     const char *what = yk__optim_state_name(o->kind, s);
     char a[200], b[200];
-    yk_tensor *given = yk_state_dict_at(dict, at);
+    yk_tensor *given = yk__state_dict_at(dict, at);
     if (!yk_same_shape(given, x))
         return yk__fail(YK_ERR_SHAPE, "%s: %s of %s has shape %s, expected %s", o->kind->name, what, parameter,
                         yk_shape_format(given, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)));
@@ -296,8 +296,8 @@ static yk_status load_tensor(const yk_optimizer *o, const yk__optim_group *group
 static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, int64_t i, const yk__optim_state *old,
                                 const yk_state_dict *dict, bool adopt, int64_t *used)
 {
-    const char *parameter = yk_parameters_name(group->params, i);
-    yk_tensor *x = yk_parameters_at(group->params, i);
+    const char *parameter = yk__parameters_name(group->params, i);
+    yk_tensor *x = yk__parameters_at(group->params, i);
     yk__optim_state *state = &group->states[i];
     int found = 0;
     const char *missing = NULL;
@@ -317,7 +317,7 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
     int64_t at = find_entry(dict, parameter, "step");
     double step = found > 0;
     if (at >= 0) {
-        yk_status status = read_numbers("step", yk_state_dict_at(dict, at), 1, &step);
+        yk_status status = read_numbers("step", yk__state_dict_at(dict, at), 1, &step);
         if (status)
             return status;
         if (!(step >= 1 && step < 0x1p53 && step == floor(step)))
@@ -337,13 +337,13 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
 /* Names an entry that belongs to no parameter. */
 static yk_status refuse_entry(const yk_optimizer *o, const yk_state_dict *dict)
 {
-    for (int64_t n = 0; n < yk_state_dict_count(dict); n++) {
-        const char *name = yk_state_dict_name(dict, n);
+    for (int64_t n = 0; n < yk__state_dict_count(dict); n++) {
+        const char *name = yk__state_dict_name(dict, n);
         bool known = strncmp(name, "state.", 6) != 0;
         for (int g = 0; g < o->n_groups && !known; g++) {
             const yk__optim_group *group = &o->groups[g];
             for (int64_t i = 0; i < group->count && !known; i++) {
-                const char *parameter = yk_parameters_name(group->params, i);
+                const char *parameter = yk__parameters_name(group->params, i);
                 known = find_entry(dict, parameter, "step") == n;
                 for (int s = 0; s < YK__OPTIM_STATES && !known; s++) {
                     const char *what = yk__optim_state_name(o->kind, s);
@@ -379,8 +379,8 @@ static yk_status state_room_make(const yk_optimizer *o, const yk_state_dict *dic
 {
     int64_t entries = 0, used = 0;
     yk_status status = YK_OK;
-    for (int64_t n = 0; n < yk_state_dict_count(dict); n++)
-        entries += strncmp(yk_state_dict_name(dict, n), "state.", 6) == 0;
+    for (int64_t n = 0; n < yk__state_dict_count(dict); n++)
+        entries += strncmp(yk__state_dict_name(dict, n), "state.", 6) == 0;
     for (int g = 0; g < o->n_groups && !status; g++) {
         groups[g] = o->groups[g];
         groups[g].states = yk__calloc((size_t)groups[g].count, sizeof(*groups[g].states));
@@ -399,9 +399,9 @@ static yk_status state_fill(const yk_optimizer *o, const yk_state_dict *dict, co
         for (int64_t i = 0; i < groups[g].count; i++) {
             for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
                 yk_tensor *to = groups[g].states[i].tensors[s];
-                const char *parameter = yk_parameters_name(groups[g].params, i);
+                const char *parameter = yk__parameters_name(groups[g].params, i);
                 int64_t at = to ? find_entry(dict, parameter, yk__optim_state_name(o->kind, s)) : -1;
-                if (at < 0 || yk_state_dict_at(dict, at) == to)
+                if (at < 0 || yk__state_dict_at(dict, at) == to)
                     continue;
                 status = yk__state_dict_copy(dict, at, to);
                 yk__bump_version(to);

@@ -193,7 +193,7 @@ static yk_status list_parameters(yk__reducer *r)
         r->list ? yk__module_collect(r->module, YK__PARAMETERS, yk__parameters_list(r->list)) : yk__error_code();
     if (status)
         return status;
-    int count = (int)yk_parameters_count(r->list);
+    int count = (int)yk__parameters_count(r->list);
     size_t room = (size_t)count + 1;
     r->parameters = yk__calloc(room, sizeof(*r->parameters));
     r->order = yk__calloc(room, sizeof(*r->order));
@@ -202,8 +202,8 @@ static yk_status list_parameters(yk__reducer *r)
         return YK_ERR_MEMORY;
     r->count = count;
     for (int i = 0; i < count; i++) {
-        r->parameters[i].x = yk_parameters_at(r->list, i);
-        r->parameters[i].name = yk_parameters_name(r->list, i);
+        r->parameters[i].x = yk__parameters_at(r->list, i);
+        r->parameters[i].name = yk__parameters_name(r->list, i);
         r->order[i] = count - 1 - i;
         if (!r->wrapped && yk__collector_of(r->parameters[i].x))
             r->wrapped = r->parameters[i].name;

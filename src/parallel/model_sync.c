@@ -27,7 +27,7 @@ static char *manifest(const yk__reducer *r)
     char shape[200];
     for (int i = 0; i < r->count; i++) {
         const yk__ddp_parameter *p = &r->parameters[i];
-        fprintf(to, "%s %s %s of %s%s\n", yk_requires_grad(p->x) ? "parameter" : "frozen parameter", p->name,
+        fprintf(to, "%s %s %s of %s%s\n", yk__wants_grad(p->x) ? "parameter" : "frozen parameter", p->name,
                 yk_shape_format(p->x, shape, sizeof(shape)), yk_dtype_name((yk_dtype)p->x->dtype),
                 p->name == r->wrapped ? ", which belongs to another module of yk_ddp" : "");
     }

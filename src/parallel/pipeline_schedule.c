@@ -153,7 +153,7 @@ static yk_tensor *receive(yk_tensor **slot, yk_device device, bool train)
         return x;
     }
     *slot = yk__raw_on_device(sent, device);
-    bool wanted = yk_requires_grad(sent);
+    bool wanted = yk__wants_grad(sent);
     yk_tensor_release(sent);
     if (!*slot || (wanted && yk_set_requires_grad(*slot, true)))
         return NULL;

@@ -169,11 +169,11 @@ yk_value *yk_value_from_state_dict(const yk_state_dict *dict)
         return NULL;
     }
     yk_value *value = yk__value_new(YK_VALUE_DICT);
-    for (int64_t i = 0; value && i < yk_state_dict_count(dict); i++) {
-        const char *name = yk_state_dict_name(dict, i);
+    for (int64_t i = 0; value && i < yk__state_dict_count(dict); i++) {
+        const char *name = yk__state_dict_name(dict, i);
         yk_value *item = yk__value_new(YK_VALUE_TENSOR);
         if (item)
-            item->as.tensor = yk_tensor_retain(yk_state_dict_at(dict, i));
+            item->as.tensor = yk_tensor_retain(yk__state_dict_at(dict, i));
         bool bad = !yk__utf8_valid(name, strlen(name));
         if (bad)
             yk__fail(YK_ERR_ARGUMENT, "value_from_state_dict: name '%.200s' is not valid UTF-8", name);
@@ -315,10 +315,10 @@ yk_state_dict *yk_value_weights(const yk_value *value, const yk_weights_options 
                 status = gather_tensor(key, yk_value_at(inner, i), &g);
         }
     }
-    if (!status && !yk_state_dict_count(g.dict) && yk__state_dict_left_out_at(g.dict, 0, &what))
+    if (!status && !yk__state_dict_count(g.dict) && yk__state_dict_left_out_at(g.dict, 0, &what))
         status = yk__fail(YK_ERR_NOT_FOUND, "no model weights that yoke has a dtype for: '%.200s' was left out, as %s",
                           yk__state_dict_left_out_at(g.dict, 0, &what), what);
-    else if (!status && !yk_state_dict_count(g.dict))
+    else if (!status && !yk__state_dict_count(g.dict))
         status = fail_no_weights(value);
     yk_state_dict *dict = status ? NULL : yk_scope_return_object(scope, g.dict);
     yk_scope_end(scope);

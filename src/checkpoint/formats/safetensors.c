@@ -524,12 +524,12 @@ static yk_status write_items(yk__file_writer *writer, const char *path, const it
 yk_status yk__safetensors_write(yk__file_writer *writer, const char *path, const yk_state_dict *dict,
                                 const yk_metadata *metadata)
 {
-    size_t count = (size_t)yk_state_dict_count(dict);
+    size_t count = (size_t)yk__state_dict_count(dict);
     item *items = yk__calloc(count, sizeof(*items));
     if (!items)
         return YK_ERR_MEMORY;
     for (size_t i = 0; i < count; i++)
-        items[i] = (item){yk_state_dict_name(dict, (int64_t)i), yk_state_dict_at(dict, (int64_t)i)};
+        items[i] = (item){yk__state_dict_name(dict, (int64_t)i), yk__state_dict_at(dict, (int64_t)i)};
     qsort(items, count, sizeof(*items), by_alignment);
     yk_status status = write_items(writer, path, items, count, metadata);
     free(items);

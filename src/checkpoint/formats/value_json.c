@@ -9,6 +9,7 @@
 #include "checkpoint/formats/pickle.h"
 #include "checkpoint/formats/sealed_json.h"
 #include "checkpoint/formats/value_json.h"
+#include "nn/state_dict.h"
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
@@ -211,7 +212,7 @@ static yk_value *tensor_from_json(const source *s, const char *name)
     yk_tensor *x = yk_state_dict_get(s->dict, name);
     if (!x) {
         yk__fail(YK_ERR_NOT_FOUND, "%s: there is no tensor \"%s\" among %lld", s->path, name,
-                 (long long)yk_state_dict_count(s->dict));
+                 (long long)yk__state_dict_count(s->dict));
         return NULL;
     }
     bool *taken = &s->taken[yk_state_dict_find(s->dict, name)];
@@ -336,14 +337,14 @@ yk_value *yk__value_from_json(const char *path, const char *text, const yk_state
                      why.text);
         return NULL;
     }
-    int64_t count = yk_state_dict_count(dict);
+    int64_t count = yk__state_dict_count(dict);
     source s = {path, dict, yk__calloc((size_t)count + 1, sizeof(*s.taken))};
     yk_value *value = s.taken ? from_json(&s, json) : NULL;
     for (int64_t i = 0; value && i < count; i++) {
         if (s.taken[i])
             continue;
         yk__fail(YK_ERR_FORMAT, "%s: tensor '%.200s' is not in the state's description", path,
-                 yk_state_dict_name(dict, i));
+                 yk__state_dict_name(dict, i));
         yk_value_release(value);
         value = NULL;
     }

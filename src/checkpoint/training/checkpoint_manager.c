@@ -308,11 +308,11 @@ static yk_status share_dict(const yk_checkpoint_manager *m, yk__save *s, const c
                             const yk_state_dict *only)
 {
     int64_t count = 0;
-    yk_shard *shards = yk__calloc((size_t)yk_state_dict_count(dict) + 1, sizeof(*shards));
-    for (int64_t i = 0; shards && i < yk_state_dict_count(dict); i++) {
-        const char *name = yk_state_dict_name(dict, i);
+    yk_shard *shards = yk__calloc((size_t)yk__state_dict_count(dict) + 1, sizeof(*shards));
+    for (int64_t i = 0; shards && i < yk__state_dict_count(dict); i++) {
+        const char *name = yk__state_dict_name(dict, i);
         if (m->rank == 0 || !only || yk_state_dict_find(only, name) >= 0)
-            shards[count++] = (yk_shard){.name = name, .part = yk_state_dict_at(dict, i)};
+            shards[count++] = (yk_shard){.name = name, .part = yk__state_dict_at(dict, i)};
     }
     yk_status status = yk__ranks_agree(m->group); /* an error record here says that there is no memory */
     if (!status)

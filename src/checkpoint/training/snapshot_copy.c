@@ -37,9 +37,9 @@ static yk_tensor *room_for(const yk_tensor *x)
 static yk_state_dict *room_like(const yk_state_dict *dict)
 {
     yk_state_dict *room = dict ? yk__state_dict_new() : NULL;
-    for (int64_t i = 0; room && i < yk_state_dict_count(dict); i++) {
-        yk_tensor *x = room_for(yk_state_dict_at(dict, i));
-        yk_status status = yk_state_dict_add(room, yk_state_dict_name(dict, i), x);
+    for (int64_t i = 0; room && i < yk__state_dict_count(dict); i++) {
+        yk_tensor *x = room_for(yk__state_dict_at(dict, i));
+        yk_status status = yk_state_dict_add(room, yk__state_dict_name(dict, i), x);
         yk_tensor_release(x);
         if (status) {
             yk_state_dict_release(room);
@@ -73,8 +73,8 @@ yk_status yk__snapshot_outline(const yk_checkpoint_state *state, yk__snapshot *o
 /* It is advice: a system that does not know it provides the pages when they are written to. */
 static void populate(const yk_state_dict *dict, const atomic_bool *stop)
 {
-    for (int64_t i = yk_state_dict_count(dict); i-- > 0;) {
-        const yk_tensor *x = yk_state_dict_at(dict, i);
+    for (int64_t i = yk__state_dict_count(dict); i-- > 0;) {
+        const yk_tensor *x = yk__state_dict_at(dict, i);
         size_t bytes = (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype);
         char *begin = (char *)((uintptr_t)x->data & -(uintptr_t)PAGE); /* NOLINT: the page that the first byte is in */
         size_t left = bytes >= SMALL ? ((size_t)((char *)x->data - begin) + bytes + PAGE - 1) & -(size_t)PAGE : 0;
@@ -119,10 +119,10 @@ static yk_status copy_dict(yk_state_dict **dict, const yk_state_dict *reuse)
 {
     yk_state_dict *copies = *dict ? yk__state_dict_new() : NULL;
     yk_status status = *dict && !copies ? YK_ERR_MEMORY : YK_OK;
-    for (int64_t i = 0; i < yk_state_dict_count(*dict) && !status; i++) {
-        const char *name = yk_state_dict_name(*dict, i);
+    for (int64_t i = 0; i < yk__state_dict_count(*dict) && !status; i++) {
+        const char *name = yk__state_dict_name(*dict, i);
         int64_t at = reuse ? yk_state_dict_find(reuse, name) : -1;
-        yk_tensor *copy = copy_tensor(yk_state_dict_at(*dict, i), at < 0 ? NULL : yk_state_dict_at(reuse, at));
+        yk_tensor *copy = copy_tensor(yk__state_dict_at(*dict, i), at < 0 ? NULL : yk__state_dict_at(reuse, at));
         status = yk_state_dict_add(copies, name, copy);
         yk_tensor_release(copy);
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "checkpoint/training/torch_state.h"
+#include "nn/state_dict.h"
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
 #include "value/value.h"
@@ -50,7 +51,7 @@ static yk_tensor *state_tensor(const yk_state_dict *dict, char *name)
 {
     int64_t at = name ? yk_state_dict_find(dict, name) : -1;
     free(name);
-    return at < 0 ? NULL : yk_state_dict_at(dict, at);
+    return at < 0 ? NULL : yk__state_dict_at(dict, at);
 }
 
 /* `count` elements of any dtype as doubles. */
@@ -189,7 +190,7 @@ static yk_value *names_of(const yk_optimizer *o)
         yk_value *group = yk_value_list();
         status = yk_value_append(names, group);
         for (int64_t i = 0; i < o->groups[g].count && !status; i++)
-            status = yk_value_append(group, yk_value_string(yk_parameters_name(o->groups[g].params, i)));
+            status = yk_value_append(group, yk_value_string(yk__parameters_name(o->groups[g].params, i)));
     }
     return status ? NULL : names;
 }

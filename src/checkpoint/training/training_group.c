@@ -22,9 +22,9 @@
 static json_t *dict_json(const yk_state_dict *dict)
 {
     json_t *list = dict ? json_array() : json_null();
-    for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
-        yk_tensor *x = yk_state_dict_at(dict, i);
-        json_t *entry = json_pack("[s, i]", yk_state_dict_name(dict, i), (int)x->dtype);
+    for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+        yk_tensor *x = yk__state_dict_at(dict, i);
+        json_t *entry = json_pack("[s, i]", yk__state_dict_name(dict, i), (int)x->dtype);
         for (int d = 0; d < x->ndim; d++)
             json_array_append_new(entry, json_integer(x->shape[d]));
         json_array_append_new(list, entry);
@@ -57,9 +57,9 @@ static yk_state_dict *dict_make(const json_t *list)
 static yk_status send_tensors(const yk_state_dict *dict, yk_process_group *group)
 {
     yk_status status = YK_OK;
-    for (int64_t i = 0; i < yk_state_dict_count(dict) && !status; i++) {
-        if (yk_state_dict_at(dict, i)->numel)
-            status = YK__HOST_TENSORS(yk_broadcast(yk_state_dict_at(dict, i), 0, group));
+    for (int64_t i = 0; i < yk__state_dict_count(dict) && !status; i++) {
+        if (yk__state_dict_at(dict, i)->numel)
+            status = YK__HOST_TENSORS(yk_broadcast(yk__state_dict_at(dict, i), 0, group));
     }
     return status;
 }

@@ -49,13 +49,13 @@ static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
         json_t *group = json_object(), *names = json_array();
         char prefix[32];
         size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%d.", g);
-        for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
-            const char *name = yk_state_dict_name(dict, i);
+        for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+            const char *name = yk__state_dict_name(dict, i);
             if (strncmp(name, prefix, length) == 0)
-                json_object_set_new(group, name + length, yk__number_json(yk_state_dict_at(dict, i)));
+                json_object_set_new(group, name + length, yk__number_json(yk__state_dict_at(dict, i)));
         }
         for (int64_t i = 0; i < o->groups[g].count; i++)
-            json_array_append_new(names, json_string(yk_parameters_name(o->groups[g].params, i)));
+            json_array_append_new(names, json_string(yk__parameters_name(o->groups[g].params, i)));
         json_object_set_new(group, "params", names);
         json_array_append_new(groups, group);
     }

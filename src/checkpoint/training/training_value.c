@@ -13,6 +13,7 @@
 #include "checkpoint/training/torch_state.h"
 #include "checkpoint/training/training.h"
 #include "checkpoint/training/training_value.h"
+#include "nn/state_dict.h"
 
 /* ---- JSON and values --------------------------------------------------------------------------------------------- */
 
@@ -98,7 +99,7 @@ static yk_value *steps_of(const yk_state_dict *dict, const yk_value *names)
             char *name = yk__format("state.%s.step", yk_value_as_string(yk_value_at(group, i)));
             int64_t at = name ? yk_state_dict_find(dict, name) : -1;
             free(name);
-            double step = at < 0 ? 0 : yk_item(yk_state_dict_at(dict, at));
+            double step = at < 0 ? 0 : yk_item(yk__state_dict_at(dict, at));
             status = yk_value_append(steps, yk_value_int((int64_t)step));
         }
     }
@@ -235,9 +236,9 @@ static yk_value *guess_names(const yk_state_dict *weights, const yk_value *group
 {
     yk_value *names = yk_value_list();
     yk_status status = names ? YK_OK : yk__error_code();
-    for (int64_t i = 0; i < yk_state_dict_count(weights) && !status; i++) {
-        const char *name = yk_state_dict_name(weights, i);
-        if (may_train(name, yk_state_dict_at(weights, i)))
+    for (int64_t i = 0; i < yk__state_dict_count(weights) && !status; i++) {
+        const char *name = yk__state_dict_name(weights, i);
+        if (may_train(name, yk__state_dict_at(weights, i)))
             status = yk_value_append(names, yk_value_string(name));
     }
     int64_t count = yk_value_count(yk_value_get(group, "params"));
@@ -276,18 +277,18 @@ static yk_value *names_for(const yk_value *optimizer, const yk_state_dict *weigh
 /* State must be of its parameter's shape: names that were told by order are checked by it. */
 static yk_status check_shapes(const yk_state_dict *state, const yk_state_dict *weights)
 {
-    for (int64_t i = 0; i < yk_state_dict_count(weights); i++) {
-        const char *name = yk_state_dict_name(weights, i);
+    for (int64_t i = 0; i < yk__state_dict_count(weights); i++) {
+        const char *name = yk__state_dict_name(weights, i);
         static const char *const kinds[] = {"momentum_buffer", "exp_avg"};
         for (int k = 0; k < 2; k++) {
             char *full = yk__format("state.%s.%s", name, kinds[k]), a[200], b[200];
             int64_t at = full ? yk_state_dict_find(state, full) : -1;
             free(full);
-            if (at < 0 || yk_same_shape(yk_state_dict_at(state, at), yk_state_dict_at(weights, i)))
+            if (at < 0 || yk_same_shape(yk__state_dict_at(state, at), yk__state_dict_at(weights, i)))
                 continue;
             return yk__fail(YK_ERR_SHAPE, "%s of %s has shape %s, the parameter %s", kinds[k], name,
-                            yk_shape_format(yk_state_dict_at(state, at), a, sizeof(a)),
-                            yk_shape_format(yk_state_dict_at(weights, i), b, sizeof(b)));
+                            yk_shape_format(yk__state_dict_at(state, at), a, sizeof(a)),
+                            yk_shape_format(yk__state_dict_at(weights, i), b, sizeof(b)));
         }
     }
     return YK_OK;
@@ -375,10 +376,10 @@ static json_t *optimizer_json(const char *kind, const yk_state_dict *dict, const
         json_t *group = json_object();
         char prefix[40];
         size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%" PRId64 ".", g);
-        for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
-            const char *name = yk_state_dict_name(dict, i);
+        for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+            const char *name = yk__state_dict_name(dict, i);
             if (strncmp(name, prefix, length) == 0)
-                json_object_set_new(group, name + length, yk__number_json(yk_state_dict_at(dict, i)));
+                json_object_set_new(group, name + length, yk__number_json(yk__state_dict_at(dict, i)));
         }
         json_object_set_new(group, "params", to_json(yk_value_at(names, g)));
         json_array_append_new(groups, group);
