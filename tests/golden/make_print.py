@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Writes print_golden.h: tensors as PyTorch prints them. Run it with any PyTorch: make_print.py > print_golden.h
+"""Writes tests/golden/print.golden: tensors as PyTorch prints them. Run it with any PyTorch.
 
-dtypes are written without "torch.", as yoke prints them, which also moves where lines break. Small inputs are kept as bytes; a large one is
-first + i * step for its element i.
+dtypes are written without "torch.", as yoke prints them, which also moves where lines break. A row
+is the dtype, the dimensions, the elements, the options of printing where there are any, and after "prints" the text, with
+\\n for a line's end. Small inputs are kept as bytes, in hexadecimal digits; of a large one element i is first + i * step.
 """
 import struct
-import sys
 
 import torch
 
+import golden_file
+
 NAN, INF = float("nan"), float("inf")
-DTYPES = {torch.float32: "YK_F32", torch.float64: "YK_F64", torch.float16: "YK_F16", torch.bfloat16: "YK_BF16",
-          torch.int64: "YK_I64", torch.int32: "YK_I32", torch.uint8: "YK_U8", torch.bool: "YK_BOOL"}
+DTYPES = golden_file.DTYPES
 
 cases = []
 
@@ -123,11 +124,6 @@ for options in ({"profile": "short"}, {"profile": "full"}, {"precision": 1}, {"p
     cases[first:] = [case + (options,) for case in cases[first:]]
 
 
-def quoted(string):
-    lines = string.split("\n")
-    return "\n     ".join('"' + line + ("\\n" if i + 1 < len(lines) else "") + '"' for i, line in enumerate(lines))
-
-
 def raw(tensor):
     flat = tensor.reshape(-1)
     if tensor.dtype in (torch.float16, torch.bfloat16):
@@ -137,40 +133,19 @@ def raw(tensor):
     return struct.pack("<%d%s" % (flat.numel(), code), *flat.tolist())
 
 
-print("/* print_golden.h - made by make_print.py with PyTorch %s. */" % torch.__version__.split("+")[0])
-print("""typedef struct print_case {
-    yk_dtype dtype;
-    int ndim;
-    int64_t shape[YK_MAX_DIMS];
-    const char *bytes; /* of the elements; NULL: first + i * step */
-    double first, step;
-    const yk_print_options *options; /* NULL: the default profile */
-    const char *expected;
-} print_case;
-
-static const print_case print_cases[] = {""")
-SCI_MODES = {True: "YK_SCI_ON", False: "YK_SCI_OFF", None: "YK_SCI_AUTO"}
+SCI_MODES = {True: "on", False: "off", None: "auto"}
 
 
-def in_c(options):
-    fields = dict(options)
-    if "profile" in fields:
-        fields["profile"] = '"%s"' % fields["profile"]
-    if "sci_mode" in fields:
-        fields["sci_mode"] = SCI_MODES[fields["sci_mode"]]
-    given = ", ".join(".%s = %s" % field for field in fields.items())
-    return "YK_OPTIONS(yk_print_options, %s)" % given if given else "NULL"
+def row(tensor, line, options):
+    words = [DTYPES[tensor.dtype], tensor.dim(), *tensor.shape]
+    words += ["bytes", raw(tensor).hex() or "-"] if line is None else ["from", *map(golden_file.number, line)]
+    words += ["%s=%s" % (key, SCI_MODES[value] if key == "sci_mode" else value) for key, value in options.items()]
+    return " ".join(map(str, words + ["prints", str(tensor).replace("\n", "\\n")]))
 
 
+rows = []
 for tensor, line, *options in cases:
     torch.set_printoptions(profile="default", sci_mode=None)
     torch.set_printoptions(**(options[0] if options else {}))
-    shape = ", ".join(str(size) for size in tensor.shape) or "0"
-    if line is None:
-        source = '"%s", 0, 0' % "".join("\\x%02x" % byte for byte in raw(tensor))
-    else:
-        source = "NULL, %r, %r" % (float(line[0]), float(line[1]))
-    print("    {%s, %d, {%s}, %s, %s,\n     %s}," % (DTYPES[tensor.dtype], tensor.dim(), shape, source,
-                                                    in_c(options[0] if options else {}), quoted(str(tensor))))
-print("};")
-print(len(cases), "cases", file=sys.stderr)
+    rows.append(row(tensor, line, options[0] if options else {}))
+golden_file.write("print", "make_print.py", "tensors as PyTorch prints them", [("cases", rows)])

@@ -1,16 +1,122 @@
 /* print_test.c - tensors as text, against what PyTorch prints (golden/make_print.py). */
 #include "tests/support/expect.h"
+#include "tests/support/golden.h"
 #include "tests/support/test_device.h"
 
 #include "tensor/tensor.h"
-#include "tests/golden/print_golden.h"
 
-enum { CASES = sizeof(print_cases) / sizeof(print_cases[0]) };
+typedef struct print_case {
+    yk_dtype dtype;
+    int ndim;
+    int64_t shape[YK_MAX_DIMS];
+    bool given;           /* bytes: of the elements; else element i is first + i * step */
+    uint64_t bytes[1024]; /* aligned for every dtype */
+    double first, step;
+    bool has_options; /* else the default profile */
+    char profile[40];
+    yk_print_options options;
+    char *expected;
+} print_case;
+
+static print_case *print_cases;
+static size_t case_count;
+
+static void read_bytes(const char **row, print_case *c)
+{
+    size_t count = 0;
+    for (; **row != ' '; *row += **row == '-' ? 1 : 2) {
+        unsigned byte;
+        assert_true(count < sizeof(c->bytes));
+        if (sscanf(*row, "%2x", &byte) == 1)
+            ((unsigned char *)c->bytes)[count++] = (unsigned char)byte;
+    }
+    ++*row;
+}
+
+/* One "key=value". */
+static void read_option(const char *word, print_case *c)
+{
+    char key[20], value[40];
+    yk_print_options *o = &c->options;
+    assert_int_equal(sscanf(word, "%19[a-z_]=%39s", key, value), 2);
+    c->has_options = true;
+    if (strcmp(key, "profile") == 0) {
+        snprintf(c->profile, sizeof(c->profile), "%s", value);
+        o->profile = c->profile;
+    } else if (strcmp(key, "precision") == 0) {
+        o->precision = atoi(value);
+    } else if (strcmp(key, "threshold") == 0) {
+        o->threshold = atoll(value);
+    } else if (strcmp(key, "edgeitems") == 0) {
+        o->edgeitems = atoll(value);
+    } else if (strcmp(key, "linewidth") == 0) {
+        o->linewidth = atoll(value);
+    } else if (strcmp(key, "sci_mode") == 0) {
+        o->sci_mode = strcmp(value, "on") == 0 ? YK_SCI_ON : strcmp(value, "off") == 0 ? YK_SCI_OFF : YK_SCI_AUTO;
+    } else {
+        fail_msg("'%s' is no option of printing", key);
+    }
+}
+
+/* The text of a row, with its lines. */
+static char *read_text(const char *row)
+{
+    char *text = strdup(row), *to = text;
+    assert_non_null(text);
+    for (const char *from = text; *from; from++)
+        if (from[0] == '\\' && from[1] == 'n')
+            *to++ = '\n', from++;
+        else
+            *to++ = *from;
+    *to = 0;
+    return text;
+}
+
+static void read_case(const char *row, print_case *c)
+{
+    char word[60];
+    c->options = *YK_OPTIONS(yk_print_options);
+    c->dtype = golden_dtype(&row);
+    c->ndim = golden_integer(&row);
+    assert_in_range(c->ndim, 0, YK_MAX_DIMS);
+    for (int d = 0; d < c->ndim; d++)
+        c->shape[d] = golden_integer(&row);
+    c->given = strcmp(golden_word(&row, word, sizeof(word)), "bytes") == 0;
+    if (c->given) {
+        read_bytes(&row, c);
+    } else {
+        c->first = golden_number(&row);
+        c->step = golden_number(&row);
+    }
+    while (strcmp(golden_word(&row, word, sizeof(word)), "prints") != 0)
+        read_option(word, c);
+    c->expected = read_text(row);
+}
+
+static int read_cases(void **state)
+{
+    (void)state;
+    const char *const *rows = golden_rows("print", "cases", &case_count);
+    print_cases = calloc(case_count, sizeof(*print_cases));
+    assert_non_null(print_cases);
+    for (size_t i = 0; i < case_count; i++)
+        read_case(rows[i], &print_cases[i]);
+    return 0;
+}
+
+static int free_cases(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < case_count; i++)
+        free(print_cases[i].expected);
+    free(print_cases);
+    return 0;
+}
 
 static yk_tensor *build(const print_case *c)
 {
     yk_tensor_options options = *YK_OPTIONS(yk_tensor_options, .dtype = c->dtype);
-    if (c->bytes)
+    if (c->given)
         return yk_from_data(c->bytes, c->ndim, c->shape, &options);
     yk_tensor *x = yk_empty(c->ndim, c->shape, &options);
     for (int64_t i = 0; i < yk_numel(x); i++) {
@@ -42,14 +148,14 @@ static void expect_text(const yk_tensor *x, const char *expected)
 static void set_options(const print_case *c)
 {
     expect_ok(yk_set_printoptions(NULL));
-    if (c->options)
-        expect_ok(yk_set_printoptions(c->options));
+    if (c->has_options)
+        expect_ok(yk_set_printoptions(&c->options));
 }
 
 static void as_pytorch_prints(void **state)
 {
     (void)state;
-    for (int i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < case_count; i++) {
         yk_scope scope = yk_scope_begin();
         set_options(&print_cases[i]);
         expect_text(build(&print_cases[i]), print_cases[i].expected);
@@ -65,7 +171,7 @@ static void strides_do_not_show(void **state)
 {
     (void)state;
     int tried = 0;
-    for (int i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < case_count; i++) {
         const print_case *c = &print_cases[i];
         yk_scope scope = yk_scope_begin();
         yk_tensor *x = build(c);
@@ -204,5 +310,5 @@ int main(void)
         cmocka_unit_test(to_a_stream),
         cmocka_unit_test(options_hold),
     };
-    return cmocka_run_group_tests_name("tensor/print", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tensor/print", tests, read_cases, free_cases);
 }
