@@ -346,12 +346,12 @@ typedef struct yk__storage {
     void *foreign_context;
     const char *maker; /* the operation that the memory was made for: yk__operation_name, static */
     bool for_backward;
-    struct yk__storage *newer, *older; /* in the allocator's list of what is allocated on the device, or is free */
-    struct yk__storage *below, *above; /* large blocks (heap.c): those that lie next to it, or NULL */
-    bool heaped, idle;                 /* has a large block; that is free */
-    struct yk__memory_pool *pool;      /* of the graph in whose recording it was allocated, or NULL */
-    uint8_t queue;                     /* it was allocated on */
-    _Atomic uint8_t used_on;           /* 1 << queue: the others that use it */
+    struct yk__storage *previous, *next; /* in the list of what is allocated on the device, or of free blocks */
+    struct yk__storage *below, *above;   /* large blocks (heap.c): those that lie next to it, or NULL */
+    bool heaped, idle;                   /* has a large block; that is free */
+    struct yk__memory_pool *pool;        /* of the graph in whose recording it was allocated, or NULL */
+    uint8_t queue;                       /* it was allocated on */
+    _Atomic uint8_t used_on;             /* 1 << queue: the others that use it */
 } yk__storage;
 yk__storage *yk__storage_create(yk_device device, size_t bytes);
 /*

@@ -427,9 +427,9 @@ static void damage_is_found(void **state)
     b->reserved = 5001;
     expect_broken(yk__memory_check(cpu), "a storage of 5000 bytes has a block of 5001");
     b->reserved = reserved;
-    b->older = NULL;
+    b->next = NULL;
     expect_broken(yk__memory_check(cpu), "storages have 5120 bytes, and 6144 are counted");
-    b->older = a;
+    b->next = a;
     yk__storage *whole = yk__storage_create(cpu, (size_t)4 << 20);
     yk__storage_release(whole);
     yk__storage *low = yk__storage_create(cpu, (size_t)1 << 20), *high = low->above;
@@ -445,10 +445,10 @@ static void damage_is_found(void **state)
     high->idle = true;
     yk__storage_release(low);
     expect_sound(yk__memory_check(cpu));
-    yk__storage *newer = a->newer;
-    a->newer = a;
+    yk__storage *previous = a->previous;
+    a->previous = a;
     expect_broken(yk__memory_check(cpu), "the list of storages: one of 5120 bytes does not lead back");
-    a->newer = newer;
+    a->previous = previous;
     expect_sound(yk__memory_check(cpu));
     yk__storage_release(a);
     yk__storage_release(b);

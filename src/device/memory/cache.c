@@ -249,10 +249,10 @@ yk__storage *yk__storage_create(yk_device device, size_t bytes)
     s->bytes = bytes;
     s->maker = yk__operation_name;
     s->for_backward = yk__operation_is_backward;
-    s->newer = NULL;
-    s->older = c->newest;
-    if (s->older)
-        s->older->newer = s;
+    s->previous = NULL;
+    s->next = c->newest;
+    if (s->next)
+        s->next->previous = s;
     c->newest = s;
     c->allocated += s->reserved;
     if (c->allocated > c->peak)
@@ -274,9 +274,9 @@ void yk__storage_cache(yk__storage *s)
                  first->count < first->capacity; /* as in yk__storage_create */
     if (!alone)
         pthread_mutex_lock(&c->lock);
-    *(s->newer ? &s->newer->older : &c->newest) = s->older;
-    if (s->older)
-        s->older->newer = s->newer;
+    *(s->previous ? &s->previous->next : &c->newest) = s->next;
+    if (s->next)
+        s->next->previous = s->previous;
     c->allocated -= s->reserved;
     /* In a recording the pool takes freed blocks, its own or not: work that is recorded from here on may have them. */
     yk__memory_pool *pool = s->pool;

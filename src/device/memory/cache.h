@@ -60,7 +60,7 @@ typedef struct yk__cache {
     size_t room;                   /* bytes mapped after `top` that no block has */
     size_t allocated, peak, reserved, peak_reserved;
     size_t limit;        /* of what is reserved; 0: none */
-    yk__storage *newest; /* all that is allocated */
+    yk__storage *newest; /* all that is allocated, by age */
 } yk__cache;
 
 /* The cache of a device, which is made when it is first asked for; NULL without memory for it. */

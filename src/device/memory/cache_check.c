@@ -20,7 +20,7 @@ const char *yk__cache_check(const yk__cache *c)
 {
     size_t allocated = 0, cached = 0;
     const char *wrong = NULL;
-    for (const yk__storage *s = c->newest; s; s = s->older) {
+    for (const yk__storage *s = c->newest; s; s = s->next) {
         allocated += s->reserved;
         size_t block;
         if (s->heaped)
@@ -29,7 +29,7 @@ const char *yk__cache_check(const yk__cache *c)
             yk__size_class(s->reserved, &block);
         if (s->reserved < s->bytes || block != s->reserved)
             return yk__broken("a storage of %zu bytes has a block of %zu", s->bytes, s->reserved);
-        if ((s->older && s->older->newer != s) || (s == c->newest && s->newer) || allocated > c->allocated)
+        if ((s->next && s->next->previous != s) || (s == c->newest && s->previous) || allocated > c->allocated)
             return yk__broken("the list of storages: one of %zu bytes does not lead back, or there are more than %zu "
                               "bytes in all",
                               s->reserved, c->allocated);

@@ -45,30 +45,29 @@ static bool before(const yk__storage *a, const yk__storage *b)
     return a->reserved != b->reserved ? a->reserved < b->reserved : (char *)a->data < (char *)b->data;
 }
 
-/* Inserts a free block into the list, which is sorted by size, then address; `newer` links to the next larger block,
- * `older` to the one before. So the block that is taken depends on the requests alone, and low addresses are
- * preferred. */
+/* Inserts a free block into the list, which is sorted by size, then address. So the block that is taken depends on the
+ * requests alone, and low addresses are preferred. */
 static void list_insert(yk__cache *c, yk__storage *s)
 {
-    yk__storage **heap = heap_of(c, s), *older = NULL, *newer = *heap;
-    while (newer && before(newer, s)) {
-        older = newer;
-        newer = newer->newer;
+    yk__storage **heap = heap_of(c, s), *previous = NULL, *next = *heap;
+    while (next && before(next, s)) {
+        previous = next;
+        next = next->next;
     }
-    s->older = older;
-    s->newer = newer;
-    *(older ? &older->newer : heap) = s;
-    if (newer)
-        newer->older = s;
+    s->previous = previous;
+    s->next = next;
+    *(previous ? &previous->next : heap) = s;
+    if (next)
+        next->previous = s;
     s->idle = true;
 }
 
 static void list_remove(yk__cache *c, yk__storage *s)
 {
-    *(s->older ? &s->older->newer : heap_of(c, s)) = s->newer;
-    if (s->newer)
-        s->newer->older = s->older;
-    s->older = s->newer = NULL;
+    *(s->previous ? &s->previous->next : heap_of(c, s)) = s->next;
+    if (s->next)
+        s->next->previous = s->previous;
+    s->previous = s->next = NULL;
     s->idle = false;
 }
 
@@ -128,7 +127,7 @@ yk__storage *yk__heap_take(yk__cache *c, yk__memory_pool *pool, size_t bytes)
 {
     yk__storage *s = pool ? pool->heap : c->heap;
     while (s && s->reserved < bytes)
-        s = s->newer;
+        s = s->next;
     if (!s)
         return NULL;
     list_remove(c, s);
@@ -231,11 +230,11 @@ void yk__heap_move(yk__cache *c, yk__memory_pool *pool)
 
 const char *yk__heap_check(const yk__cache *c, const yk__memory_pool *pool, size_t *cached)
 {
-    for (const yk__storage *s = pool ? pool->heap : c->heap; s; s = s->newer) {
+    for (const yk__storage *s = pool ? pool->heap : c->heap; s; s = s->next) {
         *cached += s->reserved;
         if (!s->idle || !s->heaped || s->pool != pool || s->reserved % HEAP_GRAIN)
             return yk__broken("a free block of %zu bytes is not one of this heap", s->reserved);
-        if (s->newer && (s->newer->older != s || !before(s, s->newer)))
+        if (s->next && (s->next->previous != s || !before(s, s->next)))
             return yk__broken("free blocks: one of %zu bytes does not lead back, or is not in order", s->reserved);
         if ((s->above && (s->above->below != s || (char *)s->above->data != end_of(s))) ||
             (s->below && s->below->above != s))

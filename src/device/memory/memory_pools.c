@@ -54,7 +54,7 @@ void yk__memory_pool_release(yk__memory_pool *pool)
     while (*at != pool)
         at = &(*at)->next;
     *at = pool->next;
-    for (yk__storage *s = c->newest; s; s = s->older) {
+    for (yk__storage *s = c->newest; s; s = s->next) {
         if (s->pool == pool)
             s->pool = NULL;
     }

@@ -22,7 +22,7 @@ enum { HOLDERS = 64, HOLDERS_NAMED = 6 };
 static int holders_of(const yk__cache *c, holder *all)
 {
     int count = 0;
-    for (const yk__storage *s = c->newest; s; s = s->older) {
+    for (const yk__storage *s = c->newest; s; s = s->next) {
         int i = 0;
         while (i < count && (all[i].maker != s->maker || all[i].for_backward != s->for_backward) && i < HOLDERS - 1)
             i++;
