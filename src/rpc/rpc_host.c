@@ -369,7 +369,9 @@ static void *helper_run(void *arg)
         begun = yk__rpc.begun;
         if (stalled)
             yk__rpc_serve_hurry();
-        idle = yk__rpc_pairs_take() || waiting ? 0 : idle + 1;
+        bool needed =
+            !(yk__rpc.listening & (YK__BELL_WAITER | YK__BELL_SERVER)); /* else it would take their messages */
+        idle = (needed && yk__rpc_pairs_take()) || waiting ? 0 : idle + 1;
         yk_clear_error();
         if (idle > IDLE) {
             yk__rpc_listen(YK__BELL_HELPER, 0);

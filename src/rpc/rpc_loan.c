@@ -353,13 +353,21 @@ typedef struct mapped {
     char *memory;
     size_t bytes;
     yk__rpc_loan *loan;
+    struct mapped *next;
 } mapped;
+
+static _Thread_local mapped *unmapped; /* memory that nobody looks at any more, of a thread that gathers */
 
 static void mapped_release(void *context)
 {
     mapped *m = context;
-    munmap(m->memory, m->bytes);
     loan_release(m->loan);
+    if (gathering) {
+        m->next = unmapped;
+        unmapped = m;
+        return;
+    }
+    munmap(m->memory, m->bytes);
     free(m);
 }
 
@@ -406,6 +414,11 @@ bool yk__loans_waiting(void)
 void yk__loans_gather(bool gathers)
 {
     gathering = gathers;
+    for (mapped *m; !gathers && (m = unmapped);) {
+        unmapped = m->next;
+        munmap(m->memory, m->bytes);
+        free(m);
+    }
 }
 
 yk__rpc_link *yk__loan_next_returned(uint64_t *number)

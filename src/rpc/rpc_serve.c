@@ -431,10 +431,10 @@ static void call_serve(yk_call *call)
     }
     yk_clear_error();
     yk_scope_end(scope);
+    yk__loans_gather(false);
     yk__rpc_lock();
     if (!answered)
         call_release(call);
-    yk__loans_gather(false);
     yk__rpc_loans_send();
     if (o && o->error.code)
         o->shared[0] = 0; /* whoever asks for it from here on makes another */
