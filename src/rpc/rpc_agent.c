@@ -278,6 +278,7 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     yk__rpc.timeout = timeout;
     yk__rpc.threads_limit = o.threads;
     yk__rpc.max_message = (size_t)o.max_message;
+    yk__rpc.most_bytes = YK__RPC_MOST_BYTES;
     yk__rpc.pid = getpid();
     bool started = false;
     status = agent_choose_name(name, &info);

@@ -234,7 +234,7 @@ typedef struct yk__rpc_agent {
     uint32_t index;
     char name[YK__RPC_NAME];
     double timeout;
-    size_t max_message;
+    size_t max_message, most_bytes; /* most_bytes: YK__RPC_MOST_BYTES, less in tests */
     int threads_limit;
     yk_store *store; /* owned */
     yk__identity identity;

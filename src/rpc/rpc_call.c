@@ -104,7 +104,7 @@ static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, d
     yk_status status = YK_OK;
     while (link->fd >= 0 && link->call_count > 0 &&
            (link->call_count >= YK__RPC_MOST_CALLS ||
-            (size > YK__RPC_SMALL && link->call_bytes + size > YK__RPC_MOST_BYTES)) &&
+            (size > YK__RPC_SMALL && link->call_bytes + size > yk__rpc.most_bytes)) &&
            !status)
         if (!yk__rpc_wait_for_answers(&yk__rpc.changed, deadline))
             status = yk__fail(YK_ERR_TIMEOUT,

@@ -336,7 +336,7 @@ static bool link_take_call(yk__rpc_link *link, const unsigned char *data, size_t
 {
     /* Twice the credit: a call that the other side has cancelled counts no more there, and may do so here. */
     bool fits = link->call_count < 2 * YK__RPC_MOST_CALLS &&
-                (link->call_count == 0 || size <= YK__RPC_SMALL || link->call_bytes < 2 * (size_t)YK__RPC_MOST_BYTES);
+                (link->call_count == 0 || size <= YK__RPC_SMALL || link->call_bytes < 2 * yk__rpc.most_bytes);
     unsigned char *copy = owned;
     if (!fits || !link->accepted || (!owned && !(copy = malloc(size ? size : 1)))) {
         free(owned);
@@ -703,9 +703,15 @@ static void io_drain(void)
 /* Takes the lock after those who wait for it, or after a while. */
 static void io_lock(void)
 {
-    enum { PAUSES = 50, PAUSE = 20000 /* nanoseconds */ };
-    for (int i = 0; i < PAUSES && atomic_load(&yk__rpc.queuing); i++)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    const double most = 3e-4; /* seconds, by the clock: on a busy machine one pause may take longer */
+    const struct timespec pause = {.tv_nsec = 20000};
+    for (double until = 0; atomic_load(&yk__rpc.queuing);) {
+        double now = yk__now();
+        until = until > 0 ? until : now + most;
+        if (now >= until)
+            break;
+        nanosleep(&pause, NULL);
+    }
     yk__rpc_lock();
 }
 
