@@ -18,12 +18,14 @@
 /* LEND_LEAST: bytes of a tensor from which on a file is named; below, two copies take less than a mapping. MOST_LENT
  * and MOST_LENT_BYTES: copies that receivers hold, from which on tensors are sent as they are: each takes a descriptor
  * here and a mapping there, and its memory counts as this process's. MOST_POOL and MOST_POOL_BYTES: files that are
- * kept. OPEN: descriptors of others' files that are kept open. MOST_FILES: in a message, where each takes FILE_SIZE. */
+ * kept. OPEN: descriptors of others' files that are kept open; PARKED: mappings that are kept. MOST_FILES: in a
+ * message, where each takes FILE_SIZE. */
 enum {
     LEND_LEAST = 64 << 10,
     MOST_LENT = 256,
     MOST_POOL = 32,
     OPEN = 256,
+    PARKED = 8,
     MOST_FILES = 256,
     FILE_SIZE = 20,
     PAGE = 4096
@@ -46,7 +48,7 @@ struct yk__rpc_loan {
     bool returned;
     unsigned count; /* of files */
     struct lent {
-        uint64_t bytes;
+        uint64_t bytes, inode;
         int fd;         /* -1: it could not be opened */
     } * files;          /* until it is settled */
     yk__rpc_loan *next; /* of the connection */
@@ -287,7 +289,7 @@ yk__rpc_loan *yk__loan_new(yk__rpc_link *link, uint64_t number, yk__reader *payl
         file.inode = yk__read_u64(&r);
         file.bytes = yk__read_u64(&r);
         int fd = file_open(link, &file);
-        files[i] = (struct lent){file.bytes, fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+        files[i] = (struct lent){file.bytes, file.inode, fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0)};
     }
     loan->next = link->loans;
     link->loans = loan;
@@ -332,11 +334,15 @@ void yk__loan_use(yk__rpc_loan *loan)
 /* The descriptor of the lender's file, kept open for the next time. With `lock`. */
 static int file_open(const yk__rpc_link *link, const yk__shared_file *file)
 {
+    static int last; /* most messages lend the file that the one before did */
     opened *unused = NULL;
-    for (int i = 0; i < OPEN; i++) {
+    for (int n = 0; n < OPEN; n++) {
+        int i = (last + n) % OPEN;
         opened *o = &files_open[i];
-        if (o->link == link && o->file.inode == file->inode && o->file.fd == file->fd && o->file.bytes == file->bytes)
+        if (o->link == link && o->file.inode == file->inode && o->file.fd == file->fd && o->file.bytes == file->bytes) {
+            last = i;
             return o->fd;
+        }
         unused = o->link ? unused : o;
     }
     int fd = yk__shared_open((int)link->channel.handshake.peer.pid, file);
@@ -352,22 +358,59 @@ static int file_open(const yk__rpc_link *link, const yk__shared_file *file)
 typedef struct mapped {
     char *memory;
     size_t bytes;
+    uint64_t inode, offset; /* of the file: where the mapping begins */
     yk__rpc_loan *loan;
-    struct mapped *next;
 } mapped;
 
-static _Thread_local mapped *unmapped; /* memory that nobody looks at any more, of a thread that gathers */
+/* Mappings without a tensor, of files that are likely to be lent again: to map one anew takes longer than to forget
+ * what was written there. */
+static struct parked {
+    const yk__rpc_link *link; /* NULL: none */
+    mapped m;
+} parked[PARKED];
+static int next_parked;
+
+/* With `lock`. */
+static void parked_drop(struct parked *p)
+{
+    if (p->link)
+        munmap(p->m.memory, p->m.bytes);
+    p->link = NULL;
+}
+
+/* Takes the memory of a mapping like *m that is parked; false where there is none. */
+static bool parked_take(const yk__rpc_loan *loan, mapped *m)
+{
+    pthread_mutex_lock(&lock);
+    struct parked *found = NULL;
+    for (int i = 0; i < PARKED && loan->link && !found; i++) {
+        struct parked *p = &parked[i];
+        if (p->link == loan->link && p->m.inode == m->inode && p->m.offset == m->offset && p->m.bytes == m->bytes)
+            found = p;
+    }
+    m->memory = found ? found->m.memory : NULL;
+    if (found)
+        found->link = NULL;
+    pthread_mutex_unlock(&lock);
+    if (!found || madvise(m->memory, m->bytes, MADV_DONTNEED) == 0) /* what it shows is the file's again */
+        return found;
+    munmap(m->memory, m->bytes);
+    return false;
+}
 
 static void mapped_release(void *context)
 {
     mapped *m = context;
-    loan_release(m->loan);
-    if (gathering) {
-        m->next = unmapped;
-        unmapped = m;
-        return;
+    pthread_mutex_lock(&lock);
+    if (m->loan->link) {
+        struct parked *p = &parked[next_parked++ % PARKED];
+        parked_drop(p);
+        *p = (struct parked){m->loan->link, *m};
+    } else {
+        munmap(m->memory, m->bytes);
     }
-    munmap(m->memory, m->bytes);
+    pthread_mutex_unlock(&lock);
+    loan_release(m->loan);
     free(m);
 }
 
@@ -383,9 +426,12 @@ yk__storage *yk__loan_map(unsigned index, uint64_t offset, size_t bytes)
     if (!m)
         return NULL;
     m->bytes = before + bytes;
-    m->memory = file->fd < 0 ? MAP_FAILED
-                             : mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file->fd,
-                                    (off_t)(offset - before));
+    m->inode = file->inode;
+    m->offset = offset - before;
+    if (!parked_take(borrower, m))
+        m->memory = file->fd < 0 ? MAP_FAILED
+                                 : mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file->fd,
+                                        (off_t)(offset - before));
     if (m->memory == MAP_FAILED) {
         if (file->fd < 0)
             yk__fail(YK_ERR_CONNECTION, "a tensor of %zu bytes is in memory of process %d that is not there any more",
@@ -414,11 +460,6 @@ bool yk__loans_waiting(void)
 void yk__loans_gather(bool gathers)
 {
     gathering = gathers;
-    for (mapped *m; !gathers && (m = unmapped);) {
-        unmapped = m->next;
-        munmap(m->memory, m->bytes);
-        free(m);
-    }
 }
 
 yk__rpc_link *yk__loan_next_returned(uint64_t *number)
@@ -473,6 +514,9 @@ void yk__loans_orphan(yk__rpc_link *link)
 void yk__loans_forget(yk__rpc_link *link, uint64_t inode)
 {
     pthread_mutex_lock(&lock);
+    for (int i = 0; i < PARKED; i++)
+        if (parked[i].link == link && (inode == 0 || parked[i].m.inode == inode))
+            parked_drop(&parked[i]);
     for (int i = 0; i < OPEN; i++)
         if (files_open[i].link == link && (inode == 0 || files_open[i].file.inode == inode)) {
             close(files_open[i].fd);

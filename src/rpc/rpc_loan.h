@@ -55,8 +55,7 @@ bool yk__loans_waiting(void);
 /* The number of a loan that was released, of a connection that has not ended; NULL when there is none left. */
 struct yk__rpc_link *yk__loan_next_returned(uint64_t *number);
 bool yk__lent_next_forgotten(uint64_t *inode);
-/* While a thread gathers, it sends these messages itself, and the I/O thread is not woken for them; memory is unmapped
- * when it stops, which is to be after an answer was sent. */
+/* While a thread gathers, it sends these messages itself, and the I/O thread is not woken for them. */
 void yk__loans_gather(bool gathers);
 /* The connection ended: nothing is returned over it any more. With the agent's lock. */
 void yk__loans_orphan(struct yk__rpc_link *link);
