@@ -401,6 +401,29 @@ static int ownership_return(void)
     return 0;
 }
 
+/* ---- docs/rpc.md ---- */
+static double trained;
+
+static yk_status train(yk_call *call)
+{
+    trained = yk_item(yk_sum(yk_call_tensor(call, 0)));
+    return YK_OK;
+}
+
+static void fill(yk_tensor *x)
+{
+    (void)!yk_fill_(x, trained + 1);
+}
+
+static int rpc_tensor(void)
+{
+    CHECK(!yk_rpc_register("train", train));
+    CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+#include "rpc.md.1"
+    CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
+    return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
 /* ---- docs/stores.md ---- */
 static int stores_rank(int rank, const char *mine)
 {
@@ -476,6 +499,7 @@ int main(void)
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},
+        {"rpc.md", rpc_tensor},
         {"stores.md", stores},
     };
     int bad = setenv("YOKE_CPU_DEVICES", "4", 1);
