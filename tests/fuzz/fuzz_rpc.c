@@ -124,7 +124,8 @@ static yk__rpc_link *link_make(bool accepted, int *other)
     for (int i = 0; i < 4; i++) {
         yk__channel *sides[] = {&link->channel, &peer};
         for (int s = 0; s < 2; s++) {
-            yk__channel_feed(sides[!s], sides[s]->out.data + sides[s]->sent, sides[s]->out.size - sides[s]->sent);
+            if (yk__channel_unsent(sides[s]))
+                yk__channel_feed(sides[!s], sides[s]->out.data + sides[s]->sent, sides[s]->out.size - sides[s]->sent);
             sides[s]->out.size = sides[s]->sent = 0;
         }
     }
