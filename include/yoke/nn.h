@@ -299,6 +299,24 @@ YK_API yk_module *yk_gelu_create(void);
 YK_API yk_module *yk_tanh_create(void);
 YK_API yk_module *yk_sigmoid_create(void);
 YK_API yk_module *yk_identity_create(void);
+YK_API yk_module *yk_silu_create(void);
+YK_API yk_module *yk_mish_create(void);
+YK_API yk_module *yk_gelu_tanh_create(void); /* nn.GELU(approximate="tanh") */
+YK_API yk_module *yk_relu6_create(void);
+YK_API yk_module *yk_selu_create(void);
+YK_API yk_module *yk_hardswish_create(void);
+YK_API yk_module *yk_hardsigmoid_create(void);
+YK_API yk_module *yk_log_sigmoid_create(void);
+YK_API yk_module *yk_leaky_relu_create(double negative_slope);          /* 0.01 by default in PyTorch */
+YK_API yk_module *yk_elu_create(double alpha);                          /* 1 */
+YK_API yk_module *yk_softplus_create(double beta, double threshold);    /* 1, 20 */
+YK_API yk_module *yk_prelu_create(int64_t num_parameters, double init); /* 1, 0.25; "weight" (num_parameters) */
+YK_API yk_module *yk_glu_create(int dim);                               /* -1 */
+YK_API yk_module *yk_softmax_create(int dim);
+YK_API yk_module *yk_log_softmax_create(int dim);
+/* Any function of one tensor as a layer without parameters: yk_function_create(yk_square). */
+typedef yk_tensor *(*yk_function)(yk_tensor *x);
+YK_API yk_module *yk_function_create(yk_function function);
 /* Every dimension but the first becomes one. */
 YK_API yk_module *yk_flatten_create(void);
 /* A window of kernel x kernel, or options->kernel (height, width) where that is given. */

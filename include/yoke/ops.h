@@ -28,6 +28,16 @@ YK_API yk_tensor *yk_sub(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_mul(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_div(yk_tensor *a, yk_tensor *b); /* integers give f32 */
 YK_API yk_tensor *yk_pow(yk_tensor *a, yk_tensor *b);
+/* Quotients that are rounded down, as Python's //, and to zero; integers stay integers, exact ones. They have a
+ * gradient of zero. Source: torch.div with rounding_mode. Integers divided by 0 are an error on CPUs, and 0 elsewhere.
+ */
+YK_API yk_tensor *yk_floor_divide(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_trunc_divide(yk_tensor *a, yk_tensor *b);
+/* The rest that such a quotient leaves: with the sign of b, as Python's %, and with that of a. */
+YK_API yk_tensor *yk_remainder(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_fmod(yk_tensor *a, yk_tensor *b);
+YK_API yk_tensor *yk_floor_divide_scalar(yk_tensor *a, double b); /* integers by a whole number stay integers */
+YK_API yk_tensor *yk_remainder_scalar(yk_tensor *a, double b);
 YK_API yk_tensor *yk_maximum(yk_tensor *a, yk_tensor *b); /* equal elements share the gradient */
 YK_API yk_tensor *yk_minimum(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha); /* a + alpha b, in integers alpha too */
@@ -49,7 +59,24 @@ YK_API yk_tensor *yk_cos(yk_tensor *x);
 YK_API yk_tensor *yk_tanh(yk_tensor *x);
 YK_API yk_tensor *yk_sigmoid(yk_tensor *x);
 YK_API yk_tensor *yk_relu(yk_tensor *x);
-YK_API yk_tensor *yk_gelu(yk_tensor *x); /* exact, with erf */
+YK_API yk_tensor *yk_gelu(yk_tensor *x);      /* exact, with erf */
+YK_API yk_tensor *yk_gelu_tanh(yk_tensor *x); /* approximate="tanh" */
+/* Activations of floating tensors, as torch.nn.functional's; what PyTorch has for a default stands behind. */
+YK_API yk_tensor *yk_silu(yk_tensor *x);                              /* x sigmoid(x) */
+YK_API yk_tensor *yk_mish(yk_tensor *x);                              /* x tanh(softplus(x)) */
+YK_API yk_tensor *yk_relu6(yk_tensor *x);                             /* clamped to [0, 6]; of integers, too */
+YK_API yk_tensor *yk_leaky_relu(yk_tensor *x, double negative_slope); /* 0.01: negative_slope x below 0 */
+YK_API yk_tensor *yk_elu(yk_tensor *x, double alpha);                 /* 1: alpha (e^x - 1) below 0 */
+YK_API yk_tensor *yk_selu(yk_tensor *x);
+YK_API yk_tensor *yk_hardswish(yk_tensor *x);
+YK_API yk_tensor *yk_hardsigmoid(yk_tensor *x);
+YK_API yk_tensor *yk_log_sigmoid(yk_tensor *x);
+/* 1, 20: log(1 + e^(beta x)) / beta, and x where beta x is above the threshold. */
+YK_API yk_tensor *yk_softplus(yk_tensor *x, double beta, double threshold);
+/* weight x below 0; weight is one number, or (C) for x (N,C,...), of x's dtype, and gets a gradient. */
+YK_API yk_tensor *yk_prelu(yk_tensor *x, yk_tensor *weight);
+/* -1: the first half along the dimension times the sigmoid of the second. */
+YK_API yk_tensor *yk_glu(yk_tensor *x, int dim);
 /* -INFINITY, INFINITY: unbounded. No gradient where a bound is reached. */
 YK_API yk_tensor *yk_clamp(yk_tensor *x, double low, double high);
 /* Steps: their gradient is zero. */
@@ -102,6 +129,11 @@ YK_API yk_tensor *yk_expand(yk_tensor *x, int ndim, const int64_t *shape); /* -1
 YK_API yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step);
 YK_API yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index); /* drops the dimension. A view. */
 YK_API yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length);
+/* A border around x: pad has n widths, two for each dimension from the last one on, before and after it; negative ones
+ * cut off. value is for YK_PAD_CONSTANT. Reflected, a border is less wide than the dimension, in a circle at most as
+ * wide; any dimension may have one. Source: torch.nn.functional.pad. */
+typedef enum yk_pad_mode { YK_PAD_CONSTANT = 0, YK_PAD_REFLECT, YK_PAD_REPLICATE, YK_PAD_CIRCULAR } yk_pad_mode;
+YK_API yk_tensor *yk_pad(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mode, double value);
 YK_API yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim);
 YK_API yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim);
 /*
@@ -247,7 +279,8 @@ YK_API yk_status yk_lstm_cell(yk_tensor *x, yk_tensor *h, yk_tensor *c, yk_tenso
 /* Zeroes elements with probability p and scales the rest by 1 / (1 - p) if `training`; else x itself. */
 YK_API yk_tensor *yk_dropout(yk_tensor *x, double p, bool training);
 
-typedef enum yk_reduction { YK_REDUCE_MEAN = 0, YK_REDUCE_SUM, YK_REDUCE_NONE } yk_reduction;
+/* The last one, the sum over the first size, is for yk_kl_div alone. */
+typedef enum yk_reduction { YK_REDUCE_MEAN = 0, YK_REDUCE_SUM, YK_REDUCE_NONE, YK_REDUCE_BATCHMEAN } yk_reduction;
 #define YK_IGNORE_INDEX_DEFAULT (-100)
 typedef struct yk_cross_entropy_options {
     yk_tensor *weight YK_DEFAULT(NULL); /* (C) per class, or NULL */
@@ -262,6 +295,80 @@ typedef struct yk_cross_entropy_options {
 YK_API yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options);
 /* Equal shapes; 0-dimensional, or of that shape with YK_REDUCE_NONE. */
 YK_API yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
+
+/* Losses of floating tensors of one shape, as torch.nn.functional's; all gradients have gradients. */
+typedef struct yk_binary_cross_entropy_options {
+    yk_tensor *weight YK_DEFAULT(NULL);     /* broadcasts to the input; multiplies the loss of each element */
+    yk_tensor *pos_weight YK_DEFAULT(NULL); /* with logits alone, likewise: multiplies the part of target 1 */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_binary_cross_entropy_options;
+#define yk_binary_cross_entropy_options_DEFAULTS .yk__mark = YK__MARK
+/* x of probabilities, in [0, 1], which is checked on CPUs; target of x's dtype. */
+YK_API yk_tensor *yk_binary_cross_entropy(yk_tensor *x, yk_tensor *target,
+                                          const yk_binary_cross_entropy_options *options);
+/* x of logits: the sigmoid belongs to the loss. */
+YK_API yk_tensor *yk_binary_cross_entropy_with_logits(yk_tensor *x, yk_tensor *target,
+                                                      const yk_binary_cross_entropy_options *options);
+YK_API yk_tensor *yk_l1_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
+/* 1: beta is where the square becomes a line; 0: yk_l1_loss. */
+YK_API yk_tensor *yk_smooth_l1_loss(yk_tensor *x, yk_tensor *target, double beta, yk_reduction reduction);
+YK_API yk_tensor *yk_huber_loss(yk_tensor *x, yk_tensor *target, double delta, yk_reduction reduction); /* delta: 1 */
+
+typedef struct yk_nll_loss_options {
+    yk_tensor *weight YK_DEFAULT(NULL); /* (C) per class, of x's dtype, or NULL */
+    int64_t ignore_index YK_DEFAULT(YK_IGNORE_INDEX_DEFAULT);
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN); /* the mean is over the weights of what counts */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);            /* private */
+} yk_nll_loss_options;
+#define yk_nll_loss_options_DEFAULTS .yk__mark = YK__MARK, .ignore_index = YK_IGNORE_INDEX_DEFAULT
+/* x (N,C,...) of logarithms of probabilities, target (N,...) of classes. */
+YK_API yk_tensor *yk_nll_loss(yk_tensor *x, yk_tensor *target, const yk_nll_loss_options *options);
+
+typedef struct yk_kl_div_options {
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN); /* YK_REDUCE_BATCHMEAN is the divergence itself */
+    bool log_target YK_DEFAULT(false);                 /* target has logarithms of probabilities, too */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);            /* private */
+} yk_kl_div_options;
+#define yk_kl_div_options_DEFAULTS .yk__mark = YK__MARK
+/* x of logarithms of probabilities, target of probabilities. */
+YK_API yk_tensor *yk_kl_div(yk_tensor *x, yk_tensor *target, const yk_kl_div_options *options);
+
+typedef struct yk_gaussian_nll_loss_options {
+    bool full YK_DEFAULT(false); /* with the constant log(2 pi) / 2 */
+    double eps YK_DEFAULT(1e-6); /* above 0: the least variance */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_gaussian_nll_loss_options;
+#define yk_gaussian_nll_loss_options_DEFAULTS .yk__mark = YK__MARK, .eps = 1e-6
+/* var broadcasts to x; a negative one is an error, on CPUs. */
+YK_API yk_tensor *yk_gaussian_nll_loss(yk_tensor *x, yk_tensor *target, yk_tensor *var,
+                                       const yk_gaussian_nll_loss_options *options);
+
+/* x / max(norm, eps) along a dimension; p 2, dim 1, eps 1e-12 by default. Source: torch.nn.functional.normalize. */
+YK_API yk_tensor *yk_normalize_dim(yk_tensor *x, double p, int dim, double eps);
+/* The cosine along a dimension, which goes; dim 1, eps 1e-8. The others broadcast. */
+YK_API yk_tensor *yk_cosine_similarity(yk_tensor *a, yk_tensor *b, int dim, double eps);
+/* The norm of a - b + eps over the last dimension; p 2, eps 1e-6. */
+YK_API yk_tensor *yk_pairwise_distance(yk_tensor *a, yk_tensor *b, double p, double eps, bool keepdim);
+/* a, b (N,D), target (N) of 1 and -1; or (D), (D) and (). margin 0. */
+YK_API yk_tensor *yk_cosine_embedding_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target, double margin,
+                                           yk_reduction reduction);
+/* max(0, margin - target (a - b)), target of 1 and -1 in a's dtype; margin 0. */
+YK_API yk_tensor *yk_margin_ranking_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target, double margin,
+                                         yk_reduction reduction);
+typedef struct yk_triplet_margin_loss_options {
+    double margin YK_DEFAULT(1);
+    double p YK_DEFAULT(2); /* of the norm; above 0 */
+    double eps YK_DEFAULT(1e-6);
+    bool swap YK_DEFAULT(false); /* the negative is as far as from the anchor or the positive, the nearer */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_triplet_margin_loss_options;
+#define yk_triplet_margin_loss_options_DEFAULTS .yk__mark = YK__MARK, .margin = 1, .p = 2, .eps = 1e-6
+/* Each (N,D), or (D). */
+YK_API yk_tensor *yk_triplet_margin_loss(yk_tensor *anchor, yk_tensor *positive, yk_tensor *negative,
+                                         const yk_triplet_margin_loss_options *options);
 
 #ifdef __cplusplus
 }

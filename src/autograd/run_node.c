@@ -278,7 +278,8 @@ static yk_status run_leaf(yk__node *node, const yk__walk *walk)
     return status;
 }
 
-/* Backward by operations that are recorded, for gradients of gradients. */
+/* Backward by operations that programs call, which are recorded where the walk's are: for gradients of gradients, and
+ * for an operation that has no other. */
 static yk_status call_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
     if (!node->op->recorded)
@@ -307,7 +308,8 @@ static yk_status call_backward(yk__node *node, const yk__walk *walk, bool any, y
     yk_status status;
     YK__EVENT(YK__EVENT_BACKWARD, node->op->name);
     yk__operation_name = node->op->name;
-    if (node->op->backward && !walk->create_graph) {
+    bool recorded = walk->create_graph || (!node->op->backward && !node->op->backward_list);
+    if (!recorded && node->op->backward) {
         status = node->op->backward(node, node->outputs[0].grad, grads);
     } else {
         yk_tensor *few[8], **gouts = few;
@@ -315,7 +317,7 @@ static yk_status call_backward(yk__node *node, const yk__walk *walk, bool any, y
             return YK_ERR_MEMORY;
         for (int i = 0; i < node->n_outputs; i++)
             gouts[i] = node->outputs[i].grad;
-        status = walk->create_graph ? call_recorded(node, gouts, grads) : node->op->backward_list(node, gouts, grads);
+        status = recorded ? call_recorded(node, gouts, grads) : node->op->backward_list(node, gouts, grads);
         if (gouts != few)
             free(gouts);
     }

@@ -18,7 +18,8 @@
 typedef struct yk__node yk__node;
 
 /*
- * An operation as the engine knows it, with one of the two backwards.
+ * An operation as the engine knows it, with one of the two backwards, or with `recorded` alone, which then serves a
+ * first backward as well.
  *
  * backward, of an operation with one result, gets the gradient of that (never NULL). backward_list, of one with
  * several, gets one per result in the order of yk__record_list, at least one of them not NULL; NULL is zero, and no

@@ -8,12 +8,14 @@
 #ifndef YOKE_DEVICE_ELEMENTWISE_OPS_H
 #define YOKE_DEVICE_ELEMENTWISE_OPS_H
 
+#include "device/activation_math.h"
 #include "device/convert.h"
 #include "device/scalar_math.h"
 
 /* clang-format off */
 #define YK__WRAP(x) (uint64_t)(x)
 #define YK__LESSER(x, y) ((x) > (y) ? (y) : (x)) /* x where it is NaN */
+#define YK__RAMP(x) ((x) < -3 ? 0 : (x) > 3 ? 6 : (x) + 3) /* x + 3 in [0, 6] */
 
 /* ---- real numbers; F(f) is f for float and double ---- */
 /* Operations that cost little more than reading x. */
@@ -43,7 +45,17 @@
     X(EXPM1, F(yk__expm1)(x))                                                                                          \
     X(ERF, F(yk__erf)(x))                                                                                              \
     X(SIGMOID, F(yk__sigmoid)(x))                                                                                      \
-    X(GELU, F(yk__gelu)(x))
+    X(GELU, F(yk__gelu)(x))                                                                                            \
+    X(GELU_TANH, F(yk__gelu_tanh)(x))                                                                                  \
+    X(SILU, x * F(yk__sigmoid)(x))                                                                                     \
+    X(MISH, x * F(yk__tanh)(F(yk__log1p)(F(yk__exp)(x))))                                                              \
+    X(LOG_SIGMOID, (x < 0 ? x : 0) - F(yk__log1p)(F(yk__exp)(-F(fabs)(x))))                                            \
+    X(HARDSWISH, x * YK__RAMP(x) / 6)                                                                                  \
+    X(HARDSIGMOID, YK__RAMP(x) / 6)                                                                                    \
+    X(LEAKY_RELU, x > 0 ? x : x * p0)                                                                                  \
+    X(ELU, x > 0 ? x : p0 * F(yk__expm1)(x))                                                                           \
+    X(SOFTPLUS, x * p0 > p1 ? x : F(yk__log1p)(F(yk__exp)(x * p0)) / p0)                                               \
+    X(SOFTPLUS_SLOPE, x * p0 > p1 ? 1 : F(yk__sigmoid)(x * p0))
 
 /* Operations that a loop of vectors cannot take unchanged. */
 #define YK__REAL_UNARY_WITH_CALLS(X, F)                                                                                \
@@ -88,7 +100,19 @@
     YK__CHEAP_BINARY(X, F)                                                                                             \
     X(POW, F(yk__pow)(x, y))                                                                                           \
     X(ATAN2, F(yk__atan2)(x, y))                                                                                       \
-    X(GELU_GRAD, x * F(yk__gelu_grad)(y))
+    X(FLOOR_DIVIDE, F(yk__floor_divide)(x, y))                                                                         \
+    X(TRUNC_DIVIDE, F(trunc)(x / y))                                                                                   \
+    X(REMAINDER, F(yk__remainder)(x, y))                                                                               \
+    X(FMOD, F(fmod)(x, y))                                                                                             \
+    X(GELU_GRAD, x * F(yk__gelu_grad)(y))                                                                              \
+    X(GELU_TANH_GRAD, x * F(yk__gelu_tanh_grad)(y))                                                                    \
+    X(SILU_GRAD, x * F(yk__silu_grad)(y))                                                                              \
+    X(MISH_GRAD, x * F(yk__mish_grad)(y))                                                                              \
+    X(LOG_SIGMOID_GRAD, x * F(yk__sigmoid)(-y))                                                                        \
+    X(HARDSWISH_GRAD, y < -3 ? 0 : y <= 3 ? x * ((2 * y + 3) / 6) : x)                                                 \
+    X(HARDSIGMOID_GRAD, (y > -3) & (y < 3) ? x / 6 : 0)                                                                \
+    X(LEAKY_RELU_GRAD, y > 0 ? x : x * alpha)                                                                          \
+    X(ELU_GRAD, y > 0 ? x : x * (alpha * F(yk__exp)(y)))
 
 /* Integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps. */
 #define YK__WHOLE_BINARY(X)                                                                                            \
@@ -97,6 +121,10 @@
     X(SUB, YK__WRAP(x) - YK__WRAP(alpha) * YK__WRAP(y))                                                                \
     X(MUL, YK__WRAP(x) * YK__WRAP(y))                                                                                  \
     X(POW, yk__power(x, y))                                                                                            \
+    X(FLOOR_DIVIDE, yk__floor_divide(x, y))                                                                            \
+    X(TRUNC_DIVIDE, yk__trunc_divide(x, y))                                                                            \
+    X(REMAINDER, yk__remainder(x, y))                                                                                  \
+    X(FMOD, yk__rest(x, y))                                                                                            \
     X(MAXIMUM, x > y ? x : y)                                                                                          \
     X(MINIMUM, x < y ? x : y)
 
@@ -116,12 +144,16 @@
 #define floor_f32 floorf
 #define ceil_f32 ceilf
 #define rint_f32 rintf
+#define trunc_f32 truncf
+#define fmod_f32 fmodf
 #define YK__F64(f) f##_f64
 #define fabs_f64 fabs
 #define sqrt_f64 sqrt
 #define floor_f64 floor
 #define ceil_f64 ceil
 #define rint_f64 rint
+#define trunc_f64 trunc
+#define fmod_f64 fmod
 /* The conversion of p0, p1 and alpha to numbers of the operation; integers take YK__TO_I64. */
 #define YK__TO_ITSELF(x) (x)
 
@@ -141,6 +173,55 @@ YK__SCALAR int64_t yk__power(int64_t base, int64_t exponent)
         if (exponent & 1)
             result *= factor;
     return (int64_t)result;
+}
+
+/* Quotients of integers, which wrap; 0 where the divisor is. */
+YK__SCALAR int64_t yk__trunc_divide(int64_t x, int64_t y)
+{
+    return y == 0 ? 0 : y == -1 ? (int64_t)(0 - YK__WRAP(x)) : x / y;
+}
+YK__SCALAR int64_t yk__rest(int64_t x, int64_t y)
+{
+    return y == 0 || y == -1 ? 0 : x % y;
+}
+YK__SCALAR int64_t yk__floor_divide(int64_t x, int64_t y)
+{
+    int64_t rest = yk__rest(x, y);
+    return yk__trunc_divide(x, y) - (rest != 0 && (rest < 0) != (y < 0));
+}
+YK__SCALAR int64_t yk__remainder(int64_t x, int64_t y)
+{
+    int64_t rest = yk__rest(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+/* The same of real numbers, as Python's: the quotient is that of what is left without the rest, so that the two agree
+ * where x / y is rounded up to a whole number. */
+YK__SCALAR float yk__remainder_f32(float x, float y)
+{
+    float rest = fmodf(x, y);
+    return rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
+}
+YK__SCALAR float yk__floor_divide_f32(float x, float y)
+{
+    float rest = fmodf(x, y), quotient = (x - rest) / y, down;
+    quotient = rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? quotient - 1.0f : quotient;
+    down = floorf(quotient);
+    down = quotient - down > 0.5f ? down + 1.0f : down;
+    return y == 0.0f ? x / y : quotient != 0.0f ? down : copysignf(0.0f, x / y);
+}
+YK__SCALAR double yk__remainder_f64(double x, double y)
+{
+    double rest = fmod(x, y);
+    return rest != 0.0 && (rest < 0.0) != (y < 0.0) ? rest + y : rest;
+}
+YK__SCALAR double yk__floor_divide_f64(double x, double y)
+{
+    double rest = fmod(x, y), quotient = (x - rest) / y, down;
+    quotient = rest != 0.0 && (rest < 0.0) != (y < 0.0) ? quotient - 1.0 : quotient;
+    down = floor(quotient);
+    down = quotient - down > 0.5 ? down + 1.0 : down;
+    return y == 0.0 ? x / y : quotient != 0.0 ? down : copysign(0.0, x / y);
 }
 
 static inline int yk__unary_kernel(yk__unary op, yk_dtype dtype, double p0)

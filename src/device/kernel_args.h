@@ -43,6 +43,9 @@ typedef enum yk__unary {
     YK__NEG, YK__ABS, YK__EXP, YK__LOG, YK__SQRT, YK__RSQRT, YK__RECIPROCAL, YK__SIN, YK__COS, YK__TANH,
     YK__LOG1P, YK__EXPM1, YK__ERF,
     YK__SIGMOID, YK__RELU, YK__GELU, /* the exact one, with erf */
+    YK__GELU_TANH, YK__SILU, YK__MISH, YK__LOG_SIGMOID, YK__HARDSWISH, YK__HARDSIGMOID,
+    YK__LEAKY_RELU /* p0 x below 0 */, YK__ELU /* p0 (e^x - 1) below 0 */,
+    YK__SOFTPLUS /* log(1 + e^(p0 x)) / p0, x where p0 x > p1 */, YK__SOFTPLUS_SLOPE /* its derivative */,
     YK__SIGN, YK__FLOOR, YK__CEIL, YK__ROUND /* half to even */, YK__LOGICAL_NOT /* any dtype to bool */,
     YK__IS_FINITE /* float to bool */,
     YK__ADD_SCALAR /* x + p0 */, YK__MUL_SCALAR /* x * p0 */, YK__POW_SCALAR /* x ^ p0 */, YK__CLAMP /* to [p0, p1] */
@@ -50,9 +53,13 @@ typedef enum yk__unary {
 
 typedef enum yk__binary {
     YK__ADD /* a + alpha b */, YK__SUB /* a - alpha b */, YK__MUL, YK__DIV, YK__POW, YK__MAXIMUM, YK__MINIMUM, YK__ATAN2,
+    /* quotients rounded down and to zero, and what they leave; of integers by 0: 0 */
+    YK__FLOOR_DIVIDE, YK__TRUNC_DIVIDE, YK__REMAINDER, YK__FMOD,
     YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
     /* gradients: a is the gradient of the output, b what the op kept */
     YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
+    YK__GELU_TANH_GRAD, YK__SILU_GRAD, YK__MISH_GRAD, YK__LOG_SIGMOID_GRAD, YK__HARDSWISH_GRAD, YK__HARDSIGMOID_GRAD,
+    YK__LEAKY_RELU_GRAD /* alpha: p0 */, YK__ELU_GRAD /* alpha: p0 */, /* b = x in these, too */
     YK__ABS_GRAD /* b = x */
 } yk__binary;
 

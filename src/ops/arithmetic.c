@@ -316,6 +316,68 @@ static yk_tensor *smaller_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, d
     return winner_recorded(g, yk_gt(b, a), yk_eq(a, b));
 }
 
+/* ---- quotients that are rounded, and what they leave ---- */
+
+static yk_tensor *nothing(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b, (void)alpha;
+    return yk__tensor_full_like(g, 0);
+}
+
+static yk_tensor *nothing_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)a, (void)b, (void)alpha;
+    return yk_zeros_like(g);
+}
+
+/* d(a - b q)/db = -q, with q the rounded quotient. */
+static yk_tensor *times_minus_quotient(yk_tensor *g, yk__binary divide, yk_tensor *a, yk_tensor *b)
+{
+    yk_tensor *quotient = yk__raw_binary("remainder", divide, a, b, 1);
+    yk_tensor *minus = quotient ? yk__raw_unary("remainder", YK__NEG, quotient, 0, 0) : NULL;
+    yk_tensor *out = yk__raw_binary("remainder", YK__MUL, g, minus, 1);
+    yk__release_all(2, (yk_tensor *[]){quotient, minus});
+    return out;
+}
+
+static yk_tensor *remainder_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return times_minus_quotient(g, YK__FLOOR_DIVIDE, a, b);
+}
+
+static yk_tensor *remainder_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return yk_neg(yk_mul(g, yk_floor_divide(a, b)));
+}
+
+static yk_tensor *fmod_b(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return times_minus_quotient(g, YK__TRUNC_DIVIDE, a, b);
+}
+
+static yk_tensor *fmod_b_recorded(yk_tensor *g, yk_tensor *a, yk_tensor *b, double alpha)
+{
+    (void)alpha;
+    return yk_neg(yk_mul(g, yk_trunc_divide(a, b)));
+}
+
+/* False, with an error, where integers are divided by a 0: a host waits for that, so it is looked at on CPUs. */
+static bool divisor_check(const char *name, yk_tensor *a, yk_tensor *b)
+{
+    bool zero = false;
+    if (!a || !b || yk__is_freed(a) || yk__is_freed(b) || yk_dtype_is_floating((yk_dtype)a->dtype) ||
+        yk_dtype_is_floating((yk_dtype)b->dtype) || !b->numel || yk__device_of(b).type != YK_CPU)
+        return true; /* what is wrong is said by the operation */
+    if (yk__has_zero(name, b, &zero))
+        return false;
+    if (zero)
+        yk__fail(YK_ERR_ARGUMENT, "%s: integers are divided by a tensor that has a zero", name);
+    return !zero;
+}
+
 /* ---- rows ---- */
 
 static const binary_row add_row = {{.name = "add", .backward = binary_backward, .recorded = binary_recorded},
@@ -356,3 +418,41 @@ BINARY(div, DIV, over_b, B, quotient_b, BOTH, NO_CAST)
 BINARY(pow, POW, power_a, BOTH, power_b, BOTH, CAST_POW)
 BINARY(maximum, MAXIMUM, larger_a, BOTH, larger_b, BOTH, NO_CAST)
 BINARY(minimum, MINIMUM, smaller_a, BOTH, smaller_b, BOTH, NO_CAST)
+
+#define DIVISION(label, kernel, rule_a, rule_b, reads_b)                                                               \
+    yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
+    {                                                                                                                  \
+        static const binary_row row = {{.name = #label, .backward = binary_backward, .recorded = binary_recorded},     \
+                                       YK__##kernel,                                                                   \
+                                       {rule_a, rule_b},                                                               \
+                                       {READS_NOTHING, READS_##reads_b},                                               \
+                                       {rule_a##_recorded, rule_b##_recorded}};                                        \
+        return divisor_check(#label, a, b) ? binary_apply(&row, a, b, 1) : NULL;                                       \
+    }
+DIVISION(floor_divide, FLOOR_DIVIDE, nothing, nothing, NOTHING)
+DIVISION(trunc_divide, TRUNC_DIVIDE, nothing, nothing, NOTHING)
+DIVISION(remainder, REMAINDER, same, remainder_b, BOTH)
+DIVISION(fmod, FMOD, same, fmod_b, BOTH)
+
+/* The operation with a number, of a's dtype where it is an integer, too. */
+static yk_tensor *with_number(const char *name, yk_tensor *(*f)(yk_tensor *, yk_tensor *), yk_tensor *a, double b)
+{
+    if (!yk__op_begin(name, 1, &a, 0))
+        return NULL;
+    bool floating = yk_dtype_is_floating((yk_dtype)a->dtype), whole = fabs(b) < 0x1p63 && b == trunc(b);
+    yk_dtype dtype = floating ? yk__wide_dtype(a) : whole ? YK_I64 : YK_F32;
+    yk_tensor *number = yk__raw_scalar(b, dtype, yk__device_of(a)), *out = number ? f(a, number) : NULL;
+    yk_tensor_release(number);
+    /* A tensor of no dimensions is no stronger than the number, whose dtype it takes. */
+    return out && (floating || whole) ? yk_cast(out, (yk_dtype)a->dtype) : out;
+}
+
+yk_tensor *yk_floor_divide_scalar(yk_tensor *a, double b)
+{
+    return with_number("floor_divide_scalar", yk_floor_divide, a, b);
+}
+
+yk_tensor *yk_remainder_scalar(yk_tensor *a, double b)
+{
+    return with_number("remainder_scalar", yk_remainder, a, b);
+}

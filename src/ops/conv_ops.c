@@ -339,7 +339,6 @@ yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_
     c.x = yk__spec_of(x);
     c.weight = yk__spec_of(weight);
     c.x.dtype = c.weight.dtype = (int8_t)yk__slot_dtype(x, YK__SLOT_conv2d, (yk_dtype)x->dtype);
-    yk_tensor *saved[3] = {yk__wants_grad(weight) ? x : NULL, yk__wants_grad(x) ? weight : NULL,
-                           c.p.relu ? out : NULL};
+    yk_tensor *saved[3] = {yk__wants_grad(weight) ? x : NULL, yk__wants_grad(x) ? weight : NULL, c.p.relu ? out : NULL};
     return yk__record(out, c.p.relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));
 }

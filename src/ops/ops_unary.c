@@ -4,6 +4,7 @@
  * One row per operation: its kernel, what backward keeps (nothing, the input, or the output, which costs no memory as
  * it lives on anyway), and the derivative: either one binary kernel of (gradient, kept) or a function.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -345,6 +346,89 @@ static yk_tensor *clamp_recorded(yk_tensor *g, yk_tensor *k, const double *p)
     return p[1] == INFINITY ? g : yk__recorded_where(yk_lt(k, yk__recorded_number(k, p[1])), g);
 }
 
+/* ---- activations with a slope: p[0] ---- */
+
+static yk_tensor *leaky_relu_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    return yk__raw_binary("leaky_relu", YK__LEAKY_RELU_GRAD, g, x, p[0]);
+}
+
+static yk_tensor *leaky_relu_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    return yk_where(yk_gt(k, yk__recorded_number(k, 0)), g, yk_mul_scalar(g, p[0]));
+}
+
+static yk_tensor *elu_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    return yk__raw_binary("elu", YK__ELU_GRAD, g, x, p[0]);
+}
+
+static yk_tensor *elu_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    yk_tensor *above = yk_gt(k, yk__recorded_number(k, 0)), *below = yk__recorded_where_not(above, k);
+    return yk_where(above, g, yk_mul(g, yk_mul_scalar(yk_exp(below), p[0]))); /* of what is above e^x is not taken */
+}
+
+static yk_tensor *softplus_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    yk_tensor *slope = yk__raw_unary("softplus", YK__SOFTPLUS_SLOPE, x, p[0], p[1]);
+    return g_times_factor(g, slope, 1);
+}
+
+static yk_tensor *softplus_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    yk_tensor *scaled = yk_mul_scalar(k, p[0]), *linear = yk_gt(scaled, yk__recorded_number(k, p[1]));
+    return yk_where(linear, g, yk_mul(g, yk_sigmoid(scaled)));
+}
+
+/* ---- activations without ---- */
+
+static yk_tensor *silu_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    yk_tensor *s = yk_sigmoid(k), *rest = yk_add_scalar(yk_neg(s), 1);
+    return yk_mul(g, yk_mul(s, yk_add_scalar(yk_mul(k, rest), 1)));
+}
+
+static yk_tensor *mish_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    yk_tensor *t = yk_tanh(yk_softplus(k, 1, 20)), *rest = yk_add_scalar(yk_neg(yk_square(t)), 1);
+    return yk_mul(g, yk_add(t, yk_mul(yk_mul(k, yk_sigmoid(k)), rest)));
+}
+
+static yk_tensor *log_sigmoid_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    return yk_mul(g, yk_sigmoid(yk_neg(k)));
+}
+
+static yk_tensor *hardswish_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    yk_tensor *between = yk_mul(g, yk_mul_scalar(yk_add_scalar(yk_mul_scalar(k, 2), 3), 1.0 / 6));
+    yk_tensor *upper = yk_where(yk_gt(k, yk__recorded_number(k, 3)), g, between);
+    return yk__recorded_where_not(yk_lt(k, yk__recorded_number(k, -3)), upper);
+}
+
+static yk_tensor *hardsigmoid_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    yk_tensor *inside = yk_logical_and(yk_gt(k, yk__recorded_number(k, -3)), yk_lt(k, yk__recorded_number(k, 3)));
+    return yk__recorded_where(inside, yk_mul_scalar(g, 1.0 / 6));
+}
+
+/* With t = tanh(u), u = c (x + 0.044715 x^3): ((1 + t) + x (1 - t^2) u') / 2. */
+static yk_tensor *gelu_tanh_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    (void)p;
+    const double c = M_2_SQRTPI * M_SQRT1_2, cubic = 0.044715;
+    yk_tensor *square = yk_square(k), *u = yk_mul_scalar(yk_mul(k, yk_add_scalar(yk_mul_scalar(square, cubic), 1)), c);
+    yk_tensor *t = yk_tanh(u), *slope = yk_mul_scalar(yk_add_scalar(yk_mul_scalar(square, 3 * cubic), 1), c);
+    yk_tensor *bend = yk_mul(yk_mul(k, slope), yk_add_scalar(yk_neg(yk_square(t)), 1));
+    return yk_mul(g, yk_mul_scalar(yk_add(yk_add_scalar(t, 1), bend), 0.5));
+}
+
 /* ---- rows ---- */
 
 #define UNARY_ROW(label, kernel, keeps, slope, rule, again)                                                            \
@@ -394,6 +478,16 @@ UNARY(sigmoid, SIGMOID, OUT, YK__SIGMOID_GRAD, NULL, sigmoid)
 UNARY(relu, RELU, OUT, YK__RELU_GRAD, NULL, relu)
 UNARY_ROW(gelu, GELU, X, YK__GELU_GRAD, NULL, gelu)
 
+UNARY_ROW(gelu_tanh, GELU_TANH, X, YK__GELU_TANH_GRAD, NULL, gelu_tanh)
+UNARY_ROW(silu, SILU, X, YK__SILU_GRAD, NULL, silu)
+UNARY_ROW(mish, MISH, X, YK__MISH_GRAD, NULL, mish)
+UNARY_ROW(log_sigmoid, LOG_SIGMOID, X, YK__LOG_SIGMOID_GRAD, NULL, log_sigmoid)
+UNARY_ROW(hardswish, HARDSWISH, X, YK__HARDSWISH_GRAD, NULL, hardswish)
+UNARY_ROW(hardsigmoid, HARDSIGMOID, X, YK__HARDSIGMOID_GRAD, NULL, hardsigmoid)
+UNARY_ROW(leaky_relu, LEAKY_RELU, X, BY_RULE, leaky_relu_rule, leaky_relu)
+UNARY_ROW(elu, ELU, X, BY_RULE, elu_rule, elu)
+UNARY_ROW(softplus, SOFTPLUS, X, BY_RULE, softplus_rule, softplus)
+
 /* Steps are flat wherever they have a slope: their gradient is zero, not none, as in PyTorch. */
 UNARY_ROW(sign, SIGN, NOTHING, BY_RULE, zero_rule, zero)
 UNARY(floor, FLOOR, NOTHING, BY_RULE, zero_rule, zero)
@@ -418,6 +512,45 @@ yk_tensor *yk_gelu(yk_tensor *x)
     if (!yk__op_begin("gelu", 1, &x, 0) || yk__expect_floating("gelu", "input", x))
         return NULL;
     return unary_run(&gelu_row, x, 0, 0);
+}
+
+static yk_tensor *activate(const unary_row *row, yk_tensor *x, double p0, double p1)
+{
+    if (!yk__op_begin(row->op.name, 1, &x, 0) || yk__expect_floating(row->op.name, "input", x))
+        return NULL;
+    return unary_run(row, x, p0, p1);
+}
+
+#define ACTIVATION(name)                                                                                               \
+    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+    {                                                                                                                  \
+        return activate(&name##_row, x, 0, 0);                                                                         \
+    }
+ACTIVATION(gelu_tanh)
+ACTIVATION(silu)
+ACTIVATION(mish)
+ACTIVATION(log_sigmoid)
+ACTIVATION(hardswish)
+ACTIVATION(hardsigmoid)
+
+yk_tensor *yk_leaky_relu(yk_tensor *x, double negative_slope)
+{
+    return yk__check_number("leaky_relu", "negative_slope", negative_slope, -DBL_MAX, DBL_MAX)
+               ? NULL
+               : activate(&leaky_relu_row, x, negative_slope, 0);
+}
+
+yk_tensor *yk_elu(yk_tensor *x, double alpha)
+{
+    return yk__check_number("elu", "alpha", alpha, -DBL_MAX, DBL_MAX) ? NULL : activate(&elu_row, x, alpha, 0);
+}
+
+yk_tensor *yk_softplus(yk_tensor *x, double beta, double threshold)
+{
+    return yk__check_positive("softplus", "beta", beta) ||
+                   yk__check_number("softplus", "threshold", threshold, -DBL_MAX, INFINITY)
+               ? NULL
+               : activate(&softplus_row, x, beta, threshold);
 }
 
 yk_tensor *yk_sign(yk_tensor *x)

@@ -42,6 +42,17 @@ static const struct {
     {YK__SIGMOID, "sigmoid", -9, 9, 0, 0, false},
     {YK__RELU, "relu", -3, 3, 0, 0, true},
     {YK__GELU, "gelu", -6, 6, 0, 0, false},
+    {YK__GELU_TANH, "gelu tanh", -6, 6, 0, 0, false},
+    {YK__SILU, "silu", -20, 20, 0, 0, false},
+    {YK__MISH, "mish", -20, 20, 0, 0, false},
+    {YK__LOG_SIGMOID, "log sigmoid", -20, 20, 0, 0, false},
+    {YK__HARDSWISH, "hardswish", -5, 5, 0, 0, false},
+    {YK__HARDSIGMOID, "hardsigmoid", -5, 5, 0, 0, false},
+    {YK__LEAKY_RELU, "leaky relu", -3, 3, 0.25, 0, false},
+    {YK__ELU, "elu", -9, 3, 1.5, 0, false},
+    {YK__SOFTPLUS, "softplus", -20, 20, 1, 20, false},
+    {YK__SOFTPLUS, "softplus 2", -9, 9, 2, 5, false},
+    {YK__SOFTPLUS_SLOPE, "softplus slope", -9, 9, 2, 5, false},
     {YK__SIGN, "sign", -3, 3, 0, 0, true},
     {YK__FLOOR, "floor", -5, 5, 0, 0, true},
     {YK__CEIL, "ceil", -5, 5, 0, 0, true},
@@ -77,6 +88,16 @@ static double unary_reference(yk__unary op, double x, double p0, double p1)
     case YK__SIGMOID: return 1 / (1 + exp(-x));
     case YK__RELU: return x > 0 ? x : 0;
     case YK__GELU: return 0.5 * x * erfc(-x * 0.70710678118654752440);
+    case YK__GELU_TANH: return x / (1 + exp(-2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case YK__SILU: return x / (1 + exp(-x));
+    case YK__MISH: return x * tanh(log1p(exp(x)));
+    case YK__LOG_SIGMOID: return -log1p(exp(-x));
+    case YK__HARDSWISH: return x * fmin(fmax(x + 3, 0), 6) / 6;
+    case YK__HARDSIGMOID: return fmin(fmax(x + 3, 0), 6) / 6;
+    case YK__LEAKY_RELU: return x > 0 ? x : p0 * x;
+    case YK__ELU: return x > 0 ? x : p0 * expm1(x);
+    case YK__SOFTPLUS: return p0 * x > p1 ? x : log1p(exp(p0 * x)) / p0;
+    case YK__SOFTPLUS_SLOPE: return p0 * x > p1 ? 1 : 1 / (1 + exp(-p0 * x));
     case YK__SIGN: return (x > 0) - (x < 0);
     case YK__FLOOR: return floor(x);
     case YK__CEIL: return ceil(x);
@@ -149,6 +170,10 @@ static const struct {
     {YK__MAXIMUM, "maximum", 1, true, false},
     {YK__MINIMUM, "minimum", 1, true, false},
     {YK__ATAN2, "atan2", 1, false, false},
+    {YK__FLOOR_DIVIDE, "floor divide", 1, true, false},
+    {YK__TRUNC_DIVIDE, "trunc divide", 1, true, false},
+    {YK__REMAINDER, "remainder", 1, true, false},
+    {YK__FMOD, "fmod", 1, true, false},
     {YK__EQ, "eq", 1, true, true},
     {YK__NE, "ne", 1, true, true},
     {YK__LT, "lt", 1, true, true},
@@ -161,6 +186,14 @@ static const struct {
     {YK__TANH_GRAD, "tanh grad", 1, false, false},
     {YK__SIGMOID_GRAD, "sigmoid grad", 1, false, false},
     {YK__GELU_GRAD, "gelu grad", 1, false, false},
+    {YK__GELU_TANH_GRAD, "gelu tanh grad", 1, false, false},
+    {YK__SILU_GRAD, "silu grad", 1, false, false},
+    {YK__MISH_GRAD, "mish grad", 1, false, false},
+    {YK__LOG_SIGMOID_GRAD, "log sigmoid grad", 1, false, false},
+    {YK__HARDSWISH_GRAD, "hardswish grad", 1, false, false},
+    {YK__HARDSIGMOID_GRAD, "hardsigmoid grad", 1, false, false},
+    {YK__LEAKY_RELU_GRAD, "leaky relu grad", 0.25, false, false},
+    {YK__ELU_GRAD, "elu grad", 1.5, false, false},
     {YK__ABS_GRAD, "abs grad", 1, false, false},
 };
 
@@ -175,6 +208,10 @@ static double binary_reference(yk__binary op, double a, double b, double alpha)
     case YK__MAXIMUM: return fmax(a, b);
     case YK__MINIMUM: return fmin(a, b);
     case YK__ATAN2: return atan2(a, b);
+    case YK__FLOOR_DIVIDE: return floor(a / b);
+    case YK__TRUNC_DIVIDE: return trunc(a / b);
+    case YK__REMAINDER: return a - floor(a / b) * b;
+    case YK__FMOD: return fmod(a, b);
     case YK__EQ: return a == b;
     case YK__NE: return a != b;
     case YK__LT: return a < b;
@@ -188,6 +225,20 @@ static double binary_reference(yk__binary op, double a, double b, double alpha)
     case YK__SIGMOID_GRAD: return a * b * (1 - b);
     case YK__GELU_GRAD:
         return a * (0.5 * erfc(-b * 0.70710678118654752440) + b * exp(-b * b / 2) * 0.39894228040143267794);
+    case YK__GELU_TANH_GRAD: {
+        double c = 0.79788456080286535588, t = tanh(c * (b + 0.044715 * b * b * b));
+        return a * (0.5 * (1 + t) + 0.5 * b * (1 - t * t) * c * (1 + 3 * 0.044715 * b * b));
+    }
+    case YK__SILU_GRAD: return a * (1 + b * (1 - 1 / (1 + exp(-b)))) / (1 + exp(-b));
+    case YK__MISH_GRAD: {
+        double t = tanh(log1p(exp(b)));
+        return a * (t + b * (1 - t * t) / (1 + exp(-b)));
+    }
+    case YK__LOG_SIGMOID_GRAD: return a / (1 + exp(b));
+    case YK__HARDSWISH_GRAD: return b < -3 ? 0 : b <= 3 ? a * (b / 3 + 0.5) : a;
+    case YK__HARDSIGMOID_GRAD: return b > -3 && b < 3 ? a / 6 : 0;
+    case YK__LEAKY_RELU_GRAD: return b > 0 ? a : alpha * a;
+    case YK__ELU_GRAD: return b > 0 ? a : a * alpha * exp(b);
     case YK__ABS_GRAD: return a * ((b > 0) - (b < 0));
     default: fail_msg("no reference for binary %d", op); return NAN;
     }
@@ -210,9 +261,10 @@ static void test_binary(void **state)
                     yk__view b = view_make(dtype, ndim, shape, layout / INPUT_LAYOUTS % INPUT_LAYOUTS);
                     yk__view out = view_make(binaries[u].truth ? YK_BOOL : dtype, ndim, shape,
                                              layout / INPUT_LAYOUTS / INPUT_LAYOUTS);
-                    bool positive = binaries[u].op == YK__POW || binaries[u].op == YK__DIV;
+                    bool quotient = binaries[u].op >= YK__FLOOR_DIVIDE && binaries[u].op <= YK__FMOD;
+                    bool positive = binaries[u].op == YK__POW || binaries[u].op == YK__DIV || quotient;
                     view_random(&a, (uint32_t)u, positive ? 0.5 : -4, 4);
-                    view_random(&b, (uint32_t)u + 50, positive ? 0.5 : -4, 4);
+                    view_random(&b, (uint32_t)u + 50, quotient ? 1 : positive ? 0.5 : -4, 4);
                     expect_ok(cpu->binary(0, binaries[u].op, &out, &a, &b, binaries[u].alpha));
                     for (int64_t i = 0, n = view_count(&out); i < n; i++) {
                         double x = view_get(&a, i), y = view_get(&b, i), got = view_get(&out, i);

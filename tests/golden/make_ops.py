@@ -353,7 +353,7 @@ def describe(tensor, at, kind, grad):
     return " ".join(map(str, (kind, tensor.dim(), *tensor.shape, int(grad), at)))
 
 
-def main():
+def main(group="ops"):
     rows = []
     for name, function, inputs, smooth in CASES:
         rng = random.Random("yoke " + name)
@@ -374,8 +374,9 @@ def main():
                 if tensor.requires_grad:
                     grads[i] = put(tensor.grad if tensor.grad is not None else torch.zeros_like(tensor))
         rows.append(" ".join(map(str, (name, int(smooth), len(inputs), *described, result, gradient, *grads))))
-    golden_file.write("ops", "make_ops.py", "inputs, results and gradients of operations in float64",
+    golden_file.write(group, "make_%s.py" % group, "inputs, results and gradients of operations in float64",
                       [("values", VALUES), ("cases", rows)])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -72,6 +72,38 @@ static yk_module *make_adaptive_avg_pool2d(void)
 {
     return yk_adaptive_avg_pool2d_create(1, 1);
 }
+static yk_module *make_leaky_relu(void)
+{
+    return yk_leaky_relu_create(0.01);
+}
+static yk_module *make_elu(void)
+{
+    return yk_elu_create(1);
+}
+static yk_module *make_softplus(void)
+{
+    return yk_softplus_create(1, 20);
+}
+static yk_module *make_prelu(void)
+{
+    return yk_prelu_create(1, 0.25);
+}
+static yk_module *make_glu(void)
+{
+    return yk_glu_create(-1);
+}
+static yk_module *make_softmax(void)
+{
+    return yk_softmax_create(1);
+}
+static yk_module *make_log_softmax(void)
+{
+    return yk_log_softmax_create(1);
+}
+static yk_module *make_function(void)
+{
+    return yk_function_create(yk_square);
+}
 static yk_module *make_sequential(void)
 {
     return yk_sequential(yk_relu_create());
@@ -127,6 +159,22 @@ static const struct {
     {"yk_embedding_create", make_embedding},
     {"yk_lstm_cell_create", make_lstm_cell},
     {"yk_lstm_create", make_lstm},
+    {"yk_silu_create", yk_silu_create},
+    {"yk_mish_create", yk_mish_create},
+    {"yk_gelu_tanh_create", yk_gelu_tanh_create},
+    {"yk_relu6_create", yk_relu6_create},
+    {"yk_selu_create", yk_selu_create},
+    {"yk_hardswish_create", yk_hardswish_create},
+    {"yk_hardsigmoid_create", yk_hardsigmoid_create},
+    {"yk_log_sigmoid_create", yk_log_sigmoid_create},
+    {"yk_leaky_relu_create", make_leaky_relu},
+    {"yk_elu_create", make_elu},
+    {"yk_softplus_create", make_softplus},
+    {"yk_prelu_create", make_prelu},
+    {"yk_glu_create", make_glu},
+    {"yk_softmax_create", make_softmax},
+    {"yk_log_softmax_create", make_log_softmax},
+    {"yk_function_create", make_function},
     {"yk_relu_create", yk_relu_create},
     {"yk_gelu_create", yk_gelu_create},
     {"yk_tanh_create", yk_tanh_create},

@@ -254,6 +254,44 @@ MEASURE(cross_entropy_ignore_index, yk_cross_entropy_options, ignore_index, cros
 MEASURE(label_smoothing, yk_cross_entropy_options, label_smoothing, cross_entropy_of, .weight = NULL)
 MEASURE(cross_entropy_reduction, yk_cross_entropy_options, reduction, cross_entropy_of, .weight = NULL)
 
+static yk_tensor *shares(void)
+{
+    return yk_sigmoid(numbers(YK_SHAPE(4, 3)));
+}
+static double bce_of(const yk_binary_cross_entropy_options *o)
+{
+    return digest(yk_binary_cross_entropy(shares(), shares(), o));
+}
+MEASURE(bce_reduction, yk_binary_cross_entropy_options, reduction, bce_of, .weight = NULL)
+static double nll_of(const yk_nll_loss_options *o)
+{
+    const int64_t classes[] = {0, 1, 2, 2};
+    yk_tensor *target = yk_from_data(classes, YK_SHAPE(4), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    return digest(yk_nll_loss(numbers(YK_SHAPE(4, 3)), target, o));
+}
+MEASURE(nll_ignore_index, yk_nll_loss_options, ignore_index, nll_of, .weight = NULL)
+MEASURE(nll_reduction, yk_nll_loss_options, reduction, nll_of, .weight = NULL)
+static double kl_div_of(const yk_kl_div_options *o)
+{
+    return digest(yk_kl_div(numbers(YK_SHAPE(4, 3)), shares(), o));
+}
+MEASURE(kl_div_reduction, yk_kl_div_options, reduction, kl_div_of, .log_target = false)
+static double gaussian_of(const yk_gaussian_nll_loss_options *o)
+{
+    return digest(yk_gaussian_nll_loss(numbers(YK_SHAPE(4, 3)), shares(), yk_zeros(YK_SHAPE(4, 3), f64), o));
+}
+MEASURE(gaussian_eps, yk_gaussian_nll_loss_options, eps, gaussian_of, .full = false)
+MEASURE(gaussian_reduction, yk_gaussian_nll_loss_options, reduction, gaussian_of, .eps = 0.1)
+static double triplet_of(const yk_triplet_margin_loss_options *o)
+{
+    yk_tensor *x = numbers(YK_SHAPE(4, 3));
+    return digest(yk_triplet_margin_loss(x, yk_mul_scalar(x, 2), yk_cos(x), o));
+}
+MEASURE(triplet_margin, yk_triplet_margin_loss_options, margin, triplet_of, .swap = false)
+MEASURE(triplet_p, yk_triplet_margin_loss_options, p, triplet_of, .swap = false)
+MEASURE(triplet_eps, yk_triplet_margin_loss_options, eps, triplet_of, .swap = false)
+MEASURE(triplet_reduction, yk_triplet_margin_loss_options, reduction, triplet_of, .swap = false)
+
 static double dropout_p(double v)
 {
     yk_manual_seed(1);

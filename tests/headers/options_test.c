@@ -136,6 +136,32 @@ static const row rows[] = {
      .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_cross_entropy_options", "reduction", .kind = WHOLE, .measure = cross_entropy_reduction, .fallback = 0,
      .other = 1, .refused = {-1, 3}},
+    {"yk_binary_cross_entropy_options", "weight", .kind = OBJECT},
+    {"yk_binary_cross_entropy_options", "pos_weight", .kind = OBJECT},
+    {"yk_binary_cross_entropy_options", "reduction", .kind = WHOLE, .measure = bce_reduction, .fallback = 0, .other = 1,
+     .refused = {-1, 3}},
+    {"yk_nll_loss_options", "weight", .kind = OBJECT},
+    {"yk_nll_loss_options", "ignore_index", .kind = WHOLE, .measure = nll_ignore_index, .fallback = -100, .other = 1,
+     .zero = true},
+    {"yk_nll_loss_options", "reduction", .kind = WHOLE, .measure = nll_reduction, .fallback = 0, .other = 1,
+     .refused = {-1, 3}},
+    {"yk_kl_div_options", "reduction", .kind = WHOLE, .measure = kl_div_reduction, .fallback = 0, .other = 1,
+     .refused = {-1, 4}},
+    {"yk_kl_div_options", "log_target", .kind = FLAG},
+    {"yk_gaussian_nll_loss_options", "full", .kind = FLAG},
+    {"yk_gaussian_nll_loss_options", "eps", .kind = ABOVE, .measure = gaussian_eps, .fallback = 1e-6, .other = 0.1,
+     .refused = {-1e-6, INFINITY}},
+    {"yk_gaussian_nll_loss_options", "reduction", .kind = WHOLE, .measure = gaussian_reduction, .fallback = 0,
+     .other = 1, .refused = {-1, 3}},
+    {"yk_triplet_margin_loss_options", "margin", .kind = NUMBER, .measure = triplet_margin, .fallback = 1, .other = 3,
+     .refused = {INFINITY}},
+    {"yk_triplet_margin_loss_options", "p", .kind = ABOVE, .measure = triplet_p, .fallback = 2, .other = 3,
+     .refused = {-1, INFINITY}},
+    {"yk_triplet_margin_loss_options", "eps", .kind = NUMBER, .measure = triplet_eps, .fallback = 1e-6, .other = 0.1,
+     .refused = {-1e-6, INFINITY}},
+    {"yk_triplet_margin_loss_options", "swap", .kind = FLAG},
+    {"yk_triplet_margin_loss_options", "reduction", .kind = WHOLE, .measure = triplet_reduction, .fallback = 0,
+     .other = 1, .refused = {-1, 3}},
     {"yk_load_options", "strict", .kind = FLAG},
     {"yk_linear_options", "bias", .kind = FLAG},
     {"yk_conv2d_module_options", "kernel_size", .kind = WHOLE, .measure = layer_kernel_size, .fallback = 3, .other = 5,
@@ -485,6 +511,27 @@ static const row rows[] = {
     {"yk_std_dims", "correction", .kind = LITERAL},
     {"yk_norm", "p", .kind = LITERAL},
     {"yk_cdist", "p", .kind = LITERAL},
+    {"yk_leaky_relu", "negative_slope", .kind = LITERAL},
+    {"yk_elu", "alpha", .kind = LITERAL},
+    {"yk_softplus", "beta", .kind = LITERAL},
+    {"yk_softplus", "threshold", .kind = LITERAL},
+    {"yk_smooth_l1_loss", "beta", .kind = LITERAL},
+    {"yk_huber_loss", "delta", .kind = LITERAL},
+    {"yk_normalize_dim", "p", .kind = LITERAL},
+    {"yk_normalize_dim", "eps", .kind = LITERAL},
+    {"yk_cosine_similarity", "eps", .kind = LITERAL},
+    {"yk_pairwise_distance", "p", .kind = LITERAL},
+    {"yk_pairwise_distance", "eps", .kind = LITERAL},
+    {"yk_cosine_embedding_loss", "margin", .kind = LITERAL},
+    {"yk_margin_ranking_loss", "margin", .kind = LITERAL},
+    {"yk_pad", "value", .kind = LITERAL},
+    {"yk_floor_divide_scalar", "b", .kind = LITERAL},
+    {"yk_remainder_scalar", "b", .kind = LITERAL},
+    {"yk_leaky_relu_create", "negative_slope", .kind = LITERAL},
+    {"yk_elu_create", "alpha", .kind = LITERAL},
+    {"yk_softplus_create", "beta", .kind = LITERAL},
+    {"yk_softplus_create", "threshold", .kind = LITERAL},
+    {"yk_prelu_create", "init", .kind = LITERAL},
     {"yk_linspace", "start", .kind = LITERAL},
     {"yk_linspace", "end", .kind = LITERAL},
     {"yk_summary_scalar", "value", .kind = LITERAL},
@@ -778,6 +825,12 @@ static bool rpc_with(const yk_rpc_options *o)
     X(attention, yk_attention_options, yk_scaled_dot_product_attention(ones(), ones(), ones(), o))                     \
     X(lstm, yk_lstm_options, !yk_lstm(ones(), NULL, NULL, NULL, 0, o, NULL, NULL, NULL))                               \
     X(cross_entropy, yk_cross_entropy_options, yk_cross_entropy(ones(), ones(), o))                                    \
+    X(bce, yk_binary_cross_entropy_options,                                                                            \
+      yk_binary_cross_entropy(ones(), ones(), o) || yk_binary_cross_entropy_with_logits(ones(), ones(), o))            \
+    X(nll_loss, yk_nll_loss_options, yk_nll_loss(ones(), ones(), o))                                                   \
+    X(kl_div, yk_kl_div_options, yk_kl_div(ones(), ones(), o))                                                         \
+    X(gaussian_nll_loss, yk_gaussian_nll_loss_options, yk_gaussian_nll_loss(ones(), ones(), ones(), o))                \
+    X(triplet_margin_loss, yk_triplet_margin_loss_options, yk_triplet_margin_loss(ones(), ones(), ones(), o))          \
     X(load, yk_load_options, !yk_module_load_state_dict(layer(), yk_module_state_dict(layer()), o, NULL))              \
     X(linear, yk_linear_options, yk_linear_create(2, 2, o))                                                            \
     X(conv2d_module, yk_conv2d_module_options, yk_conv2d_create(2, 2, 1, o))                                           \

@@ -181,6 +181,13 @@ static double unary_room(int op, yk_dtype dtype)
     case YK__TANH:
     case YK__SIGMOID: return dtype == YK_F64 ? 4 : 0;
     case YK__GELU: return dtype == YK_F64 ? 16 : 0;
+    case YK__GELU_TANH:
+    case YK__SILU:
+    case YK__MISH:
+    case YK__LOG_SIGMOID:
+    case YK__ELU:
+    case YK__SOFTPLUS:
+    case YK__SOFTPLUS_SLOPE: return dtype == YK_F64 ? 8 : 0;
     default: return 0;
     }
 }
@@ -218,7 +225,8 @@ static void binary_case(const slot_case *self, slot_report *r)
     yk__binary op = (yk__binary)self->op;
     bool truth = op >= YK__EQ && op <= YK__OR;
     for (int dtype = 0; dtype < YK__DTYPES && slot_ready(r) && !r->failed; dtype++) {
-        double room = op == YK__POW && dtype == YK_F64 ? 4 : op == YK__GELU_GRAD && dtype == YK_F64 ? 32 : 0;
+        bool activation = op >= YK__GELU_GRAD && op < YK__ABS_GRAD;
+        double room = op == YK__POW && dtype == YK_F64 ? 4 : activation && dtype == YK_F64 ? 32 : 0;
         for (int shape = 0; shape < SHAPES; shape++)
             for (int layout = 0; layout < LAYOUTS + 1; layout++) {
                 pair out = {0}, x = {0}, y = {0};
@@ -291,11 +299,16 @@ static const slot_case cases[] = {
     {"augment", "all", augment_case, 0},
     COPY(F32), COPY(F64), COPY(F16), COPY(BF16), COPY(I64), COPY(I32), COPY(U8), COPY(BOOL),
     UNARY(NEG), UNARY(ABS), UNARY(EXP), UNARY(LOG), UNARY(SQRT), UNARY(RSQRT), UNARY(RECIPROCAL), UNARY(SIN), UNARY(COS),
-    UNARY(TANH), UNARY(LOG1P), UNARY(EXPM1), UNARY(ERF), UNARY(SIGMOID), UNARY(RELU), UNARY(GELU), UNARY(SIGN), UNARY(FLOOR), UNARY(CEIL), UNARY(ROUND),
+    UNARY(TANH), UNARY(LOG1P), UNARY(EXPM1), UNARY(ERF), UNARY(SIGMOID), UNARY(RELU), UNARY(GELU), UNARY(GELU_TANH), UNARY(SILU),
+    UNARY(MISH), UNARY(LOG_SIGMOID), UNARY(HARDSWISH), UNARY(HARDSIGMOID), UNARY(LEAKY_RELU), UNARY(ELU),
+    UNARY(SOFTPLUS), UNARY(SOFTPLUS_SLOPE), UNARY(SIGN), UNARY(FLOOR), UNARY(CEIL), UNARY(ROUND),
     UNARY(LOGICAL_NOT), UNARY(IS_FINITE), UNARY(ADD_SCALAR), UNARY(MUL_SCALAR), UNARY(POW_SCALAR), UNARY(CLAMP),
-    BINARY(ADD), BINARY(SUB), BINARY(MUL), BINARY(DIV), BINARY(POW), BINARY(MAXIMUM), BINARY(MINIMUM), BINARY(ATAN2), BINARY(EQ),
+    BINARY(ADD), BINARY(SUB), BINARY(MUL), BINARY(DIV), BINARY(POW), BINARY(MAXIMUM), BINARY(MINIMUM), BINARY(ATAN2), BINARY(FLOOR_DIVIDE), BINARY(TRUNC_DIVIDE), BINARY(REMAINDER),
+    BINARY(FMOD), BINARY(EQ),
     BINARY(NE), BINARY(LT), BINARY(LE), BINARY(GT), BINARY(GE), BINARY(AND), BINARY(OR), BINARY(RELU_GRAD),
-    BINARY(TANH_GRAD), BINARY(SIGMOID_GRAD), BINARY(GELU_GRAD), BINARY(ABS_GRAD),
+    BINARY(TANH_GRAD), BINARY(SIGMOID_GRAD), BINARY(GELU_GRAD), BINARY(GELU_TANH_GRAD), BINARY(SILU_GRAD),
+    BINARY(MISH_GRAD), BINARY(LOG_SIGMOID_GRAD), BINARY(HARDSWISH_GRAD), BINARY(HARDSIGMOID_GRAD),
+    BINARY(LEAKY_RELU_GRAD), BINARY(ELU_GRAD), BINARY(ABS_GRAD),
     {"where", "all", where_case, 0},
     {"binary", "large", large_case, 0},
     {NULL, NULL, NULL, 0},

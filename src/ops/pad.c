@@ -1,0 +1,145 @@
+/*
+ * pad.c - a tensor with a border: of one value, reflected, replicated, or around in a circle. Layer: ops.
+ *
+ * Of one value it is an operation whose gradient is a part of the gradient; in the other modes each dimension reads
+ * elements by an index. Negative numbers cut off.
+ */
+#include <stdlib.h>
+
+#include "ops/op.h"
+
+typedef struct border {
+    int64_t before[YK_MAX_DIMS], shape[YK_MAX_DIMS]; /* shape: of x */
+} border;
+
+/* The part of a padded tensor that x is. One reference. */
+static yk_tensor *inner_of(yk_tensor *out, const border *b)
+{
+    int64_t offset = 0;
+    for (int d = 0; d < out->ndim; d++)
+        offset += b->shape[d] ? b->before[d] * out->stride[d] : 0;
+    return yk__tensor_view(out, out->ndim, b->shape, out->stride, offset);
+}
+
+static yk_status border_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    grads[0] = inner_of(gout, yk__context(node));
+    return yk__status_of(grads[0]);
+}
+
+static void border_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const border *b = yk__context(node);
+    yk_tensor *g = gouts[0];
+    for (int d = 0; d < gouts[0]->ndim; d++)
+        g = yk_narrow(g, d, b->before[d], b->shape[d]);
+    grads[0] = g;
+}
+
+/* x with a border of one value; after[] are sizes of at least 0, as those in b. */
+static yk_tensor *bordered(yk_tensor *x, const border *b, const int64_t *after, double value)
+{
+    static const yk__op op = {.name = "pad", .backward = border_backward, .recorded = border_recorded};
+    int64_t shape[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++)
+        shape[d] = x->shape[d] + b->before[d] + after[d];
+    if (yk__tensor_check("pad", x->ndim, shape, NULL) || yk__check_value("pad", (yk_dtype)x->dtype, value))
+        return NULL;
+    yk_tensor *out = yk__tensor_new(x->ndim, shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
+    yk_tensor *inner = out && !yk__raw_fill(out, value) ? inner_of(out, b) : NULL;
+    if (out)
+        out = yk__tensor_if_ok(out, inner ? yk__raw_copy(inner, x) : yk__status_of(NULL));
+    yk_tensor_release(inner);
+    return yk__record(out, &op, 1, &x, 0, NULL, b, sizeof(*b));
+}
+
+/* The element that position i, from -before on, of a padded line of `size` shows. */
+static int64_t shown(yk_pad_mode mode, int64_t i, int64_t size)
+{
+    if (mode == YK_PAD_REPLICATE)
+        return i < 0 ? 0 : i >= size ? size - 1 : i;
+    if (mode == YK_PAD_CIRCULAR)
+        return i < 0 ? i + size : i >= size ? i - size : i;
+    return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+}
+
+/* x with a border of its own elements along one dimension. */
+static yk_tensor *repeated(yk_tensor *x, int dim, int64_t before, int64_t after, yk_pad_mode mode)
+{
+    int64_t size = x->shape[dim], count = size + before + after;
+    int64_t *sources = yk__calloc((size_t)count, sizeof(*sources));
+    for (int64_t i = 0; sources && i < count; i++)
+        sources[i] = shown(mode, i - before, size);
+    yk_tensor *index = NULL;
+    if (sources)
+        index = yk_from_data(sources, 1, &count,
+                             YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)));
+    free(sources);
+    return index ? yk_index_select(x, dim, index) : NULL;
+}
+
+/* Fails where a border is wider than the mode has elements for. */
+static bool width_check(const yk_tensor *x, int dim, int64_t width, yk_pad_mode mode)
+{
+    static const char *const name[] = {"constant", "reflect", "replicate", "circular"};
+    int64_t size = x->shape[dim], most = mode == YK_PAD_REFLECT ? size - 1 : mode == YK_PAD_CIRCULAR ? size : INT64_MAX;
+    if (width <= 0 || (size > 0 && width <= most))
+        return true;
+    char text[200];
+    yk__fail(YK_ERR_SHAPE, "pad: a border of %lld at dimension %d of %s; in mode %s it is at most %lld",
+             (long long)width, dim, yk_shape_format(x, text, sizeof(text)), name[mode],
+             (long long)(size > 0 ? most : 0));
+    return false;
+}
+
+static yk_tensor *padded(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mode, double value)
+{
+    border b = {.before = {0}};
+    int64_t after[YK_MAX_DIMS] = {0};
+    bool wider = false;
+    for (int i = 0; i < n / 2 && x; i++) { /* from the last dimension on */
+        int dim = x->ndim - 1 - i;
+        int64_t cut[2] = {pad[2 * i] < 0 ? -pad[2 * i] : 0, pad[2 * i + 1] < 0 ? -pad[2 * i + 1] : 0};
+        int64_t add[2] = {pad[2 * i] > 0 ? pad[2 * i] : 0, pad[2 * i + 1] > 0 ? pad[2 * i + 1] : 0};
+        if (mode != YK_PAD_CONSTANT && (add[0] || add[1]))
+            x = repeated(x, dim, add[0], add[1], mode);
+        if (x && (cut[0] || cut[1]))
+            x = yk_narrow(x, dim, cut[0], x->shape[dim] - cut[0] - cut[1]);
+        b.before[dim] = mode == YK_PAD_CONSTANT ? add[0] : 0;
+        after[dim] = mode == YK_PAD_CONSTANT ? add[1] : 0;
+        wider = wider || b.before[dim] || after[dim];
+    }
+    if (!x || !wider)
+        return x ? yk_clone(x) : NULL;
+    memcpy(b.shape, x->shape, sizeof(b.shape[0]) * (size_t)x->ndim);
+    return bordered(x, &b, after, value);
+}
+
+yk_tensor *yk_pad(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mode, double value)
+{
+    char text[200];
+    const int64_t most = INT32_MAX;
+    if (!yk__op_begin("pad", 1, &x, 0) || (n > 0 && !yk__is_there("pad", "array of widths", pad)))
+        return NULL;
+    if (n < 0 || n % 2 || n / 2 > x->ndim) {
+        yk__fail(YK_ERR_ARGUMENT, "pad: %d widths for %s, expected two for each of its last dimensions", n,
+                 yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    if ((unsigned)mode > YK_PAD_CIRCULAR) {
+        yk__fail(YK_ERR_ARGUMENT, "pad: mode %d is none of constant, reflect, replicate and circular", (int)mode);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++) {
+        int dim = x->ndim - 1 - i / 2;
+        int64_t cut = (pad[i & ~1] < 0 ? -pad[i & ~1] : 0) + (pad[i | 1] < 0 ? -pad[i | 1] : 0);
+        if (pad[i] > most || pad[i] < -most || cut > x->shape[dim]) {
+            yk__fail(YK_ERR_SHAPE, "pad: widths %lld and %lld at dimension %d of %s are not possible",
+                     (long long)pad[i & ~1], (long long)pad[i | 1], dim, yk_shape_format(x, text, sizeof(text)));
+            return NULL;
+        }
+        if (mode != YK_PAD_CONSTANT && !width_check(x, dim, pad[i], mode))
+            return NULL;
+    }
+    YK__WITHIN_SCOPE(padded(x, pad, n, mode, value));
+}
