@@ -286,6 +286,8 @@ static yk_status second_check(const checked *f, yk_tensor *const *inputs, int n_
     if (!yk__is_there("gradgradcheck", "array of inputs", inputs))
         return YK_ERR_ARGUMENT;
     for (int i = 0; i < n_inputs; i++) {
+        if (yk__is_freed(inputs[i]))
+            return yk__fail_freed(f->name, inputs[i]);
         if (!inputs[i])
             return yk__error_code() ? yk__error_code()
                                     : yk__fail(YK_ERR_ARGUMENT, "gradgradcheck: input %d is NULL", i);

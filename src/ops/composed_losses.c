@@ -56,14 +56,18 @@ static bool alike_check(const char *name, yk_tensor *x, yk_tensor *target, yk_re
 }
 
 /* A weight, which may be NULL, must broadcast to the shape of x. */
-static bool weight_check(const char *name, const char *role, const yk_tensor *x, const yk_tensor *weight)
+static bool weight_check(const char *name, const char *role, yk_tensor *x, yk_tensor *weight)
 {
     int ndim;
     int64_t shape[YK_MAX_DIMS];
     char a[200], b[200];
     if (!weight)
         return true;
-    if (yk__expect_floating(name, role, weight))
+    if (yk__is_freed(weight)) {
+        yk__fail_freed(name, weight);
+        return false;
+    }
+    if (yk__same_device(name, 2, (yk_tensor *[]){x, weight}) || yk__expect_floating(name, role, weight))
         return false;
     if (!yk__broadcast(name, x, weight, &ndim, shape) && ndim == x->ndim && yk__equal_sizes(shape, x->shape, ndim))
         return true;

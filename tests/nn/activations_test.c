@@ -105,6 +105,11 @@ static void test_errors(void **state)
         x, x, YK_OPTIONS(yk_binary_cross_entropy_options, .pos_weight = yk_ones(YK_SHAPE(2), NULL))));
     expect_error(YK_ERR_SHAPE,
                  "binary_cross_entropy_with_logits: pos_weight (2,) does not broadcast to the input's (2, 3)");
+    yk_scope inner = yk_scope_begin();
+    yk_tensor *gone = yk_ones(YK_SHAPE(3), NULL);
+    yk_scope_end(inner);
+    assert_null(yk_binary_cross_entropy(x, x, YK_OPTIONS(yk_binary_cross_entropy_options, .weight = gone)));
+    expect_error(YK_ERR_STATE, "binary_cross_entropy: freed");
     assert_null(yk_pad(x, (int64_t[]){1, 2, 3}, 3, YK_PAD_CONSTANT, 0));
     expect_error(YK_ERR_ARGUMENT, "pad: 3 widths for (2, 3), expected two for each of its last dimensions");
     assert_null(yk_pad(x, (int64_t[]){3, 0}, 2, YK_PAD_REFLECT, 0));
