@@ -332,7 +332,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY) $(BUILD)/
 
 # The library that they share lies beside the plug-ins, which it finds there.
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.so
-	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..:$(abspath $(BUILD))'
+	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..:$(abspath $(BUILD))' -lm
 
 $(BUILD)/bench/mpi_%: bench/mpi_%.c
 	@mkdir -p $(@D)

@@ -107,6 +107,7 @@ YK_API yk_tensor *yk_call_tensor(yk_call *call, int64_t i);
 YK_API int64_t yk_call_int(yk_call *call, int64_t i);
 YK_API double yk_call_real(yk_call *call, int64_t i);
 YK_API const char *yk_call_string(yk_call *call, int64_t i);
+YK_API struct yk_ref *yk_call_ref(yk_call *call, int64_t i);
 /* The name of the worker that calls. */
 YK_API const char *yk_call_caller(const yk_call *call) YK_QUESTION;
 /* The state of the object whose method runs, as yk_call_set_object gave it; NULL in plain functions. */
@@ -207,8 +208,102 @@ YK_API yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options);
 /* The worker where the object is; true if that is this one. Source: RRef.owner_name, RRef.is_owner. */
 YK_API const char *yk_ref_owner_name(const yk_ref *ref) YK_QUESTION;
 YK_API bool yk_ref_is_owner(const yk_ref *ref) YK_QUESTION;
+/* True once the owner has made the object; false while that is not known, and where it failed. Source:
+ * RRef.confirmed_by_owner. */
+YK_API bool yk_ref_confirmed(const yk_ref *ref) YK_QUESTION;
+/* In the owner alone, waiting until it is made: the result that it refers to, owned by the current scope, or the state
+ * of the object, borrowed from the reference; methods may run meanwhile. NULL and an error. Source: RRef.local_value.
+ */
+YK_API yk_value *yk_ref_local_value(yk_ref *ref);
+YK_API void *yk_ref_local(yk_ref *ref);
+/* A reference to a value of this worker, retained, that other workers can fetch. Source: RRef(value). */
+YK_API yk_ref *yk_ref_create(yk_value *value);
 YK_API yk_ref *yk_ref_retain(yk_ref *ref);
 YK_API void yk_ref_release(yk_ref *ref);
+
+/*
+ * A reference as a value, among the arguments or in the result of a call: who gets it has a reference of its own, which
+ * the owner knows before the function runs, so the object lives as long as either. Passing one on waits until its
+ * object is made, whose failure fails the call. NULL and an error for another kind of value; borrowed.
+ */
+YK_API yk_value *yk_value_ref(yk_ref *ref);
+YK_API yk_ref *yk_value_as_ref(const yk_value *value);
+
+/* ---- gradients across processes ---------------------------------------------------------------------------------- */
+
+/*
+ * A forward that goes through several workers is one graph. Calls that a thread makes between begin and end, and what
+ * their functions call in turn, belong to the thread's context: tensors among arguments and results that require a
+ * gradient stay part of the graph, whatever worker they come from, unless the caller records nothing
+ * (yk_no_grad_begin). Every worker keeps the gradients of its own leaves for each context; yk_grad is left alone. So
+ * several trainers use the same parameters at once. Source: torch.distributed.autograd.context.
+ */
+typedef struct yk_dist_context yk_dist_context;
+/* Begins a context of this thread, which has none yet: NULL and an error. To be given to yk_dist_autograd_end. */
+YK_API yk_dist_context *yk_dist_autograd_begin(void);
+/* Ends it, in the thread that began it; all workers that took part forget it. It ends, too, with this process. */
+YK_API yk_status yk_dist_autograd_end(yk_dist_context *context) YK_MUST_CHECK;
+/* The context of the call that this thread runs, or that it began; borrowed; NULL: none. */
+YK_API yk_dist_context *yk_dist_autograd_current(void) YK_QUESTION;
+
+typedef struct yk_dist_backward_options {
+    /* Seconds until it fails with YK_ERR_TIMEOUT; not given: the worker's time-out. */
+    double timeout YK_DEFAULT(YK_NOT_GIVEN);
+    /* Keep the graph, in all workers, for another backward. */
+    bool retain_graph YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_dist_backward_options;
+#define yk_dist_backward_options_DEFAULTS .yk__mark = YK__MARK, .timeout = YK_NOT_GIVEN
+/*
+ * Computes the gradients of the sum of `count` roots, tensors of one element of this worker, in every leaf of every
+ * worker that they were made from in this context, and adds them to those that the context has. Outputs that nobody
+ * used are left out, as in one process. Terms are added in the order of one process that runs a call where it is made,
+ * so the bits are the same. An error of another worker has its name and code; the context's gradients are incomplete
+ * then. One at a time in a context. Source: torch.distributed.autograd.backward.
+ */
+YK_API yk_status yk_dist_backward(yk_dist_context *context, yk_tensor *const *roots, int count,
+                                  const yk_dist_backward_options *options) YK_MUST_CHECK;
+/* The gradient of a leaf of this worker in the context, owned by the current scope; NULL, and no error, where there is
+ * none. Source: torch.distributed.autograd.get_gradients. */
+YK_API yk_tensor *yk_dist_gradient(yk_dist_context *context, const yk_tensor *leaf);
+
+/* ---- optimizers and modules of several workers ------------------------------------------------------------------- */
+
+/*
+ * An optimizer for parameters of several workers: references to leaves that their owners keep (yk_ref_create, results
+ * of yk_rpc_remote, yk_remote_parameters). Each owner gets an optimizer for its own, made when this returns. Counted,
+ * owned by the current scope; NULL and an error. Source: DistributedOptimizer.
+ */
+typedef struct yk_dist_optimizer yk_dist_optimizer;
+YK_API yk_dist_optimizer *yk_dist_sgd(yk_ref *const *parameters, int count, const yk_sgd_options *options);
+YK_API yk_dist_optimizer *yk_dist_adam(yk_ref *const *parameters, int count, const yk_adam_options *options);
+YK_API yk_dist_optimizer *yk_dist_adamw(yk_ref *const *parameters, int count, const yk_adam_options *options);
+/*
+ * Changes, in all owners at once, every parameter that has a gradient in the context, and waits. An owner runs one step
+ * at a time, those of several trainers in the order in which they come; a backward of another context that still needs
+ * a parameter's former value is an error that names the operation. Source: DistributedOptimizer.step.
+ */
+YK_API yk_status yk_dist_optimizer_step(yk_dist_optimizer *o, yk_dist_context *context) YK_MUST_CHECK;
+/* The learning rate of all owners' optimizers. */
+YK_API yk_status yk_dist_optimizer_set_lr(yk_dist_optimizer *o, double lr) YK_MUST_CHECK;
+YK_API yk_dist_optimizer *yk_dist_optimizer_retain(yk_dist_optimizer *o);
+YK_API void yk_dist_optimizer_release(yk_dist_optimizer *o);
+
+/* Makes a module from the arguments of yk_remote_module_create, which it gets as those of a call: yk_call_int(call, 0).
+ * Owned by the current scope; NULL and an error. */
+typedef yk_module *(*yk_rpc_module_fn)(yk_call *call);
+/* Offers a module that other workers can make here; as yk_rpc_register. */
+YK_API yk_status yk_rpc_register_module(const char *name, yk_rpc_module_fn make) YK_MUST_CHECK;
+/*
+ * A module that is made and kept by another worker, under a name that it has registered. yk_forward and yk_forward_list
+ * call it there, with this module's mode (yk_module_train), on the device of its parameters; what it gives comes to the
+ * device of the first input, and in a context it stays part of the graph. It has no parameters here. The module there
+ * goes with this one. Source: RemoteModule.
+ */
+YK_API yk_module *yk_remote_module_create(const char *worker, const char *name, yk_value *args);
+/* References to the parameters of a remote module, in their order, owned by the current scope, in refs[]; *count is
+ * their number, and more than `capacity` of them is an error. Source: RemoteModule.remote_parameters. */
+YK_API yk_status yk_remote_parameters(yk_module *m, yk_ref **refs, int capacity, int *count) YK_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,8 @@ typedef enum yk_value_kind {
     YK_VALUE_SET,
     YK_VALUE_DICT, /* in order of adding; the keys are strings or integers */
     YK_VALUE_TENSOR,
-    YK_VALUE_LEFT_OUT, /* an object of a file for which yoke has no kind: yk_value_left_out describes it */
+    YK_VALUE_LEFT_OUT,  /* an object of a file for which yoke has no kind: yk_value_left_out describes it */
+    YK_VALUE_REFERENCE, /* a reference to an object of another process (yk_value_ref of yoke/rpc.h); for calls alone */
     YK__VALUE_KINDS
 } yk_value_kind;
 

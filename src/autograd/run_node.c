@@ -180,6 +180,10 @@ static const yk__leaf_gradient *leaf_of_whole(const yk__node *node, int input)
     if (!to || node->edges[input].skipped || to->op || to->captured ||
         !yk_device_equal(to->device, node->device)) /* another thread may still deliver to it */
         return NULL;
+    /* A distributed backward claims no leaves: their gradients go to its context. */
+    if (atomic_load_explicit(&to->owner, memory_order_relaxed) !=
+        atomic_load_explicit(&node->owner, memory_order_relaxed))
+        return NULL;
     const yk__output *output = to->outputs; /* an accumulator has one */
     bool whole = to->pending == 1 && !output->grad && !output->contributions;
     for (int i = 0; i < output->n_hooks; i++)

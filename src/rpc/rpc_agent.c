@@ -16,7 +16,8 @@
 #include "host/rank_info.h"
 #include "rpc/rpc_agent.h"
 
-yk__rpc_agent yk__rpc = {.lock = PTHREAD_MUTEX_INITIALIZER, .listen_fd = -1, .epoll = -1, .wake = -1};
+/* A thread that locks it twice gets EDEADLK: yk__rpc_lock_if_free. */
+yk__rpc_agent yk__rpc = {.lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP, .listen_fd = -1, .epoll = -1, .wake = -1};
 
 enum { MOST_THREADS = 256, BACKLOG = 1024 };
 
@@ -67,6 +68,11 @@ yk_status yk__rpc_enter(const char *what)
 void yk__rpc_leave(void)
 {
     pthread_mutex_unlock(&yk__rpc.lock);
+}
+
+bool yk__rpc_lock_if_free(void)
+{
+    return pthread_mutex_lock(&yk__rpc.lock) != EDEADLK;
 }
 
 yk_status yk__rpc_name_check(const char *what, const char *kind, const char *name)

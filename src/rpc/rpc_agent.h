@@ -12,10 +12,15 @@
  *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A
  *   WELCOME  B: u32 index of B, text8 name of B; the first message of B
  *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name, text8 shared name,
- *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; then a list of arguments
- *   REPLY    B: u64 call, u8 1, a value; or u64 call, u8 0, u32 code, u8 may have run, u32 line, text8 file, text
+ *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; a head; then a list of
+ *            arguments, or of kind ADD u64, a number of A's
+ *   REPLY    B: u64 call, u8 1, a head, a value; or u64 call, u8 0, u32 code, u8 may have run, u32 line, text8 file,
+ *            text
+ *   A head is u64 first and u32 number of the references in it that are pinned, u64 context and u64 message of
+ *   distributed autograd (dist_autograd.h)
  *   CANCEL   A: u64 call
  *   DROP     A: u64 object: A has no reference any more
+ *   TAKEN    either: u64 first and u32 number of references that a CALL or REPLY had (rpc_ref.h)
  *   PART     either: u64 parcel, u64 bytes of the whole, u8 type of the whole, and the next bytes of it
  *   SHARE    A, before its first call: two files (u32 descriptor, u64 inode, u64 bytes), the memory for both and the
  *            bell of A; 16 bytes that stand in the memory: Note [Memory of two workers]
@@ -38,6 +43,7 @@
 #include "net/channel.h"
 #include "rpc/rpc_bell.h"
 #include "rpc/rpc_loan.h"
+#include "rpc/rpc_ref.h"
 #include "rpc/rpc_ring.h"
 #include "rpc/rpc_shared.h"
 
@@ -58,6 +64,7 @@ typedef enum yk__rpc_message {
     YK__RPC_CANCEL,
     YK__RPC_DROP,
     YK__RPC_PART_OF,
+    YK__RPC_TAKEN,
     YK__RPC_SHARE = 32,
     YK__RPC_SHARED,
     YK__RPC_RETURN,
@@ -71,6 +78,7 @@ typedef enum yk__rpc_kind {
     YK__RPC_CREATE,
     YK__RPC_METHOD,
     YK__RPC_FETCH,
+    YK__RPC_ADD,    /* a further reference to an object that the caller got a reference to from another worker */
     YK__RPC_ATTACH, /* neither is this one: CREATE of a shared object that is there */
     YK__RPC_DESTROY
 } yk__rpc_kind;
@@ -179,6 +187,8 @@ struct yk_call {
     unsigned char *bytes; /* the arguments as they came, owned */
     yk__rpc_loan *loan;   /* of tensors among them */
     size_t begin, size;   /* where they are in it, and how many there were: of the credit */
+    yk__rpc_head head;
+    struct yk_dist_context *context; /* held by yk__dist_enter; NULL: none */
     yk_value *args, *result;
     double deadline;
     yk__rpc_waiting *chain; /* owned: `chain_count` methods that wait for this call, the first caller's first */
@@ -200,12 +210,16 @@ struct yk_future {
     uint64_t number;
     char what[3 * YK__RPC_NAME]; /* "worker 'ps0' (host h, process 12): 'add'" */
     double deadline;
-    double sent;                    /* yk__now */
-    size_t size;                    /* of the arguments: credit that comes back */
-    unsigned char *bytes;           /* the result as it came */
-    yk__rpc_loan *loan;             /* of tensors in it */
-    size_t bytes_begin, bytes_size; /* where it is in them */
-    yk_value *value;                /* decoded; with the lock */
+    double sent;                     /* yk__now */
+    size_t size;                     /* of the arguments: credit that comes back */
+    unsigned char *bytes;            /* the result as it came */
+    yk__rpc_loan *loan;              /* of tensors in it */
+    size_t bytes_begin, bytes_size;  /* where it is in them */
+    yk__rpc_pins pinned;             /* references in the arguments, which are pinned here */
+    yk__rpc_head head;               /* of the result */
+    struct yk_dist_context *context; /* of the call, held */
+    uint32_t peer;                   /* the worker that is called */
+    yk_value *value;                 /* decoded; with the lock */
     yk_error error;
     struct yk_future *next;
 };
@@ -216,6 +230,8 @@ struct yk_ref {
     uint64_t id;
     uint32_t maker; /* own index when it was made: a reference does not outlive yk_rpc_shutdown */
     char name[YK__RPC_NAME];
+    yk_future *created; /* the call that makes the object; NULL: it is there */
+    yk_error broken;    /* the owner did not register it: the reason */
 };
 
 /* Counters of this process's page (host/progress.h), which yoke ps and yoke monitor show: of calls that this process
@@ -284,6 +300,8 @@ static inline void yk__rpc_lock(void)
 /* With the lock held on success: this process is a worker. An error in the name of `what`, without the lock. */
 yk_status yk__rpc_enter(const char *what) YK_MUST_CHECK;
 void yk__rpc_leave(void);
+/* Takes the lock unless this thread has it, for what is let go of at either time; false where it had it. */
+bool yk__rpc_lock_if_free(void);
 /* Waits for the condition with the lock held; false when the deadline (0: none) has come. */
 bool yk__rpc_wait(pthread_cond_t *condition, double deadline);
 void yk__rpc_condition_init(pthread_cond_t *condition);
@@ -296,6 +314,8 @@ yk_status yk__rpc_join(int world_size, double deadline) YK_MUST_CHECK;
 /* Copies the youngest worker of this name; `deadline` above 0: waits for it. YK_ERR_NOT_FOUND names the nearest. */
 yk_status yk__rpc_member_find(const char *what, const char *name, double deadline,
                               yk__rpc_member *member) YK_MUST_CHECK;
+/* Copies the worker of this number. */
+yk_status yk__rpc_member_at(uint32_t index, yk__rpc_member *member) YK_MUST_CHECK;
 /* Nobody listens where it did. */
 void yk__rpc_member_gone(uint32_t index);
 /* Says that this worker is done, and waits for the others that live. */
@@ -360,6 +380,12 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
 void yk__rpc_serve_cancel(yk_call *call);
 /* The references of a worker to an object, or to all that it holds (id 0), are gone. */
 void yk__rpc_serve_drop(uint32_t holder, uint64_t id);
+/* One more reference of a worker, under this number, to the object of the reference `parent`, whoever has that. */
+yk_status yk__rpc_serve_add(uint32_t holder, uint64_t parent, uint64_t id) YK_MUST_CHECK;
+/* A reference of this process to a value, which it retains, as a result that stays here. */
+yk_status yk__rpc_serve_value(uint64_t id, yk_value *value) YK_MUST_CHECK;
+/* The object of a reference; NULL and an error where there is none. */
+yk__rpc_object *yk__rpc_serve_object(uint64_t id);
 /* A thread that waits in a handler does not count among those that run. Gives what end takes. */
 bool yk__rpc_blocked_begin(void);
 void yk__rpc_blocked_end(bool counted);
@@ -395,6 +421,6 @@ void yk__rpc_futures_abandon(const char *why);
 /* A REPLY that came, and one to a call of this process itself. `owned`: memory that the payload is in, which is taken
  * over; NULL: it is copied. False: malformed. */
 bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload, bool lent, unsigned char *owned);
-bool yk__rpc_reply_local(yk_future *future, yk__reader *payload, unsigned char *owned);
+bool yk__rpc_reply_local(yk_future *future, yk__rpc_link *link, yk__reader *payload, unsigned char *owned);
 
 #endif

@@ -1,14 +1,13 @@
 /*
- * rpc_call.c - calling functions and objects of other workers, and references to these. Layer: rpc.
- *
- * Invariant: a reference is dropped at its owner once, after the calls that were made by it.
+ * rpc_call.c - calling functions and objects of other workers. Layer: rpc.
  */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/rpc_agent.h"
+#include "rpc/dist_autograd.h"
+#include "rpc/rpc_call.h"
 #include "rpc/value_wire.h"
 #include "value/value.h"
 
@@ -26,18 +25,8 @@ yk_value *yk_args_counted(int count, ...)
     return list;
 }
 
-/* The function or method to call, its worker, and the kind of the call. */
-typedef struct target {
-    const char *what;                   /* "rpc_sync", for errors */
-    const char *worker, *name, *shared; /* shared NULL: no name of its own */
-    yk__rpc_kind kind;
-    uint64_t object;
-    const yk_ref *ref; /* NULL: the worker's name says where */
-    bool sync;
-} target;
-
 /* The number of seconds for this call: what is asked for, and no more than a call that runs here has left. */
-static yk_status call_deadline(const target *t, const yk_rpc_options *options, double *deadline)
+static yk_status call_deadline(const yk__rpc_target *t, const yk_rpc_options *options, double *deadline)
 {
     yk__rpc_lock();
     double seconds = yk__rpc.timeout;
@@ -52,7 +41,8 @@ static yk_status call_deadline(const target *t, const yk_rpc_options *options, d
 }
 
 /* A CALL's payload; the number is put in when it has one. */
-static yk_status call_encode(const target *t, yk_value *args, double deadline, yk__wire *out)
+static yk_status call_encode(const yk__rpc_target *t, yk_value *args, double deadline, yk__wire *out,
+                             yk__rpc_carried *carried)
 {
     const yk_call *outer = yk__rpc_current();
     double left = deadline - yk__now();
@@ -82,8 +72,13 @@ static yk_status call_encode(const target *t, yk_value *args, double deadline, y
         yk__wire_put_u64(out, yk__rpc_object_number(outer->object));
         yk__wire_put_text8(out, label);
     }
+    yk__rpc_head_put(out, carried);
+    if (t->kind == YK__RPC_ADD) {
+        yk__wire_put_u64(out, t->parent);
+        return out->failed ? yk__fail_memory(out->size) : YK_OK;
+    }
     yk_value *none = args ? NULL : yk__value_new(YK_VALUE_LIST);
-    yk_status status = args || none ? yk__value_encode(args ? args : none, out) : yk__error_code();
+    yk_status status = args || none ? yk__value_encode(args ? args : none, out, carried) : yk__error_code();
     yk_value_release(none);
     if (status)
         yk__error_prefix("%s: the arguments of '%s'", t->what, t->name);
@@ -97,7 +92,7 @@ static void call_number_put(unsigned char *data, uint64_t number)
 }
 
 /* With the lock: waits until the worker has answered enough for one more call of `size` bytes. */
-static yk_status credit_wait(const target *t, yk__rpc_link *link, size_t size, double deadline)
+static yk_status credit_wait(const yk__rpc_target *t, yk__rpc_link *link, size_t size, double deadline)
 {
     link->references++;
     bool blocked = yk__rpc_blocked_begin();
@@ -129,14 +124,15 @@ static void future_sent(yk_future *f)
 }
 
 /* With the lock: sends the payload to this worker and remembers the future. Takes over `out`. */
-static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *f, yk__wire *out, yk__lender *lender,
-                           double deadline)
+static yk_status call_send(const yk__rpc_target *t, const yk__rpc_member *m, yk_future *f, yk__wire *out,
+                           yk__rpc_carried *carried, yk__lender *lender, double deadline)
 {
     if (m->index == yk__rpc.index) {
         f->next = yk__rpc.futures;
         yk__rpc.futures = yk_future_retain(f);
         future_sent(f);
         yk_future_retain(f);
+        yk__rpc_pin(carried, NULL, out->data);
         bool right = yk__rpc_serve(NULL, f, out->data, out->size, false);
         *out = (yk__wire){0};
         if (!right)
@@ -164,6 +160,8 @@ static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *
     link->call_count++;
     link->call_bytes += size;
     call_number_put(out->data, f->number);
+    yk__rpc_pin(carried, link, out->data);
+    f->pinned = (yk__rpc_pins){.first = carried->first_pin, .count = carried->pin_count};
     link->references++;
     yk__rpc_lease_add(link, f->number, lender);
     yk__rpc_link_send(link, YK__RPC_CALL | (lent ? YK__RPC_LENT : 0u), t->object, out->data,
@@ -174,7 +172,7 @@ static yk_status call_send(const target *t, const yk__rpc_member *m, yk_future *
     return YK_OK;
 }
 
-static yk_status call_where(const target *t, yk__rpc_member *m)
+static yk_status call_where(const yk__rpc_target *t, yk__rpc_member *m)
 {
     if (!t->ref)
         return yk__rpc_member_find(t->what, t->worker, 0, m);
@@ -196,7 +194,7 @@ static yk_status call_where(const target *t, yk__rpc_member *m)
 
 /* Connects to a worker of this host where no connection is: whether tensors can be lent to it is known before they are
  * encoded. */
-static yk_status call_look(const target *t, const yk__rpc_member *m, double deadline, bool *lends)
+static yk_status call_look(const yk__rpc_target *t, const yk__rpc_member *m, double deadline, bool *lends)
 {
     if (m->index == yk__rpc.index || strcmp(m->host, yk__rpc.identity.host) != 0)
         return YK_OK;
@@ -210,8 +208,8 @@ static yk_status call_look(const target *t, const yk__rpc_member *m, double dead
     return status;
 }
 
-/* Begins a call: a future with one reference, or NULL and an error. *where, which may be NULL, is the worker. */
-static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_options *options, yk__rpc_member *where)
+yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_rpc_options *options,
+                              yk__rpc_member *where)
 {
     yk_value_kind kind = yk_value_kind_of(args);
     if (args && kind != YK_VALUE_LIST && kind != YK_VALUE_TUPLE) {
@@ -223,6 +221,7 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
     yk_rpc_options o;
     yk__rpc_member m;
     yk__wire out = {0};
+    yk__rpc_carried carried = {.context = t->without_context || !yk_grad_enabled() ? NULL : yk__dist_current()};
     yk__lender lender = {0};
     yk_status status = yk__rpc_enter(t->what);
     if (!status)
@@ -230,27 +229,34 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
     status = status ? status : YK__OPTIONS_TAKE(t->what, yk_rpc_options, options, &o);
     status = status ? status : call_deadline(t, &o, &deadline);
     status = status ? status : call_where(t, &m);
+    if (!status && carried.context)
+        status = yk__dist_contact(carried.context, t->what, &m);
     bool lends = false;
     status = status ? status : call_look(t, &m, deadline, &lends);
     yk__lender_use(lends ? &lender : NULL);
-    status = status ? status : call_encode(t, args, deadline, &out);
+    status = status ? status : call_encode(t, args, deadline, &out, &carried);
     yk__lender_use(NULL);
     yk__lender_put(&lender, &out);
     if (!status && out.failed)
         status = yk__fail_memory(out.size);
+    status = status ? status : yk__dist_sent(&carried);
     yk_future *f = status ? NULL : yk__rpc_future_new();
     if (f) {
         f->deadline = deadline;
+        f->context = yk__dist_hold(carried.context);
+        f->peer = m.index;
+        bool method = t->kind == YK__RPC_METHOD || t->kind == YK__RPC_FETCH;
         snprintf(f->what, sizeof(f->what), "%s: worker '%s' (host %s, process %d), '%s%s%s'", t->what, m.name, m.host,
-                 m.pid, t->ref ? t->ref->name : "", t->ref ? "." : "", t->name);
+                 m.pid, method ? t->ref->name : "", method ? "." : "", t->name);
         status = yk__rpc_enter(t->what);
         if (!status) {
-            status = call_send(t, &m, f, &out, &lender, deadline);
+            status = call_send(t, &m, f, &out, &carried, &lender, deadline);
             yk__rpc_leave();
         }
     }
     yk__lender_clear(&lender, false);
     yk__wire_clear(&out);
+    yk__rpc_carried_clear(&carried);
     if (where)
         *where = m;
     if (status && f) {
@@ -260,15 +266,14 @@ static yk_future *call_begin(const target *t, yk_value *args, const yk_rpc_optio
     return f;
 }
 
-/* True if the caller gave a name and, where it gave arguments, made them. */
-static bool call_is_there(const char *what, const char *kind, const char *name, yk_value *args)
+bool yk__rpc_call_is_there(const char *what, const char *kind, const char *name, yk_value *args)
 {
     if (!args && yk__error_is_fresh())
         return false; /* the arguments could not be made, as the record says */
     return !yk__rpc_name_check(what, kind, name) && yk__scope_check(what);
 }
 
-static yk_value *call_wait(yk_future *f)
+yk_value *yk__rpc_call_wait(yk_future *f)
 {
     yk_value *value = f ? yk_future_wait(f, YK_NOT_GIVEN) : NULL;
     yk_future_release(f);
@@ -278,127 +283,17 @@ static yk_value *call_wait(yk_future *f)
 yk_value *yk_rpc_sync(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options)
 {
     YK__LIVE(args);
-    target t = {.what = "rpc_sync", .worker = worker, .name = function, .kind = YK__RPC_FUNCTION, .sync = true};
-    if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "function", function, args))
+    yk__rpc_target t = {.what = "rpc_sync", .worker = worker, .name = function, .kind = YK__RPC_FUNCTION, .sync = true};
+    if (yk__rpc_name_check(t.what, "worker", worker) || !yk__rpc_call_is_there(t.what, "function", function, args))
         return NULL;
-    return call_wait(call_begin(&t, args, options, NULL));
+    return yk__rpc_call_wait(yk__rpc_call_begin(&t, args, options, NULL));
 }
 
 yk_future *yk_rpc_async(const char *worker, const char *function, yk_value *args, const yk_rpc_options *options)
 {
     YK__LIVE(args);
-    target t = {.what = "rpc_async", .worker = worker, .name = function, .kind = YK__RPC_FUNCTION};
-    if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "function", function, args))
+    yk__rpc_target t = {.what = "rpc_async", .worker = worker, .name = function, .kind = YK__RPC_FUNCTION};
+    if (yk__rpc_name_check(t.what, "worker", worker) || !yk__rpc_call_is_there(t.what, "function", function, args))
         return NULL;
-    return yk__scope_own(call_begin(&t, args, options, NULL));
-}
-
-/* ---- references -------------------------------------------------------------------------------------------------- */
-
-static void ref_destroy(void *object)
-{
-    yk_ref *ref = object;
-    yk__rpc_lock();
-    bool ours = yk__rpc.running && ref->maker == yk__rpc.index;
-    if (ours && ref->owner.index == yk__rpc.index) {
-        yk__rpc_serve_drop(yk__rpc.index, ref->id);
-    } else if (ours) {
-        yk__rpc_link *link = yk__rpc.links;
-        while (link && (link->accepted || link->index != ref->owner.index))
-            link = link->next;
-        yk__wire out = {0};
-        yk__wire_put_u64(&out, ref->id);
-        if (link && !out.failed)
-            yk__rpc_link_send(link, YK__RPC_DROP, ref->id, out.data, out.size);
-        else
-            yk__wire_clear(&out);
-    }
-    pthread_mutex_unlock(&yk__rpc.lock);
-    yk__object_free(ref);
-}
-
-static const yk__type ref_type = {"rpc reference", ref_destroy};
-
-yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, const yk_rpc_options *options)
-{
-    YK__LIVE(args);
-    yk_rpc_options o;
-    target t = {.what = "rpc_remote", .worker = worker, .name = name, .kind = YK__RPC_CREATE};
-    if (YK__OPTIONS_TAKE(t.what, yk_rpc_options, options, &o))
-        return NULL;
-    t.shared = o.shared_name;
-    if (t.shared && yk__rpc_name_check(t.what, "shared object", t.shared))
-        return NULL;
-    if (yk__rpc_name_check(t.what, "worker", worker) || !call_is_there(t.what, "class or function", name, args) ||
-        yk__rpc_enter(t.what))
-        return NULL;
-    uint32_t maker = yk__rpc.index;
-    t.object = (uint64_t)maker << 40 | ++yk__rpc.references_made;
-    yk__rpc_leave();
-    yk_ref *ref = yk__object_new(&ref_type, sizeof(*ref));
-    if (!ref)
-        return NULL;
-    ref->id = t.object;
-    snprintf(ref->name, sizeof(ref->name), "%s", name);
-    yk_future *f = call_begin(&t, args, options, &ref->owner);
-    if (!f) {
-        yk_ref_release(ref); /* its maker is 0: there is nothing to drop */
-        return NULL;
-    }
-    ref->maker = maker;
-    yk_future_release(f);
-    return yk__scope_own(ref);
-}
-
-/* A call by a reference. NULL and an error. */
-static yk_future *ref_call_begin(const char *what, yk_ref *ref, const char *method, yk_value *args,
-                                 const yk_rpc_options *options, yk__rpc_kind kind)
-{
-    if (!yk__is_there(what, "reference", ref) || !call_is_there(what, "method", method, args))
-        return NULL;
-    target t = {.what = what, .name = method, .kind = kind, .object = ref->id, .ref = ref};
-    t.sync = strcmp(what, "ref_call_async") != 0;
-    return call_begin(&t, args, options, NULL);
-}
-
-yk_value *yk_ref_call(yk_ref *ref, const char *method, yk_value *args, const yk_rpc_options *options)
-{
-    YK__LIVE(ref);
-    YK__LIVE(args);
-    return call_wait(ref_call_begin("ref_call", ref, method, args, options, YK__RPC_METHOD));
-}
-
-yk_future *yk_ref_call_async(yk_ref *ref, const char *method, yk_value *args, const yk_rpc_options *options)
-{
-    YK__LIVE(ref);
-    YK__LIVE(args);
-    return yk__scope_own(ref_call_begin("ref_call_async", ref, method, args, options, YK__RPC_METHOD));
-}
-
-yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options)
-{
-    YK__LIVE(ref);
-    return call_wait(ref_call_begin("ref_to_here", ref, "to_here", NULL, options, YK__RPC_FETCH));
-}
-
-const char *yk_ref_owner_name(const yk_ref *ref)
-{
-    YK__LIVE(ref);
-    return ref ? ref->owner.name : NULL;
-}
-
-bool yk_ref_is_owner(const yk_ref *ref)
-{
-    YK__LIVE(ref);
-    return ref && ref->owner.index == ref->maker;
-}
-
-yk_ref *yk_ref_retain(yk_ref *ref)
-{
-    return yk_object_retain(ref);
-}
-
-void yk_ref_release(yk_ref *ref)
-{
-    yk_object_release(ref);
+    return yk__scope_own(yk__rpc_call_begin(&t, args, options, NULL));
 }

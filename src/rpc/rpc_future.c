@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/events.h"
+#include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
 
@@ -15,6 +16,8 @@ static void future_destroy(void *object)
 {
     yk_future *f = object;
     pthread_cond_destroy(&f->answered);
+    yk__rpc_pins_taken(&f->head.pins);
+    yk__dist_put(f->context);
     free(f->bytes);
     yk__loan_settle(f->loan);
     yk_value_release(f->value);
@@ -95,8 +98,12 @@ static void future_forget_call(yk_future *f)
 {
     if (f->call)
         yk__rpc_serve_cancel(f->call);
-    if (!f->link || f->progress != YK__RPC_SENT || yk__rpc_link_withdraw(f->link, f->number))
+    if (!f->link || f->progress != YK__RPC_SENT)
         return;
+    if (yk__rpc_link_withdraw(f->link, f->number)) {
+        yk__rpc_unpin(f->link, f->pinned.first, f->pinned.count);
+        return;
+    }
     yk__wire wire = {0};
     yk__wire_put_u64(&wire, f->number);
     if (wire.failed)
@@ -167,7 +174,7 @@ static bool reply_error(const yk_future *f, yk__reader *r, yk_error *error)
     return true;
 }
 
-bool yk__rpc_reply_local(yk_future *f, yk__reader *r, unsigned char *owned)
+bool yk__rpc_reply_local(yk_future *f, yk__rpc_link *link, yk__reader *r, unsigned char *owned)
 {
     yk_error error = {0};
     if (!yk__read_u8(r)) {
@@ -177,6 +184,8 @@ bool yk__rpc_reply_local(yk_future *f, yk__reader *r, unsigned char *owned)
             yk__rpc_future_finish(f, NULL, 0, &error);
         return right;
     }
+    yk__rpc_head head;
+    yk__rpc_head_read(r, link, &head);
     size_t size = (size_t)(r->end - r->at);
     unsigned char *bytes = r->bad || owned ? owned : malloc(size ? size : 1);
     f->bytes_begin = owned ? (size_t)(r->at - owned) : 0;
@@ -185,8 +194,10 @@ bool yk__rpc_reply_local(yk_future *f, yk__reader *r, unsigned char *owned)
     } else if (bytes) {
         if (!owned)
             memcpy(bytes, r->at, size);
+        f->head = head;
         yk__rpc_future_finish(f, bytes, size, NULL);
     } else {
+        yk__rpc_pins_taken(&head.pins);
         yk__rpc_future_fail(f, YK_ERR_MEMORY, "%s has answered, and there is no memory for the %zu bytes", f->what,
                             size);
     }
@@ -208,14 +219,18 @@ bool yk__rpc_reply(yk__rpc_link *link, yk__reader *r, bool lent, unsigned char *
         future_expire(f);
         f = NULL;
     }
-    /* Nobody waits for it where its time was over, or it was cancelled. */
-    if (!f) {
-        yk__loan_settle(loan);
-        free(owned);
-        return true;
+    if (f) {
+        f->loan = loan;
+        return yk__rpc_reply_local(f, link, r, owned);
     }
-    f->loan = loan;
-    return yk__rpc_reply_local(f, r, owned);
+    yk__rpc_head head = {0}; /* nobody waits for it: its time was over, or it was cancelled */
+    if (yk__read_u8(r))
+        yk__rpc_head_read(r, link, &head);
+    yk__rpc_pins_taken(&head.pins);
+    yk__loan_settle(loan);
+    bool right = !r->bad;
+    free(owned);
+    return right;
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------ */
@@ -284,12 +299,19 @@ static yk_value *future_value(yk_future *f)
         return value;
     }
     yk__reader reader = {bytes + f->bytes_begin, bytes + f->bytes_begin + size, false};
-    yk__loan_use(loan);
-    value = yk__value_decode(&reader);
-    yk__loan_use(NULL);
+    yk__rpc_arrived arrived = {0};
+    yk__rpc_loan *outer = yk__loan_use(loan);
+    value = yk__value_decode(&reader, &arrived);
+    yk__loan_use(outer);
     yk__loan_settle(loan);
+    if (value && yk__dist_received(f->context, f->peer, f->head.message, &arrived)) {
+        yk_value_release(value);
+        value = NULL;
+    }
+    free(arrived.tensors);
     if (!value)
         yk__error_prefix("%s has answered", f->what);
+    yk__rpc_pins_taken(&f->head.pins);
     free(bytes);
     const yk_error *failed = value ? NULL : yk_last_error();
     yk__rpc_lock();

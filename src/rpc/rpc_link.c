@@ -274,6 +274,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
     }
     if (link->accepted && link->ready)
         yk__rpc_serve_drop(link->index, 0);
+    yk__rpc_unpin_all(link);
     yk__rpc_lease_end(link, 0);
     yk__loans_orphan(link);
     for (yk__rpc_link **at = &yk__rpc.links; *at; at = &(*at)->next)
@@ -370,6 +371,12 @@ bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *d
     case YK__RPC_REPLY | YK__RPC_LENT: return !link->accepted && yk__rpc_reply(link, &r, true, NULL);
     case YK__RPC_CANCEL: return link_take_cancel(link, &r);
     case YK__RPC_PART_OF: return link_take_part(link, &r);
+    case YK__RPC_TAKEN: {
+        uint64_t first = yk__read_u64(&r);
+        uint32_t count = yk__read_u32(&r);
+        yk__rpc_unpin(link, first, count);
+        return !r.bad;
+    }
     case YK__RPC_RETURN:
     case YK__RPC_FORGET: {
         uint64_t number = yk__read_u64(&r);

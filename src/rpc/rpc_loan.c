@@ -326,9 +326,11 @@ void yk__loan_settle(yk__rpc_loan *loan)
     loan_release(loan);
 }
 
-void yk__loan_use(yk__rpc_loan *loan)
+yk__rpc_loan *yk__loan_use(yk__rpc_loan *loan)
 {
+    yk__rpc_loan *before = borrower;
     borrower = loan;
+    return before;
 }
 
 /* The descriptor of the lender's file, kept open for the next time. With `lock`. */

@@ -45,8 +45,9 @@ void yk__lender_put(const yk__lender *lender, yk__wire *out);
 yk__rpc_loan *yk__loan_new(struct yk__rpc_link *link, uint64_t number, yk__reader *payload);
 /* The message was decoded, or is not wanted: tensors alone hold the loan. NULL is passed over. */
 void yk__loan_settle(yk__rpc_loan *loan);
-/* Tensors that this thread decodes may be of this loan; NULL: of none. */
-void yk__loan_use(yk__rpc_loan *loan);
+/* Tensors that this thread decodes may be of this loan; NULL: of none. Gives the one before: a reference that is
+ * decoded waits for a call of its own. */
+yk__rpc_loan *yk__loan_use(yk__rpc_loan *loan);
 /* Bytes of a file of the loan in use, mapped until the storage is released; NULL and an error. */
 yk__storage *yk__loan_map(unsigned index, uint64_t offset, size_t bytes);
 

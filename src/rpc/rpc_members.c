@@ -121,6 +121,24 @@ static bool member_goes(const yk__rpc_member *m)
     return false;
 }
 
+yk_status yk__rpc_member_at(uint32_t index, yk__rpc_member *member)
+{
+    yk_status status = YK_OK;
+    for (int look = 0; look < 2 && !status; look++) {
+        bool found = false;
+        yk__rpc_lock();
+        for (int i = 0; i < yk__rpc.member_count && !found; i++)
+            if ((found = yk__rpc.members[i].index == index))
+                *member = yk__rpc.members[i];
+        pthread_mutex_unlock(&yk__rpc.lock);
+        if (found)
+            return YK_OK;
+        status = look ? yk__fail(YK_ERR_NOT_FOUND, "there is no worker of number %u", index)
+                      : members_refresh(yk__now() + yk__rpc.timeout);
+    }
+    return status;
+}
+
 void yk__rpc_member_gone(uint32_t index)
 {
     yk__rpc_lock();

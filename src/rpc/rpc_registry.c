@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/dist_autograd.h"
+#include "rpc/dist_optim.h"
 #include "rpc/rpc_agent.h"
 
 typedef struct entry {
@@ -73,9 +75,21 @@ yk_status yk_rpc_register_class(const yk_rpc_class *cls)
     return entry_add("rpc_register_class", cls->name, NULL, cls);
 }
 
+/* The functions and classes that every worker has for the library's own calls. */
+static entry builtin_find(const char *name)
+{
+    static const yk_rpc_class *const classes[] = {&yk__dist_context_class, &yk__dist_optimizer_class,
+                                                  &yk__remote_module_class};
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
+        if (strcmp(classes[i]->name, name) == 0)
+            return (entry){classes[i]->name, NULL, classes[i]};
+    yk_rpc_fn fn = yk__dist_function(name);
+    return (entry){fn ? name : NULL, fn, NULL};
+}
+
 static entry entry_find(const char *name)
 {
-    entry found = {NULL, NULL, NULL};
+    entry found = builtin_find(name);
     pthread_mutex_lock(&registry.lock);
     for (size_t i = 0; i < registry.count && !found.name; i++)
         if (strcmp(registry.entries[i].name, name) == 0)

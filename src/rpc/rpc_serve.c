@@ -14,6 +14,7 @@
 #include "base/events.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
 #include "value/value.h"
@@ -34,6 +35,8 @@ static void call_release(yk_call *call)
 {
     if (--call->references > 0)
         return;
+    yk__rpc_pins_taken(&call->head.pins);
+    yk__dist_put(call->context);
     free(call->bytes);
     yk__loan_settle(call->loan);
     free(call->chain);
@@ -63,13 +66,16 @@ static void call_unlink(yk_call *call)
 }
 
 /* Puts a REPLY together: of the value, or of this thread's error, which it empties. */
-static void reply_encode(const yk_call *call, const yk_value *value, bool ran, yk__wire *out)
+static void reply_encode(const yk_call *call, const yk_value *value, bool ran, yk__wire *out, yk__rpc_carried *carried)
 {
     yk__wire_put_u64(out, call->number);
     if (!yk_last_error()) {
         yk__wire_put_u8(out, 1);
-        if (!yk__value_encode(value, out))
+        carried->context = call->context;
+        yk__rpc_head_put(out, carried);
+        if (!yk__value_encode(value, out, carried) && !yk__dist_sent(carried))
             return;
+        yk__rpc_carried_clear(carried);
         yk__error_prefix("the result of '%s'", call->name);
     }
     yk_error error;
@@ -92,6 +98,7 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
 static void call_answer(yk_call *call, const yk_value *value, bool ran)
 {
     yk__wire out = {0};
+    yk__rpc_carried carried = {0};
     yk__lender lender = {0};
     yk__rpc_lock();
     bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
@@ -100,7 +107,7 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     pthread_mutex_unlock(&yk__rpc.lock);
     yk__lender_use(lends ? &lender : NULL);
     if (wanted)
-        reply_encode(call, value, ran, &out);
+        reply_encode(call, value, ran, &out, &carried);
     yk__lender_use(NULL);
     yk__lender_put(&lender, &out);
     yk_clear_error();
@@ -115,10 +122,13 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
         yk__rpc_future_fail(call->local, YK_ERR_MEMORY, "%s: no memory for the answer", call->local->what);
     } else if (wanted && call->local) {
         yk__reader r = {out.data + sizeof(call->number), out.data + out.size, false};
-        yk__rpc_reply_local(call->local, &r, NULL);
+        yk__rpc_pin(&carried, NULL, out.data);
+        yk__rpc_reply_local(call->local, NULL, &r, NULL);
     } else if (wanted && link) {
         link->references++;
         call_unlink(call); /* the credit is back before the other side can know */
+        if (!out.failed)
+            yk__rpc_pin(&carried, link, out.data);
         bool lent = lender.count > 0;
         yk__rpc.quiet = link;
         yk__rpc_loans_send();
@@ -136,6 +146,7 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     pthread_mutex_unlock(&yk__rpc.lock);
     yk__lender_clear(&lender, false); /* it was not sent */
     yk__wire_clear(&out);
+    yk__rpc_carried_clear(&carried);
 }
 
 void yk__rpc_serve_cancel(yk_call *call)
@@ -349,14 +360,19 @@ static yk_status call_run_function(yk_call *call)
 {
     YK__EVENT(YK__EVENT_CALL, "serve call");
     yk__reader r = {call->bytes + call->begin, call->bytes + call->begin + call->size, false};
-    yk__loan_use(call->loan);
-    call->args = yk__value_decode(&r);
-    yk__loan_use(NULL);
+    yk__rpc_arrived arrived = {0};
+    struct yk_dist_context *before = yk__dist_enter(call->context);
+    yk__rpc_loan *outer = yk__loan_use(call->loan);
+    call->args = yk__value_decode(&r, &arrived);
+    yk__loan_use(outer);
     yk__loan_settle(call->loan);
     call->loan = NULL;
-    if (!call->args)
-        return yk__error_code();
-    yk_status status = call->fn(call);
+    yk__rpc_pins_taken(&call->head.pins);
+    yk_status status =
+        call->args ? yk__dist_received(call->context, call->caller, call->head.message, &arrived) : yk__error_code();
+    free(arrived.tensors);
+    status = status ? status : call->fn(call);
+    yk__dist_enter(before);
     if (!status && yk_last_error()) /* it went on after a failure */
         status = yk__error_code();
     if (status && !yk_last_error())
@@ -382,8 +398,14 @@ static bool call_run(yk_call *call)
         yk__error_prefix("the object could not be made");
         return false;
     }
-    if (call->kind == YK__RPC_ATTACH)
+    if (call->kind == YK__RPC_ATTACH) { /* the answer tells it from one that was made now, which has no value */
+        call->result = yk__value_new(YK_VALUE_BOOL);
+        return call->result != NULL;
+    }
+    if (call->kind == YK__RPC_ADD)
         return true;
+    if (call->head.context && !(call->context = yk__dist_get(call->head.context)))
+        return false;
     if (call->kind == YK__RPC_FETCH) {
         if (o->cls)
             yk__fail(YK_ERR_ARGUMENT, "an object of class '%s' is no value; call its methods", o->cls->name);
@@ -550,7 +572,7 @@ static bool call_parse(yk_call *call, yk__reader *r, uint64_t *object)
     const unsigned char *shared = yk__read_bytes(r, shared_length);
     call->chain_count = (int)yk__read_u8(r);
     if (r->bad || !name || length >= YK__RPC_NAME || !shared || shared_length >= YK__RPC_NAME ||
-        call->chain_count > YK__RPC_MOST_CHAIN || call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_FETCH ||
+        call->chain_count > YK__RPC_MOST_CHAIN || call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_ADD ||
         (call->kind == YK__RPC_FUNCTION) != (*object == 0))
         return false;
     call->deadline = yk__now() + milliseconds / 1e3;
@@ -593,7 +615,7 @@ static yk__rpc_object *object_shared(const char *name)
     return NULL;
 }
 
-static yk__rpc_object *object_new(yk_call *call, const yk_rpc_class *cls)
+static yk__rpc_object *object_new(const yk_call *call, const yk_rpc_class *cls)
 {
     yk__rpc_object *o = yk__calloc(1, sizeof(*o));
     if (!o)
@@ -607,6 +629,53 @@ static yk__rpc_object *object_new(yk_call *call, const yk_rpc_class *cls)
     return o;
 }
 
+/* The reference of a worker under a number, which nobody has yet, to an object. */
+static yk_status held_add(uint32_t holder, uint64_t id, yk__rpc_object *o)
+{
+    yk__rpc_held **slot = held_slot(id);
+    yk__rpc_held *held = *slot ? NULL : yk__calloc(1, sizeof(*held));
+    if (*slot)
+        return yk__fail(YK_ERR_STATE, "there is a reference of this number already");
+    if (!held)
+        return YK_ERR_MEMORY;
+    *held = (yk__rpc_held){.id = id, .holder = holder, .object = o};
+    o->references++;
+    *slot = held;
+    return YK_OK;
+}
+
+yk_status yk__rpc_serve_add(uint32_t holder, uint64_t parent, uint64_t id)
+{
+    const yk__rpc_held *from = *held_slot(parent);
+    if (!from)
+        return yk__fail(YK_ERR_NOT_FOUND,
+                        "the reference cannot be used: the worker that passed it on had ended when it came here");
+    return held_add(holder, id, from->object);
+}
+
+yk__rpc_object *yk__rpc_serve_object(uint64_t id)
+{
+    const yk__rpc_held *held = *held_slot(id);
+    if (!held)
+        yk__fail(YK_ERR_NOT_FOUND, "there is no such object");
+    return held ? held->object : NULL;
+}
+
+yk_status yk__rpc_serve_value(uint64_t id, yk_value *value)
+{
+    static const yk_call call = {.name = "value"};
+    yk__rpc_object *o = object_new(&call, NULL);
+    yk_status status = o ? held_add(yk__rpc.index, id, o) : YK_ERR_MEMORY;
+    if (status && o) {
+        object_unlist(o);
+        free(o);
+    } else if (o) {
+        o->value = yk_value_retain(value);
+        o->made = true;
+    }
+    return status;
+}
+
 /* A reference of the caller under this number, to a new object or to the one that is shared. */
 static yk_status call_resolve_create(yk_call *call, uint64_t id)
 {
@@ -616,25 +685,19 @@ static yk_status call_resolve_create(yk_call *call, uint64_t id)
     if (!call->fn)
         return yk__fail(YK_ERR_NOT_FOUND, "there is no class or function of this name%s",
                         yk__rpc_suggest(NULL, call->name, suggestion));
-    yk__rpc_held **slot = held_slot(id);
-    if (*slot)
-        return yk__fail(YK_ERR_STATE, "there is a reference of this number already");
-    yk__rpc_object *o = object_shared(call->shared);
-    if (o && strcmp(o->name, call->name) != 0)
-        return yk__fail(YK_ERR_ARGUMENT, "'%s' is an object of '%s' already", call->shared, o->name);
-    yk__rpc_held *held = yk__calloc(1, sizeof(*held));
-    if (!held)
-        return YK_ERR_MEMORY;
-    call->kind = o ? YK__RPC_ATTACH : YK__RPC_CREATE;
-    call->object = held->object = o ? o : object_new(call, cls);
-    if (!held->object) {
-        free(held);
-        return YK_ERR_MEMORY;
+    yk__rpc_object *there = object_shared(call->shared);
+    if (there && strcmp(there->name, call->name) != 0)
+        return yk__fail(YK_ERR_ARGUMENT, "'%s' is an object of '%s' already", call->shared, there->name);
+    yk__rpc_object *o = there ? there : object_new(call, cls);
+    yk_status status = o ? held_add(call->caller, id, o) : YK_ERR_MEMORY;
+    if (status && o && !there) {
+        object_unlist(o);
+        free(o);
     }
-    held->object->references++;
-    held->id = id;
-    held->holder = call->caller;
-    *slot = held;
+    if (status)
+        return status;
+    call->kind = there ? YK__RPC_ATTACH : YK__RPC_CREATE;
+    call->object = o;
     return YK_OK;
 }
 
@@ -643,6 +706,11 @@ static yk_status call_resolve(yk_call *call, uint64_t id)
     char suggestion[400];
     if (call->kind == YK__RPC_CREATE)
         return call_resolve_create(call, id);
+    if (call->kind == YK__RPC_ADD) {
+        yk__reader r = {call->bytes + call->begin, call->bytes + call->begin + call->size, false};
+        uint64_t parent = yk__read_u64(&r);
+        return yk__rpc_serve_add(call->caller, parent, id);
+    }
     if (call->kind == YK__RPC_FUNCTION) {
         call->fn = yk__rpc_function(call->name);
         if (call->fn)
@@ -683,7 +751,9 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
     }
     call->caller = link ? link->index : yk__rpc.index;
     snprintf(call->caller_name, sizeof(call->caller_name), "%s", link ? link->name : yk__rpc.name);
-    if (id && call->kind == YK__RPC_CREATE && id >> 40 != call->caller) {
+    bool own = call->kind == YK__RPC_CREATE || call->kind == YK__RPC_ADD; /* its number is one of the caller's */
+    yk__rpc_head_read(&r, link, &call->head);
+    if (r.bad || (own && id >> 40 != call->caller)) {
         call_release(call);
         free(data);
         return false;
@@ -756,6 +826,12 @@ int64_t yk_call_int(yk_call *call, int64_t i)
 {
     yk_value *value = argument_of_kind(call, i, YK_VALUE_INT);
     return value ? yk_value_as_int(value) : 0;
+}
+
+yk_ref *yk_call_ref(yk_call *call, int64_t i)
+{
+    yk_value *value = argument_of_kind(call, i, YK_VALUE_REFERENCE);
+    return value ? yk_value_as_ref(value) : NULL;
 }
 
 double yk_call_real(yk_call *call, int64_t i)

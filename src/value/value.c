@@ -10,10 +10,11 @@
 #include "value/value.h"
 
 static const char *const kind_names[YK__VALUE_KINDS] = {
-    [YK_VALUE_NONE] = "none", [YK_VALUE_BOOL] = "bool",     [YK_VALUE_INT] = "int",
-    [YK_VALUE_REAL] = "real", [YK_VALUE_STRING] = "string", [YK_VALUE_BYTES] = "bytes",
-    [YK_VALUE_LIST] = "list", [YK_VALUE_TUPLE] = "tuple",   [YK_VALUE_SET] = "set",
-    [YK_VALUE_DICT] = "dict", [YK_VALUE_TENSOR] = "tensor", [YK_VALUE_LEFT_OUT] = "left out",
+    [YK_VALUE_NONE] = "none",           [YK_VALUE_BOOL] = "bool",     [YK_VALUE_INT] = "int",
+    [YK_VALUE_REAL] = "real",           [YK_VALUE_STRING] = "string", [YK_VALUE_BYTES] = "bytes",
+    [YK_VALUE_LIST] = "list",           [YK_VALUE_TUPLE] = "tuple",   [YK_VALUE_SET] = "set",
+    [YK_VALUE_DICT] = "dict",           [YK_VALUE_TENSOR] = "tensor", [YK_VALUE_LEFT_OUT] = "left out",
+    [YK_VALUE_REFERENCE] = "reference",
 };
 
 static bool is_container(yk_value_kind kind)
@@ -37,6 +38,8 @@ static void value_destroy(void *object)
         free(value->as.bytes.data);
     } else if (value->kind == YK_VALUE_TENSOR) {
         yk_tensor_release(value->as.tensor);
+    } else if (value->kind == YK_VALUE_REFERENCE) {
+        yk_object_release(value->as.reference);
     }
     yk_value_release(value->attributes);
     yk__object_free(value);
@@ -154,6 +157,14 @@ yk_value *yk_value_tensor(yk_tensor *x)
     if (value)
         value->as.tensor = yk_tensor_retain(x);
     return yk__scope_own(value);
+}
+
+yk_value *yk__value_reference(void *object)
+{
+    yk_value *value = yk__value_new(YK_VALUE_REFERENCE);
+    if (value)
+        value->as.reference = yk_object_retain(object);
+    return value;
 }
 
 yk_value *yk_value_list(void)

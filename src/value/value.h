@@ -56,6 +56,7 @@ struct yk_value {
             size_t size;
         } bytes;
         yk_tensor *tensor;
+        void *reference; /* a counted object of another layer; that layer alone looks into it */
         struct {
             yk_value **items;
             yk__value_key *keys; /* of a dict */
@@ -69,6 +70,8 @@ struct yk_value {
 };
 
 yk_value *yk__value_new(yk_value_kind kind);
+/* A value of kind YK_VALUE_REFERENCE; retains the object. */
+yk_value *yk__value_reference(void *object);
 /* A string or bytes, copied; text is not checked. */
 yk_value *yk__value_text(yk_value_kind kind, const char *data, size_t size);
 /* The same as append, set and set_int, for any size of text, without looking for a cycle. The item's reference is taken

@@ -176,6 +176,11 @@ static yk_ref *make_yk_ref(void)
 {
     return is_worker() ? yk_rpc_remote("handles", "answer", NULL, NULL) : NULL;
 }
+static yk_dist_optimizer *make_yk_dist_optimizer(void)
+{
+    yk_ref *parameter = is_worker() ? yk_ref_create(yk_value_tensor(make_yk_tensor())) : NULL;
+    return parameter ? yk_dist_sgd(&parameter, 1, YK_OPTIONS(yk_sgd_options, .lr = 0.1)) : NULL;
+}
 
 #define KINDS(X)                                                                                                       \
     X(yk_graph)                                                                                                        \
@@ -198,7 +203,8 @@ static yk_ref *make_yk_ref(void)
     X(yk_spawn_context)                                                                                                \
     X(yk_future)                                                                                                       \
     X(yk_elastic)                                                                                                      \
-    X(yk_ref)
+    X(yk_ref)                                                                                                          \
+    X(yk_dist_optimizer)
 
 #define DECLARE(type) static type *freed_##type, *some_##type;
 KINDS(DECLARE)

@@ -51,6 +51,26 @@ ok "it is the same one" [ "$(sed -n 's/^worker[123]: test accuracy//p' out | sor
 example 2 "parameter_server alone" "$examples/parameter_server"
 ok "says how to start it" grep -q "yoke run -n 4" err
 
+example 0 "rpc_pipeline" "$YOKE" run --no-prefix -n 3 -- "$examples/rpc_pipeline"
+ok "the losses of three processes are those of one" [ "$(awk '/^step [012]: loss/ && $4 == $8' out | wc -l)" = 3 ]
+example 2 "rpc_pipeline alone" "$examples/rpc_pipeline"
+ok "says how to start it" grep -q "yoke run -n 3" err
+
+example 0 "rpc_rnn" "$YOKE" run --no-prefix -n 2 -- "$examples/rpc_rnn"
+ok "learns" awk '/^step 0:/ { first = $4 } /^step 59:/ { found = $4 < first / 5 } END { exit !found }' out
+ok "the losses of two processes are those of one" awk '/^step/ { rows++; bad += $4 != $8 } END { exit bad || rows < 7 }' out
+example 2 "rpc_rnn alone" "$examples/rpc_rnn"
+ok "says how to start it" grep -q "yoke run -n 2" err
+
+for observers in 1 2 3; do
+    example 0 "rl_cartpole of $observers observers" "$YOKE" run --no-prefix -n $((observers + 1)) -- "$examples/rl_cartpole" 8
+    mv out cartpole.$observers
+done
+ok "it gets better" awk '/^round 0:/ { first = $NF } /^round 7:/ { found = $NF > first } END { exit !found }' cartpole.1
+ok "and is the same for any number of observers" eval "cmp -s cartpole.1 cartpole.2 && cmp -s cartpole.2 cartpole.3"
+example 2 "rl_cartpole alone" "$examples/rl_cartpole"
+ok "says how to start it" grep -q "yoke run -n 4" err
+
 example 0 "elastic on three processes" "$YOKE" run --no-prefix --virtual-ranks 6 -n 3 -- "$examples/elastic" runs 1
 cp out epochs
 example 0 "elastic goes on alone" env YOKE_VIRTUAL_RANKS=6 "$examples/elastic" runs 2

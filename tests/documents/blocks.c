@@ -419,9 +419,61 @@ static int rpc_tensor(void)
 {
     CHECK(!yk_rpc_register("train", train));
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.1"
+#include "rpc.md.3"
     CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
+static yk_status counter_create(yk_call *call)
+{
+    static int64_t sum;
+    yk_call_set_object(call, &sum);
+    return YK_OK;
+}
+
+static yk_status counter_add(yk_call *call)
+{
+    int64_t *sum = yk_call_object(call);
+    return yk_call_return(call, yk_value_int(*sum += yk_call_int(call, 0)));
+}
+
+static yk_status use(yk_call *call)
+{
+    return yk_call_return(call, yk_ref_call(yk_call_ref(call, 0), "add", yk_args(yk_value_int(5)), NULL));
+}
+
+static const yk_rpc_class counter = {
+    .name = "counter",
+    .create = counter_create,
+    .methods = (const yk_rpc_method[]){{"add", counter_add}, {NULL, NULL}},
+};
+
+static int rpc_references(void)
+{
+    const char *server = "alone", *trainer = "alone";
+    CHECK(!yk_rpc_register_class(&counter) && !yk_rpc_register("use", use));
+    CHECK(!yk_rpc_init("alone", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+#include "rpc.md.1"
+    CHECK(sum && yk_value_as_int(sum) == 5);
+    CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN));
+    return 0;
+}
+
+static yk_module *encoder_make(yk_call *call)
+{
+    return yk_linear_create(yk_call_int(call, 0), 3, NULL);
+}
+
+static int rpc_modules(void)
+{
+    const char *server = "alone";
+    CHECK(!yk_rpc_register_module("encoder", encoder_make));
+    CHECK(!yk_rpc_init("alone", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    yk_tensor *x = yk_ones(YK_SHAPE(2, 16), NULL);
+#include "rpc.md.2"
+    CHECK(count == 2 && yk_item(loss) > yk_item(yk_mean(yk_square(yk_forward(encoder, x)))));
+    CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN));
+    return 0;
 }
 
 /* ---- docs/stores.md ---- */
@@ -499,7 +551,9 @@ int main(void)
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},
-        {"rpc.md", rpc_tensor},
+        {"rpc.md: references", rpc_references},
+        {"rpc.md: modules", rpc_modules},
+        {"rpc.md: tensors", rpc_tensor},
         {"stores.md", stores},
     };
     int bad = setenv("YOKE_CPU_DEVICES", "4", 1);

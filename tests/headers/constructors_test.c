@@ -23,6 +23,20 @@ static yk_module *make_module(void)
     static const yk_module_class cls = {.name = "Own", .forward = forward};
     return yk_module_create(&cls);
 }
+static yk_module *serve_module(yk_call *call)
+{
+    (void)call;
+    return make_module();
+}
+/* A module of this process itself, which is a worker for a moment. */
+static yk_module *make_remote_module(void)
+{
+    expect_ok(yk_rpc_register_module("own", serve_module));
+    expect_ok(yk_rpc_init("constructors", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    yk_module *m = yk_remote_module_create("constructors", "own", NULL);
+    expect_ok(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN));
+    return m;
+}
 static yk_module *make_linear(void)
 {
     return yk_linear_create(2, 2, NULL);
@@ -190,6 +204,7 @@ static const struct {
     {"yk_lenet", make_lenet},
     {"yk_resnet18", make_resnet18},
     {"yk_model", make_model},
+    {"yk_remote_module_create", make_remote_module},
     {"yk_ddp", make_ddp},
     {"yk_data_parallel", make_data_parallel},
     {"yk_data_parallel_module", NULL},

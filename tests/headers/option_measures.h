@@ -1014,6 +1014,60 @@ static double rpc_timeout(double v)
     expect_ok(yk_rpc_register("options_answer", rpc_answer));
     return rpc_number(YK_OPTIONS(yk_rpc_init_options), call_seconds);
 }
+/* The rate at which a distributed optimizer steps: a gradient of 1 changes a parameter of 0 by it. */
+static double dist_rate;
+static double dist_step(void)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
+    yk_ref *ref = yk_ref_create(yk_value_tensor(x));
+    yk_dist_optimizer *o = yk_dist_sgd(&ref, 1, YK_OPTIONS(yk_sgd_options, .lr = 3));
+    if (yk_dist_optimizer_set_lr(o, dist_rate))
+        return NAN;
+    yk_dist_context *c = yk_dist_autograd_begin();
+    expect_ok(yk_dist_backward(c, &x, 1, NULL));
+    expect_ok(yk_dist_optimizer_step(o, c));
+    expect_ok(yk_dist_autograd_end(c));
+    return -yk_item(x);
+}
+static double dist_set_lr(double v)
+{
+    dist_rate = v;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), dist_step);
+}
+/* Seconds that a distributed backward has. */
+static yk_dist_backward_options dist_options;
+static double dist_seconds;
+static yk_tensor *dist_look(yk_tensor *grad, void *user)
+{
+    (void)grad, (void)user;
+    dist_seconds = round(yk__dist_deadline() - yk__now());
+    return NULL;
+}
+static double dist_run(void)
+{
+    dist_seconds = NAN;
+    yk_tensor *x = yk_ones(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+    yk_dist_context *c = yk_register_hook(x, dist_look, NULL) ? yk_dist_autograd_begin() : NULL;
+    yk_status status = yk_dist_backward(c, &x, 1, &dist_options);
+    return !yk_dist_autograd_end(c) && !status ? dist_seconds : NAN;
+}
+static double dist_timeout(double v)
+{
+    dist_options = *YK_OPTIONS(yk_dist_backward_options);
+    SET(dist_options, timeout, v);
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), dist_run);
+}
+/* True if a worker takes the options. */
+static bool dist_with(const yk_dist_backward_options *o)
+{
+    expect_ok(yk_rpc_init("plain", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    yk_tensor *x = yk_ones(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .requires_grad = true));
+    yk_dist_context *c = yk_dist_autograd_begin();
+    bool taken = !yk_dist_backward(c, &x, 1, o);
+    (void)!yk_dist_autograd_end(c);
+    (void)!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN);
+    return taken;
+}
 /* 1 if a wait of a worker whose calls have a second took `least` seconds, 0 if less; 2 for one of 0.001 s, which is
  * over then. */
 static yk_status rpc_slow(yk_call *call)

@@ -16,6 +16,7 @@
 #include "comm/group.h"
 #include "net/store_table.h"
 #include "parallel/reducer.h"
+#include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
 #include "tests/headers/header_entry.h"
 #include "tests/headers/option_measures.h"
@@ -378,6 +379,9 @@ static const row rows[] = {
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_rpc_options", "shared_name", .kind = OBJECT}, /* rpc_test.c */
+    {"yk_dist_backward_options", "timeout", .kind = ABOVE, .measure = dist_timeout, .fallback = 60, .other = 5,
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
+    {"yk_dist_backward_options", "retain_graph", .kind = FLAG},
     {"yk_tcp_store_options", "host", .kind = OBJECT},
     {"yk_tcp_store_options", "peer", .kind = OBJECT},
     {"yk_tcp_store_options", "port", .kind = WHOLE, .measure = store_port, .fallback = 0, .other = NONE,
@@ -463,6 +467,8 @@ static const row rows[] = {
      .refused = {-1}},
     {"yk_clip_grad_value", "limit", .kind = NUMBER, .measure = clip_limit, .fallback = 0, .other = 1, .refused = {-1}},
     {"yk_optimizer_set_lr", "lr", .kind = NUMBER, .measure = set_lr, .fallback = 0, .other = 1,
+     .refused = {-1, INFINITY}},
+    {"yk_dist_optimizer_set_lr", "lr", .kind = NUMBER, .measure = dist_set_lr, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}},
     {"yk_store_set_timeout", "seconds", .kind = ABOVE, .measure = store_set_timeout, .fallback = NONE, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
@@ -859,6 +865,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(elastic, yk_elastic_options, yk_elastic_create(o))                                                               \
     X(tcp_store, yk_tcp_store_options, yk_tcp_store(o))                                                                \
     X(rpc_init, yk_rpc_init_options, !yk_rpc_init("plain", o))                                                         \
+    X(dist_backward, yk_dist_backward_options, dist_with(o))                                                           \
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
     X(read, yk_read_options, yk_safetensors_read("none", o) || yk_pt_load("none", o))                                  \
     X(weights, yk_weights_options, yk_value_weights(yk_value_dict(), o))                                               \

@@ -350,7 +350,7 @@ static void test_malformed(void **state)
                                               {32, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}};
     for (int i = 0; i < 2; i++) {
         yk__reader r = {bytes[i], bytes[i] + sizeof(bytes[i]), false};
-        assert_null(yk__value_decode(&r));
+        assert_null(yk__value_decode(&r, NULL));
         expect_error(YK_ERR_FORMAT, "no yoke of this version sends");
     }
 }

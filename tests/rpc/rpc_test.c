@@ -13,31 +13,9 @@
 #include <yoke/yoke.h>
 
 #include "host/progress.h"
+#include "tests/rpc/workers.h"
 #include "tests/support/expect.h"
 #include "tests/support/machine.h"
-
-/* In a worker: an assertion that fails is the worker's error, and so that of the test. */
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            const yk_error *seen = yk_last_error();                                                                    \
-            char text[700] = "no error on record";                                                                     \
-            if (seen)                                                                                                  \
-                snprintf(text, sizeof(text), "%.600s", seen->message);                                                 \
-            yk_clear_error();                                                                                          \
-            return yk_set_error(YK_ERR_CALLBACK, "rpc_test.c:%d: %s (%s)", __LINE__, #condition, text);                \
-        }                                                                                                              \
-    } while (0)
-
-/* True if the error on record has this code and all the texts; it is cleared. */
-static bool failed_with(yk_status code, const char *a, const char *b)
-{
-    const yk_error *e = yk_last_error();
-    bool right = e && e->code == code && strstr(e->message, a) && strstr(e->message, b);
-    if (right)
-        yk_clear_error();
-    return right;
-}
 
 /* ---- functions and classes of the workers ------------------------------------------------------------------------ */
 
@@ -216,28 +194,9 @@ static yk_status offer_all(void)
 
 /* ---- workers of a test ------------------------------------------------------------------------------------------- */
 
-/* The work of the first worker; the others serve. */
-typedef yk_status (*act_fn)(void);
-
-static yk_status worker_run(int rank, void *arg)
-{
-    yk_scope scope = yk_scope_begin();
-    yk_status status = offer_all();
-    status = status ? status : yk_rpc_init(NULL, NULL);
-    if (!status && rank == 0)
-        status = (*(act_fn *)arg)();
-    if (!status)
-        status = yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30));
-    yk_scope_end(scope);
-    return status;
-}
-
 static void act(act_fn fn, int workers)
 {
-    if (yk_spawn(worker_run, &fn, workers, NULL)) {
-        yk_report_error(stderr);
-        fail_msg("the workers failed");
-    }
+    act_with(offer_all, fn, workers);
 }
 
 /* ---- functions --------------------------------------------------------------------------------------------------- */
@@ -279,6 +238,14 @@ static yk_status call_values(void)
         yk_tensor *x = yk_cast(yk_transpose(yk_reshape(yk_arange(0, 6, 1, NULL), YK_SHAPE(2, 3)), 0, 1), dtypes[i]);
         CHECK(!yk_value_set(dict, yk_dtype_name(dtypes[i]), yk_value_tensor(x)));
     }
+    /* Elements keep their order in memory, on which bits of what is computed from them may depend. */
+    yk_tensor *columns = yk_transpose(yk_reshape(yk_arange(0, 24, 1, NULL), YK_SHAPE(2, 3, 4)), 0, 2);
+    yk_value *there = yk_rpc_sync("worker1", "give_back", yk_args(yk_value_tensor(columns)), NULL);
+    CHECK(there);
+    columns = yk_value_as_tensor(there);
+    CHECK(yk_size(columns, 0) == 4 && yk_size(columns, 1) == 3 && yk_size(columns, 2) == 2);
+    CHECK(yk_stride(columns, 0) == 1 && yk_stride(columns, 1) == 4 && yk_stride(columns, 2) == 12);
+    CHECK(yk_get(columns, (int64_t[]){3, 1, 1}) == 19);
     yk_value *back = yk_rpc_sync("worker1", "give_back", yk_args(dict), NULL);
     CHECK(back && yk_value_kind_of(back) == YK_VALUE_DICT && yk_value_count(back) == 12);
     yk_value *items = yk_value_get(back, "list");
@@ -514,16 +481,9 @@ static void test_times(void **state)
     act(call_in_time, 2);
 }
 
-/* A worker of a job without a launcher: w0, w1, w2 by a store in a file. */
 static yk_status worker_join(const char *path, const char *name, int world_size)
 {
-    yk_store *store = yk_file_store(path);
-    unsetenv("RANK");
-    unsetenv("WORLD_SIZE");
-    yk_status status = offer_all();
-    return status ? status
-                  : yk_rpc_init(
-                        name, YK_OPTIONS(yk_rpc_init_options, .store = store, .world_size = world_size, .timeout = 30));
+    return join_with(offer_all, path, name, world_size);
 }
 
 /* One worker is killed: its caller's outstanding calls and later ones fail by name, its caller and a third go on. */
@@ -568,29 +528,6 @@ static yk_status worker_forks(int rank, const char *path)
     status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
     yk_scope_end(scope);
     return status;
-}
-
-/* Forks `count` workers that run fn. */
-static void fork_workers(yk_status (*fn)(int rank, const char *path), const char *path, int count, pid_t *pids)
-{
-    for (int rank = 0; rank < count; rank++)
-        if ((pids[rank] = fork()) == 0) {
-            alarm(60);
-            if (fn(rank, path))
-                yk_report_error(stderr);
-            else
-                _exit(0);
-            _exit(1);
-        }
-}
-
-static void expect_end(pid_t pid, int signal_number)
-{
-    int ended = 0;
-    assert_int_equal(waitpid(pid, &ended, 0), pid);
-    assert_int_equal(WIFSIGNALED(ended) ? WTERMSIG(ended) : 0, signal_number);
-    if (!signal_number)
-        assert_int_equal(WEXITSTATUS(ended), 0);
 }
 
 static void test_a_child_of_a_worker(void **state)

@@ -106,6 +106,10 @@ static yk_status note_tensor(const char *name, yk_value *leaf, void *user)
         return yk__fail(YK_ERR_UNSUPPORTED,
                         "%s: '%.200s' was left out when it was read (%s): there is nothing to write", o->path, name,
                         leaf->as.bytes.data);
+    if (leaf->kind == YK_VALUE_REFERENCE)
+        return yk__fail(YK_ERR_UNSUPPORTED,
+                        "%s: '%.200s' is a reference to an object of another process, which no file holds", o->path,
+                        name);
     if (leaf->kind != YK_VALUE_TENSOR)
         return YK_OK;
     yk_tensor *x = leaf->as.tensor;
@@ -355,6 +359,7 @@ static void emit_value(output *o, const yk_value *value)
     case YK_VALUE_DICT: emit_dict(o, value); break;
     case YK_VALUE_TENSOR: emit_tensor(o, value->as.tensor); break;
     case YK_VALUE_LEFT_OUT: /* the walk refused it */
+    case YK_VALUE_REFERENCE:
     case YK__VALUE_KINDS: break;
     }
     if (maker != WORDS)

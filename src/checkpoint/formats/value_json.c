@@ -120,6 +120,9 @@ static json_t *to_json(const yk_value *value, const char *name)
         yk__fail(YK_ERR_UNSUPPORTED, "something was left out when it was read (%s): there is nothing to write",
                  value->as.bytes.data);
         return NULL;
+    case YK_VALUE_REFERENCE:
+        yk__fail(YK_ERR_UNSUPPORTED, "a reference to an object of another process cannot be written to a file");
+        return NULL;
     case YK__VALUE_KINDS: break;
     }
     return NULL;
