@@ -28,8 +28,8 @@ bool yk__group_is_whole(yk_process_group *handle)
     return !broken;
 }
 
-/* The name of a rank's host: ranks that share no memory (YOKE_SHARED_MEMORY=0) are each a host called after the rank,
- * which is another one now. */
+/* The id of the host. Without shared memory (YOKE_SHARED_MEMORY=0) each rank is a host called after its rank, which is
+ * another one now. */
 static char *host_id_of(const yk__group *old, int rank)
 {
     const char *at = strncmp(old->host_id, "rank", 4) == 0 ? strchr(old->host_id, '@') : NULL;

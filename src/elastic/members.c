@@ -134,7 +134,8 @@ yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_
                         "change in the group of all of them alone, that of yk_init_process_group",
                         world_size, info.world_size);
     const char *nodes = getenv("GROUP_WORLD_SIZE");
-    if (!store || !getenv("YOKE_STORE") || (nodes && atoi(nodes) > 1))
+    bool one = !getenv("YOKE_NNODES") && (!nodes || atoi(nodes) <= 1);
+    if (!store || !getenv("YOKE_STORE") || !one)
         return yk__fail(
             YK_ERR_UNSUPPORTED, "elastic_create: survive: %s",
             !getenv("YOKE_STORE") || !store
@@ -203,7 +204,7 @@ typedef struct standing {
     char kind; /* a yk__standing; 0: it is gone */
 } standing;
 
-/* A member's standing, or that it is gone; *known is false while it says neither. */
+/* Finds where a member stands, or that it is gone; *known is false while it says neither. */
 static yk_status stand_of(const yk__members *m, yk__member of, standing *stands, bool *known)
 {
     char key[KEY], *text = NULL;
@@ -301,7 +302,7 @@ static yk_status propose(const yk__members *m, const standing *stands, yk__membe
     return status;
 }
 
-/* The members that go and come from one view to the next. */
+/* Lists who goes and who comes, from one view to the next. */
 static void compare(const yk__members *old, const standing *stands, const yk__members *now, yk__succession *next)
 {
     size_t used = 0, room = sizeof(next->who);

@@ -121,11 +121,16 @@ static void await_next(yk__agent_client *c)
     yk__agent_client_await(c, key);
 }
 
-void yk__agent_client_follow(yk__agent_client *c, const char *list)
+void yk__agent_client_follow_after(yk__agent_client *c, const char *list, int64_t after)
 {
     snprintf(c->list, sizeof(c->list), "%s", list);
-    c->next = 0;
+    c->next = after;
     await_next(c);
+}
+
+void yk__agent_client_follow(yk__agent_client *c, const char *list)
+{
+    yk__agent_client_follow_after(c, list, 0);
 }
 
 /* ---- what comes -------------------------------------------------------------------------------------------------- */

@@ -52,6 +52,7 @@ void yk__agent_plan_key(char key[32], uint64_t id)
 void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
 {
     yk__wire_put_u32(wire, (uint32_t)facts->nodes);
+    yk__wire_put_u32(wire, (uint32_t)facts->least);
     yk__wire_put_u32(wire, (uint32_t)(1e3 * facts->timeout + 0.5));
     yk__wire_put_u64(wire,
                      facts->grace < MOST_GRACE ? (uint64_t)(1e3 * facts->grace + 0.5) : (uint64_t)MOST_GRACE * 1000);
@@ -132,6 +133,7 @@ static bool read_roles(yk__reader *r, yk__agent_facts *facts)
 bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
 {
     *facts = (yk__agent_facts){.nodes = (int)yk__read_u32(r)};
+    facts->least = (int)yk__read_u32(r);
     facts->timeout = 1e-3 * yk__read_u32(r);
     uint64_t grace = yk__read_u64(r);
     facts->grace = 1e-3 * (double)grace;
@@ -179,7 +181,7 @@ bool yk__agent_read_end(yk__reader *reader, yk__outcome *end)
     end->seconds = (double)yk__read_u64(reader) * 1e-6;
     enum { TAIL = RELAY_TAIL + 16 };
     end->tail = malloc(TAIL);
-    if (kind <= YK__RUN_HUNG && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
+    if (kind <= YK__RUN_MEMBERS && end->tail && yk__agent_read_text(reader, end->host, sizeof(end->host)) &&
         yk__agent_read_text(reader, end->text, sizeof(end->text)) && yk__agent_read_text(reader, end->tail, TAIL) &&
         yk__agent_read_text(reader, end->role, sizeof(end->role)) &&
         (end->role_rank = (int)yk__read_u32(reader)) >= 0 && end->code >= 0 && end->code < 256 &&
@@ -225,6 +227,9 @@ void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *
         yk__wire_put_u32(wire, (uint32_t)numbers[i]);
     yk__wire_put_u64(wire, (uint64_t)plan->restart);
     yk__wire_put_u64(wire, (uint64_t)plan->restarts);
+    yk__wire_put_u64(wire, (uint64_t)plan->attempt);
+    yk__wire_put_u32(wire, (uint32_t)plan->nodes);
+    yk__wire_put_u64(wire, (uint64_t)plan->orders);
     yk__agent_put_text(wire, table);
     yk__wire_put_u32(wire, (uint32_t)plan->roles);
     for (int r = 0; r < plan->roles; r++) {
@@ -262,11 +267,15 @@ bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
         *numbers[i] = (int)yk__read_u32(reader);
     plan->restart = (int64_t)yk__read_u64(reader);
     plan->restarts = (int64_t)yk__read_u64(reader);
+    plan->attempt = (int64_t)yk__read_u64(reader);
+    plan->nodes = (int)yk__read_u32(reader);
+    plan->orders = (int64_t)yk__read_u64(reader);
     *table = read_new_text(reader, MOST_LISTENERS_TEXT);
     if (read_role_parts(reader, plan) && yk__read_finished(reader) && plan->node > 0 && plan->local >= 0 &&
         plan->local <= MOST_PROCESSES && plan->first >= 0 && plan->world > plan->local &&
         plan->first <= plan->world - plan->local && plan->port > 0 && plan->port < 65536 && plan->restart >= 0 &&
-        plan->restarts >= 0)
+        plan->restarts >= 0 && plan->attempt >= plan->restart && plan->node < plan->nodes && plan->orders >= 0 &&
+        plan->orders < INT64_MAX / 2)
         return true;
     free(*table);
     *table = NULL;

@@ -39,6 +39,8 @@ void yk__agent_client_renew(yk__agent_client *client);
 /* The value of one key; or from LIST/1 on all values of a list. */
 void yk__agent_client_await(yk__agent_client *client, const char *key);
 void yk__agent_client_follow(yk__agent_client *client, const char *list);
+/* The same from LIST/(after + 1) on. */
+void yk__agent_client_follow_after(yk__agent_client *client, const char *list, int64_t after);
 /* Receives what is there and sends what waits. */
 void yk__agent_client_move(yk__agent_client *client);
 /* True if a value that was awaited is there; the reader's bytes are valid until the next call. */
@@ -52,16 +54,19 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_JOIN = 1, /* see yk__agent_facts */
        REPORT_CAUSE, /* u64 microseconds since, u8 since the process saw its group fail, an end: a failure, a signal */
        REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
-       REPORT_ENDED,    /* u8 processes are left that cannot be killed, u8 all saved their state */
-       REPORT_LOST,     /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
-       REPORT_DEPARTED  /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
+       /* u8 processes are left that cannot be killed, u8 all saved their state, u8 all ended well unasked */
+       REPORT_ENDED,
+       REPORT_LOST,    /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
+       REPORT_DEPARTED /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
        ORDER_STOP = 1, /* u32 the signal to stop the processes with, u8 1 where it is because some are stuck */
        ORDER_RESULT,   /* u8 again, an end: the attempt is over on all nodes */
        ORDER_ATTEMPT,  /* u32 MASTER_PORT, u64 restarts done: the next one begins */
-       ORDER_LOST      /* u32 node, text: this node's launcher is lost */
+       ORDER_LOST,     /* u32 node, text: this node's launcher is lost */
+       ORDER_VIEW      /* u64 id, then as in a plan: the part of the launcher with this id in the next attempt, of nodes
+                        * that come and go; in place of ORDER_ATTEMPT */
 };
 
 /* The largest signal number of Linux (SIGRTMAX). */
@@ -69,9 +74,9 @@ enum { AGENT_MOST_SIGNAL = 64 };
 
 /* The contents of a launcher's request to join. */
 typedef struct yk__agent_facts {
-    int nodes, wanted; /* --nnodes; --node-rank, -1: any */
-    double timeout;    /* --node-timeout */
-    double grace;      /* --grace */
+    int nodes, least, wanted; /* --nnodes; --node-rank, -1: any */
+    double timeout;           /* --node-timeout */
+    double grace;             /* --grace */
     int listed, *counts;
     char host[64];
     uint32_t pid;
@@ -127,6 +132,9 @@ typedef struct yk__agent_node {
     yk__agent_facts facts;
     int number, first, local; /* the rank of its first process, and how many there are; number -1: not given out yet */
     bool ended, stopping;     /* its group; it has confirmed the stop */
+    bool finished;            /* all its processes ended well, before they were asked to */
+    bool leaving;             /* its launcher was asked to end, and the others go on */
+    bool following;           /* it reads orders: it has been given a plan */
     bool gone;                /* its launcher ended, or fell silent: `why` */
     bool reported;            /* that it is gone was dealt with */
     bool parted;              /* it ended its connection, */
@@ -163,7 +171,12 @@ struct yk__rendezvous {
     char reasons[AGENT_REASONS][YK__WHY_SIZE]; /* why others were refused */
     int refused;
     int own_local, world;
-    int port_held; /* the claim of the ranks' port, where it is not the one behind the launchers'; -1: none */
+    int port_held;    /* the claim of the ranks' port, where it is not the one behind the launchers'; -1: none */
+    double came;      /* when the last node came */
+    bool running;     /* the first attempt has begun */
+    int64_t attempt;  /* its number */
+    bool changing;    /* the next attempt follows because nodes come and go */
+    char change[700]; /* likewise, at all nodes: why */
     int64_t orders, attempt_order, deleted; /* the last one, that of the attempt, the last that was deleted */
 
     /* the others */
@@ -184,7 +197,7 @@ struct yk__rendezvous {
     yk__departure *departed; /* node 0: of the others' ranks, in their order */
     int departed_count;
     bool end_saw;                         /* end_at is when its process saw its process group fail, not when it ended */
-    double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop */
+    double end_at, decide_at, stopped_at; /* the last: when node 0 asked all to stop, or when that was heard */
 };
 
 /* The fault of the state (base/invariant.h): who has joined, which ranks they have, how far the end has come. */
@@ -197,6 +210,43 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
 /* rendezvous.c */
 void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
+/* Waits at node 0 until enough nodes have come; numbers them, and gives out the ranks. */
+bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code);
+/* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. False without
+ * memory. */
+bool yk__rendezvous_number(yk__rendezvous *n);
+/* Node 0's plan of an attempt. False without a port. */
+bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan);
+/* Makes the table of listeners, and sends each node its part of the plan. */
+void yk__rendezvous_send_plans(yk__rendezvous *n, const yk__agent_plan *plan);
+/* Ends the joining on all nodes with this text; false. */
+bool yk__rendezvous_join_failed(yk__rendezvous *n, int *code, const char *text);
+/* Turns away a launcher that asked to join. */
+void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, const char *text);
+/* Node 0's decision that the attempt ends, as yk__outcome says; at that time (yk__now). */
+void yk__rendezvous_record(yk__rendezvous *n, yk__outcome *end, double at, bool saw);
+/* "node 1 (host a, pid 7, ranks 2-3)" */
+void yk__rendezvous_name_node(const yk__agent_node *node, char *text, size_t size);
+/* A node that still runs gets the order that it counts as lost. */
+void yk__rendezvous_order_lost(yk__rendezvous *n, const yk__agent_node *node, const char *text);
+
+/* ---- views.c: nodes that come and go ----------------------------------------------------------------------------- */
+static inline bool yk__views_may(const yk__rendezvous *n)
+{
+    return n->s.least < n->s.node_count;
+}
+/* "2:4", "2" */
+const char *yk__views_nodes(int least, int most, char text[32]);
+/* A node has come while an attempt runs; one leaves, or is lost: the attempt ends. */
+void yk__views_came(yk__rendezvous *n, const yk__agent_node *node);
+void yk__views_leaves(yk__rendezvous *n, yk__agent_node *node, int signal);
+void yk__views_lost(yk__rendezvous *n, yk__agent_node *node, const char *text);
+/* True if the attempt that nodes ended by coming or going was over all the same: all processes had ended well. */
+bool yk__views_finished(const yk__rendezvous *n, const group *g);
+/* No attempt follows: those that wait to take part are told. */
+void yk__views_end(yk__rendezvous *n);
+/* Node 0: the next attempt, of the nodes that there are by then. */
+bool yk__views_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
 /* True if a plan for this node is one that node 0 makes of what this launcher has said of itself. */
 bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan);
 /* A launcher that is to join, or had, is gone before the plan was made. */

@@ -33,7 +33,7 @@ static const double decide_after = 5.5;
  */
 static const double to_kill = 5;
 
-static void name_node(const yk__agent_node *p, char *text, size_t size)
+void yk__rendezvous_name_node(const yk__agent_node *p, char *text, size_t size)
 {
     if (p->local > 1)
         snprintf(text, size, "node %d (host %s, pid %u, ranks %d-%d)", p->number, p->facts.host, p->facts.pid, p->first,
@@ -53,13 +53,14 @@ void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order)
 /* ---- the end of an attempt -------------------------------------------------------------------------------------- */
 /* Node 0 received a reason to end. Of several the first counts; see Note [The first failure]. `saw`: of a process that
  * saw its process group fail, at that time. */
-static void record_cause(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
+void yk__rendezvous_record(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
 {
     double now = yk__now();
     n->any_asked |= end->kind == YK__RUN_INTERRUPTED;
     bool before = saw == n->end_saw ? at < n->end_at : n->end_saw;
     bool earlier = n->have_end && n->end.kind == YK__RUN_FAILED &&
-                   (end->kind == YK__RUN_BROKEN || (end->kind == YK__RUN_FAILED && before));
+                   (end->kind == YK__RUN_BROKEN || (end->kind == YK__RUN_MEMBERS && n->any_lost) ||
+                    (end->kind == YK__RUN_FAILED && before));
     if (n->have_end && (!earlier || now > n->decide_at)) {
         yk__outcome_clear(end);
         return;
@@ -97,7 +98,7 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
 {
     char name[160], text[700];
     p->reported = true;
-    name_node(p, name, sizeof(name));
+    yk__rendezvous_name_node(p, name, sizeof(name));
     if (p->parted && n->stood > 0 && p->gone_at - n->stood_until < n->s.node_timeout)
         snprintf(text, sizeof(text),
                  "node 0 (host %s, pid %u) stood still for %.3g s (stopped, or suspended?), and %s gave it up after "
@@ -106,16 +107,19 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
     else
         snprintf(text, sizeof(text), "%s is lost: %s", name, p->why);
     n->any_lost = true;
+    if (yk__views_may(n)) {
+        yk__views_lost(n, p, text);
+        return;
+    }
     if (n->have_end && !n->end.text[0])
         snprintf(n->end.text, sizeof(n->end.text), "%s", text);
     yk__outcome end = broken(n, text);
     snprintf(end.host, sizeof(end.host), "%s", p->facts.host);
-    record_cause(n, &end, yk__now(), false);
+    yk__rendezvous_record(n, &end, yk__now(), false);
 }
 
 /* ---- reports and orders ------------------------------------------------------------------------------------------ */
-/* A node that still runs gets the order that it counts as lost. */
-static void order_lost(yk__rendezvous *n, const yk__agent_node *p, const char *text)
+void yk__rendezvous_order_lost(yk__rendezvous *n, const yk__agent_node *p, const char *text)
 {
     yk__wire order = {0};
     yk__wire_put_u8(&order, ORDER_LOST);
@@ -143,7 +147,7 @@ static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
              n->s.node_timeout);
     char text[128];
     snprintf(text, sizeof(text), "nothing was heard of node %d for %.3g s", p->number, n->s.node_timeout);
-    order_lost(n, p, text);
+    yk__rendezvous_order_lost(n, p, text);
 }
 
 /* A rank of the node has ended, or has come back, while the others go on. */
@@ -174,14 +178,18 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         bool saw = yk__read_u8(r) != 0;
         if (!yk__agent_read_end(r, &end))
             return;
-        if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED) /* no reason to stop anybody */
+        bool leaves = end.kind == YK__RUN_INTERRUPTED && end.signal == SIGTERM && yk__views_may(n);
+        if (leaves)
+            yk__views_leaves(n, p, end.signal);
+        if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED || leaves) /* no reason to stop anybody */
             yk__outcome_clear(&end);
         else
-            record_cause(n, &end, yk__now() - ago, saw);
+            yk__rendezvous_record(n, &end, yk__now() - ago, saw);
     } else if (kind == REPORT_ENDED) {
         p->ended = true;
         n->any_left |= yk__read_u8(r) != 0;
         n->any_unsaved |= yk__read_u8(r) == 0;
+        p->finished = yk__read_u8(r) != 0;
     } else if (kind == REPORT_STOPPING) {
         p->stopping = true;
     } else if (kind == REPORT_DEPARTED) {
@@ -210,11 +218,31 @@ static void handle_plan(yk__rendezvous *n, yk__reader *r)
         n->table = table;
         n->plan = plan;
         n->planned = true;
-        yk__agent_client_follow(&n->client, "orders");
+        yk__agent_client_follow_after(&n->client, "orders", n->plan.orders);
         return;
     }
     free(table);
     refuse_coordinator(n, "plan");
+}
+
+/* The part of some node in the next attempt; if it is this one's it is taken. */
+static void handle_view(yk__rendezvous *n, yk__reader *r)
+{
+    yk__agent_plan plan;
+    char *table = NULL;
+    if (yk__read_u64(r) != n->id)
+        return;
+    if (!yk__views_may(n) || !yk__agent_read_plan(r, &plan, &table) || !yk__rendezvous_plan_fits(n, &plan)) {
+        free(table);
+        refuse_coordinator(n, "list of nodes");
+        return;
+    }
+    free(n->table);
+    n->table = table;
+    n->plan = plan;
+    n->planned = true;
+    n->stop = 0;
+    n->link.hung = false;
 }
 
 static void handle_order(yk__rendezvous *n, yk__reader *r)
@@ -228,6 +256,7 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
             return;
         }
         n->stop = (int)stop;
+        n->stopped_at = yk__now();
         n->link.hung = hung;
     } else if (kind == ORDER_RESULT && !n->reported) { /* all have said before that their processes ended */
         refuse_coordinator(n, "result: processes of this node run");
@@ -235,6 +264,7 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
         yk__outcome_clear(&n->end);
         n->again = yk__read_u8(r) != 0;
         n->link.done = n->have_end = yk__agent_read_end(r, &n->end);
+        snprintf(n->change, sizeof(n->change), "%s", n->end.kind == YK__RUN_MEMBERS ? n->end.text : "");
         if (!n->link.done)
             refuse_coordinator(n, "result");
     } else if (kind == ORDER_ATTEMPT) {
@@ -249,6 +279,8 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
         n->planned = true;
         n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
         n->link.hung = false;
+    } else if (kind == ORDER_VIEW) {
+        handle_view(n, r);
     } else if (kind == ORDER_LOST) {
         if ((int)yk__read_u32(r) == n->plan.node &&
             (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) || !n->refusal[0]))
@@ -317,7 +349,7 @@ void yk__rendezvous_move(yk__rendezvous *n)
 static void report_end(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
 {
     if (n->server) {
-        record_cause(n, end, at, saw);
+        yk__rendezvous_record(n, end, at, saw);
         return;
     }
     yk__wire report = yk__agent_report(REPORT_CAUSE, n->id);
@@ -385,7 +417,8 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         if (n->refusal[0])
             snprintf(text, sizeof(text), "%s: %.500s", n->coordinator_name, n->refusal);
         else
-            snprintf(text, sizeof(text), "%s is lost: %.400s", n->coordinator_name, n->client.why);
+            snprintf(text, sizeof(text), "%s is lost: %.400s%s", n->coordinator_name, n->client.why,
+                     yk__views_may(n) ? " (it keeps the list of nodes, without which the others cannot go on)" : "");
         yk__outcome_clear(&n->end);
         n->end = broken(n, text);
         n->have_end = n->link.done = true;
@@ -405,6 +438,7 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
     yk__wire report = yk__agent_report(REPORT_ENDED, n->id);
     yk__wire_put_u8(&report, g->left > 0);
     yk__wire_put_u8(&report, yk__group_saved(g));
+    yk__wire_put_u8(&report, yk__group_finished(g));
     yk__agent_client_push(&n->client, "reports", &report);
     yk__wire_clear(&report);
     n->reported = true;
@@ -420,7 +454,7 @@ static void give_up_late(yk__rendezvous *n, yk__agent_node *p)
     p->gone = true;
     snprintf(p->why, sizeof(p->why),
              "it did not say that its processes ended within %.3g s of being asked to stop them", most);
-    order_lost(n, p, p->why);
+    yk__rendezvous_order_lost(n, p, p->why);
 }
 
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
@@ -430,10 +464,12 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         char text[700];
         snprintf(text, sizeof(text), "the launchers' store at %.200s: %.400s", n->where, n->client.why);
         yk__outcome end = broken(n, text);
-        record_cause(n, &end, yk__now(), false);
+        yk__rendezvous_record(n, &end, yk__now(), false);
     }
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];
+        if (p->number < 0) /* it waits for the next attempt */
+            continue;
         give_up_late(n, p);
         if (p->gone && !p->reported)
             lose_node(n, p);
@@ -446,10 +482,19 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         return;
     n->any_left |= g->left > 0;
     n->any_unsaved |= n->any_lost || !yk__group_saved(g);
-    if (n->end.kind != YK__RUN_BROKEN && n->end.kind != YK__RUN_HUNG && !n->any_unsaved)
+    n->changing = n->have_end && n->end.kind == YK__RUN_MEMBERS && !n->any_left && !n->any_asked;
+    if (n->changing && yk__views_finished(n, g)) {
+        n->changing = false;
+        yk__outcome_clear(&n->end);
+    }
+    if (n->end.kind != YK__RUN_BROKEN && n->end.kind != YK__RUN_HUNG && n->end.kind != YK__RUN_MEMBERS &&
+        !n->any_unsaved)
         yk__outcome_saved(&n->end);
-    n->again = n->have_end && yk__outcome_restarts(&n->end) && !n->any_left && !n->any_lost && !n->any_asked &&
-               n->restart < n->s.restarts;
+    n->again = n->changing || (n->have_end && yk__outcome_restarts(&n->end) && !n->any_left && !n->any_asked &&
+                               (!n->any_lost || yk__views_may(n)) && n->restart < n->s.restarts);
+    snprintf(n->change, sizeof(n->change), "%s", n->changing ? n->end.text : "");
+    if (!n->again)
+        yk__views_end(n);
     yk__wire order = {0};
     yk__wire_put_u8(&order, ORDER_RESULT);
     yk__wire_put_u8(&order, n->again);
@@ -495,6 +540,13 @@ bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end)
     }
     *end = n->end;
     n->end = (yk__outcome){.kind = YK__RUN_DONE};
+    if (!n->server && end->kind == YK__RUN_MEMBERS && g->interrupted) { /* this node leaves */
+        yk__outcome_clear(end);
+        yk__outcome_of_group(end, g, n->s.name);
+        if (yk__group_saved(g))
+            yk__outcome_saved(end);
+        return false;
+    }
     return n->again;
 }
 

@@ -58,7 +58,8 @@ static const char *check_nodes(const yk__rendezvous *n)
             return yk__broken("node %d has ranks %d to %d, of %d", p->number, p->first, p->first + p->local - 1,
                               n->world);
     }
-    if (given && (given != n->joined || ranks != n->world))
+    bool all = given == n->joined || yk__views_may(n); /* those that came since have none */
+    if (given && (!all || ranks != n->world))
         return yk__broken("%d of %d nodes have a number, and all together %d ranks of %d", given, n->joined, ranks,
                           n->world);
     if (n->attempt_order > n->orders)
@@ -82,8 +83,8 @@ const char *yk__rendezvous_check(const yk__rendezvous *n)
         return yk__broken("the launcher was asked to end, and the cause was not seen");
     if (n->again && (!n->link.done || !n->have_end))
         return yk__broken("another attempt follows, and this one is %s", n->link.done ? "well ended" : "not over");
-    if (n->server && n->again &&
-        (n->any_left || n->any_lost || n->any_asked || n->restart >= n->s.restarts || !yk__outcome_restarts(&n->end)))
+    bool counted = n->restart < n->s.restarts && yk__outcome_restarts(&n->end) && (!n->any_lost || yk__views_may(n));
+    if (n->server && n->again && (n->any_left || n->any_asked || !(counted || n->changing)))
         return yk__broken("another attempt follows, after %" PRId64 " of %" PRId64 ": left %d, lost %d, asked to end "
                           "%d, end of kind %d",
                           n->restart, n->s.restarts, n->any_left, n->any_lost, n->any_asked, (int)n->end.kind);

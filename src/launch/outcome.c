@@ -76,6 +76,16 @@ bool yk__group_saved(const group *g)
     return true;
 }
 
+bool yk__group_finished(const group *g)
+{
+    bool all = true;
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        all &= w->pid && !w->running && !w->asked && WIFEXITED(w->status) && WEXITSTATUS(w->status) == 0;
+    }
+    return all;
+}
+
 void yk__outcome_saved(yk__outcome *end)
 {
     yk__outcome_clear(end);

@@ -22,7 +22,8 @@ typedef struct yk__outcome {
         YK__RUN_INTERRUPTED, /* a launcher got `signal` */
         YK__RUN_BROKEN,      /* `text` says what else */
         YK__RUN_SAVED,       /* every process saved its state and ended with EXIT_AGAIN */
-        YK__RUN_HUNG         /* processes did not get on: `text` says it */
+        YK__RUN_HUNG,        /* processes did not get on: `text` says it */
+        YK__RUN_MEMBERS      /* nodes come and go, `text` says which: the next attempt is that of others */
     } kind;
     int code; /* exit code of the run */
     char host[64];
@@ -44,6 +45,8 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host);
 void yk__outcome_clear(yk__outcome *end);
 /* Once the group has ended: whether each of its processes said that it saved its state and can be started again. */
 bool yk__group_saved(const group *g);
+/* Likewise: whether each ended with 0, before it was asked to stop. */
+bool yk__group_finished(const group *g);
 /* Makes it the outcome of a job that was asked to end and has saved its state: no failure, and no reason for another
  * attempt now. */
 void yk__outcome_saved(yk__outcome *end);

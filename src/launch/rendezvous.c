@@ -134,9 +134,10 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     char me[64];
     int count = f->nodes;
     snprintf(me, sizeof(me), "node 0 (host %.40s)", n->identity.host);
-    if (count != n->s.node_count)
-        snprintf(why, YK__WHY_SIZE, "wrong number of nodes: host %s says --nnodes %d, %s says %d", f->host, count, me,
-                 n->s.node_count);
+    char theirs[32], ours[32];
+    if (count != n->s.node_count || f->least != n->s.least)
+        snprintf(why, YK__WHY_SIZE, "wrong number of nodes: host %s says --nnodes %s, %s says %s", f->host,
+                 yk__views_nodes(f->least, count, theirs), me, yk__views_nodes(n->s.least, n->s.node_count, ours));
     else if (f->listed != 1 && f->listed != count)
         snprintf(why, YK__WHY_SIZE, "host %s has %d counts of processes for %d nodes", f->host, f->listed, count);
     else if (f->listed > 1 && n->s.listed == f->listed &&
@@ -164,7 +165,7 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     return !*why;
 }
 
-static void refuse(yk__rendezvous *n, uint64_t id, const char *text)
+void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, const char *text)
 {
     yk__wire wire = {0};
     char key[32];
@@ -185,163 +186,24 @@ void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
         node->id = id;
         node->number = -1;
         n->nodes[n->joined++] = node;
+        n->came = yk__now();
+        if (n->running)
+            yk__views_came(n, node);
         return;
     }
     free_node(node);
     note_refusal(n, why);
-    refuse(n, id, why);
-}
-
-/* The port on which rank 0 is to serve the processes' own store: the one after the launchers', if nobody listens there.
- */
-static int port_for_ranks(yk__rendezvous *n)
-{
-    yk__address any, bound;
-    char why[YK__WHY_SIZE];
-    int port = n->s.port + 1;
-    int fd =
-        port < 65536 && yk__resolve("0.0.0.0", port, yk__now() + 1, &any, 1, why) ? yk__listen(&any, 1, &bound) : -1;
-    if (fd >= 0) {
-        yk__socket_close(fd);
-        return port;
-    }
-    if (n->port_held >= 0)
-        close(n->port_held);
-    port = yk__port_claim(&n->port_held);
-    yk_clear_error();
-    return port;
+    yk__rendezvous_refuse(n, id, why);
 }
 
 /* ---- joining ---------------------------------------------------------------------------------------------------- */
-static int local_of(const int *counts, int listed, int node)
-{
-    return counts[listed == 1 ? 0 : node];
-}
-
-bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan)
-{
-    return plan->node < n->s.node_count && (n->s.node < 0 || plan->node == n->s.node) &&
-           plan->local == local_of(n->s.counts, n->s.listed, plan->node) && plan->roles == n->s.roles;
-}
-
-/* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. */
-static bool number_nodes(yk__rendezvous *n)
-{
-    yk__agent_node **by_number = calloc((size_t)n->s.node_count, sizeof(*by_number));
-    if (!by_number)
-        return false;
-    for (int i = 0; i < n->joined; i++) {
-        if (n->nodes[i]->facts.wanted > 0)
-            by_number[n->nodes[i]->facts.wanted] = n->nodes[i];
-    }
-    int number = 1;
-    for (int i = 0; i < n->joined; i++) {
-        if (n->nodes[i]->facts.wanted > 0)
-            continue;
-        while (by_number[number])
-            number++;
-        by_number[number] = n->nodes[i];
-    }
-    n->world = n->own_local = local_of(n->s.counts, n->s.listed, 0);
-    for (number = 1; number < n->s.node_count; number++) {
-        yk__agent_node *node = by_number[number];
-        node->number = number;
-        node->first = n->world;
-        node->local = local_of(node->facts.counts, node->facts.listed, number);
-        n->world += node->local;
-    }
-    free(by_number);
-    return true;
-}
-
-/* The processes of each role on a node, NULL for node 0, of which `before` have come on nodes before it. */
-static void place_roles(const yk__rendezvous *n, const yk__agent_node *node, int before[YK__MOST_ROLES],
-                        yk__role_part part[YK__MOST_ROLES])
-{
-    const int *counts = node ? node->facts.role_counts : n->s.role_counts;
-    int listed = node ? node->facts.listed : n->s.listed;
-    for (int r = 0; r < n->s.roles; r++) {
-        part[r] = (yk__role_part){local_of(counts + r * listed, listed, node ? node->number : 0), before[r], 0};
-        before[r] += part[r].local;
-    }
-}
-
-static const yk__agent_node *node_numbered(const yk__rendezvous *n, int number)
-{
-    for (int i = 0; i < n->joined; i++) {
-        if (n->nodes[i]->number == number)
-            return n->nodes[i];
-    }
-    return NULL;
-}
-
-/* The roles of all nodes: those of `number` to `part`. */
-static void plan_roles(const yk__rendezvous *n, int number, yk__agent_plan *plan)
-{
-    int before[YK__MOST_ROLES] = {0};
-    yk__role_part part[YK__MOST_ROLES];
-    plan->roles = n->s.roles;
-    for (int i = 0; i < n->s.node_count && n->s.roles; i++) {
-        place_roles(n, node_numbered(n, i), before, part);
-        if (i == number)
-            memcpy(plan->role, part, sizeof(part));
-    }
-    for (int r = 0; r < n->s.roles; r++)
-        plan->role[r].world = before[r];
-}
-
-static bool make_plan(yk__rendezvous *n, yk__agent_plan *plan)
-{
-    *plan = (yk__agent_plan){.local = n->own_local,
-                             .world = n->world,
-                             .port = port_for_ranks(n),
-                             .restart = n->restart,
-                             .restarts = n->s.restarts};
-    plan_roles(n, 0, plan);
-    n->plan = *plan;
-    for (int i = 0; i < n->joined; i++)
-        n->nodes[i]->ended = n->nodes[i]->stopping = false;
-    return plan->port != 0;
-}
-
-/* Makes the table of the addresses at which all ranks listen. A job that is too large for it does without. */
-static void make_table(yk__rendezvous *n)
-{
-    yk__wire table = {0};
-    for (int number = 0; number < n->s.node_count && n->world <= YK__MOST_LISTENERS; number++) {
-        const yk__agent_node *node = NULL;
-        for (int i = 0; i < n->joined; i++)
-            node = n->nodes[i]->number == number ? n->nodes[i] : node;
-        yk__listeners_append(&table, node ? node->facts.listeners : n->listeners.text,
-                             node ? node->local : n->own_local);
-    }
-    yk__wire_put_u8(&table, 0);
-    n->table = table.failed || table.size == 1 ? NULL : (char *)table.data;
-    if (!n->table)
-        yk__wire_clear(&table);
-}
-
 /* Gives each node its ranks for the first attempt, and the addresses at which all listen. */
-static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
+static bool first_plans(yk__rendezvous *n, yk__agent_plan *plan)
 {
-    if (!make_plan(n, plan))
+    if (!yk__rendezvous_make_plan(n, plan))
         return false;
-    make_table(n);
-    for (int i = 0; i < n->joined; i++) {
-        const yk__agent_node *node = n->nodes[i];
-        yk__agent_plan theirs = *plan;
-        theirs.node = node->number;
-        theirs.first = node->first;
-        theirs.local = node->local;
-        plan_roles(n, node->number, &theirs);
-        yk__wire wire = {0};
-        char key[32];
-        yk__agent_plan_key(key, node->id);
-        yk__wire_put_u8(&wire, PLAN_GIVEN);
-        yk__agent_put_plan(&wire, &theirs, n->table);
-        yk__agent_client_set(&n->client, key, &wire);
-        yk__wire_clear(&wire);
-    }
+    yk__rendezvous_send_plans(n, plan);
+    n->running = true;
     return true;
 }
 
@@ -349,6 +211,13 @@ static bool send_plans(yk__rendezvous *n, yk__agent_plan *plan)
 static void say_missing(const yk__rendezvous *n, char *text, size_t size)
 {
     int missing = n->s.node_count - 1 - n->joined;
+    if (yk__views_may(n)) {
+        char nodes[32];
+        snprintf(text, size, "--nnodes %s: %d node%s there after %g s (--join-timeout), at %s, and %d are needed",
+                 yk__views_nodes(n->s.least, n->s.node_count, nodes), 1 + n->joined, n->joined ? "s are" : " is",
+                 n->s.join_timeout, n->where, n->s.least);
+        return;
+    }
     size_t used = (size_t)snprintf(text, size, "%d of %d nodes did not come to %s within %g s: missing %s", missing,
                                    n->s.node_count, n->where, n->s.join_timeout, missing > 1 ? "nodes" : "node");
     bool any = false;
@@ -372,12 +241,15 @@ static void say_missing(const yk__rendezvous *n, char *text, size_t size)
         snprintf(text + used, size - used, "; nobody else tried (started there? the same address and port?)");
 }
 
-/* Ends the joining on all nodes with this text. */
-static bool join_failed(yk__rendezvous *n, int *code, const char *text)
+bool yk__rendezvous_join_failed(yk__rendezvous *n, int *code, const char *text)
 {
     char plain[1400];
-    for (int i = 0; i < n->joined; i++)
-        refuse(n, n->nodes[i]->id, text);
+    for (int i = 0; i < n->joined; i++) {
+        if (n->nodes[i]->following)
+            yk__rendezvous_order_lost(n, n->nodes[i], text);
+        else
+            yk__rendezvous_refuse(n, n->nodes[i]->id, text);
+    }
     yk__relay_say(n->err, "yoke run: %s\n", yk__escape(text, strlen(text), plain, sizeof(plain)));
     *code = EXIT_FAILED;
     return false;
@@ -387,13 +259,25 @@ static bool interrupted(yk__rendezvous *n, int number, int *code)
 {
     char name[32], text[128];
     snprintf(text, sizeof(text), "%s to the launcher on host %s", yk__signal_name(number, name), n->identity.host);
-    join_failed(n, code, text);
+    yk__rendezvous_join_failed(n, code, text);
     *code = EXIT_SIGNAL + number;
     return false;
 }
 
-/* Node 0 until all have come. */
-static bool gather(yk__rendezvous *n, double deadline, int *code)
+/* The nodes that are there will do: all, or at least so many as are needed, and nobody has come for a while. *next:
+ * when that may be. */
+static bool enough(const yk__rendezvous *n, double deadline, double *next)
+{
+    if (n->joined == n->s.node_count - 1)
+        return true;
+    if (1 + n->joined < n->s.least)
+        return false;
+    double until = n->came + n->s.last_call < deadline ? n->came + n->s.last_call : deadline;
+    *next = until < *next ? until : *next;
+    return yk__now() >= until;
+}
+
+bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code)
 {
     char text[1100];
     double notice = yk__now() + notice_after;
@@ -401,18 +285,18 @@ static bool gather(yk__rendezvous *n, double deadline, int *code)
         yk__rendezvous_move(n);
         if (n->client.gone) {
             snprintf(text, sizeof(text), "the launchers' store at %s: %s", n->where, n->client.why);
-            return join_failed(n, code, text);
+            return yk__rendezvous_join_failed(n, code, text);
         }
-        if (n->joined == n->s.node_count - 1)
-            return number_nodes(n) || join_failed(n, code, "out of memory");
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
+        if (enough(n, deadline, &next))
+            return yk__rendezvous_number(n) || yk__rendezvous_join_failed(n, code, "out of memory");
         if (now >= deadline) {
             say_missing(n, text, sizeof(text));
-            return join_failed(n, code, text);
+            return yk__rendezvous_join_failed(n, code, text);
         }
         if (notice > 0 && now >= notice) {
-            yk__relay_say(n->err, "yoke run: waiting at %s for %d of %d nodes\n", n->where,
-                          n->s.node_count - 1 - n->joined, n->s.node_count);
+            yk__relay_say(n->err, "yoke run: waiting at %s for %d of %d nodes\n", n->where, n->s.least - 1 - n->joined,
+                          n->s.least);
             yk__relay_sink_flush(n->err);
             notice = 0;
         }
@@ -432,13 +316,13 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
             break;
         if (n->refusal[0] || n->client.gone) {
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
-            return join_failed(n, code, text);
+            return yk__rendezvous_join_failed(n, code, text);
         }
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
         if (now >= deadline) {
             snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
                      n->s.join_timeout);
-            return join_failed(n, code, text);
+            return yk__rendezvous_join_failed(n, code, text);
         }
         int number = yk__supervisor_pause(n->epoll, next);
         if (number)
@@ -462,6 +346,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
         return;
     }
     yk__agent_facts facts = {.nodes = n->s.node_count,
+                             .least = n->s.least,
                              .wanted = n->s.node,
                              .timeout = n->s.node_timeout,
                              .grace = n->s.grace,
@@ -495,7 +380,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     char text[YK__ADDRESS_TEXT];
     yk__discovery *discovery = calloc(1, sizeof(*discovery));
     if (!discovery)
-        return join_failed(n, code, "out of memory");
+        return yk__rendezvous_join_failed(n, code, "out of memory");
     const yk__store_server_options options = {
         .patience = handshake_patience, .refused = refused, .arg = &n->refusals[1]};
     n->serving = options;
@@ -510,7 +395,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
                                  .serving = &n->serving};
     if (!yk__discovery_start(discovery)) {
         free(discovery);
-        return join_failed(n, code, "no thread to look for node 0 with");
+        return yk__rendezvous_join_failed(n, code, "no thread to look for node 0 with");
     }
     struct pollfd ready = {.fd = discovery->ready, .events = POLLIN};
     for (bool reported = false; poll(&ready, 1, 0) == 0;) {
@@ -533,11 +418,11 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     n->server = found.server;
     n->client = found.client;
     if (found.why[0])
-        return join_failed(n, code, found.why);
+        return yk__rendezvous_join_failed(n, code, found.why);
     struct epoll_event event = {.events = EPOLLIN};
     yk__address_format(&n->client.address, text);
     if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.fd, &event))
-        return join_failed(n, code, strerror(errno));
+        return yk__rendezvous_join_failed(n, code, strerror(errno));
     if (n->server) {
         if (found.everywhere)
             snprintf(n->where, sizeof(n->where), "%.60s:%d", n->s.host, n->s.port);
@@ -546,7 +431,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
         n->nodes = calloc((size_t)n->s.node_count, sizeof(*n->nodes));
         return n->nodes && epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->refusals[0], &event) == 0
                    ? true
-                   : join_failed(n, code, "out of memory");
+                   : yk__rendezvous_join_failed(n, code, "out of memory");
     }
     const yk__peer *peer = &n->client.channel.handshake.peer;
     char host[sizeof(peer->host)];
@@ -569,23 +454,23 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     n->err = err;
     n->port_held = n->refusals[0] = n->refusals[1] = n->client.fd = -1;
     n->client.gone = true; /* so far */
-    n->beat = yk__now();
+    n->beat = n->came = yk__now();
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);
     n->link.step = yk__rendezvous_step;
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
-        join_failed(n, code, strerror(errno));
+        yk__rendezvous_join_failed(n, code, strerror(errno));
     } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job)) {
-        join_failed(n, code, yk_last_error()->message);
+        yk__rendezvous_join_failed(n, code, yk_last_error()->message);
         yk_clear_error();
     } else {
-        joined =
-            find_node_0(n, deadline, code) && (n->server ? gather(n, deadline, code) : await_plan(n, deadline, code));
+        joined = find_node_0(n, deadline, code) &&
+                 (n->server ? yk__rendezvous_gather(n, deadline, code) : await_plan(n, deadline, code));
     }
     if (joined && !n->server)
         *plan = n->plan;
-    else if (joined && !send_plans(n, plan))
-        joined = join_failed(n, code, "no free port for rank 0");
+    else if (joined && !first_plans(n, plan))
+        joined = yk__rendezvous_join_failed(n, code, "no free port for rank 0");
     if (joined) {
         yk__rendezvous_move(n);
         return n;
@@ -608,16 +493,20 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
     n->cause_seen = n->asked = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
     n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
-    if (!n->server) {
-        if (!await_plan(n, yk__now() + n->s.node_timeout, code))
+    if (!n->server) { /* node 0 may wait for others, to be enough */
+        double more = yk__views_may(n) ? n->s.join_timeout + n->s.last_call : 0;
+        if (!await_plan(n, yk__now() + n->s.node_timeout + more, code))
             return false;
         *plan = n->plan;
         return true;
     }
     n->stop = 0;
     n->link.hung = false;
-    n->restart++;
-    if (!make_plan(n, plan)) {
+    n->restart += !n->changing;
+    n->attempt++;
+    if (yk__views_may(n))
+        return yk__views_next(n, plan, code);
+    if (!yk__rendezvous_make_plan(n, plan)) {
         yk__relay_say(n->err, "yoke run: no free port for rank 0\n"); /* the others see this launcher end */
         return false;
     }

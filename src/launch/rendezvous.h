@@ -16,6 +16,8 @@ typedef struct yk__rendezvous_settings {
     const char *host; /* of node 0 */
     int port;
     int node_count, node; /* -1: any */
+    int least;            /* node_count, or fewer: with so many the job runs, and nodes may come and go (views.c) */
+    double last_call;     /* seconds for which more nodes are waited for when the least have come */
     const int *counts;    /* processes: here, or of every node by number */
     int listed;           /* 1 or node_count */
     int roles;            /* as in yk__agent_facts (agents.h) */
@@ -31,6 +33,9 @@ typedef struct yk__agent_plan {
     int node, local, first, world; /* this node, processes here, the rank of the first of them, of all nodes */
     int port;                      /* MASTER_PORT of the attempt */
     int64_t restart, restarts;     /* done before, and at most */
+    int64_t attempt;               /* its number, from 0: restarts and changes of nodes */
+    int nodes;                     /* that take part */
+    int64_t orders;                /* given before (agents.h) */
     int roles;                     /* of a job of several; 0: it has one */
     yk__role_part role[YK__MOST_ROLES];
 } yk__agent_plan;
@@ -56,6 +61,9 @@ bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end);
 const struct yk__departure *yk__rendezvous_departed(const yk__rendezvous *n, int *count);
 /* This node cannot start its processes: all end with the exit code, and the others say why. */
 void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why);
+/* For a job whose nodes come and go: why the last attempt was ended by that, and is followed by another; NULL: it was
+ * not. *since: when this node knew of it. Valid until the next one ends. */
+const char *yk__rendezvous_change(const yk__rendezvous *n, double *since);
 /* The plan of the next attempt; false after a message, with the exit code. */
 bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
 /* Sends what is left and frees; NULL is allowed. */

@@ -20,6 +20,7 @@ static int counts[NODES] = {3, 5, 8};
 static yk__agent_facts facts_of_roles(void)
 {
     return (yk__agent_facts){.nodes = NODES,
+                             .least = 2,
                              .wanted = 2,
                              .timeout = 15,
                              .grace = 10,
@@ -47,6 +48,7 @@ static void facts_round_trip(void **state)
     yk__agent_put_facts(&wire, &sent);
     assert_true(read_facts(wire.data, wire.size, &got));
     assert_int_equal(got.roles, ROLES);
+    assert_int_equal(got.least, 2);
     assert_memory_equal(got.counts, counts, sizeof(counts));
     assert_memory_equal(got.role_counts, role_counts, sizeof(role_counts));
     for (int r = 0; r < ROLES; r++) {
@@ -97,6 +99,9 @@ static void plan_round_trip(void **state)
                            .world = 16,
                            .port = 29501,
                            .restarts = 2,
+                           .attempt = 3,
+                           .nodes = 2,
+                           .orders = 17,
                            .roles = 2,
                            .role = {{2, 1, 4}, {3, 2, 12}}},
                    got;
@@ -107,6 +112,9 @@ static void plan_round_trip(void **state)
     assert_true(yk__agent_read_plan(&r, &got, &table));
     free(table);
     assert_int_equal(got.roles, 2);
+    assert_int_equal(got.attempt, 3);
+    assert_int_equal(got.nodes, 2);
+    assert_int_equal(got.orders, 17);
     assert_memory_equal(got.role, sent.role, 2 * sizeof(*sent.role));
     for (size_t size = 0; size < wire.size; size++) {
         r = (yk__reader){wire.data, wire.data + size, false};

@@ -130,8 +130,15 @@ static yk__wire pushed(const yk__wire *report)
 static yk__wire misfit(void)
 {
     int counts[] = {2};
-    yk__agent_facts facts = {
-        .nodes = 300, .wanted = 1, .timeout = 4, .grace = 1, .listed = 1, .counts = counts, .host = "a", .pid = 7};
+    yk__agent_facts facts = {.nodes = 300,
+                             .least = 300,
+                             .wanted = 1,
+                             .timeout = 4,
+                             .grace = 1,
+                             .listed = 1,
+                             .counts = counts,
+                             .host = "a",
+                             .pid = 7};
     yk__wire join = yk__agent_report(REPORT_JOIN, random_bits()), push;
     yk__agent_put_facts(&join, &facts);
     push = pushed(&join);
@@ -233,8 +240,15 @@ static void join(fake_node *f, int port, bool leased, double grace)
     if (leased)
         request(f, YK__LEASE, &lease);
     int counts[] = {1};
-    yk__agent_facts facts = {
-        .nodes = 2, .wanted = 1, .timeout = 4, .grace = grace, .listed = 1, .counts = counts, .host = "h", .pid = 7};
+    yk__agent_facts facts = {.nodes = 2,
+                             .least = 2,
+                             .wanted = 1,
+                             .timeout = 4,
+                             .grace = grace,
+                             .listed = 1,
+                             .counts = counts,
+                             .host = "h",
+                             .pid = 7};
     yk__wire asks = yk__agent_report(REPORT_JOIN, f->id);
     yk__agent_put_facts(&asks, &facts);
     report(f, &asks);
@@ -384,13 +398,15 @@ static void stranger_answers(int listener, int round)
 static yk__agent_plan odd_plan(bool right)
 {
     static const int odd[] = {0, -1, 1, 2, 5000, 1 << 30, INT32_MAX, INT32_MIN, 70000};
-    yk__agent_plan plan = {.node = 1, .local = 1, .first = 1, .world = 2, .port = 4000};
+    yk__agent_plan plan = {.node = 1, .local = 1, .first = 1, .world = 2, .port = 4000, .nodes = 2};
     if (right)
         return plan;
-    int *numbers[] = {&plan.node, &plan.local, &plan.first, &plan.world, &plan.port};
-    *numbers[below(5)] = odd[below(sizeof(odd) / sizeof(*odd))];
-    *numbers[below(5)] = odd[below(sizeof(odd) / sizeof(*odd))];
+    int *numbers[] = {&plan.node, &plan.local, &plan.first, &plan.world, &plan.port, &plan.nodes};
+    *numbers[below(6)] = odd[below(sizeof(odd) / sizeof(*odd))];
+    *numbers[below(6)] = odd[below(sizeof(odd) / sizeof(*odd))];
     plan.restart = below(2) ? 0 : (int64_t)random_bits();
+    plan.attempt = below(2) ? plan.restart : (int64_t)random_bits();
+    plan.orders = below(2) ? 0 : (int64_t)random_bits();
     return plan;
 }
 
@@ -408,7 +424,7 @@ static void odd_order(yk__channel *c, int fd)
     yk__wire order = {0};
     yk__outcome end = odd_end();
     fill(noise, sizeof(noise));
-    yk__wire_put_u8(&order, (unsigned)below(6));
+    yk__wire_put_u8(&order, (unsigned)below(7));
     switch (below(4)) {
     case 0:
         yk__wire_put_u8(&order, (unsigned)below(3));

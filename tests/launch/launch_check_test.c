@@ -45,7 +45,7 @@ static void test_nodes(void **state)
     yk__agent_node one = {.id = 1, .number = 1, .first = 2, .local = 2},
                    two = {.id = 2, .number = 2, .first = 4, .local = 2}, *nodes[] = {&two, &one};
     yk__rendezvous n = {.server = (yk__store_server *)&one, /* there is one: this is node 0 */
-                        .s = {.node_count = 3, .restarts = 2},
+                        .s = {.node_count = 3, .least = 3, .restarts = 2},
                         .nodes = nodes,
                         .joined = 2,
                         .own_local = 2,
@@ -89,7 +89,7 @@ static void test_end(void **state)
     (void)state;
     yk__agent_node one = {.id = 1, .number = 1, .first = 1, .local = 1}, *nodes[] = {&one};
     yk__rendezvous n = {.server = (yk__store_server *)&one,
-                        .s = {.node_count = 2, .restarts = 1},
+                        .s = {.node_count = 2, .least = 2, .restarts = 1},
                         .nodes = nodes,
                         .joined = 1,
                         .own_local = 1,
@@ -111,6 +111,19 @@ static void test_end(void **state)
     n.restart = 0;
     n.any_lost = true;
     expect_broken(yk__rendezvous_check(&n), "after 0 of 1: left 0, lost 1, asked to end 0, end of kind 1");
+    n.s.least = 1; /* nodes come and go */
+    expect_sound(yk__rendezvous_check(&n));
+    n.end.kind = YK__RUN_MEMBERS;
+    expect_broken(yk__rendezvous_check(&n), "lost 1, asked to end 0, end of kind 6");
+    n.changing = true;
+    n.restart = 1; /* that is not counted */
+    expect_sound(yk__rendezvous_check(&n));
+    n.any_asked = true;
+    expect_broken(yk__rendezvous_check(&n), "asked to end 1");
+    n.any_asked = n.changing = false;
+    n.end.kind = YK__RUN_FAILED;
+    n.restart = 0;
+    n.s.least = 2;
     n.any_lost = false;
     n.stop = 0, n.stopping = true;
     expect_broken(yk__rendezvous_check(&n), "node 0 knows that this node heard the stop, and there is none");

@@ -59,10 +59,20 @@ static int check_nodes(const cli_verb *verb, job *j)
     const char *colon = strchr(j->nodes, ':');
     size_t length = colon ? (size_t)(colon - j->nodes) : strlen(j->nodes);
     j->node_count = run_whole(j->nodes, length, MOST_NODES);
-    if (!j->node_count || (colon && !run_whole(colon + 1, strlen(colon + 1), MOST_NODES)))
-        return cli_usage_error(verb, "--nnodes %s: expected a number from 1 to %d", j->nodes, MOST_NODES);
-    if (colon && run_whole(colon + 1, strlen(colon + 1), MOST_NODES) != j->node_count)
-        return cli_usage_error(verb, "--nnodes %s: the number of nodes is fixed; give one number", j->nodes);
+    j->least = j->node_count;
+    if (colon)
+        j->node_count = run_whole(colon + 1, strlen(colon + 1), MOST_NODES);
+    if (!j->least || !j->node_count)
+        return cli_usage_error(verb, "--nnodes %s: expected a number from 1 to %d, or two, MIN:MAX", j->nodes,
+                               MOST_NODES);
+    if (j->least > j->node_count)
+        return cli_usage_error(verb, "--nnodes %s: the least number of nodes, %d, is above the most, %d", j->nodes,
+                               j->least, j->node_count);
+    if (j->least < j->node_count && j->node > 0)
+        return cli_usage_error(verb,
+                               "--node-rank %" PRId64 ": nodes of --nnodes %s get their numbers as they come; 0 alone "
+                               "may be given, to the node that keeps the list of them",
+                               j->node, j->nodes);
     if (j->standalone && j->node_count > 1)
         return cli_usage_error(verb, "--standalone is for one node, --nnodes says %s", j->nodes);
     if (j->node_count == 1) {
@@ -105,6 +115,24 @@ static int check_nodes(const cli_verb *verb, job *j)
     if (!j->port)
         return cli_usage_error(verb, "MASTER_PORT=%s: expected a port from 1 to 65535", port);
     return check_master(verb, j);
+}
+
+/* Nodes that come and go have one number of processes each, and one program whose end is that of the attempt. */
+static int check_elastic(const cli_verb *verb, const job *j)
+{
+    if (j->least == j->node_count)
+        return 0;
+    if (j->listed > 1)
+        return cli_usage_error(verb,
+                               "--nproc-per-node %s: with --nnodes %s a node's number is not known; give one, that "
+                               "of this node",
+                               j->per_node, j->nodes);
+    if (j->role_count > 1)
+        return cli_usage_error(verb, "--nnodes %s: the nodes of a job of several roles are a fixed number", j->nodes);
+    if (j->roles[0].rule.on_failure != YK__ON_FAILURE_END)
+        return cli_usage_error(verb, "--on-failure %s: with --nnodes %s all processes are started again together",
+                               j->on_failure, j->nodes);
+    return 0;
 }
 
 static int check_streams(const cli_verb *verb, job *j)
@@ -275,6 +303,7 @@ int cli_run(int argc, char **argv)
               .grace = 10,
               .join_timeout = 60,
               .node_timeout = 15,
+              .last_call = 3,
               .redirects = "0",
               .tee = "0",
               .role = "default",
@@ -283,7 +312,8 @@ int cli_run(int argc, char **argv)
         {"nproc-per-node", "N", CLI_TEXT, &j.per_node,
          .help = "processes on each node; auto, cpu, gpu; 4,2: one per node", .letter = 'n',
          .variable = "PET_NPROC_PER_NODE"},
-        {"nnodes", "N", CLI_TEXT, &j.nodes, .help = "nodes of the job", .variable = "PET_NNODES"},
+        {"nnodes", "N|MIN:MAX", CLI_TEXT, &j.nodes,
+         .help = "nodes of the job; so many that they may come and go while it runs", .variable = "PET_NNODES"},
         {"node-rank", "N", CLI_INT, &j.node, .help = "which of them this is, from 0", .most = MOST_NODES,
          .default_text = "as they come", .variable = "PET_NODE_RANK"},
         {"master-addr", "HOST", CLI_TEXT, &j.master, .help = "name or address of node 0",
@@ -298,6 +328,8 @@ int cli_run(int argc, char **argv)
          .most = 1e6},
         {"join-timeout", "SECONDS", CLI_REAL, &j.join_timeout, .help = "until all nodes must have come", .least = 0.1,
          .most = 1e6},
+        {"last-call", "SECONDS", CLI_REAL, &j.last_call, .help = "with MIN:MAX: for more nodes, when MIN have come",
+         .least = 0, .most = 1e6},
         {"node-timeout", "SECONDS", CLI_REAL, &j.node_timeout,
          .help = "after which a node that is not heard of is lost", .least = 0.5, .most = 1e6},
         {"hang-timeout", "SECONDS", CLI_REAL, &j.hang_timeout,
@@ -364,6 +396,8 @@ int cli_run(int argc, char **argv)
                     "  yoke run -n 4 python3 train.py --epochs 10\n"
                     "  yoke run -n 4 --nnodes 2 --master-addr node0 --secret-file job.secret \\\n"
                     "      ./train                                             (on both nodes)\n"
+                    "  yoke run -n 4 --nnodes 2:4 --master-addr node0 --secret-file job.secret \\\n"
+                    "      python3 train.py                      (on two to four nodes)\n"
                     "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n"
                     "  yoke run -n 1 --role ps ./server : \\\n"
                     "      -n 3 --role trainer --on-failure restart=2 ./trainer\n",
@@ -388,7 +422,8 @@ int cli_run(int argc, char **argv)
         if ((unsigned char)*c < 32 || *c == 127)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
-    if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_streams(&verb, &j)))
+    if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
+        (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);
     if (cannot && j.node_count == 1)

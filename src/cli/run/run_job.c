@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json_line.h"
 #include "cli/options.h"
 #include "cli/run/run_job.h"
 #include "cli/run/run_pages.h"
@@ -54,6 +55,7 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_JOB_SECRET_FD",
                                         "YOKE_JOB_SECRET_FILE",
                                         "YOKE_LISTENER_FD",
+                                        "YOKE_NNODES",
                                         "YOKE_RANK_LISTENERS",
                                         "YOKE_RANK_PAGE",
                                         "YOKE_STORE",
@@ -82,7 +84,7 @@ static char **environment(const attempt_state *a, const worker *w)
                                                  .local_rank = w->local_rank,
                                                  .local_world_size = j->local,
                                                  .node = (int)j->node,
-                                                 .nodes = j->node_count,
+                                                 .nodes = a->plan->nodes,
                                                  .port = a->plan->port,
                                                  .address = j->master,
                                                  .job = j->id,
@@ -103,9 +105,11 @@ static char **environment(const attempt_state *a, const worker *w)
     if (j->store || j->node_count > 1) {
         char store[YK__JOB_STORE_VARIABLE];
         yk__job_store_format(store, j->store ? "127.0.0.1" : j->master,
-                             j->store ? yk__job_store_port(j->store) : (int)j->port, a->plan->restart, a->plan->port);
+                             j->store ? yk__job_store_port(j->store) : (int)j->port, a->plan->attempt, a->plan->port);
         yk__variables_put(&v, "YOKE_STORE", store);
     }
+    if (j->least < j->node_count)
+        yk__variables_put(&v, "YOKE_NNODES", j->nodes);
     if (a->listeners) {
         yk__variables_put(&v, "YOKE_RANK_LISTENERS", a->listeners);
         yk__variables_put_number(&v, "YOKE_LISTENER_FD", LISTENER_FD);
@@ -255,7 +259,7 @@ static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezv
             yk__relay_say(&j->err, "yoke run: out of memory\n");
             return false;
         }
-        int64_t restart = a->plan->restart;
+        int64_t restart = a->plan->attempt;
         if (!prepare_stream(j, &w->out, w, 1, restart) || !prepare_stream(j, &w->err, w, 2, restart))
             return false;
     }
@@ -284,7 +288,7 @@ static void run_announce(void *argument)
                                   .host = j->host,
                                   .launcher = (int)getppid(),
                                   .node = (int)j->node,
-                                  .nodes = j->node_count,
+                                  .nodes = a->plan->nodes,
                                   .first = j->first,
                                   .local = j->local,
                                   .world = j->world,
@@ -307,7 +311,7 @@ static void tell_gone(void *argument, const worker *w)
     job *j = a->job;
     char key[60];
     snprintf(key, sizeof(key), "elastic/gone/%d.%d", w->rank, w->incarnation);
-    if (!yk__job_store_put(j->store, a->plan->restart, key, "1"))
+    if (!yk__job_store_put(j->store, a->plan->attempt, key, "1"))
         return;
     yk__relay_say(&j->err, "yoke run: the others cannot be told that rank %d has ended: %s\n", w->rank,
                   yk_last_error()->message);
@@ -457,12 +461,14 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
             yk__relay_say(&j->err,
                           "yoke run: every process ended with exit code %d: it can be started again to go on\n",
                           EXIT_AGAIN);
+        } else if (again && yk__rendezvous_change(n, &j->changed)) {
+            snprintf(j->change, sizeof(j->change), "%s", yk__rendezvous_change(n, &j->changed));
         } else {
             *code = end.code;
             job_report(&state, &end, plan->restart, n);
         }
         again = again && !g.start_error;
-        if (again)
+        if (again && !j->change[0])
             yk__relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
         yk__outcome_clear(&end);
     } else if (n) {
@@ -493,6 +499,39 @@ static bool program_missing(job *j, yk__rendezvous *n, int *code)
     return false;
 }
 
+/* Takes over this node's part of an attempt. */
+static void take_plan(job *j, const yk__agent_plan *plan)
+{
+    j->node = plan->node;
+    j->local = plan->local;
+    j->first = plan->first;
+    j->world = plan->world;
+    j->restarts = plan->restarts;
+    for (int r = 0; r < plan->roles; r++)
+        j->roles[r].part = plan->role[r];
+    if (!plan->roles)
+        j->roles[0].part = (yk__role_part){.local = j->local, .first = j->first, .world = j->world};
+}
+
+/* Says that other nodes make up the attempt that begins: when, who, why, and how long it took. */
+static void tell_change(job *j, const yk__agent_plan *plan)
+{
+    group as = {.json = j->json, .job = j->id, .host = j->host, .err = &j->err};
+    char message[1000];
+    double seconds = yk__now() - j->changed;
+    snprintf(message, sizeof(message),
+             "%.700s; attempt %" PRId64 " begins after %.3g s: %d node%s with %d rank%s, of which this one is node %d",
+             j->change, plan->attempt + 1, seconds, plan->nodes, plan->nodes > 1 ? "s" : "", plan->world,
+             plan->world > 1 ? "s" : "", plan->node);
+    json_t *members = j->json
+                          ? json_pack("{s:o,s:I,s:i,s:i,s:i,s:o}", "why", yk__json_text(j->change, strlen(j->change)),
+                                      "attempt", (json_int_t)plan->attempt, "nodes", plan->nodes, "ranks", plan->world,
+                                      "node", plan->node, "seconds", yk__json_fixed(seconds, 3))
+                          : NULL;
+    yk__event_say(&as, "members", message, members);
+    j->change[0] = '\0';
+}
+
 /* Meets the other nodes' launchers; NULL after a message, with the exit code. */
 static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
 {
@@ -507,6 +546,8 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
     const yk__rendezvous_settings settings = {.host = j->master,
                                               .port = (int)j->port,
                                               .node_count = j->node_count,
+                                              .least = j->least,
+                                              .last_call = j->last_call,
                                               .node = (int)j->node,
                                               .counts = j->counts,
                                               .listed = j->listed,
@@ -520,17 +561,8 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .job = j->id,
                                               .name = j->host};
     yk__rendezvous *n = yk__rendezvous_join(&settings, &j->err, plan, code);
-    if (n) {
-        j->node = plan->node;
-        j->local = plan->local;
-        j->first = plan->first;
-        j->world = plan->world;
-        j->restarts = plan->restarts;
-        for (int r = 0; r < plan->roles; r++)
-            j->roles[r].part = plan->role[r];
-        if (!plan->roles)
-            j->roles[0].part = (yk__role_part){.local = j->local, .first = j->first, .world = j->world};
-    }
+    if (n)
+        take_plan(j, plan);
     return n;
 }
 
@@ -543,7 +575,7 @@ int run_job(void *arg)
     yk__rendezvous *n = NULL;
     yk__relay_sink_open(&j->out, 1);
     yk__relay_sink_open(&j->err, 2);
-    yk__agent_plan plan = {.restarts = j->restarts};
+    yk__agent_plan plan = {.restarts = j->restarts, .nodes = 1};
     bool going = j->node_count == 1 || (n = join_nodes(j, &plan, &code));
     going = !program_missing(j, n, &code) && going;
     if (going && !n && !(j->store = yk__job_store_open(j->id, j->secret)))
@@ -555,7 +587,11 @@ int run_job(void *arg)
         if (going && n)
             going = yk__rendezvous_next(n, &plan, &code);
         else
-            plan.restart++;
+            plan.attempt = ++plan.restart;
+        if (going && n)
+            take_plan(j, &plan);
+        if (going && j->change[0])
+            tell_change(j, &plan);
     }
     yk__announce_end();
     yk__job_mapping_end();

@@ -28,13 +28,16 @@ typedef struct job {
     const char *backend, *endpoint, *ignored;
     int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
-    double grace, join_timeout, node_timeout, hang_timeout;
+    double grace, join_timeout, node_timeout, hang_timeout, last_call;
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */
     run_role *roles;                     /* YK__MOST_ROLES, of which those that are not used are not touched */
     int role_count;                      /* 1: the job has no parts, and no role is named in messages */
+    int least;                           /* of the nodes: node_count, or fewer where they come and go */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
+    char change[700];                    /* why the next attempt is one of other nodes; "": it is not */
+    double changed;                      /* since when */
     int hidden;                          /* 1: stdout, 2: stderr goes to files alone */
     int secret, port_held;               /* descriptors */
     struct yk__job_store *store;         /* of a job of one node; NULL: the launchers\' own, or none could be opened */
