@@ -62,7 +62,8 @@ typedef struct yk_elastic_options {
     /* Gives the virtual ranks out anew, between two steps, where the seconds that processes take for them differ: a
      * slow one computes fewer, at least one. Results do not change. */
     bool balance YK_DEFAULT(false);
-    /* Members may come and go: a process that ends does not end the run. See below. */
+    /* Members may come and go: a process that ends does not end the run. See below. The scaler is one of no group
+     * (yk_grad_scaler_set_group) from here on, as all members have the same gradients. */
     bool survive YK_DEFAULT(false);
     /* With survive: memory of the program's that belongs to the state of the run (counters, sums), without pointers.
      * It goes back with a step that is made again, and who joins gets the others'. Borrowed for the job's life. */

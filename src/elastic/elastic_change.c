@@ -151,6 +151,25 @@ static yk_status equalise(yk_elastic *e, int source, bool behind)
     return status;
 }
 
+/* Members that went apart unnoticed (a memory that errs, say) would go on apart. */
+static yk_status check_same(yk_elastic *e)
+{
+    uint64_t own, *all = yk__calloc((size_t)e->world, sizeof(*all));
+    yk_status status = all ? yk__elastic_digest(e, &own) : YK_ERR_MEMORY;
+    if (!status)
+        status = yk__gather_bytes(&own, all, sizeof(own), e->group);
+    for (int i = 1; i < e->world && !status; i++)
+        if (all[i] != all[0])
+            status =
+                yk__fail(YK_ERR_MISMATCH,
+                         "elastic: in view %" PRId64 " rank %d (process %d) has other parameters, buffers or random "
+                         "numbers than rank 0 (process %d), after the same steps: one of them computes wrongly, or "
+                         "the program has changed them on one alone",
+                         e->members.view, i, e->members.list[i].slot, e->members.list[0].slot);
+    free(all);
+    return status;
+}
+
 typedef struct stand {
     int64_t position;
     int64_t action;
@@ -175,6 +194,8 @@ static yk_status meet(yk_elastic *e, const yk__succession *next, yk__standing st
     free(all);
     if (!status && needed)
         status = equalise(e, source, own.position < furthest && !own.action);
+    if (!status)
+        status = check_same(e);
     if (!status && own.action && own.position < furthest) {
         *completed = true;
         e->position = furthest;
@@ -354,6 +375,8 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
     e->own_start = yk__calloc(e->own_bytes + 1, 1);
     e->generators_start = yk__calloc((size_t)e->virtual_ranks, sizeof(*e->generators_start));
     yk_status status = e->own_start && e->generators_start ? YK_OK : YK_ERR_MEMORY;
+    if (!status && e->scaler) /* who has a step done applies it alone */
+        status = yk_grad_scaler_set_group(e->scaler, NULL);
     if (status) {
         free(facts);
         return status;
@@ -373,7 +396,8 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
         return status;
     show_view(e);
     signal_take(e);
-    return YK_OK;
+    /* Nobody goes on before all have said in their pages that they survive its end. */
+    return e->joined ? YK_OK : yk_elastic_together(e, NULL, NULL);
 }
 
 void yk__elastic_survive_clear(yk_elastic *e)

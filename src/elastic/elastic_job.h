@@ -109,6 +109,8 @@ void yk__balance_members(yk_elastic *job);
 /* The state of the run before the step that comes next; and taking it over from another member. */
 yk_status yk__elastic_pack(yk_elastic *job, yk__wire *to);
 yk_status yk__elastic_unpack(yk_elastic *job, const void *data, size_t size);
+/* A checksum of what is the same in all members between two steps: parameters, buffers, generators. */
+yk_status yk__elastic_digest(yk_elastic *job, uint64_t *digest);
 
 /* ---- elastic_change.c ---- */
 /* The wishes that a member tells the others at the end of a step. */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/xxh3.h"
 #include "net/wire.h"
 #include "tensor/host_tensor.h"
 
@@ -77,6 +78,28 @@ yk_status yk__elastic_pack(yk_elastic *e, yk__wire *w)
     yk__wire_put_u64(w, e->own_bytes);
     yk__wire_put(w, e->own_start, e->own_bytes);
     return status ? status : w->failed ? yk__fail(YK_ERR_MEMORY, "elastic: no memory for the state of the run") : YK_OK;
+}
+
+yk_status yk__elastic_digest(yk_elastic *e, uint64_t *digest)
+{
+    const yk__reducer *r = e->reducer;
+    XXH3_state_t all;
+    XXH3_64bits_reset(&all);
+    for (int v = 0; v < e->virtual_ranks; v++) {
+        yk__xxh3_update(&all, &e->generators[v].seed, sizeof(e->generators[v].seed));
+        yk__xxh3_update(&all, &e->generators[v].calls, sizeof(e->generators[v].calls));
+    }
+    yk_status status = YK_OK;
+    for (int i = 0; i < r->count + r->n_buffers && !status; i++) {
+        yk_tensor *x = i < r->count ? r->parameters[i].x : r->buffers[i - r->count];
+        yk_tensor *here = yk__host_zeros(x->ndim, x->shape, (yk_dtype)x->dtype);
+        status = here ? yk__raw_copy(here, x) : yk__error_code();
+        if (!status)
+            yk__xxh3_update(&all, here->data, (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype));
+        yk_tensor_release(here);
+    }
+    *digest = XXH3_64bits_digest(&all);
+    return status;
 }
 
 /* ---- unpacking --------------------------------------------------------------------------------------------------- */

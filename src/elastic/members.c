@@ -61,6 +61,7 @@ static yk_status view_take(yk__members *m, char *text)
     m->text = text;
     m->list = list;
     m->view = number;
+    m->round = 0;
     m->count = count;
     return YK_OK;
 }
@@ -81,9 +82,9 @@ static const char *key_of(char key[KEY], const char *what, yk__member of)
     return key;
 }
 
-static const char *at_key(char key[KEY], int64_t view, yk__member of)
+static const char *at_key(const yk__members *m, char key[KEY], yk__member of)
 {
-    snprintf(key, KEY, "elastic/%" PRId64 "/at/%d.%d", view, of.slot, of.incarnation);
+    snprintf(key, KEY, "elastic/%" PRId64 ".%" PRId64 "/at/%d.%d", m->view, m->round, of.slot, of.incarnation);
     return key;
 }
 
@@ -211,7 +212,7 @@ static yk_status stand_of(const yk__members *m, yk__member of, standing *stands,
     bool gone = false;
     yk_status status = is_there(m, key_of(key, "gone", of), &gone);
     if (!status && !gone)
-        status = text_of(m, at_key(key, m->view, of), &text);
+        status = text_of(m, at_key(m, key, of), &text);
     *stands = (standing){0};
     *known = gone;
     if (text && !(*known = sscanf(text, "%" SCNd64 " %c", &stands->position, &stands->kind) == 2))
@@ -364,10 +365,50 @@ static yk_status follow(yk__members *m, const standing *stands, const yk__member
     return status;
 }
 
+/* The verdict on a change: whether the members are others. *changed is this member's, and then that of all. */
+static yk_status agree(const yk__members *m, bool *changed)
+{
+    char key[KEY];
+    const char *own = *changed ? "changed" : "same";
+    void *all = NULL;
+    snprintf(key, sizeof(key), "elastic/%" PRId64 ".%" PRId64 "/verdict", m->view, m->round);
+    yk_status status = yk_store_compare_set(m->store, key, "", 0, own, strlen(own), &all, NULL, NULL);
+    *changed = !status && strcmp(all, "changed") == 0;
+    free(all);
+    return status;
+}
+
+/* All stand: the view that follows, if the first to look has found that one does. */
+static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__succession *next)
+{
+    bool decided = false;
+    double wait = look_soon;
+    for (;;) {
+        int count = 0;
+        yk_status status = propose(m, stands, list, &count);
+        bool same = count == m->count && memcmp(list, m->list, (size_t)count * sizeof(*list)) == 0, changed = !same;
+        if (!status && !decided)
+            status = agree(m, &changed);
+        if (status)
+            return status;
+        if (!decided && !changed) {
+            m->round++;
+            return YK_OK;
+        }
+        decided = true;
+        if (!same)
+            return follow(m, stands, list, count, next);
+        pause_for(&wait); /* what the first one has seen is there to see */
+        status = stand_all(m, stands);
+        if (status)
+            return status;
+    }
+}
+
 yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind, yk__succession *next)
 {
     char key[KEY], text[40];
-    int count = 0, staying = 0;
+    int staying = 0;
     *next = (yk__succession){.leaving = kind == YK__AT_LEAVE};
     if (!m->store)
         return YK_OK;
@@ -376,7 +417,7 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
     yk__member *list = yk__calloc((size_t)m->slots, sizeof(*list));
     yk_status status = stands && list ? YK_OK : YK_ERR_MEMORY;
     if (!status)
-        status = yk_store_set(m->store, at_key(key, m->view, m->own), text, (size_t)length);
+        status = yk_store_set(m->store, at_key(m, key, m->own), text, (size_t)length);
     if (!status)
         status = stand_all(m, stands);
     bool gone = false;
@@ -386,10 +427,7 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
     }
     next->whole = !staying && !gone;
     if (!status && !next->leaving)
-        status = propose(m, stands, list, &count);
-    bool same = count == m->count && memcmp(list, m->list, (size_t)count * sizeof(*list)) == 0;
-    if (!status && !next->leaving && !same)
-        status = follow(m, stands, list, count, next);
+        status = settle(m, stands, list, next);
     free(stands);
     free(list);
     return status;

@@ -7,14 +7,18 @@
  * that the launcher gave it, with the incarnation of its process.
  *
  *   elastic/view            "3 0.0 2.0 1.1": the number, and the members by their rank
- *   elastic/N/at/SLOT.INC   "17 s": where a member of view N stands that can go on no longer in that view: the number
- *                           of steps and actions that it has completed, and a yk__standing
+ *   elastic/N.R/at/SLOT.INC "17 s": where a member of view N stands that stops for a change, the R-th in that view:
+ *                           the steps and actions that it has completed, and a yk__standing
+ *   elastic/N.R/verdict     "changed" or "same", by compare-and-swap: what the first has found when all stood
  *   elastic/gone/SLOT.INC   the launcher's word: nothing is left of that process (Note [Ends that are certain])
- *   elastic/join/SLOT       "1 facts": a process that asks to become a member, its incarnation, and what has to be
- * alike elastic/refused/SLOT.INC  why it cannot elastic/over            the run has come to its end
+ *   elastic/join/SLOT       "1 facts": a process that asks to join, its incarnation, and what has to be alike
+ *   elastic/refused/...     SLOT.INC: why it cannot
+ *   elastic/over            the run has come to its end
  *
- * A view ends when each of its members either stands still, and says where, or is gone. Nobody is left out because it
- * is slow: a member that is stopped is waited for, since what it may still write to is the others' memory.
+ * A change begins when each member of the view either stands still, and says where, or is gone. Who looks later may see
+ * more: another one gone, or one more that wants to join. So the first verdict counts for all; by "same" the view goes
+ * on. Nobody is left out because it is slow: a member that is stopped is waited for, since what it may still write to
+ * is the others' memory.
  */
 #ifndef YOKE_ELASTIC_MEMBERS_H
 #define YOKE_ELASTIC_MEMBERS_H
@@ -38,9 +42,9 @@ typedef struct yk__members {
     int slots;       /* processes that the job was started with */
     int most;        /* members that there may be: virtual ranks */
     yk__member own;
-    char *facts; /* what has to be alike in all members, one line; owned */
-    char *text;  /* the register's value for the view; owned */
-    int64_t view;
+    char *facts;         /* what has to be alike in all members, one line; owned */
+    char *text;          /* the register's value for the view; owned */
+    int64_t view, round; /* round: changes that were looked for in this view, and were none */
     int count;
     yk__member *list; /* (slots) */
     double looked;    /* when it was last asked who wants to join */

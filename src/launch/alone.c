@@ -10,10 +10,12 @@
  * not end so (it waits for a disk) ends the job.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/json_line.h"
 #include "host/process.h"
 #include "launch/departures.h"
 #include "launch/exit_codes.h"
@@ -73,6 +75,73 @@ worker *yk__alone_unnoticed(const group *g)
         }
     }
     return NULL;
+}
+
+/* ---- what became of it, in two lines ----------------------------------------------------------------------------- */
+/* Seconds after which nothing is said any more. */
+static const double say_within = 120;
+
+static void others_stand(const group *g, int64_t *view, uint64_t *steps)
+{
+    *view = 0;
+    *steps = 0;
+    for (int i = 0; i < g->count; i++) {
+        const yk__rank_page *page = yk__pages_at(yk__hang_pages(g->hang), i);
+        if (!g->workers[i].running || !page)
+            continue;
+        *view = view_of(g, i) > *view ? view_of(g, i) : *view;
+        *steps += atomic_load(&page->steps);
+    }
+}
+
+static void say_change(group *g, const worker *joined, double seconds, int64_t view)
+{
+    char message[300], name[YK__WORKER_NAME];
+    int members = 0;
+    for (int i = 0; i < g->count; i++)
+        members += g->workers[i].running && view_of(g, i) == view;
+    if (joined)
+        snprintf(message, sizeof(message), "%s has joined the others in view %" PRId64 ", %.3f s after its start",
+                 yk__worker_name(joined, name), view, seconds);
+    else
+        snprintf(message, sizeof(message), "%d process%s go%s on in view %" PRId64 ", a step done %.3f s after the end",
+                 members, members == 1 ? "" : "es", members == 1 ? "es" : "", view, seconds);
+    json_t *of = g->json ? json_pack("{s:I,s:o,s:o}", "view", (json_int_t)view, "seconds", yk__json_fixed(seconds, 3),
+                                     "rank", joined ? json_integer(joined->rank) : json_null())
+                         : NULL;
+    yk__event_say(g, "members", message, of);
+}
+
+/* Says when the others have completed a step without one that ended, and when one that was started again has joined. */
+static void look_at_change(group *g)
+{
+    int64_t view;
+    uint64_t steps;
+    double now = yk__now();
+    if (g->change.since > 0) {
+        others_stand(g, &view, &steps);
+        bool done = view > g->change.view && steps > g->change.steps;
+        if (done)
+            say_change(g, NULL, now - g->change.since, view);
+        if (done || now > g->change.since + say_within)
+            g->change.since = 0;
+    }
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        bool joined = one->joins > 0 && one->running && view_of(g, i) > 0;
+        if (joined)
+            say_change(g, one, now - one->joins, view_of(g, i));
+        if (joined || !one->running || now > one->joins + say_within)
+            one->joins = 0;
+    }
+}
+
+static bool awaits_change(const group *g)
+{
+    bool any = g->change.since > 0;
+    for (int i = 0; i < g->count; i++)
+        any |= g->workers[i].joins > 0;
+    return any;
 }
 
 static bool others_run(const group *g, const worker *one)
@@ -142,8 +211,11 @@ static bool live_without(watch *w, worker *one)
         yk__event_say(g, "limit", message, NULL);
         return false;
     }
-    if (by_itself)
+    if (by_itself) {
+        g->change.since = one->ended;
+        others_stand(g, &g->change.view, &g->change.steps);
         g->gone(g->argument, one);
+    }
     bool again = by_itself && g->again > 0 && others_run(g, one);
     if (one->rule->on_failure == YK__ON_FAILURE_RESTART || again) {
         g->again -= by_itself;
@@ -231,6 +303,7 @@ static bool worker_restart(watch *w, worker *one)
     int error = g->renew && !g->renew(g->argument, one) ? ENOMEM : yk__worker_start(g, (int)(one - g->workers));
     if (!error) {
         one->untold = true;
+        one->joins = one->rule->on_failure == YK__ON_FAILURE_END ? yk__now() : 0;
         w->running++;
         return true;
     }
@@ -254,7 +327,9 @@ bool yk__alone_cancel(watch *w)
 double yk__alone_start(watch *w, double wait)
 {
     group *g = w->g;
-    if (yk__alone_looks(g) && look_every < wait)
+    if (awaits_change(g))
+        look_at_change(g);
+    if ((yk__alone_looks(g) || awaits_change(g)) && look_every < wait)
         wait = look_every;
     for (int i = 0; i < g->count; i++) {
         worker *one = &g->workers[i];

@@ -6,6 +6,7 @@
 #define YOKE_LAUNCH_SUPERVISOR_H
 
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "launch/relay.h"
@@ -40,6 +41,7 @@ typedef struct worker {
     int incarnation; /* how often it was started again after a failure of its own */
     double remains;  /* since when it has ended, and what is left of it is killed: it is not gone before; 0: it is */
     double again_at; /* when it is started again; 0: it is not to be */
+    double joins;    /* since when it is to join the others that survived; 0: it has, or is not to */
     bool lost;       /* it has failed for good, and the others go on */
     bool untold;     /* it was lost or started again, and the other nodes do not know */
     int failures;    /* in a row */
@@ -86,7 +88,12 @@ typedef struct group {
     /* Nothing is left of a process of a program whose others go on by themselves: they are told. NULL: they cannot be,
      * and the job ends. */
     void (*gone)(void *argument, const worker *w);
-    int64_t again;                   /* how often such processes are started again, in all */
+    int64_t again; /* how often such processes are started again, in all */
+    struct {
+        double since;   /* when the last of them ended; 0: the others have gone on since, or none has */
+        int64_t view;   /* of the others then */
+        uint64_t steps; /* that they had made */
+    } change;
     void (*started)(void *argument); /* called once, when all processes of programs run; NULL: nothing is */
     void (*hung)(void *argument);    /* likewise when the group is to end since some do not get on, before it does */
 

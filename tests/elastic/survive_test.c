@@ -83,8 +83,17 @@ static bool phase(const rank *r, const char *name)
             raise(SIGTERM);
         else if (strcmp(what, "call") == 0)
             yk_elastic_leave();
-        else if (strcmp(what, "fail") == 0)
+        else if (strcmp(what, "spoil") == 0) { /* as a memory that errs does */
+            yk_parameters *all = yk_module_parameters(r->net);
+            ((float *)yk_tensor_data(yk_parameters_at(all, 0)))[0] += 1;
+        } else if (strcmp(what, "fail") == 0)
             return yk__fail(YK_ERR_CALLBACK, "the loss of step %lld is not to be had", step);
+        else if (strcmp(what, "stop") == 0 && fork() == 0) {
+            usleep(300000);
+            kill(getppid(), SIGCONT);
+            _exit(0);
+        } else if (strcmp(what, "stop") == 0)
+            raise(SIGSTOP);
         else if (strcmp(what, "exit") == 0)
             exit(3);
         else if (pthread_create(&thread, NULL, kill_later, (void *)(intptr_t)atoi(what)) == 0) /* microseconds */
@@ -287,6 +296,7 @@ static void test_each_phase(void **state)
         snprintf(plan, sizeof(plan), "%d.0 %d %s kill", i % 3, i == 0 ? 0 : 4 + 3 * i, phases[i]);
         goes_on(3, 0, plan, "view 2, 2 members");
     }
+    goes_on(3, 0, "1.0 6 backward kill", "2 processes go on in view 2, a step done");
     goes_on(3, 0, "1.0 13 epoch kill", "view 2, 2 members"); /* between two epochs; then in what all do there */
     goes_on(3, 0, "0.0 13 action kill", "view 2, 2 members");
     goes_on(3, 0, "2.0 26 acted kill", "view 2, 2 members");
@@ -299,6 +309,15 @@ static void test_several(void **state)
     goes_on(4, 0, "0.0 3 batch kill 3.0 9 backward kill 1.0 15 stepped kill", "view 4, 1 members");
     goes_on(4, 0, "1.0 7 batch kill 2.0 7 batch kill", "2 members");
     goes_on(4, 0, "1.0 7 batch kill 0.0 7 recover kill 3.0 7 recover 1000", "members");
+}
+
+/* One that is stopped is no member less: it is waited for, also while the members change. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    goes_on(3, 0, "1.0 4 batch stop", "view 1, 3 members");
+    goes_on(3, 0, "1.0 4 batch stop 0.0 4 batch kill", "view 2, 2 members");
+    goes_on(3, 0, "1.0 4 recover stop 0.0 4 backward kill", "view 2, 2 members");
 }
 
 /* In the middle of whatever is done some microseconds later. */
@@ -321,7 +340,7 @@ static void test_joining(void **state)
 {
     (void)state;
     setenv("SURVIVE_WAITS", "1", 1);
-    goes_on(3, 1, "1.0 2 batch kill", "started again");
+    goes_on(3, 1, "1.0 2 batch kill", "rank 1 has joined the others in view 3");
     goes_on(2, 3, "0.0 1 batch kill 1.0 12 batch kill 0.1 22 backward kill", "started again");
     /* It ends while it is let in, or is not let in as it has another seed. */
     goes_on(3, 1, "2.0 1 batch kill 0.0 5 stepped exit", "members");
@@ -349,6 +368,14 @@ static void test_at_the_end(void **state)
     assert_int_equal(run(3, 0, "0.0 26 finish kill", ""), 137);
     assert_int_equal(run(3, 0, "0.0 26 finish exit", ""), 3);
     goes_on(3, 0, "1.0 5 batch exit", "rank 1 was lost: exit code 3");
+}
+
+/* Two that have gone apart do not go on together. */
+static void test_apart(void **state)
+{
+    (void)state;
+    assert_int_equal(run(3, 0, "1.0 4 stepped spoil 2.0 6 batch kill", ""), 1);
+    assert_non_null(strstr(output, "rank 1 (process 1) has other parameters"));
 }
 
 /* Nobody has ended: the error of the program's own is that of the run. */
@@ -391,8 +418,9 @@ int main(int argc, char **argv)
     setenv("YOKE_LOG", "warn", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_each_phase), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_any_moment),  cmocka_unit_test(test_joining),    cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_at_the_end),  cmocka_unit_test(test_no_change),  cmocka_unit_test(test_create),
+        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_any_moment), cmocka_unit_test(test_joining),
+        cmocka_unit_test(test_leaving),     cmocka_unit_test(test_at_the_end), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_no_change),   cmocka_unit_test(test_create),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -20,7 +20,7 @@
 enum { SPINS = 200, CROWDED_SPINS = 20 };
 /* Seconds: for which the core is yielded; for which a sleeper sleeps at most; between looks at the processes of peers,
  * which cost a system call each. */
-static const double OFFER = 4e-4, NAP = 0.01, LOOK = 0.1;
+static const double OFFER = 4e-4, NAP = 0.01, LOOK = 0.02;
 
 void yk__native_sleep(_Atomic uint32_t *word, uint32_t value, double seconds)
 {
