@@ -326,36 +326,37 @@ static void compare(const yk__members *old, const standing *stands, const yk__me
     next->rank = place_of(now->list, now->count, now->own);
 }
 
-/* Puts the list into the register, unless another view came there first; the view is then what is there. */
-static yk_status install(yk__members *m, const yk__member *list, int count)
+/* Puts the list into the register, unless another view came there first, and gives what it holds then. */
+static yk_status install(const yk__members *m, const yk__member *list, int count, char **now)
 {
     char *text = view_format(m->view + 1, list, count);
-    void *now = NULL;
-    int64_t before = m->view;
+    void *held = NULL;
     yk_status status = text ? yk_store_compare_set(m->store, register_key, m->text, strlen(m->text), text, strlen(text),
-                                                   &now, NULL, NULL)
+                                                   &held, NULL, NULL)
                             : YK_ERR_MEMORY;
     free(text);
-    if (!status)
-        status = view_take(m, now);
-    if (!status && (m->view != before + 1 || place_of(m->list, m->count, m->own) < 0))
-        status = yk__fail(YK_ERR_STATE,
-                          "elastic: the run has gone on in view %" PRId64
-                          " without this process, which was in view %" PRId64,
-                          m->view, before);
+    *now = held;
     return status;
 }
 
-static yk_status follow(yk__members *m, const standing *stands, const yk__member *list, int count, yk__succession *next)
+/* The register's text, which it takes over, is that of the view that follows. */
+static yk_status follow(yk__members *m, const standing *stands, char *now, yk__succession *next)
 {
     yk__members old = *m;
     old.text = yk__strdup(m->text);
     old.list = yk__calloc((size_t)m->slots, sizeof(*old.list));
     yk_status status = old.text && old.list ? YK_OK : YK_ERR_MEMORY;
-    if (!status) {
+    if (!status)
         memcpy(old.list, m->list, (size_t)m->count * sizeof(*old.list));
-        status = install(m, list, count);
-    }
+    if (status)
+        free(now);
+    else
+        status = view_take(m, now);
+    if (!status && (m->view != old.view + 1 || place_of(m->list, m->count, m->own) < 0))
+        status = yk__fail(YK_ERR_STATE,
+                          "elastic: the run has gone on in view %" PRId64
+                          " without this process, which was in view %" PRId64,
+                          m->view, old.view);
     if (!status) {
         compare(&old, stands, m, next);
         next->changed = true;
@@ -382,8 +383,8 @@ static yk_status agree(const yk__members *m, bool *changed)
 static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__succession *next)
 {
     bool decided = false;
-    double wait = look_soon;
-    for (;;) {
+    double wait = look_soon, until = yk__now() + m->timeout;
+    while (yk__now() < until) {
         int count = 0;
         yk_status status = propose(m, stands, list, &count);
         bool same = count == m->count && memcmp(list, m->list, (size_t)count * sizeof(*list)) == 0, changed = !same;
@@ -396,13 +397,22 @@ static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__
             return YK_OK;
         }
         decided = true;
-        if (!same)
-            return follow(m, stands, list, count, next);
-        pause_for(&wait); /* what the first one has seen is there to see */
+        /* What the first one has seen is there to see, or has done what it wanted: then the view is there. */
+        char *now = NULL;
+        status = same ? text_of(m, register_key, &now) : install(m, list, count, &now);
+        if (status)
+            return status;
+        if (now && strcmp(now, m->text) != 0)
+            return follow(m, stands, now, next);
+        free(now);
+        pause_for(&wait);
         status = stand_all(m, stands);
         if (status)
             return status;
     }
+    return yk__fail(YK_ERR_TIMEOUT,
+                    "elastic: the members of view %" PRId64 " were to change, and no view has followed within %g s",
+                    m->view, m->timeout);
 }
 
 yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind, yk__succession *next)
@@ -467,5 +477,9 @@ yk_status yk__members_join(yk__members *m, yk__succession *next)
         pause_for(&wait);
     }
     free(text);
+    if (!status) { /* or it were let in again after it has left */
+        snprintf(key, sizeof(key), "elastic/join/%d", m->own.slot);
+        status = yk_store_delete(m->store, key, NULL);
+    }
     return status;
 }

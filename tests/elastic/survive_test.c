@@ -342,6 +342,7 @@ static void test_joining(void **state)
     setenv("SURVIVE_WAITS", "1", 1);
     goes_on(3, 1, "1.0 2 batch kill", "rank 1 has joined the others in view 3");
     goes_on(2, 3, "0.0 1 batch kill 1.0 12 batch kill 0.1 22 backward kill", "started again");
+    goes_on(3, 1, "1.0 2 batch kill 1.1 18 batch leave", "left"); /* it has come, and goes */
     /* It ends while it is let in, or is not let in as it has another seed. */
     goes_on(3, 1, "2.0 1 batch kill 0.0 5 stepped exit", "members");
     setenv("SURVIVE_OTHER", "1", 1);

@@ -1,0 +1,233 @@
+/*
+ * members_test.c - the views of a run, in a store of this process: what members find who look one after the other,
+ * while others end, leave and want to join.
+ */
+#include "tests/support/expect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "elastic/members.h"
+
+static yk_store *store;
+
+static void put(const char *key, const char *text)
+{
+    assert_int_equal(yk_store_set(store, key, text, strlen(text)), YK_OK);
+}
+
+static bool is_there(const char *key)
+{
+    bool there;
+    assert_int_equal(yk_store_check(store, &key, 1, &there), YK_OK);
+    return there;
+}
+
+/* A member of the view "1 0.0 1.0 2.0", or a process that is to join it. */
+static yk__members member(int slot, int incarnation)
+{
+    yk__members m = {.store = yk_store_retain(store),
+                     .slots = 3,
+                     .most = 3,
+                     .own = {slot, incarnation},
+                     .facts = strdup("7 virtual ranks"),
+                     .text = strdup("1 0.0 1.0 2.0"),
+                     .view = 1,
+                     .count = 3,
+                     .list = calloc(3, sizeof(*m.list)),
+                     .timeout = 0.2};
+    for (int i = 0; i < 3; i++)
+        m.list[i].slot = i;
+    return m;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    store = yk_store_retain(yk_hash_store());
+    put("elastic/view", "1 0.0 1.0 2.0");
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    yk_store_release(store);
+    return 0;
+}
+
+/* One is gone: the others, in whatever order they look, have the same view. */
+static void test_gone(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), c = member(2, 0);
+    yk__succession of_a, of_c;
+    put("elastic/gone/1.0", "1");
+    put("elastic/1.0/at/2.0", "17 s");
+    assert_int_equal(yk__members_change(&a, 18, YK__AT_STEP, &of_a), YK_OK);
+    assert_int_equal(yk__members_change(&c, 17, YK__AT_STEP, &of_c), YK_OK);
+    assert_true(of_a.changed && of_c.changed);
+    assert_string_equal(a.text, "2 0.0 2.0");
+    assert_string_equal(c.text, a.text);
+    assert_int_equal(of_a.rank, 0);
+    assert_int_equal(of_c.rank, 1);
+    assert_string_equal(of_c.who, "rank 1 (process 1) has ended");
+    yk__members_clear(&a);
+    yk__members_clear(&c);
+}
+
+/* The first has seen nobody gone: so it is for all, also for who looks later; the next change is another one. */
+static void test_first_verdict(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), b = member(1, 0);
+    yk__succession next;
+    put("elastic/1.0/at/1.0", "4 s");
+    put("elastic/1.0/at/2.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_false(next.changed);
+    put("elastic/gone/2.0", "1");
+    assert_int_equal(yk__members_change(&b, 4, YK__AT_STEP, &next), YK_OK);
+    assert_false(next.changed);
+    assert_string_equal(b.text, "1 0.0 1.0 2.0");
+    put("elastic/1.1/at/1.0", "4 s"); /* where b stands the next time */
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_true(next.changed);
+    assert_int_equal(yk__members_change(&b, 4, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(b.text, "2 0.0 1.0");
+    yk__members_clear(&a);
+    yk__members_clear(&b);
+}
+
+/* One that joins is in the view, and has taken back that it wants to be, before the last member looks. */
+static void test_joined_before_all_look(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), b = member(1, 0), newcomer = member(2, 1);
+    yk__succession next;
+    put("elastic/gone/2.0", "1");
+    put("elastic/1.0/at/1.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK); /* "2 0.0 1.0" */
+    assert_int_equal(yk__members_change(&b, 4, YK__AT_STEP, &next), YK_OK);
+    assert_true(yk__members_wanted(&a) == false);
+    put("elastic/join/2", "1 7 virtual ranks");
+    put("elastic/2.0/at/1.0", "9 s");
+    a.looked = 0;
+    assert_true(yk__members_wanted(&a));
+    assert_int_equal(yk__members_change(&a, 9, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "3 0.0 1.0 2.1");
+    assert_int_equal(next.came, 1);
+    assert_int_equal(yk__members_join(&newcomer, &next), YK_OK);
+    assert_int_equal(next.rank, 2);
+    assert_false(is_there("elastic/join/2"));
+    assert_int_equal(yk__members_change(&b, 9, YK__AT_STEP, &next), YK_OK);
+    assert_true(next.changed);
+    assert_string_equal(b.text, a.text);
+    yk__members_clear(&a);
+    yk__members_clear(&b);
+    yk__members_clear(&newcomer);
+}
+
+/* Not in an action of all; not with other facts, which it is told; not beyond the number that there may be. */
+static void test_not_let_in(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), odd = member(2, 1);
+    yk__succession next;
+    put("elastic/gone/2.0", "1");
+    put("elastic/join/2", "1 7 virtual ranks");
+    put("elastic/1.0/at/1.0", "4 a");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "2 0.0 1.0");
+    put("elastic/join/2", "1 8 virtual ranks");
+    put("elastic/2.0/at/1.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_false(next.changed);
+    free(odd.facts);
+    odd.facts = strdup("8 virtual ranks");
+    assert_int_equal(yk__members_join(&odd, &next), YK_ERR_MISMATCH);
+    assert_non_null(strstr(yk_last_error()->message, "it has 8 virtual ranks, and the run has 7 virtual ranks"));
+    yk_clear_error();
+    put("elastic/join/2", "2 7 virtual ranks");
+    put("elastic/2.1/at/1.0", "4 s");
+    a.most = 2;
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_false(next.changed);
+    yk__members_over(&a);
+    yk__members late = member(2, 2);
+    assert_int_equal(yk__members_join(&late, &next), YK_ERR_STATE);
+    assert_non_null(strstr(yk_last_error()->message, "come to its end"));
+    yk_clear_error();
+    yk__members_clear(&a);
+    yk__members_clear(&odd);
+    yk__members_clear(&late);
+}
+
+static void test_leaving(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), b = member(1, 0);
+    yk__succession next;
+    put("elastic/1.0/at/1.0", "4 l");
+    put("elastic/1.0/at/2.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "2 0.0 2.0");
+    assert_string_equal(next.who, "rank 1 (process 1) left");
+    assert_int_equal(yk__members_change(&b, 4, YK__AT_LEAVE, &next), YK_OK);
+    assert_true(next.leaving && !next.whole && !next.changed);
+    yk__members_clear(&a);
+    yk__members_clear(&b);
+    begin(NULL);
+    yk__members all = member(0, 0);
+    put("elastic/1.0/at/1.0", "4 l");
+    put("elastic/1.0/at/2.0", "4 l");
+    assert_int_equal(yk__members_change(&all, 4, YK__AT_LEAVE, &next), YK_OK);
+    assert_true(next.leaving && next.whole);
+    yk__members_clear(&all);
+}
+
+/* Who neither comes nor ends; and what no member writes. */
+static void test_wrong(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0);
+    yk__succession next;
+    put("elastic/1.0/at/1.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_ERR_TIMEOUT);
+    assert_non_null(strstr(yk_last_error()->message, "process 2 (incarnation 0)"));
+    yk_clear_error();
+    put("elastic/1.0/at/2.0", "four");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_ERR_FORMAT);
+    yk_clear_error();
+    put("elastic/1.0/at/2.0", "4 s");
+    put("elastic/1.0/verdict", "changed"); /* by one that has not made the view */
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_ERR_TIMEOUT);
+    assert_non_null(strstr(yk_last_error()->message, "no view has followed"));
+    yk_clear_error();
+    static const char *const texts[] = {"2", "2 0.0 9.0", "x 0.0", "2 0.0 1.0 2.0 0.0", "2 1.0", "7 0.0 1.0 2.0"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        put("elastic/view", texts[i]);
+        yk__members m = member(0, 0);
+        (void)yk__members_change(&m, 4, YK__AT_STEP, &next);
+        assert_non_null(yk_last_error());
+        yk_clear_error();
+        yk__members_clear(&m);
+    }
+    yk__members_clear(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_gone, begin, end),
+        cmocka_unit_test_setup_teardown(test_first_verdict, begin, end),
+        cmocka_unit_test_setup_teardown(test_joined_before_all_look, begin, end),
+        cmocka_unit_test_setup_teardown(test_not_let_in, begin, end),
+        cmocka_unit_test_setup_teardown(test_leaving, begin, end),
+        cmocka_unit_test_setup_teardown(test_wrong, begin, end),
+    };
+    yk_scope scope = yk_scope_begin();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    yk_scope_end(scope);
+    return failed;
+}
