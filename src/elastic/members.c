@@ -397,7 +397,7 @@ static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__
             return YK_OK;
         }
         decided = true;
-        /* What the first one has seen is there to see, or has done what it wanted: then the view is there. */
+        /* The first one has seen what is still there to see, or has made the view already. */
         char *now = NULL;
         status = same ? text_of(m, register_key, &now) : install(m, list, count, &now);
         if (status)

@@ -177,8 +177,13 @@ static void test_leaving(void **state)
     assert_true(next.leaving && !next.whole && !next.changed);
     yk__members_clear(&a);
     yk__members_clear(&b);
-    begin(NULL);
+}
+
+static void test_all_leave(void **state)
+{
+    (void)state;
     yk__members all = member(0, 0);
+    yk__succession next;
     put("elastic/1.0/at/1.0", "4 l");
     put("elastic/1.0/at/2.0", "4 l");
     assert_int_equal(yk__members_change(&all, 4, YK__AT_LEAVE, &next), YK_OK);
@@ -186,7 +191,7 @@ static void test_leaving(void **state)
     yk__members_clear(&all);
 }
 
-/* Who neither comes nor ends; and what no member writes. */
+/* One that neither comes nor ends; and texts that no member writes. */
 static void test_wrong(void **state)
 {
     (void)state;
@@ -224,6 +229,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_joined_before_all_look, begin, end),
         cmocka_unit_test_setup_teardown(test_not_let_in, begin, end),
         cmocka_unit_test_setup_teardown(test_leaving, begin, end),
+        cmocka_unit_test_setup_teardown(test_all_leave, begin, end),
         cmocka_unit_test_setup_teardown(test_wrong, begin, end),
     };
     yk_scope scope = yk_scope_begin();
