@@ -465,8 +465,11 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
 	@echo "check: all passed"
 
-bench: cli $(BUILD)/bench/operation_times $(BUILD)/bench/store $(BUILD)/bench/page $(BUILD)/bench/pipeline $(BUILD)/bench/rpc $(BUILD)/bench/survive $(BUILD)/bench/inplace_allreduce $(if $(MPI_CFLAGS),$(BUILD)/bench/mpi_allreduce)
-	failed=0; YOKE=$(BUILD)/yoke bench/run $(ARGS) || failed=1; YOKE=$(BUILD)/yoke bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; YOKE_RPC_BENCH=$(BUILD)/bench/rpc $(BUILD)/bench/survive bench/rpc_compare || failed=1; YOKE=$(BUILD)/yoke $(BUILD)/bench/survive || failed=1; exit $$failed
+BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc survive trace inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
+bench: cli $(BENCHES)
+	failed=0; export YOKE=$(BUILD)/yoke; bench/run $(ARGS) || failed=1; bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; \
+	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; $(BUILD)/bench/survive || failed=1; \
+	    $(BUILD)/bench/trace || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.
 FUZZ_SECONDS ?= 20
