@@ -283,10 +283,7 @@ static ssize_t writer_take(void *writer, const char *data, size_t size)
     return yk__file_write(writer, data, size) ? 0 : (ssize_t)size;
 }
 
-typedef yk_status (*body_fn)(void *argument, FILE *to);
-
-/* A new file with what `body` writes; whoever fails leaves the old one. */
-static yk_status save(const char *path, body_fn body, void *argument)
+yk_status yk__trace_save_with(const char *path, yk_status (*body)(void *argument, FILE *to), void *argument)
 {
     YK__OWN_RECORD;
     yk__file_writer *writer = yk__file_create(path);
@@ -315,7 +312,7 @@ static yk_status events_body(void *argument, FILE *to)
 
 yk_status yk__trace_save(const char *path)
 {
-    return save(path, events_body, NULL);
+    return yk__trace_save_with(path, events_body, NULL);
 }
 
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
@@ -447,5 +444,5 @@ static yk_status merge_body(void *argument, FILE *to)
 
 yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, int count, const char *path)
 {
-    return save(path, merge_body, &(merge_arguments){from, names, count});
+    return yk__trace_save_with(path, merge_body, &(merge_arguments){from, names, count});
 }

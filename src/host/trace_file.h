@@ -33,6 +33,10 @@ yk_status yk__trace_write_events(FILE *to) YK_MUST_CHECK;
 /* The same into a new file, in place of the one that is there; a link is followed. */
 yk_status yk__trace_save(const char *path) YK_MUST_CHECK;
 
+/* A new file with what `body` writes; whoever fails leaves the old one. */
+yk_status yk__trace_save_with(const char *path, yk_status (*body)(void *argument, FILE *to),
+                              void *argument) YK_MUST_CHECK;
+
 /* Writes all events of the files to one, on the clock of the host of the first rank. The files stay open. */
 yk_status yk__trace_merge(FILE *const *from, const char *const *names, int count, FILE *to) YK_MUST_CHECK;
 yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, int count, const char *path) YK_MUST_CHECK;

@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "base/escape.h"
+#include "observe/trace_line.h"
 
 /* The classes of moments (Note [Where time goes]). */
 typedef enum moment_class {
@@ -71,47 +72,6 @@ static yk_status line_fail(const reading *r, const char *line, const char *what)
     char shown[160];
     yk__escape(line, strnlen(line, 100), shown, sizeof(shown));
     return yk__fail(YK_ERR_FORMAT, "%s, line %" PRId64 ": %s: %s", r->path, r->line, what, shown);
-}
-
-/* "12.345" as nanoseconds, in any locale; false where it is no such number. */
-static bool time_parse(const char *text, int64_t *ns, const char **end)
-{
-    int64_t us = 0;
-    bool negative = *text == '-';
-    const char *at = text + negative;
-    if (*at < '0' || *at > '9')
-        return false;
-    for (; *at >= '0' && *at <= '9' && us < INT64_MAX / 100000; at++)
-        us = 10 * us + (*at - '0');
-    if (*at++ != '.')
-        return false;
-    int fraction = 0;
-    for (int i = 0; i < 3; i++, at++) {
-        if (*at < '0' || *at > '9')
-            return false;
-        fraction = 10 * fraction + (*at - '0');
-    }
-    *ns = (negative ? -1 : 1) * (us * 1000 + fraction);
-    *end = at;
-    return true;
-}
-
-/* The text behind "NAME": in a line, NULL where there is none. A quote in a text is escaped, and does not look so. */
-static const char *line_member(const char *line, const char *name)
-{
-    char key[24];
-    snprintf(key, sizeof(key), "\"%s\":", name);
-    const char *at = strstr(line, key);
-    return at ? at + strlen(key) : NULL;
-}
-
-/* The length of the JSON string at `at`, which is behind its first quote; its end is a quote that is not escaped. */
-static size_t string_length(const char *at)
-{
-    size_t size = 0;
-    while (at[size] && at[size] != '"')
-        size += at[size] == '\\' && at[size + 1] ? 2 : 1;
-    return size;
 }
 
 static uint64_t text_hash(uint64_t hash, const char *text, size_t size)
@@ -298,7 +258,7 @@ static yk_status head_read(reading *r, const char *line)
 
 static yk_status arrival_add(reading *r, const char *line, int rank, int64_t began, const char *name, size_t length)
 {
-    const char *number = line_member(line, "number"), *of = line_member(line, "of");
+    const char *number = yk__trace_member(line, "number"), *of = yk__trace_member(line, "of");
     if (!number)
         return YK_OK;
     if (r->n_arrivals == r->arrival_room) {
@@ -311,7 +271,7 @@ static yk_status arrival_add(reading *r, const char *line, int rank, int64_t beg
     }
     uint64_t key = text_hash(0xcbf29ce484222325u, name, length);
     key = text_hash(key, number, strspn(number, "0123456789"));
-    key = of && *of == '"' ? text_hash(key, of + 1, string_length(of + 1)) : key;
+    key = of && *of == '"' ? text_hash(key, of + 1, yk__trace_length(of + 1)) : key;
     r->arrivals[r->n_arrivals++] = (arrival){key, began, rank};
     return YK_OK;
 }
@@ -335,10 +295,11 @@ static yk_status line_read(reading *r, const char *line)
     read_event e = {0};
     const char *at;
     int64_t duration = 0;
-    if (strncmp(line, "{\"ts\":", 6) != 0 || !time_parse(line + 6, &e.began, &at))
+    if (strncmp(line, "{\"ts\":", 6) != 0 || !yk__trace_time(line + 6, &e.began, &at))
         return line_fail(r, line, "no event of a trace");
-    const char *phase = line_member(line, "ph"), *pid = line_member(line, "pid"), *tid = line_member(line, "tid"),
-               *category = line_member(line, "cat"), *name = line_member(line, "name");
+    const char *phase = yk__trace_member(line, "ph"), *pid = yk__trace_member(line, "pid"),
+               *tid = yk__trace_member(line, "tid"), *category = yk__trace_member(line, "cat"),
+               *name = yk__trace_member(line, "name");
     if (!phase || phase[0] != '"' || !pid)
         return line_fail(r, line, "an event without phase or rank");
     if (phase[1] == 'M' || phase[1] == 'C')
@@ -353,11 +314,11 @@ static yk_status line_read(reading *r, const char *line)
         r->last_step[e.rank] = e.began > r->last_step[e.rank] ? e.began : r->last_step[e.rank];
         return YK_OK;
     }
-    if (strncmp(at, ",\"dur\":", 7) != 0 || !time_parse(at + 7, &duration, &at) || duration < 0 || !category || !tid ||
-        !name || *category++ != '"' || *name++ != '"')
+    if (strncmp(at, ",\"dur\":", 7) != 0 || !yk__trace_time(at + 7, &duration, &at) || duration < 0 || !category ||
+        !tid || !name || *category++ != '"' || *name++ != '"')
         return line_fail(r, line, "an event that is not complete");
-    size_t size = string_length(category), length = string_length(name);
-    const char *flops = line_member(line, "flops");
+    size_t size = yk__trace_length(category), length = yk__trace_length(name);
+    const char *flops = yk__trace_member(line, "flops");
     e.ended = e.began + duration;
     e.flops = flops ? yk__number_parse(flops, NULL) : 0;
     e.thread = thread_find(r, strtoll(pid, NULL, 10), strtoll(tid, NULL, 10));
@@ -516,7 +477,8 @@ static int arrival_compare(const void *a, const void *b)
 static void arrivals_add(reading *r)
 {
     size_t ranks = (size_t)r->to->n_ranks;
-    qsort(r->arrivals, r->n_arrivals, sizeof(*r->arrivals), arrival_compare);
+    if (r->n_arrivals)
+        qsort(r->arrivals, r->n_arrivals, sizeof(*r->arrivals), arrival_compare);
     for (size_t i = 0, next; i < r->n_arrivals; i = next) {
         const arrival *last = &r->arrivals[i];
         double waited = 0;

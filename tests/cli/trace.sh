@@ -38,6 +38,12 @@ says out "t.json and t.json, per step"
 says out "exposed communication 0.0 us"
 exits 0 "traces merged" trace merge -o m.json t.json
 ok "are a trace" eval '"$python" "$check" m.json 2 > counts'
+exits 0 "Perfetto's form" trace convert t.json -o t.pftrace
+ok "has the same events" "$python" "$root/tests/cli/perfetto_check.py" t.json t.pftrace
+ok "and is smaller" [ "$(stat -c %s t.pftrace)" -lt "$(stat -c %s t.json)" ]
+exits 1 "no trace to convert" trace convert "$check" -o x.pftrace
+says err "is no trace of yoke's"
+ok "leaves no file" [ ! -e x.pftrace ]
 exits 1 "no trace" trace report "$check"
 says err "is no trace of yoke's"
 exits 1 "none there" trace report none.json

@@ -356,7 +356,7 @@ static void full_disk(void **state)
     yk_scope_end(scope);
 }
 
-/* A record for which the queue has no room is left out, and counted. */
+/* A summary for which the queue has no room is left out, and counted. */
 static void full_queue(void **state)
 {
     (void)state;

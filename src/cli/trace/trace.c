@@ -18,6 +18,7 @@
 #include "host/profiler.h"
 #include "host/trace_file.h"
 #include "observe/runs.h"
+#include "observe/trace_perfetto.h"
 
 /* A rank that was asked. */
 typedef struct asked_rank {
@@ -198,12 +199,38 @@ int trace_merge(int argc, char **argv)
     return status ? cli_failed() : EXIT_DONE;
 }
 
+static yk_status convert_body(void *path, FILE *to)
+{
+    return yk__trace_to_perfetto(path, to);
+}
+
+int trace_convert(int argc, char **argv)
+{
+    const char *to = NULL;
+    const cli_option options[] = {
+        {"output", "FILE", CLI_TEXT, &to, .help = "the file to write", .letter = 'o', .default_text = ""}, {0}};
+    const cli_verb verb = {
+        .name = "yoke trace convert",
+        .summary = "Writes a trace in Perfetto's own form, which is smaller than JSON.",
+        .examples = "  yoke trace convert t.json -o t.pftrace\n",
+        .options = options,
+        .rest = "FILE",
+        .mixed = true,
+    };
+    int code;
+    if (!cli_parse(&verb, argc, argv, &code))
+        return code;
+    if (!argv[optind] || argv[optind + 1] || !to || !*to)
+        return cli_usage_error(&verb, "expected one trace, and -o with the file to write");
+    return yk__trace_save_with(to, convert_body, argv[optind]) ? cli_failed() : EXIT_DONE;
+}
+
 int cli_trace(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } parts[] = {{"report", trace_report}, {"merge", trace_merge}};
+    } parts[] = {{"report", trace_report}, {"merge", trace_merge}, {"convert", trace_convert}};
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && argc > 1; i++) {
         if (strcmp(argv[1], parts[i].name) == 0)
             return parts[i].run(argc - 1, argv + 1);
@@ -224,7 +251,7 @@ int cli_trace(int argc, char **argv)
             "JOB is the name of a run, PID that of its launcher; `yoke ps` lists both. The run goes on meanwhile;\n"
             "nothing has to be switched on in it. Open the file in ui.perfetto.dev or chrome://tracing.\n"
             "`yoke trace report FILE [FILE]` says where its time goes, `yoke trace merge -o FILE FILE...` makes\n"
-            "one of several.\n",
+            "one of several, `yoke trace convert FILE -o FILE` Perfetto's own form.\n",
         .examples = "  yoke trace night --steps 5\n"
                     "  yoke trace 26616 -o night.json\n"
                     "  yoke trace report night.json\n",

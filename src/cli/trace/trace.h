@@ -4,8 +4,9 @@
 #ifndef YOKE_CLI_TRACE_TRACE_H
 #define YOKE_CLI_TRACE_TRACE_H
 
-/* `yoke trace report` and `yoke trace merge`; argv[0] is the verb's name. */
+/* `yoke trace report`, `merge` and `convert`; argv[0] is the verb's name. */
 int trace_report(int argc, char **argv);
 int trace_merge(int argc, char **argv);
+int trace_convert(int argc, char **argv);
 
 #endif
