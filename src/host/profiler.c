@@ -89,9 +89,9 @@ static void launcher_save(void)
 void yk__profiler_look(void)
 {
     const char *prefix = getenv("YOKE_TRACE"), *rank = getenv("RANK");
-    if (!prefix || !*prefix || !rank || strlen(prefix) + strlen(rank) > sizeof(launcher_path) - 16)
+    if (!prefix || !*prefix || !rank || strlen(prefix) > 4000 || strlen(rank) > 64)
         return;
-    snprintf(launcher_path, sizeof(launcher_path), "%s.rank%s", prefix, rank);
+    snprintf(launcher_path, sizeof(launcher_path), "%.4000s.rank%.64s", prefix, rank);
     unsetenv("YOKE_TRACE"); /* of programs that this one starts, none is the rank */
     const yk__events_options options = {.with_shapes = true, .memory = MEMORY};
     if (yk__events_start(&options) && atexit(launcher_save) == 0)

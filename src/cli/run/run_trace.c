@@ -26,7 +26,7 @@ static bool prefix_make(const char *file)
     if (*file != '/' && !getcwd(here, sizeof(here) - 1))
         return false;
     int length = snprintf(prefix, sizeof(prefix), "%s%s%s", here, *here ? "/" : "", file);
-    if (length > 0 && length < (int)sizeof(prefix) - 32)
+    if (length > 0 && length <= 4000) /* a rank takes no longer one */
         return true;
     errno = ENAMETOOLONG;
     return false;
