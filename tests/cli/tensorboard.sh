@@ -3,7 +3,7 @@
 # folder that cannot be had.
 root=$PWD
 . tests/support/tap.bash
-exits 0 "a run with an event file" run -n 2 -- "$YOKE" train --steps 8 --epochs 2 --batch-size 1500 --threads 1 --tensorboard runs/one
+exits 0 "a run with an event file" run -n 2 -- "$YOKE" train --steps 8 --threads 1 --tensorboard runs/one
 ok "is one file" [ "$(ls runs/one/events.out.tfevents.* | wc -l)" = 1 ]
 ok "which begins as such files do" grep -q brain.Event:2 runs/one/events.out.tfevents.*
 for word in loss/train accuracy/test conv1.weight _hparams_/experiment; do
