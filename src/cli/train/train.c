@@ -305,7 +305,7 @@ int cli_train(int argc, char **argv)
     if (image_size && !parse_image_size(image_size, &s))
         return cli_usage_error(
             &verb, "--image-size %s: expected a number from 1 to 4096, or two as 48x64 (height first)", image_size);
-    if (s.save_every && !saver_parse_every(&r.saver, s.save_every))
+    if (s.save_every && !saver_parse_every(&r.saved.saver, s.save_every))
         return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",
                                s.save_every);
     code = check_options(&verb, &s);
@@ -317,8 +317,8 @@ int cli_train(int argc, char **argv)
         cli_end_on_signals(); /* nothing is to be saved before the ranks have joined */
     yk_scope program = yk_scope_begin();
     code = train(&r);
-    net_form_clear(&r.form);
-    if ((r.failed || code == EXIT_FAILED || code == EXIT_USAGE) && r.ranks.world > 1)
+    net_form_clear(&r.data.form);
+    if ((r.course.failed || code == EXIT_FAILED || code == EXIT_USAGE) && r.ranks.world > 1)
         return code; /* see ranks_leave */
     ranks_leave(&r.ranks);
     yk_scope_end(program);

@@ -49,12 +49,8 @@ typedef struct train_best {
 typedef struct train_queue train_queue;
 typedef struct train_eval train_eval;
 
-typedef struct train_job {
-    const settings *set;
-    ranks ranks;
-    yk_dtype dtype;
-    yk_dtype lower; /* what autocast computes in; dtype: there is none */
-    yk_device device;
+/* The network and all that trains it: made in train_build.c, and the same to the end. */
+typedef struct train_learner {
     yk_module *net;      /* the network: what is tested and saved */
     yk_module *model;    /* what is trained: the network, on several ranks inside yk_ddp */
     int shards;          /* of a step: the processes, or the virtual ranks */
@@ -62,32 +58,66 @@ typedef struct train_job {
     yk_optimizer *optimizer;
     yk_schedule *schedule;  /* NULL: the learning rate stays */
     yk_grad_scaler *scaler; /* of --precision fp16, else NULL */
+} train_learner;
+
+/* The data sets of training and test, with their loaders (train_data.c). */
+typedef struct train_sets {
     yk_dataset *train_set, *test_set;
     yk_loader *train, *test;
-    net_form form;         /* of the network: what is saved with its weights */
+    net_form form; /* of the network: what is saved with its weights */
+} train_sets;
+
+/* The run's progress in steps and epochs (train_loop.c; a checkpoint sets it, too). */
+typedef struct train_course {
     int64_t length;        /* steps of a whole epoch */
     int64_t epochs, total; /* of the whole run; total: steps */
     int64_t epoch, step;   /* epoch from 0; step: how many are done */
-    double loss;           /* of the last step, over all ranks */
-    double accuracy;       /* of the last test; NaN before it */
-    double top5;           /* likewise: the share whose class is among the five likeliest; NaN: too few classes */
+    double begun;          /* when the training of this process began */
+    bool failed;           /* in training; a run that was asked to end may do that too */
+    bool resumed;          /* the loader stands in the middle of an epoch that another process began */
+} train_course;
+
+/* Losses of the steps and results of the tests so far (train_loop.c, train_queue.c). */
+typedef struct train_scores {
+    double loss;     /* of the last step, over all ranks */
+    double accuracy; /* of the last test; NaN before it */
+    double top5;     /* likewise: the share whose class is among the five likeliest; NaN: too few classes */
     train_best best;
+    double loss_sum, seen; /* over this epoch's samples, and how many they are */
+} train_scores;
+
+/* Bars, plots and logs while it runs. */
+typedef struct train_display {
     loss_plot plot;
-    double loss_sum, seen;    /* over this epoch's samples, and how many they are */
-    double begun;             /* when the training of this process began */
-    bool failed;              /* in training; a run that was asked to end may do that too */
     bool traced;              /* --trace, on all ranks */
     yk_summary_writer *board; /* --tensorboard, on rank 0; NULL: none, or it cannot be written any more */
-    bool resumed;             /* the loader stands in the middle of an epoch that another process began */
-    train_eval *eval;         /* what a test needs on a device; NULL on a CPU, and before the first */
-    train_queue *queue;       /* NULL on a CPU: `loss` and `loss_sum` are those of the step */
     progress progress;
     run_log log;
+} train_display;
+
+/* The run's state as the saver saves it, and compares it with one that was saved (train_build.c). */
+typedef struct train_saved {
     saver saver;
-    yk_checkpoint_state state; /* this and the rest: what the saver saves and compares */
+    yk_checkpoint_state state;
     yk_metadata settings[11];
     yk_checkpoint_value values[4], best_values[4];
     char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[48];
+} train_saved;
+
+typedef struct train_job {
+    const settings *set;
+    ranks ranks;
+    yk_dtype dtype;
+    yk_dtype lower; /* what autocast computes in; dtype: there is none */
+    yk_device device;
+    train_learner learner;
+    train_sets data;
+    train_course course;
+    train_scores scores;
+    train_display display;
+    train_saved saved;
+    train_eval *eval;   /* what a test needs on a device; NULL on a CPU, and before the first */
+    train_queue *queue; /* NULL on a CPU: the scores are those of the step */
 } train_job;
 
 /* A CSV file by its name, "csv:FILE" or FILE.csv. */
@@ -124,12 +154,12 @@ void train_queue_free(train_job *r);
 /* An epoch's first step comes: from here on its time is measured. */
 void train_queue_begin(train_job *r);
 /* Queues a step, of which `batch` is the first; gives how many samples it has, over all ranks. The caller counts it in
- * r->step. */
+ * r->course.step. */
 yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples);
 /* True if the losses are to be read now: to be shown, logged or saved, or because no more can be kept. */
 bool train_queue_is_due(const train_job *r);
-/* Waits for the device; brings r->loss, loss_sum, seen and the log to the last step that was queued. Fails where a loss
- * was not finite, with the first step that had one; r->step is then the one before. */
+/* Waits for the device; brings r->scores.loss, loss_sum, seen and the log to the last step that was queued. Fails where
+ * a loss was not finite, with the first step that had one; r->course.step is then the one before. */
 yk_status train_queue_read(train_job *r);
 
 /* Input and target of a batch. */

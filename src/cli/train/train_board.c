@@ -17,8 +17,8 @@ static void board_fail(train_job *r)
     fprintf(stderr, "yoke train: --tensorboard: %s; the run goes on without it\n",
             yk_last_error() ? yk_last_error()->message : "no memory");
     yk_clear_error();
-    yk_summary_release(r->board);
-    r->board = NULL;
+    yk_summary_release(r->display.board);
+    r->display.board = NULL;
 }
 
 yk_status train_board_begin(train_job *r)
@@ -26,11 +26,11 @@ yk_status train_board_begin(train_job *r)
     if (!r->set->tensorboard || r->ranks.rank != 0)
         return YK_OK;
     yk_scope scope = yk_scope_begin();
-    r->board = yk_summary_retain(yk_summary_create(r->set->tensorboard, NULL));
+    r->display.board = yk_summary_retain(yk_summary_create(r->set->tensorboard, NULL));
     yk_status status = yk__error_code();
-    yk_summary_hparam hparams[sizeof(r->settings) / sizeof(*r->settings)];
+    yk_summary_hparam hparams[sizeof(r->saved.settings) / sizeof(*r->saved.settings)];
     int count = 0;
-    for (const yk_metadata *m = r->settings; m->key; m++) {
+    for (const yk_metadata *m = r->saved.settings; m->key; m++) {
         char *end;
         double number = yk__number_parse(m->value, &end);
         bool is_number = *m->value && !*end;
@@ -38,8 +38,8 @@ yk_status train_board_begin(train_job *r)
             (yk_summary_hparam){.name = m->key, .text = is_number ? NULL : m->value, .number = is_number ? number : 0};
     }
     static const char *const metrics[] = {"accuracy/test", "loss/test"};
-    if (!status && (yk_summary_hparams(r->board, hparams, count, metrics, r->set->no_eval ? 0 : 2) ||
-                    yk_summary_graph(r->board, r->net)))
+    if (!status && (yk_summary_hparams(r->display.board, hparams, count, metrics, r->set->no_eval ? 0 : 2) ||
+                    yk_summary_graph(r->display.board, r->learner.net)))
         board_fail(r);
     yk_scope_end(scope);
     return status;
@@ -47,28 +47,30 @@ yk_status train_board_begin(train_job *r)
 
 void train_board_step(train_job *r, int64_t step, double loss)
 {
-    if (r->board && (yk_summary_scalar(r->board, "loss/train", loss, step) ||
-                     yk_summary_scalar(r->board, "rate", yk_optimizer_lr(r->optimizer, 0), step)))
+    if (r->display.board &&
+        (yk_summary_scalar(r->display.board, "loss/train", loss, step) ||
+         yk_summary_scalar(r->display.board, "rate", yk_optimizer_lr(r->learner.optimizer, 0), step)))
         board_fail(r);
 }
 
 void train_board_epoch(train_job *r, double test_loss, double images_per_second)
 {
-    if (!r->board)
+    if (!r->display.board)
         return;
     yk_scope scope = yk_scope_begin();
     yk_status status = YK_OK;
     if (!isnan(images_per_second))
-        status = yk_summary_scalar(r->board, "images per second", images_per_second, r->step);
+        status = yk_summary_scalar(r->display.board, "images per second", images_per_second, r->course.step);
     if (!r->set->no_eval && !status)
-        status = yk_summary_scalar(r->board, "loss/test", test_loss, r->step);
+        status = yk_summary_scalar(r->display.board, "loss/test", test_loss, r->course.step);
     if (!r->set->no_eval && !status)
-        status = yk_summary_scalar(r->board, "accuracy/test", r->accuracy, r->step);
-    yk_parameters *all = yk_module_parameters(r->net);
+        status = yk_summary_scalar(r->display.board, "accuracy/test", r->scores.accuracy, r->course.step);
+    yk_parameters *all = yk_module_parameters(r->learner.net);
     for (int64_t i = 0; i < yk_parameters_count(all) && !status; i++)
-        status = yk_summary_histogram(r->board, yk_parameters_name(all, i), yk_parameters_at(all, i), r->step);
+        status = yk_summary_histogram(r->display.board, yk_parameters_name(all, i), yk_parameters_at(all, i),
+                                      r->course.step);
     if (!status)
-        status = yk_summary_flush(r->board);
+        status = yk_summary_flush(r->display.board);
     if (status)
         board_fail(r);
     yk_scope_end(scope);
@@ -78,9 +80,9 @@ void train_board_end(train_job *r)
 {
     yk_error before;
     yk__error_take(&before);
-    if (r->board && yk_summary_flush(r->board))
+    if (r->display.board && yk_summary_flush(r->display.board))
         board_fail(r);
-    yk_summary_release(r->board);
-    r->board = NULL;
+    yk_summary_release(r->display.board);
+    r->display.board = NULL;
     yk__error_put(&before);
 }

@@ -26,20 +26,20 @@ static int64_t steps_of(const settings *s, int64_t batches)
 
 int64_t train_steps_left(const train_job *r)
 {
-    return steps_of(r->set, yk_loader_left(r->train));
+    return steps_of(r->set, yk_loader_left(r->data.train));
 }
 
-/* When the run ends, counted from where it stands: `left` steps before the end of epoch r->epoch. */
+/* When the run ends, counted from where it stands: `left` steps before the end of epoch r->course.epoch. */
 static void plan(train_job *r, int64_t left)
 {
     const settings *s = r->set;
-    int64_t epochs = s->epochs >= 0 ? s->epochs : s->steps ? INT64_MAX : 5, beyond = s->steps - r->step - left;
+    int64_t epochs = s->epochs >= 0 ? s->epochs : s->steps ? INT64_MAX : 5, beyond = s->steps - r->course.step - left;
     if (epochs != INT64_MAX)
-        r->total = r->step + left + (epochs - 1 - r->epoch) * r->length;
-    r->epochs = epochs;
-    if (s->steps && (epochs == INT64_MAX || s->steps < r->total)) {
-        r->total = s->steps;
-        r->epochs = r->epoch + 1 + (beyond > 0 ? (beyond + r->length - 1) / r->length : 0);
+        r->course.total = r->course.step + left + (epochs - 1 - r->course.epoch) * r->course.length;
+    r->course.epochs = epochs;
+    if (s->steps && (epochs == INT64_MAX || s->steps < r->course.total)) {
+        r->course.total = s->steps;
+        r->course.epochs = r->course.epoch + 1 + (beyond > 0 ? (beyond + r->course.length - 1) / r->course.length : 0);
     }
 }
 
@@ -48,8 +48,8 @@ static yk_status open_data(train_job *r)
     yk_status status = train_open_data(r);
     if (status)
         return status;
-    r->length = steps_of(r->set, yk_loader_length(r->train));
-    plan(r, r->length);
+    r->course.length = steps_of(r->set, yk_loader_length(r->data.train));
+    plan(r, r->course.length);
     return YK_OK;
 }
 
@@ -58,7 +58,7 @@ static yk_status open_data(train_job *r)
 /* Fails in one sentence where a file's weights are those of another network. */
 static yk_status check_init(const train_job *r, const net_form *of)
 {
-    const net_form *form = &r->form;
+    const net_form *form = &r->data.form;
     const char *file = r->set->init;
     if (!of->model)
         return YK_OK;
@@ -95,8 +95,8 @@ static yk_status load_init(const train_job *r, yk_module *model)
         status = check_init(r, &of);
     if (!status && yk_module_load_state_dict(model, weights, NULL, NULL)) {
         ckpt_name_file(file);
-        yk__error_prefix("--init: these weights do not fit %s with %" PRId64 " outputs", r->form.model,
-                         r->form.outputs);
+        yk__error_prefix("--init: these weights do not fit %s with %" PRId64 " outputs", r->data.form.model,
+                         r->data.form.outputs);
         status = yk__error_code();
     }
     net_form_clear(&of);
@@ -107,7 +107,7 @@ static yk_status load_init(const train_job *r, yk_module *model)
 static yk_module *make_network(const train_job *r)
 {
     yk_scope scope = yk_scope_begin();
-    yk_module *model = net_form_network(&r->form);
+    yk_module *model = net_form_network(&r->data.form);
     model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
     if (model && r->set->init && r->ranks.rank == 0 && load_init(r, model)) /* the others get it from here */
         model = NULL;
@@ -119,7 +119,7 @@ static yk_module *make_network(const train_job *r)
 static yk_optimizer *make_optimizer(const train_job *r)
 {
     const settings *s = r->set;
-    yk_parameters *parameters = yk_module_parameters(r->net);
+    yk_parameters *parameters = yk_module_parameters(r->learner.net);
     if (strcmp(s->optimizer, "adam") == 0)
         return yk_adam(parameters, YK_OPTIONS(yk_adam_options, .lr = s->lr, .weight_decay = s->weight_decay));
     if (strcmp(s->optimizer, "adamw") == 0)
@@ -132,12 +132,14 @@ static yk_schedule *make_schedule(const train_job *r)
 {
     const settings *s = r->set;
     yk_schedule *schedule = NULL;
-    int64_t left = r->total > s->warmup ? r->total - s->warmup : 1;
+    int64_t left = r->course.total > s->warmup ? r->course.total - s->warmup : 1;
     if (strcmp(s->schedule, "step") == 0)
-        schedule = yk_step_lr(r->optimizer, s->step_size ? s->step_size * r->length : (left + 2) / 3, s->gamma);
+        schedule =
+            yk_step_lr(r->learner.optimizer, s->step_size ? s->step_size * r->course.length : (left + 2) / 3, s->gamma);
     else if (strcmp(s->schedule, "cosine") == 0)
-        schedule = yk_cosine_lr(r->optimizer, left, 0);
-    return s->warmup ? yk_linear_warmup_lr(r->optimizer, s->warmup, 1.0 / (double)s->warmup, schedule) : schedule;
+        schedule = yk_cosine_lr(r->learner.optimizer, left, 0);
+    return s->warmup ? yk_linear_warmup_lr(r->learner.optimizer, s->warmup, 1.0 / (double)s->warmup, schedule)
+                     : schedule;
 }
 
 /* Fails now rather than after an hour of training. */
@@ -178,23 +180,24 @@ static const char *schedule_text(const settings *s, char text[96])
 static void describe_run(train_job *r)
 {
     const settings *s = r->set;
-    yk_metadata *to = r->settings;
-    snprintf(r->seed, sizeof(r->seed), "%" PRId64, s->seed);
+    yk_metadata *to = r->saved.settings;
+    snprintf(r->saved.seed, sizeof(r->saved.seed), "%" PRId64, s->seed);
     *to++ = (yk_metadata){"model", s->model};
-    *to++ = (yk_metadata){"data", yk_dataset_name(r->train_set)};
-    snprintf(r->dtype_text, sizeof(r->dtype_text), "%s%s%s", s->dtype, r->lower != r->dtype ? ", precision " : "",
-             r->lower != r->dtype ? s->precision : "");
-    *to++ = (yk_metadata){"dtype", r->dtype_text};
-    *to++ = (yk_metadata){"seed", r->seed};
-    *to++ = (yk_metadata){"lr", yk__number_format(s->lr, r->lr)};
-    *to++ = (yk_metadata){"momentum", yk__number_format(s->momentum, r->momentum)};
-    *to++ = (yk_metadata){"weight-decay", yk__number_format(s->weight_decay, r->weight_decay)};
+    *to++ = (yk_metadata){"data", yk_dataset_name(r->data.train_set)};
+    snprintf(r->saved.dtype_text, sizeof(r->saved.dtype_text), "%s%s%s", s->dtype,
+             r->lower != r->dtype ? ", precision " : "", r->lower != r->dtype ? s->precision : "");
+    *to++ = (yk_metadata){"dtype", r->saved.dtype_text};
+    *to++ = (yk_metadata){"seed", r->saved.seed};
+    *to++ = (yk_metadata){"lr", yk__number_format(s->lr, r->saved.lr)};
+    *to++ = (yk_metadata){"momentum", yk__number_format(s->momentum, r->saved.momentum)};
+    *to++ = (yk_metadata){"weight-decay", yk__number_format(s->weight_decay, r->saved.weight_decay)};
     *to++ = (yk_metadata){"augmentation", s->no_augment ? "off" : "on"};
-    *to++ = (yk_metadata){"schedule", schedule_text(s, r->schedule_text)};
+    *to++ = (yk_metadata){"schedule", schedule_text(s, r->saved.schedule_text)};
     /* Runs of older versions know no sizes of pictures: it counts where it was asked for. */
     if (s->image_height > 0) {
-        snprintf(r->size_text, sizeof(r->size_text), "%" PRId64 "x%" PRId64, s->image_height, s->image_width);
-        *to++ = (yk_metadata){"image-size", r->size_text};
+        snprintf(r->saved.size_text, sizeof(r->saved.size_text), "%" PRId64 "x%" PRId64, s->image_height,
+                 s->image_width);
+        *to++ = (yk_metadata){"image-size", r->saved.size_text};
     }
 }
 
@@ -231,9 +234,10 @@ static yk_status check_alike(train_job *r)
     const struct {
         const char *name;
         int64_t value;
-    } integers[] = {{"epochs", s->epochs},           {"steps", s->steps},           {"batch-size", s->batch_size},
-                    {"accumulate", s->accumulate},   {"step-size", s->step_size},   {"warmup", s->warmup},
-                    {"num-classes", s->num_classes}, {"early-stop", s->early_stop}, {"virtual-ranks", r->shards}};
+    } integers[] = {
+        {"epochs", s->epochs},           {"steps", s->steps},           {"batch-size", s->batch_size},
+        {"accumulate", s->accumulate},   {"step-size", s->step_size},   {"warmup", s->warmup},
+        {"num-classes", s->num_classes}, {"early-stop", s->early_stop}, {"virtual-ranks", r->learner.shards}};
     const struct {
         const char *name;
         bool given;
@@ -252,7 +256,7 @@ static yk_status check_alike(train_job *r)
                  {"trace", s->trace}};
     add_line(lines, "--optimizer %s\n", s->optimizer);
     add_line(lines, "%s as its --device\n", r->device.type == YK_CPU ? "a CPU" : "a GPU");
-    for (const yk_metadata *m = r->settings; m->key; m++)
+    for (const yk_metadata *m = r->saved.settings; m->key; m++)
         add_line(lines, strcmp(m->key, "augmentation") == 0 ? "%s %s\n" : "--%s %s\n", m->key, m->value);
     add_line(lines, "--gamma %s\n", yk__number_format(s->gamma, number));
     for (size_t i = 0; i < sizeof(integers) / sizeof(*integers); i++) {
@@ -264,9 +268,9 @@ static yk_status check_alike(train_job *r)
     for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
         add_flag(lines, flags[i].name, flags[i].given);
     add_line(lines, "--save-every %s\n", s->save_every ? s->save_every : "epoch");
-    add_data(lines, "train on", r->train_set);
-    if (r->test_set)
-        add_data(lines, "test on", r->test_set);
+    add_data(lines, "train on", r->data.train_set);
+    if (r->data.test_set)
+        add_data(lines, "test on", r->data.test_set);
     return ranks_compare(&r->ranks, lines);
 }
 
@@ -277,39 +281,41 @@ static yk_status open_checkpoints(train_job *r)
     if (!s->checkpoint)
         return YK_OK;
     const yk_checkpoint_value values[] = {
-        {"loss", &r->loss}, {"loss_sum", &r->loss_sum}, {"loss_samples", &r->seen}, {0}};
-    const yk_checkpoint_value best[] = {
-        {"best_accuracy", &r->best.accuracy}, {"best_loss", &r->best.loss}, {"best_epoch", &r->best.epoch}, {0}};
-    memcpy(r->values, values, sizeof(values));
-    memcpy(r->best_values, best, sizeof(best));
-    r->state = (yk_checkpoint_state){.model = r->net,
-                                     .optimizer = r->optimizer,
-                                     .schedule = r->schedule,
-                                     .scaler = r->scaler,
-                                     .loader = r->train,
-                                     .settings = r->settings,
-                                     .accumulate = s->accumulate,
-                                     .values = r->values,
-                                     .optional_values = r->best_values};
-    if (r->elastic && yk_elastic_describe(r->elastic, &r->state))
+        {"loss", &r->scores.loss}, {"loss_sum", &r->scores.loss_sum}, {"loss_samples", &r->scores.seen}, {0}};
+    const yk_checkpoint_value best[] = {{"best_accuracy", &r->scores.best.accuracy},
+                                        {"best_loss", &r->scores.best.loss},
+                                        {"best_epoch", &r->scores.best.epoch},
+                                        {0}};
+    memcpy(r->saved.values, values, sizeof(values));
+    memcpy(r->saved.best_values, best, sizeof(best));
+    r->saved.state = (yk_checkpoint_state){.model = r->learner.net,
+                                           .optimizer = r->learner.optimizer,
+                                           .schedule = r->learner.schedule,
+                                           .scaler = r->learner.scaler,
+                                           .loader = r->data.train,
+                                           .settings = r->saved.settings,
+                                           .accumulate = s->accumulate,
+                                           .values = r->saved.values,
+                                           .optional_values = r->saved.best_values};
+    if (r->learner.elastic && yk_elastic_describe(r->learner.elastic, &r->saved.state))
         return yk__error_code();
-    r->saver.state = &r->state;
+    r->saved.saver.state = &r->saved.state;
     yk_checkpoint_manager_options options = *YK_OPTIONS(yk_checkpoint_manager_options, .async = s->async_save,
                                                         .group = r->ranks.world > 1 ? yk_default_process_group() : NULL,
-                                                        .sharded = s->sharded_save, .state = &r->state);
+                                                        .sharded = s->sharded_save, .state = &r->saved.state);
     if (s->keep)
         options.keep = (int)s->keep;
-    yk_status status = saver_open(&r->saver, s->checkpoint, &options, s->resume);
-    if (status || !saver_resumed(&r->saver))
+    yk_status status = saver_open(&r->saved.saver, s->checkpoint, &options, s->resume);
+    if (status || !saver_resumed(&r->saved.saver))
         return status;
-    r->resumed = true;
-    r->epoch = r->state.epoch;
-    r->step = r->state.step;
+    r->course.resumed = true;
+    r->course.epoch = r->saved.state.epoch;
+    r->course.step = r->saved.state.step;
     plan(r, train_steps_left(r)); /* with another batch size or number of processes the epochs have other lengths */
-    if (r->step > r->total && r->epochs)
+    if (r->course.step > r->course.total && r->course.epochs)
         return yk_set_error(YK_ERR_ARGUMENT,
                             "--resume: the checkpoint is at step %" PRId64 ", and this run is to end at step %" PRId64,
-                            r->step, r->total);
+                            r->course.step, r->course.total);
     return YK_OK;
 }
 
@@ -319,12 +325,12 @@ yk_status train_find(train_job *r)
 {
     const settings *s = r->set;
     yk_manual_seed((uint64_t)s->seed);
-    r->shards = s->virtual_ranks ? (int)s->virtual_ranks : r->ranks.world;
-    if (r->shards < r->ranks.world)
+    r->learner.shards = s->virtual_ranks ? (int)s->virtual_ranks : r->ranks.world;
+    if (r->learner.shards < r->ranks.world)
         return yk_set_error(YK_ERR_ARGUMENT,
                             "--virtual-ranks %d: there are %d processes, each of which computes a virtual rank at "
                             "least; start %d or fewer, or give --virtual-ranks %d or more",
-                            r->shards, r->ranks.world, r->shards, r->ranks.world);
+                            r->learner.shards, r->ranks.world, r->learner.shards, r->ranks.world);
     yk_status status = yk_dtype_parse(s->dtype, &r->dtype);
     r->lower = strcmp(s->precision, "bf16") == 0 ? YK_BF16 : strcmp(s->precision, "fp16") == 0 ? YK_F16 : r->dtype;
     if (!status)
@@ -333,7 +339,7 @@ yk_status train_find(train_job *r)
         status = yk_set_num_threads(r->device, (int)s->threads);
     if (!status)
         status = open_data(r);
-    int64_t classes = yk_dataset_classes(r->train_set);
+    int64_t classes = yk_dataset_classes(r->data.train_set);
     if (!status && s->num_classes && s->num_classes < classes)
         status = yk_set_error(YK_ERR_ARGUMENT, "--num-classes %" PRId64 ": %s has %" PRId64 " classes", s->num_classes,
                               s->data, classes);
@@ -343,31 +349,32 @@ yk_status train_find(train_job *r)
 /* For more virtual ranks than processes. */
 static yk_status make_elastic(train_job *r)
 {
-    r->elastic = yk_elastic_create(YK_OPTIONS(
-        yk_elastic_options, .model = r->net, .optimizer = r->optimizer, .schedule = r->schedule, .scaler = r->scaler,
-        .loader = r->train, .virtual_ranks = r->shards, .accumulate = r->set->accumulate, .balance = r->set->balance));
-    r->model = yk_elastic_model(r->elastic);
-    return r->elastic ? YK_OK : yk__error_code();
+    r->learner.elastic = yk_elastic_create(
+        YK_OPTIONS(yk_elastic_options, .model = r->learner.net, .optimizer = r->learner.optimizer,
+                   .schedule = r->learner.schedule, .scaler = r->learner.scaler, .loader = r->data.train,
+                   .virtual_ranks = r->learner.shards, .accumulate = r->set->accumulate, .balance = r->set->balance));
+    r->learner.model = yk_elastic_model(r->learner.elastic);
+    return r->learner.elastic ? YK_OK : yk__error_code();
 }
 
 static yk_status make_model(train_job *r)
 {
     const settings *s = r->set;
-    r->net = make_network(r);
+    r->learner.net = make_network(r);
     if (s->sync_bn)
-        r->net = yk_convert_sync_batch_norm(r->net, NULL);
-    r->model = r->shards == r->ranks.world ? yk_ddp(r->net, NULL) : r->net;
-    r->optimizer = make_optimizer(r);
+        r->learner.net = yk_convert_sync_batch_norm(r->learner.net, NULL);
+    r->learner.model = r->learner.shards == r->ranks.world ? yk_ddp(r->learner.net, NULL) : r->learner.net;
+    r->learner.optimizer = make_optimizer(r);
     if (r->lower == YK_F16)
-        r->scaler = yk_grad_scaler_create(NULL);
+        r->learner.scaler = yk_grad_scaler_create(NULL);
     /* All ranks have the same gradients. On a CPU, where it costs little, that is checked. */
-    if (r->scaler && r->ranks.world > 1 && r->device.type == YK_CPU &&
-        yk_grad_scaler_set_group(r->scaler, yk_default_process_group()))
+    if (r->learner.scaler && r->ranks.world > 1 && r->device.type == YK_CPU &&
+        yk_grad_scaler_set_group(r->learner.scaler, yk_default_process_group()))
         return yk__error_code();
-    if (!r->model || !r->optimizer)
+    if (!r->learner.model || !r->learner.optimizer)
         return yk__error_code();
-    r->schedule = make_schedule(r);
-    return yk_last_error() || r->shards == r->ranks.world ? yk__error_code() : make_elastic(r);
+    r->learner.schedule = make_schedule(r);
+    return yk_last_error() || r->learner.shards == r->ranks.world ? yk__error_code() : make_elastic(r);
 }
 
 static void introduce(const train_job *r)
@@ -378,22 +385,22 @@ static void introduce(const train_job *r)
     snprintf(batch, sizeof(batch), "%" PRId64, s->batch_size);
     if (s->accumulate > 1)
         snprintf(batch, sizeof(batch), "%" PRId64 " x %" PRId64, s->accumulate, s->batch_size);
-    if (r->elastic)
-        snprintf(processes, sizeof(processes), " in each of %d virtual ranks on %d process%s", r->shards,
+    if (r->learner.elastic)
+        snprintf(processes, sizeof(processes), " in each of %d virtual ranks on %d process%s", r->learner.shards,
                  r->ranks.world, r->ranks.world == 1 ? "" : "es");
     else if (r->ranks.world > 1)
         snprintf(processes, sizeof(processes), " in each of %d processes", r->ranks.world);
     if (r->device.type == YK_CPU)
         snprintf(cores, sizeof(cores), " with %d thread%s", threads, threads == 1 ? "" : "s");
     train_say(r, "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " %s, %" PRId64 " classes), batches of %s%s, %s%s\n",
-              s->model, yk_module_parameter_count(r->net), r->dtype_text, s->data, yk_dataset_length(r->train_set),
-              r->form.fit == FORM_ROW ? "rows" : "images", yk_dataset_classes(r->train_set), batch, processes,
-              yk_device_format(r->device, device), cores);
-    if (yk_elastic_idle(r->elastic) > 0)
+              s->model, yk_module_parameter_count(r->learner.net), r->saved.dtype_text, s->data,
+              yk_dataset_length(r->data.train_set), r->data.form.fit == FORM_ROW ? "rows" : "images",
+              yk_dataset_classes(r->data.train_set), batch, processes, yk_device_format(r->device, device), cores);
+    if (yk_elastic_idle(r->learner.elastic) > 0)
         train_say(r,
                   "%d virtual ranks do not divide by %d processes: %.0f%% of their time is waited; none is where the "
                   "processes divide them\n",
-                  r->shards, r->ranks.world, 100 * yk_elastic_idle(r->elastic));
+                  r->learner.shards, r->ranks.world, 100 * yk_elastic_idle(r->learner.elastic));
     if (s->recipe)
         train_say(r, "%s\n", s->recipe);
 }
@@ -403,8 +410,8 @@ yk_status train_build(train_job *r)
     const settings *s = r->set;
     bool writes = r->ranks.rank == 0; /* it alone writes files */
     const char *log = writes ? s->log : NULL;
-    r->accuracy = r->top5 = r->loss = NAN;
-    r->best = (train_best){NAN, NAN, -1};
+    r->scores.accuracy = r->scores.top5 = r->scores.loss = NAN;
+    r->scores.best = (train_best){NAN, NAN, -1};
     describe_run(r);
     if (check_alike(r) || make_model(r) || check_save_path("save", writes ? s->save : NULL) ||
         check_save_path("save-best", writes ? s->save_best : NULL))
@@ -416,8 +423,8 @@ yk_status train_build(train_job *r)
     fflush(stdout);
     if (status)
         return status;
-    status = saver_resumed(&r->saver) ? run_log_resume(&r->log, log, r->dtype, r->step)
-                                      : run_log_open(&r->log, log, r->dtype);
+    status = saver_resumed(&r->saved.saver) ? run_log_resume(&r->display.log, log, r->dtype, r->course.step)
+                                            : run_log_open(&r->display.log, log, r->dtype);
     if (status)
         yk__error_prefix("--log");
     return status;

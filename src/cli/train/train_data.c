@@ -30,13 +30,13 @@ bool train_is_csv(const char *spec)
 static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split split)
 {
     const settings *s = r->set;
-    bool shared_out = split == YK_TRAIN && r->shards != r->ranks.world;
+    bool shared_out = split == YK_TRAIN && r->learner.shards != r->ranks.world;
     enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
-    yk_loader_options options =
-        *YK_OPTIONS(yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
-                    .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .device = r->device,
-                    .rank = shared_out ? 0 : r->ranks.rank, .world_size = shared_out ? r->shards : r->ranks.world,
-                    .padding = split != YK_TEST, .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
+    yk_loader_options options = *YK_OPTIONS(
+        yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
+        .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .device = r->device,
+        .rank = shared_out ? 0 : r->ranks.rank, .world_size = shared_out ? r->learner.shards : r->ranks.world,
+        .padding = split != YK_TEST, .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
     if (split == YK_TEST && options.batch_size < TEST_BATCH)
         options.batch_size = TEST_BATCH;
     return yk_loader_create(set, &options);
@@ -79,8 +79,8 @@ static yk_status take_normalization(net_form *form, const yk_dataset *set)
 static yk_status describe_form(train_job *r)
 {
     const settings *s = r->set;
-    net_form *form = &r->form;
-    yk_dataset *set = r->train_set;
+    net_form *form = &r->data.form;
+    yk_dataset *set = r->data.train_set;
     int64_t classes = yk_dataset_classes(set);
     yk_scope scope = yk_scope_begin();
     yk_tensor *first = yk_dataset_get(set, 0, r->dtype, NULL);
@@ -141,10 +141,10 @@ static yk_status open_named(train_job *r)
         return yk_set_error(YK_ERR_ARGUMENT,
                             "--val-split is for data of your own; %s has a part to test on that stays the same",
                             s->data);
-    r->form.fit = asked_size(s, &height, &width) ? FORM_EXACT : FORM_AS_IS;
-    r->train_set = yk_dataset_open(s->data, YK_TRAIN, named_transform(s, YK_TRAIN));
-    if (r->train_set && !s->no_eval)
-        r->test_set = yk_dataset_open(s->data, YK_TEST, named_transform(s, YK_TEST));
+    r->data.form.fit = asked_size(s, &height, &width) ? FORM_EXACT : FORM_AS_IS;
+    r->data.train_set = yk_dataset_open(s->data, YK_TRAIN, named_transform(s, YK_TRAIN));
+    if (r->data.train_set && !s->no_eval)
+        r->data.test_set = yk_dataset_open(s->data, YK_TEST, named_transform(s, YK_TEST));
     return yk__error_code();
 }
 
@@ -155,7 +155,7 @@ static yk_status hold_out(train_job *r, yk_dataset *from)
     const settings *s = r->set;
     yk__split split;
     double fraction = isnan(s->val_split) ? DEFAULT_SPLIT : s->val_split;
-    yk_status status = yk__dataset_split(r->train_set, fraction, (uint64_t)s->seed, &split);
+    yk_status status = yk__dataset_split(r->data.train_set, fraction, (uint64_t)s->seed, &split);
     if (status)
         return status;
     if (split.held == 0)
@@ -166,8 +166,8 @@ static yk_status hold_out(train_job *r, yk_dataset *from)
     if (!status) {
         train_say(r, "held out for the test: %" PRId64 " of %" PRId64 " samples, %g of each class (--val-split)\n",
                   split.held, split.kept + split.held, fraction);
-        r->train_set = yk_subset(r->train_set, split.indices, split.kept);
-        r->test_set = yk_subset(from, split.indices + split.kept, split.held);
+        r->data.train_set = yk_subset(r->data.train_set, split.indices, split.kept);
+        r->data.test_set = yk_subset(from, split.indices + split.kept, split.held);
         status = yk__error_code();
     }
     free(split.indices);
@@ -217,8 +217,8 @@ static yk_status open_folder(train_job *r, const char *root)
     if (!status)
         status = choose_size(r, train, &height, &width);
     if (!status) {
-        r->form.fit = height == width ? FORM_MIDDLE : FORM_EXACT;
-        r->train_set = yk_image_folder(train, yk__folder_transform(height, width, augment));
+        r->data.form.fit = height == width ? FORM_MIDDLE : FORM_EXACT;
+        r->data.train_set = yk_image_folder(train, yk__folder_transform(height, width, augment));
         status = yk__error_code();
     }
     bool split = !test && (!s->no_eval || !isnan(s->val_split));
@@ -228,7 +228,7 @@ static yk_status open_folder(train_job *r, const char *root)
         if (!status && split)
             status = hold_out(r, other);
         else if (!status)
-            r->test_set = other;
+            r->data.test_set = other;
     }
     free(train);
     free(test);
@@ -239,13 +239,13 @@ static yk_status open_folder(train_job *r, const char *root)
  * it is. */
 static yk_status measure_columns(const train_job *r, const yk_dataset *all, int64_t columns, double *mean, double *std)
 {
-    int64_t rows = yk_dataset_length(r->train_set);
+    int64_t rows = yk_dataset_length(r->data.train_set);
     yk_scope scope = yk_scope_begin();
     yk_status status = YK_OK;
     for (int pass = 0; pass < 2 && !status; pass++) {
         for (int64_t i = 0; i < rows && !status; i++) {
             yk_scope one = yk_scope_begin();
-            yk_tensor *x = yk_dataset_get(r->train_set, i, YK_F64, NULL);
+            yk_tensor *x = yk_dataset_get(r->data.train_set, i, YK_F64, NULL);
             const double *row = x ? yk_tensor_data(x) : NULL;
             status = row ? YK_OK : yk__error_code();
             for (int64_t c = 0; row && c < columns; c++) {
@@ -278,14 +278,14 @@ static yk_status normalize_columns(train_job *r, yk_dataset *all)
     yk_status status = mean && std && names ? measure_columns(r, all, columns, mean, std) : YK_ERR_MEMORY;
     yk_transform *normalize = status ? NULL : yk_normalize(mean, std, columns);
     if (normalize) {
-        yk__dataset_set_transform(r->train_set, normalize);
-        if (r->test_set)
-            yk__dataset_set_transform(r->test_set, normalize);
+        yk__dataset_set_transform(r->data.train_set, normalize);
+        if (r->data.test_set)
+            yk__dataset_set_transform(r->data.test_set, normalize);
         for (int c = 0; c < columns; c++)
             names[c] = yk__csv_column(all, c);
-        status = net_form_copy_names(&r->form.columns, names, columns);
-        r->form.channels = columns;
-        r->form.target = yk__strdup(yk__csv_column(all, -1));
+        status = net_form_copy_names(&r->data.form.columns, names, columns);
+        r->data.form.channels = columns;
+        r->data.form.target = yk__strdup(yk__csv_column(all, -1));
     }
     free(mean);
     free(std);
@@ -311,13 +311,13 @@ static yk_status open_csv(train_job *r)
     free(path);
     if (status)
         return status;
-    r->form.fit = FORM_ROW;
-    r->train_set = all;
+    r->data.form.fit = FORM_ROW;
+    r->data.train_set = all;
     train_say(r, "class: column '%s'%s\n", yk__csv_column(all, -1), s->target ? "" : " (--target takes another)");
     if (!s->no_eval || !isnan(s->val_split))
         status = hold_out(r, all);
     if (s->no_eval)
-        r->test_set = NULL;
+        r->data.test_set = NULL;
     return status ? status : normalize_columns(r, all);
 }
 
@@ -340,16 +340,16 @@ yk_status train_open_data(train_job *r)
 {
     const settings *s = r->set;
     yk_status status = open_sets(r);
-    if (!status && yk_dataset_length(r->train_set) == 0)
-        status = yk_set_error(YK_ERR_FORMAT, "%s: there are no images to train on", yk_dataset_name(r->train_set));
+    if (!status && yk_dataset_length(r->data.train_set) == 0)
+        status = yk_set_error(YK_ERR_FORMAT, "%s: there are no images to train on", yk_dataset_name(r->data.train_set));
     if (status)
         return status;
-    r->train = make_loader(r, r->train_set, YK_TRAIN);
-    if (!r->train)
+    r->data.train = make_loader(r, r->data.train_set, YK_TRAIN);
+    if (!r->data.train)
         return yk__error_code();
-    if (r->test_set && !s->no_eval) {
-        r->test = make_loader(r, r->test_set, YK_TEST);
-        status = r->test ? check_classes(r->train_set, r->test_set) : yk__error_code();
+    if (r->data.test_set && !s->no_eval) {
+        r->data.test = make_loader(r, r->data.test_set, YK_TEST);
+        status = r->data.test ? check_classes(r->data.train_set, r->data.test_set) : yk__error_code();
     }
     return status ? status : describe_form(r);
 }

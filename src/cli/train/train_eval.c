@@ -22,7 +22,7 @@ struct train_eval {
 bool train_has_top5(const train_job *r)
 {
     enum { LEAST_CLASSES = 10 };
-    return yk_dataset_classes(r->train_set) >= LEAST_CLASSES;
+    return yk_dataset_classes(r->data.train_set) >= LEAST_CLASSES;
 }
 
 yk_tensor *train_count_top5(yk_tensor *output, yk_tensor *target)
@@ -40,7 +40,7 @@ static yk_status test_batch(void *user)
 {
     train_job *r = user;
     const train_eval *e = r->eval;
-    yk_tensor *output, *loss = train_loss(r, r->net, e->now[INPUT], e->now[TARGET], &output);
+    yk_tensor *output, *loss = train_loss(r, r->learner.net, e->now[INPUT], e->now[TARGET], &output);
     yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), e->now[TARGET]));
     if (!yk_add_(e->loss, yk_mul_scalar(yk_cast(loss, YK_F64), (double)yk_size(e->now[INPUT], 0)), 1) ||
         !yk_add_(e->hits, hits, 1))

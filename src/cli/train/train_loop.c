@@ -33,9 +33,9 @@ static bool stopped(const train_job *r)
 /* The log reaches its file first: a run that goes on from here continues after this step's line. */
 static yk_status save_checkpoint(train_job *r)
 {
-    r->state.epoch = r->epoch;
-    r->state.step = r->step;
-    yk_status status = run_log_flush(&r->log), saved = saver_save(&r->saver);
+    r->saved.state.epoch = r->course.epoch;
+    r->saved.state.step = r->course.step;
+    yk_status status = run_log_flush(&r->display.log), saved = saver_save(&r->saved.saver);
     return status ? status : saved;
 }
 
@@ -55,30 +55,31 @@ yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk
 static yk_status train_batch(train_job *r, const yk_batch *batch, int64_t parts)
 {
     yk_tensor *output, *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
-    yk_tensor *loss = train_loss(r, r->model, input, target, &output);
+    yk_tensor *loss = train_loss(r, r->learner.model, input, target, &output);
     if (!loss)
         return yk__error_code();
-    r->loss += yk_item(loss) / (double)parts;
+    r->scores.loss += yk_item(loss) / (double)parts;
     if (parts != 1)
         loss = yk_mul_scalar(loss, 1.0 / (double)parts);
-    return yk_backward(r->scaler ? yk_grad_scaler_scale(r->scaler, loss) : loss);
+    return yk_backward(r->learner.scaler ? yk_grad_scaler_scale(r->learner.scaler, loss) : loss);
 }
 
 /* All batches of a step, the first of which was taken. Only the last one's backward goes over the ranks. */
 static yk_status train_batches(train_job *r, yk_batch *batch, int64_t *samples)
 {
-    int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1, parts = 1 + (left < more ? left : more);
+    int64_t left = yk_loader_left(r->data.train), more = r->set->accumulate - 1,
+            parts = 1 + (left < more ? left : more);
     yk_status status = YK_OK;
-    r->loss = 0;
+    r->scores.loss = 0;
     for (int64_t part = 0; part < parts && !status; part++) {
-        if (part > 0 && !yk_loader_next(r->train, batch))
+        if (part > 0 && !yk_loader_next(r->data.train, batch))
             return yk__error_code();
-        bool alone = part < parts - 1, before = alone && yk_no_sync_begin(r->model);
+        bool alone = part < parts - 1, before = alone && yk_no_sync_begin(r->learner.model);
         yk_scope scope = yk_scope_begin();
         status = train_batch(r, batch, parts);
         yk_scope_end(scope);
         if (alone)
-            yk_no_sync_end(r->model, before);
+            yk_no_sync_end(r->learner.model, before);
         *samples += batch->count * r->ranks.world;
     }
     return status;
@@ -89,65 +90,67 @@ yk_status train_not_finite(const train_job *r, double loss, int64_t step, double
     return yk_set_error(YK_ERR_NUMERIC,
                         "the loss is %s at step %" PRId64 " (epoch %" PRId64
                         ", learning rate %g); this step was not taken. Lower --lr, or go on with --allow-nan",
-                        isnan(loss) ? "NaN" : "infinite", step, r->epoch + 1, lr);
+                        isnan(loss) ? "NaN" : "infinite", step, r->course.epoch + 1, lr);
 }
 
-/* The batches of a step's virtual ranks, as far as they are this process's. r->loss is then that of all. */
+/* The batches of a step's virtual ranks, as far as they are this process's. r->scores.loss is then that of all. */
 static yk_status train_shards(train_job *r, yk_batch *batch, int64_t *samples)
 {
     yk_status status = YK_OK;
     int64_t own = 0;
-    while (!status && yk_elastic_next(r->elastic, batch)) {
+    while (!status && yk_elastic_next(r->learner.elastic, batch)) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *output, *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
-        status = yk_elastic_backward(r->elastic, train_loss(r, r->model, input, target, &output));
+        status = yk_elastic_backward(r->learner.elastic, train_loss(r, r->learner.model, input, target, &output));
         yk_scope_end(scope);
         own += batch->count;
     }
-    *samples = own / yk_elastic_count(r->elastic) * r->shards; /* equally many of each */
-    r->loss = yk_elastic_loss(r->elastic);
+    *samples = own / yk_elastic_count(r->learner.elastic) * r->learner.shards; /* equally many of each */
+    r->scores.loss = yk_elastic_loss(r->learner.elastic);
     return status ? status : yk__error_code();
 }
 
 /* The rest of a step whose gradients are there. */
 static yk_status update(train_job *r)
 {
-    if (r->elastic)
-        return yk_elastic_step(r->elastic);
-    yk_status status = r->scaler ? yk_grad_scaler_step(r->scaler, r->optimizer, NULL) : yk_optimizer_step(r->optimizer);
-    if (!status && r->scaler)
-        status = yk_grad_scaler_update(r->scaler);
-    if (r->schedule)
-        yk_schedule_step(r->schedule);
+    if (r->learner.elastic)
+        return yk_elastic_step(r->learner.elastic);
+    yk_status status = r->learner.scaler ? yk_grad_scaler_step(r->learner.scaler, r->learner.optimizer, NULL)
+                                         : yk_optimizer_step(r->learner.optimizer);
+    if (!status && r->learner.scaler)
+        status = yk_grad_scaler_update(r->learner.scaler);
+    if (r->learner.schedule)
+        yk_schedule_step(r->learner.schedule);
     return status;
 }
 
 static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
-    if (!r->elastic)
-        yk_optimizer_zero_grad(r->optimizer);
-    yk_status status = (r->elastic ? train_shards : train_batches)(r, batch, samples);
-    double sums[] = {r->loss, r->ranks.rank == 0 && saver_late(&r->saver)}; /* rank 0's clock is that of all */
+    if (!r->learner.elastic)
+        yk_optimizer_zero_grad(r->learner.optimizer);
+    yk_status status = (r->learner.elastic ? train_shards : train_batches)(r, batch, samples);
+    double sums[] = {r->scores.loss,
+                     r->ranks.rank == 0 && saver_late(&r->saved.saver)}; /* rank 0's clock is that of all */
     if (!status)
         status = ranks_sum(&r->ranks, sums, 2);
     if (status)
         return status;
-    r->loss = r->elastic ? r->loss : sums[0] / r->ranks.world;
-    r->saver.late = sums[1] > 0;
-    if (!isfinite(r->loss) && !r->set->allow_nan)
-        return train_not_finite(r, r->loss, r->step + 1, yk_optimizer_lr(r->optimizer, 0));
+    r->scores.loss = r->learner.elastic ? r->scores.loss : sums[0] / r->ranks.world;
+    r->saved.saver.late = sums[1] > 0;
+    if (!isfinite(r->scores.loss) && !r->set->allow_nan)
+        return train_not_finite(r, r->scores.loss, r->course.step + 1, yk_optimizer_lr(r->learner.optimizer, 0));
     return update(r);
 }
 
 /* Counts a step whose loss is known, and logs it. */
 static yk_status note_step(train_job *r, int64_t samples, double seconds)
 {
-    r->loss_sum += r->loss * (double)samples;
-    r->seen += (double)samples;
-    loss_plot_step(&r->plot, r->step, r->loss);
-    train_board_step(r, r->step, r->loss);
-    yk_progress_loss(r->loss, samples / r->ranks.world);
-    return run_log_step(&r->log, r->epoch, r->step, r->loss, (double)samples / seconds);
+    r->scores.loss_sum += r->scores.loss * (double)samples;
+    r->scores.seen += (double)samples;
+    loss_plot_step(&r->display.plot, r->course.step, r->scores.loss);
+    train_board_step(r, r->course.step, r->scores.loss);
+    yk_progress_loss(r->scores.loss, samples / r->ranks.world);
+    return run_log_step(&r->display.log, r->course.epoch, r->course.step, r->scores.loss, (double)samples / seconds);
 }
 
 /* One step, with all that comes after it. `before` is when the last one ended. */
@@ -159,8 +162,8 @@ static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
     yk_scope_end(scope);
     if (status)
         return status;
-    r->step++;
-    r->state.step = r->step;
+    r->course.step++;
+    r->saved.state.step = r->course.step;
     double now = yk__now();
     if (!r->queue)
         status = note_step(r, samples, now - *before);
@@ -169,8 +172,8 @@ static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
     *before = now;
     if (status)
         return status;
-    progress_step(&r->progress, r->loss, samples);
-    return saver_due(&r->saver) ? save_checkpoint(r) : status;
+    progress_step(&r->display.progress, r->scores.loss, samples);
+    return saver_due(&r->saved.saver) ? save_checkpoint(r) : status;
 }
 
 /* Reads the losses that are still on the device. What failed first stands: a loss that is not finite is of a step
@@ -190,7 +193,7 @@ static yk_status read_rest(train_job *r, yk_status failed)
 /* Goes on to the next step: its first batch, or that there is one where virtual ranks take the batches. */
 static bool step_begins(train_job *r, yk_batch *batch)
 {
-    return r->elastic ? yk_elastic_begin(r->elastic) : yk_loader_next(r->train, batch);
+    return r->learner.elastic ? yk_elastic_begin(r->learner.elastic) : yk_loader_next(r->data.train, batch);
 }
 
 /* The result of an epoch: the mean loss of its samples, and its speed. */
@@ -201,19 +204,19 @@ typedef struct train_epoch_result {
 /* Trains for an epoch. Ends early when the run's steps are done or it is interrupted. */
 static yk_status train_epoch(train_job *r, train_epoch_result *result)
 {
-    if (!r->resumed) {
-        yk_loader_start(r->train, r->epoch);
-        r->loss_sum = r->seen = 0;
+    if (!r->course.resumed) {
+        yk_loader_start(r->data.train, r->course.epoch);
+        r->scores.loss_sum = r->scores.seen = 0;
     }
-    r->resumed = false;
-    double begun = yk__now(), before = begun, seen = r->seen;
+    r->course.resumed = false;
+    double begun = yk__now(), before = begun, seen = r->scores.seen;
     yk_batch batch;
-    int64_t taken = yk_loader_get_state(r->train).batch / r->set->accumulate;
+    int64_t taken = yk_loader_get_state(r->data.train).batch / r->set->accumulate;
     if (r->queue)
         train_queue_begin(r);
-    progress_epoch(&r->progress, r->epoch, taken + train_steps_left(r), taken);
+    progress_epoch(&r->display.progress, r->course.epoch, taken + train_steps_left(r), taken);
     yk_status status = YK_OK;
-    while (!status && r->step < r->total && !stopped(r) && step_begins(r, &batch))
+    while (!status && r->course.step < r->course.total && !stopped(r) && step_begins(r, &batch))
         status = step_and_report(r, &batch, &before);
     status = status ? status : yk__error_code();
     if (r->queue)
@@ -221,8 +224,8 @@ static yk_status train_epoch(train_job *r, train_epoch_result *result)
     if (status)
         return status;
     before = r->queue ? yk__now() : before;
-    result->loss = r->loss_sum / r->seen;
-    result->images_per_second = before > begun ? (r->seen - seen) / (before - begun) : NAN;
+    result->loss = r->scores.loss_sum / r->scores.seen;
+    result->images_per_second = before > begun ? (r->scores.seen - seen) / (before - begun) : NAN;
     return YK_OK;
 }
 
@@ -236,14 +239,14 @@ static void test_part(train_job *r, double sums[4])
     yk_batch batch;
     if (r->queue && train_eval_begin(r))
         return;
-    yk_loader_start(r->test, 0);
-    while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->test, &batch)) {
+    yk_loader_start(r->data.test, 0);
+    while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->data.test, &batch)) {
         yk_scope scope = yk_scope_begin();
         if (r->queue) {
             (void)train_eval_batch(r, &batch); /* the record ends the loop */
         } else {
             yk_tensor *output, *target = yk_to(batch.target, r->device);
-            yk_tensor *loss = train_loss(r, r->net, yk_to(batch.input, r->device), target, &output);
+            yk_tensor *loss = train_loss(r, r->learner.net, yk_to(batch.input, r->device), target, &output);
             sums[0] += yk_item(loss) * (double)batch.count;
             sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
             if (train_has_top5(r))
@@ -251,7 +254,7 @@ static void test_part(train_job *r, double sums[4])
         }
         sums[2] += (double)batch.count;
         yk_scope_end(scope);
-        progress_other(&r->progress, "test", batch.index + 1, yk_loader_length(r->test));
+        progress_other(&r->display.progress, "test", batch.index + 1, yk_loader_length(r->data.test));
     }
     if (r->queue && !yk_last_error())
         train_eval_read(r, &sums[0], &sums[1], &sums[3]);
@@ -262,20 +265,20 @@ static void test_part(train_job *r, double sums[4])
 static yk_status test_network(train_job *r, double *mean_loss)
 {
     double sums[4] = {0};
-    yk_status status = ranks_broadcast_buffers(&r->ranks, r->net);
+    yk_status status = ranks_broadcast_buffers(&r->ranks, r->learner.net);
     if (status)
         return status;
     bool recording = yk_no_grad_begin();
-    yk_module_eval(r->net);
+    yk_module_eval(r->learner.net);
     test_part(r, sums);
-    yk_module_train(r->net, true);
+    yk_module_train(r->learner.net, true);
     yk_no_grad_end(recording);
     status = yk__error_code();
     if (!status)
         status = ranks_sum(&r->ranks, sums, 4);
     *mean_loss = sums[0] / sums[2];
-    r->accuracy = sums[1] / sums[2];
-    r->top5 = train_has_top5(r) ? sums[3] / sums[2] : NAN;
+    r->scores.accuracy = sums[1] / sums[2];
+    r->scores.top5 = train_has_top5(r) ? sums[3] / sums[2] : NAN;
     return status;
 }
 
@@ -285,15 +288,16 @@ static yk_status save(train_job *r)
 {
     if (!r->set->save || r->ranks.rank != 0)
         return YK_OK;
-    return net_form_save(r->set->save, r->net, &r->form);
+    return net_form_save(r->set->save, r->learner.net, &r->data.form);
 }
 
 /* Prints the losses and the speed of an epoch. */
 static void say_epoch(const train_job *r, double train_loss, double images_per_second, bool tested, double test_loss)
 {
-    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->epoch + 1, r->epochs, printed(train_loss));
+    train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->course.epoch + 1, r->course.epochs,
+              printed(train_loss));
     if (tested)
-        train_say(r, "  test loss %.4f  test accuracy %.4f", printed(test_loss), r->accuracy);
+        train_say(r, "  test loss %.4f  test accuracy %.4f", printed(test_loss), r->scores.accuracy);
     if (images_per_second > 0) /* of a run that went on at the end of the epoch there is no rate */
         train_say(r, "  %.0f images/s", images_per_second);
     train_say(r, "\n");
@@ -305,17 +309,17 @@ static yk_status log_epoch(train_job *r, const train_epoch_result *of, double te
 {
     yk_status status = YK_OK;
     if (!r->set->no_eval)
-        status = run_log_eval(&r->log, r->epoch, test_loss, r->accuracy);
-    const run_log_epoch_line line = {.epoch = r->epoch,
-                                     .step = r->step,
+        status = run_log_eval(&r->display.log, r->course.epoch, test_loss, r->scores.accuracy);
+    const run_log_epoch_line line = {.epoch = r->course.epoch,
+                                     .step = r->course.step,
                                      .train_loss = of->loss,
                                      .test_loss = test_loss,
-                                     .accuracy = r->accuracy,
-                                     .top5 = r->top5,
-                                     .lr = yk_optimizer_lr(r->optimizer, 0),
+                                     .accuracy = r->scores.accuracy,
+                                     .top5 = r->scores.top5,
+                                     .lr = yk_optimizer_lr(r->learner.optimizer, 0),
                                      .samples_per_second = of->images_per_second,
-                                     .seconds = yk__now() - r->begun};
-    return status ? status : run_log_epoch(&r->log, &line);
+                                     .seconds = yk__now() - r->course.begun};
+    return status ? status : run_log_epoch(&r->display.log, &line);
 }
 
 /* Tests after the epoch, and says how the run stands. Nothing is said when the test is interrupted. */
@@ -323,12 +327,12 @@ static yk_status end_epoch(train_job *r, const train_epoch_result *of, double *t
 {
     *test_loss = NAN;
     yk_status status = r->set->no_eval ? YK_OK : test_network(r, test_loss);
-    progress_clear(&r->progress);
+    progress_clear(&r->display.progress);
     if (status || stopped(r))
         return status;
     say_epoch(r, of->loss, of->images_per_second, !r->set->no_eval, *test_loss);
     train_board_epoch(r, *test_loss, of->images_per_second);
-    loss_plot_test(&r->plot, r->step, *test_loss);
+    loss_plot_test(&r->display.plot, r->course.step, *test_loss);
     status = log_epoch(r, of, *test_loss);
     return status || r->set->no_eval ? status : train_note_test(r, *test_loss);
 }
@@ -348,9 +352,9 @@ static yk_status only_test(train_job *r)
 /* Prints the result at the end of all epochs. */
 static void conclude(train_job *r, double test_loss)
 {
-    progress_clear(&r->progress);
+    progress_clear(&r->display.progress);
     if (r->ranks.rank == 0)
-        loss_plot_draw(&r->plot);
+        loss_plot_draw(&r->display.plot);
     if (!r->set->no_eval)
         train_tell_chance(r, test_loss);
 }
@@ -359,21 +363,21 @@ static yk_status train_epochs(train_job *r)
 {
     train_epoch_result result = {.loss = NAN};
     double test_loss = NAN;
-    progress_begin(&r->progress, r->epochs, r->total);
-    progress_resume(&r->progress, r->step);
-    r->progress.silent = r->ranks.rank != 0;
-    if (r->epochs == 0)
+    progress_begin(&r->display.progress, r->course.epochs, r->course.total);
+    progress_resume(&r->display.progress, r->course.step);
+    r->display.progress.silent = r->ranks.rank != 0;
+    if (r->course.epochs == 0)
         return only_test(r);
     /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
-    for (;; r->epoch++) {
+    for (;; r->course.epoch++) {
         yk_status status = train_epoch(r, &result);
         bool trained = !status;
-        if (!status && (r->step == r->total || !r->set->save_every || stopped(r)))
+        if (!status && (r->course.step == r->course.total || !r->set->save_every || stopped(r)))
             status = save_checkpoint(r);
         if (!status)
             status = save(r);
         if (status && trained && !stopped(r)) { /* what was computed is told, though the run ends here */
-            progress_clear(&r->progress);
+            progress_clear(&r->display.progress);
             say_epoch(r, result.loss, result.images_per_second, false, NAN);
         }
         if (!status && !stopped(r))
@@ -382,10 +386,10 @@ static yk_status train_epochs(train_job *r)
             status = save_checkpoint(r);
         if (status || stopped(r))
             return status;
-        bool early = r->step < r->total && train_stops_early(r);
+        bool early = r->course.step < r->course.total && train_stops_early(r);
         if (early)
             status = save_checkpoint(r);
-        if (status || early || r->step >= r->total) {
+        if (status || early || r->course.step >= r->course.total) {
             conclude(r, test_loss);
             return status;
         }
@@ -397,10 +401,10 @@ static int interrupted(const train_job *r)
 {
     int number = ranks_stop(&r->ranks);
     train_say(r, "interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
-              r->step, r->total, r->epoch + 1, r->epochs, printed(r->loss));
-    if (!r->saver.manager || r->epochs == 0)
+              r->course.step, r->course.total, r->course.epoch + 1, r->course.epochs, printed(r->scores.loss));
+    if (!r->saved.saver.manager || r->course.epochs == 0)
         return EXIT_SIGNAL + number;
-    train_say(r, "saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->step,
+    train_say(r, "saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->course.step,
               r->set->checkpoint);
     return number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
 }
@@ -408,7 +412,7 @@ static int interrupted(const train_job *r)
 /* Tells of samples that could not be read, of the training's or the test's last epoch. */
 static void tell_skipped(const train_job *r)
 {
-    const yk_loader *const loaders[] = {r->train, r->test};
+    const yk_loader *const loaders[] = {r->data.train, r->data.test};
     for (int i = 0; i < 2; i++) {
         int64_t skipped = yk_loader_skipped(loaders[i]);
         if (skipped)
@@ -423,20 +427,20 @@ static void tell_skipped(const train_job *r)
 int train_conduct(train_job *r)
 {
     cli_catch_signals();
-    r->begun = yk__now();
+    r->course.begun = yk__now();
     yk_status status = train_epochs(r);
     if (!status && r->set->confusion && !stopped(r))
         status = train_confusion(r);
     train_queue_free(r);
     train_eval_free(r);
-    progress_clear(&r->progress);
+    progress_clear(&r->display.progress);
     if (!status)
-        status = saver_finish(&r->saver);
+        status = saver_finish(&r->saved.saver);
     train_trace_end(r, status);
     train_board_end(r);
-    if (run_log_close(&r->log) || status) {
+    if (run_log_close(&r->display.log) || status) {
         int code = ranks_failed(&r->ranks);
-        r->failed = true;
+        r->course.failed = true;
         /* Asked to end, and kept by the other ranks from saving: the newest checkpoint is that of an earlier step. */
         return cli_interrupted() && status == YK_ERR_CONNECTION ? EXIT_SIGNAL + cli_interrupted() : code;
     }
@@ -445,12 +449,12 @@ int train_conduct(train_job *r)
         train_say(r, "saved %s\n", r->set->save);
     if (stopped(r))
         return interrupted(r);
-    if (r->set->save_best && r->best.epoch >= 0)
+    if (r->set->save_best && r->scores.best.epoch >= 0)
         train_say(r, "saved %s, the best of the tests: accuracy %.4f after epoch %.0f\n", r->set->save_best,
-                  r->best.accuracy, r->best.epoch + 1);
-    if (!r->set->no_eval && !isnan(r->top5))
-        train_say(r, "top-5 accuracy %.4f\n", r->top5);
+                  r->scores.best.accuracy, r->scores.best.epoch + 1);
+    if (!r->set->no_eval && !isnan(r->scores.top5))
+        train_say(r, "top-5 accuracy %.4f\n", r->scores.top5);
     if (!r->set->no_eval)
-        train_say(r, "test accuracy %.4f\n", r->accuracy);
+        train_say(r, "test accuracy %.4f\n", r->scores.accuracy);
     return EXIT_DONE;
 }

@@ -82,37 +82,37 @@ static yk_status note_loss(const train_job *r, yk_tensor *loss)
 static yk_status queue_batch(train_job *r, yk_tensor *input, yk_tensor *target)
 {
     train_queue *q = r->queue;
-    yk_tensor *output, *loss = train_loss(r, r->model, input, target, &output);
+    yk_tensor *output, *loss = train_loss(r, r->learner.model, input, target, &output);
     yk_status status = loss ? note_loss(r, loss) : yk__error_code();
     if (status)
         return status;
     if (q->parts != 1)
         loss = yk_mul_scalar(loss, 1.0 / (double)q->parts);
-    if (r->scaler && q->fault) /* whose gradients are then found not to be finite */
+    if (r->learner.scaler && q->fault) /* whose gradients are then found not to be finite */
         loss = yk_add(loss, q->fault);
-    return yk_backward(r->scaler ? yk_grad_scaler_scale(r->scaler, loss) : loss);
+    return yk_backward(r->learner.scaler ? yk_grad_scaler_scale(r->learner.scaler, loss) : loss);
 }
 
 static yk_status queue_part(train_job *r, int64_t part, yk_tensor *input, yk_tensor *target)
 {
-    bool alone = part < r->queue->parts - 1, before = alone && yk_no_sync_begin(r->model);
+    bool alone = part < r->queue->parts - 1, before = alone && yk_no_sync_begin(r->learner.model);
     yk_scope scope = yk_scope_begin();
     yk_status status = queue_batch(r, input, target);
     yk_scope_end(scope);
     if (alone)
-        yk_no_sync_end(r->model, before);
+        yk_no_sync_end(r->learner.model, before);
     return status;
 }
 
 static yk_status queue_update(train_job *r)
 {
     const train_queue *q = r->queue;
-    if (r->scaler) {
-        yk_status status = yk_grad_scaler_step(r->scaler, r->optimizer, NULL);
-        return status ? status : yk_grad_scaler_update(r->scaler);
+    if (r->learner.scaler) {
+        yk_status status = yk_grad_scaler_step(r->learner.scaler, r->learner.optimizer, NULL);
+        return status ? status : yk_grad_scaler_update(r->learner.scaler);
     }
-    return q->fault ? yk_optimizer_step_unless(r->optimizer, yk_cast(yk_ne(q->fault, q->fault), YK_I32))
-                    : yk_optimizer_step(r->optimizer);
+    return q->fault ? yk_optimizer_step_unless(r->learner.optimizer, yk_cast(yk_ne(q->fault, q->fault), YK_I32))
+                    : yk_optimizer_step(r->learner.optimizer);
 }
 
 /* A whole step of the batches in q->batch: what is recorded. */
@@ -121,7 +121,7 @@ static yk_status queue_all(void *user)
     train_job *r = user;
     const train_queue *q = r->queue;
     yk_status status = YK_OK;
-    yk_optimizer_zero_grad(r->optimizer);
+    yk_optimizer_zero_grad(r->learner.optimizer);
     for (int64_t part = 0; part < q->parts && !status; part++)
         status = queue_part(r, part, q->batch[part][INPUT], q->batch[part][TARGET]);
     return status ? status : queue_update(r);
@@ -177,7 +177,7 @@ static yk_status take_batches(train_job *r, yk_batch *batch, int64_t *samples, k
     train_queue *q = r->queue;
     bool kept = true, smaller = false;
     for (int64_t part = 0; part < q->parts; part++) {
-        if (part > 0 && !yk_loader_next(r->train, batch))
+        if (part > 0 && !yk_loader_next(r->data.train, batch))
             return yk__error_code();
         *samples += batch->count * r->ranks.world;
         smaller |= !is_full(r, batch);
@@ -218,15 +218,15 @@ static void say_whether(train_job *r, kind k)
     if (!train_recording_is_decided(&q->recordings[k], &info))
         return;
     if (info.replays && k == FULL) {
-        yk__log(YK_LOG_INFO, "step %" PRId64 " is recorded, and replayed from here on", r->step + 1);
+        yk__log(YK_LOG_INFO, "step %" PRId64 " is recorded, and replayed from here on", r->course.step + 1);
     } else if (info.replays) {
-        yk__log(YK_LOG_INFO, "the last step of an epoch is recorded, too: step %" PRId64, r->step + 1);
+        yk__log(YK_LOG_INFO, "the last step of an epoch is recorded, too: step %" PRId64, r->course.step + 1);
     } else if (k == LAST) {
         yk__log(YK_LOG_INFO, "the last step of an epoch is not recorded: %s", info.why_not);
     } else {
         q->plain = true;
         if (r->ranks.rank == 0) {
-            progress_clear(&r->progress);
+            progress_clear(&r->display.progress);
             fprintf(stderr, "yoke: notice: steps are not recorded, and run as they are: %s\n", info.why_not);
         }
     }
@@ -236,9 +236,9 @@ static void say_whether(train_job *r, kind k)
  * runs it as it is. Steps that are not of one kind on all ranks are OTHER. */
 static yk_status agree(train_job *r, kind *k)
 {
-    double sums[] = {r->ranks.rank == 0 && saver_late(&r->saver), *k == FULL, *k == LAST};
+    double sums[] = {r->ranks.rank == 0 && saver_late(&r->saved.saver), *k == FULL, *k == LAST};
     yk_status status = ranks_sum(&r->ranks, sums, 3);
-    r->saver.late = sums[0] > 0;
+    r->saved.saver.late = sums[0] > 0;
     *k = sums[1] == r->ranks.world ? FULL : sums[2] == r->ranks.world ? LAST : OTHER;
     return status;
 }
@@ -258,7 +258,7 @@ static yk_status recorded_step(train_job *r, yk_batch *batch, int64_t *samples)
         status = queue_all(r);
     }
     if (k != FULL)
-        yk_optimizer_zero_grad(r->optimizer); /* the recordings have memory of their own for them */
+        yk_optimizer_zero_grad(r->learner.optimizer); /* the recordings have memory of their own for them */
     drop_batches(q);
     return status;
 }
@@ -267,9 +267,9 @@ static yk_status recorded_step(train_job *r, yk_batch *batch, int64_t *samples)
 static yk_status plain_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     yk_status status = YK_OK;
-    yk_optimizer_zero_grad(r->optimizer);
+    yk_optimizer_zero_grad(r->learner.optimizer);
     for (int64_t part = 0; part < r->queue->parts && !status; part++) {
-        if (part > 0 && !yk_loader_next(r->train, batch))
+        if (part > 0 && !yk_loader_next(r->data.train, batch))
             return yk__error_code();
         *samples += batch->count * r->ranks.world;
         yk_scope scope = yk_scope_begin();
@@ -285,24 +285,24 @@ static yk_status plain_step(train_job *r, yk_batch *batch, int64_t *samples)
 yk_status train_queue_step(train_job *r, yk_batch *batch, int64_t *samples)
 {
     train_queue *q = r->queue;
-    int64_t left = yk_loader_left(r->train), more = r->set->accumulate - 1;
+    int64_t left = yk_loader_left(r->data.train), more = r->set->accumulate - 1;
     q->parts = 1 + (left < more ? left : more);
     yk_status status = (q->recordings[FULL].graph && !q->plain ? recorded_step : plain_step)(r, batch, samples);
     if (status)
         return status;
     q->steps[q->n_steps++] =
-        (queued_step){.samples = *samples, .parts = q->parts, .lr = yk_optimizer_lr(r->optimizer, 0)};
+        (queued_step){.samples = *samples, .parts = q->parts, .lr = yk_optimizer_lr(r->learner.optimizer, 0)};
     q->n_losses += q->parts;
-    if (r->schedule)
-        yk_schedule_step(r->schedule);
+    if (r->learner.schedule)
+        yk_schedule_step(r->learner.schedule);
     return YK_OK;
 }
 
 bool train_queue_is_due(const train_job *r)
 {
     const train_queue *q = r->queue;
-    return q->n_losses + r->set->accumulate > q->room || saver_due(&r->saver) || run_log_due(&r->log) ||
-           yk__now() - q->read_at >= progress_interval(&r->progress);
+    return q->n_losses + r->set->accumulate > q->room || saver_due(&r->saved.saver) || run_log_due(&r->display.log) ||
+           yk__now() - q->read_at >= progress_interval(&r->display.progress);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -332,7 +332,7 @@ yk_status train_queue_read(train_job *r)
         return YK_OK;
     yk_status status = read_values(q);
     double now = yk__now(), seconds = now - q->read_at, samples = 0;
-    int64_t before = r->step - q->n_steps, at = 0, steps = q->n_steps;
+    int64_t before = r->course.step - q->n_steps, at = 0, steps = q->n_steps;
     for (int64_t k = 0; k < steps; k++)
         samples += (double)q->steps[k].samples;
     for (int64_t k = 0; k < steps && !status; k++) {
@@ -343,16 +343,16 @@ yk_status train_queue_read(train_job *r)
         loss /= r->ranks.world;
         if (!isfinite(loss) && q->fault) {
             status = train_not_finite(r, loss, before + k + 1, step->lr);
-            r->step = before + k;
+            r->course.step = before + k;
             break;
         }
-        r->loss = loss;
-        r->loss_sum += loss * (double)step->samples;
-        r->seen += (double)step->samples;
-        loss_plot_step(&r->plot, before + k + 1, loss);
+        r->scores.loss = loss;
+        r->scores.loss_sum += loss * (double)step->samples;
+        r->scores.seen += (double)step->samples;
+        loss_plot_step(&r->display.plot, before + k + 1, loss);
         train_board_step(r, before + k + 1, loss);
         yk_progress_loss(loss, step->samples / r->ranks.world);
-        status = run_log_step(&r->log, r->epoch, before + k + 1, loss, samples / seconds);
+        status = run_log_step(&r->display.log, r->course.epoch, before + k + 1, loss, samples / seconds);
     }
     q->n_steps = q->n_losses = 0;
     q->read_at = now;
@@ -369,7 +369,7 @@ static yk_tensor *zeros(const train_job *r, int ndim, int64_t count, yk_dtype dt
 yk_status train_queue_create(train_job *r)
 {
     const settings *s = r->set;
-    if (r->device.type == YK_CPU || r->elastic) /* a step of virtual ranks is not recorded */
+    if (r->device.type == YK_CPU || r->learner.elastic) /* a step of virtual ranks is not recorded */
         return YK_OK;
     train_queue *q = r->queue = yk__calloc(1, sizeof(*q));
     if (!q)

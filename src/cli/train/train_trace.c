@@ -27,14 +27,14 @@ void train_trace_begin(train_job *r)
     bool own = started[0] > 0;
     if (!own)
         trace_fail(r);
-    r->traced = !ranks_sum(&r->ranks, started, 1) && started[0] == r->ranks.world; /* all end it together */
-    if (own && !r->traced)
+    r->display.traced = !ranks_sum(&r->ranks, started, 1) && started[0] == r->ranks.world; /* all end it together */
+    if (own && !r->display.traced)
         (void)!yk_profiler_stop(NULL);
 }
 
 void train_trace_end(train_job *r, yk_status status)
 {
-    if (!r->traced)
+    if (!r->display.traced)
         return;
     yk_error before;
     yk__error_take(&before);
