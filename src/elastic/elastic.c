@@ -172,7 +172,7 @@ static char *facts_of(const yk_elastic *e, const yk_elastic_options *o)
     for (int i = 0; i < r->count + r->n_buffers; i++) {
         const yk_tensor *x = i < r->count ? r->parameters[i].x : r->buffers[i - r->count];
         const char *name = i < r->count ? r->parameters[i].name : "";
-        const int64_t of[3] = {x->dtype, x->ndim, yk_requires_grad(x)};
+        const int64_t of[3] = {x->dtype, x->ndim, yk__wants_grad(x)};
         model = yk__hash(model, name, strlen(name));
         model = yk__hash(model, of, sizeof(of));
         model = yk__hash(model, x->shape, (size_t)x->ndim * sizeof(*x->shape));

@@ -17,6 +17,7 @@
 
 #include "base/xxh3.h"
 #include "net/wire.h"
+#include "nn/state_dict.h"
 #include "tensor/host_tensor.h"
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
@@ -36,11 +37,11 @@ static yk_status put_optimizer(yk__wire *w, const yk_optimizer *o)
     yk_scope scope = yk_scope_begin();
     yk_state_dict *all = yk_optimizer_state_dict(o);
     yk_status status = all ? YK_OK : yk__error_code();
-    int64_t count = all ? yk_state_dict_count(all) : 0;
+    int64_t count = all ? yk__state_dict_count(all) : 0;
     yk__wire_put_u32(w, (uint32_t)count);
     for (int64_t i = 0; i < count && !status; i++) {
-        yk_tensor *x = yk_state_dict_at(all, i);
-        const char *name = yk_state_dict_name(all, i);
+        yk_tensor *x = yk__state_dict_at(all, i);
+        const char *name = yk__state_dict_name(all, i);
         yk__wire_put_value(w, name, strlen(name));
         yk__wire_put_u8(w, (unsigned)x->dtype);
         yk__wire_put_u8(w, (unsigned)x->ndim);

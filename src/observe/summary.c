@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "nn/state_dict.h"
 #include "observe/event_record.h"
 #include "tensor/host_tensor.h"
 
@@ -533,11 +534,12 @@ static void graph_add(yk__proto *graph, yk_module *m, const char *path)
     yk__proto_text(&node, 1, path);
     yk__proto_text(&node, 2, yk_module_class_of(m)->name);
     yk_parameters *parameters = yk_module_parameters(m);
-    for (int64_t i = 0; i < yk_parameters_count(parameters); i++) {
-        const char *name = yk_parameters_name(parameters, i);
+    for (int64_t i = 0; i < yk__state_dict_count(yk__parameters_list(parameters)); i++) {
+        const char *name = yk__state_dict_name(yk__parameters_list(parameters), i);
         if (strchr(name, '.')) /* of a child */
             continue;
-        yk__proto_text(&value, 2, yk_shape_format(yk_parameters_at(parameters, i), text, sizeof(text)));
+        yk__proto_text(&value, 2,
+                       yk_shape_format(yk__state_dict_at(yk__parameters_list(parameters), i), text, sizeof(text)));
         yk__proto_text(&attribute, 1, name);
         yk__proto_message(&attribute, 2, &value);
         yk__proto_message(&node, 5, &attribute);

@@ -6,12 +6,14 @@
 
 yk_tensor *yk_relu6(yk_tensor *x)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "relu6");
     return yk__op_begin("relu6", 1, &x, 0) ? yk_clamp(x, 0, 6) : NULL;
 }
 
 yk_tensor *yk_selu(yk_tensor *x)
 {
     const double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
+    YK__EVENT(YK__EVENT_OPERATION, "selu");
     if (!yk__op_begin("selu", 1, &x, 0) || yk__expect_floating("selu", "input", x))
         return NULL;
     YK__WITHIN_SCOPE(yk_mul_scalar(yk_elu(x, alpha), scale));
@@ -31,6 +33,7 @@ yk_tensor *yk_prelu(yk_tensor *x, yk_tensor *weight)
 {
     yk_tensor *inputs[2] = {x, weight};
     char a[200], b[200];
+    YK__EVENT(YK__EVENT_OPERATION, "prelu");
     if (!yk__op_begin("prelu", 2, inputs, 0) || yk__expect_floating("prelu", "input", x) ||
         yk__expect_dtype("prelu", "weight", weight, (yk_dtype)x->dtype))
         return NULL;
@@ -53,6 +56,7 @@ static yk_tensor *glu(yk_tensor *x, int dim)
 yk_tensor *yk_glu(yk_tensor *x, int dim)
 {
     char text[200];
+    YK__EVENT(YK__EVENT_OPERATION, "glu");
     if (!yk__op_begin("glu", 1, &x, 0) || yk__expect_floating("glu", "input", x) || yk__wrap_dim("glu", x, &dim))
         return NULL;
     if (x->ndim == 0 || x->shape[dim] % 2) {

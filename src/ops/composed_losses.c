@@ -228,6 +228,7 @@ yk_tensor *yk_nll_loss(yk_tensor *x, yk_tensor *target, const yk_nll_loss_option
     if (YK__OPTIONS_TAKE("nll_loss", yk_nll_loss_options, options, &o))
         return NULL;
     yk_tensor *inputs[3] = {x, target, o.weight};
+    YK__EVENT(YK__EVENT_OPERATION, "nll_loss");
     if (!yk__op_begin("nll_loss", 3, inputs, 1u << 2) || yk__expect_floating("nll_loss", "input", x) ||
         !reduction_check("nll_loss", o.reduction, false))
         return NULL;
@@ -316,6 +317,7 @@ static yk_tensor *normalized(yk_tensor *x, double p, int dim, double eps)
 
 yk_tensor *yk_normalize_dim(yk_tensor *x, double p, int dim, double eps)
 {
+    YK__EVENT(YK__EVENT_OPERATION, "normalize_dim");
     if (!yk__op_begin("normalize_dim", 1, &x, 0) || yk__expect_floating("normalize_dim", "input", x) ||
         yk__check_number("normalize_dim", "eps", eps, 0, DBL_MAX) || yk__wrap_dim("normalize_dim", x, &dim))
         return NULL;

@@ -119,6 +119,7 @@ yk_tensor *yk_pad(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mode, dou
 {
     char text[200];
     const int64_t most = INT32_MAX;
+    YK__EVENT(YK__EVENT_OPERATION, "pad");
     if (!yk__op_begin("pad", 1, &x, 0) || (n > 0 && !yk__is_there("pad", "array of widths", pad)))
         return NULL;
     if (n < 0 || n % 2 || n / 2 > x->ndim) {

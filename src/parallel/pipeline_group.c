@@ -26,6 +26,7 @@
 #include "comm/agreement.h"
 #include "parallel/pipeline_parallel.h"
 #include "tensor/host_tensor.h"
+#include "tensor/tensor.h"
 
 /* ---- which rank has which stages --------------------------------------------------------------------------------- */
 
@@ -250,7 +251,7 @@ yk_status yk__pipeline_send(yk__pipeline *p, yk__pipeline_sends *sends, yk_tenso
         status = dense[i] ? YK_OK : yk__error_code();
         if (status)
             break;
-        notes[i] = (tensor_note){.there = 1, .dtype = x->dtype, .ndim = x->ndim, .wants_grad = yk_requires_grad(x)};
+        notes[i] = (tensor_note){.there = 1, .dtype = x->dtype, .ndim = x->ndim, .wants_grad = yk__wants_grad(x)};
         memcpy(notes[i].shape, x->shape, sizeof(notes[i].shape));
         memcpy(notes[i].stride, dense[i]->stride, sizeof(notes[i].stride));
     }

@@ -7,6 +7,7 @@
 
 #include "host/progress.h"
 #include "rpc/dist_task.h"
+#include "tensor/tensor.h"
 
 typedef yk__dist_task task;
 
@@ -207,7 +208,7 @@ static yk_status roots_expect(task *t, yk_tensor *const *roots, int count)
         if (yk_numel(roots[i]) != 1)
             status = yk__fail(YK_ERR_SHAPE, "dist_backward: root %d has shape %s, and not one element", i,
                               yk_shape_format(roots[i], shape, sizeof(shape)));
-        else if (!yk_requires_grad(roots[i]))
+        else if (!yk__wants_grad(roots[i]))
             status =
                 yk__fail(YK_ERR_STATE,
                          "dist_backward: root %d does not require a gradient and was not made from any that does", i);

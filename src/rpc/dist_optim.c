@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/state_dict.h"
 #include "rpc/dist_autograd.h"
 #include "rpc/dist_optim.h"
 #include "rpc/rpc_call.h"
@@ -134,19 +135,19 @@ static yk_status local_create(yk_call *call)
 /* The step, with the context's gradients in the place of the parameters' own. */
 static yk_status local_step_with(local_optimizer *o, yk_dist_context *c)
 {
-    int64_t count = yk_parameters_count(o->parameters);
+    int64_t count = yk__state_dict_count(yk__parameters_list(o->parameters));
     yk_tensor **own = yk__calloc((size_t)count + 1, sizeof(*own));
     yk_status status = own ? YK_OK : YK_ERR_MEMORY;
     pthread_mutex_lock(&stepping);
     for (int64_t i = 0; i < count && own; i++) {
-        yk_tensor *p = yk_parameters_at(o->parameters, i), *gradient = yk__dist_gradient_of(c, p);
+        yk_tensor *p = yk__state_dict_at(yk__parameters_list(o->parameters), i), *gradient = yk__dist_gradient_of(c, p);
         own[i] = yk_tensor_retain(yk_grad(p));
         status = status ? status : yk_set_grad(p, gradient);
         yk_tensor_release(gradient);
     }
     status = status ? status : yk_optimizer_step(o->optimizer);
     for (int64_t i = 0; i < count && own; i++) {
-        yk_status restored = yk_set_grad(yk_parameters_at(o->parameters, i), own[i]);
+        yk_status restored = yk_set_grad(yk__state_dict_at(yk__parameters_list(o->parameters), i), own[i]);
         status = status ? status : restored;
         yk_tensor_release(own[i]);
     }

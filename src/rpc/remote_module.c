@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/state_dict.h"
 #include "rpc/dist_optim.h"
 #include "rpc/rpc_call.h"
 #include "value/value.h"
@@ -96,7 +97,9 @@ static void module_unmake(void *object)
 static yk_device module_device(yk_module *m)
 {
     yk_parameters *all = yk_module_parameters(m);
-    return yk_parameters_count(all) ? yk_tensor_device(yk_parameters_at(all, 0)) : (yk_device){YK_CPU, 0};
+    return yk__state_dict_count(yk__parameters_list(all))
+               ? yk_tensor_device(yk__state_dict_at(yk__parameters_list(all), 0))
+               : (yk_device){YK_CPU, 0};
 }
 
 /* Arguments: whether it trains, the number of outputs, the inputs, each a tensor or none. Gives a list of outputs. */
@@ -132,8 +135,9 @@ static yk_status module_serve_parameters(yk_call *call)
 {
     yk_parameters *all = yk_module_parameters(yk_call_object(call));
     yk_value *list = yk_value_list();
-    for (int64_t i = 0; i < yk_parameters_count(all) && list; i++)
-        if (yk_value_append(list, yk_value_ref(yk_ref_create(yk_value_tensor(yk_parameters_at(all, i))))))
+    for (int64_t i = 0; i < yk__state_dict_count(yk__parameters_list(all)) && list; i++)
+        if (yk_value_append(
+                list, yk_value_ref(yk_ref_create(yk_value_tensor(yk__state_dict_at(yk__parameters_list(all), i))))))
             return yk__error_code();
     return list ? yk_call_return(call, list) : yk__error_code();
 }

@@ -10,6 +10,7 @@
 #include "rpc/rpc_loan.h"
 #include "rpc/value_wire.h"
 #include "tensor/host_tensor.h"
+#include "tensor/tensor.h"
 #include "value/value.h"
 
 /* Numbers of the protocol: they stay as they are when enums of the library change. */
@@ -84,7 +85,7 @@ static bool is_order(const unsigned char *order, unsigned count)
 
 static yk_status tensor_encode(yk_tensor *x, yk__wire *out, yk__rpc_carried *carried)
 {
-    bool graph = carried->context && yk_requires_grad(x);
+    bool graph = carried->context && yk__wants_grad(x);
     if (graph && yk__dist_carry(carried, x))
         return yk__error_code();
     YK__OWN_RECORD;

@@ -14,6 +14,7 @@
 
 #include "checkpoint/formats/npy.h"
 #include "nn/module.h"
+#include "nn/state_dict.h"
 #include "tensor/tensor.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they are");
@@ -472,8 +473,8 @@ yk_status yk_npz_save(const char *path, const yk_state_dict *dict)
     yk_status status = yk__zip_create(&zip, path);
     if (status)
         return status;
-    for (int64_t i = 0; i < yk_state_dict_count(dict) && !status; i++)
-        status = member_write(&zip, yk_state_dict_name(dict, i), yk_state_dict_at(dict, i));
+    for (int64_t i = 0; i < yk__state_dict_count(dict) && !status; i++)
+        status = member_write(&zip, yk__state_dict_name(dict, i), yk__state_dict_at(dict, i));
     if (status)
         yk__zip_abort(&zip);
     else
