@@ -151,7 +151,8 @@ static yk_status train_epoch(rank *r)
             continue;
         r->now.losses[r->now.step++] = yk_elastic_loss(r->job);
         if (getenv("SURVIVE_WAITS") && yk_world_size(NULL) < atoi(getenv("WORLD_SIZE")))
-            usleep(40000); /* so that who was started again takes part before the run is over */
+            usleep((useconds_t)(patience(0.05) *
+                                1e6)); /* so that who was started again takes part before the run is over */
         phase(r, "stepped");
     }
     if (yk_last_error())
