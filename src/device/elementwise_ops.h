@@ -245,9 +245,24 @@ static inline int yk__binary_kernel(yk__binary op, double alpha)
 static inline const char *yk__unary_name(yk__unary op)
 {
     static const char *const names[] = {
-        "neg",  "abs",   "exp",         "log",      "sqrt",    "rsqrt", "reciprocal", "sin",   "cos",
-        "tanh", "log1p", "expm1",       "erf",      "sigmoid", "relu",  "gelu",       "sign",  "floor",
-        "ceil", "round", "logical_not", "isfinite", "add",     "mul",   "pow",        "clamp",
+        "neg",         "abs",
+        "exp",         "log",
+        "sqrt",        "rsqrt",
+        "reciprocal",  "sin",
+        "cos",         "tanh",
+        "log1p",       "expm1",
+        "erf",         "sigmoid",
+        "relu",        "gelu",
+        "gelu_tanh",   "silu",
+        "mish",        "log_sigmoid",
+        "hardswish",   "hardsigmoid",
+        "leaky_relu",  "elu",
+        "softplus",    "softplus_backward",
+        "sign",        "floor",
+        "ceil",        "round",
+        "logical_not", "isfinite",
+        "add",         "mul",
+        "pow",         "clamp",
     };
     return names[op];
 }
@@ -263,6 +278,10 @@ static inline const char *yk__binary_name(yk__binary op)
         "maximum",
         "minimum",
         "atan2",
+        "floor_divide",
+        "trunc_divide",
+        "remainder",
+        "fmod",
         "eq",
         "ne",
         "lt",
@@ -275,6 +294,14 @@ static inline const char *yk__binary_name(yk__binary op)
         "tanh_backward",
         "sigmoid_backward",
         "gelu_backward",
+        "gelu_tanh_backward",
+        "silu_backward",
+        "mish_backward",
+        "log_sigmoid_backward",
+        "hardswish_backward",
+        "hardsigmoid_backward",
+        "leaky_relu_backward",
+        "elu_backward",
         "abs_backward",
     };
     return names[op];
