@@ -82,7 +82,8 @@ wrong "--nproc-per-node two" run -n two true
 wrong "--nproc-per-node 2,x" run -n 2,x true
 wrong "--nproc-per-node 2,3 2 --nnodes 1" run -n 2,3 true
 wrong "--nnodes 0" run --nnodes 0 true
-wrong "--nnodes 1:4 nodes" run --nnodes 1:4 true
+wrong "--nnodes 1:4 --master-addr" run --nnodes 1:4 true
+wrong "--nnodes 4:1 least above" run --nnodes 4:1 true
 wrong "--node-rank 2 0 1 --nnodes 2" run --nnodes 2 --node-rank 2 --master-addr a true
 wrong "--nnodes 2 --master-addr" run --nnodes 2 --node-rank 1 true
 wrong "--node-rank 1 node 0" run --node-rank 1 true
