@@ -110,7 +110,7 @@
     X(MISH_GRAD, x * F(yk__mish_grad)(y))                                                                              \
     X(LOG_SIGMOID_GRAD, x * F(yk__sigmoid)(-y))                                                                        \
     X(HARDSWISH_GRAD, y < -3 ? 0 : y <= 3 ? x * ((2 * y + 3) / 6) : x)                                                 \
-    X(HARDSIGMOID_GRAD, (y > -3) & (y < 3) ? x / 6 : 0)                                                                \
+    X(HARDSIGMOID_GRAD, ((y > -3) & (y < 3)) ? x / 6 : 0)                                                              \
     X(LEAKY_RELU_GRAD, y > 0 ? x : x * alpha)                                                                          \
     X(ELU_GRAD, y > 0 ? x : x * (alpha * F(yk__exp)(y)))
 

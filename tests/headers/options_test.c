@@ -274,6 +274,7 @@ static const row rows[] = {
     {"yk_loader_options", "batch_size", .kind = WHOLE, .measure = loader_batch_size, .fallback = NONE, .other = 3,
      .refused = {-1, 1e10}, .stated = "no default"},
     {"yk_loader_options", "shuffle", .kind = FLAG},
+    {"yk_loader_options", "sampler", .kind = OBJECT},
     {"yk_loader_options", "drop_last", .kind = FLAG},
     {"yk_loader_options", "workers", .kind = WHOLE, .measure = loader_workers, .fallback = 0, .other = 1,
      .refused = {-1, 5000}},
