@@ -111,7 +111,7 @@ static void test_errors(void **state)
     yk_tensor *gone = yk_ones(YK_SHAPE(3), NULL);
     yk_scope_end(inner);
     assert_null(yk_binary_cross_entropy(x, x, YK_OPTIONS(yk_binary_cross_entropy_options, .weight = gone)));
-    expect_error(YK_ERR_STATE, "binary_cross_entropy: freed");
+    expect_error(YK_ERR_STATE, "binary_cross_entropy: "); /* freed; with YOKE_DEBUG also where */
     assert_null(yk_pad(x, (int64_t[]){1, 2, 3}, 3, YK_PAD_CONSTANT, 0));
     expect_error(YK_ERR_ARGUMENT, "pad: 3 widths for (2, 3), expected two for each of its last dimensions");
     assert_null(yk_pad(x, (int64_t[]){3, 0}, 2, YK_PAD_REFLECT, 0));
