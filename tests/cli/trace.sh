@@ -139,7 +139,7 @@ begin()
 }
 trains()
 {
-    "$YOKE" ps 2> /dev/null | grep -A1 "job $1," | grep -q "step [1-9]"
+    "$YOKE" ps 2> /dev/null | sed -n "/^job $1,/,/^$/p" | grep -q "  step [1-9]"
 }
 begin on -n 2 -- "$YOKE" train --steps 1000000 --no-eval --threads 1
 exits 0 "steps of a run that goes on" trace on --steps 3 -o on.json
