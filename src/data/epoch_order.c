@@ -190,16 +190,13 @@ yk_sampler *yk_weighted_sampler(const double *weights, int64_t count, int64_t sa
         return NULL;
     w->count = count;
     w->replacement = replacement;
-    int64_t positive = 0;
+    int64_t positive = 0, bad = 0;
     double sum = 0;
-    for (int64_t i = 0; i < count && isfinite(weights[i]) && weights[i] >= 0; i++) {
-        positive += weights[i] > 0;
-        sum += weights[i];
-        w->weights[i] = replacement ? sum : weights[i];
+    for (; bad < count && isfinite(weights[bad]) && weights[bad] >= 0; bad++) {
+        positive += weights[bad] > 0;
+        sum += weights[bad];
+        w->weights[bad] = replacement ? sum : weights[bad];
     }
-    int64_t bad = 0;
-    while (bad < count && isfinite(weights[bad]) && weights[bad] >= 0)
-        bad++;
     if (bad < count)
         yk__fail(YK_ERR_ARGUMENT, "weighted_sampler: weight %lld of %lld is %g", (long long)bad, (long long)count,
                  weights[bad]);
