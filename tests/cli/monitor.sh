@@ -434,7 +434,14 @@ for rank in 0 1; do
         'BEGIN { exit !(b != "" && (a - b) * (a - b) < 1e-14 * a * a) }'
 done
 
-# A launcher that was killed leaves a file, which who looks takes away.
+kill "${pids[1]}"
+wait "${pids[1]}"
+ok "SIGTERM ends the monitor" [ $? = 0 ]
+
+# A launcher that was killed leaves a file, which who looks takes away: no monitor does, all have ended here.
+kill "${pids[@]}" 2> /dev/null
+wait
+pids=()
 "$YOKE" run -n 1 sleep 600 > job.out 2> job.err < /dev/null &
 launcher=$!
 pids+=($launcher)
@@ -446,7 +453,4 @@ ok "the file is there" [ -n "$(ls -A runs)" ]
 exits 0 "ps after that" ps
 says out "no run"
 ok "it is not any more" [ -z "$(ls -A runs)" ]
-kill "${pids[@]:1:1}" 2> /dev/null
-wait "${pids[1]}"
-ok "SIGTERM ends the monitor" [ $? = 0 ]
 finish
