@@ -10,7 +10,7 @@
 #include <yoke/nn.h>
 #include <yoke/ops.h>
 
-#include "tests/golden/second_golden.h"
+#include "tests/support/golden.h"
 
 static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
 static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
@@ -40,18 +40,30 @@ static yk_tensor *slope(yk_tensor *y, yk_tensor *x, const yk_autograd_grad_optio
 
 /* ---- PyTorch's numbers ---- */
 
-#define EXPECT_ALL(got, expected) expect_all(#expected, got, expected, (int)(sizeof(expected) / sizeof(double)))
-static void expect_all(const char *name, const yk_tensor *got, const double *expected, int count)
+/* Compares with a section of tests/golden/second.golden. */
+static void expect_all(const yk_tensor *got, const char *name)
 {
     double values[512], scale = 1;
-    if (!got || yk_numel(got) != count)
-        fail_msg("%s: %lld elements, expected %d", name, got ? (long long)yk_numel(got) : -1LL, count);
-    expect_ok(yk_tensor_read(got, values, sizeof(double) * (size_t)count));
-    for (int i = 0; i < count; i++)
+    size_t count;
+    const double *expected = golden_numbers("second", name, &count);
+    assert_true(count <= sizeof(values) / sizeof(*values));
+    if (!got || yk_numel(got) != (int64_t)count)
+        fail_msg("%s: %lld elements, expected %zu", name, got ? (long long)yk_numel(got) : -1LL, count);
+    expect_ok(yk_tensor_read(got, values, sizeof(double) * count));
+    for (size_t i = 0; i < count; i++)
         scale = fmax(scale, fabs(expected[i]));
-    for (int i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         if (!(fabs(values[i] - expected[i]) <= 1e-12 * scale))
-            fail_msg("%s: element %d is %.17g, expected %.17g", name, i, values[i], expected[i]);
+            fail_msg("%s: element %zu is %.17g, expected %.17g", name, i, values[i], expected[i]);
+}
+
+static yk_tensor *named(const char *name, int ndim, const int64_t *shape, const yk_tensor_options *options)
+{
+    size_t count;
+    const double *values = golden_numbers("second", name, &count);
+    yk_tensor *x = yk_from_data(values, ndim, shape, options);
+    assert_int_equal(yk_numel(x), count);
+    return x;
 }
 
 typedef yk_tensor *(*critic)(yk_tensor *x, yk_tensor *const *w);
@@ -87,28 +99,28 @@ static yk_tensor *critic_loss(critic f, yk_tensor *const *w, yk_tensor *real, yk
     return yk_add(distance, yk_mul_scalar(term, 10));
 }
 
-#define LEAF(name, ...)     yk_from_data(name, YK_SHAPE(__VA_ARGS__), f64_leaf)
-#define CONSTANT(name, ...) yk_from_data(name, YK_SHAPE(__VA_ARGS__), f64)
+#define LEAF(name, ...)     named(name, YK_SHAPE(__VA_ARGS__), f64_leaf)
+#define CONSTANT(name, ...) named(name, YK_SHAPE(__VA_ARGS__), f64)
 
 static void test_gradient_penalty(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w[] = {LEAF(wgan_p0, 6, 4), LEAF(wgan_p1, 6),    LEAF(wgan_p2, 5, 6),
-                      LEAF(wgan_p3, 5),    LEAF(wgan_p4, 1, 5), LEAF(wgan_p5, 1)};
-    yk_tensor *g, *loss = critic_loss(linear_critic, w, CONSTANT(wgan_real, 3, 4), CONSTANT(wgan_fake, 3, 4),
-                                      CONSTANT(wgan_mix, 3, 1), &g);
-    EXPECT_ALL(g, wgan_input_grad);
-    EXPECT_ALL(loss, wgan_loss);
+    yk_tensor *w[] = {LEAF("wgan_p0", 6, 4), LEAF("wgan_p1", 6),    LEAF("wgan_p2", 5, 6),
+                      LEAF("wgan_p3", 5),    LEAF("wgan_p4", 1, 5), LEAF("wgan_p5", 1)};
+    yk_tensor *g, *loss = critic_loss(linear_critic, w, CONSTANT("wgan_real", 3, 4), CONSTANT("wgan_fake", 3, 4),
+                                      CONSTANT("wgan_mix", 3, 1), &g);
+    expect_all(g, "wgan_input_grad");
+    expect_all(loss, "wgan_loss");
     for (int i = 0; i < 6; i++)
         assert_null(yk_grad(w[i]));
     expect_ok(yk_backward(loss));
-    EXPECT_ALL(yk_grad(w[0]), wgan_g0);
-    EXPECT_ALL(yk_grad(w[1]), wgan_g1);
-    EXPECT_ALL(yk_grad(w[2]), wgan_g2);
-    EXPECT_ALL(yk_grad(w[3]), wgan_g3);
-    EXPECT_ALL(yk_grad(w[4]), wgan_g4);
-    EXPECT_ALL(yk_grad(w[5]), wgan_g5);
+    expect_all(yk_grad(w[0]), "wgan_g0");
+    expect_all(yk_grad(w[1]), "wgan_g1");
+    expect_all(yk_grad(w[2]), "wgan_g2");
+    expect_all(yk_grad(w[3]), "wgan_g3");
+    expect_all(yk_grad(w[4]), "wgan_g4");
+    expect_all(yk_grad(w[5]), "wgan_g5");
     yk_scope_end(scope);
 }
 
@@ -116,21 +128,22 @@ static void test_gradient_penalty_of_convolutions(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w[] = {LEAF(conv_p0, 3, 2, 3, 3), LEAF(conv_p1, 3), LEAF(conv_p2, 3, 3, 3), LEAF(conv_p3, 3, 3, 3),
-                      LEAF(conv_p4, 2, 3, 2, 2), LEAF(conv_p5, 2), LEAF(conv_p6, 1, 8),    LEAF(conv_p7, 1)};
-    yk_tensor *g, *loss = critic_loss(conv_critic, w, CONSTANT(conv_real, 2, 2, 6, 6), CONSTANT(conv_fake, 2, 2, 6, 6),
-                                      CONSTANT(conv_mix, 2, 1, 1, 1), &g);
-    EXPECT_ALL(g, conv_input_grad);
-    EXPECT_ALL(loss, conv_loss);
+    yk_tensor *w[] = {LEAF("conv_p0", 3, 2, 3, 3), LEAF("conv_p1", 3),          LEAF("conv_p2", 3, 3, 3),
+                      LEAF("conv_p3", 3, 3, 3),    LEAF("conv_p4", 2, 3, 2, 2), LEAF("conv_p5", 2),
+                      LEAF("conv_p6", 1, 8),       LEAF("conv_p7", 1)};
+    yk_tensor *g, *loss = critic_loss(conv_critic, w, CONSTANT("conv_real", 2, 2, 6, 6),
+                                      CONSTANT("conv_fake", 2, 2, 6, 6), CONSTANT("conv_mix", 2, 1, 1, 1), &g);
+    expect_all(g, "conv_input_grad");
+    expect_all(loss, "conv_loss");
     expect_ok(yk_backward(loss));
-    EXPECT_ALL(yk_grad(w[0]), conv_g0);
-    EXPECT_ALL(yk_grad(w[1]), conv_g1);
-    EXPECT_ALL(yk_grad(w[2]), conv_g2);
-    EXPECT_ALL(yk_grad(w[3]), conv_g3);
-    EXPECT_ALL(yk_grad(w[4]), conv_g4);
-    EXPECT_ALL(yk_grad(w[5]), conv_g5);
-    EXPECT_ALL(yk_grad(w[6]), conv_g6);
-    EXPECT_ALL(yk_grad(w[7]), conv_g7);
+    expect_all(yk_grad(w[0]), "conv_g0");
+    expect_all(yk_grad(w[1]), "conv_g1");
+    expect_all(yk_grad(w[2]), "conv_g2");
+    expect_all(yk_grad(w[3]), "conv_g3");
+    expect_all(yk_grad(w[4]), "conv_g4");
+    expect_all(yk_grad(w[5]), "conv_g5");
+    expect_all(yk_grad(w[6]), "conv_g6");
+    expect_all(yk_grad(w[7]), "conv_g7");
     yk_scope_end(scope);
 }
 
@@ -143,11 +156,12 @@ static void test_maml(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_tensor *w[] = {LEAF(maml_p0, 5, 2), LEAF(maml_p1, 5), LEAF(maml_p2, 1, 5), LEAF(maml_p3, 1)}, *total = NULL;
+    yk_tensor *w[] = {LEAF("maml_p0", 5, 2), LEAF("maml_p1", 5), LEAF("maml_p2", 1, 5), LEAF("maml_p3", 1)},
+              *total = NULL;
     for (int task = 0; task < 2; task++) {
-        yk_tensor *x = CONSTANT(task ? maml_x1 : maml_x0, 4, 2), *y = CONSTANT(task ? maml_y1 : maml_y0, 4, 1);
-        yk_tensor *query_x = CONSTANT(task ? maml_query_x1 : maml_query_x0, 4, 2);
-        yk_tensor *query_y = CONSTANT(task ? maml_query_y1 : maml_query_y0, 4, 1), *fast[4], *grads[4];
+        yk_tensor *x = CONSTANT(task ? "maml_x1" : "maml_x0", 4, 2), *y = CONSTANT(task ? "maml_y1" : "maml_y0", 4, 1);
+        yk_tensor *query_x = CONSTANT(task ? "maml_query_x1" : "maml_query_x0", 4, 2);
+        yk_tensor *query_y = CONSTANT(task ? "maml_query_y1" : "maml_query_y0", 4, 1), *fast[4], *grads[4];
         memcpy(fast, w, sizeof(w));
         for (int step = 0; step < 2; step++) {
             yk_tensor *inner = yk_mse_loss(maml_model(x, fast), y, YK_REDUCE_MEAN);
@@ -159,11 +173,11 @@ static void test_maml(void **state)
         total = total ? yk_add(total, loss) : loss;
     }
     expect_ok(yk_backward(total));
-    EXPECT_ALL(total, maml_loss);
-    EXPECT_ALL(yk_grad(w[0]), maml_g0);
-    EXPECT_ALL(yk_grad(w[1]), maml_g1);
-    EXPECT_ALL(yk_grad(w[2]), maml_g2);
-    EXPECT_ALL(yk_grad(w[3]), maml_g3);
+    expect_all(total, "maml_loss");
+    expect_all(yk_grad(w[0]), "maml_g0");
+    expect_all(yk_grad(w[1]), "maml_g1");
+    expect_all(yk_grad(w[2]), "maml_g2");
+    expect_all(yk_grad(w[3]), "maml_g3");
     yk_scope_end(scope);
 }
 

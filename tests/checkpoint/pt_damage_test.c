@@ -4,7 +4,6 @@
  */
 #include "checkpoint/formats/pt.h"
 #include "tests/checkpoint/pt_files.h"
-#include "tests/checkpoint/pt_golden.h"
 
 /* ---- cut and bit by bit ------------------------------------------------------------------------------------------ */
 
@@ -14,15 +13,16 @@ static yk_value *read_bytes(const unsigned char *bytes, size_t size)
     return yk__pt_read(&(yk__source){"x.pt", -1, bytes, size, NULL}, NULL);
 }
 
-static void check_cut(const unsigned char *bytes, size_t size)
+static void check_cut(const char *name)
 {
-    for (size_t cut = 0; cut < size; cut++) {
+    golden_pt g = read_golden_pt(name);
+    for (size_t cut = 0; cut < g.size; cut++) {
         unsigned char *copy = malloc(cut + 1); /* exactly: a sanitizer sees a step outside */
         assert_non_null(copy);
-        memcpy(copy, bytes, cut);
+        memcpy(copy, g.bytes, cut);
         yk_value *value = read_bytes(copy, cut);
         if (value)
-            fail_msg("the first %zu of %zu bytes were read", cut, size);
+            fail_msg("the first %zu of %zu bytes were read", cut, g.size);
         expect_error(YK_ERR_FORMAT, "x.pt: ");
         free(copy);
     }
@@ -31,15 +31,17 @@ static void check_cut(const unsigned char *bytes, size_t size)
 static void test_cut(void **state)
 {
     (void)state;
-    check_cut(pt_zip_1, sizeof(pt_zip_1));
-    check_cut(pt_zip_2, sizeof(pt_zip_2));
-    check_cut(pt_legacy_1, sizeof(pt_legacy_1));
-    check_cut(pt_legacy_2, sizeof(pt_legacy_2));
+    check_cut("zip_1");
+    check_cut("zip_2");
+    check_cut("legacy_1");
+    check_cut("legacy_2");
 }
 
 /* Every bit: either an error that names the file, or (where nobody looks: times, padding) the very same value. */
-static size_t check_bits(const unsigned char *bytes, size_t size, bool same)
+static size_t check_bits(const golden_pt *g, bool same)
 {
+    const unsigned char *bytes = g->bytes;
+    size_t size = g->size;
     unsigned char *copy = malloc(size);
     assert_non_null(copy);
     memcpy(copy, bytes, size);
@@ -69,10 +71,13 @@ static size_t check_bits(const unsigned char *bytes, size_t size, bool same)
 static void test_bits(void **state)
 {
     (void)state;
-    size_t accepted = check_bits(pt_zip_2, sizeof(pt_zip_2), true);
-    assert_true(accepted < 8 * sizeof(pt_zip_2) / 2); /* most of the file is looked at; padding is what is not */
-    check_bits(pt_zip_1, sizeof(pt_zip_1), true);
-    check_bits(pt_legacy_2, sizeof(pt_legacy_2), false); /* has no checksums: it must only be survived */
+    golden_pt g = read_golden_pt("zip_2");
+    size_t accepted = check_bits(&g, true);
+    assert_true(accepted < 8 * g.size / 2); /* most of the file is looked at; padding is what is not */
+    g = read_golden_pt("zip_1");
+    check_bits(&g, true);
+    g = read_golden_pt("legacy_2");
+    check_bits(&g, false); /* has no checksums: it must only be survived */
 }
 
 /* ---- pickles ----------------------------------------------------------------------------------------------------- */

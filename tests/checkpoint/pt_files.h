@@ -1,5 +1,6 @@
 /*
- * pt_files.h - shared by the tests of .pt files: a folder of their own, files from bytes, comparing values.
+ * pt_files.h - shared by the tests of .pt files: a folder of their own, files from bytes, files that PyTorch wrote
+ * (tests/checkpoint/golden), comparing values.
  */
 #ifndef YOKE_TESTS_PT_FILES_H
 #define YOKE_TESTS_PT_FILES_H
@@ -9,6 +10,7 @@
 
 #include "tensor/tensor.h"
 #include "tests/support/expect.h"
+#include "tests/support/golden.h"
 #include "value/value.h"
 
 static char directory[64], path[96];
@@ -28,6 +30,26 @@ static inline int remove_directory(void **state)
     (void)state;
     unlink(path);
     return rmdir(directory); /* fails where something was left */
+}
+
+/* A file that PyTorch wrote, whole: tests/checkpoint/golden/NAME.pt. */
+typedef struct golden_pt {
+    unsigned char bytes[8192];
+    size_t size;
+} golden_pt;
+
+static inline golden_pt read_golden_pt(const char *name)
+{
+    char file[100];
+    golden_pt g;
+    snprintf(file, sizeof(file), "tests/checkpoint/golden/%s.pt", name);
+    FILE *f = fopen(source_path(file), "rb");
+    if (!f)
+        fail_msg("%s cannot be read; run the test by scripts/run-test, or set YOKE_TEST_SOURCES", source_path(file));
+    g.size = fread(g.bytes, 1, sizeof(g.bytes), f);
+    assert_in_range(g.size, 1, sizeof(g.bytes) - 1);
+    assert_int_equal(fclose(f), 0);
+    return g;
 }
 
 static inline void put_file(const void *data, size_t size)

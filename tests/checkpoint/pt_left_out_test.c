@@ -5,7 +5,6 @@
 #include <yoke/checkpoint.h>
 
 #include "tests/checkpoint/pt_files.h"
-#include "tests/checkpoint/pt_plain_golden.h"
 
 static const char *left_out_of(const yk_value *list, const char *name)
 {
@@ -15,12 +14,18 @@ static const char *left_out_of(const yk_value *list, const char *name)
     return yk_value_as_string(what);
 }
 
-static yk_value *load(const unsigned char *bytes, size_t size, bool mapped)
+static yk_value *load_bytes(const unsigned char *bytes, size_t size, bool mapped)
 {
     put_file(bytes, size);
     yk_value *value = yk_pt_load(path, YK_OPTIONS(yk_pt_options, .mmap = mapped));
     expect_ok(value ? 0 : 1);
     return value;
+}
+
+static yk_value *load(const char *name, bool mapped)
+{
+    golden_pt g = read_golden_pt(name);
+    return load_bytes(g.bytes, g.size, mapped);
 }
 
 typedef struct expected {
@@ -72,7 +77,7 @@ static void test_what_is_left_out(void **state)
     enum { OTHERS = sizeof(others) / sizeof(*others) };
     yk_scope scope = yk_scope_begin();
     for (int mapped = 0; mapped < 2; mapped++) {
-        yk_value *value = load(pt_plain_zip, sizeof(pt_plain_zip), mapped);
+        yk_value *value = load("plain_zip", mapped);
         const yk_value *model = yk_value_get(value, "model"), *keys = yk_value_get(value, "keys");
         yk_value *list = yk_value_left_out_list(value);
         check_read(model);
@@ -101,7 +106,7 @@ static void test_what_is_left_out(void **state)
         assert_int_equal(yk_value_count(yk_value_get(value, "none")), 0);
         expect_ok(0);
     }
-    yk_value *model = load(pt_plain_legacy, sizeof(pt_plain_legacy), false), *list = yk_value_left_out_list(model);
+    yk_value *model = load("plain_legacy", false), *list = yk_value_left_out_list(model);
     check_read(model);
     assert_int_equal(yk_value_count(list), TENSORS - 2); /* its form has no storages of these dtypes */
     for (int i = 0; i < TENSORS; i++) {
@@ -119,7 +124,7 @@ static void test_state_dict(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_value *value = load(pt_plain_zip, sizeof(pt_plain_zip), false);
+    yk_value *value = load("plain_zip", false);
     yk_state_dict *weights = yk_value_weights(value, NULL);
     assert_int_equal(yk_state_dict_count(weights), 4);
     assert_string_equal(yk_state_dict_left_out(weights, "fc.bias"), "complex64 tensor of shape (3,)");
@@ -159,7 +164,7 @@ static void test_saving(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    yk_value *value = load(pt_plain_zip, sizeof(pt_plain_zip), false);
+    yk_value *value = load("plain_zip", false);
     assert_int_equal(yk_pt_save(path, value), YK_ERR_UNSUPPORTED);
     expect_error(YK_ERR_UNSUPPORTED, "x.pt: 'model.fc.bias' was left out when it was read (complex64 tensor of shape "
                                      "(3,)): there is nothing to write");
@@ -188,7 +193,7 @@ static void check_deflated(const unsigned char *bytes, size_t size)
 {
     for (int mapped = 0; mapped < 2; mapped++) {
         yk_scope scope = yk_scope_begin();
-        yk_value *value = load(bytes, size, mapped);
+        yk_value *value = load_bytes(bytes, size, mapped);
         yk_tensor *w = yk_value_as_tensor(yk_value_get(value, "fc.weight"));
         for (int64_t i = 0; i < 6; i++)
             expect_near(yk_get(w, (int64_t[]){i / 3, i % 3}), (double)i, 0, 0);
@@ -200,13 +205,14 @@ static void check_deflated(const unsigned char *bytes, size_t size)
 static void test_repacked(void **state)
 {
     (void)state;
-    assert_true(sizeof(pt_deflated) < 5000);
-    check_deflated(pt_deflated, sizeof(pt_deflated));
+    golden_pt g = read_golden_pt("deflated");
+    assert_true(g.size < 5000);
+    check_deflated(g.bytes, g.size);
     static const size_t paddings[] = {1, 2, 100, 70000};
     for (size_t i = 0; i < sizeof(paddings) / sizeof(*paddings); i++) {
-        size_t size = sizeof(pt_deflated) + paddings[i];
+        size_t size = g.size + paddings[i];
         unsigned char *padded = calloc(size, 1);
-        memcpy(padded, pt_deflated, sizeof(pt_deflated));
+        memcpy(padded, g.bytes, g.size);
         check_deflated(padded, size);
         padded[size - 1] = 1;
         yk_scope scope = yk_scope_begin();
@@ -217,16 +223,16 @@ static void test_repacked(void **state)
         free(padded);
     }
     /* Every changed byte of the compressed data is found. */
-    unsigned char copy[sizeof(pt_deflated)];
+    unsigned char copy[sizeof(g.bytes)];
     size_t end = 0;
-    while (memcmp(pt_deflated + end, "PK\1\2", 4) != 0)
+    while (memcmp(g.bytes + end, "PK\1\2", 4) != 0)
         end++;
     for (size_t at = 30; at < end; at++) {
-        memcpy(copy, pt_deflated, sizeof(copy));
+        memcpy(copy, g.bytes, g.size);
         copy[at] ^= 0x10;
         yk_scope scope = yk_scope_begin();
-        put_file(copy, sizeof(copy));
-        yk_value *value = yk_pt_load(path, NULL), *right = value ? load(pt_deflated, sizeof(copy), false) : NULL;
+        put_file(copy, g.size);
+        yk_value *value = yk_pt_load(path, NULL), *right = value ? load_bytes(g.bytes, g.size, false) : NULL;
         if (value) /* times, and versions that nobody looks at */
             assert_int_equal(yk_value_count(value), yk_value_count(right));
         else
@@ -239,15 +245,15 @@ static void test_repacked(void **state)
 static void test_deflated_bomb(void **state)
 {
     (void)state;
-    unsigned char copy[sizeof(pt_deflated)];
-    memcpy(copy, pt_deflated, sizeof(copy));
-    for (size_t at = 0; at + 30 < sizeof(copy); at++) {
+    golden_pt g = read_golden_pt("deflated");
+    unsigned char *copy = g.bytes;
+    for (size_t at = 0; at + 30 < g.size; at++) {
         bool entry = memcmp(copy + at, "PK\1\2", 4) == 0, header = memcmp(copy + at, "PK\3\4", 4) == 0;
         if (entry || header)
             memset(copy + at + (entry ? 24 : 22), 0x7F, 4);
     }
     yk_scope scope = yk_scope_begin();
-    put_file(copy, sizeof(copy));
+    put_file(copy, g.size);
     assert_null(yk_pt_load(path, NULL));
     expect_error(YK_ERR_FORMAT, "is said to have 2139062143 bytes, which ");
     yk_scope_end(scope);

@@ -7,16 +7,15 @@
 #include <yoke/checkpoint.h>
 
 #include "tests/checkpoint/pt_files.h"
-#include "tests/checkpoint/pt_golden.h"
 
-static const struct golden {
-    const unsigned char *bytes;
-    size_t size;
-} goldens[] = {{pt_zip_1, sizeof(pt_zip_1)},
-               {pt_zip_2, sizeof(pt_zip_2)},
-               {pt_legacy_1, sizeof(pt_legacy_1)},
-               {pt_legacy_2, sizeof(pt_legacy_2)}};
+static const char *const goldens[] = {"zip_1", "zip_2", "legacy_1", "legacy_2"};
 enum { GOLDENS = sizeof(goldens) / sizeof(*goldens) };
+
+static void put_golden(const char *name)
+{
+    golden_pt g = read_golden_pt(name);
+    put_file(g.bytes, g.size);
+}
 
 /* ---- reading what PyTorch wrote ---------------------------------------------------------------------------------- */
 
@@ -110,7 +109,7 @@ static void test_reads_golden(void **state)
         for (int16_t d = 0; d < 2; d++) {
             yk_device device = {YK_CPU, d};
             yk_scope scope = yk_scope_begin();
-            put_file(goldens[g].bytes, goldens[g].size);
+            put_golden(goldens[g]);
             yk_value *value = yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = device));
             expect_ok(value ? 0 : 1);
             check_tensors(value, device);
@@ -125,7 +124,7 @@ static void test_shares_memory(void **state)
     (void)state;
     for (int g = 0; g < GOLDENS; g++) {
         yk_scope scope = yk_scope_begin();
-        put_file(goldens[g].bytes, goldens[g].size);
+        put_golden(goldens[g]);
         yk_value *value = yk_pt_load(path, NULL);
         expect_ok(value ? 0 : 1);
         yk_state_dict *dict = yk_value_weights(value, NULL);
@@ -148,7 +147,7 @@ static void test_round_trip(void **state)
     static unsigned char one[20000], two[20000];
     for (int g = 0; g < GOLDENS; g++) {
         yk_scope scope = yk_scope_begin();
-        put_file(goldens[g].bytes, goldens[g].size);
+        put_golden(goldens[g]);
         yk_value *value = yk_pt_load(path, NULL);
         expect_ok(yk_pt_save(path, value));
         size_t size = get_file(one, sizeof(one));
@@ -168,7 +167,7 @@ static void test_round_trip_other_device(void **state)
 {
     (void)state;
     yk_scope scope = yk_scope_begin();
-    put_file(pt_zip_2, sizeof(pt_zip_2));
+    put_golden("zip_2");
     yk_value *here = yk_pt_load(path, NULL);
     yk_value *there = yk_pt_load(path, YK_OPTIONS(yk_pt_options, .map_location = {YK_CPU, 1}));
     expect_ok(yk_pt_save(path, there));

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes attention_golden.h: scaled_dot_product_attention of PyTorch in float64, outputs and gradients.
+"""Writes attention.golden: scaled_dot_product_attention of PyTorch in float64, outputs and gradients.
 
-    python3 tests/golden/make_attention.py > tests/golden/attention_golden.h
+    python3 tests/golden/make_attention.py
 
 Inputs are element i = sin(0.7 i + seed), so that only results are written down; seeds are 1 (query), 2 (key), 3 (value),
 4 (additive mask) and 5 (gradient of the output). The bool mask is element i = i % 3 != 0.
 """
 import torch
+
+from golden_file import number, write
 
 CASES = [  # batch, heads, L, S, E, D, mask (0 none, 1 bool, 2 additive), causal, scale
     (2, 2, 5, 5, 4, 4, 0, 0, 0.0),
@@ -25,16 +27,7 @@ def wave(seed, *shape):
     return torch.sin(0.7 * torch.arange(count, dtype=torch.float64) + seed).reshape(shape)
 
 
-def values(name, tensors):
-    numbers = [f"{x:.17g}" for t in tensors for x in t.flatten().tolist()]
-    print(f"static const double {name}[] = {{")
-    for i in range(0, len(numbers), 5):
-        print("    " + ", ".join(numbers[i:i + 5]) + ",")
-    print("};")
-
-
-print(f"/* attention_golden.h - made by make_attention.py with PyTorch {torch.__version__.split('+')[0]}. */")
-print("/* clang-format off */")
+sections = [("cases", [" ".join(number(x) for x in case) for case in CASES])]
 for index, (b, h, l, s, e, d, mask, causal, scale) in enumerate(CASES):
     q, k, v = (wave(1, b, h, l, e).requires_grad_(), wave(2, b, h, s, e).requires_grad_(),
                wave(3, b, h, s, d).requires_grad_())
@@ -46,10 +39,5 @@ for index, (b, h, l, s, e, d, mask, causal, scale) in enumerate(CASES):
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=given, is_causal=bool(causal),
                                                            scale=scale or None)
     out.backward(wave(5, b, h, l, d))
-    values(f"attention_{index}", [out, q.grad, k.grad, v.grad])
-print("static const struct {\n    int64_t batch, heads, queries, keys, size, value_size;\n    int mask;\n"
-      "    bool causal;\n    double scale;\n    const double *values; /* out, then the gradients of query, key, value */")
-print("} attention_cases[] = {")
-for index, case in enumerate(CASES):
-    print("    {" + ", ".join(str(x) for x in case) + f", attention_{index}}},")
-print("};\n/* clang-format on */")
+    sections.append((f"case {index}", [x for t in (out, q.grad, k.grad, v.grad) for x in t.flatten().tolist()]))
+write("attention", "make_attention.py", "scaled dot product attention, outputs and gradients", sections)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes nn_golden.h: what PyTorch gives for tests/nn and tests/optim. All numbers are float64.
+"""Writes nn.golden and optim.golden: what PyTorch gives for tests/nn and tests/optim. All numbers are float64.
 
-    python3 tests/golden/make_nn.py > tests/golden/nn_golden.h     (Debian's python3-torch is enough)
+    python3 tests/golden/make_nn.py     (Debian's python3-torch is enough)
 
 Where torchvision can be imported, the names and shapes of its ResNet-18 are checked against those written.
 """
 import os
+import re
 import sys
 import warnings
 
@@ -15,32 +16,21 @@ from torch import nn
 from torch.optim import lr_scheduler as lrs
 
 here = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(here, "..", "..", "bench"))
+sys.path[:0] = [here, os.path.join(here, "..", "..", "bench")]
+from golden_file import DTYPES, number, write  # noqa: E402
 from peer_step import LeNet, ResNet18  # noqa: E402
 
 warnings.filterwarnings("ignore")
 torch.set_default_dtype(torch.float64)
 rng = np.random.default_rng(20)
-lines = []
+nn_sections, optim_sections = [], []
 
 
-def numbers(name, values):
-    """A static array of doubles; the values are spelled so that they are read back exactly."""
-    flat = [float(v) for v in np.asarray(values, dtype=np.float64).reshape(-1)]
-    lines.append(f"static const double {name}[] = {{")
-    for i in range(0, len(flat), 5):
-        lines.append("    " + ", ".join(f"{v:.17g}" for v in flat[i:i + 5]) + ",")
-    lines.append("};")
-
-
-def tensor(name, label, t):
-    """A golden_tensor initialiser; its numbers become an array of their own."""
-    if t is None:
-        return "{0}"
+def tensor(part, key, t):
+    """A row: the part, its name in the state, the sizes, and the numbers."""
     t = t.detach()
-    numbers(name, t.to(torch.float64).contiguous().numpy())
-    shape = ", ".join(str(s) for s in t.shape) or "1"
-    return f'{{"{label}", {t.dim()}, {{{shape}}}, {name}}}'
+    words = [part, key, str(t.dim())] + [str(s) for s in t.shape]
+    return " ".join(words + [number(v) for v in t.to(torch.float64).reshape(-1).tolist()])
 
 
 def draw(*shape):
@@ -107,20 +97,14 @@ def modules():
         pull = draw(*out.shape)
         (out * pull).sum().backward()
         params = dict(net.named_parameters())
-        parts = [tensor(f"{name}_{part}", part, value)
-                 for part, value in (("x", x), ("out", out), ("pull", pull), ("gx", x.grad))]
-        before, after, grads = [], [], []
-        for i, key in enumerate(state):
-            before.append(tensor(f"{name}_state{i}", key, state[key]))
-            after.append(tensor(f"{name}_after{i}", key, net.state_dict()[key]))
-            grads.append(tensor(f"{name}_grad{i}", key, params[key].grad if key in params else None))
-        braces = [", ".join(group) or "{0}" for group in (before, after, grads)]
-        entries.append(f'    {{"{name}", {int(net.training)}, {int(x.dtype == torch.int64)},\n     ' +
-                       ",\n     ".join(parts) + f",\n     {len(state)},\n     " +
-                       ",\n     ".join("{" + b + "}" for b in braces) + "},")
-    lines.append("static const golden_module golden_modules[] = {")
-    lines.extend(entries)
-    lines.append("};")
+        rows = [tensor(part, "-", value)
+                for part, value in (("x", x), ("out", out), ("pull", pull), ("gx", x.grad)) if value is not None]
+        rows += [tensor("before", key, value) for key, value in state.items()]
+        rows += [tensor("after", key, value) for key, value in net.state_dict().items()]
+        rows += [tensor("grad", key, value.grad) for key, value in params.items()]
+        entries.append(f"{name} {int(net.training)} {int(x.dtype == torch.int64)}")
+        nn_sections.append((f"module {name}", rows))
+    nn_sections.insert(0, ("modules", entries))
 
 
 def names():
@@ -140,19 +124,13 @@ def names():
         assert list(ours.items()) == list(theirs.items())
     entries = []
     for name, net in models.items():
-        lines.append(f"static const golden_name {name}_names[] = {{")
+        entries.append(f"{name} {sum(p.numel() for p in net.parameters())} {len(list(net.parameters()))}")
+        rows = []
         for key, value in net.state_dict().items():
-            shape = ", ".join(str(s) for s in value.shape) or "1"
-            dtype = {torch.float64: "YK_F32", torch.int64: "YK_I64"}[value.dtype]
-            lines.append(f'    {{"{key}", {value.dim()}, {{{shape}}}, {dtype}}},')
-        lines.append("};")
-        count = sum(p.numel() for p in net.parameters())
-        first = list(net.parameters())[0]
-        entries.append(f'    {{"{name}", {len(net.state_dict())}, {name}_names, {count}, '
-                       f"{len(list(net.parameters()))}}}, /* {tuple(first.shape)} */")
-    lines.append("static const golden_model golden_models[] = {")
-    lines.extend(entries)
-    lines.append("};")
+            dtype = torch.float32 if value.dtype == torch.float64 else value.dtype
+            rows.append(" ".join([key, DTYPES[dtype], str(value.dim())] + [str(s) for s in value.shape]))
+        nn_sections.append((f"names of {name}", rows))
+    nn_sections.append(("models", entries))
 
 
 def representation():
@@ -160,12 +138,11 @@ def representation():
         nn.Conv2d(3, 8, (3, 1), stride=2, padding=(1, 0), dilation=(1, 2), bias=False), nn.BatchNorm2d(8),
         nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.AvgPool2d((2, 1))), nn.AdaptiveAvgPool2d((1, 2)),
         nn.Flatten(), nn.Linear(16, 4), nn.LayerNorm((4,)), nn.Dropout(0.25), nn.GELU(), nn.Identity(), nn.Sequential())
-    lines.append("static const char golden_repr[] =")
-    for line in str(net).split("\n"):
-        lines.append(f'    "{line}\\n"')
-    lines[-1] += ";"
-    lines.append(f'static const char golden_embedding_repr[] = "{nn.Embedding(6, 3, padding_idx=2)}\\n";')
-    lines.append(f'static const char golden_grouped_repr[] = "{nn.Conv2d(4, 8, 1, groups=2)}\\n";')
+    for name, module in (("sequential", net), ("embedding", nn.Embedding(6, 3, padding_idx=2)),
+                         ("grouped", nn.Conv2d(4, 8, 1, groups=2))):
+        # PyTorch 2.15 prints the bias of norms, too; yoke prints them as PyTorch 1.13 did.
+        text = re.sub("(affine=True), bias=True", r"\1", str(module))
+        nn_sections.append((f"text of {name}", text.split("\n")))
 
 
 STEPS = 6
@@ -175,8 +152,8 @@ def optimizers():
     """Two parameters; the second has no gradient in steps 0 and 3."""
     start = [draw(3, 2), draw(4)]
     grads = [[draw(3, 2), draw(4)] for _ in range(STEPS)]
-    numbers("optimizer_start", torch.cat([s.reshape(-1) for s in start]).numpy())
-    numbers("optimizer_grads", np.concatenate([g.reshape(-1).numpy() for pair in grads for g in pair]))
+    optim_sections.append(("start", torch.cat([s.reshape(-1) for s in start]).tolist()))
+    optim_sections.append(("grads", torch.cat([g.reshape(-1) for pair in grads for g in pair]).tolist()))
     sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
     cases = {
         "sgd": lambda p: sgd(p, lr=0.1),
@@ -195,7 +172,7 @@ def optimizers():
         "adamw_amsgrad": lambda p: adamw(p, lr=0.1, weight_decay=0.3, amsgrad=True),
         "groups": lambda p: sgd([{"params": p[:1]}, {"params": p[1:], "lr": 0.01, "momentum": 0.5}], lr=0.1),
     }
-    entries = []
+    optim_sections.append(("optimizers", list(cases)))
     for name, make in cases.items():
         params = [s.clone().requires_grad_() for s in start]
         optimizer = make(params)
@@ -204,13 +181,8 @@ def optimizers():
             params[0].grad = grads[step][0].clone()
             params[1].grad = None if step in (0, 3) else grads[step][1].clone()
             optimizer.step()
-            track.extend(p.detach().reshape(-1).numpy().copy() for p in params)
-        numbers(f"track_{name}", np.concatenate(track))
-        entries.append(f'    {{"{name}", track_{name}}},')
-    lines.append(f"enum {{ GOLDEN_STEPS = {STEPS} }};")
-    lines.append("static const golden_track golden_tracks[] = {")
-    lines.extend(entries)
-    lines.append("};")
+            track.extend(v for p in params for v in p.detach().reshape(-1).tolist())
+        optim_sections.append((f"steps of {name}", track))
 
 
 def schedules():
@@ -225,7 +197,7 @@ def schedules():
         "warmup_step": lambda o: lrs.SequentialLR(
             o, [lrs.LinearLR(o, start_factor=0.25, total_iters=4), lrs.StepLR(o, 6, 0.5)], [4]),
     }
-    entries = []
+    optim_sections.append(("schedules", list(cases)))
     for name, make in cases.items():
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
         schedule = make(optimizer)
@@ -234,28 +206,24 @@ def schedules():
             rates.append(optimizer.param_groups[0]["lr"])
             optimizer.step()
             schedule.step()
-        numbers(f"rates_{name}", rates)
-        entries.append(f'    {{"{name}", rates_{name}}},')
-    lines.append("enum { GOLDEN_RATES = 20 };")
-    lines.append("static const golden_track golden_schedules[] = {")
-    lines.extend(entries)
-    lines.append("};")
+        optim_sections.append((f"rates of {name}", rates))
 
 
 def clipping():
     grads = [3 * draw(2, 3), 5 * draw(4)]
-    numbers("clip_grads", torch.cat([g.reshape(-1) for g in grads]).numpy())
+    optim_sections.append(("clip gradients", torch.cat([g.reshape(-1) for g in grads]).tolist()))
     for name, limit in (("low", 0.7), ("high", 100.0)):
         params = [torch.zeros_like(g, requires_grad=True) for g in grads]
         for p, g in zip(params, grads):
             p.grad = g.clone()
         total = torch.nn.utils.clip_grad_norm_(params, limit)
-        numbers(f"clip_{name}", torch.cat([total.reshape(1)] + [p.grad.reshape(-1) for p in params]).numpy())
+        clipped = torch.cat([total.reshape(1)] + [p.grad.reshape(-1) for p in params])
+        optim_sections.append((f"clip {name}", clipped.tolist()))
     params = [torch.zeros_like(g, requires_grad=True) for g in grads]
     for p, g in zip(params, grads):
         p.grad = g.clone()
     torch.nn.utils.clip_grad_value_(params, 0.9)
-    numbers("clip_value", torch.cat([p.grad.reshape(-1) for p in params]).numpy())
+    optim_sections.append(("clip value", torch.cat([p.grad.reshape(-1) for p in params]).tolist()))
 
 
 def main():
@@ -265,53 +233,8 @@ def main():
     optimizers()
     schedules()
     clipping()
-    print(f"""/* Written by make_nn.py with PyTorch {torch.__version__.split('+')[0]}. */
-#ifndef YOKE_TESTS_NN_GOLDEN_H
-#define YOKE_TESTS_NN_GOLDEN_H
-
-#include <stdint.h>
-
-#include <yoke/tensor.h>
-
-/* values in C order; name NULL: there is none */
-typedef struct golden_tensor {{
-    const char *name;
-    int ndim;
-    int64_t shape[4];
-    const double *values;
-}} golden_tensor;
-
-/* A module with the state before, its forward at x, the gradients of sum(out * pull), and the state after. */
-typedef struct golden_module {{
-    const char *name;
-    int training, index_input;
-    golden_tensor x, out, pull, gx;
-    int n_state;
-    golden_tensor state[9], after[9], grads[9];
-}} golden_module;
-
-typedef struct golden_name {{
-    const char *name;
-    int ndim;
-    int64_t shape[4];
-    yk_dtype dtype;
-}} golden_name;
-
-typedef struct golden_model {{
-    const char *name;
-    int n_names;
-    const golden_name *names;
-    int64_t numbers;
-    int n_parameters;
-}} golden_model;
-
-typedef struct golden_track {{
-    const char *name;
-    const double *values;
-}} golden_track;
-""")
-    print("\n".join(f"{line}" for line in lines))
-    print("\n#endif")
+    write("nn", "make_nn.py", "layers, names and prints of modules", nn_sections)
+    write("optim", "make_nn.py", "optimizers, schedules and clipping", optim_sections)
 
 
 main()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Prints the golden files of tests/checkpoint/pt_test.c as C arrays, written by the torch of this Python.
-
-    (echo '/* pt_golden.h - made by tests/golden/make_pt.py. */'; python3 tests/golden/make_pt.py;
-     other-python tests/golden/make_pt.py) > tests/checkpoint/pt_golden.h
+"""Writes the files of tests/checkpoint/pt_test.c to tests/checkpoint/golden, by the torch of this Python, whose version is
+in their names.
 
 The committed ones are by PyTorch 1.13.1 and 2.15.
 """
 import collections
 import io
+import os
 
 import torch
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoint", "golden")
 
 
 def state():
@@ -55,13 +56,8 @@ def main():
     for form, zipped in (("zip", True), ("legacy", False)):
         data = io.BytesIO()
         torch.save(state(), data, _use_new_zipfile_serialization=zipped)
-        numbers = ",".join(str(b) for b in data.getvalue())
-        print(f"static const unsigned char pt_{form}_{major}[] = {{")
-        while numbers:
-            cut = len(numbers) if len(numbers) <= 118 else numbers.rindex(",", 0, 118) + 1
-            print(numbers[:cut])
-            numbers = numbers[cut:]
-        print("};")
+        with open(os.path.join(FOLDER, f"{form}_{major}.pt"), "wb") as out:
+            out.write(data.getvalue())
 
 
 main()

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Prints the golden files of tests/checkpoint/pt_module_test.c as C arrays: modules saved whole, and their state dicts.
-
-    (echo '/* pt_module_golden.h - made by tests/golden/make_pt_module.py. */'
-     python3 tests/golden/make_pt_module.py) > tests/checkpoint/pt_module_golden.h
+"""Writes the files of tests/checkpoint/pt_module_test.c to tests/checkpoint/golden: modules saved whole, and their state
+dicts. Prints the output of the LSTM, which stands in the test.
 
 The committed ones are by PyTorch 2.15.
 """
-import io
+import os
 
 import torch
 from torch import nn
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoint", "golden")
 
 
 class Net(nn.Module):
@@ -28,15 +28,7 @@ class Net(nn.Module):
 
 
 def put(name, value, zipped=True):
-    data = io.BytesIO()
-    torch.save(value, data, _use_new_zipfile_serialization=zipped)
-    numbers = ",".join(str(b) for b in data.getvalue())
-    print(f"static const unsigned char pt_{name}[] = {{")
-    while numbers:
-        cut = len(numbers) if len(numbers) <= 118 else numbers.rindex(",", 0, 118) + 1
-        print(numbers[:cut])
-        numbers = numbers[cut:]
-    print("};")
+    torch.save(value, os.path.join(FOLDER, name + ".pt"), _use_new_zipfile_serialization=zipped)
 
 
 def main():
@@ -49,7 +41,7 @@ def main():
     lstm, x = nn.LSTM(2, 2, bidirectional=True), torch.tensor([[[0.5, -1.0]], [[2.0, 0.25]], [[-0.75, 1.5]]])
     put("lstm", lstm.state_dict())
     out = ", ".join(f"{v:.9g}f" for v in lstm(x)[0].detach().reshape(-1).tolist())
-    print(f"static const float pt_lstm_output[] = {{\n    {out}}};")
+    print(out)
 
 
 main()

@@ -1,23 +1,18 @@
 #!/usr/bin/env python3
-"""Prints the golden files of tests/checkpoint/pt_left_out_test.c as C arrays, written by the torch of this Python (2.15).
-
-    (echo '/* pt_plain_golden.h - made by tests/golden/make_pt_plain.py. */'; python3 tests/golden/make_pt_plain.py) \
-        > tests/checkpoint/pt_plain_golden.h
-"""
+"""Writes the files of tests/checkpoint/pt_left_out_test.c to tests/checkpoint/golden, by the torch of this Python (2.15)."""
 import io
+import os
 import zipfile
 
 import torch
 
 
-def print_array(name, data):
-    numbers = ",".join(str(b) for b in data)
-    print(f"static const unsigned char {name}[] = {{")
-    while numbers:
-        cut = len(numbers) if len(numbers) <= 118 else numbers.rindex(",", 0, 118) + 1
-        print(numbers[:cut])
-        numbers = numbers[cut:]
-    print("};")
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoint", "golden")
+
+
+def write(name, data):
+    with open(os.path.join(FOLDER, name + ".pt"), "wb") as out:
+        out.write(data)
 
 
 def save(value, zipped=True):
@@ -44,15 +39,15 @@ def main():
         "list": [1, 2j, "three"], "set": {1, 2**70},
         "keys": {(0, 1): 1, None: 2, 0.5: 3, b"a": 4, False: 5, "True": 6, True: 7, 7: 8, "a\0b": 9, "last": 10},
     }
-    print_array("pt_plain_zip", save(value))
-    print_array("pt_plain_legacy", save({k: v for k, v in value["model"].items() if k not in ("f8", "u16")}, False))
+    write("plain_zip", save(value))
+    write("plain_legacy", save({k: v for k, v in value["model"].items() if k not in ("f8", "u16")}, False))
     with zipfile.ZipFile(io.BytesIO(save({"fc.weight": w, "zeros": torch.zeros(5000)}))) as archive:
         members = [(n, archive.read(n)) for n in archive.namelist()]
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    print_array("pt_deflated", data.getvalue())
+    write("deflated", data.getvalue())
 
 
 main()

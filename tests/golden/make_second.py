@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""Writes second_golden.h: gradients of gradients in float64, by PyTorch: the gradient penalty of WGAN-GP with a linear
+"""Writes second.golden: gradients of gradients in float64, by PyTorch: the gradient penalty of WGAN-GP with a linear
 and a convolutional critic, and MAML with two inner steps.
 
-    python3 tests/golden/make_second.py > tests/golden/second_golden.h
+    python3 tests/golden/make_second.py
 """
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from golden_file import write
+
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(33)
-lines = []
+sections = []
 
 
 def numbers(name, t):
-    flat = [f"{v:.17g}" for v in t.detach().reshape(-1).tolist()]
-    lines.append(f"static const double {name}[] = {{")
-    lines.extend("    " + ", ".join(flat[i:i + 5]) + "," for i in range(0, len(flat), 5))
-    lines.append("};")
+    sections.append((name, t.detach().reshape(-1).tolist()))
 
 
 def params(name, tensors, grads):
@@ -92,7 +91,4 @@ total.backward()
 numbers("maml_loss", total)
 params("maml", weights, [w.grad for w in weights])
 
-print(f"/* Written by make_second.py with PyTorch {torch.__version__}. */")
-print("#ifndef YOKE_TESTS_SECOND_GOLDEN_H\n#define YOKE_TESTS_SECOND_GOLDEN_H\n")
-print("\n".join(lines))
-print("\n#endif")
+write("second", "make_second.py", "gradients of gradients: WGAN-GP and MAML", sections)

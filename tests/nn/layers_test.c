@@ -5,7 +5,7 @@
 
 #include <yoke/nn.h>
 
-#include "tests/golden/nn_golden.h"
+#include "tests/support/golden.h"
 
 static yk_module *make_linear(void)
 {
@@ -106,8 +106,6 @@ static const struct {
     {"mlp", make_mlp},
     {"sequential", make_sequential},
 };
-enum { CASES = sizeof(golden_modules) / sizeof(golden_modules[0]) };
-
 static yk_module *make(const char *name)
 {
     for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
@@ -116,6 +114,40 @@ static yk_module *make(const char *name)
     }
     fail_msg("no test makes the module %s", name);
     return NULL;
+}
+
+/* A row of a module's section in tests/golden/nn.golden: a part ("x", "out", "pull", "gx", "before", "after", "grad"),
+ * the name in the state, and the tensor. */
+typedef struct golden_tensor {
+    char part[8], name[40];
+    int ndim;
+    int64_t shape[4], count;
+    double values[160];
+} golden_tensor;
+
+static void read_tensor(const char *row, golden_tensor *g)
+{
+    golden_word(&row, g->part, sizeof(g->part));
+    golden_word(&row, g->name, sizeof(g->name));
+    g->ndim = golden_integer(&row);
+    assert_in_range(g->ndim, 0, 4);
+    g->count = 1;
+    for (int d = 0; d < g->ndim; d++)
+        g->count *= g->shape[d] = golden_integer(&row);
+    assert_in_range(g->count, 1, sizeof(g->values) / sizeof(g->values[0]));
+    for (int64_t i = 0; i < g->count; i++)
+        g->values[i] = golden_number(&row);
+}
+
+/* The row of a part, and of a name where that is given. */
+static bool find_tensor(const char *const *rows, size_t count, const char *part, const char *name, golden_tensor *g)
+{
+    for (size_t i = 0; i < count; i++) {
+        read_tensor(rows[i], g);
+        if (strcmp(g->part, part) == 0 && (!name || strcmp(g->name, name) == 0))
+            return true;
+    }
+    return false;
 }
 
 static yk_tensor *to_tensor(const golden_tensor *g, yk_dtype dtype)
@@ -127,70 +159,90 @@ static void expect_tensor(const char *name, const char *what, const golden_tenso
 {
     if (yk_ndim(x) != g->ndim)
         fail_msg("%s %s: %d dimensions, expected %d", name, what, yk_ndim(x), g->ndim);
-    int64_t count = 1;
-    for (int d = 0; d < g->ndim; d++) {
+    for (int d = 0; d < g->ndim; d++)
         assert_int_equal(yk_size(x, d), g->shape[d]);
-        count *= g->shape[d];
-    }
-    double *values = malloc((size_t)count * sizeof(*values));
-    expect_ok(yk_tensor_read(yk_cast(x, YK_F64), values, (size_t)count * sizeof(*values)));
-    for (int64_t i = 0; i < count; i++) {
+    double values[sizeof(g->values) / sizeof(g->values[0])];
+    expect_ok(yk_tensor_read(yk_cast(x, YK_F64), values, (size_t)g->count * sizeof(*values)));
+    for (int64_t i = 0; i < g->count; i++) {
         if (!(fabs(values[i] - g->values[i]) <= tolerance * (1 + fabs(g->values[i]))))
             fail_msg("%s %s: element %d is %.17g, PyTorch has %.17g", name, what, (int)i, values[i], g->values[i]);
     }
-    free(values);
 }
 
-static void check(const golden_module *g, yk_dtype dtype, double tolerance)
+static void check(const char *name, bool training, bool index_input, yk_dtype dtype, double tolerance)
 {
+    char section[60];
+    size_t count;
+    golden_tensor g;
+    snprintf(section, sizeof(section), "module %s", name);
+    const char *const *rows = golden_rows("nn", section, &count);
     yk_scope scope = yk_scope_begin();
-    yk_module *m = yk_module_to_dtype(make(g->name), dtype);
+    yk_module *m = yk_module_to_dtype(make(name), dtype);
     assert_non_null(m);
     yk_state_dict *state = yk_state_dict_create();
-    for (int i = 0; i < g->n_state; i++) {
-        bool count = strstr(g->state[i].name, "num_batches_tracked");
-        expect_ok(yk_state_dict_add(state, g->state[i].name, to_tensor(&g->state[i], count ? YK_I64 : YK_F64)));
+    for (size_t i = 0; i < count; i++) {
+        read_tensor(rows[i], &g);
+        if (strcmp(g.part, "before") == 0)
+            expect_ok(yk_state_dict_add(state, g.name,
+                                        to_tensor(&g, strstr(g.name, "num_batches_tracked") ? YK_I64 : YK_F64)));
     }
     expect_ok(yk_module_load_state_dict(m, state, NULL, NULL));
-    yk_module_train(m, g->training);
+    yk_module_train(m, training);
 
-    yk_tensor *x = to_tensor(&g->x, g->index_input ? YK_I64 : dtype);
-    if (!g->index_input)
+    assert_true(find_tensor(rows, count, "x", NULL, &g));
+    yk_tensor *x = to_tensor(&g, index_input ? YK_I64 : dtype);
+    if (!index_input)
         expect_ok(yk_set_requires_grad(x, true));
     yk_tensor *out = yk_forward(m, x);
     expect_ok(out == NULL);
-    expect_tensor(g->name, "output", &g->out, out, tolerance);
-    expect_ok(yk_backward(yk_sum(yk_mul(out, to_tensor(&g->pull, dtype)))));
-    if (!g->index_input)
-        expect_tensor(g->name, "gradient of x", &g->gx, yk_grad(x), tolerance);
+    assert_true(find_tensor(rows, count, "out", NULL, &g));
+    expect_tensor(name, "output", &g, out, tolerance);
+    assert_true(find_tensor(rows, count, "pull", NULL, &g));
+    expect_ok(yk_backward(yk_sum(yk_mul(out, to_tensor(&g, dtype)))));
+    assert_int_equal(find_tensor(rows, count, "gx", NULL, &g), !index_input);
+    if (!index_input)
+        expect_tensor(name, "gradient of x", &g, yk_grad(x), tolerance);
 
     yk_state_dict *after = yk_module_state_dict(m);
-    assert_int_equal(yk_state_dict_count(after), g->n_state);
-    for (int i = 0; i < g->n_state; i++) {
-        assert_string_equal(yk_state_dict_name(after, i), g->after[i].name);
-        expect_tensor(g->name, g->after[i].name, &g->after[i], yk_state_dict_at(after, i), tolerance);
-        yk_tensor *grad = yk_grad(yk_module_get(m, g->state[i].name));
-        assert_int_equal(grad != NULL, g->grads[i].name != NULL);
+    assert_int_equal(yk_state_dict_count(after), yk_state_dict_count(state));
+    for (int64_t i = 0; i < yk_state_dict_count(after); i++) {
+        const char *key = yk_state_dict_name(after, i);
+        assert_string_equal(key, yk_state_dict_name(state, i));
+        assert_true(find_tensor(rows, count, "after", key, &g));
+        expect_tensor(name, key, &g, yk_state_dict_at(after, i), tolerance);
+        yk_tensor *grad = yk_grad(yk_module_get(m, key));
+        assert_int_equal(grad != NULL, find_tensor(rows, count, "grad", key, &g));
         if (grad)
-            expect_tensor(g->name, "gradient of a parameter", &g->grads[i], grad, tolerance);
+            expect_tensor(name, "gradient of a parameter", &g, grad, tolerance);
     }
     yk_scope_end(scope);
+}
+
+static void check_all(yk_dtype dtype, double tolerance)
+{
+    size_t count;
+    const char *const *cases = golden_rows("nn", "modules", &count);
+    assert_int_equal(count, sizeof(makers) / sizeof(makers[0]));
+    for (size_t i = 0; i < count; i++) {
+        const char *row = cases[i];
+        char name[40];
+        golden_word(&row, name, sizeof(name));
+        bool training = golden_integer(&row), index_input = golden_integer(&row);
+        check(name, training, index_input, dtype, tolerance);
+    }
+    assert_null(yk_last_error());
 }
 
 static void test_float64(void **unused)
 {
     (void)unused;
-    for (int i = 0; i < CASES; i++)
-        check(&golden_modules[i], YK_F64, 1e-13);
-    assert_null(yk_last_error());
+    check_all(YK_F64, 1e-13);
 }
 
 static void test_float32(void **unused)
 {
     (void)unused;
-    for (int i = 0; i < CASES; i++)
-        check(&golden_modules[i], YK_F32, 5e-6);
-    assert_null(yk_last_error());
+    check_all(YK_F32, 5e-6);
 }
 
 static void test_fused_batch_norm(void **unused)

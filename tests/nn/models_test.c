@@ -5,7 +5,7 @@
 
 #include <yoke/nn.h>
 
-#include "tests/golden/nn_golden.h"
+#include "tests/support/golden.h"
 
 static yk_module *make(const char *name)
 {
@@ -23,35 +23,49 @@ static yk_module *make(const char *name)
     return NULL;
 }
 
+/* Names, dtypes and sizes of a model's state, the rows of "names of MODEL" in tests/golden/nn.golden. */
+static void expect_names(const char *model, yk_state_dict *state, yk_module *m)
+{
+    char section[60], name[60];
+    size_t count;
+    snprintf(section, sizeof(section), "names of %s", model);
+    const char *const *rows = golden_rows("nn", section, &count);
+    yk_parameters *parameters = yk_module_parameters(m);
+    int64_t parameter = 0;
+    assert_int_equal(yk_state_dict_count(state), count);
+    for (size_t k = 0; k < count; k++) {
+        const char *row = rows[k];
+        yk_tensor *x = yk_state_dict_at(state, (int64_t)k);
+        assert_string_equal(yk_state_dict_name(state, (int64_t)k), golden_word(&row, name, sizeof(name)));
+        assert_int_equal(yk_tensor_dtype(x), golden_dtype(&row));
+        assert_int_equal(yk_ndim(x), golden_integer(&row));
+        for (int d = 0; d < yk_ndim(x); d++)
+            assert_int_equal(yk_size(x, d), golden_integer(&row));
+        if (strstr(name, "running") || strstr(name, "tracked"))
+            continue;
+        assert_string_equal(yk_parameters_name(parameters, parameter), name);
+        yk_tensor *own = yk_parameters_at(parameters, parameter++);
+        assert_ptr_equal(own, yk_module_get(m, name));
+        assert_true(yk_requires_grad(own));
+    }
+    assert_int_equal(parameter, yk_parameters_count(parameters));
+}
+
 static void test_names(void **unused)
 {
     (void)unused;
-    for (size_t i = 0; i < sizeof(golden_models) / sizeof(golden_models[0]); i++) {
-        const golden_model *g = &golden_models[i];
+    size_t count;
+    const char *const *rows = golden_rows("nn", "models", &count);
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        const char *row = rows[i];
+        char name[40];
         yk_scope scope = yk_scope_begin();
-        yk_module *m = make(g->name);
+        yk_module *m = make(golden_word(&row, name, sizeof(name)));
         expect_ok(m == NULL);
-        assert_int_equal(yk_module_parameter_count(m), g->numbers);
-        yk_parameters *parameters = yk_module_parameters(m);
-        assert_int_equal(yk_parameters_count(parameters), g->n_parameters);
-        yk_state_dict *state = yk_module_state_dict(m);
-        assert_int_equal(yk_state_dict_count(state), g->n_names);
-        int64_t parameter = 0;
-        for (int k = 0; k < g->n_names; k++) {
-            const golden_name *expected = &g->names[k];
-            yk_tensor *x = yk_state_dict_at(state, k);
-            assert_string_equal(yk_state_dict_name(state, k), expected->name);
-            assert_int_equal(yk_tensor_dtype(x), expected->dtype);
-            assert_int_equal(yk_ndim(x), expected->ndim);
-            for (int d = 0; d < expected->ndim; d++)
-                assert_int_equal(yk_size(x, d), expected->shape[d]);
-            if (strstr(expected->name, "running") || strstr(expected->name, "tracked"))
-                continue;
-            assert_string_equal(yk_parameters_name(parameters, parameter), expected->name);
-            yk_tensor *own = yk_parameters_at(parameters, parameter++);
-            assert_ptr_equal(own, yk_module_get(m, expected->name));
-            assert_true(yk_requires_grad(own));
-        }
+        assert_int_equal(yk_module_parameter_count(m), golden_integer(&row));
+        assert_int_equal(yk_parameters_count(yk_module_parameters(m)), golden_integer(&row));
+        expect_names(name, yk_module_state_dict(m), m);
         yk_scope_end(scope);
     }
 }

@@ -9,7 +9,7 @@
 #include "tensor/tensor.h"
 #include <yoke/ops.h>
 
-#include "tests/golden/attention_golden.h"
+#include "tests/support/golden.h"
 
 static const yk_tensor_options *const f64_leaf = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true);
 static const yk_tensor_options *const f64 = YK_OPTIONS(yk_tensor_options, .dtype = YK_F64);
@@ -53,23 +53,30 @@ static yk_tensor *bool_mask(int64_t rows, int64_t cols)
 static void test_pytorch(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < sizeof attention_cases / sizeof attention_cases[0]; t++) {
+    size_t count;
+    const char *const *cases = golden_rows("attention", "cases", &count);
+    assert_true(count > 0);
+    for (size_t t = 0; t < count; t++) {
         yk_scope scope = yk_scope_begin();
-        int64_t b = attention_cases[t].batch, h = attention_cases[t].heads, l = attention_cases[t].queries;
-        int64_t s = attention_cases[t].keys, e = attention_cases[t].size, d = attention_cases[t].value_size;
+        const char *row = cases[t];
+        int64_t b = golden_integer(&row), h = golden_integer(&row), l = golden_integer(&row), s = golden_integer(&row);
+        int64_t e = golden_integer(&row), d = golden_integer(&row);
+        int masked = golden_integer(&row); /* 1: by bools, 2: by numbers that are added */
+        bool causal = golden_integer(&row);
+        double scale = golden_number(&row); /* 0: the default */
+        char section[40];
+        snprintf(section, sizeof(section), "case %zu", t);
         yk_tensor *q = wave(1, 4, (int64_t[]){b, h, l, e}, f64_leaf);
         yk_tensor *k = wave(2, 4, (int64_t[]){b, h, s, e}, f64_leaf);
         yk_tensor *v = wave(3, 4, (int64_t[]){b, h, s, d}, f64_leaf);
-        yk_tensor *mask = attention_cases[t].mask == 1   ? bool_mask(l, s)
-                          : attention_cases[t].mask == 2 ? wave(4, 2, (int64_t[]){l, s}, f64)
-                                                         : NULL;
-        yk_tensor *out = yk_scaled_dot_product_attention(
-            q, k, v,
-            YK_OPTIONS(yk_attention_options, .attn_mask = mask, .is_causal = attention_cases[t].causal,
-                       .scale = attention_cases[t].scale ? attention_cases[t].scale : YK_NOT_GIVEN));
+        yk_tensor *mask = masked == 1 ? bool_mask(l, s) : masked == 2 ? wave(4, 2, (int64_t[]){l, s}, f64) : NULL;
+        yk_tensor *out =
+            yk_scaled_dot_product_attention(q, k, v,
+                                            YK_OPTIONS(yk_attention_options, .attn_mask = mask, .is_causal = causal,
+                                                       .scale = scale ? scale : YK_NOT_GIVEN));
         yk_tensor *gradient = wave(5, 4, (int64_t[]){b, h, l, d}, f64);
         expect_ok(yk_backward_with(out, YK_OPTIONS(yk_backward_options, .gradient = gradient)));
-        const double *values = expect_values("output", (int)t, out, attention_cases[t].values, 1e-13);
+        const double *values = expect_values("output", (int)t, out, golden_numbers("attention", section, NULL), 1e-13);
         values = expect_values("gradient of query", (int)t, yk_grad(q), values, 1e-13);
         values = expect_values("gradient of key", (int)t, yk_grad(k), values, 1e-13);
         expect_values("gradient of value", (int)t, yk_grad(v), values, 1e-13);

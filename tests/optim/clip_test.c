@@ -6,9 +6,23 @@
 
 #include <yoke/optim.h>
 
-#include "tests/golden/nn_golden.h"
+#include "tests/support/golden.h"
 
 enum { A = 6, B = 4, ALL = A + B };
+
+/* Numbers of tests/golden/optim.golden: the gradients; the norm before clipping to 0.7 and to 100, and the gradients
+ * then; those clipped by value to 0.9. */
+static const double *clip_grads, *clip_low, *clip_high, *clip_value;
+
+static int read_goldens(void **state)
+{
+    (void)state;
+    clip_grads = golden_numbers("optim", "clip gradients", NULL);
+    clip_low = golden_numbers("optim", "clip low", NULL);
+    clip_high = golden_numbers("optim", "clip high", NULL);
+    clip_value = golden_numbers("optim", "clip value", NULL);
+    return 0;
+}
 
 /* Parameters whose gradients are clip_grads, and one without a gradient between them. */
 static yk_parameters *parameters(yk_dtype dtype_a, yk_dtype dtype_b, yk_device device_b)
@@ -147,5 +161,5 @@ int main(void)
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_not_finite),
     };
-    return cmocka_run_group_tests_name("clip", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("clip", tests, read_goldens, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
-#include "tests/golden/nn_golden.h"
+#include "tests/support/golden.h"
 
 static yk_optimizer *with_sgd(yk_parameters *p, yk_sgd_options o)
 {
@@ -66,7 +66,19 @@ static yk_optimizer *make(const char *name, yk_parameters *p)
     return NULL;
 }
 
-enum { A = 6, B = 4, ALL = A + B };
+enum { A = 6, B = 4, ALL = A + B, GOLDEN_STEPS = 6 };
+
+/* Numbers of tests/golden/optim.golden: both parameters before, and their gradients in each step. */
+static const double *optimizer_start, *optimizer_grads;
+
+static int read_goldens(void **state)
+{
+    size_t starts, grads;
+    (void)state;
+    optimizer_start = golden_numbers("optim", "start", &starts);
+    optimizer_grads = golden_numbers("optim", "grads", &grads);
+    return starts == ALL && grads == GOLDEN_STEPS * ALL ? 0 : -1;
+}
 
 /* Two leaves of shapes (3, 2) and (4), the first in the memory order that is asked for. */
 static yk_parameters *parameters(bool columns, yk_dtype dtype, yk_device device_a, yk_device device_b)
@@ -93,9 +105,14 @@ static void set_grad(yk_tensor *x, const double *values)
 
 static bool steps_on_device;
 
-static void follow(const golden_track *g, yk_parameters *p, double tolerance)
+static void follow(const char *name, yk_parameters *p, double tolerance)
 {
-    yk_optimizer *o = make(g->name, p);
+    char section[60];
+    size_t count;
+    snprintf(section, sizeof(section), "steps of %s", name);
+    const double *track = golden_numbers("optim", section, &count);
+    assert_int_equal(count, GOLDEN_STEPS * ALL);
+    yk_optimizer *o = make(name, p);
     expect_ok(o == NULL);
     if (steps_on_device)
         yk__optimizer_keep_steps_on_device(o);
@@ -119,9 +136,9 @@ static void follow(const golden_track *g, yk_parameters *p, double tolerance)
         expect_ok(yk_tensor_read(yk_cast(yk_detach(a), YK_F64), values, A * sizeof(double)));
         expect_ok(yk_tensor_read(yk_cast(yk_detach(b), YK_F64), values + A, B * sizeof(double)));
         for (int i = 0; i < ALL; i++) {
-            double expected = g->values[step * ALL + i];
+            double expected = track[step * ALL + i];
             if (!(fabs(values[i] - expected) <= tolerance))
-                fail_msg("%s: step %d, element %d is %.17g, PyTorch has %.17g", g->name, step, i, values[i], expected);
+                fail_msg("%s: step %d, element %d is %.17g, PyTorch has %.17g", name, step, i, values[i], expected);
         }
     }
 }
@@ -131,9 +148,12 @@ static void follow(const golden_track *g, yk_parameters *p, double tolerance)
 
 static void follow_all(bool columns, yk_dtype dtype, yk_device device_b, double tolerance)
 {
-    for (size_t i = 0; i < sizeof(golden_tracks) / sizeof(golden_tracks[0]); i++) {
+    size_t count;
+    const char *const *names = golden_rows("optim", "optimizers", &count);
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++) {
         yk_scope scope = yk_scope_begin();
-        follow(&golden_tracks[i], parameters(columns, dtype, first, device_b), tolerance);
+        follow(names[i], parameters(columns, dtype, first, device_b), tolerance);
         yk_scope_end(scope);
     }
 }
@@ -365,5 +385,5 @@ int main(void)
         cmocka_unit_test(test_moved_module),    cmocka_unit_test(test_lr),
         cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("optimizer", tests, read_goldens, NULL);
 }

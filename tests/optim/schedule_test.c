@@ -6,7 +6,7 @@
 #include <yoke/optim.h>
 
 #include "optim/optimizer.h"
-#include "tests/golden/nn_golden.h"
+#include "tests/support/golden.h"
 
 static yk_optimizer *optimizer(void)
 {
@@ -41,22 +41,28 @@ static yk_schedule *make(const char *name, yk_optimizer *o)
 static void test_golden(void **unused)
 {
     (void)unused;
-    for (size_t i = 0; i < sizeof(golden_schedules) / sizeof(golden_schedules[0]); i++) {
-        const golden_track *g = &golden_schedules[i];
+    size_t count, times;
+    const char *const *names = golden_rows("optim", "schedules", &count);
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        char section[60];
+        snprintf(section, sizeof(section), "rates of %s", names[i]);
+        const double *rates = golden_numbers("optim", section, &times);
+        assert_true(times > 9);
         yk_scope scope = yk_scope_begin();
         yk_optimizer *o = optimizer();
-        yk_schedule *s = make(g->name, o);
+        yk_schedule *s = make(names[i], o);
         expect_ok(s == NULL);
-        for (int t = 0; t < GOLDEN_RATES; t++) {
+        for (int t = 0; t < (int)times; t++) {
             double lr = yk_optimizer_lr(o, 0);
-            if (!(fabs(lr - g->values[t]) <= 1e-14))
-                fail_msg("%s: at %d the rate is %.17g, PyTorch has %.17g", g->name, t, lr, g->values[t]);
+            if (!(fabs(lr - rates[t]) <= 1e-14))
+                fail_msg("%s: at %d the rate is %.17g, PyTorch has %.17g", names[i], t, lr, rates[t]);
             assert_int_equal(yk_schedule_time(s), t);
             yk_schedule_step(s);
         }
         /* Any time can be reached at once. */
         expect_ok(yk_schedule_set_time(s, 9));
-        expect_near(yk_optimizer_lr(o, 0), g->values[9], 0, 1e-14);
+        expect_near(yk_optimizer_lr(o, 0), rates[9], 0, 1e-14);
         yk_scope_end(scope);
     }
     assert_null(yk_last_error());
