@@ -13,14 +13,12 @@
 #include "launch/departures.h"
 #include "launch/listeners.h"
 #include "launch/rendezvous.h"
-#include "net/channel.h"
+#include "net/store_link.h"
 #include "net/store_server.h"
 
 /* ---- agent_client.c: a launcher's connection to the store, which never waits ------------------------------------- */
 typedef struct yk__agent_client {
-    int fd; /* -1: none, or gone */
-    yk__channel channel;
-    yk__address address; /* the store's */
+    yk__store_link link; /* to the store, which is at link.far; no descriptor: none, or gone */
     bool gone;           /* no more values come: `why` says how it ended */
     double heard;        /* when something last came */
     int unanswered;      /* requests, but for the value that is awaited */

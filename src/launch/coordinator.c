@@ -297,12 +297,12 @@ static void flush(yk__rendezvous *n)
     yk__agent_client *c = &n->client;
     if (c->gone)
         return;
-    yk__channel_flush(&c->channel, c->fd);
-    bool sending = yk__channel_unsent(&c->channel);
+    yk__channel_flush(&c->link.channel, c->link.fd);
+    bool sending = yk__channel_unsent(&c->link.channel);
     if (sending == n->sending)
         return;
     struct epoll_event event = {.events = EPOLLIN | (sending ? EPOLLOUT : 0)};
-    epoll_ctl(n->epoll, EPOLL_CTL_MOD, c->fd, &event);
+    epoll_ctl(n->epoll, EPOLL_CTL_MOD, c->link.fd, &event);
     n->sending = sending;
 }
 

@@ -32,8 +32,8 @@ static bool try_serve(yk__discovery *s, const yk__address *addresses, size_t cou
 {
     for (size_t i = 0; i < count; i++) {
         if (yk__identity_allows(s->identity, &addresses[i], "the launchers' address") == YK_OK &&
-            (s->server = yk__store_server_start(&addresses[i], s->identity, s->serving, &s->client.address))) {
-            s->everywhere = yk__address_is_any(&s->client.address);
+            (s->server = yk__store_server_start(&addresses[i], s->identity, s->serving, &s->client.link.far))) {
+            s->everywhere = yk__address_is_any(&s->client.link.far);
             return true;
         }
         snprintf(why, YK__WHY_SIZE, "%.470s", yk_last_error()->message);
@@ -45,19 +45,13 @@ static bool try_serve(yk__discovery *s, const yk__address *addresses, size_t cou
 /* Connects and shakes hands with one address. */
 static yk__reason join_address(yk__discovery *s, const yk__address *address, double until, char why[YK__WHY_SIZE])
 {
-    yk__reason reason;
-    int fd = yk__connect(address, until, &reason, why);
-    if (fd < 0)
-        return reason;
     yk__agent_client *c = &s->client;
-    *c = (yk__agent_client){.fd = fd, .address = *address};
-    yk__channel_init(&c->channel, s->identity, false, YK__REQUEST_LIMIT);
+    *c = (yk__agent_client){0};
+    yk__reason reason = yk__store_link_connect(&c->link, address, s->identity, until, why);
+    if (reason)
+        return reason;
     s->greet(s->arg, c, s->server != NULL, s->everywhere);
-    reason = yk__channel_wait_open(&c->channel, fd, until);
-    if (reason) {
-        snprintf(why, YK__WHY_SIZE, "%s", c->channel.why);
-        yk__agent_client_clear(c);
-    }
+    reason = yk__store_link_wait_open(&c->link, until, why);
     c->heard = yk__now();
     return reason;
 }
@@ -94,7 +88,7 @@ static void *discover(void *arg)
                                      : 0;
         if (count) {
             if (try_serve(s, addresses, count, taken)) {
-                yk__address bound = s->client.address;
+                yk__address bound = s->client.link.far;
                 if (s->everywhere)
                     yk__resolve("127.0.0.1", s->port, s->deadline, &bound, 1, why);
                 if (join_address(s, &bound, s->deadline, why) != YK__REACHED)
@@ -147,7 +141,7 @@ bool yk__discovery_start(yk__discovery *s)
     int ends[2];
     discovery_thread *t = malloc(sizeof(*t));
     pthread_t thread;
-    s->client.fd = -1;
+    s->client.link.fd = -1;
     if (!t || pipe2(ends, O_CLOEXEC)) {
         free(t);
         return false;

@@ -340,7 +340,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     int most = 0; /* which node this is need not be known yet */
     for (int i = 0; i < n->s.listed; i++)
         most = n->s.counts[i] > most ? n->s.counts[i] : most;
-    yk__listeners_open(&n->listeners, client->fd, everywhere, most);
+    yk__listeners_open(&n->listeners, client->link.fd, everywhere, most);
     if (serves) {
         yk__agent_client_follow(client, "reports");
         return;
@@ -420,8 +420,8 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     if (found.why[0])
         return yk__rendezvous_join_failed(n, code, found.why);
     struct epoll_event event = {.events = EPOLLIN};
-    yk__address_format(&n->client.address, text);
-    if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.fd, &event))
+    yk__address_format(&n->client.link.far, text);
+    if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.link.fd, &event))
         return yk__rendezvous_join_failed(n, code, strerror(errno));
     if (n->server) {
         if (found.everywhere)
@@ -433,7 +433,7 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
                    ? true
                    : yk__rendezvous_join_failed(n, code, "out of memory");
     }
-    const yk__peer *peer = &n->client.channel.handshake.peer;
+    const yk__peer *peer = &n->client.link.channel.handshake.peer;
     char host[sizeof(peer->host)];
     snprintf(n->coordinator_name, sizeof(n->coordinator_name), "node 0 (host %s, pid %u, at %s)",
              yk__escape(peer->host, strlen(peer->host), host, sizeof(host)), peer->pid, text);
@@ -452,7 +452,7 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     }
     n->s = *settings;
     n->err = err;
-    n->port_held = n->refusals[0] = n->refusals[1] = n->client.fd = -1;
+    n->port_held = n->refusals[0] = n->refusals[1] = n->client.link.fd = -1;
     n->client.gone = true; /* so far */
     n->beat = n->came = yk__now();
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "net/store_link.h"
 #include "net/store_server.h"
 #include "net/store_session.h"
 #include "net/store_table.h"
@@ -24,18 +25,11 @@ enum { MAX_IDLE = 16, MAX_ADDRESSES = 16 };
  * packets leaves time for the others. */
 static const double handshake_patience = 10, cancel_patience = 2, attempt_patience = 10;
 
-/* A connection to the server, the hand-shake done. */
-typedef struct connection {
-    int fd;
-    yk__address near, far;
-    yk__channel channel;
-} connection;
-
 typedef struct tcp_store {
     yk_store store;
     pthread_mutex_t lock;
     pid_t pid; /* of the process that the idle connections belong to */
-    connection *idle[MAX_IDLE];
+    yk__store_link *idle[MAX_IDLE];
     int idle_count;
     yk__address address; /* the one that answered */
     yk__identity identity;
@@ -53,13 +47,10 @@ typedef struct tcp_store {
 static yk_status connect_later(tcp_store *tcp);
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
-static void connection_close(connection *l)
+static void connection_free(yk__store_link *l)
 {
-    if (!l)
-        return;
-    if (l->fd >= 0)
-        yk__socket_close(l->fd);
-    yk__channel_clear(&l->channel);
+    if (l)
+        yk__store_link_close(l);
     free(l);
 }
 
@@ -72,64 +63,43 @@ static void check_pid(tcp_store *tcp)
     tcp->pid = pid;
     tcp->identity.pid = (uint32_t)pid;
     while (tcp->idle_count) {
-        connection *l = tcp->idle[--tcp->idle_count];
+        yk__store_link *l = tcp->idle[--tcp->idle_count];
         l->fd = -1;
-        connection_close(l);
-    }
-}
-
-/* Waits until the server's hello has come: then requests can be sent, right after this side's proof. */
-static yk__reason wait_hello(yk__channel *c, int fd, double deadline)
-{
-    for (;;) {
-        yk__channel_flush(c, fd);
-        if (c->state != YK__REACHED || c->handshake.state != YK__HANDSHAKE_HELLO)
-            return c->state;
-        if (!yk__wait_fd(fd, POLLIN, deadline)) {
-            snprintf(c->why, sizeof(c->why), "no answer in the hand-shake");
-            return YK__NO_ANSWER;
-        }
-        yk__channel_receive_exactly(c, fd);
+        connection_free(l);
     }
 }
 
 /* Connects and shakes hands once with this address; `early`: leaves the server's answer to the proof to the first
- * request, which costs a round trip less; `patience`: yk__socket_patience. */
-static connection *join_address(const yk__address *address, const yk__identity *identity, bool early, double patience,
-                                double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
+ * request; `patience`: yk__socket_patience. */
+static yk__store_link *join_address(const yk__address *address, const yk__identity *identity, bool early,
+                                    double patience, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
 {
-    connection *l = calloc(1, sizeof(*l));
+    yk__store_link *l = calloc(1, sizeof(*l));
     if (!l) {
         snprintf(why, YK__WHY_SIZE, "out of memory");
         *reason = YK__LOST;
         return NULL;
     }
-    yk__channel_init(&l->channel, identity, false, YK__REQUEST_LIMIT);
-    l->far = *address;
-    l->near.size = sizeof(l->near.storage);
-    l->fd = yk__connect(address, deadline, reason, why);
-    if (l->fd >= 0) {
+    *reason = yk__store_link_connect(l, address, identity, deadline, why);
+    if (*reason == YK__REACHED) {
         yk__socket_patience(l->fd, patience);
-        getsockname(l->fd, (struct sockaddr *)&l->near.storage, &l->near.size);
-        *reason =
-            early ? wait_hello(&l->channel, l->fd, deadline) : yk__channel_wait_open(&l->channel, l->fd, deadline);
-        if (*reason == YK__REACHED)
-            return l;
-        snprintf(why, YK__WHY_SIZE, "%s", l->channel.why);
+        *reason = early ? yk__store_link_wait_hello(l, deadline, why) : yk__store_link_wait_open(l, deadline, why);
     }
-    connection_close(l);
+    if (*reason == YK__REACHED)
+        return l;
+    free(l);
     return NULL;
 }
 
-static connection *acquire_connection(tcp_store *tcp, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
+static yk__store_link *acquire_connection(tcp_store *tcp, double deadline, yk__reason *reason, char why[YK__WHY_SIZE])
 {
-    connection *l = NULL;
+    yk__store_link *l = NULL;
     pthread_mutex_lock(&tcp->lock);
     check_pid(tcp);
     while (!l && tcp->idle_count) {
         l = tcp->idle[--tcp->idle_count];
         if (l->channel.open && yk__wait_fd(l->fd, POLLIN, 0)) { /* nothing can have come but the end */
-            connection_close(l);
+            connection_free(l);
             l = NULL;
         }
     }
@@ -145,7 +115,7 @@ static connection *acquire_connection(tcp_store *tcp, double deadline, yk__reaso
     return l;
 }
 
-static void put_connection(tcp_store *tcp, connection *l)
+static void put_connection(tcp_store *tcp, yk__store_link *l)
 {
     pthread_mutex_lock(&tcp->lock);
     check_pid(tcp);
@@ -154,7 +124,7 @@ static void put_connection(tcp_store *tcp, connection *l)
         tcp->idle[tcp->idle_count++] = l;
     pthread_mutex_unlock(&tcp->lock);
     if (!kept)
-        connection_close(l);
+        connection_free(l);
 }
 
 static void pause_until(double deadline)
@@ -176,10 +146,10 @@ typedef struct call {
     enum yk__request kind;
     yk__wire request; /* its payload */
     bool waits;
-    bool sent;         /* it may have been done */
-    bool repeated;     /* sent again after a connection was lost: an earlier one may have been done */
-    connection *link;  /* on which the reply came: `reader` reads from its memory */
-    yk__reader reader; /* of the reply's payload */
+    bool sent;            /* it may have been done */
+    bool repeated;        /* sent again after a connection was lost: an earlier one may have been done */
+    yk__store_link *link; /* on which the reply came: `reader` reads from its memory */
+    yk__reader reader;    /* of the reply's payload */
     bool timed_out;
 } call;
 
@@ -225,19 +195,6 @@ static yk__reason request_exchange(call *c, unsigned *type)
     return yk__channel_wait_message(channel, fd, deadline, type, &c->reader);
 }
 
-/* The bytes that were sent are not those that arrived: the error names both ends. */
-static yk_status call_damaged(const call *c, bool at_server, const char *why)
-{
-    char near[YK__ADDRESS_TEXT], far[YK__ADDRESS_TEXT], text[2 * YK__WHY_SIZE], plain[YK__WHY_SIZE];
-    const char *server = yk__address_format(&c->link->far, far);
-    const char *client = yk__address_format(&c->link->near, near);
-    snprintf(text, sizeof(text), "the connection from %s at %s to %s at %s damages what is sent over it: %s",
-             at_server ? "this process" : "the server", at_server ? client : server,
-             at_server ? "the server" : "this process", at_server ? server : client,
-             yk__escape(why, strlen(why), plain, sizeof(plain)));
-    return call_failed(c, YK_ERR_CONNECTION, text);
-}
-
 /* True if the request may be done twice. */
 static bool repeatable(enum yk__request kind)
 {
@@ -271,7 +228,7 @@ static yk__reason send_until_answered(call *c, unsigned *type, char why[YK__WHY_
         }
         if (!lost[0])
             snprintf(lost, sizeof(lost), "%.*s", (int)sizeof(lost) - 1, why);
-        connection_close(c->link);
+        connection_free(c->link);
         c->link = NULL;
         c->repeated |= sent;
         pause_until(yk__now() + pause);
@@ -288,7 +245,7 @@ static yk_status call_run(call *c)
     if (c->tcp->host && connect_later(c->tcp))
         return yk__error_code();
     c->until.deadline += yk__now() - began; /* connecting has the store's time-out, the request its own */
-    char why[YK__WHY_SIZE] = "", plain[YK__WHY_SIZE];
+    char why[YK__WHY_SIZE] = "";
     unsigned type = 0;
     yk__reason reason = send_until_answered(c, &type, why);
     if (!c->link)
@@ -297,30 +254,16 @@ static yk_status call_run(call *c)
         c->timed_out = type == YK__TIMED_OUT;
         return YK_OK;
     }
-    yk_status status;
-    size_t size = type ? (size_t)(c->reader.end - c->reader.at) : 0;
-    snprintf(why, sizeof(why), "%.*s", (int)(size < 300 ? size : 300), type ? (const char *)c->reader.at : "");
+    yk_status code = YK_ERR_CONNECTION;
     if (reason == YK__NO_ANSWER) {
         snprintf(why, sizeof(why), "the server does not answer (it was given %g s)", c->until.timeout);
-        status = call_failed(c, YK_ERR_CONNECTION, why);
-    } else if (reason == YK__DAMAGED) {
-        status = call_damaged(c, false, c->link->channel.why);
-    } else if (reason) {
-        status = call_failed(c, YK_ERR_CONNECTION, c->link->channel.why);
-    } else if (type == YK__REPLY_DAMAGED) {
-        status = call_damaged(c, true, why);
-    } else if (type == YK__FAILED && size) {
-        bool memory = *c->reader.at == YK__FAILED_MEMORY;
-        status = call_failed(c, memory ? YK_ERR_MEMORY : YK_ERR_ARGUMENT,
-                             yk__escape(why + 1, strlen(why + 1), plain, sizeof(plain)));
+    } else if (yk__store_link_fault(c->link, type, &c->reader, &code, why)) {
         put_connection(c->tcp, c->link);
         c->link = NULL;
-    } else {
-        status = call_failed(c, YK_ERR_CONNECTION, "the server's answer is no reply");
     }
-    connection_close(c->link);
+    connection_free(c->link);
     c->link = NULL;
-    return status;
+    return call_failed(c, code, why);
 }
 
 /* Frees the call's memory; fails when the reply was malformed. */
@@ -522,7 +465,7 @@ static void tcp_destroy(yk_store *store)
     tcp_store *tcp = (tcp_store *)store;
     check_pid(tcp);
     while (tcp->idle_count)
-        connection_close(tcp->idle[--tcp->idle_count]);
+        connection_free(tcp->idle[--tcp->idle_count]);
     if (tcp->server_pid == tcp->pid) /* in the child of a fork there is no such thread to stop */
         yk__store_server_stop(tcp->server);
     yk__identity_clear(&tcp->identity);
@@ -547,8 +490,8 @@ static const yk__store_table tcp_table = {
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
 /* Tries every address of the name once: a connection, or NULL with the last reason. */
-static connection *try_host(const char *host, int port, const yk__identity *identity, bool early, double patience,
-                            double deadline, yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
+static yk__store_link *try_host(const char *host, int port, const yk__identity *identity, bool early, double patience,
+                                double deadline, yk__address *answered, yk__reason *reason, char why[YK__WHY_SIZE])
 {
     yk__address addresses[MAX_ADDRESSES];
     size_t count =
@@ -558,7 +501,7 @@ static connection *try_host(const char *host, int port, const yk__identity *iden
         /* One address that drops everything leaves time for the others. */
         double now = yk__now(), share = (deadline - now) / (double)(count - i);
         double until = now + (share < attempt_patience || count == 1 ? share : attempt_patience);
-        connection *l = join_address(&addresses[i], identity, early, patience, until, reason, why);
+        yk__store_link *l = join_address(&addresses[i], identity, early, patience, until, reason, why);
         if (l) {
             *answered = addresses[i];
             return l;
@@ -591,11 +534,11 @@ static yk_status tcp_store_join(tcp_store *tcp, const char *host, int port, bool
     /* A server that starts a moment later is found soon; one that never comes is not asked too often. */
     for (double wait = 0.005;; wait = wait < 0.4 ? 1.5 * wait : 0.5) {
         yk__reason reason;
-        connection *l = try_host(host, port, &tcp->identity, early, timeout, deadline, &tcp->address, &reason, why);
+        yk__store_link *l = try_host(host, port, &tcp->identity, early, timeout, deadline, &tcp->address, &reason, why);
         if (l) {
             yk_status status = yk__identity_allows(&tcp->identity, &tcp->address, "tcp_store");
             if (status)
-                connection_close(l);
+                connection_free(l);
             else
                 put_connection(tcp, l);
             return status;
