@@ -64,6 +64,17 @@ YK_API yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout) YK_M
 
 /* This worker's name; NULL where this process is none. Static until yk_rpc_shutdown. */
 YK_API const char *yk_rpc_name(void) YK_QUESTION;
+/*
+ * The calls and objects of this worker, for those who look for a hang: a dict of "name", "host", "pid";
+ * numbers, "outstanding_calls" of this worker, "running_calls" and "queued_calls" of others (and its own ones to
+ * itself), "threads", "idle_threads", "most_running", "objects", "references_held_by_others"; "oldest_outstanding", up
+ * to 64 dicts of "call", "seconds" since it was sent, "sent"; "object_list", up to 64 dicts of "name", "shared" (the
+ * name under which workers share it, or ""), "state", "references", "running" and "waiting" calls, those first in which
+ * most wait; "workers", as far as this one has looked: dicts of "name", "host", "pid", "gone", "connected_by" ("shared
+ * memory", "tcp" or ""), "waited_for" (calls to it without an answer), "serving" (its calls here). NULL and an error
+ * where this process is no worker. Source: torch.distributed.rpc.api._get_debug_info.
+ */
+YK_API yk_value *yk_rpc_debug_info(void);
 /* Waits until a worker of that name has joined, which may come later than others; YK_ERR_TIMEOUT after `timeout`
  * seconds (YK_NOT_GIVEN: the worker's own time-out). */
 YK_API yk_status yk_rpc_wait_for(const char *worker, double timeout) YK_MUST_CHECK;

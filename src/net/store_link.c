@@ -70,7 +70,7 @@ bool yk__store_link_move(yk__store_link *link, size_t most)
     return c->in.size - c->taken > before;
 }
 
-/* What a server says of itself may hold anything. */
+/* A copy of the text, escaped: it may hold anything. */
 static void copy_answer(const yk__reader *answer, size_t skip, char text[YK__WHY_SIZE])
 {
     size_t size = (size_t)(answer->end - answer->at);

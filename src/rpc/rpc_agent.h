@@ -407,6 +407,10 @@ yk_rpc_fn yk__rpc_method_of(const yk_rpc_class *cls, const char *name);
 /* Fills the text: "; did you mean 'add'?", or a list of what there is; of a class (NULL: functions and classes). */
 const char *yk__rpc_suggest(const yk_rpc_class *cls, const char *name, char text[400]);
 
+/* ---- rpc_debug.c. With the lock. ---- */
+/* Logs, at most once a second, what this worker waits for and what waits in it, at an event. */
+void yk__rpc_debug_log(const char *what);
+
 /* ---- rpc_future.c. With the lock. ---- */
 yk_future *yk__rpc_future_new(void);
 void yk__rpc_future_finish(yk_future *future, unsigned char *bytes, size_t size, const yk_error *error);

@@ -116,6 +116,7 @@ static void future_expire(yk_future *f)
 {
     yk_future_retain(f);
     const char *ran = future_may_have_run(f);
+    yk__rpc_debug_log("a call's time is over");
     future_forget_call(f);
     yk__rpc_future_fail(f, YK_ERR_TIMEOUT, "%s has not answered within the call's time; %s", f->what, ran);
     yk_future_release(f);

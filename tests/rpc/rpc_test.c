@@ -168,6 +168,20 @@ static yk_status mirror_look(yk_call *call)
 static const yk_rpc_class mirror_class = {
     .name = "mirror", .create = mirror_create, .methods = (const yk_rpc_method[]){{"look", mirror_look}, {NULL, NULL}}};
 
+static yk_status info_there(yk_call *call)
+{
+    return yk_call_return(call, yk_rpc_debug_info());
+}
+
+static yk_status napper_create(yk_call *call)
+{
+    yk_call_set_object(call, &living); /* it has no state */
+    return YK_OK;
+}
+
+static const yk_rpc_class napper_class = {
+    .name = "napper", .create = napper_create, .methods = (const yk_rpc_method[]){{"nap", nap}, {NULL, NULL}}};
+
 static yk_status offer_all(void)
 {
     static const struct {
@@ -181,6 +195,7 @@ static yk_status offer_all(void)
                {"die", die},
                {"ask_back", ask_back},
                {"sleep_there", sleep_there},
+               {"info_there", info_there},
                {"count_living", count_living}};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         yk_status status = yk_rpc_register(all[i].name, all[i].fn);
@@ -188,6 +203,7 @@ static yk_status offer_all(void)
             return status;
     }
     yk_status status = yk_rpc_register_class(&notes_class);
+    status = status ? status : yk_rpc_register_class(&napper_class);
     status = status ? status : yk_rpc_register_class(&meeting_class);
     return status ? status : yk_rpc_register_class(&mirror_class);
 }
@@ -680,6 +696,81 @@ static void test_names_and_order_of_calls(void **state)
     yk_scope_end(scope);
 }
 
+/* ---- debug info -------------------------------------------------------------------------------------------------- */
+static int64_t number_in(const yk_value *dict, const char *key)
+{
+    const yk_value *value = yk_value_get(dict, key);
+    return value ? yk_value_as_int(value) : -1;
+}
+
+/* The item of a list of dicts that has this text under the key. */
+static yk_value *item_of(yk_value *list, const char *key, const char *text)
+{
+    for (int64_t i = 0; i < yk_value_count(list); i++) {
+        yk_value *one = yk_value_at(list, i);
+        if (strstr(yk_value_as_string(yk_value_get(one, key)), text))
+            return one;
+    }
+    return NULL;
+}
+
+static void first_log(yk_log_level level, const char *text, void *user)
+{
+    (void)level;
+    char *seen = user;
+    if (!*seen)
+        snprintf(seen, 600, "%s", text);
+}
+
+/* Both sides tell of an object that naps with two more calls behind; at the time-out the log does. */
+static yk_status debug_info(void)
+{
+    static char logged[600];
+    yk_ref *n = yk_rpc_remote("worker1", "napper", NULL, NULL);
+    CHECK(n && yk_ref_call(n, "nap", yk_args(yk_value_real(0)), NULL));
+    yk_future *f[3];
+    for (int i = 0; i < 3; i++)
+        CHECK((f[i] = yk_ref_call_async(n, "nap", yk_args(yk_value_real(30)),
+                                        YK_OPTIONS(yk_rpc_options, .timeout = i ? patience(2) : 30))));
+    yk_value *there = NULL, *object = NULL;
+    for (double until = yk__now() + patience(20); yk__now() < until; usleep(5000)) {
+        there = yk_rpc_sync("worker1", "info_there", NULL, NULL);
+        CHECK(there);
+        object = item_of(yk_value_get(there, "object_list"), "name", "napper");
+        if (number_in(object, "waiting") == 2)
+            break;
+    }
+    CHECK(number_in(object, "waiting") == 2 && number_in(object, "running") == 1 &&
+          number_in(object, "references") == 1);
+    CHECK(strcmp(yk_value_as_string(yk_value_get(object, "state")), "made") == 0);
+    CHECK(strcmp(yk_value_as_string(yk_value_get(there, "name")), "worker1") == 0);
+    CHECK(number_in(there, "queued_calls") == 2 && number_in(there, "running_calls") == 2); /* the nap, and this one */
+    CHECK(number_in(there, "objects") == 1 && number_in(there, "references_held_by_others") == 1);
+    CHECK(number_in(item_of(yk_value_get(there, "workers"), "name", "worker0"), "serving") == 4);
+    yk_value *here = yk_rpc_debug_info(), *other = item_of(yk_value_get(here, "workers"), "name", "worker1");
+    CHECK(number_in(here, "outstanding_calls") == 3 && number_in(here, "running_calls") == 0);
+    CHECK(yk_value_count(yk_value_get(here, "oldest_outstanding")) == 3 && number_in(other, "waited_for") == 3);
+    CHECK(number_in(other, "pid") > 0 && !yk_value_as_bool(yk_value_get(other, "gone")));
+    yk_value *oldest = yk_value_at(yk_value_get(here, "oldest_outstanding"), 0);
+    CHECK(strstr(yk_value_as_string(yk_value_get(oldest, "call")), "napper.nap"));
+    CHECK(yk_value_as_real(yk_value_get(oldest, "seconds")) > 0 && yk_value_as_bool(yk_value_get(oldest, "sent")));
+    yk_log_set(YK_LOG_WARN, first_log, logged);
+    CHECK(!yk_future_wait(f[1], YK_NOT_GIVEN) && failed_with(YK_ERR_TIMEOUT, "napper.nap", "it may have run"));
+    yk_log_set(YK_LOG_OFF, NULL, NULL);
+    CHECK(strstr(logged, "a call's time is over: worker 'worker0' waits for ") && strstr(logged, " to 'worker1'"));
+    for (int i = 0; i < 3; i++)
+        yk_future_cancel(f[i]);
+    return YK_OK;
+}
+
+static void test_debug_info(void **state)
+{
+    (void)state;
+    assert_null(yk_rpc_debug_info());
+    expect_error(YK_ERR_STATE, "rpc_debug_info: this process is no worker");
+    act(debug_info, 2);
+}
+
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 static int64_t counter_of(const char *name)
 {
@@ -770,6 +861,7 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_dies),
         cmocka_unit_test(test_a_worker_that_comes_back),
         cmocka_unit_test(test_a_holder_that_dies),
+        cmocka_unit_test(test_debug_info),
         cmocka_unit_test(test_counters),
         OVER_TCP(test_values),
         OVER_TCP(test_large_messages),
