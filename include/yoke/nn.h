@@ -221,14 +221,15 @@ YK_API yk_module *yk_linear_create(int64_t in_features, int64_t out_features, co
 /* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single numbers
  * apply to numbers of a pair that are not given. */
 typedef struct yk_conv2d_module_options {
-    int64_t kernel_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel, the argument */
-    int64_t stride YK_DEFAULT(1), padding YK_DEFAULT(0), dilation YK_DEFAULT(1);
-    int64_t stride_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);   /* not given: stride */
-    int64_t padding_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);  /* not given: padding */
-    int64_t dilation_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: dilation */
+    int64_t kernel_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);               /* not given: kernel, the argument */
+    int64_t stride YK_DEFAULT(1), padding YK_DEFAULT(0), dilation YK_DEFAULT(1); /* padding: YK_PADDING_SAME, too */
+    int64_t stride_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);               /* not given: stride */
+    int64_t padding_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);              /* not given: padding */
+    int64_t dilation_size[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN);             /* not given: dilation */
     int64_t groups YK_DEFAULT(1);
     bool bias YK_DEFAULT(true);
-    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+    yk_pad_mode padding_mode YK_DEFAULT(YK_PAD_CONSTANT); /* "zeros" */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);               /* private */
 } yk_conv2d_module_options;
 #define yk_conv2d_module_options_DEFAULTS                                                                              \
     .yk__mark = YK__MARK, .kernel_size = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .stride = 1, .dilation = 1,                     \
@@ -236,6 +237,39 @@ typedef struct yk_conv2d_module_options {
     .dilation_size = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .groups = 1, .bias = true
 YK_API yk_module *yk_conv2d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
                                    const yk_conv2d_module_options *options);
+
+/* The other convolutions, along N dimensions: a kernel of `kernel` in each, or the first N of kernel_size; likewise the
+ * rest. "weight" and "bias" are those of the operation of the name. */
+typedef struct yk_conv_module_options {
+    int64_t kernel_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);   /* not given: kernel, the argument */
+    int64_t stride YK_DEFAULT(1), padding YK_DEFAULT(0), dilation YK_DEFAULT(1);   /* padding: YK_PADDING_SAME, too */
+    int64_t output_padding YK_DEFAULT(0);                                          /* transposed only */
+    int64_t stride_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);   /* not given: stride */
+    int64_t padding_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);  /* not given: padding */
+    int64_t dilation_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: dilation */
+    /* not given: output_padding */
+    int64_t output_padding_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);
+    int64_t groups YK_DEFAULT(1);
+    bool bias YK_DEFAULT(true);
+    yk_pad_mode padding_mode YK_DEFAULT(YK_PAD_CONSTANT); /* "zeros", the only one of transposed ones */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);               /* private */
+} yk_conv_module_options;
+#define yk_conv_module_options_DEFAULTS                                                                                \
+    .yk__mark = YK__MARK, .kernel_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}, .stride = 1, .dilation = 1,       \
+    .stride_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                                         \
+    .padding_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                                        \
+    .dilation_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                                       \
+    .output_padding_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}, .groups = 1, .bias = true
+YK_API yk_module *yk_conv1d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                                   const yk_conv_module_options *options);
+YK_API yk_module *yk_conv3d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                                   const yk_conv_module_options *options);
+YK_API yk_module *yk_conv_transpose1d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                                             const yk_conv_module_options *options);
+YK_API yk_module *yk_conv_transpose2d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                                             const yk_conv_module_options *options);
+YK_API yk_module *yk_conv_transpose3d_create(int64_t in_channels, int64_t out_channels, int64_t kernel,
+                                             const yk_conv_module_options *options);
 
 typedef struct yk_batch_norm2d_options {
     double eps YK_DEFAULT(1e-5);     /* above 0 */

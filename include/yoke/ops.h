@@ -188,6 +188,9 @@ YK_API yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
 YK_API yk_tensor *yk_linear_relu(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
+/* For padding: half of what the kernel reaches over, so that the result has the input's size; stride 1 alone. Where
+ * that is odd, the end gets one more. Source: padding="same"; "valid" is 0. */
+#define YK_PADDING_SAME (YK_NOT_GIVEN + 1)
 /* Pairs are height, width. */
 typedef struct yk_conv2d_options {
     int64_t stride[2] YK_DEFAULT(1, 1), padding[2] YK_DEFAULT(0, 0), dilation[2] YK_DEFAULT(1, 1);
@@ -196,8 +199,28 @@ typedef struct yk_conv2d_options {
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_conv2d_options;
 #define yk_conv2d_options_DEFAULTS .yk__mark = YK__MARK, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1
-/* x (N,C,H,W), weight (O,C/groups,KH,KW), bias (O) or NULL: (N,O,OH,OW). */
+/* x (N,C,H,W), weight (O,C/groups,KH,KW), bias (O) or NULL: (N,O,OH,OW). As for all convolutions, x and the result may
+ * be without N. */
 YK_API yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options);
+
+/* The other convolutions take, along N dimensions, the first N numbers, of the outermost dimension first. */
+typedef struct yk_conv_options {
+    int64_t stride[3] YK_DEFAULT(1, 1, 1), padding[3] YK_DEFAULT(0, 0, 0), dilation[3] YK_DEFAULT(1, 1, 1);
+    /* Transposed only, below the stride or the dilation: this much more at the end of each dimension. */
+    int64_t output_padding[3] YK_DEFAULT(0, 0, 0);
+    int64_t groups YK_DEFAULT(1);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_conv_options;
+#define yk_conv_options_DEFAULTS .yk__mark = YK__MARK, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1
+/* x (N,C,L), weight (O,C/groups,K), bias (O) or NULL: (N,O,OL). */
+YK_API yk_tensor *yk_conv1d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv_options *options);
+/* x (N,C,D,H,W), weight (O,C/groups,KD,KH,KW): (N,O,OD,OH,OW). Holds x KD times. */
+YK_API yk_tensor *yk_conv3d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv_options *options);
+/* The gradient of a convolution's input, as an operation: x (N,C,...), weight (C,O/groups,...), bias (O) or NULL; the
+ * result has (size - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1. Source: conv_transpose2d. */
+YK_API yk_tensor *yk_conv_transpose1d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv_options *options);
+YK_API yk_tensor *yk_conv_transpose2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv_options *options);
+YK_API yk_tensor *yk_conv_transpose3d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv_options *options);
 /* Pairs are height, width. */
 typedef struct yk_pool2d_options {
     int64_t kernel[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when it is not given */

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "nn/conv_module.h"
 #include "nn/module.h"
 #include "tensor/host_tensor.h"
 
@@ -12,40 +13,50 @@ typedef struct conv2d {
     yk_tensor *weight, *bias;
     yk_conv2d_options options;
     int64_t in_channels;
+    yk_pad_mode padding_mode;
 } conv2d;
+
+/* The input and, in *o, the options of the operation: a border that is not of zeros is made before. */
+static yk_tensor *bordered(const conv2d *d, yk_tensor *x, yk_conv2d_options *o)
+{
+    *o = d->options;
+    if (d->padding_mode == YK_PAD_CONSTANT || x->ndim < 3)
+        return x;
+    return yk__conv_border(x, 2, yk_sizes(d->weight) + 2, o->dilation, o->padding, d->padding_mode);
+}
 
 static yk_tensor *conv2d_forward(yk_module *m, yk_tensor *x)
 {
     conv2d *d = yk_module_data(m);
-    return yk_conv2d(x, d->weight, d->bias, &d->options);
+    yk_conv2d_options o;
+    yk_tensor *in = bordered(d, x, &o);
+    return in ? yk_conv2d(in, d->weight, d->bias, &o) : NULL;
 }
 
 static yk_tensor *conv2d_relu(yk_module *m, yk_tensor *x, void *user)
 {
     conv2d *d = yk_module_data(m);
-    yk_conv2d_options o = d->options;
+    yk_conv2d_options o;
+    yk_tensor *in = bordered(d, x, &o);
     (void)user;
     o.relu = true;
-    return yk_conv2d(x, d->weight, d->bias, &o);
+    return in ? yk_conv2d(in, d->weight, d->bias, &o) : NULL;
 }
 
 static void conv2d_describe(yk_module *m, char *buffer, size_t size)
 {
     conv2d *d = yk_module_data(m);
     const yk_conv2d_options *o = &d->options;
-    int used = snprintf(buffer, size, "%lld, %lld, kernel_size=(%lld, %lld), stride=(%lld, %lld)",
-                        (long long)d->in_channels, (long long)yk_size(d->weight, 0), (long long)yk_size(d->weight, 2),
-                        (long long)yk_size(d->weight, 3), (long long)o->stride[0], (long long)o->stride[1]);
-    if (o->padding[0] || o->padding[1])
-        used += snprintf(buffer + used, size - (size_t)used, ", padding=(%lld, %lld)", (long long)o->padding[0],
-                         (long long)o->padding[1]);
-    if (o->dilation[0] != 1 || o->dilation[1] != 1)
-        used += snprintf(buffer + used, size - (size_t)used, ", dilation=(%lld, %lld)", (long long)o->dilation[0],
-                         (long long)o->dilation[1]);
-    if (o->groups != 1)
-        used += snprintf(buffer + used, size - (size_t)used, ", groups=%lld", (long long)o->groups);
-    if (!d->bias)
-        snprintf(buffer + used, size - (size_t)used, ", bias=False");
+    yk__conv_describe(buffer, size, 2,
+                      &(yk__conv_text){.in_channels = d->in_channels,
+                                       .out_channels = yk_size(d->weight, 0),
+                                       .groups = o->groups,
+                                       .kernel = yk_sizes(d->weight) + 2,
+                                       .stride = o->stride,
+                                       .padding = o->padding,
+                                       .dilation = o->dilation,
+                                       .bias = d->bias,
+                                       .padding_mode = d->padding_mode});
 }
 
 static bool weight_strides(const conv2d *d, const int64_t *shape, yk_dtype dtype, yk_device device, int64_t *stride)
@@ -56,7 +67,7 @@ static bool weight_strides(const conv2d *d, const int64_t *shape, yk_dtype dtype
     yk__conv2d p = {.groups = d->options.groups};
     for (int i = 0; i < 2; i++) {
         p.stride[i] = d->options.stride[i];
-        p.padding[i] = d->options.padding[i];
+        p.padding[i] = d->options.padding[i] < 0 ? 0 : d->options.padding[i];
         p.dilation[i] = d->options.dilation[i];
     }
     backend->conv2d_weight_layout(&p, dtype, shape, stride);
@@ -100,8 +111,15 @@ static bool settle(int64_t in, int64_t out, int64_t square, const yk_conv2d_modu
         o->padding[i] = yk__integer_or(given->padding_size[i], given->padding);
         o->dilation[i] = yk__integer_or(given->dilation_size[i], given->dilation);
     }
+    if (!yk__conv_mode_check("conv2d_create", given->padding_mode))
+        return false;
     for (int i = 0; i < 2; i++) {
-        if (kernel[i] >= 1 && o->stride[i] >= 1 && o->padding[i] >= 0 && o->dilation[i] >= 1)
+        bool same = o->padding[i] == YK_PADDING_SAME;
+        if (same && o->stride[i] != 1) {
+            yk__fail(YK_ERR_ARGUMENT, "conv2d_create: padding \"same\" is for convolutions of stride 1");
+            return false;
+        }
+        if (kernel[i] >= 1 && o->stride[i] >= 1 && (o->padding[i] >= 0 || same) && o->dilation[i] >= 1)
             continue;
         yk__fail(YK_ERR_ARGUMENT,
                  "conv2d_create: kernel (%lld, %lld), stride %lld, padding %lld, dilation %lld: only padding may be 0, "
@@ -131,6 +149,7 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
     conv2d *d = yk_module_data(m);
     d->options = o;
     d->in_channels = in_channels;
+    d->padding_mode = given.padding_mode;
     bool ordered = weight_strides(d, shape, YK_F32, device, stride);
     d->weight =
         yk__module_take_parameter(m, "weight", yk__tensor_new(4, shape, ordered ? stride : NULL, YK_F32, device));

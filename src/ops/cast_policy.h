@@ -21,6 +21,11 @@ typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK_
     X(linear,           LOWER,  LOWER)                                                                                 \
     X(matmul,           LOWER,  LOWER)                                                                                 \
     X(conv2d,           LOWER,  LOWER)                                                                                 \
+    X(conv1d,           LOWER,  LOWER)                                                                                \
+    X(conv3d,           LOWER,  LOWER)                                                                                \
+    X(conv_transpose1d, LOWER,  LOWER)                                                                                \
+    X(conv_transpose2d, LOWER,  LOWER)                                                                                \
+    X(conv_transpose3d, LOWER,  LOWER)                                                                                \
     X(attention,        LOWER,  LOWER)                                                                                 \
     X(einsum,           NONE,   LOWER)                                                                                 \
     X(lstm,             LOWER,  LOWER)                                                                                 \

@@ -3,93 +3,27 @@
  *
  * The kernels choose the memory order of the result (slot conv2d_layout); gradients take that of what they belong to.
  */
-#include "ops/cast_policy.h"
+#include "ops/conv.h"
 
 typedef struct conv_context {
     yk__conv2d p;
     yk__tensor_spec x, weight;
 } conv_context;
 
-static const char *const axis_name[2] = {"height", "width"};
-
-/* Fills *p; strides, dilations and paddings that are not possible are an error. */
-static bool fill_options(const yk_conv2d_options *options, yk__conv2d *p)
+/* The numbers of the options; false and an error where they are no options. */
+static bool fill_options(const yk_conv2d_options *options, yk__conv *c, bool *relu)
 {
     yk_conv2d_options o;
     if (YK__OPTIONS_TAKE("conv2d", yk_conv2d_options, options, &o))
         return false;
-    p->groups = o.groups;
-    p->relu = o.relu;
+    *c = (yk__conv){.name = "conv2d", .axes = 2, .groups = o.groups};
+    *relu = o.relu;
     for (int i = 0; i < 2; i++) {
-        p->stride[i] = o.stride[i];
-        p->dilation[i] = o.dilation[i];
-        p->padding[i] = o.padding[i];
-        if (p->stride[i] < 1 || p->dilation[i] < 1 || p->padding[i] < 0) {
-            yk__fail(YK_ERR_ARGUMENT, "conv2d: stride %lld, padding %lld, dilation %lld of the %s is not possible",
-                     (long long)p->stride[i], (long long)p->padding[i], (long long)p->dilation[i], axis_name[i]);
-            return false;
-        }
-    }
-    if (p->groups < 1) {
-        yk__fail(YK_ERR_ARGUMENT, "conv2d: groups %lld, expected at least 1", (long long)p->groups);
-        return false;
+        c->stride[i] = o.stride[i];
+        c->dilation[i] = o.dilation[i];
+        c->padding[i] = o.padding[i];
     }
     return true;
-}
-
-static bool conv_check(const yk__conv2d *p, const yk_tensor *x, const yk_tensor *w, const yk_tensor *bias,
-                       int64_t out[4])
-{
-    char tx[200], tw[200];
-    if (x->ndim != 4 || w->ndim != 4) {
-        yk__fail(YK_ERR_SHAPE, "conv2d: input %s and weight %s, expected (N, C, H, W) and (O, C / groups, KH, KW)",
-                 yk_shape_format(x, tx, sizeof(tx)), yk_shape_format(w, tw, sizeof(tw)));
-        return false;
-    }
-    int64_t channels;
-    if (__builtin_mul_overflow(w->shape[1], p->groups, &channels) || x->shape[1] != channels) {
-        yk__fail(YK_ERR_SHAPE, "conv2d: input has %lld channels but weight %s expects %lld (groups %lld)",
-                 (long long)x->shape[1], yk_shape_format(w, tw, sizeof(tw)), (long long)channels, (long long)p->groups);
-        return false;
-    }
-    if (w->shape[0] % p->groups) {
-        yk__fail(YK_ERR_SHAPE, "conv2d: the %lld output channels of weight %s do not divide into %lld groups",
-                 (long long)w->shape[0], yk_shape_format(w, tw, sizeof(tw)), (long long)p->groups);
-        return false;
-    }
-    out[0] = x->shape[0];
-    out[1] = w->shape[0];
-    for (int i = 0; i < 2; i++) {
-        int64_t padded, reach;
-        if (!yk__window(x->shape[2 + i], w->shape[2 + i], p->stride[i], p->padding[i], p->dilation[i], &reach,
-                        &padded)) {
-            yk__fail(YK_ERR_ARGUMENT, "conv2d: stride %lld, padding %lld, dilation %lld of the %s is not possible",
-                     (long long)p->stride[i], (long long)p->padding[i], (long long)p->dilation[i], axis_name[i]);
-            return false;
-        }
-        if (w->shape[2 + i] < 1 || reach > padded) {
-            yk__fail(
-                YK_ERR_SHAPE,
-                "conv2d: weight %s with dilation %lld covers %lld of the %s, but input %s with padding %lld has %lld",
-                yk_shape_format(w, tw, sizeof(tw)), (long long)p->dilation[i], (long long)reach, axis_name[i],
-                yk_shape_format(x, tx, sizeof(tx)), (long long)p->padding[i], (long long)padded);
-            return false;
-        }
-        out[2 + i] = (padded - reach) / p->stride[i] + 1;
-    }
-    int64_t count = 1; /* the backend multiplies sizes when it chooses strides */
-    for (int d = 0; d < 4; d++) {
-        if (__builtin_mul_overflow(count, out[d] > 0 ? out[d] : 1, &count)) {
-            yk__fail(YK_ERR_SHAPE,
-                     "conv2d: the output of input %s and weight %s would have more elements than can be counted",
-                     yk_shape_format(x, tx, sizeof(tx)), yk_shape_format(w, tw, sizeof(tw)));
-            return false;
-        }
-    }
-    yk_dtype dtype = (yk_dtype)x->dtype;
-    return !yk__expect_floating("conv2d", "input", x) && !yk__expect_input("conv2d", x, w, bias) &&
-           !yk__expect_dtype("conv2d", "weight", w, dtype) && !yk__expect_dtype("conv2d", "bias", bias, dtype) &&
-           !yk__expect_vector("conv2d", "bias", bias, w->shape[0], "output channel");
 }
 
 /* Multiplications and additions of a pass over y, its output or the gradient of that, and the weight. */
@@ -321,24 +255,66 @@ static yk_tensor *convolved(const yk__conv2d *p, yk_tensor *x, yk_tensor *w, yk_
     return yk__narrow_to(out, (yk_dtype)x->dtype);
 }
 
-yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
+yk_tensor *yk__conv2d_transposed(const yk__conv2d *p, yk_tensor *x, yk_tensor *w, const int64_t shape[4])
+{
+    static const yk__op op = {
+        .name = "conv_transpose2d", .backward = input_gradient_backward, .recorded = input_gradient_recorded};
+    conv_context c = {.p = *p, .x = {.dtype = x->dtype, .ndim = 4}, .weight = yk__spec_of(w)};
+    if (yk__tensor_check("conv_transpose2d", 4, shape, NULL))
+        return NULL;
+    memcpy(c.x.shape, shape, sizeof(c.x.shape[0]) * 4);
+    yk__strides_in_order(x, shape, c.x.stride);
+    c.weight.dtype = (int8_t)yk__slot_dtype(x, YK__SLOT_conv2d, (yk_dtype)x->dtype);
+    yk_tensor *both[2] = {x, w};
+    yk__event_work(conv_flops(x, w));
+    return yk__record(input_gradient(&c, x, w), &op, 2, both, 2, both, &c, sizeof(c));
+}
+
+/* The convolution of a batch, checked, to a result of the shape. */
+static yk_tensor *conv_batch(const yk__conv2d *p, yk_tensor *x, yk_tensor *weight, yk_tensor *bias,
+                             const int64_t shape[4])
 {
     static const yk__op op = {.name = "conv2d", .backward = conv2d_backward, .recorded = conv2d_recorded};
     static const yk__op op_relu = {.name = "conv2d_relu", .backward = conv2d_backward, .recorded = conv2d_recorded};
-    yk_tensor *inputs[3] = {x, weight, bias};
-    conv_context c;
-    int64_t shape[4];
-    YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
-    YK__EVENT(YK__EVENT_OPERATION, "conv2d");
-    if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &c.p) ||
-        !conv_check(&c.p, x, weight, bias, shape))
-        return NULL;
-    yk_tensor *out = convolved(&c.p, x, weight, bias, shape);
+    yk_tensor *inputs[3] = {x, weight, bias}, *out = convolved(p, x, weight, bias, shape);
     if (!out || !yk__will_record(3, inputs))
         return yk__scope_own(out);
-    c.x = yk__spec_of(x);
-    c.weight = yk__spec_of(weight);
+    conv_context c = {.p = *p, .x = yk__spec_of(x), .weight = yk__spec_of(weight)};
     c.x.dtype = c.weight.dtype = (int8_t)yk__slot_dtype(x, YK__SLOT_conv2d, (yk_dtype)x->dtype);
-    yk_tensor *saved[3] = {yk__wants_grad(weight) ? x : NULL, yk__wants_grad(x) ? weight : NULL, c.p.relu ? out : NULL};
-    return yk__record(out, c.p.relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));
+    yk_tensor *saved[3] = {yk__wants_grad(weight) ? x : NULL, yk__wants_grad(x) ? weight : NULL, p->relu ? out : NULL};
+    return yk__record(out, p->relu ? &op_relu : &op, 3, inputs, 3, saved, &c, sizeof(c));
+}
+
+/* The same of one input without N, or with more padding at its end. */
+static yk_tensor *conv_arranged(const yk__conv *plan, const yk__conv2d *p, yk_tensor *x, yk_tensor *weight,
+                                yk_tensor *bias, const int64_t shape[4])
+{
+    bool unbatched = x->ndim == 3;
+    yk_tensor *in = yk__conv_padded(plan, unbatched ? yk_unsqueeze(x, 0) : x);
+    yk_tensor *out = in ? conv_batch(p, in, weight, bias, shape) : NULL;
+    return out && unbatched ? yk_squeeze(out, 0) : out;
+}
+
+yk_tensor *yk_conv2d(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, const yk_conv2d_options *options)
+{
+    yk_tensor *inputs[3] = {x, weight, bias};
+    yk__conv plan;
+    yk__conv2d p = {.relu = false};
+    bool unbatched;
+    int64_t sizes[3];
+    YK__AUTOCAST(conv2d, 3, inputs, yk_conv2d(inputs[0], inputs[1], inputs[2], options));
+    YK__EVENT(YK__EVENT_OPERATION, "conv2d");
+    if (!yk__op_begin("conv2d", 3, inputs, 1u << 2) || !fill_options(options, &plan, &p.relu) ||
+        !yk__conv_check(&plan, x, weight, bias, &unbatched, sizes))
+        return NULL;
+    p.groups = plan.groups;
+    for (int i = 0; i < 2; i++) {
+        p.stride[i] = plan.stride[i];
+        p.padding[i] = plan.padding[i];
+        p.dilation[i] = plan.dilation[i];
+    }
+    int64_t shape[4] = {unbatched ? 1 : x->shape[0], weight->shape[0], sizes[0], sizes[1]};
+    if (!unbatched && !plan.more[0] && !plan.more[1])
+        return conv_batch(&p, x, weight, bias, shape);
+    YK__WITHIN_SCOPE(conv_arranged(&plan, &p, x, weight, bias, shape));
 }

@@ -45,6 +45,26 @@ static yk_module *make_conv2d(void)
 {
     return yk_conv2d_create(1, 1, 1, NULL);
 }
+static yk_module *make_conv1d(void)
+{
+    return yk_conv1d_create(1, 1, 1, NULL);
+}
+static yk_module *make_conv3d(void)
+{
+    return yk_conv3d_create(1, 1, 1, NULL);
+}
+static yk_module *make_conv_transpose1d(void)
+{
+    return yk_conv_transpose1d_create(1, 1, 1, NULL);
+}
+static yk_module *make_conv_transpose2d(void)
+{
+    return yk_conv_transpose2d_create(1, 1, 1, NULL);
+}
+static yk_module *make_conv_transpose3d(void)
+{
+    return yk_conv_transpose3d_create(1, 1, 1, NULL);
+}
 static yk_module *make_batch_norm2d(void)
 {
     return yk_batch_norm2d_create(1, NULL);
@@ -166,6 +186,11 @@ static const struct {
     {"yk_module_create", make_module},
     {"yk_linear_create", make_linear},
     {"yk_conv2d_create", make_conv2d},
+    {"yk_conv1d_create", make_conv1d},
+    {"yk_conv3d_create", make_conv3d},
+    {"yk_conv_transpose1d_create", make_conv_transpose1d},
+    {"yk_conv_transpose2d_create", make_conv_transpose2d},
+    {"yk_conv_transpose3d_create", make_conv_transpose3d},
     {"yk_batch_norm2d_create", make_batch_norm2d},
     {"yk_sync_batch_norm2d_create", make_sync_batch_norm2d},
     {"yk_layer_norm_create", make_layer_norm},

@@ -23,6 +23,14 @@
         SET(o, member[0], v), SET(o, member[1], v);                                                                    \
         return of(&o);                                                                                                 \
     }
+/* The same for three. */
+#define MEASURE_TRIPLE(name, type, member, of, ...)                                                                    \
+    static double name(double v)                                                                                       \
+    {                                                                                                                  \
+        type o = *YK_OPTIONS(type, __VA_ARGS__);                                                                       \
+        SET(o, member[0], v), SET(o, member[1], v), SET(o, member[2], v);                                              \
+        return of(&o);                                                                                                 \
+    }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
@@ -189,6 +197,21 @@ MEASURE_PAIR(conv2d_padding, yk_conv2d_options, padding, conv2d_of, .groups = 1)
 MEASURE_PAIR(conv2d_dilation, yk_conv2d_options, dilation, conv2d_of, .groups = 1)
 MEASURE(conv2d_groups, yk_conv2d_options, groups, conv2d_of, .stride = {1, 1})
 
+static double conv_of(const yk_conv_options *o)
+{
+    int64_t groups = o->groups > 0 ? o->groups : 1;
+    return digest(yk_conv3d(numbers(YK_SHAPE(1, 4, 5, 6, 5)), numbers(YK_SHAPE(4, 4 / groups, 2, 3, 2)), NULL, o));
+}
+static double conv_transpose_of(const yk_conv_options *o)
+{
+    return digest(yk_conv_transpose3d(numbers(YK_SHAPE(1, 2, 2, 2, 2)), numbers(YK_SHAPE(2, 1, 2, 2, 2)), NULL, o));
+}
+MEASURE_TRIPLE(conv_stride, yk_conv_options, stride, conv_of, .groups = 1)
+MEASURE_TRIPLE(conv_padding, yk_conv_options, padding, conv_of, .groups = 1)
+MEASURE_TRIPLE(conv_dilation, yk_conv_options, dilation, conv_of, .groups = 1)
+MEASURE_TRIPLE(conv_output_padding, yk_conv_options, output_padding, conv_transpose_of, .stride = {2, 2, 2})
+MEASURE(conv_groups, yk_conv_options, groups, conv_of, .stride = {1, 1, 1})
+
 static double max_pool2d_of(const yk_pool2d_options *o)
 {
     return digest(yk_max_pool2d(numbers(YK_SHAPE(1, 2, 8, 8)), o));
@@ -343,6 +366,27 @@ MEASURE_PAIR(layer_stride_size, yk_conv2d_module_options, stride_size, conv2d_la
 MEASURE_PAIR(layer_padding_size, yk_conv2d_module_options, padding_size, conv2d_layer_of, .padding = 2)
 MEASURE_PAIR(layer_dilation_size, yk_conv2d_module_options, dilation_size, conv2d_layer_of, .dilation = 2)
 MEASURE(layer_groups, yk_conv2d_module_options, groups, conv2d_layer_of, .stride = 1)
+MEASURE(layer_padding_mode, yk_conv2d_module_options, padding_mode, conv2d_layer_of, .padding = 2)
+static double conv_layer_of(const yk_conv_module_options *o)
+{
+    return layer_of(yk_conv1d_create(2, 4, 3, o), numbers(YK_SHAPE(1, 2, 12)));
+}
+static double conv_transpose_layer_of(const yk_conv_module_options *o)
+{
+    return layer_of(yk_conv_transpose1d_create(2, 4, 3, o), numbers(YK_SHAPE(1, 2, 12)));
+}
+MEASURE_TRIPLE(conv_layer_kernel_size, yk_conv_module_options, kernel_size, conv_layer_of, .groups = 1)
+MEASURE(conv_layer_stride, yk_conv_module_options, stride, conv_layer_of, .groups = 1)
+MEASURE(conv_layer_padding, yk_conv_module_options, padding, conv_layer_of, .groups = 1)
+MEASURE(conv_layer_dilation, yk_conv_module_options, dilation, conv_layer_of, .groups = 1)
+MEASURE(conv_layer_output_padding, yk_conv_module_options, output_padding, conv_transpose_layer_of, .stride = 2)
+MEASURE_TRIPLE(conv_layer_stride_size, yk_conv_module_options, stride_size, conv_layer_of, .stride = 2)
+MEASURE_TRIPLE(conv_layer_padding_size, yk_conv_module_options, padding_size, conv_layer_of, .padding = 2)
+MEASURE_TRIPLE(conv_layer_dilation_size, yk_conv_module_options, dilation_size, conv_layer_of, .dilation = 2)
+MEASURE_TRIPLE(conv_layer_output_padding_size, yk_conv_module_options, output_padding_size, conv_transpose_layer_of,
+               .output_padding = 1, .stride = 2)
+MEASURE(conv_layer_groups, yk_conv_module_options, groups, conv_layer_of, .stride = 1)
+MEASURE(conv_layer_padding_mode, yk_conv_module_options, padding_mode, conv_layer_of, .padding = 2)
 
 static double batch_norm2d_of(const yk_batch_norm2d_options *o)
 {

@@ -91,6 +91,13 @@ static const row rows[] = {
     {"yk_conv2d_options", "groups", .kind = WHOLE, .measure = conv2d_groups, .fallback = 1, .other = 4,
      .refused = {-1}},
     {"yk_conv2d_options", "relu", .kind = FLAG},
+    {"yk_conv_options", "stride", .kind = WHOLE, .measure = conv_stride, .fallback = 1, .other = 2, .refused = {-1}},
+    {"yk_conv_options", "padding", .kind = WHOLE, .measure = conv_padding, .fallback = 0, .other = 1, .refused = {-1}},
+    {"yk_conv_options", "dilation", .kind = WHOLE, .measure = conv_dilation, .fallback = 1, .other = 2,
+     .refused = {-2}},
+    {"yk_conv_options", "output_padding", .kind = WHOLE, .measure = conv_output_padding, .fallback = 0, .other = 1,
+     .refused = {-1, 2}},
+    {"yk_conv_options", "groups", .kind = WHOLE, .measure = conv_groups, .fallback = 1, .other = 4, .refused = {-1}},
     {"yk_pool2d_options", "kernel", .kind = WHOLE, .measure = pool2d_kernel, .fallback = NONE, .other = 3,
      .refused = {-1}, .stated = "no default"},
     {"yk_pool2d_options", "stride", .kind = WHOLE, .measure = pool2d_stride, .fallback = 2, .other = 1, .refused = {-1},
@@ -182,6 +189,32 @@ static const row rows[] = {
     {"yk_conv2d_module_options", "groups", .kind = WHOLE, .measure = layer_groups, .fallback = 1, .other = 2,
      .refused = {-1, 3}},
     {"yk_conv2d_module_options", "bias", .kind = FLAG},
+    {"yk_conv2d_module_options", "padding_mode", .kind = WHOLE, .measure = layer_padding_mode, .fallback = 0,
+     .other = 1, .refused = {-1, 4}},
+    {"yk_conv_module_options", "kernel_size", .kind = WHOLE, .measure = conv_layer_kernel_size, .fallback = 3,
+     .other = 5, .refused = {-3}, .word = "kernel", .stated = "not given: kernel"},
+    {"yk_conv_module_options", "stride", .kind = WHOLE, .measure = conv_layer_stride, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_conv_module_options", "padding", .kind = WHOLE, .measure = conv_layer_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_conv_module_options", "dilation", .kind = WHOLE, .measure = conv_layer_dilation, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_conv_module_options", "output_padding", .kind = WHOLE, .measure = conv_layer_output_padding, .fallback = 0,
+     .other = 1, .refused = {-1, 2}},
+    {"yk_conv_module_options", "stride_size", .kind = WHOLE, .measure = conv_layer_stride_size, .fallback = 2,
+     .other = 1, .refused = {-1}, .word = "stride", .stated = "not given: stride"},
+    {"yk_conv_module_options", "padding_size", .kind = WHOLE, .measure = conv_layer_padding_size, .fallback = 2,
+     .other = 1, .refused = {-1}, .word = "padding", .zero = true, .stated = "not given: padding"},
+    {"yk_conv_module_options", "dilation_size", .kind = WHOLE, .measure = conv_layer_dilation_size, .fallback = 2,
+     .other = 1, .refused = {-1}, .word = "dilation", .stated = "not given: dilation"},
+    {"yk_conv_module_options", "output_padding_size", .kind = WHOLE, .measure = conv_layer_output_padding_size,
+     .fallback = 1, .other = 0, .refused = {-1, 2}, .word = "output_padding", .zero = true,
+     .stated = "not given: output_padding"},
+    {"yk_conv_module_options", "groups", .kind = WHOLE, .measure = conv_layer_groups, .fallback = 1, .other = 2,
+     .refused = {-1, 3}},
+    {"yk_conv_module_options", "bias", .kind = FLAG},
+    {"yk_conv_module_options", "padding_mode", .kind = WHOLE, .measure = conv_layer_padding_mode, .fallback = 0,
+     .other = 1, .refused = {-1, 4}},
     {"yk_batch_norm2d_options", "eps", .kind = ABOVE, .measure = batch_norm2d_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_batch_norm2d_options", "momentum", .kind = NUMBER, .measure = batch_norm2d_momentum, .fallback = 0.1,
@@ -825,6 +858,10 @@ static bool rpc_with(const yk_rpc_options *o)
     X(autocast, yk_autocast_options, (yk_autocast_end(yk_autocast_begin(YK_CPU, YK_BF16, o)), false))                  \
     X(gradcheck, yk_gradcheck_options, !yk_gradcheck(watched, (yk_tensor *[]){ones()}, 1, NULL, o))                    \
     X(conv2d, yk_conv2d_options, yk_conv2d(ones(), ones(), NULL, o))                                                   \
+    X(conv, yk_conv_options,                                                                                           \
+      yk_conv1d(ones(), ones(), NULL, o) || yk_conv3d(ones(), ones(), NULL, o) ||                                      \
+          yk_conv_transpose1d(ones(), ones(), NULL, o) || yk_conv_transpose2d(ones(), ones(), NULL, o) ||              \
+          yk_conv_transpose3d(ones(), ones(), NULL, o))                                                                \
     X(pool2d, yk_pool2d_options,                                                                                       \
       yk_max_pool2d(ones(), o) || yk_avg_pool2d(ones(), o) || yk_max_pool2d_create(2, 0, o) ||                         \
           yk_avg_pool2d_create(2, 0, o))                                                                               \
@@ -841,6 +878,9 @@ static bool rpc_with(const yk_rpc_options *o)
     X(load, yk_load_options, !yk_module_load_state_dict(layer(), yk_module_state_dict(layer()), o, NULL))              \
     X(linear, yk_linear_options, yk_linear_create(2, 2, o))                                                            \
     X(conv2d_module, yk_conv2d_module_options, yk_conv2d_create(2, 2, 1, o))                                           \
+    X(conv_module, yk_conv_module_options,                                                                             \
+      yk_conv1d_create(2, 2, 1, o) || yk_conv3d_create(2, 2, 1, o) || yk_conv_transpose1d_create(2, 2, 1, o) ||        \
+          yk_conv_transpose2d_create(2, 2, 1, o) || yk_conv_transpose3d_create(2, 2, 1, o))                            \
     X(batch_norm2d, yk_batch_norm2d_options, yk_batch_norm2d_create(2, o) || yk_sync_batch_norm2d_create(2, o, NULL))  \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \

@@ -53,7 +53,7 @@ typedef struct row {
     int count; /* of inputs */
     struct {
         int ndim;
-        int64_t size[4];
+        int64_t size[5];
     } shape[MOST];
 } row;
 
@@ -139,6 +139,12 @@ typedef struct row {
     X(linear, yk_linear(x[0], x[1], x[2]), 3, M, {2, {4, 3}}, {1, {4}})                                                \
     X(linear_plain, yk_linear(x[0], x[1], NULL), 2, M, {2, {4, 3}})                                                    \
     X(conv2d, yk_conv2d(x[0], x[1], x[2], NULL), 3, IMAGE, {4, {3, 2, 3, 3}}, V)                                       \
+    X(conv1d, yk_conv1d(x[0], x[1], x[2], NULL), 3, {3, {1, 2, 4}}, {3, {3, 2, 3}}, V)                                 \
+    X(conv3d, yk_conv3d(x[0], x[1], x[2], NULL), 3, {5, {1, 2, 4, 4, 4}}, {5, {3, 2, 3, 3, 3}}, V)                     \
+    X(conv_transpose1d, yk_conv_transpose1d(x[0], x[1], x[2], NULL), 3, {3, {1, 3, 4}}, {3, {3, 2, 3}}, {1, {2}})      \
+    X(conv_transpose2d, yk_conv_transpose2d(x[0], x[1], x[2], NULL), 3, {4, {1, 3, 4, 4}}, {4, {3, 2, 3, 3}}, {1, {2}})\
+    X(conv_transpose3d, yk_conv_transpose3d(x[0], x[1], x[2], NULL), 3, {5, {1, 3, 2, 2, 2}}, {5, {3, 2, 3, 3, 3}},    \
+      {1, {2}})                                                                                                        \
     X(einsum, yk_einsum("ij,jk->ik", x, 2), 2, {2, {2, 3}}, {2, {3, 4}})                                               \
     X(einsum_sum, yk_einsum("ij->i", x, 1), 1, M)                                                                      \
     X(einsum_outer, yk_einsum("i,j->ij", x, 2), 2, {1, {2}}, V)                                                        \

@@ -38,6 +38,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 }
 
 #define CONV(...)       YK_OPTIONS(yk_conv2d_options, __VA_ARGS__)
+#define CONVN(...)      YK_OPTIONS(yk_conv_options, __VA_ARGS__)
 #define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
 #define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
@@ -157,8 +158,8 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "conv2d: input has 4 channels but weight (6, 4, 3, 3) expects 8 (groups 2)")                                   \
     ROW(yk_conv2d(T(1, 4, 8, 8), T(3, 2, 3, 3), NULL, CONV(.groups = 2)), SHAPE,                                       \
         "conv2d: the 3 output channels of weight (3, 2, 3, 3) do not divide into 2 groups")                            \
-    ROW(yk_conv2d(T(3, 8, 8), T(2, 3, 3, 3), NULL, NULL), SHAPE,                                                       \
-        "conv2d: input (3, 8, 8) and weight (2, 3, 3, 3), expected (N, C, H, W) and (O, C / groups, KH, KW)")          \
+    ROW(yk_conv2d(T(8, 8), T(2, 3, 3, 3), NULL, NULL), SHAPE,                                                          \
+        "conv2d: input (8, 8) and weight (2, 3, 3, 3), expected (N, C, H, W) or (C, H, W) and (O, C / groups, KH, KW)")\
     ROW(yk_conv2d(T(1, 1, 4, 4), T(1, 1, 3, 5), NULL, NULL), SHAPE,                                                    \
         "conv2d: weight (1, 1, 3, 5) with dilation 1 covers 5 of the width, but input (1, 1, 4, 4) "                   \
         "with padding 0 has 4")                                                                                        \
@@ -172,6 +173,40 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "conv2d: input is bfloat16, expected float32 as the weight is")                                                                \
     ROW(yk_conv2d(yk_cast(T(1, 1, 4, 4), YK_I64), T(2, 1, 1, 1), NULL, NULL), DTYPE,                                   \
         "conv2d: expected a floating input")                                                                           \
+    ROW(yk_conv2d(T(1, 1, 4, 4), T(1, 1, 3, 3), NULL, CONV(.padding = {YK_PADDING_SAME, 0}, .stride = {2, 1})), ARGUMENT,\
+        "conv2d: padding \"same\" and stride 2 of the height do not go together")                                      \
+    ROW(yk_conv1d(T(2, 3, 4, 5), T(2, 3, 3), NULL, NULL), SHAPE,                                                       \
+        "conv1d: input (2, 3, 4, 5) and weight (2, 3, 3), expected (N, C, L) or (C, L) and (O, C / groups, K)")        \
+    ROW(yk_conv1d(T(2, 3, 4), T(2, 3, 5), NULL, NULL), SHAPE,                                                          \
+        "conv1d: weight (2, 3, 5) with dilation 1 covers 5 of the length, but input (2, 3, 4) with padding 0 has 4")   \
+    ROW(yk_conv1d(T(2, 3, 4), T(2, 3, 1), NULL, CONVN(.stride = {0})), ARGUMENT,                                       \
+        "conv1d: stride 0, padding 0, dilation 1 of the length is not possible")                                       \
+    ROW(yk_conv1d(T(2, 3, 4), T(2, 3, 1), NULL, CONVN(.output_padding = {1})), ARGUMENT,                               \
+        "conv1d: output_padding 1 of the length is for transposed convolutions")                                       \
+    ROW(yk_conv1d(T(2, 3, 4), T(2, 3, 1), T(3), NULL), SHAPE,                                                          \
+        "conv1d: bias has shape (3,), expected (2,): one value per output channel")                                    \
+    ROW(yk_conv1d(T(2, 3, 4), yk_cast(T(2, 3, 1), YK_F64), NULL, NULL), DTYPE,                                         \
+        "conv1d: input is float32, expected float64 as the weight is")                                                 \
+    ROW(yk_conv1d(T(2, 3, 4), T(2, 3, 0), NULL, NULL), SHAPE,                                                          \
+        "conv1d: weight (2, 3, 0) with dilation 1 covers 0 of the length")                                             \
+    ROW(yk_conv3d(T(2, 3, 4, 4), T(2, 3, 1, 1, 1), NULL, NULL), SHAPE,                                                 \
+        "conv3d: input has 2 channels but weight (2, 3, 1, 1, 1) expects 3 (groups 1)")                                           \
+    ROW(yk_conv3d(T(2, 4, 4, 4), T(3, 1, 1, 1, 1), NULL, CONVN(.groups = 2)), SHAPE,                                   \
+        "conv3d: the 3 output channels of weight (3, 1, 1, 1, 1) do not divide into 2 groups")                         \
+    ROW(yk_conv3d(T(1, 1, 2, 4, 4), T(1, 1, 3, 1, 1), NULL, NULL), SHAPE,                                              \
+        "covers 3 of the depth, but input (1, 1, 2, 4, 4)")                                                            \
+    ROW(yk_conv_transpose1d(T(2, 3, 4), T(4, 2, 3), NULL, NULL), SHAPE,                                                \
+        "conv_transpose1d: input has 3 channels but weight (4, 2, 3) expects 4 (groups 1)")                            \
+    ROW(yk_conv_transpose1d(T(2, 3, 4), T(3, 2, 3), NULL, CONVN(.groups = 2)), SHAPE,                                  \
+        "conv_transpose1d: the 3 input channels of weight (3, 2, 3) do not divide into 2 groups")                      \
+    ROW(yk_conv_transpose1d(T(2, 3, 4), T(3, 2, 3), NULL, CONVN(.padding = {YK_PADDING_SAME})), ARGUMENT,              \
+        "conv_transpose1d: padding \"same\" and stride 1 of the length do not go together")                            \
+    ROW(yk_conv_transpose2d(T(2, 3, 4), T(2, 1, 1, 1), NULL, CONVN(.output_padding = {0, 1})), ARGUMENT,               \
+        "conv_transpose2d: output_padding 1 of the width, expected at least 0 and below its stride or dilation")       \
+    ROW(yk_conv_transpose2d(T(2, 3, 4), T(2, 1, 1, 1), NULL, CONVN(.padding = {2, 0})), SHAPE,                         \
+        "conv_transpose2d: input (2, 3, 4) and weight (2, 1, 1, 1) with stride 1, padding 2, dilation 1 leave nothing")\
+    ROW(yk_conv_transpose3d(T(4, 4), T(1, 1, 1, 1, 1), NULL, NULL), SHAPE,                                             \
+        "conv_transpose3d: input (4, 4) and weight (1, 1, 1, 1, 1), expected (N, C, D, H, W) or (C, D, H, W) and (C, O / ")\
     /* pooling */                                                                                                      \
     ROW(yk_max_pool2d(T(2, 4, 4), POOL(.kernel = {2, 2})), SHAPE,                                                      \
         "max_pool2d: input has shape (2, 4, 4), expected (N, C, H, W) with C, H and W above 0")                        \

@@ -1,5 +1,5 @@
 /*
- * op_modes.h - the ways in which a table of operations is checked, and main: for ops_test.c and losses_test.c, which
+ * op_modes.h - the ways in which a table of operations is checked, and main: for ops_test.c and its like, which
  * define ROWS, GROUP, LEAST_CHECKED and LEAST_MIXED, and whose golden file GROUP names.
  *
  * A row names a case of the golden file and makes the call; inputs and expected numbers come from there.
@@ -22,11 +22,11 @@ enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 
 /* ---- what PyTorch has ---- */
 
-enum { GOLDEN_INPUTS = 5 };
+enum { GOLDEN_INPUTS = 5, GOLDEN_DIMS = 5 };
 typedef struct golden_tensor {
     yk_dtype dtype;
     int ndim;
-    int64_t shape[4];
+    int64_t shape[GOLDEN_DIMS];
     bool requires_grad;
     int at; /* the first of its numbers in golden_values, C order */
 } golden_tensor;
@@ -46,7 +46,7 @@ static const double *golden_values;
 static golden_tensor read_golden_tensor(const char **row)
 {
     golden_tensor t = {.dtype = golden_dtype(row), .ndim = golden_integer(row)};
-    assert_in_range(t.ndim, 0, 4);
+    assert_in_range(t.ndim, 0, GOLDEN_DIMS);
     for (int d = 0; d < t.ndim; d++)
         t.shape[d] = golden_integer(row);
     t.requires_grad = golden_integer(row);

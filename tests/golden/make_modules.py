@@ -1,0 +1,67 @@
+#!/usr/bin/python3
+"""Writes tests/golden/modules.golden: layers with their text, state dict, and what they compute, from PyTorch.
+
+    python3 tests/golden/make_modules.py
+A layer, in float64, has numbers in its state, is called once in training and once in evaluation mode. A row is its
+name, how many tensors its state dict has, and for each the name, a tensor, and where its numbers after the call in
+training begin; then the input, and the two results. A tensor is a dtype, its dimensions, and where its numbers begin in
+[values]. tests/nn/more_layers_test.c makes the layer of the same name.
+"""
+import random
+
+import torch
+from torch import nn
+
+import golden_file
+
+VALUES, ROWS, TEXTS = [], [], []
+
+
+def put(tensor):
+    at = len(VALUES)
+    VALUES.extend(float(v) for v in tensor.detach().to(torch.float64).contiguous().reshape(-1))
+    return at
+
+
+def describe(tensor):
+    return " ".join(map(str, (golden_file.DTYPES[tensor.dtype], tensor.dim(), *tensor.shape, put(tensor))))
+
+
+def layer(name, module, *shape):
+    rng = random.Random("yoke " + name)
+
+    def draw(sizes, low):
+        count = 1
+        for size in sizes:
+            count *= size
+        return torch.tensor([round(rng.uniform(low, 1.5), 2) for _ in range(count)], dtype=torch.float64).reshape(sizes)
+
+    module.double()
+    with torch.no_grad():
+        for key, tensor in module.state_dict().items():
+            if tensor.is_floating_point():
+                tensor.copy_(draw(tensor.shape, 0.25 if key.endswith("var") else -1.5))
+    x = draw(shape, -1.5)
+    before = {key: describe(tensor) for key, tensor in module.state_dict().items()}
+    trained = module(x)
+    after = {key: put(tensor) for key, tensor in module.state_dict().items()}
+    module.eval()
+    state = ["%s %s %d" % (key, before[key], after[key]) for key in before]
+    ROWS.append(" ".join([name, str(len(state)), *state, describe(x), describe(trained), describe(module(x))]))
+    TEXTS.append("%s %s" % (name, repr(module).replace("\n", "|")))
+
+
+layer("conv1d", nn.Conv1d(2, 3, 3), 2, 2, 5)
+layer("conv1d_all", nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2, groups=2, bias=False,
+                              padding_mode="circular"), 1, 4, 5)
+layer("conv1d_same", nn.Conv1d(1, 2, 2, padding="same", padding_mode="replicate"), 1, 4)
+layer("conv2d_reflect", nn.Conv2d(1, 2, (3, 2), padding=(2, 1), padding_mode="reflect"), 2, 1, 3, 4)
+layer("conv2d_same", nn.Conv2d(1, 1, 2, padding="same"), 1, 1, 3, 2)
+layer("conv3d", nn.Conv3d(1, 2, (2, 1, 2), stride=(1, 2, 1), padding=1), 1, 1, 2, 2, 3)
+layer("conv_transpose1d", nn.ConvTranspose1d(2, 1, 2), 1, 2, 3)
+layer("conv_transpose2d", nn.ConvTranspose2d(2, 4, (3, 2), stride=2, padding=(1, 0), output_padding=(1, 0), groups=2,
+                                             dilation=(1, 2)), 2, 2, 2, 3)
+layer("conv_transpose3d", nn.ConvTranspose3d(1, 2, 2, stride=2, bias=False), 1, 2, 1, 2)
+
+golden_file.write("modules", "make_modules.py", "layers: text, state, and what they compute in float64",
+                  [("values", VALUES), ("cases", ROWS), ("texts", TEXTS)])

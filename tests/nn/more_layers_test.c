@@ -1,0 +1,235 @@
+/*
+ * more_layers_test.c - layers against PyTorch's: their text, the names and shapes of their state, the state that a call
+ * in training leaves, and both modes' results. A row names a case of tests/golden/make_modules.py and makes the layer.
+ */
+#include "tests/support/expect.h"
+#include "tests/support/golden.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yoke/nn.h>
+
+#define CONV(...)   YK_OPTIONS(yk_conv_module_options, __VA_ARGS__)
+#define CONV2D(...) YK_OPTIONS(yk_conv2d_module_options, __VA_ARGS__)
+
+/* clang-format off */
+#define ROWS(ROW)                                                                                                      \
+    ROW(conv1d, yk_conv1d_create(2, 3, 3, NULL))                                                                       \
+    ROW(conv1d_all,                                                                                                    \
+        yk_conv1d_create(4, 6, 3, CONV(.stride = 2, .padding = 2, .dilation = 2, .groups = 2, .bias = false,           \
+                                       .padding_mode = YK_PAD_CIRCULAR)))                                              \
+    ROW(conv1d_same,                                                                                                   \
+        yk_conv1d_create(1, 2, 2, CONV(.padding = YK_PADDING_SAME, .padding_mode = YK_PAD_REPLICATE)))                 \
+    ROW(conv2d_reflect,                                                                                                \
+        yk_conv2d_create(1, 2, 0, CONV2D(.kernel_size = {3, 2}, .padding_size = {2, 1},                                \
+                                         .padding_mode = YK_PAD_REFLECT)))                                             \
+    ROW(conv2d_same, yk_conv2d_create(1, 1, 2, CONV2D(.padding = YK_PADDING_SAME)))                                    \
+    ROW(conv3d,                                                                                                        \
+        yk_conv3d_create(1, 2, 0, CONV(.kernel_size = {2, 1, 2}, .stride_size = {1, 2, 1}, .padding = 1)))             \
+    ROW(conv_transpose1d, yk_conv_transpose1d_create(2, 1, 2, NULL))                                                   \
+    ROW(conv_transpose2d,                                                                                              \
+        yk_conv_transpose2d_create(2, 4, 0, CONV(.kernel_size = {3, 2}, .stride = 2, .padding_size = {1, 0},           \
+                                                 .output_padding_size = {1, 0}, .groups = 2,                           \
+                                                 .dilation_size = {1, 2})))                                            \
+    ROW(conv_transpose3d, yk_conv_transpose3d_create(1, 2, 2, CONV(.stride = 2, .bias = false)))
+/* clang-format on */
+
+#define MAKE(name, ...)                                                                                                \
+    static yk_module *make_##name(void)                                                                                \
+    {                                                                                                                  \
+        return __VA_ARGS__;                                                                                            \
+    }
+ROWS(MAKE)
+#define ENTRY(name, ...) {#name, make_##name},
+static const struct {
+    const char *name;
+    yk_module *(*make)(void);
+} rows[] = {ROWS(ENTRY)};
+enum { ROW_COUNT = sizeof(rows) / sizeof(*rows) };
+
+typedef struct golden_tensor {
+    yk_dtype dtype;
+    int ndim;
+    int64_t shape[5];
+    int at; /* the first of its numbers */
+} golden_tensor;
+
+static golden_tensor read_tensor(const char **row)
+{
+    golden_tensor t = {.dtype = golden_dtype(row), .ndim = golden_integer(row)};
+    assert_in_range(t.ndim, 0, 5);
+    for (int d = 0; d < t.ndim; d++)
+        t.shape[d] = golden_integer(row);
+    t.at = golden_integer(row);
+    return t;
+}
+
+static const double *golden_values;
+
+static void expect_tensor(const char *layer, const char *of, yk_tensor *x, const golden_tensor *t, int at)
+{
+    char text[200];
+    if (!x)
+        fail_msg("%s: %s: %s", layer, of, yk_last_error() ? yk_last_error()->message : "not there");
+    if (yk_ndim(x) != t->ndim || memcmp(yk_sizes(x), t->shape, sizeof(int64_t) * (size_t)t->ndim) ||
+        yk_tensor_dtype(x) != t->dtype)
+        fail_msg("%s: %s is %s of %s", layer, of, yk_shape_format(x, text, sizeof(text)),
+                 yk_dtype_name(yk_tensor_dtype(x)));
+    size_t count = (size_t)yk_numel(x);
+    double *got = calloc(count + 1, sizeof(double));
+    assert_non_null(got);
+    expect_ok(yk_tensor_read(yk_cast(yk_detach(x), YK_F64), got, count * sizeof(double)));
+    for (size_t i = 0; i < count; i++) {
+        double expected = golden_values[at + (int)i];
+        if (!(fabs(got[i] - expected) <= 1e-12 * (1 + fabs(expected))))
+            fail_msg("%s: element %d of %s is %.17g, expected %.17g", layer, (int)i, of, got[i], expected);
+    }
+    free(got);
+}
+
+/* The row of the layer in a section, behind its name. */
+static const char *row_of(const char *section, const char *name)
+{
+    size_t count;
+    const char *const *lines = golden_rows("modules", section, &count);
+    for (size_t i = 0; i < count; i++) {
+        char word[40];
+        const char *row = lines[i];
+        if (strcmp(golden_word(&row, word, sizeof(word)), name) == 0)
+            return row;
+    }
+    fail_msg("row %s has no case in the golden file", name);
+    return NULL;
+}
+
+static void expect_layer(const char *name, yk_module *m)
+{
+    enum { STATE = 12 };
+    golden_tensor state[STATE];
+    char names[STATE][40];
+    int after[STATE];
+    const char *row = row_of("cases", name);
+    int count = golden_integer(&row);
+    if (!m)
+        fail_msg("%s: %s", name, yk_last_error() ? yk_last_error()->message : "NULL");
+    m = yk_module_to_dtype(m, YK_F64);
+    yk_state_dict *dict = yk_module_state_dict(m);
+    assert_in_range(count, 0, STATE);
+    assert_int_equal(yk_state_dict_count(dict), count);
+    for (int i = 0; i < count; i++) {
+        golden_word(&row, names[i], sizeof(names[i]));
+        state[i] = read_tensor(&row);
+        after[i] = golden_integer(&row);
+        assert_string_equal(yk_state_dict_name(dict, i), names[i]);
+        yk_tensor *values = yk_from_data(golden_values + state[i].at, state[i].ndim, state[i].shape,
+                                         YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
+        bool before = yk_no_grad_begin();
+        assert_non_null(yk_copy_(yk_state_dict_at(dict, i), values));
+        yk_no_grad_end(before);
+        expect_tensor(name, names[i], yk_state_dict_at(dict, i), &state[i], state[i].at);
+    }
+    golden_tensor input = read_tensor(&row), trained = read_tensor(&row), evaluated = read_tensor(&row);
+    yk_tensor *x =
+        yk_from_data(golden_values + input.at, input.ndim, input.shape, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
+    expect_tensor(name, "the result in training", yk_forward(m, x), &trained, trained.at);
+    for (int i = 0; i < count; i++)
+        expect_tensor(name, names[i], yk_state_dict_at(dict, i), &state[i], after[i]);
+    yk_module_eval(m);
+    expect_tensor(name, "the result in evaluation", yk_forward(m, x), &evaluated, evaluated.at);
+}
+
+static void test_layers(void **state)
+{
+    (void)state;
+    golden_values = golden_numbers("modules", "values", NULL);
+    for (int r = 0; r < ROW_COUNT; r++) {
+        yk_scope scope = yk_scope_begin();
+        expect_layer(rows[r].name, rows[r].make());
+        yk_scope_end(scope);
+    }
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    size_t count;
+    golden_rows("modules", "texts", &count);
+    assert_int_equal(count, ROW_COUNT);
+    for (int r = 0; r < ROW_COUNT; r++) {
+        char text[1000] = "";
+        yk_scope scope = yk_scope_begin();
+        FILE *to = fmemopen(text, sizeof(text), "w");
+        assert_non_null(to);
+        expect_ok(yk_module_print(to, rows[r].make()));
+        fclose(to);
+        size_t length = strlen(text);
+        assert_true(length > 0);
+        text[length - 1] = 0; /* the last line's end */
+        for (char *at = text; (at = strchr(at, '\n')); at++)
+            *at = '|';
+        assert_string_equal(text, row_of("texts", rows[r].name));
+        yk_scope_end(scope);
+    }
+}
+
+static void test_initial_values(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    /* uniform in +-1 / sqrt(fan in), of a transposed one of its second size times the kernel, as PyTorch has it */
+    const struct {
+        yk_module *m;
+        double bound;
+    } layers[] = {{yk_conv1d_create(8, 64, 4, NULL), 1 / sqrt(8 * 4)},
+                  {yk_conv3d_create(4, 32, 2, CONV(.groups = 2)), 1 / sqrt(2 * 8)},
+                  {yk_conv_transpose2d_create(64, 8, 3, CONV(.groups = 4)), 1 / sqrt(2 * 9)}};
+    for (size_t i = 0; i < sizeof(layers) / sizeof(*layers); i++) {
+        assert_non_null(layers[i].m);
+        for (int p = 0; p < 2; p++) {
+            yk_tensor *w = yk_detach(yk_module_get(layers[i].m, p ? "bias" : "weight"));
+            double most = yk_item(yk_max(yk_abs(w))), bound = layers[i].bound;
+            assert_true(most <= bound * 1.000001 && most > bound * (p ? 0.5 : 0.95));
+            assert_true(fabs(yk_item(yk_mean(w))) < bound / 2);
+        }
+    }
+    yk_scope_end(scope);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    assert_null(yk_conv1d_create(3, 4, 3, CONV(.groups = 2)));
+    expect_error(YK_ERR_ARGUMENT, "conv1d_create: in_channels 3, out_channels 4, groups 2: all must be at least 1");
+    assert_null(yk_conv3d_create(3, 4, 0, NULL));
+    expect_error(YK_ERR_ARGUMENT, "conv3d_create: kernel 0, stride 1, padding 0, dilation 1: only padding may be 0");
+    assert_null(yk_conv1d_create(1, 1, 3, CONV(.padding = YK_PADDING_SAME, .stride = 2)));
+    expect_error(YK_ERR_ARGUMENT, "conv1d_create: padding \"same\" is for convolutions of stride 1");
+    assert_null(yk_conv2d_create(1, 1, 3, CONV2D(.padding = YK_PADDING_SAME, .stride = 2)));
+    expect_error(YK_ERR_ARGUMENT, "conv2d_create: padding \"same\" is for convolutions of stride 1");
+    assert_null(yk_conv_transpose2d_create(1, 1, 3, CONV(.padding_mode = YK_PAD_REFLECT)));
+    expect_error(YK_ERR_ARGUMENT, "conv_transpose2d_create: padding_mode of a transposed convolution is zeros alone");
+    assert_null(yk_conv_transpose2d_create(1, 1, 3, CONV(.output_padding = 1)));
+    expect_error(YK_ERR_ARGUMENT, "conv_transpose2d_create: output_padding 1, expected at least 0 and below the");
+    assert_null(yk_conv1d_create(1, 1, 3, CONV(.output_padding = 1)));
+    expect_error(YK_ERR_ARGUMENT, "conv1d_create: output_padding 1 is for transposed convolutions");
+    assert_null(yk_conv1d_create(INT64_MAX / 2, 4, 3, NULL));
+    expect_error(YK_ERR_SHAPE, "conv1d_create: shape (4, 4611686018427387903, 3) has more elements");
+    assert_null(yk_forward(yk_conv1d_create(2, 2, 3, CONV(.padding = 9, .padding_mode = YK_PAD_REFLECT)),
+                           yk_ones(YK_SHAPE(2, 4), NULL)));
+    expect_error(YK_ERR_SHAPE, "pad: a border of 9 at dimension 1 of (2, 4); in mode reflect it is at most 3");
+    yk_scope_end(scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
