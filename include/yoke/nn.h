@@ -368,6 +368,92 @@ YK_API yk_module *yk_sequential_counted(int count, ...);
 /* The same from an array; an empty one is allowed and is the identity. */
 YK_API yk_module *yk_sequential_list(yk_module *const *modules, int count);
 
+/* ---- attention and transformers --------------------------------------------------------------------------------- */
+/*
+ * query [, key, value [, key_padding_mask [, attn_mask]]] give the output and, where two are wanted, the weights
+ * (yk_forward_list); a key that is NULL or left out is the query, a value the key. query (L,N,embed_dim), key
+ * (S,N,kdim) and value (S,N,vdim), or (N,L,...) with batch_first, or all without N; the output is of query's shape.
+ * key_padding_mask (N,S), or (S), and attn_mask (L,S) or (N num_heads,L,S) are bool, true where nobody may look, or
+ * floating, added: the opposite of yk_scaled_dot_product_attention's. A query that may look at nothing attends to
+ * zeros. The weights are (N,L,S), the mean of all heads, or (N,num_heads,L,S), after dropout; without them the matrix
+ * is never in memory as a whole where dropout is 0. Parameters in_proj_weight (3 embed_dim, embed_dim), or
+ * q_proj_weight, k_proj_weight and v_proj_weight, in_proj_bias, bias_k, bias_v, out_proj. Source: Vaswani et al., 2017;
+ * torch.nn.MultiheadAttention.
+ */
+typedef struct yk_multihead_attention_options {
+    double dropout YK_DEFAULT(0); /* of the weights, in training; in [0, 1] */
+    bool bias YK_DEFAULT(true);
+    bool add_bias_kv YK_DEFAULT(false), add_zero_attn YK_DEFAULT(false);  /* one key more, of parameters; of zeros */
+    int64_t kdim YK_DEFAULT(YK_NOT_GIVEN), vdim YK_DEFAULT(YK_NOT_GIVEN); /* not given: embed_dim */
+    bool batch_first YK_DEFAULT(false);
+    bool average_attn_weights YK_DEFAULT(true);
+    bool is_causal YK_DEFAULT(false);       /* query i looks at keys 0 to i, without a mask or beside one */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_multihead_attention_options;
+#define yk_multihead_attention_options_DEFAULTS                                                                        \
+    .yk__mark = YK__MARK, .bias = true, .kdim = YK_NOT_GIVEN, .vdim = YK_NOT_GIVEN, .average_attn_weights = true
+YK_API yk_module *yk_multihead_attention(int64_t embed_dim, int64_t num_heads,
+                                         const yk_multihead_attention_options *options);
+
+/* src [, src_mask [, src_key_padding_mask]] give one of src's shape; masks are yk_multihead_attention's. Source:
+ * torch.nn.TransformerEncoderLayer. */
+typedef struct yk_transformer_encoder_layer_options {
+    int64_t dim_feedforward YK_DEFAULT(2048);
+    double dropout YK_DEFAULT(0.1);          /* in [0, 1] */
+    yk_function activation YK_DEFAULT(NULL); /* NULL: yk_relu */
+    double layer_norm_eps YK_DEFAULT(1e-5);  /* at least 0 */
+    bool batch_first YK_DEFAULT(false);      /* (N,T,d_model) in place of (T,N,d_model) */
+    bool norm_first YK_DEFAULT(false);       /* before each part in place of after its sum */
+    bool bias YK_DEFAULT(true);              /* of all linear layers and norms */
+    bool is_causal YK_DEFAULT(false);        /* position i looks at 0 to i; src_mask need not be given */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);  /* private */
+} yk_transformer_encoder_layer_options;
+#define yk_transformer_encoder_layer_options_DEFAULTS                                                                  \
+    .yk__mark = YK__MARK, .dim_feedforward = 2048, .dropout = 0.1, .layer_norm_eps = 1e-5, .bias = true
+YK_API yk_module *yk_transformer_encoder_layer(int64_t d_model, int64_t nhead,
+                                               const yk_transformer_encoder_layer_options *options);
+
+/* tgt, memory [, tgt_mask [, memory_mask [, tgt_key_padding_mask [, memory_key_padding_mask]]]] give one of tgt's
+ * shape. Source: torch.nn.TransformerDecoderLayer. */
+typedef struct yk_transformer_decoder_layer_options {
+    int64_t dim_feedforward YK_DEFAULT(2048);
+    double dropout YK_DEFAULT(0.1);          /* in [0, 1] */
+    yk_function activation YK_DEFAULT(NULL); /* NULL: yk_relu */
+    double layer_norm_eps YK_DEFAULT(1e-5);  /* at least 0 */
+    bool batch_first YK_DEFAULT(false), norm_first YK_DEFAULT(false), bias YK_DEFAULT(true);
+    bool tgt_is_causal YK_DEFAULT(false), memory_is_causal YK_DEFAULT(false); /* as the encoder layer's is_causal */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);                                   /* private */
+} yk_transformer_decoder_layer_options;
+#define yk_transformer_decoder_layer_options_DEFAULTS                                                                  \
+    .yk__mark = YK__MARK, .dim_feedforward = 2048, .dropout = 0.1, .layer_norm_eps = 1e-5, .bias = true
+YK_API yk_module *yk_transformer_decoder_layer(int64_t d_model, int64_t nhead,
+                                               const yk_transformer_decoder_layer_options *options);
+
+/* num_layers copies of a layer, which is not one of them, in "layers", then `norm`, or NULL for none. They take what
+ * their layers take. Source: torch.nn.TransformerEncoder, TransformerDecoder. */
+YK_API yk_module *yk_transformer_encoder(yk_module *encoder_layer, int64_t num_layers, yk_module *norm);
+YK_API yk_module *yk_transformer_decoder(yk_module *decoder_layer, int64_t num_layers, yk_module *norm);
+
+/* src, tgt [, src_mask [, tgt_mask [, memory_mask [, src_key_padding_mask [, tgt_key_padding_mask [,
+ * memory_key_padding_mask]]]]]] give one of tgt's shape. Source: Vaswani et al., 2017; torch.nn.Transformer. */
+typedef struct yk_transformer_options {
+    int64_t d_model YK_DEFAULT(512), nhead YK_DEFAULT(8);
+    int64_t num_encoder_layers YK_DEFAULT(6), num_decoder_layers YK_DEFAULT(6); /* at least 0 */
+    int64_t dim_feedforward YK_DEFAULT(2048);
+    double dropout YK_DEFAULT(0.1);          /* in [0, 1] */
+    yk_function activation YK_DEFAULT(NULL); /* NULL: yk_relu */
+    double layer_norm_eps YK_DEFAULT(1e-5);  /* at least 0 */
+    bool batch_first YK_DEFAULT(false), norm_first YK_DEFAULT(false), bias YK_DEFAULT(true);
+    bool src_is_causal YK_DEFAULT(false), tgt_is_causal YK_DEFAULT(false), memory_is_causal YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_transformer_options;
+#define yk_transformer_options_DEFAULTS                                                                                \
+    .yk__mark = YK__MARK, .d_model = 512, .nhead = 8, .num_encoder_layers = 6, .num_decoder_layers = 6,                \
+    .dim_feedforward = 2048, .dropout = 0.1, .layer_norm_eps = 1e-5, .bias = true
+YK_API yk_module *yk_transformer(const yk_transformer_options *options);
+/* (size,size) of 0 and, above the diagonal, -INFINITY. Source: nn.Transformer.generate_square_subsequent_mask. */
+YK_API yk_tensor *yk_generate_square_subsequent_mask(int64_t size, const yk_tensor_options *options);
+
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 /* (N, ...) is flattened; ReLU between the layers. Names: fc1, fc2, ... */
 typedef struct yk_mlp_options {

@@ -263,9 +263,12 @@ YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normali
 typedef struct yk_attention_options {
     /* Broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added. */
     yk_tensor *attn_mask YK_DEFAULT(NULL);
-    double dropout_p YK_DEFAULT(0);         /* of the weights, in [0, 1]; applied whenever it is not 0, as in PyTorch */
-    bool is_causal YK_DEFAULT(false);       /* query i looks at keys 0 to i; not together with attn_mask */
-    double scale YK_DEFAULT(YK_NOT_GIVEN);  /* not given: 1 / sqrt(E) */
+    double dropout_p YK_DEFAULT(0);        /* of the weights, in [0, 1]; applied whenever it is not 0, as in PyTorch */
+    bool is_causal YK_DEFAULT(false);      /* query i looks at keys 0 to i; not together with attn_mask */
+    double scale YK_DEFAULT(YK_NOT_GIVEN); /* not given: 1 / sqrt(E) */
+    /* Grouped queries: key and value (...,H,S,E) have fewer heads than query (...,Hq,L,E); Hq is a multiple of H, and
+     * head i of query looks at head i / (Hq / H). */
+    bool enable_gqa YK_DEFAULT(false);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_attention_options;
 #define yk_attention_options_DEFAULTS .yk__mark = YK__MARK, .scale = YK_NOT_GIVEN

@@ -2,7 +2,8 @@
  * attention.c - scaled dot product attention. Layer: ops.
  *
  * One kernel that never holds the matrix of scores, where the inputs are of the usual form; else matmul, softmax,
- * dropout, matmul. Derivation of the backward: docs/autograd.md.
+ * dropout, matmul. Derivation of the backward: docs/autograd.md. Heads that share a key are brought to the usual form
+ * by views: see grouped.
  */
 #include <float.h>
 #include <math.h>
@@ -195,6 +196,14 @@ static yk_tensor *weights_of_heads(yk_tensor *const inputs[INPUTS], const yk__at
     return mask ? yk_where(mask, weights, yk_zeros_like(weights)) : weights;
 }
 
+yk_tensor *yk__attention_weights(yk_tensor *q, yk_tensor *k, yk_tensor *mask, bool causal)
+{
+    if (!q || !k)
+        return NULL;
+    yk__attention p = {.scale = 1 / sqrt((double)q->shape[q->ndim - 1]), .causal = causal};
+    return weights_of_heads((yk_tensor *[INPUTS]){q, k, NULL, mask}, &p);
+}
+
 /* Any form, in several operations; a query that may look at nothing gives 0 here, too. */
 static yk_tensor *composed(yk_tensor *const inputs[INPUTS], const yk__attention *p, double dropout)
 {
@@ -252,6 +261,94 @@ static bool shapes_check(yk_tensor *const inputs[INPUTS], const yk_attention_opt
     return !o->attn_mask || check_mask(o->attn_mask, q, k);
 }
 
+/* ---- grouped queries --------------------------------------------------------------------------------------------- */
+
+static bool heads_check(yk_tensor *const inputs[INPUTS])
+{
+    const yk_tensor *q = inputs[Q], *k = inputs[K], *v = inputs[V];
+    int at = q->ndim - 3;
+    char tq[200], tk[200], tv[200];
+    bool fits = at >= 0 && k->ndim == q->ndim && v->ndim == q->ndim;
+    for (int i = K; fits && i <= V; i++)
+        fits = inputs[i]->shape[at] >= 1 && q->shape[at] % inputs[i]->shape[at] == 0 &&
+               yk__equal_sizes(q->shape, inputs[i]->shape, at);
+    if (!fits)
+        yk__fail(YK_ERR_SHAPE,
+                 "scaled_dot_product_attention: enable_gqa takes query (..., Hq, L, E), key (..., H, S, E) and value "
+                 "(..., H, S, D) of as many dimensions, Hq a multiple of each H, got %s, %s and %s",
+                 yk_shape_format(q, tq, sizeof(tq)), yk_shape_format(k, tk, sizeof(tk)),
+                 yk_shape_format(v, tv, sizeof(tv)));
+    return fits;
+}
+
+/* x (...,H,rows,columns) with each head `times` times in a row. */
+static yk_tensor *repeat_heads(yk_tensor *x, int64_t times)
+{
+    if (!x || times == 1)
+        return x;
+    int ndim = x->ndim, at = ndim - 3;
+    int64_t shape[YK_MAX_DIMS + 1], whole[YK_MAX_DIMS];
+    if (ndim >= YK_MAX_DIMS) {
+        yk__fail(YK_ERR_SHAPE, "scaled_dot_product_attention: enable_gqa takes at most %d dimensions", YK_MAX_DIMS - 1);
+        return NULL;
+    }
+    memcpy(whole, x->shape, sizeof(whole[0]) * (size_t)ndim);
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)(at + 1));
+    shape[at + 1] = times;
+    memcpy(shape + at + 2, x->shape + at + 1, sizeof(shape[0]) * 2);
+    whole[at] *= times;
+    return yk_reshape(yk_expand(yk_unsqueeze(x, at + 1), ndim + 1, shape), ndim, whole);
+}
+
+/* The mask, or NULL, of heads (B H, times, L, S), of one for (B, H times, L, S); *ok is false after a failure. */
+static yk_tensor *grouped_mask(yk_tensor *mask, const yk_tensor *q, int64_t heads, bool *ok)
+{
+    if (!mask || mask->ndim == 2)
+        return mask;
+    int64_t groups = q->shape[q->ndim - 3] / heads, rows = mask->shape[mask->ndim - 2];
+    int64_t columns = mask->shape[mask->ndim - 1], batch = q->ndim == 4 ? q->shape[0] : 1;
+    const int64_t whole[4] = {batch, heads * groups, rows, columns}, split[4] = {batch * heads, groups, rows, columns};
+    yk_tensor *out = yk_reshape(yk_expand(mask, 4, whole), 4, split);
+    *ok = out != NULL;
+    return out;
+}
+
+/* Each head of key and value serves several of query's: (B, H times) as (B H, times), where all of a row have the same
+ * key, in a view of stride 0 on a CPU; other devices have copies. */
+static yk_tensor *grouped(yk_tensor *const inputs[INPUTS], const yk__attention *p, const yk_attention_options *o)
+{
+    yk_tensor *in[INPUTS];
+    memcpy(in, inputs, sizeof(in));
+    const yk_tensor *q = inputs[Q];
+    int ndim = q->ndim, at = ndim - 3;
+    int64_t heads = inputs[K]->shape[at], times = q->shape[at] / heads;
+    bool usual = ndim <= 4 && inputs[V]->shape[at] == heads && yk__device_of(q).type == YK_CPU &&
+                 yk__backend_for(q)->attention && o->dropout_p == 0 && !(in[MASK] && yk__wants_grad(in[MASK]));
+    if (!usual) {
+        for (int i = K; i <= V; i++)
+            in[i] = repeat_heads(in[i], q->shape[at] / in[i]->shape[at]);
+        if (!in[K] || !in[V])
+            return NULL;
+        bool whole =
+            ndim <= 4 && yk__backend_for(q)->attention && o->dropout_p == 0 && !(in[MASK] && yk__wants_grad(in[MASK]));
+        return whole ? blockwise(in, p) : composed(in, p, o->dropout_p);
+    }
+    bool ok = true;
+    in[MASK] = grouped_mask(in[MASK], q, heads, &ok);
+    int64_t rows = (ndim == 4 ? q->shape[0] : 1) * heads;
+    for (int i = Q; i <= V && ok; i++) {
+        int64_t shape[4] = {rows, i == Q ? times : 1, in[i]->shape[at + 1], in[i]->shape[at + 2]};
+        in[i] = yk_reshape(in[i], 4, shape);
+        shape[1] = times;
+        in[i] = yk_expand(in[i], 4, shape);
+        ok = in[i] != NULL;
+    }
+    int64_t shape[4];
+    memcpy(shape, q->shape, sizeof(shape[0]) * (size_t)ndim);
+    shape[ndim - 1] = inputs[V]->shape[ndim - 1];
+    return ok ? yk_reshape(blockwise(in, p), ndim, shape) : NULL;
+}
+
 yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_tensor *value,
                                            const yk_attention_options *options)
 {
@@ -267,6 +364,12 @@ yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *key, yk_
     int ndim = query->ndim;
     double size = (double)query->shape[ndim - 1];
     yk__attention p = {.scale = yk__number_or(o.scale, 1 / sqrt(size)), .causal = o.is_causal};
+    if (o.enable_gqa && !heads_check(inputs))
+        return NULL;
+    if (o.enable_gqa &&
+        (key->shape[ndim - 3] != query->shape[ndim - 3] || value->shape[ndim - 3] != query->shape[ndim - 3])) {
+        YK__WITHIN_SCOPE(grouped(inputs, &p, &o));
+    }
     bool usual = ndim <= 4 && key->ndim == ndim && value->ndim == ndim && o.dropout_p == 0 &&
                  !(o.attn_mask && yk__wants_grad(o.attn_mask));
     for (int d = 0; usual && d < ndim - 2; d++)

@@ -156,6 +156,10 @@ yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const y
 /* yk_matmul, in whose backward a gradient of 0 takes nothing from NaN in b: what a mask hides stays hidden. */
 yk_tensor *yk__matmul_hiding(yk_tensor *a, yk_tensor *b);
 
+/* The weights of scaled dot product attention, (...,L,S), by operations; mask (bool: true where a query may look, or
+ * added) or NULL. */
+yk_tensor *yk__attention_weights(yk_tensor *q, yk_tensor *k, yk_tensor *mask, bool causal);
+
 /* ---- batch normalisation ---- */
 /* yk_batch_norm, in whose kernels `batches` (0-dim, i64; NULL: none) grows by 1; only where yk__batch_norm_counts. */
 yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,

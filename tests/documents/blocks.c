@@ -365,9 +365,17 @@ static int modules_lstm(void)
     return 0;
 }
 
+static int modules_transformer(void)
+{
+    yk_tensor *tokens = yk_rand(YK_SHAPE(2, 3, 64), NULL), *padding = yk_cast(yk_zeros(YK_SHAPE(2, 3), NULL), YK_BOOL);
+#include "modules.md.5"
+    CHECK(yk_size(memory, 1) == 3 && yk_size(memory, 2) == 64);
+    return 0;
+}
+
 static int modules_options(void)
 {
-#include "modules.md.5"
+#include "modules.md.6"
     CHECK(options.lr == 1e-3 && options.weight_decay == 0 && options.beta1 == 0.9);
     CHECK(yk_adamw(yk_module_parameters(yk_linear_create(2, 2, NULL)), &options));
     return 0;
@@ -545,6 +553,7 @@ int main(void)
         {"modules.md: a module", modules_gate},
         {"modules.md: several tensors", modules_attention},
         {"modules.md: an LSTM", modules_lstm},
+        {"modules.md: a transformer", modules_transformer},
         {"modules.md: options", modules_options},
         {"monitoring.md: a trace", monitoring},
         {"monitoring.md: TensorBoard", monitoring_board},

@@ -94,6 +94,30 @@ static yk_module *make_lstm(void)
 {
     return yk_lstm_create(1, 1, NULL);
 }
+static yk_module *make_multihead_attention(void)
+{
+    return yk_multihead_attention(2, 1, NULL);
+}
+static yk_module *make_encoder_layer(void)
+{
+    return yk_transformer_encoder_layer(2, 1, NULL);
+}
+static yk_module *make_decoder_layer(void)
+{
+    return yk_transformer_decoder_layer(2, 1, NULL);
+}
+static yk_module *make_encoder(void)
+{
+    return yk_transformer_encoder(make_encoder_layer(), 1, NULL);
+}
+static yk_module *make_decoder(void)
+{
+    return yk_transformer_decoder(make_decoder_layer(), 1, NULL);
+}
+static yk_module *make_transformer(void)
+{
+    return yk_transformer(YK_OPTIONS(yk_transformer_options, .d_model = 2, .nhead = 1));
+}
 static yk_module *make_max_pool2d(void)
 {
     return yk_max_pool2d_create(2, 0, NULL);
@@ -198,6 +222,12 @@ static const struct {
     {"yk_embedding_create", make_embedding},
     {"yk_lstm_cell_create", make_lstm_cell},
     {"yk_lstm_create", make_lstm},
+    {"yk_multihead_attention", make_multihead_attention},
+    {"yk_transformer_encoder_layer", make_encoder_layer},
+    {"yk_transformer_decoder_layer", make_decoder_layer},
+    {"yk_transformer_encoder", make_encoder},
+    {"yk_transformer_decoder", make_decoder},
+    {"yk_transformer", make_transformer},
     {"yk_silu_create", yk_silu_create},
     {"yk_mish_create", yk_mish_create},
     {"yk_gelu_tanh_create", yk_gelu_tanh_create},

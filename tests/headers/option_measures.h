@@ -354,6 +354,72 @@ static double lstm_of(const yk_lstm_options *o)
 }
 MEASURE(lstm_num_layers, yk_lstm_options, num_layers, lstm_of, .bias = false)
 MEASURE(lstm_dropout, yk_lstm_options, dropout, lstm_of, .num_layers = 2, .bias = false, .train = true)
+static double multihead_attention_of(const yk_multihead_attention_options *o)
+{
+    yk_module *m = yk_module_to_dtype(yk_multihead_attention(4, 2, o), YK_F64);
+    if (!m)
+        return NAN;
+    yk_manual_seed(1);
+    yk_parameters *list = yk_module_parameters(m);
+    for (int64_t i = 0; i < yk_parameters_count(list); i++)
+        expect_ok(yk_init_constant(yk_parameters_at(list, i), 0.1));
+    int64_t kdim = o->kdim == YK_NOT_GIVEN ? 4 : o->kdim, vdim = o->vdim == YK_NOT_GIVEN ? 4 : o->vdim;
+    yk_tensor *in[] = {numbers(YK_SHAPE(9, 1, 4)), numbers(YK_SHAPE(9, 1, kdim)), numbers(YK_SHAPE(9, 1, vdim))};
+    yk_tensor *out;
+    return yk_forward_list(m, in, 3, &out, 1) ? NAN : digest(out);
+}
+MEASURE(multihead_attention_dropout, yk_multihead_attention_options, dropout, multihead_attention_of, .bias = true)
+MEASURE(multihead_attention_kdim, yk_multihead_attention_options, kdim, multihead_attention_of, .vdim = 3)
+MEASURE(multihead_attention_vdim, yk_multihead_attention_options, vdim, multihead_attention_of, .kdim = 3)
+/* The result of a transformer, or of a layer of one, for `count` inputs of its `size`. */
+static double transformed(yk_module *m, int count, int64_t size)
+{
+    if (!yk_module_to_dtype(m, YK_F64))
+        return NAN;
+    yk_manual_seed(1);
+    yk_parameters *list = yk_module_parameters(m);
+    for (int64_t i = 0; i < yk_parameters_count(list); i++)
+        expect_ok(yk_init_uniform(yk_parameters_at(list, i), -0.3, 0.3));
+    yk_tensor *x = numbers(YK_SHAPE(5, 1, size)), *out;
+    return yk_forward_list(m, (yk_tensor *[]){x, x}, count, &out, 1) ? NAN : digest(out);
+}
+static double encoder_layer_of(const yk_transformer_encoder_layer_options *o)
+{
+    return transformed(yk_transformer_encoder_layer(8, 2, o), 1, 8);
+}
+static double decoder_layer_of(const yk_transformer_decoder_layer_options *o)
+{
+    return transformed(yk_transformer_decoder_layer(8, 2, o), 2, 8);
+}
+static double transformer_of(const yk_transformer_options *o)
+{
+    return transformed(yk_transformer(o), 2, o->d_model);
+}
+#define SMALL_TRANSFORMER .d_model = 8, .nhead = 2, .num_encoder_layers = 1, .num_decoder_layers = 1
+MEASURE(transformer_encoder_layer_ff, yk_transformer_encoder_layer_options, dim_feedforward, encoder_layer_of,
+        .dropout = 0)
+MEASURE(transformer_encoder_layer_dropout, yk_transformer_encoder_layer_options, dropout, encoder_layer_of,
+        .dim_feedforward = 4)
+MEASURE(transformer_encoder_layer_eps, yk_transformer_encoder_layer_options, layer_norm_eps, encoder_layer_of,
+        .dim_feedforward = 4)
+MEASURE(transformer_decoder_layer_ff, yk_transformer_decoder_layer_options, dim_feedforward, decoder_layer_of,
+        .dropout = 0)
+MEASURE(transformer_decoder_layer_dropout, yk_transformer_decoder_layer_options, dropout, decoder_layer_of,
+        .dim_feedforward = 4)
+MEASURE(transformer_decoder_layer_eps, yk_transformer_decoder_layer_options, layer_norm_eps, decoder_layer_of,
+        .dim_feedforward = 4)
+MEASURE(transformer_d_model, yk_transformer_options, d_model, transformer_of, .num_encoder_layers = 0,
+        .num_decoder_layers = 1, .dim_feedforward = 4)
+MEASURE(transformer_nhead, yk_transformer_options, nhead, transformer_of, .d_model = 16, .num_encoder_layers = 0,
+        .num_decoder_layers = 1, .dim_feedforward = 4)
+MEASURE(transformer_num_encoder_layers, yk_transformer_options, num_encoder_layers, transformer_of, .d_model = 8,
+        .nhead = 2, .num_decoder_layers = 1, .dim_feedforward = 4)
+MEASURE(transformer_num_decoder_layers, yk_transformer_options, num_decoder_layers, transformer_of, .d_model = 8,
+        .nhead = 2, .num_encoder_layers = 1, .dim_feedforward = 4)
+MEASURE(transformer_ff, yk_transformer_options, dim_feedforward, transformer_of, SMALL_TRANSFORMER)
+MEASURE(transformer_dropout, yk_transformer_options, dropout, transformer_of, SMALL_TRANSFORMER, .dim_feedforward = 4)
+MEASURE(transformer_eps, yk_transformer_options, layer_norm_eps, transformer_of, SMALL_TRANSFORMER,
+        .dim_feedforward = 4)
 static double conv2d_layer_of(const yk_conv2d_module_options *o)
 {
     return layer_of(yk_conv2d_create(2, 4, 3, o), numbers(YK_SHAPE(1, 2, 12, 12)));
