@@ -1,5 +1,5 @@
 /*
- * yoke/text.h - text as numbers: byte-pair encoding.
+ * yoke/text.h - text as numbers: byte-pair encoding, files of tokens, data sets of them.
  *
  * Layer: data. A tokenizer makes ids of text and text of ids. It is made once, never changes, and may be used by
  * several threads at once. Objects made here are owned by the thread's current scope.
@@ -58,6 +58,51 @@ YK_API yk_status yk_tokenizer_decode(const yk_tokenizer *tokenizer, yk_tensor *i
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_tokenizer *yk_tokenizer_retain(yk_tokenizer *tokenizer);
 YK_API void yk_tokenizer_release(yk_tokenizer *tokenizer);
+
+/* ---- rows of tokens ---------------------------------------------------------------------------------------------- */
+/* A long row of ids: a file that is mapped, or a text that was encoded. */
+typedef struct yk_tokens yk_tokens;
+typedef enum yk_token_type { YK_TOKENS_U8 = 0, YK_TOKENS_U16 = 1, YK_TOKENS_I32 = 2 } yk_token_type;
+
+/*
+ * The ids in a file of little-endian numbers of one type, without a header, or (u16) with the 1,024 bytes that begin
+ * with 20240520. It is mapped, not read, and must not change while the object lives. An empty file, one whose size is
+ * no multiple of the type's and one shorter than its header says are errors (YK_ERR_FORMAT). Source: nanoGPT, llm.c.
+ */
+YK_API yk_tokens *yk_token_file(const char *path, yk_token_type type);
+/* The text of a file through a tokenizer, or (NULL) its bytes. */
+YK_API yk_tokens *yk_token_text(const char *path, const yk_tokenizer *tokenizer);
+/* By name: "text:FILE" (through the tokenizer), "u8:FILE", "u16:FILE", "i32:FILE". Another name is an error that names
+ * the nearest. */
+YK_API yk_tokens *yk_tokens_open(const char *spec, const yk_tokenizer *tokenizer);
+/* The number of ids; id `i`, -1 outside [0, count). */
+YK_API int64_t yk_tokens_count(const yk_tokens *tokens) YK_QUESTION;
+YK_API int64_t yk_tokens_at(const yk_tokens *tokens, int64_t i) YK_QUESTION;
+/* Writes the ids as numbers of a type, without a header. One that the type does not hold is an error (YK_ERR_ARGUMENT)
+ * that names it and its position, and no file is written. */
+YK_API yk_status yk_tokens_save(const yk_tokens *tokens, const char *path, yk_token_type type) YK_MUST_CHECK;
+
+typedef struct yk_token_blocks_options {
+    int64_t block YK_DEFAULT(YK_NOT_GIVEN); /* ids of a sample, at least 1; no default: an error when it is not given */
+    int64_t stride YK_DEFAULT(YK_NOT_GIVEN); /* from a sample to the next, at least 1; not given: block */
+    /* The part of the row that samples are of, from `begin` up to but not `end`; not given: all. */
+    int64_t begin YK_DEFAULT(0), end YK_DEFAULT(YK_NOT_GIVEN);
+    /* An id from here on is an error, which names its position, when a sample has it; not given: none is. */
+    int64_t vocab_size YK_DEFAULT(YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_token_blocks_options;
+#define yk_token_blocks_options_DEFAULTS                                                                               \
+    .yk__mark = YK__MARK, .block = YK_NOT_GIVEN, .stride = YK_NOT_GIVEN, .end = YK_NOT_GIVEN, .vocab_size = YK_NOT_GIVEN
+/*
+ * A row of tokens, which is retained, as a data set: sample i has the inputs t[s] to t[s + block - 1] and the targets
+ * t[s + 1] to t[s + block], with s = begin + i * stride, both (block) of i64. A part of less than block + 1 ids is an
+ * error (YK_ERR_SHAPE).
+ */
+YK_API yk_dataset *yk_token_blocks(yk_tokens *tokens, const yk_token_blocks_options *options);
+
+/* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
+YK_API yk_tokens *yk_tokens_retain(yk_tokens *tokens);
+YK_API void yk_tokens_release(yk_tokens *tokens);
 
 #ifdef __cplusplus
 }

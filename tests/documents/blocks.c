@@ -491,6 +491,20 @@ static int text_tokenizer(void)
     return 0;
 }
 
+static int text_tokens(void)
+{
+    yk_tokenizer *tokenizer = yk_tokenizer_bytes();
+    FILE *file = fopen("story.txt", "w");
+    CHECK(file);
+    for (int i = 0; i < 64 * 9 + 1; i++)
+        fputc('a' + i % 26, file);
+    CHECK(!fclose(file));
+#include "text.md.2"
+    yk_batch batch;
+    CHECK(yk_dataset_length(train) == 9 && yk_loader_next(loader, &batch) && yk_size(batch.input, 1) == 64);
+    return 0;
+}
+
 /* ---- docs/stores.md ---- */
 static int stores_rank(int rank, const char *mine)
 {
@@ -571,6 +585,7 @@ int main(void)
         {"rpc.md: tensors", rpc_tensor},
         {"stores.md", stores},
         {"text.md: a tokenizer", text_tokenizer},
+        {"text.md: tokens", text_tokens},
     };
     int bad = setenv("YOKE_CPU_DEVICES", "4", 1);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
