@@ -14,6 +14,7 @@
 #include <yoke/rpc.h>
 #include <yoke/store.h>
 #include <yoke/summary.h>
+#include <yoke/text.h>
 #include <yoke/value.h>
 
 #endif

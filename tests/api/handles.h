@@ -110,6 +110,18 @@ static yk_dataset *make_yk_dataset(void)
 {
     return yk_dataset_create(&some_dataset_table, NULL, NULL);
 }
+static yk_tokenizer *make_yk_tokenizer(void)
+{
+    return yk_tokenizer_bytes();
+}
+static yk_tokens *make_yk_tokens(void)
+{
+    static const char path[] = "/tmp/yoke-handles-tokens";
+    FILE *file = fopen(path, "w");
+    yk_tokens *tokens = file && fputs("text", file) >= 0 && !fclose(file) ? yk_token_text(path, NULL) : NULL;
+    remove(path);
+    return tokens;
+}
 static yk_loader *make_yk_loader(void)
 {
     return yk_loader_create(make_yk_dataset(), YK_OPTIONS(yk_loader_options, .batch_size = 2));
@@ -193,6 +205,8 @@ static yk_dist_optimizer *make_yk_dist_optimizer(void)
     X(yk_grad_scaler)                                                                                                  \
     X(yk_transform)                                                                                                    \
     X(yk_dataset)                                                                                                      \
+    X(yk_tokenizer)                                                                                                    \
+    X(yk_tokens)                                                                                                       \
     X(yk_loader)                                                                                                       \
     X(yk_process_group)                                                                                                \
     X(yk_work)                                                                                                         \

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <yoke/yoke.h>
 
@@ -484,6 +485,34 @@ static int rpc_modules(void)
     return 0;
 }
 
+/* ---- docs/text.md ---- */
+static int text_tokenizer(void)
+{
+    static const char vocab[] = "{\"a\":0,\"b\":1,\"ab\":2}", merges[] = "#version: 0.2\na b\n", text[] = "abba";
+    CHECK(mkdir("gpt2", 0777) == 0);
+    FILE *file = fopen("gpt2/vocab.json", "w");
+    CHECK(file && fputs(vocab, file) >= 0 && !fclose(file) && (file = fopen("gpt2/merges.txt", "w")) &&
+          fputs(merges, file) >= 0 && !fclose(file));
+#include "text.md.1"
+    CHECK(status == YK_OK && yk_numel(ids) == 3 && strcmp(back, text) == 0);
+    free(back);
+    return 0;
+}
+
+static int text_tokens(void)
+{
+    yk_tokenizer *tokenizer = yk_tokenizer_bytes();
+    FILE *file = fopen("story.txt", "w");
+    CHECK(file);
+    for (int i = 0; i < 64 * 9 + 1; i++)
+        fputc('a' + i % 26, file);
+    CHECK(!fclose(file));
+#include "text.md.2"
+    yk_batch batch;
+    CHECK(yk_dataset_length(train) == 9 && yk_loader_next(loader, &batch) && yk_size(batch.input, 1) == 64);
+    return 0;
+}
+
 /* ---- docs/stores.md ---- */
 static int stores_rank(int rank, const char *mine)
 {
@@ -564,6 +593,8 @@ int main(void)
         {"rpc.md: modules", rpc_modules},
         {"rpc.md: tensors", rpc_tensor},
         {"stores.md", stores},
+        {"text.md: a tokenizer", text_tokenizer},
+        {"text.md: tokens", text_tokens},
     };
     int bad = setenv("YOKE_CPU_DEVICES", "4", 1);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

@@ -723,6 +723,32 @@ static double loader_of(const yk_loader_options *o)
     assert_true(yk_loader_next(l, &batch));
     return digest(batch.input) + 1e5 * yk_tensor_dtype(batch.input) + 1e6 * (double)yk_loader_length(l);
 }
+/* Ten tokens, 10 to 19. */
+static yk_tokens *ten_tokens(void)
+{
+    char path[] = "/tmp/yoke-options-tokens-XXXXXX";
+    int fd = mkstemp(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    for (int i = 0; file && i < 10; i++)
+        fputc(10 + i, file);
+    yk_tokens *tokens = file && !fclose(file) ? yk_token_file(path, YK_TOKENS_U8) : NULL;
+    remove(path);
+    return tokens;
+}
+static double token_blocks_of(const yk_token_blocks_options *o)
+{
+    yk_dataset *set = yk_token_blocks(ten_tokens(), o);
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count;
+    if (!set || yk_dataset_get_list(set, yk_dataset_length(set) - 1, YK_F32, tensors, &count))
+        return NAN;
+    return digest(tensors[0]) + 1e4 * yk_size(tensors[0], 0) + 1e6 * (double)yk_dataset_length(set);
+}
+MEASURE(token_block, yk_token_blocks_options, block, token_blocks_of, .stride = 1)
+MEASURE(token_stride, yk_token_blocks_options, stride, token_blocks_of, .block = 2)
+MEASURE(token_begin, yk_token_blocks_options, begin, token_blocks_of, .block = 2)
+MEASURE(token_end, yk_token_blocks_options, end, token_blocks_of, .block = 2)
+MEASURE(token_vocab, yk_token_blocks_options, vocab_size, token_blocks_of, .block = 2)
 MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last = true)
 MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)

@@ -361,6 +361,17 @@ static const row rows[] = {
      .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_random_resized_crop_options", "ratio", .kind = ABOVE, .measure = resized_crop_ratio, .fallback = 3.0 / 4,
      .other = 0.4, .refused = {-0.5, INFINITY}},
+    {"yk_encode_options", "special", .kind = FLAG},
+    {"yk_token_blocks_options", "block", .kind = WHOLE, .measure = token_block, .fallback = NONE, .other = 3,
+     .refused = {-1, 1e10}, .stated = "no default"},
+    {"yk_token_blocks_options", "stride", .kind = WHOLE, .measure = token_stride, .fallback = 2, .other = 3,
+     .refused = {-1}, .stated = "not given: block"},
+    {"yk_token_blocks_options", "begin", .kind = WHOLE, .measure = token_begin, .fallback = 0, .other = 3,
+     .refused = {-1, 99}},
+    {"yk_token_blocks_options", "end", .kind = WHOLE, .measure = token_end, .fallback = 10, .other = 7,
+     .refused = {-1, 99}, .stated = "not given: all"},
+    {"yk_token_blocks_options", "vocab_size", .kind = WHOLE, .measure = token_vocab, .fallback = 200, .other = NONE,
+     .refused = {-1}, .stated = "not given: none"},
     {"yk_loader_options", "batch_size", .kind = WHOLE, .measure = loader_batch_size, .fallback = NONE, .other = 3,
      .refused = {-1, 1e10}, .stated = "no default"},
     {"yk_loader_options", "shuffle", .kind = FLAG},
@@ -969,6 +980,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(rpc_init, yk_rpc_init_options, !yk_rpc_init("plain", o))                                                         \
     X(dist_backward, yk_dist_backward_options, dist_with(o))                                                           \
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
+    X(encode, yk_encode_options, yk_tokenizer_encode(yk_tokenizer_bytes(), "a", 1, o))                                 \
+    X(token_blocks, yk_token_blocks_options, yk_token_blocks(ten_tokens(), o))                                         \
     X(read, yk_read_options, yk_safetensors_read("none", o) || yk_pt_load("none", o))                                  \
     X(weights, yk_weights_options, yk_value_weights(yk_value_dict(), o))                                               \
     X(checkpoint, yk_checkpoint_options,                                                                               \
