@@ -77,7 +77,7 @@ LOOP_SOURCES   := src/base/xxh3_isa.c src/comm/native/combine_isa.c
 SET_AWARE      := src/base/isa.c src/base/xxh3.c src/comm/native/combine.c src/device/cpu/cpu_backend.c
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(call sources_in,base host device device/memory device/cpu tensor autograd ops nn value \
                   optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc elastic observe))
-CLI_FOLDERS    := cli cli/run cli/train cli/ckpt cli/doctor cli/bench cli/monitor cli/plot cli/top cli/trace
+CLI_FOLDERS    := cli cli/new cli/run cli/train cli/ckpt cli/doctor cli/bench cli/monitor cli/plot cli/top cli/trace
 CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
@@ -352,6 +352,7 @@ $(BUILD)/%.o: %.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 
 # What the assembler puts into an object.
 $(BUILD)/src/observe/page.o $(ALL)/src/observe/page.o: src/observe/page.html src/observe/page.css src/observe/page.js
+$(BUILD)/src/cli/new/new.o: src/cli/new/program.txt src/cli/new/makefile.txt
 
 # Tests that walk the public headers are made from them.
 $(BUILD)/tests/api/%.o: YK_CFLAGS += -I$(BUILD)/tests/api
