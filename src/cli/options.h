@@ -29,6 +29,7 @@ typedef struct cli_option {
     const char *help;
     double least, most;         /* CLI_INT and CLI_REAL; both 0: least 0, no most */
     const char *const *choices; /* ends with NULL */
+    bool or_object;             /* CLI_CHOICE: a shared object is taken as well (cli_is_object) */
     const char *default_text;   /* printed in place of the default's value; "" for none */
     const char *variable;       /* of the environment, whose value counts where the option is not given; or NULL */
     char letter;                /* -n for short, or 0 */
@@ -65,6 +66,9 @@ int cli_exit_code_of(yk_status status);
 int cli_not_found(yk_status status);
 /* The device that --device names; "cuda" is, of a host's processes, each its own GPU, and "auto" that, or the CPU. */
 yk_status cli_device(const char *name, yk_device *device);
+
+/* True of a shared object's path in place of a name: what has a slash in it, or ends in .so. */
+bool cli_is_object(const char *value);
 
 /* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */
 void cli_catch_signals(void);
