@@ -77,7 +77,7 @@ LOOP_SOURCES   := src/base/xxh3_isa.c src/comm/native/combine_isa.c
 SET_AWARE      := src/base/isa.c src/base/xxh3.c src/comm/native/combine.c src/device/cpu/cpu_backend.c
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(call sources_in,base host device device/memory device/cpu tensor autograd ops nn value \
                   optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc elastic observe))
-CLI_FOLDERS    := cli cli/run cli/train cli/ckpt cli/doctor cli/bench cli/monitor cli/plot cli/top cli/trace
+CLI_FOLDERS    := cli cli/new cli/run cli/train cli/ckpt cli/doctor cli/bench cli/monitor cli/plot cli/top cli/trace
 CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
@@ -143,7 +143,7 @@ NCCL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/nccl/*.c))
 EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/nccl/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 OPERATIONS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/operations/*.c)) $(BUILD)/src/cli/options.o $(BUILD)/src/cli/bench/bench.o
-TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/sample_plugin.c %/replay.c,$(wildcard tests/support/*.c)))
+TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/sample_plugin.c %/sample_network.c %/replay.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT))
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
@@ -208,6 +208,10 @@ $(BUILD)/exports: scripts/export-list scripts/public-functions $(wildcard includ
 	$(call say,MAKE,$@) scripts/export-list > $@.part && mv $@.part $@
 $(sort $(LIB_OBJECTS) $(ALL_OBJECTS) $(INSTALLED_OBJECTS)): YK_CFLAGS += -fvisibility=default -fno-semantic-interposition
 exporting = -Wl,--version-script=$(BUILD)/exports
+# The program has the whole library in it, exports what it exports, and bears its name: a network of a user's own that needs
+# libyoke.so (yoke train --model ./libnet.so) finds it there, and no other copy is loaded.
+exporting_program = -rdynamic $(exporting) -Wl,-soname,libyoke.so.$(SOVERSION)
+link_program = $(CC) $(YK_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--whole-archive $(filter %.a,$^) -Wl,--no-whole-archive $(exporting_program)
 $(BUILD)/libyoke.so: $(LIB_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/isas $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(exporting) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS) && ln -sf libyoke.so $@.$(SOVERSION)
 
@@ -254,8 +258,8 @@ $(BUILD)/emulator/yoke-nccl.so: $(EMULATOR_NCCL_OBJECTS) $(BUILD)/emulator/yoke-
 	$(call say,LINK,$@) $(CXX) $(YK_LDFLAGS) $(LDFLAGS) -shared -o $@ $(filter %.o,$^) $(beside) \
 	    $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
 
-$(BUILD)/yoke: $(BUILD)/libyoke.a $(CLI_OBJECTS) $(BUILD)/made-of/linking
-	$(call say,LINK,$@) $(link) $(LIBS)
+$(BUILD)/yoke: $(BUILD)/libyoke.a $(CLI_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/linking
+	$(call say,LINK,$@) $(link_program) $(LIBS)
 
 $(INSTALLED)/plugin_folder.o: src/host/plugin_folder.c $(BUILD)/made-of/flags $(BUILD)/made-of/plugins
 	@mkdir -p $(@D)
@@ -265,8 +269,8 @@ $(INSTALLED)/libyoke.a: $(INSTALLED_OBJECTS) $(BUILD)/made-of/installed
 	$(call say,AR  ,$@) rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 $(INSTALLED)/libyoke.so: $(INSTALLED_OBJECTS) $(BUILD)/exports $(BUILD)/made-of/installed
 	$(call say,LINK,$@) $(link) $(exporting) -shared -Wl,-soname,libyoke.so.$(SOVERSION) $(LIBS)
-$(INSTALLED)/yoke: $(CLI_OBJECTS) $(INSTALLED)/libyoke.a
-	$(call say,LINK,$@) $(link) $(LIBS)
+$(INSTALLED)/yoke: $(CLI_OBJECTS) $(INSTALLED)/libyoke.a $(BUILD)/exports
+	$(call say,LINK,$@) $(link_program) $(LIBS)
 ifneq ($(ALL),$(BUILD))
 $(ALL)/src/%.o: src/%.c $(BUILD)/made-of/flags $(BUILD)/made-of/installed | $(BUILD)/have-build
 	@mkdir -p $(@D)
@@ -330,6 +334,14 @@ $(LINKED_LIBRARY): $(LIB_OBJECTS) $(BUILD)/made-of/isas $(BUILD)/made-of/linking
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(LINKED_LIBRARY) $(BUILD)/made-of/linking
 	$(call say,LINK,$@) $(link) $(LINKED_LIBRARY_PATH) -Wl,--wrap=_cmocka_run_group_tests -lcmocka $(LIBS)
 
+# Networks that network_object_test.c loads, each with one thing wrong but for the first ones.
+SAMPLE_NETWORKS := $(foreach name,good linked old copy symbol undefined silent fails outputs,$(BUILD)/tests/networks/$(name).so)
+$(BUILD)/tests/networks/%.so: tests/support/sample_network.c $(LINKED_LIBRARY) $(wildcard include/yoke/*.h) | $(BUILD)/have-tests
+	@mkdir -p $(@D)
+	$(call say,LINK,$@) $(CC) $(YK_CFLAGS) $(CFLAGS) $(CPPFLAGS) -MF $(@:.so=.d) -DSAMPLE_$* $(YK_LDFLAGS) $(LDFLAGS) \
+	    -shared -o $@ $< $(if $(filter linked,$*),$(LINKED_LIBRARY))
+$(patsubst %,$(BUILD)/tests/%_test,nn/network_object headers/constructors): | $(SAMPLE_NETWORKS)
+
 # The library that they share lies beside the plug-ins, which it finds there.
 $(BUILD)/examples/%: $(BUILD)/examples/%.o $(BUILD)/libyoke.so
 	$(call say,LINK,$@) $(link) -Wl,-rpath,'$$ORIGIN/..:$(abspath $(BUILD))' -lm
@@ -352,6 +364,7 @@ $(BUILD)/%.o: %.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 
 # What the assembler puts into an object.
 $(BUILD)/src/observe/page.o $(ALL)/src/observe/page.o: src/observe/page.html src/observe/page.css src/observe/page.js
+$(BUILD)/src/cli/new/new.o: src/cli/new/program.txt src/cli/new/makefile.txt
 
 # Tests that walk the public headers are made from them.
 $(BUILD)/tests/api/%.o: YK_CFLAGS += -I$(BUILD)/tests/api

@@ -500,6 +500,57 @@ YK_API yk_module *yk_model(const char *name, const yk_model_options *options);
 /* The names, ended by NULL; static. */
 YK_API const char *const *yk_model_names(void) YK_QUESTION;
 
+/* ---- networks in shared objects ---------------------------------------------------------------------------------- */
+/* The numbers that a network for some data is made with: it takes (N,channels,height,width) and gives (N,num_classes).
+ */
+typedef struct yk_network_input {
+    int64_t channels, height, width; /* of an image; of a row of numbers: its columns, 1 and 1 */
+    int64_t num_classes;
+} yk_network_input;
+
+/* The number of these declarations and of the library's binary interface, as in libyoke.so.2: a shared object of
+ * another one is not taken. */
+#define YK_NETWORK_ABI 2
+/*
+ * Makes the source of a shared object the source of a network, which `yoke train --model ./libnet.so` and
+ * yk_network_load take: once in it, `YK_NETWORK(function);`, where the function makes a module, owned by the current
+ * scope, or leaves an error: yk_module *function(const yk_network_input *input). The object exports it as yk_network,
+ * and the number above as yk_network_abi. Of C++, what the function throws is an error. Built with
+ * `cc -shared -fPIC net.c -o libnet.so`, with or without -lyoke: there is one libyoke, the program's.
+ */
+#ifdef __cplusplus
+#if defined(__cpp_exceptions) && __cplusplus >= 201703L
+#define YK__NETWORK_CALL(function) yk_catch<function>
+#else
+#define YK__NETWORK_CALL(function) function
+#endif
+#define YK_NETWORK(function)                                                                                           \
+    extern "C" YK_API yk_module *yk_network(const yk_network_input *input);                                            \
+    yk_module *yk_network(const yk_network_input *input)                                                               \
+    {                                                                                                                  \
+        return YK__NETWORK_CALL(function)(input);                                                                      \
+    }                                                                                                                  \
+    extern "C" YK_API const int yk_network_abi;                                                                        \
+    const int yk_network_abi = YK_NETWORK_ABI
+#else
+#define YK_NETWORK(function)                                                                                           \
+    YK_API yk_module *yk_network(const yk_network_input *input);                                                       \
+    yk_module *yk_network(const yk_network_input *input)                                                               \
+    {                                                                                                                  \
+        return function(input);                                                                                        \
+    }                                                                                                                  \
+    YK_API extern const int yk_network_abi;                                                                            \
+    const int yk_network_abi = YK_NETWORK_ABI
+#endif
+/*
+ * The network that the shared object makes for these numbers, tried once on two inputs of zeros, in evaluation mode.
+ * The object's code runs in this process, and it stays loaded. Errors name the path: there is no such file
+ * (YK_ERR_NOT_FOUND); it is no shared object, exports no yk_network or calls what there is not (YK_ERR_FORMAT, with the
+ * nearest name), is of another version or brings a libyoke of its own (YK_ERR_UNSUPPORTED); the outputs have another
+ * shape (YK_ERR_SHAPE); and what the network's own function left. On failure of any kind NULL.
+ */
+YK_API yk_module *yk_network_load(const char *path, const yk_network_input *input);
+
 #ifdef __cplusplus
 }
 #endif

@@ -21,6 +21,7 @@ static const verb verbs[] = {
     {"train", cli_train, "train a ready-made network on a data set, and test it"},
     {"predict", cli_predict, "say what a trained network makes of images or rows"},
     {"data", cli_data, "check data of your own before training on it"},
+    {"new", cli_new, "write the beginning of a program of your own"},
     {"run", cli_run, "start several processes, watch them, stop them together"},
     {"ps", cli_ps, "list the runs of this machine, and who holds its GPUs"},
     {"top", cli_top, "the same on a terminal, while it goes on"},

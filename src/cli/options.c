@@ -156,6 +156,12 @@ static void print_help(const cli_verb *verb)
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
 
+bool cli_is_object(const char *value)
+{
+    size_t length = strlen(value);
+    return strchr(value, '/') || (length > 3 && strcmp(value + length - 3, ".so") == 0);
+}
+
 static bool in_range(const cli_option *o, double value)
 {
     bool unbounded = o->least == 0 && o->most == 0;
@@ -211,6 +217,10 @@ static bool parse_value(const cli_verb *verb, const cli_option *o, const char *t
     }
     case CLI_CHOICE: {
         size_t count = 0;
+        if (o->or_object && cli_is_object(text)) {
+            *(const char **)o->value = text;
+            return true;
+        }
         for (; o->choices[count]; count++) {
             if (strcmp(text, o->choices[count]) == 0) {
                 *(const char **)o->value = o->choices[count];

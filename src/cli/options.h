@@ -29,6 +29,7 @@ typedef struct cli_option {
     const char *help;
     double least, most;         /* CLI_INT and CLI_REAL; both 0: least 0, no most */
     const char *const *choices; /* ends with NULL */
+    bool or_object;             /* CLI_CHOICE: a shared object is taken as well (cli_is_object) */
     const char *default_text;   /* printed in place of the default's value; "" for none */
     const char *variable;       /* of the environment, whose value counts where the option is not given; or NULL */
     char letter;                /* -n for short, or 0 */
@@ -66,6 +67,9 @@ int cli_not_found(yk_status status);
 /* The device that --device names; "cuda" is, of a host's processes, each its own GPU, and "auto" that, or the CPU. */
 yk_status cli_device(const char *name, yk_device *device);
 
+/* True of a shared object's path in place of a name: what has a slash in it, or ends in .so. */
+bool cli_is_object(const char *value);
+
 /* From now on the first SIGINT or SIGTERM only makes cli_interrupted return its number; the second ends the program. */
 void cli_catch_signals(void);
 /* Until then, for a run that could save its state but has none yet: the first of them, or SIGUSR1, ends it at once,
@@ -80,6 +84,7 @@ int cli_interrupted(void); /* 0: not interrupted */
 int cli_train(int argc, char **argv);
 int cli_predict(int argc, char **argv);
 int cli_data_check(int argc, char **argv);
+int cli_new(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_ckpt(int argc, char **argv);
 int cli_doctor(int argc, char **argv);

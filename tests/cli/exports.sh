@@ -20,4 +20,14 @@ comm -3 listed exported > out
 ok "what is listed, and nothing else" [ ! -s out ]
 comm -13 functions exported > out
 ok "no more than objects besides" eval '[ -z "$(grep -vx "yk_ddp_.*_compress" out)" ]'
+# The program stands for the library to networks of a user's own (yoke train --model ./libnet.so).
+nm -D --defined-only "$YOKE" | awk '{ print $3 }' | grep '^yk_' | sort > program
+comm -3 exported program > out
+ok "the program exports the same" [ ! -s out ]
+soname()
+{
+    readelf -d "$1" | sed -n 's/.*soname: \[\(.*\)\]/\1/p'
+}
+ok "under the library's name" [ "$(soname "$YOKE")" = "$(soname "$library")" ]
+ok "whose number networks have" grep -qx "#define YK_NETWORK_ABI $(soname "$library" | sed 's/.*\.//')" "$sources/include/yoke/nn.h"
 finish

@@ -5,6 +5,7 @@
  */
 #include "tests/support/expect.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include <yoke/yoke.h>
@@ -178,6 +179,15 @@ static yk_module *make_lenet(void)
 {
     return yk_lenet(NULL);
 }
+/* The good one of tests/support/sample_network.c, beside this program's folder. */
+static yk_module *make_loaded(void)
+{
+    char path[4300];
+    snprintf(path, sizeof(path), "%.*s../networks/good.so",
+             (int)(program_invocation_short_name - program_invocation_name), program_invocation_name);
+    return yk_network_load(path, &(yk_network_input){1, 4, 5, 3});
+}
+
 static yk_module *make_resnet18(void)
 {
     return yk_resnet18(YK_OPTIONS(yk_resnet_options, .cifar = true));
@@ -259,6 +269,7 @@ static const struct {
     {"yk_lenet", make_lenet},
     {"yk_resnet18", make_resnet18},
     {"yk_model", make_model},
+    {"yk_network_load", make_loaded},
     {"yk_remote_module_create", make_remote_module},
     {"yk_ddp", make_ddp},
     {"yk_data_parallel", make_data_parallel},

@@ -66,6 +66,9 @@ const char *net_form_class(const net_form *form, int64_t output, char text[32])
 yk_module *net_form_network(const net_form *form)
 {
     int64_t features;
+    if (form->object)
+        return yk_network_load(form->object,
+                               &(yk_network_input){form->channels, form->height, form->width, form->outputs});
     if (form->height == form->width)
         return yk_model(form->model, YK_OPTIONS(yk_model_options, .in_channels = form->channels,
                                                 .image_size = form->height, .num_classes = form->outputs));

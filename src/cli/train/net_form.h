@@ -20,7 +20,8 @@ typedef enum form_fit {
 
 /* Texts and arrays are its own, freed by net_form_clear. Zero memory is a valid one, without anything. */
 typedef struct net_form {
-    char *model;
+    char *model;        /* of a shared object the name of its file */
+    const char *object; /* the shared object's path, borrowed, which no file of weights tells; NULL: it is none */
     int64_t channels, height, width; /* of a row: its columns, 1 and 1 */
     int64_t outputs;                 /* of the network: at least n_classes */
     char **classes;                  /* names of the first outputs; NULL: the data set has none */

@@ -46,7 +46,7 @@ static const char examples[] = "  yoke predict photos.safetensors cat.jpg\n"
                                "  yoke predict table.safetensors new_rows.csv\n";
 
 typedef struct predict_settings {
-    const char *data, *device;
+    const char *data, *device, *model;
     int64_t top, threads;
     bool json, confusion;
 } predict_settings;
@@ -89,6 +89,13 @@ static yk_status load_network(predictor *p)
             "%s: it holds weights, and does not tell of which model, which classes and which inputs, as "
             "the files of yoke train --save do; load the weights by --init FILE --epochs 0 --save OUT",
             p->file);
+    if (cli_is_object(p->form.model) != (p->set->model != NULL))
+        return yk_set_error(YK_ERR_ARGUMENT,
+                            p->set->model ? "--model: the network of %s is %s, which yoke has; leave the option out"
+                                          : "%s: its network is %s, a shared object, and no code is run by reading a "
+                                            "file: add --model PATH of that object",
+                            p->file, cli_plain(p->form.model));
+    p->form.object = p->set->model;
     p->dtype = weights_dtype(weights);
     p->net = yk_module_to(yk_module_to_dtype(net_form_network(&p->form), p->dtype), p->device);
     if (!p->net)
@@ -457,6 +464,7 @@ int cli_predict(int argc, char **argv)
          .also = "top-k,topk,k"},
         {"data", "DIR|FILE", CLI_TEXT, &s.data, .help = "answer this whole folder or CSV file, and print the accuracy",
          .also = "eval,dataset,test"},
+        {"model", "FILE.so", CLI_TEXT, &s.model, .help = "the shared object that the network was trained with"},
         {"confusion", NULL, CLI_FLAG, &s.confusion, .help = "with --data: which classes were taken for which",
          .also = "confusion-matrix"},
         {"json", NULL, CLI_FLAG, &s.json, .help = "print a JSON object a line"},

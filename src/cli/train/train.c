@@ -26,6 +26,9 @@ static const char about[] =
     "weights: `yoke predict FILE IMAGE...` needs nothing else. A FILE.pt is PyTorch's format, any other name "
     "safetensors.\n"
     "\n"
+    "--model ./libnet.so trains a network of your own, made by the shared object of a source that ends with "
+    "YK_NETWORK(FUNCTION): cc -shared -fPIC net.c -o libnet.so. Its code runs in this program.\n"
+    "\n"
     "On glyphs, in runs of 3 epochs or more without --checkpoint, where neither rate, schedule, batch size nor any "
     "other number of the optimizer is given, the rate, its course and the weight decay are those of a recipe, which "
     "is printed; its 8 epochs end above 0.99.\n"
@@ -52,6 +55,7 @@ static const char examples[] = "  yoke train\n"
                                "  yoke train --data photos --model resnet18 --image-size 64 --epochs 20 \\\n"
                                "      --save-best photos.safetensors\n"
                                "  yoke train --data table.csv --target species --epochs 50\n"
+                               "  yoke train --model ./libnet.so --save net.safetensors\n"
                                "  yoke train --data fashion-mnist --batch-size 4 --lr 0.001 --epochs 10\n"
                                "  yoke train --model resnet18 --data cifar10 --batch-size 256 --lr 0.1 \\\n"
                                "      --weight-decay 1e-5 --save net.safetensors\n"
@@ -168,7 +172,7 @@ static int check_options(const cli_verb *verb, const settings *s)
                                s->save_best    ? "save-best"
                                : s->early_stop ? "early-stop"
                                                : "confusion");
-    if (rows && s->model && strcmp(s->model, "mlp") != 0)
+    if (rows && s->model && strcmp(s->model, "mlp") != 0 && !cli_is_object(s->model))
         return cli_usage_error(verb, "--model %s takes images; the rows of a CSV file are for mlp", s->model);
     if (rows && s->image_height)
         return cli_usage_error(verb, "--image-size is for images, and %s holds rows of numbers", s->data);
@@ -200,8 +204,8 @@ int cli_train(int argc, char **argv)
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
-        {"model", "NAME", CLI_CHOICE, &s.model, "net", .choices = yk_model_names(), .default_text = "lenet",
-         .also = "net,network,arch,architecture"},
+        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = yk_model_names(), .or_object = true,
+         .default_text = "lenet", .also = "net,network,arch,architecture"},
         {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
          .also = "dataset,data-dir,datadir,input"},
         {"val-split", "X", CLI_REAL, &s.val_split, "share of each class to hold out for the test, by --seed",

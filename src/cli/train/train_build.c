@@ -182,7 +182,7 @@ static void describe_run(train_job *r)
     const settings *s = r->set;
     yk_metadata *to = r->saved.settings;
     snprintf(r->saved.seed, sizeof(r->saved.seed), "%" PRId64, s->seed);
-    *to++ = (yk_metadata){"model", s->model};
+    *to++ = (yk_metadata){"model", r->data.form.model};
     *to++ = (yk_metadata){"data", yk_dataset_name(r->data.train_set)};
     snprintf(r->saved.dtype_text, sizeof(r->saved.dtype_text), "%s%s%s", s->dtype,
              r->lower != r->dtype ? ", precision " : "", r->lower != r->dtype ? s->precision : "");

@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "base/core.h"
+#include "cli/options.h"
 #include "cli/train/train.h"
 #include "data/dataset.h"
 
@@ -90,7 +91,9 @@ static yk_status describe_form(train_job *r)
         form->height = yk_size(first, 1);
         form->width = yk_size(first, 2);
         form->outputs = s->num_classes ? s->num_classes : classes;
-        form->model = yk__strdup(s->model);
+        const char *slash = strrchr(s->model, '/');
+        form->object = cli_is_object(s->model) ? s->model : NULL;
+        form->model = yk__strdup(slash ? slash + 1 : s->model);
         status = form->model ? YK_OK : YK_ERR_MEMORY;
     }
     yk_scope_end(scope);
