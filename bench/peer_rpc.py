@@ -24,6 +24,13 @@ def give_back(x):
     return x
 
 
+NETWORK = {f"layer{i}.weight": torch.ones(195000 if i < 60 else 512) for i in range(122)}
+
+
+def network():
+    return NETWORK
+
+
 def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
@@ -62,6 +69,7 @@ def measure(rounds):
     latency("1 MB there and back", timed(200, 3, give_back, (torch.zeros(250000),)))
     latency("4 KiB passed, not touched", timed(rounds, 50, nothing, (torch.zeros(1024),)))
     latency("1 GiB passed, not touched", timed(5, 1, nothing, (torch.zeros(1 << 28),)))
+    latency("47 MB fetched, not touched", timed(30, 3, network))
     before, begin = rpc.rpc_sync("worker1", used), time.perf_counter()
     time.sleep(2)
     row("a worker that waits", 100 * (rpc.rpc_sync("worker1", used) - before) / (time.perf_counter() - begin),

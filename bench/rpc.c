@@ -203,6 +203,68 @@ static yk_status beside_a_large_one(void)
     return !status && !yk_future_wait(large, YK_NOT_GIVEN) ? yk_last_error()->code : status;
 }
 
+/* The tensors of a ResNet-18, by and large: 60 of 195,000 floats, and 62 of 512; 47 MB. bench/peer_rpc.py has the same.
+ */
+static yk_state_dict *network(void)
+{
+    yk_state_dict *dict = yk_state_dict_create();
+    for (int i = 0; i < 122; i++) {
+        char name[40];
+        snprintf(name, sizeof(name), "layer%d.weight", i);
+        if (yk_state_dict_add(dict, name, yk_ones(YK_SHAPE(i < 60 ? 195000 : 512), NULL)))
+            return NULL;
+    }
+    return dict;
+}
+
+/* In the reader: a fetch, not touched; the time of it. */
+static yk_status fetch_once(yk_call *call)
+{
+    double begin = yk__now();
+    yk_state_dict *dict = yk_fetch("network", NULL, NULL);
+    return yk_call_return(call, dict ? yk_value_real(yk__now() - begin) : NULL);
+}
+
+/* The time of publishing beside one memcpy of the same bytes, into memory that was written before; and of a fetch. */
+static yk_status publish_and_fetch(void)
+{
+    enum { N = 60, WARM = 5 };
+    static double copies[N], fetches[N], publishes[N];
+    yk_state_dict *dict = network();
+    size_t bytes = 0;
+    for (int64_t i = 0; i < yk_state_dict_count(dict); i++)
+        bytes += (size_t)yk_numel(yk_state_dict_at(dict, i)) * 4;
+    char *to = malloc(bytes);
+    yk_status status = dict && to ? YK_OK : yk_last_error()->code;
+    for (int n = -WARM; n < N && !status; n++) {
+        yk_scope scope = yk_scope_begin();
+        int at = n < 0 ? 0 : n;
+        double begin = yk__now();
+        char *place = to;
+        for (int64_t i = 0; i < yk_state_dict_count(dict); i++) {
+            yk_tensor *x = yk_state_dict_at(dict, i);
+            memcpy(place, yk_tensor_data(x), (size_t)yk_numel(x) * 4);
+            place += (size_t)yk_numel(x) * 4;
+        }
+        copies[at] = yk__now() - begin;
+        begin = yk__now();
+        status = yk_publish("network", dict, NULL, NULL);
+        publishes[at] = yk__now() - begin;
+        yk_value *took = status ? NULL : yk_rpc_sync("worker1", "fetch_once", NULL, NULL);
+        status = took ? YK_OK : yk_last_error()->code;
+        fetches[at] = status ? 0 : yk_value_as_real(took);
+        yk_scope_end(scope);
+    }
+    free(to);
+    memcpy(times, copies, sizeof(copies));
+    latency(named("47 MB by memcpy"), N);
+    memcpy(times, publishes, sizeof(publishes));
+    latency(named("47 MB published"), N);
+    memcpy(times, fetches, sizeof(fetches));
+    latency(named("47 MB fetched, not touched"), N);
+    return status;
+}
+
 static yk_status idle_worker(void)
 {
     yk_value *before = yk_rpc_sync("worker1", "used", NULL, NULL);
@@ -225,6 +287,7 @@ static yk_status worker_run(int rank, void *arg)
     yk_status status = yk_rpc_register("nothing", nothing);
     status = status ? status : yk_rpc_register("give_back", give_back);
     status = status ? status : yk_rpc_register("used", used);
+    status = status ? status : yk_rpc_register("fetch_once", fetch_once);
     status = status ? status : yk_rpc_init(NULL, NULL);
     if (!status && rank == 0) {
         status = empty_calls();
@@ -232,6 +295,8 @@ static yk_status worker_run(int rank, void *arg)
         status = status ? status : there_and_back("1 MB there and back", 1000000, 200);
         if (shared)
             status = status ? status : pass_in_place();
+        if (shared)
+            status = status ? status : publish_and_fetch();
         else
             status = status ? status : beside_a_large_one();
         status = status ? status : idle_worker();

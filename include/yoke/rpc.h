@@ -240,6 +240,42 @@ YK_API void yk_ref_release(yk_ref *ref);
 YK_API yk_value *yk_value_ref(yk_ref *ref);
 YK_API yk_ref *yk_value_as_ref(const yk_value *value);
 
+/* ---- state dicts that a worker publishes ------------------------------------------------------------------------- */
+
+typedef struct yk_publish_options {
+    /* The most versions that are kept, 2 to 64: the current one, and those that readers still hold. */
+    int versions YK_DEFAULT(16);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_publish_options;
+#define yk_publish_options_DEFAULTS .yk__mark = YK__MARK, .versions = 16
+/*
+ * Publishes a copy of the tensors, of any device, under a name of 1 to 127 bytes that is this worker's from then on:
+ * any worker fetches it. A second call is the next version; *version (NULL: not wanted) counts from 1. Waits for no
+ * reader: it takes one copy of the bytes, and the first time the system's memory for two. A reader has one version as a
+ * whole, whatever is published meanwhile. Names and shapes may change. Errors: the name of another living worker's
+ * (YK_ERR_ARGUMENT), readers that hold all .versions but the current one (YK_ERR_STATE; nothing is published).
+ */
+YK_API yk_status yk_publish(const char *name, const yk_state_dict *dict, int64_t *version,
+                            const yk_publish_options *options) YK_MUST_CHECK;
+
+typedef struct yk_fetch_options {
+    /* Seconds to wait for the version; not given: the worker's time-out. */
+    double timeout YK_DEFAULT(YK_NOT_GIVEN);
+    /* The version that is waited for, or any later one; from 1. */
+    int64_t at_least YK_DEFAULT(1);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_fetch_options;
+#define yk_fetch_options_DEFAULTS .yk__mark = YK__MARK, .timeout = YK_NOT_GIVEN, .at_least = 1
+/*
+ * The youngest version that is published under the name, owned by the current scope, and its number in *version (NULL:
+ * not wanted): tensors on cpu:0. Between workers of one host they are in the publisher's memory, and nothing is copied;
+ * what is written to them is the reader's own. To another host a version goes once, and its workers share it. The
+ * memory of a version is used again when no reader holds a tensor of it. NULL and an error: nobody published it in time
+ * (YK_ERR_TIMEOUT; the nearest name), the publisher has ended (YK_ERR_CONNECTION, YK_ERR_NOT_FOUND; what was fetched
+ * before stays as it is), or came to its shutdown before that version (YK_ERR_STATE).
+ */
+YK_API yk_state_dict *yk_fetch(const char *name, int64_t *version, const yk_fetch_options *options);
+
 /* ---- gradients across processes ---------------------------------------------------------------------------------- */
 
 /*

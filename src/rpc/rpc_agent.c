@@ -15,6 +15,7 @@
 #include "comm/group.h"
 #include "host/rank_info.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_publish.h"
 
 /* A thread that locks it twice gets EDEADLK: yk__rpc_lock_if_free. */
 yk__rpc_agent yk__rpc = {.lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP, .listen_fd = -1, .epoll = -1, .wake = -1};
@@ -144,6 +145,19 @@ static yk_status agent_open_store(const yk_rpc_init_options *o, const yk__rank_i
     return status;
 }
 
+/* Workers whose hosts have one name share memory: the name is that of YOKE_HOST_ID, as in process groups, where it is
+ * set. The list of workers has it between spaces. */
+static void agent_name_host(void)
+{
+    const char *given = getenv("YOKE_HOST_ID");
+    char *host = yk__rpc.identity.host;
+    if (given && *given)
+        snprintf(host, sizeof(yk__rpc.identity.host), "%s", given);
+    for (char *c = host; *c; c++)
+        if ((unsigned char)*c <= ' ')
+            *c = '_';
+}
+
 /* The address at which others reach this process, with a listening socket. */
 static yk_status agent_listen(const yk_rpc_init_options *o, int world_size, double deadline)
 {
@@ -169,6 +183,7 @@ static yk_status agent_listen(const yk_rpc_init_options *o, int world_size, doub
     status = status ? status : yk__identity_allows(&yk__rpc.identity, &address, "rpc_init");
     if (status)
         return status;
+    agent_name_host();
     yk__rpc.listen_fd = yk__listen(&address, BACKLOG, &yk__rpc.address);
     return yk__rpc.listen_fd >= 0 ? YK_OK : yk__error_code();
 }
@@ -241,6 +256,7 @@ static void agent_stop(void)
     yk__rpc_serve_stop();
     if (yk__rpc.helper_runs)
         pthread_join(yk__rpc.helper, NULL);
+    yk__publications_clear();
     yk__rpc_lock();
     yk__rpc.helper_runs = false;
     agent_clear();
@@ -335,6 +351,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
         return YK_OK;
     YK__OWN_RECORD;
     yk_status status = YK_OK;
+    yk__publications_close(false);
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
         yk__rpc_lock();
@@ -351,6 +368,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     } else {
         yk__rpc_left();
     }
+    yk__publications_close(true);
     agent_stop();
     return status;
 }

@@ -316,6 +316,8 @@ yk_status yk__rpc_member_find(const char *what, const char *name, double deadlin
                               yk__rpc_member *member) YK_MUST_CHECK;
 /* Copies the worker of this number. */
 yk_status yk__rpc_member_at(uint32_t index, yk__rpc_member *member) YK_MUST_CHECK;
+/* True if nobody listens where the worker did; looks for a second. Inside YK__QUESTION. */
+bool yk__rpc_member_has_ended(const yk__rpc_member *m);
 /* Nobody listens where it did. */
 void yk__rpc_member_gone(uint32_t index);
 /* Says that this worker is done, and waits for the others that live. */

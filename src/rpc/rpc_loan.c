@@ -569,16 +569,68 @@ yk_tensor *yk_rpc_alloc(int ndim, const int64_t *shape, const yk_tensor_options 
     return yk__scope_own(x);
 }
 
+yk__alloc_use yk__alloc_used(const yk_tensor *x)
+{
+    const allocated *a = allocated_of(x);
+    pthread_mutex_lock(&lock);
+    yk__alloc_use use = !a                        ? YK__ALLOC_FREE
+                        : a->file->given_up       ? YK__ALLOC_GIVEN_UP
+                        : a->file->references > 1 ? YK__ALLOC_HELD
+                                                  : YK__ALLOC_FREE;
+    pthread_mutex_unlock(&lock);
+    return use;
+}
+
+/* A mapping of this process's own file. */
+typedef struct snapshot {
+    char *memory;
+    size_t bytes;
+    yk__lent_file *file;
+} snapshot;
+
+static void snapshot_release(void *context)
+{
+    snapshot *s = context;
+    munmap(s->memory, s->bytes);
+    pthread_mutex_lock(&lock);
+    file_release(s->file);
+    pthread_mutex_unlock(&lock);
+    free(s);
+}
+
+yk_tensor *yk__alloc_snapshot(const yk_tensor *x)
+{
+    const allocated *a = allocated_of(x);
+    snapshot *s = yk__calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    *s = (snapshot){NULL, a->bytes, a->file};
+    s->file->references++;
+    pthread_mutex_unlock(&lock);
+    s->memory = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, s->file->file.fd, 0);
+    if (s->memory == MAP_FAILED) {
+        yk__fail_errno("%zu bytes of shared memory cannot be mapped", s->bytes);
+        pthread_mutex_lock(&lock);
+        file_release(s->file);
+        pthread_mutex_unlock(&lock);
+        free(s);
+        return NULL;
+    }
+    size_t bytes = (size_t)x->numel * yk_dtype_size((yk_dtype)x->dtype);
+    yk__storage *storage = yk__storage_wrap((yk_device){YK_CPU, 0}, s->memory, bytes, snapshot_release, s);
+    if (!storage)
+        snapshot_release(s);
+    return yk__tensor_over(storage, x->ndim, x->shape, (yk_dtype)x->dtype);
+}
+
 yk_status yk_rpc_make_writable(yk_tensor *x)
 {
     YK__LIVE(x);
     if (!yk__is_there("rpc_make_writable", "tensor", x))
         return yk__error_code();
     allocated *a = allocated_of(x);
-    pthread_mutex_lock(&lock);
-    bool held = a && a->file->references > 1;
-    pthread_mutex_unlock(&lock);
-    if (!held)
+    if (!a || yk__alloc_used(x) == YK__ALLOC_FREE)
         return YK_OK;
     yk__lent_file *fresh = file_new(a->bytes);
     bool done = fresh != NULL;

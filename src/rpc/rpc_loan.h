@@ -40,6 +40,14 @@ bool yk__lend(yk_tensor *x, unsigned *index, uint64_t *offset);
 /* Appends the files to the message. */
 void yk__lender_put(const yk__lender *lender, yk__wire *out);
 
+/* The use that others make of the memory of a tensor of yk_rpc_alloc: none; some hold it; or it was lent to a worker
+ * whose connection has ended, who may see it for ever. */
+typedef enum yk__alloc_use { YK__ALLOC_FREE, YK__ALLOC_HELD, YK__ALLOC_GIVEN_UP } yk__alloc_use;
+yk__alloc_use yk__alloc_used(const yk_tensor *x);
+/* Its memory as another tensor of this process: it is held until that is released, and what is written to that is that
+ * one's own. One reference; NULL and an error. */
+yk_tensor *yk__alloc_snapshot(const yk_tensor *x);
+
 /* The loan of a message with this payload to this process; the files are cut off the reader's end. NULL: malformed, or
  * no memory. With the agent's lock. */
 yk__rpc_loan *yk__loan_new(struct yk__rpc_link *link, uint64_t number, yk__reader *payload);

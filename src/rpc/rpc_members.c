@@ -121,6 +121,11 @@ static bool member_goes(const yk__rpc_member *m)
     return false;
 }
 
+bool yk__rpc_member_has_ended(const yk__rpc_member *m)
+{
+    return m->gone || member_goes(m);
+}
+
 yk_status yk__rpc_member_at(uint32_t index, yk__rpc_member *member)
 {
     yk_status status = YK_OK;

@@ -9,6 +9,7 @@
 #include "rpc/dist_autograd.h"
 #include "rpc/dist_optim.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_publish.h"
 
 typedef struct entry {
     const char *name; /* a copy */
@@ -84,6 +85,7 @@ static entry builtin_find(const char *name)
         if (strcmp(classes[i]->name, name) == 0)
             return (entry){classes[i]->name, NULL, classes[i]};
     yk_rpc_fn fn = yk__dist_function(name);
+    fn = fn ? fn : yk__publish_function(name);
     return (entry){fn ? name : NULL, fn, NULL};
 }
 

@@ -45,6 +45,22 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
 enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]), GRAPH = 0x80, ORDERED = 0x40 /* bits of the dtype on the wire */ };
 
+unsigned yk__dtype_to_wire(yk_dtype dtype)
+{
+    unsigned at = 0;
+    while (at < DTYPES && dtypes[at] != dtype)
+        at++;
+    return at;
+}
+
+bool yk__dtype_from_wire(unsigned wire, yk_dtype *dtype)
+{
+    if (wire >= DTYPES)
+        return false;
+    *dtype = dtypes[wire];
+    return true;
+}
+
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
 /* Fills order[], the dimensions as they lie in memory, the one with the largest stride first; false where a dense

@@ -26,5 +26,8 @@ yk_status yk__value_encode(const yk_value *value, yk__wire *out, yk__rpc_carried
  * compared with the bytes that are there before memory is taken for it. A reference is registered with its owner, which
  * may take a while. `arrived`: tensors of a graph are noted there; NULL: they are not. */
 yk_value *yk__value_decode(yk__reader *reader, yk__rpc_arrived *arrived);
+/* The number that stands for a dtype between processes, and back; false for a number that stands for none. */
+unsigned yk__dtype_to_wire(yk_dtype dtype);
+bool yk__dtype_from_wire(unsigned wire, yk_dtype *dtype);
 
 #endif

@@ -433,6 +433,16 @@ static int rpc_tensor(void)
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
 
+static int rpc_published(void)
+{
+    yk_module *net = yk_linear_create(3, 2, NULL), *copy = yk_linear_create(3, 2, NULL);
+    CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+#include "rpc.md.4"
+    CHECK(version == 1 && yk_get(yk_state_dict_get(yk_module_state_dict(copy), "bias"), (int64_t[]){1}) ==
+                              yk_get(yk_state_dict_get(yk_module_state_dict(net), "bias"), (int64_t[]){1}));
+    return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
 static yk_status counter_create(yk_call *call)
 {
     static int64_t sum;
@@ -592,6 +602,7 @@ int main(void)
         {"rpc.md: references", rpc_references},
         {"rpc.md: modules", rpc_modules},
         {"rpc.md: tensors", rpc_tensor},
+        {"rpc.md: published tensors", rpc_published},
         {"stores.md", stores},
         {"text.md: a tokenizer", text_tokenizer},
         {"text.md: tokens", text_tokens},

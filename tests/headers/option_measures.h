@@ -1236,6 +1236,68 @@ static double rpc_wait_for_timeout(double v)
 {
     return rpc_waited(v, 1, wait_for_absent);
 }
+static yk_state_dict *one_tensor(void)
+{
+    yk_state_dict *dict = yk_state_dict_create();
+    expect_ok(yk_state_dict_add(dict, "x", yk_ones(YK_SHAPE(2), NULL)));
+    return dict;
+}
+/* The number of versions that are published while a reader keeps each. */
+static yk_publish_options publish_options;
+static double publish_count(void)
+{
+    double count = 0;
+    while (!yk_publish("options", one_tensor(), NULL, &publish_options) && yk_fetch("options", NULL, NULL))
+        count++;
+    if (yk_last_error()->code == YK_ERR_ARGUMENT)
+        return NAN;
+    yk_clear_error();
+    return count;
+}
+static double publish_versions(double v)
+{
+    publish_options = *YK_OPTIONS(yk_publish_options);
+    SET(publish_options, versions, v);
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), publish_count);
+}
+/* 1 if the first version is enough, 2 if not. */
+static yk_fetch_options fetch_options;
+static double fetch_first(void)
+{
+    expect_ok(yk_publish("options", one_tensor(), NULL, NULL));
+    if (yk_fetch("options", NULL, &fetch_options))
+        return 1;
+    if (yk_last_error()->code != YK_ERR_TIMEOUT)
+        return NAN;
+    yk_clear_error();
+    return 2;
+}
+static double fetch_at_least(double v)
+{
+    fetch_options = *YK_OPTIONS(yk_fetch_options, .timeout = 0.05);
+    SET(fetch_options, at_least, v);
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), fetch_first);
+}
+static yk_status fetch_absent(double timeout)
+{
+    yk_fetch_options o = *YK_OPTIONS(yk_fetch_options);
+    SET(o, timeout, timeout);
+    return yk_fetch("absent", NULL, &o) ? YK_OK : yk_last_error()->code;
+}
+static double fetch_timeout(double v)
+{
+    return rpc_waited(v, 1, fetch_absent);
+}
+/* True if a worker takes the options. */
+static bool publish_with(const yk_publish_options *publish, const yk_fetch_options *fetch)
+{
+    expect_ok(yk_rpc_init("plain", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    if (fetch)
+        expect_ok(yk_publish("options", one_tensor(), NULL, NULL));
+    bool taken = fetch ? yk_fetch("options", NULL, fetch) != NULL : !yk_publish("options", one_tensor(), NULL, publish);
+    (void)!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN);
+    return taken;
+}
 static yk_status wait_for_future(double timeout)
 {
     return yk_future_wait(slow_call(0.25), timeout) ? YK_OK : yk_last_error()->code;

@@ -481,6 +481,12 @@ static const row rows[] = {
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_rpc_options", "shared_name", .kind = OBJECT}, /* rpc_test.c */
+    {"yk_publish_options", "versions", .kind = WHOLE, .measure = publish_versions, .fallback = 16, .other = 3,
+     .refused = {1, 65, -1}},
+    {"yk_fetch_options", "timeout", .kind = ABOVE, .measure = fetch_timeout, .fallback = 1, .other = 0.001,
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
+    {"yk_fetch_options", "at_least", .kind = WHOLE, .measure = fetch_at_least, .fallback = 1, .other = 2,
+     .refused = {-1, INT64_MIN}},
     {"yk_dist_backward_options", "timeout", .kind = ABOVE, .measure = dist_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_dist_backward_options", "retain_graph", .kind = FLAG},
@@ -979,6 +985,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(tcp_store, yk_tcp_store_options, yk_tcp_store(o))                                                                \
     X(rpc_init, yk_rpc_init_options, !yk_rpc_init("plain", o))                                                         \
     X(dist_backward, yk_dist_backward_options, dist_with(o))                                                           \
+    X(publish, yk_publish_options, publish_with(o, NULL))                                                              \
+    X(fetch, yk_fetch_options, publish_with(NULL, o))                                                                  \
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
     X(encode, yk_encode_options, yk_tokenizer_encode(yk_tokenizer_bytes(), "a", 1, o))                                 \
     X(token_blocks, yk_token_blocks_options, yk_token_blocks(ten_tokens(), o))                                         \
