@@ -75,7 +75,7 @@ typedef struct merging {
 } merging;
 
 /* ---- heads ------------------------------------------------------------------------------------------------------- */
-static yk_status part_open(part *p)
+static yk_status part_open(part *p, const yk__trace_clock *clock)
 {
     static const char mark[] = "\"yoke_trace\":1,\"ranks\":[";
     int64_t rank = 0;
@@ -91,7 +91,13 @@ static yk_status part_open(part *p)
     p->rank = (int)rank;
     if (!yk__trace_number(at, "duration_ns", &p->duration))
         p->duration = 0;
-    p->known = yk__trace_number(at, "to_rank0_ns", &p->to_rank0) && yk__trace_number(at, "error_ns", &p->error);
+    if (clock && clock->known) {
+        p->known = true;
+        p->to_rank0 = clock->to_rank0_ns;
+        p->error = clock->error_ns + (clock->error_ns ? (int64_t)(DRIFT * (double)p->duration) : 0);
+    } else {
+        p->known = yk__trace_number(at, "to_rank0_ns", &p->to_rank0) && yk__trace_number(at, "error_ns", &p->error);
+    }
     snprintf(p->machine, sizeof(p->machine), "%.*s", (int)yk__trace_length(machine + 1), machine + 1);
     return YK_OK;
 }
@@ -101,7 +107,7 @@ static int part_compare(const void *a, const void *b)
     return ((const part *)a)->rank - ((const part *)b)->rank;
 }
 
-/* What was measured, or what the clocks say of the time of day. */
+/* The shift as it was measured, or by what the clocks say of the time of day. */
 static void host_estimate(merge_host *h, const part *reference)
 {
     const part *p = h->part;
@@ -469,7 +475,8 @@ static yk_status parts_write(merging *m)
     return status ? status : ferror(m->to) || fflush(m->to) ? yk__fail_errno("the trace cannot be written") : YK_OK;
 }
 
-yk_status yk__trace_merge(FILE *const *from, const char *const *names, int count, FILE *to)
+yk_status yk__trace_merge(FILE *const *from, const char *const *names, const yk__trace_clock *clocks, int count,
+                          FILE *to)
 {
     merging m = {.count = count, .to = to};
     m.parts = yk__calloc((size_t)count + 1, sizeof(*m.parts));
@@ -477,7 +484,7 @@ yk_status yk__trace_merge(FILE *const *from, const char *const *names, int count
     for (int i = 0; i < count && !status; i++) {
         m.parts[i].from = from[i];
         m.parts[i].name = names[i];
-        status = part_open(&m.parts[i]);
+        status = part_open(&m.parts[i], clocks ? &clocks[i] : NULL);
     }
     if (!status) {
         qsort(m.parts, (size_t)count, sizeof(*m.parts), part_compare);
@@ -505,16 +512,18 @@ yk_status yk__trace_merge(FILE *const *from, const char *const *names, int count
 typedef struct merge_arguments {
     FILE *const *from;
     const char *const *names;
+    const yk__trace_clock *clocks;
     int count;
 } merge_arguments;
 
 static yk_status merge_body(void *argument, FILE *to)
 {
     const merge_arguments *m = argument;
-    return yk__trace_merge(m->from, m->names, m->count, to);
+    return yk__trace_merge(m->from, m->names, m->clocks, m->count, to);
 }
 
-yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, int count, const char *path)
+yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, const yk__trace_clock *clocks, int count,
+                               const char *path)
 {
-    return yk__trace_save_with(path, merge_body, &(merge_arguments){from, names, count});
+    return yk__trace_save_with(path, merge_body, &(merge_arguments){from, names, clocks, count});
 }

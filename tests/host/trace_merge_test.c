@@ -74,7 +74,7 @@ static json_t *invented_merge(invented *t)
         from[t->ranks - 1 - r] = fmemopen(t->text[r], t->size[r], "r");
         names[t->ranks - 1 - r] = "a part";
     }
-    expect_ok(yk__trace_merge_save(from, names, t->ranks, path));
+    expect_ok(yk__trace_merge_save(from, names, NULL, t->ranks, path));
     for (int r = 0; r < t->ranks; r++) {
         fclose(from[r]);
         free(t->text[r]);
