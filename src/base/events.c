@@ -188,6 +188,9 @@ void yk__event_begin_now(yk__event_open *open, yk__event_kind kind, const char *
     open->event.number = 0;
     open->event.count = 0;
     open->event.peer = -1;
+    open->event.own = 0;
+    open->event.sequence = 0;
+    open->event.tag = 0;
     open->shapes.used = 0;
     open->flops_before = flops_done;
     open->outer = innermost;
@@ -203,8 +206,6 @@ void yk__event_end_now(yk__event_open *open)
     e->began = open->began;
     e->ended = yk__ticks();
     e->flops = flops_done - open->flops_before;
-    e->unused = 0;
-    e->reserved = 0;
     if (e->detail == YK__DETAIL_NONE && open->shapes.used == 0) {
         write_event(e, NULL);
         return;

@@ -42,6 +42,8 @@ typedef enum yk__event_detail {
 } yk__event_detail;
 
 enum { YK__EVENT_BYTES = 64, YK__EVENT_SIZES = 13, YK__EVENT_TEXT = 52 };
+/* The `sequence` of an operation that has failed. */
+#define YK__EVENT_FAILED UINT32_MAX
 
 typedef struct yk__event {
     uint64_t began, ended; /* ticks (base/ticks.h) */
@@ -51,8 +53,9 @@ typedef struct yk__event {
     int64_t count;         /* elements, samples or bytes; 0: not said */
     int32_t peer;          /* rank; -1: none */
     uint8_t kind, detail;  /* yk__event_kind, yk__event_detail */
-    uint16_t unused;
-    uint64_t reserved;
+    uint16_t own;          /* this rank in the group of a collective or a message */
+    uint32_t sequence;     /* of a message: among those of its pair of ranks and tag, from 1; 0: not counted */
+    int32_t tag;           /* of a message */
 } yk__event;
 _Static_assert(sizeof(yk__event) == YK__EVENT_BYTES, "an event is a line of a cache");
 

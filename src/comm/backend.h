@@ -53,6 +53,7 @@ typedef struct yk__comm_op {
     int peer;               /* the root, or the other rank of a message; -1 where there is none */
     int tag;                /* of a message, else -1 */
     uint64_t number;        /* of the collective, or of this rank's messages, from 1 */
+    uint32_t sequence;      /* of a message: among those to or from this peer with this tag, from 1; 0: not counted */
     int64_t count;
     const void *in;
     void *out;

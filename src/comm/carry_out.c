@@ -94,6 +94,8 @@ yk_status yk__call_carry_out(yk__group *g, yk__call *call)
                                : yk__call_unstage(call, staged_out);
     yk_tensor_release(staged_in);
     yk_tensor_release(staged_out);
+    if (status)
+        event_here.event.sequence = YK__EVENT_FAILED;
     return status;
 }
 

@@ -97,6 +97,7 @@ void yk__group_release(yk__group *g)
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);
     yk_store_release(g->store);
+    free(g->message_counts);
     free(g->name);
     free(g->host_id);
     free(g);

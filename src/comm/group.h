@@ -11,7 +11,7 @@
 
 #include "comm/backend.h"
 
-enum { YK__TRACE = 64 /* operations that a group remembers */ };
+enum { YK__TRACE = 64 /* operations that a group remembers */, YK__MESSAGE_COUNTS = 256 };
 
 typedef enum yk__trace_state { YK__TRACE_QUEUED, YK__TRACE_RUNNING, YK__TRACE_DONE, YK__TRACE_FAILED } yk__trace_state;
 
@@ -23,6 +23,13 @@ typedef struct yk__trace_entry {
 } yk__trace_entry;
 
 typedef struct yk__work yk__work;
+
+/* The messages to, or from, one peer with one tag, which traces of both ranks number alike. */
+typedef struct yk__message_count {
+    int32_t peer, tag;
+    uint32_t count;
+    bool receives, shared; /* shared: by several, so that they are not counted */
+} yk__message_count;
 
 typedef struct yk__group {
     atomic_int references; /* the handle, and works */
@@ -40,6 +47,7 @@ typedef struct yk__group {
     pthread_mutex_t lock;
     pthread_cond_t changed;               /* the queue, `running`, or a work's `done` */
     uint64_t collectives, messages;       /* numbers given so far */
+    yk__message_count *message_counts;    /* a table by hash of YK__MESSAGE_COUNTS; NULL before the first message */
     bool running;                         /* a thread is in the backend's collective */
     yk__work *first, *last;               /* collectives that wait for their turn */
     yk__work *pending;                    /* messages that are not done */

@@ -7,6 +7,8 @@
  * Invariant, under the group's lock: `pending` lists the works of messages that are posted and not done; `claimed`
  * counts those that a thread has taken from there and not finished yet.
  */
+#include <stdlib.h>
+
 #include "comm/staging.h"
 #include "comm/work.h"
 
@@ -112,9 +114,28 @@ void yk__messages_settle(yk__group *g)
     }
 }
 
+/* With the lock held: the number of the message among those of its peer and tag, by which a trace finds the other end.
+ * 0 where that is not known: another peer or tag has the same place in the table, or there is no memory for it. */
+static uint32_t message_number(yk__group *g, const yk__comm_op *op)
+{
+    if (!g->message_counts && !(g->message_counts = calloc(YK__MESSAGE_COUNTS, sizeof(*g->message_counts))))
+        return 0;
+    bool receives = op->kind == YK__COMM_RECV;
+    uint32_t hash = ((uint32_t)op->peer * 2 + receives) * 2654435761u + (uint32_t)op->tag * 40503u;
+    yk__message_count *c = &g->message_counts[(hash ^ hash >> 16) % YK__MESSAGE_COUNTS];
+    bool same = c->peer == op->peer && c->tag == op->tag && c->receives == receives;
+    if (!c->count)
+        *c = (yk__message_count){.peer = op->peer, .tag = op->tag, .receives = receives};
+    else if (!same)
+        c->shared = true;
+    c->count++;
+    return c->shared || c->count == UINT32_MAX ? 0 : c->count;
+}
+
 yk_status yk__message_post(yk__group *g, yk__work *work)
 {
     work->call.op.number = ++g->messages;
+    work->call.op.sequence = message_number(g, &work->call.op);
     YK__EVENT(YK__EVENT_MESSAGE, yk__comm_kind_name(work->call.op.kind));
     if (event_here.began)
         yk__work_event(&event_here, g, &work->call.op);

@@ -184,7 +184,7 @@ static yk_status parts_merge(FILE *own, const int64_t *sizes, int world, const c
     if (!status && !count)
         status = yk__fail(YK_ERR_STATE, "profiler_stop_group: no rank has recorded; yk_profiler_start begins it");
     if (!status && file)
-        status = yk__trace_merge_save(parts, list, count, file);
+        status = yk__trace_merge_save(parts, list, NULL, count, file);
     for (int i = 0; i < count; i++) {
         if (parts[i] != own)
             fclose(parts[i]);

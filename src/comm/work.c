@@ -152,6 +152,9 @@ void yk__work_event(yk__event_open *open, const yk__group *g, const yk__comm_op 
     open->event.number = op->number;
     open->event.count = op->kind == YK__COMM_ALL_TO_ALL ? 0 : op->count;
     open->event.peer = yk__is_message(op) || yk__comm_has_root(op->kind) ? op->peer : -1;
+    open->event.own = (uint16_t)(g->rank < UINT16_MAX ? g->rank : UINT16_MAX);
+    open->event.sequence = op->sequence;
+    open->event.tag = op->tag;
 }
 
 static const char *wait_name(yk__comm_kind kind)
@@ -182,7 +185,10 @@ yk_status yk__work_wait(yk__work *work)
     yk_status status = yk__group_is_parents(work->group) ? YK_OK : yk__queued_wait(work->group, work);
     if (!status && work->error.code)
         yk__error_put(&work->error);
-    return status ? status : work->error.code;
+    status = status ? status : work->error.code;
+    if (status)
+        event_here.event.sequence = YK__EVENT_FAILED;
+    return status;
 }
 
 yk_status yk_work_wait(yk_work *work)

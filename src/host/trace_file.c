@@ -1,5 +1,5 @@
 /*
- * trace_file.c - writes recorded events, and merges files of them. Layer: host.
+ * trace_file.c - writes recorded events. Layer: host.
  *
  * Invariant: on one thread events nest strictly, in whole nanoseconds: they are written in the order of their begins,
  * the longer first, and one that would end after what is around it ends with that.
@@ -17,6 +17,7 @@
 #include "host/file.h"
 #include "host/process.h"
 #include "host/rank_info.h"
+#include "host/trace_line.h"
 
 enum { DEEPEST = 256 /* events in each other that are looked at, far more than functions that are */ };
 
@@ -65,11 +66,6 @@ static void put_text(FILE *to, const char *text)
     fputc('"', to);
 }
 
-static void put_us(FILE *to, int64_t ns)
-{
-    fprintf(to, "%s%" PRId64 ".%03d", ns < 0 ? "-" : "", (ns < 0 ? -ns : ns) / 1000, (int)((ns < 0 ? -ns : ns) % 1000));
-}
-
 static void put_shapes(FILE *to, const yk__event_shapes *s)
 {
     fputc('[', to);
@@ -99,6 +95,14 @@ static void put_arguments(FILE *to, const yk__event *e, const yk__event *detail)
     if (e->peer >= 0) {
         fprintf(to, "%s\"peer\":%" PRId32, before, e->peer);
         before = ",";
+    }
+    if (e->kind == YK__EVENT_COLLECTIVE || e->kind == YK__EVENT_MESSAGE || e->kind == YK__EVENT_WAIT) {
+        fprintf(to, "%s\"own\":%u", before, e->own);
+        before = ",";
+        if (e->sequence == YK__EVENT_FAILED)
+            fputs(",\"failed\":true", to);
+        else if (e->sequence)
+            fprintf(to, ",\"tag\":%" PRId32 ",\"sequence\":%" PRIu32, e->tag, e->sequence);
     }
     if (e->flops > 0) {
         fprintf(to, "%s\"flops\":%.0f", before, e->flops);
@@ -170,7 +174,7 @@ static void put_event(FILE *to, const yk__event_ring *ring, const shown_event *s
     if (detail && detail->detail != YK__DETAIL_ITSELF)
         detail = NULL;
     fputs(",\n{\"ts\":", to);
-    put_us(to, s->began);
+    yk__trace_put_time(to, s->began);
     if (e->kind == YK__EVENT_MEMORY) {
         fprintf(to, ",\"ph\":\"C\",\"pid\":%d,\"cat\":\"memory\",\"name\":", rank);
         put_text(to, e->name);
@@ -181,7 +185,7 @@ static void put_event(FILE *to, const yk__event_ring *ring, const shown_event *s
         fprintf(to, ",\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":%d", rank, thread);
     } else {
         fputs(",\"dur\":", to);
-        put_us(to, s->ended - s->began);
+        yk__trace_put_time(to, s->ended - s->began);
         fprintf(to, ",\"ph\":\"X\",\"pid\":%d,\"tid\":%d", rank, thread);
     }
     fprintf(to, ",\"cat\":\"%s\",\"name\":", kind_category(e->kind));
@@ -313,136 +317,4 @@ static yk_status events_body(void *argument, FILE *to)
 yk_status yk__trace_save(const char *path)
 {
     return yk__trace_save_with(path, events_body, NULL);
-}
-
-/* ---- several ranks ----------------------------------------------------------------------------------------------- */
-/* A file that is merged: the numbers of its first rank, and the texts of all its ranks. */
-typedef struct part {
-    FILE *from;
-    const char *name;
-    char *line; /* the head */
-    size_t room;
-    char *ranks; /* in `line`: {...},{...} */
-    char machine[256];
-    int64_t base, real, to_rank0, error;
-    bool known;
-    int rank;
-} part;
-
-/* The number behind "NAME": of a head; false where it is null, or not there. */
-static bool head_number(const char *head, const char *name, int64_t *value)
-{
-    char key[40];
-    snprintf(key, sizeof(key), "\"%s\":", name);
-    const char *at = strstr(head, key);
-    return at && sscanf(at + strlen(key), "%" SCNd64, value) == 1;
-}
-
-static yk_status part_open(part *p)
-{
-    static const char mark[] = "\"yoke_trace\":1,\"ranks\":[";
-    int64_t rank = 0;
-    rewind(p->from);
-    ssize_t size = getline(&p->line, &p->room, p->from);
-    char *at = size > 0 ? strstr(p->line, mark) : NULL, *end = at ? strstr(at, "]},\"traceEvents\":[") : NULL;
-    const char *machine = at ? strstr(at, "\"machine\":\"") : NULL;
-    if (!at || !end || !machine || !head_number(at, "base_ns", &p->base) || !head_number(at, "real_ns", &p->real) ||
-        !head_number(at, "rank", &rank))
-        return yk__fail(YK_ERR_FORMAT, "%s is no trace of yoke's: its first line has no \"yoke_trace\":1", p->name);
-    p->ranks = at + strlen(mark);
-    *end = '\0';
-    p->rank = (int)rank;
-    p->known = head_number(at, "to_rank0_ns", &p->to_rank0) && head_number(at, "error_ns", &p->error);
-    snprintf(p->machine, sizeof(p->machine), "%.*s", (int)strcspn(machine + 11, "\""), machine + 11);
-    return YK_OK;
-}
-
-/* Nanoseconds to be added to the times of a part for those of the first. */
-static int64_t part_shift(const part *p, const part *first)
-{
-    int64_t base = p->base - first->base;
-    if (strcmp(p->machine, first->machine) == 0)
-        return base;
-    if (p->known && first->known)
-        return base + p->to_rank0 - first->to_rank0;
-    return p->real - first->real; /* by the clocks of the hosts, which may differ by hours */
-}
-
-/* Copies the events of a part, each later by `shift`. */
-static yk_status part_copy(part *p, int64_t shift, FILE *to, bool *first)
-{
-    ssize_t size;
-    while ((size = getline(&p->line, &p->room, p->from)) > 0) {
-        int64_t us;
-        int fraction, end = 0;
-        char *line = p->line;
-        while (size && (line[size - 1] == '\n' || line[size - 1] == ','))
-            line[--size] = '\0';
-        if (size < 2 || strcmp(line, "]}") == 0 || line[size - 1] != '}') /* the rest of a file that was cut */
-            continue;
-        if (sscanf(line, "{\"ts\":%" SCNd64 ".%3d%n", &us, &fraction, &end) != 2 || !end)
-            return yk__fail(YK_ERR_FORMAT, "%s: a line of the trace is no event: %.60s", p->name, line);
-        bool meta = strstr(line + end, "\"ph\":\"M\"") == line + end + 1;
-        int64_t ns = us * 1000 + (line[6] == '-' ? -fraction : fraction);
-        fputs(*first ? "" : ",\n", to);
-        *first = false;
-        fputs("{\"ts\":", to);
-        put_us(to, meta ? 0 : ns + shift);
-        fputs(line + end, to);
-    }
-    return ferror(p->from) ? yk__fail_errno("%s cannot be read", p->name) : YK_OK;
-}
-
-static yk_status parts_write(part *parts, int count, FILE *to)
-{
-    const part *first = &parts[0];
-    bool before = true;
-    for (int i = 1; i < count; i++)
-        first = parts[i].rank < first->rank ? &parts[i] : first;
-    fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"yoke_trace\":1,\"ranks\":[", to);
-    for (int i = 0; i < count; i++)
-        fprintf(to, "%s%s", i ? "," : "", parts[i].ranks);
-    fputs("]},\"traceEvents\":[\n", to);
-    const part reference = *first;
-    for (int i = 0; i < count; i++) {
-        yk_status status = part_copy(&parts[i], part_shift(&parts[i], &reference), to, &before);
-        if (status)
-            return status;
-    }
-    fputs("\n]}\n", to);
-    return ferror(to) || fflush(to) ? yk__fail_errno("the trace cannot be written") : YK_OK;
-}
-
-yk_status yk__trace_merge(FILE *const *from, const char *const *names, int count, FILE *to)
-{
-    part *parts = yk__calloc((size_t)count + 1, sizeof(*parts));
-    yk_status status = parts ? YK_OK : yk__error_code();
-    for (int i = 0; i < count && !status; i++) {
-        parts[i].from = from[i];
-        parts[i].name = names[i];
-        status = part_open(&parts[i]);
-    }
-    if (!status)
-        status = parts_write(parts, count, to);
-    for (int i = 0; parts && i < count; i++)
-        free(parts[i].line);
-    free(parts);
-    return status;
-}
-
-typedef struct merge_arguments {
-    FILE *const *from;
-    const char *const *names;
-    int count;
-} merge_arguments;
-
-static yk_status merge_body(void *argument, FILE *to)
-{
-    const merge_arguments *m = argument;
-    return yk__trace_merge(m->from, m->names, m->count, to);
-}
-
-yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, int count, const char *path)
-{
-    return yk__trace_save_with(path, merge_body, &(merge_arguments){from, names, count});
 }

@@ -7,7 +7,7 @@
  * then one event a line, each but the last with a comma behind it, and a last line: ]}
  * A rank of the head has the numbers that bring its times to those of others: "base_ns", CLOCK_MONOTONIC of its host at
  * ts 0; "real_ns", CLOCK_REALTIME then; "machine", the same word for processes with one clock; "to_rank0_ns", what is
- * to be added to its host's clock for that of rank 0's host, with "error_ns", null where nobody has measured it; and
+ * to be added to its host's clock for that of rank 0's host, with "error_ns", null where nobody knows it; and
  * "lost", the events that newer ones have replaced. An event begins with "ts", in microseconds with three decimals: so
  * a merge can move it without reading the rest. Events of a thread nest: what overlapped the end of what is around it
  * would be cut there.
@@ -37,8 +37,12 @@ yk_status yk__trace_save(const char *path) YK_MUST_CHECK;
 yk_status yk__trace_save_with(const char *path, yk_status (*body)(void *argument, FILE *to),
                               void *argument) YK_MUST_CHECK;
 
-/* Writes all events of the files to one, on the clock of the host of the first rank. The files stay open. */
-yk_status yk__trace_merge(FILE *const *from, const char *const *names, int count, FILE *to) YK_MUST_CHECK;
-yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, int count, const char *path) YK_MUST_CHECK;
+/* Writes all events of the files to one, on the clock of the host of the lowest rank, with arrows between ranks
+ * (trace_merge.c). The files stay open. `clocks`: for each file that of its host against one host's for all, as it was
+ * measured at the end; NULL: as the files say. */
+yk_status yk__trace_merge(FILE *const *from, const char *const *names, const yk__trace_clock *clocks, int count,
+                          FILE *to) YK_MUST_CHECK;
+yk_status yk__trace_merge_save(FILE *const *from, const char *const *names, const yk__trace_clock *clocks, int count,
+                               const char *path) YK_MUST_CHECK;
 
 #endif

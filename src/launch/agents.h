@@ -54,8 +54,11 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
        /* u8 processes are left that cannot be killed, u8 all saved their state, u8 all ended well unasked */
        REPORT_ENDED,
-       REPORT_LOST,    /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
-       REPORT_DEPARTED /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
+       REPORT_LOST,     /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
+       REPORT_DEPARTED, /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
+       /* u32 and u64 of the order, u8 state, u32 size and bytes of the file, u64 nanoseconds of this host's clock when
+        * the order came, and u64 now (traces.c) */
+       REPORT_TRACE
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
@@ -63,8 +66,10 @@ enum {                                                                         /
        ORDER_RESULT,   /* u8 again, an end: the attempt is over on all nodes */
        ORDER_ATTEMPT,  /* u32 MASTER_PORT, u64 restarts done: the next one begins */
        ORDER_LOST,     /* u32 node, text: this node's launcher is lost */
-       ORDER_VIEW      /* u64 id, then as in a plan: the part of the launcher with this id in the next attempt, of nodes
+       ORDER_VIEW,     /* u64 id, then as in a plan: the part of the launcher with this id in the next attempt, of nodes
                         * that come and go; in place of ORDER_ATTEMPT */
+       ORDER_TRACE,    /* u64 id, u32 rank + 1, u64 offset: a piece of what this rank recorded; rank + 1 = 0: none */
+       ORDER_TRACE_END /* u64 id, u8 node 0 has them all: this launcher's traces are not asked for any more */
 };
 
 /* The largest signal number of Linux (SIGRTMAX). */
@@ -143,6 +148,24 @@ typedef struct yk__agent_node {
 /* Different reasons that are printed and listed; any number, so that a stream of wrong clients cannot fill the output.
  * */
 enum { AGENT_REASONS = 8 };
+/* The last order to traces.c of a launcher, */
+typedef struct yk__trace_order {
+    bool pending;
+    uint32_t what; /* the rank + 1; 0: the clock alone */
+    uint64_t offset;
+    int64_t heard; /* ns, when */
+} yk__trace_order;
+typedef enum yk__traces_end { YK__TRACES_ASKED, YK__TRACES_LEFT, YK__TRACES_TAKEN } yk__traces_end;
+/* and the answer that node 0 waits for. */
+typedef struct yk__trace_answer {
+    uint64_t id, offset;
+    uint32_t what;
+    bool come, failed; /* failed: the file cannot be written */
+    unsigned state;
+    FILE *to;
+    int64_t asked, quickest, ahead; /* ns: when; the shortest way there and back, and the other's clock then */
+} yk__trace_answer;
+
 struct yk__rendezvous {
     group_link link;
     yk__rendezvous_settings s;
@@ -175,6 +198,7 @@ struct yk__rendezvous {
     int64_t attempt;  /* its number */
     bool changing;    /* the next attempt follows because nodes come and go */
     char change[700]; /* likewise, at all nodes: why */
+    yk__trace_answer *trace_answer;         /* NULL: none is waited for */
     int64_t orders, attempt_order, deleted; /* the last one, that of the attempt, the last that was deleted */
 
     /* the others */
@@ -182,6 +206,8 @@ struct yk__rendezvous {
     yk__agent_plan plan;
     bool planned;
     char refusal[1200];
+    yk__trace_order trace_order;
+    yk__traces_end trace_end;
 
     /* of an attempt */
     int64_t restart;
@@ -227,6 +253,10 @@ void yk__rendezvous_record(yk__rendezvous *n, yk__outcome *end, double at, bool 
 void yk__rendezvous_name_node(const yk__agent_node *node, char *text, size_t size);
 /* A node that still runs gets the order that it counts as lost. */
 void yk__rendezvous_order_lost(yk__rendezvous *n, const yk__agent_node *node, const char *text);
+
+/* ---- traces.c ---------------------------------------------------------------------------------------------------- */
+void yk__traces_handle_order(yk__rendezvous *n, unsigned kind, yk__reader *reader);
+void yk__traces_handle_report(yk__rendezvous *n, const yk__agent_node *node, yk__reader *reader);
 
 /* ---- views.c: nodes that come and go ----------------------------------------------------------------------------- */
 static inline bool yk__views_may(const yk__rendezvous *n)

@@ -194,6 +194,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         p->stopping = true;
     } else if (kind == REPORT_DEPARTED) {
         record_departure(n, p, r);
+    } else if (kind == REPORT_TRACE) {
+        yk__traces_handle_report(n, p, r);
     } else if (kind == REPORT_LOST) {
         record_loss(n, p, r);
     }
@@ -276,11 +278,14 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
         }
         n->plan.port = (int)port;
         n->plan.restart = restart;
+        n->plan.attempt++; /* the ranks of all nodes meet under its number */
         n->planned = true;
         n->stop = 0; /* a stop that follows is one of this attempt, begun or not */
         n->link.hung = false;
     } else if (kind == ORDER_VIEW) {
         handle_view(n, r);
+    } else if (kind == ORDER_TRACE || kind == ORDER_TRACE_END) {
+        yk__traces_handle_order(n, kind, r);
     } else if (kind == ORDER_LOST) {
         if ((int)yk__read_u32(r) == n->plan.node &&
             (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) || !n->refusal[0]))

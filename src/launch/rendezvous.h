@@ -9,6 +9,8 @@
 #ifndef YOKE_LAUNCH_RENDEZVOUS_H
 #define YOKE_LAUNCH_RENDEZVOUS_H
 
+#include <stdio.h>
+
 #include "launch/outcome.h"
 #include "launch/roles.h"
 
@@ -66,6 +68,26 @@ void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why);
 const char *yk__rendezvous_change(const yk__rendezvous *n, double *since);
 /* The plan of the next attempt; false after a message, with the exit code. */
 bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
+/* ---- traces.c: when the job is over on all nodes ----------------------------------------------------------------- */
+typedef struct yk__trace_file {
+    int rank;
+    FILE *file;
+    /* At node 0: what is to be added to the clock of the rank's host for that of this one, and by how much that may be
+     * wrong. */
+    bool clock_known;
+    int64_t to_node0_ns, error_ns;
+} yk__trace_file;
+typedef struct yk__trace_taker {
+    FILE *(*create)(void *argument, int rank); /* a file for what a rank recorded; NULL: it cannot be made */
+    void (*remove)(void *argument, int rank);  /* it is not used */
+    void *argument;
+} yk__trace_taker;
+bool yk__rendezvous_is_first(const yk__rendezvous *n);
+/* Gives node 0 the files, which stay open; true if it has them all. Waits for its turn. */
+bool yk__rendezvous_traces_give(yk__rendezvous *n, const yk__trace_file *files, int count);
+/* At node 0: takes those of the other nodes' ranks, whose files the caller closes; how many. `files` has room for all
+ * ranks. A node whose files cannot be had keeps them, and is named on stderr. */
+int yk__rendezvous_traces_take(yk__rendezvous *n, const yk__trace_taker *taker, yk__trace_file *files);
 /* Sends what is left and frees; NULL is allowed. */
 void yk__rendezvous_close(yk__rendezvous *n);
 #endif

@@ -3,16 +3,17 @@
  *
  * A file is packets: first what each process and thread is called, then beginnings and ends of slices, moments and
  * counters. Names and categories stand once, in the packet that first needs them, and have numbers from there on. The
- * lines of a thread are in the order of their beginnings and nest, so that its ends come from a stack. The numbers of
- * fields are those of perfetto_trace.proto of perfetto 0.59.
+ * lines of a thread are in the order of their beginnings and nest, so that its ends come from a stack. An arrow goes
+ * out from the beginning of a slice and into the end of one, so that it points forward also where who receives was
+ * there first. The numbers of fields are those of perfetto_trace.proto of perfetto 0.59.
  */
 #include "observe/trace_perfetto.h"
 
 #include <inttypes.h>
 
 #include "base/hash.h"
+#include "host/trace_line.h"
 #include "observe/protobuf.h"
-#include "observe/trace_line.h"
 
 enum {
     DEEPEST = 512,
@@ -30,8 +31,16 @@ typedef struct track {
     int64_t pid, tid;
     char name[64]; /* of a counter; "" else */
     int64_t ends[DEEPEST];
+    bool linked[DEEPEST]; /* arrows may go in */
     int depth;
 } track;
+
+/* One end of an arrow; the file has them behind all slices. */
+typedef struct arrow_end {
+    int64_t pid, tid, at;
+    int64_t id;
+    bool in;
+} arrow_end;
 
 typedef struct converting {
     const char *path;
@@ -43,6 +52,8 @@ typedef struct converting {
     int n_tracks;
     char **texts; /* names and categories; the number of one is its place, from 1 on */
     int n_texts;
+    arrow_end *arrows; /* in the order of arrow_compare */
+    size_t n_arrows, arrow_room;
     bool begun;
 } converting;
 
@@ -134,12 +145,48 @@ static int text_number(converting *c, const char *text, size_t size, int field, 
     return c->n_texts;
 }
 
-static yk_status end_write(converting *c, const track *t, int64_t at)
+static int arrow_compare(const void *a, const void *b)
+{
+    const arrow_end *x = a, *y = b;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    if (x->tid != y->tid)
+        return x->tid < y->tid ? -1 : 1;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return x->in - y->in;
+}
+
+/* Adds the arrows at a moment of a thread to its event: field 47 those that go out, 48 those that go in. */
+static void arrows_add(const converting *c, const track *t, int64_t at, bool in, yk__proto *event)
+{
+    const arrow_end key = {.pid = t->pid, .tid = t->tid, .at = at, .in = in};
+    size_t low = 0, high = c->n_arrows;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (arrow_compare(&c->arrows[middle], &key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < c->n_arrows && arrow_compare(&c->arrows[low], &key) == 0; low++) {
+        yk__proto_key(event, in ? 48 : 47, 1);
+        yk__proto_fixed(event, (uint64_t)c->arrows[low].id, 8);
+    }
+}
+
+/* Ends the innermost slice of a track. */
+static yk_status end_write(converting *c, track *t)
 {
     yk__proto packet = {0}, event = {0};
+    int64_t at = t->ends[--t->depth];
     yk__proto_int(&packet, 8, at - c->base);
     yk__proto_int(&event, 9, SLICE_END);
     yk__proto_int(&event, 11, (int64_t)track_id(t->pid, t->tid, ""));
+    if (t->linked[t->depth]) { /* an arrow ends within its slice */
+        arrows_add(c, t, at - 1, true, &event);
+        arrows_add(c, t, at, true, &event);
+    }
     yk__proto_message(&packet, 11, &event);
     return packet_write(c, &packet);
 }
@@ -149,7 +196,7 @@ static yk_status track_until(converting *c, track *t, int64_t at)
 {
     yk_status status = YK_OK;
     while (!status && t->depth && t->ends[t->depth - 1] <= at)
-        status = end_write(c, t, t->ends[--t->depth]);
+        status = end_write(c, t);
     return status;
 }
 
@@ -157,6 +204,7 @@ static yk_status track_until(converting *c, track *t, int64_t at)
 typedef struct line_event {
     int64_t began, duration, pid, tid;
     char phase;
+    int64_t id; /* of an arrow */
     const char *category, *name, *arguments;
     size_t category_size, name_size;
 } line_event;
@@ -179,17 +227,24 @@ static bool line_parse(const char *line, line_event *e)
     e->phase = phase[1];
     e->pid = strtoll(pid, NULL, 10);
     e->tid = tid ? strtoll(tid, NULL, 10) : 0;
+    if (!yk__trace_number(line, "id", &e->id))
+        e->id = 0;
     e->name_size = yk__trace_length(++e->name);
     if (e->category && *e->category == '"')
         e->category_size = yk__trace_length(++e->category);
     return true;
 }
 
+static bool category_is(const line_event *e, const char *word)
+{
+    return e->category_size == strlen(word) && memcmp(e->category, word, e->category_size) == 0;
+}
+
 /* A number that the ranks' events of one collective share. */
 static uint64_t event_correlation(const line_event *e)
 {
     const char *number = yk__trace_member(e->arguments, "number"), *of = yk__trace_member(e->arguments, "of");
-    if (e->category_size != 13 || memcmp(e->category, "communication", 13) != 0 || !number || !of)
+    if (!category_is(e, "communication") || !number || !of)
         return 0;
     uint64_t hash = yk__hash(YK__HASH_BASIS, number, strspn(number, "0123456789"));
     return yk__hash(hash, of, 1 + yk__trace_length(of + 1)) | 1;
@@ -227,8 +282,13 @@ static yk_status event_write(converting *c, const line_event *e)
             yk__proto_message(&event, 4, &note);
         }
     }
-    if (e->phase == 'X')
+    if (e->phase == 'X') {
+        bool collective = category_is(e, "communication");
+        if (collective || category_is(e, "message"))
+            arrows_add(c, t, e->began, false, &event);
+        t->linked[t->depth] = collective || category_is(e, "wait");
         t->ends[t->depth++] = e->began + e->duration;
+    }
     if (interned.size)
         yk__proto_message(&packet, 12, &interned);
     yk__proto_message(&packet, 11, &event);
@@ -271,8 +331,31 @@ static yk_status lines_each(converting *c, yk_status (*each)(converting *c, cons
     return !status && ferror(c->from) ? yk__fail_errno("%s cannot be read", c->path) : status;
 }
 
+/* "s" and "f": where an arrow begins and ends. */
+static bool event_is_arrow(const line_event *e)
+{
+    return e->phase == 's' || e->phase == 'f';
+}
+
+static yk_status arrow_keep(converting *c, const line_event *e)
+{
+    if (c->n_arrows == c->arrow_room) {
+        size_t room = c->arrow_room ? 2 * c->arrow_room : 256;
+        arrow_end *arrows = yk__realloc(c->arrows, room * sizeof(*arrows));
+        if (!arrows)
+            return yk__error_code();
+        c->arrows = arrows;
+        c->arrow_room = room;
+    }
+    c->arrows[c->n_arrows++] =
+        (arrow_end){.pid = e->pid, .tid = e->tid, .at = e->began, .id = e->id, .in = e->phase == 'f'};
+    return YK_OK;
+}
+
 static yk_status first_pass(converting *c, const line_event *e)
 {
+    if (event_is_arrow(e))
+        return arrow_keep(c, e);
     if (e->phase == 'M')
         return name_write(c, e);
     c->base = e->began < c->base ? e->began : c->base;
@@ -281,13 +364,15 @@ static yk_status first_pass(converting *c, const line_event *e)
 
 static yk_status second_pass(converting *c, const line_event *e)
 {
-    return e->phase == 'M' ? YK_OK : event_write(c, e);
+    return e->phase == 'M' || event_is_arrow(e) ? YK_OK : event_write(c, e);
 }
 
 yk_status yk__trace_to_perfetto(const char *path, FILE *to)
 {
     converting c = {.path = path, .to = to, .from = fopen(path, "re"), .base = INT64_MAX};
     yk_status status = c.from ? lines_each(&c, first_pass) : yk__fail_errno("%s", path);
+    if (c.n_arrows)
+        qsort(c.arrows, c.n_arrows, sizeof(*c.arrows), arrow_compare);
     if (!status)
         status = lines_each(&c, second_pass);
     for (int i = 0; i < c.n_tracks; i++) {
@@ -298,6 +383,7 @@ yk_status yk__trace_to_perfetto(const char *path, FILE *to)
     for (int i = 0; i < c.n_texts; i++)
         free(c.texts[i]);
     free(c.texts);
+    free(c.arrows);
     free(c.tracks);
     free(c.line);
     if (c.from)

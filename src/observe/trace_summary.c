@@ -14,7 +14,7 @@
 #include <jansson.h>
 
 #include "base/escape.h"
-#include "observe/trace_line.h"
+#include "host/trace_line.h"
 
 /* The classes of moments (Note [Where time goes]). */
 typedef enum moment_class {
@@ -302,7 +302,7 @@ static yk_status line_read(reading *r, const char *line)
                *name = yk__trace_member(line, "name");
     if (!phase || phase[0] != '"' || !pid)
         return line_fail(r, line, "an event without phase or rank");
-    if (phase[1] == 'M' || phase[1] == 'C')
+    if (phase[1] == 'M' || phase[1] == 'C' || phase[1] == 's' || phase[1] == 'f') /* arrows */
         return YK_OK;
     e.rank = rank_find(r, strtoll(pid, NULL, 10));
     if (e.rank < 0)

@@ -21,6 +21,8 @@ def fields(data):
         key, at = varint(data, at)
         if key & 7 == 0:
             value, at = varint(data, at)
+        elif key & 7 == 1:
+            value, at = int.from_bytes(data[at : at + 8], "little"), at + 8
         else:
             assert key & 7 == 2, key
             size, at = varint(data, at)
@@ -36,12 +38,15 @@ def ns(number):
 
 with open(sys.argv[1], encoding="ascii") as source:
     events = [event for event in json.load(source)["traceEvents"] if event["ph"] != "M"]
+arrows = {(event["ph"], event["id"]) for event in events if event["ph"] in "sf"}
+events = [event for event in events if event["ph"] not in "sf"]
 base = min(ns(event["ts"]) for event in events)
 expected = collections.Counter((e["ph"], e["name"], ns(e["ts"]) - base, ns(e.get("dur", 0))) for e in events)
 with open(sys.argv[2], "rb") as source:
     packets = [fields(packet) for packet in fields(source.read())[1]]
 assert packets[0][13] == [3] and all(packet[13] == [2] for packet in packets[1:])
 names, tracks, stacks, found = {1: {}, 2: {}}, {}, collections.defaultdict(list), collections.Counter()
+found_arrows = set()
 for packet in packets:
     if 60 in packet:
         descriptor = fields(packet[60][0])
@@ -56,6 +61,9 @@ for packet in packets:
     [time], event = packet[8], fields(packet[11][0])
     [kind], [track] = event[9], event[11]
     assert track in tracks
+    went = [("s", arrow) for arrow in event[47]] + [("f", arrow) for arrow in event[48]]
+    assert (not event[47] or kind == 1) and (not event[48] or kind == 2) and not found_arrows & set(went)
+    found_arrows |= set(went)
     if kind == 2:
         begin, name = stacks[track].pop()
         found["X", name, begin, time - begin] += 1
@@ -68,3 +76,5 @@ for packet in packets:
         found["C", tracks[track][2][0].decode(), time, 0] += 1
 assert not any(stacks.values())
 assert found == expected, (list(found - expected)[:5], list(expected - found)[:5])
+assert found_arrows == arrows, (len(found_arrows), len(arrows))
+print(len(arrows) // 2, "arrows")

@@ -10,7 +10,7 @@
 
 static char path[] = "/tmp/yoke-gather-XXXXXX";
 
-/* Each rank records an all_reduce, rank 2 nothing; rank 0 looks at the file. */
+/* Each rank records an all_reduce and rank 0 a message of rank 1, rank 2 nothing; rank 0 looks at the file. */
 static yk_status gathers(int rank, void *arg)
 {
     const char *host[] = {"h0", "h1", "h1"};
@@ -23,21 +23,29 @@ static yk_status gathers(int rank, void *arg)
         status = yk_profiler_start(NULL);
     if (!status)
         status = yk_all_reduce(x, YK_OP_SUM, NULL);
+    if (!status && rank == 1)
+        status = yk_send(x, 0, 5, NULL);
+    else if (!status && rank == 0)
+        status = yk_recv(x, 1, 5, NULL);
     if (!status)
         status = yk_profiler_stop_group(rank == 0 ? path : "/nowhere", NULL);
     if (!status && rank == 0) {
         json_t *trace = json_load_file(path, 0, NULL), *event;
         json_t *ranks = json_object_get(json_object_get(trace, "otherData"), "ranks");
-        size_t i, found[3] = {0};
+        size_t i, found[3] = {0}, arrows[3] = {0};
         json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
         {
-            const char *name = json_string_value(json_object_get(event, "name"));
-            if (name && strcmp(name, "all_reduce") == 0)
+            const char *name = json_string_value(json_object_get(event, "name")),
+                       *phase = json_string_value(json_object_get(event, "ph"));
+            if (name && strcmp(phase, "X") == 0 && strcmp(name, "all_reduce") == 0)
                 found[json_integer_value(json_object_get(event, "pid"))]++;
+            else if (name && strcmp(name, "message") == 0 && strcmp(phase, "X") != 0)
+                arrows[json_integer_value(json_object_get(event, "pid"))] += phase[0] == 's' ? 1 : 10;
         }
-        if (json_array_size(ranks) != 2 || found[0] != 1 || found[1] != 1 || found[2] != 0)
-            status = yk_set_error(YK_ERR_STATE, "%zu ranks with %zu, %zu and %zu collectives", json_array_size(ranks),
-                                  found[0], found[1], found[2]);
+        if (json_array_size(ranks) != 2 || found[0] != 1 || found[1] != 1 || found[2] != 0 || arrows[0] != 10 ||
+            arrows[1] != 1)
+            status = yk_set_error(YK_ERR_STATE, "%zu ranks with %zu, %zu and %zu collectives; arrows %zu, %zu",
+                                  json_array_size(ranks), found[0], found[1], found[2], arrows[0], arrows[1]);
         json_decref(trace);
     }
     /* Nobody has recorded: an error of rank 0, and the group goes on. */

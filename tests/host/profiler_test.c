@@ -344,7 +344,7 @@ static void merging(void **state)
         FILE *from[2] = {
             part_make(b, sizeof(b), 1, rows[i].machine, rows[i].base, rows[i].real, rows[i].clock),
             part_make(a, sizeof(a), 0, "one", "1000000000", "1700000000000000000", "\"to_rank0_ns\":0,\"error_ns\":0")};
-        expect_ok(yk__trace_merge_save(from, (const char *const[]){"b", "a"}, 2, path));
+        expect_ok(yk__trace_merge_save(from, (const char *const[]){"b", "a"}, NULL, 2, path));
         fclose(from[0]);
         fclose(from[1]);
         assert_int_equal(merged_at(path, 0), 1000250);
@@ -354,7 +354,7 @@ static void merging(void **state)
         /* A merged file can be merged again. */
         FILE *again = fopen(path, "r");
         assert_non_null(again);
-        expect_ok(yk__trace_merge_save(&again, (const char *const[]){path}, 1, other));
+        expect_ok(yk__trace_merge_save(&again, (const char *const[]){path}, NULL, 1, other));
         fclose(again);
         assert_int_equal(merged_at(other, 1), rows[i].at);
     }
@@ -367,7 +367,7 @@ static void no_trace(void **state)
                                         "{\"otherData\":{\"yoke_trace\":1,\"ranks\":[]},\"traceEvents\":[\n"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         FILE *from = *texts[i] ? fmemopen((char *)texts[i], strlen(texts[i]), "r") : fopen("/dev/null", "r");
-        assert_int_equal(yk__trace_merge_save(&from, (const char *const[]){"x.json"}, 1, other), YK_ERR_FORMAT);
+        assert_int_equal(yk__trace_merge_save(&from, (const char *const[]){"x.json"}, NULL, 1, other), YK_ERR_FORMAT);
         assert_true(expect_says(yk_last_error()->message, "x.json is no trace of yoke"));
         yk_clear_error();
         fclose(from);

@@ -474,7 +474,7 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     } else if (n) {
         yk__rendezvous_give_up(n, EXIT_FAILED, "its launcher cannot prepare the processes");
     }
-    run_trace_end(j);
+    run_trace_end(j, n, again);
     if (workers)
         clear_workers(j, workers);
     yk__hang_watch_free(g.hang);

@@ -101,7 +101,7 @@ static yk_status ranks_collect(asked_rank *ranks, int count, double timeout, con
     }
     yk_status status = !list    ? YK_ERR_MEMORY
                        : !found ? yk__fail(YK_ERR_STATE, "no rank has left a trace, and %s is not written", to)
-                                : yk__trace_merge_save(from, list, found, to);
+                                : yk__trace_merge_save(from, list, NULL, found, to);
     if (!status)
         printf("the trace of %d %s is in %s\n", found, found == 1 ? "rank" : "ranks", cli_plain(to));
     for (int i = 0; i < found; i++)
@@ -190,7 +190,7 @@ int trace_merge(int argc, char **argv)
             status = yk__fail_errno("%s", paths[i]);
     }
     if (!status)
-        status = yk__trace_merge_save(from, (const char *const *)paths, count, to);
+        status = yk__trace_merge_save(from, (const char *const *)paths, NULL, count, to);
     for (int i = 0; from && i < count; i++) {
         if (from[i])
             fclose(from[i]);

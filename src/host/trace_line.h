@@ -1,12 +1,20 @@
 /*
- * trace_line.h - a line of a trace, as host/trace_file.c writes it. Layer: observe.
+ * trace_line.h - a line of a trace, as host/trace_file.c writes it. Layer: host.
  */
-#ifndef YOKE_OBSERVE_TRACE_LINE_H
-#define YOKE_OBSERVE_TRACE_LINE_H
+#ifndef YOKE_HOST_TRACE_LINE_H
+#define YOKE_HOST_TRACE_LINE_H
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/core.h"
+
+/* Nanoseconds as microseconds: "12.345". */
+static inline void yk__trace_put_time(FILE *to, int64_t ns)
+{
+    fprintf(to, "%s%" PRId64 ".%03d", ns < 0 ? "-" : "", (ns < 0 ? -ns : ns) / 1000, (int)((ns < 0 ? -ns : ns) % 1000));
+}
 
 /* "12.345" as nanoseconds, in any locale; false where it is no such number. */
 static inline bool yk__trace_time(const char *text, int64_t *ns, const char **end)
@@ -47,6 +55,13 @@ static inline size_t yk__trace_length(const char *at)
     while (at[size] && at[size] != '"')
         size += at[size] == '\\' && at[size + 1] ? 2 : 1;
     return size;
+}
+
+/* The whole number behind "NAME": in a line; false where it is null, or not there. */
+static inline bool yk__trace_number(const char *line, const char *name, int64_t *value)
+{
+    const char *at = yk__trace_member(line, name);
+    return at && sscanf(at, "%" SCNd64, value) == 1;
 }
 
 #endif
