@@ -1,6 +1,5 @@
 /*
- * tokens.c - long rows of tokens: files of numbers, texts that are encoded, and blocks of them as a data set. Layer:
- * data.
+ * tokens.c - long rows of tokens: files of numbers, texts that are encoded, and blocks as a data set. Layer: data.
  */
 #include <stdlib.h>
 #include <string.h>
