@@ -358,7 +358,18 @@ YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride /* 0: kern
                                        const yk_pool2d_options *options);
 YK_API yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
                                        const yk_pool2d_options *options);
+/* YK_NOT_GIVEN: the input's size; so for all adaptive ones. */
 YK_API yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width);
+/* The same along one and three dimensions: `kernel` in each, or options->kernel. */
+YK_API yk_module *yk_max_pool1d_create(int64_t kernel, int64_t stride /* 0: kernel */, const yk_pool_options *options);
+YK_API yk_module *yk_max_pool3d_create(int64_t kernel, int64_t stride /* 0: kernel */, const yk_pool_options *options);
+YK_API yk_module *yk_avg_pool1d_create(int64_t kernel, int64_t stride /* 0: kernel */, const yk_pool_options *options);
+YK_API yk_module *yk_avg_pool3d_create(int64_t kernel, int64_t stride /* 0: kernel */, const yk_pool_options *options);
+YK_API yk_module *yk_adaptive_avg_pool1d_create(int64_t length);
+YK_API yk_module *yk_adaptive_avg_pool3d_create(int64_t depth, int64_t height, int64_t width);
+YK_API yk_module *yk_adaptive_max_pool1d_create(int64_t length);
+YK_API yk_module *yk_adaptive_max_pool2d_create(int64_t height, int64_t width);
+YK_API yk_module *yk_adaptive_max_pool3d_create(int64_t depth, int64_t height, int64_t width);
 /* One after the other, named "0", "1", ...: yk_sequential(a, b). The list ends by itself; a NULL in it, of a module
  * that could not be made, is an error, and so is one at its end. A batch norm followed by a ReLU runs as one pass.
  * Arguments are made in an order that C leaves open, and so are their random values. `count` is that of the arguments.
@@ -453,6 +464,22 @@ typedef struct yk_transformer_options {
 YK_API yk_module *yk_transformer(const yk_transformer_options *options);
 /* (size,size) of 0 and, above the diagonal, -INFINITY. Source: nn.Transformer.generate_square_subsequent_mask. */
 YK_API yk_tensor *yk_generate_square_subsequent_mask(int64_t size, const yk_tensor_options *options);
+
+/*
+ * Modules that are kept and not run: a forward of theirs is an error. A ModuleList has children "0", "1", ...; their
+ * number is yk_module_child_count, and yk_module_child gives the i-th. Source: torch.nn.ModuleList.
+ */
+YK_API yk_module *yk_module_list(yk_module *const *modules, int count);
+/* Add a child at the end, or before the index-th, which moves on with those after it: their names change. `list` is a
+ * ModuleList or a Sequential; index may count from the end, -1 being the last child, or be the number of children.
+ * Return the child, borrowed. */
+YK_API yk_module *yk_module_list_append(yk_module *list, yk_module *child);
+YK_API yk_module *yk_module_list_insert(yk_module *list, int64_t index, yk_module *child);
+/* The index-th child of such a module, from the end where it is negative, borrowed; NULL (no error is set) outside. */
+YK_API yk_module *yk_module_list_get(const yk_module *list, int64_t index) YK_QUESTION;
+/* Children by name; yk_module_add adds one or replaces it, yk_module_get_module gives it, yk_module_child_name lists
+ * the names in order. Source: torch.nn.ModuleDict. */
+YK_API yk_module *yk_module_dict(const char *const *names, yk_module *const *modules, int count);
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 /* (N, ...) is flattened; ReLU between the layers. Names: fc1, fc2, ... */

@@ -238,7 +238,34 @@ typedef struct yk_pool2d_options {
     .dilation = {1, 1}, .count_include_pad = true, .divisor_override = YK_NOT_GIVEN
 YK_API yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options);
 YK_API yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options);
+/* A result of height x width; YK_NOT_GIVEN: the input's. */
 YK_API yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width);
+
+/* Pools along N dimensions of x (N,C,...) or (C,...) take the first N numbers, of the outermost dimension first. */
+typedef struct yk_pool_options {
+    int64_t kernel[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when not given */
+    int64_t stride[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel */
+    int64_t padding[3] YK_DEFAULT(0, 0, 0);                                 /* at most half of what the kernel covers */
+    int64_t dilation[3] YK_DEFAULT(1, 1, 1);                                /* maximum only */
+    bool ceil_mode YK_DEFAULT(false);
+    bool count_include_pad YK_DEFAULT(true); /* average only */
+    /* Average only, above 0; not given: the elements of the window. */
+    int64_t divisor_override YK_DEFAULT(YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_pool_options;
+#define yk_pool_options_DEFAULTS                                                                                       \
+    .yk__mark = YK__MARK, .kernel = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                        \
+    .stride = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}, .dilation = {1, 1, 1}, .count_include_pad = true,            \
+    .divisor_override = YK_NOT_GIVEN
+YK_API yk_tensor *yk_max_pool1d(yk_tensor *x, const yk_pool_options *options);
+YK_API yk_tensor *yk_max_pool3d(yk_tensor *x, const yk_pool_options *options);
+YK_API yk_tensor *yk_avg_pool1d(yk_tensor *x, const yk_pool_options *options);
+YK_API yk_tensor *yk_avg_pool3d(yk_tensor *x, const yk_pool_options *options);
+YK_API yk_tensor *yk_adaptive_avg_pool1d(yk_tensor *x, int64_t length);
+YK_API yk_tensor *yk_adaptive_avg_pool3d(yk_tensor *x, int64_t depth, int64_t height, int64_t width);
+YK_API yk_tensor *yk_adaptive_max_pool1d(yk_tensor *x, int64_t length);
+YK_API yk_tensor *yk_adaptive_max_pool2d(yk_tensor *x, int64_t height, int64_t width);
+YK_API yk_tensor *yk_adaptive_max_pool3d(yk_tensor *x, int64_t depth, int64_t height, int64_t width);
 /* x (N,C) to (N,C,D,H,W); weight, bias, running_mean, running_var (C) or NULL. In training the running statistics move
  * in place, and more than one value per channel is needed; outside training the statistics are needed. residual (same
  * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With

@@ -159,7 +159,7 @@ static bool axis_check(const conv_kind *kind, const conv_layer *d, int i)
     return true;
 }
 
-/* The user's options, in *d; false and an error where that makes no sense. */
+/* Completes *d by the given options; false and an error where that makes no sense. */
 static bool settle(const conv_kind *kind, conv_layer *d, int64_t kernel, const yk_conv_module_options *given)
 {
     d->options = *YK_OPTIONS(yk_conv_options, .groups = given->groups);

@@ -75,6 +75,8 @@ typedef yk_tensor *(*yk__batch_norm_fn)(yk_tensor *x, yk_tensor *weight, yk_tens
 void yk__batch_norm2d_convert(yk_module *m, yk__batch_norm_fn fn, void *user);
 bool yk__is_sync_batch_norm(const yk_module *m);
 bool yk__is_relu(const yk_module *m);
+bool yk__is_sequential(const yk_module *m);
+bool yk__is_module_list(const yk_module *m);
 
 /* A floating option as Python prints it, for describe: "0.1", "1.0", "1e-05"; returns `text`. */
 const char *yk__module_number(double number, char text[YK__NUMBER_ROOM]);

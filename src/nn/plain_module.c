@@ -225,7 +225,14 @@ static yk_tensor *adaptive_avg_pool2d_forward(yk_module *m, yk_tensor *x)
 static void adaptive_avg_pool2d_describe(yk_module *m, char *buffer, size_t size)
 {
     const int64_t *output = yk_module_data(m);
-    snprintf(buffer, size, "output_size=(%lld, %lld)", (long long)output[0], (long long)output[1]);
+    char text[2][24];
+    for (int i = 0; i < 2; i++) {
+        if (output[i] == YK_NOT_GIVEN)
+            snprintf(text[i], sizeof(text[i]), "None");
+        else
+            snprintf(text[i], sizeof(text[i]), "%lld", (long long)output[i]);
+    }
+    snprintf(buffer, size, "output_size=(%s, %s)", text[0], text[1]);
 }
 
 static const yk_module_class adaptive_avg_pool2d_class = {.name = "AdaptiveAvgPool2d",
@@ -235,7 +242,7 @@ static const yk_module_class adaptive_avg_pool2d_class = {.name = "AdaptiveAvgPo
 
 yk_module *yk_adaptive_avg_pool2d_create(int64_t height, int64_t width)
 {
-    if (height < 1 || width < 1) {
+    if ((height < 1 && height != YK_NOT_GIVEN) || (width < 1 && width != YK_NOT_GIVEN)) {
         yk__fail(YK_ERR_ARGUMENT, "adaptive_avg_pool2d_create: output size (%lld, %lld): both must be at least 1",
                  (long long)height, (long long)width);
         return NULL;

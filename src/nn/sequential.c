@@ -30,6 +30,11 @@ static yk_tensor *sequential_forward(yk_module *m, yk_tensor *x)
 
 static const yk_module_class sequential_class = {.name = "Sequential", .forward = sequential_forward};
 
+bool yk__is_sequential(const yk_module *m)
+{
+    return m->cls == &sequential_class;
+}
+
 static void append(yk_module *m, yk_module *child)
 {
     char name[24];

@@ -212,7 +212,7 @@ static yk_tensor *conv3d(const yk__conv *c, yk_tensor *x, yk_tensor *w, yk_tenso
     return out ? yk_permute(out, (int[5]){0, 2, 1, 3, 4}) : NULL;
 }
 
-/* A convolution of two axes, without bias: sizes are those of the result. */
+/* The transposed convolution of two axes, without bias, to a result of these sizes. */
 static yk_tensor *transposed2d(const yk__conv *c, yk_tensor *x, yk_tensor *w, const int64_t sizes[2])
 {
     if (!x || !w)

@@ -1,10 +1,10 @@
 /*
- * pool_ops.c - max, average and adaptive average pooling of (N,C,H,W). Layer: ops.
+ * pool_ops.c - max, average and adaptive average pooling of (N,C,H,W) or (C,H,W). Layer: ops.
  *
  * The result follows the memory order of the input, the gradient that of the input too. Max pooling keeps nothing but
  * the positions of the maxima.
  */
-#include "ops/op.h"
+#include "ops/pool.h"
 
 typedef struct pool_context {
     yk__pool2d p;
@@ -16,11 +16,53 @@ static const char *const axis_name[2] = {"height", "width"};
 static bool check_input(const char *name, const yk_tensor *x)
 {
     char text[200];
-    if (x->ndim == 4 && x->shape[1] && x->shape[2] && x->shape[3])
+    bool some = x->ndim == 4 || x->ndim == 3;
+    for (int d = x->ndim - 3; some && d < x->ndim; d++)
+        some = x->shape[d] != 0;
+    if (some)
         return !yk__expect_floating(name, "input", x);
-    yk__fail(YK_ERR_SHAPE, "%s: input has shape %s, expected (N, C, H, W) with C, H and W above 0", name,
+    yk__fail(YK_ERR_SHAPE, "%s: input has shape %s, expected (N, C, H, W) or (C, H, W) with C, H and W above 0", name,
              yk_shape_format(x, text, sizeof(text)));
     return false;
+}
+
+/* The result of a pool of one input without N. */
+#define OF_ONE(x, pooled)                                                                                              \
+    do {                                                                                                               \
+        if ((x)->ndim == 3) {                                                                                          \
+            yk_tensor *batch = NULL;                                                                                   \
+            YK__WITHIN_SCOPE(((batch = yk_unsqueeze(x, 0)) && (batch = (pooled))) ? yk_squeeze(batch, 0) : NULL);      \
+        }                                                                                                              \
+    } while (0)
+
+bool yk__pool_windows(const char *name, const yk__pool_axis *a, const yk_tensor *x, int64_t *count)
+{
+    int64_t reach, padded;
+    if (a->kernel < 1 || a->stride < 1 || a->padding < 0 || a->dilation < 1 || (!a->max && a->dilation != 1) ||
+        !yk__window(a->size, a->kernel, a->stride, a->padding, a->dilation, &reach, &padded)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: kernel %lld, stride %lld, padding %lld, dilation %lld of the %s is not possible",
+                 name, (long long)a->kernel, (long long)a->stride, (long long)a->padding, (long long)a->dilation,
+                 a->name);
+        return false;
+    }
+    if (a->padding > reach / 2) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: padding %lld of the %s is more than half of the kernel's %lld", name,
+                 (long long)a->padding, a->name, (long long)reach);
+        return false;
+    }
+    /* With ceil_mode the last window may reach beyond the padding, and the first one, too. */
+    int64_t room = padded - reach + (a->ceil_mode ? a->stride - 1 : 0);
+    *count = room < 0 ? 0 : room / a->stride + 1;
+    if (a->ceil_mode && (*count - 1) * a->stride >= a->size + a->padding) /* would start beyond the input */
+        --*count;
+    if (*count < 1) {
+        char text[200];
+        yk__fail(YK_ERR_SHAPE, "%s: the kernel covers %lld of the %s, but input %s with padding %lld has %lld", name,
+                 (long long)reach, a->name, yk_shape_format(x, text, sizeof(text)), (long long)a->padding,
+                 (long long)padded);
+        return false;
+    }
+    return true;
 }
 
 /* Fills *p and the result's shape from the options: PyTorch's rules and rounding. */
@@ -41,38 +83,20 @@ static bool plan(const char *name, const yk_tensor *x, const yk_pool2d_options *
     shape[0] = x->shape[0];
     shape[1] = x->shape[1];
     for (int i = 0; i < 2; i++) {
-        int64_t kernel = o.kernel[i], stride = yk__integer_or(o.stride[i], kernel);
-        int64_t padding = o.padding[i], dilation = o.dilation[i];
-        int64_t size = x->shape[2 + i], reach, padded;
-        if (kernel < 1 || stride < 1 || padding < 0 || dilation < 1 || (!max && dilation != 1) ||
-            !yk__window(size, kernel, stride, padding, dilation, &reach, &padded)) {
-            yk__fail(YK_ERR_ARGUMENT,
-                     "%s: kernel %lld, stride %lld, padding %lld, dilation %lld of the %s is not possible", name,
-                     (long long)kernel, (long long)stride, (long long)padding, (long long)dilation, axis_name[i]);
+        yk__pool_axis a = {.name = axis_name[i],
+                           .size = x->shape[2 + i],
+                           .kernel = o.kernel[i],
+                           .stride = yk__integer_or(o.stride[i], o.kernel[i]),
+                           .padding = o.padding[i],
+                           .dilation = o.dilation[i],
+                           .ceil_mode = o.ceil_mode,
+                           .max = max};
+        if (!yk__pool_windows(name, &a, x, &shape[2 + i]))
             return false;
-        }
-        if (padding > reach / 2) {
-            yk__fail(YK_ERR_ARGUMENT, "%s: padding %lld of the %s is more than half of the kernel's %lld", name,
-                     (long long)padding, axis_name[i], (long long)reach);
-            return false;
-        }
-        /* With ceil_mode the last window may reach beyond the padding, and the first one, too. */
-        int64_t room = padded - reach + (o.ceil_mode ? stride - 1 : 0);
-        int64_t count = room < 0 ? 0 : room / stride + 1;
-        if (o.ceil_mode && (count - 1) * stride >= size + padding) /* would start beyond the input */
-            count--;
-        if (count < 1) {
-            char text[200];
-            yk__fail(YK_ERR_SHAPE, "%s: the kernel covers %lld of the %s, but input %s with padding %lld has %lld",
-                     name, (long long)reach, axis_name[i], yk_shape_format(x, text, sizeof(text)), (long long)padding,
-                     (long long)padded);
-            return false;
-        }
-        p->kernel[i] = kernel;
-        p->stride[i] = stride;
-        p->padding[i] = padding;
-        p->dilation[i] = dilation;
-        shape[2 + i] = count;
+        p->kernel[i] = a.kernel;
+        p->stride[i] = a.stride;
+        p->padding[i] = a.padding;
+        p->dilation[i] = a.dilation;
     }
     return true;
 }
@@ -131,8 +155,10 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
     int64_t shape[4];
     yk_tensor *wide;
     YK__EVENT(YK__EVENT_OPERATION, "max_pool2d");
-    if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x) ||
-        !plan("max_pool2d", x, options, true, &p, shape) || yk__operands(YK__SLOT_max_pool2d, 1u, 1, &x, &wide))
+    if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x))
+        return NULL;
+    OF_ONE(x, yk_max_pool2d(batch, options));
+    if (!plan("max_pool2d", x, options, true, &p, shape) || yk__operands(YK__SLOT_max_pool2d, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype), *index = result_for(wide, shape, YK_I32);
     yk_status status = out && index ? YK_OK : yk__status_of(NULL);
@@ -230,8 +256,10 @@ yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
     yk__pool2d p;
     int64_t shape[4];
     YK__EVENT(YK__EVENT_OPERATION, "avg_pool2d");
-    if (!yk__op_begin("avg_pool2d", 1, &x, 0) || !check_input("avg_pool2d", x) ||
-        !plan("avg_pool2d", x, options, false, &p, shape))
+    if (!yk__op_begin("avg_pool2d", 1, &x, 0) || !check_input("avg_pool2d", x))
+        return NULL;
+    OF_ONE(x, yk_avg_pool2d(batch, options));
+    if (!plan("avg_pool2d", x, options, false, &p, shape))
         return NULL;
     return average(&op, x, &p, shape);
 }
@@ -243,10 +271,13 @@ yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
     YK__EVENT(YK__EVENT_OPERATION, "adaptive_avg_pool2d");
     if (!yk__op_begin("adaptive_avg_pool2d", 1, &x, 0) || !check_input("adaptive_avg_pool2d", x))
         return NULL;
+    height = yk__integer_or(height, x->shape[x->ndim - 2]);
+    width = yk__integer_or(width, x->shape[x->ndim - 1]);
     if (height < 1 || width < 1) {
         yk__fail(YK_ERR_ARGUMENT, "adaptive_avg_pool2d: a result of %lld by %lld", (long long)height, (long long)width);
         return NULL;
     }
+    OF_ONE(x, yk_adaptive_avg_pool2d(batch, height, width));
     int64_t shape[4] = {x->shape[0], x->shape[1], height, width};
     return yk__tensor_check("adaptive_avg_pool2d", 4, shape, NULL) ? NULL : average(&op, x, NULL, shape);
 }

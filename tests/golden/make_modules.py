@@ -63,5 +63,16 @@ layer("conv_transpose2d", nn.ConvTranspose2d(2, 4, (3, 2), stride=2, padding=(1,
                                              dilation=(1, 2)), 2, 2, 2, 3)
 layer("conv_transpose3d", nn.ConvTranspose3d(1, 2, 2, stride=2, bias=False), 1, 2, 1, 2)
 
+layer("max_pool1d", nn.MaxPool1d(3, 2, 1, ceil_mode=True), 1, 2, 6)
+layer("max_pool3d", nn.MaxPool3d((1, 2, 3), dilation=(1, 1, 2)), 1, 1, 2, 3, 6)
+layer("avg_pool1d", nn.AvgPool1d(2), 2, 1, 5)
+layer("avg_pool3d", nn.AvgPool3d((2, 1, 2), stride=1, padding=(1, 0, 0), count_include_pad=False), 1, 2, 2, 3)
+layer("adaptive_avg_pool1d", nn.AdaptiveAvgPool1d(3), 1, 2, 4)
+layer("adaptive_avg_pool2d", nn.AdaptiveAvgPool2d((2, None)), 1, 1, 4, 2)
+layer("adaptive_avg_pool3d", nn.AdaptiveAvgPool3d((1, 2, 3)), 1, 1, 2, 3, 4)
+layer("adaptive_max_pool1d", nn.AdaptiveMaxPool1d(3), 1, 2, 4)
+layer("adaptive_max_pool2d", nn.AdaptiveMaxPool2d((2, None)), 1, 1, 4, 2)
+layer("adaptive_max_pool3d", nn.AdaptiveMaxPool3d(2), 1, 2, 3, 4)
+
 golden_file.write("modules", "make_modules.py", "layers: text, state, and what they compute in float64",
                   [("values", VALUES), ("cases", ROWS), ("texts", TEXTS)])

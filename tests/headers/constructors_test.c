@@ -131,6 +131,50 @@ static yk_module *make_adaptive_avg_pool2d(void)
 {
     return yk_adaptive_avg_pool2d_create(1, 1);
 }
+static yk_module *make_max_pool1d(void)
+{
+    return yk_max_pool1d_create(2, 0, NULL);
+}
+static yk_module *make_max_pool3d(void)
+{
+    return yk_max_pool3d_create(2, 0, NULL);
+}
+static yk_module *make_avg_pool1d(void)
+{
+    return yk_avg_pool1d_create(2, 0, NULL);
+}
+static yk_module *make_avg_pool3d(void)
+{
+    return yk_avg_pool3d_create(2, 0, NULL);
+}
+static yk_module *make_adaptive_avg_pool1d(void)
+{
+    return yk_adaptive_avg_pool1d_create(1);
+}
+static yk_module *make_adaptive_avg_pool3d(void)
+{
+    return yk_adaptive_avg_pool3d_create(1, 1, 1);
+}
+static yk_module *make_adaptive_max_pool1d(void)
+{
+    return yk_adaptive_max_pool1d_create(1);
+}
+static yk_module *make_adaptive_max_pool2d(void)
+{
+    return yk_adaptive_max_pool2d_create(1, 1);
+}
+static yk_module *make_adaptive_max_pool3d(void)
+{
+    return yk_adaptive_max_pool3d_create(1, 1, 1);
+}
+static yk_module *make_module_list(void)
+{
+    return yk_module_list((yk_module *[]){make_linear()}, 1);
+}
+static yk_module *make_module_dict(void)
+{
+    return yk_module_dict((const char *[]){"a"}, (yk_module *[]){make_linear()}, 1);
+}
 static yk_module *make_leaky_relu(void)
 {
     return yk_leaky_relu_create(0.01);
@@ -263,6 +307,20 @@ static const struct {
     {"yk_max_pool2d_create", make_max_pool2d},
     {"yk_avg_pool2d_create", make_avg_pool2d},
     {"yk_adaptive_avg_pool2d_create", make_adaptive_avg_pool2d},
+    {"yk_max_pool1d_create", make_max_pool1d},
+    {"yk_max_pool3d_create", make_max_pool3d},
+    {"yk_avg_pool1d_create", make_avg_pool1d},
+    {"yk_avg_pool3d_create", make_avg_pool3d},
+    {"yk_adaptive_avg_pool1d_create", make_adaptive_avg_pool1d},
+    {"yk_adaptive_avg_pool3d_create", make_adaptive_avg_pool3d},
+    {"yk_adaptive_max_pool1d_create", make_adaptive_max_pool1d},
+    {"yk_adaptive_max_pool2d_create", make_adaptive_max_pool2d},
+    {"yk_adaptive_max_pool3d_create", make_adaptive_max_pool3d},
+    {"yk_module_list", make_module_list},
+    {"yk_module_dict", make_module_dict},
+    {"yk_module_list_append", NULL},
+    {"yk_module_list_insert", NULL},
+    {"yk_module_list_get", NULL},
     {"yk_sequential_counted", make_sequential},
     {"yk_sequential_list", make_sequential_list},
     {"yk_mlp", make_mlp},

@@ -232,6 +232,46 @@ MEASURE_PAIR(pool2d_dilation, yk_pool2d_options, dilation, max_pool2d_of, .kerne
 MEASURE_PAIR(average_dilation, yk_pool2d_options, dilation, avg_pool2d_of, .kernel = {2, 2})
 MEASURE(pool2d_divisor, yk_pool2d_options, divisor_override, avg_pool2d_of, .kernel = {2, 2})
 MEASURE(layer_divisor, yk_pool2d_options, divisor_override, avg_pool2d_layer_of, .kernel = {2, 2})
+static double max_pool_of(const yk_pool_options *o)
+{
+    return digest(yk_max_pool3d(numbers(YK_SHAPE(2, 6, 7, 8)), o));
+}
+static double avg_pool_of(const yk_pool_options *o)
+{
+    return digest(yk_avg_pool3d(numbers(YK_SHAPE(2, 6, 7, 8)), o));
+}
+static double avg_pool_layer_of(const yk_pool_options *o)
+{
+    yk_module *m = yk_avg_pool1d_create(2, 0, o);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(1, 2, 8)))) : NAN;
+}
+MEASURE_TRIPLE(pool_kernel, yk_pool_options, kernel, max_pool_of, .stride = {2, 2, 2})
+MEASURE_TRIPLE(pool_stride, yk_pool_options, stride, max_pool_of, .kernel = {2, 2, 2})
+MEASURE_TRIPLE(pool_padding, yk_pool_options, padding, avg_pool_of, .kernel = {2, 2, 2})
+MEASURE_TRIPLE(pool_dilation, yk_pool_options, dilation, max_pool_of, .kernel = {2, 2, 2})
+MEASURE_TRIPLE(pool_average_dilation, yk_pool_options, dilation, avg_pool_of, .kernel = {2, 2, 2})
+MEASURE(pool_divisor, yk_pool_options, divisor_override, avg_pool_of, .kernel = {2, 2, 2})
+MEASURE(pool_layer_divisor, yk_pool_options, divisor_override, avg_pool_layer_of, .kernel = {2})
+static double max_pool1d_stride(double v)
+{
+    yk_module *m = yk_max_pool1d_create(2, (int64_t)v, NULL);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(2, 8)))) : NAN;
+}
+static double max_pool3d_stride(double v)
+{
+    yk_module *m = yk_max_pool3d_create(2, (int64_t)v, NULL);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(2, 4, 6, 4)))) : NAN;
+}
+static double avg_pool1d_stride(double v)
+{
+    yk_module *m = yk_avg_pool1d_create(2, (int64_t)v, NULL);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(2, 8)))) : NAN;
+}
+static double avg_pool3d_stride(double v)
+{
+    yk_module *m = yk_avg_pool3d_create(2, (int64_t)v, NULL);
+    return m ? digest(yk_forward(m, numbers(YK_SHAPE(2, 4, 6, 4)))) : NAN;
+}
 static double max_pool2d_stride(double v)
 {
     yk_module *m = yk_max_pool2d_create(2, (int64_t)v, NULL);

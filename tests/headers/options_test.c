@@ -114,6 +114,22 @@ static const row rows[] = {
      .refused = {-1}, .stated = "not given: the elements of the window"},
     {"yk_pool2d_options", "divisor_override", .kind = WHOLE, .measure = layer_divisor, .fallback = 4, .other = 3,
      .refused = {-1}, .stated = "not given: the elements of the window"},
+    {"yk_pool_options", "kernel", .kind = WHOLE, .measure = pool_kernel, .fallback = NONE, .other = 3, .refused = {-1},
+     .stated = "no default"},
+    {"yk_pool_options", "stride", .kind = WHOLE, .measure = pool_stride, .fallback = 2, .other = 1, .refused = {-1},
+     .stated = "not given: kernel"},
+    {"yk_pool_options", "padding", .kind = WHOLE, .measure = pool_padding, .fallback = 0, .other = 1,
+     .refused = {-1, 2}},
+    {"yk_pool_options", "dilation", .kind = WHOLE, .measure = pool_dilation, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_pool_options", "dilation", .kind = WHOLE, .measure = pool_average_dilation, .fallback = 1, .other = NONE,
+     .refused = {2}},
+    {"yk_pool_options", "ceil_mode", .kind = FLAG},
+    {"yk_pool_options", "count_include_pad", .kind = FLAG},
+    {"yk_pool_options", "divisor_override", .kind = WHOLE, .measure = pool_divisor, .fallback = 8, .other = 3,
+     .refused = {-1}, .stated = "not given: the elements of the window"},
+    {"yk_pool_options", "divisor_override", .kind = WHOLE, .measure = pool_layer_divisor, .fallback = 2, .other = 3,
+     .refused = {-1}, .stated = "not given: the elements of the window"},
     {"yk_batch_norm_options", "momentum", .kind = NUMBER, .measure = batch_norm_momentum, .fallback = 0.1, .other = 0.5,
      .refused = {-0.1, 1.5}},
     {"yk_batch_norm_options", "eps", .kind = ABOVE, .measure = batch_norm_eps, .fallback = 1e-5, .other = 1,
@@ -539,6 +555,14 @@ static const row rows[] = {
      .refused = {-1}, .stated = "0: kernel"},
     {"yk_avg_pool2d_create", "stride", .kind = WHOLE, .measure = avg_pool2d_stride, .fallback = 2, .other = 1,
      .refused = {-1}, .stated = "0: kernel"},
+    {"yk_max_pool1d_create", "stride", .kind = WHOLE, .measure = max_pool1d_stride, .fallback = 2, .other = 1,
+     .refused = {-1}, .stated = "0: kernel"},
+    {"yk_max_pool3d_create", "stride", .kind = WHOLE, .measure = max_pool3d_stride, .fallback = 2, .other = 1,
+     .refused = {-1}, .stated = "0: kernel"},
+    {"yk_avg_pool1d_create", "stride", .kind = WHOLE, .measure = avg_pool1d_stride, .fallback = 2, .other = 1,
+     .refused = {-1}, .stated = "0: kernel"},
+    {"yk_avg_pool3d_create", "stride", .kind = WHOLE, .measure = avg_pool3d_stride, .fallback = 2, .other = 1,
+     .refused = {-1}, .stated = "0: kernel"},
     {"yk_layer_norm", "eps", .kind = NUMBER, .measure = layer_norm_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_step_lr", "gamma", .kind = NUMBER, .measure = step_lr_gamma, .fallback = 0.1, .other = 0.5,
@@ -939,6 +963,10 @@ static bool rpc_with(const yk_rpc_options *o)
     X(pool2d, yk_pool2d_options,                                                                                       \
       yk_max_pool2d(ones(), o) || yk_avg_pool2d(ones(), o) || yk_max_pool2d_create(2, 0, o) ||                         \
           yk_avg_pool2d_create(2, 0, o))                                                                               \
+    X(pool, yk_pool_options,                                                                                           \
+      yk_max_pool1d(ones(), o) || yk_max_pool3d(ones(), o) || yk_avg_pool1d(ones(), o) || yk_avg_pool3d(ones(), o) ||  \
+          yk_max_pool1d_create(2, 0, o) || yk_max_pool3d_create(2, 0, o) || yk_avg_pool1d_create(2, 0, o) ||           \
+          yk_avg_pool3d_create(2, 0, o))                                                                               \
     X(batch_norm, yk_batch_norm_options, yk_batch_norm(ones(), NULL, NULL, NULL, NULL, o))                             \
     X(attention, yk_attention_options, yk_scaled_dot_product_attention(ones(), ones(), ones(), o))                     \
     X(lstm, yk_lstm_options, !yk_lstm(ones(), NULL, NULL, NULL, 0, o, NULL, NULL, NULL))                               \

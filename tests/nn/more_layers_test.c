@@ -12,6 +12,7 @@
 #include <yoke/nn.h>
 
 #define CONV(...)   YK_OPTIONS(yk_conv_module_options, __VA_ARGS__)
+#define POOL(...)   YK_OPTIONS(yk_pool_options, __VA_ARGS__)
 #define CONV2D(...) YK_OPTIONS(yk_conv2d_module_options, __VA_ARGS__)
 
 /* clang-format off */
@@ -33,7 +34,18 @@
         yk_conv_transpose2d_create(2, 4, 0, CONV(.kernel_size = {3, 2}, .stride = 2, .padding_size = {1, 0},           \
                                                  .output_padding_size = {1, 0}, .groups = 2,                           \
                                                  .dilation_size = {1, 2})))                                            \
-    ROW(conv_transpose3d, yk_conv_transpose3d_create(1, 2, 2, CONV(.stride = 2, .bias = false)))
+    ROW(conv_transpose3d, yk_conv_transpose3d_create(1, 2, 2, CONV(.stride = 2, .bias = false)))                       \
+    ROW(max_pool1d, yk_max_pool1d_create(3, 2, POOL(.padding = {1}, .ceil_mode = true)))                               \
+    ROW(max_pool3d, yk_max_pool3d_create(0, 0, POOL(.kernel = {1, 2, 3}, .dilation = {1, 1, 2})))                      \
+    ROW(avg_pool1d, yk_avg_pool1d_create(2, 0, NULL))                                                                  \
+    ROW(avg_pool3d,                                                                                                    \
+        yk_avg_pool3d_create(0, 1, POOL(.kernel = {2, 1, 2}, .padding = {1, 0, 0}, .count_include_pad = false)))       \
+    ROW(adaptive_avg_pool1d, yk_adaptive_avg_pool1d_create(3))                                                         \
+    ROW(adaptive_avg_pool2d, yk_adaptive_avg_pool2d_create(2, YK_NOT_GIVEN))                                           \
+    ROW(adaptive_avg_pool3d, yk_adaptive_avg_pool3d_create(1, 2, 3))                                                   \
+    ROW(adaptive_max_pool1d, yk_adaptive_max_pool1d_create(3))                                                         \
+    ROW(adaptive_max_pool2d, yk_adaptive_max_pool2d_create(2, YK_NOT_GIVEN))                                           \
+    ROW(adaptive_max_pool3d, yk_adaptive_max_pool3d_create(2, 2, 2))
 /* clang-format on */
 
 #define MAKE(name, ...)                                                                                                \
@@ -217,6 +229,12 @@ static void test_errors(void **state)
     expect_error(YK_ERR_ARGUMENT, "conv1d_create: output_padding 1 is for transposed convolutions");
     assert_null(yk_conv1d_create(INT64_MAX / 2, 4, 3, NULL));
     expect_error(YK_ERR_SHAPE, "conv1d_create: shape (4, 4611686018427387903, 3) has more elements");
+    assert_null(yk_max_pool3d_create(2, 0, POOL(.padding = {2, 0, 0})));
+    expect_error(YK_ERR_ARGUMENT, "max_pool3d_create: kernel 2, stride 2, padding 2, dilation 1: kernel, stride and");
+    assert_null(yk_avg_pool1d_create(2, 0, POOL(.dilation = {2})));
+    expect_error(YK_ERR_ARGUMENT, "avg_pool1d_create: kernel 2, stride 2, padding 0, dilation 2: ");
+    assert_null(yk_adaptive_max_pool2d_create(0, 1));
+    expect_error(YK_ERR_ARGUMENT, "adaptive_max_pool2d_create: an output size of 0, expected at least 1");
     assert_null(yk_forward(yk_conv1d_create(2, 2, 3, CONV(.padding = 9, .padding_mode = YK_PAD_REFLECT)),
                            yk_ones(YK_SHAPE(2, 4), NULL)));
     expect_error(YK_ERR_SHAPE, "pad: a border of 9 at dimension 1 of (2, 4); in mode reflect it is at most 3");

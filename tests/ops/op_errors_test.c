@@ -39,6 +39,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 
 #define CONV(...)       YK_OPTIONS(yk_conv2d_options, __VA_ARGS__)
 #define CONVN(...)      YK_OPTIONS(yk_conv_options, __VA_ARGS__)
+#define POOLN(...)      YK_OPTIONS(yk_pool_options, __VA_ARGS__)
 #define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
 #define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
@@ -208,8 +209,28 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_conv_transpose3d(T(4, 4), T(1, 1, 1, 1, 1), NULL, NULL), SHAPE,                                             \
         "conv_transpose3d: input (4, 4) and weight (1, 1, 1, 1, 1), expected (N, C, D, H, W) or (C, D, H, W) and (C, O / ")\
     /* pooling */                                                                                                      \
-    ROW(yk_max_pool2d(T(2, 4, 4), POOL(.kernel = {2, 2})), SHAPE,                                                      \
-        "max_pool2d: input has shape (2, 4, 4), expected (N, C, H, W) with C, H and W above 0")                        \
+    ROW(yk_max_pool2d(T(4, 4), POOL(.kernel = {2, 2})), SHAPE,                                                         \
+        "max_pool2d: input has shape (4, 4), expected (N, C, H, W) or (C, H, W) with C, H and W above 0")              \
+    ROW(yk_max_pool1d(T(4), POOLN(.kernel = {2})), SHAPE,                                                              \
+        "max_pool1d: input has shape (4,), expected (N, C, L) or (C, L) with sizes above 0 for all but N")             \
+    ROW(yk_max_pool1d(T(2, 4), NULL), ARGUMENT,                                                                        \
+        "max_pool1d: the kernel was not given, and has no default")                                                    \
+    ROW(yk_avg_pool3d(T(2, 0, 4, 4), POOLN(.kernel = {1, 1, 1})), SHAPE,                                               \
+        "avg_pool3d: input has shape (2, 0, 4, 4), expected (N, C, D, H, W) or (C, D, H, W) with sizes")               \
+    ROW(yk_avg_pool3d(yk_cast(T(2, 4, 4, 4), YK_I64), POOLN(.kernel = {1, 1, 1})), DTYPE,                              \
+        "avg_pool3d: expected a floating input")                                                                       \
+    ROW(yk_max_pool3d(T(1, 2, 4, 4), POOLN(.kernel = {3, 1, 1})), SHAPE,                                               \
+        "max_pool3d: the kernel covers 3 of the depth, but input (1, 2, 4, 4) with padding 0 has 2")                   \
+    ROW(yk_max_pool1d(T(2, 4), POOLN(.kernel = {2}, .padding = {2})), ARGUMENT,                                        \
+        "max_pool1d: padding 2 of the length is more than half of the kernel's 2")                                     \
+    ROW(yk_avg_pool1d(T(2, 4), POOLN(.kernel = {2}, .divisor_override = 0)), ARGUMENT,                                 \
+        "avg_pool1d: divisor_override is 0")                                                                           \
+    ROW(yk_adaptive_avg_pool1d(T(2, 4), 0), ARGUMENT,                                                                  \
+        "adaptive_avg_pool1d: a result of 0 along the length")                                                         \
+    ROW(yk_adaptive_max_pool2d(T(2, 4, 4), 1, -2), ARGUMENT,                                                           \
+        "adaptive_max_pool2d: a result of -2 along the width")                                                         \
+    ROW(yk_adaptive_max_pool3d(T(2, 4, 4), 1, 1, 1), SHAPE,                                                            \
+        "adaptive_max_pool3d: input has shape (2, 4, 4), expected (N, C, D, H, W) or (C, D, H, W)")                    \
     ROW(yk_max_pool2d(T(1, 1, 4, 4), NULL), ARGUMENT, "max_pool2d: the kernel was not given, and has no default")       \
     ROW(yk_max_pool2d(T(1, 1, 4, 4), POOL(.kernel = {2, 0})), ARGUMENT, "max_pool2d: kernel 0, stride 0")              \
     ROW(yk_max_pool2d(T(1, 1, 4, 4), POOL(.kernel = {5, 5})), SHAPE,                                                   \
