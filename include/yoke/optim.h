@@ -29,51 +29,196 @@ typedef struct yk_optimizer yk_optimizer;
  *     g = grad (negated if maximize) + weight_decay p;  b = momentum b + (1 - dampening) g, at first b = g;
  *     p -= lr (nesterov ? g + momentum b : b) */
 typedef struct yk_sgd_options {
-    double lr YK_DEFAULT(YK_NOT_GIVEN); /* no default: an error when it is not given */
-    double momentum YK_DEFAULT(0), dampening YK_DEFAULT(0), weight_decay YK_DEFAULT(0);
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* no default: an error when it is not given */
+    double momentum YK_DEFAULT(YK_NOT_GIVEN);     /* not given: 0 */
+    double dampening YK_DEFAULT(YK_NOT_GIVEN);    /* not given: 0 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 */
     bool nesterov YK_DEFAULT(false), maximize YK_DEFAULT(false);
     bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_sgd_options;
-#define yk_sgd_options_DEFAULTS .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN
+#define yk_sgd_options_DEFAULTS                                                                                        \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .momentum = YK_NOT_GIVEN, .dampening = YK_NOT_GIVEN,                     \
+    .weight_decay = YK_NOT_GIVEN
 /* The list is read once; every parameter must be a leaf, and one of them require a gradient. */
 YK_API yk_optimizer *yk_sgd(yk_parameters *params, const yk_sgd_options *options);
 
 /* Source: Kingma and Ba, 2015; Loshchilov and Hutter, 2019. */
 typedef struct yk_adam_options {
-    double lr YK_DEFAULT(YK_NOT_GIVEN);                    /* no default: an error when it is not given */
-    double beta1 YK_DEFAULT(0.9), beta2 YK_DEFAULT(0.999); /* in [0, 1) */
-    double eps YK_DEFAULT(1e-8);
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* no default: an error when it is not given */
+    double beta1 YK_DEFAULT(YK_NOT_GIVEN);        /* in [0, 1); not given: 0.9 */
+    double beta2 YK_DEFAULT(YK_NOT_GIVEN);        /* in [0, 1); not given: 0.999 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);          /* not given: 1e-8 */
     double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 for Adam, 1e-2 for AdamW */
     bool amsgrad YK_DEFAULT(false), maximize YK_DEFAULT(false);
     bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_adam_options;
 #define yk_adam_options_DEFAULTS                                                                                       \
-    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = YK_NOT_GIVEN
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = YK_NOT_GIVEN, .beta2 = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN,       \
+    .weight_decay = YK_NOT_GIVEN
 YK_API yk_optimizer *yk_adam(yk_parameters *params, const yk_adam_options *options);
 YK_API yk_optimizer *yk_adamw(yk_parameters *params, const yk_adam_options *options);
+
+/* ---- other rules: g = grad (negated if maximize) + weight_decay p ---- */
+/* s = alpha s + (1 - alpha) g^2;  centered: a = alpha a + (1 - alpha) g, else a = 0;  d = g / (sqrt(s - a^2) + eps);
+ * with a momentum: d = b = momentum b + d;  p -= lr d. Source: Hinton, 2012; Graves, 2013 (centered). */
+typedef struct yk_rmsprop_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* not given: 1e-2 */
+    double alpha YK_DEFAULT(YK_NOT_GIVEN);        /* not given: 0.99 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);          /* not given: 1e-8 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 */
+    double momentum YK_DEFAULT(YK_NOT_GIVEN);     /* not given: 0 */
+    bool centered YK_DEFAULT(false), maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_rmsprop_options;
+#define yk_rmsprop_options_DEFAULTS                                                                                    \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .alpha = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN,                              \
+    .weight_decay = YK_NOT_GIVEN, .momentum = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_rmsprop(yk_parameters *params, const yk_rmsprop_options *options);
+
+/* s += g^2, from initial_accumulator_value;  p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps). Source: Duchi, Hazan
+ * and Singer, 2011. */
+typedef struct yk_adagrad_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);                        /* not given: 1e-2 */
+    double lr_decay YK_DEFAULT(YK_NOT_GIVEN);                  /* not given: 0 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN);              /* not given: 0 */
+    double initial_accumulator_value YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);                       /* not given: 1e-10 */
+    bool maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_adagrad_options;
+#define yk_adagrad_options_DEFAULTS                                                                                    \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .lr_decay = YK_NOT_GIVEN, .weight_decay = YK_NOT_GIVEN,                  \
+    .initial_accumulator_value = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_adagrad(yk_parameters *params, const yk_adagrad_options *options);
+
+/* s = rho s + (1 - rho) g^2;  d = sqrt(a + eps) / sqrt(s + eps) g;  a = rho a + (1 - rho) d^2;  p -= lr d. Source:
+ * Zeiler, 2012. */
+typedef struct yk_adadelta_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* not given: 1 */
+    double rho YK_DEFAULT(YK_NOT_GIVEN);          /* in [0, 1]; not given: 0.9 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);          /* not given: 1e-6 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 */
+    bool maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_adadelta_options;
+#define yk_adadelta_options_DEFAULTS                                                                                   \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .rho = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN, .weight_decay = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_adadelta(yk_parameters *params, const yk_adadelta_options *options);
+
+/* m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g| + eps);  p -= lr / (1 - beta1^t) m / u. Source: Kingma and Ba,
+ * 2015. */
+typedef struct yk_adamax_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* not given: 2e-3 */
+    double beta1 YK_DEFAULT(YK_NOT_GIVEN);        /* in [0, 1); not given: 0.9 */
+    double beta2 YK_DEFAULT(YK_NOT_GIVEN);        /* in [0, 1); not given: 0.999 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);          /* not given: 1e-8 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 */
+    bool maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_adamax_options;
+#define yk_adamax_options_DEFAULTS                                                                                     \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = YK_NOT_GIVEN, .beta2 = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN,       \
+    .weight_decay = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_adamax(yk_parameters *params, const yk_adamax_options *options);
+
+/* Adam with Nesterov's momentum, whose coefficient at step t is beta1 (1 - 0.96^(t momentum_decay) / 2). With
+ * decoupled_weight_decay p is multiplied by 1 - lr weight_decay, as by AdamW. PyTorch's mu_product, the product of the
+ * coefficients so far, is computed from the options and the number of steps, and is no state. Source: Dozat, 2016. */
+typedef struct yk_nadam_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);             /* not given: 2e-3 */
+    double beta1 YK_DEFAULT(YK_NOT_GIVEN);          /* in [0, 1); not given: 0.9 */
+    double beta2 YK_DEFAULT(YK_NOT_GIVEN);          /* in [0, 1); not given: 0.999 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);            /* not given: 1e-8 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN);   /* not given: 0 */
+    double momentum_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 4e-3 */
+    bool decoupled_weight_decay YK_DEFAULT(false), maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_nadam_options;
+#define yk_nadam_options_DEFAULTS                                                                                      \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = YK_NOT_GIVEN, .beta2 = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN,       \
+    .weight_decay = YK_NOT_GIVEN, .momentum_decay = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_nadam(yk_parameters *params, const yk_nadam_options *options);
+
+/* Adam that is rectified: its second moment is used once so many steps are behind it that its variance is known.
+ * Source: Liu et al., 2020. */
+typedef struct yk_radam_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* not given: 1e-3 */
+    double beta1 YK_DEFAULT(YK_NOT_GIVEN);        /* in [0, 1); not given: 0.9 */
+    double beta2 YK_DEFAULT(YK_NOT_GIVEN);        /* in [0, 1); not given: 0.999 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);          /* not given: 1e-8 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0 */
+    bool decoupled_weight_decay YK_DEFAULT(false), maximize YK_DEFAULT(false);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_radam_options;
+#define yk_radam_options_DEFAULTS                                                                                      \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = YK_NOT_GIVEN, .beta2 = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN,       \
+    .weight_decay = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_radam(yk_parameters *params, const yk_radam_options *options);
 
 /* In C a state dict in place of the list is an error of the compiler's; its tensors are not the parameters. */
 #if !defined(__cplusplus) && defined(__GNUC__)
 #define YK__NO_PARAMETERS __attribute__((error("a state dict is no list of parameters: use yk_module_parameters")))
 yk_optimizer *yk__sgd_of_state_dict(yk_state_dict *dict, const yk_sgd_options *options) YK__NO_PARAMETERS;
 yk_optimizer *yk__adam_of_state_dict(yk_state_dict *dict, const yk_adam_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__rmsprop_of_state_dict(yk_state_dict *dict, const yk_rmsprop_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__adagrad_of_state_dict(yk_state_dict *dict, const yk_adagrad_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__adadelta_of_state_dict(yk_state_dict *dict, const yk_adadelta_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__adamax_of_state_dict(yk_state_dict *dict, const yk_adamax_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__nadam_of_state_dict(yk_state_dict *dict, const yk_nadam_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__radam_of_state_dict(yk_state_dict *dict, const yk_radam_options *options) YK__NO_PARAMETERS;
 #define yk_sgd(params, ...)                                                                                            \
     _Generic((params), yk_state_dict * : yk__sgd_of_state_dict, default : yk_sgd)(params, __VA_ARGS__)
 #define yk_adam(params, ...)                                                                                           \
     _Generic((params), yk_state_dict * : yk__adam_of_state_dict, default : yk_adam)(params, __VA_ARGS__)
 #define yk_adamw(params, ...)                                                                                          \
     _Generic((params), yk_state_dict * : yk__adam_of_state_dict, default : yk_adamw)(params, __VA_ARGS__)
+#define yk_rmsprop(params, ...)                                                                                        \
+    _Generic((params), yk_state_dict * : yk__rmsprop_of_state_dict, default : yk_rmsprop)(params, __VA_ARGS__)
+#define yk_adagrad(params, ...)                                                                                        \
+    _Generic((params), yk_state_dict * : yk__adagrad_of_state_dict, default : yk_adagrad)(params, __VA_ARGS__)
+#define yk_adadelta(params, ...)                                                                                       \
+    _Generic((params), yk_state_dict * : yk__adadelta_of_state_dict, default : yk_adadelta)(params, __VA_ARGS__)
+#define yk_adamax(params, ...)                                                                                         \
+    _Generic((params), yk_state_dict * : yk__adamax_of_state_dict, default : yk_adamax)(params, __VA_ARGS__)
+#define yk_nadam(params, ...)                                                                                          \
+    _Generic((params), yk_state_dict * : yk__nadam_of_state_dict, default : yk_nadam)(params, __VA_ARGS__)
+#define yk_radam(params, ...)                                                                                          \
+    _Generic((params), yk_state_dict * : yk__radam_of_state_dict, default : yk_radam)(params, __VA_ARGS__)
 #endif
 
-/* Adds parameters with options of their own, to an optimizer of that kind; another is an error. A parameter that is in
- * the optimizer already is one too. Source: add_param_group. */
+/*
+ * Adds parameters with options of their own, to an optimizer of that kind; another is an error. A parameter that is in
+ * the optimizer already is one too. Numbers that are not given, and with NULL the flags as well, are those that the
+ * optimizer was made with. Source: add_param_group.
+ */
 YK_API yk_status yk_sgd_add_group(yk_optimizer *o, yk_parameters *params, const yk_sgd_options *options) YK_MUST_CHECK;
 YK_API yk_status yk_adam_add_group(yk_optimizer *o, yk_parameters *params,
                                    const yk_adam_options *options) YK_MUST_CHECK;
 YK_API yk_status yk_adamw_add_group(yk_optimizer *o, yk_parameters *params,
                                     const yk_adam_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_rmsprop_add_group(yk_optimizer *o, yk_parameters *params,
+                                      const yk_rmsprop_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_adagrad_add_group(yk_optimizer *o, yk_parameters *params,
+                                      const yk_adagrad_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_adadelta_add_group(yk_optimizer *o, yk_parameters *params,
+                                       const yk_adadelta_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_adamax_add_group(yk_optimizer *o, yk_parameters *params,
+                                     const yk_adamax_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_nadam_add_group(yk_optimizer *o, yk_parameters *params,
+                                    const yk_nadam_options *options) YK_MUST_CHECK;
+YK_API yk_status yk_radam_add_group(yk_optimizer *o, yk_parameters *params,
+                                    const yk_radam_options *options) YK_MUST_CHECK;
+/* The same for an optimizer of any kind, with all options that it was made with: yk_optimizer_set_option changes them.
+ */
+YK_API yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params) YK_MUST_CHECK;
 YK_API int yk_optimizer_group_count(const yk_optimizer *o) YK_QUESTION;
 /* The parameters of a group, borrowed; NULL outside. */
 YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group) YK_QUESTION;
@@ -93,9 +238,20 @@ YK_API void yk_optimizer_zero_grad(yk_optimizer *o);
 YK_API double yk_optimizer_lr(const yk_optimizer *o, int group) YK_QUESTION;
 YK_API yk_status yk_optimizer_set_lr(yk_optimizer *o, int group, double lr) YK_MUST_CHECK;
 
+/*
+ * An option of a group, by the name that it has in the options ("lr", "weight_decay", "beta1"); a flag is 0 or 1. For a
+ * name that is none of them, which the error says with the nearest one, or a group that is not there: NaN. Setting
+ * applies to one group, or to all for -1, and checks the number as the constructor does; what decides which state there
+ * is (a momentum or none, centered, amsgrad) is fixed once a step was taken. Source: param_groups[group][name].
+ */
+YK_API double yk_optimizer_option(const yk_optimizer *o, int group, const char *name);
+YK_API yk_status yk_optimizer_set_option(yk_optimizer *o, int group, const char *name, double value) YK_MUST_CHECK;
+
 /* The state of a parameter, borrowed: "momentum_buffer" of SGD; "exp_avg", "exp_avg_sq", "max_exp_avg_sq" of Adam;
- * "master_weight" of both. NULL (no error is set) before the step that makes it. Shape and device of the parameter;
- * dtype as well, but f32 where there is a master weight. */
+ * "square_avg", "momentum_buffer", "grad_avg" of RMSprop; "sum" of Adagrad; "square_avg", "acc_delta" of Adadelta;
+ * "exp_avg", "exp_inf" of Adamax; "exp_avg", "exp_avg_sq" of NAdam and RAdam; "master_weight" of all. NULL (no error is
+ * set) before the step that makes it. Shape and device of the parameter; dtype as well, but f32 where there is a master
+ * weight. */
 YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name) YK_QUESTION;
 /* The number of steps that have changed this parameter; 0 for one that is not in the optimizer. */
 YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter) YK_QUESTION;

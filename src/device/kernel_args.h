@@ -170,6 +170,25 @@ typedef struct yk__adam {
     const int32_t *skip;         /* as above */
 } yk__adam;
 
+/* The other rules of a step; optimizer_rules.h has their formulas. */
+typedef enum yk__rule { YK__RMSPROP, YK__ADAGRAD, YK__ADADELTA, YK__ADAMAX, YK__NADAM, YK__RADAM, YK__RULES } yk__rule;
+/* Numbers of a step by one of them, in the words of torch.optim; each rule reads those that it has there. */
+typedef struct yk__descent {
+    yk__rule rule;
+    double lr, eps, weight_decay;
+    double rho;                  /* RMSprop's alpha, Adadelta's rho */
+    double momentum;             /* RMSprop */
+    double beta1, beta2;         /* Adamax, NAdam, RAdam */
+    double lr_decay, initial;    /* Adagrad; `initial` is what the sum begins with */
+    double momentum_decay;       /* NAdam */
+    double fade;                 /* NAdam: 0.96^momentum_decay, so that no kernel computes it */
+    bool centered;               /* RMSprop */
+    bool decoupled, maximize;    /* decoupled: NAdam, RAdam */
+    int64_t step;                /* from 1 */
+    const yk__step_state *state; /* in the device's memory, in place of lr and step, or NULL */
+    const int32_t *skip;         /* as above */
+} yk__descent;
+
 /* ---- augmentation: where a sample's image lies, and what of it is wanted; six numbers of i64 ---- */
 typedef struct yk__crop {
     int64_t from;          /* its first byte; it is (C, height, width) in C order */

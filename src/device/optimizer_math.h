@@ -39,6 +39,65 @@ YK__SCALAR yk__update yk__update_of_adam(const yk__adam *p, double lr, int64_t s
     return u;
 }
 
+/* ---- the other rules --------------------------------------------------------------------------------------------- */
+
+/* Plain numbers of a step by a rule, ready for both dtypes; optimizer_rules.h says what they are there. */
+typedef struct yk__factors {
+    yk__rule rule;
+    double decay, shrink;      /* the decay in the gradient, and the factor of the parameter beside it */
+    double keep, toward, rest; /* of averages: rho or beta2; 1 - beta1 or 1 - rho; 1 - rho or 1 - beta2 */
+    double eps, momentum;      /* RMSprop's momentum */
+    double step_size, of_grad; /* the factor of the step; NAdam: of the mean's part and of the gradient's */
+    double root_scale;         /* NAdam: 1 / sqrt(1 - beta2^t) */
+    bool maximize, rectified;  /* rectified: RAdam divides by the root of the second moment */
+} yk__factors;
+
+/* The product of NAdam's momenta beta1 (1 - fade^i / 2) for i from 1 to `step`. Below 2^-70 it is nothing beside 1, and
+ * the rest is left out, so the number of factors is bounded by beta1, not by `step`. */
+YK__SCALAR double yk__nadam_product(const yk__descent *p, int64_t step)
+{
+    double product = 1, fade = 1;
+    for (int64_t i = 0; i < step && product > 0x1p-70; i++) {
+        fade *= p->fade;
+        product *= p->beta1 * (1.0 - 0.5 * fade);
+    }
+    return product;
+}
+
+YK__SCALAR yk__factors yk__factors_of(const yk__descent *p, double lr, int64_t step)
+{
+    yk__factors f;
+    bool moments = p->rule >= YK__ADAMAX;
+    double bias1 = 1.0 - yk__power_of_step(p->beta1, moments ? step : 0);
+    double bias2 = 1.0 - yk__power_of_step(p->beta2, moments ? step : 0);
+    f.rule = p->rule, f.maximize = p->maximize, f.rectified = false;
+    f.decay = p->decoupled ? 0 : p->weight_decay;
+    f.shrink = p->decoupled ? yk__fma_f64(-lr, p->weight_decay, 1.0) : 1.0;
+    f.keep = moments ? p->beta2 : p->rho, f.rest = 1.0 - f.keep, f.toward = 1.0 - (moments ? p->beta1 : p->rho);
+    f.eps = p->eps, f.momentum = p->momentum, f.step_size = lr, f.of_grad = 0, f.root_scale = 1;
+    if (p->rule == YK__ADAGRAD)
+        f.step_size = lr / (1.0 + (double)(step - 1) * p->lr_decay);
+    if (p->rule == YK__ADAMAX)
+        f.step_size = lr / bias1;
+    if (p->rule == YK__NADAM) {
+        double fade = yk__power_of_step(p->fade, step), product = yk__nadam_product(p, step);
+        double now = p->beta1 * (1.0 - 0.5 * fade), next = p->beta1 * (1.0 - 0.5 * (fade * p->fade));
+        f.of_grad = lr * (1.0 - now) / (1.0 - product);
+        f.step_size = lr * next / (1.0 - product * next);
+        f.root_scale = 1.0 / sqrt(bias2);
+    }
+    if (p->rule == YK__RADAM) {
+        double most = 2.0 / (1.0 - p->beta2) - 1.0;
+        double length = most - 2.0 * (double)step * (1.0 - bias2) / bias2; /* of the moving average, in steps */
+        f.rectified = length > 5.0;
+        f.step_size = lr / bias1;
+        if (f.rectified)
+            f.step_size *=
+                sqrt((length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)) * sqrt(bias2);
+    }
+    return f;
+}
+
 /* True if the elements of tensor t are in one run of memory, in the same order in each of the operands: views[k] is an
  * array of one view per tensor, or NULL, and views[0] the parameters. A parameter does not overlap itself, so its
  * elements fill their span exactly when they are dense. For the host. */

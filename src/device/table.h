@@ -33,7 +33,7 @@
 #define YK__TYPED_SLOTS(X)                                                                                             \
     X(unary) X(binary) X(random) X(dropout) X(reduce) X(softmax) X(gemm) X(conv2d) X(max_pool2d) X(avg_pool2d)         \
     X(adaptive_avg_pool2d) X(batch_norm) X(layer_norm) X(attention) X(lstm) X(embedding) X(index) X(index_put)         \
-    X(nonzero) X(argsort) X(scan) X(cross_entropy) X(sgd) X(adam) X(unscale)
+    X(nonzero) X(argsort) X(scan) X(cross_entropy) X(sgd) X(adam) X(descend) X(unscale)
 #define YK__SLOT_NAME(slot) YK__SLOT_##slot,
 typedef enum yk__slot { YK__TYPED_SLOTS(YK__SLOT_NAME) YK__SLOTS } yk__slot;
 #undef YK__SLOT_NAME
@@ -282,6 +282,10 @@ typedef struct yk__backend {
                      const yk__view *momentum /* NULL where p->momentum is 0 */);
     yk_status (*adam)(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
                       const yk__view *mean, const yk__view *square, const yk__view *max_square /* amsgrad or NULL */);
+    /* A step by p->rule. The state, as optimizer_rules.h has it: first is always there, second and third (arrays of
+     * `count`) where the rule has them, else NULL. */
+    yk_status (*descend)(int device, const yk__descent *p, int64_t count, const yk__view *params, const yk__view *grads,
+                         const yk__view *first, const yk__view *second, const yk__view *third);
     /* ---- what changes from step to step, in the device's memory (kernel_args.h); pointers are to that ---- */
     /* state->step += 1, but not where *skip is there and not 0. */
     yk_status (*step_advance)(int device, yk__step_state *state, const int32_t *skip);

@@ -5,45 +5,38 @@
 
 #include "optim/optimizer.h"
 
-static yk_status configure_as(const char *name, bool decoupled, const void *options, yk__optim_group *group)
+static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_adam_options o;
-    if (YK__OPTIONS_TAKE(name, yk_adam_options, (const yk_adam_options *)options, &o))
+    if (YK__OPTIONS_TAKE(kind->name, yk_adam_options, (const yk_adam_options *)options, &o))
         return YK_ERR_ARGUMENT;
-    yk__adam p = {.beta1 = o.beta1,
-                  .beta2 = o.beta2,
-                  .eps = o.eps,
-                  .weight_decay = yk__number_or(o.weight_decay, decoupled ? 1e-2 : 0),
-                  .decoupled = decoupled,
-                  .amsgrad = o.amsgrad,
-                  .maximize = o.maximize};
-    group->options.adam = p;
+    yk__adam *p = &group->options.adam;
+    yk__optim_take(&p->beta1, o.beta1);
+    yk__optim_take(&p->beta2, o.beta2);
+    yk__optim_take(&p->eps, o.eps);
+    yk__optim_take(&p->weight_decay, o.weight_decay);
+    p->amsgrad = o.amsgrad;
+    p->maximize = o.maximize;
     group->master_weights = o.master_weights;
-    yk_status status = yk__optimizer_rate(name, o.lr, &group->lr);
+    return yk__optimizer_rate(kind->name, o.lr, &group->lr);
+}
+
+static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+{
+    const yk__adam *p = &group->options.adam;
+    yk_status status = yk__check_number(kind->name, "eps", p->eps, 0, INFINITY);
     if (!status)
-        status = yk__check_number(name, "eps", p.eps, 0, INFINITY);
+        status = yk__check_below(kind->name, "beta1", p->beta1, 0, 1);
     if (!status)
-        status = yk__check_below(name, "beta1", p.beta1, 0, 1);
+        status = yk__check_below(kind->name, "beta2", p->beta2, 0, 1);
     if (!status)
-        status = yk__check_below(name, "beta2", p.beta2, 0, 1);
-    if (!status)
-        status = yk__check_number(name, "weight_decay", p.weight_decay, 0, INFINITY);
+        status = yk__check_number(kind->name, "weight_decay", p->weight_decay, 0, INFINITY);
     return status;
 }
 
-static yk_status configure_adam(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+static unsigned states(const yk__optim_group *group)
 {
-    return configure_as(kind->name, false, options, group);
-}
-
-static yk_status configure_adamw(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
-{
-    return configure_as(kind->name, true, options, group);
-}
-
-static int states(const yk__optim_group *group)
-{
-    return group->options.adam.amsgrad ? 3 : 2;
+    return group->options.adam.amsgrad ? 7 : 3;
 }
 
 static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
@@ -71,22 +64,29 @@ static yk_status call(const yk__backend *backend, yk_device device, const yk__op
     }
 _Static_assert(offsetof(yk__adam, beta2) == offsetof(yk__adam, beta1) + sizeof(double), "betas are two in a row");
 
-static const yk__optim_kind adam_kind = {.name = "adam",
-                                         .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-                                         .zeroed = true,
-                                         .counts = true,
-                                         .numbers = NUMBERS,
-                                         .configure = configure_adam,
-                                         .states = states,
-                                         .call = call};
-static const yk__optim_kind adamw_kind = {.name = "adamw",
-                                          .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-                                          .zeroed = true,
-                                          .counts = true,
-                                          .numbers = NUMBERS,
-                                          .configure = configure_adamw,
-                                          .states = states,
-                                          .call = call};
+static const yk__optim_kind adam_kind = {
+    .name = "adam",
+    .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+    .zeroed = true,
+    .counts = true,
+    .numbers = NUMBERS,
+    .preset = {.lr = NAN, .options.adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    .configure = configure,
+    .check = check,
+    .states = states,
+    .call = call};
+static const yk__optim_kind adamw_kind = {
+    .name = "adamw",
+    .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+    .zeroed = true,
+    .counts = true,
+    .numbers = NUMBERS,
+    .preset = {.lr = NAN,
+               .options.adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .decoupled = true}},
+    .configure = configure,
+    .check = check,
+    .states = states,
+    .call = call};
 
 yk_optimizer *(yk_adam)(yk_parameters *params, const yk_adam_options *options)
 {

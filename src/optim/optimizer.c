@@ -124,8 +124,15 @@ static yk_status add_group(yk_optimizer *o, yk_parameters *params, const void *o
 {
     if (yk__parameters_count(params) == 0)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is empty", o->kind->name);
-    yk__optim_group group = {.initial_lr = NAN};
-    yk_status status = o->kind->configure(o->kind, options, &group);
+    yk__optim_group group = o->n_groups ? o->defaults : o->kind->preset;
+    group.initial_lr = NAN;
+    yk_status status = options || !o->n_groups ? o->kind->configure(o->kind, options, &group) : YK_OK;
+    if (!status)
+        status = yk__check_number(o->kind->name, "lr", group.lr, 0, INFINITY);
+    if (!status)
+        status = o->kind->check(o->kind, &group);
+    if (!status && !o->n_groups)
+        o->defaults = group;
     if (!status)
         status = group_fill(o, &group, params);
     if (!status)
@@ -160,12 +167,26 @@ yk_status yk__optimizer_add_group(const yk__optim_kind *kind, yk_optimizer *o, y
     return add_group(o, params, options);
 }
 
+yk_status yk_optimizer_add_group(yk_optimizer *o, yk_parameters *params)
+{
+    YK__LIVE(o);
+    if (!o)
+        return yk__error_code() ? yk__error_code()
+                                : yk__fail(YK_ERR_ARGUMENT, "optimizer_add_group: the optimizer is NULL");
+    return yk__optimizer_add_group(o->kind, o, params, NULL);
+}
+
+void yk__optim_take(double *kept, double number)
+{
+    *kept = yk__number_or(number, *kept);
+}
+
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate)
 {
-    if (lr == YK_NOT_GIVEN)
+    if (lr == YK_NOT_GIVEN && isnan(*rate))
         return yk__fail(YK_ERR_ARGUMENT, "%s: lr was not given, and has no default", what);
-    *rate = lr;
-    return yk__check_number(what, "lr", lr, 0, INFINITY);
+    yk__optim_take(rate, lr);
+    return YK_OK;
 }
 
 /* Refuses a list of which no parameter requires a gradient (a frozen model, a list of copies): no step would ever
@@ -217,7 +238,7 @@ static yk_status settle_state(const yk__optim_kind *kind, const yk__optim_group 
     yk_status status = !made                   ? yk__error_code()
                        : old                   ? yk__raw_copy(made, old)
                        : s == YK__OPTIM_MASTER ? yk__raw_copy(made, x)
-                       : kind->zeroed          ? yk__raw_fill(made, 0)
+                       : kind->zeroed          ? yk__raw_fill(made, kind->initial ? kind->initial(group) : 0)
                                                : YK_OK;
     if (status) {
         yk_tensor_release(made);

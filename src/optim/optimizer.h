@@ -1,8 +1,8 @@
 /*
  * optimizer.h - declarations that the files of optim/ share. Layer: optim.
  *
- * An optimizer is groups of parameters and a kind: SGD or Adam. The kind knows its options, the names of its state,
- * and the table slot; optimizer.c knows everything else.
+ * An optimizer is groups of parameters and a kind: SGD, Adam, RMSprop and so on. The kind knows its options, the names
+ * of its state, and the table slot; optimizer.c knows everything else.
  */
 #ifndef YOKE_OPTIM_OPTIMIZER_H
 #define YOKE_OPTIM_OPTIMIZER_H
@@ -55,6 +55,7 @@ typedef struct yk__optim_group {
     union {
         yk__sgd sgd;
         yk__adam adam;
+        yk__descent descent;
     } options; /* the lr here is not used */
 } yk__optim_group;
 
@@ -79,14 +80,20 @@ enum { YK__OPTIM_NUMBERS = 8 };
 typedef struct yk__optim_kind {
     const char *name;
     const char *state_names[YK__OPTIM_MASTER];
-    bool zeroed; /* new state starts as zeros; else the slot writes it at the first step */
+    bool zeroed; /* new state starts as zeros, or as `initial` says; else the slot writes it at the first step */
     bool counts; /* the step's number changes the step: state without it is refused */
     /* Besides lr and initial_lr; the first is one that every state dict of this kind has. */
     yk__optim_number numbers[YK__OPTIM_NUMBERS];
-    /* Checks the options (NULL: defaults) and completes the group's. */
+    /* The first group's options where none are given. An lr of NaN has to be given. */
+    yk__optim_group preset;
+    /* Puts the options that are given (NULL: none) in place of the group's. */
     yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
-    /* The number of the state's tensors that these options need. */
-    int (*states)(const yk__optim_group *group);
+    /* Refuses a group's options that are out of range. */
+    yk_status (*check)(const struct yk__optim_kind *kind, const yk__optim_group *group);
+    /* The state's tensors that these options need: bit s for state s. */
+    unsigned (*states)(const yk__optim_group *group);
+    /* The value of each element of new state; NULL: 0. */
+    double (*initial)(const yk__optim_group *group);
     /* `step` counts from 1; `state` is the same and the rate in the device's memory, or NULL; `skip` as in yk__sgd. */
     yk_status (*call)(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
                       const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch);
@@ -105,7 +112,7 @@ static inline yk_dtype yk__optim_state_dtype(const yk__optim_group *group, const
 /* True if x has state s. */
 static inline bool yk__optim_uses(const yk__optim_kind *kind, const yk__optim_group *group, const yk_tensor *x, int s)
 {
-    return s == YK__OPTIM_MASTER ? yk__optim_has_master(group, x) : s < kind->states(group);
+    return s == YK__OPTIM_MASTER ? yk__optim_has_master(group, x) : kind->states(group) >> s & 1;
 }
 /* NULL where the kind has no such state. */
 static inline const char *yk__optim_state_name(const yk__optim_kind *kind, int s)
@@ -118,9 +125,10 @@ struct yk_optimizer {
     const yk__optim_kind *kind;
     yk__optim_group *groups;
     int n_groups;
-    yk__optim_batch batch; /* room for the largest group */
-    yk_tensor **wide;      /* of the batch: gradients brought to f32 for their master weights */
-    bool *pending;         /* likewise: parameters that this step has yet to change */
+    yk__optim_group defaults; /* the options of the first group as it was made, which further ones take over */
+    yk__optim_batch batch;    /* room for the largest group */
+    yk_tensor **wide;         /* of the batch: gradients brought to f32 for their master weights */
+    bool *pending;            /* likewise: parameters that this step has yet to change */
     int64_t capacity;
     bool steps_on_device;
 };
@@ -157,8 +165,12 @@ yk_status yk__master_follow(const yk__optim_group *group, int64_t i);
 yk_status yk__optimizer_follow(const yk_optimizer *o);
 /* Notes that the parameter is its master weight, rounded. */
 void yk__master_same(yk__optim_state *state, const yk_tensor *x);
-/* A learning rate as it stands in options: a plain 0 is an error. */
+/* The number takes the place of *kept where it was given. */
+void yk__optim_take(double *kept, double number);
+/* The same for a learning rate: an error where it was not given, and *rate is NaN. */
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
+/* The i-th number of a kind that state dicts have, the common ones first; NULL after the last. */
+const yk__optim_number *yk__optim_number_at(const yk__optim_kind *kind, int i);
 
 /* yk_optimizer_load_state_dict; `adopt`: the dict's tensors may become the state, the caller gives them up. The
  * state that is there gets the other values, once everything has been checked. */

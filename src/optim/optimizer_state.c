@@ -16,8 +16,7 @@ enum { NAME_ROOM = 640 }; /* for a parameter's name and the words around it */
 static const yk__optim_number common[] = {{"lr", offsetof(yk__optim_group, lr), 1, false},
                                           {"initial_lr", offsetof(yk__optim_group, initial_lr), 1, false}};
 
-/* The i-th number of a kind, the common ones first; NULL after the last. */
-static const yk__optim_number *number_at(const yk__optim_kind *kind, int i)
+const yk__optim_number *yk__optim_number_at(const yk__optim_kind *kind, int i)
 {
     int shared = (int)(sizeof(common) / sizeof(*common));
     if (i < shared)
@@ -81,7 +80,7 @@ static yk_status add_group(const yk_optimizer *o, int g, yk_state_dict *dict)
     const yk__optim_number *number;
     char name[NAME_ROOM];
     yk_status status = YK_OK;
-    for (int i = 0; (number = number_at(o->kind, i)) && !status; i++) {
+    for (int i = 0; (number = yk__optim_number_at(o->kind, i)) && !status; i++) {
         const void *value = (const char *)group + number->offset;
         if (value == &group->initial_lr && isnan(group->initial_lr))
             continue;
@@ -201,7 +200,7 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
 {
     const yk__optim_number *number;
     yk_status status = YK_OK;
-    for (int i = 0; (number = number_at(o->kind, i)) && !status; i++)
+    for (int i = 0; (number = yk__optim_number_at(o->kind, i)) && !status; i++)
         status = load_number(o, group, g, number, i == 0 || number == o->kind->numbers, dict);
     char name[NAME_ROOM];
     int64_t at = status ? -1 : yk_state_dict_find(dict, group_name(name, g, "params"));

@@ -11,26 +11,31 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
     yk_sgd_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_sgd_options, (const yk_sgd_options *)options, &o))
         return YK_ERR_ARGUMENT;
-    group->options.sgd = (yk__sgd){.momentum = o.momentum,
-                                   .dampening = o.dampening,
-                                   .weight_decay = o.weight_decay,
-                                   .nesterov = o.nesterov,
-                                   .maximize = o.maximize};
+    yk__sgd *p = &group->options.sgd;
+    yk__optim_take(&p->momentum, o.momentum);
+    yk__optim_take(&p->dampening, o.dampening);
+    yk__optim_take(&p->weight_decay, o.weight_decay);
+    p->nesterov = o.nesterov;
+    p->maximize = o.maximize;
     group->master_weights = o.master_weights;
-    yk_status status = yk__optimizer_rate(kind->name, o.lr, &group->lr);
+    return yk__optimizer_rate(kind->name, o.lr, &group->lr);
+}
+
+static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+{
+    const yk__sgd *p = &group->options.sgd;
+    yk_status status = yk__check_number(kind->name, "momentum", p->momentum, 0, INFINITY);
     if (!status)
-        status = yk__check_number(kind->name, "momentum", o.momentum, 0, INFINITY);
+        status = yk__check_number(kind->name, "dampening", p->dampening, -DBL_MAX, DBL_MAX);
     if (!status)
-        status = yk__check_number(kind->name, "dampening", o.dampening, -DBL_MAX, DBL_MAX);
-    if (!status)
-        status = yk__check_number(kind->name, "weight_decay", o.weight_decay, 0, INFINITY);
-    if (!status && o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+        status = yk__check_number(kind->name, "weight_decay", p->weight_decay, 0, INFINITY);
+    if (!status && p->nesterov && (p->momentum <= 0 || p->dampening != 0))
         status = yk__fail(YK_ERR_ARGUMENT, "sgd: nesterov needs a momentum and no dampening; they are %g and %g",
-                          o.momentum, o.dampening);
+                          p->momentum, p->dampening);
     return status;
 }
 
-static int states(const yk__optim_group *group)
+static unsigned states(const yk__optim_group *group)
 {
     return group->options.sgd.momentum != 0;
 }
@@ -57,7 +62,9 @@ static const yk__optim_kind sgd_kind = {
                 {"weight_decay", offsetof(yk__optim_group, options.sgd.weight_decay), 1, false},
                 {"nesterov", offsetof(yk__optim_group, options.sgd.nesterov), 0, false},
                 {"maximize", offsetof(yk__optim_group, options.sgd.maximize), 0, false}},
+    .preset = {.lr = NAN},
     .configure = configure,
+    .check = check,
     .states = states,
     .call = call};
 

@@ -59,6 +59,11 @@ for optimizer in adam adamw; do
     ok "$optimizer learns, at a rate of its own" awk '/^test accuracy/ { found = $3 > 0.8 } END { exit !found }' out
     ok "which is 0.001" grep -q '"lr":0.001,' $optimizer.log
 done
+for optimizer in rmsprop:0.01 adagrad:0.01 adadelta:1 adamax:0.002 nadam:0.002 radam:0.001; do
+    exits 0 "--optimizer ${optimizer%:*}" train --model mlp --steps 30 --optimizer ${optimizer%:*} --log ${optimizer%:*}.log
+    ok "${optimizer%:*} learns" awk '/^test accuracy/ { found = $3 > 0.15 } END { exit !found }' out
+    ok "its rate is PyTorch's" grep -q "\"lr\":${optimizer#*:}," ${optimizer%:*}.log
+done
 exits 0 "adam, to go on" train --model mlp --steps 3 --optimizer adam --batch-size 32 --no-eval --checkpoint adams
 exits 1 "with another optimizer" train --model mlp --steps 6 --optimizer sgd --lr 0.001 --batch-size 32 --no-eval --checkpoint adams --resume
 says err "adams was saved with the optimizer"

@@ -1,6 +1,6 @@
 /*
- * The slots sgd and adam: PyTorch's parameters after several steps, in every layout, alone and among other tensors;
- * f32 against f64; large groups on 1, 2 and 3 threads.
+ * The slots sgd, adam and descend: PyTorch's parameters after several steps, in every layout, alone and among other
+ * tensors; f32 against f64; large groups on 1, 2 and 3 threads.
  */
 #include "device/optimizer_math.h"
 #include "tests/support/views.h"
@@ -214,6 +214,88 @@ static void test_step_state(void **state)
             }
 }
 
+/* The slot `descend` for all tensors of a group. */
+static void descend(const yk__descent *p, const group *g)
+{
+    expect_ok(cpu_backend()->descend(
+        0, p, TENSORS, g->params, g->grads, g->state[0],
+        p->rule == YK__ADAGRAD || (p->rule == YK__RMSPROP && p->momentum == 0) ? NULL : g->state[1],
+        p->centered ? g->state[2] : NULL));
+}
+
+/* Every rule: the bits of tensors in one run of memory in all other layouts, with the numbers by value and in memory;
+ * a step that is to be skipped changes nothing. PyTorch's values are descent_test.c's business. */
+static void test_rules(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2 * (YK__RULES + 3); variant++) {
+        int kind = variant / 2;
+        yk_dtype dtype = variant & 1 ? YK_F64 : YK_F32;
+        group plain;
+        group_make(&plain, dtype, 0);
+        yk__descent p = {.rule = kind < YK__RULES ? (yk__rule)kind : YK__RMSPROP,
+                         .momentum = kind == YK__RULES || kind == YK__RULES + 1 ? 0.5 : 0,
+                         .centered = kind > YK__RULES,
+                         .rho = 0.9,
+                         .beta1 = 0.8,
+                         .beta2 = 0.75,
+                         .eps = 1e-6,
+                         .weight_decay = 0.01,
+                         .lr_decay = 0.1,
+                         .fade = 0.75,
+                         .decoupled = variant & 1};
+        for (int layout = 0; layout < 2 * LAYOUTS; layout++) {
+            group g;
+            group_make(&g, dtype, layout);
+            yk__step_state now = {.step = 1};
+            for (int step = 0; step < 6; step++) {
+                int32_t skip = step == 3;
+                p.maximize = step & 1;
+                p.lr = 0.1 / (step + 1), p.step = now.step, p.state = NULL, p.skip = &skip;
+                if (layout & 1) {
+                    now.lr = p.lr, p.lr = NAN, p.step = -1;
+                    p.state = &now;
+                }
+                for (int i = 0; i < TENSORS; i++)
+                    set_gradients(&g.grads[i], step);
+                descend(&p, &g);
+                expect_ok(cpu_backend()->step_advance(0, &now, &skip));
+            }
+            assert_int_equal(now.step, 6);
+            for (int i = 0; i < TENSORS; i++) {
+                for (int64_t e = 0, n = view_count(&g.params[i]); e < n; e++) {
+                    double was = golden_start[e % GOLDEN_SIZE], is = view_get(&g.params[i], e);
+                    assert_true(isfinite(is) && is != was);
+                    if (layout == 0)
+                        view_set(&plain.params[i], e, is);
+                    else if (is != view_get(&plain.params[i], e))
+                        fail_msg("rule %d, layout %d: tensor %d, element %lld differs", kind, layout, i, (long long)e);
+                }
+            }
+            group_clear(&g);
+        }
+        group_clear(&plain);
+    }
+}
+
+/* NAdam's product of momenta, against all factors in long double. */
+static void test_nadam_product(void **state)
+{
+    (void)state;
+    static const double betas[] = {0, 0.5, 0.9, 0.99}, fades[] = {1, 0.99983674, 0.75, 0};
+    for (int b = 0; b < 4; b++)
+        for (int f = 0; f < 4; f++)
+            for (int64_t steps = 1; steps < 5000; steps += 1 + steps / 3) {
+                yk__descent p = {.rule = YK__NADAM, .beta1 = betas[b], .fade = fades[f]};
+                long double product = 1, fade = 1;
+                for (int64_t i = 0; i < steps; i++) {
+                    fade *= (long double)fades[f];
+                    product *= (long double)betas[b] * (1 - fade / 2);
+                }
+                expect_near(yk__nadam_product(&p, steps), (double)product, 1e-12, 0x1p-70);
+            }
+}
+
 /* beta^t within half a unit of the last place and a bit, against long double. */
 static void test_power_of_step(void **state)
 {
@@ -292,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sgd),          cmocka_unit_test(test_adam),          cmocka_unit_test(test_many_tensors),
         cmocka_unit_test(test_step_state),   cmocka_unit_test(test_power_of_step), cmocka_unit_test(test_unscale),
-        cmocka_unit_test(test_scale_update),
+        cmocka_unit_test(test_scale_update), cmocka_unit_test(test_rules),         cmocka_unit_test(test_nadam_product),
     };
     return cmocka_run_group_tests_name("optimizer kernels", tests, NULL, NULL);
 }

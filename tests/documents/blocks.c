@@ -377,8 +377,20 @@ static int modules_transformer(void)
 static int modules_options(void)
 {
 #include "modules.md.6"
-    CHECK(options.lr == 1e-3 && options.weight_decay == 0 && options.beta1 == 0.9);
+    CHECK(options.lr == 1e-3 && options.weight_decay == 0 && options.beta1 == YK_NOT_GIVEN);
     CHECK(yk_adamw(yk_module_parameters(yk_linear_create(2, 2, NULL)), &options));
+    return 0;
+}
+
+static int modules_optimizers(void)
+{
+    yk_parameters *weights = yk_module_parameters(yk_linear_create(2, 2, NULL));
+    yk_parameters *biases = yk_module_parameters(yk_linear_create(2, 1, NULL));
+    yk_status status;
+#include "modules.md.7"
+    CHECK(!status && yk_optimizer_lr(optimizer, 1) == 1e-3);
+    CHECK(yk_optimizer_option(optimizer, 0, "weight_decay") == 0.01);
+    CHECK(yk_optimizer_option(optimizer, 1, "weight_decay") == 0);
     return 0;
 }
 
@@ -594,6 +606,7 @@ int main(void)
         {"modules.md: an LSTM", modules_lstm},
         {"modules.md: a transformer", modules_transformer},
         {"modules.md: options", modules_options},
+        {"modules.md: optimizers", modules_optimizers},
         {"monitoring.md: a trace", monitoring},
         {"monitoring.md: TensorBoard", monitoring_board},
         {"ownership.md: sums", ownership_sum},

@@ -611,9 +611,9 @@ static yk_parameters *one_parameter(yk_tensor **x)
     expect_ok(yk_set_grad(*x, yk_from_data((double[]){0.5, 0.25, -1}, YK_SHAPE(3), f64)));
     return list;
 }
-static double stepped(yk_optimizer *o, yk_tensor *x) /* after three steps */
+static double stepped(yk_optimizer *o, yk_tensor *x) /* after some steps */
 {
-    for (int i = 0; o && i < 3; i++)
+    for (int i = 0; o && i < 8; i++) /* RAdam is rectified at the sixth */
         expect_ok(yk_optimizer_step(o));
     return o ? digest(x) : NAN;
 }
@@ -645,6 +645,74 @@ MEASURE(adam_beta2, yk_adam_options, beta2, adam_of, .lr = 0.1, .weight_decay = 
 MEASURE(adam_eps, yk_adam_options, eps, adam_of, .lr = 0.1)
 MEASURE(adam_weight_decay, yk_adam_options, weight_decay, adam_of, .lr = 0.1)
 MEASURE(adamw_weight_decay, yk_adam_options, weight_decay, adamw_of, .lr = 0.1)
+
+static double rmsprop_of(const yk_rmsprop_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_rmsprop(list, o), x);
+}
+MEASURE(rmsprop_lr, yk_rmsprop_options, lr, rmsprop_of, .weight_decay = 0.5)
+MEASURE(rmsprop_alpha, yk_rmsprop_options, alpha, rmsprop_of, .weight_decay = 0.5)
+MEASURE(rmsprop_eps, yk_rmsprop_options, eps, rmsprop_of, .weight_decay = 0.5)
+MEASURE(rmsprop_weight_decay, yk_rmsprop_options, weight_decay, rmsprop_of, .lr = 0.1)
+MEASURE(rmsprop_momentum, yk_rmsprop_options, momentum, rmsprop_of, .weight_decay = 0.5)
+static double adagrad_of(const yk_adagrad_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_adagrad(list, o), x);
+}
+MEASURE(adagrad_lr, yk_adagrad_options, lr, adagrad_of, .weight_decay = 0.5)
+MEASURE(adagrad_lr_decay, yk_adagrad_options, lr_decay, adagrad_of, .weight_decay = 0.5)
+MEASURE(adagrad_weight_decay, yk_adagrad_options, weight_decay, adagrad_of, .lr = 0.1)
+MEASURE(adagrad_initial_accumulator_value, yk_adagrad_options, initial_accumulator_value, adagrad_of,
+        .weight_decay = 0.5)
+MEASURE(adagrad_eps, yk_adagrad_options, eps, adagrad_of, .weight_decay = 0.5)
+static double adadelta_of(const yk_adadelta_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_adadelta(list, o), x);
+}
+MEASURE(adadelta_lr, yk_adadelta_options, lr, adadelta_of, .weight_decay = 0.5)
+MEASURE(adadelta_rho, yk_adadelta_options, rho, adadelta_of, .weight_decay = 0.5)
+MEASURE(adadelta_eps, yk_adadelta_options, eps, adadelta_of, .weight_decay = 0.5)
+MEASURE(adadelta_weight_decay, yk_adadelta_options, weight_decay, adadelta_of, .lr = 0.1)
+static double adamax_of(const yk_adamax_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_adamax(list, o), x);
+}
+MEASURE(adamax_lr, yk_adamax_options, lr, adamax_of, .weight_decay = 0.5)
+MEASURE(adamax_beta1, yk_adamax_options, beta1, adamax_of, .weight_decay = 0.5)
+MEASURE(adamax_beta2, yk_adamax_options, beta2, adamax_of, .weight_decay = 0.5)
+MEASURE(adamax_eps, yk_adamax_options, eps, adamax_of, .weight_decay = 0.5)
+MEASURE(adamax_weight_decay, yk_adamax_options, weight_decay, adamax_of, .lr = 0.1)
+static double nadam_of(const yk_nadam_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_nadam(list, o), x);
+}
+MEASURE(nadam_lr, yk_nadam_options, lr, nadam_of, .weight_decay = 0.5)
+MEASURE(nadam_beta1, yk_nadam_options, beta1, nadam_of, .weight_decay = 0.5)
+MEASURE(nadam_beta2, yk_nadam_options, beta2, nadam_of, .weight_decay = 0.5)
+MEASURE(nadam_eps, yk_nadam_options, eps, nadam_of, .weight_decay = 0.5)
+MEASURE(nadam_weight_decay, yk_nadam_options, weight_decay, nadam_of, .lr = 0.1)
+MEASURE(nadam_momentum_decay, yk_nadam_options, momentum_decay, nadam_of, .weight_decay = 0.5)
+static double radam_of(const yk_radam_options *o)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return stepped(yk_radam(list, o), x);
+}
+MEASURE(radam_lr, yk_radam_options, lr, radam_of, .weight_decay = 0.5)
+MEASURE(radam_beta1, yk_radam_options, beta1, radam_of, .weight_decay = 0.5)
+MEASURE(radam_beta2, yk_radam_options, beta2, radam_of, .weight_decay = 0.5)
+MEASURE(radam_eps, yk_radam_options, eps, radam_of, .weight_decay = 0.5)
+MEASURE(radam_weight_decay, yk_radam_options, weight_decay, radam_of, .lr = 0.1)
 
 #define SCALER(member, of_state)                                                                                       \
     static double scaler_##member(double v)                                                                            \
@@ -698,6 +766,11 @@ static double cosine_lr_eta_min(double v)
 {
     yk_optimizer *o = some_sgd();
     return rates_of(yk_cosine_lr(o, 3, v), o);
+}
+static double set_option(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return yk_optimizer_set_option(o, 0, "weight_decay", v) ? NAN : yk_optimizer_option(o, 0, "weight_decay");
 }
 static double set_lr(double v)
 {

@@ -52,13 +52,24 @@ class ResNet18(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+optim = torch.optim
+KINDS = {
+    "sgd": lambda p: optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=1e-4),
+    "adamw": lambda p: optim.AdamW(p, lr=1e-3),
+    "rmsprop": lambda p: optim.RMSprop(p, lr=1e-4, momentum=0.9, centered=True, eps=1e-3),
+    "adagrad": lambda p: optim.Adagrad(p, lr=1e-3, lr_decay=0.1, initial_accumulator_value=0.1),
+    "adadelta": lambda p: optim.Adadelta(p, lr=0.1),
+    "adamax": lambda p: optim.Adamax(p, lr=1e-3),
+    "nadam": lambda p: optim.NAdam(p, lr=1e-3, weight_decay=0.01, decoupled_weight_decay=True),
+    "radam": lambda p: optim.RAdam(p, lr=1e-3),
+}
+torch.set_default_dtype(torch.float64)  # of NAdam's mu_product
+
+
 def make(kind, state=None):
     torch.manual_seed(0)
     net = ResNet18(10).double()
-    if kind == "sgd":
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
-    else:
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    optimizer = KINDS[kind](net.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
     if state is not None:
         net.load_state_dict(state["model"])
@@ -131,7 +142,7 @@ def main():
             subprocess.run([arguments.program, given, taken, str(count)], check=True)
             return load(taken)
 
-        for kind in ("sgd", "adamw"):
+        for kind in KINDS:
             whole = make(kind)
             begun = state_of(make(kind), kind, x, y, 0)
             losses = train(whole, x, y, 0, half)

@@ -4,8 +4,9 @@
  *
  * With arguments this is yoke's half of tests/parity/handover.py:
  *     handover_test IN.pt OUT.pt STEPS
- * IN: {"kind": "sgd" or "adamw", "model": state_dict, "optimizer": state_dict, "scheduler": state_dict, "start", "x":
- * (steps, N, 3, H, W), "y": (steps, N)} of a ResNet-18; OUT: the same keys after STEPS steps, and "losses".
+ * IN: {"kind": "sgd", "adamw" and so on, "model": state_dict, "optimizer": state_dict, "scheduler": state_dict,
+ * "start", "x": (steps, N, 3, H, W), "y": (steps, N)} of a ResNet-18; OUT: the same keys after STEPS steps, and
+ * "losses".
  */
 #include "tests/support/expect.h"
 
@@ -28,6 +29,21 @@ static yk_optimizer *make_optimizer(const char *kind, yk_parameters *params)
 {
     if (strcmp(kind, "sgd") == 0)
         return yk_sgd(params, YK_OPTIONS(yk_sgd_options, .lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4));
+    if (strcmp(kind, "rmsprop") == 0)
+        return yk_rmsprop(params,
+                          YK_OPTIONS(yk_rmsprop_options, .lr = 1e-4, .momentum = 0.9, .centered = true, .eps = 1e-3));
+    if (strcmp(kind, "adagrad") == 0)
+        return yk_adagrad(
+            params, YK_OPTIONS(yk_adagrad_options, .lr = 1e-3, .lr_decay = 0.1, .initial_accumulator_value = 0.1));
+    if (strcmp(kind, "adadelta") == 0)
+        return yk_adadelta(params, YK_OPTIONS(yk_adadelta_options, .lr = 0.1));
+    if (strcmp(kind, "adamax") == 0)
+        return yk_adamax(params, YK_OPTIONS(yk_adamax_options, .lr = 1e-3));
+    if (strcmp(kind, "nadam") == 0)
+        return yk_nadam(params,
+                        YK_OPTIONS(yk_nadam_options, .lr = 1e-3, .weight_decay = 0.01, .decoupled_weight_decay = true));
+    if (strcmp(kind, "radam") == 0)
+        return yk_radam(params, YK_OPTIONS(yk_radam_options, .lr = 1e-3));
     return yk_adamw(params, YK_OPTIONS(yk_adam_options, .lr = 1e-3));
 }
 

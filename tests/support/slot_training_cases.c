@@ -235,6 +235,8 @@ static void optimizer_case(const slot_case *self, slot_report *r)
     static pair all[KINDS][TENSORS];
     yk__view cpu[KINDS][TENSORS], gpu[KINDS][TENSORS];
     bool adam = self->op & 1, memory = self->op & 2;
+    int rule = self->op / 4 - 1; /* -1: sgd or adam */
+    const char *slot = rule >= 0 ? "descend" : adam ? "adam" : "sgd";
     if (!slot_ready(r))
         return;
     pair state = {0}, skip = {0};
@@ -268,9 +270,24 @@ static void optimizer_case(const slot_case *self, slot_report *r)
                       .amsgrad = true,
                       .decoupled = step != 2,
                       .step = step};
+        yk__descent d = {.rule = (yk__rule)rule,
+                         .lr = lr,
+                         .rho = 0.9,
+                         .momentum = 0.5,
+                         .beta1 = 0.8,
+                         .beta2 = step == 4 ? 0.5 : 0.9, /* of another length of RAdam's average */
+                         .eps = 1e-8,
+                         .weight_decay = 0.01,
+                         .lr_decay = 0.1,
+                         .fade = 0.75,
+                         .centered = true,
+                         .decoupled = step != 2,
+                         .maximize = step == 2,
+                         .step = step};
         yk__step_state now = {.lr = lr, .step = step};
         yk__sgd sg = s;
         yk__adam ag = a;
+        yk__descent dg = d;
         if (memory) {
             memcpy(state.cpu.data, &now, sizeof(now));
             if (step == 1)
@@ -279,19 +296,25 @@ static void optimizer_case(const slot_case *self, slot_report *r)
                 yk__view v = {.data = state.gpu.data, .dtype = YK_F64};
                 slot_done(r, "fill", slot_gpu->fill(0, &v, lr));
             }
-            sg.state = ag.state = state.gpu.data;
-            sg.skip = ag.skip = skip.gpu.data;
-            s.skip = a.skip = skip.cpu.data;
+            sg.state = ag.state = dg.state = state.gpu.data;
+            sg.skip = ag.skip = dg.skip = skip.gpu.data;
+            s.skip = a.skip = d.skip = skip.cpu.data;
             pair_upload(&skip, r);
-            sg.lr = ag.lr = NAN;
-            sg.first = false, ag.step = 0;
+            sg.lr = ag.lr = dg.lr = NAN;
+            sg.first = false, ag.step = dg.step = 0;
         }
         slot_done(r, "cpu",
-                  adam ? slot_cpu->adam(0, &a, TENSORS, cpu[0], cpu[1], cpu[2], cpu[3], cpu[4])
-                       : slot_cpu->sgd(0, &s, TENSORS, cpu[0], cpu[1], cpu[2]));
+                  rule >= 0
+                      ? slot_cpu->descend(0, &d, TENSORS, cpu[0], cpu[1], cpu[2], rule == YK__ADAGRAD ? NULL : cpu[3],
+                                          rule == YK__RMSPROP ? cpu[4] : NULL)
+                  : adam ? slot_cpu->adam(0, &a, TENSORS, cpu[0], cpu[1], cpu[2], cpu[3], cpu[4])
+                         : slot_cpu->sgd(0, &s, TENSORS, cpu[0], cpu[1], cpu[2]));
         slot_done(r, "cuda",
-                  adam ? slot_gpu->adam(0, &ag, TENSORS, gpu[0], gpu[1], gpu[2], gpu[3], gpu[4])
-                       : slot_gpu->sgd(0, &sg, TENSORS, gpu[0], gpu[1], gpu[2]));
+                  rule >= 0
+                      ? slot_gpu->descend(0, &dg, TENSORS, gpu[0], gpu[1], gpu[2], rule == YK__ADAGRAD ? NULL : gpu[3],
+                                          rule == YK__RMSPROP ? gpu[4] : NULL)
+                  : adam ? slot_gpu->adam(0, &ag, TENSORS, gpu[0], gpu[1], gpu[2], gpu[3], gpu[4])
+                         : slot_gpu->sgd(0, &sg, TENSORS, gpu[0], gpu[1], gpu[2]));
         if (memory) {
             slot_done(r, "advance", slot_gpu->step_advance(0, state.gpu.data, NULL));
             ((yk__step_state *)state.cpu.data)->step++;
@@ -300,7 +323,7 @@ static void optimizer_case(const slot_case *self, slot_report *r)
     }
     for (int t = 0; t < TENSORS && made; t++)
         for (int k = 0; k < KINDS; k++)
-            pair_compare(r, adam ? "adam" : "sgd", &all[k][t], 0);
+            pair_compare(r, slot, &all[k][t], 0);
     for (int t = 0; t < TENSORS; t++)
         for (int k = 0; k < KINDS; k++)
             pair_free(&all[k][t]);
@@ -437,6 +460,14 @@ const slot_case slot_training_cases[] = {
     {"adam", "by_value", optimizer_case, 1},
     {"sgd", "state_in_memory", optimizer_case, 2},
     {"adam", "state_in_memory", optimizer_case, 3},
+    {"descend", "rmsprop", optimizer_case, 4 * (YK__RMSPROP + 1)},
+    {"descend", "rmsprop_in_memory", optimizer_case, 4 * (YK__RMSPROP + 1) + 2},
+    {"descend", "adagrad_in_memory", optimizer_case, 4 * (YK__ADAGRAD + 1) + 2},
+    {"descend", "adadelta", optimizer_case, 4 * (YK__ADADELTA + 1)},
+    {"descend", "adamax_in_memory", optimizer_case, 4 * (YK__ADAMAX + 1) + 2},
+    {"descend", "nadam", optimizer_case, 4 * (YK__NADAM + 1)},
+    {"descend", "nadam_in_memory", optimizer_case, 4 * (YK__NADAM + 1) + 2},
+    {"descend", "radam_in_memory", optimizer_case, 4 * (YK__RADAM + 1) + 2},
     {"scale", "all", scale_case, 0},
     {"checks", "error_record", record_case, 0},
     {NULL, NULL, NULL, 0},

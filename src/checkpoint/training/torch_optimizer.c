@@ -11,38 +11,74 @@
 #include <string.h>
 
 #include "checkpoint/training/torch_state.h"
+#include "device/optimizer_math.h"
 #include "nn/state_dict.h"
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
 #include "value/value.h"
 
-static const char *const state_names[] = {"momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq",
-                                          "master_weight"};
+static const char *const state_names[] = {"momentum_buffer", "exp_avg",      "exp_avg_sq", "max_exp_avg_sq",
+                                          "square_avg",      "grad_avg",     "sum",        "acc_delta",
+                                          "exp_inf",         "master_weight"};
 enum { STATE_NAMES = sizeof(state_names) / sizeof(*state_names) };
+
+/* The kinds of optimizers, as bits. */
+enum {
+    SGD = 1,
+    ADAM = 2, /* AdamW, too */
+    RMSPROP = 4,
+    ADAGRAD = 8,
+    ADADELTA = 16,
+    ADAMAX = 32,
+    NADAM = 64,
+    RADAM = 128,
+    MOMENTS = ADAM | ADAMAX | NADAM | RADAM,
+    ALL = 255
+};
+
+static int kind_bit(const char *kind)
+{
+    static const struct {
+        const char *name;
+        int bit;
+    } kinds[] = {{"sgd", SGD},       {"rmsprop", RMSPROP}, {"adagrad", ADAGRAD}, {"adadelta", ADADELTA},
+                 {"adamax", ADAMAX}, {"nadam", NADAM},     {"radam", RADAM}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+        if (strcmp(kinds[i].name, kind) == 0)
+            return kinds[i].bit;
+    }
+    return ADAM;
+}
 
 /* A key of one of PyTorch's parameter groups: the numbers that yoke has too, and the switches that it has not. */
 typedef struct field {
     const char *name;
     enum { REAL, PAIR, FLAG, NONE, FALSE_ } kind;
-    bool sgd, adam;
+    int of; /* kinds */
 } field;
 
 static const field fields[] = {
-    {"lr", REAL, true, true},
-    {"initial_lr", REAL, true, true},
-    {"momentum", REAL, true, false},
-    {"dampening", REAL, true, false},
-    {"betas", PAIR, false, true},
-    {"eps", REAL, false, true},
-    {"weight_decay", REAL, true, true},
-    {"nesterov", FLAG, true, false},
-    {"amsgrad", FLAG, false, true},
-    {"maximize", FLAG, true, true},
-    {"foreach", NONE, true, true},
-    {"capturable", FALSE_, false, true},
-    {"differentiable", FALSE_, true, true},
-    {"fused", NONE, true, true},
-    {"decoupled_weight_decay", FLAG, false, true},
+    {"lr", REAL, ALL},
+    {"initial_lr", REAL, ALL},
+    {"momentum", REAL, SGD | RMSPROP},
+    {"dampening", REAL, SGD},
+    {"alpha", REAL, RMSPROP},
+    {"rho", REAL, ADADELTA},
+    {"lr_decay", REAL, ADAGRAD},
+    {"initial_accumulator_value", REAL, ADAGRAD},
+    {"momentum_decay", REAL, NADAM},
+    {"betas", PAIR, MOMENTS},
+    {"eps", REAL, ALL & ~SGD},
+    {"weight_decay", REAL, ALL},
+    {"nesterov", FLAG, SGD},
+    {"amsgrad", FLAG, ADAM},
+    {"centered", FLAG, RMSPROP},
+    {"maximize", FLAG, ALL},
+    {"foreach", NONE, ALL},
+    {"capturable", FALSE_, ALL & ~(SGD | ADAGRAD)},
+    {"differentiable", FALSE_, ALL},
+    {"fused", NONE, SGD | ADAM | ADAGRAD},
+    {"decoupled_weight_decay", FLAG, ADAM | NADAM | RADAM},
 };
 enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
@@ -87,17 +123,39 @@ static yk_value *step_value(double step)
     return yk_value_tensor(yk_full(0, NULL, step, YK_OPTIONS(yk_tensor_options, .dtype = dtype)));
 }
 
-/* The state of one parameter; *any is false where it has none. */
-static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, const char *name, bool *any)
+/* NAdam's mu_product after that many steps by the options of group g. */
+static yk_status mu_product(const yk_state_dict *dict, int64_t g, double step, double *product)
+{
+    yk_tensor *betas = state_tensor(dict, yk__format("param_groups.%" PRId64 ".betas", g));
+    yk_tensor *decay = state_tensor(dict, yk__format("param_groups.%" PRId64 ".momentum_decay", g));
+    double beta[2], rate;
+    yk_status status = betas && decay ? numbers_of("betas", betas, 2, beta)
+                                      : yk__fail(YK_ERR_FORMAT, "group %" PRId64 " has no betas or momentum_decay", g);
+    if (!status)
+        status = numbers_of("momentum_decay", decay, 1, &rate);
+    if (!status) {
+        yk__descent p = {.rule = YK__NADAM, .beta1 = beta[0], .fade = pow(0.96, rate)};
+        *product = yk__nadam_product(&p, (int64_t)step);
+    }
+    return status;
+}
+
+/* The state of one parameter of group g; *any is false where it has none. */
+static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, int64_t g, const char *name, bool *any)
 {
     yk_value *state = yk_value_dict();
     yk_status status = state ? YK_OK : yk__error_code();
     yk_tensor *steps = strcmp(kind, "sgd") == 0 ? NULL : state_tensor(dict, yk__format("state.%s.step", name));
-    double step;
+    double step, product;
     if (!status && steps)
         status = numbers_of("step", steps, 1, &step);
     if (!status && steps)
         status = yk_value_set(state, "step", step_value(step));
+    if (!status && steps && kind_bit(kind) == NADAM) {
+        status = mu_product(dict, g, step, &product);
+        yk_tensor *x = status ? NULL : yk_full(0, NULL, product, NULL);
+        status = x ? yk_value_set(state, "mu_product", yk_value_tensor(x)) : yk__error_code();
+    }
     for (int s = 0; s < STATE_NAMES && !status; s++) {
         yk_tensor *x = state_tensor(dict, yk__format("state.%s.%s", name, state_names[s]));
         if (x)
@@ -128,12 +186,12 @@ static yk_value *field_value(const field *f, yk_tensor *x)
 
 static yk_value *group_value(const char *kind, const yk_state_dict *dict, int64_t g, int64_t first, yk_value *names)
 {
-    bool sgd = strcmp(kind, "sgd") == 0;
+    int bit = kind_bit(kind);
     yk_value *group = yk_value_dict(), *params = yk_value_list();
     yk_status status = group && params ? YK_OK : yk__error_code();
     for (int i = 0; i < FIELDS && !status; i++) {
         const field *f = &fields[i];
-        if (!(sgd ? f->sgd : f->adam))
+        if (!(f->of & bit))
             continue;
         bool stored = f->kind != NONE && f->kind != FALSE_;
         yk_tensor *x = stored ? state_tensor(dict, yk__format("param_groups.%" PRId64 ".%s", g, f->name)) : NULL;
@@ -159,7 +217,7 @@ static yk_value *to_torch(const char *kind, const yk_state_dict *dict, const yk_
         for (int64_t i = 0; i < yk_value_count(group) && !status; i++) {
             bool any;
             const char *name = yk_value_as_string(yk_value_at(group, i));
-            yk_value *own = name ? parameter_state(kind, dict, name, &any) : NULL;
+            yk_value *own = name ? parameter_state(kind, dict, g, name, &any) : NULL;
             status = !own ? yk__error_code() : any ? yk_value_set_int(state, first + i, own) : YK_OK;
         }
         if (!status)
@@ -272,10 +330,51 @@ static yk_status read_group(int64_t g, const yk_value *group, const yk_value *na
     return status ? status : add_numbers(dict, yk__format("param_groups.%" PRId64 ".params", g), YK_I64, 1, &wide);
 }
 
-/* The state of one parameter. What is None or no tensor says nothing. */
-static yk_status read_parameter(const yk_value *state, const char *name, yk_state_dict *dict)
+/* The group that has the parameter of this number. */
+static int64_t group_of(const yk_value *groups, int64_t number)
 {
-    yk_status status = YK_OK;
+    for (int64_t g = 0; g < yk_value_count(groups); g++) {
+        const yk_value *params = yk_value_get(yk_value_at(groups, g), "params");
+        for (int64_t i = 0; i < yk_value_count(params); i++) {
+            if (yk_value_at(params, i)->as.integer == number)
+                return g;
+        }
+    }
+    return 0;
+}
+
+/* Refuses NAdam's mu_product where it is not that of the options and the steps: the options were changed on the way,
+ * and the product is not kept here. */
+static yk_status check_mu_product(const yk_value *state, const char *name, int64_t g, const yk_state_dict *dict)
+{
+    const yk_value *product = yk_value_get(state, "mu_product"), *steps = yk_value_get(state, "step");
+    double given, expected, step;
+    if (!product || !steps)
+        return YK_OK;
+    yk_status status = yk__torch_number("mu_product", product, &given);
+    if (!status)
+        status = yk__torch_number("step", steps, &step);
+    if (!status)
+        status = mu_product(dict, g, step, &expected);
+    if (!status && !(fabs(given - expected) <= 1e-4))
+        status = yk__fail(YK_ERR_UNSUPPORTED,
+                          "mu_product of %s is %g, but %g by the group's betas and momentum_decay after %g steps: they "
+                          "were others before",
+                          name, given, expected, step);
+    return status;
+}
+
+/* The state of one parameter of group g. What is None or no tensor says nothing, and so does state before the first
+ * step, which PyTorch's Adagrad has. */
+static yk_status read_parameter(const yk_value *state, const char *name, int64_t g, yk_state_dict *dict)
+{
+    const yk_value *steps = yk_value_get(state, "step");
+    double taken = 1;
+    yk_status status = steps ? yk__torch_number("step", steps, &taken) : YK_OK;
+    if (!status && taken == 0)
+        return YK_OK;
+    if (!status)
+        status = check_mu_product(state, name, g, dict);
     for (int64_t i = 0; i < yk_value_count(state) && !status; i++) {
         const char *key = yk_value_key(state, i, NULL);
         const yk_value *item = yk_value_at(state, i);
@@ -284,9 +383,9 @@ static yk_status read_parameter(const yk_value *state, const char *name, yk_stat
             status = yk__torch_number("step", item, &step);
             if (!status && !(step >= 0 && step < 0x1p53 && step == floor(step)))
                 status = yk__fail(YK_ERR_FORMAT, "step of %s is %g", name, step);
-            if (!status && step > 0)
+            if (!status)
                 status = add_numbers(dict, yk__format("state.%s.step", name), YK_I64, 1, &step);
-        } else if (key && yk_value_kind_of(item) == YK_VALUE_TENSOR) {
+        } else if (key && yk_value_kind_of(item) == YK_VALUE_TENSOR && strcmp(key, "mu_product") != 0) {
             status = add_tensor(dict, item->as.tensor, yk__format("state.%s.%s", name, key));
         }
     }
@@ -314,7 +413,7 @@ static yk_status from_torch(const yk_value *value, const yk_value *names, yk_sta
             return yk__fail(YK_ERR_FORMAT, "it has state for '%.200s'; parameters have numbers", text);
         if (!name)
             return yk__fail(YK_ERR_FORMAT, "parameter %" PRId64 " is in no group", number);
-        status = read_parameter(yk_value_at(state, i), yk_value_as_string(name), dict);
+        status = read_parameter(yk_value_at(state, i), yk_value_as_string(name), group_of(groups, number), dict);
     }
     return status;
 }

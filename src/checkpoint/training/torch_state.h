@@ -12,8 +12,8 @@
 
 #include "optim/schedule_form.h"
 
-/* optimizer.state_dict(). `kind` is "sgd", "adam" or "adamw"; `names` is a list with, for each group, a list of its
- * parameters' names. */
+/* optimizer.state_dict(). `kind` is the optimizer's, "sgd" for yk_sgd; `names` is a list with, for each group, a list
+ * of its parameters' names. */
 yk_value *yk__optimizer_to_torch(const char *kind, const yk_state_dict *dict, const yk_value *names);
 /* The list that yk_optimizer_state_dict would give; every group must have as many parameters as in `names`. */
 yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *names);

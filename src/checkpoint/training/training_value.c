@@ -279,8 +279,8 @@ static yk_status check_shapes(const yk_state_dict *state, const yk_state_dict *w
 {
     for (int64_t i = 0; i < yk__state_dict_count(weights); i++) {
         const char *name = yk__state_dict_name(weights, i);
-        static const char *const kinds[] = {"momentum_buffer", "exp_avg"};
-        for (int k = 0; k < 2; k++) {
+        static const char *const kinds[] = {"momentum_buffer", "exp_avg", "square_avg", "sum"};
+        for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
             char *full = yk__format("state.%s.%s", name, kinds[k]), a[200], b[200];
             int64_t at = full ? yk_state_dict_find(state, full) : -1;
             free(full);
@@ -294,7 +294,7 @@ static yk_status check_shapes(const yk_state_dict *state, const yk_state_dict *w
     return YK_OK;
 }
 
-/* "sgd", "adam" or "adamw", by the numbers of the first group; *guessed where an old PyTorch does not tell. */
+/* The kind, "sgd" for SGD, by the numbers of the first group; *guessed where an old PyTorch does not tell. */
 static const char *kind_of(const yk_value *optimizer, const yk_value *rest, bool *guessed)
 {
     const yk_value *group = yk_value_at(yk_value_get(optimizer, "param_groups"), 0);
@@ -303,8 +303,18 @@ static const char *kind_of(const yk_value *optimizer, const yk_value *rest, bool
     *guessed = false;
     if (yk_value_get(group, "momentum") && yk_value_get(group, "dampening"))
         return "sgd";
-    if (!yk_value_get(group, "betas") || !yk_value_get(group, "amsgrad")) {
-        yk__fail(YK_ERR_UNSUPPORTED, "the optimizer is none of SGD, Adam and AdamW");
+    static const struct {
+        const char *number, *kind;
+    } marks[] = {{"alpha", "rmsprop"}, {"lr_decay", "adagrad"}, {"rho", "adadelta"}, {"momentum_decay", "nadam"}};
+    for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+        if (yk_value_get(group, marks[i].number))
+            return marks[i].kind;
+    }
+    if (yk_value_get(group, "betas") && !yk_value_get(group, "amsgrad"))
+        return decoupled ? "radam" : "adamax";
+    if (!yk_value_get(group, "betas")) {
+        yk__fail(YK_ERR_UNSUPPORTED, "the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, "
+                                     "NAdam and RAdam");
         return NULL;
     }
     if (yk_value_kind_of(decoupled) == YK_VALUE_BOOL)

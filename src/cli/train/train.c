@@ -115,6 +115,21 @@ static bool parse_image_size(const char *text, settings *s)
     return s->image_height >= 1 && s->image_height <= MOST && s->image_width >= 1 && s->image_width <= MOST;
 }
 
+/* The learning rate that an optimizer has where none was given: PyTorch's, but for SGD, which has none there. */
+static double default_rate(const char *optimizer)
+{
+    static const struct {
+        const char *name;
+        double rate;
+    } rates[] = {{"sgd", 0.05},   {"rmsprop", 0.01}, {"adagrad", 0.01},
+                 {"adadelta", 1}, {"adamax", 0.002}, {"nadam", 0.002}};
+    for (size_t i = 0; i < sizeof(rates) / sizeof(*rates); i++) {
+        if (strcmp(rates[i].name, optimizer) == 0)
+            return rates[i].rate;
+    }
+    return 0.001;
+}
+
 /* Fills in the settings that the command line leaves open. The numbers of a data set's recipe belong together, so it
  * counts only where none of them was given; a run with checkpoints may be made longer, and keeps the rate that does not
  * depend on its length.
@@ -134,7 +149,7 @@ static void fill_defaults(settings *s)
             s->epochs = RECIPE_EPOCHS;
         s->recipe = RECIPE_TEXT;
     }
-    s->lr = !isnan(s->lr) ? s->lr : sgd ? 0.05 : 0.001;
+    s->lr = !isnan(s->lr) ? s->lr : default_rate(s->optimizer);
     s->schedule = s->schedule ? s->schedule : "none";
     s->batch_size = s->batch_size ? s->batch_size : 64;
     s->momentum = isnan(s->momentum) ? 0.9 : s->momentum;
@@ -199,7 +214,8 @@ int cli_train(int argc, char **argv)
                   .gamma = NAN};
     static const char *const dtypes[] = {"f32", "f64", NULL}, *const schedules[] = {"none", "step", "cosine", NULL},
                              *const precisions[] = {"fp32", "bf16", "fp16", NULL},
-                             *const optimizers[] = {"sgd", "adam", "adamw", NULL},
+                             *const optimizers[] = {"sgd",      "adam",   "adamw", "rmsprop", "adagrad",
+                                                    "adadelta", "adamax", "nadam", "radam",   NULL},
                              *const on_errors[] = {"fail", "skip", NULL};
     const char *image_size = NULL;
     const double big = 1e15;
@@ -234,7 +250,7 @@ int cli_train(int argc, char **argv)
         {"balance", NULL, CLI_FLAG, &s.balance, .help = "give faster processes more of the virtual ranks"},
         {"optimizer", "NAME", CLI_CHOICE, &s.optimizer, "what makes steps of gradients", .choices = optimizers,
          .also = "optim,opt"},
-        {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate; of adam and adamw 0.001", .default_text = "0.05",
+        {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate", .default_text = "0.05 for sgd, PyTorch's for others",
          .also = "learning-rate,rate,learningrate"},
         {"momentum", "X", CLI_REAL, &s.momentum, .help = "momentum of sgd", .default_text = "0.9"},
         {"weight-decay", "X", CLI_REAL, &s.weight_decay, .help = "weight decay; of adamw 0.01", .default_text = "0",

@@ -124,6 +124,16 @@ static yk_optimizer *make_optimizer(const train_job *r)
         return yk_adam(parameters, YK_OPTIONS(yk_adam_options, .lr = s->lr, .weight_decay = s->weight_decay));
     if (strcmp(s->optimizer, "adamw") == 0)
         return yk_adamw(parameters, YK_OPTIONS(yk_adam_options, .lr = s->lr, .weight_decay = s->weight_decay));
+#define OTHER(kind)                                                                                                    \
+    if (strcmp(s->optimizer, #kind) == 0)                                                                              \
+        return yk_##kind(parameters, YK_OPTIONS(yk_##kind##_options, .lr = s->lr, .weight_decay = s->weight_decay));
+    OTHER(rmsprop)
+    OTHER(adagrad)
+    OTHER(adadelta)
+    OTHER(adamax)
+    OTHER(nadam)
+    OTHER(radam)
+#undef OTHER
     return yk_sgd(parameters, YK_OPTIONS(yk_sgd_options, .lr = s->lr == 0 ? 0 : s->lr, .momentum = s->momentum,
                                          .weight_decay = s->weight_decay));
 }

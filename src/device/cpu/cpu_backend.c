@@ -275,6 +275,7 @@ static yk__backend backend = {
               [YK__SLOT_cross_entropy] = YK__FLOATS,
               [YK__SLOT_sgd] = YK__FLOATS,
               [YK__SLOT_adam] = YK__FLOATS,
+              [YK__SLOT_descend] = YK__FLOATS,
               [YK__SLOT_unscale] = YK__FLOATS},
     .device_count = device_count,
     .allocate = allocate,

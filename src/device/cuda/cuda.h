@@ -192,6 +192,8 @@ yk_status cuda_sgd(int device, const yk__sgd *p, int64_t count, const yk__view *
                    const yk__view *momentum);
 yk_status cuda_adam(int device, const yk__adam *p, int64_t count, const yk__view *params, const yk__view *grads,
                     const yk__view *mean, const yk__view *square, const yk__view *max_square);
+yk_status cuda_descend(int device, const yk__descent *p, int64_t count, const yk__view *params, const yk__view *grads,
+                       const yk__view *first, const yk__view *second, const yk__view *third);
 yk_status cuda_step_advance(int device, yk__step_state *state, const int32_t *skip);
 yk_status cuda_unscale(int device, int64_t count, const yk__view *grads, yk__scale_state *scale);
 yk_status cuda_scale_update(int device, const yk__scaling *p, yk__scale_state *scale);

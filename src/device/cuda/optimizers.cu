@@ -1,5 +1,5 @@
 /*
- * optimizers.cu - the slots sgd and adam, and those of what changes from step to step. Layer: device/cuda.
+ * optimizers.cu - the slots sgd, adam and descend, and those of what changes from step to step. Layer: device/cuda.
  *
  * The formulas are those of device/cpu/elementwise/optim_kernels.c, term by term and without fused multiply-adds, so
  * that both give the same bits. The tensors of a launch, at most 64, are laid end to end; a block takes pieces of them,
@@ -10,6 +10,7 @@
 
 #include "device/cuda/sums.h"
 #include "device/optimizer_math.h"
+#include "device/optimizer_rules.h"
 
 enum { MOST_TENSORS = 64, PIECE = WALK_THREADS * WALK_ITEMS, OPERANDS = 5 };
 
@@ -101,6 +102,46 @@ template <typename Number> struct adam_update {
     }
 };
 
+/* The rules of optimizer_rules.h in the two dtypes. */
+template <typename Number> struct rule_numbers;
+#define RULE_NUMBERS(S, Number)                                                                                        \
+    template <> struct rule_numbers<Number> {                                                                          \
+        yk__rule_##S of;                                                                                               \
+        YK__DEVICE explicit rule_numbers(const yk__factors &f) : of(yk__rule_of_##S(&f))                               \
+        {                                                                                                              \
+        }                                                                                                              \
+        YK__DEVICE void apply(yk__rule rule, Number *x, bool with_second, bool with_third) const                       \
+        {                                                                                                              \
+            yk__rule_apply_##S(rule, &of, x, with_second, with_third);                                                 \
+        }                                                                                                              \
+    };
+RULE_NUMBERS(f32, float)
+RULE_NUMBERS(f64, double)
+
+/* All rules are one kernel, which memory bounds: the branch is the same in all threads. */
+template <typename Number> struct rule_update {
+    typedef Number T;
+    rule_numbers<Number> numbers;
+    yk__rule rule;
+    bool with_second;
+    YK__DEVICE explicit rule_update(const yk__factors &f)
+        : numbers(f), rule(f.rule), with_second(f.rule != YK__RMSPROP || f.momentum != 0)
+    {
+    }
+    YK__DEVICE bool reads(int) const
+    {
+        return true;
+    }
+    YK__DEVICE bool writes(int k) const
+    {
+        return k != 1;
+    }
+    YK__DEVICE void apply(T *x, bool with_third) const
+    {
+        numbers.apply(rule, x, with_second, with_third);
+    }
+};
+
 /* N elements from `at` on: all operands are read before the first is written. */
 template <typename Update, int N>
 static YK__DEVICE void update_pack(const Update &update, int64_t at, char *const *data)
@@ -122,16 +163,35 @@ static YK__DEVICE void update_pack(const Update &update, int64_t at, char *const
 
 /* The numbers that a launch computes with: those of the call, or where `state` is there those that are made of it. */
 typedef struct plan {
+    typedef yk__update numbers;
     yk__update u;
     yk__sgd sgd;
     yk__adam adam;
     bool is_adam;
     const yk__step_state *state;
     const int32_t *skip;
+    YK__DEVICE yk__update of(double lr, int64_t step) const
+    {
+        return is_adam ? yk__update_of_adam(&adam, lr, step) : yk__update_of_sgd(&sgd, lr, step == 1);
+    }
 } plan;
 
+/* The same of a step by a rule. */
+typedef struct rule_plan {
+    typedef yk__factors numbers;
+    yk__factors u;
+    yk__descent descent;
+    const yk__step_state *state;
+    const int32_t *skip;
+    YK__DEVICE yk__factors of(double lr, int64_t step) const
+    {
+        return yk__factors_of(&descent, lr, step);
+    }
+} rule_plan;
+
 /* Brings the update's numbers to all threads of the block; false where there is nothing to change. */
-static YK__DEVICE bool settle(const plan &p, yk__block<yk__update> shared, yk__update *u)
+template <typename Plan>
+static YK__DEVICE bool settle(const Plan &p, yk__block<typename Plan::numbers> shared, typename Plan::numbers *u)
 {
     if (p.skip && *yk__global<const int32_t>(p.skip))
         return false;
@@ -142,7 +202,7 @@ static YK__DEVICE bool settle(const plan &p, yk__block<yk__update> shared, yk__u
         yk__global<const yk__step_state> state(p.state);
         double lr = state->lr;
         int64_t step = state->step;
-        shared[0] = p.is_adam ? yk__update_of_adam(&p.adam, lr, step) : yk__update_of_sgd(&p.sgd, lr, step == 1);
+        shared[0] = p.of(lr, step);
     }
     __syncthreads();
     *u = shared[0];
@@ -164,10 +224,10 @@ static YK__DEVICE int tensor_of(const tensors &all, int64_t piece, int64_t *firs
     return low;
 }
 
-template <typename Update> YK__KERNEL(WALK_THREADS) update_kernel(plan p, tensors all)
+template <typename Update, typename Plan> YK__KERNEL(WALK_THREADS) update_kernel(Plan p, tensors all)
 {
-    YK__SHARED(yk__update, shared);
-    yk__update u;
+    YK__SHARED(typename Plan::numbers, shared);
+    typename Plan::numbers u;
     if (!settle(p, shared, &u))
         return;
     const Update update(u);
@@ -193,10 +253,10 @@ typedef struct strided_tensor {
     int operand[OPERANDS];
 } strided_tensor;
 
-template <typename Update> YK__KERNEL(WALK_THREADS) strided_kernel(plan p, strided_tensor tensor)
+template <typename Update, typename Plan> YK__KERNEL(WALK_THREADS) strided_kernel(Plan p, strided_tensor tensor)
 {
-    YK__SHARED(yk__update, shared);
-    yk__update u;
+    YK__SHARED(typename Plan::numbers, shared);
+    typename Plan::numbers u;
     if (!settle(p, shared, &u))
         return;
     const Update update(u);
@@ -210,23 +270,45 @@ template <typename Update> YK__KERNEL(WALK_THREADS) strided_kernel(plan p, strid
     }
 }
 
-static yk_status launch(int device, const char *name, const plan &p, const tensors &all, bool f64,
+/* The kernel of a plan: for tensors that are one run in memory, and for others. */
+template <typename Plan> struct kernels {
+    void (*linear)(Plan, tensors);
+    void (*strided)(Plan, strided_tensor);
+};
+
+static kernels<plan> kernels_of(const plan &p, bool f64)
+{
+    kernels<plan> adam32 = {update_kernel<adam_update<float>, plan>, strided_kernel<adam_update<float>, plan>};
+    kernels<plan> adam64 = {update_kernel<adam_update<double>, plan>, strided_kernel<adam_update<double>, plan>};
+    kernels<plan> sgd32 = {update_kernel<sgd_update<float>, plan>, strided_kernel<sgd_update<float>, plan>};
+    kernels<plan> sgd64 = {update_kernel<sgd_update<double>, plan>, strided_kernel<sgd_update<double>, plan>};
+    return p.is_adam ? f64 ? adam64 : adam32 : f64 ? sgd64 : sgd32;
+}
+
+static kernels<rule_plan> kernels_of(const rule_plan &, bool f64)
+{
+    typedef rule_plan P;
+    kernels<P> rule32 = {update_kernel<rule_update<float>, P>, strided_kernel<rule_update<float>, P>};
+    kernels<P> rule64 = {update_kernel<rule_update<double>, P>, strided_kernel<rule_update<double>, P>};
+    return f64 ? rule64 : rule32;
+}
+
+template <typename Plan>
+static yk_status launch(int device, const char *name, const Plan &p, const tensors &all, bool f64,
                         const yk__view *first)
 {
     cudaStream_t stream = NULL;
     yk_status status = cuda_use(device, &stream);
     if (status || all.count == 0 || all.end[all.count - 1] == 0)
         return status;
-    void (*kernel)(plan, tensors) = p.is_adam
-                                        ? f64 ? update_kernel<adam_update<double>> : update_kernel<adam_update<float>>
-                                    : f64 ? update_kernel<sgd_update<double>>
-                                          : update_kernel<sgd_update<float>>;
-    YK__LAUNCH(name, kernel, walk_rows(device, all.end[all.count - 1]), WALK_THREADS, sizeof(yk__update), stream, p,
-               all);
+    void (*kernel)(Plan, tensors) = kernels_of(p, f64).linear;
+    YK__LAUNCH(name, kernel, walk_rows(device, all.end[all.count - 1]), WALK_THREADS, sizeof(typename Plan::numbers),
+               stream, p, all);
     return cuda_launched(device, name, 1, &first);
 }
 
-static yk_status launch_strided(int device, const char *name, const plan &p, const yk__view *const *views, int64_t t,
+template <typename Plan>
+static yk_status launch_strided(int device, const char *name, const Plan &p, const yk__view *const *views, int64_t t,
                                 bool f64)
 {
     strided_tensor tensor;
@@ -243,12 +325,9 @@ static yk_status launch_strided(int device, const char *name, const plan &p, con
     yk_status status = cuda_use(device, &stream);
     if (status || tensor.loop.total == 0)
         return status;
-    void (*kernel)(plan, strided_tensor) =
-        p.is_adam ? f64 ? strided_kernel<adam_update<double>> : strided_kernel<adam_update<float>>
-        : f64 ? strided_kernel<sgd_update<double>>
-                  : strided_kernel<sgd_update<float>>;
-    YK__LAUNCH(name, kernel, walk_blocks(device, tensor.loop.total), WALK_THREADS, sizeof(yk__update), stream, p,
-               tensor);
+    void (*kernel)(Plan, strided_tensor) = kernels_of(p, f64).strided;
+    YK__LAUNCH(name, kernel, walk_blocks(device, tensor.loop.total), WALK_THREADS, sizeof(typename Plan::numbers),
+               stream, p, tensor);
     return cuda_launched(device, name, 2, present);
 }
 
@@ -267,7 +346,8 @@ static void append(tensors *all, const yk__view *const *views, int64_t t, int64_
 }
 
 /* Updates the tensors of one dtype, in launches of MOST_TENSORS. */
-static yk_status run(int device, const char *name, const plan &p, int64_t count, const yk__view *const *views)
+template <typename Plan>
+static yk_status run(int device, const char *name, const Plan &p, int64_t count, const yk__view *const *views)
 {
     for (int f64 = 0; f64 < 2; f64++) {
         tensors all = {};
@@ -317,6 +397,17 @@ yk_status cuda_adam(int device, const yk__adam *p, int64_t count, const yk__view
         of.u = yk__update_of_adam(p, p->lr, p->step);
     const yk__view *views[OPERANDS] = {params, grads, mean, square, p->amsgrad ? max_square : NULL};
     return run(device, "adam", of, count, views);
+}
+
+yk_status cuda_descend(int device, const yk__descent *p, int64_t count, const yk__view *params, const yk__view *grads,
+                       const yk__view *first, const yk__view *second, const yk__view *third)
+{
+    rule_plan of = {};
+    of.descent = *p, of.state = p->state, of.skip = p->skip;
+    if (!p->state)
+        of.u = yk__factors_of(p, p->lr, p->step);
+    const yk__view *views[OPERANDS] = {params, grads, first, second, third};
+    return run(device, "descend", of, count, views);
 }
 
 /* ---- what changes from step to step ---- */

@@ -1,21 +1,23 @@
 /*
- * optim_kernels.c - the slots sgd and adam. Layer: device/cpu.
+ * optim_kernels.c - the slots sgd, adam and descend. Layer: device/cpu.
  *
- * The formulas are torch.optim.SGD, Adam and AdamW's, in the dtype of the parameters. The tensors of a call whose
- * views are dense with equal strides are laid end to end and shared out in one parallel range; others go through the
- * loop of iterate.h one by one.
+ * The formulas are torch.optim.SGD, Adam and AdamW's, in the dtype of the parameters; optimizer_rules.h has the others.
+ * The tensors of a call whose views are dense with equal strides are laid end to end and shared out in one parallel
+ * range; others go through the loop of iterate.h one by one.
  */
 #include <math.h>
 
 #include "device/cpu/iterate.h"
 #include "device/optimizer_math.h"
+#include "device/optimizer_rules.h"
 
 /* param, grad, and the state: momentum, or mean, square and max_square. NULL for state that is not kept. */
-typedef void (*update_fn)(const yk__update *u, int64_t n, char *const *data);
+typedef void (*update_fn)(const void *numbers, int64_t n, char *const *data);
 
 #define SGD(S, T)                                                                                                      \
-    static void sgd_##S(const yk__update *u, int64_t n, char *const *data)                                             \
+    static void sgd_##S(const void *numbers, int64_t n, char *const *data)                                             \
     {                                                                                                                  \
+        const yk__update *u = numbers;                                                                                 \
         T *p = (T *)data[0], *m = (T *)data[2];                                                                        \
         const T *g = (const T *)data[1];                                                                               \
         T lr = (T)u->lr, decay = (T)u->weight_decay, momentum = (T)u->momentum, keep = (T)u->keep;                     \
@@ -53,8 +55,9 @@ SGD(f32, float)
 SGD(f64, double)
 
 #define ADAM(S, T, root)                                                                                               \
-    static void adam_##S(const yk__update *u, int64_t n, char *const *data)                                            \
+    static void adam_##S(const void *numbers, int64_t n, char *const *data)                                            \
     {                                                                                                                  \
+        const yk__update *u = numbers;                                                                                 \
         T *p = (T *)data[0], *m = (T *)data[2], *v = (T *)data[3], *top = (T *)data[4];                                \
         const T *g = (const T *)data[1];                                                                               \
         T decay = u->decoupled ? 0 : (T)u->weight_decay, shrink = u->decoupled ? (T)u->shrink : 1;                     \
@@ -85,6 +88,47 @@ SGD(f64, double)
 ADAM(f32, float, sqrtf)
 ADAM(f64, double, sqrt)
 
+/* A loop by one rule, with second and third state or without. */
+#define RULE_LOOP(S, T, rule, with_second, with_third)                                                                 \
+    YK__INDEPENDENT for (int64_t i = 0; i < n; i++)                                                                    \
+    {                                                                                                                  \
+        T x[5] = {p[i], g[i], a[i], (with_second) ? b[i] : 0, (with_third) ? c[i] : 0};                                \
+        yk__rule_apply_##S(rule, &f, x, with_second, with_third);                                                      \
+        p[i] = x[0];                                                                                                   \
+        a[i] = x[2];                                                                                                   \
+        if (with_second)                                                                                               \
+            b[i] = x[3];                                                                                               \
+        if (with_third)                                                                                                \
+            c[i] = x[4];                                                                                               \
+    }
+#define RULES(S, T)                                                                                                    \
+    static void rules_##S(const void *numbers, int64_t n, char *const *data)                                           \
+    {                                                                                                                  \
+        const yk__factors *factors = numbers;                                                                          \
+        const yk__rule_##S f = yk__rule_of_##S(factors);                                                               \
+        T *p = (T *)data[0], *a = (T *)data[2], *b = (T *)data[3], *c = (T *)data[4];                                  \
+        const T *g = (const T *)data[1];                                                                               \
+        switch (factors->rule) {                                                                                       \
+        case YK__RMSPROP:                                                                                              \
+            if (b && c)                                                                                                \
+                RULE_LOOP(S, T, YK__RMSPROP, true, true)                                                               \
+            else if (b)                                                                                                \
+                RULE_LOOP(S, T, YK__RMSPROP, true, false)                                                              \
+            else if (c)                                                                                                \
+                RULE_LOOP(S, T, YK__RMSPROP, false, true)                                                              \
+            else                                                                                                       \
+                RULE_LOOP(S, T, YK__RMSPROP, false, false)                                                             \
+            break;                                                                                                     \
+        case YK__ADAGRAD: RULE_LOOP(S, T, YK__ADAGRAD, false, false) break;                                            \
+        case YK__ADADELTA: RULE_LOOP(S, T, YK__ADADELTA, true, false) break;                                           \
+        case YK__ADAMAX: RULE_LOOP(S, T, YK__ADAMAX, true, false) break;                                               \
+        case YK__NADAM: RULE_LOOP(S, T, YK__NADAM, true, false) break;                                                 \
+        default: RULE_LOOP(S, T, YK__RADAM, true, false) break;                                                        \
+        }                                                                                                              \
+    }
+RULES(f32, float)
+RULES(f64, double)
+
 /* ---- one call for all tensors ---- */
 
 /* MAX_LINEAR: tensors that share one call of the thread pool; with more there are several calls. OPERANDS: parameter,
@@ -92,7 +136,7 @@ ADAM(f64, double, sqrt)
 enum { MAX_LINEAR = 256, OPERANDS = 5 };
 
 typedef struct group {
-    const yk__update *u;
+    const void *numbers; /* a yk__update or yk__factors, as fn takes it */
     update_fn fn;
     const yk__view *const *views; /* OPERANDS arrays of one view per tensor, NULL for those that are not there */
     size_t size;
@@ -118,7 +162,7 @@ static void linear_piece(void *arg, int64_t begin, int64_t end, int thread)
         for (int k = 0; k < OPERANDS; k++)
             data[k] = g->views[k] ? (char *)g->views[k][g->tensor[i]].data + (begin - start) * (int64_t)g->size : NULL;
         if (stop > begin)
-            g->fn(g->u, stop - begin, data);
+            g->fn(g->numbers, stop - begin, data);
         begin = stop;
     }
 }
@@ -146,7 +190,7 @@ static void strided_run(const void *context, int64_t first, int64_t n, char *con
             yk__copy_strided(buffer[k], size, data[at] + i * stride[at], stride[at], g->size, m);
             at++;
         }
-        g->fn(g->u, m, operand);
+        g->fn(g->numbers, m, operand);
         for (int k = 0, at = 0; k < OPERANDS; k++) {
             if (!g->views[k])
                 continue;
@@ -157,11 +201,11 @@ static void strided_run(const void *context, int64_t first, int64_t n, char *con
     }
 }
 
-static void updates_run(int device, const yk__update *u, update_fn f32, update_fn f64, int64_t count,
+static void updates_run(int device, const void *numbers, update_fn f32, update_fn f64, int64_t count,
                         const yk__view *const *views)
 {
     group g;
-    g.u = u;
+    g.numbers = numbers;
     g.views = views;
     for (int k = 0; k < 2; k++) { /* f32, then f64: a group may hold both */
         yk_dtype dtype = k ? YK_F64 : YK_F32;
@@ -212,6 +256,17 @@ static yk_status adam(int device, const yk__adam *p, int64_t count, const yk__vi
     yk__update u = yk__update_of_adam(p, p->state ? p->state->lr : p->lr, p->state ? p->state->step : p->step);
     const yk__view *views[OPERANDS] = {params, grads, mean, square, p->amsgrad ? max_square : NULL};
     updates_run(device, &u, adam_f32, adam_f64, count, views);
+    return YK_OK;
+}
+
+static yk_status descend(int device, const yk__descent *p, int64_t count, const yk__view *params, const yk__view *grads,
+                         const yk__view *first, const yk__view *second, const yk__view *third)
+{
+    if (p->skip && *p->skip)
+        return YK_OK;
+    yk__factors f = yk__factors_of(p, p->state ? p->state->lr : p->lr, p->state ? p->state->step : p->step);
+    const yk__view *views[OPERANDS] = {params, grads, first, second, third};
+    updates_run(device, &f, rules_f32, rules_f64, count, views);
     return YK_OK;
 }
 
@@ -274,6 +329,7 @@ void YK__ISA_NAME(yk__cpu_fill_optim)(yk__backend *table)
 {
     table->sgd = sgd;
     table->adam = adam;
+    table->descend = descend;
     table->step_advance = step_advance;
     table->unscale = unscale;
     table->scale_update = scale_update;
