@@ -121,8 +121,8 @@ YK_API yk_status yk_elastic_step(yk_elastic *job) YK_MUST_CHECK;
 
 /* ---- members that come and go ------------------------------------------------------------------------------------ */
 /*
- * With the option `survive`, under `yoke run` on one node, the end of a process ends the step, not the run: its call
- * fails in the other processes, with an error that names the rank that is lost, and
+ * With the option `survive`, under `yoke run` on one node or with --nnodes MIN:MAX, the end of a process ends the step,
+ * not the run: its call fails in the other processes, with an error that names the rank that is lost, and
  *
  *     if (status && yk_elastic_recover(job))      // behind yk_elastic_backward, yk_elastic_next or yk_elastic_step
  *         return yk_report_error(stderr);         // else the step is begun again by yk_elastic_begin

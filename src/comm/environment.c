@@ -174,6 +174,10 @@ static yk_status join_environment(bool bootstraps, double join_timeout, yk__join
         *joining = (yk__joining){.world_size = 1, .alone = true};
         return open_launchers(0, info.world_size, join_timeout, &joining->store);
     }
+    if (joining->world_size == 1 && getenv("YOKE_NNODES") && !bootstraps) { /* others may come */
+        joining->alone = true;
+        return open_launchers(0, info.world_size, join_timeout, &joining->store);
+    }
     if (joining->world_size == 1 || bootstraps)
         return YK_OK;
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");

@@ -95,6 +95,55 @@ static yk_status roll_back(yk_elastic *e)
     return status ? status : yk_loader_set_state(e->loader, &e->loader_start);
 }
 
+/* ---- nodes that are lost ----------------------------------------------------------------------------------------- */
+
+/* With the lock held: whoever waits for a member that is lost need not do so any longer. */
+static void break_if_lost(yk_elastic *e)
+{
+    char reason[120];
+    int slot;
+    if (!e->lost.breaks || !yk__members_lost(&e->members, e->lost.slots, &slot))
+        return;
+    e->lost.breaks = false;
+    snprintf(reason, sizeof(reason), "process %d of the job was on a node that is lost", slot);
+    yk_process_group_abort(e->group, reason);
+}
+
+/* On the thread of the watcher. */
+static void note_lost(void *argument, const char *key, const void *data, size_t size, const yk_error *error)
+{
+    yk_elastic *e = argument;
+    (void)key;
+    if (!data || error) /* the store is gone: so is the launcher, which ends this process */
+        return;
+    char *slots = yk__format("%.*s", (int)size, (const char *)data);
+    pthread_mutex_lock(&e->lost.lock);
+    free(e->lost.slots);
+    e->lost.slots = slots;
+    break_if_lost(e);
+    pthread_mutex_unlock(&e->lost.lock);
+    yk_clear_error();
+}
+
+/* The group and the members are about to change, or are those of the view again. */
+static void watch_lost(yk_elastic *e, bool breaks)
+{
+    pthread_mutex_lock(&e->lost.lock);
+    e->lost.breaks = breaks;
+    break_if_lost(e);
+    pthread_mutex_unlock(&e->lost.lock);
+}
+
+static yk_status begin_watching(yk_elastic *e)
+{
+    yk_scope scope = yk_scope_begin();
+    if (e->members.nodes)
+        e->lost.watcher =
+            yk_store_watcher_retain(yk_store_watcher_create(e->members.store, "elastic/lost", note_lost, e));
+    yk_scope_end(scope);
+    return e->members.nodes && !e->lost.watcher ? yk__error_code() : YK_OK;
+}
+
 /* ---- the members of a view --------------------------------------------------------------------------------------- */
 
 /* Divides the virtual ranks among the members that there are now. */
@@ -179,6 +228,7 @@ typedef struct stand {
 static yk_status meet(yk_elastic *e, const yk__succession *next, yk__standing standing, bool *completed)
 {
     yk_status status = yk_process_group_rebuild(e->group, next->rank, e->members.count, e->members.view);
+    watch_lost(e, !status);
     if (!status)
         status = divide(e);
     stand own = {e->position, standing == YK__AT_ACTION}, *all = yk__calloc((size_t)e->members.count, sizeof(*all));
@@ -203,10 +253,12 @@ static yk_status meet(yk_elastic *e, const yk__succession *next, yk__standing st
     return status;
 }
 
-static void show_view(const yk_elastic *e)
+/* To the launcher: by the first this process survives others, by the second all of them do (launch/alone.c). */
+static void show_view(const yk_elastic *e, bool all_do)
 {
     yk__progress_gauge(yk__progress_counter("elastic_view"), e->members.store ? e->members.view : 0);
-    yk__progress_gauge(yk__progress_counter("elastic_members"), e->world);
+    if (all_do)
+        yk__progress_gauge(yk__progress_counter("elastic_members"), e->world);
 }
 
 /* True if the cause may be that another member has ended meanwhile, so that a further view follows. */
@@ -224,13 +276,14 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
     yk_status status = e->members.store ? roll_back(e) : YK_OK;
     *completed = false;
     while (!status) {
+        watch_lost(e, false);
         status = yk__members_change(&e->members, e->position, standing, &next);
         if (status || !next.changed)
             break;
         e->change_due = false;
         status = meet(e, &next, standing, completed);
         if (!status) {
-            show_view(e);
+            show_view(e, true);
             yk__log(YK_LOG_WARN, "elastic: view %" PRId64 ": %s; %d members go on after %.3f s, this one is rank %d",
                     e->members.view, next.who, e->world, yk__now() - began, e->rank);
             return YK_OK;
@@ -245,6 +298,7 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
     if (status)
         return status;
     e->change_due = false;
+    watch_lost(e, !next.leaving);
     if (next.leaving) {
         e->left = true;
         e->whole = next.whole;
@@ -375,6 +429,7 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
     e->own_start = yk__calloc(e->own_bytes + 1, 1);
     e->generators_start = yk__calloc((size_t)e->virtual_ranks, sizeof(*e->generators_start));
     yk_status status = e->own_start && e->generators_start ? YK_OK : YK_ERR_MEMORY;
+    pthread_mutex_init(&e->lost.lock, NULL);
     if (!status && e->scaler) /* who has a step done applies it alone */
         status = yk_grad_scaler_set_group(e->scaler, NULL);
     if (status) {
@@ -392,16 +447,24 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
         }
         e->joined_now = true;
     }
+    if (!status)
+        status = begin_watching(e);
     if (status)
         return status;
-    show_view(e);
+    watch_lost(e, true);
+    show_view(e, e->joined);
     signal_take(e);
     /* Nobody goes on before all have said in their pages that they survive its end. */
-    return e->joined ? YK_OK : yk_elastic_together(e, NULL, NULL);
+    if (!e->joined)
+        status = yk_elastic_together(e, NULL, NULL);
+    show_view(e, !status);
+    return status;
 }
 
 void yk__elastic_survive_clear(yk_elastic *e)
 {
+    yk_store_watcher_release(e->lost.watcher); /* its thread has ended when this returns */
+    free(e->lost.slots);
     if (!e->left)
         yk__members_over(&e->members);
     signal_give_back(e);

@@ -15,6 +15,8 @@
 #ifndef YOKE_ELASTIC_ELASTIC_JOB_H
 #define YOKE_ELASTIC_ELASTIC_JOB_H
 
+#include <pthread.h>
+
 #include <yoke/elastic.h>
 
 #include "data/dataset.h"
@@ -83,6 +85,14 @@ struct yk_elastic {
     bool left, whole;        /* this process is no member any more; nor is anybody, and the group is there */
     bool joined, joined_now; /* it came when the run was under way; and has not made a step since */
     bool signal_taken;
+
+    /* Nodes that the launcher finds lost, which their connections need not show; under the lock. */
+    struct {
+        pthread_mutex_t lock;
+        yk_store_watcher *watcher; /* NULL: nodes do not come and go */
+        char *slots;               /* "4 5 2", of all that ever were; NULL: none */
+        bool breaks;               /* the group is that of the view: it ends when one of its members is lost */
+    } lost;
 };
 
 /* ---- elastic.c ---- */

@@ -15,7 +15,7 @@
 #include "host/rank_info.h"
 
 enum { KEY = 96 };
-static const char register_key[] = "elastic/view";
+static const char register_key[] = "elastic/view", joins_key[] = "elastic/joins";
 /* Seconds between looks at keys of the store, at first and at last; and at those who want to join. */
 static const double look_soon = 2e-4, look_late = 5e-3, look_joining = 0.1;
 
@@ -38,11 +38,14 @@ static yk_status view_take(yk__members *m, char *text)
 {
     int used = 0, count = 0, step;
     int64_t number = 0;
-    yk__member *list = yk__calloc((size_t)m->slots, sizeof(*list)), next;
+    /* A member has four bytes of text at least: " 0.0". */
+    yk__member *list = yk__calloc(strlen(text) / 4 + 1, sizeof(*list)), next;
     bool good = list && sscanf(text, "%" SCNd64 "%n", &number, &used) == 1 && number > 0;
     while (good && text[used]) {
-        good = count < m->slots && sscanf(text + used, " %d.%d%n", &next.slot, &next.incarnation, &step) == 2 &&
-               next.slot >= 0 && next.slot < m->slots;
+        good = text[used] == ' ' && sscanf(text + used, " %d.%d%n", &next.slot, &next.incarnation, &step) == 2 &&
+               next.slot >= 0 && next.incarnation >= 0 && step >= 4;
+        for (int i = 0; i < count && good; i++)
+            good = list[i].slot != next.slot;
         if (good)
             list[count++] = next;
         used += good ? step : 0;
@@ -125,24 +128,23 @@ yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_
     if (status)
         return status;
     *newcomer = getenv("YOKE_ELASTIC_JOIN") != NULL;
-    if (!info.launcher || info.world_size == 1) {
-        if (world_size == 1 && !*newcomer)
-            return YK_OK; /* whose end nobody survives */
-    }
+    m->nodes = info.launcher && getenv("YOKE_NNODES") != NULL;
+    if ((!info.launcher || info.world_size == 1) && world_size == 1 && !*newcomer && !m->nodes)
+        return YK_OK; /* whose end nobody survives */
     if (!*newcomer && (info.world_size != world_size || info.rank != rank))
         return yk__fail(YK_ERR_UNSUPPORTED,
                         "elastic_create: survive: the group is of %d ranks, but the job has %d processes; members may "
                         "change in the group of all of them alone, that of yk_init_process_group",
                         world_size, info.world_size);
     const char *nodes = getenv("GROUP_WORLD_SIZE");
-    bool one = !getenv("YOKE_NNODES") && (!nodes || atoi(nodes) <= 1);
-    if (!store || !getenv("YOKE_STORE") || !one)
+    bool fixed = !m->nodes && nodes && atoi(nodes) > 1;
+    if (!store || !getenv("YOKE_STORE") || fixed)
         return yk__fail(
             YK_ERR_UNSUPPORTED, "elastic_create: survive: %s",
             !getenv("YOKE_STORE") || !store
                 ? "members may change under `yoke run` alone, which serves their store and says for certain "
                   "when a process has ended; without it leave survive out"
-                : "members may change on one node so far, and this job has several; leave survive out");
+                : "this job has a fixed number of nodes; start it with --nnodes MIN:MAX, or leave survive out");
     m->store = yk_store_retain(store);
     m->slots = info.world_size;
     m->own = (yk__member){info.rank, (int)incarnation};
@@ -161,6 +163,15 @@ yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_
     return status ? status : view_take(m, now);
 }
 
+bool yk__members_lost(const yk__members *m, const char *lost, int *slot)
+{
+    for (int used; lost && sscanf(lost, "%d%n", slot, &used) == 1; lost += used)
+        for (int i = 0; i < m->count; i++)
+            if (m->list[i].slot == *slot)
+                return true;
+    return false;
+}
+
 void yk__members_clear(yk__members *m)
 {
     yk_store_release(m->store);
@@ -173,28 +184,18 @@ void yk__members_clear(yk__members *m)
 bool yk__members_wanted(yk__members *m)
 {
     double now = yk__now();
-    if (!m->store || m->count >= m->slots || m->count >= m->most || now - m->looked < look_joining)
+    int64_t all = 0;
+    if (!m->store || (m->count >= m->slots && !m->nodes) || m->count >= m->most || now - m->looked < look_joining)
         return false;
     m->looked = now;
-    for (int slot = 0; slot < m->slots; slot++) {
-        char key[KEY];
-        bool there = false, taken = false;
-        for (int i = 0; i < m->count; i++)
-            taken |= m->list[i].slot == slot;
-        snprintf(key, sizeof(key), "elastic/join/%d", slot);
-        if (!taken && is_there(m, key, &there)) {
-            yk_clear_error(); /* the store is gone: the next change says so */
-            return false;
-        }
-        if (there)
-            return true;
-    }
-    return false;
+    if (yk_store_add(m->store, joins_key, 0, &all))
+        yk_clear_error(); /* the store is gone: the next change says so */
+    return all > m->heard;
 }
 
 void yk__members_over(yk__members *m)
 {
-    if (m->store && m->count < m->slots && yk_store_set(m->store, "elastic/over", "1", 1))
+    if (m->store && (m->nodes || m->count < m->slots) && yk_store_set(m->store, "elastic/over", "1", 1))
         yk_clear_error(); /* the launcher is gone, and with it those who wait */
 }
 
@@ -233,6 +234,10 @@ static yk_status stand_all(const yk__members *m, standing *stands)
             return status;
         if (known)
             continue;
+        bool held = false;
+        if (yk__now() > until && is_there(m, "elastic/held", &held))
+            return yk__error_code();
+        until = held ? yk__now() + m->timeout : until; /* the launcher waits for more nodes, and knows how long */
         if (yk__now() > until)
             return yk__fail(YK_ERR_TIMEOUT,
                             "elastic: the members of view %" PRId64 " are to change, and process %d (incarnation %d) "
@@ -279,22 +284,48 @@ static yk_status newcomer_of(const yk__members *m, int slot, yk__member *who, bo
     return status;
 }
 
-/* The view that follows, in *list with *count members; newcomers only where all stand before a step. */
-static yk_status propose(const yk__members *m, const standing *stands, yk__member *list, int *count)
+/* The slot of the N-th that ever asked to join; *there is false while it has not written that yet. */
+static yk_status applicant(const yk__members *m, int64_t number, int *slot, bool *there)
 {
-    bool at_step = true;
+    char key[KEY], *text = NULL;
+    snprintf(key, sizeof(key), "%s/%" PRId64, joins_key, number);
+    yk_status status = text_of(m, key, &text);
+    *there = text && sscanf(text, "%d", slot) == 1 && *slot >= 0;
+    free(text);
+    return status;
+}
+
+/* The view that follows, in *list with *count members; newcomers only where all stand before a step. *heard: so many of
+ * those that ever asked to join have been looked at. */
+static yk_status propose(const yk__members *m, const standing *stands, yk__member *list, int *count, int64_t *heard)
+{
+    bool at_step = true, open = false; /* open: some have to be looked at once more */
+    int64_t all = 0;
     yk_status status = YK_OK;
+    *heard = m->heard;
     *count = 0;
     for (int i = 0; i < m->count; i++) {
         at_step = at_step && stands[i].kind != YK__AT_ACTION;
         if (stands[i].kind && stands[i].kind != YK__AT_LEAVE)
             list[(*count)++] = m->list[i];
     }
-    for (int slot = 0; slot < m->slots && at_step && *count && !status; slot++) {
-        bool taken = *count >= m->most, may = false;
+    if (at_step && *count)
+        status = yk_store_add(m->store, joins_key, 0, &all);
+    for (int64_t n = 1; n <= all && !status; n++) {
+        bool taken = *count >= m->most, may = false, there = false;
+        int slot = 0;
         yk__member who;
-        for (int i = 0; i < m->count; i++) /* one of the old view is not let in again before it is out */
-            taken |= m->list[i].slot == slot && stands[i].kind != 0;
+        status = applicant(m, n, &slot, &there);
+        if (status || !there)
+            break;
+        for (int i = 0; i < m->count; i++) { /* one of the old view is not let in again before it is out */
+            bool is_its = m->list[i].slot == slot;
+            taken |= is_its && stands[i].kind != 0;
+            open |= is_its && stands[i].kind == YK__AT_LEAVE;
+        }
+        *heard = !open && n > *heard ? n : *heard;
+        for (int i = 0; i < *count; i++) /* it has asked twice, in two incarnations */
+            taken |= list[i].slot == slot;
         if (!taken)
             status = newcomer_of(m, slot, &who, &may);
         if (may)
@@ -344,7 +375,7 @@ static yk_status follow(yk__members *m, const standing *stands, char *now, yk__s
 {
     yk__members old = *m;
     old.text = yk__strdup(m->text);
-    old.list = yk__calloc((size_t)m->slots, sizeof(*old.list));
+    old.list = yk__calloc((size_t)m->count, sizeof(*old.list));
     yk_status status = old.text && old.list ? YK_OK : YK_ERR_MEMORY;
     if (!status)
         memcpy(old.list, m->list, (size_t)m->count * sizeof(*old.list));
@@ -386,7 +417,9 @@ static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__
     double wait = look_soon, until = yk__now() + m->timeout;
     while (yk__now() < until) {
         int count = 0;
-        yk_status status = propose(m, stands, list, &count);
+        int64_t heard;
+        yk_status status = propose(m, stands, list, &count, &heard);
+        m->heard = heard;
         bool same = count == m->count && memcmp(list, m->list, (size_t)count * sizeof(*list)) == 0, changed = !same;
         if (!status && !decided)
             status = agree(m, &changed);
@@ -424,7 +457,7 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
         return YK_OK;
     int length = snprintf(text, sizeof(text), "%" PRId64 " %c", position, (char)kind);
     standing *stands = yk__calloc((size_t)m->count, sizeof(*stands));
-    yk__member *list = yk__calloc((size_t)m->slots, sizeof(*list));
+    yk__member *list = yk__calloc((size_t)(m->most > m->count ? m->most : m->count), sizeof(*list));
     yk_status status = stands && list ? YK_OK : YK_ERR_MEMORY;
     if (!status)
         status = yk_store_set(m->store, at_key(m, key, m->own), text, (size_t)length);
@@ -445,12 +478,31 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
+/* One more that asks to join: it is the N-th, and the members look for it. */
+static yk_status apply(yk__members *m)
+{
+    char key[KEY], text[16];
+    int64_t number;
+    yk_status status = yk_store_add(m->store, joins_key, 1, &number);
+    if (status)
+        return status;
+    snprintf(key, sizeof(key), "%s/%" PRId64, joins_key, number);
+    snprintf(text, sizeof(text), "%d", m->own.slot);
+    m->heard = number;
+    return yk_store_set(m->store, key, text, strlen(text));
+}
+
 yk_status yk__members_join(yk__members *m, yk__succession *next)
 {
     char key[KEY], *own = yk__format("%d %s", m->own.incarnation, m->facts), *text = NULL;
     snprintf(key, sizeof(key), "elastic/join/%d", m->own.slot);
     yk_status status = own ? yk_store_set(m->store, key, own, strlen(own)) : YK_ERR_MEMORY;
     free(own);
+    if (!status)
+        status = apply(m);
+    if (!status)
+        yk__log(YK_LOG_INFO, "elastic: process %d (incarnation %d) asks to join the others", m->own.slot,
+                m->own.incarnation);
     double wait = look_soon;
     *next = (yk__succession){.changed = true};
     while (!status) {

@@ -11,9 +11,12 @@
  *                           the steps and actions that it has completed, and a yk__standing
  *   elastic/N.R/verdict     "changed" or "same", by compare-and-swap: what the first has found when all stood
  *   elastic/gone/SLOT.INC   the launcher's word: nothing is left of that process (Note [Ends that are certain])
- *   elastic/join/SLOT       "1 facts": a process that asks to join, its incarnation, and what has to be alike
- *   elastic/refused/...     SLOT.INC: why it cannot
- *   elastic/over            the run has come to its end
+ *   elastic/lost            "4 5 2": the slots of nodes that are lost, as the launcher of node 0 finds them: whoever
+ * has one of them in its view need not wait for it any longer elastic/held            the launcher has found a node
+ * lost, and does not say yet that its processes are gone: too few nodes are left to go on elastic/join/SLOT       "1
+ * facts": a process that asks to join, its incarnation, and what has to be alike elastic/joins           how many ever
+ * asked; elastic/joins/N: the slot of the N-th elastic/refused/...     SLOT.INC: why it cannot elastic/over the run has
+ * come to its end
  *
  * A change begins when each member of the view either stands still, and says where, or is gone. Who looks later may see
  * more: another one gone, or one more that wants to join. So the first verdict counts for all; by "same" the view goes
@@ -39,14 +42,16 @@ typedef enum yk__standing {
 
 typedef struct yk__members {
     yk_store *store; /* retained; NULL: this process is alone, for good */
-    int slots;       /* processes that the job was started with */
+    int slots;       /* processes that the job was started with; those of nodes that come later have higher slots */
+    bool nodes;      /* which may come at any time */
+    int64_t heard;   /* of those that ever asked to join so many have been looked at */
     int most;        /* members that there may be: virtual ranks */
     yk__member own;
     char *facts;         /* what has to be alike in all members, one line; owned */
     char *text;          /* the register's value for the view; owned */
     int64_t view, round; /* round: changes that were looked for in this view, and were none */
     int count;
-    yk__member *list; /* (slots) */
+    yk__member *list; /* (count) */
     double looked;    /* when it was last asked who wants to join */
     double timeout;   /* seconds for which a member is waited for that neither comes nor ends */
 } yk__members;
@@ -71,6 +76,8 @@ yk_status yk__members_join(yk__members *m, yk__succession *next);
 yk_status yk__members_change(yk__members *m, int64_t position, yk__standing standing, yk__succession *next);
 /* True if a newcomer waits, as far as it was worth a look: at most ten times a second, where a member is missing. */
 bool yk__members_wanted(yk__members *m);
+/* True if one of the slots in the text of elastic/lost is a member's; then *slot is the first. */
+bool yk__members_lost(const yk__members *m, const char *lost, int *slot);
 /* The run is over for this member, which did not leave: nobody is let in any more. */
 void yk__members_over(yk__members *m);
 

@@ -46,6 +46,7 @@ static void put_value(yk__agent_client *c, const yk__wire *value)
 static void end_request(yk__agent_client *c)
 {
     c->unanswered++;
+    c->sent++;
     yk__channel_end(&c->link.channel);
 }
 

@@ -230,6 +230,7 @@ void yk__agent_put_plan(yk__wire *wire, const yk__agent_plan *plan, const char *
     yk__wire_put_u64(wire, (uint64_t)plan->attempt);
     yk__wire_put_u32(wire, (uint32_t)plan->nodes);
     yk__wire_put_u64(wire, (uint64_t)plan->orders);
+    yk__wire_put_u8(wire, plan->joins);
     yk__agent_put_text(wire, table);
     yk__wire_put_u32(wire, (uint32_t)plan->roles);
     for (int r = 0; r < plan->roles; r++) {
@@ -270,12 +271,14 @@ bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
     plan->attempt = (int64_t)yk__read_u64(reader);
     plan->nodes = (int)yk__read_u32(reader);
     plan->orders = (int64_t)yk__read_u64(reader);
+    unsigned joins = yk__read_u8(reader);
+    plan->joins = joins != 0;
     *table = read_new_text(reader, MOST_LISTENERS_TEXT);
     if (read_role_parts(reader, plan) && yk__read_finished(reader) && plan->node > 0 && plan->local >= 0 &&
         plan->local <= MOST_PROCESSES && plan->first >= 0 && plan->world > plan->local &&
         plan->first <= plan->world - plan->local && plan->port > 0 && plan->port < 65536 && plan->restart >= 0 &&
         plan->restarts >= 0 && plan->attempt >= plan->restart && plan->node < plan->nodes && plan->orders >= 0 &&
-        plan->orders < INT64_MAX / 2)
+        plan->orders < INT64_MAX / 2 && joins <= 1)
         return true;
     free(*table);
     *table = NULL;

@@ -22,6 +22,7 @@ typedef struct yk__agent_client {
     bool gone;           /* no more values come: `why` says how it ended */
     double heard;        /* when something last came */
     int unanswered;      /* requests, but for the value that is awaited */
+    int64_t sent;        /* all of those ever; they are answered in their order */
     char list[16];       /* of which values are awaited, one by one; "": none */
     int64_t next;
     char why[YK__WHY_SIZE];
@@ -52,7 +53,8 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_JOIN = 1, /* see yk__agent_facts */
        REPORT_CAUSE, /* u64 microseconds since, u8 since the process saw its group fail, an end: a failure, a signal */
        REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
-       /* u8 processes are left that cannot be killed, u8 all saved their state, u8 all ended well unasked */
+       /* u8 processes are left that cannot be killed, u8 all saved their state, u8 all ended well unasked; of a program
+        * that survives u64 each the last view in which one has ended well, and has ended otherwise (0: none has) */
        REPORT_ENDED,
        REPORT_LOST,     /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
        REPORT_DEPARTED, /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
@@ -66,6 +68,9 @@ enum {                                                                         /
        ORDER_RESULT,   /* u8 again, an end: the attempt is over on all nodes */
        ORDER_ATTEMPT,  /* u32 MASTER_PORT, u64 restarts done: the next one begins */
        ORDER_LOST,     /* u32 node, text: this node's launcher is lost */
+       ORDER_MEMBERS,  /* u8 1 where a node is lost, u32 nodes, u32 ranks, text: nodes come or go, and the others go on
+                        */
+       ORDER_LEFT,     /* u64 id: the launcher with this id, which leaves, may end */
        ORDER_VIEW,     /* u64 id, then as in a plan: the part of the launcher with this id in the next attempt, of nodes
                         * that come and go; in place of ORDER_ATTEMPT */
        ORDER_TRACE,    /* u64 id, u32 rank + 1, u64 offset: a piece of what this rank recorded; rank + 1 = 0: none */
@@ -137,13 +142,21 @@ typedef struct yk__agent_node {
     bool ended, stopping;     /* its group; it has confirmed the stop */
     bool finished;            /* all its processes ended well, before they were asked to */
     bool leaving;             /* its launcher was asked to end, and the others go on */
-    bool following;           /* it reads orders: it has been given a plan */
-    bool gone;                /* its launcher ended, or fell silent: `why` */
-    bool reported;            /* that it is gone was dealt with */
-    bool parted;              /* it ended its connection, */
-    double gone_at;           /* at this time */
+    bool departs;             /* likewise, with the processes that they have (survivors.c) */
+    bool settled;             /* it is lost, and they go on with those */
+    int64_t done_view, lost_view; /* as it reports them at its end */
+    bool following;               /* it reads orders: it has been given a plan */
+    bool gone;                    /* its launcher ended, or fell silent: `why` */
+    bool reported;                /* that it is gone was dealt with */
+    bool parted;                  /* it ended its connection, */
+    double gone_at;               /* at this time */
     char why[YK__WHY_SIZE];
 } yk__agent_node;
+
+/* The ranks of a node. */
+typedef struct yk__slots {
+    int first, count;
+} yk__slots;
 
 /* Different reasons that are printed and listed; any number, so that a stream of wrong clients cannot fill the output.
  * */
@@ -198,11 +211,19 @@ struct yk__rendezvous {
     int64_t attempt;  /* its number */
     bool changing;    /* the next attempt follows because nodes come and go */
     char change[700]; /* likewise, at all nodes: why */
-    yk__trace_answer *trace_answer;         /* NULL: none is waited for */
+    yk__trace_answer *trace_answer; /* NULL: none is waited for */
+    int slots;                      /* ranks that were ever given out in this attempt */
+    char *lost;                     /* those of nodes that were lost, as text; NULL: none were */
+    yk__slots *held;                /* of those: of whom it is not said yet that they are gone */
+    int held_count;
+    double held_until;                      /* then the job ends; 0: there are enough nodes */
+    int64_t lost_view;                      /* the last view in which a node was lost */
     int64_t orders, attempt_order, deleted; /* the last one, that of the attempt, the last that was deleted */
 
     /* the others */
     char coordinator_name[160];
+    int64_t renewal; /* the request that renewed the lease, sent at renewal_at, whose answer is awaited; 0: none is */
+    double renewal_at, confirmed; /* when the last one was sent that has an answer */
     yk__agent_plan plan;
     bool planned;
     char refusal[1200];
@@ -211,11 +232,12 @@ struct yk__rendezvous {
 
     /* of an attempt */
     int64_t restart;
-    int stop;        /* the signal that the group is to get; 0: none yet */
-    bool cause_seen; /* this node's failure was taken note of */
-    bool asked;      /* so was that its launcher was asked to end */
-    bool reported;   /* node 0 knows that this node's group has ended */
-    bool stopping;   /* node 0 has this node's confirmation of the stop */
+    const group *group; /* in the link's step */
+    int stop;           /* the signal that the group is to get; 0: none yet */
+    bool cause_seen;    /* this node's failure was taken note of */
+    bool asked;         /* so was that its launcher was asked to end */
+    bool reported;      /* node 0 knows that this node's group has ended */
+    bool stopping;      /* node 0 has this node's confirmation of the stop */
     bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
     yk__outcome end;
     yk__departure *departed; /* node 0: of the others' ranks, in their order */
@@ -275,6 +297,30 @@ bool yk__views_finished(const yk__rendezvous *n, const group *g);
 void yk__views_end(yk__rendezvous *n);
 /* Node 0: the next attempt, of the nodes that there are by then. */
 bool yk__views_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
+/* ---- survivors.c: nodes that come and go while processes go on --------------------------------------------------- */
+/* True at node 0 while the processes of the job go on without those that end. */
+bool yk__survivors_may(const yk__rendezvous *n);
+/* It is so from now on; it is said what a cut network means, where half of the nodes would do. */
+void yk__survivors_begin(yk__rendezvous *n);
+/* Node 0: a node is lost; one is to leave, has come: false where all processes have to be started again for it. */
+void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *node, const char *text);
+bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *node, int signal);
+bool yk__survivors_come(yk__rendezvous *n, yk__agent_node *node);
+/* At each turn: those that have left, or were lost, are no nodes any more. */
+void yk__survivors_step(yk__rendezvous *n);
+/* All processes have ended: that is a failure where some were lost, and nobody has gone on without them. */
+void yk__survivors_end(yk__rendezvous *n, const group *g);
+/* An attempt is over. */
+void yk__survivors_clear(yk__rendezvous *n);
+/* A line about the nodes that there are now. */
+void yk__survivors_say(yk__rendezvous *n, const char *why, int nodes, int ranks);
+/* The others: the lease was renewed; and has it to be taken for over (Note [The side that goes on])? */
+void yk__survivors_renewed(yk__rendezvous *n);
+void yk__survivors_fence(yk__rendezvous *n);
+/* The part of a node whose processes join the others'. */
+void yk__rendezvous_send_joining(yk__rendezvous *n, yk__agent_node *node);
+/* Node 0: the job ends, with exit code 1. */
+void yk__rendezvous_record_broken(yk__rendezvous *n, const char *text);
 /* True if a plan for this node is one that node 0 makes of what this launcher has said of itself. */
 bool yk__rendezvous_plan_fits(const yk__rendezvous *n, const yk__agent_plan *plan);
 /* A launcher that is to join, or had, is gone before the plan was made. */

@@ -29,26 +29,60 @@
 static const double remains_end = 5, look_every = 0.01, well = 60;
 
 /* ---- programs that survive --------------------------------------------------------------------------------------- */
-/* The list of members in which a process has last been, by its page (src/elastic/); 0: it survives nobody, or is no
- * member yet. */
-static int64_t view_of(const group *g, int index)
+/* A counter in the page of a process (src/elastic/); 0: it is not there. */
+static int64_t counter_of(const group *g, int index, const char *which)
 {
     const yk__rank_page *page = yk__pages_at(yk__hang_pages(g->hang), index);
     for (int c = 0; c < YK__PAGE_COUNTERS && page; c++) {
         char name[52];
         int64_t value = 0;
         const char *counter = yk__page_counter(page, c, name, &value);
-        if (counter && strcmp(counter, "elastic_view") == 0)
+        if (counter && strcmp(counter, which) == 0)
             return value;
     }
     return 0;
 }
 
+/* The list of members in which a process has last been; 0: it survives nobody, or is no member yet. */
+static int64_t view_of(const group *g, int index)
+{
+    return counter_of(g, index, "elastic_view");
+}
+
+int64_t yk__alone_view(const group *g)
+{
+    int64_t last = 0;
+    for (int i = 0; i < g->count && g->hang; i++)
+        last = view_of(g, i) > last ? view_of(g, i) : last;
+    return last;
+}
+
+void yk__alone_ends(const group *g, int64_t *done, int64_t *lost)
+{
+    *done = *lost = 0;
+    for (int i = 0; i < g->count && g->hang; i++) {
+        const worker *one = &g->workers[i];
+        bool good = !one->lost && one->pid && WIFEXITED(one->status) && WEXITSTATUS(one->status) == 0;
+        int64_t view = view_of(g, i), *of = one->lost ? lost : done;
+        *of = (one->lost || good) && view > *of ? view : *of;
+    }
+}
+
+bool yk__alone_all_survive(const group *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->count && g->hang && !any; i++)
+        any = counter_of(g, i, "elastic_members") > 0;
+    return any;
+}
+
 /* True if the processes of the job go on by themselves without one that has ended: each says so, or was started again
- * to join those that do. */
+ * to join those that do. Of other nodes' processes a member knows it, and the link of it. */
 static bool survives(const group *g)
 {
-    bool all = g->gone && g->hang && !g->link;
+    if (!g->gone || !g->hang || g->link)
+        return g->gone && g->hang && g->link->may_live && yk__alone_all_survive(g);
+    bool all = true;
     for (int i = 0; i < g->count && all; i++) {
         const worker *one = &g->workers[i];
         all = !one->role && (one->lost || one->incarnation > 0 || view_of(g, i) > 0);
@@ -59,14 +93,12 @@ static bool survives(const group *g)
 /* True if it was started to join the others, and was never one of them. */
 static bool is_newcomer(const group *g, const worker *one)
 {
-    return one->incarnation > 0 && view_of(g, (int)(one - g->workers)) == 0;
+    return (one->incarnation > 0 || one->joins_others) && view_of(g, (int)(one - g->workers)) == 0;
 }
 
 worker *yk__alone_unnoticed(const group *g)
 {
-    int64_t last = 0;
-    for (int i = 0; i < g->count && g->gone; i++)
-        last = view_of(g, i) > last ? view_of(g, i) : last;
+    int64_t last = g->gone && !g->link ? yk__alone_view(g) : 0; /* of several nodes the first one judges */
     for (int i = 0; i < g->count && last; i++) {
         worker *one = &g->workers[i];
         if (one->lost && one->rule->on_failure == YK__ON_FAILURE_END && view_of(g, i) == last) {
@@ -94,18 +126,26 @@ static void others_stand(const group *g, int64_t *view, uint64_t *steps)
     }
 }
 
+void yk__alone_note_change(group *g, double since)
+{
+    g->change.since = since;
+    others_stand(g, &g->change.view, &g->change.steps);
+}
+
 static void say_change(group *g, const worker *joined, double seconds, int64_t view)
 {
     char message[300], name[YK__WORKER_NAME];
-    int members = 0;
+    int64_t members = 0; /* on all nodes */
     for (int i = 0; i < g->count; i++)
-        members += g->workers[i].running && view_of(g, i) == view;
+        if (g->workers[i].running && view_of(g, i) == view)
+            members = counter_of(g, i, "elastic_members");
     if (joined)
         snprintf(message, sizeof(message), "%s has joined the others in view %" PRId64 ", %.3f s after its start",
                  yk__worker_name(joined, name), view, seconds);
     else
-        snprintf(message, sizeof(message), "%d process%s go%s on in view %" PRId64 ", a step done %.3f s after the end",
-                 members, members == 1 ? "" : "es", members == 1 ? "es" : "", view, seconds);
+        snprintf(message, sizeof(message),
+                 "%" PRId64 " process%s go%s on in view %" PRId64 ", a step done %.3f s after the end", members,
+                 members == 1 ? "" : "es", members == 1 ? "es" : "", view, seconds);
     json_t *of = g->json ? json_pack("{s:I,s:o,s:o}", "view", (json_int_t)view, "seconds", yk__json_fixed(seconds, 3),
                                      "rank", joined ? json_integer(joined->rank) : json_null())
                          : NULL;
@@ -146,7 +186,7 @@ static bool awaits_change(const group *g)
 
 static bool others_run(const group *g, const worker *one)
 {
-    bool any = false;
+    bool any = g->link != NULL; /* on other nodes, or the first one finds out that none do */
     for (int i = 0; i < g->count; i++)
         any |= &g->workers[i] != one && g->workers[i].running;
     return any;
@@ -155,7 +195,7 @@ static bool others_run(const group *g, const worker *one)
 /* True if another process runs, or has come to its end while this one had no part in the run. */
 static bool others_do(const group *g, const worker *one)
 {
-    bool any = false;
+    bool any = g->link != NULL;
     for (int i = 0; i < g->count; i++) {
         const worker *other = &g->workers[i];
         bool done = !other->lost && WIFEXITED(other->status) && WEXITSTATUS(other->status) == 0;
@@ -212,8 +252,7 @@ static bool live_without(watch *w, worker *one)
         return false;
     }
     if (by_itself) {
-        g->change.since = one->ended;
-        others_stand(g, &g->change.view, &g->change.steps);
+        yk__alone_note_change(g, one->ended);
         g->gone(g->argument, one);
     }
     bool again = by_itself && g->again > 0 && others_run(g, one);

@@ -92,6 +92,12 @@ static yk__outcome broken(const yk__rendezvous *n, const char *text)
     return end;
 }
 
+void yk__rendezvous_record_broken(yk__rendezvous *n, const char *text)
+{
+    yk__outcome end = broken(n, text);
+    yk__rendezvous_record(n, &end, yk__now(), false);
+}
+
 /* The node's launcher is gone: it ended, or stopped renewing its lease, and then may come back and get the order that
  * it counts as lost. */
 static void lose_node(yk__rendezvous *n, yk__agent_node *p)
@@ -106,6 +112,10 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
                  n->identity.host, n->identity.pid, n->stood, name, n->s.node_timeout);
     else
         snprintf(text, sizeof(text), "%s is lost: %s", name, p->why);
+    if (yk__survivors_may(n)) {
+        yk__survivors_lost(n, p, text);
+        return;
+    }
     n->any_lost = true;
     if (yk__views_may(n)) {
         yk__views_lost(n, p, text);
@@ -179,7 +189,7 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         if (!yk__agent_read_end(r, &end))
             return;
         bool leaves = end.kind == YK__RUN_INTERRUPTED && end.signal == SIGTERM && yk__views_may(n);
-        if (leaves)
+        if (leaves && !yk__survivors_leave(n, p, end.signal))
             yk__views_leaves(n, p, end.signal);
         if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED || leaves) /* no reason to stop anybody */
             yk__outcome_clear(&end);
@@ -187,9 +197,11 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
             yk__rendezvous_record(n, &end, yk__now() - ago, saw);
     } else if (kind == REPORT_ENDED) {
         p->ended = true;
-        n->any_left |= yk__read_u8(r) != 0;
-        n->any_unsaved |= yk__read_u8(r) == 0;
+        n->any_left |= yk__read_u8(r) != 0 && !p->departs;
+        n->any_unsaved |= yk__read_u8(r) == 0 && !p->departs;
         p->finished = yk__read_u8(r) != 0;
+        p->done_view = (int64_t)yk__read_u64(r);
+        p->lost_view = (int64_t)yk__read_u64(r);
     } else if (kind == REPORT_STOPPING) {
         p->stopping = true;
     } else if (kind == REPORT_DEPARTED) {
@@ -247,6 +259,20 @@ static void handle_view(yk__rendezvous *n, yk__reader *r)
     n->link.hung = false;
 }
 
+/* Nodes have come or gone, and the processes of the others go on. */
+static void handle_members(yk__rendezvous *n, yk__reader *r)
+{
+    char why[1000];
+    bool lost = yk__read_u8(r) != 0;
+    uint32_t nodes = yk__read_u32(r), ranks = yk__read_u32(r);
+    if (!yk__agent_read_text(r, why, sizeof(why)) || nodes > INT32_MAX || ranks > INT32_MAX) {
+        refuse_coordinator(n, "list of nodes");
+        return;
+    }
+    n->link.changed = lost ? yk__now() : n->link.changed;
+    yk__survivors_say(n, why, (int)nodes, (int)ranks);
+}
+
 static void handle_order(yk__rendezvous *n, yk__reader *r)
 {
     unsigned kind = yk__read_u8(r);
@@ -286,6 +312,14 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
         handle_view(n, r);
     } else if (kind == ORDER_TRACE || kind == ORDER_TRACE_END) {
         yk__traces_handle_order(n, kind, r);
+    } else if (kind == ORDER_MEMBERS) {
+        handle_members(n, r);
+    } else if (kind == ORDER_LEFT) {
+        if (yk__read_u64(r) != n->id || !n->reported || n->link.done)
+            return;
+        yk__outcome_clear(&n->end);
+        n->end = (yk__outcome){.kind = YK__RUN_MEMBERS, .code = EXIT_FAILED};
+        n->link.done = n->have_end = true;
     } else if (kind == ORDER_LOST) {
         if ((int)yk__read_u32(r) == n->plan.node &&
             (!yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) || !n->refusal[0]))
@@ -339,7 +373,9 @@ void yk__rendezvous_move(yk__rendezvous *n)
         if (now - n->beat >= n->s.node_timeout / 5) {
             n->beat = now;
             yk__agent_client_renew(c);
+            yk__survivors_renewed(n);
         }
+        yk__survivors_fence(n);
         if (now - c->heard > n->s.node_timeout) {
             char why[128];
             snprintf(why, sizeof(why), "nothing was heard of it for %.3g s (is the host up, is the network cut?)",
@@ -421,6 +457,11 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         char text[700];
         if (n->refusal[0])
             snprintf(text, sizeof(text), "%s: %.500s", n->coordinator_name, n->refusal);
+        else if (n->link.kill)
+            snprintf(text, sizeof(text),
+                     "%s cannot be reached, %.200s: this side of the cut ends, before the nodes that reach it go on "
+                     "without this one (start the same command again, and it joins them)",
+                     n->coordinator_name, n->client.why);
         else
             snprintf(text, sizeof(text), "%s is lost: %.400s%s", n->coordinator_name, n->client.why,
                      yk__views_may(n) ? " (it keeps the list of nodes, without which the others cannot go on)" : "");
@@ -444,6 +485,10 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
     yk__wire_put_u8(&report, g->left > 0);
     yk__wire_put_u8(&report, yk__group_saved(g));
     yk__wire_put_u8(&report, yk__group_finished(g));
+    int64_t done, lost;
+    yk__alone_ends(g, &done, &lost);
+    yk__wire_put_u64(&report, (uint64_t)done);
+    yk__wire_put_u64(&report, (uint64_t)lost);
     yk__agent_client_push(&n->client, "reports", &report);
     yk__wire_clear(&report);
     n->reported = true;
@@ -471,6 +516,7 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         yk__outcome end = broken(n, text);
         yk__rendezvous_record(n, &end, yk__now(), false);
     }
+    yk__survivors_step(n);
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];
         if (p->number < 0) /* it waits for the next attempt */
@@ -483,6 +529,8 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
     }
     if (n->have_end && all_heard && n->decide_at > yk__now() && yk__supervisor_knows_first(g))
         n->decide_at = yk__now();
+    if (all)
+        yk__survivors_end(n, g);
     if (!all || (n->have_end && yk__now() < n->decide_at))
         return;
     n->any_left |= g->left > 0;
@@ -511,6 +559,11 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
 int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *again)
 {
     yk__rendezvous *n = (yk__rendezvous *)link;
+    n->group = g;
+    if (!link->lives && link->may_live && yk__alone_all_survive(g)) {
+        link->lives = true;
+        yk__survivors_begin(n);
+    }
     yk__rendezvous_move(n);
     report_cause(n, g);
     if (n->server)
@@ -522,6 +575,9 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     double next = yk__now() + n->s.node_timeout / 5;
     if (n->have_end && n->server && n->decide_at > yk__now())
         next = n->decide_at;
+    if (n->held_until > 0 && n->held_until < next)
+        next = n->held_until;
+    n->group = NULL;
     *again = next < *again ? next : *again;
     return n->stop;
 }

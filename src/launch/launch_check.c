@@ -54,9 +54,9 @@ static const char *check_nodes(const yk__rendezvous *n)
             return yk__broken("node %d was dealt with as lost, and its launcher is there", p->number);
         given += p->number > 0;
         ranks += p->number > 0 ? p->local : 0;
-        if (p->number > 0 && (p->local < 0 || p->first < n->own_local || p->first + p->local > n->world))
+        if (p->number > 0 && (p->local < 0 || p->first < n->own_local || p->first + p->local > n->slots))
             return yk__broken("node %d has ranks %d to %d, of %d", p->number, p->first, p->first + p->local - 1,
-                              n->world);
+                              n->slots);
     }
     bool all = given == n->joined || yk__views_may(n); /* those that came since have none */
     if (given && (!all || ranks != n->world))

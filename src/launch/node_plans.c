@@ -58,7 +58,7 @@ bool yk__rendezvous_number(yk__rendezvous *n)
             number++;
         by_number[number] = n->nodes[i];
     }
-    n->world = n->own_local = local_of(n->s.counts, n->s.listed, 0);
+    n->slots = n->world = n->own_local = local_of(n->s.counts, n->s.listed, 0);
     for (number = 1; number <= n->joined; number++) {
         yk__agent_node *node = by_number[number];
         node->number = number;
@@ -66,6 +66,7 @@ bool yk__rendezvous_number(yk__rendezvous *n)
         node->local = local_of(node->facts.counts, node->facts.listed, number);
         n->world += node->local;
     }
+    n->slots = n->world;
     free(by_number);
     return true;
 }
@@ -162,6 +163,26 @@ static void send_plan(yk__rendezvous *n, const yk__agent_node *node, const yk__a
         yk__agent_client_set(&n->client, key, &wire);
         yk__wire_clear(&wire);
     }
+}
+
+void yk__rendezvous_send_joining(yk__rendezvous *n, yk__agent_node *node)
+{
+    yk__agent_plan theirs = n->plan;
+    yk__wire wire = {0};
+    char key[32];
+    theirs.node = node->number;
+    theirs.first = node->first;
+    theirs.local = node->local;
+    theirs.world = n->slots;
+    theirs.nodes = 1 + n->joined;
+    theirs.orders = n->orders;
+    theirs.joins = true;
+    yk__wire_put_u8(&wire, PLAN_GIVEN);
+    yk__agent_put_plan(&wire, &theirs, NULL);
+    yk__agent_plan_key(key, node->id);
+    yk__agent_client_set(&n->client, key, &wire);
+    yk__wire_clear(&wire);
+    node->following = true;
 }
 
 void yk__rendezvous_send_plans(yk__rendezvous *n, const yk__agent_plan *plan)

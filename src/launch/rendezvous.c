@@ -187,7 +187,7 @@ void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
         node->number = -1;
         n->nodes[n->joined++] = node;
         n->came = yk__now();
-        if (n->running)
+        if (n->running && !yk__survivors_come(n, node))
             yk__views_came(n, node);
         return;
     }
@@ -457,6 +457,7 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     n->beat = n->came = yk__now();
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);
     n->link.step = yk__rendezvous_step;
+    n->link.may_live = yk__views_may(n);
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
         yk__rendezvous_join_failed(n, code, strerror(errno));
@@ -490,6 +491,7 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
 {
     yk__outcome_clear(&n->end);
     n->departed_count = 0;
+    yk__survivors_clear(n);
     n->cause_seen = n->asked = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
     n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
@@ -559,6 +561,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
         close(n->port_held);
     if (n->epoll >= 0)
         close(n->epoll);
+    yk__survivors_clear(n);
     yk__outcome_clear(&n->end);
     yk__identity_clear(&n->identity);
     free(n->departed);

@@ -38,6 +38,7 @@ typedef struct yk__agent_plan {
     int64_t attempt;               /* its number, from 0: restarts and changes of nodes */
     int nodes;                     /* that take part */
     int64_t orders;                /* given before (agents.h) */
+    bool joins;                    /* the others train, and go on while these processes join them (survivors.c) */
     int roles;                     /* of a job of several; 0: it has one */
     yk__role_part role[YK__MOST_ROLES];
 } yk__agent_plan;
@@ -61,6 +62,8 @@ bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end);
 /* At node 0: the ranks of other nodes that ended or came back in this attempt while the others went on (departures.h).
  */
 const struct yk__departure *yk__rendezvous_departed(const yk__rendezvous *n, int *count);
+/* Nothing is left of this process of a program whose others go on without it: they are told. */
+void yk__rendezvous_gone(yk__rendezvous *n, int rank, int incarnation);
 /* This node cannot start its processes: all end with the exit code, and the others say why. */
 void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why);
 /* For a job whose nodes come and go: why the last attempt was ended by that, and is followed by another; NULL: it was

@@ -158,5 +158,6 @@ int yk__worker_start(group *g, int index)
     w->running = w->asked = w->killed = w->hung = false;
     w->remains = 0;
     w->status = 0;
+    w->joins = w->joins_others ? yk__now() : 0;
     return g->function ? start_function(g, w, index) : start_program(g, w);
 }

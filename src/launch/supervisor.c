@@ -378,6 +378,11 @@ static double step_link(watch *w, double wait)
     for (int i = 0; i < g->count && w->given_up; i++)
         g->left += g->workers[i].running;
     int number = g->link->step(g->link, g, over(w), &again);
+    if (g->link->changed > 0)
+        yk__alone_note_change(g, g->link->changed);
+    g->link->changed = 0;
+    if (g->link->kill && w->running && !w->killing)
+        kill_all(w);
     if (number && w->running && !w->stopping && !(g->link->hung && yk__hang_is_watched(g->hang)))
         yk__watch_stop(w, number);
     double left = again - yk__now();

@@ -23,6 +23,7 @@ typedef struct worker {
     int rank, local_rank;
     char **argv, **envp;
     bool input;                /* gets the launcher's stdin; the others get /dev/null */
+    bool joins_others;         /* it is started to join others, which train */
     int listener;              /* of a program: the socket that it gets as LISTENER_FD (listeners.h); 0: none */
     relay_stream out, err;     /* set up by the caller but for the pipes; of a function: descriptors -1 */
     const atomic_int *said;    /* of a function: one of the above; NULL for a program */
@@ -60,8 +61,12 @@ typedef struct group_link {
      * with, or 0; *again is the time (yk__now) by which it wants to be called, unchanged if that does not matter.
      */
     int (*step)(struct group_link *link, const struct group *g, bool ended, double *again);
-    bool hung; /* set by step: the stop is for a process of another node that is stuck */
-    bool done; /* set by step: yk__supervisor_run need not wait for the others any more */
+    bool hung;      /* set by step: the stop is for a process of another node that is stuck */
+    bool kill;      /* set by step: SIGKILL, at once: this node is cut off, and others are about to go on without it */
+    bool may_live;  /* processes may go on without those of other nodes that end */
+    bool lives;     /* set by step: those of this job do (yk__alone_all_survive) */
+    double changed; /* set by step: when a node was found lost, 0: none was; the supervisor clears it */
+    bool done;      /* set by step: yk__supervisor_run need not wait for the others any more */
 } group_link;
 
 /*
@@ -133,6 +138,13 @@ bool yk__supervisor_knows_first(const group *g);
 /* When the process that failed first saw a process group of its fail, which then is the effect of something else; 0
  * where it did not. */
 double yk__supervisor_saw_failure(const group *g);
+
+/* The last list of members (elastic_view) in which a process of the group was; 0: none. Also of those that ended. */
+int64_t yk__alone_view(const group *g);
+/* The last views in which one of the processes has ended well, and one was lost; 0: none has, none was. */
+void yk__alone_ends(const group *g, int64_t *done, int64_t *lost);
+/* True if a process of the group knows that all of the job survive the end of others. */
+bool yk__alone_all_survive(const group *g);
 
 /* The fault of a group between two turns of the supervisor (base/invariant.h). */
 const char *yk__group_check(const group *g);

@@ -4,8 +4,10 @@
  */
 #include "tests/support/expect.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "elastic/members.h"
 
@@ -14,6 +16,18 @@ static yk_store *store;
 static void put(const char *key, const char *text)
 {
     assert_int_equal(yk_store_set(store, key, text, strlen(text)), YK_OK);
+}
+
+/* A process asks to join, the N-th that does. */
+static void ask(int number, const char *key, const char *text)
+{
+    char entry[40];
+    int64_t all;
+    put(key, text);
+    assert_int_equal(yk_store_add(store, "elastic/joins", 1, &all), YK_OK);
+    assert_int_equal(all, number);
+    snprintf(entry, sizeof(entry), "elastic/joins/%d", number);
+    put(entry, strrchr(key, '/') + 1);
 }
 
 static bool is_there(const char *key)
@@ -110,7 +124,7 @@ static void test_joined_before_all_look(void **state)
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK); /* "2 0.0 1.0" */
     assert_int_equal(yk__members_change(&b, 4, YK__AT_STEP, &next), YK_OK);
     assert_true(yk__members_wanted(&a) == false);
-    put("elastic/join/2", "1 7 virtual ranks");
+    ask(1, "elastic/join/2", "1 7 virtual ranks");
     put("elastic/2.0/at/1.0", "9 s");
     a.looked = 0;
     assert_true(yk__members_wanted(&a));
@@ -135,20 +149,22 @@ static void test_not_let_in(void **state)
     yk__members a = member(0, 0), odd = member(2, 1);
     yk__succession next;
     put("elastic/gone/2.0", "1");
-    put("elastic/join/2", "1 7 virtual ranks");
+    ask(1, "elastic/join/2", "1 7 virtual ranks");
     put("elastic/1.0/at/1.0", "4 a");
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
     assert_string_equal(a.text, "2 0.0 1.0");
-    put("elastic/join/2", "1 8 virtual ranks");
+    ask(2, "elastic/join/2", "1 8 virtual ranks");
     put("elastic/2.0/at/1.0", "4 s");
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
     assert_false(next.changed);
+    a.looked = 0;
+    assert_false(yk__members_wanted(&a)); /* it was looked at, and refused */
     free(odd.facts);
     odd.facts = strdup("8 virtual ranks");
     assert_int_equal(yk__members_join(&odd, &next), YK_ERR_MISMATCH);
     assert_non_null(strstr(yk_last_error()->message, "it has 8 virtual ranks, and the run has 7 virtual ranks"));
     yk_clear_error();
-    put("elastic/join/2", "2 7 virtual ranks");
+    ask(4, "elastic/join/2", "2 7 virtual ranks"); /* the third was `odd` itself */
     put("elastic/2.1/at/1.0", "4 s");
     a.most = 2;
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
@@ -161,6 +177,73 @@ static void test_not_let_in(void **state)
     yk__members_clear(&a);
     yk__members_clear(&odd);
     yk__members_clear(&late);
+}
+
+/* Nodes that come while the others train: their processes have slots beyond those of the begin, and any number of them
+ * joins at once, up to as many as there are virtual ranks. Nodes that are lost: their slots are told. */
+static void test_nodes(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), late = member(7, 0);
+    yk__succession next;
+    int slot = -1;
+    a.most = 5;
+    a.nodes = true;
+    assert_false(yk__members_wanted(&a));
+    ask(1, "elastic/join/7", "0 7 virtual ranks");
+    ask(2, "elastic/join/4", "0 7 virtual ranks");
+    ask(3, "elastic/join/5", "0 7 virtual ranks");
+    int64_t four;
+    assert_int_equal(yk_store_add(store, "elastic/joins", 1, &four), YK_OK); /* the fourth has not said yet who it is */
+    a.looked = 0;
+    assert_true(yk__members_wanted(&a)); /* though none of the first ones is missing */
+    put("elastic/1.0/at/1.0", "4 s");
+    put("elastic/1.0/at/2.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "2 0.0 1.0 2.0 7.0 4.0");
+    assert_int_equal(next.came, 2);
+    a.looked = 0;
+    a.most = 6;
+    assert_true(yk__members_wanted(&a)); /* for the fourth */
+    put("elastic/joins/4", "6");
+    put("elastic/join/6", "0 7 virtual ranks");
+    for (int i = 1; i < 5; i++) {
+        char key[40];
+        snprintf(key, sizeof(key), "elastic/2.0/at/%d.0", a.list[i].slot);
+        put(key, i == 3 ? "5 l" : "5 s");
+    }
+    assert_int_equal(yk__members_change(&a, 5, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "3 0.0 1.0 2.0 4.0 5.0 6.0");
+    assert_false(yk__members_lost(&a, "3 7 9", &slot) || yk__members_lost(&a, "", &slot) ||
+                 yk__members_lost(&a, NULL, &slot));
+    assert_true(yk__members_lost(&a, "7 5 6", &slot));
+    assert_int_equal(slot, 5);
+    yk__members_clear(&a);
+    yk__members_clear(&late);
+}
+
+/* While the launcher waits for more nodes, members wait for its word beyond their own time. */
+static void *release(void *argument)
+{
+    (void)argument;
+    usleep(500000);
+    put("elastic/gone/2.0", "1");
+    return NULL;
+}
+
+static void test_held(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0);
+    yk__succession next;
+    pthread_t thread;
+    put("elastic/held", "1");
+    put("elastic/1.0/at/1.0", "4 s");
+    assert_int_equal(pthread_create(&thread, NULL, release, NULL), 0);
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK); /* of 0.2 s */
+    assert_string_equal(a.text, "2 0.0 1.0");
+    pthread_join(thread, NULL);
+    yk__members_clear(&a);
 }
 
 static void test_leaving(void **state)
@@ -209,7 +292,8 @@ static void test_wrong(void **state)
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_ERR_TIMEOUT);
     assert_non_null(strstr(yk_last_error()->message, "no view has followed"));
     yk_clear_error();
-    static const char *const texts[] = {"2", "2 0.0 9.0", "x 0.0", "2 0.0 1.0 2.0 0.0", "2 1.0", "7 0.0 1.0 2.0"};
+    static const char *const texts[] = {"2",     "2 0.0 -9.0",   "2 0.0 9", "x 0.0", "2 0.0 1.0 2.0 0.0",
+                                        "2 1.0", "7 0.0 1.0 2.0"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         put("elastic/view", texts[i]);
         yk__members m = member(0, 0);
@@ -228,6 +312,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_first_verdict, begin, end),
         cmocka_unit_test_setup_teardown(test_joined_before_all_look, begin, end),
         cmocka_unit_test_setup_teardown(test_not_let_in, begin, end),
+        cmocka_unit_test_setup_teardown(test_nodes, begin, end),
+        cmocka_unit_test_setup_teardown(test_held, begin, end),
         cmocka_unit_test_setup_teardown(test_leaving, begin, end),
         cmocka_unit_test_setup_teardown(test_all_leave, begin, end),
         cmocka_unit_test_setup_teardown(test_wrong, begin, end),

@@ -50,6 +50,7 @@ typedef struct counts {
 } counts;
 
 typedef struct rank {
+    int begun; /* steps that this process has begun, those that were made again among them */
     yk_elastic *job;
     yk_module *net;
     yk_loader *loader;
@@ -63,6 +64,19 @@ static void *kill_later(void *argument)
     usleep((useconds_t)(intptr_t)argument);
     raise(SIGKILL);
     return NULL;
+}
+
+/* Makes the file at.STEP, and waits for go.STEP. */
+static void wait_at(long long step)
+{
+    char at[40], go[40];
+    snprintf(at, sizeof(at), "at.%lld", step);
+    snprintf(go, sizeof(go), "go.%lld", step);
+    FILE *f = fopen(at, "w");
+    if (f)
+        fclose(f);
+    while (access(go, F_OK))
+        usleep(5000);
 }
 
 /* Does what the plan has for this process in this phase of the step. */
@@ -96,6 +110,8 @@ static bool phase(const rank *r, const char *name)
             raise(SIGSTOP);
         else if (strcmp(what, "exit") == 0)
             exit(3);
+        else if (strcmp(what, "wait") == 0) /* for tests/cli/survive_nodes.sh */
+            wait_at(step);
         else if (pthread_create(&thread, NULL, kill_later, (void *)(intptr_t)atoi(what)) == 0) /* microseconds */
             pthread_detach(thread);
     }
@@ -140,6 +156,7 @@ static yk_status train_epoch(rank *r)
     yk_loader_start(r->loader, YK_NEXT_EPOCH);
     while (yk_elastic_begin(r->job)) {
         phase(r, "begin");
+        r->begun++;
         yk_scope scope = yk_scope_begin();
         yk_status status = train_step(r);
         yk_scope_end(scope);
@@ -180,6 +197,7 @@ static yk_status write_result(rank *r, const char *path)
     fprintf(f, "%016llx steps %lld drawn %.17g\n", (unsigned long long)hash, (long long)r->now.step,
             yk_item(yk_rand(YK_SHAPE(1), NULL)));
     fprintf(stderr, "view %lld, %d members\n", (long long)yk_elastic_view(r->job), yk_world_size(NULL));
+    fprintf(stderr, "%d steps begun\n", r->begun);
     return fclose(f) ? YK_ERR_IO : YK_OK;
 }
 
@@ -205,7 +223,7 @@ static int worker(char **argv)
         .scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 64, .growth_interval = 7)),
         .accumulate = 1, .virtual_ranks = VIRTUAL, .different_seeds = true, .survive = true, .own = &r.now,
         .own_bytes = sizeof(r.now)));
-    if (!r.job || yk_elastic_joined(r.job) != (r.incarnation > 0))
+    if (!r.job || yk_elastic_joined(r.job) != (getenv("YOKE_ELASTIC_JOIN") != NULL))
         return yk_report_error(stderr);
     while (r.now.epoch < EPOCHS && !yk_elastic_left(r.job))
         if (train_epoch(&r))

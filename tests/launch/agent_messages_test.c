@@ -102,6 +102,7 @@ static void plan_round_trip(void **state)
                            .attempt = 3,
                            .nodes = 2,
                            .orders = 17,
+                           .joins = true,
                            .roles = 2,
                            .role = {{2, 1, 4}, {3, 2, 12}}},
                    got;
@@ -115,6 +116,7 @@ static void plan_round_trip(void **state)
     assert_int_equal(got.attempt, 3);
     assert_int_equal(got.nodes, 2);
     assert_int_equal(got.orders, 17);
+    assert_true(got.joins);
     assert_memory_equal(got.role, sent.role, 2 * sizeof(*sent.role));
     for (size_t size = 0; size < wire.size; size++) {
         r = (yk__reader){wire.data, wire.data + size, false};

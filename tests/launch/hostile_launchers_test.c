@@ -424,7 +424,7 @@ static void odd_order(yk__channel *c, int fd)
     yk__wire order = {0};
     yk__outcome end = odd_end();
     fill(noise, sizeof(noise));
-    yk__wire_put_u8(&order, (unsigned)below(7));
+    yk__wire_put_u8(&order, (unsigned)below(ORDER_VIEW + 2));
     switch (below(4)) {
     case 0:
         yk__wire_put_u8(&order, (unsigned)below(3));

@@ -50,6 +50,7 @@ static void test_nodes(void **state)
                         .joined = 2,
                         .own_local = 2,
                         .world = 6,
+                        .slots = 6,
                         .orders = 3,
                         .attempt_order = 3};
     expect_sound(yk__rendezvous_check(&n));
@@ -94,6 +95,7 @@ static void test_end(void **state)
                         .joined = 1,
                         .own_local = 1,
                         .world = 2,
+                        .slots = 2,
                         .stop = 15,
                         .have_end = true,
                         .again = true,

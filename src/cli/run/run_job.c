@@ -70,7 +70,8 @@ typedef struct attempt_state {
     const char *listeners; /* of all ranks; NULL: none */
     const char *trace;     /* where ranks write what they do; NULL: nowhere */
     group *group;
-    char pages[4200]; /* where pages of ranks have been saved; "": nowhere yet */
+    yk__rendezvous *nodes; /* NULL: there is one */
+    char pages[4200];      /* where pages of ranks have been saved; "": nowhere yet */
 } attempt_state;
 
 /* NULL without memory. */
@@ -100,7 +101,8 @@ static char **environment(const attempt_state *a, const worker *w)
     else if (j->secret >= 0)
         yk__variables_put_number(&v, "YOKE_JOB_SECRET_FD", SECRET_FD);
     yk__variables_put_number(&v, "YOKE_INCARNATION", w->incarnation);
-    if (w->incarnation > 0 && w->rule->on_failure == YK__ON_FAILURE_END) /* in place of one whose others go on */
+    if (w->joins_others ||
+        (w->incarnation > 0 && w->rule->on_failure == YK__ON_FAILURE_END)) /* in place of one whose others go on */
         yk__variables_put(&v, "YOKE_ELASTIC_JOIN", "1");
     if (j->store || j->node_count > 1) {
         char store[YK__JOB_STORE_VARIABLE];
@@ -241,6 +243,7 @@ static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezv
         const run_role *role = run_role_of(j, i);
         w->rank = j->first + i;
         w->local_rank = i;
+        w->joins_others = a->plan->joins;
         w->path = role->path;
         w->rule = &role->rule;
         w->role = j->role_count > 1 ? role->rule.name : NULL;
@@ -310,6 +313,10 @@ static void tell_gone(void *argument, const worker *w)
     const attempt_state *a = argument;
     job *j = a->job;
     char key[60];
+    if (a->nodes) {
+        yk__rendezvous_gone(a->nodes, w->rank, w->incarnation);
+        return;
+    }
     snprintf(key, sizeof(key), "elastic/gone/%d.%d", w->rank, w->incarnation);
     if (!yk__job_store_put(j->store, a->plan->attempt, key, "1"))
         return;
@@ -434,11 +441,12 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
     }
-    attempt_state state = {.job = j, .plan = plan, .hang = g.hang, .group = &g, .trace = run_trace_begin(j)};
+    attempt_state state = {
+        .job = j, .plan = plan, .hang = g.hang, .group = &g, .nodes = n, .trace = run_trace_begin(j)};
     g.renew = worker_renew;
     g.started = run_announce;
     g.hung = save_hang;
-    g.gone = j->store ? tell_gone : NULL;
+    g.gone = j->store || n ? tell_gone : NULL;
     g.again = plan->restarts - plan->restart - j->started_again;
     g.argument = &state;
     if (workers && plan->port && g.hang && enough && attempt_prepare(&state, workers, n)) {
