@@ -310,3 +310,34 @@ void yk__progress_end_at(int entry, uint64_t now)
         atomic_fetch_add_explicit(&page->waited, now - slot->operation.began, memory_order_relaxed);
     atomic_store_explicit(&under_way[entry], false, memory_order_release);
 }
+
+/* Writes a slot of `calls`, which this process alone writes, and one thread at a time. */
+static void call_write(yk__page_slot *slot, const yk__page_operation *call)
+{
+    unsigned version = atomic_load_explicit(&slot->version, memory_order_relaxed);
+    atomic_store_explicit(&slot->version, version + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    slot->operation = *call;
+    atomic_store_explicit(&slot->version, version + 2, memory_order_release);
+}
+
+int yk__progress_call_begin(const yk__page_operation *call)
+{
+    yk__rank_page *page = yk__progress_page();
+    for (int entry = 0; entry < YK__PAGE_CALLS; entry++) {
+        yk__page_slot *slot = &page->calls[entry];
+        if (slot->operation.number)
+            continue;
+        yk__page_operation noted = *call;
+        noted.began = yk__ticks();
+        call_write(slot, &noted);
+        return entry;
+    }
+    return -1;
+}
+
+void yk__progress_call_end(int entry)
+{
+    if (entry >= 0)
+        call_write(&yk__progress_page()->calls[entry], &(yk__page_operation){0});
+}

@@ -39,6 +39,11 @@ static inline void yk__progress_end(int entry)
     yk__progress_end_at(entry, 0);
 }
 
+/* A thread waits for the answer to a call, until the end. One thread of the process at a time may be in either; -1: all
+ * slots are taken, which yk__progress_call_end takes. */
+int yk__progress_call_begin(const yk__page_operation *call);
+void yk__progress_call_end(int entry);
+
 /* The rank gets on: a batch, a step of an optimizer, a file. */
 static inline void yk__progress_mark(void)
 {

@@ -22,9 +22,10 @@
 #include "base/core.h"
 
 enum {
-    YK__PAGE_VERSION = 3, /* to be raised with every change of what follows */
+    YK__PAGE_VERSION = 4, /* to be raised with every change of what follows */
     YK__PAGE_MAGIC = 0x65676150,
     YK__PAGE_RING = 256, /* operations: those under way, and the last that have ended */
+    YK__PAGE_CALLS = 16, /* threads that wait for the answer to a call; those of more are not noted */
     YK__PAGE_COUNTERS = 64,
     YK__PAGE_TEXTS = 8,
     YK__PAGE_TEXT = 60
@@ -60,7 +61,7 @@ typedef struct yk__page_operation {
     uint64_t began, ended; /* ticks; ended 0: it is under way */
     int32_t world_size, peer, tag, what; /* peer, tag: -1 where there is none; what: yk__operation_what */
     char kind[16], dtype[12], reduction[8];
-    char group[32]; /* the process group, the callee, the end of the path */
+    char group[32]; /* the process group, the worker that is called (its index is `peer`), the end of the path */
 } yk__page_operation;
 
 typedef struct yk__page_slot {
@@ -82,6 +83,7 @@ typedef struct yk__rank_page {
     _Atomic double born;
 
     atomic_int groups;           /* that it is in */
+    atomic_int worker;           /* its index among the workers of RPC, from 1; 0: it is none */
     atomic_int answers;          /* the signal on which it prints its stack, 0: none */
     _Atomic uint64_t progressed; /* ticks: when it last began or ended an operation, took a batch or a step */
     _Atomic double failed;       /* yk__now: when a group of its first failed, or could not be joined; 0: never */
@@ -114,6 +116,8 @@ typedef struct yk__rank_page {
         _Atomic int64_t value;
     } counters[YK__PAGE_COUNTERS];
     yk__page_slot ring[YK__PAGE_RING] __attribute__((aligned(64)));
+    /* Calls whose answer a thread waits for, so many that they would push the collectives out of the ring. */
+    yk__page_slot calls[YK__PAGE_CALLS];
 } yk__rank_page;
 
 /* A page takes whole pages of memory, so that each rank can map its own. */

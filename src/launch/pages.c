@@ -167,7 +167,7 @@ static json_t *operation_json(const yk__rank_page *page, const yk__page_operatio
     return object;
 }
 
-/* Those that are under way, or have ended, in the order in which they began. */
+/* Those that are under way, or have ended, in the order in which they began; calls stand behind the others. */
 static json_t *operations_json(const yk__rank_page *page, bool ended)
 {
     json_t *list = json_array();
@@ -183,6 +183,10 @@ static json_t *operations_json(const yk__rank_page *page, bool ended)
     }
     for (int i = 0; list && i < count; i++)
         json_array_append_new(list, operation_json(page, &o[order[i]]));
+    for (int i = 0; list && !ended && i < YK__PAGE_CALLS; i++) {
+        if (yk__page_read(&page->calls[i], &o[0]))
+            json_array_append_new(list, operation_json(page, &o[0]));
+    }
     return list;
 }
 
@@ -221,7 +225,7 @@ char *yk__page_json(const yk__rank_page *page)
         json_pack("{s:s,s:o,s:o}", "name", yk__phase_name(phase), "text", *text ? text_json(text) : json_null(),
                   "since_s_ago", since > 0 ? yk__json_fixed(now - since, 6) : json_null());
     json_t *object =
-        json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:o,s:I,s:o,s:i,s:o,s:o,s:o,s:I,s:o,s:o,s:o}",
+        json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:i,s:i,s:o,s:I,s:o,s:I,s:o,s:i,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o}",
                   "version", YK__PAGE_VERSION, "rank", page->rank, "world_size", page->world_size, "local_rank",
                   page->local_rank, "node", page->node, "role", text_json(page->role), "role_rank", page->role_rank,
                   "incarnation", page->incarnation, "pid", atomic_load(&page->pid), "phase", phase_object, "steps",
@@ -230,6 +234,7 @@ char *yk__page_json(const yk__rank_page *page)
                   atomic_load(&page->groups), "progressed_s_ago", ago_json(page, atomic_load(&page->progressed)),
                   "failed_s_ago", failed > 0 ? yk__json_fixed(now - failed, 6) : json_null(), "counters",
                   counters_json(page), "begun", (json_int_t)atomic_load(&page->begun), "under_way",
-                  operations_json(page, false), "last", operations_json(page, true), "process", process_json(page));
+                  operations_json(page, false), "last", operations_json(page, true), "process", process_json(page),
+                  "worker", atomic_load(&page->worker) > 0 ? json_integer(atomic_load(&page->worker)) : json_null());
     return yk__json_line(object, YK__JSON_DIGITS);
 }

@@ -4,7 +4,8 @@
  * Collectives of a group are numbered, and each rank begins them in their order. So where some ranks are in number N of
  * a group and another one of the group has not begun it, they wait for that one. If it waits itself, in another group,
  * it is not the cause: the one that is looked for is absent somewhere and waits for nobody. Where all that are absent
- * wait, they wait for each other.
+ * wait, they wait for each other. Calls of RPC are followed likewise, from the worker that waits for an answer to the
+ * one that is called, which may wait for another's.
  *
  * What pages say is not trusted: texts are escaped, and what is not there counts as not known.
  */
@@ -21,6 +22,8 @@ typedef struct explained {
     const json_t *page; /* NULL: there is none of this rank */
     const json_t *in;   /* its oldest collective or message under way; NULL: none is */
     const json_t *last; /* the one that ended last */
+    const json_t *call; /* the oldest call whose answer a thread of it waits for */
+    int callee;         /* the rank that is called; -1: not known */
 } explained;
 
 typedef struct explanation {
@@ -59,13 +62,15 @@ static bool is_message(const json_t *operation)
     return json_object_get(operation, "tag") != NULL;
 }
 
-static const json_t *oldest_under_way(const json_t *page)
+/* The oldest of those under way, calls or not. */
+static const json_t *oldest_under_way(const json_t *page, bool call)
 {
     const json_t *one, *found = NULL;
     size_t at;
     json_array_foreach(json_object_get(page, "under_way"), at, one)
     {
-        if (is_collective(one) && (!found || ago_of(one, "began_s_ago") > ago_of(found, "began_s_ago")))
+        if ((call ? strcmp(text_of(one, "what"), "call") == 0 : is_collective(one)) &&
+            (!found || ago_of(one, "began_s_ago") > ago_of(found, "began_s_ago")))
             found = one;
     }
     return found;
@@ -123,6 +128,17 @@ static void write_operation(FILE *to, const json_t *o)
         fprintf(to, " with rank %" PRId64 " (tag %" PRId64 ")", number_of(o, "peer"), number_of(o, "tag"));
 }
 
+/* "'add' of worker 'ps0' (rank 2) for 3.0 s" */
+static void write_call(FILE *to, const explained *e)
+{
+    char function[PLAIN], worker[PLAIN];
+    fprintf(to, "'%s' of worker '%s'", plain(text_of(e->call, "kind"), function),
+            plain(text_of(e->call, "of"), worker));
+    if (e->callee >= 0)
+        fprintf(to, " (rank %d)", e->callee);
+    fprintf(to, " for %.1f s", ago_of(e->call, "began_s_ago"));
+}
+
 /* "rank 3", "ranks 0, 1 and 3"; the first of many. */
 static void write_ranks(FILE *to, const int *ranks, int count)
 {
@@ -162,6 +178,10 @@ static void write_doing(FILE *to, const explained *e)
     else
         fprintf(to, "it is ");
     write_phase(to, e->page);
+    if (e->call) {
+        fprintf(to, "; it waits for ");
+        write_call(to, e);
+    }
     if (e->last) {
         fprintf(to, "; its last, ");
         write_operation(to, e->last);
@@ -205,13 +225,29 @@ static int ranks_in(const explanation *x, const json_t *operation, int *ranks)
     return count;
 }
 
+/* The worker that waits for no other one's answer, by way of calls from rank r; r itself where it waits for none, or
+ * where calls go in a circle, or to whom is not known. */
+static int called_last(const explanation *x, int r)
+{
+    int at = r;
+    for (int steps = 0; x->ranks[at].callee >= 0 && x->ranks[at].callee != at; steps++) {
+        at = x->ranks[at].callee;
+        if (steps == x->world)
+            return r;
+    }
+    return at;
+}
+
 /* A rank waits where it is in a message, or in a collective that another one has not begun. One that is in a collective
  * to which all have come is not held up by them. */
 static bool waits_for_others(const explanation *x, int r)
 {
     const json_t *in = x->ranks[r].in;
-    if (!in || is_message(in))
-        return in != NULL;
+    int called = called_last(x, r);
+    if (!in)
+        return called != r && !x->ranks[called].in;
+    if (is_message(in))
+        return true;
     for (int other = 0; other < x->world; other++) {
         if (other != r && is_absent(x, other, in))
             return true;
@@ -356,6 +392,50 @@ static void say_ended(const explanation *x, FILE *to)
     fprintf(to, ".\n");
 }
 
+/* Calls that wait for each other. */
+static bool say_call_circle(const explanation *x, FILE *to)
+{
+    for (int r = 0; r < x->world; r++) {
+        int at = x->ranks[r].callee, steps = 1;
+        while (at >= 0 && at != r && steps++ < x->world)
+            at = x->ranks[at].callee;
+        if (at != r || x->ranks[r].callee == r)
+            continue;
+        fprintf(to, "workers wait for each other's answers: rank %d waits for ", r);
+        write_call(to, &x->ranks[r]);
+        for (at = x->ranks[r].callee; at != r; at = x->ranks[at].callee) {
+            fprintf(to, ", rank %d for ", at);
+            write_call(to, &x->ranks[at]);
+        }
+        fprintf(to, ".\n");
+        return true;
+    }
+    return false;
+}
+
+/* Nobody waits in an operation of a group; one waits for an answer. */
+static bool say_called(const explanation *x, FILE *to)
+{
+    int first = -1;
+    for (int r = 0; r < x->world; r++) {
+        const explained *e = &x->ranks[r];
+        if (e->call && !x->all_ended &&
+            (first < 0 || ago_of(e->call, "began_s_ago") > ago_of(x->ranks[first].call, "began_s_ago")))
+            first = r;
+    }
+    if (first < 0)
+        return false;
+    int last = called_last(x, first);
+    fprintf(to, "rank %d waits for ", first);
+    write_call(to, &x->ranks[first]);
+    if (last != first) {
+        fprintf(to, last == x->ranks[first].callee ? ": " : ", and so on to rank %d: ", last);
+        write_doing(to, &x->ranks[last]);
+    }
+    fprintf(to, ".\n");
+    return true;
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 static void write_table(const explanation *x, FILE *to)
 {
@@ -373,6 +453,10 @@ static void write_table(const explanation *x, FILE *to)
         if (ago_of(e->page, "failed_s_ago") >= 0)
             fprintf(to, "; saw a group fail %.1f s ago", ago_of(e->page, "failed_s_ago"));
         const json_t *shown = e->in ? e->in : e->last;
+        if (e->call) {
+            fprintf(to, "; waits for ");
+            write_call(to, e);
+        }
         if (shown) {
             fprintf(to, e->in ? "; in " : "; last ");
             write_operation(to, shown);
@@ -405,16 +489,28 @@ yk_status yk__explain(const json_t *pages, FILE *to)
     x.ranks = yk__calloc((size_t)x.world, sizeof(*x.ranks));
     if (!x.ranks)
         return yk__error_code();
+    for (int r = 0; r < x.world; r++)
+        x.ranks[r].callee = -1;
     json_array_foreach(pages, at, page)
     {
         if (is_page(page))
-            x.ranks[number_of(page, "rank")] =
-                (explained){.page = page, .in = oldest_under_way(page), .last = newest_ended(page)};
+            x.ranks[number_of(page, "rank")] = (explained){.page = page,
+                                                           .in = oldest_under_way(page, false),
+                                                           .last = newest_ended(page),
+                                                           .call = oldest_under_way(page, true),
+                                                           .callee = -1};
+    }
+    for (int r = 0; r < x.world; r++) {
+        for (int other = 0; other < x.world && x.ranks[r].call; other++) {
+            if (x.ranks[other].page && number_of(x.ranks[other].page, "worker") == number_of(x.ranks[r].call, "peer"))
+                x.ranks[r].callee = other;
+        }
     }
     x.all_ended = true;
     for (int r = 0; r < x.world; r++)
         x.all_ended = x.all_ended && (!x.ranks[r].page || is_process(&x.ranks[r], "ended"));
-    if (!say_absent(&x, to) && !say_cycle(&x, to) && !say_stopped(&x, to) && !say_waiting(&x, to))
+    if (!say_call_circle(&x, to) && !say_absent(&x, to) && !say_cycle(&x, to) && !say_stopped(&x, to) &&
+        !say_waiting(&x, to) && !say_called(&x, to))
         say_ended(&x, to);
     write_table(&x, to);
     free(x.ranks);

@@ -256,10 +256,25 @@ bool yk__rpc_wait_for_answers(pthread_cond_t *condition, double deadline)
     return !deadline || yk__now() < deadline;
 }
 
+/* With the lock held: notes in the page of this rank that a thread waits for the answer. */
+static int future_note(const yk_future *f)
+{
+    yk__page_operation call = {.number = f->number ? f->number : 1, .what = YK__WHAT_CALL, .tag = -1};
+    const char *name = strstr(f->what, "), '"); /* "rpc_sync: worker 'ps0' (host h, process 12), 'add'" */
+    name = name ? name + strlen("), '") : f->what;
+    call.peer = (int32_t)(f->link ? f->link->index : yk__rpc.index);
+    snprintf(call.kind, sizeof(call.kind), "%.*s", (int)strcspn(name, "'"), name);
+    snprintf(call.group, sizeof(call.group), "%.31s", f->link ? f->link->name : yk__rpc.name);
+    return yk__progress_call_begin(&call);
+}
+
 /* Waits with the lock held until it is done; false when the deadline (0: none) is over. */
 static bool future_wait_done(yk_future *f, double deadline)
 {
+    if (f->progress == YK__RPC_ANSWERED)
+        return true;
     bool blocked = yk__rpc_blocked_begin();
+    int noted = future_note(f);
     while (f->progress != YK__RPC_ANSWERED) {
         double now = yk__now();
         if (f->deadline <= now)
@@ -268,6 +283,7 @@ static bool future_wait_done(yk_future *f, double deadline)
                  deadline && yk__now() >= deadline)
             break;
     }
+    yk__progress_call_end(noted);
     yk__rpc_blocked_end(blocked);
     return f->progress == YK__RPC_ANSWERED;
 }

@@ -222,6 +222,7 @@ yk_status yk__rpc_join(int world_size, double deadline)
     }
     yk__rpc_lock();
     yk__rpc.index = (uint32_t)index;
+    atomic_store(&yk__progress_page()->worker, (int)index);
     pthread_mutex_unlock(&yk__rpc.lock);
     snprintf(key, sizeof(key), "rpc/member/%u", (uint32_t)index);
     snprintf(record, sizeof(record), "%s %s %d %s", yk__rpc.name, yk__rpc.identity.host, yk__rpc.pid,
@@ -315,6 +316,7 @@ void yk__rpc_left(void)
 {
     YK__QUESTION;
     char key[40];
+    atomic_store(&yk__progress_page()->worker, 0);
     snprintf(key, sizeof(key), "rpc/left/%u", yk__rpc.index);
     (void)!yk_store_set(yk__rpc.store, key, "1", 1); /* without the store nobody can look */
 }

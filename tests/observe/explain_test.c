@@ -137,6 +137,46 @@ static void nobody_is_missing(void **state)
     json_decref(pages);
 }
 
+/* Rank r is worker r + 1, and waits for an answer of `callee`; -1: of nobody. */
+static json_t *worker_page(int r, int world, int callee, double since)
+{
+    json_t *one = page(r, world, 3, NULL, "none");
+    json_object_set_new(one, "worker", json_integer(r + 1));
+    if (callee >= 0) {
+        char name[20];
+        snprintf(name, sizeof(name), "w%d", callee);
+        json_array_append_new(json_object_get(one, "under_way"),
+                              json_pack("{s:s,s:s,s:i,s:s,s:i,s:f,s:n}", "what", "call", "kind", "step", "number", 9,
+                                        "of", name, "peer", callee + 1, "began_s_ago", since, "ended_s_ago"));
+    }
+    return one;
+}
+
+static void calls(void **state)
+{
+    (void)state;
+    json_t *pages = json_array();
+    json_array_append_new(pages, worker_page(0, 3, 1, 8));
+    json_array_append_new(pages, worker_page(1, 3, 2, 7));
+    json_array_append_new(pages, worker_page(2, 3, -1, 0));
+    expect_sentence(
+        pages, "rank 0 waits for 'step' of worker 'w1' (rank 1) for 8.0 s, and so on to rank 2: it is in no phase");
+    json_t *in = operation("barrier", "world", 4, 5, -1);
+    json_array_append_new(json_object_get(json_array_get(pages, 0), "under_way"), in);
+    /* Rank 1 has not come to the barrier either, but waits for rank 2. */
+    expect_sentence(pages, "rank 2 has not come to barrier #4 of group 'world', in which rank 0 is for 5.0 s");
+    json_array_set_new(pages, 2, worker_page(2, 3, 0, 6));
+    expect_sentence(pages,
+                    "workers wait for each other's answers: rank 0 waits for 'step' of worker 'w1' (rank 1) for 8.0 s, "
+                    "rank 1 for 'step' of worker 'w2' (rank 2) for 7.0 s, rank 2 for 'step' of worker 'w0' (rank 0)");
+    /* A worker that is not there, and one that calls itself. */
+    json_array_clear(pages);
+    json_array_append_new(pages, worker_page(0, 2, 7, 8));
+    json_array_append_new(pages, worker_page(1, 2, 1, 3));
+    expect_sentence(pages, "rank 0 waits for 'step' of worker 'w7' for 8.0 s.");
+    json_decref(pages);
+}
+
 /* Ranks that were stopped at random places of a program: one of 2 to 9 does not come to the collective that the others
  * are in, or are on their way to. */
 static void seeded_hangs(void **state)
@@ -195,8 +235,8 @@ static void not_pages(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_is_missing), cmocka_unit_test(chain),
-                                       cmocka_unit_test(nobody_is_missing), cmocka_unit_test(seeded_hangs),
-                                       cmocka_unit_test(not_pages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_is_missing),    cmocka_unit_test(chain),
+                                       cmocka_unit_test(nobody_is_missing), cmocka_unit_test(calls),
+                                       cmocka_unit_test(seeded_hangs),      cmocka_unit_test(not_pages)};
     return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
 }
