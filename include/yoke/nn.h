@@ -314,7 +314,8 @@ typedef struct yk_lstm_cell_options {
 YK_API yk_module *yk_lstm_cell_create(int64_t input_size, int64_t hidden_size, const yk_lstm_cell_options *options);
 
 /*
- * Whole sequences: x [, h_0 [, c_0]] give output [, h_n [, c_n]] (yk_forward_list); the states may be NULL for zeros.
+ * Whole sequences: x [, h_0 [, c_0]] give output [, h_n [, c_n]] (yk_forward_list); the states may be NULL for zeros. A
+ * fourth input are the batch_sizes of a packed sequence (yk_forward_packed).
  * Shapes are yk_lstm's. Parameters weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, with the suffix _reverse for the
  * other direction, then _l1 and so on. Source: torch.nn.LSTM.
  */
@@ -326,6 +327,51 @@ typedef struct yk_lstm_module_options {
 } yk_lstm_module_options;
 #define yk_lstm_module_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
 YK_API yk_module *yk_lstm_create(int64_t input_size, int64_t hidden_size, const yk_lstm_module_options *options);
+
+/* As yk_lstm_cell_create: x [, h] give h'. Gates in the order r, z, n. Source: Cho et al., 2014; torch.nn.GRUCell. */
+typedef struct yk_gru_cell_options {
+    bool bias YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_gru_cell_options;
+#define yk_gru_cell_options_DEFAULTS .yk__mark = YK__MARK, .bias = true
+YK_API yk_module *yk_gru_cell_create(int64_t input_size, int64_t hidden_size, const yk_gru_cell_options *options);
+/* Source: torch.nn.RNNCell. */
+typedef struct yk_rnn_cell_options {
+    bool bias YK_DEFAULT(true);
+    yk_nonlinearity nonlinearity YK_DEFAULT(YK_NONLINEARITY_TANH);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_rnn_cell_options;
+#define yk_rnn_cell_options_DEFAULTS .yk__mark = YK__MARK, .bias = true
+YK_API yk_module *yk_rnn_cell_create(int64_t input_size, int64_t hidden_size, const yk_rnn_cell_options *options);
+
+/* As yk_lstm_create, with one state: x [, h_0 [, batch_sizes]] give output [, h_n]. Source: torch.nn.GRU. */
+typedef struct yk_gru_module_options {
+    int64_t num_layers YK_DEFAULT(1);
+    bool bias YK_DEFAULT(true), batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0);           /* of every layer's output but the last one's, in training; in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_gru_module_options;
+#define yk_gru_module_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
+YK_API yk_module *yk_gru_create(int64_t input_size, int64_t hidden_size, const yk_gru_module_options *options);
+/* Source: torch.nn.RNN. */
+typedef struct yk_rnn_module_options {
+    int64_t num_layers YK_DEFAULT(1);
+    yk_nonlinearity nonlinearity YK_DEFAULT(YK_NONLINEARITY_TANH);
+    bool bias YK_DEFAULT(true), batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0);           /* of every layer's output but the last one's, in training; in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_rnn_module_options;
+#define yk_rnn_module_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
+YK_API yk_module *yk_rnn_create(int64_t input_size, int64_t hidden_size, const yk_rnn_module_options *options);
+
+/*
+ * An LSTM, GRU or RNN over a packed sequence (yk_pack_padded_sequence), whatever its batch_first: `output` has data of
+ * its own and the other tensors of x. states[] are n_states first states (layers,N,hidden_size), h then c, NULL for
+ * zeros, and ends[] n_ends last ones, those of each sequence's own last step, both in the order before packing.
+ * output->data and ends[] are the scope's, all NULL on failure. Source: what torch.nn.LSTM does with a PackedSequence.
+ */
+YK_API yk_status yk_forward_packed(yk_module *m, const yk_packed_sequence *x, yk_tensor *const *states, int n_states,
+                                   yk_packed_sequence *output, yk_tensor **ends, int n_ends) YK_MUST_CHECK;
 
 /* The operation of the name, element by element; identity gives its input. */
 YK_API yk_module *yk_relu_create(void);

@@ -318,7 +318,8 @@ typedef struct yk_lstm_options {
     bool batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
     double dropout YK_DEFAULT(0); /* of every layer's output but the last one's where `train` is set, in [0, 1] */
     bool train YK_DEFAULT(false);
-    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+    yk_tensor *batch_sizes YK_DEFAULT(NULL); /* x is the data of a yk_packed_sequence of these, and so is *output */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);  /* private */
 } yk_lstm_options;
 #define yk_lstm_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
 YK_API yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const *weights, int count,
@@ -329,6 +330,64 @@ YK_API yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor
 YK_API yk_status yk_lstm_cell(yk_tensor *x, yk_tensor *h, yk_tensor *c, yk_tensor *weight_ih, yk_tensor *weight_hh,
                               yk_tensor *bias_ih, yk_tensor *bias_hh, yk_tensor **next_h,
                               yk_tensor **next_c) YK_MUST_CHECK;
+typedef enum yk_nonlinearity { YK_NONLINEARITY_TANH = 0, YK_NONLINEARITY_RELU } yk_nonlinearity;
+/*
+ * Gated recurrent units (Cho et al., 2014) and plain recurrent networks: as yk_lstm, with one state, h, and weights of
+ * 3 hidden_size rows, in the order r, z, n, or of hidden_size. Made of operations, a few for each step. Source:
+ * torch.gru, torch.rnn_tanh, torch.rnn_relu.
+ */
+typedef struct yk_gru_options {
+    int64_t num_layers YK_DEFAULT(1);
+    bool bias YK_DEFAULT(true); /* false: weights[] are pairs */
+    bool batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0); /* of every layer's output but the last one's where `train` is set, in [0, 1] */
+    bool train YK_DEFAULT(false);
+    yk_tensor *batch_sizes YK_DEFAULT(NULL); /* x is the data of a yk_packed_sequence of these, and so is *output */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);  /* private */
+} yk_gru_options;
+#define yk_gru_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
+YK_API yk_status yk_gru(yk_tensor *x, yk_tensor *h_0, yk_tensor *const *weights, int count,
+                        const yk_gru_options *options, yk_tensor **output, yk_tensor **h_n) YK_MUST_CHECK;
+typedef struct yk_rnn_options {
+    int64_t num_layers YK_DEFAULT(1);
+    yk_nonlinearity nonlinearity YK_DEFAULT(YK_NONLINEARITY_TANH);
+    bool bias YK_DEFAULT(true); /* false: weights[] are pairs */
+    bool batch_first YK_DEFAULT(false), bidirectional YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0); /* of every layer's output but the last one's where `train` is set, in [0, 1] */
+    bool train YK_DEFAULT(false);
+    yk_tensor *batch_sizes YK_DEFAULT(NULL); /* x is the data of a yk_packed_sequence of these, and so is *output */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);  /* private */
+} yk_rnn_options;
+#define yk_rnn_options_DEFAULTS .yk__mark = YK__MARK, .num_layers = 1, .bias = true
+YK_API yk_status yk_rnn(yk_tensor *x, yk_tensor *h_0, yk_tensor *const *weights, int count,
+                        const yk_rnn_options *options, yk_tensor **output, yk_tensor **h_n) YK_MUST_CHECK;
+/* One step: x (N,input_size) and h (N,hidden_size), or NULL for zeros, give the next h; the biases may be NULL, both.
+ * Source: torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell. */
+YK_API yk_tensor *yk_gru_cell(yk_tensor *x, yk_tensor *h, yk_tensor *weight_ih, yk_tensor *weight_hh,
+                              yk_tensor *bias_ih, yk_tensor *bias_hh);
+YK_API yk_tensor *yk_rnn_cell(yk_tensor *x, yk_tensor *h, yk_tensor *weight_ih, yk_tensor *weight_hh,
+                              yk_tensor *bias_ih, yk_tensor *bias_hh, yk_nonlinearity nonlinearity);
+/*
+ * Sequences of several lengths in one tensor without padding: the first steps of all, the longest first, then the
+ * second steps of those that have one. Its tensors are the scope's. Source: torch.nn.utils.rnn.PackedSequence.
+ */
+typedef struct yk_packed_sequence {
+    yk_tensor *data;             /* (sum of the lengths, ...) */
+    yk_tensor *batch_sizes;      /* (T) of int64 on a CPU: sequences that have the step */
+    yk_tensor *sorted_indices;   /* (N) of int64: places in the batch, the longest first; NULL: as they are */
+    yk_tensor *unsorted_indices; /* (N) of int64, the other way round; or NULL */
+} yk_packed_sequence;
+/* x (T,N,...), or (N,T,...) with batch_first; lengths (N) of int64 on a CPU, each in [1, T], none longer than the one
+ * before it where enforce_sorted. On failure *packed has NULLs. Source: torch.nn.utils.rnn.pack_padded_sequence, whose
+ * enforce_sorted is true by default. */
+YK_API yk_status yk_pack_padded_sequence(yk_tensor *x, yk_tensor *lengths, bool batch_first, bool enforce_sorted,
+                                         yk_packed_sequence *packed) YK_MUST_CHECK;
+/* *padded (T,N,...), in the order before packing, of total_length steps or, where that is YK_NOT_GIVEN, those of the
+ * longest; *lengths (N) of int64 on the CPU. Either may be NULL. Source: torch.nn.utils.rnn.pad_packed_sequence. */
+YK_API yk_status yk_pad_packed_sequence(const yk_packed_sequence *packed, bool batch_first, double padding_value,
+                                        int64_t total_length, yk_tensor **padded, yk_tensor **lengths) YK_MUST_CHECK;
+/* Sequences (L,...) as one tensor (T,N,...), or (N,T,...), of the longest. Source: torch.nn.utils.rnn.pad_sequence. */
+YK_API yk_tensor *yk_pad_sequence(yk_tensor *const *sequences, int count, bool batch_first, double padding_value);
 /* Zeroes elements with probability p and scales the rest by 1 / (1 - p) if `training`; else x itself. */
 YK_API yk_tensor *yk_dropout(yk_tensor *x, double p, bool training);
 

@@ -1,20 +1,18 @@
 /*
- * lstm.c - LSTM: a whole sequence through layers and directions, and one step of a cell. Layer: ops.
+ * lstm.c - LSTM: one layer in one direction, and one step of a cell; recurrent.c joins layers. Layer: ops.
  *
  * A layer in one direction is one node. Its input's part of the gates is one product for all steps, and so are the
- * gradients of both weights; the steps themselves are the slot lstm. Layers work on (T,N,...) whatever the layout of
- * the input; what joins them, dropout between and both directions side by side, is made of other operations.
+ * gradients of both weights; the steps themselves are the slot lstm.
  * Derivation of the backward: docs/autograd.md.
  */
-#include <limits.h>
 #include <stdlib.h>
 
-#include "ops/cast_policy.h"
+#include "ops/recurrent.h"
 
 enum { X, H0, C0, W_IH, W_HH, B_IH, B_HH, INPUTS }; /* of a layer; h0, c0 and the biases may be NULL */
 enum { OUT, C_N, H_N, OUTPUTS };
-#define ANY_DTYPE YK__DTYPES                /* where none is asked for */
-enum { H = W_HH + 1, GATES, CELLS, SAVED }; /* kept for backward, after those inputs that it reads */
+/* Kept for backward after the inputs but the biases; those, too, for a recorded one alone. */
+enum { H = W_HH + 1, GATES, CELLS, SAVED_B_IH, SAVED_B_HH, SAVED };
 
 typedef struct layer_context {
     yk__lstm p;
@@ -152,6 +150,124 @@ static yk_status layer_backward(yk__node *node, yk_tensor *const *gouts, yk_tens
     return status;
 }
 
+/* ---- a backward that is recorded --------------------------------------------------------------------------------- */
+
+/* A step that was taken: the states before it, its gates and the hyperbolic tangent of its cell. */
+typedef struct step {
+    yk_tensor *h, *c, *gate[4], *tanh_c, *ggates;
+} step;
+
+/* 1 - x^2, the derivative of a hyperbolic tangent x. */
+static yk_tensor *tanh_slope(yk_tensor *x)
+{
+    return yk_add_scalar(yk_neg(yk_square(x)), 1);
+}
+
+static yk_tensor *sum_of(yk_tensor *a, yk_tensor *b)
+{
+    return a && b ? yk_add(a, b) : a ? a : b;
+}
+
+/* The steps again, of operations that are recorded: x (T,N,in). */
+static void record_steps(const layer_context *c, yk_tensor *const *in, step *steps)
+{
+    yk_tensor *a = yk_linear(in[X], in[W_IH], in[B_IH]), *h = in[H0], *cell = in[C0];
+    for (int64_t i = 0; i < c->steps && a; i++) {
+        step *s = &steps[c->p.reverse ? c->steps - 1 - i : i];
+        yk_tensor *part[4] = {NULL};
+        s->h = h, s->c = cell;
+        yk_tensor *sum = yk_add(yk_select(a, 0, s - steps), yk_linear(h, in[W_HH], in[B_HH]));
+        if (!sum || yk_chunk(sum, 4, 1, part, 4, NULL))
+            return;
+        for (int k = 0; k < 4; k++)
+            s->gate[k] = k == 2 ? yk_tanh(part[k]) : yk_sigmoid(part[k]);
+        cell = yk_add(yk_mul(s->gate[1], cell), yk_mul(s->gate[0], s->gate[2]));
+        s->tanh_c = yk_tanh(cell);
+        h = yk_mul(s->gate[3], s->tanh_c);
+    }
+}
+
+/* The gradients of the sums in the gates, step by step back, and those of the first states in *gh and *gc. */
+static void backward_steps(const layer_context *c, yk_tensor *const *in, yk_tensor *gout, step *steps, yk_tensor **gh,
+                           yk_tensor **gc)
+{
+    for (int64_t i = c->steps - 1; i >= 0; i--) {
+        step *s = &steps[c->p.reverse ? c->steps - 1 - i : i];
+        yk_tensor *const *gate = s->gate, *part[4];
+        yk_tensor *g = gout ? sum_of(*gh, yk_select(gout, 0, s - steps)) : *gh;
+        if (!g) /* the cell's gradient alone */
+            g = s->h ? yk_zeros_like(s->h) : NULL;
+        yk_tensor *cell = sum_of(yk_mul(yk_mul(g, gate[3]), tanh_slope(s->tanh_c)), *gc);
+        yk_tensor *of[4] = {yk_mul(cell, gate[2]), yk_mul(cell, s->c), yk_mul(cell, gate[0]), yk_mul(g, s->tanh_c)};
+        for (int k = 0; k < 4; k++)
+            part[k] = yk_mul(of[k], k == 2 ? tanh_slope(gate[k]) : yk_sub(gate[k], yk_square(gate[k])));
+        for (int k = 0; k < 4; k++)
+            if (!part[k])
+                return;
+        s->ggates = yk_cat((yk_tensor **)part, 4, 1);
+        *gh = yk_matmul(s->ggates, in[W_HH]);
+        *gc = yk_mul(cell, gate[1]);
+    }
+}
+
+/* The rows of all steps, (T N, size), of a member of each. */
+static yk_tensor *rows_of_steps(const layer_context *c, const step *steps, bool states)
+{
+    yk_tensor **all = yk__calloc((size_t)c->steps, sizeof(*all));
+    bool complete = all != NULL;
+    for (int64_t t = 0; t < c->steps && complete; t++) {
+        all[t] = states ? steps[t].h : steps[t].ggates;
+        complete = all[t] != NULL;
+    }
+    yk_tensor *out = complete ? yk_cat(all, (int)c->steps, 0) : NULL;
+    free(all);
+    return out;
+}
+
+static void layer_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    static const int kept[INPUTS] = {X, H0, C0, W_IH, W_HH, SAVED_B_IH, SAVED_B_HH};
+    const layer_context *c = yk__context(node);
+    yk_tensor *in[INPUTS], *g[OUTPUTS] = {NULL};
+    for (int i = 0; i < INPUTS; i++)
+        in[i] = yk__recorded_wide(yk__saved_in_graph(node, kept[i]));
+    for (int i = 0; i < c->outputs; i++)
+        g[i] = yk__recorded_wide(gouts[i]);
+    if (yk__error_code())
+        return;
+    const int64_t state[2] = {c->rows, c->hidden}, rows = c->steps * c->rows, input = c->x.shape[c->x.ndim - 1];
+    const int64_t x_shape[3] = {c->steps, c->rows, input}, out_shape[3] = {c->steps, c->rows, c->hidden};
+    for (int i = H0; i <= C0; i++)
+        if (!in[i])
+            in[i] = yk_zeros(
+                2, state,
+                YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)in[X]->dtype, .device = yk__device_of(in[X])));
+    in[X] = yk_reshape(in[X], 3, x_shape);
+    step *steps = yk__calloc((size_t)c->steps, sizeof(*steps));
+    if (!steps || !in[X])
+        return free(steps);
+    yk_tensor *gh = g[H_N], *gc = g[C_N];
+    record_steps(c, in, steps);
+    backward_steps(c, in, g[OUT] ? yk_reshape(g[OUT], 3, out_shape) : NULL, steps, &gh, &gc);
+    yk_tensor *ggates = rows_of_steps(c, steps, false), *before = rows_of_steps(c, steps, true);
+    free(steps);
+    if (!ggates || !before)
+        return;
+    const int first = 0;
+    yk_tensor *turned = yk_transpose(ggates, 0, 1), *bias = yk_sum_dims(ggates, &first, 1, false);
+    yk_tensor *made[INPUTS] = {
+        [X] = yk__needs_grad(node, X) ? yk_reshape(yk_matmul(ggates, in[W_IH]), c->x.ndim, c->x.shape) : NULL,
+        [H0] = gh,
+        [C0] = gc,
+        [W_IH] = yk__needs_grad(node, W_IH) ? yk_matmul(turned, yk_reshape(in[X], 2, (int64_t[]){rows, input})) : NULL,
+        [W_HH] = yk__needs_grad(node, W_HH) ? yk_matmul(turned, before) : NULL,
+        [B_IH] = bias,
+        [B_HH] = bias};
+    for (int i = 0; i < INPUTS; i++)
+        if (yk__needs_grad(node, i) && made[i])
+            grads[i] = yk_cast(made[i], c->dtype);
+}
+
 /* The last step that was taken of x (T,N,H), a new tensor (N,H) in the dtype. */
 static yk_tensor *last_step(yk_tensor *x, const layer_context *c, yk_dtype dtype)
 {
@@ -168,7 +284,7 @@ static yk_tensor *last_step(yk_tensor *x, const layer_context *c, yk_dtype dtype
  */
 static yk_status layer(const char *name, yk_tensor *const *inputs, bool reverse, int n_outputs, yk_tensor **outs)
 {
-    static const yk__op op = {.name = "lstm", .backward_list = layer_backward};
+    static const yk__op op = {.name = "lstm", .backward_list = layer_backward, .recorded = layer_recorded};
     yk_tensor *in[INPUTS], *x = inputs[X], *bias = NULL, *gates = NULL, *h = NULL, *cells = NULL, *rows = NULL;
     bool single = x->ndim == 2;
     layer_context c = {.p = {.reverse = reverse},
@@ -226,15 +342,12 @@ static yk_status layer(const char *name, yk_tensor *const *inputs, bool reverse,
             c.weight[i] = yk__spec_of(inputs[W_IH + i]);
             c.weight[i].dtype = (int8_t)dtype;
         }
-        bool input_weight = yk__wants_grad(inputs[W_IH]), hidden_weight = yk__wants_grad(inputs[W_HH]);
-        yk_tensor *saved[SAVED] = {[X] = input_weight ? x : NULL,
-                                   [H0] = hidden_weight ? inputs[H0] : NULL,
-                                   [C0] = inputs[C0],
-                                   [W_IH] = yk__wants_grad(x) ? inputs[W_IH] : NULL,
-                                   [W_HH] = inputs[W_HH],
-                                   [H] = hidden_weight ? outs[OUT] : NULL,
+        yk_tensor *saved[SAVED] = {[H] = yk__wants_grad(inputs[W_HH]) ? outs[OUT] : NULL,
                                    [GATES] = gates,
-                                   [CELLS] = cells};
+                                   [CELLS] = cells,
+                                   [SAVED_B_IH] = inputs[B_IH],
+                                   [SAVED_B_HH] = inputs[B_HH]};
+        memcpy(saved, inputs, sizeof(saved[0]) * B_IH);
         status = yk__record_list(n_outputs, outs, &op, INPUTS, inputs, SAVED, saved, &c, sizeof(c));
     } else {
         yk__release_all(n_outputs, outs);
@@ -244,45 +357,32 @@ static yk_status layer(const char *name, yk_tensor *const *inputs, bool reverse,
     return status;
 }
 
-/* ---- what is checked --------------------------------------------------------------------------------------------- */
+/* ---- a sequence -------------------------------------------------------------------------------------------------- */
 
-static bool expect_shape(const char *name, const char *role, const yk_tensor *x, int ndim, const int64_t *shape)
+static yk_status lstm_layer(const yk__recurrent *of, yk_tensor *x, yk_tensor *const *states, yk_tensor *const *weights,
+                            bool reverse, bool want_h, yk_tensor **output, yk_tensor **ends)
 {
-    if (!x || (x->ndim == ndim && yk__equal_sizes(x->shape, shape, ndim)))
-        return true;
-    char a[200], b[200];
-    yk__fail(YK_ERR_SHAPE, "%s: %s has shape %s, expected %s", name, role, yk_shape_format(x, a, sizeof(a)),
-             yk__shape_text(ndim, shape, b, sizeof(b)));
-    return false;
+    yk_tensor *in[INPUTS] = {x, states[0], states[1], weights[0], weights[1], weights[2], weights[3]}, *made[OUTPUTS];
+    yk_status status = layer(of->name, in, reverse, want_h ? OUTPUTS : C_N + 1, made);
+    *output = made[OUT];
+    ends[0] = want_h ? made[H_N] : NULL;
+    ends[1] = made[C_N];
+    return status;
 }
 
-/* Checks W_ih, W_hh and the biases, or NULL, of a layer in one direction, whose input has `size` numbers and whose
- * states `hidden`; `suffix` ends their names. ANY_DTYPE: they may have any. */
-static bool check_weights(const char *name, const char *suffix, yk_tensor *const weights[4], int64_t size,
-                          int64_t hidden, yk_dtype dtype)
-{
-    static const char *const roles[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
-    for (int i = 0; i < 4; i++) {
-        char role[64];
-        const int64_t shape[2] = {4 * hidden, i ? hidden : size};
-        snprintf(role, sizeof(role), "%s%s", roles[i], suffix);
-        if (!expect_shape(name, role, weights[i], i < 2 ? 2 : 1, shape) ||
-            (dtype != ANY_DTYPE && yk__expect_dtype(name, role, weights[i], dtype)))
-            return false;
-    }
-    return true;
-}
+static const yk__recurrent kind = {
+    .name = "lstm", .gates = 4, .states = 2, .layer = lstm_layer, .cast = YK__CAST_OP_lstm, .casts = true};
+static const yk__recurrent cell_kind = {.name = "lstm_cell", .gates = 4, .states = 2};
 
-/* The size of the states that go with W_hh; 0 and an error where it is none's. */
-static int64_t hidden_size(const char *name, const char *suffix, const yk_tensor *weight)
+yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const *weights, int count,
+                  const yk_lstm_options *options, yk_tensor **output, yk_tensor **h_n, yk_tensor **c_n)
 {
-    if (weight->ndim == 2 && weight->shape[1] >= 1 && weight->shape[0] % 4 == 0 &&
-        weight->shape[0] / 4 == weight->shape[1])
-        return weight->shape[1];
-    char text[200];
-    yk__fail(YK_ERR_SHAPE, "%s: weight_hh%s has shape %s, expected (4 hidden_size, hidden_size)", name, suffix,
-             yk_shape_format(weight, text, sizeof(text)));
-    return 0;
+    yk_lstm_options o;
+    yk_tensor **to[YK__RECURRENT_OUTPUTS] = {output, h_n, c_n};
+    yk__recurrent_clear(to);
+    if (YK__OPTIONS_TAKE("lstm", yk_lstm_options, options, &o))
+        return YK_ERR_ARGUMENT;
+    return yk__recurrent_run(&kind, x, (yk_tensor *[]){h_0, c_0}, weights, count, YK__RECURRENT_OPTIONS(o), to);
 }
 
 /* ---- a cell ------------------------------------------------------------------------------------------------------ */
@@ -313,7 +413,7 @@ static yk_status check_cell(yk_tensor *const *in, bool cast)
 {
     static const char name[] = "lstm_cell", *const role[] = {"input", "h", "c"};
     const yk_tensor *x = in[X];
-    int64_t hidden = hidden_size(name, "", in[W_HH]);
+    int64_t hidden = yk__recurrent_hidden(&cell_kind, "", in[W_HH]);
     if (!hidden)
         return yk__error_code();
     if (x->ndim != 2 || (in[W_IH]->ndim == 2 && x->shape[1] != in[W_IH]->shape[1])) {
@@ -322,30 +422,15 @@ static yk_status check_cell(yk_tensor *const *in, bool cast)
                         yk_shape_format(x, text, sizeof(text)), (long long)yk_size(in[W_IH], -1));
     }
     if (yk__expect_floating(name, role[X], x) || (!cast && yk__expect_input(name, x, in[W_IH], in[B_IH])) ||
-        !check_weights(name, "", in + W_IH, x->shape[1], hidden, cast ? ANY_DTYPE : (yk_dtype)x->dtype))
+        !yk__recurrent_check_weights(&cell_kind, "", in + W_IH, x->shape[1], hidden,
+                                     cast ? YK__ANY_DTYPE : (yk_dtype)x->dtype))
         return yk__error_code();
     const int64_t state[2] = {x->shape[0], hidden};
     for (int i = H0; i <= C0; i++)
-        if (!expect_shape(name, role[i], in[i], 2, state) ||
+        if (!yk__expect_shape(name, role[i], in[i], 2, state) ||
             (!cast && yk__expect_dtype(name, role[i], in[i], (yk_dtype)x->dtype)))
             return yk__error_code();
     return YK_OK;
-}
-
-/* Gives what is asked for of outs[] to the scope around `scope`, and ends it. */
-static yk_status hand_out(yk_scope scope, yk_status status, int count, yk_tensor *const *outs, yk_tensor **const *to)
-{
-    for (int i = 0; i < count && !status; i++) {
-        if (!to[i])
-            continue;
-        *to[i] = outs[i] ? yk_scope_return(scope, outs[i]) : NULL;
-        status = yk__status_of(*to[i]);
-    }
-    yk_scope_end(scope);
-    for (int i = 0; i < count && status; i++)
-        if (to[i])
-            *to[i] = NULL;
-    return status;
 }
 
 yk_status yk_lstm_cell(yk_tensor *x, yk_tensor *h, yk_tensor *c, yk_tensor *weight_ih, yk_tensor *weight_hh,
@@ -366,166 +451,5 @@ yk_status yk_lstm_cell(yk_tensor *x, yk_tensor *h, yk_tensor *c, yk_tensor *weig
         return status;
     yk_scope scope = yk_scope_begin();
     status = cast ? composed_cell(inputs, outs) : layer("lstm_cell", inputs, false, C_N + 1, outs);
-    return hand_out(scope, status, C_N + 1, outs, to);
-}
-
-/* ---- a sequence -------------------------------------------------------------------------------------------------- */
-
-/* A call: x, the states, then the weights of each layer and direction, `parts` of each. */
-typedef struct lstm_call {
-    yk_lstm_options o;
-    int64_t layers, states; /* states: layers in all directions */
-    int directions, parts;
-    yk_tensor **in;
-} lstm_call;
-
-/* The inputs of the i-th layer in all directions, but for x and the states. */
-static void weights_of(const lstm_call *call, int64_t i, yk_tensor **weights)
-{
-    for (int k = 0; k < 4; k++)
-        weights[k] = k < call->parts ? call->in[W_IH + i * call->parts + k] : NULL;
-}
-
-static yk_status check_sequence(const lstm_call *call)
-{
-    static const char name[] = "lstm", *const role[] = {"input", "h_0", "c_0"};
-    const yk_tensor *x = call->in[X], *weight = call->in[W_IH];
-    char text[200], suffix[48] = "_l0";
-    if (x->ndim != 2 && x->ndim != 3)
-        return yk__fail(YK_ERR_SHAPE, "lstm: input has shape %s, expected (%s, input_size) or (T, input_size)",
-                        yk_shape_format(x, text, sizeof(text)), call->o.batch_first ? "N, T" : "T, N");
-    bool batched = x->ndim == 3;
-    int64_t size = x->shape[x->ndim - 1], rows = batched ? x->shape[!call->o.batch_first] : 1;
-    if (x->shape[batched && call->o.batch_first] < 1)
-        return yk__fail(YK_ERR_SHAPE, "lstm: input %s has no time steps", yk_shape_format(x, text, sizeof(text)));
-    if (weight->ndim == 2 && size != weight->shape[1])
-        return yk__fail(YK_ERR_SHAPE,
-                        "lstm: input %s has %lld features, but weight_ih_l0 expects an input_size of %lld",
-                        yk_shape_format(x, text, sizeof(text)), (long long)size, (long long)weight->shape[1]);
-    if (yk__expect_floating(name, role[X], x) || yk__expect_input(name, x, weight, NULL))
-        return yk__error_code();
-    int64_t hidden = hidden_size(name, suffix, call->in[W_HH]);
-    for (int64_t i = 0; i < call->states && hidden; i++) {
-        yk_tensor *weights[4];
-        weights_of(call, i, weights);
-        snprintf(suffix, sizeof(suffix), "_l%lld%s", (long long)(i / call->directions),
-                 i % call->directions ? "_reverse" : "");
-        if (!check_weights(name, suffix, weights, i < call->directions ? size : hidden * call->directions, hidden,
-                           (yk_dtype)x->dtype))
-            return yk__error_code();
-    }
-    const int64_t state[3] = {call->states, batched ? rows : hidden, hidden};
-    for (int i = H0; i <= C0 && hidden; i++)
-        if (!expect_shape(name, role[i], call->in[i], batched ? 3 : 2, state) ||
-            yk__expect_dtype(name, role[i], call->in[i], (yk_dtype)x->dtype))
-            return yk__error_code();
-    return hidden ? YK_OK : yk__error_code();
-}
-
-/* All layers over x (T,N,in): outs[OUT], (T,N,directions H), and of the others those that `wanted` has a bit of. */
-static yk_status run_layers(const lstm_call *call, uint32_t wanted, yk_tensor **outs, yk_tensor **ends)
-{
-    yk_tensor *x = call->in[X];
-    for (int64_t i = 0; i < call->layers; i++) {
-        yk_tensor *sides[2] = {NULL};
-        for (int side = 0; side < call->directions; side++) {
-            yk_tensor *in[INPUTS] = {x}, *made[OUTPUTS];
-            int64_t at = i * call->directions + side;
-            weights_of(call, at, in + W_IH);
-            for (int k = H0; k <= C0; k++)
-                in[k] = call->in[k] ? yk_select(call->in[k], 0, at) : NULL;
-            if ((call->in[H0] && !in[H0]) || (call->in[C0] && !in[C0]))
-                return yk__status_of(NULL);
-            yk_status status = layer("lstm", in, side, wanted >> H_N & 1 ? OUTPUTS : C_N + 1, made);
-            if (status)
-                return status;
-            sides[side] = made[OUT];
-            ends[at] = made[C_N];
-            ends[call->states + at] = wanted >> H_N & 1 ? made[H_N] : NULL;
-        }
-        x = call->directions == 1 ? sides[0] : yk_cat(sides, 2, 2);
-        if (i + 1 < call->layers && call->o.dropout > 0 && call->o.train)
-            x = yk_dropout(x, call->o.dropout, true);
-        if (!x)
-            return yk__status_of(NULL);
-    }
-    outs[OUT] = x;
-    for (int i = C_N; i <= H_N; i++) {
-        if (!(wanted >> i & 1))
-            continue;
-        yk_tensor **of = ends + (i == H_N ? call->states : 0);
-        outs[i] = call->states == 1 ? yk_unsqueeze(of[0], 0) : yk_stack(of, (int)call->states, 0);
-        if (!outs[i])
-            return yk__status_of(NULL);
-    }
-    return YK_OK;
-}
-
-static yk_status run_sequence(lstm_call *call, uint32_t wanted, yk_tensor **outs)
-{
-    yk_status status = check_sequence(call);
-    if (status)
-        return status;
-    yk_tensor **in = call->in, **ends = yk__calloc((size_t)call->states, 2 * sizeof(*ends));
-    if (!ends)
-        return yk__error_code();
-    bool batched = in[X]->ndim == 3, turned = batched && call->o.batch_first;
-    in[X] = !batched ? yk_unsqueeze(in[X], 1) : turned ? yk_transpose(in[X], 0, 1) : in[X];
-    for (int i = H0; i <= C0 && !batched; i++)
-        in[i] = in[i] ? yk_unsqueeze(in[i], 1) : NULL;
-    status = yk__error_code() && !in[X] ? yk__error_code() : run_layers(call, wanted, outs, ends);
-    free(ends);
-    if (status)
-        return status;
-    if (turned)
-        outs[OUT] = yk_transpose(outs[OUT], 0, 1);
-    for (int i = 0; i < OUTPUTS && !batched; i++)
-        outs[i] = outs[i] ? yk_squeeze(outs[i], 1) : NULL;
-    return YK_OK;
-}
-
-yk_status yk_lstm(yk_tensor *x, yk_tensor *h_0, yk_tensor *c_0, yk_tensor *const *weights, int count,
-                  const yk_lstm_options *options, yk_tensor **output, yk_tensor **h_n, yk_tensor **c_n)
-{
-    yk_tensor **to[OUTPUTS] = {[OUT] = output, [C_N] = c_n, [H_N] = h_n}, *outs[OUTPUTS] = {NULL};
-    lstm_call call = {.layers = 0};
-    uint32_t wanted = 0;
-    for (int i = 0; i < OUTPUTS; i++) {
-        wanted |= to[i] ? 1u << i : 0;
-        if (to[i])
-            *to[i] = NULL;
-    }
-    if (YK__OPTIONS_TAKE("lstm", yk_lstm_options, options, &call.o))
-        return YK_ERR_ARGUMENT;
-    call.layers = call.o.num_layers;
-    call.directions = call.o.bidirectional ? 2 : 1;
-    call.parts = call.o.bias ? 4 : 2;
-    YK__EVENT(YK__EVENT_OPERATION, "lstm");
-    if (!yk__op_begin("lstm", W_IH, (yk_tensor *[]){x, h_0, c_0}, 1u << H0 | 1u << C0) ||
-        (count > 0 && !yk__op_begin("lstm", count, weights, 0)))
-        return yk__status_of(NULL);
-    if (yk__check_number("lstm", "dropout", call.o.dropout, 0, 1))
-        return yk__error_code();
-    if (call.layers < 1 || call.layers > INT_MAX / 8 || count != call.layers * call.directions * call.parts)
-        return yk__fail(YK_ERR_ARGUMENT, "lstm: %d weights for num_layers %lld%s%s, expected %d for each%s", count,
-                        (long long)call.layers, call.o.bidirectional ? ", bidirectional" : "",
-                        call.o.bias ? "" : ", without biases", call.parts,
-                        call.o.bidirectional ? " layer and direction" : " layer");
-    call.states = call.layers * call.directions;
-    call.in = yk__calloc((size_t)count + W_IH, sizeof(*call.in));
-    if (!call.in)
-        return yk__error_code();
-    memcpy(call.in, (yk_tensor *[]){x, h_0, c_0}, sizeof(*call.in) * W_IH);
-    memcpy(call.in + W_IH, weights, sizeof(*weights) * (size_t)count);
-    yk_status status = yk__same_device("lstm", count + W_IH, call.in);
-    if (!status) {
-        yk_scope scope = yk_scope_begin();
-        yk__autocast_inputs(YK__CAST_OP_lstm, count + W_IH, call.in);
-        uint32_t cast_types = yk__autocast_pause();
-        status = call.in[X] ? run_sequence(&call, wanted, outs) : yk__status_of(NULL);
-        yk__autocast_types = cast_types;
-        status = hand_out(scope, status, OUTPUTS, outs, to);
-    }
-    free(call.in);
-    return status;
+    return yk__hand_out(scope, status, C_N + 1, outs, to);
 }

@@ -366,17 +366,29 @@ static int modules_lstm(void)
     return 0;
 }
 
+static int modules_packed(void)
+{
+    yk_module *lstm =
+        yk_lstm_create(128, 256, YK_OPTIONS(yk_lstm_module_options, .num_layers = 2, .batch_first = true));
+    yk_tensor *x = yk_rand(YK_SHAPE(2, 3, 128), NULL);
+    yk_tensor *lengths = yk_from_data((int64_t[]){1, 3}, YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+#include "modules.md.5"
+    CHECK(yk_size(padded, 1) == 3 && yk_get(padded, (int64_t[]){0, 1, 0}) == 0);
+    CHECK(yk_get(ends[0], (int64_t[]){1, 0, 7}) == yk_get(padded, (int64_t[]){0, 0, 7}));
+    return 0;
+}
+
 static int modules_transformer(void)
 {
     yk_tensor *tokens = yk_rand(YK_SHAPE(2, 3, 64), NULL), *padding = yk_cast(yk_zeros(YK_SHAPE(2, 3), NULL), YK_BOOL);
-#include "modules.md.5"
+#include "modules.md.6"
     CHECK(yk_size(memory, 1) == 3 && yk_size(memory, 2) == 64);
     return 0;
 }
 
 static int modules_options(void)
 {
-#include "modules.md.6"
+#include "modules.md.7"
     CHECK(options.lr == 1e-3 && options.weight_decay == 0 && options.beta1 == YK_NOT_GIVEN);
     CHECK(yk_adamw(yk_module_parameters(yk_linear_create(2, 2, NULL)), &options));
     return 0;
@@ -387,7 +399,7 @@ static int modules_optimizers(void)
     yk_parameters *weights = yk_module_parameters(yk_linear_create(2, 2, NULL));
     yk_parameters *biases = yk_module_parameters(yk_linear_create(2, 1, NULL));
     yk_status status;
-#include "modules.md.7"
+#include "modules.md.8"
     CHECK(!status && yk_optimizer_lr(optimizer, 1) == 1e-3);
     CHECK(yk_optimizer_option(optimizer, 0, "weight_decay") == 0.01);
     CHECK(yk_optimizer_option(optimizer, 1, "weight_decay") == 0);
@@ -604,6 +616,7 @@ int main(void)
         {"modules.md: a module", modules_gate},
         {"modules.md: several tensors", modules_attention},
         {"modules.md: an LSTM", modules_lstm},
+        {"modules.md: packed sequences", modules_packed},
         {"modules.md: a transformer", modules_transformer},
         {"modules.md: options", modules_options},
         {"modules.md: optimizers", modules_optimizers},

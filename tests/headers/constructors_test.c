@@ -95,6 +95,22 @@ static yk_module *make_lstm(void)
 {
     return yk_lstm_create(1, 1, NULL);
 }
+static yk_module *make_gru_cell(void)
+{
+    return yk_gru_cell_create(1, 1, NULL);
+}
+static yk_module *make_rnn_cell(void)
+{
+    return yk_rnn_cell_create(1, 1, NULL);
+}
+static yk_module *make_gru(void)
+{
+    return yk_gru_create(1, 1, NULL);
+}
+static yk_module *make_rnn(void)
+{
+    return yk_rnn_create(1, 1, NULL);
+}
 static yk_module *make_multihead_attention(void)
 {
     return yk_multihead_attention(2, 1, NULL);
@@ -276,6 +292,10 @@ static const struct {
     {"yk_embedding_create", make_embedding},
     {"yk_lstm_cell_create", make_lstm_cell},
     {"yk_lstm_create", make_lstm},
+    {"yk_gru_cell_create", make_gru_cell},
+    {"yk_rnn_cell_create", make_rnn_cell},
+    {"yk_gru_create", make_gru},
+    {"yk_rnn_create", make_rnn},
     {"yk_multihead_attention", make_multihead_attention},
     {"yk_transformer_encoder_layer", make_encoder_layer},
     {"yk_transformer_decoder_layer", make_decoder_layer},

@@ -394,6 +394,47 @@ static double lstm_of(const yk_lstm_options *o)
 }
 MEASURE(lstm_num_layers, yk_lstm_options, num_layers, lstm_of, .bias = false)
 MEASURE(lstm_dropout, yk_lstm_options, dropout, lstm_of, .num_layers = 2, .bias = false, .train = true)
+static double gru_layer_of(const yk_gru_module_options *o)
+{
+    return layer_of(yk_gru_create(2, 3, o), numbers(YK_SHAPE(2, 3, 2)));
+}
+MEASURE(gru_layer_num_layers, yk_gru_module_options, num_layers, gru_layer_of, .batch_first = true)
+MEASURE(gru_layer_dropout, yk_gru_module_options, dropout, gru_layer_of, .num_layers = 2)
+static double gru_of(const yk_gru_options *o)
+{
+    yk_tensor *weights[] = {numbers(YK_SHAPE(9, 3)), numbers(YK_SHAPE(9, 3)), numbers(YK_SHAPE(9, 3)),
+                            numbers(YK_SHAPE(9, 3))};
+    yk_tensor *out;
+    yk_manual_seed(1);
+    return yk_gru(numbers(YK_SHAPE(2, 3, 3)), NULL, weights, o->num_layers == 1 ? 2 : 4, o, &out, NULL) ? NAN
+                                                                                                        : digest(out);
+}
+MEASURE(gru_num_layers, yk_gru_options, num_layers, gru_of, .bias = false)
+MEASURE(gru_dropout, yk_gru_options, dropout, gru_of, .num_layers = 2, .bias = false, .train = true)
+static double rnn_layer_of(const yk_rnn_module_options *o)
+{
+    return layer_of(yk_rnn_create(2, 3, o), numbers(YK_SHAPE(2, 3, 2)));
+}
+MEASURE(rnn_layer_num_layers, yk_rnn_module_options, num_layers, rnn_layer_of, .batch_first = true)
+MEASURE(rnn_layer_dropout, yk_rnn_module_options, dropout, rnn_layer_of, .num_layers = 2)
+static double rnn_of(const yk_rnn_options *o)
+{
+    yk_tensor *weights[] = {numbers(YK_SHAPE(3, 3)), numbers(YK_SHAPE(3, 3)), numbers(YK_SHAPE(3, 3)),
+                            numbers(YK_SHAPE(3, 3))};
+    yk_tensor *out;
+    yk_manual_seed(1);
+    return yk_rnn(numbers(YK_SHAPE(2, 3, 3)), NULL, weights, o->num_layers == 1 ? 2 : 4, o, &out, NULL) ? NAN
+                                                                                                        : digest(out);
+}
+MEASURE(rnn_num_layers, yk_rnn_options, num_layers, rnn_of, .bias = false)
+MEASURE(rnn_dropout, yk_rnn_options, dropout, rnn_of, .num_layers = 2, .bias = false, .train = true)
+MEASURE(rnn_nonlinearity, yk_rnn_options, nonlinearity, rnn_of, .bias = false)
+MEASURE(rnn_layer_nonlinearity, yk_rnn_module_options, nonlinearity, rnn_layer_of, .batch_first = true)
+static double rnn_cell_of(const yk_rnn_cell_options *o)
+{
+    return layer_of(yk_rnn_cell_create(3, 3, o), numbers(YK_SHAPE(2, 3)));
+}
+MEASURE(rnn_cell_nonlinearity, yk_rnn_cell_options, nonlinearity, rnn_cell_of, .bias = false)
 static double multihead_attention_of(const yk_multihead_attention_options *o)
 {
     yk_module *m = yk_module_to_dtype(yk_multihead_attention(4, 2, o), YK_F64);

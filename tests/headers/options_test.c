@@ -154,6 +154,29 @@ static const row rows[] = {
     {"yk_lstm_options", "dropout", .kind = NUMBER, .measure = lstm_dropout, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_lstm_options", "train", .kind = FLAG},
+    {"yk_lstm_options", "batch_sizes", .kind = OBJECT},
+    {"yk_gru_options", "num_layers", .kind = WHOLE, .measure = gru_num_layers, .fallback = 1, .other = 2,
+     .refused = {-1, 3}},
+    {"yk_gru_options", "bias", .kind = FLAG},
+    {"yk_gru_options", "batch_first", .kind = FLAG},
+    {"yk_gru_options", "bidirectional", .kind = FLAG},
+    {"yk_gru_options", "dropout", .kind = NUMBER, .measure = gru_dropout, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_gru_options", "train", .kind = FLAG},
+    {"yk_gru_options", "batch_sizes", .kind = OBJECT},
+    {"yk_rnn_options", "num_layers", .kind = WHOLE, .measure = rnn_num_layers, .fallback = 1, .other = 2,
+     .refused = {-1, 3}},
+    {"yk_rnn_options", "nonlinearity", .kind = WHOLE, .measure = rnn_nonlinearity, .fallback = YK_NONLINEARITY_TANH,
+     .other = YK_NONLINEARITY_RELU, .refused = {-1, 2}},
+    {"yk_rnn_options", "bias", .kind = FLAG},
+    {"yk_rnn_options", "batch_first", .kind = FLAG},
+    {"yk_rnn_options", "bidirectional", .kind = FLAG},
+    {"yk_rnn_options", "dropout", .kind = NUMBER, .measure = rnn_dropout, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_rnn_options", "train", .kind = FLAG},
+    {"yk_rnn_options", "batch_sizes", .kind = OBJECT},
+    {"yk_pad_packed_sequence", "padding_value", .kind = LITERAL},
+    {"yk_pad_sequence", "padding_value", .kind = LITERAL},
     {"yk_cross_entropy_options", "weight", .kind = OBJECT},
     {"yk_cross_entropy_options", "ignore_index", .kind = WHOLE, .measure = cross_entropy_ignore_index, .fallback = -100,
      .other = 1, .zero = true},
@@ -251,6 +274,26 @@ static const row rows[] = {
     {"yk_lstm_module_options", "batch_first", .kind = FLAG},
     {"yk_lstm_module_options", "bidirectional", .kind = FLAG},
     {"yk_lstm_module_options", "dropout", .kind = NUMBER, .measure = lstm_layer_dropout, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_gru_cell_options", "bias", .kind = FLAG},
+    {"yk_rnn_cell_options", "bias", .kind = FLAG},
+    {"yk_rnn_cell_options", "nonlinearity", .kind = WHOLE, .measure = rnn_cell_nonlinearity,
+     .fallback = YK_NONLINEARITY_TANH, .other = YK_NONLINEARITY_RELU, .refused = {-1, 2}},
+    {"yk_gru_module_options", "num_layers", .kind = WHOLE, .measure = gru_layer_num_layers, .fallback = 1, .other = 2,
+     .refused = {-1, 10001}},
+    {"yk_gru_module_options", "bias", .kind = FLAG},
+    {"yk_gru_module_options", "batch_first", .kind = FLAG},
+    {"yk_gru_module_options", "bidirectional", .kind = FLAG},
+    {"yk_gru_module_options", "dropout", .kind = NUMBER, .measure = gru_layer_dropout, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_rnn_module_options", "num_layers", .kind = WHOLE, .measure = rnn_layer_num_layers, .fallback = 1, .other = 2,
+     .refused = {-1, 10001}},
+    {"yk_rnn_module_options", "nonlinearity", .kind = WHOLE, .measure = rnn_layer_nonlinearity,
+     .fallback = YK_NONLINEARITY_TANH, .other = YK_NONLINEARITY_RELU, .refused = {-1, 2}},
+    {"yk_rnn_module_options", "bias", .kind = FLAG},
+    {"yk_rnn_module_options", "batch_first", .kind = FLAG},
+    {"yk_rnn_module_options", "bidirectional", .kind = FLAG},
+    {"yk_rnn_module_options", "dropout", .kind = NUMBER, .measure = rnn_layer_dropout, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_multihead_attention_options", "dropout", .kind = NUMBER, .measure = multihead_attention_dropout, .fallback = 0,
      .other = 0.5, .refused = {-0.5, 1.5}},
@@ -1047,6 +1090,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(batch_norm, yk_batch_norm_options, yk_batch_norm(ones(), NULL, NULL, NULL, NULL, o))                             \
     X(attention, yk_attention_options, yk_scaled_dot_product_attention(ones(), ones(), ones(), o))                     \
     X(lstm, yk_lstm_options, !yk_lstm(ones(), NULL, NULL, NULL, 0, o, NULL, NULL, NULL))                               \
+    X(gru, yk_gru_options, !yk_gru(ones(), NULL, NULL, 0, o, NULL, NULL))                                              \
+    X(rnn, yk_rnn_options, !yk_rnn(ones(), NULL, NULL, 0, o, NULL, NULL))                                              \
     X(cross_entropy, yk_cross_entropy_options, yk_cross_entropy(ones(), ones(), o))                                    \
     X(bce, yk_binary_cross_entropy_options,                                                                            \
       yk_binary_cross_entropy(ones(), ones(), o) || yk_binary_cross_entropy_with_logits(ones(), ones(), o))            \
@@ -1065,6 +1110,10 @@ static bool rpc_with(const yk_rpc_options *o)
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
     X(lstm_cell, yk_lstm_cell_options, yk_lstm_cell_create(2, 2, o))                                                   \
     X(lstm_module, yk_lstm_module_options, yk_lstm_create(2, 2, o))                                                    \
+    X(gru_cell, yk_gru_cell_options, yk_gru_cell_create(2, 2, o))                                                      \
+    X(rnn_cell, yk_rnn_cell_options, yk_rnn_cell_create(2, 2, o))                                                      \
+    X(gru_module, yk_gru_module_options, yk_gru_create(2, 2, o))                                                       \
+    X(rnn_module, yk_rnn_module_options, yk_rnn_create(2, 2, o))                                                       \
     X(multihead_attention, yk_multihead_attention_options, yk_multihead_attention(4, 2, o))                            \
     X(encoder_layer, yk_transformer_encoder_layer_options, yk_transformer_encoder_layer(4, 2, o))                      \
     X(decoder_layer, yk_transformer_decoder_layer_options, yk_transformer_decoder_layer(4, 2, o))                      \

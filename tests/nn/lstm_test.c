@@ -280,6 +280,13 @@ static yk_status call_cell(yk_tensor *const *in, int n, yk_tensor **out, int n_o
     return yk_lstm_cell(in[0], in[1], in[2], in[3], in[4], in[5], in[6], &out[0], &out[1]);
 }
 
+/* Without states, biases and the cell. */
+static yk_status call_bare(yk_tensor *const *in, int n, yk_tensor **out, int n_out, void *user)
+{
+    (void)user, (void)n, (void)n_out;
+    return yk_lstm_cell(in[0], NULL, NULL, in[1], in[2], NULL, NULL, &out[0], NULL);
+}
+
 static void test_differences(void **state)
 {
     (void)state;
@@ -298,6 +305,17 @@ static void test_differences(void **state)
                           yk_randn(YK_SHAPE(16, 4), f64_leaf), yk_randn(YK_SHAPE(16), f64_leaf),
                           yk_randn(YK_SHAPE(16), f64_leaf)};
     expect_ok(yk_gradcheck_list(call_cell, cell, 7, 2, NULL, NULL));
+    /* Gradients of gradients: two steps, one row; a step of two rows. */
+    in[0] = yk_randn(YK_SHAPE(2, 1, 2), f64_leaf);
+    in[1] = yk_randn(YK_SHAPE(4, 1, 2), f64_leaf), in[2] = yk_randn(YK_SHAPE(4, 1, 2), f64_leaf);
+    expect_ok(yk_gradgradcheck_list(call_lstm, in, 3 + 16, 3, NULL, NULL));
+    yk_tensor *small[7] = {yk_randn(YK_SHAPE(2, 2), f64_leaf), yk_randn(YK_SHAPE(2, 2), f64_leaf),
+                           yk_randn(YK_SHAPE(2, 2), f64_leaf), yk_randn(YK_SHAPE(8, 2), f64_leaf),
+                           yk_randn(YK_SHAPE(8, 2), f64_leaf), yk_randn(YK_SHAPE(8), f64_leaf),
+                           yk_randn(YK_SHAPE(8), f64_leaf)};
+    expect_ok(yk_gradgradcheck_list(call_cell, small, 7, 2, NULL, NULL));
+    small[1] = small[2] = small[5] = small[6] = NULL;
+    expect_ok(yk_gradgradcheck_list(call_bare, (yk_tensor *[]){small[0], small[3], small[4]}, 3, 1, NULL, NULL));
     yk_scope_end(scope);
 }
 
@@ -489,8 +507,9 @@ static void test_errors(void **state)
     REFUSED(m, YK_ERR_DTYPE, "lstm: input is float64, expected float32 as the weight is", yk_cast(x, YK_F64));
     REFUSED(m, YK_ERR_DTYPE, "lstm: h_0 is float64, expected float32", x, yk_cast(h, YK_F64), h);
     REFUSED(m, YK_ERR_DTYPE, "lstm: expected a floating input, this one is int64", yk_cast(x, YK_I64));
-    REFUSED(m, YK_ERR_ARGUMENT, "lstm: 4 inputs for 3 outputs; expected x [, h_0 [, c_0]] for output [, h_n [, c_n]]",
-            x, h, h, h);
+    REFUSED(m, YK_ERR_ARGUMENT,
+            "lstm: 5 inputs for 3 outputs; expected x [, h_0 [, c_0 [, batch_sizes]]] for output [, h_n [, c_n]]", x, h,
+            h, NULL, h);
     assert_int_equal(yk_forward_list(m, &x, 1, out, 4), YK_ERR_ARGUMENT);
     expect_error(YK_ERR_ARGUMENT, "lstm: 1 inputs for 4 outputs");
     REFUSED(m, YK_ERR_SHAPE, "add: shapes", yk_add(x, yk_zeros(YK_SHAPE(7), NULL)));
