@@ -302,6 +302,66 @@ YK_API yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma);
 YK_API yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after);
 /* lr fn(t, user). Source: LambdaLR. */
 YK_API yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user);
+/* lr times a factor that goes in a straight line from start_factor, above 0 (PyTorch's default is 1/3), to end_factor
+ * (1), both at most 1, in total_iters (5) steps, and stays. Source: LinearLR. */
+YK_API yk_schedule *yk_linear_lr(yk_optimizer *o, double start_factor, double end_factor, int64_t total_iters);
+/* lr factor, in [0, 1] (1/3), until t = total_iters (5), lr from there on. Source: ConstantLR. */
+YK_API yk_schedule *yk_constant_lr(yk_optimizer *o, double factor, int64_t total_iters);
+/* lr (1 - min(t, total_iters) / total_iters)^power; PyTorch's defaults are 5 and 1. Source: PolynomialLR. */
+YK_API yk_schedule *yk_polynomial_lr(yk_optimizer *o, int64_t total_iters, double power);
+/* A half of a cosine from lr to eta_min (0), in t_0 steps, then again from lr, each time t_mult (1) times as long.
+ * Source: CosineAnnealingWarmRestarts. */
+YK_API yk_schedule *yk_cosine_warm_restarts_lr(yk_optimizer *o, int64_t t_0, int64_t t_mult, double eta_min);
+
+/*
+ * From max_lr / div_factor up to max_lr in the first pct_start of the steps, then down to that divided by
+ * final_div_factor, whatever the optimizer's rate is; with three_phase first back to where it began. The momentum
+ * (beta1 where the optimizer has betas) moves the other way, from max_momentum to base_momentum and back: SGD that has
+ * taken steps without a momentum cannot get one. Lines are halves of a cosine, or straight. A step beyond total_steps
+ * is an error. Source: OneCycleLR.
+ */
+typedef struct yk_one_cycle_options {
+    double pct_start YK_DEFAULT(0.3);
+    bool linear YK_DEFAULT(false); /* anneal_strategy="linear" */
+    bool three_phase YK_DEFAULT(false);
+    bool cycle_momentum YK_DEFAULT(true);
+    double base_momentum YK_DEFAULT(0.85), max_momentum YK_DEFAULT(0.95); /* in [0, 1) */
+    double div_factor YK_DEFAULT(25), final_div_factor YK_DEFAULT(1e4);   /* above 0 */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);                               /* private */
+} yk_one_cycle_options;
+#define yk_one_cycle_options_DEFAULTS                                                                                  \
+    .yk__mark = YK__MARK, .pct_start = 0.3, .cycle_momentum = true, .base_momentum = 0.85, .max_momentum = 0.95,       \
+    .div_factor = 25, .final_div_factor = 1e4
+YK_API yk_schedule *yk_one_cycle_lr(yk_optimizer *o, double max_lr, int64_t total_steps,
+                                    const yk_one_cycle_options *options);
+
+/*
+ * Between base_lr and max_lr, up in step_size_up steps and down in step_size_down, whatever the optimizer's rate is.
+ * Each cycle's height is half of the one before with YK_TRIANGULAR2, and gamma^t of max_lr - base_lr with YK_EXP_RANGE.
+ * The momentum moves the other way, as that of yk_one_cycle_lr. Source: CyclicLR.
+ */
+typedef enum yk_cyclic_mode { YK_TRIANGULAR, YK_TRIANGULAR2, YK_EXP_RANGE } yk_cyclic_mode;
+typedef struct yk_cyclic_options {
+    int64_t step_size_up YK_DEFAULT(2000);
+    int64_t step_size_down YK_DEFAULT(YK_NOT_GIVEN); /* not given: step_size_up */
+    yk_cyclic_mode mode YK_DEFAULT(YK_TRIANGULAR);
+    double gamma YK_DEFAULT(1);
+    bool cycle_momentum YK_DEFAULT(true);
+    double base_momentum YK_DEFAULT(0.8), max_momentum YK_DEFAULT(0.9); /* in [0, 1) */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);                             /* private */
+} yk_cyclic_options;
+#define yk_cyclic_options_DEFAULTS                                                                                     \
+    .yk__mark = YK__MARK, .step_size_up = 2000, .step_size_down = YK_NOT_GIVEN, .gamma = 1, .cycle_momentum = true,    \
+    .base_momentum = 0.8, .max_momentum = 0.9
+YK_API yk_schedule *yk_cyclic_lr(yk_optimizer *o, double base_lr, double max_lr, const yk_cyclic_options *options);
+
+/*
+ * `count` schedules one after another: the first until t = milestones[0], and so on, each as if it had begun then from
+ * the first rates; count - 1 milestones, which increase. The schedules belong to this one from now on: do not step
+ * them. Those of ChainedScheduler are made side by side, and each is stepped. Source: SequentialLR.
+ */
+YK_API yk_schedule *yk_sequential_lr(yk_optimizer *o, yk_schedule *const *schedules, int count,
+                                     const int64_t *milestones);
 /* Advances t by one. For NULL, as from a call that failed, only an error record remains (YK_ERR_ARGUMENT). */
 YK_API void yk_schedule_step(yk_schedule *s);
 /* t, and setting it, which sets the rates to the functions of t and of the first rates, whatever they are now. In a run

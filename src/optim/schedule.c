@@ -10,21 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/optimizer.h"
-
-struct yk_schedule {
-    yk__object object;
-    yk_optimizer *optimizer;
-    int64_t t;
-    yk__schedule_form form;
-    yk_schedule *after; /* the one whose form is form.after, retained */
-};
+#include "optim/schedule.h"
 
 static void schedule_destroy(void *object)
 {
     yk_schedule *s = object;
     yk_object_release(s->optimizer);
     yk_object_release(s->after);
+    for (int i = 0; i < s->form.n_parts; i++)
+        yk_object_release(s->parts[i]);
+    free(s->parts);
+    free(s->form.parts);
     free(s->form.milestones);
     yk__object_free(s);
 }
@@ -60,13 +56,42 @@ static double chained_rate(const yk__schedule_form *f, double lr, double base, i
         lr = before == 0 ? base * now : lr * (t == f->period ? 1 : now) / before;
         return t == f->period && f->after ? chained_rate(f->after, lr, base, 0) : lr;
     }
-    default: return yk__schedule_rate(f, base, t); /* LambdaLR has no other form */
+    case YK__LINEAR_LR:
+    case YK__CONSTANT_LR:
+    case YK__POLYNOMIAL_LR: {
+        double before = t ? yk__schedule_rate(f, 1, t - 1) : 1, now = yk__schedule_rate(f, 1, t);
+        return before > 0 ? lr * (now / before) : base * now;
     }
+    case YK__SEQUENTIAL_LR: {
+        const yk__schedule_form *part = yk__schedule_part(f, t, &t);
+        return chained_rate(part, lr, base, t);
+    }
+    default: return yk__schedule_rate(f, base, t); /* LambdaLR and the cycles have no other form */
+    }
+}
+
+/* True if the rate at time t does not depend on the one before: of a lambda_lr, of a cycle, at the beginning of a part
+ * of a sequential_lr. */
+static bool is_closed_at(const yk__schedule_form *f, int64_t t)
+{
+    int64_t own;
+    if (f->kind == YK__SEQUENTIAL_LR) {
+        const yk__schedule_form *part = yk__schedule_part(f, t, &own);
+        return own == 0 || is_closed_at(part, own);
+    }
+    if (f->kind == YK__LINEAR_WARMUP_LR)
+        return f->after && t >= f->period && is_closed_at(f->after, t - f->period);
+    return f->kind == YK__LAMBDA_LR || f->kind == YK__WARM_RESTARTS_LR || f->kind == YK__ONE_CYCLE_LR ||
+           f->kind == YK__CYCLIC_LR;
 }
 
 /* True if a lambda_lr decides the rate at time t. */
 static bool is_lambda_at(const yk__schedule_form *f, int64_t t)
 {
+    if (f->kind == YK__SEQUENTIAL_LR) {
+        const yk__schedule_form *part = yk__schedule_part(f, t, &t);
+        return is_lambda_at(part, t);
+    }
     if (f->kind == YK__LINEAR_WARMUP_LR)
         return f->after && t >= f->period && is_lambda_at(f->after, t - f->period);
     return f->kind == YK__LAMBDA_LR;
@@ -82,9 +107,18 @@ static void settle_first_rate(const yk__schedule_form *f, yk__optim_group *group
     group->initial_lr = factor > 0 && isfinite(factor) ? group->lr / factor : group->lr;
 }
 
+/* Sets the momentum of s->t in all groups, where the schedule moves it. */
+static yk_status set_momentum(const yk_schedule *s)
+{
+    double momentum = yk__schedule_momentum(&s->form, s->t);
+    if (yk__error_code() || isnan(momentum))
+        return yk__error_code();
+    return yk_optimizer_set_option(s->optimizer, -1, yk__schedule_momentum_name(s->optimizer), momentum);
+}
+
 /* Sets the rates of s->t by the closed form. A function of the program's (yk_lambda_lr) that sets an error has failed.
  */
-static yk_status schedule_jump(yk_schedule *s)
+yk_status yk__schedule_jump(yk_schedule *s)
 {
     YK__OWN_RECORD;
     for (int g = 0; g < s->optimizer->n_groups; g++) {
@@ -95,7 +129,7 @@ static yk_status schedule_jump(yk_schedule *s)
             return yk__error_code();
         group->lr = lr;
     }
-    return YK_OK;
+    return set_momentum(s);
 }
 
 /* Sets the rates of s->t from those of the time before. */
@@ -108,17 +142,16 @@ static yk_status schedule_advance(yk_schedule *s)
         yk__optim_group *group = &s->optimizer->groups[g];
         settle_first_rate(&s->form, group, t);
         double base = group->initial_lr;
-        bool closed = is_lambda_at(f, t) || group->lr == (t ? yk__schedule_rate(f, base, t - 1) : base);
+        bool closed = is_closed_at(f, t) || group->lr == (t ? yk__schedule_rate(f, base, t - 1) : base);
         double lr = closed ? yk__schedule_rate(f, base, t) : chained_rate(f, group->lr, base, t);
         if (yk__error_code())
             return yk__error_code();
         group->lr = lr;
     }
-    return YK_OK;
+    return set_momentum(s);
 }
 
-/* A schedule without its numbers, not yet owned; NULL for a NULL optimizer. */
-static yk_schedule *schedule_make(const char *what, yk_optimizer *o, yk__schedule_kind kind)
+yk_schedule *yk__schedule_make(const char *what, yk_optimizer *o, yk__schedule_kind kind)
 {
     if (!o) {
         yk__fail(YK_ERR_ARGUMENT, "%s: the optimizer is NULL", what);
@@ -132,8 +165,7 @@ static yk_schedule *schedule_make(const char *what, yk_optimizer *o, yk__schedul
     return s;
 }
 
-/* Sets the rates of t = 0, which for most kinds are those that are there, and hands the schedule to the scope. */
-static yk_schedule *schedule_start(yk_schedule *s)
+yk_schedule *yk__schedule_start(yk_schedule *s)
 {
     if (s && schedule_advance(s)) {
         yk_object_release(s);
@@ -149,12 +181,12 @@ yk_schedule *yk_step_lr(yk_optimizer *o, int64_t step_size, double gamma)
         return NULL;
     if (yk__check_number("step_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
-    yk_schedule *s = schedule_make("step_lr", o, YK__STEP_LR);
+    yk_schedule *s = yk__schedule_make("step_lr", o, YK__STEP_LR);
     if (s) {
         s->form.period = step_size;
         s->form.constant = gamma;
     }
-    return schedule_start(s);
+    return yk__schedule_start(s);
 }
 
 yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int count, double gamma)
@@ -173,7 +205,7 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
     }
     if (yk__check_number("multi_step_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
-    yk_schedule *s = schedule_make("multi_step_lr", o, YK__MULTI_STEP_LR);
+    yk_schedule *s = yk__schedule_make("multi_step_lr", o, YK__MULTI_STEP_LR);
     if (!s)
         return NULL;
     s->form.constant = gamma;
@@ -185,7 +217,7 @@ yk_schedule *yk_multi_step_lr(yk_optimizer *o, const int64_t *milestones, int co
     if (count)
         memcpy(s->form.milestones, milestones, (size_t)count * sizeof(*milestones));
     s->form.n_milestones = count;
-    return schedule_start(s);
+    return yk__schedule_start(s);
 }
 
 yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
@@ -194,12 +226,12 @@ yk_schedule *yk_cosine_lr(yk_optimizer *o, int64_t t_max, double eta_min)
     if (yk__check_integer("cosine_lr", "t_max", t_max, 1, INT64_MAX) ||
         yk__check_number("cosine_lr", "eta_min", eta_min, 0, INFINITY))
         return NULL;
-    yk_schedule *s = schedule_make("cosine_lr", o, YK__COSINE_LR);
+    yk_schedule *s = yk__schedule_make("cosine_lr", o, YK__COSINE_LR);
     if (s) {
         s->form.period = t_max;
         s->form.constant = eta_min;
     }
-    return schedule_start(s);
+    return yk__schedule_start(s);
 }
 
 yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
@@ -207,10 +239,10 @@ yk_schedule *yk_exponential_lr(yk_optimizer *o, double gamma)
     YK__LIVE(o);
     if (yk__check_number("exponential_lr", "gamma", gamma, 0, INFINITY))
         return NULL;
-    yk_schedule *s = schedule_make("exponential_lr", o, YK__EXPONENTIAL_LR);
+    yk_schedule *s = yk__schedule_make("exponential_lr", o, YK__EXPONENTIAL_LR);
     if (s)
         s->form.constant = gamma;
-    return schedule_start(s);
+    return yk__schedule_start(s);
 }
 
 yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_factor, yk_schedule *after)
@@ -224,14 +256,14 @@ yk_schedule *yk_linear_warmup_lr(yk_optimizer *o, int64_t steps, double start_fa
         yk__fail(YK_ERR_ARGUMENT, "linear_warmup_lr: the schedule that follows belongs to another optimizer");
         return NULL;
     }
-    yk_schedule *s = schedule_make("linear_warmup_lr", o, YK__LINEAR_WARMUP_LR);
+    yk_schedule *s = yk__schedule_make("linear_warmup_lr", o, YK__LINEAR_WARMUP_LR);
     if (s) {
         s->form.period = steps;
         s->form.constant = start_factor;
         s->after = yk_object_retain(after);
         s->form.after = after ? &after->form : NULL;
     }
-    return schedule_start(s);
+    return yk__schedule_start(s);
 }
 
 yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), void *user)
@@ -241,12 +273,12 @@ yk_schedule *yk_lambda_lr(yk_optimizer *o, double (*fn)(int64_t t, void *user), 
         yk__fail(YK_ERR_ARGUMENT, "lambda_lr: the function is NULL");
         return NULL;
     }
-    yk_schedule *s = schedule_make("lambda_lr", o, YK__LAMBDA_LR);
+    yk_schedule *s = yk__schedule_make("lambda_lr", o, YK__LAMBDA_LR);
     if (s) {
         s->form.fn = fn;
         s->form.user = user;
     }
-    return schedule_start(s);
+    return yk__schedule_start(s);
 }
 
 void yk_schedule_step(yk_schedule *s)
@@ -276,7 +308,7 @@ yk_status yk_schedule_set_time(yk_schedule *s, int64_t t)
         return yk__fail(YK_ERR_ARGUMENT, "schedule_set_time: %s", s ? "the time is negative" : "the schedule is NULL");
     int64_t before = s->t;
     s->t = t;
-    yk_status status = schedule_jump(s);
+    yk_status status = yk__schedule_jump(s);
     if (status)
         s->t = before;
     return status;
@@ -308,6 +340,8 @@ static void functions_take(yk__schedule_form *f, const yk__schedule_form *from)
     for (; f && from; f = f->after, from = from->after) {
         f->fn = from->fn;
         f->user = from->user;
+        for (int i = 0; i < f->n_parts; i++)
+            functions_take(f->parts[i], from->parts[i]);
     }
 }
 

@@ -778,7 +778,7 @@ static double rates_of(yk_schedule *s, yk_optimizer *o)
 {
     double sum = 0;
     for (int t = 0; s && t < 4; t++) {
-        sum = 10 * sum + yk_optimizer_lr(o, 0);
+        sum = 10 * sum + yk_optimizer_lr(o, 0) + 0.1 * yk_optimizer_option(o, 0, "momentum");
         yk_schedule_step(s);
     }
     return s ? sum : NAN;
@@ -808,6 +808,67 @@ static double cosine_lr_eta_min(double v)
     yk_optimizer *o = some_sgd();
     return rates_of(yk_cosine_lr(o, 3, v), o);
 }
+static double linear_lr_start(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_linear_lr(o, v, 0.5, 3), o);
+}
+static double linear_lr_end(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_linear_lr(o, 0.75, v, 3), o);
+}
+static double constant_lr_factor(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_constant_lr(o, v, 3), o);
+}
+static double polynomial_lr_power(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_polynomial_lr(o, 3, v), o);
+}
+static double restarts_eta_min(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_cosine_warm_restarts_lr(o, 3, 1, v), o);
+}
+static double one_cycle_max_lr(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_one_cycle_lr(o, v, 8, NULL), o);
+}
+static double cyclic_base_lr(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_cyclic_lr(o, v, 1, NULL), o);
+}
+static double cyclic_max_lr(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_cyclic_lr(o, 0.1, v, NULL), o);
+}
+static double one_cycle_of(const yk_one_cycle_options *p)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_one_cycle_lr(o, 0.5, 8, p), o);
+}
+static double cyclic_of(const yk_cyclic_options *p)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_cyclic_lr(o, 0.1, 0.5, p), o);
+}
+MEASURE(one_cycle_pct_start, yk_one_cycle_options, pct_start, one_cycle_of, .three_phase = true)
+MEASURE(one_cycle_base_momentum, yk_one_cycle_options, base_momentum, one_cycle_of, .pct_start = 0.5)
+MEASURE(one_cycle_max_momentum, yk_one_cycle_options, max_momentum, one_cycle_of, .pct_start = 0.5)
+MEASURE(one_cycle_div_factor, yk_one_cycle_options, div_factor, one_cycle_of, .pct_start = 0.5)
+MEASURE(one_cycle_final_div_factor, yk_one_cycle_options, final_div_factor, one_cycle_of, .pct_start = 0.25)
+MEASURE(cyclic_step_size_up, yk_cyclic_options, step_size_up, cyclic_of, .gamma = 1)
+MEASURE(cyclic_step_size_down, yk_cyclic_options, step_size_down, cyclic_of, .step_size_up = 2)
+MEASURE(cyclic_mode, yk_cyclic_options, mode, cyclic_of, .step_size_up = 1)
+MEASURE(cyclic_gamma, yk_cyclic_options, gamma, cyclic_of, .mode = YK_EXP_RANGE, .step_size_up = 2)
+MEASURE(cyclic_base_momentum, yk_cyclic_options, base_momentum, cyclic_of, .step_size_up = 2)
+MEASURE(cyclic_max_momentum, yk_cyclic_options, max_momentum, cyclic_of, .step_size_up = 2)
 static double set_option(double v)
 {
     yk_optimizer *o = some_sgd();

@@ -70,7 +70,7 @@ static void test_set(void **state)
     expect_near(yk_get(yk_parameters_at(p, 0), (int64_t[]){0}), 1 + 0.25 * 1.75, 0, 0); /* -2 + 1/4 */
     expect_ok(yk_optimizer_set_option(o, 0, "momentum", 0.5));
 
-    /* What decides which state there is stays after the first step. */
+    /* Options that decide which state there is stay after the first step. */
     assert_int_equal(yk_optimizer_set_option(o, 0, "momentum", 0), YK_ERR_STATE);
     expect_error(YK_ERR_STATE, "momentum of sgd decides which state there is, so it cannot become 0 after the first");
     yk_optimizer *adam = yk_adam(q, YK_OPTIONS(yk_adam_options, .lr = 0.1));

@@ -88,12 +88,83 @@ static yk_value *warmup(const yk__schedule_form *f, const rates *r, yk_value *li
     return status || yk_value_set(whole, "_schedulers", both) ? NULL : whole;
 }
 
+/* Kinds whose constants are numbers of their own, and their names in PyTorch's order; its CyclicLR and OneCycleLR keep
+ * theirs among the optimizer's. */
+static const struct named {
+    yk__schedule_kind kind;
+    const char *length, *numbers[2];
+    bool whole; /* the first number is an integer there */
+} named_kinds[] = {{YK__LINEAR_LR, "total_iters", {"start_factor", "end_factor"}, false},
+                   {YK__CONSTANT_LR, "total_iters", {"factor"}, false},
+                   {YK__POLYNOMIAL_LR, "total_iters", {"power"}, false},
+                   {YK__WARM_RESTARTS_LR, "T_0", {"T_mult", "eta_min"}, true}};
+enum { NAMED_KINDS = sizeof(named_kinds) / sizeof(*named_kinds) };
+
+static const struct named *named_of(yk__schedule_kind kind)
+{
+    for (int i = 0; i < NAMED_KINDS; i++) {
+        if (named_kinds[i].kind == kind)
+            return &named_kinds[i];
+    }
+    return NULL;
+}
+
+static yk_value *named_to_torch(const struct named *names, const yk__schedule_form *f, const rates *r, yk_value *dict,
+                                int64_t time)
+{
+    yk_status status = YK_OK;
+    put_int(&status, dict, names->length, f->period);
+    for (int i = 0; i < 2 && names->numbers[i]; i++) {
+        if (i == 0 && names->whole)
+            put_int(&status, dict, names->numbers[i], (int64_t)f->numbers[i]);
+        else
+            put_real(&status, dict, names->numbers[i], f->numbers[i]);
+    }
+    if (f->kind == YK__WARM_RESTARTS_LR) {
+        int64_t since;
+        double length;
+        yk__schedule_restart(f, time < 0 ? 0 : time, &since, &length);
+        put_int(&status, dict, "T_cur", since);
+        put_int(&status, dict, "T_i", (int64_t)length);
+    }
+    return status || put_common(r, dict, time) ? NULL : dict;
+}
+
+/* SequentialLR: parts that are over keep the time of their last step, those to come have not begun. */
+static yk_value *sequence(const yk__schedule_form *f, const rates *r, yk_value *dict, int64_t time)
+{
+    yk_value *parts = yk_value_list(), *milestones = yk_value_list();
+    yk_status status = parts && milestones ? YK_OK : yk__error_code();
+    for (int i = 0; i < f->n_parts && !status; i++) {
+        int64_t begin = i ? f->milestones[i - 1] : 0, end = i < f->n_milestones ? f->milestones[i] : INT64_MAX;
+        yk_value *part = to_torch(f->parts[i], r, time < begin ? -1 : (time < end ? time : end - 1) - begin);
+        status = part ? yk_value_append(parts, part) : yk__error_code();
+        if (!status && i < f->n_milestones)
+            status = yk_value_append(milestones, yk_value_int(f->milestones[i]));
+    }
+    if (!status)
+        status = yk_value_set(dict, "_milestones", milestones);
+    put_int(&status, dict, "last_epoch", time);
+    if (!status)
+        status = yk_value_set(dict, "_last_lr", r->last);
+    return status || yk_value_set(dict, "_schedulers", parts) ? NULL : dict;
+}
+
 static yk_value *to_torch(const yk__schedule_form *f, const rates *r, int64_t time)
 {
     yk_value *dict = yk_value_dict();
     yk_status status = dict ? YK_OK : yk__error_code();
     if (!status && f->kind == YK__LINEAR_WARMUP_LR)
         return warmup(f, r, dict, time);
+    if (!status && f->kind == YK__SEQUENTIAL_LR)
+        return sequence(f, r, dict, time);
+    if (!status && named_of(f->kind))
+        return named_to_torch(named_of(f->kind), f, r, dict, time);
+    if (!status && (f->kind == YK__ONE_CYCLE_LR || f->kind == YK__CYCLIC_LR)) {
+        yk__fail(YK_ERR_UNSUPPORTED, "schedule state: PyTorch keeps the numbers of %s among the optimizer's",
+                 f->kind == YK__CYCLIC_LR ? "a CyclicLR" : "a OneCycleLR");
+        return NULL;
+    }
     if (f->kind == YK__STEP_LR)
         put_int(&status, dict, "step_size", f->period);
     else if (f->kind == YK__COSINE_LR)
@@ -109,6 +180,14 @@ static yk_value *to_torch(const yk__schedule_form *f, const rates *r, int64_t ti
         put_real(&status, dict, f->kind == YK__COSINE_LR ? "eta_min" : "gamma", f->constant);
     }
     return status || put_common(r, dict, time) ? NULL : dict;
+}
+
+bool yk__schedule_has_torch_form(const yk__schedule_form *f)
+{
+    bool has = f->kind != YK__ONE_CYCLE_LR && f->kind != YK__CYCLIC_LR;
+    for (int i = 0; i < f->n_parts; i++)
+        has = has && yk__schedule_has_torch_form(f->parts[i]);
+    return has && (!f->after || yk__schedule_has_torch_form(f->after));
 }
 
 yk_value *yk__schedule_to_torch(const yk__schedule_form *form, int64_t time, yk_value *base_rates, yk_value *last_rates)
@@ -172,46 +251,88 @@ static yk_status read_milestones(const yk_value *milestones, yk__schedule_form *
     return status;
 }
 
-/* LinearLR up to the full rate. */
-static yk_status read_warmup(const yk_value *value, yk__schedule_form *f)
+/* LinearLR up to the full rate, a warm-up here, or to another one. */
+static yk_status read_linear(const yk_value *value, yk__schedule_form *f)
 {
-    double end = 0;
+    double start, end;
     yk_status status = get_int(value, "total_iters", &f->period);
     if (!status)
-        status = get_real(value, "start_factor", &f->constant);
+        status = get_real(value, "start_factor", &start);
     if (!status)
         status = get_real(value, "end_factor", &end);
-    if (!status && end != 1)
-        status =
-            yk__fail(YK_ERR_UNSUPPORTED, "schedule state: a LinearLR to the factor %g; only one to 1 is read", end);
+    if (status)
+        return status;
+    if (end == 1) {
+        f->kind = YK__LINEAR_WARMUP_LR;
+        f->constant = start;
+        return YK_OK;
+    }
+    f->kind = YK__LINEAR_LR;
+    f->numbers[YK__LINEAR_START] = start;
+    f->numbers[YK__LINEAR_END] = end;
+    return YK_OK;
+}
+
+/* A kind with numbers of its own. */
+static yk_status read_named(const yk_value *value, yk__schedule_form *f)
+{
+    const struct named *names = named_of(f->kind);
+    yk_status status = get_int(value, names->length, &f->period);
+    for (int i = 0; i < 2 && names->numbers[i] && !status; i++)
+        status = get_real(value, names->numbers[i], &f->numbers[i]);
+    if (!status && f->kind == YK__WARM_RESTARTS_LR &&
+        !(f->numbers[YK__RESTARTS_MULT] >= 1 && f->numbers[YK__RESTARTS_MULT] == floor(f->numbers[YK__RESTARTS_MULT])))
+        status = yk__fail(YK_ERR_FORMAT, "schedule state: T_mult is %g", f->numbers[YK__RESTARTS_MULT]);
     return status;
 }
 
 static yk_status read_form(const yk_value *value, int depth, yk__schedule_form **form);
 
+/* A warm-up and what follows it at its end are one form here; other sequences are a list. */
 static yk_status read_sequence(const yk_value *value, int depth, yk__schedule_form *f)
 {
-    const yk_value *both = yk_value_get(value, "_schedulers"), *milestones = yk_value_get(value, "_milestones");
-    const yk_value *first = yk_value_at(both, 0), *milestone = yk_value_at(milestones, 0);
-    if (depth > 8 || yk_value_count(both) != 2 || yk_value_count(milestones) != 1 ||
-        yk_value_kind_of(milestone) != YK_VALUE_INT || !yk_value_get(first, "total_iters") ||
-        !yk_value_get(first, "start_factor"))
+    const yk_value *parts = yk_value_get(value, "_schedulers"), *milestones = yk_value_get(value, "_milestones");
+    int64_t count = yk_value_count(parts), before = 0;
+    if (depth > 8 || count < 1 || count > TEXT_ROOM || yk_value_count(milestones) != count - 1)
         return yk__fail(YK_ERR_UNSUPPORTED,
-                        "schedule state: a SequentialLR that is not LinearLR and then one other schedule");
-    yk_status status = read_warmup(first, f);
-    if (!status && f->period != yk_value_as_int(milestone))
-        status = yk__fail(YK_ERR_UNSUPPORTED, "schedule state: a LinearLR of %" PRId64 " steps is left after %" PRId64,
-                          f->period, yk_value_as_int(milestone));
-    return status ? status : read_form(yk_value_at(both, 1), depth + 1, &f->after);
+                        "schedule state: a SequentialLR of %" PRId64 " schedules with %" PRId64
+                        " milestones, in %d others",
+                        count, yk_value_count(milestones), depth);
+    f->kind = YK__SEQUENTIAL_LR;
+    f->milestones = yk__calloc((size_t)count, sizeof(*f->milestones));
+    f->parts = yk__calloc((size_t)count, sizeof(*f->parts));
+    yk_status status = f->milestones && f->parts ? YK_OK : YK_ERR_MEMORY;
+    for (int64_t i = 0; i < count && !status; i++) {
+        const yk_value *milestone = i ? yk_value_at(milestones, i - 1) : NULL;
+        int64_t at = yk_value_kind_of(milestone) == YK_VALUE_INT ? yk_value_as_int(milestone) : 0;
+        if (i && at <= before)
+            return yk__fail(YK_ERR_UNSUPPORTED, "schedule state: milestones of a SequentialLR that do not increase");
+        if (i)
+            f->milestones[f->n_milestones++] = before = at;
+        status = read_form(yk_value_at(parts, i), depth + 1, &f->parts[f->n_parts++]);
+    }
+    const yk__schedule_form *first = status ? NULL : f->parts[0];
+    if (first && count == 2 && first->kind == YK__LINEAR_WARMUP_LR && !first->after &&
+        first->period == f->milestones[0]) {
+        f->kind = YK__LINEAR_WARMUP_LR;
+        f->period = first->period;
+        f->constant = first->constant;
+        f->after = f->parts[1];
+        f->n_milestones = 0;
+        yk__schedule_form_free(f->parts[0]);
+        f->n_parts = 0;
+    }
+    return status;
 }
 
 /* Fails where there is a constant that no schedule here has: CyclicLR has a gamma too, as ExponentialLR. What begins
  * with '_' is PyTorch's own business. */
 static yk_status check_constants(const yk_value *value)
 {
-    static const char *const known[] = {"base_lrs",   "last_epoch",  "verbose",      "step_size",
-                                        "gamma",      "milestones",  "T_max",        "eta_min",
-                                        "lr_lambdas", "total_iters", "start_factor", "end_factor"};
+    static const char *const known[] = {"base_lrs",     "last_epoch", "verbose", "step_size",  "gamma",
+                                        "milestones",   "T_max",      "eta_min", "lr_lambdas", "total_iters",
+                                        "start_factor", "end_factor", "factor",  "power",      "T_0",
+                                        "T_mult",       "T_i",        "T_cur"};
     for (int64_t i = 0; i < yk_value_count(value); i++) {
         const char *key = yk_value_key(value, i, NULL);
         bool found = key && *key == '_';
@@ -220,7 +341,8 @@ static yk_status check_constants(const yk_value *value)
         if (!found)
             return yk__fail(YK_ERR_UNSUPPORTED,
                             "schedule state: '%.60s' is a constant of none of StepLR, MultiStepLR, CosineAnnealingLR, "
-                            "ExponentialLR, LinearLR, LambdaLR and SequentialLR",
+                            "ExponentialLR, LinearLR, ConstantLR, PolynomialLR, CosineAnnealingWarmRestarts, LambdaLR "
+                            "and SequentialLR",
                             key ? key : "a number");
     }
     return YK_OK;
@@ -232,12 +354,9 @@ static yk_status read_kind(const yk_value *value, yk__schedule_kind *kind)
     static const struct {
         const char *constant;
         yk__schedule_kind kind;
-    } marks[] = {{"_schedulers", YK__LINEAR_WARMUP_LR},
-                 {"milestones", YK__MULTI_STEP_LR},
-                 {"start_factor", YK__LINEAR_WARMUP_LR},
-                 {"step_size", YK__STEP_LR},
-                 {"T_max", YK__COSINE_LR},
-                 {"lr_lambdas", YK__LAMBDA_LR},
+    } marks[] = {{"_schedulers", YK__SEQUENTIAL_LR}, {"milestones", YK__MULTI_STEP_LR}, {"start_factor", YK__LINEAR_LR},
+                 {"factor", YK__CONSTANT_LR},        {"power", YK__POLYNOMIAL_LR},      {"T_0", YK__WARM_RESTARTS_LR},
+                 {"step_size", YK__STEP_LR},         {"T_max", YK__COSINE_LR},          {"lr_lambdas", YK__LAMBDA_LR},
                  {"gamma", YK__EXPONENTIAL_LR}};
     for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
         *kind = marks[i].kind;
@@ -245,7 +364,8 @@ static yk_status read_kind(const yk_value *value, yk__schedule_kind *kind)
             return YK_OK;
     }
     return yk__fail(YK_ERR_UNSUPPORTED, "schedule state: its constants are none of StepLR, MultiStepLR, "
-                                        "CosineAnnealingLR, ExponentialLR, LinearLR, LambdaLR or SequentialLR");
+                                        "CosineAnnealingLR, ExponentialLR, LinearLR, ConstantLR, PolynomialLR, "
+                                        "CosineAnnealingWarmRestarts, LambdaLR or SequentialLR");
 }
 
 /* The form goes to *form, also where reading it fails. */
@@ -262,8 +382,10 @@ static yk_status read_form(const yk_value *value, int depth, yk__schedule_form *
         return YK_ERR_MEMORY;
     if (yk_value_get(value, "_schedulers"))
         return read_sequence(value, depth, f);
-    if (kind == YK__LINEAR_WARMUP_LR)
-        return read_warmup(value, f);
+    if (kind == YK__LINEAR_LR)
+        return read_linear(value, f);
+    if (named_of(kind))
+        return read_named(value, f);
     if (kind == YK__MULTI_STEP_LR)
         status = read_milestones(yk_value_get(value, "milestones"), f);
     else if (kind == YK__STEP_LR || kind == YK__COSINE_LR)

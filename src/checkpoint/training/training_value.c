@@ -147,10 +147,11 @@ static yk_status put_optimizer(const yk__snapshot *snapshot, yk_value *value, yk
     yk__schedule_form *form = yk__schedule_parse(text);
     if (!form)
         return yk__error_code();
-    status =
-        yk_value_set(value, "scheduler",
-                     yk__schedule_to_torch(form, json_integer_value(json_object_get(schedule, "time")),
-                                           rates_of(optimizer, "initial_lr", "lr"), rates_of(optimizer, "lr", "lr")));
+    if (yk__schedule_has_torch_form(form)) /* else it is in the rest alone */
+        status = yk_value_set(value, "scheduler",
+                              yk__schedule_to_torch(form, json_integer_value(json_object_get(schedule, "time")),
+                                                    rates_of(optimizer, "initial_lr", "lr"),
+                                                    rates_of(optimizer, "lr", "lr")));
     yk__schedule_form_free(form);
     return status;
 }

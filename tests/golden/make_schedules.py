@@ -1,0 +1,51 @@
+"""Writes schedules_golden.h: learning rate and momentum before each step of schedules of torch.optim.lr_scheduler, with a
+rate of 0.4 and a momentum of 0.5.
+
+    python3 tests/golden/make_schedules.py > tests/golden/schedules_golden.h
+"""
+import warnings
+
+import torch
+from torch.optim import lr_scheduler as lrs
+
+warnings.simplefilter("ignore")
+STEPS = 30
+PLAIN = dict(cycle_momentum=False)
+CASES = {
+    "linear": lambda o: lrs.LinearLR(o),
+    "linear_down": lambda o: lrs.LinearLR(o, start_factor=0.9, end_factor=0.2, total_iters=11),
+    "constant": lambda o: lrs.ConstantLR(o, factor=0.25, total_iters=7),
+    "polynomial": lambda o: lrs.PolynomialLR(o, total_iters=12, power=1.5),
+    "restarts": lambda o: lrs.CosineAnnealingWarmRestarts(o, 7),
+    "restarts_longer": lambda o: lrs.CosineAnnealingWarmRestarts(o, 4, T_mult=2, eta_min=0.01),
+    "one_cycle": lambda o: lrs.OneCycleLR(o, 0.8, total_steps=30),
+    "one_cycle_three": lambda o: lrs.OneCycleLR(o, 0.8, total_steps=33, pct_start=0.4, three_phase=True, div_factor=10,
+                                                final_div_factor=100, base_momentum=0.6, max_momentum=0.8),
+    "one_cycle_linear": lambda o: lrs.OneCycleLR(o, 0.5, total_steps=40, anneal_strategy="linear", **PLAIN),
+    "cyclic": lambda o: lrs.CyclicLR(o, 0.1, 0.7, step_size_up=4),
+    "cyclic_2": lambda o: lrs.CyclicLR(o, 0.1, 0.7, step_size_up=3, step_size_down=5, mode="triangular2",
+                                       base_momentum=0.7, max_momentum=0.85),
+    "cyclic_exp": lambda o: lrs.CyclicLR(o, 0.1, 0.7, step_size_up=5, mode="exp_range", gamma=0.95, **PLAIN),
+    "sequential": lambda o: lrs.SequentialLR(
+        o, [lrs.ConstantLR(o, 0.5, 3), lrs.ExponentialLR(o, 0.8), lrs.CosineAnnealingWarmRestarts(o, 5)], [6, 13]),
+    "sequential_warmup": lambda o: lrs.SequentialLR(
+        o, [lrs.LinearLR(o, 0.1, total_iters=6), lrs.PolynomialLR(o, 15, 2)], [6]),
+    "chained": lambda o: lrs.ChainedScheduler([lrs.ConstantLR(o, 0.5, 8), lrs.ExponentialLR(o, 0.9)]),
+}
+
+print(f"/* Made by make_schedules.py with PyTorch {torch.__version__.split('+')[0]}; do not edit. */")
+print(f"enum {{ SCHEDULE_STEPS = {STEPS} }};")
+for name, make in CASES.items():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4, momentum=0.5)
+    schedule = make(optimizer)
+    print(f"static const double track_{name}[] = {{")
+    for _ in range(STEPS):
+        group = optimizer.param_groups[0]
+        print(f"    {float(group['lr'])!r}, {float(group['momentum'])!r},")
+        optimizer.step()
+        schedule.step()
+    print("};")
+print("static const struct {\n    const char *name;\n    const double *values;\n} schedule_tracks[] = {")
+for name in CASES:
+    print(f'    {{"{name}", track_{name}}},')
+print("};")
