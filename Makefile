@@ -521,7 +521,7 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
 	YOKE_STRANGERS=1000000 $(BUILD)/tests/net/descriptors_test
 	for test in $(HOSTILE_TESTS); do YOKE=$(BUILD)/yoke YOKE_HOSTILE=1000 $$test || exit 1; done
 
-HEADERS := $(wildcard include/yoke/*.h)
+HEADERS := $(wildcard include/yoke/*.h include/yoke/*.hpp)
 install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACKENDS)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/yoke $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(INSTALLED)/yoke $(DESTDIR)$(PREFIX)/bin/yoke

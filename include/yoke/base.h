@@ -181,6 +181,10 @@ YK_API void yk_scope_end_at(yk_scope scope, const char *file, int line);
  */
 YK_API void *yk_scope_return_object(yk_scope scope, void *object);
 
+/* Adds a reference to `object` that the current scope owns, and returns it: for what a callback gives that a program
+ * has retained itself. NULL is passed through; without a scope it fails with YK_ERR_STATE, returning NULL. */
+YK_API void *yk_scope_own_object(void *object);
+
 /*
  * Counted objects (tensors, modules, optimizers, ...) can be kept beyond their scope: retain adds a reference and
  * returns its argument, release drops one; either is an error (YK_ERR_STATE, and NULL) for an object that was freed.

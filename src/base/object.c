@@ -246,6 +246,15 @@ void *yk__scope_own_from(const char *function, void *object)
     return object;
 }
 
+void *yk_scope_own_object(void *object)
+{
+    YK__LIVE(object);
+    if (!object || !yk__scope_reserve("scope_own", 1))
+        return NULL;
+    stack.owned[stack.count++] = yk_object_retain(object); /* its maker stays the one that made it */
+    return object;
+}
+
 void *yk_scope_return_object(yk_scope scope, void *object)
 {
     YK__LIVE(object);

@@ -72,6 +72,29 @@ static void retained_objects_live_on(void **state)
     yk_object_release(NULL);
 }
 
+static void an_object_comes_to_another_scope(void **state)
+{
+    (void)state;
+    yk_scope outer = yk_scope_begin(), inner = yk_scope_begin();
+    thing *kept = yk_object_retain(owned(1));
+    yk_scope_end(inner);
+    assert_ptr_equal(yk_scope_own_object(kept), kept);
+    yk_object_release(kept);
+    assert_int_equal(alive, 1);
+    assert_null(yk_scope_own_object(NULL));
+    expect_ok(YK_OK);
+    yk_scope_end(outer);
+    assert_int_equal(alive, 0);
+    outer = yk_scope_begin();
+    kept = yk_object_retain(owned(2));
+    yk_scope_end(outer);
+    assert_null(yk_scope_own_object(kept));
+    expect_error(YK_ERR_STATE, "scope");
+    assert_int_equal(alive, 1); /* and no reference more */
+    yk_object_release(kept);
+    assert_int_equal(alive, 0);
+}
+
 static void ending_an_outer_scope_ends_the_inner(void **state)
 {
     (void)state;
@@ -268,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(end_releases_newest_first, fresh),
         cmocka_unit_test_setup(retained_objects_live_on, fresh),
+        cmocka_unit_test_setup(an_object_comes_to_another_scope, fresh),
         cmocka_unit_test_setup(ending_an_outer_scope_ends_the_inner, fresh),
         cmocka_unit_test_setup(no_scope_is_an_error_not_a_leak, fresh),
         cmocka_unit_test_setup(ending_twice, fresh),

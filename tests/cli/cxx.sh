@@ -1,6 +1,7 @@
 #!/bin/bash
-# cxx.sh - yoke/yoke.h under g++ and clang++ without a warning, the example in C++ trains, what callbacks throw is an
-# error, and options have the same defaults in C and C++, without a warning under either language's compilers.
+# cxx.sh - yoke/yoke.h and yoke.hpp under g++ and clang++ without a warning, the example in C++ trains, values compute and are
+# freed, what callbacks throw is an error, and options have the same defaults in C and C++, without a warning under either
+# language's compilers.
 set -uo pipefail
 build=$(dirname "${YOKE:-build/yoke}")
 work=$(mktemp -d)
@@ -8,16 +9,16 @@ trap 'rm -rf "$work"' EXIT
 libraries="-ljansson -lsodium -ljpeg -lpng -lz -lm -pthread -ldl"
 flags="-std=c++20 -Wall -Wextra -Wpedantic -Werror -Iinclude"
 [ -z "${SANITIZE:-}" ] || flags+=" -fsanitize=$SANITIZE"
-echo "1..18"
+echo "1..24"
 n=0
 for cxx in g++ clang++; do
     if ! command -v $cxx > /dev/null; then
-        for i in 1 2 3 4 5; do echo "ok $((++n)) # SKIP $cxx is not installed"; done
+        for i in 1 2 3 4 5 6 7; do echo "ok $((++n)) # SKIP $cxx is not installed"; done
         continue
     fi
     # A library that one compiler's sanitizer is in is linked by that compiler.
     if [ -n "${SANITIZE:-}" ] && [ $cxx != g++ ]; then
-        for i in 1 2 3 4 5; do echo "ok $((++n)) # SKIP the sanitized library was made by gcc"; done
+        for i in 1 2 3 4 5 6 7; do echo "ok $((++n)) # SKIP the sanitized library was made by gcc"; done
         continue
     fi
     result() { if [ "$1" = 0 ]; then echo "ok $((++n)) - $cxx: $2"; else echo "not ok $((++n)) - $cxx: $2"; fi; }
@@ -39,7 +40,34 @@ for cxx in g++ clang++; do
     status=$?
     sed 's/^/# /' "$work/said"
     result $status "what callbacks throw is an error"
+
+    # yoke/yoke.hpp
+    older="${flags/c++20/c++17} -Wshadow"
+    $cxx $older -o "$work/values" tests/cli/values.cpp "$build/libyoke.a" $libraries 2>&1 | sed 's/^/# /'
+    result "${PIPESTATUS[0]}" "yoke.hpp compiles as C++17 without a warning"
+    (cd "$work" && ./values) > "$work/said" 2>&1
+    status=$?
+    sed 's/^/# /' "$work/said"
+    result $status "values, operators, errors and modules of yoke.hpp"
 done
+
+# The program of docs/own-program.md.
+for cxx in g++ clang++ none; do
+    ! command -v $cxx > /dev/null || [ -n "${SANITIZE:-}" -a $cxx != g++ ] || break
+done
+if [ $cxx = none ]; then
+    for i in 1 2; do echo "ok $((++n)) # SKIP there is no compiler of C++"; done
+else
+    awk '/^```cpp$/ { open = 1; next } /^```$/ { open = 0 } open' docs/own-program.md > "$work/sine.cpp"
+    $cxx $flags -o "$work/sine" "$work/sine.cpp" "$build/libyoke.a" $libraries 2>&1 | sed 's/^/# /'
+    result "${PIPESTATUS[0]}" "the page's program compiles as C++20 without a warning"
+    (cd "$work" && ./sine) > "$work/said" 2>&1
+    status=$?
+    sed 's/^/# /' "$work/said"
+    [ $status = 0 ] && [ -s "$work/sine.safetensors" ] &&
+        awk '/^epoch/ { lines++; good = $NF < 0.01 } END { exit !(lines == 4 && good) }' "$work/said"
+    result $? "and trains"
+fi
 
 # Options in both languages. A warning that a program asks for is still given behind a use of YK_OPTIONS.
 tests/support/make-header-tables > "$work/header_tables.h"
