@@ -549,7 +549,7 @@ static yk_status serve_fetch(yk_call *call)
 
 /* ---- copies for a host ------------------------------------------------------------------------------------------- */
 
-/* What a call for a version gave. */
+/* The answer of a call for a version. */
 typedef struct answer {
     uint32_t origin;
     int64_t version;
