@@ -141,6 +141,20 @@ YK_API yk_dtype yk_autocast_dtype(yk_device_type type) YK_QUESTION;
 YK_API void yk_autocast_clear_cache(void);
 
 /*
+ * A gradient by rows, which yk_embedding_sparse gives a leaf (V, D): those of the rows that were looked up. yk_grad is
+ * NULL then. *indices (n) i64 ascend and name each row once, *rows (n, D) are its gradient, both borrowed until the
+ * gradient is another one; NULL, and no error, where x has none of this kind. docs/sparse.md says what optimizers,
+ * clipping and DDP do with it. Source: a sparse gradient's coalesce(), indices() and values().
+ */
+YK_API yk_status yk_grad_rows(yk_tensor *x, yk_tensor **indices, yk_tensor **rows) YK_MUST_CHECK;
+/* Makes these the gradient of leaf x (V, D), in place of the one that it has: copies of indices (n) i64 or i32, in any
+ * order, an index may come several times, and of rows (n, D) of the dtype and device of x. */
+YK_API yk_status yk_set_grad_rows(yk_tensor *x, yk_tensor *indices, yk_tensor *rows) YK_MUST_CHECK;
+/* The gradient of x with all its elements, owned by the scope: a new one where it is by rows, else yk_grad; NULL, and
+ * no error, where there is none. Source: grad.to_dense(). */
+YK_API yk_tensor *yk_grad_to_dense(yk_tensor *x);
+
+/*
  * A hook sees the gradient of x when it is ready, before it is accumulated or passed on; it may return another
  * tensor of the same shape to use in its place, or NULL to leave it. Runs on the engine's thread of x's device.
  * Returns an id for yk_hook_remove, 0 on failure. Source: Tensor.register_hook.

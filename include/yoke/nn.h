@@ -296,6 +296,8 @@ YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1, as it is given; P
 typedef struct yk_embedding_options {
     /* Its row starts as zeros and gets no gradient; negative counts from the end; not given: none. */
     int64_t padding_idx YK_DEFAULT(YK_NOT_GIVEN);
+    /* The weight's gradient is by rows (yk_grad_rows): for yk_sgd without momentum and weight decay, yk_sparse_adam. */
+    bool sparse YK_DEFAULT(false);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_embedding_options;
 #define yk_embedding_options_DEFAULTS .yk__mark = YK__MARK, .padding_idx = YK_NOT_GIVEN

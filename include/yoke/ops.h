@@ -303,6 +303,10 @@ YK_API yk_tensor *yk_scaled_dot_product_attention(yk_tensor *query, yk_tensor *k
                                                   const yk_attention_options *options);
 /* index (...) i64 or i32, weight (V,D): (..., D). Rows at padding_idx (-1: none) get no gradient. */
 YK_API yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx);
+/* The same; backward gives weight, where it is a leaf, a gradient by rows (yk_grad_rows). Source: embedding with
+ * sparse.
+ */
+YK_API yk_tensor *yk_embedding_sparse(yk_tensor *index, yk_tensor *weight, int64_t padding_idx);
 /*
  * A long short-term memory (Hochreiter and Schmidhuber, 1997) over a sequence, of num_layers layers: x
  * (T,N,input_size), or (N,T,input_size) with batch_first, or (T,input_size), whose results have no N either; h_0 and

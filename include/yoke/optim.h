@@ -163,10 +163,27 @@ typedef struct yk_radam_options {
     .weight_decay = YK_NOT_GIVEN
 YK_API yk_optimizer *yk_radam(yk_parameters *params, const yk_radam_options *options);
 
+/* Adam for gradients by rows (yk_grad_rows), which alone it takes: it changes the rows that a gradient names, of the
+ * parameter and of its moments, and no others. Source: torch.optim.SparseAdam. */
+typedef struct yk_sparse_adam_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);                    /* no default: an error when it is not given */
+    double beta1 YK_DEFAULT(0.9), beta2 YK_DEFAULT(0.999); /* in [0, 1) */
+    double eps YK_DEFAULT(1e-8);                           /* above 0 */
+    bool maximize YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_sparse_adam_options;
+#define yk_sparse_adam_options_DEFAULTS                                                                                \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8
+YK_API yk_optimizer *yk_sparse_adam(yk_parameters *params, const yk_sparse_adam_options *options);
+YK_API yk_status yk_sparse_adam_add_group(yk_optimizer *o, yk_parameters *params,
+                                          const yk_sparse_adam_options *options) YK_MUST_CHECK;
+
 /* In C a state dict in place of the list is an error of the compiler's; its tensors are not the parameters. */
 #if !defined(__cplusplus) && defined(__GNUC__)
 #define YK__NO_PARAMETERS __attribute__((error("a state dict is no list of parameters: use yk_module_parameters")))
 yk_optimizer *yk__sgd_of_state_dict(yk_state_dict *dict, const yk_sgd_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__sparse_adam_of_state_dict(yk_state_dict *dict,
+                                            const yk_sparse_adam_options *options) YK__NO_PARAMETERS;
 yk_optimizer *yk__adam_of_state_dict(yk_state_dict *dict, const yk_adam_options *options) YK__NO_PARAMETERS;
 yk_optimizer *yk__rmsprop_of_state_dict(yk_state_dict *dict, const yk_rmsprop_options *options) YK__NO_PARAMETERS;
 yk_optimizer *yk__adagrad_of_state_dict(yk_state_dict *dict, const yk_adagrad_options *options) YK__NO_PARAMETERS;
@@ -178,6 +195,8 @@ yk_optimizer *yk__radam_of_state_dict(yk_state_dict *dict, const yk_radam_option
     _Generic((params), yk_state_dict * : yk__sgd_of_state_dict, default : yk_sgd)(params, __VA_ARGS__)
 #define yk_adam(params, ...)                                                                                           \
     _Generic((params), yk_state_dict * : yk__adam_of_state_dict, default : yk_adam)(params, __VA_ARGS__)
+#define yk_sparse_adam(params, ...)                                                                                    \
+    _Generic((params), yk_state_dict * : yk__sparse_adam_of_state_dict, default : yk_sparse_adam)(params, __VA_ARGS__)
 #define yk_adamw(params, ...)                                                                                          \
     _Generic((params), yk_state_dict * : yk__adam_of_state_dict, default : yk_adamw)(params, __VA_ARGS__)
 #define yk_rmsprop(params, ...)                                                                                        \

@@ -73,6 +73,8 @@ yk_status yk_set_grad(yk_tensor *x, yk_tensor *grad)
     yk_tensor *old = meta->grad;
     meta->grad = yk_tensor_retain(grad);
     yk_tensor_release(old);
+    yk__row_gradient_free(meta->rows);
+    meta->rows = NULL;
     return YK_OK;
 }
 

@@ -269,11 +269,14 @@ static yk_status run_leaf(yk__node *node, const yk__walk *walk)
     yk_tensor *grad = output->grad;
     output->grad = NULL;
     yk__collector *collector = node->leaf->leaf_gradient->collector;
-    if (!hooked && !collector)
+    bool rows = yk__has_rows(node->leaf), fresh = rows && node->leaf->leaf_gradient->rows->fresh;
+    if (!hooked && !collector && !rows)
         return grad ? accumulate(walk, node->leaf, grad) : YK_OK;
     yk_tensor *leaf = yk_tensor_retain(node->leaf); /* a hook may drop the last reference */
     status = grad ? accumulate(walk, leaf, grad) : YK_OK;
-    if (!status && grad)
+    if (!status && rows)
+        status = yk__rows_settle(leaf);
+    if (!status && (grad || fresh))
         status = run_leaf_hooks(node, leaf);
     yk__leaf_gradient *meta = leaf->leaf_gradient;
     if (!status && meta->collector)

@@ -146,6 +146,27 @@ double yk__backward_seconds(yk_device device);
 /* Adds `grad` to leaf's gradient: takes over the reference. */
 yk_status yk__accumulate_grad(yk_tensor *leaf, yk_tensor *grad);
 
+/* ---- gradients by rows (row_gradient.c; docs/sparse.md) ---- */
+/* The leaf that an input is, where its gradient may be added to it by rows: it is not asked for elsewhere, no hook sees
+ * it, and nobody collects it; else NULL. Borrowed. */
+yk_tensor *yk__rows_leaf(const yk__node *node, int input);
+/* Adds terms to the leaf's gradient by rows: rows (M, D) of its dtype, index (M) i64 or i32, all in range; retained. */
+yk_status yk__rows_add(yk_tensor *leaf, yk_tensor *index, yk_tensor *rows, int64_t padding);
+/* A leaf has got all terms of a backward: rows beside a gradient of all elements become part of that. */
+yk_status yk__rows_settle(yk_tensor *leaf);
+/* True if the gradient of x is by rows. */
+static inline bool yk__has_rows(const yk_tensor *x)
+{
+    return x && x->leaf_gradient && x->leaf_gradient->rows;
+}
+/* The rows' own numbers, one part whose indices ascend; borrowed, NULL and an error without memory. */
+yk__row_part *yk__rows_sorted(yk_tensor *x);
+/* The elements of the gradient of x, which may be changed in place: of all of it, or of its rows, (n, D); borrowed.
+ * NULL where it has none, and with an error on record. */
+yk_tensor *yk__grad_elements(yk_tensor *x);
+/* The rows take the dtype and device of x, which has others since. */
+yk_status yk__rows_follow(yk_tensor *x);
+
 /* ---- one who collects the gradients of many leaves (DDP) ---- */
 /*
  * A backward that reaches leaves of a collector calls begin before anything else runs, with the positions of the leaves

@@ -69,12 +69,13 @@ yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_
 typedef struct embedding {
     yk_tensor *weight;
     int64_t padding_idx; /* -1: none */
+    bool sparse;
 } embedding;
 
 static yk_tensor *embedding_forward(yk_module *m, yk_tensor *x)
 {
     embedding *d = yk_module_data(m);
-    return yk_embedding(x, d->weight, d->padding_idx);
+    return d->sparse ? yk_embedding_sparse(x, d->weight, d->padding_idx) : yk_embedding(x, d->weight, d->padding_idx);
 }
 
 static void embedding_describe(yk_module *m, char *buffer, size_t size)
@@ -82,7 +83,9 @@ static void embedding_describe(yk_module *m, char *buffer, size_t size)
     embedding *d = yk_module_data(m);
     int used = snprintf(buffer, size, "%lld, %lld", (long long)yk_size(d->weight, 0), (long long)yk_size(d->weight, 1));
     if (d->padding_idx >= 0)
-        snprintf(buffer + used, size - (size_t)used, ", padding_idx=%lld", (long long)d->padding_idx);
+        used += snprintf(buffer + used, size - (size_t)used, ", padding_idx=%lld", (long long)d->padding_idx);
+    if (d->sparse)
+        snprintf(buffer + used, size - (size_t)used, ", sparse=True");
 }
 
 static const yk_module_class embedding_class = {
@@ -114,6 +117,13 @@ yk_module *yk_embedding_create(int64_t count, int64_t dim, const yk_embedding_op
                                           yk__module_tensor("embedding_create", 2, (int64_t[]){count, dim}, YK_F32));
     if (!yk_module_check(m) || yk_init_normal(d->weight, 0, 1))
         return NULL;
+    d->sparse = o.sparse;
+    if (o.sparse) {
+        yk__leaf_gradient *meta = yk__leaf_gradient_of(d->weight);
+        if (!meta)
+            return NULL;
+        meta->by_rows = true;
+    }
     if (padding_idx >= 0) {
         yk_tensor *row = yk__tensor_view(d->weight, 1, &dim, (int64_t[]){1}, padding_idx * dim);
         bool zeroed = row && !yk__raw_fill(row, 0);

@@ -58,7 +58,8 @@ static yk_status move_tensor(yk_module *m, yk_tensor *x, yk_dtype dtype, yk_devi
         status = yk_set_grad(x, NULL);
     if (!status) {
         yk__exchange_storage(x, to);
-        if (grad)
+        status = yk__rows_follow(x);
+        if (!status && grad)
             status = yk_set_grad(x, grad_to);
     }
     yk_tensor_release(grad_to);

@@ -6,6 +6,7 @@
 typedef struct embedding_context {
     yk__tensor_spec weight; /* dtype: of the kernels */
     int64_t padding_idx;
+    bool sparse;
 } embedding_context;
 
 /* (M) or (M, D) of a tensor that ends in D. */
@@ -22,6 +23,13 @@ static yk_status embedding_backward(yk__node *node, yk_tensor *gout, yk_tensor *
     yk_tensor *index = yk__saved(node, 0, &status);
     if (status || !yk__needs_grad(node, 1))
         return status;
+    yk_tensor *leaf = c->sparse ? yk__rows_leaf(node, 1) : NULL;
+    if (leaf && leaf->dtype == gout->dtype) {
+        yk_tensor *terms = as_list(gout, c->weight.shape[1]);
+        status = terms ? yk__rows_add(leaf, index, terms, c->padding_idx) : yk__status_of(NULL);
+        yk_tensor_release(terms);
+        return status;
+    }
     yk_tensor *g = yk__raw_cast(gout, (yk_dtype)c->weight.dtype),
               *gw = yk__gradient_new(node, 1, &c->weight, yk__device_of(gout));
     yk_tensor *rows = g && gout->numel ? as_list(g, c->weight.shape[1]) : NULL;
@@ -55,7 +63,7 @@ static void embedding_recorded(yk__node *node, yk_tensor *const *gouts, yk_tenso
     grads[1] = yk_index_add_(yk__recorded_zeros(&spec, yk__device_of(g)), 0, index, rows, 1);
 }
 
-yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
+static yk_tensor *embed(yk_tensor *index, yk_tensor *weight, int64_t padding_idx, bool sparse)
 {
     static const yk__op op = {.name = "embedding", .backward = embedding_backward, .recorded = embedding_recorded};
     yk_tensor *inputs[2] = {index, weight}, *wide;
@@ -94,11 +102,21 @@ yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx
         yk__view vw = yk__view_of(wide), vi = yk__view_of(list);
         status = YK__SLOT(weight, embedding, &vo, &vw, &vi);
     }
-    embedding_context c = {.weight = yk__spec_of(weight), .padding_idx = padding_idx};
+    embedding_context c = {.weight = yk__spec_of(weight), .padding_idx = padding_idx, .sparse = sparse};
     c.weight.dtype = wide->dtype;
     yk_tensor_release(wide);
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)weight->dtype);
     out = yk__record(out, &op, 2, inputs, 1, &list, &c, sizeof(c));
     yk_tensor_release(list);
     return out;
+}
+
+yk_tensor *yk_embedding(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
+{
+    return embed(index, weight, padding_idx, false);
+}
+
+yk_tensor *yk_embedding_sparse(yk_tensor *index, yk_tensor *weight, int64_t padding_idx)
+{
+    return embed(index, weight, padding_idx, true);
 }

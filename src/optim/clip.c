@@ -72,16 +72,21 @@ static yk_status add_place(yk_tensor **grads, int64_t count, double *total)
     return status;
 }
 
-/* The gradients that there are, which the caller frees, and how many; NULL without memory. */
+/* The gradients that there are, those by rows as their rows, which the caller frees, and how many; NULL without memory.
+ */
 static yk_tensor **list_grads(const yk_parameters *params, int64_t *found)
 {
     int64_t count = yk__parameters_count(params);
     yk_tensor **grads = yk__calloc((size_t)count, sizeof(*grads));
     *found = 0;
     for (int64_t i = 0; grads && i < count; i++) {
-        yk_tensor *grad = yk_grad(yk__parameters_at(params, i));
-        if (grad)
+        yk_tensor *x = yk__parameters_at(params, i), *grad = yk__grad_elements(x);
+        if (grad && (grad->numel || !yk__has_rows(x)))
             grads[(*found)++] = grad;
+        if (grad || !yk__has_rows(x))
+            continue;
+        free(grads);
+        return NULL;
     }
     return grads;
 }
@@ -112,9 +117,11 @@ static yk_status change_grads(const yk_parameters *params, yk__unary op, double 
 {
     yk_status status = YK_OK;
     for (int64_t i = 0; i < yk__parameters_count(params) && !status; i++) {
-        yk_tensor *grad = yk_grad(yk__parameters_at(params, i));
+        yk_tensor *x = yk__parameters_at(params, i), *grad = yk__grad_elements(x);
         if (grad)
             status = change(grad, op, p0, p1);
+        else if (yk__has_rows(x))
+            status = yk__error_code();
     }
     return status;
 }
@@ -249,7 +256,7 @@ yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double
     double norm;
     yk_tensor **grads = list_grads(params, &count);
     if (!grads)
-        return YK_ERR_MEMORY;
+        return yk__error_code() ? yk__error_code() : YK_ERR_MEMORY;
     bool on_device = on_one_queue(grads, count);
     yk_status status =
         on_device ? clip_on_device(grads, count, params, max_norm, total) : norm_of_grads(grads, count, &norm);

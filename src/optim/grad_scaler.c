@@ -29,7 +29,7 @@ typedef enum stage { READY, UNSCALED, STEPPED } stage;
 typedef struct entry {
     yk_optimizer *optimizer;
     stage stage;
-    bool has_grads;
+    bool has_grads, by_rows; /* by_rows: one of them is */
     bool found_known, found; /* one of them was not finite */
     yk_tensor **copies;      /* of the scale's record, one for each device of the gradients */
     int n_copies;
@@ -390,9 +390,15 @@ static yk_status unscale_group(const yk_grad_scaler *s, entry *e, const yk_param
     if (!grads)
         return YK_ERR_MEMORY;
     for (int64_t i = 0; i < total; i++) {
-        yk_tensor *grad = yk_grad(yk__parameters_at(params, i));
+        yk_tensor *x = yk__parameters_at(params, i), *grad = yk__grad_elements(x);
         if (grad)
             grads[left++] = grad;
+        if (yk__has_rows(x))
+            e->by_rows = true;
+        if (grad || !yk__has_rows(x))
+            continue;
+        free(grads);
+        return yk__error_code();
     }
     e->has_grads |= left > 0;
     yk_status status = YK_OK;
@@ -430,7 +436,7 @@ static yk_status unscale(yk_grad_scaler *s, entry *e)
  * the scale, whose work is carried out later. */
 static bool stays_on_device(const yk_grad_scaler *s, const entry *e)
 {
-    return e->n_copies == 1 && !yk__backend_for(e->copies[0])->host_memory &&
+    return e->n_copies == 1 && !e->by_rows && !yk__backend_for(e->copies[0])->host_memory &&
            yk_device_equal(yk__device_of(e->copies[0]), yk__device_of(s->on_device->record));
 }
 

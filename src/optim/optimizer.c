@@ -14,7 +14,7 @@
 #include "device/graph.h"
 #include "host/progress.h"
 #include "nn/module.h"
-#include "optim/optimizer.h"
+#include "optim/row_steps.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -251,6 +251,11 @@ static yk_status settle_state(const yk__optim_kind *kind, const yk__optim_group 
     return YK_OK;
 }
 
+yk_status yk__optimizer_settle_state(yk_optimizer *o, yk__optim_group *group, int64_t i, int s)
+{
+    return settle_state(o->kind, group, &group->states[i], s, yk__parameters_at(group->params, i));
+}
+
 /* ---- steps that a device may have left out ---- */
 
 static yk_status settle_record(const yk__optim_group *group, int record)
@@ -471,6 +476,9 @@ static yk_status fail_devices(const yk__optim_group *group, int64_t i, yk_device
 static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device device, const int32_t *skip)
 {
     int64_t left = 0;
+    yk_status by_rows = yk__optimizer_step_rows(o, group, skip != NULL);
+    if (by_rows)
+        return by_rows;
     for (int64_t i = 0; i < group->count; i++) {
         o->pending[i] = yk_grad(yk__parameters_at(group->params, i)) != NULL;
         left += o->pending[i];

@@ -97,6 +97,9 @@ typedef struct yk__optim_kind {
     /* `step` counts from 1; `state` is the same and the rate in the device's memory, or NULL; `skip` as in yk__sgd. */
     yk_status (*call)(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
                       const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch);
+    /* The step of parameter i by a gradient of rows, sorted, in a scope, unrecorded; NULL: there is none (row_steps.c).
+     */
+    yk_status (*rows)(yk_optimizer *o, yk__optim_group *group, int64_t i, yk_tensor *indices, yk_tensor *rows);
 } yk__optim_kind;
 
 /* True if the optimizer keeps an f32 copy of x. */

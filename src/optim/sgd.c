@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "optim/optimizer.h"
+#include "optim/row_steps.h"
 
 static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
@@ -66,7 +66,8 @@ static const yk__optim_kind sgd_kind = {
     .configure = configure,
     .check = check,
     .states = states,
-    .call = call};
+    .call = call,
+    .rows = yk__sgd_rows};
 
 yk_optimizer *(yk_sgd)(yk_parameters *params, const yk_sgd_options *options)
 {

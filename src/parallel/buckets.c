@@ -83,7 +83,7 @@ static void assign(const yk__reducer *r, layout *l)
         int index = r->order[i];
         const yk_tensor *x = r->parameters[index].x;
         l->bucket_of[index] = -1;
-        if (!yk__wants_grad(x))
+        if (!yk__wants_grad(x) || yk__in_rows(r, x))
             continue;
         draft *d = open_draft(r, l, x);
         d->elements += padded(x);
@@ -255,7 +255,7 @@ bool yk__buckets_stale(const yk__reducer *r)
 {
     for (int i = 0; i < r->count; i++) {
         const yk__ddp_parameter *p = &r->parameters[i];
-        if (yk__wants_grad(p->x) != (p->grad_buffer != NULL) ||
+        if ((yk__wants_grad(p->x) && !yk__in_rows(r, p->x)) != (p->grad_buffer != NULL) ||
             (p->grad_buffer && yk__grad_buffer_of(p->x) != p->grad_buffer))
             return true;
     }

@@ -171,6 +171,10 @@ static yk_status shadow_reduction(yk__reducer *r)
         status = yk__reducer_start_buckets(r);
     if (!status)
         status = yk__reducer_wait(r);
+    yk__rows_drop(r);
+    if (!status)
+        status = yk__rows_exchange(r);
+    yk__rows_drop(r);
     if (status)
         yk__reducer_abort(r, "join");
     else

@@ -361,6 +361,8 @@ static yk_status end_reduction(yk__reducer *r, yk_status status, double computed
     if (!status && r->join.on)
         status = yk__join_backward_end(r);
     if (!status)
+        status = yk__rows_exchange(r);
+    if (!status)
         status = adopt(r);
     if (status)
         yk__reducer_abort(r, "backward");

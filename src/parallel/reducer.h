@@ -152,6 +152,16 @@ void yk__reducer_reset(yk__reducer *r);
 /* Shows the use of parameters to all ranks, when unused ones are looked for. */
 yk_status yk__reducer_start_used(yk__reducer *r);
 
+/* ---- ddp_rows.c ---- */
+/* True if gradients by rows are exchanged as rows: there are parameters of other kinds, and no communication hook. */
+bool yk__rows_are_apart(const yk__reducer *r);
+/* True if x, which is in no bucket then, is exchanged so. */
+bool yk__in_rows(const yk__reducer *r, const yk_tensor *x);
+/* The gradients by rows become the mean of the ranks'. */
+yk_status yk__rows_exchange(yk__reducer *r);
+/* Drops this rank's, which has nothing to add, or what the exchange gave it. */
+void yk__rows_drop(const yk__reducer *r);
+
 /* ---- model_sync.c ---- */
 /* Names, shapes, dtypes and requires_grad of the parameters, and the buffers, are those of rank 0; else an error on all
  * ranks that names the first difference. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/tape.h"
 #include "nn/state_dict.h"
 #include "rpc/dist_autograd.h"
 #include "rpc/dist_optim.h"
@@ -137,22 +138,31 @@ static yk_status local_step_with(local_optimizer *o, yk_dist_context *c)
 {
     int64_t count = yk__state_dict_count(yk__parameters_list(o->parameters));
     yk_tensor **own = yk__calloc((size_t)count + 1, sizeof(*own));
-    yk_status status = own ? YK_OK : YK_ERR_MEMORY;
+    yk__row_gradient **rows = yk__calloc((size_t)count + 1, sizeof(yk__row_gradient *));
+    yk_status status = own && rows ? YK_OK : YK_ERR_MEMORY;
     pthread_mutex_lock(&stepping);
-    for (int64_t i = 0; i < count && own; i++) {
+    for (int64_t i = 0; i < count && own && rows; i++) {
         yk_tensor *p = yk__state_dict_at(yk__parameters_list(o->parameters), i), *gradient = yk__dist_gradient_of(c, p);
         own[i] = yk_tensor_retain(yk_grad(p));
+        if (yk__has_rows(p)) {
+            rows[i] = p->leaf_gradient->rows;
+            p->leaf_gradient->rows = NULL;
+        }
         status = status ? status : yk_set_grad(p, gradient);
         yk_tensor_release(gradient);
     }
     status = status ? status : yk_optimizer_step(o->optimizer);
-    for (int64_t i = 0; i < count && own; i++) {
-        yk_status restored = yk_set_grad(yk__state_dict_at(yk__parameters_list(o->parameters), i), own[i]);
+    for (int64_t i = 0; i < count && own && rows; i++) {
+        yk_tensor *p = yk__state_dict_at(yk__parameters_list(o->parameters), i);
+        yk_status restored = yk_set_grad(p, own[i]);
         status = status ? status : restored;
         yk_tensor_release(own[i]);
+        if (rows[i])
+            p->leaf_gradient->rows = rows[i];
     }
     pthread_mutex_unlock(&stepping);
     free(own);
+    free(rows);
     return status;
 }
 

@@ -15,8 +15,20 @@ static void node_release(struct yk__node *node)
         ((yk__node_head *)node)->release(node);
 }
 
+void yk__row_gradient_free(yk__row_gradient *rows)
+{
+    for (int i = 0; rows && i < rows->count; i++) {
+        yk_tensor_release(rows->parts[i].index);
+        yk_tensor_release(rows->parts[i].rows);
+    }
+    if (rows)
+        free(rows->parts);
+    free(rows);
+}
+
 static void leaf_gradient_free(yk__leaf_gradient *leaf)
 {
+    yk__row_gradient_free(leaf->rows);
     node_release(leaf->accumulator);
     yk_tensor_release(leaf->grad);
     yk_tensor_release(leaf->grad_buffer);

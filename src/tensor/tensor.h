@@ -20,6 +20,20 @@ typedef struct yk__node_head {
     const char *name;                       /* of the operation; static */
 } yk__node_head;
 
+/* The gradient by rows of a leaf (V, D): terms for the rows that `index` names, which may name one several times;
+ * autograd/row_gradient.c. */
+typedef struct yk__row_part {
+    yk_tensor *index; /* (M) i64 or i32 */
+    yk_tensor *rows;  /* (M, D) */
+    int64_t padding;  /* the index whose rows do not count; -1: none */
+} yk__row_part;
+typedef struct yk__row_gradient {
+    yk__row_part *parts;
+    int count, room;
+    bool sorted; /* there is one part, its index ascends and names each row once, and its memory is nobody else's */
+    bool fresh;  /* the backward that is under way has added to it */
+} yk__row_gradient;
+
 /* The gradient of a leaf, and how it is delivered; autograd/ reads and writes it. */
 typedef struct yk__leaf_gradient {
     struct yk__node *accumulator; /* made when first needed */
@@ -27,6 +41,8 @@ typedef struct yk__leaf_gradient {
     yk_tensor *grad_buffer; /* becomes grad when there is none */
     struct yk__collector *collector;
     int collector_index;
+    yk__row_gradient *rows; /* NULL: none; never beside `grad` but while a backward is under way */
+    bool by_rows;           /* the weight of an embedding that was made sparse */
 } yk__leaf_gradient;
 
 struct yk_tensor {
@@ -66,6 +82,8 @@ yk_tensor *yk__tensor_from_options(const char *what, int ndim, const int64_t *sh
 yk_status yk__tensor_check(const char *what, int ndim, const int64_t *shape, const yk_tensor_options *options);
 /* C order over all of `storage`, whose reference it takes over, on failure too; NULL is passed through. */
 yk_tensor *yk__tensor_over(yk__storage *storage, int ndim, const int64_t *shape, yk_dtype dtype);
+/* Releases all of it; NULL is passed over. */
+void yk__row_gradient_free(yk__row_gradient *rows);
 /* Makes a leaf one that wants a gradient, and drops its base; in the name of set_requires_grad. */
 yk_status yk__tensor_require_grad(yk_tensor *x);
 /* The leaf's gradient, made where there is none yet; NULL for want of memory. */

@@ -519,6 +519,15 @@ static int rpc_modules(void)
     return 0;
 }
 
+/* ---- docs/sparse.md ---- */
+static int sparse_step(void)
+{
+    yk_tensor *words = yk_arange(5, 9, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), *indices, *rows;
+#include "sparse.md.1"
+    CHECK(!yk_grad_rows(yk_module_get(table, "weight"), &indices, &rows) && yk_numel(rows) == 4 * 64);
+    return 0;
+}
+
 /* ---- docs/text.md ---- */
 static int text_tokenizer(void)
 {
@@ -629,6 +638,7 @@ int main(void)
         {"rpc.md: modules", rpc_modules},
         {"rpc.md: tensors", rpc_tensor},
         {"rpc.md: published tensors", rpc_published},
+        {"sparse.md: a step", sparse_step},
         {"stores.md", stores},
         {"text.md: a tokenizer", text_tokenizer},
         {"text.md: tokens", text_tokens},

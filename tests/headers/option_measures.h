@@ -680,6 +680,23 @@ static double adamw_of(const yk_adam_options *o)
     yk_parameters *list = one_parameter(&x);
     return stepped(yk_adamw(list, o), x);
 }
+static double sparse_adam_of(const yk_sparse_adam_options *o) /* three steps by other gradients of one row */
+{
+    yk_tensor *x = yk_ones(YK_SHAPE(3, 2), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
+    yk_tensor *index = yk_ones(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    yk_parameters *list = yk_parameters_create();
+    expect_ok(yk_parameters_add(list, "x", x));
+    yk_optimizer *sparse = yk_sparse_adam(list, o);
+    for (int i = 0; sparse && i < 3; i++) {
+        expect_ok(yk_set_grad_rows(x, index, yk_full(YK_SHAPE(1, 2), i * i - 0.5, f64)));
+        expect_ok(yk_optimizer_step(sparse));
+    }
+    return sparse ? digest(x) : NAN;
+}
+MEASURE(sparse_adam_lr, yk_sparse_adam_options, lr, sparse_adam_of, .beta1 = 0.5)
+MEASURE(sparse_adam_beta1, yk_sparse_adam_options, beta1, sparse_adam_of, .lr = 0.1)
+MEASURE(sparse_adam_beta2, yk_sparse_adam_options, beta2, sparse_adam_of, .lr = 0.1)
+MEASURE(sparse_adam_eps, yk_sparse_adam_options, eps, sparse_adam_of, .lr = 0.1)
 MEASURE(adam_lr, yk_adam_options, lr, adam_of, .beta1 = 0.5)
 MEASURE(adam_beta1, yk_adam_options, beta1, adam_of, .lr = 0.1, .weight_decay = 0.5)
 MEASURE(adam_beta2, yk_adam_options, beta2, adam_of, .lr = 0.1, .weight_decay = 0.5)

@@ -267,6 +267,7 @@ static const row rows[] = {
     {"yk_layer_norm_options", "bias", .kind = FLAG},
     {"yk_embedding_options", "padding_idx", .kind = WHOLE, .measure = embedding_padding_idx, .fallback = YK_NOT_GIVEN,
      .other = 1, .refused = {5, -6}, .stated = "not given: none", .zero = true},
+    {"yk_embedding_options", "sparse", .kind = FLAG},
     {"yk_lstm_cell_options", "bias", .kind = FLAG},
     {"yk_lstm_module_options", "num_layers", .kind = WHOLE, .measure = lstm_layer_num_layers, .fallback = 1, .other = 2,
      .refused = {-1, 10001}},
@@ -392,6 +393,15 @@ static const row rows[] = {
     {"yk_sgd_options", "nesterov", .kind = FLAG},
     {"yk_sgd_options", "maximize", .kind = FLAG},
     {"yk_sgd_options", "master_weights", .kind = FLAG},
+    {"yk_sparse_adam_options", "lr", .kind = NUMBER, .measure = sparse_adam_lr, .fallback = NONE, .other = 0.5,
+     .refused = {-0.1, INFINITY}, .stated = "no default"},
+    {"yk_sparse_adam_options", "beta1", .kind = NUMBER, .measure = sparse_adam_beta1, .fallback = 0.9, .other = 0.5,
+     .refused = {-0.1, 1, 2}},
+    {"yk_sparse_adam_options", "beta2", .kind = NUMBER, .measure = sparse_adam_beta2, .fallback = 0.999, .other = 0.5,
+     .refused = {-0.1, 1, 2}},
+    {"yk_sparse_adam_options", "eps", .kind = ABOVE, .measure = sparse_adam_eps, .fallback = 1e-8, .other = 1,
+     .refused = {-1e-8, INFINITY}},
+    {"yk_sparse_adam_options", "maximize", .kind = FLAG},
     {"yk_adam_options", "lr", .kind = NUMBER, .measure = adam_lr, .fallback = NONE, .other = 0.5,
      .refused = {-0.1, INFINITY}, .stated = "no default"},
     {"yk_adam_options", "beta1", .kind = NUMBER, .measure = adam_beta1, .fallback = 0.9, .other = 0.5,
@@ -1187,6 +1197,11 @@ static bool rpc_with(const yk_rpc_options *o)
           yk_radam(yk_module_parameters(layer()), o))                                                                  \
     X(one_cycle, yk_one_cycle_options, yk_one_cycle_lr(some_sgd(), 1, 5, o))                                           \
     X(cyclic, yk_cyclic_options, yk_cyclic_lr(some_sgd(), 0.1, 1, o))                                                  \
+    X(sparse_adam, yk_sparse_adam_options,                                                                             \
+      yk_sparse_adam(yk_module_parameters(layer()), o) ||                                                              \
+          !yk_sparse_adam_add_group(                                                                                   \
+              yk_sparse_adam(yk_module_parameters(layer()), YK_OPTIONS(yk_sparse_adam_options, .lr = 1)),              \
+              yk_module_parameters(layer()), o))                                                                       \
     X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
     X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \
     X(loader, yk_loader_options, loader_for(o))                                                                        \
