@@ -61,9 +61,12 @@ typedef struct yk_summary_hparam {
  * which yk_summary_scalar gives. */
 YK_API yk_status yk_summary_hparams(yk_summary_writer *writer, const yk_summary_hparam *hparams, int count,
                                     const char *const *metrics, int metric_count) YK_MUST_CHECK;
-/* The tree of modules with the sizes of their parameters, as TensorBoard's graph; without edges, which a module does
- * not tell. Once for a writer. Source: add_graph. */
-YK_API yk_status yk_summary_graph(yk_summary_writer *writer, yk_module *model) YK_MUST_CHECK;
+/* The network as TensorBoard's graph: its modules with the sizes of their parameters, the operations between them, and
+ * what is the input of what. For that the model is called once with n_inputs tensors, at most 8, in evaluation mode,
+ * and is as before then; its first output counts. Without inputs there are the modules alone. An error of the model's
+ * is this one's. Once for a writer. Source: add_graph. */
+YK_API yk_status yk_summary_graph(yk_summary_writer *writer, yk_module *model, yk_tensor *const *inputs,
+                                  int n_inputs) YK_MUST_CHECK;
 
 /* Waits until what was given before is in the file. YK_ERR_IO: the file could not be written, and has what came before
  * that; YK_ERR_MEMORY: some was left out, because the queue was full. Says the same each time. */

@@ -5,6 +5,7 @@
  * that began last is served, since two series with the same labels would have Prometheus refuse both. The label is
  * job_id, and not job, which Prometheus gives to every series itself.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +198,8 @@ static void write_value(FILE *to, double value)
         fputs(" NaN\n", to);
     else if (isinf(value))
         fputs(value > 0 ? " +Inf\n" : " -Inf\n", to);
+    else if (fabs(value) < 1e15 && value == (double)(int64_t)value) /* the same digits, in less time */
+        fprintf(to, " %" PRId64 "\n", (int64_t)value);
     else
         fprintf(to, " %.15g\n", value);
 }

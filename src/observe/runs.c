@@ -313,21 +313,21 @@ static void run_clear(yk__run *run)
 
 typedef enum announced { RUNS, GONE, ELSEWHERE, UNKNOWN } announced;
 
-/* Sorts an announcement. Machines are named by the boot and the pid namespace (host/process.h): a
- * process of another namespace cannot be looked for, one of this host's earlier boot is gone, and the rest is of other
- * hosts, which share the folder. */
-static announced announcement_state(const json_t *object)
+/* Sorts an announcement; `own` is this machine, "": not known. Machines are named by the boot and the pid namespace
+ * (host/process.h): a process of another namespace cannot be looked for, one of this host's earlier boot is gone, and
+ * the rest is of other hosts, which share the folder. */
+static announced announcement_state(const json_t *object, const char *own)
 {
-    char own[256], name[256] = "";
     const char *machine = json_string_value(json_object_get(object, "machine"));
     const char *host = json_string_value(json_object_get(object, "host"));
     int pid = (int)json_integer_value(json_object_get(object, "pid"));
     if (pid <= 0 || !machine || !host)
         return UNKNOWN;
-    if (!yk__machine_name(own, sizeof(own)) || strcmp(own, machine) == 0)
+    if (!*own || strcmp(own, machine) == 0)
         return process_is(pid, (uint64_t)json_integer_value(json_object_get(object, "start"))) ? RUNS : GONE;
     if (strncmp(own, machine, strcspn(own, "/") + 1) == 0)
         return ELSEWHERE;
+    char name[256] = "";
     gethostname(name, sizeof(name) - 1);
     name[strcspn(name, ".")] = '\0';
     return strcmp(name, host) == 0 ? GONE : UNKNOWN;
@@ -355,7 +355,7 @@ static bool run_parse(const json_t *object, yk__run *run)
 }
 
 /* One file of a folder. */
-static void announcement_read(yk__runs *runs, int folder, const char *name)
+static void announcement_read(yk__runs *runs, const char *own, int folder, const char *name)
 {
     struct stat about;
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -369,7 +369,7 @@ static void announcement_read(yk__runs *runs, int folder, const char *name)
     close(fd);
     json_t *object = size > 0 ? json_loadb(text, (size_t)size, 0, NULL) : NULL;
     free(text);
-    announced state = announcement_state(object);
+    announced state = announcement_state(object, own);
     if (state == GONE)
         unlinkat(folder, name, 0);
     runs->elsewhere += state == ELSEWHERE;
@@ -398,15 +398,17 @@ static int older_run(const void *a, const void *b)
 void yk__runs_read(yk__runs *runs)
 {
     YK__QUESTION;
-    char path[YK__RUN_FOLDER_PATH];
+    char path[YK__RUN_FOLDER_PATH], own[256];
     *runs = (yk__runs){0};
+    if (!yk__machine_name(own, sizeof(own)))
+        own[0] = '\0';
     for (int i = 0; yk__run_folder_path(i, path); i++) {
         int fd = yk__run_folder_open(path);
         DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
         for (struct dirent *entry; folder && (entry = readdir(folder));) {
             const char *end = strrchr(entry->d_name, '.');
             if (end && strcmp(end, ".json") == 0)
-                announcement_read(runs, fd, entry->d_name);
+                announcement_read(runs, own, fd, entry->d_name);
         }
         if (fd < 0 && yk_last_error() && !runs->problem[0])
             snprintf(runs->problem, sizeof(runs->problem), "%.590s", yk_last_error()->message);

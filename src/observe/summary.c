@@ -20,8 +20,8 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "nn/state_dict.h"
 #include "observe/event_record.h"
+#include "observe/module_graph.h"
 #include "tensor/host_tensor.h"
 
 enum {
@@ -526,40 +526,22 @@ yk_status yk_summary_hparams(yk_summary_writer *writer, const yk_summary_hparam 
     return status ? status : begun ? begun : ended;
 }
 
-/* A module as a node: its path, its class, and the sizes of its own parameters as an attribute. */
-static void graph_add(yk__proto *graph, yk_module *m, const char *path)
-{
-    yk__proto node = {0}, attribute = {0}, value = {0};
-    char text[200];
-    yk__proto_text(&node, 1, path);
-    yk__proto_text(&node, 2, yk_module_class_of(m)->name);
-    yk_parameters *parameters = yk_module_parameters(m);
-    for (int64_t i = 0; i < yk__state_dict_count(yk__parameters_list(parameters)); i++) {
-        const char *name = yk__state_dict_name(yk__parameters_list(parameters), i);
-        if (strchr(name, '.')) /* of a child */
-            continue;
-        yk__proto_text(&value, 2,
-                       yk_shape_format(yk__state_dict_at(yk__parameters_list(parameters), i), text, sizeof(text)));
-        yk__proto_text(&attribute, 1, name);
-        yk__proto_message(&attribute, 2, &value);
-        yk__proto_message(&node, 5, &attribute);
-    }
-    yk__proto_message(graph, 1, &node);
-    for (int64_t i = 0; i < yk_module_child_count(m); i++) {
-        char *child = yk__format("%s/%s", path, yk_module_child_name(m, i));
-        if (child)
-            graph_add(graph, yk_module_child(m, i), child);
-        free(child);
-    }
-}
-
-yk_status yk_summary_graph(yk_summary_writer *writer, yk_module *model)
+yk_status yk_summary_graph(yk_summary_writer *writer, yk_module *model, yk_tensor *const *inputs, int n_inputs)
 {
     YK__OWN_RECORD;
     YK__LIVE(writer);
     YK__LIVE(model);
     if (!yk__is_there("summary_graph", "writer", writer) || !yk__is_there("summary_graph", "module", model))
         return yk__error_code();
+    if (n_inputs < 0 || n_inputs > YK__GRAPH_INPUTS || (n_inputs && !inputs))
+        return yk__fail(YK_ERR_ARGUMENT, "summary_graph: %d inputs%s, expected 0 to %d", n_inputs,
+                        n_inputs && !inputs ? " at NULL" : "", YK__GRAPH_INPUTS);
+    for (int i = 0; i < n_inputs; i++) {
+        yk_tensor *x = inputs[i];
+        YK__LIVE(x);
+        if (!yk__is_there("summary_graph", "input", x))
+            return yk__error_code();
+    }
     pthread_mutex_lock(&writer->lock);
     bool again = writer->graph_given;
     writer->graph_given = true;
@@ -568,8 +550,13 @@ yk_status yk_summary_graph(yk_summary_writer *writer, yk_module *model)
         return yk__fail(YK_ERR_STATE, "summary_graph: %s has a graph already, and TensorBoard shows one", writer->path);
     yk__proto graph = {0}, version = {0};
     yk_scope scope = yk_scope_begin();
-    graph_add(&graph, model, yk_module_class_of(model)->name);
+    yk_status status = yk__module_graph(model, inputs, n_inputs, &graph);
     yk_scope_end(scope);
+    if (status) {
+        free(graph.data);
+        yk__error_prefix("summary_graph");
+        return status;
+    }
     yk__proto_int(&version, 1, 22); /* the producer of graphs that TensorBoard has read since TensorFlow 1 */
     yk__proto_message(&graph, 4, &version);
     return yk__error_code() ? yk__error_code() : message_push(writer, "graph", ITEM_GRAPH, &graph);

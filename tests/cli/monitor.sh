@@ -158,7 +158,7 @@ done
 kept=$([ -n "${SANITIZE:-}" ] && echo $((260 << 10)) || echo 2048)
 if find_python ""; then
     ok "hostile clients do no harm" "$python" - "$own" "${pids[-1]}" "$kept" << 'END'
-import http.client, socket, sys
+import http.client, socket, sys, time
 port, pid, most = map(int, sys.argv[1:])
 def answer(raw):
     with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
@@ -181,6 +181,29 @@ assert b" 431 " in answer(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n")
 assert b" 403 " in answer(b"GET http://rebound.example/ HTTP/1.1\r\nHost: rebound.example\r\n\r\n")
 assert b" 404 " in answer(b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n")
 assert b" 200 " not in answer(bytes(range(256)) * 100 + b"\r\n\r\n")
+# A thousand clients, each with half a request: who has a connection is answered, and the others find one again.
+slow = []
+for _ in range(1000):
+    slow.append(socket.socket())
+    slow[-1].setblocking(False)
+    slow[-1].connect_ex(("127.0.0.1", port))
+time.sleep(0.5)
+sent = 0
+for client in slow:
+    try:
+        sent += client.send(b"GET /metrics HTTP/1.1\r\nHost: local") > 0
+    except OSError: # it waits for a connection
+        pass
+assert sent > 50 and scrape()[0] == 200, sent
+for client in slow + silent:
+    client.close()
+for tries in range(200):
+    if b" 200 " in answer(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        break
+    time.sleep(0.1)
+else:
+    raise AssertionError("nobody gets a connection any more")
+assert scrape()[0] == 200
 before = memory()
 for _ in range(300):
     assert scrape()[0] == 200

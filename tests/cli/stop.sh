@@ -132,6 +132,27 @@ if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
     says err "pid $foreign user not yours"
     exits 0 "what others have left" stop --orphans
     ok "is not touched" kill -0 $foreign
+    # A run of another user: by its pid, not by root either; and that user not one of root's.
+    mkdir -m 700 theirs
+    chmod 755 "$work"
+    chown 65534 theirs
+    plain=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+    YOKE_RUN_DIR=$work/theirs "${plain[@]}" "$YOKE" run --job-id theirs -n 1 sleep 600 > /dev/null 2>&1 < /dev/null &
+    theirs=$!
+    pids+=($theirs)
+    wait_until 60 eval '[ -n "$(ls theirs)" ]'
+    exits 1 "a run of another user" stop $theirs
+    says err "pid $theirs user not yours"
+    YOKE_RUN_DIR=$work/theirs exits 1 "by its name, with that user's folder" stop theirs
+    ok "is not touched" kill -0 $theirs
+    "${plain[@]}" env YOKE_RUN_DIR="$work/runs" "$YOKE" stop live > out 2> err
+    ok "that user does not stop root's run" [ $? != 0 ]
+    "${plain[@]}" env YOKE_RUN_DIR="$work/runs" "$YOKE" stop $launcher > out 2> err
+    ok "nor by its pid" [ $? = 1 ]
+    ok "which goes on" kill -0 $launcher
+    YOKE_RUN_DIR=$work/theirs "${plain[@]}" "$YOKE" stop theirs > out 2> err
+    ok "who began it stops it" [ $? = 0 ]
+    wait $theirs
 else
     exits 1 "a process of another user" stop 1
     says err "pid 1 user not yours"

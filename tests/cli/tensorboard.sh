@@ -1,6 +1,6 @@
 #!/bin/bash
-# tensorboard.sh - `yoke train --tensorboard`: rank 0 alone writes a file, which TensorBoard's own reader reads, also cut; a
-# folder that cannot be had.
+# tensorboard.sh - `yoke train --tensorboard`: rank 0 alone writes a file, which TensorBoard's own reader reads up to where it
+# is cut, at 1,000 places; a folder that cannot be had.
 root=$PWD
 . tests/support/tap.bash
 exits 0 "a run with an event file" run -n 2 -- "$YOKE" train --steps 8 --threads 1 --tensorboard runs/one
@@ -14,7 +14,7 @@ says err "summary_create: /proc/none/runs: No such file or directory"
 exits 2 "an empty name" train --steps 1 --tensorboard ""
 [ -z "${YOKE_TEST_TENSORBOARD:-}" ] || export PYTHONPATH=$YOKE_TEST_TENSORBOARD
 if find_python tensorboard; then
-    ok "TensorBoard's reader finds what was written" "$python" "$root/tests/cli/tensorboard_check.py" runs/one
+    ok "TensorBoard's reader finds what was written" "$python" "$root/tests/cli/tensorboard_check.py" runs/one 1000
 else
     skip "TensorBoard's reader finds what was written" "this Python has no tensorboard"
 fi

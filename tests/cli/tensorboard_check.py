@@ -25,7 +25,14 @@ value = weights.histogram_value
 assert value.num == 150 and sum(value.bucket) == 150 and value.min < 0 < value.max, value
 assert len(value.bucket) == len(value.bucket_limit) and list(value.bucket_limit) == sorted(value.bucket_limit)
 names = {node.name: node for node in reader.Graph().node}
-assert {"sequential/conv1", "lenet/conv1"} & set(names) or any(name.endswith("/conv1") for name in names), names
+assert {"input", "output", "LeNet/conv1", "LeNet/fc3"} <= set(names), names
+reached = {"output"}  # against the arrows, everything
+while True:
+    more = {name for reader_of in reached for name in names[reader_of].input} - reached
+    if not more:
+        break
+    reached |= more
+assert reached == set(names) and all(node.input for node in names.values() if node.name != "input"), names
 hparams = [reader.SummaryMetadata(tag) for tag in ("_hparams_/experiment", "_hparams_/session_start_info")]
 data = [plugin_data_pb2.HParamsPluginData.FromString(found.plugin_data.content) for found in hparams]
 assert {info.name for info in data[0].experiment.hparam_infos} == set(data[1].session_start_info.hparams)
@@ -34,14 +41,18 @@ assert {"lr", "seed"} <= set(data[1].session_start_info.hparams), data[1]
 with open(path, "rb") as source:
     whole = source.read()
 events = len(list(LegacyEventFileLoader(path).Load()))
+ends, at = [], 0  # of the records: a length, its checksum, the event, its checksum
+while at < len(whole):
+    at += 16 + int.from_bytes(whole[at : at + 8], "little")
+    ends.append(at)
+assert at == len(whole) and events == len(ends), (at, events, len(ends))
 random.seed(1)
 with tempfile.TemporaryDirectory() as folder:
-    before = 0
-    for size in sorted(random.sample(range(len(whole)), int(sys.argv[2]) if len(sys.argv) > 2 else 20)):
+    cuts = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    for size in random.sample(range(len(whole)), min(cuts, len(whole))):
         cut = os.path.join(folder, "events.out.tfevents.1.cut")
         with open(cut, "wb") as to:
             to.write(whole[:size])
         count = len(list(LegacyEventFileLoader(cut).Load()))
-        assert before <= count <= events, (size, count)
-        before = count
+        assert count == sum(end <= size for end in ends), (size, count)
 print(events)

@@ -193,7 +193,7 @@ static int rank_main(uint64_t seed)
 /* ---- the test ---------------------------------------------------------------------------------------------------- */
 static char folder[] = "/tmp/yoke-hangs-XXXXXX";
 
-/* What is told of the job: the first line, or "". */
+/* The first line that yoke explain prints of the job, or "". */
 static void explain(const char *job, char sentence[4096])
 {
     char command[6000];

@@ -202,7 +202,7 @@ static void everything(void **state)
     expect_ok(yk_summary_image(w, "grey", yk_from_data(grey, YK_SHAPE(1, 2, 2), NULL), 3));
     const yk_summary_hparam hparams[] = {{.name = "lr", .number = 0.1}, {.name = "model", .text = "lenet"}};
     expect_ok(yk_summary_hparams(w, hparams, 2, (const char *const[]){"loss"}, 1));
-    expect_ok(yk_summary_graph(w, yk_lenet(NULL)));
+    expect_ok(yk_summary_graph(w, yk_lenet(NULL), NULL, 0));
     expect_ok(yk_summary_flush(w));
     file_read(yk_summary_path(w));
     int64_t step;
@@ -399,8 +399,10 @@ static void refused(void **state)
     REFUSES(yk_summary_hparams(w, &(yk_summary_hparam){.number = 1}, 1, NULL, 0), YK_ERR_ARGUMENT,
             "hyperparameter 0 has no name");
     yk_module *net = yk_linear_create(2, 2, NULL);
-    expect_ok(yk_summary_graph(w, net));
-    REFUSES(yk_summary_graph(w, net), YK_ERR_STATE, "has a graph already");
+    REFUSES(yk_summary_graph(w, net, NULL, 1), YK_ERR_ARGUMENT, "summary_graph: 1 inputs at NULL");
+    REFUSES(yk_summary_graph(w, net, NULL, -1), YK_ERR_ARGUMENT, "summary_graph: -1 inputs, expected 0 to 8");
+    expect_ok(yk_summary_graph(w, net, NULL, 0));
+    REFUSES(yk_summary_graph(w, net, NULL, 0), YK_ERR_STATE, "has a graph already");
     yk_summary_release(w);
     yk_scope_end(scope);
 }

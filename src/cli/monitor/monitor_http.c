@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -161,6 +162,8 @@ static int handle_request(void *argument, connection *c, const char *path, const
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return answer_line(c, 405, "only GET and HEAD are answered\n");
     FILE *to = open_memstream(&body, &length);
+    if (to)
+        __fsetlocking(to, FSETLOCKING_BYCALLER); /* no other thread writes to it, and it is written in many pieces */
     const char *type = to ? o->page(o->argument, path, to) : NULL;
     if (!to || fclose(to)) {
         free(body);

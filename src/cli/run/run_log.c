@@ -10,6 +10,7 @@
  */
 #include "cli/run/run_log.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,11 +71,18 @@ yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t
     return YK_OK;
 }
 
-yk_status run_log_flush(run_log *log)
+/* The log ends here, and the run goes on: as on a full disk. */
+static void log_lose(run_log *log)
+{
+    fprintf(stderr, "yoke train: --log %s: %s; the run goes on without it\n", log->path, strerror(errno));
+    fclose(log->file);
+    log->file = NULL;
+}
+
+void run_log_flush(run_log *log)
 {
     if (log->file && (fflush(log->file) || ferror(log->file)))
-        return yk__fail_errno("%s", log->path);
-    return YK_OK;
+        log_lose(log);
 }
 
 bool run_log_due(const run_log *log)
@@ -94,7 +102,9 @@ static yk_status write_line(run_log *log, json_t *object)
         fflush(log->file);
         log->flushed = yk__now();
     }
-    return ferror(log->file) ? yk__fail_errno("%s", log->path) : YK_OK;
+    if (ferror(log->file))
+        log_lose(log);
+    return YK_OK;
 }
 
 yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second)
@@ -149,12 +159,10 @@ yk_status run_log_confusion(run_log *log, json_t *matrix)
     return matrix ? YK_OK : yk__fail_memory(sizeof(json_t *));
 }
 
-yk_status run_log_close(run_log *log)
+void run_log_close(run_log *log)
 {
-    if (!log->file)
-        return YK_OK;
-    bool failed = ferror(log->file);
-    failed |= fclose(log->file) != 0;
+    run_log_flush(log);
+    if (log->file && fclose(log->file))
+        fprintf(stderr, "yoke train: --log %s: %s\n", log->path, strerror(errno));
     log->file = NULL;
-    return failed ? yk__fail_errno("%s", log->path) : YK_OK;
 }

@@ -23,8 +23,9 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
 /* Goes on behind the line of `step`: what stands after it, from a run that was killed, is cut off. A file that is not
  * there is begun; one without that line is cut where later steps begin, if there are any. */
 yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step);
-/* Everything logged so far is in the file. */
-yk_status run_log_flush(run_log *log);
+/* What cannot be written, as on a full disk, is said once on stderr, and nothing is logged from there on.
+ * Everything logged so far is in the file. */
+void run_log_flush(run_log *log);
 /* True if lines should reach the file now. */
 bool run_log_due(const run_log *log);
 /* Epochs count from 0, steps from 1. What was written reaches the file within about a second. */
@@ -40,6 +41,6 @@ typedef struct run_log_epoch_line {
 yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line);
 /* Takes over the matrix, as confusion_json makes it; NULL is want of memory. */
 yk_status run_log_confusion(run_log *log, json_t *matrix);
-yk_status run_log_close(run_log *log);
+void run_log_close(run_log *log);
 
 #endif

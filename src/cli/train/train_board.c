@@ -10,6 +10,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "cli/train/train.h"
+#include "data/loader.h"
 
 /* Says what has failed, and writes nothing any more. */
 static void board_fail(train_job *r)
@@ -19,6 +20,16 @@ static void board_fail(train_job *r)
     yk_clear_error();
     yk_summary_release(r->display.board);
     r->display.board = NULL;
+}
+
+/* The network, as it takes the first sample; without one that can be read, its modules. */
+static yk_status board_graph(train_job *r)
+{
+    yk_tensor *sample = yk_dataset_get(r->data.train->dataset, 0, r->dtype, NULL);
+    yk_tensor *input = sample ? yk_to(yk_unsqueeze(sample, 0), r->device) : NULL;
+    if (!input)
+        yk_clear_error();
+    return yk_summary_graph(r->display.board, r->learner.net, &input, input ? 1 : 0);
 }
 
 yk_status train_board_begin(train_job *r)
@@ -38,8 +49,8 @@ yk_status train_board_begin(train_job *r)
             (yk_summary_hparam){.name = m->key, .text = is_number ? NULL : m->value, .number = is_number ? number : 0};
     }
     static const char *const metrics[] = {"accuracy/test", "loss/test"};
-    if (!status && (yk_summary_hparams(r->display.board, hparams, count, metrics, r->set->no_eval ? 0 : 2) ||
-                    yk_summary_graph(r->display.board, r->learner.net)))
+    if (!status &&
+        (yk_summary_hparams(r->display.board, hparams, count, metrics, r->set->no_eval ? 0 : 2) || board_graph(r)))
         board_fail(r);
     yk_scope_end(scope);
     return status;

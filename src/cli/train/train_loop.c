@@ -35,8 +35,8 @@ static yk_status save_checkpoint(train_job *r)
 {
     r->saved.state.epoch = r->course.epoch;
     r->saved.state.step = r->course.step;
-    yk_status status = run_log_flush(&r->display.log), saved = saver_save(&r->saved.saver);
-    return status ? status : saved;
+    run_log_flush(&r->display.log);
+    return saver_save(&r->saved.saver);
 }
 
 /* ---- training --------------------------------------------------------------------------------------------------- */
@@ -438,7 +438,8 @@ int train_conduct(train_job *r)
         status = saver_finish(&r->saved.saver);
     train_trace_end(r, status);
     train_board_end(r);
-    if (run_log_close(&r->display.log) || status) {
+    run_log_close(&r->display.log);
+    if (status) {
         int code = ranks_failed(&r->ranks);
         r->course.failed = true;
         /* Asked to end, and kept by the other ranks from saving: the newest checkpoint is that of an earlier step. */
