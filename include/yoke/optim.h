@@ -166,14 +166,15 @@ YK_API yk_optimizer *yk_radam(yk_parameters *params, const yk_radam_options *opt
 /* Adam for gradients by rows (yk_grad_rows), which alone it takes: it changes the rows that a gradient names, of the
  * parameter and of its moments, and no others. Source: torch.optim.SparseAdam. */
 typedef struct yk_sparse_adam_options {
-    double lr YK_DEFAULT(YK_NOT_GIVEN);                    /* no default: an error when it is not given */
-    double beta1 YK_DEFAULT(0.9), beta2 YK_DEFAULT(0.999); /* in [0, 1) */
-    double eps YK_DEFAULT(1e-8);                           /* above 0 */
+    double lr YK_DEFAULT(YK_NOT_GIVEN);    /* no default: an error when it is not given */
+    double beta1 YK_DEFAULT(YK_NOT_GIVEN); /* in [0, 1); not given: 0.9 */
+    double beta2 YK_DEFAULT(YK_NOT_GIVEN); /* in [0, 1); not given: 0.999 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);   /* above 0; not given: 1e-8 */
     bool maximize YK_DEFAULT(false);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_sparse_adam_options;
 #define yk_sparse_adam_options_DEFAULTS                                                                                \
-    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .beta1 = YK_NOT_GIVEN, .beta2 = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN
 YK_API yk_optimizer *yk_sparse_adam(yk_parameters *params, const yk_sparse_adam_options *options);
 YK_API yk_status yk_sparse_adam_add_group(yk_optimizer *o, yk_parameters *params,
                                           const yk_sparse_adam_options *options) YK_MUST_CHECK;

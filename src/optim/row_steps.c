@@ -34,19 +34,27 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
     yk_sparse_adam_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_sparse_adam_options, (const yk_sparse_adam_options *)options, &o))
         return YK_ERR_ARGUMENT;
-    group->options.adam = (yk__adam){.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .maximize = o.maximize};
-    yk_status status = yk__optimizer_rate(kind->name, o.lr, &group->lr);
-    if (!status)
-        status = yk__check_positive(kind->name, "eps", o.eps);
-    if (!status)
-        status = yk__check_below(kind->name, "beta1", o.beta1, 0, 1);
-    return status ? status : yk__check_below(kind->name, "beta2", o.beta2, 0, 1);
+    yk__adam *p = &group->options.adam;
+    yk__optim_take(&p->beta1, o.beta1);
+    yk__optim_take(&p->beta2, o.beta2);
+    yk__optim_take(&p->eps, o.eps);
+    p->maximize = o.maximize;
+    return yk__optimizer_rate(kind->name, o.lr, &group->lr);
 }
 
-static int states(const yk__optim_group *group)
+static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+{
+    const yk__adam *p = &group->options.adam;
+    yk_status status = yk__check_positive(kind->name, "eps", p->eps);
+    if (!status)
+        status = yk__check_below(kind->name, "beta1", p->beta1, 0, 1);
+    return status ? status : yk__check_below(kind->name, "beta2", p->beta2, 0, 1);
+}
+
+static unsigned states(const yk__optim_group *group)
 {
     (void)group;
-    return 2;
+    return 3;
 }
 
 /* A gradient of all elements. */
@@ -100,7 +108,9 @@ static const yk__optim_kind sparse_adam_kind = {
     .numbers = {{"betas", offsetof(yk__optim_group, options.adam.beta1), 2, false},
                 {"eps", offsetof(yk__optim_group, options.adam.eps), 1, false},
                 {"maximize", offsetof(yk__optim_group, options.adam.maximize), 0, false}},
+    .preset = {.lr = NAN, .options.adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
     .configure = configure,
+    .check = check,
     .states = states,
     .call = call,
     .rows = sparse_adam_rows};
