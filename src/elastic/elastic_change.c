@@ -298,6 +298,11 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
     if (status)
         return status;
     e->change_due = false;
+    if (next.over) {
+        *completed = true;
+        e->position++;
+        return YK_OK;
+    }
     watch_lost(e, !next.leaving);
     if (next.leaving) {
         e->left = true;

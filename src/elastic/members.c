@@ -195,7 +195,7 @@ bool yk__members_wanted(yk__members *m)
 
 void yk__members_over(yk__members *m)
 {
-    if (m->store && (m->nodes || m->count < m->slots) && yk_store_set(m->store, "elastic/over", "1", 1))
+    if (m->store && yk_store_set(m->store, "elastic/over", "1", 1))
         yk_clear_error(); /* the launcher is gone, and with it those who wait */
 }
 
@@ -222,8 +222,9 @@ static yk_status stand_of(const yk__members *m, yk__member of, standing *stands,
     return status;
 }
 
-/* Waits until each member of the view stands somewhere or is gone. */
-static yk_status stand_all(const yk__members *m, standing *stands)
+/* Waits until each member of the view stands somewhere or is gone; or, in an action, until one has come to the end of
+ * the run, and so knows that all had come to that action: *over. NULL: in a step. */
+static yk_status stand_all(const yk__members *m, standing *stands, bool *over)
 {
     double until = yk__now() + m->timeout, wait = look_soon;
     int missing = 0;
@@ -234,6 +235,10 @@ static yk_status stand_all(const yk__members *m, standing *stands)
             return status;
         if (known)
             continue;
+        if (over)
+            status = is_there(m, "elastic/over", over);
+        if (status || (over && *over))
+            return status;
         bool held = false;
         if (yk__now() > until && is_there(m, "elastic/held", &held))
             return yk__error_code();
@@ -411,7 +416,7 @@ static yk_status agree(const yk__members *m, bool *changed)
 }
 
 /* All stand: the view that follows, if the first to look has found that one does. */
-static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__succession *next)
+static yk_status settle(yk__members *m, standing *stands, yk__member *list, bool *over, yk__succession *next)
 {
     bool decided = false;
     double wait = look_soon, until = yk__now() + m->timeout;
@@ -439,8 +444,8 @@ static yk_status settle(yk__members *m, standing *stands, yk__member *list, yk__
             return follow(m, stands, now, next);
         free(now);
         pause_for(&wait);
-        status = stand_all(m, stands);
-        if (status)
+        status = stand_all(m, stands, over);
+        if (status || next->over)
             return status;
     }
     return yk__fail(YK_ERR_TIMEOUT,
@@ -461,16 +466,17 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
     yk_status status = stands && list ? YK_OK : YK_ERR_MEMORY;
     if (!status)
         status = yk_store_set(m->store, at_key(m, key, m->own), text, (size_t)length);
+    bool *over = kind == YK__AT_ACTION ? &next->over : NULL;
     if (!status)
-        status = stand_all(m, stands);
+        status = stand_all(m, stands, over);
     bool gone = false;
     for (int i = 0; i < m->count && !status; i++) {
         gone |= stands[i].kind == 0;
         staying += stands[i].kind != 0 && stands[i].kind != YK__AT_LEAVE;
     }
     next->whole = !staying && !gone;
-    if (!status && !next->leaving)
-        status = settle(m, stands, list, next);
+    if (!status && !next->leaving && !next->over)
+        status = settle(m, stands, list, over, next);
     free(stands);
     free(list);
     return status;

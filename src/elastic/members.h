@@ -60,6 +60,7 @@ typedef struct yk__members {
 typedef struct yk__succession {
     bool changed; /* else the members are what they were */
     bool leaving; /* this process is not in it, at its own wish */
+    bool over;    /* another has come to the end of the run: what was begun is done */
     bool whole;   /* leaving: so do all others, and the group of the view is as it was */
     int rank;     /* of this process */
     int came, went;
@@ -78,7 +79,8 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing stan
 bool yk__members_wanted(yk__members *m);
 /* True if one of the slots in the text of elastic/lost is a member's; then *slot is the first. */
 bool yk__members_lost(const yk__members *m, const char *lost, int *slot);
-/* The run is over for this member, which did not leave: nobody is let in any more. */
+/* The run is over for this member, which did not leave: nobody is let in any more, and who is still in the last action
+ * of all learns that it is done. */
 void yk__members_over(yk__members *m);
 
 #endif

@@ -26,7 +26,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 
-/* Of --node-timeout, after which a node that has no answer of node 0's ends its processes. */
+/* The part of --node-timeout after which a node that has no answer of node 0's ends its processes. */
 static const double fence_after = 2.0 / 3;
 
 bool yk__survivors_may(const yk__rendezvous *n)

@@ -51,6 +51,14 @@ at()
     wait_until 60 [ -e at."$1" ]
 }
 
+# killed NUMBER
+killed()
+{
+    kill -KILL "${pid[$1]}"
+    { wait "${pid[$1]}"; } 2> /dev/null
+    unset "pid[$1]"
+}
+
 # next: another job.
 next()
 {
@@ -71,12 +79,11 @@ node 0 2:3 -n 2
 node 1 2:3 -n 1
 node 2 2:3 -n 1
 ok "three nodes train" at 4
-kill -KILL "${pid[1]}"
+killed 1
 : > go.4
 ok "one is killed, and the others go on" wait_for err.0 "3 processes go on in view 2, a step done"
 says err.0 "node rank lost the others go on 2 nodes 3 ranks"
 says err.2 "node rank lost the others go on 2 nodes 3 ranks"
-{ wait "${pid[1]}"; } 2> /dev/null
 at 9
 node 3 2:3 -n 2 --json
 ok "one comes" wait_for err.3 "asks to join"
@@ -103,10 +110,9 @@ last=0.1 # two of up to three begin
 node 0 2:3
 node 1 2:3
 at 6
-kill -KILL "${pid[1]}"
+killed 1
 : > go.6
 ok "one node of two that are needed waits" wait_for err.0 "the others wait for more nodes"
-{ wait "${pid[1]}"; } 2> /dev/null
 node 2 2:3
 ok "one more comes, and it goes on" ended 0 0 2
 ok "the weights are the same" same
@@ -116,9 +122,8 @@ last=0.1 # two of up to three begin
 node 0 2:3 --join-timeout $(patience 1) --grace 0.2
 node 1 2:3 --join-timeout $(patience 1) --grace 0.2
 at 6
-kill -KILL "${pid[1]}"
+killed 1
 : > go.6
-{ wait "${pid[1]}"; } 2> /dev/null
 ok "none comes: exit code 1" ended 1 0
 says err.0 "--nnodes 2:3 1 node --join-timeout 2 are needed"
 
@@ -153,11 +158,9 @@ pause 0.05 # both of them
 says err.0 "--nnodes 1:2 network node 0 goes on 1 node"
 ok "two join one" wait_for err.1 "joined the others in view 2"
 at 9
-kill -KILL "${pid[1]}"
+killed 1
 : > go.9
 ok "and are lost" ended 0 0
-{ wait "${pid[1]}"; } 2> /dev/null
-unset "pid[1]"
 ok "with the same weights" same
 
 # ---- the end of node 0, and of all
@@ -167,9 +170,7 @@ last=20
 node 0 1:2
 node 1 1:2
 at 3
-kill -KILL "${pid[0]}"
-{ wait "${pid[0]}"; } 2> /dev/null
-unset "pid[0]"
+killed 0
 ok "the end of node 0 is that of the job: exit code 1" ended 1 1
 says err.1 "node 0 lost keeps the list of nodes"
 next

@@ -246,6 +246,23 @@ static void test_held(void **state)
     yk__members_clear(&a);
 }
 
+/* The last action of a run: one has ended before it came, and another is beyond it and gone. Who was in it is done. */
+static void test_over(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), b = member(1, 0);
+    yk__succession next;
+    put("elastic/gone/2.0", "1");
+    yk__members_over(&b);
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_ACTION, &next), YK_OK);
+    assert_true(next.over && !next.changed);
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_ERR_TIMEOUT); /* a step is another matter */
+    assert_false(next.over);
+    yk_clear_error();
+    yk__members_clear(&a);
+    yk__members_clear(&b);
+}
+
 static void test_leaving(void **state)
 {
     (void)state;
@@ -314,6 +331,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_let_in, begin, end),
         cmocka_unit_test_setup_teardown(test_nodes, begin, end),
         cmocka_unit_test_setup_teardown(test_held, begin, end),
+        cmocka_unit_test_setup_teardown(test_over, begin, end),
         cmocka_unit_test_setup_teardown(test_leaving, begin, end),
         cmocka_unit_test_setup_teardown(test_all_leave, begin, end),
         cmocka_unit_test_setup_teardown(test_wrong, begin, end),

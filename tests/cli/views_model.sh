@@ -1,0 +1,40 @@
+#!/bin/bash
+# views_model.sh - the model of how the members of a run change (tests/elastic/views.pml), searched in all its states; and
+# with each of its faults put in, which the search must find.
+model=$(realpath "$(dirname "$0")/../elastic/views.pml")
+. tests/support/tap.bash
+
+# search NAME OPTIONS...: makes the search of the model with these options and runs it; what it says goes to the file out.
+search()
+{
+    mkdir "$1" && cd "$1" || exit 1
+    shift
+    spin -a "$@" "$model" > out 2>&1 && gcc -O1 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1000 -o pan pan.c >> out 2>&1 &&
+        ./pan -m100000 > ../out 2>&1
+    cd ..
+}
+# All states were searched and hold: the search neither failed nor ended early.
+all_hold()
+{
+    grep -q 'errors: 0$' out && ! grep -q 'Search not completed\|max search depth too small' out
+}
+
+if ! command -v spin > /dev/null; then
+    skip "the model of views" "there is no spin (scripts/install-deps --tests)"
+else
+    search crashes -DCRASHES=3 -DCUTS=0
+    ok "three processes that crash at any moment: all states hold" all_hold
+    search cut -DCRASHES=1 -DCUTS=1
+    ok "a network that is cut, or slow, and a process that crashes: all states hold" all_hold
+    for fault in NO_COMPARE GONE_EARLY; do
+        search $fault -DCRASHES=2 -DCUTS=0 -D$fault
+        ok "the model finds the fault $fault" grep -q 'assertion violated' out
+    done
+    for fault in NO_FENCE FROM_ANSWER; do
+        search $fault -DCRASHES=0 -DCUTS=1 -D$fault
+        ok "the model finds the fault $fault" grep -q 'assertion violated' out
+    done
+    search NO_OVER -DCRASHES=2 -DCUTS=0 -DNO_OVER
+    ok "the model finds the fault NO_OVER" grep -q 'invalid end state' out
+fi
+finish
