@@ -521,7 +521,12 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
 	for test in $(HOSTILE_TESTS); do YOKE=$(BUILD)/yoke YOKE_HOSTILE=1000 $$test || exit 1; done
 
 HEADERS := $(wildcard include/yoke/*.h include/yoke/*.hpp)
-install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACKENDS)
+# The pages of the manual are printed by the program, where it runs on this machine.
+$(BUILD)/man/yoke.1: $(INSTALLED)/yoke scripts/make-manual
+	$(call say,MAKE,$(@D)) scripts/make-manual $< $(@D)
+MANDIR ?= $(PREFIX)/share/man
+COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
+install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BUILD)/man/yoke.1 $(BACKENDS)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/yoke $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(INSTALLED)/yoke $(DESTDIR)$(PREFIX)/bin/yoke
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/yoke/
@@ -530,15 +535,24 @@ install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACK
 	$(if $(BACKENDS),install -d $(DESTDIR)$(LIBDIR)/yoke && install -m 755 $(BACKENDS) $(DESTDIR)$(LIBDIR)/yoke/)
 	ln -sf libyoke.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION)
 	ln -sf libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so
+	[ ! -e $(BUILD)/man/yoke.1 ] || { install -d $(DESTDIR)$(MANDIR)/man1 && install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(MANDIR)/man1/; }
+	install -d $(DESTDIR)$(COMPLETIONS) && install -m 644 scripts/yoke.bash $(DESTDIR)$(COMPLETIONS)/yoke
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: yoke' \
 	    'Description: Trains neural networks on many devices' 'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
 	    'Libs: -L$${libdir} -lyoke' 'Libs.private: $(LIBS) -pthread' > $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc
+	install -d $(DESTDIR)$(LIBDIR)/cmake/yoke
+	for file in yokeConfig yokeConfigVersion; do sed -e 's#@PREFIX@#$(PREFIX)#g' -e 's#@LIBDIR@#$(LIBDIR)#g' -e 's#@VERSION@#$(VERSION)#g' \
+	    -e 's#@SOVERSION@#$(SOVERSION)#g' -e 's#@LIBS@#$(subst $(space),;,$(strip $(LIBS:-l%=%)))#g' scripts/$$file.cmake.in \
+	    > $(DESTDIR)$(LIBDIR)/cmake/yoke/$$file.cmake || exit 1; done
 	@scripts/after-install '$(DESTDIR)' '$(LIBDIR)'
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
 	    $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION) \
 	    $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc $(DESTDIR)$(LIBDIR)/yoke/yoke-*.so $(HEADERS:include/%=$(DESTDIR)$(PREFIX)/include/%)
+	rm -f $(DESTDIR)$(MANDIR)/man1/yoke.1 $(DESTDIR)$(MANDIR)/man1/yoke-*.1 $(DESTDIR)$(COMPLETIONS)/yoke
+	rm -f $(DESTDIR)$(LIBDIR)/cmake/yoke/yokeConfig.cmake $(DESTDIR)$(LIBDIR)/cmake/yoke/yokeConfigVersion.cmake
+	-rmdir $(DESTDIR)$(LIBDIR)/cmake/yoke
 	-rmdir $(DESTDIR)$(PREFIX)/include/yoke
 	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/yoke 2> /dev/null
 
