@@ -149,7 +149,7 @@ GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(fi
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install uninstall clean help
+.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install dist uninstall clean help
 # An emulator that was built before is kept up to date: a program that is pointed to it takes what lies there.
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
@@ -546,6 +546,15 @@ install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BUIL
 	    > $(DESTDIR)$(LIBDIR)/cmake/yoke/$$file.cmake || exit 1; done
 	@scripts/after-install '$(DESTDIR)' '$(LIBDIR)'
 
+# What is committed, as a file that builds without git; the same commit gives the same bytes.
+DIST := $(BUILD)/yoke-$(VERSION).tar.gz
+dist:
+	@mkdir -p $(BUILD)
+	@git -C . rev-parse --verify -q HEAD^0 > /dev/null 2>&1 || { echo 'make dist: this folder is no checkout of git, whose files it packs' >&2; exit 1; }
+	@git diff --quiet HEAD -- || echo 'make dist: what is not committed is left out' >&2
+	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | gzip -n -9 > $(DIST).part && mv $(DIST).part $(DIST)
+	@echo "$(DIST)"
+
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
 	    $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION) \
@@ -571,4 +580,5 @@ help:
 	    'make nightly    what .ci/run has no time for: empty Debian whole, aarch64, all sets under sanitizers, fuzzing (ARGS="NAME...")' \
 	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
-	    'make clean      remove the build folder'
+	    'make dist       the committed files as build/yoke-VERSION.tar.gz, which builds without git' \
+    'make clean      remove the build folder'
