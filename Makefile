@@ -149,7 +149,7 @@ GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(fi
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install uninstall clean help
+.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install dist uninstall clean help
 # An emulator that was built before is kept up to date: a program that is pointed to it takes what lies there.
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
@@ -524,7 +524,12 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
 	for test in $(HOSTILE_TESTS); do YOKE=$(BUILD)/yoke YOKE_HOSTILE=1000 $$test || exit 1; done
 
 HEADERS := $(wildcard include/yoke/*.h include/yoke/*.hpp)
-install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACKENDS)
+# The pages of the manual are printed by the program, where it runs on this machine.
+$(BUILD)/man/yoke.1: $(INSTALLED)/yoke scripts/make-manual
+	$(call say,MAKE,$(@D)) scripts/make-manual $< $(@D)
+MANDIR ?= $(PREFIX)/share/man
+COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
+install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BUILD)/man/yoke.1 $(BACKENDS)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/yoke $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(INSTALLED)/yoke $(DESTDIR)$(PREFIX)/bin/yoke
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/yoke/
@@ -533,15 +538,33 @@ install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BACK
 	$(if $(BACKENDS),install -d $(DESTDIR)$(LIBDIR)/yoke && install -m 755 $(BACKENDS) $(DESTDIR)$(LIBDIR)/yoke/)
 	ln -sf libyoke.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION)
 	ln -sf libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so
+	[ ! -e $(BUILD)/man/yoke.1 ] || { install -d $(DESTDIR)$(MANDIR)/man1 && install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(MANDIR)/man1/; }
+	install -d $(DESTDIR)$(COMPLETIONS) && install -m 644 scripts/yoke.bash $(DESTDIR)$(COMPLETIONS)/yoke
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: yoke' \
 	    'Description: Trains neural networks on many devices' 'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
 	    'Libs: -L$${libdir} -lyoke' 'Libs.private: $(LIBS) -pthread' > $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc
+	install -d $(DESTDIR)$(LIBDIR)/cmake/yoke
+	for file in yokeConfig yokeConfigVersion; do sed -e 's#@PREFIX@#$(PREFIX)#g' -e 's#@LIBDIR@#$(LIBDIR)#g' -e 's#@VERSION@#$(VERSION)#g' \
+	    -e 's#@SOVERSION@#$(SOVERSION)#g' -e 's#@LIBS@#$(subst $(space),;,$(strip $(LIBS:-l%=%)))#g' scripts/$$file.cmake.in \
+	    > $(DESTDIR)$(LIBDIR)/cmake/yoke/$$file.cmake || exit 1; done
 	@scripts/after-install '$(DESTDIR)' '$(LIBDIR)'
+
+# What is committed, as a file that builds without git; the same commit gives the same bytes.
+DIST := $(BUILD)/yoke-$(VERSION).tar.gz
+dist:
+	@mkdir -p $(BUILD)
+	@git -C . rev-parse --verify -q HEAD^0 > /dev/null 2>&1 || { echo 'make dist: this folder is no checkout of git, whose files it packs' >&2; exit 1; }
+	@git diff --quiet HEAD -- || echo 'make dist: what is not committed is left out' >&2
+	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | gzip -n -9 > $(DIST).part && mv $(DIST).part $(DIST)
+	@echo "$(DIST)"
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
 	    $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION) \
 	    $(DESTDIR)$(LIBDIR)/pkgconfig/yoke.pc $(DESTDIR)$(LIBDIR)/yoke/yoke-*.so $(HEADERS:include/%=$(DESTDIR)$(PREFIX)/include/%)
+	rm -f $(DESTDIR)$(MANDIR)/man1/yoke.1 $(DESTDIR)$(MANDIR)/man1/yoke-*.1 $(DESTDIR)$(COMPLETIONS)/yoke
+	rm -f $(DESTDIR)$(LIBDIR)/cmake/yoke/yokeConfig.cmake $(DESTDIR)$(LIBDIR)/cmake/yoke/yokeConfigVersion.cmake
+	-rmdir $(DESTDIR)$(LIBDIR)/cmake/yoke
 	-rmdir $(DESTDIR)$(PREFIX)/include/yoke
 	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/yoke 2> /dev/null
 
@@ -560,4 +583,5 @@ help:
 	    'make nightly    what .ci/run has no time for: empty Debian whole, aarch64, all sets under sanitizers, fuzzing (ARGS="NAME...")' \
 	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
-	    'make clean      remove the build folder'
+	    'make dist       the committed files as build/yoke-VERSION.tar.gz, which builds without git' \
+    'make clean      remove the build folder'

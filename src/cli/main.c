@@ -9,6 +9,7 @@
 
 #include "base/core.h"
 #include "cli/options.h"
+#include "cli/pages.h"
 
 typedef struct verb {
     const char *name;
@@ -53,10 +54,27 @@ static void list(FILE *to, const char *usage, const verb *table, size_t count)
         fprintf(to, "  %-13s %s\n", table[i].name, table[i].summary);
 }
 
+enum { MOST_VERBS = 32 };
+
+/* The sentence of a command with verbs, for its page of the manual. */
+static const char *summary_of(const char *command)
+{
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
+        if (strncmp(command, "yoke ", 5) == 0 && strcmp(command + 5, verbs[i].name) == 0)
+            return verbs[i].summary;
+    }
+    return "trains neural networks on many devices";
+}
+
 /* argv[0] is the command so far ("yoke"), argv[1] the verb. */
 static int dispatch(const char *command, const char *kind, const char *usage, const verb *table, size_t count, int argc,
                     char **argv)
 {
+    cli_entry entries[MOST_VERBS];
+    for (size_t i = 0; i < count; i++)
+        entries[i] = (cli_entry){table[i].name, table[i].summary};
+    if (cli_list_asked(command, summary_of(command), usage, entries, count, argc, argv))
+        return EXIT_DONE;
     if (argc < 2) {
         list(stderr, usage, table, count);
         return EXIT_USAGE;
@@ -75,7 +93,7 @@ static int dispatch(const char *command, const char *kind, const char *usage, co
         printf("\n%s %s --help tells more about each.\n", command, kind);
         return EXIT_DONE;
     }
-    const char *names[16];
+    const char *names[MOST_VERBS];
     for (size_t i = 0; i < count; i++) {
         names[i] = table[i].name;
         if (strcmp(word, names[i]) == 0)

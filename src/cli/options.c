@@ -15,6 +15,7 @@
 #include "base/core.h"
 #include "base/wakeup.h"
 #include "cli/options.h"
+#include "cli/pages.h"
 #include "device/table.h"
 #include "host/gpus.h"
 
@@ -122,17 +123,23 @@ static void print_about(const char *about)
     }
 }
 
+void cli_option_text(const cli_option *o, char *text, size_t size)
+{
+    int n = snprintf(text, size, "%s", o->help);
+    for (int i = 0; o->choices && o->choices[i]; i++)
+        n += snprintf(text + n, size - (size_t)n, "%s%s", i ? ", " : ": ", o->choices[i]);
+    add_default(o, text + n, size - (size_t)n);
+}
+
 static void print_option(const cli_option *o)
 {
     enum { COLUMN = 28 };
     char text[1024];
     int width = o->letter ? printf("  -%c, ", o->letter) : printf("  ");
     width += printf("--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
-    int indent = width < COLUMN ? COLUMN : width + 1, n = snprintf(text, sizeof(text), "%s", o->help);
+    int indent = width < COLUMN ? COLUMN : width + 1;
     printf("%*s", indent - width, "");
-    for (int i = 0; o->choices && o->choices[i]; i++)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s", i ? ", " : ": ", o->choices[i]);
-    add_default(o, text + n, sizeof(text) - (size_t)n);
+    cli_option_text(o, text, sizeof(text));
     print_wrapped(text, strlen(text), indent, COLUMN);
 }
 
@@ -355,6 +362,10 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
 {
     option_names names;
     name_options(verb, &names);
+    if (cli_page_asked(verb, argc, argv)) {
+        *code = EXIT_DONE;
+        return false;
+    }
     opterr = 0;
     optind = 0; /* start anew: a program may parse twice */
     *code = EXIT_USAGE;

@@ -54,6 +54,9 @@ typedef struct cli_verb {
  */
 bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code);
 
+/* The text of an option in --help: what it is, the choices, and the default in brackets. */
+void cli_option_text(const cli_option *o, char *text, size_t size);
+
 /* Prints "VERB: MESSAGE" and where help is to stderr; returns EXIT_USAGE. */
 int cli_usage_error(const cli_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -56,6 +56,45 @@ rm "$libdir/yoke/yoke-mpi.so"
 elsewhere/static > out 2> err
 says err "'mpi' not there $libdir/yoke/yoke-mpi.so"
 
+# ---- what else is installed ----
+[ -e "$prefix/share/man/man1/yoke.1" ] && [ -e "$prefix/share/man/man1/yoke-train.1" ]
+ok "pages of the manual" [ $? = 0 ]
+ok "completion for bash" cmp "$sources/scripts/yoke.bash" "$prefix/share/bash-completion/completions/yoke"
+ok "the header of C++" [ -e "$prefix/include/yoke/yoke.hpp" ]
+if command -v cmake > /dev/null; then
+    mkdir cmake
+    cp program.c cmake/
+    cat > cmake/CMakeLists.txt << 'END'
+cmake_minimum_required(VERSION 3.13)
+project(program C)
+set(CMAKE_BUILD_RPATH_USE_ORIGIN OFF)
+find_package(yoke 0.3 REQUIRED)
+foreach(kind yoke static)
+  add_executable(with_${kind} program.c)
+  target_link_libraries(with_${kind} PRIVATE yoke::${kind})
+endforeach()
+find_package(yoke 0.2 QUIET)
+if(yoke_FOUND)
+  message(FATAL_ERROR "0.3 is taken for 0.2")
+endif()
+END
+    ok "CMake finds it" cmake -S cmake -B cmake/build -DCMAKE_PREFIX_PATH="$prefix" -Dyoke_DIR="$libdir/cmake/yoke" \
+        -DCMAKE_C_COMPILER="${CC:-gcc}" -DCMAKE_C_FLAGS="$flags" > out 2> err
+    ok "and builds with it" make -s -C cmake/build > out 2> err
+    for kind in yoke static; do
+        cmake/build/with_$kind > out 2> err
+        ok "yoke::$kind runs" [ $? = 1 ]
+        says err "'mpi' not there $libdir/yoke/yoke-mpi.so"
+    done
+    ok "yoke::yoke is the shared one" eval 'ldd cmake/build/with_yoke | grep -q "libyoke\.so\.2 => $libdir/"'
+    mv "$libdir/libyoke.so.$(sed -n 's/^#define YK_VERSION "\(.*\)"/\1/p' "$prefix/include/yoke/base.h")" kept
+    ok "where the library is gone CMake says so" eval '! cmake -S cmake -B cmake/again -Dyoke_DIR="$libdir/cmake/yoke" > out 2> err'
+    says err "yoke installed in"
+    mv kept "$libdir/libyoke.so.$(sed -n 's/^#define YK_VERSION "\(.*\)"/\1/p' "$prefix/include/yoke/base.h")"
+else
+    skip "CMake" "it is not there"
+fi
+
 # README.md's program, by README.md's own line.
 . "$sources/tests/support/transcript.bash"
 unfold_page "$sources/README.md"
@@ -72,4 +111,6 @@ if command -v pkg-config > /dev/null; then
 else
     skip "$line" "there is no pkg-config"
 fi
+make_again PREFIX="$prefix" LIBDIR="$libdir" uninstall
+ok "make uninstall leaves no file" [ -z "$(find "$prefix" -name '*yoke*' -not -type d)" ]
 finish

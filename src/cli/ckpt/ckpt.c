@@ -8,6 +8,7 @@
 
 #include "base/core.h"
 #include "cli/ckpt/ckpt.h"
+#include "cli/pages.h"
 
 typedef struct ckpt_verb {
     const char *name, *rest, *summary, *about, *examples;
@@ -107,6 +108,12 @@ int cli_ckpt(int argc, char **argv)
         puts("\nyoke ckpt VERB --help tells more about each.");
         return EXIT_DONE;
     }
+    cli_entry entries[VERBS];
+    for (int i = 0; i < VERBS; i++)
+        entries[i] = (cli_entry){verbs[i].name, verbs[i].summary};
+    if (cli_list_asked("yoke ckpt", "list, check, convert and compare checkpoints", "yoke ckpt VERB [options]", entries,
+                       VERBS, argc, argv))
+        return EXIT_DONE;
     const char *names[VERBS];
     for (int i = 0; i < VERBS; i++) {
         names[i] = verbs[i].name;

@@ -232,6 +232,11 @@ int cli_trace(int argc, char **argv)
         int (*run)(int argc, char **argv);
     } parts[] = {{"report", trace_report}, {"merge", trace_merge}, {"convert", trace_convert}};
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && argc > 1; i++) {
+        if (argc == 2 && strcmp(argv[1], "--help-verbs") == 0) { /* cli/pages.h; the rest of the table is this verb's */
+            puts(parts[i].name);
+            if (i + 1 == sizeof(parts) / sizeof(*parts))
+                return EXIT_DONE;
+        }
         if (strcmp(argv[1], parts[i].name) == 0)
             return parts[i].run(argc - 1, argv + 1);
     }
