@@ -274,12 +274,23 @@ YK_API yk_module *yk_conv_transpose3d_create(int64_t in_channels, int64_t out_ch
 typedef struct yk_batch_norm2d_options {
     double eps YK_DEFAULT(1e-5);     /* above 0 */
     double momentum YK_DEFAULT(0.1); /* of the running statistics, in [0, 1]; 0: they stay as they are */
-    bool affine YK_DEFAULT(true), track_running_stats YK_DEFAULT(true);
+    bool affine YK_DEFAULT(true), bias YK_DEFAULT(true), track_running_stats YK_DEFAULT(true);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_batch_norm2d_options;
 #define yk_batch_norm2d_options_DEFAULTS                                                                               \
-    .yk__mark = YK__MARK, .eps = 1e-5, .momentum = 0.1, .affine = true, .track_running_stats = true
+    .yk__mark = YK__MARK, .eps = 1e-5, .momentum = 0.1, .affine = true, .bias = true, .track_running_stats = true
 YK_API yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options);
+/* The same for inputs (N,C) or (N,C,L), and (N,C,D,H,W). */
+typedef struct yk_batch_norm_module_options {
+    double eps YK_DEFAULT(1e-5);     /* above 0 */
+    double momentum YK_DEFAULT(0.1); /* of the running statistics, in [0, 1]; 0: they stay as they are */
+    bool affine YK_DEFAULT(true), bias YK_DEFAULT(true), track_running_stats YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_batch_norm_module_options;
+#define yk_batch_norm_module_options_DEFAULTS                                                                          \
+    .yk__mark = YK__MARK, .eps = 1e-5, .momentum = 0.1, .affine = true, .bias = true, .track_running_stats = true
+YK_API yk_module *yk_batch_norm1d_create(int64_t features, const yk_batch_norm_module_options *options);
+YK_API yk_module *yk_batch_norm3d_create(int64_t features, const yk_batch_norm_module_options *options);
 /* A batch norm's forward and the operations after it in one pass: + residual (or NULL), then ReLU if asked for. */
 YK_API yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tensor *residual, bool relu);
 
@@ -290,6 +301,39 @@ typedef struct yk_layer_norm_options {
 } yk_layer_norm_options;
 #define yk_layer_norm_options_DEFAULTS .yk__mark = YK__MARK, .eps = 1e-5, .elementwise_affine = true, .bias = true
 YK_API yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const yk_layer_norm_options *options);
+
+typedef struct yk_group_norm_options {
+    double eps YK_DEFAULT(1e-5); /* at least 0 */
+    bool affine YK_DEFAULT(true), bias YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_group_norm_options;
+#define yk_group_norm_options_DEFAULTS .yk__mark = YK__MARK, .eps = 1e-5, .affine = true, .bias = true
+YK_API yk_module *yk_group_norm_create(int64_t num_groups, int64_t num_channels, const yk_group_norm_options *options);
+
+/* Inputs (N,C,L), (N,C,H,W), (N,C,D,H,W), or without N. Without track_running_stats, in evaluation too, each input is
+ * normalised by its own statistics. */
+typedef struct yk_instance_norm_module_options {
+    double eps YK_DEFAULT(1e-5);     /* above 0 */
+    double momentum YK_DEFAULT(0.1); /* of the running statistics, in [0, 1] */
+    bool affine YK_DEFAULT(false);
+    bool bias YK_DEFAULT(true); /* where affine is set */
+    bool track_running_stats YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_instance_norm_module_options;
+#define yk_instance_norm_module_options_DEFAULTS .yk__mark = YK__MARK, .eps = 1e-5, .momentum = 0.1, .bias = true
+YK_API yk_module *yk_instance_norm1d_create(int64_t features, const yk_instance_norm_module_options *options);
+YK_API yk_module *yk_instance_norm2d_create(int64_t features, const yk_instance_norm_module_options *options);
+YK_API yk_module *yk_instance_norm3d_create(int64_t features, const yk_instance_norm_module_options *options);
+
+typedef struct yk_rms_norm_options {
+    double eps YK_DEFAULT(YK_NOT_GIVEN); /* not given: the epsilon of the dtype; else at least 0 */
+    bool elementwise_affine YK_DEFAULT(true);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_rms_norm_options;
+#define yk_rms_norm_options_DEFAULTS .yk__mark = YK__MARK, .eps = YK_NOT_GIVEN, .elementwise_affine = true
+YK_API yk_module *yk_rms_norm_create(int ndim, const int64_t *normalized_shape, const yk_rms_norm_options *options);
+
+YK_API yk_module *yk_local_response_norm_create(int64_t size, double alpha, double beta, double k); /* 1e-4, 0.75, 1 */
 
 YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1, as it is given; PyTorch's default is 0.5 */
 

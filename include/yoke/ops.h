@@ -284,6 +284,28 @@ YK_API yk_tensor *yk_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias
  * NULL; eps as it is given, at least 0: PyTorch's default is 1e-5. */
 YK_API yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight,
                                 yk_tensor *bias, double eps);
+/* x (N,C,...) in num_groups groups of channels, each normalised by itself; weight, bias (C) or NULL; eps as it is
+ * given, at least 0: PyTorch's default is 1e-5. Source: Wu and He, 2018. */
+YK_API yk_tensor *yk_group_norm(yk_tensor *x, int64_t num_groups, yk_tensor *weight, yk_tensor *bias, double eps);
+/* x (N,C,L) to (N,C,D,H,W), each channel of each input normalised by itself; weight, bias, running_mean, running_var
+ * (C) or NULL. With use_input_stats the running statistics move in place, by the mean over the inputs; else they are
+ * what is normalised by. Source: Ulyanov et al., 2016. */
+typedef struct yk_instance_norm_options {
+    bool use_input_stats YK_DEFAULT(true);
+    double momentum YK_DEFAULT(0.1);        /* in [0, 1] */
+    double eps YK_DEFAULT(1e-5);            /* above 0 */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_instance_norm_options;
+#define yk_instance_norm_options_DEFAULTS .yk__mark = YK__MARK, .use_input_stats = true, .momentum = 0.1, .eps = 1e-5
+YK_API yk_tensor *yk_instance_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
+                                   yk_tensor *running_var, const yk_instance_norm_options *options);
+/* x by the root of the mean square of its last n_dims dimensions, times weight, of that shape or NULL; eps is added to
+ * the mean; YK_NOT_GIVEN, as PyTorch's None: the epsilon of the dtype that is computed in. Source: Zhang and Sennrich,
+ * 2019. */
+YK_API yk_tensor *yk_rms_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight, double eps);
+/* x (N,C,...) / (k + alpha m)^beta, with m the mean square of `size` channels around each. PyTorch's defaults: alpha
+ * 1e-4, beta 0.75, k 1. Source: Krizhevsky et al., 2012. */
+YK_API yk_tensor *yk_local_response_norm(yk_tensor *x, int64_t size, double alpha, double beta, double k);
 /* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
  * (...,L,D). The matrix (L,S) is never in memory as a whole where the leading dimensions are equal (at most two),
  * dropout_p is 0 and attn_mask requires no gradient. A query that may look at no key gives 0. */

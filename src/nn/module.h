@@ -51,7 +51,7 @@ bool yk__module_usable(const char *what, const yk_module *m);
 /* yk_forward that returns a reference of the caller's: for containers, whose intermediate results die at once. */
 yk_tensor *yk__forward(yk_module *m, yk_tensor *x);
 /* yk_batch_norm2d_forward likewise. In one pass, unless a hook wants to see the normalisation alone. */
-yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu);
+yk_tensor *yk__batch_norm_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu);
 /* Runs `body` as the forward of m: scope, hooks, error prefix. yk__forward is this with the class's forward. */
 typedef yk_tensor *(*yk__module_body)(yk_module *m, yk_tensor *x, void *user);
 yk_tensor *yk__module_run(yk_module *m, yk__module_body body, yk_tensor *x, void *user);
@@ -67,12 +67,12 @@ yk__module_body yk__linear_relu_body(const yk_module *m);
 yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t kernel,
                            const yk_conv2d_module_options *options);
 
-bool yk__is_batch_norm2d(const yk_module *m);
-/* Converts a BatchNorm2d to a SyncBatchNorm, which in training calls fn in place of yk_batch_norm (norm_module.c, Note
+bool yk__is_batch_norm(const yk_module *m);
+/* Converts a batch norm to a SyncBatchNorm, which in training calls fn in place of yk_batch_norm (norm_module.c, Note
  * [Converted modules]). `user` is a counted object, retained. */
 typedef yk_tensor *(*yk__batch_norm_fn)(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                         yk_tensor *running_var, const yk_batch_norm_options *options, void *user);
-void yk__batch_norm2d_convert(yk_module *m, yk__batch_norm_fn fn, void *user);
+void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user);
 bool yk__is_sync_batch_norm(const yk_module *m);
 bool yk__is_relu(const yk_module *m);
 bool yk__is_sequential(const yk_module *m);
@@ -87,6 +87,11 @@ yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, y
 /* yk_module_add_parameter and add_buffer that take over the reference. */
 yk_tensor *yk__module_take_parameter(yk_module *m, const char *name, yk_tensor *x);
 yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x);
+/* A parameter or buffer of one value; NULL and an incomplete module on failure. */
+yk_tensor *yk__module_constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value,
+                               bool parameter);
+/* The buffer num_batches_tracked. */
+yk_tensor *yk__module_add_batch_count(yk_module *m);
 
 /* Appends all tensors of the tree below m; references are the dict's. */
 typedef enum yk__collect { YK__PARAMETERS, YK__STATE } yk__collect;

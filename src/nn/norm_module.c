@@ -1,5 +1,5 @@
 /*
- * norm_module.c - BatchNorm2d and LayerNorm. Layer: nn.
+ * norm_module.c - BatchNorm1d to 3d and LayerNorm. Layer: nn.
  */
 #include <math.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "nn/module.h"
 #include "ops/op.h"
 
-/* A parameter or buffer of one value; NULL and an incomplete module on failure. */
-static yk_tensor *constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value, bool parameter)
+yk_tensor *yk__module_constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value,
+                               bool parameter)
 {
     yk_tensor *x = yk__module_tensor(m->cls->name, ndim, shape, YK_F32);
     if (x && yk__raw_fill(x, value)) {
@@ -18,15 +18,32 @@ static yk_tensor *constant(yk_module *m, const char *name, int ndim, const int64
     return parameter ? yk__module_take_parameter(m, name, x) : yk__module_take_buffer(m, name, x);
 }
 
-/* ---- BatchNorm2d ------------------------------------------------------------------------------------------------- */
+yk_tensor *yk__module_add_batch_count(yk_module *m)
+{
+    yk_tensor *batches = yk__module_tensor(m->cls->name, 0, NULL, YK_I64);
+    if (batches && yk__raw_fill(batches, 0)) {
+        yk_tensor_release(batches);
+        batches = NULL;
+    }
+    return yk__module_take_buffer(m, "num_batches_tracked", batches);
+}
 
-typedef struct batch_norm2d {
+/* ---- BatchNorm1d to 3d ------------------------------------------------------------------------------------------- */
+
+/* The inputs that a class takes; a converted module (Note [Converted modules]) keeps them. */
+typedef struct batch_norm_inputs {
+    const char *name, *sizes; /* as errors write them, after (N, C */
+    int least, most;          /* dimensions */
+} batch_norm_inputs;
+
+typedef struct batch_norm_layer {
     yk_tensor *weight, *bias, *running_mean, *running_var, *batches;
     int64_t features;
     double eps, momentum;
     yk__batch_norm_fn replacement; /* of yk_batch_norm in training */
     void *user;                    /* a counted object of ours */
-} batch_norm2d;
+    const batch_norm_inputs *inputs;
+} batch_norm_layer;
 
 /* The operations that follow the normalisation in the same pass. */
 typedef struct tail {
@@ -45,12 +62,12 @@ static yk_status count_batch(yk_tensor *batches)
 
 static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
 {
-    batch_norm2d *d = yk_module_data(m);
+    batch_norm_layer *d = yk_module_data(m);
     const tail *t = user;
-    if (x->ndim != 4 || x->shape[1] != d->features) {
+    if (x->ndim < d->inputs->least || x->ndim > d->inputs->most || x->shape[1] != d->features) {
         char text[200];
-        yk__fail(YK_ERR_SHAPE, "batch_norm2d: input has shape %s, expected (N, %lld, H, W)",
-                 yk_shape_format(x, text, sizeof(text)), (long long)d->features);
+        yk__fail(YK_ERR_SHAPE, "%s: input has shape %s, expected (N, %lld%s", d->inputs->name,
+                 yk_shape_format(x, text, sizeof(text)), (long long)d->features, d->inputs->sizes);
         return NULL;
     }
     bool replaced = d->replacement && m->training;
@@ -68,45 +85,48 @@ static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
     return yk__batch_norm_counting(x, d->weight, d->bias, d->running_mean, d->running_var, batches, &o);
 }
 
-static yk_tensor *batch_norm2d_forward(yk_module *m, yk_tensor *x)
+static yk_tensor *batch_norm_forward(yk_module *m, yk_tensor *x)
 {
     return normalise(m, x, NULL);
 }
 
-static void batch_norm2d_describe(yk_module *m, char *buffer, size_t size)
+static void batch_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    batch_norm2d *d = yk_module_data(m);
+    batch_norm_layer *d = yk_module_data(m);
     char eps[YK__NUMBER_ROOM], momentum[YK__NUMBER_ROOM];
-    snprintf(buffer, size, "%lld, eps=%s, momentum=%s, affine=%s, track_running_stats=%s", (long long)d->features,
-             yk__module_number(d->eps, eps), yk__module_number(d->momentum, momentum), d->weight ? "True" : "False",
-             d->running_mean ? "True" : "False");
+    snprintf(buffer, size, "%lld, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s",
+             (long long)d->features, yk__module_number(d->eps, eps), yk__module_number(d->momentum, momentum),
+             d->weight ? "True" : "False", d->bias ? "True" : "False", d->running_mean ? "True" : "False");
 }
 
-static void batch_norm2d_destroy(yk_module *m)
+static void batch_norm_destroy(yk_module *m)
 {
-    yk_object_release(((batch_norm2d *)yk_module_data(m))->user);
+    yk_object_release(((batch_norm_layer *)yk_module_data(m))->user);
 }
 
 /* Note [Converted modules]
- * A BatchNorm2d becomes a SyncBatchNorm in place: its tensors, its place in its parents and its hooks stay. The two
- * classes differ in their name alone, by which prints and errors call the module; what training calls is
- * batch_norm2d.replacement, which only a converted module has. */
-#define BATCH_NORM2D_CLASS(shown)                                                                                      \
+ * A batch norm becomes a SyncBatchNorm in place: its tensors, its place in its parents and its hooks stay. The classes
+ * differ in their names alone, by which prints and errors call the module; what training calls is
+ * batch_norm_layer.replacement, which only a converted module has. */
+#define BATCH_NORM_CLASS(shown)                                                                                        \
     {                                                                                                                  \
-        .name = shown, .data_size = sizeof(batch_norm2d), .forward = batch_norm2d_forward,                             \
-        .destroy = batch_norm2d_destroy, .describe = batch_norm2d_describe                                             \
+        .name = shown, .data_size = sizeof(batch_norm_layer), .forward = batch_norm_forward,                           \
+        .destroy = batch_norm_destroy, .describe = batch_norm_describe                                                 \
     }
-static const yk_module_class batch_norm2d_class = BATCH_NORM2D_CLASS("BatchNorm2d");
-static const yk_module_class sync_batch_norm_class = BATCH_NORM2D_CLASS("SyncBatchNorm");
+static const yk_module_class batch_norm1d_class = BATCH_NORM_CLASS("BatchNorm1d");
+static const yk_module_class batch_norm2d_class = BATCH_NORM_CLASS("BatchNorm2d");
+static const yk_module_class batch_norm3d_class = BATCH_NORM_CLASS("BatchNorm3d");
+static const yk_module_class sync_batch_norm_class = BATCH_NORM_CLASS("SyncBatchNorm");
 
-bool yk__is_batch_norm2d(const yk_module *m)
+bool yk__is_batch_norm(const yk_module *m)
 {
-    return m->cls == &batch_norm2d_class || m->cls == &sync_batch_norm_class;
+    return m->cls == &batch_norm2d_class || m->cls == &sync_batch_norm_class || m->cls == &batch_norm1d_class ||
+           m->cls == &batch_norm3d_class;
 }
 
-void yk__batch_norm2d_convert(yk_module *m, yk__batch_norm_fn fn, void *user)
+void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user)
 {
-    batch_norm2d *d = yk_module_data(m);
+    batch_norm_layer *d = yk_module_data(m);
     yk_object_retain(user);
     yk_object_release(d->user);
     d->replacement = fn;
@@ -119,7 +139,7 @@ bool yk__is_sync_batch_norm(const yk_module *m)
     return m->cls == &sync_batch_norm_class;
 }
 
-yk_tensor *yk__batch_norm2d_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu)
+yk_tensor *yk__batch_norm_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu)
 {
     tail t = {residual, relu};
     if (!m->hooks)
@@ -140,43 +160,68 @@ yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tenso
     if (!yk__is_there("batch_norm2d_forward", "module", batch_norm) ||
         !yk__is_there("batch_norm2d_forward", "tensor", x) || !yk__scope_check("batch_norm2d_forward"))
         return NULL;
-    if (!yk__is_batch_norm2d(batch_norm)) {
+    if (!yk__is_batch_norm(batch_norm)) {
         yk__fail(YK_ERR_ARGUMENT, "batch_norm2d_forward: the module is a %s", batch_norm->cls->name);
         return NULL;
     }
-    return yk__scope_own(yk__batch_norm2d_forward(batch_norm, x, residual, relu));
+    return yk__scope_own(yk__batch_norm_forward(batch_norm, x, residual, relu));
+}
+
+static yk_module *batch_norm_create(const yk_module_class *cls, const char *name, const batch_norm_inputs *inputs,
+                                    int64_t features, const yk_batch_norm_module_options *o)
+{
+    if (yk__check_integer(name, "features", features, 1, INT64_MAX) || yk__check_positive(name, "eps", o->eps) ||
+        yk__check_number(name, "momentum", o->momentum, 0, 1))
+        return NULL;
+    yk_module *m = yk_module_create(cls);
+    if (!m)
+        return NULL;
+    batch_norm_layer *d = yk_module_data(m);
+    d->inputs = inputs;
+    d->features = features;
+    d->eps = o->eps;
+    d->momentum = o->momentum;
+    if (o->affine) {
+        d->weight = yk__module_constant(m, "weight", 1, &features, 1, true);
+        if (o->bias)
+            d->bias = yk__module_constant(m, "bias", 1, &features, 0, true);
+    }
+    if (o->track_running_stats) {
+        d->running_mean = yk__module_constant(m, "running_mean", 1, &features, 0, false);
+        d->running_var = yk__module_constant(m, "running_var", 1, &features, 1, false);
+        d->batches = yk__module_add_batch_count(m);
+    }
+    return yk_module_check(m);
+}
+
+yk_module *yk_batch_norm1d_create(int64_t features, const yk_batch_norm_module_options *options)
+{
+    static const batch_norm_inputs inputs = {.name = "batch_norm1d", .sizes = ") or (N, C, L)", .least = 2, .most = 3};
+    yk_batch_norm_module_options o;
+    if (YK__OPTIONS_TAKE("batch_norm1d_create", yk_batch_norm_module_options, options, &o))
+        return NULL;
+    return batch_norm_create(&batch_norm1d_class, "batch_norm1d_create", &inputs, features, &o);
 }
 
 yk_module *yk_batch_norm2d_create(int64_t features, const yk_batch_norm2d_options *options)
 {
+    static const batch_norm_inputs inputs = {.name = "batch_norm2d", .sizes = ", H, W)", .least = 4, .most = 4};
     yk_batch_norm2d_options o;
-    if (YK__OPTIONS_TAKE("batch_norm2d_create", yk_batch_norm2d_options, options, &o) ||
-        yk__check_integer("batch_norm2d_create", "features", features, 1, INT64_MAX) ||
-        yk__check_positive("batch_norm2d_create", "eps", o.eps) ||
-        yk__check_number("batch_norm2d_create", "momentum", o.momentum, 0, 1))
+    if (YK__OPTIONS_TAKE("batch_norm2d_create", yk_batch_norm2d_options, options, &o))
         return NULL;
-    yk_module *m = yk_module_create(&batch_norm2d_class);
-    if (!m)
+    return batch_norm_create(&batch_norm2d_class, "batch_norm2d_create", &inputs, features,
+                             YK_OPTIONS(yk_batch_norm_module_options, .eps = o.eps, .momentum = o.momentum,
+                                        .affine = o.affine, .bias = o.bias,
+                                        .track_running_stats = o.track_running_stats));
+}
+
+yk_module *yk_batch_norm3d_create(int64_t features, const yk_batch_norm_module_options *options)
+{
+    static const batch_norm_inputs inputs = {.name = "batch_norm3d", .sizes = ", D, H, W)", .least = 5, .most = 5};
+    yk_batch_norm_module_options o;
+    if (YK__OPTIONS_TAKE("batch_norm3d_create", yk_batch_norm_module_options, options, &o))
         return NULL;
-    batch_norm2d *d = yk_module_data(m);
-    d->features = features;
-    d->eps = o.eps;
-    d->momentum = o.momentum;
-    if (o.affine) {
-        d->weight = constant(m, "weight", 1, &features, 1, true);
-        d->bias = constant(m, "bias", 1, &features, 0, true);
-    }
-    if (o.track_running_stats) {
-        d->running_mean = constant(m, "running_mean", 1, &features, 0, false);
-        d->running_var = constant(m, "running_var", 1, &features, 1, false);
-        yk_tensor *batches = yk__module_tensor("batch_norm2d_create", 0, NULL, YK_I64);
-        if (batches && yk__raw_fill(batches, 0)) {
-            yk_tensor_release(batches);
-            batches = NULL;
-        }
-        d->batches = yk__module_take_buffer(m, "num_batches_tracked", batches);
-    }
-    return yk_module_check(m);
+    return batch_norm_create(&batch_norm3d_class, "batch_norm3d_create", &inputs, features, &o);
 }
 
 /* ---- LayerNorm --------------------------------------------------------------------------------------------------- */
@@ -198,8 +243,9 @@ static void layer_norm_describe(yk_module *m, char *buffer, size_t size)
 {
     layer_norm *d = yk_module_data(m);
     char text[200], eps[YK__NUMBER_ROOM];
-    snprintf(buffer, size, "%s, eps=%s, elementwise_affine=%s", yk__shape_text(d->ndim, d->shape, text, sizeof(text)),
-             yk__module_number(d->eps, eps), d->weight ? "True" : "False");
+    snprintf(buffer, size, "%s, eps=%s, elementwise_affine=%s, bias=%s",
+             yk__shape_text(d->ndim, d->shape, text, sizeof(text)), yk__module_number(d->eps, eps),
+             d->weight ? "True" : "False", d->bias ? "True" : "False");
 }
 
 static const yk_module_class layer_norm_class = {.name = "LayerNorm",
@@ -226,9 +272,9 @@ yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const
     d->eps = o.eps;
     memcpy(d->shape, normalized_shape, (size_t)ndim * sizeof(*d->shape));
     if (o.elementwise_affine) {
-        d->weight = constant(m, "weight", ndim, d->shape, 1, true);
+        d->weight = yk__module_constant(m, "weight", ndim, d->shape, 1, true);
         if (o.bias)
-            d->bias = constant(m, "bias", ndim, d->shape, 0, true);
+            d->bias = yk__module_constant(m, "bias", ndim, d->shape, 0, true);
     }
     return yk_module_check(m);
 }

@@ -65,13 +65,13 @@ static yk__module_body relu_body(const yk_module *m)
 
 bool yk__fuses_relu(const yk_module *m)
 {
-    return yk__is_batch_norm2d(m) || relu_body(m);
+    return yk__is_batch_norm(m) || relu_body(m);
 }
 
 yk_tensor *yk__forward_relu(yk_module *m, yk_tensor *x)
 {
-    if (m && yk__is_batch_norm2d(m))
-        return yk__batch_norm2d_forward(m, x, NULL, true);
+    if (m && yk__is_batch_norm(m))
+        return yk__batch_norm_forward(m, x, NULL, true);
     yk__module_body body = !m || m->hooks ? NULL : relu_body(m);
     if (body)
         return yk__module_run(m, body, x, NULL);

@@ -16,7 +16,7 @@ typedef struct block {
 static yk_tensor *conv_norm(yk_module *conv, yk_module *bn, yk_tensor *x, yk_tensor *residual)
 {
     yk_tensor *y = yk__forward(conv, x);
-    yk_tensor *out = yk__batch_norm2d_forward(bn, y, residual, true);
+    yk_tensor *out = yk__batch_norm_forward(bn, y, residual, true);
     yk_tensor_release(y);
     return yk__scope_own(out);
 }

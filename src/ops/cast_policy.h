@@ -50,6 +50,13 @@ typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK_
     X(softmax,          NONE,   WIDE)                                                                                  \
     X(log_softmax,      NONE,   WIDE)                                                                                  \
     X(layer_norm,       NONE,   WIDE)                                                                                  \
+    X(group_norm,       NONE,   WIDE)                                                                                  \
+    X(rms_norm,         NONE,   WIDE)                                                                                  \
+    X(local_response_norm, NONE,   WIDE)                                                                               \
+    X(avg_pool3d,       WIDE,   NONE)                                                                                  \
+    X(max_pool3d,       WIDE,   NONE)                                                                                  \
+    X(adaptive_avg_pool3d, WIDE,   NONE)                                                                               \
+    X(adaptive_max_pool3d, WIDE,   NONE)                                                                               \
     X(cat,              WIDEST, NONE)                                                                                  \
     X(stack,            WIDEST, NONE)                                                                                  \
     X(addcmul,          NONE,   WIDEST)                                                                                \

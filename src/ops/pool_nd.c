@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "ops/cast_policy.h"
 #include "ops/pool.h"
 
 enum { AXES = 3 };
@@ -146,6 +147,7 @@ yk_tensor *yk_max_pool1d(yk_tensor *x, const yk_pool_options *options)
 
 yk_tensor *yk_max_pool3d(yk_tensor *x, const yk_pool_options *options)
 {
+    YK__AUTOCAST(max_pool3d, 1, &x, yk_max_pool3d(x, options));
     YK__EVENT(YK__EVENT_OPERATION, "max_pool3d");
     return pooling((pool){.name = "max_pool3d", .axes = 3, .max = true}, x, options);
 }
@@ -158,6 +160,7 @@ yk_tensor *yk_avg_pool1d(yk_tensor *x, const yk_pool_options *options)
 
 yk_tensor *yk_avg_pool3d(yk_tensor *x, const yk_pool_options *options)
 {
+    YK__AUTOCAST(avg_pool3d, 1, &x, yk_avg_pool3d(x, options));
     YK__EVENT(YK__EVENT_OPERATION, "avg_pool3d");
     return pooling((pool){.name = "avg_pool3d", .axes = 3}, x, options);
 }
@@ -211,6 +214,7 @@ yk_tensor *yk_adaptive_avg_pool1d(yk_tensor *x, int64_t length)
 yk_tensor *yk_adaptive_avg_pool3d(yk_tensor *x, int64_t depth, int64_t height, int64_t width)
 {
     int64_t sizes[AXES] = {depth, height, width};
+    YK__AUTOCAST(adaptive_avg_pool3d, 1, &x, yk_adaptive_avg_pool3d(x, depth, height, width));
     YK__EVENT(YK__EVENT_OPERATION, "adaptive_avg_pool3d");
     if (!adaptive_check("adaptive_avg_pool3d", 3, x, sizes))
         return NULL;
@@ -285,6 +289,7 @@ yk_tensor *yk_adaptive_max_pool2d(yk_tensor *x, int64_t height, int64_t width)
 yk_tensor *yk_adaptive_max_pool3d(yk_tensor *x, int64_t depth, int64_t height, int64_t width)
 {
     int64_t sizes[AXES] = {depth, height, width};
+    YK__AUTOCAST(adaptive_max_pool3d, 1, &x, yk_adaptive_max_pool3d(x, depth, height, width));
     YK__EVENT(YK__EVENT_OPERATION, "adaptive_max_pool3d");
     if (!adaptive_check("adaptive_max_pool3d", 3, x, sizes))
         return NULL;

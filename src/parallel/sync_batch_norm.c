@@ -344,8 +344,8 @@ static yk_tensor *sync_batch_norm(yk_tensor *x, yk_tensor *weight, yk_tensor *bi
 
 static yk_status convert(yk_module *m, void *group)
 {
-    if (yk__is_batch_norm2d(m))
-        yk__batch_norm2d_convert(m, sync_batch_norm, group);
+    if (yk__is_batch_norm(m))
+        yk__batch_norm_convert(m, sync_batch_norm, group);
     return YK_OK;
 }
 

@@ -70,6 +70,38 @@ static yk_module *make_batch_norm2d(void)
 {
     return yk_batch_norm2d_create(1, NULL);
 }
+static yk_module *make_batch_norm1d(void)
+{
+    return yk_batch_norm1d_create(1, NULL);
+}
+static yk_module *make_batch_norm3d(void)
+{
+    return yk_batch_norm3d_create(1, NULL);
+}
+static yk_module *make_group_norm(void)
+{
+    return yk_group_norm_create(1, 2, NULL);
+}
+static yk_module *make_instance_norm1d(void)
+{
+    return yk_instance_norm1d_create(1, NULL);
+}
+static yk_module *make_instance_norm2d(void)
+{
+    return yk_instance_norm2d_create(1, NULL);
+}
+static yk_module *make_instance_norm3d(void)
+{
+    return yk_instance_norm3d_create(1, NULL);
+}
+static yk_module *make_rms_norm(void)
+{
+    return yk_rms_norm_create(YK_SHAPE(2), NULL);
+}
+static yk_module *make_local_response_norm(void)
+{
+    return yk_local_response_norm_create(2, 1e-4, 0.75, 1);
+}
 static yk_module *make_sync_batch_norm2d(void)
 {
     return yk_sync_batch_norm2d_create(1, NULL, NULL);
@@ -286,6 +318,14 @@ static const struct {
     {"yk_conv_transpose2d_create", make_conv_transpose2d},
     {"yk_conv_transpose3d_create", make_conv_transpose3d},
     {"yk_batch_norm2d_create", make_batch_norm2d},
+    {"yk_batch_norm1d_create", make_batch_norm1d},
+    {"yk_batch_norm3d_create", make_batch_norm3d},
+    {"yk_group_norm_create", make_group_norm},
+    {"yk_instance_norm1d_create", make_instance_norm1d},
+    {"yk_instance_norm2d_create", make_instance_norm2d},
+    {"yk_instance_norm3d_create", make_instance_norm3d},
+    {"yk_rms_norm_create", make_rms_norm},
+    {"yk_local_response_norm_create", make_local_response_norm},
     {"yk_sync_batch_norm2d_create", make_sync_batch_norm2d},
     {"yk_layer_norm_create", make_layer_norm},
     {"yk_dropout_create", make_dropout},

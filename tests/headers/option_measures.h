@@ -541,6 +541,50 @@ static double batch_norm2d_of(const yk_batch_norm2d_options *o)
     double out = m ? digest(yk_forward(m, yk_cast(numbers(YK_SHAPE(3, 2, 2, 2)), YK_F32))) : NAN;
     return m ? out + digest(yk_module_get(m, "running_mean")) : NAN;
 }
+static double batch_norm_layer_of(const yk_batch_norm_module_options *o)
+{
+    yk_module *m = yk_batch_norm1d_create(2, o);
+    double out = m ? digest(yk_forward(m, yk_cast(numbers(YK_SHAPE(3, 2, 2)), YK_F32))) : NAN;
+    return m ? out + digest(yk_module_get(m, "running_mean")) : NAN;
+}
+MEASURE(batch_norm_layer_eps, yk_batch_norm_module_options, eps, batch_norm_layer_of, .momentum = 0.5)
+MEASURE(batch_norm_layer_momentum, yk_batch_norm_module_options, momentum, batch_norm_layer_of, .eps = 1e-3)
+static double group_norm_layer_of(const yk_group_norm_options *o)
+{
+    return layer_of(yk_group_norm_create(2, 4, o), numbers(YK_SHAPE(2, 4, 3)));
+}
+MEASURE(group_norm_layer_eps, yk_group_norm_options, eps, group_norm_layer_of, .bias = false)
+static double instance_norm_of(const yk_instance_norm_options *o)
+{
+    yk_tensor *mean = numbers(YK_SHAPE(2)), *var = yk_abs(numbers(YK_SHAPE(2)));
+    yk_tensor *out = yk_instance_norm(numbers(YK_SHAPE(3, 2, 4)), NULL, NULL, mean, var, o);
+    return out ? digest(out) + digest(mean) : NAN;
+}
+MEASURE(instance_norm_eps, yk_instance_norm_options, eps, instance_norm_of, .momentum = 0.5)
+MEASURE(instance_norm_momentum, yk_instance_norm_options, momentum, instance_norm_of, .eps = 1e-3)
+static double instance_norm_layer_of(const yk_instance_norm_module_options *o)
+{
+    yk_module *m = yk_instance_norm1d_create(2, o);
+    double out = m ? digest(yk_forward(m, yk_cast(numbers(YK_SHAPE(3, 2, 4)), YK_F32))) : NAN;
+    return m ? out + digest(yk_module_get(m, "running_mean")) : NAN;
+}
+MEASURE(instance_norm_layer_eps, yk_instance_norm_module_options, eps, instance_norm_layer_of,
+        .track_running_stats = true)
+MEASURE(instance_norm_layer_momentum, yk_instance_norm_module_options, momentum, instance_norm_layer_of,
+        .track_running_stats = true)
+static double rms_norm_layer_of(const yk_rms_norm_options *o)
+{
+    return layer_of(yk_rms_norm_create(YK_SHAPE(3), o), numbers(YK_SHAPE(2, 3)));
+}
+MEASURE(rms_norm_layer_eps, yk_rms_norm_options, eps, rms_norm_layer_of, .elementwise_affine = true)
+static double group_norm_eps(double v)
+{
+    return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));
+}
+static double rms_norm_eps(double v)
+{
+    return digest(yk_rms_norm(yk_mul_scalar(numbers(YK_SHAPE(2, 3)), 1e-6), YK_SHAPE(3), NULL, v));
+}
 MEASURE(batch_norm2d_eps, yk_batch_norm2d_options, eps, batch_norm2d_of, .momentum = 0.5)
 MEASURE(batch_norm2d_momentum, yk_batch_norm2d_options, momentum, batch_norm2d_of, .eps = 1e-3)
 static double layer_norm_of(const yk_layer_norm_options *o)

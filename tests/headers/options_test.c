@@ -260,7 +260,34 @@ static const row rows[] = {
     {"yk_batch_norm2d_options", "momentum", .kind = NUMBER, .measure = batch_norm2d_momentum, .fallback = 0.1,
      .other = 0.5, .refused = {-0.1, 1.5}},
     {"yk_batch_norm2d_options", "affine", .kind = FLAG},
+    {"yk_batch_norm2d_options", "bias", .kind = FLAG},
     {"yk_batch_norm2d_options", "track_running_stats", .kind = FLAG},
+    {"yk_batch_norm_module_options", "eps", .kind = ABOVE, .measure = batch_norm_layer_eps, .fallback = 1e-5,
+     .other = 1, .refused = {-1e-5, INFINITY}},
+    {"yk_batch_norm_module_options", "momentum", .kind = NUMBER, .measure = batch_norm_layer_momentum, .fallback = 0.1,
+     .other = 0.5, .refused = {-0.1, 1.5}},
+    {"yk_batch_norm_module_options", "affine", .kind = FLAG},
+    {"yk_batch_norm_module_options", "bias", .kind = FLAG},
+    {"yk_batch_norm_module_options", "track_running_stats", .kind = FLAG},
+    {"yk_group_norm_options", "eps", .kind = NUMBER, .measure = group_norm_layer_eps, .fallback = 1e-5, .other = 1,
+     .refused = {-1e-5, INFINITY}},
+    {"yk_group_norm_options", "affine", .kind = FLAG},
+    {"yk_group_norm_options", "bias", .kind = FLAG},
+    {"yk_instance_norm_options", "use_input_stats", .kind = FLAG},
+    {"yk_instance_norm_options", "momentum", .kind = NUMBER, .measure = instance_norm_momentum, .fallback = 0.1,
+     .other = 0.5, .refused = {-0.1, 1.5}},
+    {"yk_instance_norm_options", "eps", .kind = ABOVE, .measure = instance_norm_eps, .fallback = 1e-5, .other = 1,
+     .refused = {-1e-5, INFINITY}},
+    {"yk_instance_norm_module_options", "eps", .kind = ABOVE, .measure = instance_norm_layer_eps, .fallback = 1e-5,
+     .other = 1, .refused = {-1e-5, INFINITY}},
+    {"yk_instance_norm_module_options", "momentum", .kind = NUMBER, .measure = instance_norm_layer_momentum,
+     .fallback = 0.1, .other = 0.5, .refused = {-0.1, 1.5}},
+    {"yk_instance_norm_module_options", "affine", .kind = FLAG},
+    {"yk_instance_norm_module_options", "bias", .kind = FLAG},
+    {"yk_instance_norm_module_options", "track_running_stats", .kind = FLAG},
+    {"yk_rms_norm_options", "eps", .kind = NUMBER, .measure = rms_norm_layer_eps, .fallback = (double)FLT_EPSILON,
+     .other = 1, .refused = {-1e-5, INFINITY}, .stated = "not given: the epsilon of the dtype"},
+    {"yk_rms_norm_options", "elementwise_affine", .kind = FLAG},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -839,6 +866,16 @@ static const row rows[] = {
     {"yk_remainder_scalar", "b", .kind = LITERAL},
     {"yk_leaky_relu_create", "negative_slope", .kind = LITERAL},
     {"yk_elu_create", "alpha", .kind = LITERAL},
+    {"yk_group_norm", "eps", .kind = NUMBER, .measure = group_norm_eps, .fallback = 1e-5, .other = 1,
+     .refused = {-1e-5, INFINITY}},
+    {"yk_rms_norm", "eps", .kind = NUMBER, .measure = rms_norm_eps, .fallback = DBL_EPSILON, .other = 1,
+     .refused = {-1e-5, INFINITY}},
+    {"yk_local_response_norm", "alpha", .kind = LITERAL},
+    {"yk_local_response_norm", "beta", .kind = LITERAL},
+    {"yk_local_response_norm", "k", .kind = LITERAL},
+    {"yk_local_response_norm_create", "alpha", .kind = LITERAL},
+    {"yk_local_response_norm_create", "beta", .kind = LITERAL},
+    {"yk_local_response_norm_create", "k", .kind = LITERAL},
     {"yk_softplus_create", "beta", .kind = LITERAL},
     {"yk_softplus_create", "threshold", .kind = LITERAL},
     {"yk_prelu_create", "init", .kind = LITERAL},
@@ -1158,6 +1195,12 @@ static bool rpc_with(const yk_rpc_options *o)
       yk_conv1d_create(2, 2, 1, o) || yk_conv3d_create(2, 2, 1, o) || yk_conv_transpose1d_create(2, 2, 1, o) ||        \
           yk_conv_transpose2d_create(2, 2, 1, o) || yk_conv_transpose3d_create(2, 2, 1, o))                            \
     X(batch_norm2d, yk_batch_norm2d_options, yk_batch_norm2d_create(2, o) || yk_sync_batch_norm2d_create(2, o, NULL))  \
+    X(batch_norm_module, yk_batch_norm_module_options, yk_batch_norm1d_create(2, o) || yk_batch_norm3d_create(2, o))   \
+    X(group_norm, yk_group_norm_options, yk_group_norm_create(2, 4, o))                                                \
+    X(instance_norm, yk_instance_norm_options, yk_instance_norm(ones(), NULL, NULL, NULL, NULL, o))                    \
+    X(instance_norm_module, yk_instance_norm_module_options,                                                           \
+      yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
+    X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
     X(lstm_cell, yk_lstm_cell_options, yk_lstm_cell_create(2, 2, o))                                                   \

@@ -217,11 +217,12 @@ static void test_print(void **unused)
     expect_printed(text, "text of grouped");
     /* Numbers as Python prints a float. */
     text = printed(yk_batch_norm2d_create(4, YK_OPTIONS(yk_batch_norm2d_options, .eps = 1e-3, .momentum = 0)));
-    assert_string_equal(text, "BatchNorm2d(4, eps=0.001, momentum=0.0, affine=True, track_running_stats=True)\n");
+    assert_string_equal(text,
+                        "BatchNorm2d(4, eps=0.001, momentum=0.0, affine=True, bias=True, track_running_stats=True)\n");
     free(text);
     text = printed(
         yk_layer_norm_create(YK_SHAPE(4), YK_OPTIONS(yk_layer_norm_options, .eps = 1, .elementwise_affine = false)));
-    assert_string_equal(text, "LayerNorm((4,), eps=1.0, elementwise_affine=False)\n");
+    assert_string_equal(text, "LayerNorm((4,), eps=1.0, elementwise_affine=False, bias=False)\n");
     free(text);
     text = printed(yk_dropout_create(0.12345678));
     assert_string_equal(text, "Dropout(p=0.12345678, inplace=False)\n");

@@ -11,9 +11,12 @@
 
 #include <yoke/nn.h>
 
-#define CONV(...)   YK_OPTIONS(yk_conv_module_options, __VA_ARGS__)
-#define POOL(...)   YK_OPTIONS(yk_pool_options, __VA_ARGS__)
-#define CONV2D(...) YK_OPTIONS(yk_conv2d_module_options, __VA_ARGS__)
+#define CONV(...)       YK_OPTIONS(yk_conv_module_options, __VA_ARGS__)
+#define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_module_options, __VA_ARGS__)
+#define GROUP_NORM(...) YK_OPTIONS(yk_group_norm_options, __VA_ARGS__)
+#define INSTANCE(...)   YK_OPTIONS(yk_instance_norm_module_options, __VA_ARGS__)
+#define POOL(...)       YK_OPTIONS(yk_pool_options, __VA_ARGS__)
+#define CONV2D(...)     YK_OPTIONS(yk_conv2d_module_options, __VA_ARGS__)
 
 /* clang-format off */
 #define ROWS(ROW)                                                                                                      \
@@ -45,7 +48,23 @@
     ROW(adaptive_avg_pool3d, yk_adaptive_avg_pool3d_create(1, 2, 3))                                                   \
     ROW(adaptive_max_pool1d, yk_adaptive_max_pool1d_create(3))                                                         \
     ROW(adaptive_max_pool2d, yk_adaptive_max_pool2d_create(2, YK_NOT_GIVEN))                                           \
-    ROW(adaptive_max_pool3d, yk_adaptive_max_pool3d_create(2, 2, 2))
+    ROW(adaptive_max_pool3d, yk_adaptive_max_pool3d_create(2, 2, 2))                                                   \
+    ROW(batch_norm1d, yk_batch_norm1d_create(3, NULL))                                                                 \
+    ROW(batch_norm1d_lines, yk_batch_norm1d_create(2, BATCH_NORM(.eps = 0.01, .momentum = 0.3, .bias = false)))        \
+    ROW(batch_norm1d_untracked, yk_batch_norm1d_create(2, BATCH_NORM(.affine = false, .track_running_stats = false)))  \
+    ROW(batch_norm2d, yk_batch_norm2d_create(2, YK_OPTIONS(yk_batch_norm2d_options, .bias = false)))                   \
+    ROW(batch_norm3d, yk_batch_norm3d_create(2, NULL))                                                                 \
+    ROW(group_norm, yk_group_norm_create(2, 4, NULL))                                                                  \
+    ROW(group_norm_plain, yk_group_norm_create(3, 3, GROUP_NORM(.eps = 0.1, .affine = false)))                         \
+    ROW(group_norm_weight, yk_group_norm_create(1, 4, GROUP_NORM(.bias = false)))                                      \
+    ROW(instance_norm1d, yk_instance_norm1d_create(3, NULL))                                                           \
+    ROW(instance_norm1d_tracked, yk_instance_norm1d_create(2, INSTANCE(.affine = true, .track_running_stats = true)))  \
+    ROW(instance_norm2d, yk_instance_norm2d_create(2, INSTANCE(.affine = true, .bias = false)))                        \
+    ROW(instance_norm3d, yk_instance_norm3d_create(2, INSTANCE(.momentum = 0.4, .track_running_stats = true)))         \
+    ROW(rms_norm, yk_rms_norm_create(YK_SHAPE(4), NULL))                                                               \
+    ROW(rms_norm_pair,                                                                                                 \
+        yk_rms_norm_create(YK_SHAPE(2, 3), YK_OPTIONS(yk_rms_norm_options, .eps = 1e-6, .elementwise_affine = false))) \
+    ROW(local_response_norm, yk_local_response_norm_create(2, 1e-4, 0.75, 2.5))
 /* clang-format on */
 
 #define MAKE(name, ...)                                                                                                \
@@ -238,16 +257,43 @@ static void test_errors(void **state)
     assert_null(yk_forward(yk_conv1d_create(2, 2, 3, CONV(.padding = 9, .padding_mode = YK_PAD_REFLECT)),
                            yk_ones(YK_SHAPE(2, 4), NULL)));
     expect_error(YK_ERR_SHAPE, "pad: a border of 9 at dimension 1 of (2, 4); in mode reflect it is at most 3");
+    assert_null(yk_forward(yk_batch_norm1d_create(3, NULL), yk_ones(YK_SHAPE(2, 4), NULL)));
+    expect_error(YK_ERR_SHAPE, "batch_norm1d: input has shape (2, 4), expected (N, 3) or (N, C, L)");
+    assert_null(yk_forward(yk_batch_norm3d_create(3, NULL), yk_ones(YK_SHAPE(2, 3), NULL)));
+    expect_error(YK_ERR_SHAPE, "batch_norm3d: input has shape (2, 3), expected (N, 3, D, H, W)");
+    assert_null(yk_group_norm_create(2, 3, NULL));
+    expect_error(YK_ERR_ARGUMENT, "group_norm_create: num_channels 3 do not divide into num_groups 2");
+    assert_null(yk_forward(yk_group_norm_create(2, 4, NULL), yk_ones(YK_SHAPE(2, 6, 2), NULL)));
+    expect_error(YK_ERR_SHAPE, "group_norm: input has shape (2, 6, 2), expected (N, 4, ...)");
+    assert_null(yk_forward(yk_instance_norm2d_create(3, NULL), yk_ones(YK_SHAPE(2, 4, 2), NULL)));
+    expect_error(YK_ERR_SHAPE, "instance_norm2d: input has shape (2, 4, 2), expected (N, 3, H, W) or (3, H, W)");
+    assert_null(yk_rms_norm_create(0, NULL, NULL));
+    expect_error(YK_ERR_ARGUMENT, "rms_norm_create: 0 dimensions to normalise; expected 1 to 8");
+    assert_null(yk_local_response_norm_create(0, 1e-4, 0.75, 1));
+    expect_error(YK_ERR_ARGUMENT, "local_response_norm_create: size is 0");
+    yk_scope_end(scope);
+}
+
+/* A batch norm of vectors and the ReLU after it run as one operation, as of images. */
+static void test_fused_batch_norm(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_module *norm = yk_batch_norm1d_create(3, NULL), *net = yk_sequential(norm, yk_relu_create());
+    yk_module_eval(net);
+    yk_tensor *x = yk_randn(YK_SHAPE(5, 3), NULL), *y = yk_forward(net, x);
+    assert_true(yk_item(yk_all(yk_eq(y, yk_relu(yk_forward(norm, x))))) == 1);
+    assert_string_equal(yk_grad_fn_name(y), "batch_norm");
+    assert_true(yk_item(yk_all(yk_eq(y, yk_batch_norm2d_forward(norm, x, NULL, true)))) == 1);
     yk_scope_end(scope);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_layers),           cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_initial_values),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_fused_batch_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,13 @@ typedef struct row {
             1, 2, 4, 8                                                                                                 \
         }                                                                                                              \
     }
+#define VOLUME                                                                                                         \
+    {                                                                                                                  \
+        5,                                                                                                             \
+        {                                                                                                              \
+            1, 2, 4, 4, 4                                                                                              \
+        }                                                                                                              \
+    }
 #define IMAGE                                                                                                          \
     {                                                                                                                  \
         4,                                                                                                             \
@@ -156,6 +163,19 @@ typedef struct row {
     X(dropout, dropout(x[0]), 1, M)                                                                                    \
     X(layer_norm_plain, yk_layer_norm(x[0], YK_SHAPE(3), NULL, NULL, 1e-5), 1, M)                                      \
     X(layer_norm, yk_layer_norm(x[0], YK_SHAPE(3), x[1], x[2], 1e-5), 3, M, V, V)                                      \
+    X(group_norm_plain, yk_group_norm(x[0], 2, NULL, NULL, 1e-5), 1, {3, {2, 4, 2}})                                   \
+    X(group_norm, yk_group_norm(x[0], 3, x[1], x[2], 1e-5), 3, {3, {2, 3, 2}}, V, V)                                   \
+    X(instance_norm, yk_instance_norm(x[0], NULL, NULL, NULL, NULL, NULL), 1, {3, {2, 3, 2}})                          \
+    X(rms_norm_plain, yk_rms_norm(x[0], YK_SHAPE(3), NULL, YK_NOT_GIVEN), 1, M)                                        \
+    X(rms_norm, yk_rms_norm(x[0], YK_SHAPE(3), x[1], YK_NOT_GIVEN), 2, M, V)                                           \
+    X(local_response_norm, yk_local_response_norm(x[0], 2, 1e-4, 0.75, 1), 1, {3, {2, 3, 2}})                          \
+    X(avg_pool1d, yk_avg_pool1d(x[0], one), 1, {3, {1, 2, 4}}) X(max_pool1d, yk_max_pool1d(x[0], one), 1, {3, {1, 2, 4}})\
+    X(avg_pool3d, yk_avg_pool3d(x[0], one), 1, VOLUME) X(max_pool3d, yk_max_pool3d(x[0], one), 1, VOLUME)              \
+    X(adaptive_avg_pool1d, yk_adaptive_avg_pool1d(x[0], 1), 1, {3, {1, 2, 4}})                                         \
+    X(adaptive_avg_pool3d, yk_adaptive_avg_pool3d(x[0], 1, 1, 1), 1, VOLUME)                                           \
+    X(adaptive_max_pool1d, yk_adaptive_max_pool1d(x[0], 1), 1, {3, {1, 2, 4}})                                         \
+    X(adaptive_max_pool2d, yk_adaptive_max_pool2d(x[0], 1, 1), 1, IMAGE)                                               \
+    X(adaptive_max_pool3d, yk_adaptive_max_pool3d(x[0], 1, 1, 1), 1, VOLUME)                                           \
     X(batch_norm_plain, yk_batch_norm(x[0], NULL, NULL, NULL, NULL, norm), 1, {4, {2, 3, 2, 2}})                      \
     X(batch_norm, yk_batch_norm(x[0], x[1], x[2], NULL, NULL, norm), 3, {4, {2, 3, 2, 2}}, V, V)                      \
     X(embedding, yk_embedding(labels(x[0], 2), x[0], -1), 1, {2, {4, 3}})                                              \
@@ -165,6 +185,7 @@ typedef struct row {
     X(lstm_cell_state, cell(x, 1), 7, M, M, M, {2, {12, 3}}, {2, {12, 3}}, {1, {12}}, {1, {12}})
 /* clang-format on */
 
+static const yk_pool_options *const one = YK_OPTIONS(yk_pool_options, .kernel = {1, 1, 1});
 static const yk_pool2d_options *const pool = YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2});
 static const yk_batch_norm_options *const norm = YK_OPTIONS(yk_batch_norm_options, .training = true);
 static const yk_cross_entropy_options *const each_row =

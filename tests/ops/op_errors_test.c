@@ -41,6 +41,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 #define CONVN(...)      YK_OPTIONS(yk_conv_options, __VA_ARGS__)
 #define POOLN(...)      YK_OPTIONS(yk_pool_options, __VA_ARGS__)
 #define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
+#define INSTANCE(...)   YK_OPTIONS(yk_instance_norm_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
 #define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
 #define TRAIN           BATCH_NORM(.training = true)
@@ -253,6 +254,40 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "batch_norm: running_var is float64, expected float32") \
     ROW(yk_batch_norm(yk_cast(T(4, 3), YK_F16), T(3), yk_cast(T(3), YK_F64), NULL, NULL, TRAIN), DTYPE, \
         "batch_norm: bias is float64, expected float32") \
+    ROW(yk_group_norm(T(2, 6, 2), 4, NULL, NULL, 1e-5), SHAPE,                                                         \
+        "group_norm: the 6 channels of input (2, 6, 2) do not divide into 4 groups")                                   \
+    ROW(yk_group_norm(T(2, 6, 2), 0, NULL, NULL, 1e-5), ARGUMENT,                                                      \
+        "group_norm: num_groups is 0")                                                                                 \
+    ROW(yk_group_norm(T(1, 4, 1), 4, NULL, NULL, 1e-5), SHAPE,                                                         \
+        "group_norm: expected more than 1 value per group, got input size (1, 4, 1) and 4 groups")                     \
+    ROW(yk_group_norm(T(4), 2, NULL, NULL, 1e-5), SHAPE,                                                               \
+        "group_norm: input has shape (4,), expected (N, C, ...)")                                                      \
+    ROW(yk_group_norm(T(2, 4), 2, T(3), NULL, 1e-5), SHAPE,                                                            \
+        "group_norm: weight has shape (3,), expected (4,): one value per channel")                                     \
+    ROW(yk_group_norm(T(2, 4), 2, T(4), yk_cast(T(4), YK_F64), 1e-5), DTYPE,                                           \
+        "group_norm: bias is float64, expected float32")                                                               \
+    ROW(yk_group_norm(yk_cast(T(2, 4), YK_I64), 2, NULL, NULL, 1e-5), DTYPE,                                           \
+        "group_norm: expected a floating input")                                                                       \
+    ROW(yk_instance_norm(T(2, 3, 1), NULL, NULL, NULL, NULL, NULL), SHAPE,                                             \
+        "instance_norm: input has shape (2, 3, 1), expected (N, C, ...) of 3 to 5 dimensions with more than 1 value")  \
+    ROW(yk_instance_norm(T(2, 3), NULL, NULL, NULL, NULL, NULL), SHAPE,                                                \
+        "instance_norm: input has shape (2, 3), expected (N, C, ...) of 3 to 5 dimensions")                            \
+    ROW(yk_instance_norm(T(2, 3, 4), NULL, NULL, T(3), NULL, NULL), ARGUMENT,                                          \
+        "instance_norm: running_mean and running_var go together; one is NULL")                                        \
+    ROW(yk_instance_norm(T(2, 3, 4), NULL, NULL, NULL, NULL, INSTANCE(.use_input_stats = false)), ARGUMENT,            \
+        "instance_norm: running_mean and running_var are needed without use_input_stats")                              \
+    ROW(yk_rms_norm(T(2, 3), YK_SHAPE(4), NULL, 1e-5), SHAPE,                                                          \
+        "rms_norm: input (2, 3) does not end in the normalised shape (4,)")                                            \
+    ROW(yk_rms_norm(T(2, 3), 0, NULL, NULL, 1e-5), SHAPE,                                                              \
+        "rms_norm: input (2, 3) does not end in the normalised shape ()")                                              \
+    ROW(yk_rms_norm(T(2, 3), YK_SHAPE(3), T(2), 1e-5), SHAPE,                                                          \
+        "rms_norm: weight has shape (2,), expected the normalised shape (3,)")                                         \
+    ROW(yk_rms_norm(T(2, 3), 1, NULL, NULL, 1e-5), ARGUMENT,                                                           \
+        "rms_norm: the normalised shape is NULL")                                                                      \
+    ROW(yk_local_response_norm(T(2, 3), 2, 1e-4, 0.75, 1), SHAPE,                                                      \
+        "local_response_norm: input has shape (2, 3), expected (N, C, ...) of at least 3 dimensions")                  \
+    ROW(yk_local_response_norm(T(2, 3, 2), 0, 1e-4, 0.75, 1), ARGUMENT,                                                \
+        "local_response_norm: size is 0")                                                                              \
     ROW(yk_layer_norm(T(4, 3), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), yk_cast(T(3), YK_F64), 1e-5), DTYPE, \
         "layer_norm: input is float32, expected float64 as the weight is") \
     ROW(yk_layer_norm(yk_cast(T(4, 3), YK_F64), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), T(3), 1e-5), DTYPE, \
