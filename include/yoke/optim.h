@@ -461,6 +461,12 @@ YK_API void yk_grad_scaler_release(yk_grad_scaler *s);
  * goes to *total unless that is NULL. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: check
  * *total. Where all gradients are on one GPU the host waits for it only for *total. Source: clip_grad_norm_. */
 YK_API yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double *total) YK_MUST_CHECK;
+/* The same by another norm: norm_type is p, above 0, or INFINITY; the host waits for it. 2 is yk_clip_grad_norm.
+ * Source: clip_grad_norm_(norm_type=p). */
+YK_API yk_status yk_clip_grad_norm_type(const yk_parameters *params, double max_norm, double norm_type,
+                                        double *total) YK_MUST_CHECK;
+/* The norm of all gradients together, computed in f64; 0 where there are none. Source: get_total_norm of them. */
+YK_API yk_status yk_get_total_norm(const yk_parameters *params, double norm_type, double *total) YK_MUST_CHECK;
 /* Brings every element into [-limit, limit]. Source: clip_grad_value_. */
 YK_API yk_status yk_clip_grad_value(const yk_parameters *params, double limit) YK_MUST_CHECK;
 

@@ -713,6 +713,25 @@ static double clip_max_norm(double v)
     yk_parameters *list = one_parameter(&x);
     return yk_clip_grad_norm(list, v, NULL) ? NAN : digest(yk_grad(x));
 }
+static double clip_type_max_norm(double v)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return yk_clip_grad_norm_type(list, v, 1, NULL) ? NAN : digest(yk_grad(x));
+}
+static double clip_norm_type(double v)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return yk_clip_grad_norm_type(list, 0.5, v, NULL) ? NAN : digest(yk_grad(x));
+}
+static double total_norm_type(double v)
+{
+    yk_tensor *x;
+    double total;
+    yk_parameters *list = one_parameter(&x);
+    return yk_get_total_norm(list, v, &total) ? NAN : total;
+}
 static double clip_limit(double v)
 {
     yk_tensor *x;
