@@ -394,6 +394,38 @@ YK_API const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t
 YK_API yk_schedule *yk_schedule_retain(yk_schedule *s);
 YK_API void yk_schedule_release(yk_schedule *s);
 
+/*
+ * Multiplies every group's rate by a factor once a number (a validation loss) has got no better for more than
+ * `patience` steps in a row, which begin anew after `cooldown` further ones. Better is below best (1 - threshold), or,
+ * where absolute is set, below best - threshold; with `max` above best (1 + threshold) or best + threshold. A number
+ * that is NaN is not better. Rates stay at min_lr at least, and a change of no more than eps is none. Source:
+ * ReduceLROnPlateau.
+ */
+typedef struct yk_plateau_options {
+    bool max YK_DEFAULT(false);    /* mode="max" */
+    double factor YK_DEFAULT(0.1); /* below 1 */
+    int64_t patience YK_DEFAULT(10);
+    double threshold YK_DEFAULT(1e-4);
+    bool absolute YK_DEFAULT(false); /* threshold_mode="abs" */
+    int64_t cooldown YK_DEFAULT(0);
+    double min_lr YK_DEFAULT(0), eps YK_DEFAULT(1e-8);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_plateau_options;
+#define yk_plateau_options_DEFAULTS .yk__mark = YK__MARK, .factor = 0.1, .patience = 10, .threshold = 1e-4, .eps = 1e-8
+typedef struct yk_plateau yk_plateau;
+YK_API yk_plateau *yk_reduce_lr_on_plateau(yk_optimizer *o, const yk_plateau_options *options);
+/* One epoch with this number behind it. For NULL only an error record remains (YK_ERR_ARGUMENT). */
+YK_API void yk_plateau_step(yk_plateau *p, double metric);
+/* The state, PyTorch's numbers, which a checkpoint takes as values of its own: {"best", &state.best}. The rates are the
+ * optimizer's. Before the first step `best` is infinite. */
+typedef struct yk_plateau_state {
+    double best, num_bad_epochs, cooldown_counter, last_epoch;
+} yk_plateau_state;
+YK_API yk_plateau_state yk_plateau_get_state(const yk_plateau *p) YK_QUESTION;
+YK_API yk_status yk_plateau_set_state(yk_plateau *p, const yk_plateau_state *state) YK_MUST_CHECK;
+YK_API yk_plateau *yk_plateau_retain(yk_plateau *p);
+YK_API void yk_plateau_release(yk_plateau *p);
+
 /* ---- loss scaling: small gradients kept above the numbers that float16 rounds to zero
  * ---------------------------------------- */
 /* Disabled, the functions do what a program without a scaler does. */
@@ -449,6 +481,12 @@ YK_API void yk_grad_scaler_release(yk_grad_scaler *s);
  * goes to *total unless that is NULL. A norm that is not finite makes the gradients NaN or zero, as in PyTorch: check
  * *total. Where all gradients are on one GPU the host waits for it only for *total. Source: clip_grad_norm_. */
 YK_API yk_status yk_clip_grad_norm(const yk_parameters *params, double max_norm, double *total) YK_MUST_CHECK;
+/* The same by another norm: norm_type is p, above 0, or INFINITY; the host waits for it. 2 is yk_clip_grad_norm.
+ * Source: clip_grad_norm_(norm_type=p). */
+YK_API yk_status yk_clip_grad_norm_type(const yk_parameters *params, double max_norm, double norm_type,
+                                        double *total) YK_MUST_CHECK;
+/* The norm of all gradients together, computed in f64; 0 where there are none. Source: get_total_norm of them. */
+YK_API yk_status yk_get_total_norm(const yk_parameters *params, double norm_type, double *total) YK_MUST_CHECK;
 /* Brings every element into [-limit, limit]. Source: clip_grad_value_. */
 YK_API yk_status yk_clip_grad_value(const yk_parameters *params, double limit) YK_MUST_CHECK;
 

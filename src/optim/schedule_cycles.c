@@ -129,7 +129,7 @@ yk_schedule *yk_cyclic_lr(yk_optimizer *o, double base_lr, double max_lr, const 
         yk__check_number(what, "max_lr", max_lr, 0, INFINITY) ||
         yk__check_integer(what, "step_size_up", p.step_size_up, 1, INT64_MAX) ||
         yk__check_integer(what, "step_size_down", p.step_size_down, 1, INT64_MAX) ||
-        yk__check_integer(what, "mode", p.mode, YK_TRIANGULAR, YK_EXP_RANGE) ||
+        yk__check_integer(what, "mode", (int)p.mode, YK_TRIANGULAR, YK_EXP_RANGE) ||
         yk__check_number(what, "gamma", p.gamma, 0, INFINITY) ||
         check_momentum(what, o, p.cycle_momentum, p.base_momentum, p.max_momentum))
         return NULL;

@@ -45,6 +45,24 @@ for name, make in CASES.items():
         optimizer.step()
         schedule.step()
     print("};")
+METRICS = [1.0, 0.9, 0.95, 0.9, 0.8999, 0.91, 0.92, 0.7, 0.72, 0.71, 0.73, 0.74, float("nan"), 0.75, 0.6, 0.65, 0.66, 0.67,
+           0.68, 0.69, 0.7, 0.71, 0.72, 0.73, 0.74, 0.75, 0.76, 0.77, 0.78, 0.79]
+PLATEAUS = {
+    "plateau": lambda o: lrs.ReduceLROnPlateau(o, patience=2),
+    "plateau_max": lambda o: lrs.ReduceLROnPlateau(o, "max", 0.5, 3, 0.01, "abs", cooldown=2, min_lr=0.03),
+    "plateau_abs": lambda o: lrs.ReduceLROnPlateau(o, "min", 0.3, 1, 0.05, "abs", cooldown=1, eps=0.002),
+    "plateau_rel": lambda o: lrs.ReduceLROnPlateau(o, "max", 0.6, 0, 0.05),
+}
+print("static const double plateau_metrics[] = {" + ", ".join(repr(m).replace("nan", "NAN") for m in METRICS) + "};")
+for name, make in PLATEAUS.items():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+    schedule = make(optimizer)
+    print(f"static const double track_{name}[] = {{ /* rate, best, num_bad_epochs, cooldown_counter */")
+    for metric in METRICS:
+        schedule.step(metric)
+        print(f"    {optimizer.param_groups[0]['lr']!r}, {float(schedule.best)!r}, {float(schedule.num_bad_epochs)!r}, "
+              f"{float(schedule.cooldown_counter)!r},")
+    print("};")
 print("static const struct {\n    const char *name;\n    const double *values;\n} schedule_tracks[] = {")
 for name in CASES:
     print(f'    {{"{name}", track_{name}}},')

@@ -887,7 +887,7 @@ static double constant_lr_factor(double v)
 static double polynomial_lr_power(double v)
 {
     yk_optimizer *o = some_sgd();
-    return rates_of(yk_polynomial_lr(o, 3, v), o);
+    return rates_of(yk_polynomial_lr(o, 8, v), o);
 }
 static double restarts_eta_min(double v)
 {
@@ -930,6 +930,25 @@ MEASURE(cyclic_mode, yk_cyclic_options, mode, cyclic_of, .step_size_up = 1)
 MEASURE(cyclic_gamma, yk_cyclic_options, gamma, cyclic_of, .mode = YK_EXP_RANGE, .step_size_up = 2)
 MEASURE(cyclic_base_momentum, yk_cyclic_options, base_momentum, cyclic_of, .step_size_up = 2)
 MEASURE(cyclic_max_momentum, yk_cyclic_options, max_momentum, cyclic_of, .step_size_up = 2)
+static double plateau_of(const yk_plateau_options *p)
+{
+    static const double metrics[] = {1,   0.99996, 0.99992, 0.9, 0.89, 0.891, 0.892, 0.89, 0.9,
+                                     0.9, 0.9,     1,       1,   1,    1,     1,     1,    1};
+    yk_optimizer *o = some_sgd();
+    yk_plateau *s = yk_reduce_lr_on_plateau(o, p);
+    double sum = 0;
+    for (int i = 0; s && i < 18; i++) {
+        yk_plateau_step(s, metrics[i]);
+        sum += (i + 1) * yk_optimizer_lr(o, 0);
+    }
+    return s ? sum : NAN;
+}
+MEASURE(plateau_factor, yk_plateau_options, factor, plateau_of, .patience = 1)
+MEASURE(plateau_patience, yk_plateau_options, patience, plateau_of, .factor = 0.5)
+MEASURE(plateau_threshold, yk_plateau_options, threshold, plateau_of, .patience = 1)
+MEASURE(plateau_cooldown, yk_plateau_options, cooldown, plateau_of, .patience = 1)
+MEASURE(plateau_min_lr, yk_plateau_options, min_lr, plateau_of, .patience = 1)
+MEASURE(plateau_eps, yk_plateau_options, eps, plateau_of, .patience = 0, .factor = 0.01)
 static double set_option(double v)
 {
     yk_optimizer *o = some_sgd();
@@ -945,6 +964,25 @@ static double clip_max_norm(double v)
     yk_tensor *x;
     yk_parameters *list = one_parameter(&x);
     return yk_clip_grad_norm(list, v, NULL) ? NAN : digest(yk_grad(x));
+}
+static double clip_type_max_norm(double v)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return yk_clip_grad_norm_type(list, v, 1, NULL) ? NAN : digest(yk_grad(x));
+}
+static double clip_norm_type(double v)
+{
+    yk_tensor *x;
+    yk_parameters *list = one_parameter(&x);
+    return yk_clip_grad_norm_type(list, 0.5, v, NULL) ? NAN : digest(yk_grad(x));
+}
+static double total_norm_type(double v)
+{
+    yk_tensor *x;
+    double total;
+    yk_parameters *list = one_parameter(&x);
+    return yk_get_total_norm(list, v, &total) ? NAN : total;
 }
 static double clip_limit(double v)
 {

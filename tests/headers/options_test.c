@@ -545,6 +545,20 @@ static const row rows[] = {
     {"yk_one_cycle_options", "three_phase", .kind = FLAG},
     {"yk_one_cycle_options", "cycle_momentum", .kind = FLAG},
     {"yk_cyclic_options", "cycle_momentum", .kind = FLAG},
+    {"yk_plateau_options", "factor", .kind = NUMBER, .measure = plateau_factor, .fallback = 0.1, .other = 0.5,
+     .refused = {-0.1, 1}},
+    {"yk_plateau_options", "patience", .kind = WHOLE, .measure = plateau_patience, .fallback = 10, .other = 2,
+     .refused = {-1}, .zero = true},
+    {"yk_plateau_options", "threshold", .kind = NUMBER, .measure = plateau_threshold, .fallback = 1e-4, .other = 0.5,
+     .refused = {-0.1, INFINITY}},
+    {"yk_plateau_options", "cooldown", .kind = WHOLE, .measure = plateau_cooldown, .fallback = 0, .other = 3,
+     .refused = {-1}},
+    {"yk_plateau_options", "min_lr", .kind = NUMBER, .measure = plateau_min_lr, .fallback = 0, .other = 0.25,
+     .refused = {-0.1, INFINITY}},
+    {"yk_plateau_options", "eps", .kind = NUMBER, .measure = plateau_eps, .fallback = 1e-8, .other = 0.5,
+     .refused = {-0.1, INFINITY}},
+    {"yk_plateau_options", "max", .kind = FLAG},
+    {"yk_plateau_options", "absolute", .kind = FLAG},
     {"yk_grad_scaler_options", "init_scale", .kind = ABOVE, .measure = scaler_init_scale, .fallback = 65536, .other = 8,
      .refused = {-1, INFINITY, 1e300}},
     {"yk_grad_scaler_options", "growth_factor", .kind = ABOVE, .measure = scaler_growth_factor, .fallback = 2,
@@ -794,6 +808,12 @@ static const row rows[] = {
      .refused = {-0.5, 1.5}},
     {"yk_clip_grad_norm", "max_norm", .kind = NUMBER, .measure = clip_max_norm, .fallback = 0, .other = 1,
      .refused = {-1}},
+    {"yk_clip_grad_norm_type", "max_norm", .kind = NUMBER, .measure = clip_type_max_norm, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_clip_grad_norm_type", "norm_type", .kind = ABOVE, .measure = clip_norm_type, .fallback = 2, .other = 1,
+     .refused = {-1}},
+    {"yk_get_total_norm", "norm_type", .kind = ABOVE, .measure = total_norm_type, .fallback = 2, .other = 1,
+     .refused = {-1}},
     {"yk_clip_grad_value", "limit", .kind = NUMBER, .measure = clip_limit, .fallback = 0, .other = 1, .refused = {-1}},
     {"yk_optimizer_set_lr", "lr", .kind = NUMBER, .measure = set_lr, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}},
@@ -881,6 +901,7 @@ static const row rows[] = {
     {"yk_prelu_create", "init", .kind = LITERAL},
     {"yk_linspace", "start", .kind = LITERAL},
     {"yk_linspace", "end", .kind = LITERAL},
+    {"yk_plateau_step", "metric", .kind = LITERAL},
     {"yk_summary_scalar", "value", .kind = LITERAL},
     {"yk_full", "value", .kind = LITERAL},
     {"yk_scalar", "value", .kind = LITERAL},
@@ -1245,6 +1266,7 @@ static bool rpc_with(const yk_rpc_options *o)
           !yk_sparse_adam_add_group(                                                                                   \
               yk_sparse_adam(yk_module_parameters(layer()), YK_OPTIONS(yk_sparse_adam_options, .lr = 1)),              \
               yk_module_parameters(layer()), o))                                                                       \
+    X(plateau, yk_plateau_options, yk_reduce_lr_on_plateau(some_sgd(), o))                                             \
     X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
     X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \
     X(loader, yk_loader_options, loader_for(o))                                                                        \

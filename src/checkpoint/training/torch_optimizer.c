@@ -153,7 +153,9 @@ static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, in
         status = yk_value_set(state, "step", step_value(step));
     if (!status && steps && kind_bit(kind) == NADAM) {
         status = mu_product(dict, g, step, &product);
-        yk_tensor *x = status ? NULL : yk_full(0, NULL, product, NULL);
+        yk_tensor *mean = state_tensor(dict, yk__format("state.%s.exp_avg", name));
+        yk_dtype dtype = mean && mean->dtype == YK_F64 ? YK_F64 : YK_F32;
+        yk_tensor *x = status ? NULL : yk_full(0, NULL, product, YK_OPTIONS(yk_tensor_options, .dtype = dtype));
         status = x ? yk_value_set(state, "mu_product", yk_value_tensor(x)) : yk__error_code();
     }
     for (int s = 0; s < STATE_NAMES && !status; s++) {
