@@ -49,6 +49,9 @@ exits 0 "a published folder" generate one --prompt DBE --max-tokens 7 --temperat
 expected=$(awk '/^\[greedy\]/ { getline; for (i = 1; i <= NF; i++) printf "%c", 65 + $i }' "$golden/gpt2.golden")
 ok "says what the twin says" [ "$(cat out)" = "$expected" ]
 
+exits 0 "trains on from it" train --data text:letters.txt --tokenizer one --block 10 --n-layer 2 --n-embd 12 --n-head 3 \
+    --steps 1 --no-eval --init one/model.safetensors
+
 wrong()
 {
     exits "$1" "$2" "${@:3}"
@@ -60,6 +63,7 @@ wrong 1 "one 5 heads n_embd 12" generate one --n-head 5
 rm one/vocab.json
 wrong 1 "one 37 tokens no tokenizer --tokenizer" generate one
 wrong 1 "bpe 704 tokens network one 37" generate one --tokenizer "$golden/bpe"
+wrong 1 "--init one/model.safetensors n_embd 12 n_layer 2 gpt2" train --data text:letters.txt --init one/model.safetensors
 wrong 2 "--model lenet images text gpt2" train --model lenet --data text:letters.txt
 wrong 2 "--model gpt2 text --data cifar10" train --model gpt2 --data cifar10
 wrong 2 "--confusion images --data text" train --data text --confusion

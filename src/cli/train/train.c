@@ -251,7 +251,7 @@ int cli_train(int argc, char **argv)
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
-        {"model", "NAME", CLI_CHOICE, &s.model, "net", .choices = model_names(), .default_text = "lenet, of text gpt2",
+        {"model", "NAME", CLI_CHOICE, &s.model, "net", .choices = model_names(), .default_text = "lenet",
          .also = "net,network,arch,architecture"},
         {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
          .also = "dataset,data-dir,datadir,input"},

@@ -94,7 +94,12 @@ static yk_status load_init(const train_job *r, yk_module *model)
     status = status ? status : yk__error_code();
     if (!status)
         status = check_init(r, &of);
-    if (!status && yk_module_load_state_dict(model, weights, NULL, NULL)) {
+    bool text = train_is_text(r->set->data);
+    if (!status && text && yk_gpt2_load_state_dict(model, weights)) {
+        ckpt_name_file(file);
+        yk__error_prefix("--init");
+        status = yk__error_code();
+    } else if (!status && !text && yk_module_load_state_dict(model, weights, NULL, NULL)) {
         ckpt_name_file(file);
         yk__error_prefix("--init: these weights do not fit %s with %" PRId64 " outputs", r->data.form.model,
                          r->data.form.outputs);
