@@ -108,7 +108,7 @@ static yk_status count_once(yk_tensor *x, void *user)
     return YK_OK;
 }
 
-/* What is frozen gets no gradient; each parameter's hook runs once; without recording it is yk_forward. */
+/* Frozen parameters get no gradient; each parameter's hook runs once; without recording it is yk_forward. */
 static void test_parts(void **state)
 {
     (void)state;

@@ -53,7 +53,7 @@ yk_status train_open_text(train_job *r)
     int64_t vocabulary = yk_tokenizer_vocab_size(tokenizer), count = yk_tokens_count(tokens), largest = -1;
     if (!tokens)
         return yk__error_code();
-    /* Of a file of numbers without a tokenizer: the ids that are there. */
+    /* Without a tokenizer the ids of a file of numbers make the vocabulary. */
     for (int64_t i = 0; !s->tokenizer && i < count; i++)
         largest = yk_tokens_at(tokens, i) > largest ? yk_tokens_at(tokens, i) : largest;
     vocabulary = largest >= vocabulary ? largest + 1 : vocabulary;
