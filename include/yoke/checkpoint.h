@@ -62,6 +62,13 @@ YK_API yk_state_dict *yk_safetensors_load(const char *path, yk_device device);
 YK_API yk_state_dict *yk_safetensors_read(const char *path, const yk_read_options *options);
 
 /*
+ * The tensors of a folder in the form in which models are published: model.safetensors.index.json with the files that
+ * its weight_map names, or model.safetensors. A name that its file has not, a file outside of the folder, and an index
+ * that is none are errors (YK_ERR_FORMAT) that name the file. Source: from_pretrained of transformers.
+ */
+YK_API yk_state_dict *yk_pretrained_load(const char *dir, yk_device device);
+
+/*
  * Writes the dict, from any device and memory order, to a temporary file beside `path`, which then takes its place:
  * on failure (a full disk) what was at `path` is still there. `metadata` may be NULL. For the same dict and metadata
  * the bytes are those that the Python package writes. Tensors that share memory are written once each.

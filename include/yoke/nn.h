@@ -670,6 +670,73 @@ typedef struct yk_network_input {
  */
 YK_API yk_module *yk_network_load(const char *path, const yk_network_input *input);
 
+/* ---- gradient checkpointing -------------------------------------------------------------------------------------- */
+/*
+ * yk_forward(m, x) that keeps nothing for backward but x: what backward needs is computed again there, by the random
+ * numbers (dropout) and in the autocast regions of the first time, so the gradients have the same bits. A long chain of
+ * modules, each called so, takes the memory of one of them and of the tensors between, and one forward more. m is
+ * retained. Its forward runs twice, hooks and running statistics of batch norms included. Gradients of gradients work.
+ * Source: torch.utils.checkpoint.checkpoint; Chen et al., 2016.
+ */
+YK_API yk_tensor *yk_checkpoint_forward(yk_module *m, yk_tensor *x);
+
+/* ---- GPT-2 ------------------------------------------------------------------------------------------------------- */
+/*
+ * Tokens (N, T), T up to n_positions, of i64 or i32 give logits (N, T, vocab_size): those of the token that follows.
+ * Names and shapes of the parameters are the published ones (transformer.h.0.attn.c_attn.weight is (in, out)); dropout
+ * is that of embeddings, attention weights and what blocks add. Initial weights: normal, 0.02, of the projections that
+ * are added to their input 0.02 / sqrt(2 n_layer). Source: Radford et al., 2019; GPT2LMHeadModel of transformers.
+ */
+typedef struct yk_gpt2_options {
+    int64_t vocab_size YK_DEFAULT(50257), n_positions YK_DEFAULT(1024);
+    int64_t n_embd YK_DEFAULT(768), n_layer YK_DEFAULT(12), n_head YK_DEFAULT(12); /* n_head divides n_embd */
+    double dropout YK_DEFAULT(0.1);                                                /* in [0, 1] */
+    double layer_norm_epsilon YK_DEFAULT(1e-5);                                    /* above 0 */
+    bool tied YK_DEFAULT(true); /* the output layer is the token embedding; false: lm_head.weight, of its own */
+    bool gradient_checkpointing YK_DEFAULT(false); /* in training: yk_checkpoint_forward of each block */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);        /* private */
+} yk_gpt2_options;
+#define yk_gpt2_options_DEFAULTS                                                                                       \
+    .yk__mark = YK__MARK, .vocab_size = 50257, .n_positions = 1024, .n_embd = 768, .n_layer = 12, .n_head = 12,        \
+    .dropout = 0.1, .layer_norm_epsilon = 1e-5, .tied = true
+YK_API yk_module *yk_gpt2(const yk_gpt2_options *options);
+/* The options of a published size: "gpt2" (124 million numbers), "gpt2-medium" (355), "gpt2-large" (774), "gpt2-xl"
+ * (1,558). An unknown name is an error that names the nearest. */
+YK_API yk_status yk_gpt2_named(const char *name, yk_gpt2_options *options) YK_MUST_CHECK;
+/* The options by which a checkpoint's tensors were made. Their shapes do not tell n_head: it is n_embd / 64, as in the
+ * published sizes, where that is a whole number, else 1. */
+YK_API yk_status yk_gpt2_sizes(const yk_state_dict *dict, yk_gpt2_options *options) YK_MUST_CHECK;
+/*
+ * yk_module_load_state_dict of a published checkpoint: with names that begin with "transformer." or without, and with
+ * what is none of the module's (attention masks, the output layer where it is tied) passed over. One of another size
+ * is an error (YK_ERR_SHAPE) that tells both and the published size that is nearest.
+ */
+YK_API yk_status yk_gpt2_load_state_dict(yk_module *m, const yk_state_dict *dict) YK_MUST_CHECK;
+
+/* Is told each token as it is made; a failure ends the generation. */
+typedef yk_status (*yk_token_fn)(void *user, int64_t id);
+typedef struct yk_generate_options {
+    int64_t max_tokens YK_DEFAULT(100);     /* new ones, at least 1 */
+    double temperature YK_DEFAULT(1);       /* by which logits are divided, at least 0; 0: always the likeliest */
+    int64_t top_k YK_DEFAULT(YK_NOT_GIVEN); /* draws among the k likeliest, at least 1; not given: among all */
+    double top_p YK_DEFAULT(1);             /* among the likeliest that together have this probability, in (0, 1] */
+    uint64_t seed YK_DEFAULT(0);            /* of the draws */
+    int64_t stop YK_DEFAULT(YK_NOT_GIVEN);  /* the id after which it ends, <|endoftext|> say; not given: none */
+    bool cache YK_DEFAULT(true);            /* false: all is computed anew for each token, with the same result */
+    yk_token_fn on_token YK_DEFAULT(NULL);
+    void *user YK_DEFAULT(NULL);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_generate_options;
+#define yk_generate_options_DEFAULTS                                                                                   \
+    .yk__mark = YK__MARK, .max_tokens = 100, .temperature = 1, .top_k = YK_NOT_GIVEN, .top_p = 1,                      \
+    .stop = YK_NOT_GIVEN, .cache = true
+/*
+ * Goes on from ids, (T) with T at least 1: gives those and the new ones, (T + new) of i64 on the CPU. The model, of
+ * yk_gpt2, computes in evaluation mode, without gradients. Where there are more than n_positions tokens the model
+ * forgets: it goes on from the last half of them. Source: GenerationMixin.generate of transformers (do_sample).
+ */
+YK_API yk_tensor *yk_gpt2_generate(yk_module *m, yk_tensor *ids, const yk_generate_options *options);
+
 #ifdef __cplusplus
 }
 #endif

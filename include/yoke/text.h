@@ -72,8 +72,8 @@ typedef enum yk_token_type { YK_TOKENS_U8 = 0, YK_TOKENS_U16 = 1, YK_TOKENS_I32 
 YK_API yk_tokens *yk_token_file(const char *path, yk_token_type type);
 /* The text of a file through a tokenizer, or (NULL) its bytes. */
 YK_API yk_tokens *yk_token_text(const char *path, const yk_tokenizer *tokenizer);
-/* By name: "text:FILE" (through the tokenizer), "u8:FILE", "u16:FILE", "i32:FILE". Another name is an error that names
- * the nearest. */
+/* By name: "text:FILE" (through the tokenizer), "u8:FILE", "u16:FILE", "i32:FILE", or "text", 200,000 bytes of small
+ * tales that need no file (through the tokenizer, too). Another name is an error that names the nearest. */
 YK_API yk_tokens *yk_tokens_open(const char *spec, const yk_tokenizer *tokenizer);
 /* The number of ids; id `i`, -1 outside [0, count). */
 YK_API int64_t yk_tokens_count(const yk_tokens *tokens) YK_QUESTION;

@@ -21,6 +21,7 @@ static int cli_data(int argc, char **argv);
 static const verb verbs[] = {
     {"train", cli_train, "train a ready-made network on a data set, and test it"},
     {"predict", cli_predict, "say what a trained network makes of images or rows"},
+    {"generate", cli_generate, "go on with a text, by a trained or published GPT-2"},
     {"data", cli_data, "check data of your own before training on it"},
     {"new", cli_new, "write the beginning of a program of your own"},
     {"run", cli_run, "start several processes, watch them, stop them together"},

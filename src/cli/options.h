@@ -86,6 +86,7 @@ int cli_interrupted(void); /* 0: not interrupted */
 /* The verbs. Each gets its own name as argv[0] and returns the exit code. */
 int cli_train(int argc, char **argv);
 int cli_predict(int argc, char **argv);
+int cli_generate(int argc, char **argv);
 int cli_data_check(int argc, char **argv);
 int cli_new(int argc, char **argv);
 int cli_run(int argc, char **argv);

@@ -1,5 +1,6 @@
 /*
- * tokens.c - long rows of tokens: files of numbers, texts that are encoded, and blocks as a data set. Layer: data.
+ * tokens.c - long rows of tokens: files of numbers, texts that are encoded, and blocks of them as a data set.
+ * Layer: data.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,12 @@ yk_tokens *yk_tokens_open(const char *spec, const yk_tokenizer *tokenizer)
     size_t length = colon ? (size_t)(colon - spec) : strlen(spec);
     char name[32];
     snprintf(name, sizeof(name), "%.*s", (int)(length < 31 ? length : 31), spec);
+    if (strcmp(spec, "text") == 0) {
+        char *story = yk__story(&length);
+        yk_tokens *tokens = story ? yk__tokens_of_text("text", story, length, tokenizer) : NULL;
+        free(story);
+        return tokens;
+    }
     for (int i = 0; i < 4; i++) {
         if (strcmp(name, names[i]) != 0)
             continue;
@@ -193,7 +200,7 @@ yk_tokens *yk_tokens_open(const char *spec, const yk_tokenizer *tokenizer)
     }
     const char *near = yk__nearest(name, names, 4);
     yk__fail(YK_ERR_NOT_FOUND,
-             "tokens_open: '%.60s' is no text%s%s%s; expected text:FILE, u8:FILE, u16:FILE or i32:FILE", spec,
+             "tokens_open: '%.60s' is no text%s%s%s; expected text, text:FILE, u8:FILE, u16:FILE or i32:FILE", spec,
              near ? "; did you mean '" : "", near ? near : "", near ? ":'?" : "");
     return NULL;
 }

@@ -110,6 +110,23 @@ static void test_text(void **state)
     assert_string_equal(yk_dataset_describe(set, 2, text, sizeof(text)), "a.txt from token 4 on");
 }
 
+/* The text that needs no file: whole tales, all of it ASCII. */
+static void test_story(void **state)
+{
+    (void)state;
+    static const char begins[] = "It was a ";
+    yk_tokens *tokens = yk_tokens_open("text", NULL), *again = yk_tokens_open("text", yk_tokenizer_bytes());
+    int64_t count = yk_tokens_count(tokens);
+    assert_true(count >= 200000 && count < 202000);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t c = yk_tokens_at(tokens, i);
+        assert_true(c == '\n' || (c >= ' ' && c < 127));
+        assert_int_equal(yk_tokens_at(again, i), c);
+        assert_true(i >= 9 || c == begins[i]);
+    }
+    assert_int_equal(yk_tokens_at(tokens, count - 1), '\n');
+}
+
 static void test_mistakes(void **state)
 {
     (void)state;
@@ -145,10 +162,8 @@ static void test_mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        data_test(test_types),
-        data_test(test_header),
-        data_test(test_text),
-        data_test(test_mistakes),
+        data_test(test_types), data_test(test_header),   data_test(test_text),
+        data_test(test_story), data_test(test_mistakes),
     };
     return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
 }

@@ -556,6 +556,29 @@ static int text_tokens(void)
     return 0;
 }
 
+static int text_gpt2(void)
+{
+    yk_module *first = yk_gpt2(
+        YK_OPTIONS(yk_gpt2_options, .vocab_size = 9, .n_positions = 8, .n_embd = 64, .n_layer = 2, .n_head = 1));
+    yk_tensor *prompt = yk_zeros(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    CHECK(first && mkdir("published", 0777) == 0 &&
+          !yk_safetensors_save("published/model.safetensors", yk_module_state_dict(first), NULL));
+#include "text.md.3"
+    CHECK(status == YK_OK && size.n_layer == 2 && size.n_head == 1 && yk_numel(longer) == 22);
+    return 0;
+}
+
+static int text_checkpoint(void)
+{
+    yk_module *blocks[12];
+    for (int i = 0; i < 12; i++)
+        blocks[i] = yk_linear_create(3, 3, NULL);
+    yk_tensor *x = yk_ones(YK_SHAPE(2, 3), NULL);
+#include "text.md.4"
+    CHECK(y && !yk_backward(yk_sum(y)) && yk_grad(yk_module_get(blocks[0], "weight")));
+    return 0;
+}
+
 /* ---- docs/stores.md ---- */
 static int stores_rank(int rank, const char *mine)
 {
@@ -642,6 +665,8 @@ int main(void)
         {"stores.md", stores},
         {"text.md: a tokenizer", text_tokenizer},
         {"text.md: tokens", text_tokens},
+        {"text.md: GPT-2", text_gpt2},
+        {"text.md: less memory", text_checkpoint},
     };
     int bad = setenv("YOKE_CPU_DEVICES", "4", 1);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

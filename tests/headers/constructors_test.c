@@ -284,6 +284,11 @@ static yk_module *make_resnet18(void)
 {
     return yk_resnet18(YK_OPTIONS(yk_resnet_options, .cifar = true));
 }
+static yk_module *make_gpt2(void)
+{
+    return yk_gpt2(
+        YK_OPTIONS(yk_gpt2_options, .vocab_size = 5, .n_positions = 4, .n_embd = 8, .n_layer = 1, .n_head = 2));
+}
 static yk_module *make_model(void)
 {
     return yk_model("lenet", NULL);
@@ -386,6 +391,7 @@ static const struct {
     {"yk_mlp", make_mlp},
     {"yk_lenet", make_lenet},
     {"yk_resnet18", make_resnet18},
+    {"yk_gpt2", make_gpt2},
     {"yk_model", make_model},
     {"yk_network_load", make_loaded},
     {"yk_remote_module_create", make_remote_module},

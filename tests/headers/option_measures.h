@@ -630,6 +630,37 @@ static double mlp_dropout(double v)
     yk_manual_seed(1);
     return layer_of(m, numbers(YK_SHAPE(2, 784)));
 }
+static double gpt2_of(const yk_gpt2_options *o)
+{
+    yk_manual_seed(3);
+    yk_module *m = yk_gpt2(o);
+    if (!m)
+        return NAN;
+    yk_tensor *ids = yk_zeros(YK_SHAPE(1, 3), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    return digest(yk_cast(yk_forward(m, ids), YK_F64)) + 1e3 * (double)yk_module_parameter_count(m);
+}
+#define SMALL_GPT2(...) .dropout = 0, .vocab_size = 5, .n_positions = 4, __VA_ARGS__
+MEASURE(gpt2_vocab_size, yk_gpt2_options, vocab_size, gpt2_of, .n_embd = 12, .n_layer = 1, .dropout = 0)
+MEASURE(gpt2_n_positions, yk_gpt2_options, n_positions, gpt2_of, .n_embd = 12, .n_layer = 1, .dropout = 0)
+MEASURE(gpt2_n_embd, yk_gpt2_options, n_embd, gpt2_of, SMALL_GPT2(.n_layer = 1))
+MEASURE(gpt2_n_layer, yk_gpt2_options, n_layer, gpt2_of, SMALL_GPT2(.n_embd = 12))
+MEASURE(gpt2_n_head, yk_gpt2_options, n_head, gpt2_of, SMALL_GPT2(.n_embd = 12, .n_layer = 1))
+MEASURE(gpt2_dropout, yk_gpt2_options, dropout, gpt2_of, .vocab_size = 5, .n_embd = 12, .n_layer = 1)
+MEASURE(gpt2_epsilon, yk_gpt2_options, layer_norm_epsilon, gpt2_of, SMALL_GPT2(.n_embd = 12, .n_layer = 1))
+static double generate_of(const yk_generate_options *o)
+{
+    yk_manual_seed(3);
+    yk_module *m = yk_gpt2(YK_OPTIONS(yk_gpt2_options, .vocab_size = 11, .n_positions = 8, .n_embd = 12, .n_layer = 1));
+    yk_tensor *ids = yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    yk_tensor *made = yk_gpt2_generate(m, ids, o);
+    return made ? digest(yk_cast(made, YK_F64)) + 1e3 * (double)yk_numel(made) : NAN;
+}
+MEASURE(generate_max_tokens, yk_generate_options, max_tokens, generate_of, .seed = 1)
+MEASURE(generate_temperature, yk_generate_options, temperature, generate_of, .seed = 1)
+MEASURE(generate_top_k, yk_generate_options, top_k, generate_of, .seed = 1)
+MEASURE(generate_top_p, yk_generate_options, top_p, generate_of, .seed = 1)
+MEASURE(generate_seed, yk_generate_options, seed, generate_of, .max_tokens = 30)
+MEASURE(generate_stop, yk_generate_options, stop, generate_of, .max_tokens = 30)
 static double lenet_of(const yk_lenet_options *o)
 {
     return parameters_of(yk_lenet(o));

@@ -396,6 +396,36 @@ static const row rows[] = {
      .refused = {-1, 15}},
     {"yk_lenet_options", "num_classes", .kind = WHOLE, .measure = lenet_num_classes, .fallback = 10, .other = 3,
      .refused = {-1}},
+    {"yk_gpt2_options", "vocab_size", .kind = WHOLE, .measure = gpt2_vocab_size, .fallback = 50257, .other = 7,
+     .refused = {-1, 1e10}},
+    {"yk_gpt2_options", "n_positions", .kind = WHOLE, .measure = gpt2_n_positions, .fallback = 1024, .other = 7,
+     .refused = {-1, 1e10}},
+    {"yk_gpt2_options", "n_embd", .kind = WHOLE, .measure = gpt2_n_embd, .fallback = 768, .other = 24,
+     .refused = {-1, 7}},
+    {"yk_gpt2_options", "n_layer", .kind = WHOLE, .measure = gpt2_n_layer, .fallback = 12, .other = 3,
+     .refused = {-1, 5000}},
+    {"yk_gpt2_options", "n_head", .kind = WHOLE, .measure = gpt2_n_head, .fallback = 12, .other = 3,
+     .refused = {-1, 7}},
+    {"yk_gpt2_options", "dropout", .kind = NUMBER, .measure = gpt2_dropout, .fallback = 0.1, .other = 0.5,
+     .refused = {-0.1, 1.5}},
+    {"yk_gpt2_options", "layer_norm_epsilon", .kind = ABOVE, .measure = gpt2_epsilon, .fallback = 1e-5, .other = 1,
+     .refused = {-1e-5, INFINITY}},
+    {"yk_gpt2_options", "tied", .kind = FLAG},
+    {"yk_gpt2_options", "gradient_checkpointing", .kind = FLAG},
+    {"yk_generate_options", "max_tokens", .kind = WHOLE, .measure = generate_max_tokens, .fallback = 100, .other = 3,
+     .refused = {-1}},
+    {"yk_generate_options", "temperature", .kind = NUMBER, .measure = generate_temperature, .fallback = 1, .other = 0.1,
+     .refused = {-1, INFINITY}},
+    {"yk_generate_options", "top_k", .kind = WHOLE, .measure = generate_top_k, .fallback = 11, .other = 1,
+     .refused = {-1}, .stated = "not given: among all"},
+    {"yk_generate_options", "top_p", .kind = ABOVE, .measure = generate_top_p, .fallback = 1, .other = 0.01,
+     .refused = {-1, 1.5}},
+    {"yk_generate_options", "seed", .kind = WHOLE, .measure = generate_seed, .fallback = 0, .other = 1},
+    {"yk_generate_options", "stop", .kind = WHOLE, .measure = generate_stop, .fallback = YK_NOT_GIVEN, .other = NONE,
+     .stated = "not given: none", .zero = true},
+    {"yk_generate_options", "cache", .kind = FLAG},
+    {"yk_generate_options", "on_token", .kind = OBJECT},
+    {"yk_generate_options", "user", .kind = OBJECT},
     {"yk_resnet_options", "in_channels", .kind = WHOLE, .measure = resnet_in_channels, .fallback = 3, .other = 1,
      .refused = {-1}},
     {"yk_resnet_options", "num_classes", .kind = WHOLE, .measure = resnet_num_classes, .fallback = 1000, .other = 10,
@@ -1236,6 +1266,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(transformer, yk_transformer_options, yk_transformer(o))                                                          \
     X(mlp, yk_mlp_options, yk_mlp(o))                                                                                  \
     X(lenet, yk_lenet_options, yk_lenet(o))                                                                            \
+    X(gpt2, yk_gpt2_options, yk_gpt2(o))                                                                               \
+    X(generate, yk_generate_options, yk_gpt2_generate(NULL, NULL, o))                                                  \
     X(resnet, yk_resnet_options, yk_resnet18(o))                                                                       \
     X(model, yk_model_options, yk_model("mlp", o))                                                                     \
     X(sgd, yk_sgd_options,                                                                                             \

@@ -10,6 +10,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "cli/train/train.h"
+#include "cli/train/train_text.h"
 #include "host/rank_info.h"
 
 static const char about[] =
@@ -17,6 +18,10 @@ static const char about[] =
     "your own, or a CSV file (for mlp). A folder holds train/CLASS/*.jpg and val/CLASS/*.jpg (or test/), or the "
     "classes themselves, CLASS/*.jpg: then a part of each class is held out for the test. `yoke data check DIR` "
     "looks for broken files first. A DIR that is not given or not there is looked up under $YOKE_DATA.\n"
+    "\n"
+    "Text: --model gpt2 trains on text:FILE, on a file of token numbers (u8:FILE, u16:FILE, i32:FILE), or without "
+    "--data on small tales that are built in; --optimizer is then adamw, and the last tenth of the tokens is held out "
+    "for the test, whose accuracy is that of the next token. `yoke generate` goes on with what --save wrote.\n"
     "\n"
     "A bar (or a line every few seconds) goes to stderr, results go to stdout; its last line is the test accuracy. "
     "Ctrl-C ends the run after the step, saves where --save or --checkpoint is given, and exits with 130; a second "
@@ -62,6 +67,7 @@ static const char examples[] = "  yoke train\n"
                                "  yoke train --model resnet18 --data cifar10 --precision bf16\n"
                                "  yoke train --model resnet18 --data cifar10 --checkpoint run1 \\\n"
                                "      --save-every 60s --async-save --resume\n"
+                               "  yoke train --model gpt2 --data text:book.txt --save book.safetensors\n"
                                "  yoke run -n 2 -- yoke train --model resnet18 --data cifar10 --lr 0.1\n"
                                "  yoke train --model resnet18 --data cifar10 --init net.safetensors --epochs 0\n";
 
@@ -136,6 +142,7 @@ static double default_rate(const char *optimizer)
  */
 static void fill_defaults(settings *s)
 {
+    enum { TEXT_BATCH = 16 };
     bool sgd = strcmp(s->optimizer, "sgd") == 0;
     bool open = isnan(s->lr) && !s->schedule && !s->batch_size && !s->warmup && isnan(s->momentum) &&
                 isnan(s->weight_decay) && sgd;
@@ -149,6 +156,10 @@ static void fill_defaults(settings *s)
             s->epochs = RECIPE_EPOCHS;
         s->recipe = RECIPE_TEXT;
     }
+    if (train_is_text(s->data)) {
+        s->batch_size = s->batch_size ? s->batch_size : TEXT_BATCH;
+        s->model = "gpt2";
+    }
     s->lr = !isnan(s->lr) ? s->lr : default_rate(s->optimizer);
     s->schedule = s->schedule ? s->schedule : "none";
     s->batch_size = s->batch_size ? s->batch_size : 64;
@@ -160,7 +171,21 @@ static void fill_defaults(settings *s)
 /* Refuses options that do not go together; returns the exit code, 0 where all is well. */
 static int check_options(const cli_verb *verb, const settings *s)
 {
-    bool rows = train_is_csv(s->data);
+    bool rows = train_is_csv(s->data), text = train_is_text(s->data);
+    const char *images = s->image_height  ? "image-size"
+                         : s->confusion   ? "confusion"
+                         : s->num_classes ? "num-classes"
+                         : s->sync_bn     ? "sync-bn"
+                         : s->no_augment  ? "no-augment"
+                                          : NULL;
+    if (text && s->model && strcmp(s->model, "gpt2") != 0)
+        return cli_usage_error(verb, "--model %s takes images; text is for gpt2", s->model);
+    if (text && images)
+        return cli_usage_error(verb, "--%s is for images, and --data is %s", images, s->data);
+    if (!text && s->model && strcmp(s->model, "gpt2") == 0)
+        return cli_usage_error(verb, "--model gpt2 takes text (text, text:FILE, u16:FILE), and --data is %s", s->data);
+    if (!text && s->tokenizer)
+        return cli_usage_error(verb, "--tokenizer is for text, and --data is %s", s->data);
     if (strcmp(s->precision, "fp32") != 0 && strcmp(s->dtype, "f32") != 0)
         return cli_usage_error(verb, "--precision %s is for --dtype f32, not %s", s->precision, s->dtype);
     if (!s->checkpoint && (s->save_every || s->keep || s->resume || s->async_save || s->sharded_save))
@@ -196,12 +221,35 @@ static int check_options(const cli_verb *verb, const settings *s)
     return 0;
 }
 
+/* The names for --model, ended by NULL. */
+static const char *const *model_names(void)
+{
+    enum { MOST = 32 };
+    static const char *names[MOST + 2];
+    int count = 0;
+    for (; count < MOST && yk_model_names()[count]; count++)
+        names[count] = yk_model_names()[count];
+    names[count] = "gpt2";
+    return names;
+}
+
+/* Text, where a data set or a network was asked for that goes with it: then the optimizer is another one, too, unless
+ * one was given. */
+static void choose_text(settings *s, const char *usual_data, const char *usual_optimizer)
+{
+    if (s->data == usual_data && s->model && strcmp(s->model, "gpt2") == 0)
+        s->data = "text";
+    if (train_is_text(s->data) && s->optimizer == usual_optimizer)
+        s->optimizer = "adamw";
+}
+
 int cli_train(int argc, char **argv)
 {
-    settings s = {.data = "glyphs",
+    static const char usual_data[] = "glyphs", usual_optimizer[] = "sgd";
+    settings s = {.data = usual_data,
                   .dtype = "f32",
                   .precision = "fp32",
-                  .optimizer = "sgd",
+                  .optimizer = usual_optimizer,
                   .device = "auto",
                   .on_error = "fail",
                   .epochs = -1,
@@ -211,7 +259,10 @@ int cli_train(int argc, char **argv)
                   .momentum = NAN,
                   .weight_decay = NAN,
                   .val_split = NAN,
-                  .gamma = NAN};
+                  .gamma = NAN,
+                  .block = 64,
+                  .n_layer = 2,
+                  .n_embd = 128};
     static const char *const dtypes[] = {"f32", "f64", NULL}, *const schedules[] = {"none", "step", "cosine", NULL},
                              *const precisions[] = {"fp32", "bf16", "fp16", NULL},
                              *const optimizers[] = {"sgd",      "adam",   "adamw", "rmsprop", "adagrad",
@@ -220,10 +271,21 @@ int cli_train(int argc, char **argv)
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
-        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = yk_model_names(), .or_object = true,
+        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = model_names(), .or_object = true,
          .default_text = "lenet", .also = "net,network,arch,architecture"},
         {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
          .also = "dataset,data-dir,datadir,input"},
+        {"tokenizer", "PATH", CLI_TEXT, &s.tokenizer, .help = "of text: a folder with tokenizer.json, or that file",
+         .default_text = "a token is a byte"},
+        {"block", "N", CLI_INT, &s.block, "of text: tokens of a sample", .least = 1, .most = 1e6,
+         .also = "block-size,context,n-positions,sequence-length"},
+        {"n-layer", "N", CLI_INT, &s.n_layer, "of gpt2: blocks", .least = 1, .most = 4096, .also = "layers,num-layers"},
+        {"n-embd", "N", CLI_INT, &s.n_embd, "of gpt2: width", .least = 1, .most = 1e6, .also = "width,hidden,d-model"},
+        {"n-head", "N", CLI_INT, &s.n_head, "of gpt2: attention heads", .least = 1, .most = 1e6,
+         .default_text = "a 64th of --n-embd", .also = "heads,num-heads"},
+        {"dropout", "P", CLI_REAL, &s.dropout, "of gpt2", .most = 1},
+        {"gradient-checkpointing", NULL, CLI_FLAG, &s.gradient_checkpointing,
+         .help = "of gpt2: compute blocks again in backward, in less memory", .also = "recompute,checkpointing"},
         {"val-split", "X", CLI_REAL, &s.val_split, "share of each class to hold out for the test, by --seed",
          .least = 0.001, .most = 0.9, .default_text = "0.1 where data of your own has no part to test on",
          .also = "validation-split,test-split"},
@@ -314,9 +376,9 @@ int cli_train(int argc, char **argv)
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     const char *const paths[][2] = {
-        {"init", s.init},    {"save", s.save},   {"checkpoint", s.checkpoint},   {"log", s.log},
-        {"data", s.data},    {"trace", s.trace}, {"tensorboard", s.tensorboard}, {"save-best", s.save_best},
-        {"target", s.target}};
+        {"init", s.init},     {"save", s.save},          {"checkpoint", s.checkpoint},   {"log", s.log},
+        {"data", s.data},     {"trace", s.trace},        {"tensorboard", s.tensorboard}, {"save-best", s.save_best},
+        {"target", s.target}, {"tokenizer", s.tokenizer}};
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         if (paths[i][1] && !*paths[i][1]) /* "$UNSET" in a script */
             return cli_usage_error(&verb, "--%s: the value is empty", paths[i][0]);
@@ -328,6 +390,7 @@ int cli_train(int argc, char **argv)
     if (s.save_every && !saver_parse_every(&r.saved.saver, s.save_every))
         return cli_usage_error(&verb, "--save-every %s: expected a number of steps (500) or of seconds (30s)",
                                s.save_every);
+    choose_text(&s, usual_data, usual_optimizer);
     code = check_options(&verb, &s);
     if (code)
         return code;

@@ -35,7 +35,11 @@ typedef struct settings {
     int64_t early_stop;                /* 0: not given */
     int64_t virtual_ranks;             /* 0: not given */
     double lr, momentum, weight_decay, gamma;
-    double val_split; /* NaN: not given */
+    double val_split;                       /* NaN: not given */
+    const char *tokenizer;                  /* of text; NULL: its bytes are the tokens */
+    int64_t block, n_layer, n_head, n_embd; /* of gpt2; n_head 0: not given */
+    double dropout;
+    bool gradient_checkpointing;
     bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph, confusion,
         balance;
 } settings;
@@ -64,7 +68,8 @@ typedef struct train_learner {
 typedef struct train_sets {
     yk_dataset *train_set, *test_set;
     yk_loader *train, *test;
-    net_form form; /* of the network: what is saved with its weights */
+    net_form form;        /* of the network: what is saved with its weights */
+    yk_gpt2_options gpt2; /* of text: the network's sizes, in place of the form */
 } train_sets;
 
 /* The run's progress in steps and epochs (train_loop.c; a checkpoint sets it, too). */
@@ -101,7 +106,7 @@ typedef struct train_saved {
     yk_checkpoint_state state;
     yk_metadata settings[11];
     yk_checkpoint_value values[4], best_values[4];
-    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[48];
+    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80];
 } train_saved;
 
 typedef struct train_job {

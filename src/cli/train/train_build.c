@@ -15,6 +15,7 @@
 #include "base/core.h"
 #include "cli/ckpt/ckpt.h"
 #include "cli/train/train.h"
+#include "cli/train/train_text.h"
 
 /* ---- when it ends ------------------------------------------------------------------------------------------------ */
 
@@ -93,7 +94,12 @@ static yk_status load_init(const train_job *r, yk_module *model)
     status = status ? status : yk__error_code();
     if (!status)
         status = check_init(r, &of);
-    if (!status && yk_module_load_state_dict(model, weights, NULL, NULL)) {
+    bool text = train_is_text(r->set->data);
+    if (!status && text && yk_gpt2_load_state_dict(model, weights)) {
+        ckpt_name_file(file);
+        yk__error_prefix("--init");
+        status = yk__error_code();
+    } else if (!status && !text && yk_module_load_state_dict(model, weights, NULL, NULL)) {
         ckpt_name_file(file);
         yk__error_prefix("--init: these weights do not fit %s with %" PRId64 " outputs", r->data.form.model,
                          r->data.form.outputs);
@@ -107,7 +113,7 @@ static yk_status load_init(const train_job *r, yk_module *model)
 static yk_module *make_network(const train_job *r)
 {
     yk_scope scope = yk_scope_begin();
-    yk_module *model = net_form_network(&r->data.form);
+    yk_module *model = train_is_text(r->set->data) ? train_text_network(r) : net_form_network(&r->data.form);
     model = yk_module_to(yk_module_to_dtype(model, r->dtype), r->device);
     if (model && r->set->init && r->ranks.rank == 0 && load_init(r, model)) /* the others get it from here */
         model = NULL;
@@ -203,6 +209,12 @@ static void describe_run(train_job *r)
     *to++ = (yk_metadata){"weight-decay", yk__number_format(s->weight_decay, r->saved.weight_decay)};
     *to++ = (yk_metadata){"augmentation", s->no_augment ? "off" : "on"};
     *to++ = (yk_metadata){"schedule", schedule_text(s, r->saved.schedule_text)};
+    if (train_is_text(s->data)) {
+        const yk_gpt2_options *o = &r->data.gpt2;
+        snprintf(r->saved.size_text, sizeof(r->saved.size_text), "%" PRId64 " layers, %" PRId64 ", %" PRId64 " heads",
+                 o->n_layer, o->n_embd, o->n_head);
+        *to++ = (yk_metadata){"network", r->saved.size_text};
+    }
     /* Runs of older versions know no sizes of pictures: it counts where it was asked for. */
     if (s->image_height > 0) {
         snprintf(r->saved.size_text, sizeof(r->saved.size_text), "%" PRId64 "x%" PRId64, s->image_height,
@@ -402,10 +414,19 @@ static void introduce(const train_job *r)
         snprintf(processes, sizeof(processes), " in each of %d processes", r->ranks.world);
     if (r->device.type == YK_CPU)
         snprintf(cores, sizeof(cores), " with %d thread%s", threads, threads == 1 ? "" : "s");
-    train_say(r, "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " %s, %" PRId64 " classes), batches of %s%s, %s%s\n",
-              s->model, yk_module_parameter_count(r->learner.net), r->saved.dtype_text, s->data,
-              yk_dataset_length(r->data.train_set), r->data.form.fit == FORM_ROW ? "rows" : "images",
-              yk_dataset_classes(r->data.train_set), batch, processes, yk_device_format(r->device, device), cores);
+    if (train_is_text(s->data))
+        train_say(r,
+                  "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " blocks of %" PRId64 ", %" PRId64 " tokens in the "
+                  "vocabulary), batches of %s%s, %s%s\n",
+                  s->model, yk_module_parameter_count(r->learner.net), r->saved.dtype_text, s->data,
+                  yk_dataset_length(r->data.train_set), r->data.gpt2.n_positions, r->data.gpt2.vocab_size, batch,
+                  processes, yk_device_format(r->device, device), cores);
+    else
+        train_say(
+            r, "%s (%" PRId64 " parameters, %s) on %s (%" PRId64 " %s, %" PRId64 " classes), batches of %s%s, %s%s\n",
+            s->model, yk_module_parameter_count(r->learner.net), r->saved.dtype_text, s->data,
+            yk_dataset_length(r->data.train_set), r->data.form.fit == FORM_ROW ? "rows" : "images",
+            yk_dataset_classes(r->data.train_set), batch, processes, yk_device_format(r->device, device), cores);
     if (yk_elastic_idle(r->learner.elastic) > 0)
         train_say(r,
                   "%d virtual ranks do not divide by %d processes: %.0f%% of their time is waited; none is where the "

@@ -14,6 +14,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "cli/train/train.h"
+#include "cli/train/train_text.h"
 #include "data/dataset.h"
 
 enum { MOST_DEFAULT_SIDE = 224 };
@@ -331,6 +332,8 @@ static yk_status open_sets(train_job *r)
     const settings *s = r->set;
     if (train_is_csv(s->data))
         return open_csv(r);
+    if (train_is_text(s->data))
+        return train_open_text(r);
     char *root;
     yk__data_kind kind = yk__dataset_kind(s->data, &root);
     bool folder = kind == YK__DATA_FOLDER && yk__is_directory(root);
@@ -354,5 +357,5 @@ yk_status train_open_data(train_job *r)
         r->data.test = make_loader(r, r->data.test_set, YK_TEST);
         status = r->data.test ? check_classes(r->data.train_set, r->data.test_set) : yk__error_code();
     }
-    return status ? status : describe_form(r);
+    return status || train_is_text(s->data) ? status : describe_form(r);
 }

@@ -11,6 +11,7 @@
 #include "base/core.h"
 #include "base/log.h"
 #include "cli/train/train.h"
+#include "cli/train/train_text.h"
 
 struct train_eval {
     train_recording recording;
@@ -41,7 +42,7 @@ static yk_status test_batch(void *user)
     train_job *r = user;
     const train_eval *e = r->eval;
     yk_tensor *output, *loss = train_loss(r, r->learner.net, e->now[INPUT], e->now[TARGET], &output);
-    yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), e->now[TARGET]));
+    yk_tensor *hits = yk_sum(yk_eq(yk_argmax(output, 1, false), train_text_flat(e->now[TARGET], false)));
     if (!yk_add_(e->loss, yk_mul_scalar(yk_cast(loss, YK_F64), (double)yk_size(e->now[INPUT], 0)), 1) ||
         !yk_add_(e->hits, hits, 1))
         return yk__error_code();
@@ -101,7 +102,9 @@ yk_status train_eval_begin(train_job *r)
 void train_eval_read(const train_job *r, double *loss, double *hits, double *top5)
 {
     *loss = yk_item(r->eval->loss);
-    *hits = (double)yk_item_i64(r->eval->hits);
+    int64_t parts =
+        train_is_text(r->set->data) ? r->data.gpt2.n_positions : 1; /* of a block the share of tokens counts */
+    *hits = (double)yk_item_i64(r->eval->hits) / (double)parts;
     *top5 = (double)yk_item_i64(r->eval->top5);
 }
 

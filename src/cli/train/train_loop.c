@@ -15,6 +15,7 @@
 #include "base/core.h"
 #include "cli/options.h"
 #include "cli/train/train.h"
+#include "cli/train/train_text.h"
 
 void train_say(const train_job *r, const char *format, ...)
 {
@@ -45,8 +46,8 @@ yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk
 {
     yk_autocast_options options = *YK_OPTIONS(yk_autocast_options, .enabled = r->lower != r->dtype);
     yk_autocast before = yk_autocast_begin((yk_device_type)r->device.type, r->lower, &options);
-    *output = yk_forward(model, input);
-    yk_tensor *loss = yk_cross_entropy(*output, target, NULL);
+    *output = train_text_flat(yk_forward(model, input), true);
+    yk_tensor *loss = yk_cross_entropy(*output, train_text_flat(target, false), NULL);
     yk_autocast_end(before);
     return loss;
 }
@@ -248,7 +249,9 @@ static void test_part(train_job *r, double sums[4])
             yk_tensor *output, *target = yk_to(batch.target, r->device);
             yk_tensor *loss = train_loss(r, r->learner.net, yk_to(batch.input, r->device), target, &output);
             sums[0] += yk_item(loss) * (double)batch.count;
-            sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target)));
+            target = train_text_flat(target, false); /* of a block the share of tokens counts */
+            double parts = (double)yk_numel(target) / (double)batch.count;
+            sums[1] += (double)yk_item_i64(yk_sum(yk_eq(yk_argmax(output, 1, false), target))) / parts;
             if (train_has_top5(r))
                 sums[3] += (double)yk_item_i64(train_count_top5(output, target));
         }
@@ -288,6 +291,8 @@ static yk_status save(train_job *r)
 {
     if (!r->set->save || r->ranks.rank != 0)
         return YK_OK;
+    if (train_is_text(r->set->data))
+        return train_text_save(r->set->save, r->learner.net, &r->data.gpt2, r->set->tokenizer);
     return net_form_save(r->set->save, r->learner.net, &r->data.form);
 }
 

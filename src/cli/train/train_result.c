@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/train/train.h"
+#include "cli/train/train_text.h"
 #include "comm/agreement.h"
 
 /* More right answers, or as many with a lower loss. */
@@ -34,6 +35,8 @@ yk_status train_note_test(train_job *r, double test_loss)
     r->scores.best = (train_best){r->scores.accuracy, test_loss, (double)r->course.epoch};
     if (!r->set->save_best || r->ranks.rank != 0)
         return YK_OK;
+    if (train_is_text(r->set->data))
+        return train_text_save(r->set->save_best, r->learner.net, &r->data.gpt2, r->set->tokenizer);
     return net_form_save(r->set->save_best, r->learner.net, &r->data.form);
 }
 
