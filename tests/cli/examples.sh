@@ -62,6 +62,13 @@ ok "the losses of two processes are those of one" awk '/^step/ { rows++; bad += 
 example 2 "rpc_rnn alone" "$examples/rpc_rnn"
 ok "says how to start it" grep -q "yoke run -n 2" err
 
+example 0 "diloco" "$YOKE" run --no-prefix -n 2 -- "$examples/diloco" 1
+for way in ddp diloco; do
+    alike "$way" 2
+    ok "$way learns, the same on both ranks" [ "$(awk -v way="$way:" '$3 == way && $7 + 0 < 1.5 { print $7, $10 }' out | sort -u | wc -l)" = 1 ]
+done
+ok "with a tenth of the bytes" awk '$3 == "ddp:" { ddp = $NF } $3 == "diloco:" { diloco = $NF } END { exit !(diloco > 0 && diloco * 9 < ddp) }' out
+
 for observers in 1 2 3; do
     example 0 "rl_cartpole of $observers observers" "$YOKE" run --no-prefix -n $((observers + 1)) -- "$examples/rl_cartpole" 8
     mv out cartpole.$observers
