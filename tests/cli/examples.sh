@@ -62,6 +62,13 @@ ok "the losses of two processes are those of one" awk '/^step/ { rows++; bad += 
 example 2 "rpc_rnn alone" "$examples/rpc_rnn"
 ok "says how to start it" grep -q "yoke run -n 2" err
 
+for size in 2 3; do
+    example 0 "ddp_remote_embedding of $size" "$YOKE" run --no-prefix -n $size -- "$examples/ddp_remote_embedding"
+    ok "learns, as one process does" awk '/^step 0:/ { first = $4 } /^step 120:/ { found = $4 < first / 20 } END { exit !found }' out
+done
+example 2 "ddp_remote_embedding of 7" "$YOKE" run --no-prefix -n 7 -- "$examples/ddp_remote_embedding"
+ok "says how to start it" grep -q "yoke run -n 2" err
+
 example 0 "diloco" "$YOKE" run --no-prefix -n 2 -- "$examples/diloco" 1
 for way in ddp diloco; do
     alike "$way" 2
