@@ -62,6 +62,20 @@ ok "the losses of two processes are those of one" awk '/^step/ { rows++; bad += 
 example 2 "rpc_rnn alone" "$examples/rpc_rnn"
 ok "says how to start it" grep -q "yoke run -n 2" err
 
+for size in 2 3; do
+    example 0 "ddp_remote_embedding of $size" "$YOKE" run --no-prefix -n $size -- "$examples/ddp_remote_embedding"
+    ok "learns, as one process does" awk '/^step 0:/ { first = $4 } /^step 120:/ { found = $4 < first / 20 } END { exit !found }' out
+done
+example 2 "ddp_remote_embedding of 7" "$YOKE" run --no-prefix -n 7 -- "$examples/ddp_remote_embedding"
+ok "says how to start it" grep -q "yoke run -n 2" err
+
+example 0 "diloco" "$YOKE" run --no-prefix -n 2 -- "$examples/diloco" 1
+for way in ddp diloco; do
+    alike "$way" 2
+    ok "$way learns, the same on both ranks" [ "$(awk -v way="$way:" '$3 == way && $7 + 0 < 1.5 { print $7, $10 }' out | sort -u | wc -l)" = 1 ]
+done
+ok "with a tenth of the bytes" awk '$3 == "ddp:" { ddp = $NF } $3 == "diloco:" { diloco = $NF } END { exit !(diloco > 0 && diloco * 9 < ddp) }' out
+
 for observers in 1 2 3; do
     example 0 "rl_cartpole of $observers observers" "$YOKE" run --no-prefix -n $((observers + 1)) -- "$examples/rl_cartpole" 8
     mv out cartpole.$observers

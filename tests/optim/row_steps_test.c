@@ -148,7 +148,7 @@ static void test_other_uses(void **state)
         expect_ok(yk_backward(yk_sum(yk_square(weight_of(each)))));
     }
     assert_true(yk_grad(w) && distance(yk_grad(w), yk_grad(dw)) < 1e-14);
-    /* Who asks for it by itself gets all elements; so does a gradient of the gradient. */
+    /* Asked for by itself, it is of all elements; so is a gradient of the gradient. */
     yk_tensor *loss = loss_of(m, 0), *grad;
     yk_module_zero_grad(m);
     expect_ok(

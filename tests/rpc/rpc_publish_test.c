@@ -180,6 +180,12 @@ static void test_wrong_arguments(void **state)
 {
     (void)state;
     act_with(offer_publish, wrong_arguments, 2);
+}
+
+/* The last of all: it makes tensors, and the others fork. */
+static void test_no_worker(void **state)
+{
+    (void)state;
     assert_int_equal(yk_publish("weights", NULL, NULL, NULL), YK_ERR_ARGUMENT);
     yk_clear_error();
     yk_scope scope = yk_scope_begin();
@@ -370,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_none_is_torn),
         cmocka_unit_test(test_one_copy_for_a_host),
         cmocka_unit_test(test_a_publisher_that_ends),
+        cmocka_unit_test(test_no_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
