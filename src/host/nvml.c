@@ -45,6 +45,7 @@ static struct {
 } nvml;
 static void *library; /* NULL: it is not there */
 static bool there;
+static int init_code; /* of nvmlInit: 0 where it has succeeded, or was not called */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void open_library(void)
@@ -74,7 +75,8 @@ static void open_library(void)
     if (!library)
         return;
     memcpy(&nvml, symbols, sizeof(symbols)); /* functions' addresses, which dlsym gives as objects' */
-    there = nvml.init() == 0;
+    init_code = nvml.init();
+    there = init_code == 0;
 }
 
 int yk__nvml_count(char version[80])
@@ -87,6 +89,24 @@ int yk__nvml_count(char version[80])
     if (nvml.driver(version, 80))
         version[0] = '\0';
     return nvml.count(&count) ? 0 : (int)count;
+}
+
+const char *yk__nvml_problem(char text[YK__NVML_PROBLEM])
+{
+    enum { NOT_LOADED = 9, OTHER_VERSION = 18, NO_RIGHTS = 4 }; /* of nvmlReturn_t */
+    pthread_once(&once, open_library);
+    if (!init_code)
+        return NULL;
+    const char *(*say)(int code) = NULL;
+    void *symbol = dlsym(library, "nvmlErrorString");
+    memcpy(&say, &symbol, sizeof(say));
+    snprintf(text, YK__NVML_PROBLEM, "NVML does not start: %.60s (%d)%s", say ? say(init_code) : "error", init_code,
+             init_code == OTHER_VERSION ? "; libnvidia-ml.so.1 is of another version than the driver that is loaded, "
+                                          "as after an update: a restart of the machine loads the new one"
+             : init_code == NOT_LOADED  ? "; the kernel's module nvidia is not loaded (modprobe nvidia, dmesg)"
+             : init_code == NO_RIGHTS   ? "; /dev/nvidia* may not be opened by this user"
+                                        : "");
+    return text;
 }
 
 void *yk__nvml_function(const char *name)

@@ -29,6 +29,10 @@ typedef struct yk__gpu {
 /* The number of GPUs of the driver, whether or not CUDA_VISIBLE_DEVICES shows them, and its version ("580.95.05"); -1
  * where there is no such library. */
 int yk__nvml_count(char version[80]);
+/* The reason why NVML, which is there, does not start: as where it is of another version than the driver. NULL where
+ * it does, or is not there. */
+enum { YK__NVML_PROBLEM = 300 };
+const char *yk__nvml_problem(char text[YK__NVML_PROBLEM]);
 /* GPU `index`, as nvidia-smi counts, or where `bus` is not NULL the one with this PCI address ("0000:1B:00.0"). False
  * where it is not told. */
 bool yk__nvml_gpu(int index, const char *bus, yk__gpu *gpu);

@@ -485,7 +485,9 @@ yk_status yk__explain(const json_t *pages, FILE *to)
             x.world = (int)number_of(page, "world_size");
     }
     if (!x.world)
-        return yk__fail(YK_ERR_FORMAT, "there is no page of a rank");
+        return yk__fail(
+            YK_ERR_FORMAT,
+            "there is no page of a rank in what was given; yoke run saves them as yoke-pages-*.json when a job fails");
     x.ranks = yk__calloc((size_t)x.world, sizeof(*x.ranks));
     if (!x.ranks)
         return yk__error_code();

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/nvml.h"
 #include "observe/metrics.h"
 
 typedef struct served_rank {
@@ -420,7 +421,8 @@ static void write_monitor(const answer *a)
 {
     FILE *to = a->to;
     double now = yk__now();
-    bool gpus = a->shot->n_gpus > 0, asked = true;
+    char why[YK__NVML_PROBLEM];
+    bool asked = !yk__nvml_problem(why), gpus = a->shot->n_gpus > 0 || !asked;
     yk__metrics_family(to, "yoke_build_info", "gauge", "1, with the version of yoke monitor as the label.");
     fprintf(to, "yoke_build_info{version=\"%s\"} 1\n", YK_VERSION);
     for (int i = 0; i < a->shot->n_gpus; i++)

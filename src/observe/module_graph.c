@@ -17,7 +17,7 @@
 #include "observe/module_graph.h"
 #include "tensor/tensor.h"
 
-/* Where a node of the graph has an input from. */
+/* The origin of one input of a node of the graph. */
 typedef struct graph_source {
     const yk__node *node; /* of the tape; NULL: it is `from` */
     int from;             /* index of a node of the graph */

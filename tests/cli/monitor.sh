@@ -230,6 +230,16 @@ if command -v cc > /dev/null && cc -shared -fPIC -D_GNU_SOURCE -o libnvidia-ml.s
     ok "no temperature of the memory" eval '! grep -q MEMORY_TEMP out'
     ok "but that of the GPU" grep -q '^DCGM_FI_DEV_GPU_TEMP{gpu="1",.*} 41$' out
     own=$own_before
+    # NVML that disagrees with the driver.
+    LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_NVML_ERROR=18 begin_monitor updated
+    says updated.out "NVML does not start: Driver/library version mismatch (18) restart no metrics of GPUs"
+    own_before=$own own=$monitor_port
+    answers 200 "NVML of another version" /metrics
+    says out 'yoke_monitor_collect_success{source="gpus"} 0'
+    ok "and no GPU" eval '! grep -q DCGM_FI out'
+    own=$own_before
+    LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_NVML_ERROR=18 run doctor
+    says out "NVML does not start: Driver/library version mismatch (18)"
     LD_LIBRARY_PATH=$PWD YOKE_EMULATOR_HOLDERS="$$:2.5 999999999:1" exits 0 "who holds a GPU" ps
     says out "pid $$ (bash), of user $(id -un), for 2.5 GiB : bash"
     says out "pid 999999999 another pid namespace 1.0 GiB"

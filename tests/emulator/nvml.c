@@ -2,7 +2,7 @@
  * nvml.c - a stand-in of NVIDIA's management library for machines without a driver: the GPUs of YOKE_EMULATOR_GPUS, and
  * the processes of YOKE_EMULATOR_HOLDERS ("4711:2.5 1:-1": number, GiB; below 0: not said), on GPU 0. What GPU i
  * measures is made of i: see each function. YOKE_EMULATOR_GPM=0: they are of a kind that has no GPM, nor a sensor of
- * its memory. Tests only.
+ * its memory. YOKE_EMULATOR_NVML_ERROR: it does not start, with this error. Tests only.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -63,6 +63,7 @@ typedef struct gpm_metrics {
 } gpm_metrics;
 
 EXPORTED int nvmlInit_v2(void);
+EXPORTED const char *nvmlErrorString(int code);
 EXPORTED int nvmlSystemGetDriverVersion(char *text, unsigned size);
 EXPORTED int nvmlDeviceGetCount_v2(unsigned *count);
 EXPORTED int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu);
@@ -100,7 +101,13 @@ static unsigned gpus(void)
 
 int nvmlInit_v2(void)
 {
-    return DONE;
+    const char *code = getenv("YOKE_EMULATOR_NVML_ERROR");
+    return code ? atoi(code) : DONE;
+}
+
+const char *nvmlErrorString(int code)
+{
+    return code == 18 ? "Driver/library version mismatch" : "Unknown Error";
 }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size)

@@ -60,6 +60,31 @@ static void the_default(void **state)
     yk__dcgm_collectors_clear(&file);
 }
 
+/* deploy/dcp-metrics-included.csv has these, and all else of GPM that NVML is asked for. */
+static void the_larger_one(void **state)
+{
+    (void)state;
+    yk__dcgm_collectors own, file;
+    int served = 0;
+    expect_ok(yk__dcgm_collectors_read(NULL, &own));
+    expect_ok(yk__dcgm_collectors_read("deploy/dcp-metrics-included.csv", &file));
+    assert_int_equal(file.count, own.count + 2);
+    for (int i = 0; i < own.count; i++) {
+        int at = 0;
+        while (at < file.count && file.all[at].field != own.all[i].field)
+            at++;
+        assert_true(at < file.count);
+        assert_string_equal(own.all[i].help, file.all[at].help);
+    }
+    for (int i = 0; i < file.count; i++) {
+        assert_int_not_equal(file.all[i].field->kind, YK__DCGM_NONE);
+        served += strncmp(file.all[i].field->name, "DCGM_FI_PROF_", 13) == 0;
+    }
+    assert_int_equal(served, 7);
+    yk__dcgm_collectors_clear(&own);
+    yk__dcgm_collectors_clear(&file);
+}
+
 static void mistakes(void **state)
 {
     (void)state;
@@ -114,6 +139,6 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines), cmocka_unit_test(the_default),
-                                       cmocka_unit_test(mistakes)};
+                                       cmocka_unit_test(the_larger_one), cmocka_unit_test(mistakes)};
     return cmocka_run_group_tests_name("collectors", tests, begin, end);
 }

@@ -321,12 +321,14 @@ static void add_cuda_devices(json_t *group, json_t *problems)
     yk_clear_error();
 }
 
-static void add_gpus(json_t *group)
+static void add_gpus(json_t *group, json_t *problems)
 {
-    char version[80], name[16], all[32], used[32], links[64], holders[600];
+    char why[YK__NVML_PROBLEM], version[80], name[16], all[32], used[32], links[64], holders[600];
     int count = yk__nvml_count(version);
     if (count < 0) {
         put(group, "GPUs", "none");
+        if (yk__nvml_problem(why))
+            problem(problems, "%s", why);
         return;
     }
     put(group, "GPUs", "%d, driver %s", count, version);
@@ -462,7 +464,7 @@ json_t *doctor_facts(json_t *problems)
     add_backends(groups[2]);
     add_cores(groups[3], problems);
     add_memory(groups[3], problems);
-    add_gpus(groups[3]);
+    add_gpus(groups[3], problems);
     add_cuda_devices(groups[3], problems);
     add_limits(groups[4], problems);
     add_network(groups[5]);

@@ -15,6 +15,7 @@
 #include "cli/monitor/monitor_http.h"
 #include "cli/monitor/textfile.h"
 #include "cli/options.h"
+#include "host/nvml.h"
 #include "net/socket.h"
 #include "observe/metrics.h"
 #include "observe/page.h"
@@ -114,12 +115,14 @@ static int monitor_listen(const cli_verb *verb, const monitor *m, yk__address *b
 
 static void monitor_say(const monitor *m, const yk__address *bound)
 {
-    char text[YK__ADDRESS_TEXT];
+    char text[YK__ADDRESS_TEXT], problem[YK__NVML_PROBLEM];
     const char *driver;
     const yk__snapshot *s = yk__sampler_take(m->sampler);
     printf("yoke monitor: http%s://%s/metrics\n", m->config.cert ? "s" : "", yk__address_format(bound, text));
     driver = s->driver;
-    if (s->n_gpus < 0)
+    if (s->n_gpus < 0 && yk__nvml_problem(problem))
+        printf("%s; there are no metrics of GPUs\n", problem);
+    else if (s->n_gpus < 0)
         printf("no NVIDIA driver: there are no metrics of GPUs\n");
     else
         printf("%d GPU%s, driver %s%s\n", s->n_gpus, s->n_gpus == 1 ? "" : "s", *driver ? driver : "unknown",

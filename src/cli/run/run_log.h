@@ -23,7 +23,7 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
 /* Goes on behind the line of `step`: what stands after it, from a run that was killed, is cut off. A file that is not
  * there is begun; one without that line is cut where later steps begin, if there are any. */
 yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step);
-/* What cannot be written, as on a full disk, is said once on stderr, and nothing is logged from there on.
+/* A line that cannot be written, as on a full disk, is said once on stderr, and nothing is logged from there on.
  * Everything logged so far is in the file. */
 void run_log_flush(run_log *log);
 /* True if lines should reach the file now. */
