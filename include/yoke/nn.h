@@ -443,6 +443,10 @@ YK_API yk_module *yk_log_softmax_create(int dim);
 /* Any function of one tensor as a layer without parameters: yk_function_create(yk_square). */
 typedef yk_tensor *(*yk_function)(yk_tensor *x);
 YK_API yk_module *yk_function_create(yk_function function);
+/* yk_interpolate and the shuffles as layers. */
+YK_API yk_module *yk_upsample_create(const yk_upsample_options *options);
+YK_API yk_module *yk_pixel_shuffle_create(int64_t upscale_factor);
+YK_API yk_module *yk_pixel_unshuffle_create(int64_t downscale_factor);
 /* Every dimension but the first becomes one. */
 YK_API yk_module *yk_flatten_create(void);
 /* A window of kernel x kernel, or options->kernel (height, width) where that is given. */

@@ -266,6 +266,32 @@ YK_API yk_tensor *yk_adaptive_avg_pool3d(yk_tensor *x, int64_t depth, int64_t he
 YK_API yk_tensor *yk_adaptive_max_pool1d(yk_tensor *x, int64_t length);
 YK_API yk_tensor *yk_adaptive_max_pool2d(yk_tensor *x, int64_t height, int64_t width);
 YK_API yk_tensor *yk_adaptive_max_pool3d(yk_tensor *x, int64_t depth, int64_t height, int64_t width);
+/* x (N,C,L), (N,C,H,W) or (N,C,D,H,W) in another size, which `size` or the factors say, each the first N numbers for N
+ * dimensions: one of the two. Linear is for L, bilinear and bicubic for H,W, trilinear for D,H,W. Source:
+ * torch.nn.functional.interpolate, without antialias. */
+typedef enum yk_interpolation {
+    YK_INTERPOLATE_NEAREST = 0,
+    YK_INTERPOLATE_NEAREST_EXACT,
+    YK_INTERPOLATE_LINEAR,
+    YK_INTERPOLATE_BILINEAR,
+    YK_INTERPOLATE_BICUBIC,
+    YK_INTERPOLATE_TRILINEAR,
+    YK_INTERPOLATE_AREA
+} yk_interpolation;
+typedef struct yk_upsample_options {
+    int64_t size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);        /* not given: by scale_factor */
+    double scale_factor[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: by size */
+    yk_interpolation mode YK_DEFAULT(YK_INTERPOLATE_NEAREST);
+    bool align_corners YK_DEFAULT(false);   /* of linear, bilinear, bicubic, trilinear */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_upsample_options;
+#define yk_upsample_options_DEFAULTS                                                                                   \
+    .yk__mark = YK__MARK, .size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                          \
+    .scale_factor = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}
+YK_API yk_tensor *yk_interpolate(yk_tensor *x, const yk_upsample_options *options);
+/* x (...,C r r,H,W), r the factor: (...,C,H r,W r); and back. Source: Shi et al., 2016. */
+YK_API yk_tensor *yk_pixel_shuffle(yk_tensor *x, int64_t upscale_factor);
+YK_API yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor);
 /* x (N,C) to (N,C,D,H,W); weight, bias, running_mean, running_var (C) or NULL. In training the running statistics move
  * in place, and more than one value per channel is needed; outside training the statistics are needed. residual (same
  * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With

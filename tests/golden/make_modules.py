@@ -90,5 +90,11 @@ layer("rms_norm", nn.RMSNorm(4), 2, 4)
 layer("rms_norm_pair", nn.RMSNorm((2, 3), eps=1e-6, elementwise_affine=False), 2, 2, 3)
 layer("local_response_norm", nn.LocalResponseNorm(2, k=2.5), 2, 3, 2)
 
+layer("upsample", nn.Upsample(scale_factor=2), 1, 1, 2, 3)
+layer("upsample_bilinear", nn.Upsample(size=(3, 4), mode="bilinear", align_corners=True), 1, 2, 2, 2)
+layer("upsample_factors", nn.Upsample(scale_factor=(2, 1.5), mode="bicubic"), 1, 1, 2, 4)
+layer("pixel_shuffle", nn.PixelShuffle(2), 1, 4, 1, 2)
+layer("pixel_unshuffle", nn.PixelUnshuffle(2), 1, 1, 2, 4)
+
 golden_file.write("modules", "make_modules.py", "layers: text, state, and what they compute in float64",
                   [("values", VALUES), ("cases", ROWS), ("texts", TEXTS)])

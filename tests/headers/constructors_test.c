@@ -102,6 +102,18 @@ static yk_module *make_local_response_norm(void)
 {
     return yk_local_response_norm_create(2, 1e-4, 0.75, 1);
 }
+static yk_module *make_upsample(void)
+{
+    return yk_upsample_create(YK_OPTIONS(yk_upsample_options, .scale_factor = {2}));
+}
+static yk_module *make_pixel_shuffle(void)
+{
+    return yk_pixel_shuffle_create(2);
+}
+static yk_module *make_pixel_unshuffle(void)
+{
+    return yk_pixel_unshuffle_create(2);
+}
 static yk_module *make_sync_batch_norm2d(void)
 {
     return yk_sync_batch_norm2d_create(1, NULL, NULL);
@@ -324,6 +336,9 @@ static const struct {
     {"yk_conv_transpose3d_create", make_conv_transpose3d},
     {"yk_batch_norm2d_create", make_batch_norm2d},
     {"yk_batch_norm1d_create", make_batch_norm1d},
+    {"yk_upsample_create", make_upsample},
+    {"yk_pixel_shuffle_create", make_pixel_shuffle},
+    {"yk_pixel_unshuffle_create", make_pixel_unshuffle},
     {"yk_batch_norm3d_create", make_batch_norm3d},
     {"yk_group_norm_create", make_group_norm},
     {"yk_instance_norm1d_create", make_instance_norm1d},

@@ -577,6 +577,17 @@ static double rms_norm_layer_of(const yk_rms_norm_options *o)
     return layer_of(yk_rms_norm_create(YK_SHAPE(3), o), numbers(YK_SHAPE(2, 3)));
 }
 MEASURE(rms_norm_layer_eps, yk_rms_norm_options, eps, rms_norm_layer_of, .elementwise_affine = true)
+static double interpolate_of(const yk_upsample_options *o)
+{
+    return digest(yk_interpolate(numbers(YK_SHAPE(1, 2, 4, 5, 6)), o));
+}
+static double upsample_of(const yk_upsample_options *o)
+{
+    return layer_of(yk_upsample_create(o), numbers(YK_SHAPE(1, 2, 5)));
+}
+MEASURE_TRIPLE(interpolate_size, yk_upsample_options, size, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
+MEASURE_TRIPLE(interpolate_factor, yk_upsample_options, scale_factor, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
+MEASURE(upsample_mode, yk_upsample_options, mode, upsample_of, .size = {7})
 static double group_norm_eps(double v)
 {
     return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));

@@ -288,6 +288,13 @@ static const row rows[] = {
     {"yk_rms_norm_options", "eps", .kind = NUMBER, .measure = rms_norm_layer_eps, .fallback = (double)FLT_EPSILON,
      .other = 1, .refused = {-1e-5, INFINITY}, .stated = "not given: the epsilon of the dtype"},
     {"yk_rms_norm_options", "elementwise_affine", .kind = FLAG},
+    {"yk_upsample_options", "size", .kind = WHOLE, .measure = interpolate_size, .fallback = NONE, .other = 3,
+     .refused = {-1}, .stated = "not given: by scale_factor"},
+    {"yk_upsample_options", "scale_factor", .kind = ABOVE, .measure = interpolate_factor, .fallback = NONE, .other = 2,
+     .refused = {-1, INFINITY}, .stated = "not given: by size"},
+    {"yk_upsample_options", "mode", .kind = WHOLE, .measure = upsample_mode, .fallback = YK_INTERPOLATE_NEAREST,
+     .other = YK_INTERPOLATE_LINEAR, .refused = {-1, 7}},
+    {"yk_upsample_options", "align_corners", .kind = FLAG},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -1251,6 +1258,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm, yk_instance_norm_options, yk_instance_norm(ones(), NULL, NULL, NULL, NULL, o))                    \
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
+    X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \

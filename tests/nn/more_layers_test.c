@@ -13,6 +13,7 @@
 
 #define CONV(...)       YK_OPTIONS(yk_conv_module_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_module_options, __VA_ARGS__)
+#define UPSAMPLE(...)   YK_OPTIONS(yk_upsample_options, __VA_ARGS__)
 #define GROUP_NORM(...) YK_OPTIONS(yk_group_norm_options, __VA_ARGS__)
 #define INSTANCE(...)   YK_OPTIONS(yk_instance_norm_module_options, __VA_ARGS__)
 #define POOL(...)       YK_OPTIONS(yk_pool_options, __VA_ARGS__)
@@ -64,7 +65,13 @@
     ROW(rms_norm, yk_rms_norm_create(YK_SHAPE(4), NULL))                                                               \
     ROW(rms_norm_pair,                                                                                                 \
         yk_rms_norm_create(YK_SHAPE(2, 3), YK_OPTIONS(yk_rms_norm_options, .eps = 1e-6, .elementwise_affine = false))) \
-    ROW(local_response_norm, yk_local_response_norm_create(2, 1e-4, 0.75, 2.5))
+    ROW(local_response_norm, yk_local_response_norm_create(2, 1e-4, 0.75, 2.5))                                        \
+    ROW(upsample, yk_upsample_create(UPSAMPLE(.scale_factor = {2, 2})))                                                \
+    ROW(upsample_bilinear,                                                                                             \
+        yk_upsample_create(UPSAMPLE(.size = {3, 4}, .mode = YK_INTERPOLATE_BILINEAR, .align_corners = true)))          \
+    ROW(upsample_factors, yk_upsample_create(UPSAMPLE(.scale_factor = {2, 1.5}, .mode = YK_INTERPOLATE_BICUBIC)))      \
+    ROW(pixel_shuffle, yk_pixel_shuffle_create(2))                                                                     \
+    ROW(pixel_unshuffle, yk_pixel_unshuffle_create(2))
 /* clang-format on */
 
 #define MAKE(name, ...)                                                                                                \
@@ -267,6 +274,10 @@ static void test_errors(void **state)
     expect_error(YK_ERR_SHAPE, "group_norm: input has shape (2, 6, 2), expected (N, 4, ...)");
     assert_null(yk_forward(yk_instance_norm2d_create(3, NULL), yk_ones(YK_SHAPE(2, 4, 2), NULL)));
     expect_error(YK_ERR_SHAPE, "instance_norm2d: input has shape (2, 4, 2), expected (N, 3, H, W) or (3, H, W)");
+    assert_null(yk_upsample_create(NULL));
+    expect_error(YK_ERR_ARGUMENT, "upsample_create: size and scale_factor: expected one of them, above 0");
+    assert_null(yk_pixel_shuffle_create(0));
+    expect_error(YK_ERR_ARGUMENT, "pixel_shuffle_create: upscale_factor is 0");
     assert_null(yk_rms_norm_create(0, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "rms_norm_create: 0 dimensions to normalise; expected 1 to 8");
     assert_null(yk_local_response_norm_create(0, 1e-4, 0.75, 1));

@@ -42,6 +42,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 #define POOLN(...)      YK_OPTIONS(yk_pool_options, __VA_ARGS__)
 #define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
 #define INSTANCE(...)   YK_OPTIONS(yk_instance_norm_options, __VA_ARGS__)
+#define TO(...)         YK_OPTIONS(yk_upsample_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
 #define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
 #define TRAIN           BATCH_NORM(.training = true)
@@ -288,6 +289,30 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "local_response_norm: input has shape (2, 3), expected (N, C, ...) of at least 3 dimensions")                  \
     ROW(yk_local_response_norm(T(2, 3, 2), 0, 1e-4, 0.75, 1), ARGUMENT,                                                \
         "local_response_norm: size is 0")                                                                              \
+    ROW(yk_interpolate(T(1, 1, 4), TO(.size = {2}, .scale_factor = {2})), ARGUMENT,                                    \
+        "interpolate: size and scale_factor are both given, expected one of them")                                     \
+    ROW(yk_interpolate(T(1, 1, 4), TO(.size = {2}, .mode = YK_INTERPOLATE_BILINEAR)), SHAPE,                           \
+        "interpolate: input has shape (1, 1, 4); mode bilinear takes (N, C, H, W)")                                    \
+    ROW(yk_interpolate(T(1, 4), TO(.size = {2})), SHAPE,                                                               \
+        "interpolate: input has shape (1, 4); mode nearest takes (N, C, ...) of 3 to 5 dimensions")                    \
+    ROW(yk_interpolate(T(1, 1, 4, 4), TO(.size = {2})), ARGUMENT,                                                      \
+        "interpolate: size is 0, expected at least 1 for each dimension")                                              \
+    ROW(yk_interpolate(T(1, 1, 4), TO(.scale_factor = {0.1})), ARGUMENT,                                               \
+        "interpolate: scale_factor is 0.1, expected above 0, and a result of at least 1")                              \
+    ROW(yk_interpolate(T(1, 1, 4), TO(.size = {2}, .align_corners = true)), ARGUMENT,                                  \
+        "interpolate: align_corners is not for mode nearest")                                                          \
+    ROW(yk_interpolate(T(1, 1, 0), TO(.size = {2})), SHAPE,                                                            \
+        "interpolate: input (1, 1, 0) has nothing to interpolate")                                                     \
+    ROW(yk_interpolate(yk_cast(T(1, 1, 4), YK_I64), TO(.size = {2})), DTYPE,                                           \
+        "interpolate: expected a floating input")                                                                      \
+    ROW(yk_pixel_shuffle(T(1, 6, 2, 2), 2), SHAPE,                                                                     \
+        "pixel_shuffle: the 6 channels of input (1, 6, 2, 2) do not divide into 2 squared")                            \
+    ROW(yk_pixel_shuffle(T(4, 4), 2), SHAPE,                                                                           \
+        "pixel_shuffle: input has shape (4, 4), expected (..., C, H, W)")                                              \
+    ROW(yk_pixel_unshuffle(T(1, 3, 4), 2), SHAPE,                                                                      \
+        "pixel_unshuffle: height and width of input (1, 3, 4) do not divide by 2")                                     \
+    ROW(yk_pixel_unshuffle(T(1, 4, 4), 0), ARGUMENT,                                                                   \
+        "pixel_unshuffle: downscale_factor is 0")                                                                      \
     ROW(yk_layer_norm(T(4, 3), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), yk_cast(T(3), YK_F64), 1e-5), DTYPE, \
         "layer_norm: input is float32, expected float64 as the weight is") \
     ROW(yk_layer_norm(yk_cast(T(4, 3), YK_F64), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), T(3), 1e-5), DTYPE, \

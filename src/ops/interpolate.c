@@ -1,0 +1,273 @@
+/*
+ * interpolate.c - a tensor in another size: nearest, linear, cubic and area; pixels that become channels and back.
+ * Layer: ops.
+ *
+ * Interpolation goes dimension by dimension. Along one, an element of the result is a sum of one, two or four elements,
+ * each with a weight: as many selections of the whole, which the host's numbers say, times vectors of weights.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/op.h"
+
+enum { AXES = 3, MOST_TAPS = 4 };
+
+static const char *const mode_name[] = {"nearest", "nearest-exact", "linear", "bilinear",
+                                        "bicubic", "trilinear",     "area"};
+/* The dimensions that a mode is for; 0: any. */
+static const int mode_axes[] = {0, 0, 1, 2, 2, 3, 0};
+
+/* The elements that each element of a result comes from, and with what weights. */
+typedef struct taps {
+    int count;
+    int64_t *elements[MOST_TAPS];
+    double *weights[MOST_TAPS];
+} taps;
+
+static void taps_release(taps *t)
+{
+    for (int k = 0; k < t->count; k++) {
+        free(t->elements[k]);
+        free(t->weights[k]);
+    }
+}
+
+static bool taps_make(taps *t, int count, int64_t out)
+{
+    *t = (taps){.count = count};
+    bool made = true;
+    for (int k = 0; k < count; k++) {
+        t->elements[k] = yk__calloc((size_t)out, sizeof(int64_t));
+        t->weights[k] = yk__calloc((size_t)out, sizeof(double));
+        made = made && t->elements[k] && t->weights[k];
+    }
+    return made;
+}
+
+static int64_t within(int64_t i, int64_t size)
+{
+    return i < 0 ? 0 : i >= size ? size - 1 : i;
+}
+
+/* The weights of four elements around a position t behind the second one: Keys, 1981, with -0.75, as in PyTorch. */
+static void cubic_weights(double t, double w[MOST_TAPS])
+{
+    const double a = -0.75;
+    const double d[MOST_TAPS] = {t + 1, t, 1 - t, 2 - t};
+    for (int k = 0; k < MOST_TAPS; k++) {
+        bool near = k == 1 || k == 2;
+        w[k] = near ? ((a + 2) * d[k] - (a + 3)) * d[k] * d[k] + 1 : ((a * d[k] - 5 * a) * d[k] + 8 * a) * d[k] - 4 * a;
+    }
+}
+
+/* Fills the taps of `out` elements made of `size`; factor: as it was given, or YK_NOT_GIVEN. */
+static void taps_fill(taps *t, int64_t size, int64_t out, double factor, const yk_upsample_options *o)
+{
+    bool given = factor != YK_NOT_GIVEN;
+    double step = given ? 1 / factor : (double)size / (double)out;
+    float whole = given ? (float)(1 / factor) : (float)size / (float)out; /* PyTorch's, for the nearest */
+    if (o->align_corners)
+        step = out > 1 ? (double)(size - 1) / (double)(out - 1) : 0;
+    for (int64_t i = 0; i < out; i++) {
+        if (o->mode <= YK_INTERPOLATE_NEAREST_EXACT) {
+            float at = ((float)i + (o->mode == YK_INTERPOLATE_NEAREST_EXACT ? 0.5f : 0)) * whole;
+            t->elements[0][i] = within((int64_t)floorf(at), size);
+            continue;
+        }
+        double at = o->align_corners ? step * (double)i : step * ((double)i + 0.5) - 0.5, w[MOST_TAPS];
+        if (o->mode != YK_INTERPOLATE_BICUBIC) /* of one size, PyTorch looks at no factor */
+            at = out == size ? (double)i : at < 0 ? 0 : at;
+        int64_t first = (int64_t)floor(at);
+        if (o->mode == YK_INTERPOLATE_BICUBIC) {
+            cubic_weights(at - (double)first, w);
+            for (int k = 0; k < MOST_TAPS; k++) {
+                t->elements[k][i] = within(first - 1 + k, size);
+                t->weights[k][i] = w[k];
+            }
+            continue;
+        }
+        first = within(first, size);
+        double part = at - (double)first > 1 ? 1 : at - (double)first;
+        t->elements[0][i] = first;
+        t->elements[1][i] = within(first + 1, size);
+        t->weights[0][i] = 1 - part;
+        t->weights[1][i] = part;
+    }
+}
+
+/* x with `out` elements along a dimension, by the taps. */
+static yk_tensor *tapped(yk_tensor *x, int dim, int64_t out, const taps *t)
+{
+    yk_tensor *sum = NULL;
+    int64_t shape[YK_MAX_DIMS];
+    for (int d = 0; d < x->ndim - dim; d++)
+        shape[d] = d ? 1 : out;
+    for (int k = 0; k < t->count; k++) {
+        yk_tensor *index = yk_from_data(t->elements[k], 1, &out,
+                                        YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)));
+        yk_tensor *part = index ? yk_index_select(x, dim, index) : NULL;
+        if (!part || t->count == 1)
+            return part;
+        yk_tensor *weights = yk_from_data(t->weights[k], x->ndim - dim, shape,
+                                          YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = yk__device_of(x)));
+        weights = weights ? yk_cast(weights, (yk_dtype)x->dtype) : NULL;
+        if (!weights || (k && !sum))
+            return NULL;
+        sum = k ? yk_addcmul(sum, part, weights, 1) : yk_mul(part, weights);
+    }
+    return sum;
+}
+
+static yk_tensor *interpolated(yk_tensor *x, const int64_t sizes[AXES], const yk_upsample_options *o)
+{
+    int axes = x->ndim - 2, count = o->mode <= YK_INTERPOLATE_NEAREST_EXACT ? 1
+                                    : o->mode == YK_INTERPOLATE_BICUBIC     ? 4
+                                                                            : 2;
+    if (o->mode == YK_INTERPOLATE_AREA)
+        return axes == 1   ? yk_adaptive_avg_pool1d(x, sizes[0])
+               : axes == 2 ? yk_adaptive_avg_pool2d(x, sizes[0], sizes[1])
+                           : yk_adaptive_avg_pool3d(x, sizes[0], sizes[1], sizes[2]);
+    yk_tensor *out = count > 1 && yk__is_half((yk_dtype)x->dtype) ? yk_cast(x, YK_F32) : x;
+    for (int i = 0; i < axes && out; i++) {
+        taps t;
+        if (taps_make(&t, count, sizes[i])) {
+            taps_fill(&t, x->shape[2 + i], sizes[i], o->scale_factor[i], o);
+            out = tapped(out, 2 + i, sizes[i], &t);
+        } else {
+            out = NULL;
+        }
+        taps_release(&t);
+    }
+    return out ? yk_cast(out, (yk_dtype)x->dtype) : NULL;
+}
+
+/* The sizes of the result, from the options; false and an error where those and x do not go together. */
+static bool sizes_check(const yk_tensor *x, yk_upsample_options *o, int64_t sizes[AXES])
+{
+    static const char name[] = "interpolate";
+    char text[200];
+    int axes = x->ndim - 2;
+    if ((unsigned)o->mode > YK_INTERPOLATE_AREA) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 "%s: mode %d is none of nearest, nearest-exact, linear, bilinear, bicubic, trilinear "
+                 "and area",
+                 name, (int)o->mode);
+        return false;
+    }
+    int wants = mode_axes[o->mode];
+    if (axes < 1 || axes > AXES || (wants && axes != wants)) {
+        yk__fail(YK_ERR_SHAPE, "%s: input has shape %s; mode %s takes (N, C, %s", name,
+                 yk_shape_format(x, text, sizeof(text)), mode_name[o->mode],
+                 wants == 1   ? "L)"
+                 : wants == 2 ? "H, W)"
+                 : wants == 3 ? "D, H, W)"
+                              : "...) of 3 to 5 dimensions");
+        return false;
+    }
+    if (o->align_corners && (!wants || o->mode == YK_INTERPOLATE_AREA)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: align_corners is not for mode %s", name, mode_name[o->mode]);
+        return false;
+    }
+    bool sized = o->size[0] != YK_NOT_GIVEN;
+    if (sized == (o->scale_factor[0] != YK_NOT_GIVEN)) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 sized ? "%s: size and scale_factor are both given, expected one of them"
+                       : "%s: size and scale_factor are not given, expected one of them",
+                 name);
+        return false;
+    }
+    for (int i = 0; i < axes; i++) {
+        double factor = o->scale_factor[i], size = sized ? (double)o->size[i] : factor * (double)x->shape[2 + i];
+        if (x->shape[2 + i] < 1) {
+            yk__fail(YK_ERR_SHAPE, "%s: input %s has nothing to interpolate", name,
+                     yk_shape_format(x, text, sizeof(text)));
+            return false;
+        }
+        if (sized ? o->size[i] < 1 : !(factor > 0 && floor(size) >= 1 && size < (double)INT32_MAX)) {
+            if (sized)
+                yk__fail(YK_ERR_ARGUMENT, "%s: size is %lld, expected at least 1 for each dimension", name,
+                         (long long)o->size[i]);
+            else
+                yk__fail(YK_ERR_ARGUMENT, "%s: scale_factor is %g, expected above 0, and a result of at least 1", name,
+                         factor);
+            return false;
+        }
+        sizes[i] = sized ? o->size[i] : (int64_t)floor(size);
+        if (sized)
+            o->scale_factor[i] = YK_NOT_GIVEN;
+    }
+    int64_t shape[2 + AXES] = {x->shape[0], x->shape[1]};
+    memcpy(shape + 2, sizes, sizeof(int64_t) * (size_t)axes);
+    return !yk__tensor_check(name, x->ndim, shape, NULL);
+}
+
+yk_tensor *yk_interpolate(yk_tensor *x, const yk_upsample_options *options)
+{
+    yk_upsample_options o;
+    int64_t sizes[AXES];
+    YK__EVENT(YK__EVENT_OPERATION, "interpolate");
+    if (!yk__op_begin("interpolate", 1, &x, 0) || YK__OPTIONS_TAKE("interpolate", yk_upsample_options, options, &o) ||
+        yk__expect_floating("interpolate", "input", x) || !sizes_check(x, &o, sizes))
+        return NULL;
+    YK__WITHIN_SCOPE(interpolated(x, sizes, &o));
+}
+
+/* ---- pixels and channels ---- */
+
+/* x (..., C, H, W) with C r r, H / r and W / r in their places, or the other way round. */
+static yk_tensor *shuffled(yk_tensor *x, int64_t r, bool up)
+{
+    const int64_t *s = x->shape + x->ndim - 3;
+    int64_t shape[YK_MAX_DIMS], n = 1, c = up ? s[0] / (r * r) : s[0], h = up ? s[1] : s[1] / r,
+                                w = up ? s[2] : s[2] / r;
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    for (int d = 0; d < x->ndim - 3; d++)
+        n *= x->shape[d];
+    shape[x->ndim - 3] = up ? c : c * r * r;
+    shape[x->ndim - 2] = up ? h * r : h;
+    shape[x->ndim - 1] = up ? w * r : w;
+    yk_tensor *out = yk_reshape(x, 6, up ? (int64_t[6]){n, c, r, r, h, w} : (int64_t[6]){n, c, h, r, w, r});
+    out = out ? yk_permute(out, up ? (int[6]){0, 1, 4, 2, 5, 3} : (int[6]){0, 1, 3, 5, 2, 4}) : NULL;
+    return out ? yk_reshape(out, x->ndim, shape) : NULL;
+}
+
+static bool factor_check(const char *name, yk_tensor *x, const char *factor, int64_t r)
+{
+    char text[200];
+    if (!yk__op_begin(name, 1, &x, 0) || yk__check_integer(name, factor, r, 1, INT32_MAX))
+        return false;
+    if (x->ndim < 3) {
+        yk__fail(YK_ERR_SHAPE, "%s: input has shape %s, expected (..., C, H, W)", name,
+                 yk_shape_format(x, text, sizeof(text)));
+        return false;
+    }
+    return true;
+}
+
+yk_tensor *yk_pixel_shuffle(yk_tensor *x, int64_t upscale_factor)
+{
+    char text[200];
+    YK__EVENT(YK__EVENT_OPERATION, "pixel_shuffle");
+    if (!factor_check("pixel_shuffle", x, "upscale_factor", upscale_factor))
+        return NULL;
+    if (x->shape[x->ndim - 3] % (upscale_factor * upscale_factor)) {
+        yk__fail(YK_ERR_SHAPE, "pixel_shuffle: the %lld channels of input %s do not divide into %lld squared",
+                 (long long)x->shape[x->ndim - 3], yk_shape_format(x, text, sizeof(text)), (long long)upscale_factor);
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(shuffled(x, upscale_factor, true));
+}
+
+yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor)
+{
+    char text[200];
+    YK__EVENT(YK__EVENT_OPERATION, "pixel_unshuffle");
+    if (!factor_check("pixel_unshuffle", x, "downscale_factor", downscale_factor))
+        return NULL;
+    if (x->shape[x->ndim - 2] % downscale_factor || x->shape[x->ndim - 1] % downscale_factor) {
+        yk__fail(YK_ERR_SHAPE, "pixel_unshuffle: height and width of input %s do not divide by %lld",
+                 yk_shape_format(x, text, sizeof(text)), (long long)downscale_factor);
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(shuffled(x, downscale_factor, false));
+}
