@@ -30,7 +30,7 @@ for command in train run doctor "bench step" "bench device" "bench data-parallel
 done
 exits 0 "train --help" train --help
 says out "--batch-size N [64]"
-says out "--lr X [0.05]"
+says out "--lr X [0.05 for sgd"
 says out "mlp lenet resnet18 resnet18-cifar gpt2"
 
 # wrong MESSAGE ARGUMENTS...: refused as wrong usage, with the message and where help is.
