@@ -599,18 +599,71 @@ typedef struct yk_lenet_options {
 #define yk_lenet_options_DEFAULTS .yk__mark = YK__MARK, .in_channels = 1, .image_size = 28, .num_classes = 10
 YK_API yk_module *yk_lenet(const yk_lenet_options *options);
 
-/* Names, shapes and initial distributions: torchvision.models.resnet18; any image size. Source: He et al., 2016. */
+/* Names, shapes and initial distributions: torchvision.models.resnet18 to resnet152; any image size. Source: He et al.,
+ * 2016. */
 typedef struct yk_resnet_options {
     int64_t in_channels YK_DEFAULT(3);
     int64_t num_classes YK_DEFAULT(YK_NOT_GIVEN); /* not given: 1000; 10 with cifar */
     bool cifar YK_DEFAULT(false);                 /* a 3x3 stem of stride 1 and no first pool */
-    unsigned yk__mark YK_DEFAULT(YK__MARK);       /* private */
+    /* Numbers of the 3x3 convolutions of bottlenecks, from resnet50 on: ResNeXt's and wide ResNets' numbers; at most
+     * 4096. */
+    int64_t groups YK_DEFAULT(1), width_per_group YK_DEFAULT(64);
+    int64_t width YK_DEFAULT(64);           /* channels of the stem and the first stage; at most 4096 */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_resnet_options;
-#define yk_resnet_options_DEFAULTS .yk__mark = YK__MARK, .in_channels = 3, .num_classes = YK_NOT_GIVEN
+#define yk_resnet_options_DEFAULTS                                                                                     \
+    .yk__mark = YK__MARK, .in_channels = 3, .num_classes = YK_NOT_GIVEN, .groups = 1, .width_per_group = 64, .width = 64
 YK_API yk_module *yk_resnet18(const yk_resnet_options *options);
+YK_API yk_module *yk_resnet34(const yk_resnet_options *options);
+YK_API yk_module *yk_resnet50(const yk_resnet_options *options);
+YK_API yk_module *yk_resnet101(const yk_resnet_options *options);
+YK_API yk_module *yk_resnet152(const yk_resnet_options *options);
 
-/* A model by name: "mlp", "lenet", "resnet18", "resnet18-cifar", for square images of image_size. An unknown name is an
- * error that names the nearest and all. Source: torchvision.models.get_model. */
+/* Names, shapes and initial distributions: torchvision.models.vgg11 to vgg19, and vgg11_bn to vgg19_bn; images of at
+ * least 32x32. Source: Simonyan and Zisserman, 2015. */
+typedef struct yk_vgg_options {
+    int64_t in_channels YK_DEFAULT(3), num_classes YK_DEFAULT(1000);
+    bool batch_norm YK_DEFAULT(false);
+    double dropout YK_DEFAULT(0.5);           /* of the classifier, in [0, 1] */
+    int64_t width YK_DEFAULT(64);             /* channels of the first part */
+    int64_t classifier_size YK_DEFAULT(4096); /* of the classifier's two hidden layers */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
+} yk_vgg_options;
+#define yk_vgg_options_DEFAULTS                                                                                        \
+    .yk__mark = YK__MARK, .in_channels = 3, .num_classes = 1000, .dropout = 0.5, .width = 64, .classifier_size = 4096
+YK_API yk_module *yk_vgg11(const yk_vgg_options *options);
+YK_API yk_module *yk_vgg13(const yk_vgg_options *options);
+YK_API yk_module *yk_vgg16(const yk_vgg_options *options);
+YK_API yk_module *yk_vgg19(const yk_vgg_options *options);
+
+/* Names, shapes and initial distributions: torchvision.models.mobilenet_v2; any image size. Source: Sandler et al.,
+ * 2018. */
+typedef struct yk_mobilenet_v2_options {
+    int64_t in_channels YK_DEFAULT(3), num_classes YK_DEFAULT(1000);
+    double dropout YK_DEFAULT(0.2);         /* before the classifier, in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_mobilenet_v2_options;
+#define yk_mobilenet_v2_options_DEFAULTS .yk__mark = YK__MARK, .in_channels = 3, .num_classes = 1000, .dropout = 0.2
+YK_API yk_module *yk_mobilenet_v2(const yk_mobilenet_v2_options *options);
+
+/* Names, shapes and initial distributions: torchvision.models.vit_b_16, and VisionTransformer of other sizes. Images
+ * are image_size square, a multiple of patch_size; hidden_dim is one of num_heads. Source: Dosovitskiy et al., 2021. */
+typedef struct yk_vit_options {
+    int64_t in_channels YK_DEFAULT(3), num_classes YK_DEFAULT(1000);
+    int64_t image_size YK_DEFAULT(224), patch_size YK_DEFAULT(16);
+    int64_t num_layers YK_DEFAULT(12), num_heads YK_DEFAULT(12);
+    int64_t hidden_dim YK_DEFAULT(768), mlp_dim YK_DEFAULT(3072);
+    double dropout YK_DEFAULT(0), attention_dropout YK_DEFAULT(0); /* in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);                        /* private */
+} yk_vit_options;
+#define yk_vit_options_DEFAULTS                                                                                        \
+    .yk__mark = YK__MARK, .in_channels = 3, .num_classes = 1000, .image_size = 224, .patch_size = 16,                  \
+    .num_layers = 12, .num_heads = 12, .hidden_dim = 768, .mlp_dim = 3072
+YK_API yk_module *yk_vit_b_16(const yk_vit_options *options);
+
+/* A model by name, for square images of image_size: "mlp", "lenet", "resnet18-cifar", and by torchvision's names
+ * "resnet18" to "resnet152", "vgg11" to "vgg19_bn", "mobilenet_v2" and "vit_b_16". An unknown name is an error that
+ * names the nearest and all. Source: torchvision.models.get_model. */
 typedef struct yk_model_options {
     /* Not given: the model's own; an mlp has 1, 28 and 10. */
     int64_t in_channels YK_DEFAULT(YK_NOT_GIVEN), image_size YK_DEFAULT(YK_NOT_GIVEN),

@@ -14,6 +14,14 @@ int64_t yk__model_number(const char *model, const char *what, int64_t number, in
     return -1;
 }
 
+yk_module *yk__classifier_linear(int64_t in, int64_t out)
+{
+    yk_module *m = yk_linear_create(in, out, NULL);
+    return m && !yk_init_normal(yk_module_get(m, "weight"), 0, 0.01) && !yk_init_constant(yk_module_get(m, "bias"), 0)
+               ? m
+               : NULL;
+}
+
 static yk_module *create_mlp(const yk_model_options *o)
 {
     int64_t channels = yk__model_number("mlp", "in_channels", yk__integer_or(o->in_channels, 1), 1);
@@ -37,29 +45,74 @@ static yk_module *create_lenet(const yk_model_options *o)
                                .num_classes = yk__integer_or(o->num_classes, 10)));
 }
 
-static yk_module *create_resnet(const yk_model_options *o, bool cifar)
+/* False and an error where the size of images is given and makes no sense. */
+static bool check_image_size(const char *name, const yk_model_options *o, int64_t least)
 {
-    if (o->image_size != YK_NOT_GIVEN && o->image_size < 1) {
-        yk__fail(YK_ERR_ARGUMENT, "resnet18: image_size is %lld, it must be at least 1", (long long)o->image_size);
-        return NULL;
+    return o->image_size == YK_NOT_GIVEN || yk__model_number(name, "image_size", o->image_size, least) > 0;
+}
+
+static yk_module *create_resnet(const char *name, yk_module *(*create)(const yk_resnet_options *),
+                                const yk_model_options *o, bool cifar)
+{
+    return !check_image_size(name, o, 1)
+               ? NULL
+               : create(YK_OPTIONS(yk_resnet_options, .in_channels = yk__integer_or(o->in_channels, 3),
+                                   .num_classes = o->num_classes, .cifar = cifar));
+}
+
+static yk_module *create_vgg(const char *name, yk_module *(*create)(const yk_vgg_options *), const yk_model_options *o,
+                             bool batch_norm)
+{
+    return !check_image_size(name, o, 32)
+               ? NULL
+               : create(YK_OPTIONS(yk_vgg_options, .in_channels = yk__integer_or(o->in_channels, 3),
+                                   .num_classes = yk__integer_or(o->num_classes, 1000), .batch_norm = batch_norm));
+}
+
+static yk_module *create_mobilenet_v2(const yk_model_options *o)
+{
+    return !check_image_size("mobilenet_v2", o, 1)
+               ? NULL
+               : yk_mobilenet_v2(YK_OPTIONS(yk_mobilenet_v2_options, .in_channels = yk__integer_or(o->in_channels, 3),
+                                            .num_classes = yk__integer_or(o->num_classes, 1000)));
+}
+
+static yk_module *create_vit_b_16(const yk_model_options *o)
+{
+    return yk_vit_b_16(YK_OPTIONS(yk_vit_options, .in_channels = yk__integer_or(o->in_channels, 3),
+                                  .image_size = yk__integer_or(o->image_size, 224),
+                                  .num_classes = yk__integer_or(o->num_classes, 1000)));
+}
+
+/* The models that a function and a flag make. */
+#define OF_FAMILY(label, call)                                                                                         \
+    static yk_module *create_##label(const yk_model_options *o)                                                        \
+    {                                                                                                                  \
+        return call;                                                                                                   \
     }
-    return yk_resnet18(YK_OPTIONS(yk_resnet_options, .in_channels = yk__integer_or(o->in_channels, 3),
-                                  .num_classes = o->num_classes, .cifar = cifar));
-}
+OF_FAMILY(resnet18, create_resnet("resnet18", yk_resnet18, o, false))
+OF_FAMILY(resnet18_cifar, create_resnet("resnet18", yk_resnet18, o, true))
+OF_FAMILY(resnet34, create_resnet("resnet34", yk_resnet34, o, false))
+OF_FAMILY(resnet50, create_resnet("resnet50", yk_resnet50, o, false))
+OF_FAMILY(resnet101, create_resnet("resnet101", yk_resnet101, o, false))
+OF_FAMILY(resnet152, create_resnet("resnet152", yk_resnet152, o, false))
+OF_FAMILY(vgg11, create_vgg("vgg11", yk_vgg11, o, false))
+OF_FAMILY(vgg11_bn, create_vgg("vgg11", yk_vgg11, o, true))
+OF_FAMILY(vgg13, create_vgg("vgg13", yk_vgg13, o, false))
+OF_FAMILY(vgg13_bn, create_vgg("vgg13", yk_vgg13, o, true))
+OF_FAMILY(vgg16, create_vgg("vgg16", yk_vgg16, o, false))
+OF_FAMILY(vgg16_bn, create_vgg("vgg16", yk_vgg16, o, true))
+OF_FAMILY(vgg19, create_vgg("vgg19", yk_vgg19, o, false))
+OF_FAMILY(vgg19_bn, create_vgg("vgg19", yk_vgg19, o, true))
 
-static yk_module *create_resnet18(const yk_model_options *o)
-{
-    return create_resnet(o, false);
-}
-
-static yk_module *create_resnet18_cifar(const yk_model_options *o)
-{
-    return create_resnet(o, true);
-}
-
-static const char *const names[] = {"mlp", "lenet", "resnet18", "resnet18-cifar", NULL};
-static yk_module *(*const creators[])(const yk_model_options *o) = {create_mlp, create_lenet, create_resnet18,
-                                                                    create_resnet18_cifar};
+static const char *const names[] = {"mlp",       "lenet",     "resnet18", "resnet18-cifar", "resnet34",     "resnet50",
+                                    "resnet101", "resnet152", "vgg11",    "vgg11_bn",       "vgg13",        "vgg13_bn",
+                                    "vgg16",     "vgg16_bn",  "vgg19",    "vgg19_bn",       "mobilenet_v2", "vit_b_16",
+                                    NULL};
+static yk_module *(*const creators[])(const yk_model_options *o) = {
+    create_mlp,       create_lenet,     create_resnet18, create_resnet18_cifar, create_resnet34,     create_resnet50,
+    create_resnet101, create_resnet152, create_vgg11,    create_vgg11_bn,       create_vgg13,        create_vgg13_bn,
+    create_vgg16,     create_vgg16_bn,  create_vgg19,    create_vgg19_bn,       create_mobilenet_v2, create_vit_b_16};
 enum { MODELS = sizeof(creators) / sizeof(creators[0]) };
 _Static_assert(sizeof(names) / sizeof(names[0]) == MODELS + 1, "one name for each model");
 
@@ -81,7 +134,7 @@ yk_module *yk_model(const char *name, const yk_model_options *options)
         if (strcmp(name, names[i]) == 0)
             return creators[i](&o);
     }
-    char known[120] = "";
+    char known[300] = "";
     for (int i = 0; i < MODELS; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", names[i]);

@@ -301,6 +301,54 @@ static yk_module *make_gpt2(void)
     return yk_gpt2(
         YK_OPTIONS(yk_gpt2_options, .vocab_size = 5, .n_positions = 4, .n_embd = 8, .n_layer = 1, .n_head = 2));
 }
+static yk_module *make_narrow_resnet(yk_module *(*create)(const yk_resnet_options *))
+{
+    return create(YK_OPTIONS(yk_resnet_options, .width = 1, .num_classes = 2));
+}
+static yk_module *make_resnet34(void)
+{
+    return make_narrow_resnet(yk_resnet34);
+}
+static yk_module *make_resnet50(void)
+{
+    return make_narrow_resnet(yk_resnet50);
+}
+static yk_module *make_resnet101(void)
+{
+    return make_narrow_resnet(yk_resnet101);
+}
+static yk_module *make_resnet152(void)
+{
+    return make_narrow_resnet(yk_resnet152);
+}
+static yk_module *make_narrow_vgg(yk_module *(*create)(const yk_vgg_options *))
+{
+    return create(YK_OPTIONS(yk_vgg_options, .width = 1, .classifier_size = 1));
+}
+static yk_module *make_vgg11(void)
+{
+    return make_narrow_vgg(yk_vgg11);
+}
+static yk_module *make_vgg13(void)
+{
+    return make_narrow_vgg(yk_vgg13);
+}
+static yk_module *make_vgg16(void)
+{
+    return make_narrow_vgg(yk_vgg16);
+}
+static yk_module *make_vgg19(void)
+{
+    return make_narrow_vgg(yk_vgg19);
+}
+static yk_module *make_mobilenet_v2(void)
+{
+    return yk_mobilenet_v2(NULL);
+}
+static yk_module *make_vit_b_16(void)
+{
+    return yk_vit_b_16(YK_OPTIONS(yk_vit_options, .num_layers = 1, .hidden_dim = 12, .mlp_dim = 2));
+}
 static yk_module *make_model(void)
 {
     return yk_model("lenet", NULL);
@@ -407,6 +455,16 @@ static const struct {
     {"yk_lenet", make_lenet},
     {"yk_resnet18", make_resnet18},
     {"yk_gpt2", make_gpt2},
+    {"yk_resnet34", make_resnet34},
+    {"yk_resnet50", make_resnet50},
+    {"yk_resnet101", make_resnet101},
+    {"yk_resnet152", make_resnet152},
+    {"yk_vgg11", make_vgg11},
+    {"yk_vgg13", make_vgg13},
+    {"yk_vgg16", make_vgg16},
+    {"yk_vgg19", make_vgg19},
+    {"yk_mobilenet_v2", make_mobilenet_v2},
+    {"yk_vit_b_16", make_vit_b_16},
     {"yk_model", make_model},
     {"yk_network_load", make_loaded},
     {"yk_remote_module_create", make_remote_module},

@@ -378,6 +378,75 @@ static double layer_of(yk_module *m, yk_tensor *x)
         expect_ok(yk_init_constant(yk_parameters_at(list, i), 0.5));
     return digest(yk_forward(m, yk_cast(x, YK_F32)));
 }
+/* Networks that are narrow but where the option is about that. */
+static double resnet50_of(const yk_resnet_options *o)
+{
+    return parameters_of(yk_resnet50(o));
+}
+MEASURE(resnet_groups, yk_resnet_options, groups, resnet50_of, .width = 4)
+MEASURE(resnet_width_per_group, yk_resnet_options, width_per_group, resnet50_of, .width = 4)
+static double resnet18_of(const yk_resnet_options *o)
+{
+    return parameters_of(yk_resnet18(o));
+}
+MEASURE(resnet_width, yk_resnet_options, width, resnet18_of, .num_classes = 2)
+static double vgg_of(const yk_vgg_options *o)
+{
+    return parameters_of(yk_vgg11(o));
+}
+MEASURE(vgg_in_channels, yk_vgg_options, in_channels, vgg_of, .width = 1, .classifier_size = 4)
+MEASURE(vgg_num_classes, yk_vgg_options, num_classes, vgg_of, .width = 1, .classifier_size = 4)
+MEASURE(vgg_width, yk_vgg_options, width, vgg_of, .classifier_size = 4)
+MEASURE(vgg_classifier_size, yk_vgg_options, classifier_size, vgg_of, .width = 1, .num_classes = 2)
+static double vgg_result(const yk_vgg_options *o)
+{
+    yk_module *m = yk_vgg11(o);
+    if (!m)
+        return NAN;
+    yk_manual_seed(1);
+    return layer_of(yk_module_get_module(m, "classifier"), numbers(YK_SHAPE(1, 8 * 7 * 7)));
+}
+MEASURE(vgg_dropout, yk_vgg_options, dropout, vgg_result, .width = 1, .num_classes = 2, .classifier_size = 64)
+static double mobilenet_of(const yk_mobilenet_v2_options *o)
+{
+    return parameters_of(yk_mobilenet_v2(o));
+}
+MEASURE(mobilenet_in_channels, yk_mobilenet_v2_options, in_channels, mobilenet_of, .num_classes = 2)
+MEASURE(mobilenet_num_classes, yk_mobilenet_v2_options, num_classes, mobilenet_of, .in_channels = 1)
+static double mobilenet_result(const yk_mobilenet_v2_options *o)
+{
+    yk_module *m = yk_mobilenet_v2(o);
+    if (!m)
+        return NAN;
+    yk_manual_seed(1);
+    return layer_of(yk_module_get_module(m, "classifier"), numbers(YK_SHAPE(1, 1280)));
+}
+MEASURE(mobilenet_dropout, yk_mobilenet_v2_options, dropout, mobilenet_result, .num_classes = 2)
+static double vit_of(const yk_vit_options *o)
+{
+    yk_module *m = yk_vit_b_16(o);
+    if (!m)
+        return NAN;
+    yk_manual_seed(1);
+    yk_parameters *list = yk_module_parameters(m);
+    for (int64_t i = 0; i < yk_parameters_count(list); i++)
+        expect_ok(yk_init_uniform(yk_parameters_at(list, i), -0.3, 0.3));
+    expect_ok(yk_module_to_dtype(m, YK_F64) ? YK_OK : YK_ERR_ARGUMENT);
+    return digest(yk_forward(m, numbers(YK_SHAPE(1, o->in_channels, o->image_size, o->image_size))));
+}
+#define SMALL_VIT   .num_layers = 1, .num_heads = 2, .hidden_dim = 24, .mlp_dim = 8, .patch_size = 16
+#define SMALL_IMAGE .image_size = 32, .num_classes = 5
+MEASURE(vit_in_channels, yk_vit_options, in_channels, vit_of, SMALL_VIT, SMALL_IMAGE)
+MEASURE(vit_num_classes, yk_vit_options, num_classes, vit_of, SMALL_VIT, .image_size = 32)
+MEASURE(vit_image_size, yk_vit_options, image_size, vit_of, SMALL_VIT, .num_classes = 5)
+MEASURE(vit_patch_size, yk_vit_options, patch_size, vit_of, .num_layers = 1, .num_heads = 2, .hidden_dim = 24,
+        .mlp_dim = 8, SMALL_IMAGE)
+MEASURE(vit_num_layers, yk_vit_options, num_layers, vit_of, .num_heads = 2, .hidden_dim = 24, .mlp_dim = 8, SMALL_IMAGE)
+MEASURE(vit_num_heads, yk_vit_options, num_heads, vit_of, .num_layers = 1, .hidden_dim = 24, .mlp_dim = 8, SMALL_IMAGE)
+MEASURE(vit_hidden_dim, yk_vit_options, hidden_dim, vit_of, .num_layers = 1, .num_heads = 2, .mlp_dim = 8, SMALL_IMAGE)
+MEASURE(vit_mlp_dim, yk_vit_options, mlp_dim, vit_of, .num_layers = 1, .num_heads = 2, .hidden_dim = 24, SMALL_IMAGE)
+MEASURE(vit_dropout, yk_vit_options, dropout, vit_of, SMALL_VIT, SMALL_IMAGE)
+MEASURE(vit_attention_dropout, yk_vit_options, attention_dropout, vit_of, SMALL_VIT, SMALL_IMAGE)
 static double lstm_layer_of(const yk_lstm_module_options *o)
 {
     return layer_of(yk_lstm_create(2, 3, o), numbers(YK_SHAPE(2, 3, 2)));
@@ -683,9 +752,9 @@ static double resnet_of(const yk_resnet_options *o)
 {
     return parameters_of(yk_resnet18(o));
 }
-MEASURE(resnet_in_channels, yk_resnet_options, in_channels, resnet_of, .num_classes = 2)
-MEASURE(resnet_num_classes, yk_resnet_options, num_classes, resnet_of, .in_channels = 1)
-MEASURE(resnet_cifar_num_classes, yk_resnet_options, num_classes, resnet_of, .cifar = true)
+MEASURE(resnet_in_channels, yk_resnet_options, in_channels, resnet_of, .num_classes = 2, .width = 4)
+MEASURE(resnet_num_classes, yk_resnet_options, num_classes, resnet_of, .in_channels = 1, .width = 4)
+MEASURE(resnet_cifar_num_classes, yk_resnet_options, num_classes, resnet_of, .cifar = true, .width = 4)
 /* The defaults are the model's own, those of an mlp where it has them by another name. */
 static double model_of(const yk_model_options *o)
 {

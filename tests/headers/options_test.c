@@ -440,6 +440,47 @@ static const row rows[] = {
     {"yk_resnet_options", "num_classes", .kind = WHOLE, .measure = resnet_cifar_num_classes, .fallback = 10, .other = 3,
      .refused = {-1}, .stated = "not given: 1000; 10 with cifar"},
     {"yk_resnet_options", "cifar", .kind = FLAG},
+    {"yk_resnet_options", "groups", .kind = WHOLE, .measure = resnet_groups, .fallback = 1, .other = 2,
+     .refused = {-1, 4097}},
+    {"yk_resnet_options", "width_per_group", .kind = WHOLE, .measure = resnet_width_per_group, .fallback = 64,
+     .other = 32, .refused = {-1, 4097}},
+    {"yk_resnet_options", "width", .kind = WHOLE, .measure = resnet_width, .fallback = 64, .other = 32,
+     .refused = {-1, 4097}},
+    {"yk_vgg_options", "in_channels", .kind = WHOLE, .measure = vgg_in_channels, .fallback = 3, .other = 1,
+     .refused = {-1}},
+    {"yk_vgg_options", "num_classes", .kind = WHOLE, .measure = vgg_num_classes, .fallback = 1000, .other = 5,
+     .refused = {-1}},
+    {"yk_vgg_options", "batch_norm", .kind = FLAG},
+    {"yk_vgg_options", "dropout", .kind = NUMBER, .measure = vgg_dropout, .fallback = 0.5, .other = 0.1,
+     .refused = {-0.5, 1.5}},
+    {"yk_vgg_options", "width", .kind = WHOLE, .measure = vgg_width, .fallback = 64, .other = 2, .refused = {-1}},
+    {"yk_vgg_options", "classifier_size", .kind = WHOLE, .measure = vgg_classifier_size, .fallback = 4096, .other = 4,
+     .refused = {-1}},
+    {"yk_mobilenet_v2_options", "in_channels", .kind = WHOLE, .measure = mobilenet_in_channels, .fallback = 3,
+     .other = 1, .refused = {-1}},
+    {"yk_mobilenet_v2_options", "num_classes", .kind = WHOLE, .measure = mobilenet_num_classes, .fallback = 1000,
+     .other = 5, .refused = {-1}},
+    {"yk_mobilenet_v2_options", "dropout", .kind = NUMBER, .measure = mobilenet_dropout, .fallback = 0.2, .other = 0.9,
+     .refused = {-0.5, 1.5}},
+    {"yk_vit_options", "in_channels", .kind = WHOLE, .measure = vit_in_channels, .fallback = 3, .other = 1,
+     .refused = {-1}},
+    {"yk_vit_options", "num_classes", .kind = WHOLE, .measure = vit_num_classes, .fallback = 1000, .other = 5,
+     .refused = {-1}},
+    {"yk_vit_options", "image_size", .kind = WHOLE, .measure = vit_image_size, .fallback = 224, .other = 32,
+     .refused = {-1, 33}},
+    {"yk_vit_options", "patch_size", .kind = WHOLE, .measure = vit_patch_size, .fallback = 16, .other = 8,
+     .refused = {-1, 15}},
+    {"yk_vit_options", "num_layers", .kind = WHOLE, .measure = vit_num_layers, .fallback = 12, .other = 1,
+     .refused = {-1}},
+    {"yk_vit_options", "num_heads", .kind = WHOLE, .measure = vit_num_heads, .fallback = 12, .other = 2,
+     .refused = {-1, 5}},
+    {"yk_vit_options", "hidden_dim", .kind = WHOLE, .measure = vit_hidden_dim, .fallback = 768, .other = 24,
+     .refused = {-1, 13}},
+    {"yk_vit_options", "mlp_dim", .kind = WHOLE, .measure = vit_mlp_dim, .fallback = 3072, .other = 5, .refused = {-1}},
+    {"yk_vit_options", "dropout", .kind = NUMBER, .measure = vit_dropout, .fallback = 0, .other = 0.5,
+     .refused = {-0.5, 1.5}},
+    {"yk_vit_options", "attention_dropout", .kind = NUMBER, .measure = vit_attention_dropout, .fallback = 0,
+     .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_model_options", "in_channels", .kind = WHOLE, .measure = model_in_channels, .fallback = 1, .other = 3,
      .refused = {-1}, .stated = "Not given: the model's own"},
     {"yk_model_options", "image_size", .kind = WHOLE, .measure = model_image_size, .fallback = 28, .other = 32,
@@ -1276,7 +1317,11 @@ static bool rpc_with(const yk_rpc_options *o)
     X(lenet, yk_lenet_options, yk_lenet(o))                                                                            \
     X(gpt2, yk_gpt2_options, yk_gpt2(o))                                                                               \
     X(generate, yk_generate_options, yk_gpt2_generate(NULL, NULL, o))                                                  \
-    X(resnet, yk_resnet_options, yk_resnet18(o))                                                                       \
+    X(resnet, yk_resnet_options,                                                                                       \
+      yk_resnet18(o) || yk_resnet34(o) || yk_resnet50(o) || yk_resnet101(o) || yk_resnet152(o))                        \
+    X(vgg, yk_vgg_options, yk_vgg11(o) || yk_vgg13(o) || yk_vgg16(o) || yk_vgg19(o))                                   \
+    X(mobilenet_v2, yk_mobilenet_v2_options, yk_mobilenet_v2(o))                                                       \
+    X(vit, yk_vit_options, yk_vit_b_16(o))                                                                             \
     X(model, yk_model_options, yk_model("mlp", o))                                                                     \
     X(sgd, yk_sgd_options,                                                                                             \
       !yk_sgd_add_group(some_sgd(), yk_module_parameters(layer()), o) || yk_sgd(yk_module_parameters(layer()), o))     \
