@@ -142,7 +142,7 @@ EMULATOR_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/device/cud
 NCCL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/comm/nccl/*.c))
 EMULATOR_NCCL_OBJECTS := $(patsubst %,$(BUILD)/emulator/%.o,$(wildcard src/comm/nccl/*.c))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
-OPERATIONS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/operations/*.c)) $(BUILD)/src/cli/options.o $(BUILD)/src/cli/bench/bench.o
+OPERATIONS_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/operations/*.c)) $(BUILD)/src/cli/options.o $(BUILD)/src/cli/pages.o $(BUILD)/src/cli/bench/bench.o
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/sample_plugin.c %/sample_network.c %/replay.c,$(wildcard tests/support/*.c)))
 TESTS       := $(TEST_SOURCES:%.c=$(BUILD)/%)
 GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(filter $(BUILD)/tests/support/slot_%,$(TEST_SUPPORT))

@@ -23,7 +23,7 @@ static int longer_first(const void *a, const void *b)
 /* A tensor of int64 on the CPU, owned by the scope. */
 static yk_tensor *integers(const int64_t *values, int64_t count)
 {
-    return yk_from_data(values, 1, &count, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    return yk_from_data(values, 1, &count, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = {YK_CPU, 0}));
 }
 
 /* The lengths, longest first, of x (N,T,...) or (T,N,...). */

@@ -39,7 +39,7 @@ static yk_tensor *run(yk_module *all, yk_tensor *x, bool checkpoint)
 static bool same(yk_tensor *a, yk_tensor *b)
 {
     size_t size = yk_dtype_size(yk_tensor_dtype(a)) * (size_t)yk_numel(a);
-    return yk_numel(a) == yk_numel(b) && memcmp(yk_tensor_data(a), yk_tensor_data(b), size) == 0;
+    return yk_numel(a) == yk_numel(b) && memcmp(host_data(a), host_data(b), size) == 0;
 }
 
 /* Output, gradients and what the generator gives afterwards, one way and the other. */
@@ -82,7 +82,7 @@ static size_t peak_of(bool checkpoint)
     enum { ROWS = 512 };
     yk_scope scope = yk_scope_begin();
     yk_module *all = chain(12, 0.1);
-    yk_device device = {YK_CPU, 0};
+    yk_device device = test_device(0);
     yk_memory_info before, after;
     yk_tensor *x = yk_randn(YK_SHAPE(ROWS, WIDTH), NULL);
     expect_ok(yk_device_memory(device, &before));

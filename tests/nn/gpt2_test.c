@@ -10,6 +10,7 @@
 #include <yoke/ops.h>
 
 #include "tests/support/golden.h"
+#include "tests/support/test_device.h"
 
 static yk_state_dict *golden_dict(void)
 {
@@ -48,7 +49,7 @@ static void expect_golden(yk_tensor *x, const char *section, double tolerance)
     assert_non_null(x);
     assert_int_equal(yk_numel(x), count);
     yk_tensor *flat = yk_cast(yk_reshape(yk_detach(x), YK_SHAPE((int64_t)count)), YK_F64);
-    const double *got = yk_tensor_data(flat);
+    const double *got = host_data(flat);
     for (size_t i = 0; i < count; i++) {
         if (!(fabs(got[i] - expected[i]) <= tolerance))
             fail_msg("%s: element %zu is %.17g, expected %.17g", section, i, got[i], expected[i]);
@@ -94,7 +95,7 @@ static void expect_tokens(yk_tensor *ids, const char *section)
 static bool same(yk_tensor *a, yk_tensor *b)
 {
     size_t size = yk_dtype_size(yk_tensor_dtype(a)) * (size_t)yk_numel(a);
-    return yk_numel(a) == yk_numel(b) && memcmp(yk_tensor_data(a), yk_tensor_data(b), size) == 0;
+    return yk_numel(a) == yk_numel(b) && memcmp(host_data(a), host_data(b), size) == 0;
 }
 
 typedef struct heard {
