@@ -275,6 +275,7 @@ yk_status yk_forward_packed(yk_module *m, const yk_packed_sequence *x, yk_tensor
                             yk_packed_sequence *output, yk_tensor **ends, int n_ends)
 {
     static const char name[] = "forward_packed";
+    char text[200];
     YK__LIVE(m);
     for (int i = 0; i < n_ends && ends; i++)
         ends[i] = NULL;
@@ -283,10 +284,14 @@ yk_status yk_forward_packed(yk_module *m, const yk_packed_sequence *x, yk_tensor
         (n_states > 0 && !yk__is_there(name, "array of states", states)) ||
         (n_ends > 0 && !yk__is_there(name, "array of ends", ends)))
         return YK_ERR_ARGUMENT;
-    *output = (yk_packed_sequence){NULL};
+    *output = (yk_packed_sequence){.data = NULL};
     for (int i = 0; i < n_states; i++)
         if (yk__is_freed(states[i]))
             return yk__fail_freed(__func__, states[i]);
+    const yk_tensor *const parts[] = {x->sorted_indices, x->unsorted_indices};
+    for (int i = 0; i < 2; i++)
+        if (yk__is_freed(parts[i]))
+            return yk__fail_freed(__func__, parts[i]);
     int of = 0, most = sizeof(classes) / sizeof(*classes);
     while (of < most && m->cls != &classes[of])
         of++;
@@ -297,6 +302,12 @@ yk_status yk_forward_packed(yk_module *m, const yk_packed_sequence *x, yk_tensor
                         kinds[of].states);
     if (!x->data || !x->batch_sizes)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the packed sequence has no %s", name, x->data ? "batch_sizes" : "data");
+    const yk_tensor *sorting = x->sorted_indices;
+    for (int i = 0; i < n_states && sorting; i++) /* before states are put in order: a GPU finds a wrong index late */
+        if (states[i] && (states[i]->ndim != 3 || states[i]->shape[1] != sorting->numel))
+            return yk__fail(
+                YK_ERR_SHAPE, "%s: state %d has shape %s, expected (layers, %lld, size): the batch has %lld", name, i,
+                yk_shape_format(states[i], text, sizeof(text)), (long long)sorting->numel, (long long)sorting->numel);
     yk_scope scope = yk_scope_begin();
     yk_tensor *in[4] = {x->data}, *out[3] = {NULL};
     yk_status status = YK_OK;

@@ -106,7 +106,7 @@ static yk_status hand_out(yk_scope scope, yk_status status, yk_packed_sequence *
     }
     yk_scope_end(scope);
     if (status)
-        *packed = (yk_packed_sequence){NULL};
+        *packed = (yk_packed_sequence){.data = NULL};
     return status;
 }
 
@@ -117,7 +117,7 @@ yk_status yk_pack_padded_sequence(yk_tensor *x, yk_tensor *lengths, bool batch_f
     char text[200];
     if (!yk__is_there(name, "packed sequence", packed))
         return YK_ERR_ARGUMENT;
-    *packed = (yk_packed_sequence){NULL};
+    *packed = (yk_packed_sequence){.data = NULL};
     YK__EVENT(YK__EVENT_OPERATION, name);
     if (!yk__op_begin(name, 1, &x, 0) || !yk__op_begin(name, 1, &lengths, 0))
         return yk__status_of(NULL);

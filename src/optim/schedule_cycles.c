@@ -181,6 +181,11 @@ yk_schedule *yk_sequential_lr(yk_optimizer *o, yk_schedule *const *schedules, in
 {
     static const char what[] = "sequential_lr";
     YK__LIVE(o);
+    for (int i = 0; i < count && schedules; i++)
+        if (yk__is_freed(schedules[i])) {
+            yk__fail_freed(__func__, schedules[i]);
+            return NULL;
+        }
     if (check_parts(what, o, schedules, count, milestones))
         return NULL;
     const yk__schedule_form *first = &schedules[0]->form;
