@@ -78,9 +78,11 @@ if(yoke_FOUND)
   message(FATAL_ERROR "0.3 is taken for 0.2")
 endif()
 END
-    ok "CMake finds it" cmake -S cmake -B cmake/build -DCMAKE_PREFIX_PATH="$prefix" -Dyoke_DIR="$libdir/cmake/yoke" \
+    cmake -S cmake -B cmake/build -DCMAKE_PREFIX_PATH="$prefix" -Dyoke_DIR="$libdir/cmake/yoke" \
         -DCMAKE_C_COMPILER="${CC:-gcc}" -DCMAKE_C_FLAGS="$flags" > out 2> err
-    ok "and builds with it" make -s -C cmake/build > out 2> err
+    ok "CMake finds it" [ $? = 0 ]
+    make -s -C cmake/build > out 2> err
+    ok "and builds with it" [ $? = 0 ]
     for kind in yoke static; do
         cmake/build/with_$kind > out 2> err
         ok "yoke::$kind runs" [ $? = 1 ]

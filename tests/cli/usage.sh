@@ -31,7 +31,7 @@ done
 exits 0 "train --help" train --help
 says out "--batch-size N [64]"
 says out "--lr X [0.05 for sgd"
-says out "mlp lenet resnet18 resnet18-cifar resnet34 resnet50"
+says out "mlp lenet resnet18 resnet18-cifar resnet34"
 
 # wrong MESSAGE ARGUMENTS...: refused as wrong usage, with the message and where help is.
 wrong()

@@ -53,6 +53,7 @@ class ResNet18(nn.Module):
 
 
 optim = torch.optim
+DECOUPLED = {} if torch.__version__.startswith("1.") else {"decoupled_weight_decay": True}
 KINDS = {
     "sgd": lambda p: optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=1e-4),
     "adamw": lambda p: optim.AdamW(p, lr=1e-3),
@@ -60,7 +61,7 @@ KINDS = {
     "adagrad": lambda p: optim.Adagrad(p, lr=1e-3, lr_decay=0.1, initial_accumulator_value=0.1),
     "adadelta": lambda p: optim.Adadelta(p, lr=0.1),
     "adamax": lambda p: optim.Adamax(p, lr=1e-3),
-    "nadam": lambda p: optim.NAdam(p, lr=1e-3, weight_decay=0.01, decoupled_weight_decay=True),
+    "nadam": lambda p: optim.NAdam(p, lr=1e-3, weight_decay=0.01, **DECOUPLED),
     "radam": lambda p: optim.RAdam(p, lr=1e-3),
 }
 torch.set_default_dtype(torch.float64)  # of NAdam's mu_product
@@ -114,7 +115,7 @@ def difference(ours, theirs):
     for i, state in theirs["optimizer"]["state"].items():
         pairs += [(f"{k} of {i}", 0, ours["optimizer"]["state"][i][k], state[k]) for k in state]
     for name, least, a, b in pairs:
-        a, b = a.double(), b.double()
+        a, b = (torch.as_tensor(v, dtype=torch.float64) for v in (a, b))  # PyTorch 1.13 has some steps as integers
         assert a.shape == b.shape
         scale = max(b.abs().max().item(), least)
         worst = max(worst, ((a - b).abs().max().item() / (scale if scale > 0 else 1), name))
@@ -128,6 +129,7 @@ def main():
     parser.add_argument("--program", default="build/tests/parity/handover_test")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of optimizers, with commas")
     arguments = parser.parse_args()
     steps, half = arguments.steps, arguments.steps // 2
     generator = torch.Generator().manual_seed(1)
@@ -142,7 +144,7 @@ def main():
             subprocess.run([arguments.program, given, taken, str(count)], check=True)
             return load(taken)
 
-        for kind in KINDS:
+        for kind in arguments.kinds.split(","):
             whole = make(kind)
             begun = state_of(make(kind), kind, x, y, 0)
             losses = train(whole, x, y, 0, half)
