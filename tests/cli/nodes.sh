@@ -609,7 +609,8 @@ PY
         # Each side knows its own end of the proxy.
         for number in 0 1; do
             [ $number = 0 ] && at=$((through - 2)) || at=$through
-            [ $way = damage ] && link="127.0.0.1:[0-9]+ to 127.0.0.1:$at" || link="127.0.0.1:$at to 127.0.0.1:[0-9]+"
+            [ $way = damage ] && link="127.0.0.1:[0-9]+ to (the server at )?127.0.0.1:$at" ||
+                link="127.0.0.1:$at to (this process at )?127.0.0.1:[0-9]+"
             ok "$way: node $number names the damage and the connection" grep -qE \
                 "^yoke run: node $((1 - number)) .* $link.* frame" err.$number
         done
