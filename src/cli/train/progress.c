@@ -21,7 +21,7 @@
 
 void progress_begin(progress *p, int64_t epochs, int64_t total_steps)
 {
-    *p = (progress){.epochs = epochs, .total = total_steps, .loss = NAN, .phase = "epoch"};
+    *p = (progress){.epochs = epochs, .total = total_steps, .loss = NAN, .phase = "epoch", .unit = "images"};
     p->terminal = terminal_columns(STDERR_FILENO) > 0;
     p->begun = p->last = yk__now();
     if (p->terminal)
@@ -61,8 +61,8 @@ static int format_numbers(const progress *p, double now, char *text, size_t size
     int n = snprintf(text, size, "epoch %" PRId64 "/%" PRId64 "  step %*" PRId64 "/%" PRId64 "  loss %.4f",
                      p->epoch + 1, p->epochs, digits, p->step, p->steps, printed(p->loss));
     if (now > p->mark && p->samples > p->mark_samples)
-        n += snprintf(text + n, size - (size_t)n, "  %5.0f images/s",
-                      (double)(p->samples - p->mark_samples) / (now - p->mark));
+        n += snprintf(text + n, size - (size_t)n, "  %5.0f %s/s",
+                      (double)(p->samples - p->mark_samples) / (now - p->mark), p->unit);
     if (p->done > p->before) {
         char left[32];
         double each = (now - p->begun) / (double)(p->done - p->before);

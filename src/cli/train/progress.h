@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 typedef struct progress {
-    bool silent; /* set by the caller, after progress_begin: shows nothing */
+    bool silent;      /* set by the caller, after progress_begin: shows nothing */
+    const char *unit; /* likewise: of samples, "images" before */
     bool terminal;
     bool shown;            /* a bar stands on the terminal's last line */
     int64_t epochs, epoch; /* epoch from 0 */

@@ -296,6 +296,12 @@ static yk_status save(train_job *r)
     return net_form_save(r->set->save, r->learner.net, &r->data.form);
 }
 
+/* The name of the samples that are counted by the second. */
+static const char *unit_of(const train_job *r)
+{
+    return train_is_text(r->set->data) ? "samples" : train_is_csv(r->set->data) ? "rows" : "images";
+}
+
 /* Prints the losses and the speed of an epoch. */
 static void say_epoch(const train_job *r, double train_loss, double images_per_second, bool tested, double test_loss)
 {
@@ -304,7 +310,7 @@ static void say_epoch(const train_job *r, double train_loss, double images_per_s
     if (tested)
         train_say(r, "  test loss %.4f  test accuracy %.4f", printed(test_loss), r->scores.accuracy);
     if (images_per_second > 0) /* of a run that went on at the end of the epoch there is no rate */
-        train_say(r, "  %.0f images/s", images_per_second);
+        train_say(r, "  %.0f %s/s", images_per_second, unit_of(r));
     train_say(r, "\n");
     fflush(stdout);
 }
@@ -369,6 +375,7 @@ static yk_status train_epochs(train_job *r)
     train_epoch_result result = {.loss = NAN};
     double test_loss = NAN;
     progress_begin(&r->display.progress, r->course.epochs, r->course.total);
+    r->display.progress.unit = unit_of(r);
     progress_resume(&r->display.progress, r->course.step);
     r->display.progress.silent = r->ranks.rank != 0;
     if (r->course.epochs == 0)
