@@ -60,8 +60,7 @@ for optimizer in adam adamw; do
     ok "which is 0.001" grep -q '"lr":0.001,' $optimizer.log
 done
 for optimizer in rmsprop:0.01 adagrad:0.01 adadelta:1 adamax:0.002 nadam:0.002 radam:0.001; do
-    exits 0 "--optimizer ${optimizer%:*}" train --model mlp --steps 30 --optimizer ${optimizer%:*} --log ${optimizer%:*}.log
-    ok "${optimizer%:*} learns" awk '/^test accuracy/ { found = $3 > 0.15 } END { exit !found }' out
+    exits 0 "--optimizer ${optimizer%:*}" train --model mlp --steps 3 --no-eval --optimizer ${optimizer%:*} --log ${optimizer%:*}.log
     ok "its rate is PyTorch's" grep -q "\"lr\":${optimizer#*:}," ${optimizer%:*}.log
 done
 exits 0 "adam, to go on" train --model mlp --steps 3 --optimizer adam --batch-size 32 --no-eval --checkpoint adams
