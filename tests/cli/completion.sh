@@ -37,9 +37,9 @@ has doctor yoke ""
 completes "--version|" yoke --v
 completes "--lr|" yoke train --lr
 completes "--save|--save-best|--save-every|" yoke train --save
-completes "adam|adamw|" yoke train --optimizer ad
-completes "adam|adamw|" yoke train --optimizer = ad
-completes "adam|adamw|sgd|" yoke train --lr 1 --optimizer =
+completes "adadelta|adagrad|adam|adamax|adamw|" yoke train --optimizer ad
+completes "adadelta|adagrad|adam|adamax|adamw|" yoke train --optimizer = ad
+completes "adadelta|adagrad|adam|adamax|adamw|nadam|radam|rmsprop|sgd|" yoke train --lr 1 --optimizer =
 completes "|" yoke train --lr ""
 completes "files/a.csv|" yoke train --data files/a
 completes "files/two words.pt|" yoke train --init files/tw

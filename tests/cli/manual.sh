@@ -39,11 +39,11 @@ options_differ()
 for verb in train run monitor plot new; do
     ok "$verb: the options of --help" eval '! options_differ $verb'
 done
-ok "a default, and choices" grep -q 'sgd, adam, adamw \[sgd\]' man/yoke-train.1
+ok "a default, and choices" grep -q 'sgd, adam, adamw, rmsprop' man/yoke-train.1
 ok "the date is SOURCE_DATE_EPOCH's" grep -q '^.TH YOKE 1 2023-11-14 "yoke 0.3.0"' man/yoke.1
 exits 2 "--help-man is no option beside others" train --help-man --lr 1
 exits 0 "an option of --help-options" train --help-options
-ok "with its choices" grep -qx -e '--optimizer value sgd adam adamw' out
+ok "with its choices" grep -qx -e '--optimizer value sgd adam adamw rmsprop adagrad adadelta adamax nadam radam' out
 ok "files are known" grep -qx -e '--data file' out
 ok "what --help hides is hidden" eval '[ "$("$YOKE" run --help-options | grep -c start-method)" = 0 ]'
 
