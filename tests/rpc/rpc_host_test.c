@@ -103,6 +103,7 @@ static yk_status processor_time(yk_call *call)
 static yk_status spoil(yk_call *call)
 {
     int64_t kind = yk_call_int(call, 0);
+    yk__rpc_link *link = call->link;
     pthread_mutex_lock(&yk__rpc.lock);
     yk__ring *ring = &call->link->pair->out;
     yk__bell *bell = call->link->pair->bell;
@@ -122,7 +123,14 @@ static yk_status spoil(yk_call *call)
         yk__ring_put(ring, YK__RPC_PART_OF, "\1\0\0\0\0\0\0\0\377\377\377\377\377\377\377\377\4x", 18, NULL, 0);
     pthread_mutex_unlock(&yk__rpc.lock);
     yk__bell_ring(bell, YK__BELL_WAITER);
-    usleep(100000);
+    /* The answer would put the damaged positions right, so it waits until the other side has seen them. */
+    bool open = true;
+    for (int i = 0; i < 10000 && open; i++) {
+        usleep(1000);
+        pthread_mutex_lock(&yk__rpc.lock);
+        open = link->fd >= 0;
+        pthread_mutex_unlock(&yk__rpc.lock);
+    }
     return YK_OK;
 }
 
