@@ -11,7 +11,7 @@ trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; rm -rf "$work
 # The log without what depends on the clock, and on who writes a number.
 facts()
 {
-    sed 's/,"samples_per_second":[^}]*//' "$1"
+    sed '/"event":"time"/d; s/,"samples_per_second":[^}]*//' "$1"
 }
 
 # 12 virtual ranks, in the middle of whose run a checkpoint is due again and again. Each process notes its number.
@@ -86,6 +86,14 @@ kill -KILL "$(cat pid.2.0)"
 ok "rank 0 is killed, then another: the last one ends well" ended 0 0
 says err "1 process goes on in view 3"
 same "two killed"
+says out "% of s went into steps that count; steps made again changes of members checkpoints tests"
+# The parts are the whole, and there were changes.
+adds_up()
+{
+    tail -n 1 log | sed -n 's/^{"event":"time","wall":\([0-9.]*\),"steps":\([0-9.]*\),"again":\([0-9.]*\),"changes":\([0-9.]*\),"checkpoints":\([0-9.]*\),"tests":\([0-9.]*\),"other":\([0-9.]*\)}$/\1 \2 \3 \4 \5 \6 \7/p' |
+        awk '{ d = $1 - $2 - $3 - $4 - $5 - $6 - $7; good = NF == 7 && d * d < 1e-4 && $2 > 0 && $4 > 0 && $5 > 0 && $6 > 0 } END { exit !good }'
+}
+ok "the log has that, too" adds_up
 ok "and the tests" [ "$(grep '^test accuracy' out)" = "$(cat expected.accuracy)" ]
 
 fresh

@@ -190,6 +190,17 @@ yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
     return write_line(log, object);
 }
 
+yk_status run_log_time(run_log *log, const run_log_time_line *line)
+{
+    if (!log->file)
+        return YK_OK;
+    return write_line(log, json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "time", "wall",
+                                     yk__json_fixed(line->wall, 3), "steps", yk__json_fixed(line->steps, 3), "again",
+                                     yk__json_fixed(line->again, 3), "changes", yk__json_fixed(line->changes, 3),
+                                     "checkpoints", yk__json_fixed(line->checkpoints, 3), "tests",
+                                     yk__json_fixed(line->tests, 3), "other", yk__json_fixed(line->other, 3)));
+}
+
 yk_status run_log_confusion(run_log *log, json_t *matrix)
 {
     log->lines++;

@@ -44,6 +44,11 @@ typedef struct run_log_epoch_line {
     double samples_per_second, seconds; /* seconds: since training began in this process */
 } run_log_epoch_line;
 yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line);
+/* A run's seconds in all, and what they went into. */
+typedef struct run_log_time_line {
+    double wall, steps, again, changes, checkpoints, tests, other;
+} run_log_time_line;
+yk_status run_log_time(run_log *log, const run_log_time_line *line);
 /* Takes over the matrix, as confusion_json makes it; NULL is want of memory. */
 yk_status run_log_confusion(run_log *log, json_t *matrix);
 void run_log_close(run_log *log);

@@ -401,7 +401,7 @@ int cli_train(int argc, char **argv)
         if (paths[i][1] && !*paths[i][1]) /* "$UNSET" in a script */
             return cli_usage_error(&verb, "--%s: the value is empty", paths[i][0]);
     }
-    train_job r = {.set = &s};
+    train_job r = {.set = &s, .members = {.begun = yk__now()}};
     if (image_size && !parse_image_size(image_size, &s))
         return cli_usage_error(
             &verb, "--image-size %s: expected a number from 1 to 4096, or two as 48x64 (height first)", image_size);

@@ -127,8 +127,14 @@ typedef struct train_own {
     train_scores scores;
 } train_own;
 
+/* The seconds of this process by what they went into. */
+enum { TIME_STEPS, TIME_AGAIN /* steps that were given up */, TIME_CHANGES, TIME_SAVING, TIME_TESTS, TIMES };
+
 /* The members of a run of --elastic (train_elastic.c). */
 typedef struct train_members {
+    double begun; /* when this process began */
+    double mark;  /* until then the time is accounted for */
+    double spent[TIMES];
     bool survives; /* members may come and go */
     bool acted;    /* the action that all make together was made before */
     int64_t view;  /* the list of members that all here is for */
@@ -201,8 +207,13 @@ bool train_members_left(const train_job *r);
 yk_status train_members_recover(train_job *r, yk_status failed);
 /* Brings rank, test and log to the members that there are now, if they have changed. */
 yk_status train_members_renew(train_job *r);
-/* Does what communicates between two steps; it may be done again, with other members. */
-yk_status train_together(train_job *r, yk_status (*action)(train_job *r));
+/* Does what communicates between two steps; it may be done again, with other members. `spends`: TIME_SAVING or
+ * TIME_TESTS. */
+yk_status train_together(train_job *r, int spends, yk_status (*action)(train_job *r));
+/* The time since the last mark went into something; -1: into nothing of those, as starting does. */
+void train_spent(train_job *r, int into);
+/* Says at the end, on rank 0, how much of the time went into steps that count, and what the rest went into. */
+void train_tell_time(train_job *r);
 
 /* ---- train_queue.c: steps that the host queues, and does not wait for ---- */
 /* r->queue, where the device is one for which there is any; free takes NULL. */

@@ -447,7 +447,7 @@ static yk_status open_log(train_job *r, const char *log)
     if (yk_elastic_joined(r->learner.elastic))
         to->lines = r->members.own.lines;
     else if (!status && r->members.survives)
-        status = train_together(r, count_lines);
+        status = train_together(r, TIME_SAVING, count_lines);
     return status;
 }
 
@@ -466,7 +466,7 @@ yk_status train_build(train_job *r)
         return yk__error_code();
     introduce(r);
     bool joined = yk_elastic_joined(r->learner.elastic);
-    yk_status status = joined ? open_checkpoints(r) : train_together(r, open_checkpoints);
+    yk_status status = joined ? open_checkpoints(r) : train_together(r, TIME_SAVING, open_checkpoints);
     if (!status)
         status = train_queue_create(r);
     fflush(stdout);

@@ -89,11 +89,14 @@ yk_status train_members_recover(train_job *r, yk_status failed)
 {
     if (!r->members.survives || failed == YK_ERR_NUMERIC) /* the same on all members */
         return failed;
+    train_spent(r, TIME_AGAIN);
     yk_status status = yk_elastic_recover(r->learner.elastic);
     if (status)
         return status;
     train_members_take(r);
-    return train_members_renew(r);
+    status = train_members_renew(r);
+    train_spent(r, TIME_CHANGES);
+    return status;
 }
 
 bool train_members_begin(train_job *r)
@@ -104,7 +107,11 @@ bool train_members_begin(train_job *r)
             r->ranks.stop = SIGTERM;
         return false;
     }
-    return train_members_renew(r) == YK_OK;
+    if (!r->members.survives || r->members.view == yk_elastic_view(r->learner.elastic))
+        return true;
+    yk_status status = train_members_renew(r);
+    train_spent(r, TIME_CHANGES);
+    return status == YK_OK;
 }
 
 bool train_members_left(const train_job *r)
@@ -121,6 +128,7 @@ static yk_status act(void *argument)
     bool again = r->members.acted;
     r->members.acted = true;
     if (again) {
+        train_spent(r, TIME_CHANGES);
         train_members_take(r);
         if (r->ranks.rank == 0 && take_over_log(r))
             return yk__error_code();
@@ -129,15 +137,48 @@ static yk_status act(void *argument)
     return status ? status : r->members.action(r);
 }
 
-yk_status train_together(train_job *r, yk_status (*action)(train_job *r))
+yk_status train_together(train_job *r, int spends, yk_status (*action)(train_job *r))
 {
-    if (!r->members.survives || yk_elastic_left(r->learner.elastic))
-        return action(r);
+    train_spent(r, -1);
+    if (!r->members.survives || yk_elastic_left(r->learner.elastic)) {
+        yk_status alone = action(r);
+        train_spent(r, spends);
+        return alone;
+    }
     train_members_keep(r);
     r->members.acted = false;
     r->members.action = action;
     yk_status status = yk_elastic_together(r->learner.elastic, act, r);
+    train_spent(r, spends);
     return status ? status : train_members_renew(r);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+void train_spent(train_job *r, int into)
+{
+    double now = yk__now();
+    if (into >= 0)
+        r->members.spent[into] += now - r->members.mark;
+    r->members.mark = now;
+}
+
+void train_tell_time(train_job *r)
+{
+    if (!r->set->elastic || r->ranks.rank != 0)
+        return;
+    const double *spent = r->members.spent;
+    double wall = yk__now() - r->members.begun, other = wall;
+    for (int i = 0; i < TIMES; i++)
+        other -= spent[i];
+    train_say(r,
+              "%.1f%% of %.2f s went into steps that count; steps made again %.2f s, changes of members %.2f s, "
+              "checkpoints %.2f s, tests %.2f s, all else %.2f s\n",
+              100 * spent[TIME_STEPS] / wall, wall, spent[TIME_AGAIN], spent[TIME_CHANGES], spent[TIME_SAVING],
+              spent[TIME_TESTS], other);
+    (void)!run_log_time(&r->display.log,
+                        &(run_log_time_line){wall, spent[TIME_STEPS], spent[TIME_AGAIN], spent[TIME_CHANGES],
+                                             spent[TIME_SAVING], spent[TIME_TESTS], other});
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */

@@ -212,7 +212,7 @@ static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
 /* Saves where the step before asked for it. */
 static yk_status save_due(train_job *r)
 {
-    yk_status status = r->course.due ? train_together(r, save_checkpoint) : YK_OK;
+    yk_status status = r->course.due ? train_together(r, TIME_SAVING, save_checkpoint) : YK_OK;
     r->course.due = false;
     return status;
 }
@@ -249,6 +249,7 @@ static yk_status train_epoch(train_job *r)
     double begun = yk__now(), before = begun, seen = r->scores.seen;
     yk_batch batch;
     int64_t taken = yk_loader_get_state(r->data.train).batch / r->set->accumulate;
+    train_spent(r, -1);
     if (r->queue)
         train_queue_begin(r);
     *result = (train_epoch_result){NAN, NAN, NAN};
@@ -257,7 +258,10 @@ static yk_status train_epoch(train_job *r)
     while (!status && !(status = save_due(r)) && r->course.step < r->course.total && !stopped(r) &&
            step_begins(r, &batch)) {
         status = step_and_report(r, &batch, &before);
-        status = status ? train_members_recover(r, status) : YK_OK;
+        if (status)
+            status = train_members_recover(r, status);
+        else
+            train_spent(r, TIME_STEPS);
     }
     status = status ? status : yk__error_code();
     if (r->queue)
@@ -454,7 +458,7 @@ static yk_status train_epochs(train_job *r)
     progress_resume(&r->display.progress, r->course.step);
     r->display.progress.silent = r->ranks.rank != 0;
     if (r->course.epochs == 0)
-        return train_together(r, only_test);
+        return train_together(r, TIME_TESTS, only_test);
     /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
     for (;; r->course.epoch++) {
         yk_status status = train_epoch(r);
@@ -462,22 +466,22 @@ static yk_status train_epochs(train_job *r)
         if (train_members_left(r))
             return status;
         if (!status)
-            status = train_together(r, save_all);
+            status = train_together(r, TIME_SAVING, save_all);
         if (status && trained && !stopped(r)) { /* what was computed is told, though the run ends here */
             progress_clear(&r->display.progress);
             say_epoch(r, false);
         }
         if (!status && !stopped(r))
-            status = train_together(r, end_epoch);
+            status = train_together(r, TIME_TESTS, end_epoch);
         if (!status && !stopped(r))
             loss_plot_test(&r->display.plot, r->course.step, r->course.result.test_loss);
         if (!status && stopped(r)) /* in the test */
-            status = train_together(r, save_checkpoint);
+            status = train_together(r, TIME_SAVING, save_checkpoint);
         if (status || stopped(r))
             return status;
         bool early = r->course.step < r->course.total && train_stops_early(r);
         if (early)
-            status = train_together(r, save_checkpoint);
+            status = train_together(r, TIME_SAVING, save_checkpoint);
         if (status || early || r->course.step >= r->course.total) {
             conclude(r);
             return status;
@@ -539,14 +543,16 @@ int train_conduct(train_job *r)
     if (train_members_left(r) && !status)
         return left(r);
     if (!status && r->set->confusion && !stopped(r))
-        status = train_together(r, train_confusion);
+        status = train_together(r, TIME_TESTS, train_confusion);
     train_queue_free(r);
     train_eval_free(r);
     progress_clear(&r->display.progress);
     if (!status)
-        status = train_together(r, finish_saving);
+        status = train_together(r, TIME_SAVING, finish_saving);
     train_trace_end(r, status);
     train_board_end(r);
+    if (!status)
+        train_tell_time(r);
     run_log_close(&r->display.log);
     if (status) {
         int code = ranks_failed(&r->ranks);
