@@ -124,7 +124,7 @@ static yk_value *rates_of(const json_t *optimizer, const char *name, const char 
 }
 
 /* "optimizer" and "scheduler"; what they cannot hold goes to `rest`. */
-static yk_status put_optimizer(const yk__snapshot *snapshot, yk_value *value, yk_value *rest)
+static yk_status put_optimizer(const char *dir, const yk__snapshot *snapshot, yk_value *value, yk_value *rest)
 {
     const json_t *optimizer = json_object_get(snapshot->state, "optimizer");
     const json_t *schedule = json_object_get(snapshot->state, "schedule");
@@ -141,10 +141,9 @@ static yk_status put_optimizer(const yk__snapshot *snapshot, yk_value *value, yk
         status = yk_value_set(own, "steps", steps_of(snapshot->optimizer, names));
     if (!status)
         status = yk_value_set(rest, "optimizer", own);
-    const char *text = json_string_value(json_object_get(schedule, "kind"));
-    if (status || !text)
+    if (status || !schedule)
         return status;
-    yk__schedule_form *form = yk__schedule_parse(text);
+    yk__schedule_form *form = yk__schedule_from_json(dir, schedule);
     if (!form)
         return yk__error_code();
     if (yk__schedule_has_torch_form(form)) /* else it is in the rest alone */
@@ -161,7 +160,7 @@ static yk_status put_rest(const char *dir, const yk__snapshot *snapshot, yk_valu
     static const char *const kept[] = {"random", "schedule", "loader", "settings", "values"};
     yk_value *rest = yk_value_dict();
     yk_state_dict *empty = yk_state_dict_create();
-    yk_status status = rest && empty ? put_optimizer(snapshot, value, rest) : yk__error_code();
+    yk_status status = rest && empty ? put_optimizer(dir, snapshot, value, rest) : yk__error_code();
     json_t *scaler = json_object_get(snapshot->state, "scaler"), *extra = json_object_get(snapshot->state, "extra");
     yk_grad_scaler_state scale;
     if (!status && scaler)
@@ -422,12 +421,9 @@ static yk_status read_optimizer(making *m, const yk_value *optimizer)
 static yk_status read_schedule(making *m, const yk_value *scheduler)
 {
     int64_t time;
-    char text[4096]; /* as long as one that yk__schedule_from_torch takes */
     yk__schedule_form *form = scheduler ? yk__schedule_from_torch(scheduler, &time) : NULL;
     const yk_value *saved = yk_value_get(m->rest, "schedule");
-    json_t *json =
-        form ? json_pack("{s:s, s:I}", "kind", yk__schedule_print(form, text, sizeof(text)), "time", (json_int_t)time)
-             : NULL;
+    json_t *json = form ? yk__schedule_json(form, time) : NULL;
     m->foreign_schedule = scheduler && !form;
     if (m->foreign_schedule)
         notice_add(m, yk_last_error()->message, "; it is kept for PyTorch alone");
