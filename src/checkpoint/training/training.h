@@ -59,8 +59,8 @@ yk__schedule_form *yk__schedule_from_json(const char *dir, const json_t *schedul
 /* A gradient scaler in state.json (torch_scaler.c). */
 json_t *yk__scaler_json(const yk_grad_scaler_state *state);
 yk_status yk__scaler_from_json(const char *dir, json_t *json, yk_grad_scaler_state *state);
-/* A number or flag of an optimizer's group, or a pair. */
-json_t *yk__number_json(yk_tensor *x);
+/* The numbers and flags of an optimizer's group in state.json (training_state.c), by its state dict. */
+json_t *yk__group_json(const yk_state_dict *dict, int64_t g);
 
 /* ---- training.c: a folder of checkpoints ---- */
 /* The step of "step-00001234", -1 for any other name; the path of a step, which the caller frees. */

@@ -27,7 +27,7 @@ void yk__snapshot_clear(yk__snapshot *snapshot)
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* A number or flag of a group, for people and scripts that read state.json; the tensors are what is loaded. */
-json_t *yk__number_json(yk_tensor *x)
+static json_t *number_json(yk_tensor *x)
 {
     if (x->dtype == YK_BOOL)
         return json_boolean(*(bool *)x->data);
@@ -42,18 +42,24 @@ json_t *yk__number_json(yk_tensor *x)
     return list;
 }
 
+json_t *yk__group_json(const yk_state_dict *dict, int64_t g)
+{
+    json_t *group = json_object();
+    char prefix[40];
+    size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%" PRId64 ".", g);
+    for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+        const char *name = yk__state_dict_name(dict, i);
+        if (strncmp(name, prefix, length) == 0)
+            json_object_set_new(group, name + length, number_json(yk__state_dict_at(dict, i)));
+    }
+    return group;
+}
+
 static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
 {
     json_t *groups = json_array();
     for (int g = 0; g < o->n_groups; g++) {
-        json_t *group = json_object(), *names = json_array();
-        char prefix[32];
-        size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%d.", g);
-        for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
-            const char *name = yk__state_dict_name(dict, i);
-            if (strncmp(name, prefix, length) == 0)
-                json_object_set_new(group, name + length, yk__number_json(yk__state_dict_at(dict, i)));
-        }
+        json_t *group = yk__group_json(dict, g), *names = json_array();
         for (int64_t i = 0; i < o->groups[g].count; i++)
             json_array_append_new(names, json_string(yk__parameters_name(o->groups[g].params, i)));
         json_object_set_new(group, "params", names);
