@@ -69,5 +69,5 @@ for hang in 2 6 18; do
 done
 ok "a job that hangs is ended" [ $ended != 0 -a -e stopped ]
 exits 0 "the folder of its logs" explain logs
-ok "the rank is named, in an operation or before it" grep -qE "^rank 0 (has not come to|does not go on in) .* of group 'world'.*: its process \(pid [0-9]+\) is stopped" out
+ok "the rank is named, in an operation or before it" grep -qE "^rank 0 (has not come to|does not go on in) .* of group 'world'.*[:;] its process \(pid [0-9]+\) is stopped" out
 finish
