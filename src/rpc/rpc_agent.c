@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "comm/group.h"
 #include "host/rank_info.h"
+#include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/rpc_publish.h"
 
@@ -257,6 +258,7 @@ static void agent_stop(void)
     if (yk__rpc.helper_runs)
         pthread_join(yk__rpc.helper, NULL);
     yk__publications_clear();
+    yk__shards_clear();
     yk__rpc_lock();
     yk__rpc.helper_runs = false;
     agent_clear();

@@ -310,7 +310,7 @@ static void test_refusals(void **state)
             "sgd: the gradient of parameter weight is by rows, and a momentum of 0.9 would change all rows");
     REFUSED(yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .weight_decay = 0.5)), "a weight decay of 0.5");
     REFUSED(yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 0.1)),
-            "adam: the gradient of parameter weight is by rows; sgd and sparse_adam take those");
+            "adam: the gradient of parameter weight is by rows; sgd, adagrad and sparse_adam take those");
     REFUSED(yk_sparse_adam(yk_module_parameters(dense), YK_OPTIONS(yk_sparse_adam_options, .lr = 0.1)),
             "sparse_adam: the gradient of parameter weight is of all elements");
     assert_true(distance(weight_of(m), before) == 0);
