@@ -371,8 +371,8 @@ typedef struct yk_server_table {
 } yk_server_table;
 
 typedef struct yk_parameter_server_options {
-    /* Trainers that give the same name train together; as a worker's. */
-    const char *name YK_DEFAULT("parameters");
+    /* Trainers that give the same name, made as a worker's, train together. NULL: "parameters". */
+    const char *name YK_DEFAULT(NULL);
     yk_server_mode mode YK_DEFAULT(YK_SERVER_ASYNC);
     int64_t staleness YK_DEFAULT(0); /* of YK_SERVER_STALE */
     /* Exactly one of these is given: the optimizer, which runs on the servers. For tables it works by rows: SGD without
@@ -396,8 +396,7 @@ typedef struct yk_parameter_server_options {
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_parameter_server_options;
 #define yk_parameter_server_options_DEFAULTS                                                                           \
-    .yk__mark = YK__MARK, .name = "parameters", .rank = YK_NOT_GIVEN, .trainers = YK_NOT_GIVEN, .snapshot_every = 100, \
-    .timeout = YK_NOT_GIVEN
+    .yk__mark = YK__MARK, .rank = YK_NOT_GIVEN, .trainers = YK_NOT_GIVEN, .snapshot_every = 100, .timeout = YK_NOT_GIVEN
 
 /*
  * A trainer's access to parameters that `count` other workers, or this one, keep and change. Those workers only join

@@ -65,7 +65,12 @@ struct yk_parameter_server {
     bool sum;
     char *snapshots;
     double timeout;
+    struct yk_parameter_server *next;
 };
+
+/* The handles of this process: at its shutdown as a worker it has left, whatever still refers to them. */
+static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static yk_parameter_server *handles;
 
 static void lookups_drop(yk_parameter_server *ps)
 {
@@ -78,12 +83,34 @@ static void lookups_drop(yk_parameter_server *ps)
     ps->lookups_end = &ps->lookups;
 }
 
+static void sessions_end(yk_parameter_server *ps)
+{
+    for (int i = 0; i < ps->server_count; i++) {
+        yk_ref_release(ps->servers[i].session);
+        ps->servers[i].session = NULL;
+    }
+}
+
+void yk__servers_leave(void)
+{
+    pthread_mutex_lock(&handles_lock);
+    for (yk_parameter_server *ps = handles; ps; ps = ps->next)
+        sessions_end(ps);
+    pthread_mutex_unlock(&handles_lock);
+}
+
 static void server_handle_destroy(void *object)
 {
     yk_parameter_server *ps = object;
+    pthread_mutex_lock(&handles_lock);
+    for (yk_parameter_server **at = &handles; *at; at = &(*at)->next)
+        if (*at == ps) {
+            *at = ps->next;
+            break;
+        }
+    pthread_mutex_unlock(&handles_lock);
     lookups_drop(ps);
-    for (int i = 0; i < ps->server_count; i++)
-        yk_ref_release(ps->servers[i].session);
+    sessions_end(ps);
     yk_parameters_release(ps->parameters);
     free(ps->pieces);
     free(ps->servers);
@@ -220,6 +247,10 @@ static yk_future *server_begin(const yk_parameter_server *ps, const char *what, 
                                yk_value *args)
 {
     yk_ref *session = ps->servers[number].session;
+    if (!session) {
+        yk__fail(YK_ERR_STATE, "%s: the parameter server '%s' is of before rpc_shutdown", what, ps->name);
+        return NULL;
+    }
     yk__rpc_target target = {.what = what,
                              .name = method,
                              .kind = YK__RPC_METHOD,
@@ -334,12 +365,12 @@ static yk_status parameters_take(yk_parameter_server *ps, yk_parameters *given)
     ps->parameters = yk_parameters_retain(yk_parameters_create());
     if (!ps->parameters)
         return yk__error_code();
-    for (int64_t i = 0; given && i < yk_parameters_count(given); i++) {
-        yk_tensor *x = yk_parameters_at(given, i);
-        if (yk_requires_grad(x) && yk_parameters_add(ps->parameters, yk__parameters_name(given, i), x))
+    for (int64_t i = 0; given && i < yk__state_dict_count(yk__parameters_list(given)); i++) {
+        yk_tensor *x = yk__parameters_at(given, i);
+        if (yk__wants_grad(x) && yk_parameters_add(ps->parameters, yk__parameters_name(given, i), x))
             return yk__error_code();
     }
-    ps->parameter_count = yk_parameters_count(ps->parameters);
+    ps->parameter_count = yk__state_dict_count(yk__parameters_list(ps->parameters));
     return YK_OK;
 }
 
@@ -394,7 +425,7 @@ static yk_status tables_take(const char *what, yk_parameter_server *ps, const yk
             status = yk__fail(YK_ERR_ARGUMENT, "%s: table '%s' has std %g, which is a number from 0 on", what, t->name,
                               t->std);
         if (!status && t->dtype != YK_F32 && t->dtype != YK_F64)
-            status = yk__fail(YK_ERR_DTYPE, "%s: table '%s' is %s; f32 and f64 can be", what, t->name,
+            status = yk__fail(YK_ERR_DTYPE, "%s: table '%s' is %s; float32 and float64 can be", what, t->name,
                               yk_dtype_name(t->dtype));
         for (int i = 0; i < ps->table_count && !status; i++)
             if (strcmp(ps->tables[i].name, t->name) == 0)
@@ -421,7 +452,7 @@ static yk_status optimizer_take(const char *what, yk_parameter_server *ps, const
     if (o->sgd && yk__number_or(o->sgd->momentum, 0) != 0)
         refused = "a momentum";
     double decay = o->sgd ? o->sgd->weight_decay : o->adagrad ? o->adagrad->weight_decay : o->adam->weight_decay;
-    if (yk__number_or(decay, 0) != 0)
+    if (!refused && yk__number_or(decay, 0) != 0)
         refused = "a weight decay";
     if (o->adam && o->adam->amsgrad)
         refused = "amsgrad";
@@ -472,9 +503,10 @@ static yk_status servers_take(const char *what, yk_parameter_server *ps, const c
 
 static yk_status options_take(const char *what, yk_parameter_server *ps, const yk_parameter_server_options *o)
 {
-    yk_status status = yk__rpc_name_check(what, "parameter server", o->name);
-    if (!status && strchr(o->name, '/'))
-        status = yk__fail(YK_ERR_ARGUMENT, "%s: the name '%.80s' has a '/' in it", what, o->name);
+    const char *name = o->name ? o->name : "parameters";
+    yk_status status = yk__rpc_name_check(what, "parameter server", name);
+    if (!status && strchr(name, '/'))
+        status = yk__fail(YK_ERR_ARGUMENT, "%s: the name '%.80s' has a '/' in it", what, name);
     if (!status && (o->mode < YK_SERVER_ASYNC || o->mode > YK_SERVER_STALE))
         status = yk__fail(YK_ERR_ARGUMENT, "%s: there is no mode %d", what, (int)o->mode);
     status = status ? status : yk__check_integer(what, "staleness", o->staleness, 0, INT32_MAX);
@@ -497,7 +529,7 @@ static yk_status options_take(const char *what, yk_parameter_server *ps, const y
     status = status ? status : yk__check_timeout(what, "timeout", o->timeout, usual, &ps->timeout);
     if (status)
         return status;
-    snprintf(ps->name, sizeof(ps->name), "%s", o->name);
+    snprintf(ps->name, sizeof(ps->name), "%s", name);
     ps->mode = o->mode;
     ps->staleness = o->staleness;
     ps->every = o->snapshot_every;
@@ -522,7 +554,11 @@ static yk_status handle_fill(const char *what, yk_parameter_server *ps, const ch
                              yk_parameters *parameters, const yk_parameter_server_options *o)
 {
     ps->lookups_end = &ps->lookups;
-    yk_status status = servers_take(what, ps, servers, count);
+    yk_status status = yk__rpc_enter(what);
+    if (status)
+        return status;
+    yk__rpc_leave();
+    status = servers_take(what, ps, servers, count);
     status = status ? status : options_take(what, ps, o);
     status = status ? status : tables_take(what, ps, o->tables);
     status = status ? status : optimizer_take(what, ps, o);
@@ -530,10 +566,8 @@ static yk_status handle_fill(const char *what, yk_parameter_server *ps, const ch
     if (!status && !ps->parameter_count && !ps->table_count)
         status = yk__fail(YK_ERR_ARGUMENT, "%s: there is no parameter that requires a gradient, and no table", what);
     status = status ? status : pieces_make(ps);
-    status = status ? status : yk__rpc_enter(what);
     if (status)
         return status;
-    yk__rpc_leave();
     if (getrandom(&ps->id, sizeof(ps->id), 0) != (ssize_t)sizeof(ps->id))
         return yk__fail_errno("%s: no random number", what);
     ps->id = (ps->id & INT64_MAX) | 1;
@@ -565,10 +599,15 @@ yk_parameter_server *yk_parameter_server_join(const char *const *servers, int co
         yk_no_grad_end(recording);
         yk_scope_end(scope);
     }
-    if (!status)
-        return yk__scope_own(ps);
-    yk_parameter_server_release(ps);
-    return NULL;
+    if (status) {
+        yk_parameter_server_release(ps);
+        return NULL;
+    }
+    pthread_mutex_lock(&handles_lock);
+    ps->next = handles;
+    handles = ps;
+    pthread_mutex_unlock(&handles_lock);
+    return yk__scope_own(ps);
 }
 
 /* ---- pushing and pulling ----------------------------------------------------------------------------------------- */
@@ -800,7 +839,7 @@ yk_tensor *yk_parameter_server_lookup(yk_parameter_server *ps, const char *name,
         !yk__is_there(what, "index", index) || !yk__scope_check(what))
         return NULL;
     if (yk_tensor_dtype(index) != YK_I64) {
-        yk__fail(YK_ERR_DTYPE, "%s: the index is %s, and i64 is wanted", what, yk_dtype_name(yk_tensor_dtype(index)));
+        yk__fail(YK_ERR_DTYPE, "%s: the index is %s, and int64 is wanted", what, yk_dtype_name(yk_tensor_dtype(index)));
         return NULL;
     }
     int number = table_find(what, ps, name);
@@ -820,7 +859,7 @@ yk_tensor *yk_parameter_server_lookup(yk_parameter_server *ps, const char *name,
     }
     bool records = yk_grad_enabled();
     if (!status && !(records && yk_set_requires_grad(l->block, true)))
-        out = yk_embedding(places, l->block, YK_NOT_GIVEN);
+        out = yk_embedding(places, l->block, -1);
     yk_tensor_release(places);
     if (out && records) {
         *ps->lookups_end = l;

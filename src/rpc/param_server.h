@@ -31,6 +31,8 @@ enum {
 };
 
 extern const yk_rpc_class yk__server_class; /* param_shard.c */
+/* This worker is at its shutdown: it has left all parameter servers. */
+void yk__servers_leave(void); /* param_server.c */
 /* The worker has ended: its shards are gone. */
 void yk__shards_clear(void);
 

@@ -90,18 +90,13 @@ void yk__shards_clear(void)
     pthread_mutex_unlock(&shards_lock);
 }
 
-static yk_tensor *parameter_at(yk_parameters *list, int64_t i)
-{
-    return yk_parameters_at(list, i);
-}
-
 /* ---- snapshots --------------------------------------------------------------------------------------------------- */
 
 static yk_value *values_list(yk_parameters *list, int64_t count)
 {
     yk_value *values = yk_value_list();
     for (int64_t i = 0; i < count && values; i++)
-        if (yk_value_append(values, yk_value_tensor(yk_detach(parameter_at(list, i)))))
+        if (yk_value_append(values, yk_value_tensor(yk_detach(yk__parameters_at(list, i)))))
             return NULL;
     return values;
 }
@@ -138,7 +133,7 @@ static yk_status snapshot_write(const shard *s)
 static yk_status values_load(yk_parameters *list, int64_t count, const yk_value *values)
 {
     for (int64_t i = 0; i < count; i++) {
-        yk_tensor *from = yk_value_as_tensor(yk_value_at(values, i)), *to = parameter_at(list, i);
+        yk_tensor *from = yk_value_as_tensor(yk_value_at(values, i)), *to = yk__parameters_at(list, i);
         if (from && !yk_same_shape(from, to))
             return yk__fail(YK_ERR_FORMAT, "parameter %" PRId64 " has another shape in it", i);
         if (!from || !yk_copy_(to, from))
@@ -435,7 +430,7 @@ static yk_status rows_set(const shard *s, const trainer *only, int64_t table, do
     yk_tensor *all = count == 1 ? rows[0] : yk_cat(rows, count, 0);
     all = scale == 1 ? all : yk_mul_scalar(all, scale);
     yk_tensor *index = count == 1 ? indices[0] : yk_cat(indices, count, 0);
-    return all && index ? yk_set_grad_rows(parameter_at(s->tables, table), index, all) : yk__error_code();
+    return all && index ? yk_set_grad_rows(yk__parameters_at(s->tables, table), index, all) : yk__error_code();
 }
 
 /* One update by the pushes that wait, or by that of one trainer. */
@@ -452,7 +447,7 @@ static yk_status update_make(shard *s, const trainer *only)
         yk_tensor *g = gradient_sum(s, only, i);
         g = g && scale != 1 ? yk_mul_scalar(g, scale) : g;
         status = yk__error_code();
-        status = status ? status : yk_set_grad(parameter_at(s->dense, i), g);
+        status = status ? status : yk_set_grad(yk__parameters_at(s->dense, i), g);
     }
     for (int64_t i = 0; i < s->n_tables && !status; i++)
         status = rows_set(s, only, i, scale);
@@ -647,7 +642,7 @@ static yk_status push_check(const shard *s, const yk_value *push)
         const yk_value *one = yk_value_at(dense, i);
         if (yk_value_kind_of(one) == YK_VALUE_NONE)
             continue;
-        yk_tensor *g = yk_value_as_tensor(one), *x = parameter_at(s->dense, i);
+        yk_tensor *g = yk_value_as_tensor(one), *x = yk__parameters_at(s->dense, i);
         if (!g)
             return yk__error_code();
         if (!yk_same_shape(g, x) || yk_tensor_dtype(g) != yk_tensor_dtype(x))
@@ -661,7 +656,7 @@ static yk_status push_check(const shard *s, const yk_value *push)
             return yk__error_code();
         if (table < 0 || table >= s->n_tables)
             return yk__fail(YK_ERR_FORMAT, "there is no table %" PRId64, table);
-        yk_tensor *x = parameter_at(s->tables, table);
+        yk_tensor *x = yk__parameters_at(s->tables, table);
         if (yk_tensor_dtype(index) != YK_I64 || yk_ndim(index) != 1 || yk_ndim(g) != 2 ||
             yk_size(g, 0) != yk_numel(index) || yk_size(g, 1) != yk_size(x, 1) ||
             yk_tensor_dtype(g) != yk_tensor_dtype(x))
@@ -746,7 +741,7 @@ static yk_status session_rows(yk_call *call)
     if (table < 0 || table >= s->n_tables)
         yk__fail(YK_ERR_FORMAT, "there is no table %" PRId64, table);
     else
-        rows = yk_index_select(parameter_at(s->tables, table), 0, index);
+        rows = yk_index_select(yk__parameters_at(s->tables, table), 0, index);
     yk_no_grad_end(recording);
     pthread_mutex_unlock(&s->lock);
     return yk_call_return(call, yk_value_tensor(rows));

@@ -354,6 +354,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     YK__OWN_RECORD;
     yk_status status = YK_OK;
     yk__publications_close(false);
+    yk__servers_leave();
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
         yk__rpc_lock();
