@@ -777,6 +777,26 @@ static const row rows[] = {
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_fetch_options", "at_least", .kind = WHOLE, .measure = fetch_at_least, .fallback = 1, .other = 2,
      .refused = {-1, INT64_MIN}},
+    {"yk_parameter_server_options", "name", .kind = OBJECT}, /* param_server_test.c */
+    {"yk_parameter_server_options", "mode", .kind = WHOLE, .measure = server_mode, .fallback = 0, .other = 1,
+     .refused = {-1, 3}},
+    {"yk_parameter_server_options", "staleness", .kind = WHOLE, .measure = server_staleness, .fallback = 0, .other = 2,
+     .refused = {-1}},
+    {"yk_parameter_server_options", "sgd", .kind = OBJECT},
+    {"yk_parameter_server_options", "adagrad", .kind = OBJECT},
+    {"yk_parameter_server_options", "adam", .kind = OBJECT},
+    {"yk_parameter_server_options", "tables", .kind = OBJECT},
+    {"yk_parameter_server_options", "sum", .kind = FLAG},
+    {"yk_parameter_server_options", "rank", .kind = WHOLE, .measure = server_rank, .fallback = 0, .other = 1,
+     .refused = {-1, 2}, .stated = "without a launcher 0 of 1"},
+    {"yk_parameter_server_options", "trainers", .kind = WHOLE, .measure = server_trainers, .fallback = 1, .other = 2,
+     .refused = {-1, 4097}, .stated = "without a launcher 0 of 1"},
+    {"yk_parameter_server_options", "seed", .kind = WHOLE, .measure = server_seed, .fallback = 0, .other = 5},
+    {"yk_parameter_server_options", "snapshots", .kind = OBJECT},
+    {"yk_parameter_server_options", "snapshot_every", .kind = WHOLE, .measure = server_snapshot_every, .fallback = 100,
+     .other = 3, .refused = {-1}},
+    {"yk_parameter_server_options", "timeout", .kind = ABOVE, .measure = server_timeout, .fallback = 1, .other = 0.001,
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_dist_backward_options", "timeout", .kind = ABOVE, .measure = dist_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_dist_backward_options", "retain_graph", .kind = FLAG},
@@ -899,6 +919,8 @@ static const row rows[] = {
     {"yk_optimizer_set_option", "value", .kind = NUMBER, .measure = set_option, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}, .word = "weight_decay"},
     {"yk_dist_optimizer_set_lr", "lr", .kind = NUMBER, .measure = dist_set_lr, .fallback = 0, .other = 1,
+     .refused = {-1, INFINITY}},
+    {"yk_parameter_server_set_lr", "lr", .kind = NUMBER, .measure = server_set_lr, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}},
     {"yk_store_set_timeout", "seconds", .kind = ABOVE, .measure = store_set_timeout, .fallback = NONE, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
@@ -1369,6 +1391,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(dist_backward, yk_dist_backward_options, dist_with(o))                                                           \
     X(publish, yk_publish_options, publish_with(o, NULL))                                                              \
     X(fetch, yk_fetch_options, publish_with(NULL, o))                                                                  \
+    X(parameter_server, yk_parameter_server_options, server_with(o))                                                   \
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
     X(encode, yk_encode_options, yk_tokenizer_encode(yk_tokenizer_bytes(), "a", 1, o))                                 \
     X(token_blocks, yk_token_blocks_options, yk_token_blocks(ten_tokens(), o))                                         \
