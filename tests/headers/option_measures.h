@@ -657,6 +657,21 @@ static double upsample_of(const yk_upsample_options *o)
 MEASURE_TRIPLE(interpolate_size, yk_upsample_options, size, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
 MEASURE_TRIPLE(interpolate_factor, yk_upsample_options, scale_factor, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
 MEASURE(upsample_mode, yk_upsample_options, mode, upsample_of, .size = {7})
+static double unfold_of(const yk_fold_options *o)
+{
+    double made = digest(yk_unfold(numbers(YK_SHAPE(1, 2, 7, 6)), o));
+    return made + layer_of(yk_unfold_create(o), numbers(YK_SHAPE(1, 2, 7, 6)));
+}
+MEASURE_PAIR(unfold_kernel, yk_fold_options, kernel, unfold_of, .padding = {1, 1})
+MEASURE_PAIR(unfold_dilation, yk_fold_options, dilation, unfold_of, .kernel = {2, 2})
+MEASURE_PAIR(unfold_padding, yk_fold_options, padding, unfold_of, .kernel = {2, 2})
+MEASURE_PAIR(unfold_stride, yk_fold_options, stride, unfold_of, .kernel = {2, 2})
+static double grid_of(const yk_grid_sample_options *o)
+{
+    return digest(yk_grid_sample(numbers(YK_SHAPE(1, 2, 4, 4)), numbers(YK_SHAPE(1, 3, 3, 2)), o));
+}
+MEASURE(grid_mode, yk_grid_sample_options, mode, grid_of, .align_corners = true)
+MEASURE(grid_padding, yk_grid_sample_options, padding_mode, grid_of, .align_corners = false)
 static double group_norm_eps(double v)
 {
     return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));

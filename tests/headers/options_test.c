@@ -295,6 +295,19 @@ static const row rows[] = {
     {"yk_upsample_options", "mode", .kind = WHOLE, .measure = upsample_mode, .fallback = YK_INTERPOLATE_NEAREST,
      .other = YK_INTERPOLATE_LINEAR, .refused = {-1, 7}},
     {"yk_upsample_options", "align_corners", .kind = FLAG},
+    {"yk_fold_options", "kernel", .kind = WHOLE, .measure = unfold_kernel, .fallback = NONE, .other = 3,
+     .refused = {-1}, .stated = "no default"},
+    {"yk_fold_options", "dilation", .kind = WHOLE, .measure = unfold_dilation, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_fold_options", "padding", .kind = WHOLE, .measure = unfold_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_grid_sample_options", "mode", .kind = WHOLE, .measure = grid_mode, .fallback = YK_GRID_BILINEAR,
+     .other = YK_GRID_NEAREST, .refused = {-1, 3}},
+    {"yk_grid_sample_options", "padding_mode", .kind = WHOLE, .measure = grid_padding,
+     .fallback = YK_GRID_PADDING_ZEROS, .other = YK_GRID_PADDING_BORDER, .refused = {-1, 3}},
+    {"yk_grid_sample_options", "align_corners", .kind = FLAG},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -1323,6 +1336,9 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
     X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
+    X(fold, yk_fold_options,                                                                                         \
+      yk_unfold(ones(), o) || yk_fold(ones(), 4, 4, o) || yk_unfold_create(o) || yk_fold_create(4, 4, o))              \
+    X(grid_sample, yk_grid_sample_options, yk_grid_sample(ones(), ones(), o))                                          \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
