@@ -663,6 +663,14 @@ static const row rows[] = {
      .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_random_resized_crop_options", "ratio", .kind = ABOVE, .measure = resized_crop_ratio, .fallback = 3.0 / 4,
      .other = 0.4, .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "brightness", .kind = NUMBER, .measure = jitter_brightness, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "contrast", .kind = NUMBER, .measure = jitter_contrast, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "saturation", .kind = NUMBER, .measure = jitter_saturation, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "hue", .kind = NUMBER, .measure = jitter_hue, .fallback = 0, .other = 0.2,
+     .refused = {-0.75, 0.75}},
     {"yk_encode_options", "special", .kind = FLAG},
     {"yk_token_blocks_options", "block", .kind = WHOLE, .measure = token_block, .fallback = NONE, .other = 3,
      .refused = {-1, 1e10}, .stated = "no default"},
@@ -916,6 +924,10 @@ static const row rows[] = {
     {"yk_dropout_create", "p", .kind = NUMBER, .measure = dropout_layer_p, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_dropout", "p", .kind = NUMBER, .measure = dropout_p, .fallback = 0, .other = 0.5, .refused = {-0.5, 1.5}},
+    {"yk_random_vertical_flip", "p", .kind = NUMBER, .measure = vertical_flip_p, .fallback = 0, .other = 1,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_grayscale", "p", .kind = NUMBER, .measure = grayscale_p, .fallback = 0, .other = 1,
+     .refused = {-0.5, 1.5}},
     {"yk_random_horizontal_flip", "p", .kind = NUMBER, .measure = flip_p, .fallback = 0, .other = 1,
      .refused = {-0.5, 1.5}},
     {"yk_clip_grad_norm", "max_norm", .kind = NUMBER, .measure = clip_max_norm, .fallback = 0, .other = 1,
@@ -1393,6 +1405,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(plateau, yk_plateau_options, yk_reduce_lr_on_plateau(some_sgd(), o))                                             \
     X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
     X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \
+    X(color_jitter, yk_color_jitter_options, yk_color_jitter(o))                                                       \
     X(loader, yk_loader_options, loader_for(o))                                                                        \
     X(init, yk_init_options, !yk_init_process_group(o))                                                                \
     X(spawn, yk_spawn_options, !yk_spawn(has_port, NULL, 1, o) || yk_spawn_start(has_port, NULL, 1, o))                \
