@@ -107,7 +107,8 @@ void yk__live_traces_end(yk__rendezvous *n)
     live_clear(n);
 }
 
-/* What is known of a rank, or of a node (`rank` < 0); its descriptor is closed with the state. False without memory. */
+/* Notes what is known of a rank, or of a node (`rank` < 0); its descriptor is closed with the state. False without
+ * memory. */
 static bool found_add(yk__live_traces *l, const yk__traced *one)
 {
     if (l->n_found == l->room) {
