@@ -756,6 +756,7 @@ static const row rows[] = {
     {"yk_elastic_options", "survive", .kind = FLAG},
     {"yk_elastic_options", "own", .kind = OBJECT},
     {"yk_elastic_options", "own_bytes", .kind = OBJECT}, /* of own: survive_test.c */
+    {"yk_elastic_options", "alike", .kind = OBJECT},     /* a text: elastic_test.c */
     {"yk_elastic_options", "group", .kind = OBJECT},
     {"yk_rpc_init_options", "timeout", .kind = ABOVE, .measure = rpc_init_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
