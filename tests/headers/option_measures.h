@@ -657,6 +657,21 @@ static double upsample_of(const yk_upsample_options *o)
 MEASURE_TRIPLE(interpolate_size, yk_upsample_options, size, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
 MEASURE_TRIPLE(interpolate_factor, yk_upsample_options, scale_factor, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
 MEASURE(upsample_mode, yk_upsample_options, mode, upsample_of, .size = {7})
+static double unfold_of(const yk_fold_options *o)
+{
+    double made = digest(yk_unfold(numbers(YK_SHAPE(1, 2, 7, 6)), o));
+    return made + layer_of(yk_unfold_create(o), numbers(YK_SHAPE(1, 2, 7, 6)));
+}
+MEASURE_PAIR(unfold_kernel, yk_fold_options, kernel, unfold_of, .padding = {1, 1})
+MEASURE_PAIR(unfold_dilation, yk_fold_options, dilation, unfold_of, .kernel = {2, 2})
+MEASURE_PAIR(unfold_padding, yk_fold_options, padding, unfold_of, .kernel = {2, 2})
+MEASURE_PAIR(unfold_stride, yk_fold_options, stride, unfold_of, .kernel = {2, 2})
+static double grid_of(const yk_grid_sample_options *o)
+{
+    return digest(yk_grid_sample(numbers(YK_SHAPE(1, 2, 4, 4)), numbers(YK_SHAPE(1, 3, 3, 2)), o));
+}
+MEASURE(grid_mode, yk_grid_sample_options, mode, grid_of, .align_corners = true)
+MEASURE(grid_padding, yk_grid_sample_options, padding_mode, grid_of, .align_corners = false)
 static double group_norm_eps(double v)
 {
     return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));
@@ -1137,6 +1152,35 @@ static double resized_crop_of(const yk_random_resized_crop_options *o)
 }
 MEASURE(resized_crop_scale, yk_random_resized_crop_options, scale[0], resized_crop_of, .ratio = {1, 1})
 MEASURE(resized_crop_ratio, yk_random_resized_crop_options, ratio[0], resized_crop_of, .scale = {0.5, 0.5})
+/* A sample of three channels that are not equal, through a transform. */
+static yk_status make_colored(void *context, int64_t index, yk_sample *sample)
+{
+    static const unsigned char pixels[3 * 4 * 5] = {9, 200, 31, 77, 150, [20] = 14, 90, 255, 3, 60, [41] = 99, 250, 8};
+    (void)context, (void)index;
+    yk_sample_view(sample, pixels, YK_U8, 3, (int64_t[]){3, 4, 5});
+    return YK_OK;
+}
+static double augmented(yk_transform *transform)
+{
+    const yk_dataset_table table = {.name = "colored", .length = 9, .get = make_colored};
+    return transform ? digest(yk_dataset_get(yk_dataset_create(&table, NULL, transform), 3, YK_F64, NULL)) : NAN;
+}
+static double color_jitter_of(const yk_color_jitter_options *o)
+{
+    return augmented(yk_color_jitter(o));
+}
+MEASURE_PAIR(jitter_brightness, yk_color_jitter_options, brightness, color_jitter_of, .yk__mark = YK__MARK)
+MEASURE_PAIR(jitter_contrast, yk_color_jitter_options, contrast, color_jitter_of, .yk__mark = YK__MARK)
+MEASURE_PAIR(jitter_saturation, yk_color_jitter_options, saturation, color_jitter_of, .yk__mark = YK__MARK)
+MEASURE_PAIR(jitter_hue, yk_color_jitter_options, hue, color_jitter_of, .yk__mark = YK__MARK)
+static double vertical_flip_p(double p)
+{
+    return augmented(yk_random_vertical_flip(p));
+}
+static double grayscale_p(double p)
+{
+    return augmented(yk_random_grayscale(p));
+}
 
 static double loader_of(const yk_loader_options *o)
 {

@@ -295,6 +295,19 @@ static const row rows[] = {
     {"yk_upsample_options", "mode", .kind = WHOLE, .measure = upsample_mode, .fallback = YK_INTERPOLATE_NEAREST,
      .other = YK_INTERPOLATE_LINEAR, .refused = {-1, 7}},
     {"yk_upsample_options", "align_corners", .kind = FLAG},
+    {"yk_fold_options", "kernel", .kind = WHOLE, .measure = unfold_kernel, .fallback = NONE, .other = 3,
+     .refused = {-1}, .stated = "no default"},
+    {"yk_fold_options", "dilation", .kind = WHOLE, .measure = unfold_dilation, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_fold_options", "padding", .kind = WHOLE, .measure = unfold_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_grid_sample_options", "mode", .kind = WHOLE, .measure = grid_mode, .fallback = YK_GRID_BILINEAR,
+     .other = YK_GRID_NEAREST, .refused = {-1, 3}},
+    {"yk_grid_sample_options", "padding_mode", .kind = WHOLE, .measure = grid_padding,
+     .fallback = YK_GRID_PADDING_ZEROS, .other = YK_GRID_PADDING_BORDER, .refused = {-1, 3}},
+    {"yk_grid_sample_options", "align_corners", .kind = FLAG},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -650,6 +663,14 @@ static const row rows[] = {
      .other = 0.5, .refused = {-0.5, 1.5}},
     {"yk_random_resized_crop_options", "ratio", .kind = ABOVE, .measure = resized_crop_ratio, .fallback = 3.0 / 4,
      .other = 0.4, .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "brightness", .kind = NUMBER, .measure = jitter_brightness, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "contrast", .kind = NUMBER, .measure = jitter_contrast, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "saturation", .kind = NUMBER, .measure = jitter_saturation, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_color_jitter_options", "hue", .kind = NUMBER, .measure = jitter_hue, .fallback = 0, .other = 0.2,
+     .refused = {-0.75, 0.75}},
     {"yk_encode_options", "special", .kind = FLAG},
     {"yk_token_blocks_options", "block", .kind = WHOLE, .measure = token_block, .fallback = NONE, .other = 3,
      .refused = {-1, 1e10}, .stated = "no default"},
@@ -903,6 +924,10 @@ static const row rows[] = {
     {"yk_dropout_create", "p", .kind = NUMBER, .measure = dropout_layer_p, .fallback = 0, .other = 0.5,
      .refused = {-0.5, 1.5}},
     {"yk_dropout", "p", .kind = NUMBER, .measure = dropout_p, .fallback = 0, .other = 0.5, .refused = {-0.5, 1.5}},
+    {"yk_random_vertical_flip", "p", .kind = NUMBER, .measure = vertical_flip_p, .fallback = 0, .other = 1,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_grayscale", "p", .kind = NUMBER, .measure = grayscale_p, .fallback = 0, .other = 1,
+     .refused = {-0.5, 1.5}},
     {"yk_random_horizontal_flip", "p", .kind = NUMBER, .measure = flip_p, .fallback = 0, .other = 1,
      .refused = {-0.5, 1.5}},
     {"yk_clip_grad_norm", "max_norm", .kind = NUMBER, .measure = clip_max_norm, .fallback = 0, .other = 1,
@@ -1323,6 +1348,9 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
     X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
+    X(fold, yk_fold_options,                                                                                         \
+      yk_unfold(ones(), o) || yk_fold(ones(), 4, 4, o) || yk_unfold_create(o) || yk_fold_create(4, 4, o))              \
+    X(grid_sample, yk_grid_sample_options, yk_grid_sample(ones(), ones(), o))                                          \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
@@ -1377,6 +1405,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(plateau, yk_plateau_options, yk_reduce_lr_on_plateau(some_sgd(), o))                                             \
     X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
     X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \
+    X(color_jitter, yk_color_jitter_options, yk_color_jitter(o))                                                       \
     X(loader, yk_loader_options, loader_for(o))                                                                        \
     X(init, yk_init_options, !yk_init_process_group(o))                                                                \
     X(spawn, yk_spawn_options, !yk_spawn(has_port, NULL, 1, o) || yk_spawn_start(has_port, NULL, 1, o))                \
