@@ -752,10 +752,10 @@ static int wish_compare(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Sorts the rows of an index by server and position, each once, into l->rows; `places` says for each element of the
+/* Sorts the rows of an index by server and position, each once, into l->rows; `positions` says for each element of the
  * index which of them it is. */
 static yk_status rows_sort(const char *what, const yk_parameter_server *ps, lookup *l, const int64_t *index,
-                           int64_t count, int64_t *places)
+                           int64_t count, int64_t *positions)
 {
     const table *t = &ps->tables[l->table];
     wish *all = yk__calloc((size_t)count + 1, sizeof(*all));
@@ -778,7 +778,7 @@ static yk_status rows_sort(const char *what, const yk_parameter_server *ps, look
         int64_t row = index[all[i].at];
         if (!l->count || l->rows[l->count - 1] != row)
             l->rows[l->count++] = row;
-        places[all[i].at] = l->count - 1;
+        positions[all[i].at] = l->count - 1;
     }
     free(all);
     return status;
@@ -816,8 +816,9 @@ static yk_tensor *rows_fetch(yk_parameter_server *ps, const char *what, const lo
     return block;
 }
 
-/* Fetches the block and the places of the index's elements in it. */
-static yk_status lookup_fill(yk_parameter_server *ps, const char *what, lookup *l, yk_tensor *index, yk_tensor **places)
+/* Fetches the block and the positions of the index's elements in it. */
+static yk_status lookup_fill(yk_parameter_server *ps, const char *what, lookup *l, yk_tensor *index,
+                             yk_tensor **positions)
 {
     yk_tensor *here = yk_contiguous(yk_to(index, (yk_device){YK_CPU, 0}));
     yk_tensor *at = yk_empty(yk_ndim(index), yk_sizes(index),
@@ -825,8 +826,8 @@ static yk_status lookup_fill(yk_parameter_server *ps, const char *what, lookup *
     if (!here || !at || rows_sort(what, ps, l, yk_tensor_data(here), yk_numel(here), yk_tensor_data(at)))
         return yk__error_code();
     yk_tensor *block = yk_to(rows_fetch(ps, what, l), yk_tensor_device(index));
-    *places = block ? yk_tensor_retain(yk_to(at, yk_tensor_device(index))) : NULL;
-    l->block = *places ? yk_tensor_retain(block) : NULL;
+    *positions = block ? yk_tensor_retain(yk_to(at, yk_tensor_device(index))) : NULL;
+    l->block = *positions ? yk_tensor_retain(block) : NULL;
     return l->block ? YK_OK : yk__error_code();
 }
 
@@ -847,20 +848,20 @@ yk_tensor *yk_parameter_server_lookup(yk_parameter_server *ps, const char *name,
     if (!l)
         return NULL;
     l->table = number;
-    yk_tensor *places = NULL, *out = NULL;
+    yk_tensor *positions = NULL, *out = NULL;
     yk_status status;
     {
         YK__OWN_RECORD;
         yk_scope scope = yk_scope_begin();
         bool recording = yk_no_grad_begin();
-        status = lookup_fill(ps, what, l, index, &places);
+        status = lookup_fill(ps, what, l, index, &positions);
         yk_no_grad_end(recording);
         yk_scope_end(scope);
     }
     bool records = yk_grad_enabled();
     if (!status && !(records && yk_set_requires_grad(l->block, true)))
-        out = yk_embedding(places, l->block, -1);
-    yk_tensor_release(places);
+        out = yk_embedding(positions, l->block, -1);
+    yk_tensor_release(positions);
     if (out && records) {
         *ps->lookups_end = l;
         ps->lookups_end = &l->next;
