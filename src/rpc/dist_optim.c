@@ -17,67 +17,131 @@
 
 /* ---- options on the wire ----------------------------------------------------------------------------------------- */
 
-enum { SGD, ADAM, ADAMW, KINDS };
-static const char *const kind_names[KINDS] = {"sgd", "adam", "adamw"};
+/* Each kind with the type of its options: yk_X makes one, from yk_Y_options. Kinds are sent by their names. */
+#define EACH_KIND(X)                                                                                                   \
+    X(sgd, sgd)                                                                                                        \
+    X(adam, adam)                                                                                                      \
+    X(adamw, adam)                                                                                                     \
+    X(rmsprop, rmsprop)                                                                                                \
+    X(adagrad, adagrad)                                                                                                \
+    X(adadelta, adadelta)                                                                                              \
+    X(adamax, adamax)                                                                                                  \
+    X(nadam, nadam)                                                                                                    \
+    X(radam, radam)
 
 typedef union optim_options {
     yk_sgd_options sgd;
     yk_adam_options adam;
+    yk_rmsprop_options rmsprop;
+    yk_adagrad_options adagrad;
+    yk_adadelta_options adadelta;
+    yk_adamax_options adamax;
+    yk_nadam_options nadam;
+    yk_radam_options radam;
 } optim_options;
 
 typedef struct member {
     size_t offset;
-    bool flag; /* a bool; else a double */
+    enum { END, REAL, FLAG } type; /* a double, a bool */
 } member;
-#define REAL(type, name)                                                                                               \
+#define REAL_OF(kind, name)                                                                                            \
     {                                                                                                                  \
-        offsetof(type, name), false                                                                                    \
+        offsetof(yk_##kind##_options, name), REAL                                                                      \
     }
-#define FLAG(type, name)                                                                                               \
+#define FLAG_OF(kind, name)                                                                                            \
     {                                                                                                                  \
-        offsetof(type, name), true                                                                                     \
+        offsetof(yk_##kind##_options, name), FLAG                                                                      \
     }
-/* The members of the options, in the order of the protocol. */
-static const member sgd_members[] = {REAL(yk_sgd_options, lr),
-                                     REAL(yk_sgd_options, momentum),
-                                     REAL(yk_sgd_options, dampening),
-                                     REAL(yk_sgd_options, weight_decay),
-                                     FLAG(yk_sgd_options, nesterov),
-                                     FLAG(yk_sgd_options, maximize),
-                                     FLAG(yk_sgd_options, master_weights)};
-static const member adam_members[] = {REAL(yk_adam_options, lr),           REAL(yk_adam_options, beta1),
-                                      REAL(yk_adam_options, beta2),        REAL(yk_adam_options, eps),
-                                      REAL(yk_adam_options, weight_decay), FLAG(yk_adam_options, amsgrad),
-                                      FLAG(yk_adam_options, maximize),     FLAG(yk_adam_options, master_weights)};
-enum { SGD_MEMBERS = sizeof(sgd_members) / sizeof(member), ADAM_MEMBERS = sizeof(adam_members) / sizeof(member) };
+/* The members of the options, in the order of the protocol, ended by one of no type. */
+static const member sgd_members[] = {
+    REAL_OF(sgd, lr),       REAL_OF(sgd, momentum), REAL_OF(sgd, dampening),      REAL_OF(sgd, weight_decay),
+    FLAG_OF(sgd, nesterov), FLAG_OF(sgd, maximize), FLAG_OF(sgd, master_weights), {0, END}};
+static const member adam_members[] = {REAL_OF(adam, lr),       REAL_OF(adam, beta1),          REAL_OF(adam, beta2),
+                                      REAL_OF(adam, eps),      REAL_OF(adam, weight_decay),   FLAG_OF(adam, amsgrad),
+                                      FLAG_OF(adam, maximize), FLAG_OF(adam, master_weights), {0, END}};
+static const member rmsprop_members[] = {
+    REAL_OF(rmsprop, lr),           REAL_OF(rmsprop, alpha),          REAL_OF(rmsprop, eps),
+    REAL_OF(rmsprop, weight_decay), REAL_OF(rmsprop, momentum),       FLAG_OF(rmsprop, centered),
+    FLAG_OF(rmsprop, maximize),     FLAG_OF(rmsprop, master_weights), {0, END}};
+static const member adagrad_members[] = {REAL_OF(adagrad, lr),
+                                         REAL_OF(adagrad, lr_decay),
+                                         REAL_OF(adagrad, weight_decay),
+                                         REAL_OF(adagrad, initial_accumulator_value),
+                                         REAL_OF(adagrad, eps),
+                                         FLAG_OF(adagrad, maximize),
+                                         FLAG_OF(adagrad, master_weights),
+                                         {0, END}};
+static const member adadelta_members[] = {REAL_OF(adadelta, lr),
+                                          REAL_OF(adadelta, rho),
+                                          REAL_OF(adadelta, eps),
+                                          REAL_OF(adadelta, weight_decay),
+                                          FLAG_OF(adadelta, maximize),
+                                          FLAG_OF(adadelta, master_weights),
+                                          {0, END}};
+static const member adamax_members[] = {
+    REAL_OF(adamax, lr),           REAL_OF(adamax, beta1),    REAL_OF(adamax, beta2),          REAL_OF(adamax, eps),
+    REAL_OF(adamax, weight_decay), FLAG_OF(adamax, maximize), FLAG_OF(adamax, master_weights), {0, END}};
+static const member nadam_members[] = {REAL_OF(nadam, lr),
+                                       REAL_OF(nadam, beta1),
+                                       REAL_OF(nadam, beta2),
+                                       REAL_OF(nadam, eps),
+                                       REAL_OF(nadam, weight_decay),
+                                       REAL_OF(nadam, momentum_decay),
+                                       FLAG_OF(nadam, decoupled_weight_decay),
+                                       FLAG_OF(nadam, maximize),
+                                       FLAG_OF(nadam, master_weights),
+                                       {0, END}};
+static const member radam_members[] = {
+    REAL_OF(radam, lr),       REAL_OF(radam, beta1),          REAL_OF(radam, beta2),
+    REAL_OF(radam, eps),      REAL_OF(radam, weight_decay),   FLAG_OF(radam, decoupled_weight_decay),
+    FLAG_OF(radam, maximize), FLAG_OF(radam, master_weights), {0, END}};
 
-static yk_value *options_value(int kind, const optim_options *o)
+/* A kind of optimizer: its name on the wire, its options, and the optimizer that they make. */
+typedef struct optim_kind {
+    const char *name;
+    const member *members;
+    void (*preset)(optim_options *o);
+    yk_optimizer *(*make)(yk_parameters *parameters, const optim_options *o);
+} optim_kind;
+#define FUNCTIONS(kind, options)                                                                                       \
+    static void kind##_preset(optim_options *o)                                                                        \
+    {                                                                                                                  \
+        o->options = *YK_OPTIONS(yk_##options##_options);                                                              \
+    }                                                                                                                  \
+    static yk_optimizer *kind##_make(yk_parameters *parameters, const optim_options *o)                                \
+    {                                                                                                                  \
+        return (yk_##kind)(parameters, &o->options);                                                                   \
+    }
+EACH_KIND(FUNCTIONS)
+#define ROW(kind, options) {#kind, options##_members, kind##_preset, kind##_make},
+static const optim_kind kinds[] = {EACH_KIND(ROW)};
+#define NUMBER(kind, options) KIND_##kind,
+enum { EACH_KIND(NUMBER) KINDS };
+
+static yk_value *options_value(const optim_kind *kind, const optim_options *o)
 {
-    const member *members = kind == SGD ? sgd_members : adam_members;
     yk_value *list = yk_value_list();
-    for (int i = 0; i < (kind == SGD ? SGD_MEMBERS : ADAM_MEMBERS) && list; i++) {
-        const char *at = (const char *)o + members[i].offset;
+    for (const member *m = kind->members; m->type != END && list; m++) {
+        const char *at = (const char *)o + m->offset;
         yk_value *item =
-            members[i].flag ? yk_value_bool(*(const bool *)at) : yk_value_real(*(const double *)(const void *)at);
+            m->type == FLAG ? yk_value_bool(*(const bool *)at) : yk_value_real(*(const double *)(const void *)at);
         if (yk_value_append(list, item))
             return NULL;
     }
     return list;
 }
 
-static void options_read(int kind, const yk_value *list, optim_options *o)
+static void options_read(const optim_kind *kind, const yk_value *list, optim_options *o)
 {
-    if (kind == SGD)
-        o->sgd = *YK_OPTIONS(yk_sgd_options);
-    else
-        o->adam = *YK_OPTIONS(yk_adam_options);
-    const member *members = kind == SGD ? sgd_members : adam_members;
-    for (int i = 0; i < (kind == SGD ? SGD_MEMBERS : ADAM_MEMBERS); i++) {
-        char *at = (char *)o + members[i].offset;
-        if (members[i].flag)
-            *(bool *)at = yk_value_as_bool(yk_value_at(list, i));
+    kind->preset(o);
+    int64_t i = 0;
+    for (const member *m = kind->members; m->type != END; m++) {
+        char *at = (char *)o + m->offset;
+        const yk_value *item = yk_value_at(list, i++);
+        if (m->type == FLAG)
+            *(bool *)at = yk_value_as_bool(item);
         else
-            *(double *)(void *)at = yk_value_as_real(yk_value_at(list, i));
+            *(double *)(void *)at = yk_value_as_real(item);
     }
 }
 
@@ -103,27 +167,25 @@ static yk_status local_create(yk_call *call)
 {
     const char *name = yk_call_string(call, 0);
     yk_value *refs = yk_call_argument(call, 2);
-    int kind = 0;
-    while (name && kind < KINDS && strcmp(kind_names[kind], name) != 0)
-        kind++;
-    if (!name || !refs || kind == KINDS)
+    int number = 0;
+    while (name && number < KINDS && strcmp(kinds[number].name, name) != 0)
+        number++;
+    if (!name || !refs || number == KINDS)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_FORMAT, "no optimizer '%.40s'", name);
+    const optim_kind *kind = &kinds[number];
     optim_options options;
     options_read(kind, yk_call_argument(call, 1), &options);
     yk_parameters *parameters = yk_parameters_create();
     for (int64_t i = 0; i < yk_value_count(refs) && !yk__error_code(); i++) {
-        char number[24];
-        snprintf(number, sizeof(number), "%lld", (long long)i);
+        char name_of[24];
+        snprintf(name_of, sizeof(name_of), "%lld", (long long)i);
         yk_ref *ref = yk_value_as_ref(yk_value_at(refs, i));
         yk_value *value = ref ? yk_ref_local_value(ref) : NULL;
         yk_tensor *x = value ? yk_value_as_tensor(value) : NULL;
-        if (!x || yk_parameters_add(parameters, number, x))
-            yk__error_prefix("parameter %s", number);
+        if (!x || yk_parameters_add(parameters, name_of, x))
+            yk__error_prefix("parameter %s", name_of);
     }
-    yk_optimizer *optimizer = yk__error_code() ? NULL
-                              : kind == SGD    ? yk_sgd(parameters, &options.sgd)
-                              : kind == ADAM   ? yk_adam(parameters, &options.adam)
-                                               : yk_adamw(parameters, &options.adam);
+    yk_optimizer *optimizer = yk__error_code() ? NULL : kind->make(parameters, &options);
     local_optimizer *o = optimizer ? yk__calloc(1, sizeof(*o)) : NULL;
     if (!o)
         return yk__error_code();
@@ -223,8 +285,8 @@ static yk_value *owner_parameters(yk_ref *const *parameters, int count, int from
 }
 
 /* Makes the optimizers of all owners, and waits until they are there. In a scope. */
-static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind, const optim_options *options,
-                                yk_ref *const *parameters, int count)
+static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, const optim_kind *kind,
+                                const optim_options *options, yk_ref *const *parameters, int count)
 {
     bool *taken = yk__calloc((size_t)count, sizeof(*taken));
     o->owners = taken ? yk__calloc((size_t)count, sizeof(yk_ref *)) : NULL;
@@ -233,7 +295,7 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind
         if (taken[i])
             continue;
         yk_value *list = owner_parameters(parameters, count, i, taken);
-        yk_value *args = list ? yk_args(yk_value_string(kind_names[kind]), options_value(kind, options), list) : NULL;
+        yk_value *args = list ? yk_args(yk_value_string(kind->name), options_value(kind, options), list) : NULL;
         yk_ref *ref =
             args ? yk__rpc_remote_at(&parameters[i]->owner, what, yk__dist_optimizer_class.name, args, NULL) : NULL;
         status = ref ? YK_OK : yk__error_code();
@@ -246,7 +308,7 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind
     return status;
 }
 
-static yk_dist_optimizer *optimizer_make(const char *what, int kind, const optim_options *options,
+static yk_dist_optimizer *optimizer_make(const char *what, const optim_kind *kind, const optim_options *options,
                                          yk_ref *const *parameters, int count)
 {
     if (!yk__is_there(what, "array of parameters", parameters) || !yk__scope_check(what))
@@ -273,29 +335,15 @@ static yk_dist_optimizer *optimizer_make(const char *what, int kind, const optim
     return NULL;
 }
 
-yk_dist_optimizer *yk_dist_sgd(yk_ref *const *parameters, int count, const yk_sgd_options *options)
-{
-    optim_options o;
-    return YK__OPTIONS_TAKE("dist_sgd", yk_sgd_options, options, &o.sgd)
-               ? NULL
-               : optimizer_make("dist_sgd", SGD, &o, parameters, count);
-}
-
-yk_dist_optimizer *yk_dist_adam(yk_ref *const *parameters, int count, const yk_adam_options *options)
-{
-    optim_options o;
-    return YK__OPTIONS_TAKE("dist_adam", yk_adam_options, options, &o.adam)
-               ? NULL
-               : optimizer_make("dist_adam", ADAM, &o, parameters, count);
-}
-
-yk_dist_optimizer *yk_dist_adamw(yk_ref *const *parameters, int count, const yk_adam_options *options)
-{
-    optim_options o;
-    return YK__OPTIONS_TAKE("dist_adamw", yk_adam_options, options, &o.adam)
-               ? NULL
-               : optimizer_make("dist_adamw", ADAMW, &o, parameters, count);
-}
+#define CONSTRUCTOR(kind, type)                                                                                        \
+    yk_dist_optimizer *yk_dist_##kind(yk_ref *const *parameters, int count, const yk_##type##_options *options)        \
+    {                                                                                                                  \
+        optim_options o;                                                                                               \
+        return YK__OPTIONS_TAKE("dist_" #kind, yk_##type##_options, options, &o.type)                                  \
+                   ? NULL                                                                                              \
+                   : optimizer_make("dist_" #kind, &kinds[KIND_##kind], &o, parameters, count);                        \
+    }
+EACH_KIND(CONSTRUCTOR)
 
 /* Calls a method of all owners' optimizers at once, and waits for all; the first error. */
 static yk_status owners_call(const char *what, const yk_dist_optimizer *o, const char *method, yk_value *args)
