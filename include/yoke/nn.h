@@ -202,6 +202,23 @@ YK_API yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out
  */
 YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain) YK_MUST_CHECK;
 YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain) YK_MUST_CHECK;
+/* A normal distribution of which values outside [a, b] are left out; PyTorch's defaults are 0, 1, -2, 2. Source:
+ * trunc_normal_. */
+YK_API yk_status yk_init_trunc_normal(yk_tensor *x, double mean, double deviation, double a, double b) YK_MUST_CHECK;
+/*
+ * gain (1 in PyTorch) times a matrix with orthonormal rows or, where x (rows, ...), flattened behind its first
+ * dimension, has no more columns than rows, columns: of a matrix of normal numbers the Q of the QR decomposition whose
+ * R has a positive diagonal. Computed by the host, in f64. Source: Saxe et al., 2014; orthogonal_.
+ */
+YK_API yk_status yk_init_orthogonal(yk_tensor *x, double gain) YK_MUST_CHECK;
+/* Ones where row and column of x (rows, columns) are the same, else zeros. Source: eye_. */
+YK_API yk_status yk_init_eye(yk_tensor *x) YK_MUST_CHECK;
+/* The weight (out, in/groups, ...), of 3 to 5 dimensions, of a convolution that passes on as many channels as it can in
+ * each of `groups` (1 in PyTorch) groups of outputs. Source: dirac_. */
+YK_API yk_status yk_init_dirac(yk_tensor *x, int64_t groups) YK_MUST_CHECK;
+/* Normal numbers, of which in each column of x (rows, columns) ceil(sparsity rows), chosen at random, are 0; sparsity
+ * is in [0, 1], PyTorch's default deviation 0.01. Source: Martens, 2010; sparse_. */
+YK_API yk_status yk_init_sparse(yk_tensor *x, double sparsity, double deviation) YK_MUST_CHECK;
 
 /* ---- layers: options may be NULL. Shapes are those of the operation of the same name in yoke/ops.h. ------------- */
 /*

@@ -796,6 +796,47 @@ static double kaiming_normal_slope(double v)
     return initialised(kaiming_normal, v);
 }
 
+static double trunc_normal_of(double mean, double deviation, double a, double b)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(4, 4), NULL);
+    yk_manual_seed(1);
+    return yk_init_trunc_normal(x, mean, deviation, a, b) ? NAN : digest(x);
+}
+static double trunc_normal_mean(double v)
+{
+    return trunc_normal_of(v, 1, -2, 2);
+}
+static double trunc_normal_deviation(double v)
+{
+    return trunc_normal_of(0, v, -2, 2);
+}
+static double trunc_normal_a(double v)
+{
+    return trunc_normal_of(0, 1, v, 2);
+}
+static double trunc_normal_b(double v)
+{
+    return trunc_normal_of(0, 1, -2, v);
+}
+static double orthogonal_gain(double v)
+{
+    return initialised(yk_init_orthogonal, v);
+}
+static double sparse_of(double sparsity, double deviation)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(4, 4), NULL);
+    yk_manual_seed(1);
+    return yk_init_sparse(x, sparsity, deviation) ? NAN : digest(x);
+}
+static double sparse_sparsity(double v)
+{
+    return sparse_of(v, 0.01);
+}
+static double sparse_deviation(double v)
+{
+    return sparse_of(0.5, v);
+}
+
 /* ---- optimizers and schedules ------------------------------------------------------------------------------------ */
 
 static yk_parameters *one_parameter(yk_tensor **x)
