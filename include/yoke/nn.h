@@ -156,6 +156,15 @@ YK_API yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, voi
 /* Prints the tree as PyTorch's repr does. */
 YK_API yk_status yk_module_print(FILE *to, yk_module *m) YK_MUST_CHECK;
 
+/*
+ * A module of the same kind and names, whose parameters and buffers have the same values in memory of their own,
+ * without gradients; modes and hooks are the same. A part that stands in the tree twice does so in the copy. What a
+ * module of the program's own keeps in its data is copied as it is, and its pointers, but those to its parts, are
+ * shared: the original is retained for them. A module that yk_ddp or yk_data_parallel has wrapped is an error. Source:
+ * copy.deepcopy.
+ */
+YK_API yk_module *yk_module_copy(yk_module *m);
+
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_module *yk_module_retain(yk_module *m);
 YK_API void yk_module_release(yk_module *m);

@@ -106,6 +106,12 @@ double yk__schedule_momentum(const yk__schedule_form *f, int64_t t)
     return momentum;
 }
 
+double yk__schedule_swa_part(const yk__schedule_form *f, int64_t t)
+{
+    double part = t < f->period ? (double)t / (double)f->period : 1;
+    return f->numbers[YK__SWA_LINEAR] != 0 ? part : (1 - cos(M_PI * part)) / 2;
+}
+
 double yk__schedule_rate(const yk__schedule_form *f, double base, int64_t t)
 {
     int passed = 0;
@@ -130,6 +136,7 @@ double yk__schedule_rate(const yk__schedule_form *f, double base, int64_t t)
     case YK__ONE_CYCLE_LR: return one_cycle(f, t, NULL);
     case YK__CYCLIC_LR:
         return n[YK__CYCLIC_BASE_LR] + (n[YK__CYCLE_MAX_LR] - n[YK__CYCLIC_BASE_LR]) * cyclic_height(f, t);
+    case YK__SWA_LR: part = yk__schedule_swa_part(f, t); return n[YK__SWA_RATE] * part + base * (1 - part);
     case YK__SEQUENTIAL_LR: f = yk__schedule_part(f, t, &own); return yk__schedule_rate(f, base, own);
     default: return base * f->fn(t, f->user);
     }
@@ -174,6 +181,7 @@ static const struct {
     [YK__WARM_RESTARTS_LR] = {"cosine_warm_restarts_lr(t_0=", ""},
     [YK__ONE_CYCLE_LR] = {"one_cycle_lr(total_steps=", ""},
     [YK__CYCLIC_LR] = {"cyclic_lr(step_size_up=", ""},
+    [YK__SWA_LR] = {"swa_lr(anneal_epochs=", ""},
     [YK__SEQUENTIAL_LR] = {"sequential_lr(milestones=[", "], schedules=["},
 };
 enum { KINDS = sizeof(words) / sizeof(*words) };
@@ -200,6 +208,7 @@ const char *const *yk__schedule_number_names(yk__schedule_kind kind)
                               "three_phase", "div_factor", "final_div_factor"},
         [YK__CYCLIC_LR] = {"max_lr", "cycle_momentum", "base_momentum", "max_momentum", "base_lr", "step_size_down",
                            "mode", "gamma"},
+        [YK__SWA_LR] = {"swa_lr", "linear"},
     };
     return names[kind];
 }
@@ -357,7 +366,8 @@ static yk_status form_read(const char **at, yk__schedule_form **made)
     if (read && has_constant(f->kind))
         read = read_real(at, &f->constant);
     read = read && read_numbers(at, f);
-    if (read && kind > YK__LAMBDA_LR && kind != YK__SEQUENTIAL_LR && !(f->period >= 1 && numbers_fit(f)))
+    if (read && kind > YK__LAMBDA_LR && kind != YK__SEQUENTIAL_LR &&
+        !(f->period >= (kind != YK__SWA_LR) && numbers_fit(f)))
         status = yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' has numbers that no schedule has", begin);
     if (read && !status && kind == YK__SEQUENTIAL_LR)
         status = read_parts(at, f);
@@ -463,11 +473,11 @@ static int64_t time_in_part(const yk__schedule_form *f, const yk__schedule_form 
 
 int64_t yk__schedule_time_in(const yk__schedule_form *f, const yk__schedule_form *old, int64_t t)
 {
-    if (has_period(f->kind) && old->period < 1)
+    if (has_period(f->kind) && old->period < (f->kind != YK__SWA_LR))
         return -1;
     if (f->kind == YK__SEQUENTIAL_LR)
         return time_in_part(f, old, t);
-    if (f->kind == YK__LINEAR_LR || f->kind == YK__CONSTANT_LR || f->kind == YK__POLYNOMIAL_LR)
+    if (f->kind == YK__LINEAR_LR || f->kind == YK__CONSTANT_LR || f->kind == YK__POLYNOMIAL_LR || f->kind == YK__SWA_LR)
         return t < old->period ? time_scale(t, f->period, old->period) : f->period + (t - old->period);
     if (f->kind == YK__CYCLIC_LR && f->period != old->period)
         return -1; /* the steps down stand among its numbers */
