@@ -12,8 +12,9 @@
 
 #include "tensor/tensor.h"
 
-void *yk__twin_find(const yk__twins *t, const void *original)
+void *yk__twin_find(const void *twins, const void *original)
 {
+    const yk__twins *t = twins;
     for (int64_t i = 0; i < t->count; i++) {
         if (t->items[i].original == original)
             return t->items[i].object;
@@ -55,9 +56,8 @@ static yk_status twin_tensors(yk__twins *t, yk__entries *to, const yk__entries *
 static yk_module *twin_module(yk__twins *t, yk_module *m)
 {
     yk_module *made = twin_add(t, m, yk__module_replica_make(m));
-    if (!made || yk__module_hooks_copy(made, m))
+    if (!made)
         return NULL;
-    made->training = m->training;
     if (twin_tensors(t, &made->parameters, &m->parameters, t->parameter) ||
         twin_tensors(t, &made->buffers, &m->buffers, t->buffer))
         return NULL;
@@ -70,34 +70,27 @@ static yk_module *twin_module(yk__twins *t, yk_module *m)
     return made;
 }
 
-/* Copies the modules' data, in which pointers to a part become pointers to its twin. */
-static void copy_data(const yk__twins *t)
+/* Gives the modules mode, hooks and data. */
+static yk_status twins_update(const yk__twins *t)
 {
-    for (int64_t i = 0; i < t->count; i++) {
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < t->count && !status; i++) {
         if (((yk__object *)t->items[i].object)->type != ((yk__object *)t->items[0].object)->type)
             continue; /* a tensor */
-        const yk_module *from = t->items[i].original;
         yk_module *to = t->items[i].object;
-        memcpy(to->data, from->data, from->cls->data_size);
-        for (size_t at = 0; at + sizeof(void *) <= from->cls->data_size; at += sizeof(void *)) {
-            void *pointer, *other;
-            memcpy(&pointer, (char *)to->data + at, sizeof(pointer));
-            if (pointer && (other = yk__twin_find(t, pointer)))
-                memcpy((char *)to->data + at, &other, sizeof(other));
-        }
-        if (t->copies) {
+        status = yk__module_replica_update(to, t->items[i].original, yk__twin_find, t);
+        if (!status && t->copies) {
             to->kept = to->original;
             to->original = NULL;
         }
     }
+    return status;
 }
 
 yk_module *yk__twins_make(yk__twins *t, yk_module *m)
 {
     yk_module *made = twin_module(t, m);
-    if (made)
-        copy_data(t);
-    return made;
+    return made && !twins_update(t) ? made : NULL;
 }
 
 void yk__twins_clear(yk__twins *t)

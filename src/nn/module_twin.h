@@ -25,8 +25,8 @@ struct yk__twins {
 /* Makes the twins of m and of all below it, with their data, hooks and modes; the twin of m, borrowed, NULL on failure.
  * To be cleared in both cases. */
 yk_module *yk__twins_make(yk__twins *t, yk_module *m);
-/* The twin of a part, borrowed; NULL where there is none. */
-void *yk__twin_find(const yk__twins *t, const void *original);
+/* The twin of a part, borrowed; NULL where there is none. A yk__counterpart. */
+void *yk__twin_find(const void *twins, const void *original);
 /* Releases the twins. */
 void yk__twins_clear(yk__twins *t);
 

@@ -17,28 +17,17 @@
 
 /* ---- options on the wire ----------------------------------------------------------------------------------------- */
 
-/* Each kind with the type of its options: yk_X makes one, from yk_Y_options. Kinds are sent by their names. */
+/* Each kind with its number and the type of its options: yk_X makes one, from yk_Y_options. */
 #define EACH_KIND(X)                                                                                                   \
-    X(sgd, sgd)                                                                                                        \
-    X(adam, adam)                                                                                                      \
-    X(adamw, adam)                                                                                                     \
-    X(rmsprop, rmsprop)                                                                                                \
-    X(adagrad, adagrad)                                                                                                \
-    X(adadelta, adadelta)                                                                                              \
-    X(adamax, adamax)                                                                                                  \
-    X(nadam, nadam)                                                                                                    \
-    X(radam, radam)
-
-typedef union optim_options {
-    yk_sgd_options sgd;
-    yk_adam_options adam;
-    yk_rmsprop_options rmsprop;
-    yk_adagrad_options adagrad;
-    yk_adadelta_options adadelta;
-    yk_adamax_options adamax;
-    yk_nadam_options nadam;
-    yk_radam_options radam;
-} optim_options;
+    X(sgd, YK__OPTIM_SGD, sgd)                                                                                         \
+    X(adam, YK__OPTIM_ADAM, adam)                                                                                      \
+    X(adamw, YK__OPTIM_ADAMW, adam)                                                                                    \
+    X(rmsprop, YK__OPTIM_RMSPROP, rmsprop)                                                                             \
+    X(adagrad, YK__OPTIM_ADAGRAD, adagrad)                                                                             \
+    X(adadelta, YK__OPTIM_ADADELTA, adadelta)                                                                          \
+    X(adamax, YK__OPTIM_ADAMAX, adamax)                                                                                \
+    X(nadam, YK__OPTIM_NADAM, nadam)                                                                                   \
+    X(radam, YK__OPTIM_RADAM, radam)
 
 typedef struct member {
     size_t offset;
@@ -100,28 +89,31 @@ static const member radam_members[] = {
 typedef struct optim_kind {
     const char *name;
     const member *members;
-    void (*preset)(optim_options *o);
-    yk_optimizer *(*make)(yk_parameters *parameters, const optim_options *o);
+    void (*preset)(yk__optim_options *o);
+    yk_optimizer *(*make)(yk_parameters *parameters, const yk__optim_options *o);
 } optim_kind;
-#define FUNCTIONS(kind, options)                                                                                       \
-    static void kind##_preset(optim_options *o)                                                                        \
+#define FUNCTIONS(kind, number, options)                                                                               \
+    static void kind##_preset(yk__optim_options *o)                                                                    \
     {                                                                                                                  \
         o->options = *YK_OPTIONS(yk_##options##_options);                                                              \
     }                                                                                                                  \
-    static yk_optimizer *kind##_make(yk_parameters *parameters, const optim_options *o)                                \
+    static yk_optimizer *kind##_make(yk_parameters *parameters, const yk__optim_options *o)                            \
     {                                                                                                                  \
         return (yk_##kind)(parameters, &o->options);                                                                   \
     }
 EACH_KIND(FUNCTIONS)
-#define ROW(kind, options) {#kind, options##_members, kind##_preset, kind##_make},
-static const optim_kind kinds[] = {EACH_KIND(ROW)};
-#define NUMBER(kind, options) KIND_##kind,
-enum { EACH_KIND(NUMBER) KINDS };
+#define ROW(kind, number, options) [number] = {#kind, options##_members, kind##_preset, kind##_make},
+static const optim_kind kinds[YK__OPTIM_WIRE] = {EACH_KIND(ROW)};
 
-static yk_value *options_value(const optim_kind *kind, const optim_options *o)
+const char *yk__optim_wire_name(int kind)
+{
+    return kinds[kind].name;
+}
+
+yk_value *yk__optim_options_value(int kind, const yk__optim_options *o)
 {
     yk_value *list = yk_value_list();
-    for (const member *m = kind->members; m->type != END && list; m++) {
+    for (const member *m = kinds[kind].members; m->type != END && list; m++) {
         const char *at = (const char *)o + m->offset;
         yk_value *item =
             m->type == FLAG ? yk_value_bool(*(const bool *)at) : yk_value_real(*(const double *)(const void *)at);
@@ -131,11 +123,17 @@ static yk_value *options_value(const optim_kind *kind, const optim_options *o)
     return list;
 }
 
-static void options_read(const optim_kind *kind, const yk_value *list, optim_options *o)
+yk_status yk__optim_options_read(const char *name, const yk_value *list, int *kind, yk__optim_options *o)
 {
-    kind->preset(o);
+    int k = 0;
     int64_t i = 0;
-    for (const member *m = kind->members; m->type != END; m++) {
+    while (name && k < YK__OPTIM_WIRE && strcmp(kinds[k].name, name) != 0)
+        k++;
+    if (!name || k == YK__OPTIM_WIRE)
+        return yk__fail(YK_ERR_FORMAT, "no optimizer '%.40s'", name ? name : "");
+    *kind = k;
+    kinds[k].preset(o);
+    for (const member *m = kinds[k].members; m->type != END; m++) {
         char *at = (char *)o + m->offset;
         const yk_value *item = yk_value_at(list, i++);
         if (m->type == FLAG)
@@ -143,6 +141,12 @@ static void options_read(const optim_kind *kind, const yk_value *list, optim_opt
         else
             *(double *)(void *)at = yk_value_as_real(item);
     }
+    return yk__error_code();
+}
+
+yk_optimizer *yk__optim_make(int kind, yk_parameters *parameters, const yk__optim_options *o)
+{
+    return kinds[kind].make(parameters, o);
 }
 
 /* ---- at an owner ------------------------------------------------------------------------------------------------- */
@@ -167,14 +171,10 @@ static yk_status local_create(yk_call *call)
 {
     const char *name = yk_call_string(call, 0);
     yk_value *refs = yk_call_argument(call, 2);
-    int number = 0;
-    while (name && number < KINDS && strcmp(kinds[number].name, name) != 0)
-        number++;
-    if (!name || !refs || number == KINDS)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_FORMAT, "no optimizer '%.40s'", name);
-    const optim_kind *kind = &kinds[number];
-    optim_options options;
-    options_read(kind, yk_call_argument(call, 1), &options);
+    int kind;
+    yk__optim_options options;
+    if (!name || !refs || yk__optim_options_read(name, yk_call_argument(call, 1), &kind, &options))
+        return yk__error_code();
     yk_parameters *parameters = yk_parameters_create();
     for (int64_t i = 0; i < yk_value_count(refs) && !yk__error_code(); i++) {
         char name_of[24];
@@ -185,7 +185,7 @@ static yk_status local_create(yk_call *call)
         if (!x || yk_parameters_add(parameters, name_of, x))
             yk__error_prefix("parameter %s", name_of);
     }
-    yk_optimizer *optimizer = yk__error_code() ? NULL : kind->make(parameters, &options);
+    yk_optimizer *optimizer = yk__error_code() ? NULL : yk__optim_make(kind, parameters, &options);
     local_optimizer *o = optimizer ? yk__calloc(1, sizeof(*o)) : NULL;
     if (!o)
         return yk__error_code();
@@ -285,8 +285,8 @@ static yk_value *owner_parameters(yk_ref *const *parameters, int count, int from
 }
 
 /* Makes the optimizers of all owners, and waits until they are there. In a scope. */
-static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, const optim_kind *kind,
-                                const optim_options *options, yk_ref *const *parameters, int count)
+static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind, const yk__optim_options *options,
+                                yk_ref *const *parameters, int count)
 {
     bool *taken = yk__calloc((size_t)count, sizeof(*taken));
     o->owners = taken ? yk__calloc((size_t)count, sizeof(yk_ref *)) : NULL;
@@ -295,7 +295,8 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, const op
         if (taken[i])
             continue;
         yk_value *list = owner_parameters(parameters, count, i, taken);
-        yk_value *args = list ? yk_args(yk_value_string(kind->name), options_value(kind, options), list) : NULL;
+        yk_value *args =
+            list ? yk_args(yk_value_string(kinds[kind].name), yk__optim_options_value(kind, options), list) : NULL;
         yk_ref *ref =
             args ? yk__rpc_remote_at(&parameters[i]->owner, what, yk__dist_optimizer_class.name, args, NULL) : NULL;
         status = ref ? YK_OK : yk__error_code();
@@ -308,7 +309,7 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, const op
     return status;
 }
 
-static yk_dist_optimizer *optimizer_make(const char *what, const optim_kind *kind, const optim_options *options,
+static yk_dist_optimizer *optimizer_make(const char *what, int kind, const yk__optim_options *options,
                                          yk_ref *const *parameters, int count)
 {
     if (!yk__is_there(what, "array of parameters", parameters) || !yk__scope_check(what))
@@ -335,13 +336,13 @@ static yk_dist_optimizer *optimizer_make(const char *what, const optim_kind *kin
     return NULL;
 }
 
-#define CONSTRUCTOR(kind, type)                                                                                        \
+#define CONSTRUCTOR(kind, number, type)                                                                                \
     yk_dist_optimizer *yk_dist_##kind(yk_ref *const *parameters, int count, const yk_##type##_options *options)        \
     {                                                                                                                  \
-        optim_options o;                                                                                               \
+        yk__optim_options o;                                                                                           \
         return YK__OPTIONS_TAKE("dist_" #kind, yk_##type##_options, options, &o.type)                                  \
                    ? NULL                                                                                              \
-                   : optimizer_make("dist_" #kind, &kinds[KIND_##kind], &o, parameters, count);                        \
+                   : optimizer_make("dist_" #kind, number, &o, parameters, count);                                     \
     }
 EACH_KIND(CONSTRUCTOR)
 
