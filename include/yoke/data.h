@@ -8,7 +8,7 @@
 #ifndef YOKE_DATA_H
 #define YOKE_DATA_H
 
-#include <yoke/tensor.h>
+#include <yoke/nn.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -433,6 +433,15 @@ YK_API int64_t yk_loader_skipped(const yk_loader *loader) YK_QUESTION;
 YK_API const char *yk_loader_skipped_message(const yk_loader *loader) YK_QUESTION;
 /* Batches that are still to come in the epoch that was started. */
 YK_API int64_t yk_loader_left(const yk_loader *loader) YK_QUESTION;
+
+/*
+ * Computes the running statistics of the model's batch norms, which an average of weights does not have
+ * (yk_averaged_model), from the inputs of one epoch of the loader: the mean of all batches, num_batches_tracked anew.
+ * The model's forward runs in training mode, without gradients, on the device that its tensors are on; its modes and
+ * its momenta are what they were afterwards. A model without batch norms is left alone, and so is the loader. On
+ * failure the statistics are those of the batches so far. Source: torch.optim.swa_utils.update_bn.
+ */
+YK_API yk_status yk_update_bn(yk_loader *loader, yk_module *model) YK_MUST_CHECK;
 
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_loader *yk_loader_retain(yk_loader *loader);

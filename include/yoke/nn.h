@@ -156,6 +156,15 @@ YK_API yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, voi
 /* Prints the tree as PyTorch's repr does. */
 YK_API yk_status yk_module_print(FILE *to, yk_module *m) YK_MUST_CHECK;
 
+/*
+ * A module of the same kind and names, whose parameters and buffers have the same values in memory of their own,
+ * without gradients; modes and hooks are the same. A part that stands in the tree twice does so in the copy. What a
+ * module of the program's own keeps in its data is copied as it is, and its pointers, but those to its parts, are
+ * shared: the original is retained for them. A module that yk_ddp or yk_data_parallel has wrapped is an error. Source:
+ * copy.deepcopy.
+ */
+YK_API yk_module *yk_module_copy(yk_module *m);
+
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
 YK_API yk_module *yk_module_retain(yk_module *m);
 YK_API void yk_module_release(yk_module *m);
@@ -202,6 +211,23 @@ YK_API yk_status yk_init_kaiming_normal(yk_tensor *x, double slope, bool fan_out
  */
 YK_API yk_status yk_init_xavier_uniform(yk_tensor *x, double gain) YK_MUST_CHECK;
 YK_API yk_status yk_init_xavier_normal(yk_tensor *x, double gain) YK_MUST_CHECK;
+/* A normal distribution of which values outside [a, b] are left out; PyTorch's defaults are 0, 1, -2, 2. Source:
+ * trunc_normal_. */
+YK_API yk_status yk_init_trunc_normal(yk_tensor *x, double mean, double deviation, double a, double b) YK_MUST_CHECK;
+/*
+ * gain (1 in PyTorch) times a matrix with orthonormal rows or, where x (rows, ...), flattened behind its first
+ * dimension, has no more columns than rows, columns: of a matrix of normal numbers the Q of the QR decomposition whose
+ * R has a positive diagonal. Computed by the host, in f64. Source: Saxe et al., 2014; orthogonal_.
+ */
+YK_API yk_status yk_init_orthogonal(yk_tensor *x, double gain) YK_MUST_CHECK;
+/* Ones where row and column of x (rows, columns) are the same, else zeros. Source: eye_. */
+YK_API yk_status yk_init_eye(yk_tensor *x) YK_MUST_CHECK;
+/* The weight (out, in/groups, ...), of 3 to 5 dimensions, of a convolution that passes on as many channels as it can in
+ * each of `groups` (1 in PyTorch) groups of outputs. Source: dirac_. */
+YK_API yk_status yk_init_dirac(yk_tensor *x, int64_t groups) YK_MUST_CHECK;
+/* Normal numbers, of which in each column of x (rows, columns) ceil(sparsity rows), chosen at random, are 0; sparsity
+ * is in [0, 1], PyTorch's default deviation 0.01. Source: Martens, 2010; sparse_. */
+YK_API yk_status yk_init_sparse(yk_tensor *x, double sparsity, double deviation) YK_MUST_CHECK;
 
 /* ---- layers: options may be NULL. Shapes are those of the operation of the same name in yoke/ops.h. ------------- */
 /*

@@ -332,6 +332,10 @@ YK_API yk_schedule *yk_polynomial_lr(yk_optimizer *o, int64_t total_iters, doubl
 /* A half of a cosine from lr to eta_min (0), in t_0 steps, then again from lr, each time t_mult (1) times as long.
  * Source: CosineAnnealingWarmRestarts. */
 YK_API yk_schedule *yk_cosine_warm_restarts_lr(yk_optimizer *o, int64_t t_0, int64_t t_mult, double eta_min);
+/* From lr to swa_lr, for all groups, in anneal_epochs steps (10), along half a cosine or, where linear is true, a
+ * straight line, and stays. It starts from the rate that is there at its first step, so another schedule may have been
+ * stepped until then. Source: SWALR. */
+YK_API yk_schedule *yk_swa_lr(yk_optimizer *o, double swa_lr, int64_t anneal_epochs, bool linear);
 
 /*
  * From max_lr / div_factor up to max_lr in the first pct_start of the steps, then down to that divided by
@@ -425,6 +429,26 @@ YK_API yk_plateau_state yk_plateau_get_state(const yk_plateau *p) YK_QUESTION;
 YK_API yk_status yk_plateau_set_state(yk_plateau *p, const yk_plateau_state *state) YK_MUST_CHECK;
 YK_API yk_plateau *yk_plateau_retain(yk_plateau *p);
 YK_API void yk_plateau_release(yk_plateau *p);
+
+/* ---- averages of weights ----------------------------------------------------------------------------------------- */
+/*
+ * A module whose child "module" is a copy of the model (yk_module_copy) on its device, and whose forward is that one's.
+ * Each update makes the copy's parameters averages of what the model's were in all updates: with a decay the first
+ * ones, then decay times the average plus (1 - decay) times the model's (EMA), without one the mean, all with one
+ * weight (SWA). Buffers are the model's at the last update; with use_buffers they are averaged likewise. The number of
+ * updates is the buffer "n_averaged", so a state dict of it goes on, here and in PyTorch. Source: Izmailov et al.,
+ * 2018; torch.optim.swa_utils.AveragedModel, get_ema_multi_avg_fn, get_swa_multi_avg_fn.
+ */
+typedef struct yk_averaged_model_options {
+    double decay YK_DEFAULT(YK_NOT_GIVEN); /* in [0, 1]; not given: the mean */
+    bool use_buffers YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_averaged_model_options;
+#define yk_averaged_model_options_DEFAULTS .yk__mark = YK__MARK, .decay = YK_NOT_GIVEN
+YK_API yk_module *yk_averaged_model(yk_module *model, const yk_averaged_model_options *options);
+/* Takes the model's values of now into the averages. Parameters are matched by their order, so the model may have been
+ * wrapped since; another number or shape is an error, and changes nothing. Source: update_parameters. */
+YK_API yk_status yk_averaged_model_update(yk_module *averaged, yk_module *model) YK_MUST_CHECK;
 
 /* ---- loss scaling: small gradients kept above the numbers that float16 rounds to zero
  * ---------------------------------------- */

@@ -325,6 +325,12 @@ typedef struct yk_dist_optimizer yk_dist_optimizer;
 YK_API yk_dist_optimizer *yk_dist_sgd(yk_ref *const *parameters, int count, const yk_sgd_options *options);
 YK_API yk_dist_optimizer *yk_dist_adam(yk_ref *const *parameters, int count, const yk_adam_options *options);
 YK_API yk_dist_optimizer *yk_dist_adamw(yk_ref *const *parameters, int count, const yk_adam_options *options);
+YK_API yk_dist_optimizer *yk_dist_rmsprop(yk_ref *const *parameters, int count, const yk_rmsprop_options *options);
+YK_API yk_dist_optimizer *yk_dist_adagrad(yk_ref *const *parameters, int count, const yk_adagrad_options *options);
+YK_API yk_dist_optimizer *yk_dist_adadelta(yk_ref *const *parameters, int count, const yk_adadelta_options *options);
+YK_API yk_dist_optimizer *yk_dist_adamax(yk_ref *const *parameters, int count, const yk_adamax_options *options);
+YK_API yk_dist_optimizer *yk_dist_nadam(yk_ref *const *parameters, int count, const yk_nadam_options *options);
+YK_API yk_dist_optimizer *yk_dist_radam(yk_ref *const *parameters, int count, const yk_radam_options *options);
 /*
  * Changes, in all owners at once, every parameter that has a gradient in the context, and waits. An owner runs one step
  * at a time, those of several trainers in the order in which they come; a backward of another context that still needs

@@ -15,7 +15,7 @@
 #include <yoke/autograd.h>
 #include <yoke/ops.h>
 
-#include "nn/module.h"
+#include "nn/module_twin.h"
 #include "tensor/tensor.h"
 
 typedef struct checkpoint {
@@ -37,96 +37,30 @@ static yk_tensor *checkpoint_run(yk_custom *context, yk_tensor *const *inputs, i
     return yk_custom_save(context, inputs[0]) ? NULL : yk_forward(c->module, inputs[0]);
 }
 
-/* ---- a twin of a module ------------------------------------------------------------------------------------------ */
+/* ---- a twin of the module ---------------------------------------------------------------------------------------- */
 
-typedef struct twin {
-    void *original, *object; /* `object`: one reference */
-} twin;
-
-/* Modules, parameters and buffers of a tree, each once; the module itself comes first. */
-typedef struct twins {
-    twin *items;
-    int64_t count, capacity;
-    bool recorded; /* parameters are views of the module's in the graph */
-} twins;
-
-/* The twin of a part of the tree, a yk__counterpart. */
-static void *twin_of(const void *tree, const void *original)
+/* A parameter's twin on the same memory: wants a gradient where it does. */
+static yk_tensor *leaf_parameter(const yk__twins *t, yk_tensor *x)
 {
-    const twins *t = tree;
-    for (int64_t i = 0; i < t->count; i++) {
-        if (t->items[i].original == original)
-            return t->items[i].object;
-    }
-    return NULL;
-}
-
-/* Takes over the reference to `object`; NULL: it could not be made. */
-static void *twin_add(twins *t, void *original, void *object)
-{
-    if (object && t->count == t->capacity) {
-        int64_t capacity = t->capacity ? 2 * t->capacity : 32;
-        twin *items = yk__realloc(t->items, (size_t)capacity * sizeof(*items));
-        if (!items) {
-            yk_object_release(object);
-            return NULL;
-        }
-        t->items = items;
-        t->capacity = capacity;
-    }
-    if (object)
-        t->items[t->count++] = (twin){original, object};
-    return object;
-}
-
-/* A parameter's twin: wants a gradient where it does. */
-static void *twin_parameter(twins *t, yk_tensor *x)
-{
-    yk_tensor *alias = t->recorded ? yk_view(x, x->ndim, x->shape) : yk_detach(x);
-    if (alias && !t->recorded && yk__wants_grad(x) && yk_set_requires_grad(alias, true))
+    (void)t;
+    yk_tensor *alias = yk_detach(x);
+    if (alias && yk__wants_grad(x) && yk_set_requires_grad(alias, true))
         alias = NULL;
-    return twin_add(t, x, yk_object_retain(alias));
+    return yk_tensor_retain(alias);
 }
 
-/* Makes the twins of a module and all below it; their data is still empty. */
-static yk_module *twin_module(twins *t, yk_module *m)
+/* The same as a view of the parameter in the graph. */
+static yk_tensor *recorded_parameter(const yk__twins *t, yk_tensor *x)
 {
-    yk_module *made = twin_add(t, m, yk__module_replica_make(m));
-    if (!made)
-        return NULL;
-    for (int64_t i = 0; i < m->parameters.count; i++) {
-        yk_tensor *x = m->parameters.items[i].object, *old = twin_of(t, x);
-        made->parameters.items[i].object = yk_object_retain(old ? old : twin_parameter(t, x));
-        if (!made->parameters.items[i].object)
-            return NULL;
-    }
-    for (int64_t i = 0; i < m->buffers.count; i++) /* what is written to them lasts */
-        made->buffers.items[i].object = yk_object_retain(m->buffers.items[i].object);
-    for (int64_t i = 0; i < m->children.count; i++) {
-        yk_module *child = m->children.items[i].object, *old = twin_of(t, child);
-        made->children.items[i].object = yk_object_retain(old ? old : twin_module(t, child));
-        if (!made->children.items[i].object)
-            return NULL;
-    }
-    return made;
+    (void)t;
+    return yk_tensor_retain(yk_view(x, x->ndim, x->shape));
 }
 
-/* Mode, hooks and data of the modules; pointers in the data to a part become pointers to its twin. */
-static yk_status twins_copy_data(const twins *t)
+/* The buffer itself: what is written to it lasts. */
+static yk_tensor *same_buffer(const yk__twins *t, yk_tensor *x)
 {
-    yk_status status = YK_OK;
-    for (int64_t i = 0; i < t->count && !status; i++) {
-        if (((yk__object *)t->items[i].object)->type == ((yk__object *)t->items[0].object)->type) /* no tensor */
-            status = yk__module_replica_update(t->items[i].object, t->items[i].original, twin_of, t);
-    }
-    return status;
-}
-
-static void twins_clear(twins *t)
-{
-    for (int64_t i = t->count; i-- > 0;)
-        yk_object_release(t->items[i].object);
-    free(t->items);
+    (void)t;
+    return yk_tensor_retain(x);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -154,32 +88,29 @@ static yk_tensor *checkpoint_input(yk_custom *context, yk_tensor *x, bool record
     return input;
 }
 
-static yk_status checkpoint_gradients(yk_custom *context, twins *t, yk_tensor *grad_output, yk_tensor **grads,
-                                      int n_inputs)
+static yk_status checkpoint_gradients(yk_custom *context, yk__twins *t, bool recorded, yk_tensor *grad_output,
+                                      yk_tensor **grads, int n_inputs)
 {
     const checkpoint *c = yk_custom_user(context);
-    yk_tensor *x = checkpoint_input(context, yk_custom_saved(context, 0), t->recorded);
-    yk_module *m = x ? twin_module(t, c->module) : NULL;
+    yk_tensor *x = checkpoint_input(context, yk_custom_saved(context, 0), recorded);
+    yk_module *m = x ? yk__twins_make(t, c->module) : NULL;
     yk_parameters *parameters = m ? yk_module_parameters(c->module) : NULL;
     if (!parameters)
         return yk__error_code();
     if (yk__parameters_count(parameters) != n_inputs - 1)
         return yk__fail(YK_ERR_STATE, "checkpoint_forward: the module had %d parameters in forward and has %lld",
                         n_inputs - 1, (long long)yk__parameters_count(parameters));
-    if (twins_copy_data(t))
-        return yk__error_code();
     yk_tensor *y = checkpoint_again(c, m, x);
     yk_tensor **wanted = yk__calloc((size_t)n_inputs, 2 * sizeof(*wanted)), **got = wanted ? wanted + n_inputs : NULL;
     int count = 0;
     for (int i = 0; wanted && i < n_inputs; i++) {
         if (yk_custom_needs_grad(context, i))
-            wanted[count++] = i == 0 ? x : twin_of(t, yk__parameters_at(parameters, i - 1));
+            wanted[count++] = i == 0 ? x : yk__twin_find(t, yk__parameters_at(parameters, i - 1));
     }
     yk_status status = y && wanted ? YK_OK : yk__error_code();
     if (!status && count && yk__wants_grad(y))
-        status =
-            yk_autograd_grad(&y, 1, wanted, count, &grad_output, got,
-                             YK_OPTIONS(yk_autograd_grad_options, .allow_unused = true, .create_graph = t->recorded));
+        status = yk_autograd_grad(&y, 1, wanted, count, &grad_output, got,
+                                  YK_OPTIONS(yk_autograd_grad_options, .allow_unused = true, .create_graph = recorded));
     for (int i = 0, k = 0; !status && i < n_inputs; i++) {
         if (yk_custom_needs_grad(context, i))
             grads[i] = got[k++];
@@ -190,11 +121,12 @@ static yk_status checkpoint_gradients(yk_custom *context, twins *t, yk_tensor *g
 
 static yk_status checkpoint_backward(yk_custom *context, yk_tensor *grad_output, yk_tensor **grads, int n_inputs)
 {
-    twins t = {.recorded = yk_grad_enabled()}; /* backward is recorded itself */
+    bool recorded = yk_grad_enabled(); /* backward is recorded itself */
+    yk__twins t = {.parameter = recorded ? recorded_parameter : leaf_parameter, .buffer = same_buffer};
     bool before = yk_enable_grad_begin();
-    yk_status status = checkpoint_gradients(context, &t, grad_output, grads, n_inputs);
+    yk_status status = checkpoint_gradients(context, &t, recorded, grad_output, grads, n_inputs);
     yk_enable_grad_end(before);
-    twins_clear(&t);
+    yk__twins_clear(&t);
     return status;
 }
 

@@ -25,7 +25,7 @@ static void entries_clear(yk__entries *entries)
 static void module_destroy(void *object)
 {
     yk_module *m = object;
-    if (m->cls->destroy && !m->original)
+    if (m->cls->destroy && !m->original && !m->kept)
         m->cls->destroy(m);
     entries_clear(&m->children);
     entries_clear(&m->parameters);
@@ -33,6 +33,7 @@ static void module_destroy(void *object)
     free(m->hooks);
     free(m->data);
     yk_object_release(m->original);
+    yk_object_release(m->kept);
     yk__object_free(m);
 }
 

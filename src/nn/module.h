@@ -34,6 +34,7 @@ struct yk_module {
     /* The module that this one is a replica of, retained; else NULL. A replica's data is a copy, and what else that
      * holds is the original's. */
     yk_module *original;
+    yk_module *kept; /* the same of a copy, which is no replica: its tensors are its own (module_twin.c) */
 };
 
 /* A module like m without its parts: their names, with NULL in their places. One reference. */
@@ -86,6 +87,9 @@ bool yk__is_batch_norm(const yk_module *m);
 typedef yk_tensor *(*yk__batch_norm_fn)(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                         yk_tensor *running_var, const yk_batch_norm_options *options, void *user);
 void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user);
+/* Begins to average the running statistics of a batch norm, which are set back, over all batches from here on; or ends
+ * it. Source: reset_running_stats, momentum=None. */
+yk_status yk__batch_norm_cumulate(yk_module *m, bool cumulative);
 bool yk__is_sync_batch_norm(const yk_module *m);
 bool yk__is_relu(const yk_module *m);
 bool yk__is_sequential(const yk_module *m);

@@ -40,6 +40,8 @@ typedef struct batch_norm_layer {
     yk_tensor *weight, *bias, *running_mean, *running_var, *batches;
     int64_t features;
     double eps, momentum;
+    bool cumulative;               /* momentum=None in PyTorch: the statistics are the mean of all batches since */
+    int64_t seen;                  /* so many */
     yk__batch_norm_fn replacement; /* of yk_batch_norm in training */
     void *user;                    /* a counted object of ours */
     const batch_norm_inputs *inputs;
@@ -77,7 +79,9 @@ static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
             return NULL;
         batches = NULL;
     }
-    yk_batch_norm_options o = *YK_OPTIONS(yk_batch_norm_options, .momentum = d->momentum, .eps = d->eps,
+    bool mean = d->cumulative && m->training && d->running_mean;
+    double momentum = mean ? 1 / (double)++d->seen : d->momentum;
+    yk_batch_norm_options o = *YK_OPTIONS(yk_batch_norm_options, .momentum = momentum, .eps = d->eps,
                                           .training = m->training || !d->running_mean, .relu = t && t->relu,
                                           .residual = t ? t->residual : NULL);
     if (replaced)
@@ -132,6 +136,22 @@ void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user)
     d->replacement = fn;
     d->user = user;
     m->cls = &sync_batch_norm_class;
+}
+
+yk_status yk__batch_norm_cumulate(yk_module *m, bool cumulative)
+{
+    batch_norm_layer *d = yk_module_data(m);
+    d->cumulative = cumulative;
+    d->seen = 0;
+    yk_tensor *statistics[] = {d->running_mean, d->running_var, d->batches};
+    for (int i = 0; i < 3 && cumulative; i++) {
+        yk_status status = statistics[i] ? yk__raw_fill(statistics[i], i == 1) : YK_OK;
+        if (status)
+            return status;
+        if (statistics[i])
+            yk__bump_version(statistics[i]);
+    }
+    return YK_OK;
 }
 
 bool yk__is_sync_batch_norm(const yk_module *m)

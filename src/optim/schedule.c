@@ -62,6 +62,11 @@ static double chained_rate(const yk__schedule_form *f, double lr, double base, i
         double before = t ? yk__schedule_rate(f, 1, t - 1) : 1, now = yk__schedule_rate(f, 1, t);
         return before > 0 ? lr * (now / before) : base * now;
     }
+    case YK__SWA_LR: {
+        double before = t ? yk__schedule_swa_part(f, t - 1) : 0, now = yk__schedule_swa_part(f, t);
+        double rate = f->numbers[YK__SWA_RATE], first = t && before == 1 ? rate : (lr - before * rate) / (1 - before);
+        return rate * now + first * (1 - now);
+    }
     case YK__SEQUENTIAL_LR: {
         const yk__schedule_form *part = yk__schedule_part(f, t, &t);
         return chained_rate(part, lr, base, t);

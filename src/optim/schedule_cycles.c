@@ -65,6 +65,17 @@ yk_schedule *yk_cosine_warm_restarts_lr(yk_optimizer *o, int64_t t_0, int64_t t_
     return yk__schedule_start(make(what, o, YK__WARM_RESTARTS_LR, t_0, numbers, 2));
 }
 
+yk_schedule *yk_swa_lr(yk_optimizer *o, double swa_lr, int64_t anneal_epochs, bool linear)
+{
+    static const char what[] = "swa_lr";
+    YK__LIVE(o);
+    if (yk__check_number(what, "swa_lr", swa_lr, 0, INFINITY) ||
+        yk__check_integer(what, "anneal_epochs", anneal_epochs, 0, INT64_MAX))
+        return NULL;
+    const double numbers[] = {[YK__SWA_RATE] = swa_lr, [YK__SWA_LINEAR] = linear};
+    return yk__schedule_start(make(what, o, YK__SWA_LR, anneal_epochs, numbers, 2));
+}
+
 /* ---- cycles ------------------------------------------------------------------------------------------------------ */
 
 const char *yk__schedule_momentum_name(const yk_optimizer *o)

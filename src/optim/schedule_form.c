@@ -106,6 +106,12 @@ double yk__schedule_momentum(const yk__schedule_form *f, int64_t t)
     return momentum;
 }
 
+double yk__schedule_swa_part(const yk__schedule_form *f, int64_t t)
+{
+    double part = t < f->period ? (double)t / (double)f->period : 1;
+    return f->numbers[YK__SWA_LINEAR] != 0 ? part : (1 - cos(M_PI * part)) / 2;
+}
+
 double yk__schedule_rate(const yk__schedule_form *f, double base, int64_t t)
 {
     int passed = 0;
@@ -130,6 +136,7 @@ double yk__schedule_rate(const yk__schedule_form *f, double base, int64_t t)
     case YK__ONE_CYCLE_LR: return one_cycle(f, t, NULL);
     case YK__CYCLIC_LR:
         return n[YK__CYCLIC_BASE_LR] + (n[YK__CYCLE_MAX_LR] - n[YK__CYCLIC_BASE_LR]) * cyclic_height(f, t);
+    case YK__SWA_LR: part = yk__schedule_swa_part(f, t); return n[YK__SWA_RATE] * part + base * (1 - part);
     case YK__SEQUENTIAL_LR: f = yk__schedule_part(f, t, &own); return yk__schedule_rate(f, base, own);
     default: return base * f->fn(t, f->user);
     }
@@ -181,6 +188,7 @@ const yk__schedule_names *yk__schedule_names_of(yk__schedule_kind kind)
                            NULL,
                            {"max_lr", "cycle_momentum", "base_momentum", "max_momentum", "base_lr", "step_size_down",
                             "mode", "gamma"}},
+        [YK__SWA_LR] = {"swa_lr", "anneal_epochs", NULL, {"swa_lr", "linear"}},
         [YK__SEQUENTIAL_LR] = {"sequential_lr", NULL, NULL, {NULL}},
     };
     return &all[kind];
@@ -193,7 +201,7 @@ bool yk__schedule_has_milestones(yk__schedule_kind kind)
 
 yk_status yk__schedule_check(const yk__schedule_form *f)
 {
-    bool fits = f->kind <= YK__LAMBDA_LR || f->kind == YK__SEQUENTIAL_LR || f->period >= 1;
+    bool fits = f->kind <= YK__LAMBDA_LR || f->kind == YK__SEQUENTIAL_LR || f->period >= (f->kind != YK__SWA_LR);
     int64_t before = 0;
     char text[61];
     if (f->kind == YK__WARM_RESTARTS_LR)
@@ -294,11 +302,11 @@ static int64_t time_in_part(const yk__schedule_form *f, const yk__schedule_form 
 
 int64_t yk__schedule_time_in(const yk__schedule_form *f, const yk__schedule_form *old, int64_t t)
 {
-    if (yk__schedule_names_of(f->kind)->length && old->period < 1)
+    if (yk__schedule_names_of(f->kind)->length && old->period < (f->kind != YK__SWA_LR))
         return -1;
     if (f->kind == YK__SEQUENTIAL_LR)
         return time_in_part(f, old, t);
-    if (f->kind == YK__LINEAR_LR || f->kind == YK__CONSTANT_LR || f->kind == YK__POLYNOMIAL_LR)
+    if (f->kind == YK__LINEAR_LR || f->kind == YK__CONSTANT_LR || f->kind == YK__POLYNOMIAL_LR || f->kind == YK__SWA_LR)
         return t < old->period ? time_scale(t, f->period, old->period) : f->period + (t - old->period);
     if (f->kind == YK__CYCLIC_LR && f->period != old->period)
         return -1; /* the steps down stand among its numbers */

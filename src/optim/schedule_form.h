@@ -20,6 +20,7 @@ typedef enum yk__schedule_kind {
     YK__WARM_RESTARTS_LR,
     YK__ONE_CYCLE_LR,
     YK__CYCLIC_LR,
+    YK__SWA_LR,
     YK__SEQUENTIAL_LR,
     YK__SCHEDULE_KINDS
 } yk__schedule_kind;
@@ -32,6 +33,8 @@ enum {
     YK__POLYNOMIAL_POWER = 0,
     YK__RESTARTS_MULT = 0,
     YK__RESTARTS_LEAST,
+    YK__SWA_RATE = 0,
+    YK__SWA_LINEAR,       /* a flag */
     YK__CYCLE_MAX_LR = 0, /* of one_cycle_lr and cyclic_lr */
     YK__CYCLE_MOMENTUM,   /* 1: the momentum moves against the rate, between these two */
     YK__CYCLE_MOMENTUM_BASE,
@@ -51,7 +54,8 @@ enum {
 typedef struct yk__schedule_form {
     yk__schedule_kind kind;
     double constant;     /* gamma; of a cosine_lr the least rate, of a warm-up the start factor */
-    int64_t period;      /* step_size, t_max, the steps of a warm-up, total_iters, t_0, total_steps, step_size_up */
+    int64_t period;      /* step_size, t_max, the steps of a warm-up, total_iters, t_0, total_steps, step_size_up,
+                            anneal_epochs */
     int64_t *milestones; /* rising */
     int n_milestones;
     double numbers[YK__SCHEDULE_NUMBERS];
@@ -69,6 +73,8 @@ double yk__schedule_rate(const yk__schedule_form *f, double base, int64_t t);
 double yk__schedule_momentum(const yk__schedule_form *f, int64_t t);
 /* The part of a sequential_lr that is at time t, and the time in it. */
 const yk__schedule_form *yk__schedule_part(const yk__schedule_form *f, int64_t t, int64_t *own);
+/* The part of the way from the first rate to that of a swa_lr which is behind it at time t, in [0, 1]. */
+double yk__schedule_swa_part(const yk__schedule_form *f, int64_t t);
 /* The place of time t in cosine restarts: the steps since the last one, and how many there are to the next. */
 void yk__schedule_restart(const yk__schedule_form *f, int64_t t, int64_t *since, double *length);
 

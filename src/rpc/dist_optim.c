@@ -17,65 +17,106 @@
 
 /* ---- options on the wire ----------------------------------------------------------------------------------------- */
 
-static const char *const kind_names[YK__OPTIM_WIRE] = {"sgd", "adam", "adamw", "adagrad"};
-
-const char *yk__optim_wire_name(int kind)
-{
-    return kind_names[kind];
-}
+/* Each kind with its number and the type of its options: yk_X makes one, from yk_Y_options. */
+#define EACH_KIND(X)                                                                                                   \
+    X(sgd, YK__OPTIM_SGD, sgd)                                                                                         \
+    X(adam, YK__OPTIM_ADAM, adam)                                                                                      \
+    X(adamw, YK__OPTIM_ADAMW, adam)                                                                                    \
+    X(rmsprop, YK__OPTIM_RMSPROP, rmsprop)                                                                             \
+    X(adagrad, YK__OPTIM_ADAGRAD, adagrad)                                                                             \
+    X(adadelta, YK__OPTIM_ADADELTA, adadelta)                                                                          \
+    X(adamax, YK__OPTIM_ADAMAX, adamax)                                                                                \
+    X(nadam, YK__OPTIM_NADAM, nadam)                                                                                   \
+    X(radam, YK__OPTIM_RADAM, radam)
 
 typedef struct member {
     size_t offset;
-    bool flag; /* a bool; else a double */
+    enum { END, REAL, FLAG } type; /* a double, a bool */
 } member;
-#define REAL(type, name)                                                                                               \
+#define REAL_OF(kind, name)                                                                                            \
     {                                                                                                                  \
-        offsetof(type, name), false                                                                                    \
+        offsetof(yk_##kind##_options, name), REAL                                                                      \
     }
-#define FLAG(type, name)                                                                                               \
+#define FLAG_OF(kind, name)                                                                                            \
     {                                                                                                                  \
-        offsetof(type, name), true                                                                                     \
+        offsetof(yk_##kind##_options, name), FLAG                                                                      \
     }
-/* The members of the options, in the order of the protocol. */
-static const member sgd_members[] = {REAL(yk_sgd_options, lr),
-                                     REAL(yk_sgd_options, momentum),
-                                     REAL(yk_sgd_options, dampening),
-                                     REAL(yk_sgd_options, weight_decay),
-                                     FLAG(yk_sgd_options, nesterov),
-                                     FLAG(yk_sgd_options, maximize),
-                                     FLAG(yk_sgd_options, master_weights)};
-static const member adam_members[] = {REAL(yk_adam_options, lr),           REAL(yk_adam_options, beta1),
-                                      REAL(yk_adam_options, beta2),        REAL(yk_adam_options, eps),
-                                      REAL(yk_adam_options, weight_decay), FLAG(yk_adam_options, amsgrad),
-                                      FLAG(yk_adam_options, maximize),     FLAG(yk_adam_options, master_weights)};
-static const member adagrad_members[] = {REAL(yk_adagrad_options, lr),
-                                         REAL(yk_adagrad_options, lr_decay),
-                                         REAL(yk_adagrad_options, weight_decay),
-                                         REAL(yk_adagrad_options, initial_accumulator_value),
-                                         REAL(yk_adagrad_options, eps),
-                                         FLAG(yk_adagrad_options, maximize),
-                                         FLAG(yk_adagrad_options, master_weights)};
+/* The members of the options, in the order of the protocol, ended by one of no type. */
+static const member sgd_members[] = {
+    REAL_OF(sgd, lr),       REAL_OF(sgd, momentum), REAL_OF(sgd, dampening),      REAL_OF(sgd, weight_decay),
+    FLAG_OF(sgd, nesterov), FLAG_OF(sgd, maximize), FLAG_OF(sgd, master_weights), {0, END}};
+static const member adam_members[] = {REAL_OF(adam, lr),       REAL_OF(adam, beta1),          REAL_OF(adam, beta2),
+                                      REAL_OF(adam, eps),      REAL_OF(adam, weight_decay),   FLAG_OF(adam, amsgrad),
+                                      FLAG_OF(adam, maximize), FLAG_OF(adam, master_weights), {0, END}};
+static const member rmsprop_members[] = {
+    REAL_OF(rmsprop, lr),           REAL_OF(rmsprop, alpha),          REAL_OF(rmsprop, eps),
+    REAL_OF(rmsprop, weight_decay), REAL_OF(rmsprop, momentum),       FLAG_OF(rmsprop, centered),
+    FLAG_OF(rmsprop, maximize),     FLAG_OF(rmsprop, master_weights), {0, END}};
+static const member adagrad_members[] = {REAL_OF(adagrad, lr),
+                                         REAL_OF(adagrad, lr_decay),
+                                         REAL_OF(adagrad, weight_decay),
+                                         REAL_OF(adagrad, initial_accumulator_value),
+                                         REAL_OF(adagrad, eps),
+                                         FLAG_OF(adagrad, maximize),
+                                         FLAG_OF(adagrad, master_weights),
+                                         {0, END}};
+static const member adadelta_members[] = {REAL_OF(adadelta, lr),
+                                          REAL_OF(adadelta, rho),
+                                          REAL_OF(adadelta, eps),
+                                          REAL_OF(adadelta, weight_decay),
+                                          FLAG_OF(adadelta, maximize),
+                                          FLAG_OF(adadelta, master_weights),
+                                          {0, END}};
+static const member adamax_members[] = {
+    REAL_OF(adamax, lr),           REAL_OF(adamax, beta1),    REAL_OF(adamax, beta2),          REAL_OF(adamax, eps),
+    REAL_OF(adamax, weight_decay), FLAG_OF(adamax, maximize), FLAG_OF(adamax, master_weights), {0, END}};
+static const member nadam_members[] = {REAL_OF(nadam, lr),
+                                       REAL_OF(nadam, beta1),
+                                       REAL_OF(nadam, beta2),
+                                       REAL_OF(nadam, eps),
+                                       REAL_OF(nadam, weight_decay),
+                                       REAL_OF(nadam, momentum_decay),
+                                       FLAG_OF(nadam, decoupled_weight_decay),
+                                       FLAG_OF(nadam, maximize),
+                                       FLAG_OF(nadam, master_weights),
+                                       {0, END}};
+static const member radam_members[] = {
+    REAL_OF(radam, lr),       REAL_OF(radam, beta1),          REAL_OF(radam, beta2),
+    REAL_OF(radam, eps),      REAL_OF(radam, weight_decay),   FLAG_OF(radam, decoupled_weight_decay),
+    FLAG_OF(radam, maximize), FLAG_OF(radam, master_weights), {0, END}};
 
-static const member *members_of(int kind, int *count)
+/* A kind of optimizer: its name on the wire, its options, and the optimizer that they make. */
+typedef struct optim_kind {
+    const char *name;
+    const member *members;
+    void (*preset)(yk__optim_options *o);
+    yk_optimizer *(*make)(yk_parameters *parameters, const yk__optim_options *o);
+} optim_kind;
+#define FUNCTIONS(kind, number, options)                                                                               \
+    static void kind##_preset(yk__optim_options *o)                                                                    \
+    {                                                                                                                  \
+        o->options = *YK_OPTIONS(yk_##options##_options);                                                              \
+    }                                                                                                                  \
+    static yk_optimizer *kind##_make(yk_parameters *parameters, const yk__optim_options *o)                            \
+    {                                                                                                                  \
+        return (yk_##kind)(parameters, &o->options);                                                                   \
+    }
+EACH_KIND(FUNCTIONS)
+#define ROW(kind, number, options) [number] = {#kind, options##_members, kind##_preset, kind##_make},
+static const optim_kind kinds[YK__OPTIM_WIRE] = {EACH_KIND(ROW)};
+
+const char *yk__optim_wire_name(int kind)
 {
-    enum {
-        SGD = sizeof(sgd_members) / sizeof(member),
-        ADAM = sizeof(adam_members) / sizeof(member),
-        ADAGRAD = sizeof(adagrad_members) / sizeof(member)
-    };
-    *count = kind == YK__OPTIM_SGD ? SGD : kind == YK__OPTIM_ADAGRAD ? ADAGRAD : ADAM;
-    return kind == YK__OPTIM_SGD ? sgd_members : kind == YK__OPTIM_ADAGRAD ? adagrad_members : adam_members;
+    return kinds[kind].name;
 }
 
 yk_value *yk__optim_options_value(int kind, const yk__optim_options *o)
 {
-    int count;
-    const member *members = members_of(kind, &count);
     yk_value *list = yk_value_list();
-    for (int i = 0; i < count && list; i++) {
-        const char *at = (const char *)o + members[i].offset;
+    for (const member *m = kinds[kind].members; m->type != END && list; m++) {
+        const char *at = (const char *)o + m->offset;
         yk_value *item =
-            members[i].flag ? yk_value_bool(*(const bool *)at) : yk_value_real(*(const double *)(const void *)at);
+            m->type == FLAG ? yk_value_bool(*(const bool *)at) : yk_value_real(*(const double *)(const void *)at);
         if (yk_value_append(list, item))
             return NULL;
     }
@@ -84,35 +125,28 @@ yk_value *yk__optim_options_value(int kind, const yk__optim_options *o)
 
 yk_status yk__optim_options_read(const char *name, const yk_value *list, int *kind, yk__optim_options *o)
 {
-    int count, k = 0;
-    while (name && k < YK__OPTIM_WIRE && strcmp(kind_names[k], name) != 0)
+    int k = 0;
+    int64_t i = 0;
+    while (name && k < YK__OPTIM_WIRE && strcmp(kinds[k].name, name) != 0)
         k++;
     if (!name || k == YK__OPTIM_WIRE)
         return yk__fail(YK_ERR_FORMAT, "no optimizer '%.40s'", name ? name : "");
     *kind = k;
-    if (k == YK__OPTIM_SGD)
-        o->sgd = *YK_OPTIONS(yk_sgd_options);
-    else if (k == YK__OPTIM_ADAGRAD)
-        o->adagrad = *YK_OPTIONS(yk_adagrad_options);
-    else
-        o->adam = *YK_OPTIONS(yk_adam_options);
-    const member *members = members_of(k, &count);
-    for (int i = 0; i < count; i++) {
-        char *at = (char *)o + members[i].offset;
-        if (members[i].flag)
-            *(bool *)at = yk_value_as_bool(yk_value_at(list, i));
+    kinds[k].preset(o);
+    for (const member *m = kinds[k].members; m->type != END; m++) {
+        char *at = (char *)o + m->offset;
+        const yk_value *item = yk_value_at(list, i++);
+        if (m->type == FLAG)
+            *(bool *)at = yk_value_as_bool(item);
         else
-            *(double *)(void *)at = yk_value_as_real(yk_value_at(list, i));
+            *(double *)(void *)at = yk_value_as_real(item);
     }
     return yk__error_code();
 }
 
 yk_optimizer *yk__optim_make(int kind, yk_parameters *parameters, const yk__optim_options *o)
 {
-    return kind == YK__OPTIM_SGD     ? yk_sgd(parameters, &o->sgd)
-           : kind == YK__OPTIM_ADAM  ? yk_adam(parameters, &o->adam)
-           : kind == YK__OPTIM_ADAMW ? yk_adamw(parameters, &o->adam)
-                                     : yk_adagrad(parameters, &o->adagrad);
+    return kinds[kind].make(parameters, o);
 }
 
 /* ---- at an owner ------------------------------------------------------------------------------------------------- */
@@ -143,13 +177,13 @@ static yk_status local_create(yk_call *call)
         return yk__error_code();
     yk_parameters *parameters = yk_parameters_create();
     for (int64_t i = 0; i < yk_value_count(refs) && !yk__error_code(); i++) {
-        char number[24];
-        snprintf(number, sizeof(number), "%lld", (long long)i);
+        char name_of[24];
+        snprintf(name_of, sizeof(name_of), "%lld", (long long)i);
         yk_ref *ref = yk_value_as_ref(yk_value_at(refs, i));
         yk_value *value = ref ? yk_ref_local_value(ref) : NULL;
         yk_tensor *x = value ? yk_value_as_tensor(value) : NULL;
-        if (!x || yk_parameters_add(parameters, number, x))
-            yk__error_prefix("parameter %s", number);
+        if (!x || yk_parameters_add(parameters, name_of, x))
+            yk__error_prefix("parameter %s", name_of);
     }
     yk_optimizer *optimizer = yk__error_code() ? NULL : yk__optim_make(kind, parameters, &options);
     local_optimizer *o = optimizer ? yk__calloc(1, sizeof(*o)) : NULL;
@@ -262,7 +296,7 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind
             continue;
         yk_value *list = owner_parameters(parameters, count, i, taken);
         yk_value *args =
-            list ? yk_args(yk_value_string(kind_names[kind]), yk__optim_options_value(kind, options), list) : NULL;
+            list ? yk_args(yk_value_string(kinds[kind].name), yk__optim_options_value(kind, options), list) : NULL;
         yk_ref *ref =
             args ? yk__rpc_remote_at(&parameters[i]->owner, what, yk__dist_optimizer_class.name, args, NULL) : NULL;
         status = ref ? YK_OK : yk__error_code();
@@ -302,29 +336,15 @@ static yk_dist_optimizer *optimizer_make(const char *what, int kind, const yk__o
     return NULL;
 }
 
-yk_dist_optimizer *yk_dist_sgd(yk_ref *const *parameters, int count, const yk_sgd_options *options)
-{
-    yk__optim_options o;
-    return YK__OPTIONS_TAKE("dist_sgd", yk_sgd_options, options, &o.sgd)
-               ? NULL
-               : optimizer_make("dist_sgd", YK__OPTIM_SGD, &o, parameters, count);
-}
-
-yk_dist_optimizer *yk_dist_adam(yk_ref *const *parameters, int count, const yk_adam_options *options)
-{
-    yk__optim_options o;
-    return YK__OPTIONS_TAKE("dist_adam", yk_adam_options, options, &o.adam)
-               ? NULL
-               : optimizer_make("dist_adam", YK__OPTIM_ADAM, &o, parameters, count);
-}
-
-yk_dist_optimizer *yk_dist_adamw(yk_ref *const *parameters, int count, const yk_adam_options *options)
-{
-    yk__optim_options o;
-    return YK__OPTIONS_TAKE("dist_adamw", yk_adam_options, options, &o.adam)
-               ? NULL
-               : optimizer_make("dist_adamw", YK__OPTIM_ADAMW, &o, parameters, count);
-}
+#define CONSTRUCTOR(kind, number, type)                                                                                \
+    yk_dist_optimizer *yk_dist_##kind(yk_ref *const *parameters, int count, const yk_##type##_options *options)        \
+    {                                                                                                                  \
+        yk__optim_options o;                                                                                           \
+        return YK__OPTIONS_TAKE("dist_" #kind, yk_##type##_options, options, &o.type)                                  \
+                   ? NULL                                                                                              \
+                   : optimizer_make("dist_" #kind, number, &o, parameters, count);                                     \
+    }
+EACH_KIND(CONSTRUCTOR)
 
 /* Calls a method of all owners' optimizers at once, and waits for all; the first error. */
 static yk_status owners_call(const char *what, const yk_dist_optimizer *o, const char *method, yk_value *args)

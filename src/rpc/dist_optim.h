@@ -11,13 +11,23 @@ typedef enum yk__optim_wire {
     YK__OPTIM_SGD,
     YK__OPTIM_ADAM,
     YK__OPTIM_ADAMW,
+    YK__OPTIM_RMSPROP,
     YK__OPTIM_ADAGRAD,
+    YK__OPTIM_ADADELTA,
+    YK__OPTIM_ADAMAX,
+    YK__OPTIM_NADAM,
+    YK__OPTIM_RADAM,
     YK__OPTIM_WIRE
 } yk__optim_wire;
 typedef union yk__optim_options {
     yk_sgd_options sgd;
     yk_adam_options adam; /* AdamW's too */
+    yk_rmsprop_options rmsprop;
     yk_adagrad_options adagrad;
+    yk_adadelta_options adadelta;
+    yk_adamax_options adamax;
+    yk_nadam_options nadam;
+    yk_radam_options radam;
 } yk__optim_options;
 
 /* ---- dist_optim.c ---- */

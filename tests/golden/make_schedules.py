@@ -7,6 +7,7 @@ import warnings
 
 import torch
 from torch.optim import lr_scheduler as lrs
+from torch.optim.swa_utils import SWALR
 
 warnings.simplefilter("ignore")
 STEPS = 30
@@ -26,6 +27,9 @@ CASES = {
     "cyclic_2": lambda o: lrs.CyclicLR(o, 0.1, 0.7, step_size_up=3, step_size_down=5, mode="triangular2",
                                        base_momentum=0.7, max_momentum=0.85),
     "cyclic_exp": lambda o: lrs.CyclicLR(o, 0.1, 0.7, step_size_up=5, mode="exp_range", gamma=0.95, **PLAIN),
+    "swa": lambda o: SWALR(o, swa_lr=0.05),
+    "swa_linear": lambda o: SWALR(o, swa_lr=0.7, anneal_epochs=6, anneal_strategy="linear"),
+    "swa_at_once": lambda o: SWALR(o, swa_lr=0.05, anneal_epochs=0),
     "sequential": lambda o: lrs.SequentialLR(
         o, [lrs.ConstantLR(o, 0.5, 3), lrs.ExponentialLR(o, 0.8), lrs.CosineAnnealingWarmRestarts(o, 5)], [6, 13]),
     "sequential_warmup": lambda o: lrs.SequentialLR(

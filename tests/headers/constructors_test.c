@@ -357,6 +357,10 @@ static yk_module *make_vit_b_16(void)
 {
     return yk_vit_b_16(YK_OPTIONS(yk_vit_options, .num_layers = 1, .hidden_dim = 12, .mlp_dim = 2));
 }
+static yk_module *make_averaged_model(void)
+{
+    return yk_averaged_model(make_linear(), NULL);
+}
 static yk_module *make_model(void)
 {
     return yk_model("lenet", NULL);
@@ -377,7 +381,7 @@ static yk_module *make_pipeline(void)
 }
 
 /* Every function of the headers that gives a module. Without a `make` it is no constructor: it gives a module that it
- * was given, or a part of it. */
+ * was given, a part of it or a copy. */
 static const struct {
     const char *name;
     yk_module *(*make)(void);
@@ -475,6 +479,7 @@ static const struct {
     {"yk_vgg19", make_vgg19},
     {"yk_mobilenet_v2", make_mobilenet_v2},
     {"yk_vit_b_16", make_vit_b_16},
+    {"yk_averaged_model", make_averaged_model},
     {"yk_model", make_model},
     {"yk_network_load", make_loaded},
     {"yk_remote_module_create", make_remote_module},
@@ -488,6 +493,7 @@ static const struct {
     {"yk_module_add", NULL},
     {"yk_module_check", NULL},
     {"yk_module_child", NULL},
+    {"yk_module_copy", NULL},
     {"yk_module_get_module", NULL},
     {"yk_module_retain", NULL},
     {"yk_module_to", NULL},

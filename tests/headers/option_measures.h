@@ -811,6 +811,47 @@ static double kaiming_normal_slope(double v)
     return initialised(kaiming_normal, v);
 }
 
+static double trunc_normal_of(double mean, double deviation, double a, double b)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(4, 4), NULL);
+    yk_manual_seed(1);
+    return yk_init_trunc_normal(x, mean, deviation, a, b) ? NAN : digest(x);
+}
+static double trunc_normal_mean(double v)
+{
+    return trunc_normal_of(v, 1, -2, 2);
+}
+static double trunc_normal_deviation(double v)
+{
+    return trunc_normal_of(0, v, -2, 2);
+}
+static double trunc_normal_a(double v)
+{
+    return trunc_normal_of(0, 1, v, 2);
+}
+static double trunc_normal_b(double v)
+{
+    return trunc_normal_of(0, 1, -2, v);
+}
+static double orthogonal_gain(double v)
+{
+    return initialised(yk_init_orthogonal, v);
+}
+static double sparse_of(double sparsity, double deviation)
+{
+    yk_tensor *x = yk_zeros(YK_SHAPE(4, 4), NULL);
+    yk_manual_seed(1);
+    return yk_init_sparse(x, sparsity, deviation) ? NAN : digest(x);
+}
+static double sparse_sparsity(double v)
+{
+    return sparse_of(v, 0.01);
+}
+static double sparse_deviation(double v)
+{
+    return sparse_of(0.5, v);
+}
+
 /* ---- optimizers and schedules ------------------------------------------------------------------------------------ */
 
 static yk_parameters *one_parameter(yk_tensor **x)
@@ -1056,6 +1097,21 @@ MEASURE(cyclic_mode, yk_cyclic_options, mode, cyclic_of, .step_size_up = 1)
 MEASURE(cyclic_gamma, yk_cyclic_options, gamma, cyclic_of, .mode = YK_EXP_RANGE, .step_size_up = 2)
 MEASURE(cyclic_base_momentum, yk_cyclic_options, base_momentum, cyclic_of, .step_size_up = 2)
 MEASURE(cyclic_max_momentum, yk_cyclic_options, max_momentum, cyclic_of, .step_size_up = 2)
+static double swa_lr_rate(double v)
+{
+    yk_optimizer *o = some_sgd();
+    return rates_of(yk_swa_lr(o, v, 3, false), o);
+}
+static double averaged_of(const yk_averaged_model_options *o)
+{
+    yk_manual_seed(3);
+    yk_module *net = yk_linear_create(4, 2, NULL), *averaged = yk_averaged_model(net, o);
+    for (int i = 0; i < 3 && averaged; i++)
+        if (yk_init_constant(yk_module_get(net, "weight"), i) || yk_averaged_model_update(averaged, net))
+            return NAN;
+    return averaged ? digest(yk_module_get(averaged, "module.weight")) : NAN;
+}
+MEASURE(averaged_decay, yk_averaged_model_options, decay, averaged_of, .use_buffers = true)
 static double plateau_of(const yk_plateau_options *p)
 {
     static const double metrics[] = {1,   0.99996, 0.99992, 0.9, 0.89, 0.891, 0.892, 0.89, 0.9,

@@ -636,6 +636,9 @@ static const row rows[] = {
     {"yk_one_cycle_options", "three_phase", .kind = FLAG},
     {"yk_one_cycle_options", "cycle_momentum", .kind = FLAG},
     {"yk_cyclic_options", "cycle_momentum", .kind = FLAG},
+    {"yk_averaged_model_options", "decay", .kind = NUMBER, .measure = averaged_decay, .fallback = NONE, .other = 0.5,
+     .refused = {-1, 2}, .stated = "not given: the mean"},
+    {"yk_averaged_model_options", "use_buffers", .kind = FLAG},
     {"yk_plateau_options", "factor", .kind = NUMBER, .measure = plateau_factor, .fallback = 0.1, .other = 0.5,
      .refused = {-0.1, 1}},
     {"yk_plateau_options", "patience", .kind = WHOLE, .measure = plateau_patience, .fallback = 10, .other = 2,
@@ -866,6 +869,20 @@ static const row rows[] = {
      .refused = {-1, INFINITY}},
     {"yk_init_xavier_normal", "gain", .kind = NUMBER, .measure = xavier_normal_gain, .fallback = 1, .other = 2,
      .refused = {-1, INFINITY}},
+    {"yk_init_trunc_normal", "mean", .kind = NUMBER, .measure = trunc_normal_mean, .fallback = 0, .other = 1,
+     .refused = {INFINITY}},
+    {"yk_init_trunc_normal", "deviation", .kind = ABOVE, .measure = trunc_normal_deviation, .fallback = 1, .other = 2,
+     .refused = {-1, INFINITY}},
+    {"yk_init_trunc_normal", "a", .kind = NUMBER, .measure = trunc_normal_a, .fallback = -2, .other = -0.1,
+     .refused = {3, INFINITY}},
+    {"yk_init_trunc_normal", "b", .kind = NUMBER, .measure = trunc_normal_b, .fallback = 2, .other = 0.1,
+     .refused = {-3, INFINITY}},
+    {"yk_init_orthogonal", "gain", .kind = NUMBER, .measure = orthogonal_gain, .fallback = 1, .other = 2,
+     .refused = {INFINITY}},
+    {"yk_init_sparse", "sparsity", .kind = NUMBER, .measure = sparse_sparsity, .fallback = 0.5, .other = 0.25,
+     .refused = {-1, 2}},
+    {"yk_init_sparse", "deviation", .kind = NUMBER, .measure = sparse_deviation, .fallback = 0.01, .other = 1,
+     .refused = {-1, INFINITY}},
     {"yk_max_pool2d_create", "stride", .kind = WHOLE, .measure = max_pool2d_stride, .fallback = 2, .other = 1,
      .refused = {-1}, .stated = "0: kernel"},
     {"yk_avg_pool2d_create", "stride", .kind = WHOLE, .measure = avg_pool2d_stride, .fallback = 2, .other = 1,
@@ -890,6 +907,8 @@ static const row rows[] = {
      .refused = {-0.1, 1.5}},
     {"yk_linear_lr", "end_factor", .kind = NUMBER, .measure = linear_lr_end, .fallback = 1, .other = 0.5,
      .refused = {-0.1, 1.5}},
+    {"yk_swa_lr", "swa_lr", .kind = NUMBER, .measure = swa_lr_rate, .fallback = 0.05, .other = 0.5,
+     .refused = {-1, INFINITY}},
     {"yk_constant_lr", "factor", .kind = NUMBER, .measure = constant_lr_factor, .fallback = 1.0 / 3, .other = 0.5,
      .refused = {-0.1, 1.5}},
     {"yk_polynomial_lr", "power", .kind = NUMBER, .measure = polynomial_lr_power, .fallback = 1, .other = 2,
@@ -1402,6 +1421,7 @@ static bool rpc_with(const yk_rpc_options *o)
           !yk_sparse_adam_add_group(                                                                                   \
               yk_sparse_adam(yk_module_parameters(layer()), YK_OPTIONS(yk_sparse_adam_options, .lr = 1)),              \
               yk_module_parameters(layer()), o))                                                                       \
+    X(averaged_model, yk_averaged_model_options, yk_averaged_model(layer(), o))                                        \
     X(plateau, yk_plateau_options, yk_reduce_lr_on_plateau(some_sgd(), o))                                             \
     X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
     X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \

@@ -61,6 +61,12 @@ static yk_schedule *make(const char *name, yk_optimizer *o, yk_schedule **second
         return yk_cyclic_lr(o, 0.1, 0.7,
                             YK_OPTIONS(yk_cyclic_options, .step_size_up = 5, .mode = YK_EXP_RANGE, .gamma = 0.95,
                                        .cycle_momentum = false));
+    if (IS("swa"))
+        return yk_swa_lr(o, 0.05, 10, false);
+    if (IS("swa_linear"))
+        return yk_swa_lr(o, 0.7, 6, true);
+    if (IS("swa_at_once"))
+        return yk_swa_lr(o, 0.05, 0, false);
     if (IS("sequential")) {
         yk_schedule *parts[3] = {yk_constant_lr(o, 0.5, 3), yk_exponential_lr(o, 0.8),
                                  yk_cosine_warm_restarts_lr(o, 5, 1, 0)};
@@ -163,7 +169,7 @@ static void test_forms(void **state)
         for (int t = 0; t < 8; t++)
             yk_schedule_step(s);
         yk_value *value = yk_value_from_schedule(s);
-        if (strncmp(name, "one_cycle", 9) == 0 || strncmp(name, "cyclic", 6) == 0) {
+        if (strncmp(name, "one_cycle", 9) == 0 || strncmp(name, "cyclic", 6) == 0 || strncmp(name, "swa", 3) == 0) {
             assert_null(value);
             expect_error(YK_ERR_UNSUPPORTED, "schedule state: PyTorch keeps the numbers of a");
         } else {
@@ -196,10 +202,10 @@ static void test_forms(void **state)
 static void test_checkpoints(void **state)
 {
     (void)state;
-    static const char *const names[] = {"one_cycle", "cyclic_2", "restarts_longer", "sequential", "linear_down"};
+    static const char *const names[] = {"one_cycle", "cyclic_2", "restarts_longer", "sequential", "linear_down", "swa"};
     char folder[] = "/tmp/yoke_schedule_XXXXXX", path[64], text[4096];
     assert_non_null(mkdtemp(folder));
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < 6; k++) {
         yk_scope scope = yk_scope_begin();
         yk_module *net[2];
         yk_checkpoint_state run[2];

@@ -112,16 +112,47 @@ static const yk_sgd_options *const sgd_options =
 static const yk_adam_options *const adam_options =
     YK_OPTIONS(yk_adam_options, .lr = 0.01, .beta1 = 0.8, .amsgrad = true);
 
+static const yk_rmsprop_options *const rmsprop_options =
+    YK_OPTIONS(yk_rmsprop_options, .momentum = 0.8, .centered = true, .weight_decay = 1e-3);
+static const yk_adagrad_options *const adagrad_options =
+    YK_OPTIONS(yk_adagrad_options, .lr_decay = 0.1, .initial_accumulator_value = 0.5);
+static const yk_adadelta_options *const adadelta_options =
+    YK_OPTIONS(yk_adadelta_options, .rho = 0.8, .weight_decay = 1e-3);
+static const yk_adamax_options *const adamax_options = YK_OPTIONS(yk_adamax_options, .lr = 0.01, .beta2 = 0.9);
+static const yk_nadam_options *const nadam_options =
+    YK_OPTIONS(yk_nadam_options, .momentum_decay = 0.1, .weight_decay = 0.1, .decoupled_weight_decay = true);
+static const yk_radam_options *const radam_options =
+    YK_OPTIONS(yk_radam_options, .lr = 0.01, .beta2 = 0.9, .eps = 1e-6);
+enum { KINDS = 9 };
+
 static yk_optimizer *alone_optimizer(int kind, yk_parameters *all)
 {
-    return kind == 0 ? yk_sgd(all, sgd_options) : kind == 1 ? yk_adam(all, adam_options) : yk_adamw(all, adam_options);
+    switch (kind) {
+    case 0: return yk_sgd(all, sgd_options);
+    case 1: return yk_adam(all, adam_options);
+    case 2: return yk_adamw(all, adam_options);
+    case 3: return yk_rmsprop(all, rmsprop_options);
+    case 4: return yk_adagrad(all, adagrad_options);
+    case 5: return yk_adadelta(all, adadelta_options);
+    case 6: return yk_adamax(all, adamax_options);
+    case 7: return yk_nadam(all, nadam_options);
+    default: return yk_radam(all, radam_options);
+    }
 }
 
 static yk_dist_optimizer *dist_optimizer(int kind, yk_ref *const *refs, int count)
 {
-    return kind == 0   ? yk_dist_sgd(refs, count, sgd_options)
-           : kind == 1 ? yk_dist_adam(refs, count, adam_options)
-                       : yk_dist_adamw(refs, count, adam_options);
+    switch (kind) {
+    case 0: return yk_dist_sgd(refs, count, sgd_options);
+    case 1: return yk_dist_adam(refs, count, adam_options);
+    case 2: return yk_dist_adamw(refs, count, adam_options);
+    case 3: return yk_dist_rmsprop(refs, count, rmsprop_options);
+    case 4: return yk_dist_adagrad(refs, count, adagrad_options);
+    case 5: return yk_dist_adadelta(refs, count, adadelta_options);
+    case 6: return yk_dist_adamax(refs, count, adamax_options);
+    case 7: return yk_dist_nadam(refs, count, nadam_options);
+    default: return yk_dist_radam(refs, count, radam_options);
+    }
 }
 
 /* Nets 1 and 2 and a factor, of three workers, against the same in this one. */
@@ -181,7 +212,7 @@ static yk_status train_with(int kind)
 
 static yk_status train_all(void)
 {
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         yk_scope scope = yk_scope_begin();
         yk_status status = train_with(kind);
         yk_scope_end(scope);

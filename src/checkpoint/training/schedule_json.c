@@ -22,7 +22,7 @@ enum { MOST_DEPTH = 90 };
 static bool is_flag(yk__schedule_kind kind, int i)
 {
     bool cycle = kind == YK__ONE_CYCLE_LR || kind == YK__CYCLIC_LR;
-    return (cycle && i == YK__CYCLE_MOMENTUM) ||
+    return (cycle && i == YK__CYCLE_MOMENTUM) || (kind == YK__SWA_LR && i == YK__SWA_LINEAR) ||
            (kind == YK__ONE_CYCLE_LR && (i == YK__ONE_CYCLE_LINEAR || i == YK__ONE_CYCLE_THREE_PHASE));
 }
 

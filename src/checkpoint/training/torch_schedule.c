@@ -162,9 +162,11 @@ static yk_value *to_torch(const yk__schedule_form *f, const rates *r, int64_t ti
         return sequence(f, r, dict, time);
     if (!status && named_of(f->kind))
         return named_to_torch(named_of(f->kind), f, r, dict, time);
-    if (!status && (f->kind == YK__ONE_CYCLE_LR || f->kind == YK__CYCLIC_LR)) {
+    if (!status && (f->kind == YK__ONE_CYCLE_LR || f->kind == YK__CYCLIC_LR || f->kind == YK__SWA_LR)) {
         yk__fail(YK_ERR_UNSUPPORTED, "schedule state: PyTorch keeps the numbers of %s among the optimizer's",
-                 f->kind == YK__CYCLIC_LR ? "a CyclicLR" : "a OneCycleLR");
+                 f->kind == YK__CYCLIC_LR ? "a CyclicLR"
+                 : f->kind == YK__SWA_LR  ? "a SWALR"
+                                          : "a OneCycleLR");
         return NULL;
     }
     if (f->kind == YK__STEP_LR)
@@ -186,7 +188,7 @@ static yk_value *to_torch(const yk__schedule_form *f, const rates *r, int64_t ti
 
 bool yk__schedule_has_torch_form(const yk__schedule_form *f)
 {
-    bool has = f->kind != YK__ONE_CYCLE_LR && f->kind != YK__CYCLIC_LR;
+    bool has = f->kind != YK__ONE_CYCLE_LR && f->kind != YK__CYCLIC_LR && f->kind != YK__SWA_LR;
     for (int i = 0; i < f->n_parts; i++)
         has = has && yk__schedule_has_torch_form(f->parts[i]);
     return has && (!f->after || yk__schedule_has_torch_form(f->after));

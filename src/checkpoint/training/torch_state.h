@@ -24,7 +24,7 @@ const char *yk__optimizer_torch_kind(const yk_value *optimizer, const yk_value *
 /* scheduler.state_dict() of a schedule of this form, at `time`; the rates are lists of numbers. */
 yk_value *yk__schedule_to_torch(const yk__schedule_form *form, int64_t time, yk_value *base_rates,
                                 yk_value *last_rates);
-/* False where PyTorch keeps the constants elsewhere: in a OneCycleLR and a CyclicLR. */
+/* False where PyTorch keeps the constants elsewhere: in a OneCycleLR, a CyclicLR and a SWALR. */
 bool yk__schedule_has_torch_form(const yk__schedule_form *f);
 /* The form, for yk__schedule_form_free. */
 yk__schedule_form *yk__schedule_from_torch(const yk_value *value, int64_t *time);
