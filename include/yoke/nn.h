@@ -243,6 +243,10 @@ typedef struct yk_linear_options {
 } yk_linear_options;
 #define yk_linear_options_DEFAULTS .yk__mark = YK__MARK, .bias = true
 YK_API yk_module *yk_linear_create(int64_t in_features, int64_t out_features, const yk_linear_options *options);
+/* yk_bilinear with weight (out_features, in1_features, in2_features), of two inputs (yk_forward_list); initially
+ * uniform in +-1 / sqrt(in1_features). */
+YK_API yk_module *yk_bilinear_create(int64_t in1_features, int64_t in2_features, int64_t out_features,
+                                     const yk_linear_options *options);
 
 /* A kernel of `kernel` x `kernel`, or of kernel_size where that is given; pairs are height, width; the single numbers
  * apply to numbers of a pair that are not given. */
@@ -362,6 +366,11 @@ YK_API yk_module *yk_rms_norm_create(int ndim, const int64_t *normalized_shape, 
 YK_API yk_module *yk_local_response_norm_create(int64_t size, double alpha, double beta, double k); /* 1e-4, 0.75, 1 */
 
 YK_API yk_module *yk_dropout_create(double p); /* 0 <= p <= 1, as it is given; PyTorch's default is 0.5 */
+YK_API yk_module *yk_dropout1d_create(double p);
+YK_API yk_module *yk_dropout2d_create(double p);
+YK_API yk_module *yk_dropout3d_create(double p);
+YK_API yk_module *yk_alpha_dropout_create(double p);
+YK_API yk_module *yk_feature_alpha_dropout_create(double p);
 
 typedef struct yk_embedding_options {
     /* Its row starts as zeros and gets no gradient; negative counts from the end; not given: none. */
@@ -466,6 +475,16 @@ YK_API yk_module *yk_prelu_create(int64_t num_parameters, double init); /* 1, 0.
 YK_API yk_module *yk_glu_create(int dim);                               /* -1 */
 YK_API yk_module *yk_softmax_create(int dim);
 YK_API yk_module *yk_log_softmax_create(int dim);
+YK_API yk_module *yk_threshold_create(double threshold, double value);
+YK_API yk_module *yk_hardtanh_create(double min_val, double max_val); /* -1, 1 */
+YK_API yk_module *yk_hardshrink_create(double lambd);                 /* 0.5 */
+YK_API yk_module *yk_softshrink_create(double lambd);                 /* 0.5 */
+YK_API yk_module *yk_tanhshrink_create(void);
+YK_API yk_module *yk_softsign_create(void);
+YK_API yk_module *yk_celu_create(double alpha);                /* 1 */
+YK_API yk_module *yk_rrelu_create(double lower, double upper); /* 1/8, 1/3 */
+YK_API yk_module *yk_softmin_create(int dim);
+YK_API yk_module *yk_softmax2d_create(void); /* over the channels of (N,C,H,W) or (C,H,W) */
 /* Any function of one tensor as a layer without parameters: yk_function_create(yk_square). */
 typedef yk_tensor *(*yk_function)(yk_tensor *x);
 YK_API yk_module *yk_function_create(yk_function function);
@@ -473,11 +492,20 @@ YK_API yk_module *yk_function_create(yk_function function);
 YK_API yk_module *yk_upsample_create(const yk_upsample_options *options);
 YK_API yk_module *yk_pixel_shuffle_create(int64_t upscale_factor);
 YK_API yk_module *yk_pixel_unshuffle_create(int64_t downscale_factor);
+YK_API yk_module *yk_channel_shuffle_create(int64_t groups);
 /* yk_unfold and yk_fold as layers. */
 YK_API yk_module *yk_unfold_create(const yk_fold_options *options);
 YK_API yk_module *yk_fold_create(int64_t height, int64_t width, const yk_fold_options *options);
 /* Every dimension but the first becomes one. */
 YK_API yk_module *yk_flatten_create(void);
+YK_API yk_module *yk_flatten_dims_create(int start_dim, int end_dim); /* those from start_dim to end_dim become one */
+YK_API yk_module *yk_unflatten_create(int dim, int n_sizes, const int64_t *sizes);
+/* yk_pad of the last 1, 2 or 3 dimensions, two widths for each, from the last one on: as nn.ConstantPad2d, ZeroPad2d
+ * (of the value 0), ReflectionPad2d, ReplicationPad2d and CircularPad2d. */
+YK_API yk_module *yk_pad_create(int dims, const int64_t *padding, yk_pad_mode mode, double value);
+/* Layers of two inputs (yk_forward_list); dim 1, eps 1e-8; p 2, eps 1e-6. */
+YK_API yk_module *yk_cosine_similarity_create(int dim, double eps);
+YK_API yk_module *yk_pairwise_distance_create(double p, double eps, bool keepdim);
 /* A window of kernel x kernel, or options->kernel (height, width) where that is given. */
 YK_API yk_module *yk_max_pool2d_create(int64_t kernel, int64_t stride /* 0: kernel */,
                                        const yk_pool2d_options *options);
@@ -495,6 +523,13 @@ YK_API yk_module *yk_adaptive_avg_pool3d_create(int64_t depth, int64_t height, i
 YK_API yk_module *yk_adaptive_max_pool1d_create(int64_t length);
 YK_API yk_module *yk_adaptive_max_pool2d_create(int64_t height, int64_t width);
 YK_API yk_module *yk_adaptive_max_pool3d_create(int64_t depth, int64_t height, int64_t width);
+/* yk_max_unpool of x and indices (yk_forward_list); yk_lp_pool. */
+YK_API yk_module *yk_max_unpool1d_create(const yk_max_unpool_options *options);
+YK_API yk_module *yk_max_unpool2d_create(const yk_max_unpool_options *options);
+YK_API yk_module *yk_max_unpool3d_create(const yk_max_unpool_options *options);
+YK_API yk_module *yk_lp_pool1d_create(double p, const yk_pool_options *options);
+YK_API yk_module *yk_lp_pool2d_create(double p, const yk_pool_options *options);
+YK_API yk_module *yk_lp_pool3d_create(double p, const yk_pool_options *options);
 /* One after the other, named "0", "1", ...: yk_sequential(a, b). The list ends by itself; a NULL in it, of a module
  * that could not be made, is an error, and so is one at its end. A batch norm followed by a ReLU runs as one pass.
  * Arguments are made in an order that C leaves open, and so are their random values. `count` is that of the arguments.

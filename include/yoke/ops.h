@@ -77,6 +77,17 @@ YK_API yk_tensor *yk_softplus(yk_tensor *x, double beta, double threshold);
 YK_API yk_tensor *yk_prelu(yk_tensor *x, yk_tensor *weight);
 /* -1: the first half along the dimension times the sigmoid of the second. */
 YK_API yk_tensor *yk_glu(yk_tensor *x, int dim);
+YK_API yk_tensor *yk_threshold(yk_tensor *x, double threshold, double value); /* value where x is not above */
+YK_API yk_tensor *yk_hardtanh(yk_tensor *x, double min_val, double max_val);  /* -1, 1: yk_clamp */
+YK_API yk_tensor *yk_hardshrink(yk_tensor *x, double lambd);                  /* 0.5: 0 in [-lambd, lambd] */
+YK_API yk_tensor *yk_softshrink(yk_tensor *x, double lambd); /* 0.5: nearer to 0 by lambd, at most to 0 */
+YK_API yk_tensor *yk_tanhshrink(yk_tensor *x);               /* x - tanh(x) */
+YK_API yk_tensor *yk_softsign(yk_tensor *x);                 /* x / (1 + |x|) */
+YK_API yk_tensor *yk_celu(yk_tensor *x, double alpha);       /* 1: alpha (e^(x / alpha) - 1) below 0 */
+/* 1/8, 1/3, false: in training x times a slope drawn from [lower, upper) for each element below 0, else times the
+ * middle one. */
+YK_API yk_tensor *yk_rrelu(yk_tensor *x, double lower, double upper, bool training);
+YK_API yk_tensor *yk_softmin(yk_tensor *x, int dim); /* yk_softmax of -x */
 /* -INFINITY, INFINITY: unbounded. No gradient where a bound is reached. */
 YK_API yk_tensor *yk_clamp(yk_tensor *x, double low, double high);
 /* Steps: their gradient is zero. */
@@ -119,7 +130,9 @@ YK_API yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation);
 YK_API yk_tensor *yk_reshape(yk_tensor *x, int ndim, const int64_t *shape);
 YK_API yk_tensor *yk_view(yk_tensor *x, int ndim, const int64_t *shape); /* an error where a copy would be needed */
 YK_API yk_tensor *yk_flatten(yk_tensor *x, int start_dim, int end_dim);  /* both included: 1, -1 keeps the batch */
-YK_API yk_tensor *yk_permute(yk_tensor *x, const int *dims);             /* ndim of them: a view */
+/* A dimension as several, of `sizes`, one of which may be -1. A view. */
+YK_API yk_tensor *yk_unflatten(yk_tensor *x, int dim, int n_sizes, const int64_t *sizes);
+YK_API yk_tensor *yk_permute(yk_tensor *x, const int *dims); /* ndim of them: a view */
 YK_API yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1);
 YK_API yk_tensor *yk_squeeze(yk_tensor *x, int dim); /* drops the dimension if its size is 1 */
 YK_API yk_tensor *yk_unsqueeze(yk_tensor *x, int dim);
@@ -186,6 +199,9 @@ YK_API yk_tensor *yk_matmul(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
 /* yk_relu of it, in one operation. */
 YK_API yk_tensor *yk_linear_relu(yk_tensor *x, yk_tensor *weight, yk_tensor *bias);
+
+/* a (...,I), b (...,J), weight (O,I,J), bias (O) or NULL: (...,O), a weight[o] b^T + bias[o]. */
+YK_API yk_tensor *yk_bilinear(yk_tensor *a, yk_tensor *b, yk_tensor *weight, yk_tensor *bias);
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
 /* For padding: half of what the kernel reaches over, so that the result has the input's size; stride 1 alone. Where
@@ -266,6 +282,30 @@ YK_API yk_tensor *yk_adaptive_avg_pool3d(yk_tensor *x, int64_t depth, int64_t he
 YK_API yk_tensor *yk_adaptive_max_pool1d(yk_tensor *x, int64_t length);
 YK_API yk_tensor *yk_adaptive_max_pool2d(yk_tensor *x, int64_t height, int64_t width);
 YK_API yk_tensor *yk_adaptive_max_pool3d(yk_tensor *x, int64_t depth, int64_t height, int64_t width);
+/* Maxima as above, and in *indices (i64, no gradient), of the result's shape, which element of its channel each is:
+ * those that yk_max_unpool takes. */
+YK_API yk_tensor *yk_max_pool1d_with_indices(yk_tensor *x, const yk_pool_options *options, yk_tensor **indices);
+YK_API yk_tensor *yk_max_pool2d_with_indices(yk_tensor *x, const yk_pool2d_options *options, yk_tensor **indices);
+YK_API yk_tensor *yk_max_pool3d_with_indices(yk_tensor *x, const yk_pool_options *options, yk_tensor **indices);
+/* The elements of x where indices, of its shape, say, and zeros elsewhere; of equal indices the last one stays. */
+typedef struct yk_max_unpool_options {
+    int64_t kernel[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when not given */
+    int64_t stride[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN); /* not given: kernel */
+    int64_t padding[3] YK_DEFAULT(0, 0, 0);
+    /* Not given: (size - 1) stride - 2 padding + kernel; less than a stride away from that. */
+    int64_t output_size[3] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_max_unpool_options;
+#define yk_max_unpool_options_DEFAULTS                                                                                 \
+    .yk__mark = YK__MARK, .kernel = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN},                                        \
+    .stride = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}, .output_size = {YK_NOT_GIVEN, YK_NOT_GIVEN, YK_NOT_GIVEN}
+YK_API yk_tensor *yk_max_unpool1d(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
+YK_API yk_tensor *yk_max_unpool2d(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
+YK_API yk_tensor *yk_max_unpool3d(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
+/* (sum of x^p over each window)^(1/p); of the options kernel, stride and ceil_mode. */
+YK_API yk_tensor *yk_lp_pool1d(yk_tensor *x, double p, const yk_pool_options *options);
+YK_API yk_tensor *yk_lp_pool2d(yk_tensor *x, double p, const yk_pool_options *options);
+YK_API yk_tensor *yk_lp_pool3d(yk_tensor *x, double p, const yk_pool_options *options);
 /* x (N,C,L), (N,C,H,W) or (N,C,D,H,W) in another size, which `size` or the factors say, each the first N numbers for N
  * dimensions: one of the two. Linear is for L, bilinear and bicubic for H,W, trilinear for D,H,W. Source:
  * torch.nn.functional.interpolate, without antialias. */
@@ -292,6 +332,9 @@ YK_API yk_tensor *yk_interpolate(yk_tensor *x, const yk_upsample_options *option
 /* x (...,C r r,H,W), r the factor: (...,C,H r,W r); and back. Source: Shi et al., 2016. */
 YK_API yk_tensor *yk_pixel_shuffle(yk_tensor *x, int64_t upscale_factor);
 YK_API yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor);
+/* The channels of x (N,C,...) in the order first of each of `groups` groups, second of each, ... Source: Zhang et al.,
+ * 2017. */
+YK_API yk_tensor *yk_channel_shuffle(yk_tensor *x, int64_t groups);
 /* The windows of images x (N,C,H,W) or (C,H,W) as columns (N, C KH KW, windows), with zeros where they reach into the
  * padding; pairs are height, width. And the sum of such columns where the windows are, in images of height x width.
  * Source: torch.nn.functional.unfold, fold. */
@@ -474,6 +517,15 @@ YK_API yk_status yk_pad_packed_sequence(const yk_packed_sequence *packed, bool b
 YK_API yk_tensor *yk_pad_sequence(yk_tensor *const *sequences, int count, bool batch_first, double padding_value);
 /* Zeroes elements with probability p and scales the rest by 1 / (1 - p) if `training`; else x itself. */
 YK_API yk_tensor *yk_dropout(yk_tensor *x, double p, bool training);
+/* The same for whole channels of (N,C,L), (N,C,H,W) and (N,C,D,H,W); the first and the last also without N, the second
+ * also of (N,C,L). */
+YK_API yk_tensor *yk_dropout1d(yk_tensor *x, double p, bool training);
+YK_API yk_tensor *yk_dropout2d(yk_tensor *x, double p, bool training);
+YK_API yk_tensor *yk_dropout3d(yk_tensor *x, double p, bool training);
+/* For what SELU gives: dropped elements, or channels of (N,C,...), become its value far below 0, and all are scaled and
+ * moved so that a mean of 0 and a variance of 1 stay. Source: Klambauer et al., 2017. */
+YK_API yk_tensor *yk_alpha_dropout(yk_tensor *x, double p, bool training);
+YK_API yk_tensor *yk_feature_alpha_dropout(yk_tensor *x, double p, bool training);
 
 /* The last one, the sum over the first size, is for yk_kl_div alone. */
 typedef enum yk_reduction { YK_REDUCE_MEAN = 0, YK_REDUCE_SUM, YK_REDUCE_NONE, YK_REDUCE_BATCHMEAN } yk_reduction;

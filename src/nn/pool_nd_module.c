@@ -1,6 +1,8 @@
 /*
- * pool_nd_module.c - pools along one and three dimensions, and adaptive pools, as layers. Layer: nn.
+ * pool_nd_module.c - pools along one and three dimensions, adaptive pools, unpooling and p-norms as layers. Layer: nn.
  */
+#include <math.h>
+
 #include "nn/module.h"
 
 /* A class of these, and what its constructor and forward call. */
@@ -166,3 +168,140 @@ ADAPTIVE(adaptive_avg_pool3d, "AdaptiveAvgPool3d", 3, SIZES(int64_t depth, int64
          SIZES(depth, height, width), yk_adaptive_avg_pool3d(x, of[0], of[1], of[2]))
 ADAPTIVE(adaptive_max_pool3d, "AdaptiveMaxPool3d", 3, SIZES(int64_t depth, int64_t height, int64_t width),
          SIZES(depth, height, width), yk_adaptive_max_pool3d(x, of[0], of[1], of[2]))
+
+/* ---- maxima put back ---- */
+
+/* A class of these: a module's class is its kind. */
+typedef struct unpool_kind {
+    yk_module_class cls;
+    const char *name;
+    int axes;
+    yk_tensor *(*function)(yk_tensor *x, yk_tensor *indices, const yk_max_unpool_options *options);
+} unpool_kind;
+
+static yk_status unpool_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
+                                int n_outputs)
+{
+    const unpool_kind *kind = (const unpool_kind *)(const void *)m->cls;
+    if (n_inputs != 2 || !inputs[0] || !inputs[1] || n_outputs != 1)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %d inputs and %d outputs, expected x and indices for one tensor",
+                        kind->cls.name, n_inputs, n_outputs);
+    outputs[0] = kind->function(inputs[0], inputs[1], yk_module_data(m));
+    return outputs[0] ? YK_OK : yk_last_error() ? yk_last_error()->code : YK_ERR_INTERNAL;
+}
+
+/* The numbers as a tuple, as PyTorch keeps them. */
+static const char *tuple_text(int count, const int64_t *of, char text[NUMBERS])
+{
+    int used = snprintf(text, NUMBERS, "(%lld", (long long)of[0]);
+    for (int i = 1; i < count; i++)
+        used += snprintf(text + used, (size_t)(NUMBERS - used), ", %lld", (long long)of[i]);
+    snprintf(text + used, (size_t)(NUMBERS - used), count == 1 ? ",)" : ")");
+    return text;
+}
+
+static void unpool_describe(yk_module *m, char *buffer, size_t size)
+{
+    const yk_max_unpool_options *o = yk_module_data(m);
+    int axes = ((const unpool_kind *)(const void *)m->cls)->axes;
+    char kernel[NUMBERS], stride[NUMBERS], padding[NUMBERS];
+    snprintf(buffer, size, "kernel_size=%s, stride=%s, padding=%s", tuple_text(axes, o->kernel, kernel),
+             tuple_text(axes, o->stride, stride), tuple_text(axes, o->padding, padding));
+}
+
+static yk_module *unpool_create(const unpool_kind *kind, const yk_max_unpool_options *options)
+{
+    yk_max_unpool_options o;
+    if (YK__OPTIONS_TAKE(kind->name, yk_max_unpool_options, options, &o))
+        return NULL;
+    for (int i = 0; i < kind->axes; i++) {
+        o.stride[i] = yk__integer_or(o.stride[i], o.kernel[i]);
+        if (o.kernel[i] < 1 || o.stride[i] < 1 || o.padding[i] < 0) {
+            yk__fail(YK_ERR_ARGUMENT, "%s: kernel %lld, stride %lld, padding %lld: only padding may be 0", kind->name,
+                     (long long)o.kernel[i], (long long)o.stride[i], (long long)o.padding[i]);
+            return NULL;
+        }
+    }
+    yk_module *m = yk_module_create(&kind->cls);
+    if (m)
+        *(yk_max_unpool_options *)yk_module_data(m) = o;
+    return m;
+}
+
+#define UNPOOL(n)                                                                                                      \
+    yk_module *yk_max_unpool##n##d_create(const yk_max_unpool_options *options)                                        \
+    {                                                                                                                  \
+        static const unpool_kind kind = {.cls = {.name = "MaxUnpool" #n "d",                                           \
+                                                 .data_size = sizeof(yk_max_unpool_options),                           \
+                                                 .forward_list = unpool_forward,                                       \
+                                                 .describe = unpool_describe},                                         \
+                                         .name = "max_unpool" #n "d_create",                                           \
+                                         .axes = n,                                                                    \
+                                         .function = yk_max_unpool##n##d};                                             \
+        return unpool_create(&kind, options);                                                                          \
+    }
+UNPOOL(1)
+UNPOOL(2)
+UNPOOL(3)
+
+/* ---- p-norms ---- */
+
+typedef struct lp_layer {
+    double p;
+    int axes;
+    yk_pool_options o;
+} lp_layer;
+
+static void lp_describe(yk_module *m, char *buffer, size_t size)
+{
+    const lp_layer *l = yk_module_data(m);
+    char kernel[NUMBERS], stride[NUMBERS];
+    snprintf(buffer, size, "norm_type=%.12g, kernel_size=%s, stride=%s, ceil_mode=%s", l->p,
+             numbers_text(l->axes, l->o.kernel, false, kernel),
+             l->o.stride[0] == YK_NOT_GIVEN ? "None" : numbers_text(l->axes, l->o.stride, false, stride),
+             l->o.ceil_mode ? "True" : "False");
+}
+
+static yk_module *lp_create(const yk_module_class *cls, const char *name, int axes, double p,
+                            const yk_pool_options *options)
+{
+    lp_layer l = {.p = p, .axes = axes};
+    if (YK__OPTIONS_TAKE(name, yk_pool_options, options, &l.o))
+        return NULL;
+    if (p == 0 || !isfinite(p)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: p is %g, expected a number other than 0", name, p);
+        return NULL;
+    }
+    for (int i = 0; i < axes; i++) {
+        if (l.o.kernel[i] < 1 || (l.o.stride[i] < 1 && l.o.stride[i] != YK_NOT_GIVEN) || l.o.padding[i] ||
+            l.o.dilation[i] != 1 || l.o.divisor_override != YK_NOT_GIVEN) {
+            yk__fail(YK_ERR_ARGUMENT,
+                     "%s: kernel %lld, stride %lld: both must be at least 1; padding, dilation and divisor_override "
+                     "are not for it",
+                     name, (long long)l.o.kernel[i], (long long)l.o.stride[i]);
+            return NULL;
+        }
+    }
+    yk_module *m = yk_module_create(cls);
+    if (m)
+        *(lp_layer *)yk_module_data(m) = l;
+    return m;
+}
+
+#define LP_POOL(n)                                                                                                     \
+    static yk_tensor *lp_pool##n##d_forward(yk_module *m, yk_tensor *x)                                                \
+    {                                                                                                                  \
+        const lp_layer *l = yk_module_data(m);                                                                         \
+        return yk_lp_pool##n##d(x, l->p, &l->o);                                                                       \
+    }                                                                                                                  \
+    yk_module *yk_lp_pool##n##d_create(double p, const yk_pool_options *options)                                       \
+    {                                                                                                                  \
+        static const yk_module_class cls = {.name = "LPPool" #n "d",                                                   \
+                                            .data_size = sizeof(lp_layer),                                             \
+                                            .forward = lp_pool##n##d_forward,                                          \
+                                            .describe = lp_describe};                                                  \
+        return lp_create(&cls, "lp_pool" #n "d_create", n, p, options);                                                \
+    }
+LP_POOL(1)
+LP_POOL(2)
+LP_POOL(3)

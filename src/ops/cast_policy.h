@@ -59,6 +59,7 @@ typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK_
     X(adaptive_max_pool3d, WIDE,   NONE)                                                                               \
     X(grid_sample,      WIDE,   WIDEST)                                                                                \
     X(affine_grid,      LOWER,  LOWER)                                                                                 \
+    X(max_unpool,       WIDE,   NONE)                                                                                  \
     X(cat,              WIDEST, NONE)                                                                                  \
     X(stack,            WIDEST, NONE)                                                                                  \
     X(addcmul,          NONE,   WIDEST)                                                                                \

@@ -1,7 +1,7 @@
 /*
- * grid_sample.c - a tensor read at the places that a grid names, and the grids of affine maps. Layer: ops.
+ * grid_sample.c - a tensor read at the points that a grid names, and the grids of affine maps. Layer: ops.
  *
- * x becomes rows of C numbers, one for each place. A place of the result is a sum of rows, 2 or 4 along each dimension,
+ * x becomes rows of C numbers, one for each point. A point of the result is a sum of rows, 2 or 4 along each dimension,
  * each with a weight; the weights are computed from the grid by operations, through which it gets its gradient. A row
  * outside x has the weight 0.
  */
@@ -12,7 +12,7 @@
 
 enum { AXES = 3, MOST_TAPS = 4 };
 
-/* One row of those that make a place, along one dimension: its number and its weight, NULL for 1, of shape (places). */
+/* One row of those that make a point, along one dimension: its number and its weight, NULL for 1, of shape (points). */
 typedef struct tap {
     yk_tensor *index;  /* i64; 0 where it is outside */
     yk_tensor *weight; /* NULL for 1 */
@@ -21,7 +21,7 @@ typedef struct tap {
 
 /* ---- coordinates ---- */
 
-/* Grid coordinates from -1 to 1 as places from 0 to size - 1: the ends are the middles of the outer elements, or their
+/* Grid coordinates from -1 to 1 as points from 0 to size - 1: the ends are the middles of the outer elements, or their
  * outer borders. */
 static yk_tensor *places_of(yk_tensor *g, int64_t size, bool align_corners)
 {
@@ -30,26 +30,26 @@ static yk_tensor *places_of(yk_tensor *g, int64_t size, bool align_corners)
                          : yk_mul_scalar(yk_add_scalar(yk_mul_scalar(yk_add_scalar(g, 1), n), -1), 0.5);
 }
 
-/* A place outside becomes one on the border, or is reflected there until it is inside. */
-static yk_tensor *bounded(yk_tensor *place, int64_t size, const yk_grid_sample_options *o)
+/* A point outside becomes one on the border, or is reflected there until it is inside. */
+static yk_tensor *bounded(yk_tensor *point, int64_t size, const yk_grid_sample_options *o)
 {
     double last = (double)(size - 1), low = o->align_corners ? 0 : -0.5, span = o->align_corners ? last : (double)size;
     if (o->padding_mode == YK_GRID_PADDING_REFLECTION) {
         if (span == 0)
-            return yk_mul_scalar(place, 0);
-        yk_tensor *phase = yk_remainder_scalar(yk_abs(yk_sub_scalar(place, low)), 2 * span);
+            return yk_mul_scalar(point, 0);
+        yk_tensor *phase = yk_remainder_scalar(yk_abs(yk_sub_scalar(point, low)), 2 * span);
         /* span - |span - phase| is the way up and down again */
-        place = yk_add_scalar(yk_neg(yk_abs(yk_add_scalar(yk_neg(phase), span))), span + low);
+        point = yk_add_scalar(yk_neg(yk_abs(yk_add_scalar(yk_neg(phase), span))), span + low);
     }
-    return o->padding_mode == YK_GRID_PADDING_ZEROS ? place : yk_clamp(place, 0, last);
+    return o->padding_mode == YK_GRID_PADDING_ZEROS ? point : yk_clamp(point, 0, last);
 }
 
-/* The row of a place that is a whole number. */
-static bool tap_at(tap *t, yk_tensor *place, int64_t size)
+/* The row of a point that is a whole number. */
+static bool tap_at(tap *t, yk_tensor *point, int64_t size)
 {
-    if (!place)
+    if (!point)
         return false;
-    yk_tensor *whole = yk_detach(place), *first = yk__recorded_number(whole, 0);
+    yk_tensor *whole = yk_detach(point), *first = yk__recorded_number(whole, 0);
     t->within = yk_logical_and(yk_ge(whole, first), yk_le(whole, yk__recorded_number(whole, (double)(size - 1))));
     t->index = yk_cast(yk_where(t->within, whole, first), YK_I64);
     return t->index != NULL;
@@ -70,15 +70,15 @@ static yk_tensor *cubic_weight(yk_tensor *t, int k)
 /* Fills taps[] of a dimension for grid coordinates g; their number, or 0 on failure. */
 static int axis_taps(tap taps[MOST_TAPS], yk_tensor *g, int64_t size, const yk_grid_sample_options *o)
 {
-    yk_tensor *place = places_of(g, size, o->align_corners);
+    yk_tensor *point = places_of(g, size, o->align_corners);
     if (o->mode == YK_GRID_NEAREST) {
-        place = yk_round(bounded(place, size, o));
+        point = yk_round(bounded(point, size, o));
         taps[0].weight = NULL;
-        return tap_at(&taps[0], place, size) ? 1 : 0;
+        return tap_at(&taps[0], point, size) ? 1 : 0;
     }
     int count = o->mode == YK_GRID_BICUBIC ? 4 : 2;
-    place = count == 4 ? place : bounded(place, size, o);
-    yk_tensor *first = place ? yk_floor(yk_detach(place)) : NULL, *part = yk_sub(place, first);
+    point = count == 4 ? point : bounded(point, size, o);
+    yk_tensor *first = point ? yk_floor(yk_detach(point)) : NULL, *part = yk_sub(point, first);
     for (int k = 0; k < count; k++) {
         yk_tensor *at = yk_add_scalar(first, count == 4 ? k - 1 : k);
         if (!tap_at(&taps[k], count == 4 ? bounded(at, size, o) : at, size))
@@ -90,7 +90,7 @@ static int axis_taps(tap taps[MOST_TAPS], yk_tensor *g, int64_t size, const yk_g
 
 /* ---- rows ---- */
 
-/* x (N,C,...) as rows (N places, C). */
+/* x (N,C,...) as rows (N points, C). */
 static yk_tensor *rows_of(yk_tensor *x)
 {
     int dims[5] = {0};
@@ -102,12 +102,12 @@ static yk_tensor *rows_of(yk_tensor *x)
 /* The numbers of the first row of each input, (N,1,...) of i64 with axes + 1 dimensions. */
 static yk_tensor *first_rows(const yk_tensor *x, int axes)
 {
-    int64_t places = 1, shape[AXES + 1] = {x->shape[0], 1, 1, 1};
+    int64_t points = 1, shape[AXES + 1] = {x->shape[0], 1, 1, 1};
     for (int i = 0; i < axes; i++)
-        places *= x->shape[2 + i];
+        points *= x->shape[2 + i];
     int64_t *first = yk__calloc((size_t)x->shape[0], sizeof(*first));
     for (int64_t n = 0; first && n < x->shape[0]; n++)
-        first[n] = n * places;
+        first[n] = n * points;
     yk_tensor *out = first ? yk_from_data(first, axes + 1, shape,
                                           YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)))
                            : NULL;
@@ -152,7 +152,7 @@ static yk_tensor *summed(yk_tensor *x, const tap taps[AXES][MOST_TAPS], int coun
 /* The result, that has a gradient for the grid, too, of zeros, where it was only asked for the nearest element. */
 static yk_tensor *with_gradient_of(yk_tensor *out, yk_tensor *grid)
 {
-    if (!out || !yk_grad_enabled() || !yk_requires_grad(grid) || yk_requires_grad(out))
+    if (!out || !yk_grad_enabled() || !yk__wants_grad(grid) || yk__wants_grad(out))
         return out;
     return yk_add(out, yk_nan_to_num(yk_mul_scalar(yk_sum(yk_sign(grid)), 0), 0, 0, 0));
 }
@@ -232,22 +232,22 @@ static yk_tensor *base_grid(const yk_tensor *theta, int axes, const int64_t *siz
     int64_t shape[2] = {1, axes + 1}, inner = 1;
     for (int i = 0; i < axes; i++)
         shape[0] *= sizes[i];
-    double *places = yk__calloc((size_t)(shape[0] * shape[1]), sizeof(*places));
-    for (int i = axes - 1; places && i >= 0; inner *= sizes[i--]) {
+    double *points = yk__calloc((size_t)(shape[0] * shape[1]), sizeof(*points));
+    for (int i = axes - 1; points && i >= 0; inner *= sizes[i--]) {
         double n = (double)sizes[i];
         for (int64_t p = 0; p < shape[0]; p++) {
             double at = (double)(p / inner % sizes[i]);
-            double place = sizes[i] == 1 ? 0 : 2 * at / (n - 1) - 1;
-            places[p * shape[1] + (axes - 1 - i)] = align_corners ? place : place * (n - 1) / n;
+            double point = sizes[i] == 1 ? 0 : 2 * at / (n - 1) - 1;
+            points[p * shape[1] + (axes - 1 - i)] = align_corners ? point : point * (n - 1) / n;
         }
     }
-    for (int64_t p = 0; places && p < shape[0]; p++)
-        places[p * shape[1] + axes] = 1;
-    yk_tensor *out = places
-                         ? yk_from_data(places, 2, shape,
+    for (int64_t p = 0; points && p < shape[0]; p++)
+        points[p * shape[1] + axes] = 1;
+    yk_tensor *out = points
+                         ? yk_from_data(points, 2, shape,
                                         YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = yk__device_of(theta)))
                          : NULL;
-    free(places);
+    free(points);
     return out ? yk_cast(out, (yk_dtype)theta->dtype) : NULL;
 }
 

@@ -14,5 +14,8 @@ typedef struct yk__pool_axis {
 } yk__pool_axis;
 /* Their number in *count; false and an error where there are none, or numbers make no sense. x for the text. */
 bool yk__pool_windows(const char *name, const yk__pool_axis *axis, const yk_tensor *x, int64_t *count);
+/* yk_max_pool2d of x (N,C,H,W), which was checked; *kept (NULL: not wanted): the positions in their planes, of i32, one
+ * reference, where it does not fail. */
+yk_tensor *yk__max_pool2d_indexed(const char *name, yk_tensor *x, const yk_pool2d_options *options, yk_tensor **kept);
 
 #endif

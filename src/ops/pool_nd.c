@@ -73,9 +73,9 @@ static yk_tensor *shaped(yk_tensor *x, int ndim, const int64_t *shape)
     return x ? yk_reshape(x, ndim, shape) : NULL;
 }
 
-/* The pool of two dimensions that `count` of p's axes, from `first` on, are; one is the height, or the width where it
- * is the only one of p. The divisor is another one for each pass of several. */
-static yk_tensor *pass(const pool *p, yk_tensor *x, int first, int count, int64_t divisor)
+/* The options of the pool of two dimensions that `count` of p's axes, from `first` on, are; one is the height, or the
+ * width where it is the only one of p. The divisor is another one for each pass of several. */
+static yk_pool2d_options pass_options(const pool *p, int first, int count, int64_t divisor)
 {
     yk_pool2d_options o =
         *YK_OPTIONS(yk_pool2d_options, .kernel = {1, 1}, .stride = {1, 1}, .ceil_mode = p->o.ceil_mode,
@@ -87,7 +87,22 @@ static yk_tensor *pass(const pool *p, yk_tensor *x, int first, int count, int64_
         o.padding[to] = p->o.padding[first + i];
         o.dilation[to] = p->o.dilation[first + i];
     }
+    return o;
+}
+
+static yk_tensor *pass(const pool *p, yk_tensor *x, int first, int count, int64_t divisor)
+{
+    yk_pool2d_options o = pass_options(p, first, count, divisor);
     return !x ? NULL : p->max ? yk_max_pool2d(x, &o) : yk_avg_pool2d(x, &o);
+}
+
+/* The same of maxima, with their positions, of i64, in *index. */
+static yk_tensor *indexed_pass(const pool *p, yk_tensor *x, int first, int count, yk_tensor **index)
+{
+    yk_pool2d_options o = pass_options(p, first, count, YK_NOT_GIVEN);
+    yk_tensor *narrow = NULL, *out = x ? yk__max_pool2d_indexed(p->name, x, &o, &narrow) : NULL;
+    *index = out ? yk_cast(yk__scope_own(narrow), YK_I64) : NULL;
+    return *index ? out : NULL;
 }
 
 /* x (..., C, D, H, W) as (N, C D, H, W); p's result follows from that of its planes. */
@@ -163,6 +178,98 @@ yk_tensor *yk_avg_pool3d(yk_tensor *x, const yk_pool_options *options)
     YK__AUTOCAST(avg_pool3d, 1, &x, yk_avg_pool3d(x, options));
     YK__EVENT(YK__EVENT_OPERATION, "avg_pool3d");
     return pooling((pool){.name = "avg_pool3d", .axes = 3}, x, options);
+}
+
+/* ---- positions of maxima ---- */
+
+/* Both are for x with a batch. */
+static yk_tensor *indexed1d(const pool *p, yk_tensor *x, yk_tensor **index)
+{
+    yk_tensor *out = indexed_pass(p, yk_unsqueeze(x, 2), 0, 1, index);
+    *index = out ? yk_squeeze(*index, 2) : NULL;
+    return out ? yk_squeeze(out, 2) : NULL;
+}
+
+/* The second pass over a box says which plane it is, the first one which element of that. */
+static yk_tensor *indexed3d(const pool *p, yk_tensor *x, yk_tensor **index)
+{
+    const int64_t *s = x->shape;
+    yk_tensor *inner, *outer, *planes = indexed_pass(p, as_planes(x), 1, 2, &inner);
+    yk_tensor *out = planes ? indexed_pass(p, depth_inner(planes, s[2]), 0, 1, &outer) : NULL;
+    if (!out)
+        return NULL;
+    int64_t area = planes->shape[2] * planes->shape[3];
+    yk_tensor *flat = yk_reshape(outer, 3, (int64_t[3]){s[0], s[1], p->sizes[0] * area});
+    yk_tensor *element = yk_gather_dim(yk_reshape(inner, 3, (int64_t[3]){s[0], s[1], s[2] * area}), 2, flat);
+    yk_tensor *plane = yk_mul_scalar(yk_floor_divide_scalar(flat, (double)area), (double)(s[3] * s[4]));
+    *index = boxed(yk_add(plane, element), x, p->sizes);
+    return boxed(out, x, p->sizes);
+}
+
+static yk_tensor *indexed2d(const pool *p, yk_tensor *x, yk_tensor **index)
+{
+    return indexed_pass(p, x, 0, 2, index);
+}
+
+/* Maxima and *indices, both in the caller's scope, or both NULL. */
+static yk_tensor *indexed(pool p, yk_tensor *x, const yk_pool_options *options, yk_tensor **indices)
+{
+    if (indices)
+        *indices = NULL;
+    p.max = true;
+    if (!yk__op_begin(p.name, 1, &x, 0) || !yk__is_there(p.name, "place for the indices", indices) ||
+        YK__OPTIONS_TAKE(p.name, yk_pool_options, options, &p.o) || !input_check(p.name, p.axes, x) ||
+        !options_check(&p, x))
+        return NULL;
+    yk_scope scope = yk_scope_begin();
+    uint32_t cast_types = yk__autocast_pause();
+    bool batch = x->ndim == p.axes + 2;
+    yk_tensor *in = batch ? x : yk_unsqueeze(x, 0), *index = NULL;
+    yk_tensor *out = !in           ? NULL
+                     : p.axes == 1 ? indexed1d(&p, in, &index)
+                     : p.axes == 2 ? indexed2d(&p, in, &index)
+                                   : indexed3d(&p, in, &index);
+    if (!batch && out && index) {
+        out = yk_squeeze(out, 0);
+        index = yk_squeeze(index, 0);
+    }
+    yk__autocast_types = cast_types;
+    index = out && index ? yk_scope_return(scope, yk_contiguous(index)) : NULL;
+    out = index ? yk_scope_return(scope, out) : NULL;
+    yk_scope_end(scope);
+    *indices = out ? index : NULL;
+    return out;
+}
+
+yk_tensor *yk_max_pool1d_with_indices(yk_tensor *x, const yk_pool_options *options, yk_tensor **indices)
+{
+    YK__EVENT(YK__EVENT_OPERATION, "max_pool1d_with_indices");
+    return indexed((pool){.name = "max_pool1d_with_indices", .axes = 1}, x, options, indices);
+}
+
+yk_tensor *yk_max_pool2d_with_indices(yk_tensor *x, const yk_pool2d_options *options, yk_tensor **indices)
+{
+    static const char name[] = "max_pool2d_with_indices";
+    yk_pool2d_options two;
+    YK__EVENT(YK__EVENT_OPERATION, name);
+    if (YK__OPTIONS_TAKE(name, yk_pool2d_options, options, &two))
+        return NULL;
+    yk_pool_options o =
+        *YK_OPTIONS(yk_pool_options, .ceil_mode = two.ceil_mode, .divisor_override = two.divisor_override);
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = two.kernel[i];
+        o.stride[i] = two.stride[i];
+        o.padding[i] = two.padding[i];
+        o.dilation[i] = two.dilation[i];
+    }
+    return indexed((pool){.name = name, .axes = 2}, x, &o, indices);
+}
+
+yk_tensor *yk_max_pool3d_with_indices(yk_tensor *x, const yk_pool_options *options, yk_tensor **indices)
+{
+    YK__AUTOCAST(max_pool3d, 1, &x, yk_max_pool3d_with_indices(x, options, indices));
+    YK__EVENT(YK__EVENT_OPERATION, "max_pool3d_with_indices");
+    return indexed((pool){.name = "max_pool3d_with_indices", .axes = 3}, x, options, indices);
 }
 
 /* ---- adaptive ---- */

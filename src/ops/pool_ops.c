@@ -148,17 +148,13 @@ static void max_pool2d_recorded(yk__node *node, yk_tensor *const *gouts, yk_tens
     grads[0] = yk_reshape(sum, 4, c->x.shape);
 }
 
-yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
+yk_tensor *yk__max_pool2d_indexed(const char *name, yk_tensor *x, const yk_pool2d_options *options, yk_tensor **kept)
 {
     static const yk__op op = {.name = "max_pool2d", .backward = max_pool2d_backward, .recorded = max_pool2d_recorded};
     yk__pool2d p;
     int64_t shape[4];
     yk_tensor *wide;
-    YK__EVENT(YK__EVENT_OPERATION, "max_pool2d");
-    if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x))
-        return NULL;
-    OF_ONE(x, yk_max_pool2d(batch, options));
-    if (!plan("max_pool2d", x, options, true, &p, shape) || yk__operands(YK__SLOT_max_pool2d, 1u, 1, &x, &wide))
+    if (!plan(name, x, options, true, &p, shape) || yk__operands(YK__SLOT_max_pool2d, 1u, 1, &x, &wide))
         return NULL;
     yk_tensor *out = result_for(wide, shape, (yk_dtype)wide->dtype), *index = result_for(wide, shape, YK_I32);
     yk_status status = out && index ? YK_OK : yk__status_of(NULL);
@@ -170,8 +166,20 @@ yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
     yk_tensor_release(wide);
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
     out = yk__record(out, &op, 1, &x, 1, &index, &c, sizeof(c));
-    yk_tensor_release(index);
+    if (kept && out)
+        *kept = index;
+    else
+        yk_tensor_release(index);
     return out;
+}
+
+yk_tensor *yk_max_pool2d(yk_tensor *x, const yk_pool2d_options *options)
+{
+    YK__EVENT(YK__EVENT_OPERATION, "max_pool2d");
+    if (!yk__op_begin("max_pool2d", 1, &x, 0) || !check_input("max_pool2d", x))
+        return NULL;
+    OF_ONE(x, yk_max_pool2d(batch, options));
+    return yk__max_pool2d_indexed("max_pool2d", x, options, NULL);
 }
 
 /* ---- averages: the adaptive one has no options ---- */

@@ -122,6 +122,108 @@ static yk_module *make_fold(void)
 {
     return yk_fold_create(3, 3, YK_OPTIONS(yk_fold_options, .kernel = {2, 2}));
 }
+#define UNPOOL YK_OPTIONS(yk_max_unpool_options, .kernel = {2, 2, 2})
+#define POOL   YK_OPTIONS(yk_pool_options, .kernel = {2, 2, 2})
+static yk_module *make_threshold(void)
+{
+    return yk_threshold_create(0.1, 2);
+}
+static yk_module *make_hardtanh(void)
+{
+    return yk_hardtanh_create(-1, 1);
+}
+static yk_module *make_hardshrink(void)
+{
+    return yk_hardshrink_create(0.5);
+}
+static yk_module *make_softshrink(void)
+{
+    return yk_softshrink_create(0.5);
+}
+static yk_module *make_celu(void)
+{
+    return yk_celu_create(1);
+}
+static yk_module *make_rrelu(void)
+{
+    return yk_rrelu_create(0.1, 0.3);
+}
+static yk_module *make_softmin(void)
+{
+    return yk_softmin_create(1);
+}
+static yk_module *make_dropout1d(void)
+{
+    return yk_dropout1d_create(0.5);
+}
+static yk_module *make_dropout2d(void)
+{
+    return yk_dropout2d_create(0.5);
+}
+static yk_module *make_dropout3d(void)
+{
+    return yk_dropout3d_create(0.5);
+}
+static yk_module *make_alpha_dropout(void)
+{
+    return yk_alpha_dropout_create(0.5);
+}
+static yk_module *make_feature_alpha_dropout(void)
+{
+    return yk_feature_alpha_dropout_create(0.5);
+}
+static yk_module *make_channel_shuffle(void)
+{
+    return yk_channel_shuffle_create(2);
+}
+static yk_module *make_flatten_dims(void)
+{
+    return yk_flatten_dims_create(0, 1);
+}
+static yk_module *make_unflatten(void)
+{
+    return yk_unflatten_create(1, YK_SHAPE(2, 1));
+}
+static yk_module *make_pad(void)
+{
+    return yk_pad_create(1, (int64_t[]){1, 1}, YK_PAD_REFLECT, 0);
+}
+static yk_module *make_cosine_similarity(void)
+{
+    return yk_cosine_similarity_create(1, 1e-8);
+}
+static yk_module *make_pairwise_distance(void)
+{
+    return yk_pairwise_distance_create(2, 1e-6, false);
+}
+static yk_module *make_bilinear(void)
+{
+    return yk_bilinear_create(1, 2, 3, NULL);
+}
+static yk_module *make_max_unpool1d(void)
+{
+    return yk_max_unpool1d_create(UNPOOL);
+}
+static yk_module *make_max_unpool2d(void)
+{
+    return yk_max_unpool2d_create(UNPOOL);
+}
+static yk_module *make_max_unpool3d(void)
+{
+    return yk_max_unpool3d_create(UNPOOL);
+}
+static yk_module *make_lp_pool1d(void)
+{
+    return yk_lp_pool1d_create(2, POOL);
+}
+static yk_module *make_lp_pool2d(void)
+{
+    return yk_lp_pool2d_create(2, POOL);
+}
+static yk_module *make_lp_pool3d(void)
+{
+    return yk_lp_pool3d_create(2, POOL);
+}
 static yk_module *make_sync_batch_norm2d(void)
 {
     return yk_sync_batch_norm2d_create(1, NULL, NULL);
@@ -401,6 +503,34 @@ static const struct {
     {"yk_pixel_unshuffle_create", make_pixel_unshuffle},
     {"yk_unfold_create", make_unfold},
     {"yk_fold_create", make_fold},
+    {"yk_tanhshrink_create", yk_tanhshrink_create},
+    {"yk_softsign_create", yk_softsign_create},
+    {"yk_softmax2d_create", yk_softmax2d_create},
+    {"yk_threshold_create", make_threshold},
+    {"yk_hardtanh_create", make_hardtanh},
+    {"yk_hardshrink_create", make_hardshrink},
+    {"yk_softshrink_create", make_softshrink},
+    {"yk_celu_create", make_celu},
+    {"yk_rrelu_create", make_rrelu},
+    {"yk_softmin_create", make_softmin},
+    {"yk_dropout1d_create", make_dropout1d},
+    {"yk_dropout2d_create", make_dropout2d},
+    {"yk_dropout3d_create", make_dropout3d},
+    {"yk_alpha_dropout_create", make_alpha_dropout},
+    {"yk_feature_alpha_dropout_create", make_feature_alpha_dropout},
+    {"yk_channel_shuffle_create", make_channel_shuffle},
+    {"yk_flatten_dims_create", make_flatten_dims},
+    {"yk_unflatten_create", make_unflatten},
+    {"yk_pad_create", make_pad},
+    {"yk_cosine_similarity_create", make_cosine_similarity},
+    {"yk_pairwise_distance_create", make_pairwise_distance},
+    {"yk_bilinear_create", make_bilinear},
+    {"yk_max_unpool1d_create", make_max_unpool1d},
+    {"yk_max_unpool2d_create", make_max_unpool2d},
+    {"yk_max_unpool3d_create", make_max_unpool3d},
+    {"yk_lp_pool1d_create", make_lp_pool1d},
+    {"yk_lp_pool2d_create", make_lp_pool2d},
+    {"yk_lp_pool3d_create", make_lp_pool3d},
     {"yk_batch_norm3d_create", make_batch_norm3d},
     {"yk_group_norm_create", make_group_norm},
     {"yk_instance_norm1d_create", make_instance_norm1d},

@@ -672,6 +672,15 @@ static double grid_of(const yk_grid_sample_options *o)
 }
 MEASURE(grid_mode, yk_grid_sample_options, mode, grid_of, .align_corners = true)
 MEASURE(grid_padding, yk_grid_sample_options, padding_mode, grid_of, .align_corners = false)
+static double unpool_of(const yk_max_unpool_options *o)
+{
+    yk_tensor *at = yk_reshape(yk_arange(0, 4, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64)), YK_SHAPE(1, 2, 2));
+    return digest(yk_max_unpool1d(numbers(YK_SHAPE(1, 2, 2)), yk_remainder_scalar(at, 2), o));
+}
+MEASURE_TRIPLE(unpool_kernel, yk_max_unpool_options, kernel, unpool_of, .stride = {2, 2, 2})
+MEASURE_TRIPLE(unpool_stride, yk_max_unpool_options, stride, unpool_of, .kernel = {2, 2, 2})
+MEASURE_TRIPLE(unpool_padding, yk_max_unpool_options, padding, unpool_of, .kernel = {3, 3, 3})
+MEASURE_TRIPLE(unpool_output_size, yk_max_unpool_options, output_size, unpool_of, .kernel = {2, 2, 2})
 static double group_norm_eps(double v)
 {
     return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));

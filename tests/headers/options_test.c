@@ -301,13 +301,20 @@ static const row rows[] = {
      .refused = {-1}},
     {"yk_fold_options", "padding", .kind = WHOLE, .measure = unfold_padding, .fallback = 0, .other = 1,
      .refused = {-1}},
-    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2,
-     .refused = {-1}},
+    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2, .refused = {-1}},
     {"yk_grid_sample_options", "mode", .kind = WHOLE, .measure = grid_mode, .fallback = YK_GRID_BILINEAR,
      .other = YK_GRID_NEAREST, .refused = {-1, 3}},
     {"yk_grid_sample_options", "padding_mode", .kind = WHOLE, .measure = grid_padding,
      .fallback = YK_GRID_PADDING_ZEROS, .other = YK_GRID_PADDING_BORDER, .refused = {-1, 3}},
     {"yk_grid_sample_options", "align_corners", .kind = FLAG},
+    {"yk_max_unpool_options", "kernel", .kind = WHOLE, .measure = unpool_kernel, .fallback = NONE, .other = 3,
+     .refused = {-1}, .stated = "no default"},
+    {"yk_max_unpool_options", "stride", .kind = WHOLE, .measure = unpool_stride, .fallback = 2, .other = 3,
+     .refused = {-1}, .stated = "not given: kernel"},
+    {"yk_max_unpool_options", "padding", .kind = WHOLE, .measure = unpool_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_max_unpool_options", "output_size", .kind = WHOLE, .measure = unpool_output_size, .fallback = 4, .other = 5,
+     .refused = {-1, 6, 2}, .stated = "(size - 1) stride - 2 padding + kernel"},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -1044,6 +1051,44 @@ static const row rows[] = {
     {"yk_softplus_create", "beta", .kind = LITERAL},
     {"yk_softplus_create", "threshold", .kind = LITERAL},
     {"yk_prelu_create", "init", .kind = LITERAL},
+    {"yk_threshold", "threshold", .kind = LITERAL},
+    {"yk_threshold", "value", .kind = LITERAL},
+    {"yk_hardtanh", "min_val", .kind = LITERAL},
+    {"yk_hardtanh", "max_val", .kind = LITERAL},
+    {"yk_hardshrink", "lambd", .kind = LITERAL},
+    {"yk_softshrink", "lambd", .kind = LITERAL},
+    {"yk_celu", "alpha", .kind = LITERAL},
+    {"yk_rrelu", "lower", .kind = LITERAL},
+    {"yk_rrelu", "upper", .kind = LITERAL},
+    {"yk_threshold_create", "threshold", .kind = LITERAL},
+    {"yk_threshold_create", "value", .kind = LITERAL},
+    {"yk_hardtanh_create", "min_val", .kind = LITERAL},
+    {"yk_hardtanh_create", "max_val", .kind = LITERAL},
+    {"yk_hardshrink_create", "lambd", .kind = LITERAL},
+    {"yk_softshrink_create", "lambd", .kind = LITERAL},
+    {"yk_celu_create", "alpha", .kind = LITERAL},
+    {"yk_rrelu_create", "lower", .kind = LITERAL},
+    {"yk_rrelu_create", "upper", .kind = LITERAL},
+    {"yk_pad_create", "value", .kind = LITERAL},
+    {"yk_cosine_similarity_create", "eps", .kind = LITERAL},
+    {"yk_pairwise_distance_create", "p", .kind = LITERAL},
+    {"yk_pairwise_distance_create", "eps", .kind = LITERAL},
+    {"yk_lp_pool1d", "p", .kind = LITERAL},
+    {"yk_lp_pool2d", "p", .kind = LITERAL},
+    {"yk_lp_pool3d", "p", .kind = LITERAL},
+    {"yk_lp_pool1d_create", "p", .kind = LITERAL},
+    {"yk_lp_pool2d_create", "p", .kind = LITERAL},
+    {"yk_lp_pool3d_create", "p", .kind = LITERAL},
+    {"yk_dropout1d", "p", .kind = LITERAL},
+    {"yk_dropout2d", "p", .kind = LITERAL},
+    {"yk_dropout3d", "p", .kind = LITERAL},
+    {"yk_alpha_dropout", "p", .kind = LITERAL},
+    {"yk_feature_alpha_dropout", "p", .kind = LITERAL},
+    {"yk_dropout1d_create", "p", .kind = LITERAL},
+    {"yk_dropout2d_create", "p", .kind = LITERAL},
+    {"yk_dropout3d_create", "p", .kind = LITERAL},
+    {"yk_alpha_dropout_create", "p", .kind = LITERAL},
+    {"yk_feature_alpha_dropout_create", "p", .kind = LITERAL},
     {"yk_linspace", "start", .kind = LITERAL},
     {"yk_linspace", "end", .kind = LITERAL},
     {"yk_plateau_step", "metric", .kind = LITERAL},
@@ -1340,6 +1385,7 @@ static bool rpc_with(const yk_rpc_options *o)
           yk_avg_pool2d_create(2, 0, o))                                                                               \
     X(pool, yk_pool_options,                                                                                           \
       yk_max_pool1d(ones(), o) || yk_max_pool3d(ones(), o) || yk_avg_pool1d(ones(), o) || yk_avg_pool3d(ones(), o) ||  \
+          yk_lp_pool1d(ones(), 2, o) || yk_lp_pool2d(ones(), 2, o) || yk_lp_pool3d(ones(), 2, o) ||                    \
           yk_max_pool1d_create(2, 0, o) || yk_max_pool3d_create(2, 0, o) || yk_avg_pool1d_create(2, 0, o) ||           \
           yk_avg_pool3d_create(2, 0, o))                                                                               \
     X(batch_norm, yk_batch_norm_options, yk_batch_norm(ones(), NULL, NULL, NULL, NULL, o))                             \
@@ -1367,9 +1413,13 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
     X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
-    X(fold, yk_fold_options,                                                                                         \
+    X(fold, yk_fold_options,                                                                                           \
       yk_unfold(ones(), o) || yk_fold(ones(), 4, 4, o) || yk_unfold_create(o) || yk_fold_create(4, 4, o))              \
     X(grid_sample, yk_grid_sample_options, yk_grid_sample(ones(), ones(), o))                                          \
+    X(max_unpool, yk_max_unpool_options,                                                                               \
+      yk_max_unpool1d(ones(), ones(), o) || yk_max_unpool2d(ones(), ones(), o) ||                                      \
+          yk_max_unpool3d(ones(), ones(), o) || yk_max_unpool1d_create(o) || yk_max_unpool2d_create(o) ||              \
+          yk_max_unpool3d_create(o))                                                                                   \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \

@@ -78,6 +78,26 @@
     ROW(unfold_pairs, yk_unfold_create(UNFOLD_PAIRS))                                                                  \
     ROW(fold, yk_fold_create(3, 3, YK_OPTIONS(yk_fold_options, .kernel = {2, 2}, .stride = {1, 1})))                 \
     ROW(fold_pairs, yk_fold_create(2, 3, UNFOLD_PAIRS))                                                                \
+    ROW(threshold, yk_threshold_create(0.1, 20.5))                                                                     \
+    ROW(hardtanh, yk_hardtanh_create(-0.5, 1))                                                                         \
+    ROW(hardshrink, yk_hardshrink_create(0.3))                                                                         \
+    ROW(softshrink, yk_softshrink_create(0.5))                                                                         \
+    ROW(tanhshrink, yk_tanhshrink_create())                                                                            \
+    ROW(softsign, yk_softsign_create())                                                                                \
+    ROW(celu, yk_celu_create(0.5))                                                                                     \
+    ROW(softmin, yk_softmin_create(1))                                                                                 \
+    ROW(softmax2d, yk_softmax2d_create())                                                                              \
+    ROW(channel_shuffle, yk_channel_shuffle_create(2))                                                                 \
+    ROW(flatten_dims, yk_flatten_dims_create(0, -2))                                                                   \
+    ROW(unflatten, yk_unflatten_create(1, YK_SHAPE(2, -1)))                                                            \
+    ROW(zero_pad1d, yk_pad_create(1, (int64_t[]){1, 2}, YK_PAD_CONSTANT, 0))                                           \
+    ROW(constant_pad2d, yk_pad_create(2, (int64_t[]){1, 0, 2, -1}, YK_PAD_CONSTANT, 3.5))                              \
+    ROW(reflection_pad2d, yk_pad_create(2, (int64_t[]){1, 1, 1, 1}, YK_PAD_REFLECT, 0))                                \
+    ROW(replication_pad3d, yk_pad_create(3, (int64_t[]){1, 1, 0, 2, 1, 0}, YK_PAD_REPLICATE, 0))                       \
+    ROW(circular_pad1d, yk_pad_create(1, (int64_t[]){2, 2}, YK_PAD_CIRCULAR, 0))                                       \
+    ROW(lp_pool1d, yk_lp_pool1d_create(2, POOL(.kernel = {2})))                                                        \
+    ROW(lp_pool2d, yk_lp_pool2d_create(2, POOL(.kernel = {2, 1}, .stride = {1, 2}, .ceil_mode = true)))                \
+    ROW(lp_pool3d, yk_lp_pool3d_create(4, POOL(.kernel = {2, 2, 2})))                                                  \
     ROW(pixel_unshuffle, yk_pixel_unshuffle_create(2))
 /* clang-format on */
 

@@ -45,6 +45,7 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 #define TO(...)         YK_OPTIONS(yk_upsample_options, __VA_ARGS__)
 #define UNFOLD(...)     YK_OPTIONS(yk_fold_options, __VA_ARGS__)
 #define GRID(...)       YK_OPTIONS(yk_grid_sample_options, __VA_ARGS__)
+#define UNPOOL(...)     YK_OPTIONS(yk_max_unpool_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
 #define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
 #define TRAIN           BATCH_NORM(.training = true)
@@ -331,6 +332,36 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
     ROW(yk_fold(T(8), 3, 3, UNFOLD(.kernel = {2, 2})), SHAPE,                                                          \
         "fold: input has shape (8,), expected (N, C KH KW, windows) or (C KH KW, windows)")                            \
     ROW(yk_fold(T(1, 4, 4), 0, 3, UNFOLD(.kernel = {2, 2})), ARGUMENT, "fold: height is 0")                            \
+    ROW(yk_hardtanh(T(2), 1, 0), ARGUMENT, "hardtanh: min_val is 1, expected at most max_val, 0")                      \
+    ROW(yk_hardshrink(T(2), -1), ARGUMENT, "hardshrink: lambd is -1")                                                  \
+    ROW(yk_softshrink(of(YK_I64, 2), 0.5), DTYPE, "softshrink: expected a floating input, this one is int64")          \
+    ROW(yk_celu(T(2), 0), ARGUMENT, "celu: alpha is 0, expected a number other than 0")                                \
+    ROW(yk_rrelu(T(2), 0.5, 0.25, true), ARGUMENT, "rrelu: slopes from 0.5 to 0.25, expected finite ones")             \
+    ROW(yk_softmin(T(2), 1), SHAPE, "softmin: dimension 1 is outside [-1, 0] of shape (2,)")                           \
+    ROW(yk_dropout2d(T(2), 0.5, true), SHAPE, "dropout2d: input has shape (2,), expected (N, C, H, W) or (N, C, L)")   \
+    ROW(yk_dropout1d(T(2, 2), 1.5, true), ARGUMENT, "dropout1d: p is 1.5, expected a probability in [0, 1]")           \
+    ROW(yk_feature_alpha_dropout(T(2), 0.5, true), SHAPE,                                                              \
+        "feature_alpha_dropout: input has shape (2,), expected (N, C, ...)")                                           \
+    ROW(yk_unflatten(T(2, 6), 1, YK_SHAPE(4, -1)), SHAPE,                                                              \
+        "unflatten: dimension 1 of (2, 6) does not divide into (4, -1)")                                               \
+    ROW(yk_unflatten(T(2, 6), 1, 0, NULL), SHAPE, "unflatten: 0 sizes for a dimension of (2, 6)")                      \
+    ROW(yk_channel_shuffle(T(1, 6, 2), 4), SHAPE,                                                                      \
+        "channel_shuffle: input has shape (1, 6, 2), expected (N, C, ...) whose C divides into 4 groups")              \
+    ROW(yk_bilinear(T(2, 3), T(2, 4), T(2, 3, 3), NULL), SHAPE,                                                        \
+        "bilinear: inputs (2, 3) and (2, 4) and weight (2, 3, 3), expected (..., I), (..., J) and (O, I, J)")          \
+    ROW(yk_bilinear(T(2, 3), T(2, 4), T(2, 3, 4), T(3)), SHAPE, "bilinear: bias has shape (3,), expected (2,)")        \
+    ROW(yk_max_unpool2d(T(1, 2, 2), T(1, 2, 2), UNPOOL(.kernel = {2, 2})), DTYPE,                                      \
+        "max_unpool2d: indices are float32, expected int64")                                                           \
+    ROW(yk_max_unpool1d(T(1, 2), yk_cast(T(1, 3), YK_I64), UNPOOL(.kernel = {2})), SHAPE,                              \
+        "max_unpool1d: input (1, 2) and indices (1, 3), expected two of the shape (N, C, L) or (C, L)")                \
+    ROW(yk_max_unpool1d(T(1, 2), yk_cast(T(1, 2), YK_I64), UNPOOL(.kernel = {2}, .output_size = {9})), ARGUMENT,       \
+        "max_unpool1d: output_size is 9, expected above 2 and below 6")                                                \
+    ROW(yk_lp_pool2d(T(1, 2, 2), 0, POOLN(.kernel = {2, 2})), ARGUMENT,                                                \
+        "lp_pool2d: p is 0, expected a number other than 0")                                                           \
+    ROW(yk_lp_pool1d(T(1, 4), 2, POOLN(.kernel = {2}, .padding = {1})), ARGUMENT,                                      \
+        "lp_pool1d: padding, dilation and divisor_override are not for it")                                            \
+    ROW(yk_max_pool2d_with_indices(T(1, 4, 4), POOL(.kernel = {2, 2}), NULL), ARGUMENT,                                \
+        "max_pool2d_with_indices: the place for the indices is NULL")                                                  \
     ROW(yk_grid_sample(T(1, 2, 3, 3), T(1, 2, 2, 3), NULL), SHAPE,                                                     \
         "grid_sample: input (1, 2, 3, 3) and grid (1, 2, 2, 3), expected (N, C, H, W) and (N, OH, OW, 2)")             \
     ROW(yk_grid_sample(T(1, 2, 0, 3), T(1, 2, 2, 2), NULL), SHAPE,                                                     \
