@@ -88,6 +88,8 @@ YK_API int64_t yk_sample_below(yk_sample *sample, int64_t bound);
 YK_API yk_transform *yk_random_crop(int64_t size, int64_t padding);
 /* Mirrors left and right with probability p. Draws once. */
 YK_API yk_transform *yk_random_horizontal_flip(double p);
+/* Mirrors top and bottom with probability p. Draws once. */
+YK_API yk_transform *yk_random_vertical_flip(double p);
 /* The shorter side becomes `size`, the other keeps the ratio: bilinear with antialiasing, the same bytes as PIL's.
  * u8 images only. */
 YK_API yk_transform *yk_resize(int64_t size);
@@ -106,6 +108,28 @@ typedef struct yk_random_resized_crop_options {
 YK_API yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_options *options);
 /* The middle square; smaller images get zeros around. */
 YK_API yk_transform *yk_center_crop(int64_t size);
+/*
+ * Colours. Images have 1 or 3 channels, of bytes, or of floats from 0 to 1; results are torchvision's on tensors.
+ *
+ * Multiplies brightness, contrast (the distance to the mean grey) and saturation (that to the pixel's grey) by a factor
+ * in the range, and turns the hue by a part of the circle in its range, which lies in [-0.5, 0.5]: in a random order.
+ * A range is given by its ends: torchvision's brightness=0.4 is .brightness = {0.6, 1.4}, its hue=0.1 .hue = {-0.1,
+ * 0.1}. Draws seven times. Source: torchvision's ColorJitter.
+ */
+typedef struct yk_color_jitter_options {
+    double brightness[2] YK_DEFAULT(1, 1);
+    double contrast[2] YK_DEFAULT(1, 1);
+    double saturation[2] YK_DEFAULT(1, 1);
+    double hue[2] YK_DEFAULT(0, 0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_color_jitter_options;
+#define yk_color_jitter_options_DEFAULTS                                                                               \
+    .yk__mark = YK__MARK, .brightness = {1, 1}, .contrast = {1, 1}, .saturation = {1, 1}, .hue = {0, 0}
+YK_API yk_transform *yk_color_jitter(const yk_color_jitter_options *options);
+/* Grey, in 1 channel or in 3 equal ones. Source: torchvision's Grayscale. */
+YK_API yk_transform *yk_grayscale(int channels);
+/* Grey with probability p, in as many channels as there were. Draws once. Source: torchvision's RandomGrayscale. */
+YK_API yk_transform *yk_random_grayscale(double p);
 /* u8 to float: x / 255, computed in the loader's dtype. Float samples are only cast to that dtype. */
 YK_API yk_transform *yk_to_tensor(void);
 /* (x - mean[c]) / std[c] in the loader's dtype; `channels` numbers each, copied, std not 0. A u8 sample goes through

@@ -72,7 +72,9 @@ typedef enum yk__transform_kind {
     YK__TRANSFORM_RANDOM_RESIZED_CROP,
     YK__TRANSFORM_CENTER_CROP,
     YK__TRANSFORM_TO_TENSOR,
-    YK__TRANSFORM_NORMALIZE
+    YK__TRANSFORM_NORMALIZE,
+    YK__TRANSFORM_COLOR, /* color.c: the pixels change, their places do not */
+    YK__TRANSFORM_PLACE  /* warp.c: pixels change their places */
 } yk__transform_kind;
 
 struct yk_transform {
@@ -84,7 +86,8 @@ struct yk_transform {
     int64_t height, width;                                                /* resize_to: size is 0 */
     double scale[2], ratio[2];                                            /* random_resized_crop */
     double p;                                                             /* flip */
-    int channels;                                                         /* normalize */
+    int channels;                                                         /* normalize, grayscale */
+    double jitter[4][2];                                                  /* brightness, contrast, saturation, hue */
     double *mean, *std;
     int count; /* compose */
     yk_transform **items;
@@ -112,6 +115,9 @@ int64_t yk__middle(int64_t side, int64_t size);
 yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
 /* True if this NULL is a transform that could not be made, false if it was left out. */
 bool yk__transform_lost(const yk_transform *transform);
+/* The same for the layer's other files: the scope's, and the success of what yk__transform_asked began. NULL stays so.
+ */
+yk_transform *yk__transform_own(yk_transform *transform);
 void yk__transform_asked(void); /* a function begins to make one; yk__scope_own of it is its success */
 /* The work of to_tensor: bytes become numbers of the worker's dtype. */
 yk_status yk__sample_to_float(yk_sample *sample);

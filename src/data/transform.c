@@ -55,7 +55,7 @@ yk_transform *yk__transform_new(yk__transform_kind kind, const char *name,
  */
 static _Thread_local bool lost;
 
-static yk_transform *own(yk_transform *t)
+yk_transform *yk__transform_own(yk_transform *t)
 {
     t = yk__scope_own(t);
     lost = !t;
@@ -169,7 +169,7 @@ yk_transform *yk_random_crop(int64_t size, int64_t padding)
         t->size = size;
         t->padding = padding;
     }
-    return own(t);
+    return yk__transform_own(t);
 }
 
 /* ---- random_horizontal_flip ------------------------------------------------------------------------------ */
@@ -196,7 +196,35 @@ yk_transform *yk_random_horizontal_flip(double p)
     yk_transform *t = yk__transform_new(YK__TRANSFORM_FLIP, "random_horizontal_flip", apply_flip);
     if (t)
         t->p = p;
-    return own(t);
+    return yk__transform_own(t);
+}
+
+/* ---- random_vertical_flip -------------------------------------------------------------------------------- */
+static yk_status apply_vertical_flip(const yk_transform *t, yk_sample *sample)
+{
+    yk_status status = yk__sample_is_image(t, sample);
+    if (status || !yk__flip_draw(t, sample))
+        return status;
+    int64_t height = sample->shape[1], rows = sample->shape[0] * height;
+    size_t row = (size_t)sample->shape[2] * yk_dtype_size(sample->dtype);
+    const char *from = sample->data;
+    char *to = yk_sample_allocate(sample, sample->dtype, 3, sample->shape);
+    if (!to)
+        return YK_ERR_MEMORY;
+    for (int64_t y = 0; y < rows; y++)
+        memcpy(to + (size_t)y * row, from + (size_t)(y / height * height + height - 1 - y % height) * row, row);
+    return YK_OK;
+}
+
+yk_transform *yk_random_vertical_flip(double p)
+{
+    yk__transform_asked();
+    if (yk__check_number("random_vertical_flip", "p", p, 0, 1))
+        return NULL;
+    yk_transform *t = yk__transform_new(YK__TRANSFORM_PLACE, "random_vertical_flip", apply_vertical_flip);
+    if (t)
+        t->p = p;
+    return yk__transform_own(t);
 }
 
 /* ---- resize (the arithmetic is in resize.c) -------------------------------------------------------------- */
@@ -210,7 +238,7 @@ yk_transform *yk_resize(int64_t size)
     yk_transform *t = yk__transform_new(YK__TRANSFORM_RESIZE, "resize", yk__apply_resize);
     if (t)
         t->size = size;
-    return own(t);
+    return yk__transform_own(t);
 }
 
 yk_transform *yk_resize_to(int64_t height, int64_t width)
@@ -226,7 +254,7 @@ yk_transform *yk_resize_to(int64_t height, int64_t width)
         t->height = height;
         t->width = width;
     }
-    return own(t);
+    return yk__transform_own(t);
 }
 
 /* Both ends of a range of positive numbers, of `most` at most. */
@@ -259,7 +287,7 @@ yk_transform *yk_random_resized_crop(int64_t size, const yk_random_resized_crop_
         memcpy(t->scale, o.scale, sizeof(o.scale));
         memcpy(t->ratio, o.ratio, sizeof(o.ratio));
     }
-    return own(t);
+    return yk__transform_own(t);
 }
 
 /* ---- center_crop ----------------------------------------------------------------------------------------- */
@@ -292,7 +320,7 @@ yk_transform *yk_center_crop(int64_t size)
     yk_transform *t = yk__transform_new(YK__TRANSFORM_CENTER_CROP, "center_crop", apply_center_crop);
     if (t)
         t->size = size;
-    return own(t);
+    return yk__transform_own(t);
 }
 
 /* ---- to_tensor and normalize: each operation rounded in the dtype, in PyTorch's order -------------------- */
@@ -350,7 +378,7 @@ static yk_status apply_to_tensor(const yk_transform *t, yk_sample *sample)
 yk_transform *yk_to_tensor(void)
 {
     yk__transform_asked();
-    return own(yk__transform_new(YK__TRANSFORM_TO_TENSOR, "to_tensor", apply_to_tensor));
+    return yk__transform_own(yk__transform_new(YK__TRANSFORM_TO_TENSOR, "to_tensor", apply_to_tensor));
 }
 
 static yk_status apply_normalize(const yk_transform *t, yk_sample *sample)
@@ -413,7 +441,7 @@ yk_transform *yk_normalize(const double *mean, const double *std, int channels)
     }
     memcpy(t->mean, mean, (size_t)channels * sizeof(double));
     memcpy(t->std, std, (size_t)channels * sizeof(double));
-    return own(t);
+    return yk__transform_own(t);
 }
 
 const yk_transform *yk__transform_normalize(const yk_transform *transform)
@@ -454,7 +482,7 @@ yk_transform *yk_compose_counted(int count, ...)
         transform_destroy(t);
         return NULL;
     }
-    return own(t);
+    return yk__transform_own(t);
 }
 
 static yk_status apply_user(const yk_transform *t, yk_sample *sample)
@@ -488,5 +516,5 @@ yk_transform *yk_transform_create(const char *name, yk_transform_fn fn, void *us
     t->fn = fn;
     t->user = user;
     t->release = release;
-    return own(t);
+    return yk__transform_own(t);
 }
