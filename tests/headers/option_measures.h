@@ -2005,7 +2005,7 @@ static double onnx_of(const yk_onnx_options *o)
     unlink(path);
     return status || size <= 0 ? NAN : 1 + two;
 }
-MEASURE(onnx_n_outputs, yk_onnx_options, n_outputs, onnx_of)
+MEASURE(onnx_n_outputs, yk_onnx_options, n_outputs, onnx_of, .batch_dims = NULL)
 
 /* ---- event files ------------------------------------------------------------------------------------------------- */
 /* Summaries of 300,000 numbers that a queue has room for, and whether one is in the file a quarter of a second later.
