@@ -76,7 +76,7 @@ LOOP_SOURCES   := src/base/xxh3_isa.c src/comm/native/combine_isa.c
 # The files that choose between the sets are told which are built.
 SET_AWARE      := src/base/isa.c src/base/xxh3.c src/comm/native/combine.c src/device/cpu/cpu_backend.c
 LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(call sources_in,base host device device/memory device/cpu tensor autograd ops nn value \
-                  optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc elastic observe))
+                  optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc elastic observe onnx))
 CLI_FOLDERS    := cli cli/new cli/run cli/train cli/ckpt cli/doctor cli/bench cli/monitor cli/plot cli/top cli/trace
 CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone.
@@ -395,7 +395,7 @@ $(call kernel_objects,$(ALL_ISAS),$(UNFUSED)): YK_CFLAGS += -ffp-contract=off
 # maxima of rows and products with few columns take up to half as long again.)
 # What starts processes, talks to them and writes files waits for others most of its time; so do tests.
 ifeq ($(SANITIZE)$(filter-out file,$(origin OPTIMISE)),)
-COLD_FOLDERS := value net launch checkpoint/formats checkpoint/shards checkpoint/training observe $(CLI_FOLDERS)
+COLD_FOLDERS := value net launch checkpoint/formats checkpoint/shards checkpoint/training observe onnx $(CLI_FOLDERS)
 $(foreach isa,$(ALL_ISAS),$(call isa_objects,$(isa))): OPTIMISE = -O3
 $(patsubst %.c,$(BUILD)/%.o,$(call sources_in,$(COLD_FOLDERS))): OPTIMISE = -O1
 $(BUILD)/tests/%.o: OPTIMISE = -O1

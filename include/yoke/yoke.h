@@ -8,6 +8,7 @@
 #include <yoke/comm.h>
 #include <yoke/data.h>
 #include <yoke/elastic.h>
+#include <yoke/onnx.h>
 #include <yoke/optim.h>
 #include <yoke/parallel.h>
 #include <yoke/profiler.h>

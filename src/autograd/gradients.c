@@ -115,8 +115,14 @@ yk_tensor *yk__grad_buffer_of(const yk_tensor *leaf)
 
 yk_tensor *yk_detach(yk_tensor *x)
 {
+    static const yk__op op = {.name = "detach"};
     YK__LIVE(x);
-    return yk__is_there("detach", "tensor", x) && yk__scope_check("detach") ? yk__scope_own(yk__tensor_alias(x)) : NULL;
+    if (!yk__is_there("detach", "tensor", x) || !yk__scope_check("detach"))
+        return NULL;
+    yk_tensor *out = yk__tensor_alias(x);
+    if (out)
+        yk__tell(&op, NULL, 1, &x, 1, &out);
+    return yk__scope_own(out);
 }
 
 yk_tensor *yk_data(yk_tensor *x)

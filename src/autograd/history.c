@@ -416,6 +416,7 @@ static yk_status write_through(yk_tensor *x, yk_tensor *base, yk__node *inner)
 yk_status yk__in_place_end(yk_tensor *x, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                            yk_tensor *const *saved, const void *context, size_t context_size)
 {
+    yk__tell(op, context, n_inputs, inputs, 1, &x);
     if (!yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)x->dtype)) {
         yk__drop_context(op, context);
         yk__bump_version(x);

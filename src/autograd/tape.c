@@ -8,6 +8,35 @@
 #include "base/events.h"
 #include "base/invariant.h"
 
+_Thread_local yk__listener *yk__listening;
+
+static yk__attribute *attribute_add(yk__attributes *to, const char *name)
+{
+    static yk__attribute beyond; /* no operation has as many */
+    yk__attribute *a = to->count < YK__MOST_ATTRIBUTES ? &to->list[to->count++] : &beyond;
+    *a = (yk__attribute){.name = name};
+    return a;
+}
+
+void yk__attribute_real(yk__attributes *to, const char *name, double value)
+{
+    attribute_add(to, name)->real = value;
+}
+
+void yk__attribute_whole(yk__attributes *to, const char *name, int64_t value)
+{
+    yk__attribute_list(to, name, 1, &value);
+}
+
+void yk__attribute_list(yk__attributes *to, const char *name, int count, const int64_t *values)
+{
+    if (count < 1 || count > 2 * YK_MAX_DIMS)
+        return;
+    yk__attribute *a = attribute_add(to, name);
+    a->count = count;
+    memcpy(a->whole, values, sizeof(*values) * (size_t)count);
+}
+
 /* x as a node keeps it: history.c must know, lest x comes to hold the node that holds it. */
 static yk_tensor *keep(yk_tensor *x)
 {
@@ -72,6 +101,8 @@ yk__node *yk__node_record(int n_outputs, yk_tensor *const *outs, const yk__op *o
 yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor *const *inputs, int n_saved,
                       yk_tensor *const *saved, const void *context, size_t context_size)
 {
+    if (out)
+        yk__tell(op, context, n_inputs, inputs, 1, &out);
     if (!out || !yk__will_record(n_inputs, inputs) || !yk_dtype_is_floating((yk_dtype)out->dtype)) {
         yk__drop_context(op, context);
         return yk__scope_own(out);
@@ -92,6 +123,7 @@ yk_tensor *yk__record(yk_tensor *out, const yk__op *op, int n_inputs, yk_tensor 
 yk_status yk__record_list(int n_outputs, yk_tensor **outs, const yk__op *op, int n_inputs, yk_tensor *const *inputs,
                           int n_saved, yk_tensor *const *saved, const void *context, size_t context_size)
 {
+    yk__tell(op, context, n_inputs, inputs, n_outputs, outs);
     yk_status status = yk__scope_reserve(op->name, (size_t)n_outputs) ? YK_OK : yk__error_code();
     bool wanted = false;
     for (int i = 0; i < n_outputs; i++)

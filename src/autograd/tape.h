@@ -17,6 +17,23 @@
 
 typedef struct yk__node yk__node;
 
+/* A number of an operation, or a list of them, under a name, for those who write operations down: "stride" (2, 2). */
+typedef struct yk__attribute {
+    const char *name; /* static */
+    int count;        /* of whole[]; 0: it is `real` */
+    int64_t whole[2 * YK_MAX_DIMS];
+    double real;
+} yk__attribute;
+enum { YK__MOST_ATTRIBUTES = 8 };
+typedef struct yk__attributes {
+    int count;
+    yk__attribute list[YK__MOST_ATTRIBUTES];
+} yk__attributes;
+void yk__attribute_real(yk__attributes *to, const char *name, double value);
+void yk__attribute_whole(yk__attributes *to, const char *name, int64_t value);
+/* At most 2 YK_MAX_DIMS of them; none adds nothing. */
+void yk__attribute_list(yk__attributes *to, const char *name, int count, const int64_t *values);
+
 /*
  * An operation as the engine knows it, with one of the two backwards, or with `recorded` alone, which then serves a
  * first backward as well.
@@ -42,7 +59,23 @@ typedef struct yk__op {
      * are left in the record. NULL: gradients of this operation's gradient are an error that names it. */
     void (*recorded)(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
     bool keeps_nothing; /* a node may be walked by any number of backwards: casts of parameters are shared by graphs */
+    /* Adds the numbers that, with inputs and results, tell what was computed. NULL: there are none. */
+    void (*describe)(const void *context, yk__attributes *to);
 } yk__op;
+
+/* A listener is told of each operation that its thread makes, while it is in yk__listening: of those that would be
+ * recorded if an input wanted a gradient, and of comparisons. One in place has its first input as its result, too. */
+typedef struct yk__listener {
+    void (*heard)(struct yk__listener *self, const yk__op *op, const void *context, int n_inputs,
+                  yk_tensor *const *inputs, int n_outputs, yk_tensor *const *outputs);
+} yk__listener;
+extern _Thread_local yk__listener *yk__listening;
+static inline void yk__tell(const yk__op *op, const void *context, int n_inputs, yk_tensor *const *inputs,
+                            int n_outputs, yk_tensor *const *outputs)
+{
+    if (__builtin_expect(yk__listening != NULL, 0))
+        yk__listening->heard(yk__listening, op, context, n_inputs, inputs, n_outputs, outputs);
+}
 
 /*
  * Records that `op` made `out` from `inputs` (NULL entries are allowed), when recording is on and an input requires a
@@ -84,6 +117,11 @@ static inline bool yk__will_record(int n_inputs, yk_tensor *const *inputs)
     for (int i = 0; i < n_inputs && !wanted; i++)
         wanted = yk__wants_grad(inputs[i]);
     return wanted && yk__recording();
+}
+/* True if yk__record would record, or tell somebody. */
+static inline bool yk__will_tell(int n_inputs, yk_tensor *const *inputs)
+{
+    return __builtin_expect(yk__listening != NULL, 0) || yk__will_record(n_inputs, inputs);
 }
 
 /*

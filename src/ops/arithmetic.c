@@ -58,6 +58,11 @@ static void binary_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor *
     }
 }
 
+static void binary_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_real(to, "alpha", ((const binary_context *)context)->alpha);
+}
+
 yk_status yk__check_alpha(const char *what, const yk_tensor *a, const yk_tensor *b, double alpha)
 {
     if ((isfinite(alpha) && alpha == trunc(alpha)) || yk_dtype_is_floating((yk_dtype)a->dtype) ||
@@ -79,7 +84,7 @@ static yk_tensor *binary_apply(const binary_row *row, yk_tensor *a, yk_tensor *b
     if (yk__check_alpha(row->op.name, a, b, alpha))
         return NULL;
     yk_tensor *out = yk__raw_binary(row->op.name, row->kernel, a, b, alpha);
-    if (!out || !yk__will_record(2, inputs))
+    if (!out || !yk__will_tell(2, inputs))
         return yk__scope_own(out);
     int reads = (yk__wants_grad(a) ? row->reads[0] : 0) | (yk__wants_grad(b) ? row->reads[1] : 0);
     yk_tensor *saved[2] = {reads & READS_A ? a : NULL, reads & READS_B ? b : NULL};
@@ -380,11 +385,12 @@ static bool divisor_check(const char *name, yk_tensor *a, yk_tensor *b)
 
 /* ---- rows ---- */
 
-static const binary_row add_row = {{.name = "add", .backward = binary_backward, .recorded = binary_recorded},
-                                   YK__ADD,
-                                   {same, times_alpha},
-                                   {0, 0},
-                                   {same_recorded, times_alpha_recorded}};
+static const binary_row add_row = {
+    {.name = "add", .backward = binary_backward, .recorded = binary_recorded, .describe = binary_describe},
+    YK__ADD,
+    {same, times_alpha},
+    {0, 0},
+    {same_recorded, times_alpha_recorded}};
 
 yk_tensor *yk_add(yk_tensor *a, yk_tensor *b)
 {
@@ -404,11 +410,12 @@ yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha)
 #define BINARY(label, kernel, rule_a, reads_a, rule_b, reads_b, CAST)                                                  \
     yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
     {                                                                                                                  \
-        static const binary_row row = {{.name = #label, .backward = binary_backward, .recorded = binary_recorded},     \
-                                       YK__##kernel,                                                                   \
-                                       {rule_a, rule_b},                                                               \
-                                       {READS_##reads_a, READS_##reads_b},                                             \
-                                       {rule_a##_recorded, rule_b##_recorded}};                                        \
+        static const binary_row row = {                                                                                \
+            {.name = #label, .backward = binary_backward, .recorded = binary_recorded, .describe = binary_describe},   \
+            YK__##kernel,                                                                                              \
+            {rule_a, rule_b},                                                                                          \
+            {READS_##reads_a, READS_##reads_b},                                                                        \
+            {rule_a##_recorded, rule_b##_recorded}};                                                                   \
         CAST return binary_apply(&row, a, b, 1);                                                                       \
     }
 
@@ -422,11 +429,12 @@ BINARY(minimum, MINIMUM, smaller_a, BOTH, smaller_b, BOTH, NO_CAST)
 #define DIVISION(label, kernel, rule_a, rule_b, reads_b)                                                               \
     yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
     {                                                                                                                  \
-        static const binary_row row = {{.name = #label, .backward = binary_backward, .recorded = binary_recorded},     \
-                                       YK__##kernel,                                                                   \
-                                       {rule_a, rule_b},                                                               \
-                                       {READS_NOTHING, READS_##reads_b},                                               \
-                                       {rule_a##_recorded, rule_b##_recorded}};                                        \
+        static const binary_row row = {                                                                                \
+            {.name = #label, .backward = binary_backward, .recorded = binary_recorded, .describe = binary_describe},   \
+            YK__##kernel,                                                                                              \
+            {rule_a, rule_b},                                                                                          \
+            {READS_NOTHING, READS_##reads_b},                                                                          \
+            {rule_a##_recorded, rule_b##_recorded}};                                                                   \
         return divisor_check(#label, a, b) ? binary_apply(&row, a, b, 1) : NULL;                                       \
     }
 DIVISION(floor_divide, FLOOR_DIVIDE, nothing, nothing, NOTHING)

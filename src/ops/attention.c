@@ -129,10 +129,19 @@ static void attention_recorded(yk__node *node, yk_tensor *const *gouts, yk_tenso
     }
 }
 
+static void attention_describe(const void *context, yk__attributes *to)
+{
+    const yk__attention *p = context;
+    yk__attribute_real(to, "scale", p->scale);
+    yk__attribute_whole(to, "causal", p->causal);
+}
+
 static yk_tensor *blockwise(yk_tensor *const inputs[INPUTS], const yk__attention *p)
 {
-    static const yk__op op = {
-        .name = "scaled_dot_product_attention", .backward = attention_backward, .recorded = attention_recorded};
+    static const yk__op op = {.name = "scaled_dot_product_attention",
+                              .backward = attention_backward,
+                              .recorded = attention_recorded,
+                              .describe = attention_describe};
     yk_tensor *in[INPUTS];
     if (operands_prepare(INPUTS, inputs, in))
         return NULL;

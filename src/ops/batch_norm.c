@@ -19,6 +19,14 @@ typedef struct batch_norm_context {
     yk__tensor_spec x;
 } batch_norm_context;
 
+static void batch_norm_describe(const void *context, yk__attributes *to)
+{
+    const batch_norm_context *c = context;
+    yk__attribute_real(to, "eps", c->p.eps);
+    yk__attribute_whole(to, "training", c->p.training);
+    yk__attribute_whole(to, "relu", c->p.relu);
+}
+
 static yk_status batch_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, OUT, READ, EDGES = READ - 1 };
@@ -208,7 +216,8 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
     static const yk__op op = {.name = "batch_norm",
                               .backward = batch_norm_backward,
                               .recorded = batch_norm_recorded,
-                              .takes_addend = batch_norm_takes_addend};
+                              .takes_addend = batch_norm_takes_addend,
+                              .describe = batch_norm_describe};
     yk_batch_norm_options o;
     if (YK__OPTIONS_TAKE("batch_norm", yk_batch_norm_options, options, &o))
         return NULL;
@@ -257,6 +266,8 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
         yk_tensor *saved[7] = {x, weight, mean, invstd, o.relu && !edges ? out : NULL, edges, edges ? bias : NULL};
         out = yk__record(out, &op, DIFFERENTIABLE, in, 7, saved, &c, sizeof(c));
     } else {
+        if (out)
+            yk__tell(&op, &c, INPUTS, in, 1, &out);
         out = yk__scope_own(out);
     }
     yk_tensor_release(mean);

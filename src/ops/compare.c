@@ -3,15 +3,16 @@
  */
 #include "ops/op.h"
 
-#define COMPARE(name, kernel)                                                                                          \
-    yk_tensor *yk_##name(yk_tensor *a, yk_tensor *b)                                                                   \
+#define COMPARE(label, kernel)                                                                                         \
+    yk_tensor *yk_##label(yk_tensor *a, yk_tensor *b)                                                                  \
     {                                                                                                                  \
+        static const yk__op op = {.name = #label};                                                                     \
         yk_tensor *in[2] = {a, b};                                                                                     \
         yk__take_numbers(2, in);                                                                                       \
-        YK__EVENT(YK__EVENT_OPERATION, #name);                                                                         \
-        if (!yk__op_begin(#name, 2, in, 0))                                                                            \
+        YK__EVENT(YK__EVENT_OPERATION, #label);                                                                        \
+        if (!yk__op_begin(#label, 2, in, 0))                                                                           \
             return NULL;                                                                                               \
-        return yk__scope_own(yk__raw_binary(#name, YK__##kernel, in[0], in[1], 1));                                    \
+        return yk__record(yk__raw_binary(#label, YK__##kernel, in[0], in[1], 1), &op, 2, in, 0, NULL, NULL, 0);        \
     }
 
 COMPARE(eq, EQ)

@@ -10,6 +10,15 @@ typedef struct conv_context {
     yk__tensor_spec x, weight;
 } conv_context;
 
+static void conv_describe(const void *context, yk__attributes *to)
+{
+    const conv_context *c = context;
+    yk__attribute_list(to, "stride", 2, c->p.stride);
+    yk__attribute_list(to, "padding", 2, c->p.padding);
+    yk__attribute_list(to, "dilation", 2, c->p.dilation);
+    yk__attribute_whole(to, "groups", c->p.groups);
+}
+
 /* The numbers of the options; false and an error where they are no options. */
 static bool fill_options(const yk_conv2d_options *options, yk__conv *c, bool *relu)
 {
@@ -257,8 +266,10 @@ static yk_tensor *convolved(const yk__conv2d *p, yk_tensor *x, yk_tensor *w, yk_
 
 yk_tensor *yk__conv2d_transposed(const yk__conv2d *p, yk_tensor *x, yk_tensor *w, const int64_t shape[4])
 {
-    static const yk__op op = {
-        .name = "conv_transpose2d", .backward = input_gradient_backward, .recorded = input_gradient_recorded};
+    static const yk__op op = {.name = "conv_transpose2d",
+                              .backward = input_gradient_backward,
+                              .recorded = input_gradient_recorded,
+                              .describe = conv_describe};
     conv_context c = {.p = *p, .x = {.dtype = x->dtype, .ndim = 4}, .weight = yk__spec_of(w)};
     if (yk__tensor_check("conv_transpose2d", 4, shape, NULL))
         return NULL;
@@ -274,10 +285,12 @@ yk_tensor *yk__conv2d_transposed(const yk__conv2d *p, yk_tensor *x, yk_tensor *w
 static yk_tensor *conv_batch(const yk__conv2d *p, yk_tensor *x, yk_tensor *weight, yk_tensor *bias,
                              const int64_t shape[4])
 {
-    static const yk__op op = {.name = "conv2d", .backward = conv2d_backward, .recorded = conv2d_recorded};
-    static const yk__op op_relu = {.name = "conv2d_relu", .backward = conv2d_backward, .recorded = conv2d_recorded};
+    static const yk__op op = {
+        .name = "conv2d", .backward = conv2d_backward, .recorded = conv2d_recorded, .describe = conv_describe};
+    static const yk__op op_relu = {
+        .name = "conv2d_relu", .backward = conv2d_backward, .recorded = conv2d_recorded, .describe = conv_describe};
     yk_tensor *inputs[3] = {x, weight, bias}, *out = convolved(p, x, weight, bias, shape);
-    if (!out || !yk__will_record(3, inputs))
+    if (!out || !yk__will_tell(3, inputs))
         return yk__scope_own(out);
     conv_context c = {.p = *p, .x = yk__spec_of(x), .weight = yk__spec_of(weight)};
     c.x.dtype = c.weight.dtype = (int8_t)yk__slot_dtype(x, YK__SLOT_conv2d, (yk_dtype)x->dtype);

@@ -60,7 +60,7 @@ yk_tensor *yk_cast(yk_tensor *x, yk_dtype dtype)
     if ((yk_dtype)x->dtype == dtype)
         return unchanged(x);
     yk_tensor *out = yk__raw_cast(x, dtype);
-    if (!out || !yk__will_record(1, &x))
+    if (!out || !yk__will_tell(1, &x))
         return yk__scope_own(out);
     yk__tensor_spec spec = yk__spec_of(x);
     return yk__record(out, &op, 1, &x, 0, NULL, &spec, sizeof(spec));

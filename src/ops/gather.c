@@ -296,7 +296,7 @@ yk_tensor *yk_masked_fill(yk_tensor *x, yk_tensor *mask, double value)
     yk_tensor *scalar = value_like("masked_fill", x, value), *out = yk__raw_where(mask, scalar, x);
     yk_tensor_release(scalar);
     yk__tensor_spec spec = yk__spec_of(x);
-    return yk__record(out, &op, 1, &x, 1, &mask, &spec, sizeof(spec));
+    return yk__record(out, &op, 2, inputs, 1, &mask, &spec, sizeof(spec));
 }
 
 /* t, or a copy where it lies in what is written. */

@@ -22,6 +22,17 @@ typedef struct cut {
     bool whole; /* the view is x */
 } cut;
 
+static void cut_describe(const void *context, yk__attributes *to)
+{
+    const cut *c = context;
+    int64_t from[YK_MAX_DIMS];
+    for (int d = 0; d < c->ndim; d++)
+        from[d] = c->from[d];
+    yk__attribute_list(to, "start", c->base.ndim, c->start);
+    yk__attribute_list(to, "from", c->ndim, from);
+    yk__attribute_list(to, "step", c->ndim, c->step);
+}
+
 static yk_tensor *view_of_cut(yk_tensor *x, const cut *c)
 {
     int64_t stride[YK_MAX_DIMS], offset = 0;
@@ -68,7 +79,8 @@ static void cut_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **gr
 
 static void cut_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
-    static const yk__op op = {.name = "index", .backward = cut_backward, .recorded = cut_recorded};
+    static const yk__op op = {
+        .name = "index", .backward = cut_backward, .recorded = cut_recorded, .describe = cut_describe};
     const cut *c = yk__context(node);
     grads[0] = yk__record_view(view_of_cut(gouts[0], c), &op, gouts[0], c, sizeof(*c));
 }
@@ -265,7 +277,10 @@ static int inputs_of(const char *name, yk_tensor *x, const yk_index_item *items,
     return n;
 }
 
-static const yk__op view_op = {.name = "index", .backward = cut_backward, .recorded = cut_recorded},
+static const yk__op view_op = {.name = "index",
+                               .backward = cut_backward,
+                               .recorded = cut_recorded,
+                               .describe = cut_describe},
                     read_op = {.name = "index", YK__INDEX_READ}, put_op = {.name = "index_put_", YK__INDEX_PUT};
 
 /* x[mask] = one value, as PyTorch does it: without positions. */

@@ -40,7 +40,9 @@ yk_status yk__index_map_along(yk__index_map *map, const char *name, const yk_ten
 yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index);
 yk_status yk__index_read_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads);
 void yk__index_read_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads);
-#define YK__INDEX_READ .backward = yk__index_read_backward, .recorded = yk__index_read_recorded
+void yk__index_read_describe(const void *context, yk__attributes *to);
+#define YK__INDEX_READ                                                                                                 \
+    .backward = yk__index_read_backward, .recorded = yk__index_read_recorded, .describe = yk__index_read_describe
 /* The operation in place on x, after yk__in_place_begin. `value` broadcasts to the map's shape, after leading sizes of
  * 1 beyond it. `op` must have the backwards of YK__INDEX_PUT. */
 yk_status yk__index_put(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index,

@@ -222,6 +222,20 @@ typedef struct read_context {
     yk__tensor_spec x;
 } read_context;
 
+void yk__index_read_describe(const void *context, yk__attributes *to)
+{
+    const yk__index_map *map = &((const read_context *)context)->map;
+    int64_t dim[YK_MAX_DIMS], span[YK_MAX_DIMS];
+    for (int k = 0; k < map->count; k++) {
+        dim[k] = map->of[k].dim;
+        span[k] = map->of[k].span;
+    }
+    yk__attribute_list(to, "dim", map->count, dim);
+    yk__attribute_list(to, "span", map->count, span);
+    yk__attribute_whole(to, "at", map->at);
+    yk__attribute_whole(to, "along", map->along);
+}
+
 static yk_status saved_indices(yk__node *node, const yk__index_map *map, yk_tensor **index)
 {
     yk_status bad = YK_OK;
@@ -292,7 +306,9 @@ void yk__index_read_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor 
 yk_tensor *yk__index_read(const yk__op *op, yk_tensor *x, const yk__index_map *map, yk_tensor *const *index)
 {
     read_context c = {.map = *map, .x = yk__spec_of(x)};
-    return yk__record(raw_read(map, x, index), op, 1, &x, map->count, index, &c, sizeof(c));
+    yk_tensor *inputs[1 + YK_MAX_DIMS] = {x}; /* those that are no x need no gradient */
+    memcpy(inputs + 1, index, sizeof(*index) * (size_t)map->count);
+    return yk__record(raw_read(map, x, index), op, 1 + map->count, inputs, map->count, index, &c, sizeof(c));
 }
 
 /* ---- writing ---- */

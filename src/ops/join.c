@@ -20,6 +20,11 @@ typedef struct join_context {
     piece pieces[];
 } join_context;
 
+static void join_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_whole(to, "dim", ((const join_context *)context)->dim);
+}
+
 /* The part of `x` that a piece takes; without the dimension where the tensors were stacked. */
 static void piece_of(const yk_tensor *x, const join_context *c, const piece *p, yk__view *part)
 {
@@ -227,12 +232,14 @@ static yk_tensor *join(const yk__op *op, bool stacked, yk_tensor *const *xs, int
 
 yk_tensor *yk_cat(yk_tensor *const *xs, int count, int dim)
 {
-    static const yk__op op = {.name = "cat", .backward = join_backward, .recorded = join_recorded};
+    static const yk__op op = {
+        .name = "cat", .backward = join_backward, .recorded = join_recorded, .describe = join_describe};
     return join(&op, false, xs, count, dim);
 }
 
 yk_tensor *yk_stack(yk_tensor *const *xs, int count, int dim)
 {
-    static const yk__op op = {.name = "stack", .backward = join_backward, .recorded = join_recorded};
+    static const yk__op op = {
+        .name = "stack", .backward = join_backward, .recorded = join_recorded, .describe = join_describe};
     return join(&op, true, xs, count, dim);
 }

@@ -21,6 +21,13 @@ static yk_tensor *reshaped(yk_tensor *x, const yk__tensor_spec *spec)
     return out;
 }
 
+static void layer_norm_describe(const void *context, yk__attributes *to)
+{
+    const layer_norm_context *c = context;
+    yk__attribute_whole(to, "size", c->size);
+    yk__attribute_real(to, "eps", c->eps);
+}
+
 static yk_status layer_norm_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     enum { G, SAVED_X, SAVED_WEIGHT, MEAN, INVSTD, READ };
@@ -132,7 +139,10 @@ static bool norm_check(const yk_tensor *x, int n_dims, const int64_t *shape, yk_
 yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_shape, yk_tensor *weight, yk_tensor *bias,
                          double eps)
 {
-    static const yk__op op = {.name = "layer_norm", .backward = layer_norm_backward, .recorded = layer_norm_recorded};
+    static const yk__op op = {.name = "layer_norm",
+                              .backward = layer_norm_backward,
+                              .recorded = layer_norm_recorded,
+                              .describe = layer_norm_describe};
     yk_tensor *inputs[3] = {x, weight, bias}, *wide[3];
     YK__AUTOCAST(layer_norm, 3, inputs, yk_layer_norm(inputs[0], n_dims, normalized_shape, inputs[1], inputs[2], eps));
     YK__EVENT(YK__EVENT_OPERATION, "layer_norm");
@@ -160,7 +170,7 @@ yk_tensor *yk_layer_norm(yk_tensor *x, int n_dims, const int64_t *normalized_sha
         status = YK__SLOT(x, layer_norm, eps, &vo, &vm, &vi, &vx, yk__optional_view(&vw, w), yk__optional_view(&vb, b));
     }
     out = yk__narrow_to(yk__tensor_if_ok(out, status), (yk_dtype)x->dtype);
-    if (out && yk__will_record(3, inputs)) {
+    if (out && yk__will_tell(3, inputs)) {
         c.x = yk__spec_of(x);
         if (weight)
             c.weight = yk__spec_of(weight);

@@ -149,7 +149,7 @@ static yk_tensor *linear(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, bool 
     yk_tensor_release(rows);
     yk__release_all(3, wide);
     out = yk__narrow_to(out, (yk_dtype)x->dtype);
-    if (!out || !yk__will_record(3, inputs))
+    if (!out || !yk__will_tell(3, inputs))
         return yk__scope_own(out);
     linear_context c = {yk__spec_of(x), yk__spec_of(weight), relu};
     c.weight.dtype = dtype;

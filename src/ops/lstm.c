@@ -22,6 +22,11 @@ typedef struct layer_context {
     int outputs;
 } layer_context;
 
+static void layer_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_whole(to, "reverse", ((const layer_context *)context)->p.reverse);
+}
+
 /* x, taken over, in C order. */
 static yk_tensor *in_order(yk_tensor *x)
 {
@@ -284,7 +289,8 @@ static yk_tensor *last_step(yk_tensor *x, const layer_context *c, yk_dtype dtype
  */
 static yk_status layer(const char *name, yk_tensor *const *inputs, bool reverse, int n_outputs, yk_tensor **outs)
 {
-    static const yk__op op = {.name = "lstm", .backward_list = layer_backward, .recorded = layer_recorded};
+    static const yk__op op = {
+        .name = "lstm", .backward_list = layer_backward, .recorded = layer_recorded, .describe = layer_describe};
     yk_tensor *in[INPUTS], *x = inputs[X], *bias = NULL, *gates = NULL, *h = NULL, *cells = NULL, *rows = NULL;
     bool single = x->ndim == 2;
     layer_context c = {.p = {.reverse = reverse},

@@ -164,9 +164,15 @@ static void flip_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **g
     grads[0] = yk_flip(gouts[0], dims, count);
 }
 
+static void flip_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_whole(to, "mask", *(const uint32_t *)context);
+}
+
 yk_tensor *yk_flip(yk_tensor *x, const int *dims, int n_dims)
 {
-    static const yk__op op = {.name = "flip", .backward = flip_backward, .recorded = flip_recorded};
+    static const yk__op op = {
+        .name = "flip", .backward = flip_backward, .recorded = flip_recorded, .describe = flip_describe};
     uint32_t mask = 0;
     YK__EVENT(YK__EVENT_OPERATION, "flip");
     if (!yk__op_begin("flip", 1, &x, 0) || (n_dims > 0 && !yk__is_there("flip", "array of dimensions", dims)))

@@ -15,6 +15,13 @@ typedef struct norm_context {
     double p;
 } norm_context;
 
+static void norm_describe(const void *context, yk__attributes *to)
+{
+    const norm_context *c = context;
+    yk__attribute_whole(to, "mask", c->mask);
+    yk__attribute_real(to, "p", c->p);
+}
+
 static bool mask_of(const char *name, const yk_tensor *x, const int *dims, int n_dims, uint32_t *mask)
 {
     *mask = 0;
@@ -176,7 +183,8 @@ static void norm_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **g
 
 yk_tensor *yk_norm(yk_tensor *x, double p, const int *dims, int n_dims, bool keepdim)
 {
-    static const yk__op op = {.name = "norm", .backward = norm_backward, .recorded = norm_recorded};
+    static const yk__op op = {
+        .name = "norm", .backward = norm_backward, .recorded = norm_recorded, .describe = norm_describe};
     norm_context c = {.p = p};
     yk_tensor *wide;
     YK__AUTOCAST(norm, 1, &x, yk_norm(x, p, dims, n_dims, keepdim));

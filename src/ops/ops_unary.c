@@ -38,6 +38,13 @@ static yk_status unary_backward(yk__node *node, yk_tensor *gout, yk_tensor **gra
     return yk__status_of(grads[0]);
 }
 
+static void unary_describe(const void *context, yk__attributes *to)
+{
+    const unary_context *c = context;
+    yk__attribute_real(to, "a", c->p[0]);
+    yk__attribute_real(to, "b", c->p[1]);
+}
+
 /* Halves are computed in f32. */
 static void unary_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
@@ -432,12 +439,13 @@ static yk_tensor *gelu_tanh_recorded(yk_tensor *g, yk_tensor *k, const double *p
 /* ---- rows ---- */
 
 #define UNARY_ROW(label, kernel, keeps, slope, rule, again)                                                            \
-    static const unary_row label##_row = {{.name = #label, .backward = unary_backward, .recorded = unary_recorded},    \
-                                          YK__##kernel,                                                                \
-                                          KEEPS_##keeps,                                                               \
-                                          slope,                                                                       \
-                                          rule,                                                                        \
-                                          again##_recorded};
+    static const unary_row label##_row = {                                                                             \
+        {.name = #label, .backward = unary_backward, .recorded = unary_recorded, .describe = unary_describe},          \
+        YK__##kernel,                                                                                                  \
+        KEEPS_##keeps,                                                                                                 \
+        slope,                                                                                                         \
+        rule,                                                                                                          \
+        again##_recorded};
 #define UNARY(name, kernel, keeps, slope, rule, again)                                                                 \
     UNARY_ROW(name, kernel, keeps, slope, rule, again)                                                                 \
     yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
@@ -499,12 +507,13 @@ UNARY_ROW(add_scalar, ADD_SCALAR, NOTHING, BY_RULE, add_scalar_rule, add_scalar)
 UNARY_ROW(mul_scalar, MUL_SCALAR, NOTHING, BY_RULE, mul_scalar_rule, mul_scalar)
 UNARY_ROW(pow_scalar, POW_SCALAR, X, BY_RULE, pow_scalar_rule, pow_scalar)
 UNARY_ROW(clamp, CLAMP, X, BY_RULE, clamp_rule, clamp)
-static const unary_row clamp_nan_row = {{.name = "clamp", .backward = unary_backward, .recorded = unary_recorded},
-                                        YK__MUL_SCALAR,
-                                        KEEPS_NOTHING,
-                                        BY_RULE,
-                                        zero_rule,
-                                        zero_recorded};
+static const unary_row clamp_nan_row = {
+    {.name = "clamp", .backward = unary_backward, .recorded = unary_recorded, .describe = unary_describe},
+    YK__MUL_SCALAR,
+    KEEPS_NOTHING,
+    BY_RULE,
+    zero_rule,
+    zero_recorded};
 
 yk_tensor *yk_gelu(yk_tensor *x)
 {
@@ -621,11 +630,14 @@ yk_tensor *yk_clamp(yk_tensor *x, double low, double high)
 
 /* ---- no gradient: the result is bool ---- */
 
-#define FLAT(name, label, kernel)                                                                                      \
-    yk_tensor *yk_##name(yk_tensor *x)                                                                                 \
+#define FLAT(function, label, kernel)                                                                                  \
+    yk_tensor *yk_##function(yk_tensor *x)                                                                             \
     {                                                                                                                  \
+        static const yk__op op = {.name = label};                                                                      \
         YK__EVENT(YK__EVENT_OPERATION, label);                                                                         \
-        return yk__op_begin(label, 1, &x, 0) ? yk__scope_own(yk__raw_unary(label, YK__##kernel, x, 0, 0)) : NULL;      \
+        if (!yk__op_begin(label, 1, &x, 0))                                                                            \
+            return NULL;                                                                                               \
+        return yk__record(yk__raw_unary(label, YK__##kernel, x, 0, 0), &op, 1, &x, 0, NULL, NULL, 0);                  \
     }
 
 FLAT(is_finite, "is_finite", IS_FINITE)

@@ -143,6 +143,11 @@ static void cumprod_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor 
     grads[0] = yk_cast(yk_div(recorded_rest(terms, c->dim), x), (yk_dtype)c->x.dtype);
 }
 
+static void scan_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_whole(to, "dim", ((const scan_context *)context)->dim);
+}
+
 static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int dim)
 {
     YK__EVENT(YK__EVENT_OPERATION, op->name);
@@ -158,7 +163,8 @@ static yk_tensor *cumulate(const yk__op *op, yk__scan kernel, yk_tensor *x, int 
 
 yk_tensor *yk_cumsum(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "cumsum", .backward = cumsum_backward, .recorded = cumsum_recorded};
+    static const yk__op op = {
+        .name = "cumsum", .backward = cumsum_backward, .recorded = cumsum_recorded, .describe = scan_describe};
     YK__AUTOCAST(cumsum, 1, &x, yk_cumsum(x, dim));
     return cumulate(&op, YK__CUMSUM, x, dim);
 }
@@ -172,9 +178,22 @@ yk_tensor *yk_cumprod(yk_tensor *x, int dim)
 
 /* ---- sorting ---- */
 
+typedef struct sort_context {
+    int dim;
+    bool descending;
+} sort_context;
+
+static void sort_describe(const void *context, yk__attributes *to)
+{
+    const sort_context *c = context;
+    yk__attribute_whole(to, "dim", c->dim);
+    yk__attribute_whole(to, "descending", c->descending);
+}
+
 /* Positions of the first k of each sorted line; k < 0: of all. */
 static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
 {
+    static const yk__op op = {.name = "argsort", .describe = sort_describe};
     yk_tensor *wide = NULL;
     if (yk__operands(YK__SLOT_argsort, 1u, 1, &x, &wide))
         return NULL;
@@ -193,6 +212,9 @@ static yk_tensor *raw_argsort(yk_tensor *x, int dim, bool descending, int64_t k)
         index = yk__tensor_if_ok(index, YK__SLOT(index, argsort, &vi, &vx, dim, descending));
     }
     yk_tensor_release(wide);
+    const sort_context c = {dim, descending};
+    if (index)
+        yk__tell(&op, &c, 1, &x, 1, &index);
     return index;
 }
 

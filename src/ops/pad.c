@@ -10,7 +10,15 @@
 
 typedef struct border {
     int64_t before[YK_MAX_DIMS], shape[YK_MAX_DIMS]; /* shape: of x */
+    double value;
 } border;
+
+static void border_describe(const void *context, yk__attributes *to)
+{
+    const border *b = context;
+    yk__attribute_list(to, "before", YK_MAX_DIMS, b->before);
+    yk__attribute_real(to, "value", b->value);
+}
 
 /* The part of a padded tensor that x is. One reference. */
 static yk_tensor *inner_of(yk_tensor *out, const border *b)
@@ -37,16 +45,17 @@ static void border_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor *
 }
 
 /* x with a border of one value; after[] are sizes of at least 0, as those in b. */
-static yk_tensor *bordered(yk_tensor *x, const border *b, const int64_t *after, double value)
+static yk_tensor *bordered(yk_tensor *x, const border *b, const int64_t *after)
 {
-    static const yk__op op = {.name = "pad", .backward = border_backward, .recorded = border_recorded};
+    static const yk__op op = {
+        .name = "pad", .backward = border_backward, .recorded = border_recorded, .describe = border_describe};
     int64_t shape[YK_MAX_DIMS];
     for (int d = 0; d < x->ndim; d++)
         shape[d] = x->shape[d] + b->before[d] + after[d];
-    if (yk__tensor_check("pad", x->ndim, shape, NULL) || yk__check_value("pad", (yk_dtype)x->dtype, value))
+    if (yk__tensor_check("pad", x->ndim, shape, NULL) || yk__check_value("pad", (yk_dtype)x->dtype, b->value))
         return NULL;
     yk_tensor *out = yk__tensor_new(x->ndim, shape, NULL, (yk_dtype)x->dtype, yk__device_of(x));
-    yk_tensor *inner = out && !yk__raw_fill(out, value) ? inner_of(out, b) : NULL;
+    yk_tensor *inner = out && !yk__raw_fill(out, b->value) ? inner_of(out, b) : NULL;
     if (out)
         out = yk__tensor_if_ok(out, inner ? yk__raw_copy(inner, x) : yk__status_of(NULL));
     yk_tensor_release(inner);
@@ -94,7 +103,7 @@ static bool width_check(const yk_tensor *x, int dim, int64_t width, yk_pad_mode 
 
 static yk_tensor *padded(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mode, double value)
 {
-    border b = {.before = {0}};
+    border b = {.before = {0}, .value = value};
     int64_t after[YK_MAX_DIMS] = {0};
     bool wider = false;
     for (int i = 0; i < n / 2 && x; i++) { /* from the last dimension on */
@@ -112,7 +121,7 @@ static yk_tensor *padded(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mo
     if (!x || !wider)
         return x ? yk_clone(x) : NULL;
     memcpy(b.shape, x->shape, sizeof(b.shape[0]) * (size_t)x->ndim);
-    return bordered(x, &b, after, value);
+    return bordered(x, &b, after);
 }
 
 yk_tensor *yk_pad(yk_tensor *x, const int64_t *pad, int n, yk_pad_mode mode, double value)

@@ -11,6 +11,17 @@ typedef struct pool_context {
     yk__tensor_spec x; /* dtype: of the kernels */
 } pool_context;
 
+static void pool_describe(const void *context, yk__attributes *to)
+{
+    const pool_context *c = context;
+    yk__attribute_list(to, "kernel", 2, c->p.kernel);
+    yk__attribute_list(to, "stride", 2, c->p.stride);
+    yk__attribute_list(to, "padding", 2, c->p.padding);
+    yk__attribute_list(to, "dilation", 2, c->p.dilation);
+    yk__attribute_whole(to, "count_exclude_pad", c->p.count_exclude_pad);
+    yk__attribute_whole(to, "divisor", c->p.divisor);
+}
+
 static const char *const axis_name[2] = {"height", "width"};
 
 static bool check_input(const char *name, const yk_tensor *x)
@@ -150,7 +161,10 @@ static void max_pool2d_recorded(yk__node *node, yk_tensor *const *gouts, yk_tens
 
 yk_tensor *yk__max_pool2d_indexed(const char *name, yk_tensor *x, const yk_pool2d_options *options, yk_tensor **kept)
 {
-    static const yk__op op = {.name = "max_pool2d", .backward = max_pool2d_backward, .recorded = max_pool2d_recorded};
+    static const yk__op op = {.name = "max_pool2d",
+                              .backward = max_pool2d_backward,
+                              .recorded = max_pool2d_recorded,
+                              .describe = pool_describe};
     yk__pool2d p;
     int64_t shape[4];
     yk_tensor *wide;
@@ -245,7 +259,8 @@ static void average_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor 
 
 static void spread_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
-    static const yk__op op = {.name = "avg_pool2d", .backward = average_backward, .recorded = average_recorded};
+    static const yk__op op = {
+        .name = "avg_pool2d", .backward = average_backward, .recorded = average_recorded, .describe = pool_describe};
     const spread_context *c = yk__context(node);
     yk_tensor *out = averages(gouts[0], c->pool.p.kernel[0] ? &c->pool.p : NULL, c->shape);
     grads[0] = yk__record(out, &op, 1, gouts, 0, NULL, &c->pool, sizeof(c->pool));
@@ -260,7 +275,8 @@ static yk_tensor *average(const yk__op *op, yk_tensor *x, const yk__pool2d *p, c
 
 yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 {
-    static const yk__op op = {.name = "avg_pool2d", .backward = average_backward, .recorded = average_recorded};
+    static const yk__op op = {
+        .name = "avg_pool2d", .backward = average_backward, .recorded = average_recorded, .describe = pool_describe};
     yk__pool2d p;
     int64_t shape[4];
     YK__EVENT(YK__EVENT_OPERATION, "avg_pool2d");
@@ -274,8 +290,10 @@ yk_tensor *yk_avg_pool2d(yk_tensor *x, const yk_pool2d_options *options)
 
 yk_tensor *yk_adaptive_avg_pool2d(yk_tensor *x, int64_t height, int64_t width)
 {
-    static const yk__op op = {
-        .name = "adaptive_avg_pool2d", .backward = average_backward, .recorded = average_recorded};
+    static const yk__op op = {.name = "adaptive_avg_pool2d",
+                              .backward = average_backward,
+                              .recorded = average_recorded,
+                              .describe = pool_describe};
     YK__EVENT(YK__EVENT_OPERATION, "adaptive_avg_pool2d");
     if (!yk__op_begin("adaptive_avg_pool2d", 1, &x, 0) || !check_input("adaptive_avg_pool2d", x))
         return NULL;

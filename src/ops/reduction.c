@@ -84,6 +84,18 @@ static int dims_of(const reduction *r, int *dims)
     return count;
 }
 
+static void reduction_describe(const void *context, yk__attributes *to)
+{
+    const reduction *r = context;
+    yk__attribute_whole(to, "mask", r->mask);
+}
+
+static void var_describe(const void *context, yk__attributes *to)
+{
+    reduction_describe(context, to);
+    yk__attribute_real(to, "value", ((const reduction *)context)->value);
+}
+
 static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, const int *dims, int n_dims, bool keepdim,
                          double p0, bool saves_x, bool saves_out)
 {
@@ -92,7 +104,7 @@ static yk_tensor *reduce(const yk__op *op, yk__reduce kernel, yk_tensor *x, cons
     if (!yk__op_begin(op->name, 1, &x, 0) || !mask_of(op->name, x, dims, n_dims, &r.mask))
         return NULL;
     yk_tensor *out = yk__raw_reduce(op->name, kernel, x, r.mask, keepdim, p0);
-    if (!out || !yk__will_record(1, &x))
+    if (!out || !yk__will_tell(1, &x))
         return yk__scope_own(out);
     r.x = yk__spec_of(x);
     double count = (double)count_of(x, r.mask);
@@ -169,9 +181,11 @@ static void var_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **gr
     grads[0] = yk_cast(yk_mul(centred, recorded_in_x(scaled, r)), (yk_dtype)r->x.dtype);
 }
 
-static const yk__op sum_op = {.name = "sum", .backward = sum_backward, .recorded = sum_recorded},
-                    mean_op = {.name = "mean", .backward = mean_backward, .recorded = mean_recorded};
-static const yk__op var_op = {.name = "var", .backward = var_backward, .recorded = var_recorded};
+static const yk__op
+    sum_op = {.name = "sum", .backward = sum_backward, .recorded = sum_recorded, .describe = reduction_describe},
+    mean_op = {.name = "mean", .backward = mean_backward, .recorded = mean_recorded, .describe = reduction_describe};
+static const yk__op var_op = {
+    .name = "var", .backward = var_backward, .recorded = var_recorded, .describe = var_describe};
 
 yk_tensor *yk_sum(yk_tensor *x)
 {
@@ -294,7 +308,8 @@ static void prod_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **g
     grads[0] = yk_cast(yk_mul(others, recorded_in_x(g, r)), (yk_dtype)r->x.dtype);
 }
 
-static const yk__op prod_op = {.name = "prod", .backward = prod_backward, .recorded = prod_recorded};
+static const yk__op prod_op = {
+    .name = "prod", .backward = prod_backward, .recorded = prod_recorded, .describe = reduction_describe};
 
 yk_tensor *yk_prod(yk_tensor *x)
 {
@@ -338,8 +353,14 @@ static void extreme_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor 
     grads[0] = yk_cast(yk__recorded_where(hits, recorded_in_x(share, r)), (yk_dtype)r->x.dtype);
 }
 
-static const yk__op max_op = {.name = "max", .backward = extreme_backward, .recorded = extreme_recorded},
-                    min_op = {.name = "min", .backward = extreme_backward, .recorded = extreme_recorded};
+static const yk__op max_op = {.name = "max",
+                              .backward = extreme_backward,
+                              .recorded = extreme_recorded,
+                              .describe = reduction_describe},
+                    min_op = {.name = "min",
+                              .backward = extreme_backward,
+                              .recorded = extreme_recorded,
+                              .describe = reduction_describe};
 
 yk_tensor *yk_max(yk_tensor *x)
 {
@@ -455,13 +476,19 @@ static yk_tensor *extreme_dim(const yk__op *op, yk__reduce value, yk__reduce ind
 
 yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
-    static const yk__op op = {.name = "max_dim", .backward = extreme_dim_backward, .recorded = extreme_dim_recorded};
+    static const yk__op op = {.name = "max_dim",
+                              .backward = extreme_dim_backward,
+                              .recorded = extreme_dim_recorded,
+                              .describe = reduction_describe};
     return extreme_dim(&op, YK__AMAX, YK__ARGMAX, x, dim, keepdim, index);
 }
 
 yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 {
-    static const yk__op op = {.name = "min_dim", .backward = extreme_dim_backward, .recorded = extreme_dim_recorded};
+    static const yk__op op = {.name = "min_dim",
+                              .backward = extreme_dim_backward,
+                              .recorded = extreme_dim_recorded,
+                              .describe = reduction_describe};
     return extreme_dim(&op, YK__AMIN, YK__ARGMIN, x, dim, keepdim, index);
 }
 

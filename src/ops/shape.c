@@ -187,6 +187,15 @@ static void permute_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor 
     grads[0] = yk_permute(gouts[0], back);
 }
 
+static void permute_describe(const void *context, yk__attributes *to)
+{
+    const order *o = context;
+    int64_t dims[YK_MAX_DIMS];
+    for (int d = 0; d < YK_MAX_DIMS; d++)
+        dims[d] = o->dims[d];
+    yk__attribute_list(to, "dims", YK_MAX_DIMS, dims);
+}
+
 static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 {
     int64_t shape[YK_MAX_DIMS], stride[YK_MAX_DIMS];
@@ -199,11 +208,12 @@ static yk_tensor *permuted(const yk__op *op, yk_tensor *x, const order *o)
 
 yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 {
-    static const yk__op op = {.name = "permute", .backward = permute_backward, .recorded = permute_recorded};
+    static const yk__op op = {
+        .name = "permute", .backward = permute_backward, .recorded = permute_recorded, .describe = permute_describe};
     YK__EVENT(YK__EVENT_OPERATION, "permute");
     if (!yk__op_begin("permute", 1, &x, 0) || (x->ndim && !yk__is_there("permute", "order of dimensions", dims)))
         return NULL;
-    order o;
+    order o = {{0}};
     uint32_t seen = 0;
     for (int d = 0; d < x->ndim; d++) {
         int from = dims[d];
@@ -221,7 +231,8 @@ yk_tensor *yk_permute(yk_tensor *x, const int *dims)
 
 yk_tensor *yk_transpose(yk_tensor *x, int dim0, int dim1)
 {
-    static const yk__op op = {.name = "transpose", .backward = permute_backward, .recorded = permute_recorded};
+    static const yk__op op = {
+        .name = "transpose", .backward = permute_backward, .recorded = permute_recorded, .describe = permute_describe};
     YK__EVENT(YK__EVENT_OPERATION, "transpose");
     if (!yk__op_begin("transpose", 1, &x, 0) || yk__wrap_dim("transpose", x, &dim0) ||
         yk__wrap_dim("transpose", x, &dim1))
@@ -287,6 +298,16 @@ typedef struct part {
     bool drops; /* select: length is 1 and the dimension goes */
 } part;
 
+static void part_describe(const void *context, yk__attributes *to)
+{
+    const part *p = context;
+    yk__attribute_whole(to, "dim", p->dim);
+    yk__attribute_whole(to, "start", p->start);
+    yk__attribute_whole(to, "step", p->step);
+    yk__attribute_whole(to, "length", p->length);
+    yk__attribute_whole(to, "whole", p->start == 0 && p->step == 1 && p->length == p->base.shape[p->dim]);
+}
+
 /* The part of x as a view; of x itself forward, of its gradient backward. */
 static yk_tensor *part_of(yk_tensor *x, const part *p)
 {
@@ -337,7 +358,8 @@ static void part_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **g
 
 static void part_put_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
-    static const yk__op op = {.name = "slice", .backward = part_backward, .recorded = part_recorded};
+    static const yk__op op = {
+        .name = "slice", .backward = part_backward, .recorded = part_recorded, .describe = part_describe};
     const part *p = yk__context(node);
     grads[0] = yk__record_view(part_of(gouts[0], p), &op, gouts[0], p, sizeof(*p));
 }
@@ -362,7 +384,8 @@ static bool begin_part(const char *name, yk_tensor *x, int *dim)
 
 yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t step)
 {
-    static const yk__op op = {.name = "slice", .backward = part_backward, .recorded = part_recorded};
+    static const yk__op op = {
+        .name = "slice", .backward = part_backward, .recorded = part_recorded, .describe = part_describe};
     YK__EVENT(YK__EVENT_OPERATION, "slice");
     if (!begin_part("slice", x, &dim))
         return NULL;
@@ -381,7 +404,8 @@ yk_tensor *yk_slice(yk_tensor *x, int dim, int64_t start, int64_t end, int64_t s
 
 yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 {
-    static const yk__op op = {.name = "select", .backward = part_backward, .recorded = part_recorded};
+    static const yk__op op = {
+        .name = "select", .backward = part_backward, .recorded = part_recorded, .describe = part_describe};
     YK__EVENT(YK__EVENT_OPERATION, "select");
     if (!begin_part("select", x, &dim))
         return NULL;
@@ -398,7 +422,8 @@ yk_tensor *yk_select(yk_tensor *x, int dim, int64_t index)
 
 yk_tensor *yk_narrow(yk_tensor *x, int dim, int64_t start, int64_t length)
 {
-    static const yk__op op = {.name = "narrow", .backward = part_backward, .recorded = part_recorded};
+    static const yk__op op = {
+        .name = "narrow", .backward = part_backward, .recorded = part_recorded, .describe = part_describe};
     YK__EVENT(YK__EVENT_OPERATION, "narrow");
     if (!begin_part("narrow", x, &dim))
         return NULL;

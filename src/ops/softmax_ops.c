@@ -48,6 +48,11 @@ static void softmax_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor 
     grads[0] = yk_cast(grad, (yk_dtype)gouts[0]->dtype);
 }
 
+static void softmax_describe(const void *context, yk__attributes *to)
+{
+    yk__attribute_whole(to, "dim", ((const softmax_context *)context)->dim);
+}
+
 static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 {
     YK__EVENT(YK__EVENT_OPERATION, op->name);
@@ -70,14 +75,18 @@ static yk_tensor *softmax(const yk__op *op, yk_tensor *x, int dim, bool log)
 
 yk_tensor *yk_softmax(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "softmax", .backward = softmax_backward, .recorded = softmax_recorded};
+    static const yk__op op = {
+        .name = "softmax", .backward = softmax_backward, .recorded = softmax_recorded, .describe = softmax_describe};
     YK__AUTOCAST(softmax, 1, &x, yk_softmax(x, dim));
     return softmax(&op, x, dim, false);
 }
 
 yk_tensor *yk_log_softmax(yk_tensor *x, int dim)
 {
-    static const yk__op op = {.name = "log_softmax", .backward = softmax_backward, .recorded = softmax_recorded};
+    static const yk__op op = {.name = "log_softmax",
+                              .backward = softmax_backward,
+                              .recorded = softmax_recorded,
+                              .describe = softmax_describe};
     YK__AUTOCAST(log_softmax, 1, &x, yk_log_softmax(x, dim));
     return softmax(&op, x, dim, true);
 }

@@ -15,6 +15,13 @@ typedef struct parts {
     int64_t starts[]; /* count + 1 of them, from 0 to the size of the dimension */
 } parts;
 
+static void parts_describe(const void *context, yk__attributes *to)
+{
+    const parts *p = context;
+    yk__attribute_whole(to, "dim", p->dim);
+    yk__attribute_whole(to, "drops", p->drops);
+}
+
 /* Part i of x, or of x's gradient, as a view. */
 static yk_tensor *part_of(yk_tensor *x, const parts *p, int i)
 {
@@ -142,7 +149,8 @@ static yk_status cut_evenly(const yk__op *op, yk_tensor *x, int64_t length, int6
 
 yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int capacity, int *count)
 {
-    static const yk__op op = {.name = "split", .backward_list = parts_backward, .recorded = parts_recorded};
+    static const yk__op op = {
+        .name = "split", .backward_list = parts_backward, .recorded = parts_recorded, .describe = parts_describe};
     YK__EVENT(YK__EVENT_OPERATION, "split");
     yk_status status = dim_begin("split", x, &dim, count);
     if (!status && (chunk < 0 || (chunk == 0 && x->shape[dim])))
@@ -152,7 +160,8 @@ yk_status yk_split(yk_tensor *x, int64_t chunk, int dim, yk_tensor **outs, int c
 
 yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim, yk_tensor **outs)
 {
-    static const yk__op op = {.name = "split_sizes", .backward_list = parts_backward, .recorded = parts_recorded};
+    static const yk__op op = {
+        .name = "split_sizes", .backward_list = parts_backward, .recorded = parts_recorded, .describe = parts_describe};
     YK__EVENT(YK__EVENT_OPERATION, "split_sizes");
     yk_status status = dim_begin("split_sizes", x, &dim, NULL);
     if (!status && count < 1)
@@ -182,7 +191,8 @@ yk_status yk_split_sizes(yk_tensor *x, const int64_t *sizes, int count, int dim,
 
 yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int capacity, int *count)
 {
-    static const yk__op op = {.name = "chunk", .backward_list = parts_backward, .recorded = parts_recorded};
+    static const yk__op op = {
+        .name = "chunk", .backward_list = parts_backward, .recorded = parts_recorded, .describe = parts_describe};
     YK__EVENT(YK__EVENT_OPERATION, "chunk");
     yk_status status = dim_begin("chunk", x, &dim, count);
     if (!status && chunks < 1)
@@ -195,7 +205,8 @@ yk_status yk_chunk(yk_tensor *x, int64_t chunks, int dim, yk_tensor **outs, int 
 
 yk_status yk_unbind(yk_tensor *x, int dim, yk_tensor **outs, int capacity, int *count)
 {
-    static const yk__op op = {.name = "unbind", .backward_list = parts_backward, .recorded = parts_recorded};
+    static const yk__op op = {
+        .name = "unbind", .backward_list = parts_backward, .recorded = parts_recorded, .describe = parts_describe};
     YK__EVENT(YK__EVENT_OPERATION, "unbind");
     yk_status status = dim_begin("unbind", x, &dim, count);
     if (status || x->shape[dim] == 0)

@@ -12,6 +12,15 @@ typedef struct windows_context {
     yk__tensor_spec x; /* the tensor that has the windows */
 } windows_context;
 
+static void windows_describe(const void *context, yk__attributes *to)
+{
+    const yk__windows *w = &((const windows_context *)context)->w;
+    yk__attribute_whole(to, "first", w->first);
+    yk__attribute_list(to, "kernel", w->axes, w->kernel);
+    yk__attribute_list(to, "stride", w->axes, w->stride);
+    yk__attribute_list(to, "dilation", w->axes, w->dilation);
+}
+
 static int64_t window_count(const yk__windows *w, int i, int64_t size)
 {
     return (size - (w->dilation[i] * (w->kernel[i] - 1) + 1)) / w->stride[i] + 1;
@@ -99,13 +108,15 @@ static void fold_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **g
 
 static yk_tensor *fold_within(yk_tensor *y, const windows_context *c)
 {
-    static const yk__op op = {.name = "fold", .backward = fold_backward, .recorded = fold_recorded};
+    static const yk__op op = {
+        .name = "fold", .backward = fold_backward, .recorded = fold_recorded, .describe = windows_describe};
     return y ? yk__record(windows_sum(y, c), &op, 1, &y, 0, NULL, c, sizeof(*c)) : NULL;
 }
 
 yk_tensor *yk__unfold_windows(yk_tensor *x, const yk__windows *w)
 {
-    static const yk__op op = {.name = "unfold", .backward = unfold_backward, .recorded = unfold_recorded};
+    static const yk__op op = {
+        .name = "unfold", .backward = unfold_backward, .recorded = unfold_recorded, .describe = windows_describe};
     if (!x)
         return NULL;
     windows_context c = {.w = *w, .x = yk__spec_of(x)};

@@ -605,7 +605,7 @@ static int stores(void)
     return 0;
 }
 
-/* ---- docs/monitoring.md ---- */
+/* ---- docs/monitoring.md, onnx.md ---- */
 static yk_tensor *augment(yk_tensor *x)
 {
     return yk_mul_scalar(x, 2);
@@ -617,6 +617,25 @@ static int monitoring(void)
     yk_status status;
 #include "monitoring.md.1"
     CHECK(status == YK_OK && x && !yk_profiler_enabled());
+    return 0;
+}
+
+static int onnx(void)
+{
+    yk_module *net = yk_linear_create(3, 2, NULL);
+    yk_tensor *x = yk_ones(YK_SHAPE(4, 3), NULL);
+#include "onnx.md.1"
+    CHECK(status == YK_OK);
+    return 0;
+}
+
+static int onnx_lstm(void)
+{
+    yk_module *lstm = yk_lstm_create(3, 2, NULL);
+    yk_tensor *sequence = yk_ones(YK_SHAPE(5, 4, 3), NULL);
+    yk_tensor *h_0 = yk_zeros(YK_SHAPE(1, 4, 2), NULL), *c_0 = yk_zeros(YK_SHAPE(1, 4, 2), NULL);
+#include "onnx.md.2"
+    CHECK(status == YK_OK);
     return 0;
 }
 
@@ -664,6 +683,8 @@ int main(void)
         {"modules.md: optimizers", modules_optimizers},
         {"monitoring.md: a trace", monitoring},
         {"monitoring.md: TensorBoard", monitoring_board},
+        {"onnx.md: a network", onnx},
+        {"onnx.md: an LSTM", onnx_lstm},
         {"ownership.md: sums", ownership_sum},
         {"ownership.md: scopes", ownership_scope},
         {"ownership.md: a helper", ownership_return},

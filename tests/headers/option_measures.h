@@ -2051,6 +2051,27 @@ MEASURE(profiler_wait, yk_profiler_options, wait, profiler_of, .with_shapes = tr
 MEASURE(profiler_active, yk_profiler_options, active, profiler_of, .with_shapes = true)
 MEASURE(profiler_memory, yk_profiler_options, memory, profiler_of, .with_shapes = true)
 
+/* ---- files of ONNX ----------------------------------------------------------------------------------------------- */
+/* The number of an LSTM's results that are in the file. */
+static double onnx_of(const yk_onnx_options *o)
+{
+    char path[] = "/tmp/yoke-onnx-XXXXXX", text[8192];
+    int file = mkstemp(path);
+    yk_tensor *x = yk_zeros(YK_SHAPE(2, 3, 2), NULL);
+    yk_status status =
+        yk_onnx_export(yk_lstm_create(2, 2, YK_OPTIONS(yk_lstm_module_options, .batch_first = true)), path, &x, 1, o);
+    int there = file >= 0 ? open(path, O_RDONLY) : -1;
+    ssize_t size = there >= 0 ? read(there, text, sizeof(text)) : -1;
+    bool two = size > 0 && memmem(text, (size_t)size, "output_1", 8);
+    if (there >= 0)
+        close(there);
+    if (file >= 0)
+        close(file);
+    unlink(path);
+    return status || size <= 0 ? NAN : 1 + two;
+}
+MEASURE(onnx_n_outputs, yk_onnx_options, n_outputs, onnx_of, .batch_dims = NULL)
+
 /* ---- event files ------------------------------------------------------------------------------------------------- */
 /* Summaries of 300,000 numbers that a queue has room for, and whether one is in the file a quarter of a second later.
  */

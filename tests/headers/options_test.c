@@ -857,6 +857,11 @@ static const row rows[] = {
      .other = 0.01, .refused = {-1, INFINITY}},
     {"yk_summary_options", "queue_bytes", .kind = WHOLE, .measure = summary_queue_bytes, .fallback = 64 << 20,
      .other = 1 << 20, .refused = {-1, 1000}},
+    {"yk_onnx_options", "batch_dims", .kind = OBJECT},
+    {"yk_onnx_options", "input_names", .kind = OBJECT},
+    {"yk_onnx_options", "output_names", .kind = OBJECT},
+    {"yk_onnx_options", "n_outputs", .kind = WHOLE, .measure = onnx_n_outputs, .fallback = 1, .other = 2,
+     .refused = {-1, 0, 9}},
     {"yk_profiler_options", "with_shapes", .kind = FLAG},
     {"yk_profiler_options", "with_memory", .kind = FLAG},
     {"yk_profiler_options", "wait", .kind = WHOLE, .measure = profiler_wait, .fallback = 0, .other = 1,
@@ -1500,6 +1505,7 @@ static bool rpc_with(const yk_rpc_options *o)
       !yk_checkpoint_load("none", &(yk_checkpoint_state){.model = layer()}, o, NULL) ||                                \
           !yk_checkpoint_load_latest("none", &(yk_checkpoint_state){.model = layer()}, o, NULL))                       \
     X(summary, yk_summary_options, yk_summary_create("/tmp/none", o))                                                  \
+    X(onnx, yk_onnx_options, yk_onnx_export(layer(), "none", (yk_tensor *[]){yk_zeros(YK_SHAPE(2, 4), NULL)}, 1, o))   \
     X(profiler, yk_profiler_options, !yk_profiler_start(o))                                                            \
     X(checkpoint_manager, yk_checkpoint_manager_options, yk_checkpoint_manager_create("/tmp/none", o))
 PLAIN_ROWS(PLAIN)

@@ -1,0 +1,17 @@
+#!/bin/bash
+# onnx.sh - what yk_onnx_export writes of each network and layer of tests/onnx/onnx_export_test.c: onnx.checker takes it, and
+# onnxruntime computes the same to 1e-5, with batches of 1 and 4.
+root=$PWD
+. tests/support/tap.bash
+program=$(dirname "$YOKE")/tests/onnx/onnx_export_test
+[ -z "${YOKE_TEST_ONNX:-}" ] || export PYTHONPATH=$YOKE_TEST_ONNX
+if [ ! -x "$program" ]; then
+    skip "onnxruntime computes what yoke does" "this build has no tests/onnx/onnx_export_test"
+elif ! find_python "onnx onnxruntime"; then
+    skip "onnxruntime computes what yoke does" "this Python has no onnx or no onnxruntime"
+else
+    mkdir files
+    ok "files are written" env YOKE_ONNX_FOLDER="$PWD/files" "$program"
+    ok "onnxruntime computes what yoke does" "$python" "$root/tests/cli/onnx_check.py" files 60
+fi
+finish
