@@ -234,6 +234,10 @@ YK_API yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *contex
  */
 YK_API yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *transform);
 
+/* CIFAR-100's: train.bin or test.bin in `root` or root/cifar-100-binary; records of two label bytes, of which the
+ * second, the fine one, counts, and 3 x 32 x 32 bytes. The rest is as for yk_cifar10. */
+YK_API yk_dataset *yk_cifar100(const char *root, yk_data_split split, yk_transform *transform);
+
 /* IDX files of u8 images (N, H, W) and labels (N), plain or gzip. There are as many classes as the largest label
  * says. Samples are (1, H, W). */
 YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_transform *transform);
@@ -296,16 +300,18 @@ YK_API yk_dataset *yk_tensor_dataset_counted(int count, ...);
 YK_API yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t seed);
 
 /*
- * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "image-folder[:DIR]". Without a
- * DIR, or when DIR is not there, it is looked up under $YOKE_DATA. An image folder's DIR holds train/ and test/ (or
- * val/, valid/, validation/); without DIR it is $YOKE_DATA itself or $YOKE_DATA/cifar10-images. What is no name and is
- * the path of a folder is an image folder's DIR. An unknown name is an error that names the nearest one.
+ * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "cifar100[:DIR]",
+ * "image-folder[:DIR]". Without a DIR, or when DIR is not there, it is looked up under $YOKE_DATA. An image folder's
+ * DIR holds train/ and test/ (or val/, valid/, validation/); without DIR it is $YOKE_DATA itself or
+ * $YOKE_DATA/cifar10-images. What is no name and is the path of a folder is an image folder's DIR. An unknown name is
+ * an error that names the nearest one.
  */
 YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform);
 
 /*
  * The usual transforms for a name as above, ending in to_tensor and normalize. cifar10: in training random crop 32
- * with padding 4 and flip, then mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.2010). One-channel sets: mean
+ * with padding 4 and flip, then mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.2010); cifar100
+ * likewise, with mean (0.5071, 0.4865, 0.4409), std (0.2673, 0.2564, 0.2762). One-channel sets: mean
  * 0.5, std 0.5. image-folder: with S the shorter side of the first training image, at most 224, resize S, then random
  * crop S with padding S/8 and flip, or centre crop S, and ImageNet's mean (0.485, 0.456, 0.406), std (0.229, 0.224,
  * 0.225). `augment` false, or YK_TEST, leaves out what is random.
