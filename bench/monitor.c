@@ -150,6 +150,7 @@ static bool measure(pid_t monitor, int fd, long scrapes, int runs)
     if (seen != runs || gpus < 0)
         return printf("monitor: %d of %d ranks are served\n", seen, runs), false;
     double before = processor_of(monitor);
+    long start = memory_of(monitor);
     for (long i = 0; i < scrapes; i++) {
         double began = yk__now();
         if (scrape(fd, NULL) < 0)
@@ -170,8 +171,9 @@ static bool measure(pid_t monitor, int fd, long scrapes, int runs)
     qsort(taken, (size_t)count, sizeof(*taken), compare);
     double slow = 1e3 * taken[count - 1 - count / 100];
     printf("yoke monitor, %d GPUs, %d runs, %ld scrapes: %.2f ms (bound: 3), 99 of 100 within %.2f ms; %.2f ms of the "
-           "processor, %.4f%% of a core at 15 s (0.1); %.1f MiB, after a tenth of them %.1f (15)\n",
-           gpus, runs, scrapes, typical, slow, 1e3 * each, 100 * each / 15, (double)last / 1024, (double)first / 1024);
+           "processor, %.4f%% of a core at 15 s (0.1); %.1f MiB (15), before them %.1f, after a tenth %.1f\n",
+           gpus, runs, scrapes, typical, slow, 1e3 * each, 100 * each / 15, (double)last / 1024, (double)start / 1024,
+           (double)first / 1024);
     return typical <= 3 && each / 15 <= 0.001 && last <= 15 * 1024 && last - first <= 1024;
 }
 

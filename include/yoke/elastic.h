@@ -69,6 +69,9 @@ typedef struct yk_elastic_options {
      * It goes back with a step that is made again, and who joins gets the others'. Borrowed for the job's life. */
     void *own YK_DEFAULT(NULL);
     size_t own_bytes YK_DEFAULT(0);
+    /* With survive: a text that has to be the same in all members, such as the program's settings, one a line. Who
+     * joins is refused where its own differs, by a message with the two lines. Read when the job is made. */
+    const char *alike YK_DEFAULT(NULL);
     yk_process_group *group YK_DEFAULT(NULL); /* NULL: the default group; where there is none, this process alone */
     unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
 } yk_elastic_options;
@@ -115,6 +118,13 @@ YK_API yk_status yk_elastic_backward(yk_elastic *job, yk_tensor *loss) YK_MUST_C
 /* The mean over all shards of the losses of the step whose batches were all taken: the same on all processes, and for
  * any number of them. NaN before the first. */
 YK_API double yk_elastic_loss(const yk_elastic *job) YK_QUESTION;
+/*
+ * Raises flags (bits) of the program's in the step that is under way. yk_elastic_flags has those that any process has
+ * raised in the last step whose batches were taken, the same on all. So they agree on what follows a step (a
+ * checkpoint, as it is time; an end, as there was a signal) without a collective of their own.
+ */
+YK_API void yk_elastic_raise_flags(yk_elastic *job, uint32_t flags);
+YK_API uint32_t yk_elastic_flags(const yk_elastic *job) YK_QUESTION;
 /* Ends a step: a step of the optimizer, by the scaler where there is one, and of the schedule. It returns the error
  * that yk_elastic_next has left, if any. */
 YK_API yk_status yk_elastic_step(yk_elastic *job) YK_MUST_CHECK;
@@ -147,6 +157,10 @@ YK_API yk_status yk_elastic_recover(yk_elastic *job) YK_MUST_CHECK;
  * is called, and called again where a member has ended meanwhile, until all that are left have completed it. So it may
  * be made several times, and changes nothing but what it overwrites. An error of its own comes to all members alike.
  * Without survive it is called once. `action` NULL: the members wait for one another.
+ *
+ * At the end of an epoch all members come to the same action. One in the middle of an epoch belongs before
+ * yk_elastic_begin, and is to depend on `own` alone: a member that had not completed the step before it when another
+ * ended gets `own` of one that had, by yk_elastic_recover, and comes to the action by it.
  */
 YK_API yk_status yk_elastic_together(yk_elastic *job, yk_status (*action)(void *argument),
                                      void *argument) YK_MUST_CHECK;

@@ -447,6 +447,9 @@ YK_API yk_module *yk_function_create(yk_function function);
 YK_API yk_module *yk_upsample_create(const yk_upsample_options *options);
 YK_API yk_module *yk_pixel_shuffle_create(int64_t upscale_factor);
 YK_API yk_module *yk_pixel_unshuffle_create(int64_t downscale_factor);
+/* yk_unfold and yk_fold as layers. */
+YK_API yk_module *yk_unfold_create(const yk_fold_options *options);
+YK_API yk_module *yk_fold_create(int64_t height, int64_t width, const yk_fold_options *options);
 /* Every dimension but the first becomes one. */
 YK_API yk_module *yk_flatten_create(void);
 /* A window of kernel x kernel, or options->kernel (height, width) where that is given. */

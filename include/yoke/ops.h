@@ -292,6 +292,38 @@ YK_API yk_tensor *yk_interpolate(yk_tensor *x, const yk_upsample_options *option
 /* x (...,C r r,H,W), r the factor: (...,C,H r,W r); and back. Source: Shi et al., 2016. */
 YK_API yk_tensor *yk_pixel_shuffle(yk_tensor *x, int64_t upscale_factor);
 YK_API yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor);
+/* The windows of images x (N,C,H,W) or (C,H,W) as columns (N, C KH KW, windows), with zeros where they reach into the
+ * padding; pairs are height, width. And the sum of such columns where the windows are, in images of height x width.
+ * Source: torch.nn.functional.unfold, fold. */
+typedef struct yk_fold_options {
+    int64_t kernel[2] YK_DEFAULT(YK_NOT_GIVEN, YK_NOT_GIVEN); /* no default: an error when it is not given */
+    int64_t dilation[2] YK_DEFAULT(1, 1), padding[2] YK_DEFAULT(0, 0), stride[2] YK_DEFAULT(1, 1);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_fold_options;
+#define yk_fold_options_DEFAULTS                                                                                       \
+    .yk__mark = YK__MARK, .kernel = {YK_NOT_GIVEN, YK_NOT_GIVEN}, .dilation = {1, 1}, .stride = {1, 1}
+YK_API yk_tensor *yk_unfold(yk_tensor *x, const yk_fold_options *options);
+YK_API yk_tensor *yk_fold(yk_tensor *x, int64_t height, int64_t width, const yk_fold_options *options);
+/* x (N,C,H,W) at the places that grid (N,OH,OW,2) names, (N,C,OH,OW), or (N,C,D,H,W) at those of (N,OD,OH,OW,3): grid
+ * has x's dtype and coordinates from -1 to 1, the first along the last dimension. Bilinear is trilinear in five
+ * dimensions; bicubic is for four. Source: torch.nn.functional.grid_sample; Jaderberg et al., 2015. */
+typedef enum yk_grid_mode { YK_GRID_BILINEAR = 0, YK_GRID_NEAREST, YK_GRID_BICUBIC } yk_grid_mode;
+typedef enum yk_grid_padding {
+    YK_GRID_PADDING_ZEROS = 0,
+    YK_GRID_PADDING_BORDER,
+    YK_GRID_PADDING_REFLECTION
+} yk_grid_padding;
+typedef struct yk_grid_sample_options {
+    yk_grid_mode mode YK_DEFAULT(YK_GRID_BILINEAR);
+    yk_grid_padding padding_mode YK_DEFAULT(YK_GRID_PADDING_ZEROS); /* of places outside x */
+    bool align_corners YK_DEFAULT(false); /* -1 and 1 are the middles of the outer elements, not their outer borders */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_grid_sample_options;
+#define yk_grid_sample_options_DEFAULTS .yk__mark = YK__MARK
+YK_API yk_tensor *yk_grid_sample(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *options);
+/* The grid of theta (N,2,3) for a result of size (N,C,H,W), or of (N,3,4) for (N,C,D,H,W): theta (place, 1) for each
+ * place; align_corners as above, false by default in PyTorch. */
+YK_API yk_tensor *yk_affine_grid(yk_tensor *theta, int ndim, const int64_t *size, bool align_corners);
 /* x (N,C) to (N,C,D,H,W); weight, bias, running_mean, running_var (C) or NULL. In training the running statistics move
  * in place, and more than one value per channel is needed; outside training the statistics are needed. residual (same
  * shape as x) is added before the activation, which is ReLU if `relu`: one pass for the tail of a residual block. With

@@ -352,6 +352,86 @@ YK_API yk_module *yk_remote_module_create(const char *worker, const char *name, 
  * their number, and more than `capacity` of them is an error. Source: RemoteModule.remote_parameters. */
 YK_API yk_status yk_remote_parameters(yk_module *m, yk_ref **refs, int capacity, int *count) YK_MUST_CHECK;
 
+/* ---- parameter servers ------------------------------------------------------------------------------------------- */
+
+typedef enum yk_server_mode {
+    YK_SERVER_ASYNC, /* each push is an update at once; nobody waits for others */
+    YK_SERVER_SYNC,  /* one update by the pushes of all trainers, added in the order of ranks: what one process makes of
+                      * the joined batch */
+    YK_SERVER_STALE  /* as ASYNC, but a trainer that is more than .staleness pushes ahead of the slowest waits */
+} yk_server_mode;
+
+/* A table whose rows the servers keep, and no trainer: row r at server r mod count. It begins with normal numbers of
+ * standard deviation std, which depend on seed, table and row alone; with 0 it is zeros. */
+typedef struct yk_server_table {
+    const char *name; /* NULL ends the array */
+    int64_t rows, dim;
+    double std;
+    yk_dtype dtype; /* YK_F32, YK_F64 */
+} yk_server_table;
+
+typedef struct yk_parameter_server_options {
+    /* Trainers that give the same name, made as a worker's, train together. NULL: "parameters". */
+    const char *name YK_DEFAULT(NULL);
+    yk_server_mode mode YK_DEFAULT(YK_SERVER_ASYNC);
+    int64_t staleness YK_DEFAULT(0); /* of YK_SERVER_STALE */
+    /* Exactly one of these is given: the optimizer, which runs on the servers. For tables it works by rows: SGD without
+     * momentum, Adagrad, SparseAdam, all without weight decay. */
+    const yk_sgd_options *sgd YK_DEFAULT(NULL);
+    const yk_adagrad_options *adagrad YK_DEFAULT(NULL);
+    const yk_adam_options *adam YK_DEFAULT(NULL);
+    const yk_server_table *tables YK_DEFAULT(NULL);
+    /* An update of several trainers is by the sum of their gradients, not by their mean. */
+    bool sum YK_DEFAULT(false);
+    /* This trainer, and their number. Not given: ROLE_RANK and ROLE_WORLD_SIZE, without a launcher 0 of 1. */
+    int rank YK_DEFAULT(YK_NOT_GIVEN), trainers YK_DEFAULT(YK_NOT_GIVEN);
+    int64_t seed YK_DEFAULT(0); /* of the tables' first numbers */
+    /* A folder of the servers, which is made where its parent is there: each writes its part into it every
+     * .snapshot_every updates, before it answers, and when a trainer leaves. Where there is such a file, a server
+     * begins with it. NULL: a server that ends is an error. */
+    const char *snapshots YK_DEFAULT(NULL);
+    int64_t snapshot_every YK_DEFAULT(100);
+    /* Seconds to wait for other trainers, and for a server to come back; not given: the worker's time-out. */
+    double timeout YK_DEFAULT(YK_NOT_GIVEN);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_parameter_server_options;
+#define yk_parameter_server_options_DEFAULTS                                                                           \
+    .yk__mark = YK__MARK, .rank = YK_NOT_GIVEN, .trainers = YK_NOT_GIVEN, .snapshot_every = 100, .timeout = YK_NOT_GIVEN
+
+/*
+ * A trainer's access to parameters that `count` other workers, or this one, keep and change. Those workers only join
+ * (yk_rpc_init) and shut down. Every trainer makes one, with the same parameters in the same order, tables and options;
+ * the first trainer's values, or those of the snapshot, are all trainers' when it returns. The elements of the
+ * parameters that require a gradient are divided evenly among the servers; `parameters` may be NULL where there are
+ * tables. Buffers are not the servers'. Counted, owned by the current scope, for one thread at a time; NULL and an
+ * error. With the last reference, or the trainer's process, the trainer has left: no other waits for it.
+ */
+typedef struct yk_parameter_server yk_parameter_server;
+YK_API yk_parameter_server *yk_parameter_server_join(const char *const *servers, int count, yk_parameters *parameters,
+                                                     const yk_parameter_server_options *options);
+/*
+ * Sends the gradients of the parameters, and of the rows that were looked up since the last time, waits until the
+ * update that they are part of is made, and writes the new values into the parameters. As an optimizer's step it leaves
+ * the gradients where they are. With a server that has ended and .snapshots it waits for a worker of that name and goes
+ * on with its last snapshot: a push is in the parameters once, but updates after the snapshot are lost. YK_ERR_TIMEOUT
+ * names the trainers that did not come.
+ */
+YK_API yk_status yk_parameter_server_step(yk_parameter_server *ps) YK_MUST_CHECK;
+/* The first half of it, and the second. */
+YK_API yk_status yk_parameter_server_push(yk_parameter_server *ps) YK_MUST_CHECK;
+YK_API yk_status yk_parameter_server_pull(yk_parameter_server *ps) YK_MUST_CHECK;
+/* The rows of a table, fetched from the servers: index is i64 of any shape (*), the result (*, dim), on its device.
+ * Backward keeps the gradients of these rows until they are pushed. Source: embedding with sparse=True. */
+YK_API yk_tensor *yk_parameter_server_lookup(yk_parameter_server *ps, const char *table, yk_tensor *index);
+/* The learning rate of all servers' optimizers. */
+YK_API yk_status yk_parameter_server_set_lr(yk_parameter_server *ps, double lr) YK_MUST_CHECK;
+/* All servers write their snapshots now. */
+YK_API yk_status yk_parameter_server_save(yk_parameter_server *ps) YK_MUST_CHECK;
+/* The number of updates that the last answers told of, of the server that has made fewest. */
+YK_API int64_t yk_parameter_server_updates(const yk_parameter_server *ps) YK_QUESTION;
+YK_API yk_parameter_server *yk_parameter_server_retain(yk_parameter_server *ps);
+YK_API void yk_parameter_server_release(yk_parameter_server *ps);
+
 #ifdef __cplusplus
 }
 #endif

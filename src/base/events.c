@@ -384,7 +384,7 @@ void yk__events_step_now(uint64_t number)
         argument = recording.argument;
     }
     pthread_mutex_unlock(&lock);
-    if (yk__events_recorded())
+    if (!begins && yk__events_recorded()) /* the step that has ended is not in it */
         yk__event_moment(YK__EVENT_STEP, "step", number, 0);
     if (ends) {
         end_all();

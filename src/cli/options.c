@@ -408,7 +408,7 @@ bool cli_parse(const cli_verb *verb, int argc, char **argv, int *code)
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t caught, patient;
+static volatile sig_atomic_t caught, patient, others_take_sigterm;
 
 static void on_signal(int number)
 {
@@ -441,7 +441,8 @@ void cli_catch_signals(void)
     yk__signals_are_caught(cli_interrupted);
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    if (!others_take_sigterm)
+        sigaction(SIGTERM, &action, NULL);
     if (patient)
         sigaction(SIGUSR1, &action, NULL);
 }
@@ -450,6 +451,16 @@ void cli_catch_signals_to_save(void)
 {
     patient = 1;
     cli_catch_signals();
+}
+
+void cli_give_sigterm(bool away)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigemptyset(&usual.sa_mask);
+    others_take_sigterm = away;
+    sigaction(SIGTERM, &usual, NULL);
+    if (!away)
+        cli_catch_signals();
 }
 
 int cli_interrupted(void)

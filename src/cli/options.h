@@ -81,6 +81,8 @@ void cli_end_on_signals(void);
 /* The same as cli_catch_signals with SIGUSR1, and a second SIGTERM or SIGUSR1 changes nothing: the run ends when its
  * state is saved. */
 void cli_catch_signals_to_save(void);
+/* True: SIGTERM has its usual action again, and is left to who takes it from here on. False: it is caught again. */
+void cli_give_sigterm(bool away);
 int cli_interrupted(void); /* 0: not interrupted */
 
 /* The verbs. Each gets its own name as argv[0] and returns the exit code. */

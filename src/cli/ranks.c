@@ -33,15 +33,26 @@ yk_status ranks_join(ranks *r)
     status = yk_init_process_group(NULL);
     if (status)
         return status;
+    return ranks_renew(r);
+}
+
+yk_status ranks_renew(ranks *r)
+{
+    yk_scope scope = yk_scope_begin();
     r->rank = yk_rank(NULL);
     r->world = yk_world_size(NULL);
+    yk_tensor_release(r->numbers); /* its memory is that of the ranks there were */
+    r->numbers = NULL;
     if (r->world > 1)
-        r->numbers = yk_comm_alloc(1, (int64_t[]){MOST_NUMBERS}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
-    return yk__error_code();
+        r->numbers = yk_tensor_retain(
+            yk_comm_alloc(1, (int64_t[]){MOST_NUMBERS}, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64)));
+    yk_scope_end(scope);
+    return r->world > 1 && !r->numbers ? yk__error_code() : YK_OK;
 }
 
 void ranks_leave(ranks *r)
 {
+    yk_tensor_release(r->numbers);
     r->numbers = NULL;
     yk_destroy_process_group();
 }
@@ -53,7 +64,7 @@ yk_status ranks_sum(ranks *r, double *numbers, int count)
     double all[MOST_NUMBERS] = {0};
     memcpy(all, numbers, (size_t)count * sizeof(*all));
     for (int i = 0; i < SIGNALS; i++)
-        all[8 + i] = cli_interrupted() == signals[i];
+        all[8 + i] = cli_interrupted() == signals[i] || r->stop == signals[i];
     memcpy(yk_tensor_data(r->numbers), all, sizeof(all));
     yk_status status = YK__HOST_TENSORS(yk_all_reduce(r->numbers, YK_OP_SUM, NULL));
     if (status)
@@ -65,9 +76,22 @@ yk_status ranks_sum(ranks *r, double *numbers, int count)
     return YK_OK;
 }
 
+yk_status ranks_sum_list(const ranks *r, double *numbers, int64_t count)
+{
+    if (r->world == 1)
+        return YK_OK;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *all = yk_from_data(numbers, 1, &count, YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
+    yk_status status = all ? YK__HOST_TENSORS(yk_all_reduce(all, YK_OP_SUM, NULL)) : yk__error_code();
+    if (!status)
+        status = yk_tensor_read(all, numbers, (size_t)count * sizeof(*numbers));
+    yk_scope_end(scope);
+    return status;
+}
+
 int ranks_stop(const ranks *r)
 {
-    return r->world == 1 ? cli_interrupted() : r->stop;
+    return r->world == 1 && !r->stop ? cli_interrupted() : r->stop;
 }
 
 yk_status ranks_broadcast_buffers(const ranks *r, yk_module *m)

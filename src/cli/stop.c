@@ -106,6 +106,19 @@ static yk_status run_missing(const yk__runs *runs, const char *name)
     return status;
 }
 
+/* Tells the launcher that the job is meant: where nodes come and go a SIGTERM has that node alone leave, and all are
+ * meant. */
+static void run_end_all(const yk__run *run)
+{
+    YK__QUESTION;
+    yk__run_open_pages open;
+    if (yk__run_pages_open(run, &open) == YK_OK) {
+        if (open.requests)
+            atomic_store(&open.requests->end_all, true);
+        yk__run_pages_close(&open);
+    }
+}
+
 /* Sends SIGTERM to the launcher of a run; false where that is gone already. */
 static bool run_signal(const yk__run *run, target *front)
 {
@@ -116,6 +129,8 @@ static bool run_signal(const yk__run *run, target *front)
         front->chosen |= again.all[i].supervisor == run->supervisor && again.all[i].launcher == run->launcher &&
                          yk__process_parent(run->supervisor) == run->launcher && yk__process_is_own(run->launcher);
     yk__runs_clear(&again);
+    if (front->chosen)
+        run_end_all(run);
     if (front->chosen)
         front->chosen = target_signal(front, SIGTERM);
     if (front->chosen)

@@ -59,6 +59,10 @@ static yk_status check_options(const yk_elastic_options *o)
         return yk__fail(YK_ERR_ARGUMENT,
                         "elastic_create: `own` is memory that goes back with a step, for which survive "
                         "is to be set");
+    if (o->alike && !o->survive)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "elastic_create: `alike` is for processes that join later, for which survive is "
+                        "to be set");
     if (o->survive && o->group && o->group != yk_default_process_group())
         return yk__fail(YK_ERR_ARGUMENT, "elastic_create: with survive the group is the default one, and another was "
                                          "given");
@@ -163,7 +167,7 @@ static yk_status check_alike(const yk_elastic *e, const yk_elastic_options *o)
     return status;
 }
 
-/* The facts that have to be alike in a process that joins later, one line; the caller frees. NULL without memory. */
+/* The facts that have to be alike in a process that joins later, one a line; the caller frees. NULL without memory. */
 static char *facts_of(const yk_elastic *e, const yk_elastic_options *o)
 {
     const yk__reducer *r = e->reducer;
@@ -177,11 +181,12 @@ static char *facts_of(const yk_elastic *e, const yk_elastic_options *o)
         model = yk__hash(model, of, sizeof(of));
         model = yk__hash(model, x->shape, (size_t)x->ndim * sizeof(*x->shape));
     }
-    return yk__format("%d virtual ranks, accumulate %" PRId64 ", different_seeds %d, balance %d, batches of %" PRId64
-                      ", %" PRId64 " samples in its set, seed %" PRIu64 " of its loader, %zu bytes of its own, "
-                      "model %016" PRIx64 ", instruction set v%d, yoke %s",
-                      e->virtual_ranks, e->accumulate, o->different_seeds, o->balance, loader.batch_size,
-                      loader.dataset_length, loader.seed, e->own_bytes, model, yk__isa(), YK_VERSION);
+    return yk__format("yoke %s\n%s%s%d virtual ranks\naccumulate %" PRId64 "\ndifferent_seeds %d\nbalance %d\nbatches "
+                      "of %" PRId64 "\n%" PRId64 " samples in its set\nseed %" PRIu64 " of its loader\n%zu bytes of "
+                      "its own\nmodel %016" PRIx64 "\ninstruction set v%d",
+                      YK_VERSION, o->alike ? o->alike : "", o->alike ? "\n" : "", e->virtual_ranks, e->accumulate,
+                      o->different_seeds, o->balance, loader.batch_size, loader.dataset_length, loader.seed,
+                      e->own_bytes, model, yk__isa());
 }
 
 static yk_status make_generators(yk_elastic *e, bool different_seeds)

@@ -347,6 +347,8 @@ yk_status yk_elastic_together(yk_elastic *e, yk_status (*action)(void *argument)
         return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "elastic_together: the job is NULL");
     if (e->stage != YK__BETWEEN && e->stage != YK__ALL_DONE)
         return yk__fail(YK_ERR_STATE, "elastic_together: a step is under way; an action of all is made between two");
+    if (e->own_bytes && !e->joined_now && !e->left) /* who is behind comes to this action by it */
+        memcpy(e->own_start, e->own, e->own_bytes);
     for (;;) {
         bool completed = false;
         yk_status status = action ? action(argument) : YK_OK;
@@ -458,7 +460,8 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
         return status;
     watch_lost(e, true);
     show_view(e, e->joined);
-    signal_take(e);
+    if (e->members.store) /* else there is nobody to leave, and the signal ends this process */
+        signal_take(e);
     /* Nobody goes on before all have said in their pages that they survive its end. */
     if (!e->joined)
         status = yk_elastic_together(e, NULL, NULL);

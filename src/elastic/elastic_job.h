@@ -70,7 +70,8 @@ struct yk_elastic {
     yk__turn turn;
     bool synchronises; /* a backward of yk_elastic_backward is under way that goes over the processes */
     yk__balance balance;
-    yk_status failed; /* what ended the step that was begun last */
+    yk_status failed;       /* what ended the step that was begun last */
+    uint32_t raised, flags; /* of this process in the step under way; of all, in the last one that is done */
 
     /* For members that may come and go (elastic_change.c). */
     bool survives;

@@ -165,14 +165,17 @@ static bool is_last(const yk_elastic *e)
 
 typedef struct shard_report {
     double loss, seconds; /* seconds: of the process, in the first one's */
-    int64_t wishes;       /* likewise (yk__elastic_wishes) */
+    int64_t wishes;       /* likewise (yk__elastic_wishes), and above them the process's flags */
     yk_random_state generator;
 } shard_report;
+
+enum { FLAGS_SHIFT = 8 };
 
 /* Losses and generators of all virtual ranks become known to all processes. */
 static yk_status reports_exchange(yk_elastic *e)
 {
     int most = 0;
+    uint32_t flags = 0;
     for (int p = 0; p < e->world; p++)
         most = e->begin[p + 1] - e->begin[p] > most ? e->begin[p + 1] - e->begin[p] : most;
     double *computed = yk__calloc((size_t)e->world, sizeof(*computed));
@@ -181,14 +184,15 @@ static yk_status reports_exchange(yk_elastic *e)
     yk_status status = own && all && computed ? YK_OK : YK_ERR_MEMORY;
     for (int v = e->mine.begin; !status && v < e->mine.end; v++)
         own[v - e->mine.begin] = (shard_report){e->losses[v], e->balance.computed, 0, e->generators[v]};
-    if (!status && e->survives)
-        own[0].wishes = yk__elastic_wishes(e);
+    if (!status)
+        own[0].wishes = (int64_t)e->raised << FLAGS_SHIFT | (e->survives ? yk__elastic_wishes(e) : 0);
     if (!status)
         status = yk__gather_bytes(own, all, (size_t)most * sizeof(*own), e->group);
     for (int p = 0; p < e->world && !status; p++) {
         const shard_report *of = all + (size_t)p * (size_t)most;
         computed[p] = of->seconds;
-        e->change_due |= of->wishes != 0;
+        e->change_due |= (of->wishes & ((1 << FLAGS_SHIFT) - 1)) != 0;
+        flags |= (uint32_t)(of->wishes >> FLAGS_SHIFT);
         for (int v = e->begin[p]; v < e->begin[p + 1]; v++, of++) {
             e->losses[v] = of->loss;
             e->generators[v] = of->generator;
@@ -196,6 +200,7 @@ static yk_status reports_exchange(yk_elastic *e)
     }
     if (!status)
         yk__balance_note(e, computed);
+    e->flags = status ? e->flags : flags;
     free(computed);
     free(own);
     free(all);
@@ -220,10 +225,13 @@ static yk_status all_end(yk_elastic *e)
     yk__collectives_refuse(NULL);
     if (!status && e->survives)
         status = buffers_share(e);
+    if (e->world == 1)
+        e->flags = e->raised;
     if (!status && e->world > 1)
         status = reports_exchange(e);
     else if (!status && e->survives)
         e->change_due |= yk__elastic_wishes(e) != 0;
+    e->raised = 0;
     if (!status && e->survives) { /* Note [When a step is done] */
         e->position++;
         e->open = false;
@@ -358,6 +366,19 @@ yk_status yk_elastic_backward(yk_elastic *e, yk_tensor *loss)
     if (!status)
         e->stage = YK__PASSED;
     return status;
+}
+
+void yk_elastic_raise_flags(yk_elastic *e, uint32_t flags)
+{
+    YK__LIVE(e);
+    if (e)
+        e->raised |= flags;
+}
+
+uint32_t yk_elastic_flags(const yk_elastic *e)
+{
+    YK__LIVE(e);
+    return e ? e->flags : 0;
 }
 
 yk_status yk_elastic_step(yk_elastic *e)

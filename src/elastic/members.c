@@ -263,6 +263,17 @@ static yk_status stand_all(const yk__members *m, standing *stands, bool *over)
     return YK_OK;
 }
 
+/* A sentence with the first lines that differ, which the caller frees. */
+static char *first_difference(const char *its, const char *ours)
+{
+    for (size_t same = strcspn(its, "\n"); its[same] && strncmp(its, ours, same + 1) == 0; same = strcspn(its, "\n")) {
+        its += same + 1;
+        ours += same + 1;
+    }
+    return yk__format("it has %.*s, and the run has %.*s", (int)strcspn(its, "\n"), its, (int)strcspn(ours, "\n"),
+                      ours);
+}
+
 /* The process of this slot that asks to join, and may. */
 static yk_status newcomer_of(const yk__members *m, int slot, yk__member *who, bool *may)
 {
@@ -281,7 +292,7 @@ static yk_status newcomer_of(const yk__members *m, int slot, yk__member *who, bo
     if (!status && !gone && strcmp(text + used, m->facts) == 0) {
         *may = true;
     } else if (!status && !gone) {
-        char *why = yk__format("it has %s, and the run has %s", text + used, m->facts);
+        char *why = first_difference(text + used, m->facts);
         status = why ? yk_store_set(m->store, key_of(key, "refused", *who), why, strlen(why)) : YK_ERR_MEMORY;
         free(why);
     }

@@ -47,7 +47,7 @@ typedef struct yk__members {
     int64_t heard;   /* of those that ever asked to join so many have been looked at */
     int most;        /* members that there may be: virtual ranks */
     yk__member own;
-    char *facts;         /* what has to be alike in all members, one line; owned */
+    char *facts;         /* what has to be alike in all members, a fact a line; owned */
     char *text;          /* the register's value for the view; owned */
     int64_t view, round; /* round: changes that were looked for in this view, and were none */
     int count;

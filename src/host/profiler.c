@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <yoke/profiler.h>
 
 #include "base/events.h"
 #include "base/thread.h"
+#include "host/process.h"
 #include "host/profiler.h"
 #include "host/trace_file.h"
 
@@ -106,6 +108,7 @@ typedef struct request {
 
 /* One at a time: a request is begun by the step that has met it, and a recording is one alone. */
 static request under_way;
+static atomic_uint recorded_for;    /* the number of the request for which is recorded; 0: none, or it is complete */
 static atomic_int answer_file = -1; /* the descriptor of the last answer, until its request is taken back */
 
 /* The rank's answer; the number is written last. */
@@ -149,6 +152,9 @@ static void *answer_thread(void *argument)
 static void request_complete(void *argument)
 {
     pthread_t thread;
+    unsigned number = ((const request *)argument)->number;
+    if (!atomic_compare_exchange_strong(&recorded_for, &number, 0)) /* it was taken back */
+        return;
     if (yk__thread_create(&thread, answer_thread, argument) == 0) {
         pthread_detach(thread);
         return;
@@ -163,11 +169,15 @@ void yk__profiler_asked(yk__rank_page *page, unsigned number)
     int old = atomic_exchange(&answer_file, -1);
     if (old >= 0)
         close(old);
+    if (atomic_exchange(&recorded_for, 0) && yk__events_stop()) /* nobody waits for that any more */
+        yk__events_release();
     if (number % 2 == 0) /* it was taken back */
         return;
     const request r = {page, number};
     int64_t steps = atomic_load(&page->trace_steps);
+    uint64_t behind = atomic_load(&page->trace_behind), now = atomic_load(&page->steps);
     yk__events_options options = {.with_shapes = true,
+                                  .wait = behind > now ? (int64_t)(behind - now) : 0,
                                   .active = steps > 0 ? steps : 1,
                                   .memory = MEMORY,
                                   .complete = request_complete,
@@ -177,6 +187,59 @@ void yk__profiler_asked(yk__rank_page *page, unsigned number)
         return;
     }
     under_way = r;
-    if (!yk__events_start(&options))
+    atomic_store(&recorded_for, number);
+    if (!yk__events_start(&options)) {
+        atomic_store(&recorded_for, 0);
         request_answer(&r, YK__NO_TRACE_BUSY);
+    }
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+uint64_t yk__trace_meeting(yk__rank_page *const *pages, int count, uint64_t ahead)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t steps = atomic_load(&pages[i]->steps);
+        most = steps > most ? steps : most;
+    }
+    return count ? most + ahead : 0;
+}
+
+void yk__trace_ask(yk__asked_rank *asked, yk__rank_page *page, unsigned steps, uint64_t behind, uint64_t far)
+{
+    unsigned before = atomic_load(&page->trace_asked);
+    uint64_t now = atomic_load(&page->steps), apart = behind > now ? behind - now : now - behind;
+    *asked = (yk__asked_rank){.page = page, .number = before + 1 + before % 2};
+    atomic_store(&page->trace_steps, steps);
+    atomic_store(&page->trace_behind, apart <= far ? behind : 0);
+    atomic_store_explicit(&page->trace_asked, asked->number, memory_order_release);
+}
+
+bool yk__trace_look(yk__asked_rank *asked)
+{
+    asked->answered = atomic_load_explicit(&asked->page->trace_answered, memory_order_acquire) == asked->number;
+    return asked->answered || atomic_load(&asked->page->trace_asked) != asked->number;
+}
+
+int yk__trace_open(const yk__asked_rank *asked, bool ended)
+{
+    int file = asked->answered                                           ? atomic_load(&asked->page->trace_file)
+               : ended                                                   ? YK__NO_TRACE_ENDED
+               : atomic_load(&asked->page->trace_asked) != asked->number ? YK__NO_TRACE_BUSY
+                                                                         : YK__NO_TRACE_LATE;
+    if (file < 0)
+        return file < -YK__NO_TRACES ? YK__NO_TRACE_LOST : file;
+    struct stat about;
+    int fd = yk__process_open(atomic_load(&asked->page->pid), file);
+    if (fd >= 0 && (fstat(fd, &about) || !S_ISREG(about.st_mode))) { /* reading another thing could wait */
+        close(fd);
+        return YK__NO_TRACE_LOST;
+    }
+    return fd >= 0 ? fd : ended ? YK__NO_TRACE_ENDED : YK__NO_TRACE_LOST;
+}
+
+void yk__trace_take_back(const yk__asked_rank *asked)
+{
+    unsigned number = asked->number;
+    atomic_compare_exchange_strong(&asked->page->trace_asked, &number, asked->number + 1);
 }

@@ -22,7 +22,7 @@
 #include "base/core.h"
 
 enum {
-    YK__PAGE_VERSION = 4, /* to be raised with every change of what follows */
+    YK__PAGE_VERSION = 5, /* to be raised with every change of what follows */
     YK__PAGE_MAGIC = 0x65676150,
     YK__PAGE_RING = 256, /* operations: those under way, and the last that have ended */
     YK__PAGE_CALLS = 16, /* threads that wait for the answer to a call; those of more are not noted */
@@ -97,11 +97,13 @@ typedef struct yk__rank_page {
     /* Units of the phase's word that the rank was in each phase, without the one that it is in. Of threads that change
      * the phase at once one may be left out. */
     _Atomic uint64_t phase_times[YK__PHASES];
-    /* A trace that another process asks for (host/profiler.c): it writes how many steps, then raises the number of its
-     * request, which is odd; when it has the trace, or wants none any more, it raises that again. The rank answers with
-     * the request's number, and a descriptor of its own with the trace, or below 0 the reason why there is none. */
+    /* A trace that another process asks for (host/profiler.h): it writes how many steps, and behind which one they
+     * begin (0: behind the next), then raises the number of its request, which is odd; when it has the trace, or wants
+     * none any more, it raises that again. The rank answers with the request's number, and a descriptor of its own with
+     * the trace, or below 0 the reason why there is none. */
     atomic_uint trace_asked, trace_steps, trace_answered;
     atomic_int trace_file;
+    _Atomic uint64_t trace_behind;
     /* Operations. The next takes ring[begun % YK__PAGE_RING], unless the one there is still under way: then the one
      * after that. */
     _Atomic uint64_t begun;

@@ -51,7 +51,8 @@ void yk__agent_client_clear(yk__agent_client *client);
 /* ---- agent_messages.c: the values -------------------------------------------------------------------------------- */
 enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_JOIN = 1, /* see yk__agent_facts */
-       REPORT_CAUSE, /* u64 microseconds since, u8 since the process saw its group fail, an end: a failure, a signal */
+       REPORT_CAUSE,    /* u64 microseconds since, u8 since the process saw its group fail, u8 the job is to end on all
+                         * nodes,    also where they come and go, an end: a failure, a signal */
        REPORT_STOPPING, /* -: a stop was received; what had failed here by then was reported before */
        /* u8 processes are left that cannot be killed, u8 all saved their state, u8 all ended well unasked; of a program
         * that survives u64 each the last view in which one has ended well, and has ended otherwise (0: none has) */
@@ -60,7 +61,8 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_DEPARTED, /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
        /* u32 and u64 of the order, u8 state, u32 size and bytes of the file, u64 nanoseconds of this host's clock when
         * the order came, and u64 now (traces.c) */
-       REPORT_TRACE
+       REPORT_TRACE,
+       REPORT_LIVE /* u32 number of order 10, u32 ranks, of each u32 rank, u8 0 it has a trace, or why not */
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
@@ -74,7 +76,9 @@ enum {                                                                         /
        ORDER_VIEW,     /* u64 id, then as in a plan: the part of the launcher with this id in the next attempt, of nodes
                         * that come and go; in place of ORDER_ATTEMPT */
        ORDER_TRACE,    /* u64 id, u32 rank + 1, u64 offset: a piece of what this rank recorded; rank + 1 = 0: none */
-       ORDER_TRACE_END /* u64 id, u8 node 0 has them all: this launcher's traces are not asked for any more */
+       ORDER_TRACE_END, /* u64 id, u8 node 0 has them all: this launcher's traces are not asked for any more */
+       ORDER_LIVE /* u32 number, u32 steps, u64 the step behind which they begin, u64 how far a rank may be from it, u64
+                   * milliseconds: all ranks are to record (live_traces.c) */
 };
 
 /* The largest signal number of Linux (SIGRTMAX). */
@@ -168,6 +172,14 @@ typedef struct yk__trace_order {
     uint64_t offset;
     int64_t heard; /* ns, when */
 } yk__trace_order;
+/* The last request to record while the job goes on, which the next turn begins. */
+typedef struct yk__live_order {
+    bool pending;
+    unsigned number, steps;
+    uint64_t behind, far;
+    double seconds;
+} yk__live_order;
+typedef struct yk__live_traces yk__live_traces;
 typedef enum yk__traces_end { YK__TRACES_ASKED, YK__TRACES_LEFT, YK__TRACES_TAKEN } yk__traces_end;
 /* and the answer that node 0 waits for. */
 typedef struct yk__trace_answer {
@@ -229,6 +241,8 @@ struct yk__rendezvous {
     char refusal[1200];
     yk__trace_order trace_order;
     yk__traces_end trace_end;
+    yk__live_order live_order;
+    yk__live_traces *live; /* of any node: a recording that is under way while the job goes on; NULL: none is */
 
     /* of an attempt */
     int64_t restart;
@@ -236,6 +250,7 @@ struct yk__rendezvous {
     int stop;           /* the signal that the group is to get; 0: none yet */
     bool cause_seen;    /* this node's failure was taken note of */
     bool asked;         /* so was that its launcher was asked to end */
+    bool end_all;       /* and with it the job on all nodes (yoke stop), not this node alone */
     bool reported;      /* node 0 knows that this node's group has ended */
     bool stopping;      /* node 0 has this node's confirmation of the stop */
     bool have_end, again, any_left, any_lost, any_unsaved, any_asked;
@@ -279,6 +294,26 @@ void yk__rendezvous_order_lost(yk__rendezvous *n, const yk__agent_node *node, co
 /* ---- traces.c ---------------------------------------------------------------------------------------------------- */
 void yk__traces_handle_order(yk__rendezvous *n, unsigned kind, yk__reader *reader);
 void yk__traces_handle_report(yk__rendezvous *n, const yk__agent_node *node, yk__reader *reader);
+enum yk__trace_piece { /* state of an answer: the rank has no trace; this is not its end; it is */
+                       YK__PIECE_NONE,
+                       YK__PIECE_MORE,
+                       YK__PIECE_LAST,
+                       YK__PIECE_STATES
+};
+/* Answers the order that is pending, with a piece of one of the files. */
+void yk__traces_answer(yk__rendezvous *n, const yk__trace_file *files, int count);
+/* Node 0: gives the launcher with this id an order for a->what at a->offset, and notes when. */
+void yk__traces_order(yk__rendezvous *n, uint64_t id, yk__trace_answer *a);
+
+/* ---- live_traces.c ----------------------------------------------------------------------------------------------- */
+void yk__live_traces_handle_order(yk__rendezvous *n, yk__reader *reader);
+void yk__live_traces_handle_report(yk__rendezvous *n, const yk__agent_node *node, yk__reader *reader);
+/* Node 0 wants no more of what is recorded while the job goes on; false where that is nothing. */
+bool yk__live_traces_over(yk__rendezvous *n);
+/* At each turn of the link; *again as there. */
+void yk__live_traces_step(yk__rendezvous *n, const group *g, double *again);
+/* The attempt is over, or the launcher ends. */
+void yk__live_traces_end(yk__rendezvous *n);
 
 /* ---- views.c: nodes that come and go ----------------------------------------------------------------------------- */
 static inline bool yk__views_may(const yk__rendezvous *n)

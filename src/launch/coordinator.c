@@ -24,6 +24,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
+#include "launch/hang.h"
 #include "net/store_session.h"
 
 /* Seconds after the first report of a failure in which the report of an earlier one replaces it as the cause: see Note
@@ -185,10 +186,10 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         return;
     } else if (kind == REPORT_CAUSE) {
         double ago = (double)yk__read_u64(r) * 1e-6;
-        bool saw = yk__read_u8(r) != 0;
+        bool saw = yk__read_u8(r) != 0, whole = yk__read_u8(r) != 0;
         if (!yk__agent_read_end(r, &end))
             return;
-        bool leaves = end.kind == YK__RUN_INTERRUPTED && end.signal == SIGTERM && yk__views_may(n);
+        bool leaves = !whole && end.kind == YK__RUN_INTERRUPTED && end.signal == SIGTERM && yk__views_may(n);
         if (leaves && !yk__survivors_leave(n, p, end.signal))
             yk__views_leaves(n, p, end.signal);
         if (end.kind == YK__RUN_DONE || end.kind == YK__RUN_SAVED || leaves) /* no reason to stop anybody */
@@ -208,6 +209,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         record_departure(n, p, r);
     } else if (kind == REPORT_TRACE) {
         yk__traces_handle_report(n, p, r);
+    } else if (kind == REPORT_LIVE) {
+        yk__live_traces_handle_report(n, p, r);
     } else if (kind == REPORT_LOST) {
         record_loss(n, p, r);
     }
@@ -312,6 +315,8 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
         handle_view(n, r);
     } else if (kind == ORDER_TRACE || kind == ORDER_TRACE_END) {
         yk__traces_handle_order(n, kind, r);
+    } else if (kind == ORDER_LIVE) {
+        yk__live_traces_handle_order(n, r);
     } else if (kind == ORDER_MEMBERS) {
         handle_members(n, r);
     } else if (kind == ORDER_LEFT) {
@@ -396,6 +401,7 @@ static void report_end(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
     yk__wire report = yk__agent_report(REPORT_CAUSE, n->id);
     yk__wire_put_u64(&report, (uint64_t)((yk__now() - at) * 1e6));
     yk__wire_put_u8(&report, saw);
+    yk__wire_put_u8(&report, n->end_all);
     yk__agent_put_end(&report, end);
     yk__agent_client_push(&n->client, "reports", &report);
     yk__wire_clear(&report);
@@ -430,8 +436,10 @@ static void report_cause(yk__rendezvous *n, const group *g)
         saw = yk__supervisor_saw_failure(g);
         ended = saw > 0 ? saw : g->failed->ended;
     }
+    const yk__run_requests *page = yk__pages_requests(yk__hang_pages(g->hang));
     n->cause_seen = true;
     n->asked = end.kind == YK__RUN_INTERRUPTED;
+    n->end_all = n->asked && page && atomic_load(&page->end_all);
     report_end(n, &end, ended, saw > 0);
 }
 
@@ -570,9 +578,10 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
         step_node_0(n, g, ended);
     else
         step_other(n, g, ended);
+    double next = yk__now() + n->s.node_timeout / 5;
+    yk__live_traces_step(n, g, &next);
     flush(n);
     YK__ASSERT_SOUND(yk__rendezvous_check(n));
-    double next = yk__now() + n->s.node_timeout / 5;
     if (n->have_end && n->server && n->decide_at > yk__now())
         next = n->decide_at;
     if (n->held_until > 0 && n->held_until < next)
@@ -595,6 +604,7 @@ group_link *yk__rendezvous_link(yk__rendezvous *n)
 
 bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end)
 {
+    yk__live_traces_end(n);
     if (!n->link.done) { /* a second signal: nobody is waited for */
         yk__outcome_of_group(end, g, n->s.name);
         return false;

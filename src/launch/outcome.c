@@ -64,16 +64,26 @@ const char *yk__worker_name(const worker *w, char text[YK__WORKER_NAME])
     return text;
 }
 
+/* True if it has left a program that survives it (src/elastic/), before anybody asked it to end. */
+static bool has_left(const group *g, const worker *w)
+{
+    return w->pid && !w->running && !w->asked && WIFEXITED(w->status) && WEXITSTATUS(w->status) == 0 &&
+           yk__alone_view(g) > 0;
+}
+
 bool yk__group_saved(const group *g)
 {
+    bool any = false, all_lost = true;
     for (int i = 0; i < g->count; i++) {
         const worker *w = &g->workers[i];
-        if (w->lost)
+        all_lost &= w->lost;
+        if (w->lost || has_left(g, w))
             continue;
         if (!w->pid || w->running || !WIFEXITED(w->status) || WEXITSTATUS(w->status) != EXIT_AGAIN)
             return false;
+        any = true;
     }
-    return true;
+    return any || all_lost;
 }
 
 bool yk__group_finished(const group *g)

@@ -1,10 +1,10 @@
 /*
  * pages.c - the pages of a launcher's processes. Layer: launch.
  *
- * They lie one after the other in one memory file, which grows by one for each new process. Invariants: a page belongs
- * to one process and is given to no other, so what a process that was given up still writes changes nothing that is
- * read; the pages of the last YK__PAGES_KEPT processes before the newest stay, and the memory of older ones is given
- * back.
+ * They lie one after the other in one memory file, behind a block with requests; it grows by one for each new process.
+ * Invariants: a page belongs to one process and is given to no other, so what a process that was given up still writes
+ * changes nothing that is read; the pages of the last YK__PAGES_KEPT processes before the newest stay, and the memory
+ * of older ones is given back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,9 +25,28 @@ typedef struct page_history {
 } page_history;
 
 struct yk__pages {
-    int fd, count, made;
+    int fd, count, made; /* made: blocks of the file */
     page_history *of;
+    yk__run_requests *requests;
 };
+
+/* The first block of the file. */
+static bool requests_make(yk__pages *p)
+{
+    void *block = MAP_FAILED;
+    if (ftruncate(p->fd, YK__PAGE_SIZE) == 0)
+        block = mmap(NULL, YK__PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+    if (block == MAP_FAILED) {
+        yk__fail_errno("no memory to share with the processes");
+        return false;
+    }
+    p->requests = block;
+    p->requests->magic = YK__REQUESTS_MAGIC;
+    p->requests->version = YK__REQUESTS_VERSION;
+    p->requests->size = sizeof(*p->requests);
+    p->made = 1;
+    return true;
+}
 
 yk__pages *yk__pages_create(int count)
 {
@@ -39,12 +58,17 @@ yk__pages *yk__pages_create(int count)
     p->of = yk__calloc((size_t)count, sizeof(*p->of));
     if (p->of && (p->fd = memfd_create("yoke-rank-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING)) < 0)
         yk__fail_errno("no memory to share with the processes");
-    if (p->fd >= 0) {
+    if (p->fd >= 0 && requests_make(p)) {
         fcntl(p->fd, F_ADD_SEALS, F_SEAL_SHRINK);
         return p;
     }
     yk__pages_free(p);
     return NULL;
+}
+
+yk__run_requests *yk__pages_requests(const yk__pages *p)
+{
+    return p ? p->requests : NULL;
 }
 
 void yk__pages_free(yk__pages *p)
@@ -57,6 +81,8 @@ void yk__pages_free(yk__pages *p)
                 munmap(p->of[i].page[k], YK__PAGE_SIZE);
         }
     }
+    if (p->requests)
+        munmap(p->requests, YK__PAGE_SIZE);
     if (p->fd >= 0)
         close(p->fd);
     free(p->of);

@@ -8,6 +8,33 @@
 
 typedef struct yk__pages yk__pages;
 
+/* Requests to the launcher, of processes of its user that have its memory file mapped: the first block of that file.
+ * What is there is not trusted. */
+enum { YK__REQUESTS_MAGIC = 0x71657252, YK__REQUESTS_VERSION = 1 };
+typedef struct yk__run_requests {
+    uint32_t magic, version, size; /* the launcher's */
+    atomic_bool
+        end_all; /* a SIGTERM that follows is for the job on all nodes (yoke stop), also where nodes come and go */
+    atomic_int others; /* the launcher's: other nodes whose ranks it can have traced */
+    /* A trace of the ranks of all nodes, which node 0's launcher is asked for: numbers as in a rank's page. trace_file
+     * is a descriptor of the launcher's process with an array of yk__traced, or below 0 the reason why there is none;
+     * trace_moved grows while something happens. */
+    atomic_uint trace_asked, trace_answered, trace_moved, trace_steps;
+    atomic_int trace_file;
+    _Atomic uint64_t trace_behind, trace_far; /* as yk__trace_ask takes them */
+    _Atomic double trace_seconds;
+} yk__run_requests;
+/* The part that node 0's launcher has of a rank, or could not have of a node. */
+typedef struct yk__traced {
+    int32_t rank; /* -1: `why` is of a node */
+    int32_t file; /* a descriptor of the launcher's process; below 0: why there is none (host/profiler.h) */
+    bool clock_known;
+    int64_t to_node0_ns, error_ns; /* what is to be added to the clock of its host for that of node 0's */
+    char why[400];
+} yk__traced;
+/* NULL where there is none. */
+yk__run_requests *yk__pages_requests(const yk__pages *pages);
+
 /* The process that a page belongs to; incarnation 0 is the first process of its rank in an attempt. */
 typedef struct yk__page_owner {
     int rank, world_size, local_rank, node, role_rank, incarnation;
@@ -30,8 +57,9 @@ yk_status yk__pages_renew(yk__pages *pages, int index, const yk__page_owner *own
 yk__rank_page *yk__pages_at(const yk__pages *pages, int index);
 /* The one that was the newest `back` renewals ago, 0 being the newest; NULL: none, or not kept any more. */
 yk__rank_page *yk__pages_before(const yk__pages *pages, int index, int back);
-/* The descriptor of the memory file in which they lie, one after the other, YK__PAGE_SIZE bytes each: of the pages with
- * one local rank the last is the newest. The file never becomes shorter (F_SEAL_SHRINK), so that others can map it. */
+/* The descriptor of the memory file in which they lie, one after the other, YK__PAGE_SIZE bytes each, behind a block of
+ * that size with the requests: of the pages with one local rank the last is the newest. The file never becomes shorter
+ * (F_SEAL_SHRINK), so that others can map it. */
 int yk__pages_descriptor(const yk__pages *pages);
 /* YOKE_RANK_PAGE for the process that gets it; `number` is the signal on which it prints its stack, or 0. */
 enum { YK__PAGES_VARIABLE = 64 };

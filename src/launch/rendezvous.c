@@ -492,7 +492,7 @@ bool yk__rendezvous_next(yk__rendezvous *n, yk__agent_plan *plan, int *code)
     yk__outcome_clear(&n->end);
     n->departed_count = 0;
     yk__survivors_clear(n);
-    n->cause_seen = n->asked = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
+    n->cause_seen = n->asked = n->end_all = n->reported = n->stopping = n->have_end = n->again = n->link.done = false;
     n->any_left = n->any_unsaved = n->any_asked = false;
     *code = EXIT_FAILED;
     if (!n->server) { /* node 0 may wait for others, to be enough */
@@ -546,6 +546,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
         if (lingers(n) && yk__supervisor_pause(n->epoll, yk__now() + 0.05))
             break;
     }
+    yk__live_traces_end(n);
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);
     yk__listeners_clear(&n->listeners);

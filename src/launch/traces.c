@@ -16,7 +16,6 @@
 #include "launch/guard.h"
 
 enum { ROUNDS = 16, PIECE = 1 << 20 /* bytes */ };
-enum { PIECE_NONE, PIECE_MORE, PIECE_LAST, PIECE_STATES }; /* the rank has no trace; this is not its end; it is */
 
 static int64_t now_ns(void)
 {
@@ -31,7 +30,7 @@ void yk__traces_handle_order(yk__rendezvous *n, unsigned kind, yk__reader *r)
     uint64_t id = yk__read_u64(r);
     if (kind == ORDER_TRACE_END) {
         bool kept = yk__read_u8(r) != 0;
-        if (!r->bad && id == n->id)
+        if (!r->bad && id == n->id && !yk__live_traces_over(n))
             n->trace_end = kept ? YK__TRACES_TAKEN : YK__TRACES_LEFT;
         return;
     }
@@ -42,12 +41,11 @@ void yk__traces_handle_order(yk__rendezvous *n, unsigned kind, yk__reader *r)
     n->trace_order = (yk__trace_order){.pending = true, .what = what, .offset = offset, .heard = now_ns()};
 }
 
-/* Answers the order that is there. */
-static void answer(yk__rendezvous *n, const yk__trace_file *files, int count)
+void yk__traces_answer(yk__rendezvous *n, const yk__trace_file *files, int count)
 {
     static unsigned char piece[PIECE];
     const yk__trace_order o = n->trace_order;
-    unsigned state = PIECE_NONE;
+    unsigned state = YK__PIECE_NONE;
     size_t size = 0;
     n->trace_order.pending = false;
     for (int i = 0; i < count && o.what; i++) {
@@ -55,7 +53,7 @@ static void answer(yk__rendezvous *n, const yk__trace_file *files, int count)
         if ((uint32_t)files[i].rank + 1 != o.what || fseeko(from, (off_t)o.offset, SEEK_SET))
             continue;
         size = fread(piece, 1, sizeof(piece), from);
-        state = ferror(from) ? PIECE_NONE : size == sizeof(piece) ? PIECE_MORE : PIECE_LAST;
+        state = ferror(from) ? YK__PIECE_NONE : size == sizeof(piece) ? YK__PIECE_MORE : YK__PIECE_LAST;
         clearerr(from);
     }
     yk__wire report = yk__agent_report(REPORT_TRACE, n->id);
@@ -74,7 +72,7 @@ bool yk__rendezvous_traces_give(yk__rendezvous *n, const yk__trace_file *files, 
     while (n->link.done && !n->client.gone && !n->refusal[0] && n->trace_end == YK__TRACES_ASKED) {
         yk__rendezvous_move(n);
         if (n->trace_order.pending)
-            answer(n, files, count);
+            yk__traces_answer(n, files, count);
         yk__rendezvous_move(n);
         if (!n->trace_order.pending && n->trace_end == YK__TRACES_ASKED &&
             yk__supervisor_pause(n->epoll, yk__now() + n->s.node_timeout / 5))
@@ -99,7 +97,7 @@ void yk__traces_handle_report(yk__rendezvous *n, const yk__agent_node *p, yk__re
     if (!a || a->id != p->id || a->come || a->what != what || a->offset != offset)
         return;
     a->come = true;
-    a->state = bytes && yk__read_finished(r) && state < PIECE_STATES ? state : PIECE_NONE;
+    a->state = bytes && yk__read_finished(r) && state < YK__PIECE_STATES ? state : YK__PIECE_NONE;
     if (a->state && size && fwrite(bytes, 1, size, a->to) != size)
         a->failed = true;
     a->offset += size;
@@ -110,17 +108,22 @@ void yk__traces_handle_report(yk__rendezvous *n, const yk__agent_node *p, yk__re
     a->ahead = heard - a->asked - (now - a->asked - (answered - heard)) / 2;
 }
 
-/* Gives an order, and waits for the answer; false where it does not come. */
-static bool ask(yk__rendezvous *n, const yk__agent_node *p, yk__trace_answer *a)
+void yk__traces_order(yk__rendezvous *n, uint64_t id, yk__trace_answer *a)
 {
     yk__wire order = {0};
     yk__wire_put_u8(&order, ORDER_TRACE);
-    yk__wire_put_u64(&order, p->id);
+    yk__wire_put_u64(&order, id);
     yk__wire_put_u32(&order, a->what);
     yk__wire_put_u64(&order, a->offset);
     a->come = false;
     a->asked = now_ns();
     yk__rendezvous_order(n, &order);
+}
+
+/* Gives an order, and waits for the answer; false where it does not come. */
+static bool ask(yk__rendezvous *n, const yk__agent_node *p, yk__trace_answer *a)
+{
+    yk__traces_order(n, p->id, a);
     for (double deadline = yk__now() + n->s.node_timeout; !a->come && yk__now() < deadline;) {
         yk__rendezvous_move(n);
         if (a->come)
@@ -139,8 +142,8 @@ static int take_rank(yk__rendezvous *n, const yk__agent_node *p, yk__trace_answe
     do {
         if (!ask(n, p, a) || a->failed)
             return -1;
-    } while (a->state == PIECE_MORE);
-    if (a->state == PIECE_NONE)
+    } while (a->state == YK__PIECE_MORE);
+    if (a->state == YK__PIECE_NONE)
         return a->offset ? -1 : 0;
     return fflush(to) ? -1 : 1;
 }

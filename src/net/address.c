@@ -97,12 +97,12 @@ const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS
     return text;
 }
 
-const char *yk__damaged_connection(const yk__address *from, const yk__address *to, const char *why,
-                                   char text[YK__WHY_SIZE])
+const char *yk__damaged_connection(const char *sender, const yk__address *from, const char *receiver,
+                                   const yk__address *to, const char *why, char text[YK__WHY_SIZE])
 {
     char a[YK__ADDRESS_TEXT], b[YK__ADDRESS_TEXT];
-    snprintf(text, YK__WHY_SIZE, "the connection from %s to %s damages what is sent over it: %.250s",
-             yk__address_format(from, a), yk__address_format(to, b), why);
+    snprintf(text, YK__WHY_SIZE, "the connection from %s%s to %s%s damages what is sent over it: %.250s", sender,
+             yk__address_format(from, a), receiver, yk__address_format(to, b), why);
     return text;
 }
 

@@ -36,9 +36,10 @@ size_t yk__resolve_to_listen(const char *host, int port, bool everywhere, double
 const char *yk__address_format(const yk__address *address, char text[YK__ADDRESS_TEXT]);
 const char *yk__address_host(const yk__address *address, char text[YK__ADDRESS_TEXT]);
 int yk__address_port(const yk__address *address);
-/* "the connection from 10.0.0.2:4711 to 10.0.0.1:29500 damages what is sent over it: ..." Returns text. */
-const char *yk__damaged_connection(const yk__address *from, const yk__address *to, const char *why,
-                                   char text[YK__WHY_SIZE]);
+/* "the connection from 10.0.0.2:4711 to 10.0.0.1:29500 damages what is sent over it: ..."; in front of the addresses
+ * stand the names of both ends, "" or "the server at ". Returns text. */
+const char *yk__damaged_connection(const char *sender, const yk__address *from, const char *receiver,
+                                   const yk__address *to, const char *why, char text[YK__WHY_SIZE]);
 bool yk__address_is_loopback(const yk__address *address);
 bool yk__address_is_any(const yk__address *address); /* 0.0.0.0 or :: */
 /* The address of all interfaces, for both families by one socket where the system has IPv6. */

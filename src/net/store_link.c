@@ -77,25 +77,11 @@ static void copy_answer(const yk__reader *answer, size_t skip, char text[YK__WHY
     yk__escape((const char *)answer->at + skip, size - skip, text, YK__WHY_SIZE / 2);
 }
 
-/* The bytes that were sent are not those that arrived: the text names both ends. */
-static void describe_damage(const yk__store_link *link, bool at_server, const char *why, char text[YK__WHY_SIZE])
-{
-    char near[YK__ADDRESS_TEXT], far[YK__ADDRESS_TEXT];
-    const char *client = yk__address_format(&link->near, near), *server = yk__address_format(&link->far, far);
-    if (at_server)
-        snprintf(text, YK__WHY_SIZE,
-                 "the connection from this process at %s to the server at %s damages what is sent over it: %.250s",
-                 client, server, why);
-    else
-        snprintf(text, YK__WHY_SIZE,
-                 "the connection from the server at %s to this process at %s damages what is sent over it: %.250s",
-                 server, client, why);
-}
-
 bool yk__store_link_fault(yk__store_link *link, unsigned type, const yk__reader *answer, yk_status *code,
                           char text[YK__WHY_SIZE])
 {
     yk__channel *c = &link->channel;
+    static const char client[] = "this process at ", server[] = "the server at ";
     char said[YK__WHY_SIZE];
     *code = YK_ERR_CONNECTION;
     if (type == YK__FAILED && answer->at < answer->end) {
@@ -105,13 +91,13 @@ bool yk__store_link_fault(yk__store_link *link, unsigned type, const yk__reader 
     }
     if (type == YK__REPLY_DAMAGED) {
         copy_answer(answer, 0, said);
-        describe_damage(link, true, said, text);
+        yk__damaged_connection(client, &link->near, server, &link->far, said, text);
     } else if (type) {
         snprintf(text, YK__WHY_SIZE, "the server's answer is no reply");
     } else if (c->state == YK__DAMAGED) {
         yk__channel_send(c, YK__BROKEN, c->why, strlen(c->why));
         yk__channel_flush(c, link->fd);
-        describe_damage(link, false, c->why, text);
+        yk__damaged_connection(server, &link->far, client, &link->near, c->why, text);
     } else {
         snprintf(text, YK__WHY_SIZE, "%s", c->why);
     }

@@ -84,9 +84,9 @@ static void end_lease(connection *c)
     const yk__channel *channel = &c->session.channel;
     bool damaged = channel->state == YK__DAMAGED, broken = !damaged && c->session.broken[0];
     if (damaged)
-        yk__damaged_connection(&c->far, &c->near, channel->why, text);
+        yk__damaged_connection("", &c->far, "", &c->near, channel->why, text);
     else if (broken)
-        yk__damaged_connection(&c->near, &c->far, c->session.broken, text);
+        yk__damaged_connection("", &c->near, "", &c->far, c->session.broken, text);
     yk__session_end_lease(&c->session, damaged || broken ? YK__LEASE_DAMAGED : YK__LEASE_ENDED, text);
 }
 

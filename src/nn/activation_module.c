@@ -53,7 +53,7 @@ yk_module *yk_gelu_tanh_create(void)
 static yk_tensor *function_forward(yk_module *m, yk_tensor *x)
 {
     yk_function f;
-    memcpy(&f, yk_module_data(m), sizeof(f));
+    memcpy(&f, yk__module_data(m), sizeof(f));
     return f(x);
 }
 
@@ -82,13 +82,13 @@ static yk_module *with_numbers(const yk_module_class *cls, numbers n)
 {
     yk_module *m = yk_module_create(cls);
     if (m)
-        *(numbers *)yk_module_data(m) = n;
+        *(numbers *)yk__module_data(m) = n;
     return m;
 }
 
 static void describe_numbers(yk_module *m, char *buffer, size_t size, const char *first, const char *second)
 {
-    const numbers *n = yk_module_data(m);
+    const numbers *n = yk__module_data(m);
     char text[2][YK__NUMBER_ROOM];
     int used = snprintf(buffer, size, "%s=%s", first, yk__module_number(n->of[0], text[0]));
     if (second && used > 0 && (size_t)used < size)
@@ -159,12 +159,12 @@ ALONG(log_softmax, "LogSoftmax", yk_log_softmax(x, dim))
 
 static yk_tensor *prelu_forward(yk_module *m, yk_tensor *x)
 {
-    return yk_prelu(x, *(yk_tensor **)yk_module_data(m));
+    return yk_prelu(x, *(yk_tensor **)yk__module_data(m));
 }
 
 static void prelu_describe(yk_module *m, char *buffer, size_t size)
 {
-    const yk_tensor *weight = *(yk_tensor **)yk_module_data(m);
+    const yk_tensor *weight = *(yk_tensor **)yk__module_data(m);
     snprintf(buffer, size, "num_parameters=%lld", (long long)(weight ? weight->numel : 0));
 }
 

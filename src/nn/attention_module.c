@@ -187,7 +187,7 @@ static yk_tensor *with_row(const attention *d, yk_tensor *x, yk_tensor *row)
 
 static yk_status attention_run(yk_module *m, yk_tensor *const in[INPUTS], yk_tensor **out, int n_outputs)
 {
-    const attention *d = yk_module_data(m);
+    const attention *d = yk__module_data(m);
     bool single = in[QUERY]->ndim == 2;
     int64_t length = in[QUERY]->shape[single || !d->o.batch_first ? 0 : 1];
     int64_t keys = in[KEY]->shape[single || !d->o.batch_first ? 0 : 1];
@@ -241,7 +241,7 @@ static yk_status attention_run(yk_module *m, yk_tensor *const in[INPUTS], yk_ten
     }
     const int64_t shape[3] = {first ? batch : length, first ? length : batch, d->embed_dim};
     y = yk_reshape(yk_permute(y, back), 3, shape);
-    out[0] = yk_forward(d->out_proj, single ? yk_squeeze(y, 1) : y);
+    out[0] = yk__forward_part(d->out_proj, single ? yk_squeeze(y, 1) : y);
     if (n_outputs > 1) {
         const int head = 1;
         weights = d->o.average_attn_weights ? yk_mean_dims(weights, &head, 1, false) : weights;
@@ -261,7 +261,7 @@ static yk_status attention_forward(yk_module *m, yk_tensor *const *inputs, int n
     memcpy(in, inputs, sizeof(in[0]) * (size_t)n_inputs);
     in[KEY] = in[KEY] ? in[KEY] : in[QUERY];
     in[VALUE] = in[VALUE] ? in[VALUE] : in[KEY];
-    if (!check_sequences(yk_module_data(m), in))
+    if (!check_sequences(yk__module_data(m), in))
         return yk__error_code();
     return attention_run(m, in, out, n_outputs);
 }

@@ -50,8 +50,10 @@ typedef struct twins {
     bool recorded; /* parameters are views of the module's in the graph */
 } twins;
 
-static void *twin_of(const twins *t, const void *original)
+/* The twin of a part of the tree, a yk__counterpart. */
+static void *twin_of(const void *tree, const void *original)
 {
+    const twins *t = tree;
     for (int64_t i = 0; i < t->count; i++) {
         if (t->items[i].original == original)
             return t->items[i].object;
@@ -90,9 +92,8 @@ static void *twin_parameter(twins *t, yk_tensor *x)
 static yk_module *twin_module(twins *t, yk_module *m)
 {
     yk_module *made = twin_add(t, m, yk__module_replica_make(m));
-    if (!made || yk__module_hooks_copy(made, m))
+    if (!made)
         return NULL;
-    made->training = m->training;
     for (int64_t i = 0; i < m->parameters.count; i++) {
         yk_tensor *x = m->parameters.items[i].object, *old = twin_of(t, x);
         made->parameters.items[i].object = yk_object_retain(old ? old : twin_parameter(t, x));
@@ -110,22 +111,15 @@ static yk_module *twin_module(twins *t, yk_module *m)
     return made;
 }
 
-/* Copies the modules' data, in which pointers to a part become pointers to its twin. */
-static void twins_copy_data(const twins *t)
+/* Mode, hooks and data of the modules; pointers in the data to a part become pointers to its twin. */
+static yk_status twins_copy_data(const twins *t)
 {
-    for (int64_t i = 0; i < t->count; i++) {
-        if (((yk__object *)t->items[i].object)->type != ((yk__object *)t->items[0].object)->type)
-            continue; /* a tensor */
-        const yk_module *from = t->items[i].original;
-        yk_module *to = t->items[i].object;
-        memcpy(to->data, from->data, from->cls->data_size);
-        for (size_t at = 0; at + sizeof(void *) <= from->cls->data_size; at += sizeof(void *)) {
-            void *pointer, *other;
-            memcpy(&pointer, (char *)to->data + at, sizeof(pointer));
-            if (pointer && (other = twin_of(t, pointer)))
-                memcpy((char *)to->data + at, &other, sizeof(other));
-        }
+    yk_status status = YK_OK;
+    for (int64_t i = 0; i < t->count && !status; i++) {
+        if (((yk__object *)t->items[i].object)->type == ((yk__object *)t->items[0].object)->type) /* no tensor */
+            status = yk__module_replica_update(t->items[i].object, t->items[i].original, twin_of, t);
     }
+    return status;
 }
 
 static void twins_clear(twins *t)
@@ -172,7 +166,8 @@ static yk_status checkpoint_gradients(yk_custom *context, twins *t, yk_tensor *g
     if (yk__parameters_count(parameters) != n_inputs - 1)
         return yk__fail(YK_ERR_STATE, "checkpoint_forward: the module had %d parameters in forward and has %lld",
                         n_inputs - 1, (long long)yk__parameters_count(parameters));
-    twins_copy_data(t);
+    if (twins_copy_data(t))
+        return yk__error_code();
     yk_tensor *y = checkpoint_again(c, m, x);
     yk_tensor **wanted = yk__calloc((size_t)n_inputs, 2 * sizeof(*wanted)), **got = wanted ? wanted + n_inputs : NULL;
     int count = 0;

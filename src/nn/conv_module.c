@@ -27,7 +27,7 @@ static yk_tensor *bordered(const conv2d *d, yk_tensor *x, yk_conv2d_options *o)
 
 static yk_tensor *conv2d_forward(yk_module *m, yk_tensor *x)
 {
-    conv2d *d = yk_module_data(m);
+    conv2d *d = yk__module_data(m);
     yk_conv2d_options o;
     yk_tensor *in = bordered(d, x, &o);
     return in ? yk_conv2d(in, d->weight, d->bias, &o) : NULL;
@@ -35,7 +35,7 @@ static yk_tensor *conv2d_forward(yk_module *m, yk_tensor *x)
 
 static yk_tensor *conv2d_relu(yk_module *m, yk_tensor *x, void *user)
 {
-    conv2d *d = yk_module_data(m);
+    conv2d *d = yk__module_data(m);
     yk_conv2d_options o;
     yk_tensor *in = bordered(d, x, &o);
     (void)user;
@@ -45,7 +45,7 @@ static yk_tensor *conv2d_relu(yk_module *m, yk_tensor *x, void *user)
 
 static void conv2d_describe(yk_module *m, char *buffer, size_t size)
 {
-    conv2d *d = yk_module_data(m);
+    conv2d *d = yk__module_data(m);
     const yk_conv2d_options *o = &d->options;
     yk__conv_describe(buffer, size, 2,
                       &(yk__conv_text){.in_channels = d->in_channels,
@@ -77,7 +77,7 @@ static bool weight_strides(const conv2d *d, const int64_t *shape, yk_dtype dtype
 static bool conv2d_parameter_strides(yk_module *m, const yk_tensor *parameter, yk_dtype dtype, yk_device device,
                                      int64_t *stride)
 {
-    conv2d *d = yk_module_data(m);
+    conv2d *d = yk__module_data(m);
     return parameter == d->weight && weight_strides(d, yk_sizes(parameter), dtype, device, stride);
 }
 

@@ -107,7 +107,7 @@ bool yk__conv_mode_check(const char *name, yk_pad_mode mode)
 static yk_tensor *conv_forward(yk_module *m, yk_tensor *x)
 {
     const conv_kind *kind = kind_of(m);
-    conv_layer *d = yk_module_data(m);
+    conv_layer *d = yk__module_data(m);
     yk_conv_options o = d->options;
     if (d->padding_mode != YK_PAD_CONSTANT && x->ndim > kind->axes)
         x = yk__conv_border(x, kind->axes, d->kernel, o.dilation, o.padding, d->padding_mode);
@@ -116,7 +116,7 @@ static yk_tensor *conv_forward(yk_module *m, yk_tensor *x)
 
 static void conv_describe(yk_module *m, char *buffer, size_t size)
 {
-    conv_layer *d = yk_module_data(m);
+    conv_layer *d = yk__module_data(m);
     const yk_conv_options *o = &d->options;
     yk__conv_describe(buffer, size, kind_of(m)->axes,
                       &(yk__conv_text){.in_channels = d->in_channels,
@@ -210,7 +210,7 @@ static yk_module *conv_create(const conv_kind *kind, int64_t in, int64_t out, in
         return NULL;
     }
     fan_in = weight->numel / shape[0];
-    conv_layer *d = yk_module_data(m);
+    conv_layer *d = yk__module_data(m);
     *d = layer;
     d->weight = yk__module_take_parameter(m, "weight", weight);
     if (given.bias)

@@ -254,6 +254,11 @@ yk_tensor *yk__forward(yk_module *m, yk_tensor *x)
     return yk__module_run(m, NULL, x, NULL);
 }
 
+yk_tensor *yk__forward_part(yk_module *part, yk_tensor *x)
+{
+    return yk__scope_own(yk__forward(part, x));
+}
+
 yk_tensor *yk_forward(yk_module *m, yk_tensor *x)
 {
     YK__OWN_RECORD;

@@ -23,13 +23,13 @@ typedef struct conv1d {
 
 static yk_tensor *conv1d_forward(yk_module *m, yk_tensor *x)
 {
-    conv1d *d = yk_module_data(m);
+    conv1d *d = yk__module_data(m);
     return yk_linear(x, yk_transpose(d->weight, 0, 1), d->bias);
 }
 
 static void conv1d_describe(yk_module *m, char *buffer, size_t size)
 {
-    conv1d *d = yk_module_data(m);
+    conv1d *d = yk__module_data(m);
     snprintf(buffer, size, "nf=%lld, nx=%lld", (long long)yk_size(d->weight, 1), (long long)yk_size(d->weight, 0));
 }
 
@@ -41,7 +41,7 @@ static yk_module *conv1d_create(int64_t in, int64_t out, double deviation)
     yk_module *m = yk_module_create(&conv1d_class);
     if (!m)
         return NULL;
-    conv1d *d = yk_module_data(m);
+    conv1d *d = yk__module_data(m);
     d->weight = yk__module_take_parameter(m, "weight", yk__module_tensor("gpt2", 2, (int64_t[]){in, out}, YK_F32));
     d->bias = yk__module_take_parameter(m, "bias", yk__module_tensor("gpt2", 1, &out, YK_F32));
     if (!yk_module_check(m) || yk_init_normal(d->weight, 0, deviation) || yk_init_constant(d->bias, 0))
@@ -79,8 +79,8 @@ static yk_tensor *gpt2_keep(yk_tensor *kept, yk_tensor *x, int64_t length)
 /* `layer` of the cache, where there is one. */
 static yk_tensor *gpt2_attend(yk_module *m, yk_tensor *x, const yk__gpt2_cache *cache, int64_t layer)
 {
-    const gpt2_attention *d = yk_module_data(m);
-    yk_tensor *qkv = yk_forward(d->c_attn, x);
+    const gpt2_attention *d = yk__module_data(m);
+    yk_tensor *qkv = yk__forward_part(d->c_attn, x);
     yk_tensor *q = gpt2_heads(d, qkv, 0), *k = gpt2_heads(d, qkv, 1), *v = gpt2_heads(d, qkv, 2);
     if (!v)
         return NULL;
@@ -92,7 +92,7 @@ static yk_tensor *gpt2_attend(yk_module *m, yk_tensor *x, const yk__gpt2_cache *
     yk_tensor *y = yk_scaled_dot_product_attention(
         q, k, v,
         YK_OPTIONS(yk_attention_options, .is_causal = t > 1, .dropout_p = m->training && !cache ? d->dropout : 0));
-    return yk_forward(d->c_proj, yk_reshape(yk_transpose(y, 1, 2), YK_SHAPE(n, t, c)));
+    return yk__forward_part(d->c_proj, yk_reshape(yk_transpose(y, 1, 2), YK_SHAPE(n, t, c)));
 }
 
 static yk_tensor *gpt2_attention_forward(yk_module *m, yk_tensor *x)
@@ -108,7 +108,7 @@ static yk_module *gpt2_attention_create(const yk_gpt2_options *o, double last)
     yk_module *m = yk_module_create(&gpt2_attention_class);
     if (!m)
         return NULL;
-    gpt2_attention *d = yk_module_data(m);
+    gpt2_attention *d = yk__module_data(m);
     d->heads = o->n_head;
     d->dropout = o->dropout;
     d->c_attn = yk_module_add(m, "c_attn", conv1d_create(o->n_embd, 3 * o->n_embd, 0.02));
@@ -124,8 +124,8 @@ typedef struct gpt2_mlp {
 
 static yk_tensor *gpt2_mlp_forward(yk_module *m, yk_tensor *x)
 {
-    const gpt2_mlp *d = yk_module_data(m);
-    return yk_forward(d->c_proj, yk_gelu_tanh(yk_forward(d->c_fc, x)));
+    const gpt2_mlp *d = yk__module_data(m);
+    return yk__forward_part(d->c_proj, yk_gelu_tanh(yk__forward_part(d->c_fc, x)));
 }
 
 static const yk_module_class gpt2_mlp_class = {
@@ -136,7 +136,7 @@ static yk_module *gpt2_mlp_create(const yk_gpt2_options *o, double last)
     yk_module *m = yk_module_create(&gpt2_mlp_class);
     if (!m)
         return NULL;
-    gpt2_mlp *d = yk_module_data(m);
+    gpt2_mlp *d = yk__module_data(m);
     d->c_fc = yk_module_add(m, "c_fc", conv1d_create(o->n_embd, 4 * o->n_embd, 0.02));
     d->c_proj = yk_module_add(m, "c_proj", conv1d_create(4 * o->n_embd, o->n_embd, last));
     return yk_module_check(m);
@@ -149,11 +149,11 @@ typedef struct gpt2_block {
 
 static yk_tensor *gpt2_block_run(yk_module *m, yk_tensor *x, const yk__gpt2_cache *cache, int64_t layer)
 {
-    const gpt2_block *d = yk_module_data(m);
-    yk_tensor *y = yk_forward(d->ln_1, x);
-    y = cache ? gpt2_attend(d->attn, y, cache, layer) : yk_forward(d->attn, y);
+    const gpt2_block *d = yk__module_data(m);
+    yk_tensor *y = yk__forward_part(d->ln_1, x);
+    y = cache ? gpt2_attend(d->attn, y, cache, layer) : yk__forward_part(d->attn, y);
     x = yk_add(x, yk_dropout(y, d->dropout, m->training));
-    return yk_add(x, yk_dropout(yk_forward(d->mlp, yk_forward(d->ln_2, x)), d->dropout, m->training));
+    return yk_add(x, yk_dropout(yk__forward_part(d->mlp, yk__forward_part(d->ln_2, x)), d->dropout, m->training));
 }
 
 static yk_tensor *gpt2_block_forward(yk_module *m, yk_tensor *x)
@@ -174,7 +174,7 @@ static yk_module *gpt2_block_create(const yk_gpt2_options *o)
     yk_module *m = yk_module_create(&gpt2_block_class);
     if (!m)
         return NULL;
-    gpt2_block *d = yk_module_data(m);
+    gpt2_block *d = yk__module_data(m);
     double last = 0.02 / sqrt(2 * (double)o->n_layer); /* of what is added to the input */
     d->dropout = o->dropout;
     d->ln_1 = yk_module_add(m, "ln_1", gpt2_norm_create(o));
@@ -195,7 +195,7 @@ typedef struct gpt2_stack {
 
 static yk_tensor *gpt2_stack_run(yk_module *m, yk_tensor *ids, const yk__gpt2_cache *cache)
 {
-    const gpt2_stack *d = yk_module_data(m);
+    const gpt2_stack *d = yk__module_data(m);
     char text[200];
     int64_t from = cache ? cache->length : 0;
     if (ids->ndim != 2 || ids->shape[1] < 1 || from + ids->shape[1] > d->positions) {
@@ -205,16 +205,16 @@ static yk_tensor *gpt2_stack_run(yk_module *m, yk_tensor *ids, const yk__gpt2_ca
     }
     yk_tensor *at = yk_arange((double)from, (double)(from + ids->shape[1]), 1,
                               YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(ids)));
-    yk_tensor *x = yk_add(yk_forward(d->wte, ids), yk_forward(d->wpe, at));
+    yk_tensor *x = yk_add(yk__forward_part(d->wte, ids), yk__forward_part(d->wpe, at));
     x = yk_dropout(x, d->dropout, m->training);
     bool checkpoints = d->checkpointing && m->training && yk_grad_enabled();
     if (!cache && !checkpoints)
-        return yk_forward(d->ln_f, yk_forward(d->h, x));
+        return yk__forward_part(d->ln_f, yk__forward_part(d->h, x));
     for (int64_t i = 0; x && i < yk_module_child_count(d->h); i++) {
         yk_module *block = yk_module_child(d->h, i);
         x = cache ? gpt2_block_run(block, x, cache, i) : yk_checkpoint_forward(block, x);
     }
-    return yk_forward(d->ln_f, x);
+    return yk__forward_part(d->ln_f, x);
 }
 
 static yk_tensor *gpt2_stack_forward(yk_module *m, yk_tensor *ids)
@@ -242,7 +242,7 @@ static yk_module *gpt2_stack_create(const yk_gpt2_options *o)
     yk_module *m = yk_module_create(&gpt2_stack_class);
     if (!m)
         return NULL;
-    gpt2_stack *d = yk_module_data(m);
+    gpt2_stack *d = yk__module_data(m);
     d->positions = o->n_positions;
     d->dropout = o->dropout;
     d->checkpointing = o->gradient_checkpointing;
@@ -265,13 +265,14 @@ typedef struct gpt2 {
 
 static yk_tensor *gpt2_logits(const gpt2 *d, yk_tensor *x)
 {
-    return d->lm_head ? yk_forward(d->lm_head, x) : yk_linear(x, yk_module_get(d->transformer, "wte.weight"), NULL);
+    return d->lm_head ? yk__forward_part(d->lm_head, x)
+                      : yk_linear(x, yk_module_get(d->transformer, "wte.weight"), NULL);
 }
 
 static yk_tensor *gpt2_forward(yk_module *m, yk_tensor *ids)
 {
-    const gpt2 *d = yk_module_data(m);
-    return gpt2_logits(d, yk_forward(d->transformer, ids));
+    const gpt2 *d = yk__module_data(m);
+    return gpt2_logits(d, yk__forward_part(d->transformer, ids));
 }
 
 static const yk_module_class gpt2_class = {

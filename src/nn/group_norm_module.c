@@ -23,7 +23,7 @@ typedef struct group_norm {
 
 static yk_tensor *group_norm_forward(yk_module *m, yk_tensor *x)
 {
-    group_norm *d = yk_module_data(m);
+    group_norm *d = yk__module_data(m);
     if (x->ndim >= 2 && x->shape[1] != d->channels) {
         char text[200];
         yk__fail(YK_ERR_SHAPE, "group_norm: input has shape %s, expected (N, %lld, ...)",
@@ -35,7 +35,7 @@ static yk_tensor *group_norm_forward(yk_module *m, yk_tensor *x)
 
 static void group_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    group_norm *d = yk_module_data(m);
+    group_norm *d = yk__module_data(m);
     char eps[YK__NUMBER_ROOM];
     snprintf(buffer, size, "%lld, %lld, eps=%s, affine=%s, bias=%s", (long long)d->groups, (long long)d->channels,
              yk__module_number(d->eps, eps), python_bool(d->weight), python_bool(d->bias));
@@ -92,7 +92,7 @@ typedef struct instance_kind {
 static yk_tensor *instance_norm_forward(yk_module *m, yk_tensor *x)
 {
     const instance_kind *kind = (const instance_kind *)(const void *)m->cls;
-    instance_norm *d = yk_module_data(m);
+    instance_norm *d = yk__module_data(m);
     bool one = x->ndim == kind->axes + 1;
     if ((x->ndim != kind->axes + 2 && !one) || x->shape[one ? 0 : 1] != d->features) {
         char text[200];
@@ -111,7 +111,7 @@ static yk_tensor *instance_norm_forward(yk_module *m, yk_tensor *x)
 
 static void instance_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    instance_norm *d = yk_module_data(m);
+    instance_norm *d = yk__module_data(m);
     char eps[YK__NUMBER_ROOM], momentum[YK__NUMBER_ROOM];
     snprintf(buffer, size, "%lld, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s",
              (long long)d->features, yk__module_number(d->eps, eps), yk__module_number(d->momentum, momentum),
@@ -129,7 +129,7 @@ static yk_module *instance_norm_create(const instance_kind *kind, const char *na
     yk_module *m = yk_module_create(&kind->cls);
     if (!m)
         return NULL;
-    instance_norm *d = yk_module_data(m);
+    instance_norm *d = yk__module_data(m);
     d->features = features;
     d->eps = o.eps;
     d->momentum = o.momentum;
@@ -173,13 +173,13 @@ typedef struct rms_norm {
 
 static yk_tensor *rms_norm_forward(yk_module *m, yk_tensor *x)
 {
-    rms_norm *d = yk_module_data(m);
+    rms_norm *d = yk__module_data(m);
     return yk_rms_norm(x, d->ndim, d->shape, d->weight, d->eps);
 }
 
 static void rms_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    rms_norm *d = yk_module_data(m);
+    rms_norm *d = yk__module_data(m);
     char text[200], eps[YK__NUMBER_ROOM];
     snprintf(buffer, size, "%s, eps=%s, elementwise_affine=%s", yk__shape_text(d->ndim, d->shape, text, sizeof(text)),
              d->eps == YK_NOT_GIVEN ? "None" : yk__module_number(d->eps, eps), python_bool(d->weight));
@@ -219,13 +219,13 @@ typedef struct local_response_norm {
 
 static yk_tensor *local_response_norm_forward(yk_module *m, yk_tensor *x)
 {
-    const local_response_norm *d = yk_module_data(m);
+    const local_response_norm *d = yk__module_data(m);
     return yk_local_response_norm(x, d->size, d->alpha, d->beta, d->k);
 }
 
 static void local_response_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    const local_response_norm *d = yk_module_data(m);
+    const local_response_norm *d = yk__module_data(m);
     char alpha[YK__NUMBER_ROOM], beta[YK__NUMBER_ROOM], k[YK__NUMBER_ROOM];
     snprintf(buffer, size, "%lld, alpha=%s, beta=%s, k=%s", (long long)d->size, yk__module_number(d->alpha, alpha),
              yk__module_number(d->beta, beta), yk__module_number(d->k, k));

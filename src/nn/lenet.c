@@ -11,12 +11,12 @@ typedef struct lenet {
 /* ReLU and the maximum can be exchanged: the same values and gradients, a quarter of the elements. */
 static yk_tensor *convolve(yk_module *conv, yk_tensor *x)
 {
-    return yk_relu(yk_max_pool2d(yk_forward(conv, x), YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2})));
+    return yk_relu(yk_max_pool2d(yk__forward_part(conv, x), YK_OPTIONS(yk_pool2d_options, .kernel = {2, 2})));
 }
 
 static yk_tensor *lenet_forward(yk_module *m, yk_tensor *x)
 {
-    const lenet *d = yk_module_data(m);
+    const lenet *d = yk__module_data(m);
     if (yk_ndim(x) != 4 || yk_size(x, 1) != d->channels || yk_size(x, 2) != d->size || yk_size(x, 3) != d->size) {
         char text[200];
         yk__fail(YK_ERR_SHAPE, "lenet: input has shape %s, expected (N, %lld, %lld, %lld)",
@@ -26,7 +26,7 @@ static yk_tensor *lenet_forward(yk_module *m, yk_tensor *x)
     }
     x = convolve(d->conv2, convolve(d->conv1, x));
     x = yk__scope_own(yk__forward_relu(d->fc1, yk_flatten(x, 1, -1)));
-    return yk_forward(d->fc3, yk__scope_own(yk__forward_relu(d->fc2, x)));
+    return yk__forward_part(d->fc3, yk__scope_own(yk__forward_relu(d->fc2, x)));
 }
 
 static const yk_module_class lenet_class = {.name = "LeNet", .data_size = sizeof(lenet), .forward = lenet_forward};

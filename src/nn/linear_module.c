@@ -13,20 +13,20 @@ typedef struct linear {
 
 static yk_tensor *linear_forward(yk_module *m, yk_tensor *x)
 {
-    linear *d = yk_module_data(m);
+    linear *d = yk__module_data(m);
     return yk_linear(x, d->weight, d->bias);
 }
 
 static yk_tensor *linear_relu(yk_module *m, yk_tensor *x, void *user)
 {
-    linear *d = yk_module_data(m);
+    linear *d = yk__module_data(m);
     (void)user;
     return yk_linear_relu(x, d->weight, d->bias);
 }
 
 static void linear_describe(yk_module *m, char *buffer, size_t size)
 {
-    linear *d = yk_module_data(m);
+    linear *d = yk__module_data(m);
     snprintf(buffer, size, "in_features=%lld, out_features=%lld, bias=%s", (long long)yk_size(d->weight, 1),
              (long long)yk_size(d->weight, 0), d->bias ? "True" : "False");
 }
@@ -74,13 +74,13 @@ typedef struct embedding {
 
 static yk_tensor *embedding_forward(yk_module *m, yk_tensor *x)
 {
-    embedding *d = yk_module_data(m);
+    embedding *d = yk__module_data(m);
     return d->sparse ? yk_embedding_sparse(x, d->weight, d->padding_idx) : yk_embedding(x, d->weight, d->padding_idx);
 }
 
 static void embedding_describe(yk_module *m, char *buffer, size_t size)
 {
-    embedding *d = yk_module_data(m);
+    embedding *d = yk__module_data(m);
     int used = snprintf(buffer, size, "%lld, %lld", (long long)yk_size(d->weight, 0), (long long)yk_size(d->weight, 1));
     if (d->padding_idx >= 0)
         used += snprintf(buffer + used, size - (size_t)used, ", padding_idx=%lld", (long long)d->padding_idx);

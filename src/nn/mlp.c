@@ -11,12 +11,12 @@ typedef struct mlp {
 
 static yk_tensor *mlp_forward(yk_module *m, yk_tensor *x)
 {
-    const mlp *d = yk_module_data(m);
+    const mlp *d = yk__module_data(m);
     int64_t layers = yk_module_child_count(m);
     x = yk_flatten(x, 1, -1);
     for (int64_t i = 0; i < layers; i++) {
         yk_module *layer = yk_module_child(m, i);
-        x = i + 1 < layers ? yk__scope_own(yk__forward_relu(layer, x)) : yk_forward(layer, x);
+        x = i + 1 < layers ? yk__scope_own(yk__forward_relu(layer, x)) : yk__forward_part(layer, x);
         if (i + 1 < layers && d->dropout > 0)
             x = yk_dropout(x, d->dropout, yk_module_is_training(m));
     }

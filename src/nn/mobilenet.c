@@ -29,8 +29,8 @@ typedef struct residual {
 
 static yk_tensor *residual_forward(yk_module *m, yk_tensor *x)
 {
-    const residual *d = yk_module_data(m);
-    yk_tensor *y = yk_forward(d->conv, x);
+    const residual *d = yk__module_data(m);
+    yk_tensor *y = yk__forward_part(d->conv, x);
     return d->adds ? yk_add(x, y) : y;
 }
 
@@ -42,7 +42,7 @@ static yk_module *residual_create(int64_t in, int64_t out, int64_t stride, int64
     yk_module *m = yk_module_create(&residual_class), *parts[4];
     if (!m)
         return NULL;
-    residual *d = yk_module_data(m);
+    residual *d = yk__module_data(m);
     int64_t hidden = in * expand;
     int n = 0;
     if (expand != 1)
@@ -63,9 +63,9 @@ typedef struct mobilenet {
 
 static yk_tensor *mobilenet_forward(yk_module *m, yk_tensor *x)
 {
-    const mobilenet *d = yk_module_data(m);
-    x = yk_adaptive_avg_pool2d(yk_forward(d->features, x), 1, 1);
-    return yk_forward(d->classifier, yk_flatten(x, 1, -1));
+    const mobilenet *d = yk__module_data(m);
+    x = yk_adaptive_avg_pool2d(yk__forward_part(d->features, x), 1, 1);
+    return yk__forward_part(d->classifier, yk_flatten(x, 1, -1));
 }
 
 static const yk_module_class mobilenet_class = {

@@ -91,6 +91,19 @@ yk_module *yk__module_replica_make(yk_module *m)
     return NULL;
 }
 
+yk_status yk__module_replica_update(yk_module *replica, const yk_module *m, yk__counterpart find, const void *tree)
+{
+    replica->training = m->training;
+    memcpy(replica->data, m->data, m->cls->data_size);
+    void **words = replica->data;
+    for (size_t i = 0; i < m->cls->data_size / sizeof(*words); i++) {
+        void *counterpart = words[i] ? find(tree, words[i]) : NULL;
+        if (counterpart)
+            words[i] = counterpart;
+    }
+    return yk__module_hooks_copy(replica, m);
+}
+
 void *yk_module_data(yk_module *m)
 {
     YK__LIVE(m);

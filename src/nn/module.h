@@ -38,8 +38,19 @@ struct yk_module {
 
 /* A module like m without its parts: their names, with NULL in their places. One reference. */
 yk_module *yk__module_replica_make(yk_module *m);
+/* The counterpart of a module, parameter or buffer in a replica of the tree that it is in; NULL for anything else. */
+typedef void *(*yk__counterpart)(const void *tree, const void *original);
+/* Mode, hooks and data of m become those of its replica, and pointers in the data to parts of the tree those to their
+ * counterparts. */
+yk_status yk__module_replica_update(yk_module *replica, const yk_module *m, yk__counterpart find, const void *tree);
 /* The hooks of m become those of its replica. */
 yk_status yk__module_hooks_copy(yk_module *replica, const yk_module *m);
+
+/* yk_module_data of a module that is known to be alive, or NULL. */
+static inline void *yk__module_data(const yk_module *m)
+{
+    return m ? m->data : NULL;
+}
 
 /* The fault of a module's own parts, and of the whole tree, NULL for none (base/invariant.h): names, NULLs, freed
  * objects, parameters that are no leaves, a module inside itself. */
@@ -50,6 +61,8 @@ const char *yk__module_tree_check(const yk_module *m);
 bool yk__module_usable(const char *what, const yk_module *m);
 /* yk_forward that returns a reference of the caller's: for containers, whose intermediate results die at once. */
 yk_tensor *yk__forward(yk_module *m, yk_tensor *x);
+/* yk_forward of a part, for the forward of its module: the door through which that was called has made the checks. */
+yk_tensor *yk__forward_part(yk_module *part, yk_tensor *x);
 /* yk_batch_norm2d_forward likewise. In one pass, unless a hook wants to see the normalisation alone. */
 yk_tensor *yk__batch_norm_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu);
 /* Runs `body` as the forward of m: scope, hooks, error prefix. yk__forward is this with the class's forward. */

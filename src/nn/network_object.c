@@ -204,7 +204,7 @@ static yk_status try_network(const char *path, yk_module *net, const yk_network_
     bool recording = yk_no_grad_begin(), training = yk_module_is_training(net);
     yk_module_eval(net);
     yk_tensor *x = yk_zeros(YK_SHAPE(TRIED, input->channels, input->height, input->width), NULL);
-    yk_tensor *y = x ? yk_forward(net, x) : NULL;
+    yk_tensor *y = x ? yk__forward_part(net, x) : NULL;
     yk_status status = y ? YK_OK : yk__error_code();
     char shape[160];
     if (!status && (yk_ndim(y) != 2 || yk_size(y, 0) != TRIED || yk_size(y, 1) != input->num_classes))

@@ -62,7 +62,7 @@ static yk_status count_batch(yk_tensor *batches)
 
 static yk_tensor *normalise(yk_module *m, yk_tensor *x, void *user)
 {
-    batch_norm_layer *d = yk_module_data(m);
+    batch_norm_layer *d = yk__module_data(m);
     const tail *t = user;
     if (x->ndim < d->inputs->least || x->ndim > d->inputs->most || x->shape[1] != d->features) {
         char text[200];
@@ -92,7 +92,7 @@ static yk_tensor *batch_norm_forward(yk_module *m, yk_tensor *x)
 
 static void batch_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    batch_norm_layer *d = yk_module_data(m);
+    batch_norm_layer *d = yk__module_data(m);
     char eps[YK__NUMBER_ROOM], momentum[YK__NUMBER_ROOM];
     snprintf(buffer, size, "%lld, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s",
              (long long)d->features, yk__module_number(d->eps, eps), yk__module_number(d->momentum, momentum),
@@ -101,7 +101,7 @@ static void batch_norm_describe(yk_module *m, char *buffer, size_t size)
 
 static void batch_norm_destroy(yk_module *m)
 {
-    yk_object_release(((batch_norm_layer *)yk_module_data(m))->user);
+    yk_object_release(((batch_norm_layer *)yk__module_data(m))->user);
 }
 
 /* Note [Converted modules]
@@ -145,7 +145,7 @@ yk_tensor *yk__batch_norm_forward(yk_module *m, yk_tensor *x, yk_tensor *residua
     if (!m->hooks)
         return yk__module_run(m, normalise, x, &t);
     yk_scope scope = yk_scope_begin();
-    yk_tensor *out = yk_forward(m, x);
+    yk_tensor *out = yk__forward_part(m, x);
     out = residual ? yk_add(out, residual) : out;
     out = yk_tensor_retain(relu ? yk_relu(out) : out);
     yk_scope_end(scope);
@@ -176,7 +176,7 @@ static yk_module *batch_norm_create(const yk_module_class *cls, const char *name
     yk_module *m = yk_module_create(cls);
     if (!m)
         return NULL;
-    batch_norm_layer *d = yk_module_data(m);
+    batch_norm_layer *d = yk__module_data(m);
     d->inputs = inputs;
     d->features = features;
     d->eps = o->eps;
@@ -235,13 +235,13 @@ typedef struct layer_norm {
 
 static yk_tensor *layer_norm_forward(yk_module *m, yk_tensor *x)
 {
-    layer_norm *d = yk_module_data(m);
+    layer_norm *d = yk__module_data(m);
     return yk_layer_norm(x, d->ndim, d->shape, d->weight, d->bias, d->eps);
 }
 
 static void layer_norm_describe(yk_module *m, char *buffer, size_t size)
 {
-    layer_norm *d = yk_module_data(m);
+    layer_norm *d = yk__module_data(m);
     char text[200], eps[YK__NUMBER_ROOM];
     snprintf(buffer, size, "%s, eps=%s, elementwise_affine=%s, bias=%s",
              yk__shape_text(d->ndim, d->shape, text, sizeof(text)), yk__module_number(d->eps, eps),

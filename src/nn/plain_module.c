@@ -76,7 +76,7 @@ yk_tensor *yk__forward_relu(yk_module *m, yk_tensor *x)
     if (body)
         return yk__module_run(m, body, x, NULL);
     yk_scope scope = yk_scope_begin();
-    yk_tensor *out = yk_tensor_retain(yk_relu(yk_forward(m, x)));
+    yk_tensor *out = yk_tensor_retain(yk_relu(yk__forward_part(m, x)));
     yk_scope_end(scope);
     return out;
 }
@@ -105,13 +105,13 @@ yk_module *yk_identity_create(void)
 
 static yk_tensor *dropout_forward(yk_module *m, yk_tensor *x)
 {
-    return yk_dropout(x, *(double *)yk_module_data(m), m->training);
+    return yk_dropout(x, *(double *)yk__module_data(m), m->training);
 }
 
 static void dropout_describe(yk_module *m, char *buffer, size_t size)
 {
     char p[YK__NUMBER_ROOM];
-    snprintf(buffer, size, "p=%s, inplace=False", yk__module_number(*(double *)yk_module_data(m), p));
+    snprintf(buffer, size, "p=%s, inplace=False", yk__module_number(*(double *)yk__module_data(m), p));
 }
 
 static const yk_module_class dropout_class = {
@@ -131,12 +131,12 @@ yk_module *yk_dropout_create(double p)
 
 static yk_tensor *max_pool2d_forward(yk_module *m, yk_tensor *x)
 {
-    return yk_max_pool2d(x, yk_module_data(m));
+    return yk_max_pool2d(x, yk__module_data(m));
 }
 
 static yk_tensor *avg_pool2d_forward(yk_module *m, yk_tensor *x)
 {
-    return yk_avg_pool2d(x, yk_module_data(m));
+    return yk_avg_pool2d(x, yk__module_data(m));
 }
 
 /* "2" for equal numbers, "(2, 3)" for others, as PyTorch prints what it was given. */
@@ -162,7 +162,7 @@ static const yk_module_class avg_pool2d_class = {.name = "AvgPool2d",
 
 static void pool2d_describe(yk_module *m, char *buffer, size_t size)
 {
-    const yk_pool2d_options *o = yk_module_data(m);
+    const yk_pool2d_options *o = yk__module_data(m);
     char kernel[64], stride[64], padding[64], dilation[64];
     int used = snprintf(buffer, size, "kernel_size=%s, stride=%s, padding=%s", pair_text(o->kernel, kernel),
                         pair_text(o->stride, stride), pair_text(o->padding, padding));
@@ -202,7 +202,7 @@ static yk_module *pool2d_create(const yk_module_class *cls, const char *what, in
         return NULL;
     yk_module *m = yk_module_create(cls);
     if (m)
-        *(yk_pool2d_options *)yk_module_data(m) = o;
+        *(yk_pool2d_options *)yk__module_data(m) = o;
     return m;
 }
 
@@ -218,13 +218,13 @@ yk_module *yk_avg_pool2d_create(int64_t kernel, int64_t stride, const yk_pool2d_
 
 static yk_tensor *adaptive_avg_pool2d_forward(yk_module *m, yk_tensor *x)
 {
-    const int64_t *size = yk_module_data(m);
+    const int64_t *size = yk__module_data(m);
     return yk_adaptive_avg_pool2d(x, size[0], size[1]);
 }
 
 static void adaptive_avg_pool2d_describe(yk_module *m, char *buffer, size_t size)
 {
-    const int64_t *output = yk_module_data(m);
+    const int64_t *output = yk__module_data(m);
     char text[2][24];
     for (int i = 0; i < 2; i++) {
         if (output[i] == YK_NOT_GIVEN)

@@ -19,7 +19,7 @@ static const pool_kind *kind_of(const yk_module *m)
 
 static yk_tensor *pool_forward(yk_module *m, yk_tensor *x)
 {
-    return kind_of(m)->function(x, yk_module_data(m));
+    return kind_of(m)->function(x, yk__module_data(m));
 }
 
 enum { NUMBERS = 72 };
@@ -44,7 +44,7 @@ static const char *numbers_text(int count, const int64_t *of, bool tuple, char t
 static void pool_describe(yk_module *m, char *buffer, size_t size)
 {
     const pool_kind *kind = kind_of(m);
-    const yk_pool_options *o = yk_module_data(m);
+    const yk_pool_options *o = yk__module_data(m);
     char kernel[NUMBERS], stride[NUMBERS], padding[NUMBERS], dilation[NUMBERS];
     int used = snprintf(buffer, size, "kernel_size=%s, stride=%s, padding=%s",
                         numbers_text(kind->axes, o->kernel, kind->tuples, kernel),
@@ -83,7 +83,7 @@ static yk_module *pool_create(const pool_kind *kind, int64_t kernel, int64_t str
         return NULL;
     yk_module *m = yk_module_create(&kind->cls);
     if (m)
-        *(yk_pool_options *)yk_module_data(m) = o;
+        *(yk_pool_options *)yk__module_data(m) = o;
     return m;
 }
 
@@ -115,7 +115,7 @@ typedef struct sizes {
 
 static void sizes_describe(yk_module *m, char *buffer, size_t size)
 {
-    const sizes *s = yk_module_data(m);
+    const sizes *s = yk__module_data(m);
     char text[3][24];
     bool equal = true;
     for (int i = 0; i < s->count; i++) {
@@ -140,7 +140,7 @@ static yk_module *sizes_create(const yk_module_class *cls, const char *name, siz
     }
     yk_module *m = yk_module_create(cls);
     if (m)
-        *(sizes *)yk_module_data(m) = s;
+        *(sizes *)yk__module_data(m) = s;
     return m;
 }
 

@@ -71,7 +71,7 @@ typedef struct cell {
 
 static yk_status cell_forward(yk_module *m, yk_tensor *const *in, int n_inputs, yk_tensor **out, int n_outputs)
 {
-    cell *d = yk_module_data(m);
+    cell *d = yk__module_data(m);
     int states = kinds[d->kind].states;
     yk_tensor *x = n_inputs > 0 ? in[0] : NULL, *h = n_inputs > 1 ? in[1] : NULL, **p = d->parameters;
     if (!x || n_inputs > 1 + states || n_outputs > states)
@@ -87,7 +87,7 @@ static yk_status cell_forward(yk_module *m, yk_tensor *const *in, int n_inputs, 
 
 static void cell_describe(yk_module *m, char *buffer, size_t size)
 {
-    cell *d = yk_module_data(m);
+    cell *d = yk__module_data(m);
     snprintf(buffer, size, "%lld, %lld%s%s", (long long)d->input_size, (long long)d->hidden_size,
              d->parameters[2] ? "" : ", bias=False",
              d->nonlinearity == YK_NONLINEARITY_RELU ? ", nonlinearity=relu" : "");
@@ -108,7 +108,7 @@ static yk_module *cell_create(const char *what, kind of, int64_t input_size, int
                        : NULL;
     if (!m)
         return NULL;
-    cell *d = yk_module_data(m);
+    cell *d = yk__module_data(m);
     d->input_size = input_size;
     d->hidden_size = hidden_size;
     d->kind = of;
@@ -155,7 +155,7 @@ typedef struct recurrent {
 
 static yk_status recurrent_forward(yk_module *m, yk_tensor *const *in, int n_inputs, yk_tensor **out, int n_outputs)
 {
-    recurrent *d = yk_module_data(m);
+    recurrent *d = yk__module_data(m);
     int states = kinds[d->kind].states;
     yk_tensor *x = n_inputs > 0 ? in[0] : NULL, *h = n_inputs > 1 ? in[1] : NULL;
     yk_tensor *sizes = n_inputs == 2 + states ? in[1 + states] : NULL, **h_n = n_outputs > 1 ? &out[1] : NULL;
@@ -188,7 +188,7 @@ static yk_status recurrent_forward(yk_module *m, yk_tensor *const *in, int n_inp
 
 static void recurrent_describe(yk_module *m, char *buffer, size_t size)
 {
-    const recurrent *d = yk_module_data(m);
+    const recurrent *d = yk__module_data(m);
     char layers[40] = "", dropout[48] = "", p[YK__NUMBER_ROOM];
     if (d->num_layers != 1)
         snprintf(layers, sizeof(layers), ", num_layers=%lld", (long long)d->num_layers);
@@ -221,7 +221,7 @@ static yk_module *recurrent_create(const char *what, const recurrent *given)
     yk_module *m = yk_module_create(&classes[given->kind]);
     if (!m)
         return NULL;
-    recurrent *d = yk_module_data(m);
+    recurrent *d = yk__module_data(m);
     *d = *given;
     int directions = d->bidirectional ? 2 : 1;
     d->count = (int)d->num_layers * directions * (d->bias ? 4 : 2);

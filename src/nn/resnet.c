@@ -24,14 +24,14 @@ static yk_tensor *conv_norm(yk_module *conv, yk_module *bn, yk_tensor *x, yk_ten
 
 static yk_tensor *block_forward(yk_module *m, yk_tensor *x)
 {
-    const block *d = yk_module_data(m);
+    const block *d = yk__module_data(m);
     int last = d->conv[2] ? 2 : 1;
     yk_tensor *y = x;
     for (int i = 0; i < last && y; i++)
         y = conv_norm(d->conv[i], d->bn[i], y, NULL);
     if (!y)
         return NULL;
-    yk_tensor *identity = d->downsample ? yk_forward(d->downsample, x) : x;
+    yk_tensor *identity = d->downsample ? yk__forward_part(d->downsample, x) : x;
     return identity ? conv_norm(d->conv[last], d->bn[last], y, identity) : NULL;
 }
 
@@ -62,7 +62,7 @@ static yk_module *block_create(const plan *p, int64_t in, int64_t planes, int64_
     yk_module *m = yk_module_create(p->bottleneck ? &bottleneck_class : &basic_class);
     if (!m)
         return NULL;
-    block *d = yk_module_data(m);
+    block *d = yk__module_data(m);
     int count = p->bottleneck ? 3 : 2;
     int64_t out = p->bottleneck ? 4 * planes : planes, width = planes * p->width_per_group / 64 * p->groups;
     const int64_t channels[4] = {in, p->bottleneck ? width : out, p->bottleneck ? width : out, out};
@@ -88,13 +88,13 @@ typedef struct resnet {
 
 static yk_tensor *resnet_forward(yk_module *m, yk_tensor *x)
 {
-    const resnet *d = yk_module_data(m);
+    const resnet *d = yk__module_data(m);
     x = conv_norm(d->conv1, d->bn1, x, NULL);
     if (d->maxpool)
-        x = yk_forward(d->maxpool, x);
+        x = yk__forward_part(d->maxpool, x);
     for (int i = 0; i < 4; i++)
-        x = yk_forward(d->layers[i], x);
-    return yk_forward(d->fc, yk_flatten(yk_forward(d->avgpool, x), 1, -1));
+        x = yk__forward_part(d->layers[i], x);
+    return yk__forward_part(d->fc, yk_flatten(yk__forward_part(d->avgpool, x), 1, -1));
 }
 
 static const yk_module_class resnet_class = {.name = "ResNet", .data_size = sizeof(resnet), .forward = resnet_forward};
@@ -136,7 +136,7 @@ static yk_module *resnet_create(const plan *given, const yk_resnet_options *opti
     yk_module *m = yk_module_create(&resnet_class);
     if (!m)
         return NULL;
-    resnet *d = yk_module_data(m);
+    resnet *d = yk__module_data(m);
     d->conv1 = yk_module_add(m, "conv1", conv_create(channels, base, o.cifar ? 3 : 7, o.cifar ? 1 : 2, 1));
     d->bn1 = yk_module_add(m, "bn1", yk_batch_norm2d_create(base, NULL));
     if (!o.cifar)

@@ -33,16 +33,16 @@ enum { SRC, SRC_MASK, SRC_PADDING, ENCODER_INPUTS };
 
 static yk_tensor *feed_forward(const layer *d, yk_tensor *x)
 {
-    yk_tensor *y =
-        d->o.activation ? d->o.activation(yk_forward(d->linear1, x)) : yk__scope_own(yk__forward_relu(d->linear1, x));
-    return yk_forward(d->linear2, yk_forward(d->dropout, y));
+    yk_tensor *y = d->o.activation ? d->o.activation(yk__forward_part(d->linear1, x))
+                                   : yk__scope_own(yk__forward_relu(d->linear1, x));
+    return yk__forward_part(d->linear2, yk__forward_part(d->dropout, y));
 }
 
 /* The part of this number: an attention, to `memory` if that is there, or the feed-forward network of no attention. */
 static yk_tensor *run_part(const layer *d, int part, yk_tensor *x, yk_module *attention, yk_tensor *memory,
                            yk_tensor *padding, yk_tensor *mask)
 {
-    yk_tensor *y = d->o.norm_first ? yk_forward(d->norm[part], x) : x, *out = y;
+    yk_tensor *y = d->o.norm_first ? yk__forward_part(d->norm[part], x) : x, *out = y;
     if (!y)
         return NULL;
     if (!attention)
@@ -50,13 +50,13 @@ static yk_tensor *run_part(const layer *d, int part, yk_tensor *x, yk_module *at
     else if (yk_forward_list(attention, (yk_tensor *[]){y, memory ? memory : y, memory ? memory : y, padding, mask}, 5,
                              &out, 1))
         return NULL;
-    x = yk_add(x, yk_forward(d->dropouts[part], out));
-    return d->o.norm_first ? x : yk_forward(d->norm[part], x);
+    x = yk_add(x, yk__forward_part(d->dropouts[part], out));
+    return d->o.norm_first ? x : yk__forward_part(d->norm[part], x);
 }
 
 static yk_status encoder_layer_forward(yk_module *m, yk_tensor *const *in, int n_inputs, yk_tensor **out, int n_outputs)
 {
-    const layer *d = yk_module_data(m);
+    const layer *d = yk__module_data(m);
     if (n_inputs < 1 || n_inputs > ENCODER_INPUTS || !in[SRC] || n_outputs != 1)
         return yk__fail(YK_ERR_ARGUMENT,
                         "transformer_encoder_layer: %d inputs for %d outputs; expected src [, src_mask [, "
@@ -72,7 +72,7 @@ static yk_status encoder_layer_forward(yk_module *m, yk_tensor *const *in, int n
 static yk_status decoder_layer_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **out,
                                        int n_outputs)
 {
-    const layer *d = yk_module_data(m);
+    const layer *d = yk__module_data(m);
     if (n_inputs < 2 || n_inputs > INPUTS || !inputs[TGT] || !inputs[MEMORY] || n_outputs != 1)
         return yk__fail(YK_ERR_ARGUMENT,
                         "transformer_decoder_layer: %d inputs for %d outputs; expected tgt, memory [, tgt_mask [, "
@@ -127,7 +127,7 @@ static yk_module *layer_create(const layer_options *o)
     yk_module *m = check_layer(o) ? NULL : yk_module_create(o->decodes ? &decoder_layer_class : &encoder_layer_class);
     if (!m)
         return NULL;
-    layer *d = yk_module_data(m);
+    layer *d = yk__module_data(m);
     const yk_linear_options *linear = YK_OPTIONS(yk_linear_options, .bias = o->bias);
     int parts = o->decodes ? 3 : 2;
     d->o = *o;
@@ -203,7 +203,7 @@ typedef struct stack {
 /* Every layer with the inputs after the first as they are, then the norm. */
 static yk_status stack_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **out, int n_outputs)
 {
-    const stack *d = yk_module_data(m);
+    const stack *d = yk__module_data(m);
     yk_tensor *in[INPUTS] = {NULL};
     if (n_inputs < 1 || n_inputs > INPUTS || !inputs[0] || n_outputs != 1)
         return yk__fail(YK_ERR_ARGUMENT, "%s: %d inputs for %d outputs; expected those of its layers for one",
@@ -215,7 +215,7 @@ static yk_status stack_forward(yk_module *m, yk_tensor *const *inputs, int n_inp
             return yk__error_code();
         in[0] = next;
     }
-    out[0] = d->norm ? yk_forward(d->norm, in[0]) : in[0];
+    out[0] = d->norm ? yk__forward_part(d->norm, in[0]) : in[0];
     return yk__status_of(out[0]);
 }
 
@@ -227,7 +227,7 @@ static const yk_module_class decoder_class = {
 /* A layer of the same options with the same values, dtypes, device and mode. */
 static yk_module *layer_copy(yk_module *from)
 {
-    const layer *d = yk_module_data(from);
+    const layer *d = yk__module_data(from);
     yk_module *m = layer_create(&d->o);
     yk_parameters *old = yk_module_parameters(from), *made = yk_module_parameters(m);
     yk_tensor *first = yk__parameters_at(old, 0);
@@ -246,7 +246,7 @@ static yk_module *stack_create(const yk_module_class *cls, yk_module *from, cons
                                yk_module *norm)
 {
     yk_module *m = yk_module_create(cls);
-    stack *d = m ? yk_module_data(m) : NULL;
+    stack *d = m ? yk__module_data(m) : NULL;
     yk_module *list = m ? yk_module_add(m, "layers", yk_module_create(&list_class)) : NULL;
     if (!list)
         return NULL;
@@ -301,7 +301,7 @@ static yk_status transformer_forward(yk_module *m, yk_tensor *const *inputs, int
                                      int n_outputs)
 {
     enum { FROM, TO, FROM_MASK, TO_MASK, BETWEEN_MASK, FROM_PADDING, TO_PADDING, BETWEEN_PADDING, ALL };
-    const transformer *d = yk_module_data(m);
+    const transformer *d = yk__module_data(m);
     if (n_inputs < 2 || n_inputs > ALL || !inputs[FROM] || !inputs[TO] || n_outputs != 1)
         return yk__fail(YK_ERR_ARGUMENT,
                         "transformer: %d inputs for %d outputs; expected src, tgt [, src_mask [, tgt_mask [, "

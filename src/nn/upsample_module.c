@@ -5,7 +5,7 @@
 
 static yk_tensor *upsample_forward(yk_module *m, yk_tensor *x)
 {
-    return yk_interpolate(x, yk_module_data(m));
+    return yk_interpolate(x, yk__module_data(m));
 }
 
 /* As PyTorch prints it: one number where all that are given are equal. */
@@ -13,7 +13,7 @@ static void upsample_describe(yk_module *m, char *buffer, size_t size)
 {
     static const char *const mode[] = {"nearest", "nearest-exact", "linear", "bilinear",
                                        "bicubic", "trilinear",     "area"};
-    const yk_upsample_options *o = yk_module_data(m);
+    const yk_upsample_options *o = yk__module_data(m);
     bool sized = o->size[0] != YK_NOT_GIVEN, equal = true;
     char text[3][YK__NUMBER_ROOM];
     int count = 0;

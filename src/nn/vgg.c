@@ -9,8 +9,9 @@ typedef struct vgg {
 
 static yk_tensor *vgg_forward(yk_module *m, yk_tensor *x)
 {
-    const vgg *d = yk_module_data(m);
-    return yk_forward(d->classifier, yk_flatten(yk_forward(d->avgpool, yk_forward(d->features, x)), 1, -1));
+    const vgg *d = yk__module_data(m);
+    return yk__forward_part(d->classifier,
+                            yk_flatten(yk__forward_part(d->avgpool, yk__forward_part(d->features, x)), 1, -1));
 }
 
 static const yk_module_class vgg_class = {.name = "VGG", .data_size = sizeof(vgg), .forward = vgg_forward};
@@ -51,7 +52,7 @@ static yk_module *vgg_create(const char *name, const int counts[5], const yk_vgg
     yk_module *m = yk_module_create(&vgg_class);
     if (!m)
         return NULL;
-    vgg *d = yk_module_data(m);
+    vgg *d = yk__module_data(m);
     d->features = yk_module_add(m, "features", features_create(counts, channels, width, o.batch_norm));
     d->avgpool = yk_module_add(m, "avgpool", yk_adaptive_avg_pool2d_create(7, 7));
     yk_module *parts[] = {yk__classifier_linear(8 * width * 7 * 7, size),

@@ -17,9 +17,9 @@ typedef struct block {
 
 static yk_tensor *block_forward(yk_module *m, yk_tensor *x)
 {
-    const block *d = yk_module_data(m);
-    x = yk_add(x, yk_forward(d->dropout, yk_forward(d->self_attention, yk_forward(d->ln_1, x))));
-    return yk_add(x, yk_forward(d->mlp, yk_forward(d->ln_2, x)));
+    const block *d = yk__module_data(m);
+    x = yk_add(x, yk__forward_part(d->dropout, yk__forward_part(d->self_attention, yk__forward_part(d->ln_1, x))));
+    return yk_add(x, yk__forward_part(d->mlp, yk__forward_part(d->ln_2, x)));
 }
 
 static const yk_module_class block_class = {
@@ -45,7 +45,7 @@ static yk_module *block_create(const yk_vit_options *o)
     yk_module *m = yk_module_create(&block_class);
     if (!m)
         return NULL;
-    block *d = yk_module_data(m);
+    block *d = yk__module_data(m);
     d->ln_1 = yk_module_add(m, "ln_1", norm_create(o->hidden_dim));
     d->self_attention =
         yk_module_add(m, "self_attention",
@@ -69,14 +69,15 @@ typedef struct encoder {
 
 static yk_tensor *encoder_forward(yk_module *m, yk_tensor *x)
 {
-    const encoder *d = yk_module_data(m);
-    return yk_forward(d->ln, yk_forward(d->layers, yk_forward(d->dropout, yk_add(x, d->pos_embedding))));
+    const encoder *d = yk__module_data(m);
+    return yk__forward_part(d->ln,
+                            yk__forward_part(d->layers, yk__forward_part(d->dropout, yk_add(x, d->pos_embedding))));
 }
 
 static yk_tensor *layers_forward(yk_module *m, yk_tensor *x)
 {
     for (int64_t i = 0; i < yk_module_child_count(m); i++)
-        x = yk_forward(yk_module_child(m, i), x);
+        x = yk__forward_part(yk_module_child(m, i), x);
     return x;
 }
 
@@ -89,7 +90,7 @@ static yk_module *encoder_create(const yk_vit_options *o, int64_t tokens)
     yk_module *m = yk_module_create(&encoder_class);
     if (!m)
         return NULL;
-    encoder *d = yk_module_data(m);
+    encoder *d = yk__module_data(m);
     const int64_t shape[3] = {1, tokens, o->hidden_dim};
     d->pos_embedding = yk__module_take_parameter(m, "pos_embedding", yk__module_tensor("vit_b_16", 3, shape, YK_F32));
     if (d->pos_embedding && yk_init_normal(d->pos_embedding, 0, 0.02))
@@ -115,7 +116,7 @@ typedef struct vit {
 
 static yk_tensor *vit_forward(yk_module *m, yk_tensor *x)
 {
-    const vit *d = yk_module_data(m);
+    const vit *d = yk__module_data(m);
     if (x->ndim != 4 || x->shape[1] != d->channels || x->shape[2] != d->size || x->shape[3] != d->size) {
         char text[200];
         yk__fail(YK_ERR_SHAPE, "vit_b_16: input has shape %s, expected (N, %lld, %lld, %lld)",
@@ -124,12 +125,12 @@ static yk_tensor *vit_forward(yk_module *m, yk_tensor *x)
         return NULL;
     }
     int64_t count = x->shape[0];
-    yk_tensor *tokens = yk_transpose(yk_flatten(yk_forward(d->conv_proj, x), 2, -1), 1, 2);
+    yk_tensor *tokens = yk_transpose(yk_flatten(yk__forward_part(d->conv_proj, x), 2, -1), 1, 2);
     if (!tokens)
         return NULL;
     yk_tensor *first = yk_expand(yk_cast(d->class_token, (yk_dtype)tokens->dtype), 3, (int64_t[]){count, -1, -1});
-    x = yk_forward(d->encoder, yk_cat((yk_tensor *[]){first, tokens}, 2, 1));
-    return yk_forward(d->heads, yk_select(x, 1, 0));
+    x = yk__forward_part(d->encoder, yk_cat((yk_tensor *[]){first, tokens}, 2, 1));
+    return yk__forward_part(d->heads, yk_select(x, 1, 0));
 }
 
 static const yk_module_class vit_class = {

@@ -210,6 +210,10 @@ yk_status yk__run_pages_open(const yk__run *run, yk__run_open_pages *open)
         yk__run_pages_close(open);
         return yk__error_code();
     }
+    yk__run_requests *requests = open->memory;
+    if (requests->magic == YK__REQUESTS_MAGIC && requests->version == YK__REQUESTS_VERSION &&
+        requests->size == sizeof(*requests))
+        open->requests = requests;
     pages_newest(open->memory, count, most, open->pages);
     for (int i = 0; i < most; i++) { /* those of processes that run */
         yk__rank_page *page = open->pages[i];

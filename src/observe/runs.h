@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "host/rank_page.h"
+#include "launch/pages.h"
 
 /* Seconds, bytes and the like that are not known are below 0. */
 typedef struct yk__run_rank {
@@ -62,12 +62,13 @@ bool yk__run_is_called(const yk__run *run, const char *word);
  * have not called yoke are left out. */
 json_t *yk__run_pages(const yk__run *run);
 
-/* The pages of the ranks that run and have called yoke, to write requests to (host/profiler.h). */
+/* The pages of the ranks that run and have called yoke, to write requests to (host/profiler.h), and the launcher's. */
 typedef struct yk__run_open_pages {
     void *memory;
     size_t size;
     int count;
     yk__rank_page **pages;
+    yk__run_requests *requests; /* to the launcher; NULL: it takes none */
 } yk__run_open_pages;
 yk_status yk__run_pages_open(const yk__run *run, yk__run_open_pages *open) YK_MUST_CHECK;
 void yk__run_pages_close(yk__run_open_pages *open);

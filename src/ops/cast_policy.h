@@ -57,6 +57,8 @@ typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK_
     X(max_pool3d,       WIDE,   NONE)                                                                                  \
     X(adaptive_avg_pool3d, WIDE,   NONE)                                                                               \
     X(adaptive_max_pool3d, WIDE,   NONE)                                                                               \
+    X(grid_sample,      WIDE,   WIDEST)                                                                                \
+    X(affine_grid,      LOWER,  LOWER)                                                                                 \
     X(cat,              WIDEST, NONE)                                                                                  \
     X(stack,            WIDEST, NONE)                                                                                  \
     X(addcmul,          NONE,   WIDEST)                                                                                \

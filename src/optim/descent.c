@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "optim/optimizer.h"
+#include "optim/row_steps.h"
 
 /* ---- what they share --------------------------------------------------------------------------------------------- */
 
@@ -149,7 +150,8 @@ static const yk__optim_kind adagrad_kind = {
     .check = check,
     .states = states,
     .initial = initial_sum,
-    .call = call};
+    .call = call,
+    .rows = yk__adagrad_rows};
 CONSTRUCTORS(adagrad)
 
 /* ---- Adadelta ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * row_steps.c - steps by gradients of rows: SGD, and SparseAdam, which takes no other gradients. Layer: optim.
+ * row_steps.c - steps by gradients of rows: SGD, Adagrad, and SparseAdam, which takes no other gradients. Layer: optim.
  *
  * A step reads and writes the rows that the gradient names, of the parameter and of its state, and no others. Weight
  * decay and momentum would change all of them: they are refused.
@@ -27,6 +27,27 @@ yk_status yk__sgd_rows(yk_optimizer *o, yk__optim_group *group, int64_t i, yk_te
                         yk__parameters_name(group->params, i), p->momentum != 0 ? "a momentum of" : "a weight decay of",
                         p->momentum != 0 ? p->momentum : p->weight_decay);
     return rows_change(x, indices, rows, p->maximize ? group->lr : -group->lr);
+}
+
+yk_status yk__adagrad_rows(yk_optimizer *o, yk__optim_group *group, int64_t i, yk_tensor *indices, yk_tensor *rows)
+{
+    const yk__descent *p = &group->options.descent;
+    yk__optim_state *state = &group->states[i];
+    yk_tensor *x = yk__parameters_at(group->params, i);
+    if (p->weight_decay != 0)
+        return yk__fail(YK_ERR_UNSUPPORTED,
+                        "adagrad: the gradient of parameter %s is by rows, and a weight decay of %g would change all "
+                        "rows; leave it out, or make the embedding without .sparse",
+                        yk__parameters_name(group->params, i), p->weight_decay);
+    if (yk__optimizer_settle_state(o, group, i, 0))
+        return yk__error_code();
+    double rate = group->lr / (1 + (double)state->step * p->lr_decay);
+    yk_tensor *sum = state->tensors[0];
+    if (rows_change(sum, indices, yk_square(rows), 1))
+        return yk__error_code();
+    yk_tensor *root = yk_add_scalar(yk_sqrt(yk_index_select(sum, 0, indices)), p->eps);
+    yk_tensor *quotient = yk_div(rows, root);
+    return quotient ? rows_change(x, indices, quotient, p->maximize ? rate : -rate) : yk__error_code();
 }
 
 static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
@@ -133,8 +154,8 @@ static yk_status parameter_step(yk_optimizer *o, yk__optim_group *group, int64_t
     const char *name = yk__parameters_name(group->params, i);
     if (!o->kind->rows)
         return yk__fail(YK_ERR_UNSUPPORTED,
-                        "%s: the gradient of parameter %s is by rows; sgd and sparse_adam take those", o->kind->name,
-                        name);
+                        "%s: the gradient of parameter %s is by rows; sgd, adagrad and sparse_adam take those",
+                        o->kind->name, name);
     if (yk__optim_has_master(group, x))
         return yk__fail(YK_ERR_UNSUPPORTED,
                         "%s: the gradient of parameter %s is by rows, and a master weight takes one "

@@ -1,5 +1,5 @@
 /*
- * schedule_form.c - the closed forms of schedules: rates, text, comparison. Layer: optim.
+ * schedule_form.c - the closed forms of schedules: rates, names, comparison. Layer: optim.
  */
 #include "optim/schedule_form.h"
 
@@ -156,234 +156,65 @@ void yk__schedule_form_free(yk__schedule_form *f)
     }
 }
 
-/* ---- as text ----------------------------------------------------------------------------------------------------- */
+/* ---- names and checks -------------------------------------------------------------------------------------------- */
 
-/* The words of each kind: before its length, before its constant. */
-static const struct {
-    const char *length, *constant;
-} words[] = {
-    [YK__STEP_LR] = {"step_lr(step_size=", ", gamma="},
-    [YK__MULTI_STEP_LR] = {"multi_step_lr(milestones=[", "], gamma="},
-    [YK__COSINE_LR] = {"cosine_lr(t_max=", ", eta_min="},
-    [YK__EXPONENTIAL_LR] = {"exponential_lr(", "gamma="},
-    [YK__LINEAR_WARMUP_LR] = {"linear_warmup_lr(steps=", ", start_factor="},
-    [YK__LAMBDA_LR] = {"lambda_lr(", ""},
-    [YK__LINEAR_LR] = {"linear_lr(total_iters=", ""},
-    [YK__CONSTANT_LR] = {"constant_lr(total_iters=", ""},
-    [YK__POLYNOMIAL_LR] = {"polynomial_lr(total_iters=", ""},
-    [YK__WARM_RESTARTS_LR] = {"cosine_warm_restarts_lr(t_0=", ""},
-    [YK__ONE_CYCLE_LR] = {"one_cycle_lr(total_steps=", ""},
-    [YK__CYCLIC_LR] = {"cyclic_lr(step_size_up=", ""},
-    [YK__SEQUENTIAL_LR] = {"sequential_lr(milestones=[", "], schedules=["},
-};
-enum { KINDS = sizeof(words) / sizeof(*words) };
-
-static bool has_period(yk__schedule_kind kind)
+const yk__schedule_names *yk__schedule_names_of(yk__schedule_kind kind)
 {
-    return kind == YK__STEP_LR || kind == YK__COSINE_LR || kind == YK__LINEAR_WARMUP_LR ||
-           (kind >= YK__LINEAR_LR && kind < YK__SEQUENTIAL_LR);
-}
-
-static bool has_constant(yk__schedule_kind kind)
-{
-    return kind < YK__LAMBDA_LR;
-}
-
-const char *const *yk__schedule_number_names(yk__schedule_kind kind)
-{
-    static const char *const names[KINDS][YK__SCHEDULE_NUMBERS] = {
-        [YK__LINEAR_LR] = {"start_factor", "end_factor"},
-        [YK__CONSTANT_LR] = {"factor"},
-        [YK__POLYNOMIAL_LR] = {"power"},
-        [YK__WARM_RESTARTS_LR] = {"t_mult", "eta_min"},
-        [YK__ONE_CYCLE_LR] = {"max_lr", "cycle_momentum", "base_momentum", "max_momentum", "pct_start", "linear",
-                              "three_phase", "div_factor", "final_div_factor"},
-        [YK__CYCLIC_LR] = {"max_lr", "cycle_momentum", "base_momentum", "max_momentum", "base_lr", "step_size_down",
-                           "mode", "gamma"},
+    static const yk__schedule_names all[YK__SCHEDULE_KINDS] = {
+        [YK__STEP_LR] = {"step_lr", "step_size", "gamma", {NULL}},
+        [YK__MULTI_STEP_LR] = {"multi_step_lr", NULL, "gamma", {NULL}},
+        [YK__COSINE_LR] = {"cosine_lr", "t_max", "eta_min", {NULL}},
+        [YK__EXPONENTIAL_LR] = {"exponential_lr", NULL, "gamma", {NULL}},
+        [YK__LINEAR_WARMUP_LR] = {"linear_warmup_lr", "steps", "start_factor", {NULL}},
+        [YK__LAMBDA_LR] = {"lambda_lr", NULL, NULL, {NULL}},
+        [YK__LINEAR_LR] = {"linear_lr", "total_iters", NULL, {"start_factor", "end_factor"}},
+        [YK__CONSTANT_LR] = {"constant_lr", "total_iters", NULL, {"factor"}},
+        [YK__POLYNOMIAL_LR] = {"polynomial_lr", "total_iters", NULL, {"power"}},
+        [YK__WARM_RESTARTS_LR] = {"cosine_warm_restarts_lr", "t_0", NULL, {"t_mult", "eta_min"}},
+        [YK__ONE_CYCLE_LR] = {"one_cycle_lr",
+                              "total_steps",
+                              NULL,
+                              {"max_lr", "cycle_momentum", "base_momentum", "max_momentum", "pct_start", "linear",
+                               "three_phase", "div_factor", "final_div_factor"}},
+        [YK__CYCLIC_LR] = {"cyclic_lr",
+                           "step_size_up",
+                           NULL,
+                           {"max_lr", "cycle_momentum", "base_momentum", "max_momentum", "base_lr", "step_size_down",
+                            "mode", "gamma"}},
+        [YK__SEQUENTIAL_LR] = {"sequential_lr", NULL, NULL, {NULL}},
     };
-    return names[kind];
+    return &all[kind];
 }
 
-/* A growing text that stops at its end. */
-typedef struct writer {
-    char *text;
-    size_t size, used;
-} writer;
-
-__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
+bool yk__schedule_has_milestones(yk__schedule_kind kind)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    int n = w->used < w->size ? vsnprintf(w->text + w->used, w->size - w->used, format, arguments) : 0;
-    w->used += n > 0 ? (size_t)n : 0;
-    va_end(arguments);
+    return kind == YK__MULTI_STEP_LR || kind == YK__SEQUENTIAL_LR;
 }
 
-static void form_put(writer *w, const yk__schedule_form *f)
+yk_status yk__schedule_check(const yk__schedule_form *f)
 {
-    char number[YK__NUMBER_ROOM];
-    put(w, "%s", words[f->kind].length);
-    if (has_period(f->kind))
-        put(w, "%lld", (long long)f->period);
-    for (int i = 0; i < f->n_milestones; i++)
-        put(w, "%s%lld", i ? ", " : "", (long long)f->milestones[i]);
-    put(w, "%s", words[f->kind].constant);
-    if (has_constant(f->kind))
-        put(w, "%s", yk__number_format(f->constant, number));
-    const char *const *names = yk__schedule_number_names(f->kind);
-    for (int i = 0; i < YK__SCHEDULE_NUMBERS && names[i]; i++)
-        put(w, ", %s=%s", names[i], yk__number_format(f->numbers[i], number));
-    for (int i = 0; i < f->n_parts; i++) {
-        put(w, "%s", i ? ", " : "");
-        form_put(w, f->parts[i]);
-    }
-    if (f->kind == YK__SEQUENTIAL_LR)
-        put(w, "]");
-    if (f->after) {
-        put(w, ", after=");
-        form_put(w, f->after);
-    }
-    put(w, ")");
-}
-
-const char *yk__schedule_print(const yk__schedule_form *f, char *text, size_t size)
-{
-    writer w = {.text = text, .size = size};
-    if (size)
-        *text = 0;
-    form_put(&w, f);
-    return text;
-}
-
-/* True, and moves past the word, if it is next. */
-static bool accept(const char **at, const char *word)
-{
-    size_t length = strlen(word);
-    if (strncmp(*at, word, length) != 0)
-        return false;
-    *at += length;
-    return true;
-}
-
-static bool read_integer(const char **at, int64_t *value)
-{
-    char *end;
-    *value = strtoll(*at, &end, 10);
-    bool read = end > *at;
-    *at = end;
-    return read;
-}
-
-static yk_status read_milestones(const char **at, yk__schedule_form *f)
-{
-    int count = **at != ']';
-    for (const char *c = *at; *c && *c != ']'; c++)
-        count += *c == ',';
-    f->milestones = yk__calloc((size_t)count, sizeof(*f->milestones));
-    if (!f->milestones)
-        return YK_ERR_MEMORY;
-    for (; f->n_milestones < count; f->n_milestones++) {
-        const char *before = *at;
-        if (!read_integer(at, &f->milestones[f->n_milestones]) || !(accept(at, ", ") || **at == ']'))
-            return yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' is no milestone", before);
-    }
-    return YK_OK;
-}
-
-static bool read_real(const char **at, double *value)
-{
-    char *end;
-    *value = yk__number_parse(*at, &end);
-    bool read = end > *at;
-    *at = end;
-    return read;
-}
-
-/* The numbers of a kind that has several, behind its length. */
-static bool read_numbers(const char **at, yk__schedule_form *f)
-{
-    const char *const *names = yk__schedule_number_names(f->kind);
-    bool read = true;
-    for (int i = 0; i < YK__SCHEDULE_NUMBERS && names[i] && read; i++)
-        read = accept(at, ", ") && accept(at, names[i]) && accept(at, "=") && read_real(at, &f->numbers[i]);
-    return read;
-}
-
-static yk_status form_read(const char **at, yk__schedule_form **made);
-
-/* True if the rates of all times can be computed. */
-static bool numbers_fit(const yk__schedule_form *f)
-{
-    if (f->kind == YK__WARM_RESTARTS_LR)
-        return f->numbers[YK__RESTARTS_MULT] >= 1 &&
-               floor(f->numbers[YK__RESTARTS_MULT]) == f->numbers[YK__RESTARTS_MULT];
-    return f->kind != YK__CYCLIC_LR || f->numbers[YK__CYCLIC_STEP_SIZE_DOWN] >= 1;
-}
-
-/* The schedules of a sequential_lr, one more than its milestones. */
-static yk_status read_parts(const char **at, yk__schedule_form *f)
-{
-    yk_status status = YK_OK;
+    bool fits = f->kind <= YK__LAMBDA_LR || f->kind == YK__SEQUENTIAL_LR || f->period >= 1;
     int64_t before = 0;
-    for (int i = 0; i < f->n_milestones; before = f->milestones[i++])
+    char text[61];
+    if (f->kind == YK__WARM_RESTARTS_LR)
+        fits = fits && f->numbers[YK__RESTARTS_MULT] >= 1 &&
+               floor(f->numbers[YK__RESTARTS_MULT]) == f->numbers[YK__RESTARTS_MULT];
+    if (f->kind == YK__CYCLIC_LR)
+        fits = fits && f->numbers[YK__CYCLIC_STEP_SIZE_DOWN] >= 1;
+    if (!fits)
+        return yk__fail(YK_ERR_FORMAT, "schedule: '%s' has numbers that no schedule has",
+                        yk__schedule_print(f, text, sizeof(text)));
+    if (f->kind == YK__LINEAR_WARMUP_LR && f->period < 0)
+        return yk__fail(YK_ERR_FORMAT, "schedule: a warm-up of %lld steps", (long long)f->period);
+    for (int i = 0; f->kind == YK__SEQUENTIAL_LR && i < f->n_milestones; before = f->milestones[i++]) {
         if (f->milestones[i] <= before)
             return yk__fail(YK_ERR_FORMAT, "schedule: milestone %lld of a sequential_lr comes after %lld",
                             (long long)f->milestones[i], (long long)before);
-    f->parts = yk__calloc((size_t)f->n_milestones + 1, sizeof(*f->parts));
-    if (!f->parts)
-        return YK_ERR_MEMORY;
-    do
-        status = form_read(at, &f->parts[f->n_parts++]);
-    while (!status && f->n_parts <= f->n_milestones && accept(at, ", "));
-    if (!status && (f->n_parts != f->n_milestones + 1 || !accept(at, "]")))
-        status = yk__fail(YK_ERR_FORMAT, "schedule: a sequential_lr of %d milestones needs %d schedules",
-                          f->n_milestones, f->n_milestones + 1);
-    return status;
-}
-
-static yk_status form_read(const char **at, yk__schedule_form **made)
-{
-    int kind = 0;
-    const char *begin = *at;
-    while (kind < KINDS && !accept(at, words[kind].length))
-        kind++;
-    if (kind == KINDS)
-        return yk__fail(YK_ERR_UNSUPPORTED, "schedule '%.60s' is none of those that are known here", begin);
-    yk__schedule_form *f = *made = yk__schedule_form_new((yk__schedule_kind)kind);
-    yk_status status = f ? YK_OK : YK_ERR_MEMORY;
-    if (!status && (kind == YK__MULTI_STEP_LR || kind == YK__SEQUENTIAL_LR))
-        status = read_milestones(at, f);
-    bool read = !status && (!has_period(f->kind) || read_integer(at, &f->period)) && accept(at, words[kind].constant);
-    if (read && has_constant(f->kind))
-        read = read_real(at, &f->constant);
-    read = read && read_numbers(at, f);
-    if (read && kind > YK__LAMBDA_LR && kind != YK__SEQUENTIAL_LR && !(f->period >= 1 && numbers_fit(f)))
-        status = yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' has numbers that no schedule has", begin);
-    if (read && !status && kind == YK__SEQUENTIAL_LR)
-        status = read_parts(at, f);
-    if (read && kind == YK__LINEAR_WARMUP_LR && f->period < 0)
-        status = yk__fail(YK_ERR_FORMAT, "schedule: a warm-up of %lld steps", (long long)f->period);
-    else if (read && kind == YK__LINEAR_WARMUP_LR && accept(at, ", after="))
-        status = form_read(at, &f->after);
-    if (!status && !(read && accept(at, ")")))
-        status = yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' is not what a schedule goes on with", *at);
-    return status;
-}
-
-yk__schedule_form *yk__schedule_parse(const char *text)
-{
-    enum { MOST = 1 << 16 }; /* bounds the recursion */
-    yk__schedule_form *f = NULL;
-    const char *at = text;
-    yk_status status = strnlen(text, MOST) < MOST
-                           ? form_read(&at, &f)
-                           : yk__fail(YK_ERR_FORMAT, "schedule '%.60s' has more than %d characters", text, MOST);
-    if (!status && *at)
-        status = yk__fail(YK_ERR_FORMAT, "schedule: '%.60s' comes after its end", at);
-    if (!status)
-        return f;
-    yk__schedule_form_free(f);
-    return NULL;
+    }
+    if (f->kind == YK__SEQUENTIAL_LR && f->n_parts != f->n_milestones + 1)
+        return yk__fail(YK_ERR_FORMAT, "schedule: a sequential_lr of %d milestones needs %d schedules", f->n_milestones,
+                        f->n_milestones + 1);
+    return YK_OK;
 }
 
 /* ---- two of them ------------------------------------------------------------------------------------------------- */
@@ -463,7 +294,7 @@ static int64_t time_in_part(const yk__schedule_form *f, const yk__schedule_form 
 
 int64_t yk__schedule_time_in(const yk__schedule_form *f, const yk__schedule_form *old, int64_t t)
 {
-    if (has_period(f->kind) && old->period < 1)
+    if (yk__schedule_names_of(f->kind)->length && old->period < 1)
         return -1;
     if (f->kind == YK__SEQUENTIAL_LR)
         return time_in_part(f, old, t);

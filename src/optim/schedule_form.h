@@ -20,7 +20,8 @@ typedef enum yk__schedule_kind {
     YK__WARM_RESTARTS_LR,
     YK__ONE_CYCLE_LR,
     YK__CYCLIC_LR,
-    YK__SEQUENTIAL_LR
+    YK__SEQUENTIAL_LR,
+    YK__SCHEDULE_KINDS
 } yk__schedule_kind;
 
 /* The places of the numbers of kinds that have several. */
@@ -70,13 +71,25 @@ double yk__schedule_momentum(const yk__schedule_form *f, int64_t t);
 const yk__schedule_form *yk__schedule_part(const yk__schedule_form *f, int64_t t, int64_t *own);
 /* The place of time t in cosine restarts: the steps since the last one, and how many there are to the next. */
 void yk__schedule_restart(const yk__schedule_form *f, int64_t t, int64_t *since, double *length);
-/* The names of a kind's numbers, up to YK__SCHEDULE_NUMBERS; those that it has not are NULL. */
-const char *const *yk__schedule_number_names(yk__schedule_kind kind);
 
+/* The words of a kind in text and in files: its own name, those of its length (period), its constant and its numbers;
+ * NULL for those that it has not. */
+typedef struct yk__schedule_names {
+    const char *kind, *length, *constant, *numbers[YK__SCHEDULE_NUMBERS];
+} yk__schedule_names;
+const yk__schedule_names *yk__schedule_names_of(yk__schedule_kind kind);
+bool yk__schedule_has_milestones(yk__schedule_kind kind);
+
+/* Fails where a form that was read, of parts that were checked, has numbers of which no rates can be computed. */
+yk_status yk__schedule_check(const yk__schedule_form *f);
+
+/* ---- schedule_text.c ---- */
 /* "step_lr(step_size=30, gamma=0.1)", cut to `size`; returns `text`. */
 const char *yk__schedule_print(const yk__schedule_form *f, char *text, size_t size);
-/* The form that is printed so, which the caller frees; NULL and an error where no schedule is. */
+/* The form that is printed so, which the caller frees; NULL and an error where no schedule is. Checkpoints of 0.1 and
+ * 0.2 keep a schedule as this text. */
 yk__schedule_form *yk__schedule_parse(const char *text);
+
 /* Frees a form that was read, with all that it has; NULL is passed over. */
 void yk__schedule_form_free(yk__schedule_form *f);
 /* A form of this kind for yk__schedule_form_free, all else 0; NULL and an error without memory. */

@@ -9,7 +9,7 @@
 
 static void data_parallel_destroy(yk_module *m)
 {
-    yk__data_parallel *d = yk_module_data(m);
+    yk__data_parallel *d = yk__module_data(m);
     yk__replicas_free(d->replicas);
 }
 
@@ -155,7 +155,7 @@ static yk_status forward_on_all(yk__data_parallel *d, yk_tensor **parts, int n_i
 static yk_status data_parallel_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                                        int n_outputs)
 {
-    yk__data_parallel *d = yk_module_data(m);
+    yk__data_parallel *d = yk__module_data(m);
     if (d->no_gather && n_outputs % d->count)
         return yk__fail(YK_ERR_ARGUMENT,
                         "data_parallel: %d outputs were asked for; without gather they are as many, or a multiple, of "

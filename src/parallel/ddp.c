@@ -46,7 +46,7 @@ static void reducer_free(yk__reducer *r)
 
 static void ddp_destroy(yk_module *m)
 {
-    ddp *d = yk_module_data(m);
+    ddp *d = yk__module_data(m);
     reducer_free(d->reducer);
     yk_process_group_release(d->group);
 }
@@ -74,7 +74,7 @@ static yk_status forward_inner(const ddp *d, yk_tensor *const *inputs, int n_inp
 
 static yk_status ddp_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs, int n_outputs)
 {
-    ddp *d = yk_module_data(m);
+    ddp *d = yk__module_data(m);
     yk__reducer *r = d->reducer;
     if (!r || !yk_grad_enabled())
         return forward_inner(d, inputs, n_inputs, outputs, n_outputs);
@@ -318,7 +318,7 @@ static yk_module *make_ddp(yk_module *module, const yk_ddp_options *options, boo
     yk_module *m = yk_module_create(&ddp_class);
     if (!m || !yk_module_add(m, "module", module))
         return NULL;
-    ddp *d = yk_module_data(m);
+    ddp *d = yk__module_data(m);
     d->inner = module;
     if (set_devices(d, o))
         return NULL;
@@ -352,7 +352,7 @@ bool yk_is_ddp(const yk_module *m)
 static ddp *ddp_of(const char *what, yk_module *m)
 {
     if (yk_is_ddp(m))
-        return yk_module_data(m);
+        return yk__module_data(m);
     if (m)
         yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s, not one of yk_ddp", what, m->cls->name);
     else if (!yk__error_code())

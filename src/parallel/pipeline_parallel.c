@@ -201,7 +201,7 @@ static yk_status check_forward(yk__pipeline *p, yk__pipeline_batch *batch)
 static yk_status pipeline_forward(yk_module *m, yk_tensor *const *inputs, int n_inputs, yk_tensor **outputs,
                                   int n_outputs)
 {
-    yk__pipeline *p = yk_module_data(m);
+    yk__pipeline *p = yk__module_data(m);
     yk__pipeline_batch batch = {.inputs = inputs, .n_inputs = n_inputs, .n_outputs = n_outputs};
     yk_status status = check_forward(p, &batch);
     if (status)
@@ -228,7 +228,7 @@ static yk_status pipeline_forward(yk_module *m, yk_tensor *const *inputs, int n_
 
 static void pipeline_destroy(yk_module *m)
 {
-    yk_process_group_release(((yk__pipeline *)yk_module_data(m))->group);
+    yk_process_group_release(((yk__pipeline *)yk__module_data(m))->group);
 }
 
 static const yk_module_class pipeline_class = {.name = "Pipeline",
@@ -336,7 +336,7 @@ static yk_status check_own_stages(const yk__pipeline *p, yk_module *const *stage
 static yk_status pipeline_fill(yk_module *m, yk_module *const *stages, int count, const yk_pipeline_options *o,
                                yk_process_group *group)
 {
-    yk__pipeline *p = yk_module_data(m);
+    yk__pipeline *p = yk__module_data(m);
     yk_status status = check_options(o, count);
     if (!status && group && count < yk_world_size(group))
         status =
@@ -366,7 +366,7 @@ static yk_status join_group(yk_module *m, yk_process_group *group, yk_status sta
     yk_error before = {0}, own;
     if (!status)
         yk__error_take(&before);
-    status = yk__pipeline_join(yk_module_data(m), group, status);
+    status = yk__pipeline_join(yk__module_data(m), group, status);
     yk__error_take(&own);
     yk__error_put(&before);
     yk__error_put(&own);

@@ -246,21 +246,26 @@ static void entries_update(const yk__replicas *r, twin *twins, yk__entries *to, 
     }
 }
 
-/* Mode, hooks and data become the original's, and pointers in the data those to the replica's parts. */
+/* A replica in the making: its twins of all parts. */
+typedef struct replica_tree {
+    const yk__replicas *replicas;
+    twin *twins;
+} replica_tree;
+
+/* The twin of a part of the tree, a yk__counterpart. */
+static void *replica_twin(const void *tree, const void *original)
+{
+    const replica_tree *t = tree;
+    int64_t index = part_find(t->replicas, original);
+    return index < 0 ? NULL : t->twins[index].object;
+}
+
 static yk_status module_update(const yk__replicas *r, twin *twins, yk_module *to, const yk_module *from)
 {
-    to->training = from->training;
     entries_update(r, twins, &to->parameters, &from->parameters);
     entries_update(r, twins, &to->buffers, &from->buffers);
     entries_update(r, twins, &to->children, &from->children);
-    memcpy(to->data, from->data, from->cls->data_size);
-    void **words = to->data;
-    for (size_t i = 0; i < from->cls->data_size / sizeof(*words); i++) {
-        int64_t index = words[i] ? part_find(r, words[i]) : -1;
-        if (index >= 0)
-            words[i] = twins[index].object;
-    }
-    return yk__module_hooks_copy(to, from);
+    return yk__module_replica_update(to, from, replica_twin, &(replica_tree){r, twins});
 }
 
 static void put(twin *t, void *object)

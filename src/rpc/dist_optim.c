@@ -17,13 +17,12 @@
 
 /* ---- options on the wire ----------------------------------------------------------------------------------------- */
 
-enum { SGD, ADAM, ADAMW, KINDS };
-static const char *const kind_names[KINDS] = {"sgd", "adam", "adamw"};
+static const char *const kind_names[YK__OPTIM_WIRE] = {"sgd", "adam", "adamw", "adagrad"};
 
-typedef union optim_options {
-    yk_sgd_options sgd;
-    yk_adam_options adam;
-} optim_options;
+const char *yk__optim_wire_name(int kind)
+{
+    return kind_names[kind];
+}
 
 typedef struct member {
     size_t offset;
@@ -49,13 +48,31 @@ static const member adam_members[] = {REAL(yk_adam_options, lr),           REAL(
                                       REAL(yk_adam_options, beta2),        REAL(yk_adam_options, eps),
                                       REAL(yk_adam_options, weight_decay), FLAG(yk_adam_options, amsgrad),
                                       FLAG(yk_adam_options, maximize),     FLAG(yk_adam_options, master_weights)};
-enum { SGD_MEMBERS = sizeof(sgd_members) / sizeof(member), ADAM_MEMBERS = sizeof(adam_members) / sizeof(member) };
+static const member adagrad_members[] = {REAL(yk_adagrad_options, lr),
+                                         REAL(yk_adagrad_options, lr_decay),
+                                         REAL(yk_adagrad_options, weight_decay),
+                                         REAL(yk_adagrad_options, initial_accumulator_value),
+                                         REAL(yk_adagrad_options, eps),
+                                         FLAG(yk_adagrad_options, maximize),
+                                         FLAG(yk_adagrad_options, master_weights)};
 
-static yk_value *options_value(int kind, const optim_options *o)
+static const member *members_of(int kind, int *count)
 {
-    const member *members = kind == SGD ? sgd_members : adam_members;
+    enum {
+        SGD = sizeof(sgd_members) / sizeof(member),
+        ADAM = sizeof(adam_members) / sizeof(member),
+        ADAGRAD = sizeof(adagrad_members) / sizeof(member)
+    };
+    *count = kind == YK__OPTIM_SGD ? SGD : kind == YK__OPTIM_ADAGRAD ? ADAGRAD : ADAM;
+    return kind == YK__OPTIM_SGD ? sgd_members : kind == YK__OPTIM_ADAGRAD ? adagrad_members : adam_members;
+}
+
+yk_value *yk__optim_options_value(int kind, const yk__optim_options *o)
+{
+    int count;
+    const member *members = members_of(kind, &count);
     yk_value *list = yk_value_list();
-    for (int i = 0; i < (kind == SGD ? SGD_MEMBERS : ADAM_MEMBERS) && list; i++) {
+    for (int i = 0; i < count && list; i++) {
         const char *at = (const char *)o + members[i].offset;
         yk_value *item =
             members[i].flag ? yk_value_bool(*(const bool *)at) : yk_value_real(*(const double *)(const void *)at);
@@ -65,20 +82,37 @@ static yk_value *options_value(int kind, const optim_options *o)
     return list;
 }
 
-static void options_read(int kind, const yk_value *list, optim_options *o)
+yk_status yk__optim_options_read(const char *name, const yk_value *list, int *kind, yk__optim_options *o)
 {
-    if (kind == SGD)
+    int count, k = 0;
+    while (name && k < YK__OPTIM_WIRE && strcmp(kind_names[k], name) != 0)
+        k++;
+    if (!name || k == YK__OPTIM_WIRE)
+        return yk__fail(YK_ERR_FORMAT, "no optimizer '%.40s'", name ? name : "");
+    *kind = k;
+    if (k == YK__OPTIM_SGD)
         o->sgd = *YK_OPTIONS(yk_sgd_options);
+    else if (k == YK__OPTIM_ADAGRAD)
+        o->adagrad = *YK_OPTIONS(yk_adagrad_options);
     else
         o->adam = *YK_OPTIONS(yk_adam_options);
-    const member *members = kind == SGD ? sgd_members : adam_members;
-    for (int i = 0; i < (kind == SGD ? SGD_MEMBERS : ADAM_MEMBERS); i++) {
+    const member *members = members_of(k, &count);
+    for (int i = 0; i < count; i++) {
         char *at = (char *)o + members[i].offset;
         if (members[i].flag)
             *(bool *)at = yk_value_as_bool(yk_value_at(list, i));
         else
             *(double *)(void *)at = yk_value_as_real(yk_value_at(list, i));
     }
+    return yk__error_code();
+}
+
+yk_optimizer *yk__optim_make(int kind, yk_parameters *parameters, const yk__optim_options *o)
+{
+    return kind == YK__OPTIM_SGD     ? yk_sgd(parameters, &o->sgd)
+           : kind == YK__OPTIM_ADAM  ? yk_adam(parameters, &o->adam)
+           : kind == YK__OPTIM_ADAMW ? yk_adamw(parameters, &o->adam)
+                                     : yk_adagrad(parameters, &o->adagrad);
 }
 
 /* ---- at an owner ------------------------------------------------------------------------------------------------- */
@@ -103,13 +137,10 @@ static yk_status local_create(yk_call *call)
 {
     const char *name = yk_call_string(call, 0);
     yk_value *refs = yk_call_argument(call, 2);
-    int kind = 0;
-    while (name && kind < KINDS && strcmp(kind_names[kind], name) != 0)
-        kind++;
-    if (!name || !refs || kind == KINDS)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_FORMAT, "no optimizer '%.40s'", name);
-    optim_options options;
-    options_read(kind, yk_call_argument(call, 1), &options);
+    int kind;
+    yk__optim_options options;
+    if (!name || !refs || yk__optim_options_read(name, yk_call_argument(call, 1), &kind, &options))
+        return yk__error_code();
     yk_parameters *parameters = yk_parameters_create();
     for (int64_t i = 0; i < yk_value_count(refs) && !yk__error_code(); i++) {
         char number[24];
@@ -120,10 +151,7 @@ static yk_status local_create(yk_call *call)
         if (!x || yk_parameters_add(parameters, number, x))
             yk__error_prefix("parameter %s", number);
     }
-    yk_optimizer *optimizer = yk__error_code() ? NULL
-                              : kind == SGD    ? yk_sgd(parameters, &options.sgd)
-                              : kind == ADAM   ? yk_adam(parameters, &options.adam)
-                                               : yk_adamw(parameters, &options.adam);
+    yk_optimizer *optimizer = yk__error_code() ? NULL : yk__optim_make(kind, parameters, &options);
     local_optimizer *o = optimizer ? yk__calloc(1, sizeof(*o)) : NULL;
     if (!o)
         return yk__error_code();
@@ -223,7 +251,7 @@ static yk_value *owner_parameters(yk_ref *const *parameters, int count, int from
 }
 
 /* Makes the optimizers of all owners, and waits until they are there. In a scope. */
-static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind, const optim_options *options,
+static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind, const yk__optim_options *options,
                                 yk_ref *const *parameters, int count)
 {
     bool *taken = yk__calloc((size_t)count, sizeof(*taken));
@@ -233,7 +261,8 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind
         if (taken[i])
             continue;
         yk_value *list = owner_parameters(parameters, count, i, taken);
-        yk_value *args = list ? yk_args(yk_value_string(kind_names[kind]), options_value(kind, options), list) : NULL;
+        yk_value *args =
+            list ? yk_args(yk_value_string(kind_names[kind]), yk__optim_options_value(kind, options), list) : NULL;
         yk_ref *ref =
             args ? yk__rpc_remote_at(&parameters[i]->owner, what, yk__dist_optimizer_class.name, args, NULL) : NULL;
         status = ref ? YK_OK : yk__error_code();
@@ -246,7 +275,7 @@ static yk_status optimizer_fill(yk_dist_optimizer *o, const char *what, int kind
     return status;
 }
 
-static yk_dist_optimizer *optimizer_make(const char *what, int kind, const optim_options *options,
+static yk_dist_optimizer *optimizer_make(const char *what, int kind, const yk__optim_options *options,
                                          yk_ref *const *parameters, int count)
 {
     if (!yk__is_there(what, "array of parameters", parameters) || !yk__scope_check(what))
@@ -275,26 +304,26 @@ static yk_dist_optimizer *optimizer_make(const char *what, int kind, const optim
 
 yk_dist_optimizer *yk_dist_sgd(yk_ref *const *parameters, int count, const yk_sgd_options *options)
 {
-    optim_options o;
+    yk__optim_options o;
     return YK__OPTIONS_TAKE("dist_sgd", yk_sgd_options, options, &o.sgd)
                ? NULL
-               : optimizer_make("dist_sgd", SGD, &o, parameters, count);
+               : optimizer_make("dist_sgd", YK__OPTIM_SGD, &o, parameters, count);
 }
 
 yk_dist_optimizer *yk_dist_adam(yk_ref *const *parameters, int count, const yk_adam_options *options)
 {
-    optim_options o;
+    yk__optim_options o;
     return YK__OPTIONS_TAKE("dist_adam", yk_adam_options, options, &o.adam)
                ? NULL
-               : optimizer_make("dist_adam", ADAM, &o, parameters, count);
+               : optimizer_make("dist_adam", YK__OPTIM_ADAM, &o, parameters, count);
 }
 
 yk_dist_optimizer *yk_dist_adamw(yk_ref *const *parameters, int count, const yk_adam_options *options)
 {
-    optim_options o;
+    yk__optim_options o;
     return YK__OPTIONS_TAKE("dist_adamw", yk_adam_options, options, &o.adam)
                ? NULL
-               : optimizer_make("dist_adamw", ADAMW, &o, parameters, count);
+               : optimizer_make("dist_adamw", YK__OPTIM_ADAMW, &o, parameters, count);
 }
 
 /* Calls a method of all owners' optimizers at once, and waits for all; the first error. */

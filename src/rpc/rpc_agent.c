@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "comm/group.h"
 #include "host/rank_info.h"
+#include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/rpc_publish.h"
 
@@ -257,6 +258,7 @@ static void agent_stop(void)
     if (yk__rpc.helper_runs)
         pthread_join(yk__rpc.helper, NULL);
     yk__publications_clear();
+    yk__shards_clear();
     yk__rpc_lock();
     yk__rpc.helper_runs = false;
     agent_clear();
@@ -352,6 +354,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     YK__OWN_RECORD;
     yk_status status = YK_OK;
     yk__publications_close(false);
+    yk__servers_leave();
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
         yk__rpc_lock();

@@ -8,6 +8,7 @@
 
 #include "rpc/dist_autograd.h"
 #include "rpc/dist_optim.h"
+#include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/rpc_publish.h"
 
@@ -80,7 +81,7 @@ yk_status yk_rpc_register_class(const yk_rpc_class *cls)
 static entry builtin_find(const char *name)
 {
     static const yk_rpc_class *const classes[] = {&yk__dist_context_class, &yk__dist_optimizer_class,
-                                                  &yk__remote_module_class};
+                                                  &yk__remote_module_class, &yk__server_class};
     for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
         if (strcmp(classes[i]->name, name) == 0)
             return (entry){classes[i]->name, NULL, classes[i]};

@@ -125,6 +125,12 @@ static void nonsense_is_refused(void **state)
          "optimizer.param_groups.0.params is [\"weight\",2], expected a list of names"},
         {"schedule.time", "-5", "schedule.time is -5, expected an integer of at least 0"},
         {"schedule.kind", "null", "schedule.kind is null, expected text"},
+        {"schedule.kind", "\"step_lr(step_size=3\"", "schedule: '' is not what a schedule goes on with"},
+        {"schedule.steps", "4.0", "schedule.steps is 4.0, expected an integer"},
+        {"schedule.steps", "-4", "schedule: a warm-up of -4 steps"},
+        {"schedule.start_factor", "\"half\"", "schedule.start_factor is \"half\", expected a number"},
+        {"schedule.after", "7", "schedule.after.kind is missing, expected text"},
+        {"schedule.after.gamma", "", "schedule.after.gamma is missing, expected a number"},
         {"loader.epoch", "-1", "loader.epoch is -1, expected an integer of 0 to 4294967295"},
         {"loader.start", "2001", "loader.start is 2001, expected an integer of 0 to 2000"},
         {"loader.batch", "-1", "loader.batch is -1, expected an integer of 0 to 32"},
@@ -146,14 +152,28 @@ static void nonsense_is_refused(void **state)
         refused(&run, cases[i][0], cases[i][1], cases[i][2]);
     /* The ends of the ranges are within them, and so is what a newer yoke may add. */
     static const char *const fine[][2] = {
-        {"random.calls", "4294967295"}, {"random.seed", "-1"}, {"epoch", "9223372036854775807"},
-        {"loader.batch", "32"},         {"loader.start", "0"}, {"values.loss", "\"-inf\""},
-        {"novelty", "[1, {}]"}};
+        {"random.calls", "4294967295"},
+        {"random.seed", "-1"},
+        {"epoch", "9223372036854775807"},
+        {"loader.batch", "32"},
+        {"loader.start", "0"},
+        {"values.loss", "\"-inf\""},
+        {"novelty", "[1, {}]"},
+        {"schedule.note", "1"},
+        {"schedule.after.gamma", "\"0.1\""},
+        /* as 0.2 has it */
+        {"schedule.kind", "\"linear_warmup_lr(steps=4, start_factor=0.25, after=step_lr(step_size=30, gamma=0.1))\""}};
     for (size_t i = 0; i < sizeof(fine) / sizeof(*fine); i++) {
         edit(fine[i][0], fine[i][1]);
         expect_ok(yk_checkpoint_verify(folder));
         expect_ok(yk_checkpoint_load(folder, &run, NULL, NULL));
     }
+    /* A schedule of a newer yoke is whole, and another one than this run's. */
+    edit("schedule.after", "{\"kind\": \"wave_lr\"}");
+    expect_ok(yk_checkpoint_verify(folder));
+    assert_int_equal(yk_checkpoint_load(folder, &run, NULL, NULL), YK_ERR_ARGUMENT);
+    expect_error(YK_ERR_ARGUMENT,
+                 "was saved with the schedule linear_warmup_lr, this run has linear_warmup_lr(steps=4");
     /* The weights alone need none of it. */
     edit("random.calls", "-1");
     assert_non_null(yk_checkpoint_load_weights(folder, (yk_device){0}));

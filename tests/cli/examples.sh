@@ -51,6 +51,12 @@ ok "it is the same one" [ "$(sed -n 's/^worker[123]: test accuracy//p' out | sor
 example 2 "parameter_server alone" "$examples/parameter_server"
 ok "says how to start it" grep -q "yoke run -n 4" err
 
+rows="$examples/parameter_server_rows"
+example 0 "parameter_server_rows" "$YOKE" run --no-prefix -n 2 --role ps "$rows" : -n 3 --role trainer "$rows"
+ok "three trainers learn" [ "$(awk '/^trainer[012]: step 300/ && $7 + 0 < 0.05' out | wc -l)" = 3 ]
+example 2 "parameter_server_rows alone" "$rows"
+ok "says how to start it" grep -q "yoke run -n 2 --role ps" err
+
 example 0 "rpc_pipeline" "$YOKE" run --no-prefix -n 3 -- "$examples/rpc_pipeline"
 ok "the losses of three processes are those of one" [ "$(awk '/^step [012]: loss/ && $4 == $8' out | wc -l)" = 3 ]
 example 2 "rpc_pipeline alone" "$examples/rpc_pipeline"

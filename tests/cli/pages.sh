@@ -18,7 +18,7 @@ says err "what each rank of this node was doing logs/rank_*/page.json"
 ok "the report names the pages" grep -q '"pages":"logs/rank_\*/page.json"' report
 for rank in 0 1; do
     page=logs/rank_$rank/page.json
-    ok "rank $rank: its page is there" grep -qE '^\{"version":3,"rank":'$rank',"world_size":2,"local_rank":'$rank',.*"incarnation":0,"pid":[0-9]+,"phase":\{"name":"' $page
+    ok "rank $rank: its page is there" grep -qE '^\{"version":5,"rank":'$rank',"world_size":2,"local_rank":'$rank',.*"incarnation":0,"pid":[0-9]+,"phase":\{"name":"' $page
     ok "rank $rank: the last operations are in it" grep -qE '"last":\[.*"what":"collective","kind":"all_reduce","number":[0-9]+,"of":"world"' $page
 done
 ok "rank 0 saw its group fail" grep -qE '"failed_s_ago":[0-9.]+' logs/rank_0/page.json
@@ -27,7 +27,7 @@ ok "no other file is left" [ -z "$(ls yoke-pages-* 2> /dev/null)" ]
 fails
 says err "what each rank of this node was doing yoke-pages- .json"
 file=$(ls yoke-pages-*.json)
-ok "one file with a line for each rank" [ "$(grep -c '^{"version":3,"rank":[01],' "$file")" = 2 ]
+ok "one file with a line for each rank" [ "$(grep -c '^{"version":5,"rank":[01],' "$file")" = 2 ]
 ok "that its user alone may read" [ "$(stat -c %a "$file")" = 600 ]
 if find_python ""; then
     ok "each is JSON" "$python" -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$file"

@@ -102,6 +102,28 @@ kill -KILL $launcher
 wait $launcher
 ok "what it says ends it" wait_until 20 gone "$(cat slow)"
 
+# ---- several nodes, also such that come and go: on whichever it is asked, all end
+free_ports 27460 6
+for nodes in 2 1:2; do
+    for node in 0 1; do
+        "$YOKE" run --job-id wide --nnodes $nodes --master-addr 127.0.0.1 --master-port $port --last-call 60 -n 1 \
+            -- bash -c 'trap "echo saved; exit 0" TERM; echo > up.'$node'; while :; do sleep 0.1; done' \
+            > wide.$node 2>&1 < /dev/null &
+        wide[node]=$!
+        pids+=($!)
+        [ $node = 1 ] || pause 0.5
+    done
+    ok "$nodes nodes run" wait_until 60 eval '[ -e up.0 -a -e up.1 ]'
+    wait_until 60 announced "${wide[1]}"
+    exits 0 "the second of $nodes nodes is stopped" stop "${wide[1]}"
+    wait "${wide[0]}"
+    ok "the first ends as well" [ $? = 143 ]
+    wait "${wide[1]}"
+    ok "both could save" [ "$(cat wide.0 wide.1 | grep -c saved)" = 2 ]
+    rm -f up.?
+    port=$((port + 3))
+done
+
 # ---- ranks without a launcher
 exits 0 "none is left over" stop --orphans
 says out "no rank without a launcher"

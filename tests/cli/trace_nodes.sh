@@ -1,6 +1,7 @@
 #!/bin/bash
 # trace_nodes.sh - `yoke run --trace` over several nodes: one file on node 0, also where the nodes have one folder and where
-# their clocks are hours apart; nodes that record nothing, or that cannot give what they recorded.
+# their clocks are hours apart; nodes that record nothing, or that cannot give what they recorded. `yoke trace` of a job
+# of several nodes that goes on.
 root=$PWD
 . tests/support/tap.bash
 find_python "" || { skip "traces of several nodes" "there is no Python"; finish; exit; }
@@ -105,4 +106,61 @@ END
 else
     skip "hosts whose clocks are hours apart" "namespaces of time cannot be made here"
 fi
+
+# A job that goes on: node 0's launcher has the ranks of all nodes record the same steps, whatever their clocks are.
+if ! [ -e /proc/self/fd ]; then
+    skip "a job that goes on" "there is no /proc"
+    finish
+    exit
+fi
+mkdir -m 700 runs
+export YOKE_RUN_DIR=$work/runs
+trap 'kill -TERM "${pid[@]}" 2> /dev/null; wait; rm -rf "$work"' EXIT
+far=${clock[1]:+1}
+port=$((port + 3))
+train=("$YOKE" train --steps 1000000 --no-eval --threads 1)
+node 0 on0 --job-id on --nnodes 2 -n 1 "${train[@]}"
+node 1 on1 --job-id on --nnodes 2 -n 2 "${train[@]}"
+trains()
+{
+    run ps
+    [ "$(grep -cE "^  rank [0-2] .* step [1-9]" out)" = 3 ]
+}
+ok "three ranks train on two nodes" wait_until 60 trains
+exits 0 "a trace of both nodes" trace on --steps 3 -o on.json --timeout "$(patience 60)"
+says out "the trace of 3 ranks is in on.json"
+ok "nests, and has arrows" eval '"$python" "$check" on.json 3 | grep -qE "communication [1-9].* flow [1-9]"'
+cat > same.py << 'END'
+import collections, json, sys
+trace, far = json.load(open(sys.argv[1])), len(sys.argv) > 2
+ranks = {rank["rank"]: rank for rank in trace["otherData"]["ranks"]}
+steps, spans = collections.defaultdict(list), collections.defaultdict(list)
+for event in trace["traceEvents"]:
+    if event.get("cat") == "step":
+        steps[event["pid"]].append(event["args"]["number"])
+    if event.get("cat") == "communication" and event["name"] == "all_reduce":
+        spans[event["args"]["of"], event["args"]["number"]].append((event["ts"], event["ts"] + event["dur"]))
+assert len(steps[0]) == 3 and steps[0] == steps[1] == steps[2], steps
+whole = [span for span in spans.values() if len(span) == 3]
+assert len(whole) >= 3, spans
+for span in whole:
+    assert max(begin for begin, _ in span) <= min(end for _, end in span) + 0.0005, span
+if far:
+    assert ranks[0]["machine"] != ranks[1]["machine"]
+    for rank in ranks[1], [r for r in ranks.values() if r["machine"] == ranks[1]["machine"]][0]:
+        if rank["to_rank0_ns"] is not None:
+            assert abs(rank["to_rank0_ns"] + 10000 * 10**9) <= rank["error_ns"] < 10**9, rank
+END
+ok "of the same steps, on one clock" "$python" same.py on.json $far
+exits 0 "on another node" trace "${pid[1]}" --steps 1 -o one.json
+says err "node 1 of 2 ranks alone node 0 records all"
+ok "its own ranks" eval '"$python" "$check" one.json | grep -q "step 2"'
+exits 1 "steps that do not come" trace on --steps 100000 --timeout 0.5
+says err "rank 0 has not applied the steps within 0.5 s"
+exits 0 "what was taken back is recorded no more" trace on --steps 1 -o again.json --timeout "$(patience 60)"
+ok "by any rank" eval '"$python" "$check" again.json 3 | grep -q "step 3"'
+exits 0 "the job is stopped on the second node" stop "${pid[1]}" --timeout "$(patience 30)"
+wait "${pid[0]}"
+ok "and ends on the first" [ $? = 143 ]
+wait "${pid[1]}"
 finish

@@ -172,8 +172,13 @@ static void wrong_tag(rank_context *c)
     CHECK_MET(c);
     if (c->rank == 0)
         CHECK_OK(yk_send(x, 1, 5, c->group));
-    if ((c->rank == 0) == first)
-        usleep((useconds_t)(0.4e6 * c->timeout)); /* a machine that is busy begins late */
+    if ((c->rank == 0) == first) { /* a machine that is busy begins late */
+        while (!atomic_load(&c->signals[2]))
+            usleep(1000);
+        usleep((useconds_t)(0.4e6 * c->timeout));
+    } else {
+        atomic_store(&c->signals[2], 1);
+    }
     if (c->rank == 0)
         CHECK_FAILS(yk_barrier(c->group), YK_ERR_STALLED, "group 'world'", "recv #1 (float32, 3 elements, ", "tag 6");
     else

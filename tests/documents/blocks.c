@@ -452,8 +452,18 @@ static int rpc_tensor(void)
 {
     CHECK(!yk_rpc_register("train", train));
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.3"
+#include "rpc.md.4"
     CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
+    return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
+static int rpc_servers(void)
+{
+    yk_module *net = yk_linear_create(64, 3, NULL);
+    yk_tensor *words = yk_arange(5, 9, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    CHECK(!yk_rpc_init("ps0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+#include "rpc.md.3"
+    CHECK(yk_size(rows, 0) == 4 && yk_size(rows, 1) == 64 && yk_parameter_server_updates(ps) == 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
 
@@ -461,7 +471,7 @@ static int rpc_published(void)
 {
     yk_module *net = yk_linear_create(3, 2, NULL), *copy = yk_linear_create(3, 2, NULL);
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.4"
+#include "rpc.md.5"
     CHECK(version == 1 && yk_get(yk_state_dict_get(yk_module_state_dict(copy), "bias"), (int64_t[]){1}) ==
                               yk_get(yk_state_dict_get(yk_module_state_dict(net), "bias"), (int64_t[]){1}));
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
@@ -660,6 +670,7 @@ int main(void)
         {"rpc.md: references", rpc_references},
         {"rpc.md: modules", rpc_modules},
         {"rpc.md: tensors", rpc_tensor},
+        {"rpc.md: parameter servers", rpc_servers},
         {"rpc.md: published tensors", rpc_published},
         {"sparse.md: a step", sparse_step},
         {"stores.md", stores},

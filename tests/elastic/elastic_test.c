@@ -433,6 +433,8 @@ static void test_create(void **state)
         {*YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd, .loader = loader_of(false, 0, 1),
                      .virtual_ranks = 2),
          "elastic_create: the loader of pictures has padding off"},
+        {*YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd, .loader = loader, .alike = "x"),
+         "elastic_create: `alike` is for processes that join later"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         assert_null(yk_elastic_create(&bad[i].options));
@@ -600,7 +602,10 @@ static void collectives_apart(rank_context *c)
             CHECK_FAILS(yk_barrier(c->group), YK_ERR_UNSUPPORTED, "barrier: this process is between");
         }
         CHECK_OK(yk_all_reduce(x, YK_OP_SUM, c->group));
+        CHECK(yk_elastic_flags(job) == (step ? 6 : 0), "flags %u of step %d", yk_elastic_flags(job), step);
         CHECK_OK(yk_elastic_step(job));
+        if (step == 0)
+            yk_elastic_raise_flags(job, 2 << c->rank); /* in the step that comes */
     }
     CHECK(yk_item(yk_sum(x)) == 2 * 16, "the others' numbers");
     CHECK(yk_elastic_begin(job) && yk_elastic_next(job, &part), "no batch");

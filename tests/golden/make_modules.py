@@ -95,6 +95,11 @@ layer("upsample_bilinear", nn.Upsample(size=(3, 4), mode="bilinear", align_corne
 layer("upsample_factors", nn.Upsample(scale_factor=(2, 1.5), mode="bicubic"), 1, 1, 2, 4)
 layer("pixel_shuffle", nn.PixelShuffle(2), 1, 4, 1, 2)
 layer("pixel_unshuffle", nn.PixelUnshuffle(2), 1, 1, 2, 4)
+PAIRS = {"kernel_size": (1, 2), "dilation": (1, 2), "padding": (0, 1), "stride": (1, 3)}
+layer("unfold", nn.Unfold(2), 1, 2, 2, 3)
+layer("unfold_pairs", nn.Unfold(**PAIRS), 1, 1, 2, 3)
+layer("fold", nn.Fold(3, 2), 1, 4, 4)
+layer("fold_pairs", nn.Fold((2, 3), **PAIRS), 1, 2, 2)
 
 golden_file.write("modules", "make_modules.py", "layers: text, state, and what they compute in float64",
                   [("values", VALUES), ("cases", ROWS), ("texts", TEXTS)])

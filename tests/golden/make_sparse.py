@@ -34,6 +34,9 @@ sections += [("grad_indices", grad.indices().flatten().tolist()), ("grad_rows", 
 CASES = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "sgd_maximize": lambda p: torch.optim.SGD(p, lr=0.1, maximize=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "adagrad_options": lambda p: torch.optim.Adagrad(p, lr=0.2, lr_decay=0.1, initial_accumulator_value=0.3, eps=1e-3,
+                                                     maximize=True),
     "sparse_adam": lambda p: torch.optim.SparseAdam(p, lr=0.01),
     "sparse_adam_options": lambda p: torch.optim.SparseAdam(p, lr=0.02, betas=(0.8, 0.95), eps=1e-3, maximize=True),
 }
@@ -49,4 +52,6 @@ for name, make in CASES.items():
         state = optimizer.state[m.weight]
         sections += [("exp_avg", state["exp_avg"].flatten().tolist()),
                      ("exp_avg_sq", state["exp_avg_sq"].flatten().tolist())]
+    if name == "adagrad":
+        sections.append(("adagrad_sum", optimizer.state[m.weight]["sum"].flatten().tolist()))
 golden_file.write("sparse", "make_sparse.py", "sparse embeddings", sections)

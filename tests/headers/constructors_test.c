@@ -114,6 +114,14 @@ static yk_module *make_pixel_unshuffle(void)
 {
     return yk_pixel_unshuffle_create(2);
 }
+static yk_module *make_unfold(void)
+{
+    return yk_unfold_create(YK_OPTIONS(yk_fold_options, .kernel = {2, 2}));
+}
+static yk_module *make_fold(void)
+{
+    return yk_fold_create(3, 3, YK_OPTIONS(yk_fold_options, .kernel = {2, 2}));
+}
 static yk_module *make_sync_batch_norm2d(void)
 {
     return yk_sync_batch_norm2d_create(1, NULL, NULL);
@@ -387,6 +395,8 @@ static const struct {
     {"yk_upsample_create", make_upsample},
     {"yk_pixel_shuffle_create", make_pixel_shuffle},
     {"yk_pixel_unshuffle_create", make_pixel_unshuffle},
+    {"yk_unfold_create", make_unfold},
+    {"yk_fold_create", make_fold},
     {"yk_batch_norm3d_create", make_batch_norm3d},
     {"yk_group_norm_create", make_group_norm},
     {"yk_instance_norm1d_create", make_instance_norm1d},

@@ -657,6 +657,21 @@ static double upsample_of(const yk_upsample_options *o)
 MEASURE_TRIPLE(interpolate_size, yk_upsample_options, size, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
 MEASURE_TRIPLE(interpolate_factor, yk_upsample_options, scale_factor, interpolate_of, .mode = YK_INTERPOLATE_TRILINEAR)
 MEASURE(upsample_mode, yk_upsample_options, mode, upsample_of, .size = {7})
+static double unfold_of(const yk_fold_options *o)
+{
+    double made = digest(yk_unfold(numbers(YK_SHAPE(1, 2, 7, 6)), o));
+    return made + layer_of(yk_unfold_create(o), numbers(YK_SHAPE(1, 2, 7, 6)));
+}
+MEASURE_PAIR(unfold_kernel, yk_fold_options, kernel, unfold_of, .padding = {1, 1})
+MEASURE_PAIR(unfold_dilation, yk_fold_options, dilation, unfold_of, .kernel = {2, 2})
+MEASURE_PAIR(unfold_padding, yk_fold_options, padding, unfold_of, .kernel = {2, 2})
+MEASURE_PAIR(unfold_stride, yk_fold_options, stride, unfold_of, .kernel = {2, 2})
+static double grid_of(const yk_grid_sample_options *o)
+{
+    return digest(yk_grid_sample(numbers(YK_SHAPE(1, 2, 4, 4)), numbers(YK_SHAPE(1, 3, 3, 2)), o));
+}
+MEASURE(grid_mode, yk_grid_sample_options, mode, grid_of, .align_corners = true)
+MEASURE(grid_padding, yk_grid_sample_options, padding_mode, grid_of, .align_corners = false)
 static double group_norm_eps(double v)
 {
     return digest(yk_group_norm(numbers(YK_SHAPE(2, 4, 3)), 2, NULL, NULL, v));
@@ -1799,6 +1814,142 @@ static bool publish_with(const yk_publish_options *publish, const yk_fetch_optio
     if (fetch)
         expect_ok(yk_publish("options", one_tensor(), NULL, NULL));
     bool taken = fetch ? yk_fetch("options", NULL, fetch) != NULL : !yk_publish("options", one_tensor(), NULL, publish);
+    (void)!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN);
+    return taken;
+}
+/* A parameter server in this worker, of one parameter x (1) that is 0, whose gradient is 1. */
+static yk_parameter_server_options server_options;
+static yk_tensor *server_x;
+static yk_parameter_server *server_join(const yk_parameter_server_options *o)
+{
+    static const char *self[1];
+    self[0] = yk_rpc_name();
+    server_x = yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
+    yk_parameters *all = yk_parameters_create();
+    expect_ok(yk_parameters_add(all, "x", server_x));
+    yk_parameter_server *ps = yk_parameter_server_join(self, 1, all, o);
+    if (ps)
+        expect_ok(yk_set_grad(server_x, yk_ones(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64))));
+    return ps;
+}
+/* The number of pushes, up to three, that do not wait for another trainer. */
+static double server_pushes(void)
+{
+    double count = 0;
+    yk_parameter_server *ps = server_join(&server_options);
+    while (ps && count < 3 && !yk_parameter_server_push(ps))
+        count++;
+    if (!ps)
+        return NAN;
+    yk_clear_error();
+    return count;
+}
+static double server_number(double (*number)(void))
+{
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), number);
+}
+#define SERVER_OPTIONS(...)                                                                                            \
+    server_options = *YK_OPTIONS(yk_parameter_server_options, .sgd = YK_OPTIONS(yk_sgd_options, .lr = 1), __VA_ARGS__)
+static double server_mode(double v)
+{
+    SERVER_OPTIONS(.rank = 0, .trainers = 2, .timeout = 0.2);
+    SET(server_options, mode, v);
+    return server_number(server_pushes);
+}
+static double server_staleness(double v)
+{
+    SERVER_OPTIONS(.rank = 0, .trainers = 2, .timeout = 0.2, .mode = YK_SERVER_STALE);
+    SET(server_options, staleness, v);
+    return server_number(server_pushes);
+}
+static double server_trainers(double v)
+{
+    SERVER_OPTIONS(.timeout = 0.2, .mode = YK_SERVER_SYNC);
+    SET(server_options, trainers, v);
+    server_options.rank = v == YK_NOT_GIVEN ? YK_NOT_GIVEN : 0;
+    return server_number(server_pushes);
+}
+/* 0 if it is trainer 0, which a second one cannot be; else 1. */
+static double server_is_first(void)
+{
+    yk_parameter_server *ps = server_join(&server_options);
+    SERVER_OPTIONS(.rank = 0, .trainers = server_options.trainers == YK_NOT_GIVEN ? 1 : 2);
+    if (!ps)
+        return NAN;
+    bool second = server_join(&server_options);
+    yk_clear_error();
+    return second;
+}
+static double server_rank(double v)
+{
+    SERVER_OPTIONS(.trainers = v == YK_NOT_GIVEN ? YK_NOT_GIVEN : 2);
+    SET(server_options, rank, v);
+    return server_number(server_is_first);
+}
+static double server_first_row(void)
+{
+    yk_tensor *index = yk_zeros(YK_SHAPE(1), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
+    yk_parameter_server *ps = server_join(&server_options);
+    return ps ? yk_item(yk_parameter_server_lookup(ps, "rows", index)) : NAN;
+}
+static double server_seed(double v)
+{
+    static const yk_server_table rows[] = {{.name = "rows", .rows = 1, .dim = 1, .std = 1}, {.name = NULL}};
+    SERVER_OPTIONS(.tables = rows);
+    SET(server_options, seed, v);
+    return server_number(server_first_row);
+}
+/* The number of updates in the snapshot after five. */
+static double server_saved(void)
+{
+    char path[200];
+    yk_parameter_server *ps = server_join(&server_options);
+    for (int i = 0; i < 5 && ps; i++)
+        expect_ok(yk_parameter_server_push(ps));
+    snprintf(path, sizeof(path), "%s/parameters.1-of-1.pt", server_options.snapshots);
+    yk_value *saved = ps ? yk_pt_load(path, NULL) : NULL;
+    unlink(path);
+    return ps ? (double)yk_value_as_int(yk_value_get(saved, "updates")) : NAN;
+}
+static double server_snapshot_every(double v)
+{
+    char path[] = "/tmp/yoke-options-XXXXXX";
+    assert_non_null(mkdtemp(path));
+    SERVER_OPTIONS(.snapshots = path);
+    SET(server_options, snapshot_every, v);
+    double seen = server_number(server_saved);
+    rmdir(path);
+    return seen;
+}
+static yk_status server_waits(double timeout)
+{
+    SERVER_OPTIONS(.rank = 0, .trainers = 2, .mode = YK_SERVER_SYNC, .timeout = timeout);
+    yk_parameter_server *ps = server_join(&server_options);
+    return ps ? yk_parameter_server_push(ps) : yk_last_error()->code;
+}
+static double server_timeout(double v)
+{
+    return rpc_waited(v, 1, server_waits);
+}
+static double server_rate;
+static double server_step(void)
+{
+    SERVER_OPTIONS(.name = "rate");
+    yk_parameter_server *ps = server_join(&server_options);
+    if (yk_parameter_server_set_lr(ps, server_rate))
+        return NAN;
+    expect_ok(yk_parameter_server_step(ps));
+    return -yk_item(server_x);
+}
+static double server_set_lr(double v)
+{
+    server_rate = v;
+    return server_number(server_step);
+}
+static bool server_with(const yk_parameter_server_options *o)
+{
+    expect_ok(yk_rpc_init("plain", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    bool taken = server_join(o) != NULL;
     (void)!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN);
     return taken;
 }

@@ -295,6 +295,19 @@ static const row rows[] = {
     {"yk_upsample_options", "mode", .kind = WHOLE, .measure = upsample_mode, .fallback = YK_INTERPOLATE_NEAREST,
      .other = YK_INTERPOLATE_LINEAR, .refused = {-1, 7}},
     {"yk_upsample_options", "align_corners", .kind = FLAG},
+    {"yk_fold_options", "kernel", .kind = WHOLE, .measure = unfold_kernel, .fallback = NONE, .other = 3,
+     .refused = {-1}, .stated = "no default"},
+    {"yk_fold_options", "dilation", .kind = WHOLE, .measure = unfold_dilation, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_fold_options", "padding", .kind = WHOLE, .measure = unfold_padding, .fallback = 0, .other = 1,
+     .refused = {-1}},
+    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2,
+     .refused = {-1}},
+    {"yk_grid_sample_options", "mode", .kind = WHOLE, .measure = grid_mode, .fallback = YK_GRID_BILINEAR,
+     .other = YK_GRID_NEAREST, .refused = {-1, 3}},
+    {"yk_grid_sample_options", "padding_mode", .kind = WHOLE, .measure = grid_padding,
+     .fallback = YK_GRID_PADDING_ZEROS, .other = YK_GRID_PADDING_BORDER, .refused = {-1, 3}},
+    {"yk_grid_sample_options", "align_corners", .kind = FLAG},
     {"yk_layer_norm_options", "eps", .kind = NUMBER, .measure = layer_norm_layer_eps, .fallback = 1e-5, .other = 1,
      .refused = {-1e-5, INFINITY}},
     {"yk_layer_norm_options", "elementwise_affine", .kind = FLAG},
@@ -795,6 +808,7 @@ static const row rows[] = {
     {"yk_elastic_options", "survive", .kind = FLAG},
     {"yk_elastic_options", "own", .kind = OBJECT},
     {"yk_elastic_options", "own_bytes", .kind = OBJECT}, /* of own: survive_test.c */
+    {"yk_elastic_options", "alike", .kind = OBJECT},     /* a text: elastic_test.c */
     {"yk_elastic_options", "group", .kind = OBJECT},
     {"yk_rpc_init_options", "timeout", .kind = ABOVE, .measure = rpc_init_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
@@ -815,6 +829,26 @@ static const row rows[] = {
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_fetch_options", "at_least", .kind = WHOLE, .measure = fetch_at_least, .fallback = 1, .other = 2,
      .refused = {-1, INT64_MIN}},
+    {"yk_parameter_server_options", "name", .kind = OBJECT}, /* param_server_test.c */
+    {"yk_parameter_server_options", "mode", .kind = WHOLE, .measure = server_mode, .fallback = 0, .other = 1,
+     .refused = {-1, 3}},
+    {"yk_parameter_server_options", "staleness", .kind = WHOLE, .measure = server_staleness, .fallback = 0, .other = 2,
+     .refused = {-1}},
+    {"yk_parameter_server_options", "sgd", .kind = OBJECT},
+    {"yk_parameter_server_options", "adagrad", .kind = OBJECT},
+    {"yk_parameter_server_options", "adam", .kind = OBJECT},
+    {"yk_parameter_server_options", "tables", .kind = OBJECT},
+    {"yk_parameter_server_options", "sum", .kind = FLAG},
+    {"yk_parameter_server_options", "rank", .kind = WHOLE, .measure = server_rank, .fallback = 0, .other = 1,
+     .refused = {-1, 2}, .stated = "without a launcher 0 of 1"},
+    {"yk_parameter_server_options", "trainers", .kind = WHOLE, .measure = server_trainers, .fallback = 1, .other = 2,
+     .refused = {-1, 4097}, .stated = "without a launcher 0 of 1"},
+    {"yk_parameter_server_options", "seed", .kind = WHOLE, .measure = server_seed, .fallback = 0, .other = 5},
+    {"yk_parameter_server_options", "snapshots", .kind = OBJECT},
+    {"yk_parameter_server_options", "snapshot_every", .kind = WHOLE, .measure = server_snapshot_every, .fallback = 100,
+     .other = 3, .refused = {-1}},
+    {"yk_parameter_server_options", "timeout", .kind = ABOVE, .measure = server_timeout, .fallback = 1, .other = 0.001,
+     .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_dist_backward_options", "timeout", .kind = ABOVE, .measure = dist_timeout, .fallback = 60, .other = 5,
      .refused = {-1, INFINITY, 1e300}, .stated = "not given: the worker's time-out"},
     {"yk_dist_backward_options", "retain_graph", .kind = FLAG},
@@ -941,6 +975,8 @@ static const row rows[] = {
     {"yk_optimizer_set_option", "value", .kind = NUMBER, .measure = set_option, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}, .word = "weight_decay"},
     {"yk_dist_optimizer_set_lr", "lr", .kind = NUMBER, .measure = dist_set_lr, .fallback = 0, .other = 1,
+     .refused = {-1, INFINITY}},
+    {"yk_parameter_server_set_lr", "lr", .kind = NUMBER, .measure = server_set_lr, .fallback = 0, .other = 1,
      .refused = {-1, INFINITY}},
     {"yk_store_set_timeout", "seconds", .kind = ABOVE, .measure = store_set_timeout, .fallback = NONE, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
@@ -1343,6 +1379,9 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
     X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
+    X(fold, yk_fold_options,                                                                                         \
+      yk_unfold(ones(), o) || yk_fold(ones(), 4, 4, o) || yk_unfold_create(o) || yk_fold_create(4, 4, o))              \
+    X(grid_sample, yk_grid_sample_options, yk_grid_sample(ones(), ones(), o))                                          \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
     X(layer_norm, yk_layer_norm_options, yk_layer_norm_create(YK_SHAPE(4), o))                                         \
     X(embedding, yk_embedding_options, yk_embedding_create(4, 2, o))                                                   \
@@ -1416,6 +1455,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(dist_backward, yk_dist_backward_options, dist_with(o))                                                           \
     X(publish, yk_publish_options, publish_with(o, NULL))                                                              \
     X(fetch, yk_fetch_options, publish_with(NULL, o))                                                                  \
+    X(parameter_server, yk_parameter_server_options, server_with(o))                                                   \
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
     X(encode, yk_encode_options, yk_tokenizer_encode(yk_tokenizer_bytes(), "a", 1, o))                                 \
     X(token_blocks, yk_token_blocks_options, yk_token_blocks(ten_tokens(), o))                                         \

@@ -19,6 +19,9 @@
 #define POOL(...)       YK_OPTIONS(yk_pool_options, __VA_ARGS__)
 #define CONV2D(...)     YK_OPTIONS(yk_conv2d_module_options, __VA_ARGS__)
 
+#define UNFOLD_PAIRS                                                                                                   \
+    YK_OPTIONS(yk_fold_options, .kernel = {1, 2}, .dilation = {1, 2}, .padding = {0, 1}, .stride = {1, 3})
+
 /* clang-format off */
 #define ROWS(ROW)                                                                                                      \
     ROW(conv1d, yk_conv1d_create(2, 3, 3, NULL))                                                                       \
@@ -71,6 +74,10 @@
         yk_upsample_create(UPSAMPLE(.size = {3, 4}, .mode = YK_INTERPOLATE_BILINEAR, .align_corners = true)))          \
     ROW(upsample_factors, yk_upsample_create(UPSAMPLE(.scale_factor = {2, 1.5}, .mode = YK_INTERPOLATE_BICUBIC)))      \
     ROW(pixel_shuffle, yk_pixel_shuffle_create(2))                                                                     \
+    ROW(unfold, yk_unfold_create(YK_OPTIONS(yk_fold_options, .kernel = {2, 2})))                                     \
+    ROW(unfold_pairs, yk_unfold_create(UNFOLD_PAIRS))                                                                  \
+    ROW(fold, yk_fold_create(3, 3, YK_OPTIONS(yk_fold_options, .kernel = {2, 2}, .stride = {1, 1})))                 \
+    ROW(fold_pairs, yk_fold_create(2, 3, UNFOLD_PAIRS))                                                                \
     ROW(pixel_unshuffle, yk_pixel_unshuffle_create(2))
 /* clang-format on */
 

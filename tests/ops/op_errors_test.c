@@ -43,6 +43,8 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
 #define POOL(...)       YK_OPTIONS(yk_pool2d_options, __VA_ARGS__)
 #define INSTANCE(...)   YK_OPTIONS(yk_instance_norm_options, __VA_ARGS__)
 #define TO(...)         YK_OPTIONS(yk_upsample_options, __VA_ARGS__)
+#define UNFOLD(...)     YK_OPTIONS(yk_fold_options, __VA_ARGS__)
+#define GRID(...)       YK_OPTIONS(yk_grid_sample_options, __VA_ARGS__)
 #define BATCH_NORM(...) YK_OPTIONS(yk_batch_norm_options, __VA_ARGS__)
 #define LOSS(...)       YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
 #define TRAIN           BATCH_NORM(.training = true)
@@ -313,6 +315,36 @@ static yk_tensor *split(yk_tensor *x, int64_t chunk, int dim, int capacity)
         "pixel_unshuffle: height and width of input (1, 3, 4) do not divide by 2")                                     \
     ROW(yk_pixel_unshuffle(T(1, 4, 4), 0), ARGUMENT,                                                                   \
         "pixel_unshuffle: downscale_factor is 0")                                                                      \
+    ROW(yk_unfold(T(1, 2, 3, 3), NULL), ARGUMENT, "unfold: the kernel was not given, and has no default")              \
+    ROW(yk_unfold(T(3, 3), UNFOLD(.kernel = {2, 2})), SHAPE,                                                           \
+        "unfold: input has shape (3, 3), expected (N, C, H, W) or (C, H, W) with sizes above 0 for all but N")         \
+    ROW(yk_unfold(T(2, 3, 3), UNFOLD(.kernel = {2, 4})), SHAPE,                                                        \
+        "unfold: the kernel covers 4 of the width, which with padding 0 has 3")                                        \
+    ROW(yk_unfold(T(2, 3, 3), UNFOLD(.kernel = {2, 2}, .stride = {0, 1})), ARGUMENT,                                   \
+        "unfold: kernel 2, stride 0, padding 0, dilation 1 of the height is not possible")                             \
+    ROW(yk_unfold(yk_cast(T(2, 3, 3), YK_I64), UNFOLD(.kernel = {2, 2})), DTYPE,                                       \
+        "unfold: expected a floating input, this one is int64")                                                        \
+    ROW(yk_fold(T(1, 8, 5), 3, 3, UNFOLD(.kernel = {2, 2})), SHAPE,                                                    \
+        "fold: input has shape (1, 8, 5), expected (..., C 4, 4) for 2 x 2 windows of 2 x 2")                          \
+    ROW(yk_fold(T(1, 6, 4), 3, 3, UNFOLD(.kernel = {2, 2})), SHAPE,                                                    \
+        "fold: input has shape (1, 6, 4), expected (..., C 4, 4)")                                                     \
+    ROW(yk_fold(T(8), 3, 3, UNFOLD(.kernel = {2, 2})), SHAPE,                                                          \
+        "fold: input has shape (8,), expected (N, C KH KW, windows) or (C KH KW, windows)")                            \
+    ROW(yk_fold(T(1, 4, 4), 0, 3, UNFOLD(.kernel = {2, 2})), ARGUMENT, "fold: height is 0")                            \
+    ROW(yk_grid_sample(T(1, 2, 3, 3), T(1, 2, 2, 3), NULL), SHAPE,                                                     \
+        "grid_sample: input (1, 2, 3, 3) and grid (1, 2, 2, 3), expected (N, C, H, W) and (N, OH, OW, 2)")             \
+    ROW(yk_grid_sample(T(1, 2, 0, 3), T(1, 2, 2, 2), NULL), SHAPE,                                                     \
+        "grid_sample: input (1, 2, 0, 3) and grid (1, 2, 2, 2), expected")                                             \
+    ROW(yk_grid_sample(T(1, 2, 3, 3), yk_cast(T(1, 2, 2, 2), YK_F64), NULL), DTYPE,                                    \
+        "grid_sample: grid is float64, expected float32")                                                              \
+    ROW(yk_grid_sample(T(1, 2, 3, 3, 3), T(1, 2, 2, 2, 3), GRID(.mode = YK_GRID_BICUBIC)), SHAPE,                      \
+        "grid_sample: input has shape (1, 2, 3, 3, 3); mode bicubic takes (N, C, H, W)")                               \
+    ROW(yk_grid_sample(T(1, 2, 3, 3), T(1, 2, 2, 2), GRID(.mode = (yk_grid_mode)7)), ARGUMENT,                         \
+        "grid_sample: mode 7 is none of bilinear, nearest and bicubic")                                                \
+    ROW(yk_affine_grid(T(2, 2, 3), YK_SHAPE(1, 1, 2, 2), false), SHAPE,                                                \
+        "affine_grid: theta (2, 2, 3) and size (1, 1, 2, 2), expected (N, 2, 3) and sizes above 0 for all but N")      \
+    ROW(yk_affine_grid(T(2, 2, 3), YK_SHAPE(2, 2, 2), false), SHAPE,                                                   \
+        "affine_grid: a size of 3 dimensions, expected (N, C, H, W) or (N, C, D, H, W)")                               \
     ROW(yk_layer_norm(T(4, 3), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), yk_cast(T(3), YK_F64), 1e-5), DTYPE, \
         "layer_norm: input is float32, expected float64 as the weight is") \
     ROW(yk_layer_norm(yk_cast(T(4, 3), YK_F64), 1, (int64_t[]){3}, yk_cast(T(3), YK_F64), T(3), 1e-5), DTYPE, \

@@ -275,8 +275,8 @@ static void schedules_describe_themselves(void **state)
     expect_error(YK_ERR_FORMAT, "' and more' comes after its end");
     assert_null(yk__schedule_parse("step_lr(step_size=30"));
     expect_error(YK_ERR_FORMAT, "schedule: '' is not what a schedule goes on with");
-    assert_null(yk__schedule_parse("cyclic_lr(gamma=1)"));
-    expect_error(YK_ERR_UNSUPPORTED, "schedule 'cyclic_lr(gamma=1)' is none of those that are known here");
+    assert_null(yk__schedule_parse("wave_lr(gamma=1)"));
+    expect_error(YK_ERR_UNSUPPORTED, "schedule 'wave_lr(gamma=1)' is none of those that are known here");
     char little[12];
     assert_string_equal(yk_schedule_describe(yk_cosine_lr(o, 100, 0), little, sizeof(little)), "cosine_lr(t");
     assert_string_equal(yk_schedule_describe(NULL, text, sizeof(text)), "");

@@ -1,6 +1,6 @@
 /*
- * row_steps_test.c - gradients by rows against PyTorch: what backward gives, how they add up, what SGD and SparseAdam
- * do with them; clipping, the gradient scaler, other uses of the weight; refusals.
+ * row_steps_test.c - gradients by rows against PyTorch: what backward gives, how they add up, what SGD, Adagrad
+ * and SparseAdam do with them; clipping, the gradient scaler, other uses of the weight; refusals.
  */
 #include "tests/support/expect.h"
 #include "tests/support/golden.h"
@@ -166,6 +166,11 @@ static yk_optimizer *make(const char *name, yk_module *m)
         return yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.1));
     if (strcmp(name, "sgd_maximize") == 0)
         return yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .maximize = true));
+    if (strcmp(name, "adagrad") == 0)
+        return yk_adagrad(p, YK_OPTIONS(yk_adagrad_options, .lr = 0.1));
+    if (strcmp(name, "adagrad_options") == 0)
+        return yk_adagrad(p, YK_OPTIONS(yk_adagrad_options, .lr = 0.2, .lr_decay = 0.1,
+                                        .initial_accumulator_value = 0.3, .eps = 1e-3, .maximize = true));
     if (strcmp(name, "sparse_adam") == 0)
         return yk_sparse_adam(p, YK_OPTIONS(yk_sparse_adam_options, .lr = 0.01));
     return yk_sparse_adam(
@@ -175,8 +180,9 @@ static yk_optimizer *make(const char *name, yk_module *m)
 static void test_steps(void **state)
 {
     (void)state;
-    static const char *const names[] = {"sgd", "sgd_maximize", "sparse_adam", "sparse_adam_options"};
-    for (int n = 0; n < 4; n++) {
+    static const char *const names[] = {"sgd",         "sgd_maximize",       "adagrad", "adagrad_options",
+                                        "sparse_adam", "sparse_adam_options"};
+    for (int n = 0; n < 6; n++) {
         yk_scope scope = yk_scope_begin();
         yk_module *m = table(true);
         yk_optimizer *o = make(names[n], m);
@@ -195,7 +201,9 @@ static void test_steps(void **state)
         }
         expect_values(weight_of(m), names[n], 1e-14);
         assert_int_equal(yk_optimizer_state_step(o, weight_of(m)), 3);
-        if (n == 2) {
+        if (n == 2)
+            expect_values(yk_optimizer_state(o, weight_of(m), "sum"), "adagrad_sum", 1e-15);
+        if (n == 4) {
             expect_values(yk_optimizer_state(o, weight_of(m), "exp_avg"), "exp_avg", 1e-15);
             expect_values(yk_optimizer_state(o, weight_of(m), "exp_avg_sq"), "exp_avg_sq", 1e-15);
         }
@@ -309,8 +317,10 @@ static void test_refusals(void **state)
     REFUSED(yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .momentum = 0.9)),
             "sgd: the gradient of parameter weight is by rows, and a momentum of 0.9 would change all rows");
     REFUSED(yk_sgd(p, YK_OPTIONS(yk_sgd_options, .lr = 0.1, .weight_decay = 0.5)), "a weight decay of 0.5");
+    REFUSED(yk_adagrad(p, YK_OPTIONS(yk_adagrad_options, .weight_decay = 0.5)),
+            "adagrad: the gradient of parameter weight is by rows, and a weight decay of 0.5 would change all rows");
     REFUSED(yk_adam(p, YK_OPTIONS(yk_adam_options, .lr = 0.1)),
-            "adam: the gradient of parameter weight is by rows; sgd and sparse_adam take those");
+            "adam: the gradient of parameter weight is by rows; sgd, adagrad and sparse_adam take those");
     REFUSED(yk_sparse_adam(yk_module_parameters(dense), YK_OPTIONS(yk_sparse_adam_options, .lr = 0.1)),
             "sparse_adam: the gradient of parameter weight is of all elements");
     assert_true(distance(weight_of(m), before) == 0);

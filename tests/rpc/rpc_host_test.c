@@ -103,7 +103,6 @@ static yk_status processor_time(yk_call *call)
 static yk_status spoil(yk_call *call)
 {
     int64_t kind = yk_call_int(call, 0);
-    yk__rpc_link *link = call->link;
     pthread_mutex_lock(&yk__rpc.lock);
     yk__ring *ring = &call->link->pair->out;
     yk__bell *bell = call->link->pair->bell;
@@ -128,7 +127,7 @@ static yk_status spoil(yk_call *call)
     for (int i = 0; i < 10000 && open; i++) {
         usleep(1000);
         pthread_mutex_lock(&yk__rpc.lock);
-        open = link->fd >= 0;
+        open = !call->cancelled; /* as the calls of a connection are that has ended */
         pthread_mutex_unlock(&yk__rpc.lock);
     }
     return YK_OK;

@@ -36,14 +36,26 @@ enum {
     ALL = 255
 };
 
+/* A kind by yoke's name, and the number in PyTorch's groups that no other kind has. Those of "betas" are told apart by
+ * several. */
+static const struct optimizer_kind {
+    const char *name;
+    int bit;
+    const char *mark;
+} kinds[] = {{"sgd", SGD, "dampening"},
+             {"rmsprop", RMSPROP, "alpha"},
+             {"adagrad", ADAGRAD, "lr_decay"},
+             {"adadelta", ADADELTA, "rho"},
+             {"nadam", NADAM, "momentum_decay"},
+             {"adamax", ADAMAX, NULL},
+             {"radam", RADAM, NULL},
+             {"adam", ADAM, NULL},
+             {"adamw", ADAM, NULL}};
+enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
+
 static int kind_bit(const char *kind)
 {
-    static const struct {
-        const char *name;
-        int bit;
-    } kinds[] = {{"sgd", SGD},       {"rmsprop", RMSPROP}, {"adagrad", ADAGRAD}, {"adadelta", ADADELTA},
-                 {"adamax", ADAMAX}, {"nadam", NADAM},     {"radam", RADAM}};
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+    for (int i = 0; i < KINDS; i++) {
         if (strcmp(kinds[i].name, kind) == 0)
             return kinds[i].bit;
     }
@@ -448,4 +460,34 @@ yk_status yk_optimizer_load_value(yk_optimizer *o, const yk_value *value)
     yk_status status = dict ? yk_optimizer_load_state_dict(o, dict) : yk__error_code();
     yk_scope_end(scope);
     return status;
+}
+
+const char *yk__optimizer_torch_kind(const yk_value *optimizer, const yk_value *rest, bool *guessed)
+{
+    const yk_value *group = yk_value_at(yk_value_get(optimizer, "param_groups"), 0);
+    const yk_value *decoupled = yk_value_get(group, "decoupled_weight_decay"), *saved;
+    saved = yk_value_get(yk_value_get(rest, "optimizer"), "kind");
+    *guessed = false;
+    for (int i = 0; i < KINDS; i++) {
+        if (kinds[i].mark && yk_value_get(group, kinds[i].mark))
+            return kinds[i].name;
+    }
+    if (yk_value_get(group, "betas") && !yk_value_get(group, "amsgrad"))
+        return decoupled ? "radam" : "adamax";
+    if (!yk_value_get(group, "betas")) {
+        yk__fail(YK_ERR_UNSUPPORTED, "the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, "
+                                     "NAdam and RAdam");
+        return NULL;
+    }
+    if (yk_value_kind_of(decoupled) == YK_VALUE_BOOL)
+        return yk_value_as_bool(decoupled) ? "adamw" : "adam";
+    if (yk_value_kind_of(saved) == YK_VALUE_STRING && strcmp(yk_value_as_string(saved), "adam") == 0)
+        return "adam";
+    double decay = 0;
+    if (yk_value_kind_of(saved) == YK_VALUE_STRING)
+        return "adamw";
+    if (yk__torch_number("weight_decay", yk_value_get(group, "weight_decay"), &decay))
+        return NULL;
+    *guessed = decay != 0;
+    return decay != 0 ? "adamw" : "adam";
 }

@@ -13,8 +13,10 @@
 #include "optim/optimizer.h"
 #include "value/value.h"
 
-/* Bytes of a schedule as text; a longer one is refused. */
-enum { TEXT_ROOM = 4096 };
+/* Bytes of a schedule as text in an error, which cuts a longer one. */
+enum { TEXT_ROOM = 1000 };
+/* Milestones of a schedule that is read, and schedules of a SequentialLR: a small file asks for no more memory. */
+enum { MOST_MILESTONES = 2048, MOST_PARTS = 4096 };
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
@@ -229,7 +231,7 @@ static int ascending(const void *a, const void *b)
 /* The milestones, how often each stands, in rising order. */
 static yk_status read_milestones(const yk_value *milestones, yk__schedule_form *f)
 {
-    enum { MOST = TEXT_ROOM / 2 }; /* more have no room in the text */
+    enum { MOST = MOST_MILESTONES };
     yk_status status = YK_OK;
     f->milestones = yk__calloc(MOST, sizeof(*f->milestones));
     if (!f->milestones)
@@ -293,7 +295,7 @@ static yk_status read_sequence(const yk_value *value, int depth, yk__schedule_fo
 {
     const yk_value *parts = yk_value_get(value, "_schedulers"), *milestones = yk_value_get(value, "_milestones");
     int64_t count = yk_value_count(parts), before = 0;
-    if (depth > 8 || count < 1 || count > TEXT_ROOM || yk_value_count(milestones) != count - 1)
+    if (depth > 8 || count < 1 || count > MOST_PARTS || yk_value_count(milestones) != count - 1)
         return yk__fail(YK_ERR_UNSUPPORTED,
                         "schedule state: a SequentialLR of %" PRId64 " schedules with %" PRId64
                         " milestones, in %d others",
@@ -395,23 +397,12 @@ static yk_status read_form(const yk_value *value, int depth, yk__schedule_form *
     return get_real(value, kind == YK__COSINE_LR ? "eta_min" : "gamma", &f->constant);
 }
 
-/* Fails where the text of a form, in which state.json keeps it, would be cut. */
-static yk_status check_room(const yk__schedule_form *form)
-{
-    char text[TEXT_ROOM];
-    if (strlen(yk__schedule_print(form, text, sizeof(text))) + 1 < TEXT_ROOM)
-        return YK_OK;
-    return yk__fail(YK_ERR_UNSUPPORTED, "schedule state: of more than %d characters: %.60s...", TEXT_ROOM, text);
-}
-
 yk__schedule_form *yk__schedule_from_torch(const yk_value *value, int64_t *time)
 {
     yk__schedule_form *form = NULL;
     yk_status status = get_int(value, "last_epoch", time);
     if (!status)
         status = read_form(value, 0, &form);
-    if (!status)
-        status = check_room(form);
     if (!status && *time < 0)
         status = yk__fail(YK_ERR_FORMAT, "schedule state: last_epoch is %" PRId64, *time);
     if (!status)
@@ -432,8 +423,6 @@ yk_value *yk_value_from_schedule(const yk_schedule *s)
     if (!yk__scope_check("value_from_schedule"))
         return NULL;
     const yk__schedule_form *form = yk__schedule_form_of(s);
-    if (check_room(form))
-        return NULL;
     yk_scope scope = yk_scope_begin();
     yk_optimizer *o = yk__schedule_optimizer(s);
     yk_value *base = yk_value_list(), *last = yk_value_list();
@@ -474,12 +463,12 @@ yk_status yk_schedule_load_value(yk_schedule *s, const yk_value *value)
     if (!given)
         return yk__error_code();
     char own[TEXT_ROOM], other[TEXT_ROOM];
-    yk_status status =
-        !yk__schedule_same(given, yk__schedule_form_of(s))
-            ? yk__fail(YK_ERR_ARGUMENT, "schedule state: it is of %s, this schedule is %s",
-                       yk__schedule_print(given, other, TEXT_ROOM), yk_schedule_describe(s, own, TEXT_ROOM))
-        : has_rates(s, value) ? yk__schedule_resume(s, given, time)
-                              : yk_schedule_set_time(s, time);
+    yk_status status = !yk__schedule_same(given, yk__schedule_form_of(s))
+                           ? yk__fail(YK_ERR_ARGUMENT, "schedule state: it is of %s, this schedule is %s",
+                                      yk__schedule_print(given, other, TEXT_ROOM),
+                                      yk__schedule_print(yk__schedule_form_of(s), own, TEXT_ROOM))
+                       : has_rates(s, value) ? yk__schedule_resume(s, given, time)
+                                             : yk_schedule_set_time(s, time);
     yk__schedule_form_free(given);
     return status;
 }

@@ -17,6 +17,9 @@
 yk_value *yk__optimizer_to_torch(const char *kind, const yk_state_dict *dict, const yk_value *names);
 /* The list that yk_optimizer_state_dict would give; every group must have as many parameters as in `names`. */
 yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *names);
+/* The kind, "sgd" for yk_sgd, by the numbers of the first group, or by what was saved in "yoke" (`rest`, may be NULL);
+ * *guessed where an old PyTorch does not tell. NULL and an error for one that yoke has not. */
+const char *yk__optimizer_torch_kind(const yk_value *optimizer, const yk_value *rest, bool *guessed);
 
 /* scheduler.state_dict() of a schedule of this form, at `time`; the rates are lists of numbers. */
 yk_value *yk__schedule_to_torch(const yk__schedule_form *form, int64_t time, yk_value *base_rates,

@@ -12,6 +12,7 @@
 
 #include "base/core.h"
 #include "checkpoint/shards/shards.h"
+#include "optim/schedule_form.h"
 
 /* A training state to be written, or that was read: clear gives everything back. Without a scope. */
 typedef struct yk__snapshot {
@@ -33,6 +34,9 @@ yk_status yk__snapshot_apply(const char *dir, yk__snapshot *snapshot, yk_checkpo
 /* Fails if no run can go on from state.json, as far as that can be told without the run: checks the kinds and ranges of
  * all that is loaded. The error names the file, the key and the value. */
 yk_status yk__state_check(const char *dir, const json_t *json);
+/* The error of DIR/state.json that PREFIX + KEY is not what is expected there; the prefix ends in '.' or is empty. */
+yk_status yk__state_wrong(const char *dir, const char *prefix, const char *key, const json_t *item,
+                          const char *expected);
 
 /* ---- snapshot_copy.c: the copy that an asynchronous save writes ---- */
 /* The tensors that will be saved, without state.json: the model's tensors, and tensors without memory for those that
@@ -46,11 +50,17 @@ void yk__snapshot_populate(const yk__snapshot *room, const atomic_bool *stop);
  * Clears `reuse`. */
 yk_status yk__snapshot_copy(yk__snapshot *snapshot, yk__snapshot *reuse);
 
+/* A schedule in state.json (schedule_json.c). NULL without memory, or for one that is nested too deeply, which is an
+ * error. */
+json_t *yk__schedule_json(const yk__schedule_form *form, int64_t time);
+/* The form, for yk__schedule_form_free, of this or an older yoke. NULL and an error: YK_ERR_UNSUPPORTED for a kind that
+ * is not known here. */
+yk__schedule_form *yk__schedule_from_json(const char *dir, const json_t *schedule);
 /* A gradient scaler in state.json (torch_scaler.c). */
 json_t *yk__scaler_json(const yk_grad_scaler_state *state);
 yk_status yk__scaler_from_json(const char *dir, json_t *json, yk_grad_scaler_state *state);
-/* A number or flag of an optimizer's group, or a pair. */
-json_t *yk__number_json(yk_tensor *x);
+/* The numbers and flags of an optimizer's group in state.json (training_state.c), by its state dict. */
+json_t *yk__group_json(const yk_state_dict *dict, int64_t g);
 
 /* ---- training.c: a folder of checkpoints ---- */
 /* The step of "step-00001234", -1 for any other name; the path of a step, which the caller frees. */

@@ -13,8 +13,8 @@
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
-/* Bytes of a schedule as text; as in torch_schedule.c. */
-enum { SCHEDULE_ROOM = 4096 };
+/* Bytes of a schedule as text in an error, which cuts a longer one. */
+enum { SCHEDULE_ROOM = 1000 };
 
 void yk__snapshot_clear(yk__snapshot *snapshot)
 {
@@ -27,7 +27,7 @@ void yk__snapshot_clear(yk__snapshot *snapshot)
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* A number or flag of a group, for people and scripts that read state.json; the tensors are what is loaded. */
-json_t *yk__number_json(yk_tensor *x)
+static json_t *number_json(yk_tensor *x)
 {
     if (x->dtype == YK_BOOL)
         return json_boolean(*(bool *)x->data);
@@ -42,18 +42,24 @@ json_t *yk__number_json(yk_tensor *x)
     return list;
 }
 
+json_t *yk__group_json(const yk_state_dict *dict, int64_t g)
+{
+    json_t *group = json_object();
+    char prefix[40];
+    size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%" PRId64 ".", g);
+    for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
+        const char *name = yk__state_dict_name(dict, i);
+        if (strncmp(name, prefix, length) == 0)
+            json_object_set_new(group, name + length, number_json(yk__state_dict_at(dict, i)));
+    }
+    return group;
+}
+
 static json_t *optimizer_json(const yk_optimizer *o, const yk_state_dict *dict)
 {
     json_t *groups = json_array();
     for (int g = 0; g < o->n_groups; g++) {
-        json_t *group = json_object(), *names = json_array();
-        char prefix[32];
-        size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%d.", g);
-        for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
-            const char *name = yk__state_dict_name(dict, i);
-            if (strncmp(name, prefix, length) == 0)
-                json_object_set_new(group, name + length, yk__number_json(yk__state_dict_at(dict, i)));
-        }
+        json_t *group = yk__group_json(dict, g), *names = json_array();
         for (int64_t i = 0; i < o->groups[g].count; i++)
             json_array_append_new(names, json_string(yk__parameters_name(o->groups[g].params, i)));
         json_object_set_new(group, "params", names);
@@ -75,13 +81,6 @@ static json_t *loader_json(const yk_checkpoint_state *state)
                      "batch", (json_int_t)s.batch, "dataset_length", (json_int_t)s.dataset_length, "batch_size",
                      (json_int_t)s.batch_size, "seed", (json_int_t)s.seed, "shuffle", s.shuffle, "drop_last",
                      s.drop_last, "rank", s.rank, "world_size", s.world_size);
-}
-
-static json_t *schedule_json(const yk_schedule *schedule)
-{
-    char text[SCHEDULE_ROOM];
-    return json_pack("{s:s, s:I}", "kind", yk_schedule_describe(schedule, text, sizeof(text)), "time",
-                     (json_int_t)yk_schedule_time(schedule));
 }
 
 static json_t *settings_json(const yk_metadata *settings)
@@ -138,7 +137,9 @@ static json_t *state_json(const yk_checkpoint_state *state, const yk_state_dict 
         return NULL;
     int failed = 0;
     if (state->schedule)
-        failed |= json_object_set_new(object, "schedule", schedule_json(state->schedule));
+        failed |= json_object_set_new(
+            object, "schedule",
+            yk__schedule_json(yk__schedule_form_of(state->schedule), yk_schedule_time(state->schedule)));
     if (state->loader)
         failed |= json_object_set_new(object, "loader", loader_json(state));
     if (state->optimizer)
@@ -233,17 +234,19 @@ static yk_status check_schedule(const char *dir, const json_t *saved, const yk_s
     if (status || !schedule)
         return status;
     const char *kind = json_string_value(json_object_get(saved, "kind"));
-    json_t *t = json_object_get(saved, "time");
-    if (!kind || !json_is_integer(t) || json_integer_value(t) < 0)
+    const yk__schedule_form *own = yk__schedule_form_of(schedule);
+    char before[SCHEDULE_ROOM], now[SCHEDULE_ROOM];
+    if (!kind)
         return lacks(dir, "schedule");
-    char text[SCHEDULE_ROOM];
-    yk_schedule_describe(schedule, text, sizeof(text));
-    *time = json_integer_value(t);
-    *form = strcmp(kind, text) == 0 ? NULL : yk__schedule_parse(kind);
-    yk_clear_error(); /* a schedule that is not known here is another one */
-    if (strcmp(kind, text) != 0 && !(relaid && *form && yk__schedule_carry(schedule, *form, *time) >= 0))
-        return yk__fail(YK_ERR_ARGUMENT, "%s: was saved with the schedule %s, this run has %s", dir, kind, text);
-    return YK_OK;
+    *time = json_integer_value(json_object_get(saved, "time"));
+    *form = yk__schedule_from_json(dir, saved);
+    if (!*form)
+        yk_clear_error(); /* a schedule that is not known here is another one */
+    if (*form && (yk__schedule_same(own, *form) || (relaid && yk__schedule_carry(schedule, *form, *time) >= 0)))
+        return YK_OK;
+    return yk__fail(YK_ERR_ARGUMENT, "%s: was saved with the schedule %s, this run has %s", dir,
+                    *form ? yk__schedule_print(*form, before, sizeof(before)) : kind,
+                    yk__schedule_print(own, now, sizeof(now)));
 }
 
 /* *accumulate: batches of a step, 1 where it was not saved. */
@@ -316,7 +319,7 @@ static yk_status check_values(const char *dir, const json_t *saved, const yk_che
 /* The numbers that the checks found in state.json. */
 typedef struct found {
     json_int_t epoch, step, seed, calls;
-    yk__schedule_form *schedule; /* where it differs from the run's in its lengths, else NULL */
+    yk__schedule_form *schedule; /* as it was saved: the run's, or of other lengths; NULL without one */
     json_int_t accumulate;
     int64_t time;
     yk_loader_state loader_state;
@@ -347,10 +350,11 @@ static yk_status check_state(const char *dir, json_t *json, const yk_checkpoint_
 /* With an optimizer, whose rates were loaded, the schedule goes on from these; without one it sets them. */
 static yk_status load_schedule(yk_checkpoint_state *state, const found *f)
 {
-    if (!state->optimizer)
-        return yk_schedule_set_time(state->schedule,
-                                    f->schedule ? yk__schedule_carry(state->schedule, f->schedule, f->time) : f->time);
-    return yk__schedule_resume(state->schedule, f->schedule, f->time);
+    if (state->optimizer)
+        return yk__schedule_resume(state->schedule, f->schedule, f->time);
+    bool same = yk__schedule_same(yk__schedule_form_of(state->schedule), f->schedule);
+    return yk_schedule_set_time(state->schedule,
+                                same ? f->time : yk__schedule_carry(state->schedule, f->schedule, f->time));
 }
 
 /* The loader goes first: it can be put back. */

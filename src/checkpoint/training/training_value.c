@@ -124,7 +124,7 @@ static yk_value *rates_of(const json_t *optimizer, const char *name, const char 
 }
 
 /* "optimizer" and "scheduler"; what they cannot hold goes to `rest`. */
-static yk_status put_optimizer(const yk__snapshot *snapshot, yk_value *value, yk_value *rest)
+static yk_status put_optimizer(const char *dir, const yk__snapshot *snapshot, yk_value *value, yk_value *rest)
 {
     const json_t *optimizer = json_object_get(snapshot->state, "optimizer");
     const json_t *schedule = json_object_get(snapshot->state, "schedule");
@@ -141,10 +141,9 @@ static yk_status put_optimizer(const yk__snapshot *snapshot, yk_value *value, yk
         status = yk_value_set(own, "steps", steps_of(snapshot->optimizer, names));
     if (!status)
         status = yk_value_set(rest, "optimizer", own);
-    const char *text = json_string_value(json_object_get(schedule, "kind"));
-    if (status || !text)
+    if (status || !schedule)
         return status;
-    yk__schedule_form *form = yk__schedule_parse(text);
+    yk__schedule_form *form = yk__schedule_from_json(dir, schedule);
     if (!form)
         return yk__error_code();
     if (yk__schedule_has_torch_form(form)) /* else it is in the rest alone */
@@ -161,7 +160,7 @@ static yk_status put_rest(const char *dir, const yk__snapshot *snapshot, yk_valu
     static const char *const kept[] = {"random", "schedule", "loader", "settings", "values"};
     yk_value *rest = yk_value_dict();
     yk_state_dict *empty = yk_state_dict_create();
-    yk_status status = rest && empty ? put_optimizer(snapshot, value, rest) : yk__error_code();
+    yk_status status = rest && empty ? put_optimizer(dir, snapshot, value, rest) : yk__error_code();
     json_t *scaler = json_object_get(snapshot->state, "scaler"), *extra = json_object_get(snapshot->state, "extra");
     yk_grad_scaler_state scale;
     if (!status && scaler)
@@ -295,42 +294,6 @@ static yk_status check_shapes(const yk_state_dict *state, const yk_state_dict *w
     return YK_OK;
 }
 
-/* The kind, "sgd" for SGD, by the numbers of the first group; *guessed where an old PyTorch does not tell. */
-static const char *kind_of(const yk_value *optimizer, const yk_value *rest, bool *guessed)
-{
-    const yk_value *group = yk_value_at(yk_value_get(optimizer, "param_groups"), 0);
-    const yk_value *decoupled = yk_value_get(group, "decoupled_weight_decay"), *saved;
-    saved = yk_value_get(yk_value_get(rest, "optimizer"), "kind");
-    *guessed = false;
-    if (yk_value_get(group, "momentum") && yk_value_get(group, "dampening"))
-        return "sgd";
-    static const struct {
-        const char *number, *kind;
-    } marks[] = {{"alpha", "rmsprop"}, {"lr_decay", "adagrad"}, {"rho", "adadelta"}, {"momentum_decay", "nadam"}};
-    for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
-        if (yk_value_get(group, marks[i].number))
-            return marks[i].kind;
-    }
-    if (yk_value_get(group, "betas") && !yk_value_get(group, "amsgrad"))
-        return decoupled ? "radam" : "adamax";
-    if (!yk_value_get(group, "betas")) {
-        yk__fail(YK_ERR_UNSUPPORTED, "the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, "
-                                     "NAdam and RAdam");
-        return NULL;
-    }
-    if (yk_value_kind_of(decoupled) == YK_VALUE_BOOL)
-        return yk_value_as_bool(decoupled) ? "adamw" : "adam";
-    if (yk_value_kind_of(saved) == YK_VALUE_STRING && strcmp(yk_value_as_string(saved), "adam") == 0)
-        return "adam";
-    double decay = 0;
-    if (yk_value_kind_of(saved) == YK_VALUE_STRING)
-        return "adamw";
-    if (yk__torch_number("weight_decay", yk_value_get(group, "weight_decay"), &decay))
-        return NULL;
-    *guessed = decay != 0;
-    return decay != 0 ? "adamw" : "adam";
-}
-
 /* ---- in: the parts ----------------------------------------------------------------------------------------------- */
 
 /* The snapshot that is being made of a value. */
@@ -384,14 +347,7 @@ static json_t *optimizer_json(const char *kind, const yk_state_dict *dict, const
 {
     json_t *groups = json_array();
     for (int64_t g = 0; g < yk_value_count(names); g++) {
-        json_t *group = json_object();
-        char prefix[40];
-        size_t length = (size_t)snprintf(prefix, sizeof(prefix), "param_groups.%" PRId64 ".", g);
-        for (int64_t i = 0; i < yk__state_dict_count(dict); i++) {
-            const char *name = yk__state_dict_name(dict, i);
-            if (strncmp(name, prefix, length) == 0)
-                json_object_set_new(group, name + length, yk__number_json(yk__state_dict_at(dict, i)));
-        }
+        json_t *group = yk__group_json(dict, g);
         json_object_set_new(group, "params", to_json(yk_value_at(names, g)));
         json_array_append_new(groups, group);
     }
@@ -401,7 +357,7 @@ static json_t *optimizer_json(const char *kind, const yk_state_dict *dict, const
 static yk_status read_optimizer(making *m, const yk_value *optimizer)
 {
     bool guessed;
-    const char *kind = kind_of(optimizer, m->rest, &guessed);
+    const char *kind = yk__optimizer_torch_kind(optimizer, m->rest, &guessed);
     yk_value *names = kind ? names_for(optimizer, m->weights) : NULL;
     yk_state_dict *dict = names ? yk__optimizer_from_torch(optimizer, names) : NULL;
     yk_status status = dict ? check_shapes(dict, m->weights) : yk__error_code();
@@ -422,12 +378,9 @@ static yk_status read_optimizer(making *m, const yk_value *optimizer)
 static yk_status read_schedule(making *m, const yk_value *scheduler)
 {
     int64_t time;
-    char text[4096]; /* as long as one that yk__schedule_from_torch takes */
     yk__schedule_form *form = scheduler ? yk__schedule_from_torch(scheduler, &time) : NULL;
     const yk_value *saved = yk_value_get(m->rest, "schedule");
-    json_t *json =
-        form ? json_pack("{s:s, s:I}", "kind", yk__schedule_print(form, text, sizeof(text)), "time", (json_int_t)time)
-             : NULL;
+    json_t *json = form ? yk__schedule_json(form, time) : NULL;
     m->foreign_schedule = scheduler && !form;
     if (m->foreign_schedule)
         notice_add(m, yk_last_error()->message, "; it is kept for PyTorch alone");

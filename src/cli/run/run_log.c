@@ -11,6 +11,7 @@
 #include "cli/run/run_log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,8 @@ static int64_t step_of(const char *line, size_t length)
     return found;
 }
 
-/* The length of the log's lines up to `step`, which a run that goes on after it keeps. */
-static off_t kept_length(FILE *file, int64_t step)
+/* The length of the log's lines up to `step`, which a run that goes on after it keeps, and their number. */
+static off_t kept_length(FILE *file, int64_t step, int64_t *lines)
 {
     char *line = NULL;
     size_t size = 0;
@@ -50,8 +51,10 @@ static off_t kept_length(FILE *file, int64_t step)
     ssize_t length;
     while ((length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
         int64_t found = step_of(line, (size_t)length);
-        if (found <= step)
+        if (found <= step) {
             kept += length;
+            ++*lines;
+        }
         if (found >= step)
             break;
     }
@@ -65,10 +68,43 @@ yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t
     if (!old)
         return run_log_open(log, path, dtype);
     *log = (run_log){.path = path, .digits = dtype == YK_F64 ? 17 : 9, .file = old};
-    off_t kept = kept_length(old, step);
+    off_t kept = kept_length(old, step, &log->lines);
     if (ftruncate(fileno(old), kept) < 0 || fseeko(old, kept, SEEK_SET) < 0)
         return yk__fail_errno("%s", path);
     return YK_OK;
+}
+
+void run_log_take_over(run_log *log, const char *path, bool *missing)
+{
+    *missing = false;
+    if (!path)
+        return;
+    FILE *file = fopen(path, "r+e");
+    char *line = NULL;
+    size_t size = 0;
+    off_t kept = 0;
+    int64_t lines = 0;
+    ssize_t length;
+    while (file && lines < log->lines && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+        kept += length;
+        lines++;
+    }
+    free(line);
+    *missing = lines == log->lines - 1;
+    if (file && lines >= log->lines - 1 && ftruncate(fileno(file), kept) == 0 && fseeko(file, kept, SEEK_SET) == 0) {
+        log->path = path;
+        log->file = file;
+        return;
+    }
+    if (file && lines < log->lines - 1)
+        fprintf(stderr,
+                "yoke train: --log %s: there are %" PRId64 " lines of the %" PRId64 " that the run has written "
+                "so far; it goes on without a log\n",
+                path, lines, log->lines);
+    else
+        fprintf(stderr, "yoke train: --log %s: %s; the run goes on without it\n", path, strerror(errno));
+    if (file)
+        fclose(file);
 }
 
 /* The log ends here, and the run goes on: as on a full disk. */
@@ -98,7 +134,7 @@ static yk_status write_line(run_log *log, json_t *object)
         return yk__fail(YK_ERR_MEMORY, "%s: out of memory for a line", log->path);
     fputs(line, log->file);
     free(line);
-    if (run_log_due(log)) {
+    if (log->at_once || run_log_due(log)) {
         fflush(log->file);
         log->flushed = yk__now();
     }
@@ -109,6 +145,7 @@ static yk_status write_line(run_log *log, json_t *object)
 
 yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, double samples_per_second)
 {
+    log->lines++;
     if (!log->file)
         return YK_OK;
     return write_line(log, json_pack("{s:s,s:I,s:I,s:o,s:o}", "event", "step", "epoch", (json_int_t)epoch, "step",
@@ -118,6 +155,7 @@ yk_status run_log_step(run_log *log, int64_t epoch, int64_t step, double loss, d
 
 yk_status run_log_eval(run_log *log, int64_t epoch, double loss, double accuracy)
 {
+    log->lines++;
     if (!log->file)
         return YK_OK;
     log->flushed = 0;
@@ -135,6 +173,7 @@ static void set_number(json_t *object, const char *key, double value, int digits
 
 yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
 {
+    log->lines++;
     if (!log->file)
         return YK_OK;
     json_t *object =
@@ -153,6 +192,7 @@ yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
 
 yk_status run_log_confusion(run_log *log, json_t *matrix)
 {
+    log->lines++;
     if (log->file && matrix)
         return write_line(log, json_pack("{s:s,s:o}", "event", "confusion", "confusion", matrix));
     json_decref(matrix);

@@ -14,7 +14,9 @@
 typedef struct run_log {
     FILE *file; /* NULL: nothing is logged */
     const char *path;
-    int digits; /* of a loss */
+    int digits;    /* of a loss */
+    int64_t lines; /* that the file has, or would have if this process wrote it */
+    bool at_once;  /* set by the caller: each line reaches the file before the call returns */
     double flushed;
 } run_log;
 
@@ -23,6 +25,9 @@ yk_status run_log_open(run_log *log, const char *path, yk_dtype dtype);
 /* Goes on behind the line of `step`: what stands after it, from a run that was killed, is cut off. A file that is not
  * there is begun; one without that line is cut where later steps begin, if there are any. */
 yk_status run_log_resume(run_log *log, const char *path, yk_dtype dtype, int64_t step);
+/* Goes on behind the first log->lines lines of the file that another process has written; it may have written one less.
+ * *missing: so it is. A file that cannot be taken over is said on stderr, and nothing is logged from there on. */
+void run_log_take_over(run_log *log, const char *path, bool *missing);
 /* A line that cannot be written, as on a full disk, is said once on stderr, and nothing is logged from there on.
  * Everything logged so far is in the file. */
 void run_log_flush(run_log *log);

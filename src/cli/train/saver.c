@@ -71,18 +71,45 @@ static yk_status check_empty(const saver *s)
     return yk__ranks_agree(s->group);
 }
 
-yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_options *options, bool resume)
+void saver_close(saver *s)
 {
+    yk_checkpoint_manager_release(s->manager);
+    s->manager = NULL;
+}
+
+void saver_join(saver *s, const char *root, const yk_checkpoint_manager_options *options)
+{
+    saver_close(s);
     s->root = root;
+    s->options = *options;
     s->group = options->group;
     s->rank = yk__own_rank(s->group);
     s->saved = -1;
     s->last = yk__now();
-    s->manager = yk_checkpoint_manager_create(root, options);
-    if (!s->manager) {
-        yk__error_prefix("--checkpoint");
+}
+
+static yk_status saver_manage(saver *s)
+{
+    yk_scope scope = yk_scope_begin();
+    s->manager = yk_checkpoint_manager_retain(yk_checkpoint_manager_create(s->root, &s->options));
+    yk_scope_end(scope);
+    if (s->manager)
+        return YK_OK;
+    yk__error_prefix("--checkpoint");
+    return yk__error_code();
+}
+
+void saver_renew(saver *s)
+{
+    saver_close(s);
+    s->rank = yk__own_rank(s->group);
+}
+
+yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_options *options, bool resume)
+{
+    saver_join(s, root, options);
+    if (saver_manage(s))
         return yk__error_code();
-    }
     yk_status status = resume ? go_on(s) : check_empty(s);
     if (status && resume)
         yk__error_prefix("--resume");
@@ -91,24 +118,26 @@ yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_opt
 
 bool saver_resumed(const saver *s)
 {
-    return s->manager && s->saved >= 0;
+    return s->root && s->saved >= 0;
 }
 
 bool saver_late(const saver *s)
 {
-    return s->manager && s->every_seconds > 0 && yk__now() - s->last >= s->every_seconds;
+    return s->root && s->every_seconds > 0 && yk__now() - s->last >= s->every_seconds;
 }
 
 bool saver_due(const saver *s)
 {
-    if (!s->manager)
+    if (!s->root)
         return false;
     return (s->every_steps && s->state->step % s->every_steps == 0) || s->late;
 }
 
 yk_status saver_save(saver *s)
 {
-    if (!s->manager || s->saved == s->state->step)
+    if (!s->root || s->saved == s->state->step)
+        return yk__error_code();
+    if (!s->manager && saver_manage(s))
         return yk__error_code();
     s->last = yk__now();
     s->late = false;

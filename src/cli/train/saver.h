@@ -7,8 +7,9 @@
 #include <yoke/checkpoint.h>
 
 typedef struct saver {
-    yk_checkpoint_manager *manager; /* NULL: this run has no checkpoints */
-    const char *root;
+    const char *root;               /* NULL: this run has no checkpoints */
+    yk_checkpoint_manager *manager; /* NULL: one is made for the next checkpoint */
+    yk_checkpoint_manager_options options;
     int64_t every_steps;        /* 0: not by steps */
     double every_seconds;       /* 0: not by time */
     double last;                /* when the last one was begun */
@@ -28,6 +29,12 @@ bool saver_parse_every(saver *s, const char *text);
  * alone reads and writes files.
  */
 yk_status saver_open(saver *s, const char *root, const yk_checkpoint_manager_options *options, bool resume);
+/* Opens the folder in a process that joins a run under way, whose state it has from the others. */
+void saver_join(saver *s, const char *root, const yk_checkpoint_manager_options *options);
+/* The ranks of the group are others than before. What this process is writing is completed; the next checkpoint is that
+ * of the new ranks. */
+void saver_renew(saver *s);
+void saver_close(saver *s);
 bool saver_resumed(const saver *s);
 /* True if the seconds of --save-every have passed on this process. */
 bool saver_late(const saver *s);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/core.h"
@@ -55,6 +56,10 @@ static const char about[] =
     "--batch-size, which 1 to V processes share out, and the weights are to the bit those of V processes. Each number "
     "of processes goes on from the others' checkpoints. `yoke run --virtual-ranks V` says it for all processes.\n"
     "\n"
+    "--elastic, under `yoke run` on one node or with --nnodes MIN:MAX: a process or a node that ends does not end the "
+    "run; the others make the step again, and end with the same weights. One that comes takes part between two steps. "
+    "SIGTERM to a process lets it leave, and end with 0.\n"
+    "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 saved and to be resumed, 128 + N ended by signal N.\n";
 
 static const char examples[] = "  yoke train\n"
@@ -87,6 +92,8 @@ static int train(train_job *r)
 {
     if (ranks_join(&r->ranks))
         return cli_failed();
+    if (r->set->elastic && getenv("YOKE_ELASTIC_JOIN"))
+        r->ranks.rank = -1;
     if (r->set->checkpoint)
         cli_catch_signals_to_save();
     yk_status status = train_find(r);
@@ -203,6 +210,15 @@ static int check_options(const cli_verb *verb, const settings *s)
         return cli_usage_error(verb, "--momentum is of sgd; --optimizer is %s", s->optimizer);
     if (s->balance && !s->virtual_ranks)
         return cli_usage_error(verb, "--balance needs --virtual-ranks V");
+    if (s->elastic && !s->virtual_ranks)
+        return cli_usage_error(verb, "--elastic needs --virtual-ranks V, which the processes that are there share out");
+    if (s->elastic && s->trace)
+        return cli_usage_error(verb, "--trace is of processes that are there from begin to end; leave it or --elastic "
+                                     "out");
+    if (s->elastic && s->async_save && s->sharded_save)
+        return cli_usage_error(verb,
+                               "--async-save --sharded-save: processes that come and go (--elastic) write a share "
+                               "between two steps, or rank 0 writes all of it meanwhile; leave one of them out");
     if (s->sync_bn && s->virtual_ranks > 1)
         return cli_usage_error(verb,
                                "--sync-bn communicates inside forward, where the virtual ranks of a process come "
@@ -311,6 +327,8 @@ int cli_train(int argc, char **argv)
          .least = 1, .most = YK__MOST_VIRTUAL_RANKS, .default_text = "one of each process",
          .variable = "YOKE_VIRTUAL_RANKS"},
         {"balance", NULL, CLI_FLAG, &s.balance, .help = "give faster processes more of the virtual ranks"},
+        {"elastic", NULL, CLI_FLAG, &s.elastic,
+         .help = "under yoke run, with --virtual-ranks: processes come and go, and the run goes on", .also = "survive"},
         {"optimizer", "NAME", CLI_CHOICE, &s.optimizer, "what makes steps of gradients", .choices = optimizers,
          .also = "optim,opt"},
         {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate", .default_text = "0.05 for sgd, PyTorch's for others",

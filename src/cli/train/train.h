@@ -3,7 +3,7 @@
  *
  * train.c reads the command line, train_data.c opens the data, train_build.c makes the rest of what it asks for,
  * train_loop.c trains, train_result.c judges the tests; train_queue.c has the steps of a device that carries work out
- * later.
+ * later, train_elastic.c the members that come and go.
  */
 #ifndef YOKE_CLI_TRAIN_TRAIN_H
 #define YOKE_CLI_TRAIN_TRAIN_H
@@ -41,7 +41,7 @@ typedef struct settings {
     double dropout;
     bool gradient_checkpointing;
     bool no_shuffle, no_augment, no_eval, allow_nan, resume, async_save, sharded_save, sync_bn, no_graph, confusion,
-        balance;
+        balance, elastic;
 } settings;
 
 /* The best test so far, all numbers, as a checkpoint keeps them. */
@@ -50,6 +50,7 @@ typedef struct train_best {
     double epoch;          /* from 0; -1: none */
 } train_best;
 
+typedef struct train_job train_job;
 typedef struct train_queue train_queue;
 typedef struct train_eval train_eval;
 
@@ -67,10 +68,18 @@ typedef struct train_learner {
 /* The data sets of training and test, with their loaders (train_data.c). */
 typedef struct train_sets {
     yk_dataset *train_set, *test_set;
-    yk_loader *train, *test;
+    yk_loader *train, *test; /* test: NULL with virtual ranks, whose parts are tested one by one */
+    int64_t test_skipped;    /* with them: samples that could not be read in the last test, and the first fault */
+    char test_fault[300];
     net_form form;        /* of the network: what is saved with its weights */
     yk_gpt2_options gpt2; /* of text: the network's sizes, in place of the form */
 } train_sets;
+
+/* The result of an epoch: the mean loss of its samples, and its speed; then that of its test. */
+typedef struct train_epoch_result {
+    double loss, images_per_second; /* NAN: no step was taken */
+    double test_loss;               /* NAN: there was no test */
+} train_epoch_result;
 
 /* The run's progress in steps and epochs (train_loop.c; a checkpoint sets it, too). */
 typedef struct train_course {
@@ -79,7 +88,9 @@ typedef struct train_course {
     int64_t epoch, step;   /* epoch from 0; step: how many are done */
     double begun;          /* when the training of this process began */
     bool failed;           /* in training; a run that was asked to end may do that too */
-    bool resumed;          /* the loader stands in the middle of an epoch that another process began */
+    bool due;              /* a checkpoint, before the next step */
+    train_epoch_result result;
+    bool resumed; /* the loader stands in the middle of an epoch that another process began */
 } train_course;
 
 /* Losses of the steps and results of the tests so far (train_loop.c, train_queue.c). */
@@ -109,7 +120,24 @@ typedef struct train_saved {
     char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80];
 } train_saved;
 
-typedef struct train_job {
+/* The program's counts, which go back with a step that is made again, and come to who joins (train_elastic.c). */
+typedef struct train_own {
+    int64_t epoch, step, epochs, total;
+    int64_t due, stop, saved, lines; /* lines: of the log */
+    train_scores scores;
+} train_own;
+
+/* The members of a run of --elastic (train_elastic.c). */
+typedef struct train_members {
+    bool survives; /* members may come and go */
+    bool acted;    /* the action that all make together was made before */
+    int64_t view;  /* the list of members that all here is for */
+    int64_t said;  /* the epoch, from 1, whose line was printed last */
+    yk_status (*action)(struct train_job *r);
+    train_own own;
+} train_members;
+
+struct train_job {
     const settings *set;
     ranks ranks;
     yk_dtype dtype;
@@ -123,7 +151,8 @@ typedef struct train_job {
     train_saved saved;
     train_eval *eval;   /* what a test needs on a device; NULL on a CPU, and before the first */
     train_queue *queue; /* NULL on a CPU: the scores are those of the step */
-} train_job;
+    train_members members;
+};
 
 /* A CSV file by its name, "csv:FILE" or FILE.csv. */
 bool train_is_csv(const char *spec);
@@ -151,6 +180,29 @@ void train_trace_end(train_job *r, yk_status status);
 yk_tensor *train_loss(const train_job *r, yk_module *model, yk_tensor *input, yk_tensor *target, yk_tensor **output);
 /* Fails: the loss of `step`, from 1, is not finite, at a learning rate. */
 yk_status train_not_finite(const train_job *r, double loss, int64_t step, double lr);
+
+/* True if virtual ranks take the batches, whatever the number of processes. */
+bool train_is_virtual(const train_job *r);
+/* A loader of a virtual rank's part of the test set; of the current scope. */
+yk_loader *train_make_test_loader(const train_job *r, int rank);
+/* Calls `each` with a loader of each part of the test set that is this process's, and the part's number: that of its
+ * rank or of a virtual one. */
+void train_test_parts(train_job *r, void (*each)(train_job *r, yk_loader *part, int number, void *argument),
+                      void *argument);
+
+/* ---- train_elastic.c: virtual ranks, whose processes come and go with --elastic ---- */
+/* Makes learner.elastic and learner.model. `alike`: the settings that have to be the same in who joins. */
+yk_status train_members_make(train_job *r, const char *alike);
+/* Begins a step; false as yk_elastic_begin says it. */
+bool train_members_begin(train_job *r);
+/* True if this process has left the run, which the others go on with. */
+bool train_members_left(const train_job *r);
+/* A step has failed. YK_OK: a member has ended, and the step is to be begun again; else the error stays. */
+yk_status train_members_recover(train_job *r, yk_status failed);
+/* Brings rank, test and log to the members that there are now, if they have changed. */
+yk_status train_members_renew(train_job *r);
+/* Does what communicates between two steps; it may be done again, with other members. */
+yk_status train_together(train_job *r, yk_status (*action)(train_job *r));
 
 /* ---- train_queue.c: steps that the host queues, and does not wait for ---- */
 /* r->queue, where the device is one for which there is any; free takes NULL. */

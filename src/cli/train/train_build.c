@@ -249,10 +249,11 @@ static void add_data(char lines[RANKS_LINES], const char *what, yk_dataset *set)
 
 /* Ranks that learn other things in another way are an error, not a strange result. Each command line was typed on its
  * own host, and each host has its own copy of the data. */
-static yk_status check_alike(train_job *r)
+static void list_settings(const train_job *r, char lines[RANKS_LINES])
 {
     const settings *s = r->set;
-    char lines[RANKS_LINES] = "", number[YK__NUMBER_ROOM];
+    char number[YK__NUMBER_ROOM];
+    *lines = '\0';
     const struct {
         const char *name;
         int64_t value;
@@ -263,19 +264,13 @@ static yk_status check_alike(train_job *r)
     const struct {
         const char *name;
         bool given;
-    } flags[] = {{"sync-bn", s->sync_bn},
-                 {"no-shuffle", s->no_shuffle},
-                 {"no-eval", s->no_eval},
-                 {"allow-nan", s->allow_nan},
-                 {"checkpoint", s->checkpoint},
-                 {"resume", s->resume},
-                 {"async-save", s->async_save},
-                 {"sharded-save", s->sharded_save},
-                 {"no-graph", s->no_graph},
-                 {"save-best", s->save_best},
-                 {"confusion", s->confusion},
-                 {"balance", s->balance},
-                 {"trace", s->trace}};
+    } flags[] = {{"sync-bn", s->sync_bn},       {"no-shuffle", s->no_shuffle},
+                 {"no-eval", s->no_eval},       {"allow-nan", s->allow_nan},
+                 {"checkpoint", s->checkpoint}, {"resume", s->resume},
+                 {"async-save", s->async_save}, {"sharded-save", s->sharded_save},
+                 {"no-graph", s->no_graph},     {"save-best", s->save_best},
+                 {"confusion", s->confusion},   {"balance", s->balance},
+                 {"elastic", s->elastic},       {"trace", s->trace}};
     add_line(lines, "--optimizer %s\n", s->optimizer);
     add_line(lines, "%s as its --device\n", r->device.type == YK_CPU ? "a CPU" : "a GPU");
     for (const yk_metadata *m = r->saved.settings; m->key; m++)
@@ -293,7 +288,6 @@ static yk_status check_alike(train_job *r)
     add_data(lines, "train on", r->data.train_set);
     if (r->data.test_set)
         add_data(lines, "test on", r->data.test_set);
-    return ranks_compare(&r->ranks, lines);
 }
 
 /* Opens --checkpoint; with --resume the run stands where its newest checkpoint was saved. */
@@ -322,11 +316,17 @@ static yk_status open_checkpoints(train_job *r)
     if (r->learner.elastic && yk_elastic_describe(r->learner.elastic, &r->saved.state))
         return yk__error_code();
     r->saved.saver.state = &r->saved.state;
+    bool grouped = r->ranks.world > 1 || r->members.survives;
     yk_checkpoint_manager_options options = *YK_OPTIONS(yk_checkpoint_manager_options, .async = s->async_save,
-                                                        .group = r->ranks.world > 1 ? yk_default_process_group() : NULL,
+                                                        .group = grouped ? yk_default_process_group() : NULL,
                                                         .sharded = s->sharded_save, .state = &r->saved.state);
     if (s->keep)
         options.keep = (int)s->keep;
+    if (yk_elastic_joined(r->learner.elastic)) {
+        saver_join(&r->saved.saver, s->checkpoint, &options);
+        r->saved.saver.saved = r->members.own.saved;
+        return YK_OK;
+    }
     yk_status status = saver_open(&r->saved.saver, s->checkpoint, &options, s->resume);
     if (status || !saver_resumed(&r->saved.saver))
         return status;
@@ -368,24 +368,14 @@ yk_status train_find(train_job *r)
     return status;
 }
 
-/* For more virtual ranks than processes. */
-static yk_status make_elastic(train_job *r)
-{
-    r->learner.elastic = yk_elastic_create(
-        YK_OPTIONS(yk_elastic_options, .model = r->learner.net, .optimizer = r->learner.optimizer,
-                   .schedule = r->learner.schedule, .scaler = r->learner.scaler, .loader = r->data.train,
-                   .virtual_ranks = r->learner.shards, .accumulate = r->set->accumulate, .balance = r->set->balance));
-    r->learner.model = yk_elastic_model(r->learner.elastic);
-    return r->learner.elastic ? YK_OK : yk__error_code();
-}
-
-static yk_status make_model(train_job *r)
+static yk_status make_model(train_job *r, const char *alike)
 {
     const settings *s = r->set;
+    bool plain = !train_is_virtual(r);
     r->learner.net = make_network(r);
     if (s->sync_bn)
         r->learner.net = yk_convert_sync_batch_norm(r->learner.net, NULL);
-    r->learner.model = r->learner.shards == r->ranks.world ? yk_ddp(r->learner.net, NULL) : r->learner.net;
+    r->learner.model = plain ? yk_ddp(r->learner.net, NULL) : r->learner.net;
     r->learner.optimizer = make_optimizer(r);
     if (r->lower == YK_F16)
         r->learner.scaler = yk_grad_scaler_create(NULL);
@@ -396,7 +386,7 @@ static yk_status make_model(train_job *r)
     if (!r->learner.model || !r->learner.optimizer)
         return yk__error_code();
     r->learner.schedule = make_schedule(r);
-    return yk_last_error() || r->learner.shards == r->ranks.world ? yk__error_code() : make_elastic(r);
+    return yk_last_error() || plain ? yk__error_code() : train_members_make(r, alike);
 }
 
 static void introduce(const train_job *r)
@@ -436,6 +426,31 @@ static void introduce(const train_job *r)
         train_say(r, "%s\n", s->recipe);
 }
 
+/* All ranks know how many lines the log has. */
+static yk_status count_lines(train_job *r)
+{
+    double lines[] = {r->ranks.rank == 0 ? (double)r->display.log.lines : 0};
+    yk_status status = ranks_sum(&r->ranks, lines, 1);
+    if (!status && r->ranks.world > 1)
+        r->display.log.lines = (int64_t)lines[0];
+    return status;
+}
+
+static yk_status open_log(train_job *r, const char *log)
+{
+    run_log *to = &r->display.log;
+    yk_status status = saver_resumed(&r->saved.saver) ? run_log_resume(to, log, r->dtype, r->course.step)
+                                                      : run_log_open(to, log, r->dtype);
+    if (status)
+        yk__error_prefix("--log");
+    to->at_once = r->members.survives;
+    if (yk_elastic_joined(r->learner.elastic))
+        to->lines = r->members.own.lines;
+    else if (!status && r->members.survives)
+        status = train_together(r, count_lines);
+    return status;
+}
+
 yk_status train_build(train_job *r)
 {
     const settings *s = r->set;
@@ -443,20 +458,17 @@ yk_status train_build(train_job *r)
     const char *log = writes ? s->log : NULL;
     r->scores.accuracy = r->scores.top5 = r->scores.loss = NAN;
     r->scores.best = (train_best){NAN, NAN, -1};
+    char alike[RANKS_LINES];
     describe_run(r);
-    if (check_alike(r) || make_model(r) || check_save_path("save", writes ? s->save : NULL) ||
+    list_settings(r, alike);
+    if (ranks_compare(&r->ranks, alike) || make_model(r, alike) || check_save_path("save", writes ? s->save : NULL) ||
         check_save_path("save-best", writes ? s->save_best : NULL))
         return yk__error_code();
     introduce(r);
-    yk_status status = open_checkpoints(r);
+    bool joined = yk_elastic_joined(r->learner.elastic);
+    yk_status status = joined ? open_checkpoints(r) : train_together(r, open_checkpoints);
     if (!status)
         status = train_queue_create(r);
     fflush(stdout);
-    if (status)
-        return status;
-    status = saver_resumed(&r->saved.saver) ? run_log_resume(&r->display.log, log, r->dtype, r->course.step)
-                                            : run_log_open(&r->display.log, log, r->dtype);
-    if (status)
-        yk__error_prefix("--log");
-    return status;
+    return status ? status : open_log(r, log);
 }

@@ -28,20 +28,59 @@ bool train_is_csv(const char *spec)
 
 /* ---- loaders ----------------------------------------------------------------------------------------------------- */
 
-/* To train, of virtual ranks: the first one's, until yk_elastic_create shares them out. */
-static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split split)
+bool train_is_virtual(const train_job *r)
+{
+    return r->set->elastic || r->learner.shards != r->ranks.world;
+}
+
+/* A loader of one of the virtual ranks, or of this rank. To train it is the first virtual one's, until
+ * yk_elastic_create shares them out. */
+static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split split, int virtual_rank)
 {
     const settings *s = r->set;
-    bool shared_out = split == YK_TRAIN && r->learner.shards != r->ranks.world;
+    bool shared_out = train_is_virtual(r);
     enum { TEST_BATCH = 64 }; /* at least: small batches train better, but only cost time in a test */
-    yk_loader_options options = *YK_OPTIONS(
-        yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
-        .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .device = r->device,
-        .rank = shared_out ? 0 : r->ranks.rank, .world_size = shared_out ? r->learner.shards : r->ranks.world,
-        .padding = split != YK_TEST, .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
+    yk_loader_options options =
+        *YK_OPTIONS(yk_loader_options, .batch_size = s->batch_size, .shuffle = split == YK_TRAIN && !s->no_shuffle,
+                    .workers = (int)s->workers, .seed = (uint64_t)s->seed, .dtype = r->dtype, .device = r->device,
+                    .rank = shared_out ? virtual_rank : r->ranks.rank,
+                    .world_size = shared_out ? r->learner.shards : r->ranks.world, .padding = split != YK_TEST,
+                    .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
     if (split == YK_TEST && options.batch_size < TEST_BATCH)
         options.batch_size = TEST_BATCH;
     return yk_loader_create(set, &options);
+}
+
+yk_loader *train_make_test_loader(const train_job *r, int rank)
+{
+    return make_loader(r, r->data.test_set, YK_TEST, rank);
+}
+
+static void note_skipped(train_job *r, const yk_loader *part)
+{
+    int64_t skipped = yk_loader_skipped(part);
+    if (skipped && !r->data.test_skipped)
+        snprintf(r->data.test_fault, sizeof(r->data.test_fault), "%s", yk_loader_skipped_message(part));
+    r->data.test_skipped += skipped;
+}
+
+void train_test_parts(train_job *r, void (*each)(train_job *r, yk_loader *part, int number, void *argument),
+                      void *argument)
+{
+    if (!r->learner.elastic) {
+        each(r, r->data.test, r->ranks.rank, argument);
+        return;
+    }
+    int first = yk_elastic_first(r->learner.elastic), count = yk_elastic_count(r->learner.elastic);
+    r->data.test_skipped = 0;
+    for (int v = first; v < first + count && !yk_last_error(); v++) {
+        yk_scope scope = yk_scope_begin();
+        yk_loader *part = train_make_test_loader(r, v);
+        if (part)
+            each(r, part, v, argument);
+        note_skipped(r, part);
+        yk_scope_end(scope);
+    }
 }
 
 /* The same classes in the same order, or the numbers of the labels would mean different things. */
@@ -350,12 +389,13 @@ yk_status train_open_data(train_job *r)
         status = yk_set_error(YK_ERR_FORMAT, "%s: there are no images to train on", yk_dataset_name(r->data.train_set));
     if (status)
         return status;
-    r->data.train = make_loader(r, r->data.train_set, YK_TRAIN);
+    r->data.train = make_loader(r, r->data.train_set, YK_TRAIN, 0);
     if (!r->data.train)
         return yk__error_code();
     if (r->data.test_set && !s->no_eval) {
-        r->data.test = make_loader(r, r->data.test_set, YK_TEST);
-        status = r->data.test ? check_classes(r->data.train_set, r->data.test_set) : yk__error_code();
+        r->data.test = train_is_virtual(r) ? NULL : make_loader(r, r->data.test_set, YK_TEST, 0);
+        status =
+            r->data.test || train_is_virtual(r) ? check_classes(r->data.train_set, r->data.test_set) : yk__error_code();
     }
     return status || train_is_text(s->data) ? status : describe_form(r);
 }

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <yoke/parallel.h>
 
@@ -16,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/train/train.h"
 #include "cli/train/train_text.h"
+#include "elastic/leaf_tree.h"
 
 void train_say(const train_job *r, const char *format, ...)
 {
@@ -94,12 +96,37 @@ yk_status train_not_finite(const train_job *r, double loss, int64_t step, double
                         isnan(loss) ? "NaN" : "infinite", step, r->course.epoch + 1, lr);
 }
 
+/* The flags that the processes raise in a step of virtual ranks: rank 0's clock is that of all, and a signal that one
+ * has got is for all. */
+enum { FLAG_LATE = 1, FLAG_INTERRUPT = 2, FLAG_SAVE = 4, FLAG_TERMINATE = 8 };
+
+static void raise_flags(const train_job *r)
+{
+    int caught = cli_interrupted();
+    yk_elastic_raise_flags(r->learner.elastic, (r->ranks.rank == 0 && saver_late(&r->saved.saver) ? FLAG_LATE : 0) |
+                                                   (caught == SIGINT    ? FLAG_INTERRUPT
+                                                    : caught == SIGUSR1 ? FLAG_SAVE
+                                                    : caught == SIGTERM ? FLAG_TERMINATE
+                                                                        : 0));
+}
+
+static void take_flags(train_job *r)
+{
+    uint32_t flags = yk_elastic_flags(r->learner.elastic);
+    r->saved.saver.late = (flags & FLAG_LATE) != 0;
+    if (!r->ranks.stop)
+        r->ranks.stop = flags & FLAG_INTERRUPT   ? SIGINT
+                        : flags & FLAG_TERMINATE ? SIGTERM
+                        : flags & FLAG_SAVE      ? SIGUSR1
+                                                 : 0;
+}
+
 /* The batches of a step's virtual ranks, as far as they are this process's. r->scores.loss is then that of all. */
 static yk_status train_shards(train_job *r, yk_batch *batch, int64_t *samples)
 {
     yk_status status = YK_OK;
     int64_t own = 0;
-    while (!status && yk_elastic_next(r->learner.elastic, batch)) {
+    while (!status && (raise_flags(r), yk_elastic_next(r->learner.elastic, batch))) {
         yk_scope scope = yk_scope_begin();
         yk_tensor *output, *input = yk_to(batch->input, r->device), *target = yk_to(batch->target, r->device);
         status = yk_elastic_backward(r->learner.elastic, train_loss(r, r->learner.model, input, target, &output));
@@ -132,12 +159,16 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
     yk_status status = (r->learner.elastic ? train_shards : train_batches)(r, batch, samples);
     double sums[] = {r->scores.loss,
                      r->ranks.rank == 0 && saver_late(&r->saved.saver)}; /* rank 0's clock is that of all */
-    if (!status)
+    if (!status && !r->learner.elastic)
         status = ranks_sum(&r->ranks, sums, 2);
     if (status)
         return status;
-    r->scores.loss = r->learner.elastic ? r->scores.loss : sums[0] / r->ranks.world;
-    r->saved.saver.late = sums[1] > 0;
+    if (r->learner.elastic) {
+        take_flags(r);
+    } else {
+        r->scores.loss = sums[0] / r->ranks.world;
+        r->saved.saver.late = sums[1] > 0;
+    }
     if (!isfinite(r->scores.loss) && !r->set->allow_nan)
         return train_not_finite(r, r->scores.loss, r->course.step + 1, yk_optimizer_lr(r->learner.optimizer, 0));
     return update(r);
@@ -174,7 +205,16 @@ static yk_status step_and_report(train_job *r, yk_batch *batch, double *before)
     if (status)
         return status;
     progress_step(&r->display.progress, r->scores.loss, samples);
-    return saver_due(&r->saved.saver) ? save_checkpoint(r) : status;
+    r->course.due = saver_due(&r->saved.saver);
+    return YK_OK;
+}
+
+/* Saves where the step before asked for it. */
+static yk_status save_due(train_job *r)
+{
+    yk_status status = r->course.due ? train_together(r, save_checkpoint) : YK_OK;
+    r->course.due = false;
+    return status;
 }
 
 /* Reads the losses that are still on the device. What failed first stands: a loss that is not finite is of a step
@@ -194,17 +234,13 @@ static yk_status read_rest(train_job *r, yk_status failed)
 /* Goes on to the next step: its first batch, or that there is one where virtual ranks take the batches. */
 static bool step_begins(train_job *r, yk_batch *batch)
 {
-    return r->learner.elastic ? yk_elastic_begin(r->learner.elastic) : yk_loader_next(r->data.train, batch);
+    return r->learner.elastic ? train_members_begin(r) : yk_loader_next(r->data.train, batch);
 }
 
-/* The result of an epoch: the mean loss of its samples, and its speed. */
-typedef struct train_epoch_result {
-    double loss, images_per_second; /* NAN: no step was taken */
-} train_epoch_result;
-
 /* Trains for an epoch. Ends early when the run's steps are done or it is interrupted. */
-static yk_status train_epoch(train_job *r, train_epoch_result *result)
+static yk_status train_epoch(train_job *r)
 {
+    train_epoch_result *result = &r->course.result;
     if (!r->course.resumed) {
         yk_loader_start(r->data.train, r->course.epoch);
         r->scores.loss_sum = r->scores.seen = 0;
@@ -215,10 +251,14 @@ static yk_status train_epoch(train_job *r, train_epoch_result *result)
     int64_t taken = yk_loader_get_state(r->data.train).batch / r->set->accumulate;
     if (r->queue)
         train_queue_begin(r);
+    *result = (train_epoch_result){NAN, NAN, NAN};
     progress_epoch(&r->display.progress, r->course.epoch, taken + train_steps_left(r), taken);
     yk_status status = YK_OK;
-    while (!status && r->course.step < r->course.total && !stopped(r) && step_begins(r, &batch))
+    while (!status && !(status = save_due(r)) && r->course.step < r->course.total && !stopped(r) &&
+           step_begins(r, &batch)) {
         status = step_and_report(r, &batch, &before);
+        status = status ? train_members_recover(r, status) : YK_OK;
+    }
     status = status ? status : yk__error_code();
     if (r->queue)
         status = read_rest(r, status);
@@ -232,16 +272,19 @@ static yk_status train_epoch(train_job *r, train_epoch_result *result)
 
 /* ---- testing ---------------------------------------------------------------------------------------------------- */
 
-/* This rank's part of the test: the sum of its samples' losses, how many it gets right, how many they are, how many
- * have their class among the five likeliest. On a device that carries work out later all but the third are summed
- * there, and read once. */
-static void test_part(train_job *r, double sums[4])
+enum { TEST_SUMS = 4 };
+
+/* A part of the test: the sum of its samples' losses, how many the network gets right, how many they are, how many have
+ * their class among the five likeliest. `argument`: room for the sums of all parts. On a device that carries work out
+ * later all but the third are summed there, and read once. */
+static void test_part(train_job *r, yk_loader *part, int number, void *argument)
 {
+    double *sums = (double *)argument + (size_t)number * TEST_SUMS;
     yk_batch batch;
     if (r->queue && train_eval_begin(r))
         return;
-    yk_loader_start(r->data.test, 0);
-    while (!yk_last_error() && !cli_interrupted() && yk_loader_next(r->data.test, &batch)) {
+    yk_loader_start(part, 0);
+    while (!yk_last_error() && !cli_interrupted() && yk_loader_next(part, &batch)) {
         yk_scope scope = yk_scope_begin();
         if (r->queue) {
             (void)train_eval_batch(r, &batch); /* the record ends the loop */
@@ -257,28 +300,48 @@ static void test_part(train_job *r, double sums[4])
         }
         sums[2] += (double)batch.count;
         yk_scope_end(scope);
-        progress_other(&r->display.progress, "test", batch.index + 1, yk_loader_length(r->data.test));
+        progress_other(&r->display.progress, "test", batch.index + 1, yk_loader_length(part));
     }
     if (r->queue && !yk_last_error())
         train_eval_read(r, &sums[0], &sums[1], &sums[3]);
 }
 
+/* Adds the sums of all parts, in the order in which as many ranks as parts would. */
+static yk_status add_parts(train_job *r, double *all, double sums[TEST_SUMS])
+{
+    int parts = r->learner.shards;
+    double *column = yk__calloc((size_t)parts, sizeof(*column)), signals[1] = {0};
+    yk_status status = column ? ranks_sum_list(&r->ranks, all, (int64_t)parts * TEST_SUMS) : YK_ERR_MEMORY;
+    if (!status) /* a signal that one has got in the test is known to all */
+        status = ranks_sum(&r->ranks, signals, 1);
+    for (int i = 0; i < TEST_SUMS && !status; i++) {
+        for (int p = 0; p < parts; p++)
+            column[p] = all[p * TEST_SUMS + i];
+        sums[i] = yk__leaves_sum(column, parts);
+    }
+    free(column);
+    return status;
+}
+
 /* Writes the mean loss over the test set, and to r the shares of it that the network gets right. Each rank tests a
- * part; every image is in one part. */
+ * part, or those of its virtual ranks; every image is in one part. */
 static yk_status test_network(train_job *r, double *mean_loss)
 {
-    double sums[4] = {0};
-    yk_status status = ranks_broadcast_buffers(&r->ranks, r->learner.net);
-    if (status)
+    double sums[TEST_SUMS] = {0}, *all = yk__calloc((size_t)r->learner.shards * TEST_SUMS, sizeof(*all));
+    yk_status status = all ? ranks_broadcast_buffers(&r->ranks, r->learner.net) : YK_ERR_MEMORY;
+    if (status) {
+        free(all);
         return status;
+    }
     bool recording = yk_no_grad_begin();
     yk_module_eval(r->learner.net);
-    test_part(r, sums);
+    train_test_parts(r, test_part, all);
     yk_module_train(r->learner.net, true);
     yk_no_grad_end(recording);
     status = yk__error_code();
     if (!status)
-        status = ranks_sum(&r->ranks, sums, 4);
+        status = add_parts(r, all, sums);
+    free(all);
     *mean_loss = sums[0] / sums[2];
     r->scores.accuracy = sums[1] / sums[2];
     r->scores.top5 = train_has_top5(r) ? sums[3] / sums[2] : NAN;
@@ -287,7 +350,7 @@ static yk_status test_network(train_job *r, double *mean_loss)
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */
 
-static yk_status save(train_job *r)
+static yk_status save_weights(train_job *r)
 {
     if (!r->set->save || r->ranks.rank != 0)
         return YK_OK;
@@ -302,9 +365,14 @@ static const char *unit_of(const train_job *r)
     return train_is_text(r->set->data) ? "samples" : train_is_csv(r->set->data) ? "rows" : "images";
 }
 
-/* Prints the losses and the speed of an epoch. */
-static void say_epoch(const train_job *r, double train_loss, double images_per_second, bool tested, double test_loss)
+/* Prints the losses and the speed of an epoch, once. */
+static void say_epoch(train_job *r, bool tested)
 {
+    double train_loss = r->course.result.loss, test_loss = r->course.result.test_loss,
+           images_per_second = r->course.result.images_per_second;
+    if (r->members.said == r->course.epoch + 1)
+        return;
+    r->members.said = r->course.epoch + 1;
     train_say(r, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f", r->course.epoch + 1, r->course.epochs,
               printed(train_loss));
     if (tested)
@@ -316,15 +384,16 @@ static void say_epoch(const train_job *r, double train_loss, double images_per_s
 }
 
 /* The epoch as a line of the log, with what was tested. */
-static yk_status log_epoch(train_job *r, const train_epoch_result *of, double test_loss)
+static yk_status log_epoch(train_job *r)
 {
+    const train_epoch_result *of = &r->course.result;
     yk_status status = YK_OK;
     if (!r->set->no_eval)
-        status = run_log_eval(&r->display.log, r->course.epoch, test_loss, r->scores.accuracy);
+        status = run_log_eval(&r->display.log, r->course.epoch, of->test_loss, r->scores.accuracy);
     const run_log_epoch_line line = {.epoch = r->course.epoch,
                                      .step = r->course.step,
                                      .train_loss = of->loss,
-                                     .test_loss = test_loss,
+                                     .test_loss = of->test_loss,
                                      .accuracy = r->scores.accuracy,
                                      .top5 = r->scores.top5,
                                      .lr = yk_optimizer_lr(r->learner.optimizer, 0),
@@ -334,25 +403,25 @@ static yk_status log_epoch(train_job *r, const train_epoch_result *of, double te
 }
 
 /* Tests after the epoch, and says how the run stands. Nothing is said when the test is interrupted. */
-static yk_status end_epoch(train_job *r, const train_epoch_result *of, double *test_loss)
+static yk_status end_epoch(train_job *r)
 {
-    *test_loss = NAN;
-    yk_status status = r->set->no_eval ? YK_OK : test_network(r, test_loss);
+    train_epoch_result *of = &r->course.result;
+    of->test_loss = NAN;
+    yk_status status = r->set->no_eval ? YK_OK : test_network(r, &of->test_loss);
     progress_clear(&r->display.progress);
     if (status || stopped(r))
         return status;
-    say_epoch(r, of->loss, of->images_per_second, !r->set->no_eval, *test_loss);
-    train_board_epoch(r, *test_loss, of->images_per_second);
-    loss_plot_test(&r->display.plot, r->course.step, *test_loss);
-    status = log_epoch(r, of, *test_loss);
-    return status || r->set->no_eval ? status : train_note_test(r, *test_loss);
+    say_epoch(r, !r->set->no_eval);
+    train_board_epoch(r, of->test_loss, of->images_per_second);
+    status = log_epoch(r);
+    return status || r->set->no_eval ? status : train_note_test(r, of->test_loss);
 }
 
 /* A run without training tests once, and then what is written. */
 static yk_status only_test(train_job *r)
 {
     double loss = NAN;
-    yk_status status = save(r);
+    yk_status status = save_weights(r);
     if (!status && !r->set->no_eval)
         status = test_network(r, &loss);
     if (!status && !r->set->no_eval && !stopped(r))
@@ -361,48 +430,56 @@ static yk_status only_test(train_job *r)
 }
 
 /* Prints the result at the end of all epochs. */
-static void conclude(train_job *r, double test_loss)
+static void conclude(train_job *r)
 {
     progress_clear(&r->display.progress);
     if (r->ranks.rank == 0)
         loss_plot_draw(&r->display.plot);
     if (!r->set->no_eval)
-        train_tell_chance(r, test_loss);
+        train_tell_chance(r, r->course.result.test_loss);
+}
+
+static yk_status save_all(train_job *r)
+{
+    bool due = r->course.step == r->course.total || !r->set->save_every || stopped(r);
+    yk_status status = due ? save_checkpoint(r) : YK_OK;
+    return status ? status : save_weights(r);
 }
 
 static yk_status train_epochs(train_job *r)
 {
-    train_epoch_result result = {.loss = NAN};
-    double test_loss = NAN;
+    r->course.result = (train_epoch_result){NAN, NAN, NAN};
     progress_begin(&r->display.progress, r->course.epochs, r->course.total);
     r->display.progress.unit = unit_of(r);
     progress_resume(&r->display.progress, r->course.step);
     r->display.progress.silent = r->ranks.rank != 0;
     if (r->course.epochs == 0)
-        return only_test(r);
+        return train_together(r, only_test);
     /* A run that goes on at the end of an epoch has still to test; at the end of the last one that is all. */
     for (;; r->course.epoch++) {
-        yk_status status = train_epoch(r, &result);
+        yk_status status = train_epoch(r);
         bool trained = !status;
-        if (!status && (r->course.step == r->course.total || !r->set->save_every || stopped(r)))
-            status = save_checkpoint(r);
+        if (train_members_left(r))
+            return status;
         if (!status)
-            status = save(r);
+            status = train_together(r, save_all);
         if (status && trained && !stopped(r)) { /* what was computed is told, though the run ends here */
             progress_clear(&r->display.progress);
-            say_epoch(r, result.loss, result.images_per_second, false, NAN);
+            say_epoch(r, false);
         }
         if (!status && !stopped(r))
-            status = end_epoch(r, &result, &test_loss);
+            status = train_together(r, end_epoch);
+        if (!status && !stopped(r))
+            loss_plot_test(&r->display.plot, r->course.step, r->course.result.test_loss);
         if (!status && stopped(r)) /* in the test */
-            status = save_checkpoint(r);
+            status = train_together(r, save_checkpoint);
         if (status || stopped(r))
             return status;
         bool early = r->course.step < r->course.total && train_stops_early(r);
         if (early)
-            status = save_checkpoint(r);
+            status = train_together(r, save_checkpoint);
         if (status || early || r->course.step >= r->course.total) {
-            conclude(r, test_loss);
+            conclude(r);
             return status;
         }
     }
@@ -414,26 +491,44 @@ static int interrupted(const train_job *r)
     int number = ranks_stop(&r->ranks);
     train_say(r, "interrupted after step %" PRId64 " of %" PRId64 ", in epoch %" PRId64 "/%" PRId64 ", loss %.4f\n",
               r->course.step, r->course.total, r->course.epoch + 1, r->course.epochs, printed(r->scores.loss));
-    if (!r->saved.saver.manager || r->course.epochs == 0)
+    if (!r->saved.saver.root || r->course.epochs == 0)
         return EXIT_SIGNAL + number;
     train_say(r, "saved a checkpoint of step %" PRId64 " in %s; --resume goes on from it\n", r->course.step,
               r->set->checkpoint);
     return number == SIGINT ? EXIT_SIGNAL + SIGINT : EXIT_AGAIN;
 }
 
+static void tell_skipped_of(const char *what, int64_t skipped, const char *fault)
+{
+    if (skipped)
+        fprintf(stderr,
+                "yoke: notice: %" PRId64 " %s of the %s could not be read (%s); in %s place the next one was taken\n",
+                skipped, skipped == 1 ? "sample" : "samples", what, cli_plain(fault), skipped == 1 ? "its" : "their");
+}
+
 /* Tells of samples that could not be read, of the training's or the test's last epoch. */
 static void tell_skipped(const train_job *r)
 {
-    const yk_loader *const loaders[] = {r->data.train, r->data.test};
-    for (int i = 0; i < 2; i++) {
-        int64_t skipped = yk_loader_skipped(loaders[i]);
-        if (skipped)
-            fprintf(stderr,
-                    "yoke: notice: %" PRId64
-                    " %s of the %s could not be read (%s); in %s place the next one was taken\n",
-                    skipped, skipped == 1 ? "sample" : "samples", i ? "test" : "last epoch",
-                    cli_plain(yk_loader_skipped_message(loaders[i])), skipped == 1 ? "its" : "their");
-    }
+    const yk_loader *train = r->data.train, *test = r->data.test;
+    tell_skipped_of("last epoch", yk_loader_skipped(train), yk_loader_skipped_message(train));
+    if (r->learner.elastic)
+        tell_skipped_of("test", r->data.test_skipped, r->data.test_fault);
+    else
+        tell_skipped_of("test", yk_loader_skipped(test), yk_loader_skipped_message(test));
+}
+
+static yk_status finish_saving(train_job *r)
+{
+    return saver_finish(&r->saved.saver);
+}
+
+/* This process is no member any more: the others go on, and write. */
+static int left(train_job *r)
+{
+    progress_clear(&r->display.progress);
+    train_board_end(r);
+    run_log_close(&r->display.log);
+    return EXIT_DONE;
 }
 
 int train_conduct(train_job *r)
@@ -441,13 +536,15 @@ int train_conduct(train_job *r)
     cli_catch_signals();
     r->course.begun = yk__now();
     yk_status status = train_epochs(r);
+    if (train_members_left(r) && !status)
+        return left(r);
     if (!status && r->set->confusion && !stopped(r))
-        status = train_confusion(r);
+        status = train_together(r, train_confusion);
     train_queue_free(r);
     train_eval_free(r);
     progress_clear(&r->display.progress);
     if (!status)
-        status = saver_finish(&r->saved.saver);
+        status = train_together(r, finish_saving);
     train_trace_end(r, status);
     train_board_end(r);
     run_log_close(&r->display.log);

@@ -74,6 +74,15 @@ static yk_status count_batch(train_job *r, const yk_batch *batch, confusion *c)
     return status;
 }
 
+static void count_part(train_job *r, yk_loader *part, int number, void *argument)
+{
+    yk_batch batch;
+    (void)number;
+    yk_loader_start(part, 0);
+    while (!yk_last_error() && yk_loader_next(part, &batch))
+        (void)!count_batch(r, &batch, argument); /* the record ends the loop */
+}
+
 /* The counts become their sums over the ranks. */
 static yk_status sum_counts(const train_job *r, const confusion *c)
 {
@@ -93,18 +102,15 @@ static yk_status sum_counts(const train_job *r, const confusion *c)
 yk_status train_confusion(train_job *r)
 {
     confusion c;
-    yk_batch batch;
     yk_status status = confusion_create(&c, r->data.form.outputs);
     if (status)
         return status;
     bool recording = yk_no_grad_begin();
     yk_module_eval(r->learner.net);
-    yk_loader_start(r->data.test, 0);
-    while (!status && yk_loader_next(r->data.test, &batch))
-        status = count_batch(r, &batch, &c);
+    train_test_parts(r, count_part, &c);
     yk_module_train(r->learner.net, true);
     yk_no_grad_end(recording);
-    status = status ? status : yk__error_code();
+    status = yk__error_code();
     if (!status)
         status = sum_counts(r, &c);
     if (!status && r->ranks.rank == 0) {

@@ -1,0 +1,295 @@
+/*
+ * grid_sample.c - a tensor read at the places that a grid names, and the grids of affine maps. Layer: ops.
+ *
+ * x becomes rows of C numbers, one for each place. A place of the result is a sum of rows, 2 or 4 along each dimension,
+ * each with a weight; the weights are computed from the grid by operations, through which it gets its gradient. A row
+ * outside x has the weight 0.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/cast_policy.h"
+
+enum { AXES = 3, MOST_TAPS = 4 };
+
+/* One row of those that make a place, along one dimension: its number and its weight, NULL for 1, of shape (places). */
+typedef struct tap {
+    yk_tensor *index;  /* i64; 0 where it is outside */
+    yk_tensor *weight; /* NULL for 1 */
+    yk_tensor *within; /* bool: false where there is no such row */
+} tap;
+
+/* ---- coordinates ---- */
+
+/* Grid coordinates from -1 to 1 as places from 0 to size - 1: the ends are the middles of the outer elements, or their
+ * outer borders. */
+static yk_tensor *places_of(yk_tensor *g, int64_t size, bool align_corners)
+{
+    double n = (double)size;
+    return align_corners ? yk_mul_scalar(yk_add_scalar(g, 1), (n - 1) / 2)
+                         : yk_mul_scalar(yk_add_scalar(yk_mul_scalar(yk_add_scalar(g, 1), n), -1), 0.5);
+}
+
+/* A place outside becomes one on the border, or is reflected there until it is inside. */
+static yk_tensor *bounded(yk_tensor *place, int64_t size, const yk_grid_sample_options *o)
+{
+    double last = (double)(size - 1), low = o->align_corners ? 0 : -0.5, span = o->align_corners ? last : (double)size;
+    if (o->padding_mode == YK_GRID_PADDING_REFLECTION) {
+        if (span == 0)
+            return yk_mul_scalar(place, 0);
+        yk_tensor *phase = yk_remainder_scalar(yk_abs(yk_sub_scalar(place, low)), 2 * span);
+        /* span - |span - phase| is the way up and down again */
+        place = yk_add_scalar(yk_neg(yk_abs(yk_add_scalar(yk_neg(phase), span))), span + low);
+    }
+    return o->padding_mode == YK_GRID_PADDING_ZEROS ? place : yk_clamp(place, 0, last);
+}
+
+/* The row of a place that is a whole number. */
+static bool tap_at(tap *t, yk_tensor *place, int64_t size)
+{
+    if (!place)
+        return false;
+    yk_tensor *whole = yk_detach(place), *first = yk__recorded_number(whole, 0);
+    t->within = yk_logical_and(yk_ge(whole, first), yk_le(whole, yk__recorded_number(whole, (double)(size - 1))));
+    t->index = yk_cast(yk_where(t->within, whole, first), YK_I64);
+    return t->index != NULL;
+}
+
+/* The weights of four elements around a position t behind the second one: Keys, 1981, with -0.75, as in PyTorch. */
+static yk_tensor *cubic_weight(yk_tensor *t, int k)
+{
+    const double a = -0.75;
+    yk_tensor *d = k < 2 ? yk_add_scalar(t, 1 - k) : yk_add_scalar(yk_neg(t), k - 1); /* the distance */
+    if (k == 1 || k == 2) /* ((a + 2) d - (a + 3)) d^2 + 1 */
+        return yk_add_scalar(yk_mul(yk_add_scalar(yk_mul_scalar(d, a + 2), -(a + 3)), yk_square(d)), 1);
+    /* ((a d - 5 a) d + 8 a) d - 4 a */
+    d = yk_mul(yk_add_scalar(yk_mul(yk_add_scalar(yk_mul_scalar(d, a), -5 * a), d), 8 * a), d);
+    return yk_add_scalar(d, -4 * a);
+}
+
+/* Fills taps[] of a dimension for grid coordinates g; their number, or 0 on failure. */
+static int axis_taps(tap taps[MOST_TAPS], yk_tensor *g, int64_t size, const yk_grid_sample_options *o)
+{
+    yk_tensor *place = places_of(g, size, o->align_corners);
+    if (o->mode == YK_GRID_NEAREST) {
+        place = yk_round(bounded(place, size, o));
+        taps[0].weight = NULL;
+        return tap_at(&taps[0], place, size) ? 1 : 0;
+    }
+    int count = o->mode == YK_GRID_BICUBIC ? 4 : 2;
+    place = count == 4 ? place : bounded(place, size, o);
+    yk_tensor *first = place ? yk_floor(yk_detach(place)) : NULL, *part = yk_sub(place, first);
+    for (int k = 0; k < count; k++) {
+        yk_tensor *at = yk_add_scalar(first, count == 4 ? k - 1 : k);
+        if (!tap_at(&taps[k], count == 4 ? bounded(at, size, o) : at, size))
+            return 0;
+        taps[k].weight = count == 4 ? cubic_weight(part, k) : k ? part : yk_add_scalar(yk_neg(part), 1);
+    }
+    return part ? count : 0;
+}
+
+/* ---- rows ---- */
+
+/* x (N,C,...) as rows (N places, C). */
+static yk_tensor *rows_of(yk_tensor *x)
+{
+    int dims[5] = {0};
+    for (int d = 1; d < x->ndim; d++)
+        dims[d] = d == x->ndim - 1 ? 1 : d + 1;
+    return yk_reshape(yk_permute(x, dims), 2, (int64_t[2]){-1, x->shape[1]});
+}
+
+/* The numbers of the first row of each input, (N,1,...) of i64 with axes + 1 dimensions. */
+static yk_tensor *first_rows(const yk_tensor *x, int axes)
+{
+    int64_t places = 1, shape[AXES + 1] = {x->shape[0], 1, 1, 1};
+    for (int i = 0; i < axes; i++)
+        places *= x->shape[2 + i];
+    int64_t *first = yk__calloc((size_t)x->shape[0], sizeof(*first));
+    for (int64_t n = 0; first && n < x->shape[0]; n++)
+        first[n] = n * places;
+    yk_tensor *out = first ? yk_from_data(first, axes + 1, shape,
+                                          YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)))
+                           : NULL;
+    free(first);
+    return out;
+}
+
+static yk_tensor *multiplied(yk_tensor *a, yk_tensor *b)
+{
+    return a && b ? yk_mul(a, b) : a ? a : b;
+}
+
+/* The sum of the rows that `taps` name, one combination of them after the other. */
+static yk_tensor *summed(yk_tensor *x, const tap taps[AXES][MOST_TAPS], int count, int axes)
+{
+    yk_tensor *rows = rows_of(x), *base = first_rows(x, axes), *sum = NULL;
+    int combinations = 1;
+    for (int i = 0; i < axes; i++)
+        combinations *= count;
+    for (int k = 0; k < combinations && rows && base; k++) {
+        yk_tensor *index = NULL, *weight = NULL, *within = NULL;
+        for (int i = 0, left = k; i < axes; i++, left /= count) {
+            const tap *t = &taps[i][left % count];
+            index = i ? yk_add(yk_mul_scalar(index, (double)x->shape[2 + i]), t->index) : t->index;
+            weight = multiplied(weight, t->weight);
+            within = i ? yk_logical_and(within, t->within) : t->within;
+        }
+        if (weight)
+            weight = yk__recorded_where(within, weight);
+        else
+            weight = within ? yk_cast(within, (yk_dtype)x->dtype) : NULL;
+        int64_t all = weight ? weight->numel : 0;
+        yk_tensor *part = yk_index_select(rows, 0, yk_reshape(yk_add(index, base), 1, &all));
+        weight = yk_reshape(weight, 2, (int64_t[2]){all, 1});
+        sum = sum ? yk_addcmul(sum, part, weight, 1) : yk_mul(part, weight);
+        if (!sum)
+            return NULL;
+    }
+    return sum;
+}
+
+/* The result, that has a gradient for the grid, too, of zeros, where it was only asked for the nearest element. */
+static yk_tensor *with_gradient_of(yk_tensor *out, yk_tensor *grid)
+{
+    if (!out || !yk_grad_enabled() || !yk_requires_grad(grid) || yk_requires_grad(out))
+        return out;
+    return yk_add(out, yk_nan_to_num(yk_mul_scalar(yk_sum(yk_sign(grid)), 0), 0, 0, 0));
+}
+
+static yk_tensor *sampled(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *o)
+{
+    int axes = x->ndim - 2, count = 0, dims[5] = {0, x->ndim - 1};
+    int64_t shape[5] = {x->shape[0]};
+    tap taps[AXES][MOST_TAPS];
+    yk_dtype dtype = (yk_dtype)x->dtype;
+    x = yk__recorded_wide(x);
+    yk_tensor *wide = yk__recorded_wide(grid);
+    for (int i = 0; i < axes; i++) { /* the last coordinate is that of the first dimension */
+        count = axis_taps(taps[i], wide ? yk_select(wide, -1, axes - 1 - i) : NULL, x ? x->shape[2 + i] : 1, o);
+        if (!count)
+            return NULL;
+        shape[1 + i] = grid->shape[1 + i];
+        dims[2 + i] = 1 + i;
+    }
+    shape[1 + axes] = x->shape[1];
+    yk_tensor *out = with_gradient_of(summed(x, (const tap(*)[MOST_TAPS])taps, count, axes), wide);
+    out = out ? yk_permute(yk_reshape(yk_cast(out, dtype), axes + 2, shape), dims) : NULL;
+    return out;
+}
+
+static bool grid_check(const char *name, yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *o)
+{
+    char a[200], b[200];
+    if ((unsigned)o->mode > YK_GRID_BICUBIC) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: mode %d is none of bilinear, nearest and bicubic", name, (int)o->mode);
+        return false;
+    }
+    if ((unsigned)o->padding_mode > YK_GRID_PADDING_REFLECTION) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: padding_mode %d is none of zeros, border and reflection", name,
+                 (int)o->padding_mode);
+        return false;
+    }
+    if (yk__expect_floating(name, "input", x) || yk__expect_dtype(name, "grid", grid, (yk_dtype)x->dtype))
+        return false;
+    bool fits = (x->ndim == 4 || x->ndim == 5) && grid->ndim == x->ndim && grid->shape[0] == x->shape[0] &&
+                grid->shape[x->ndim - 1] == x->ndim - 2;
+    for (int d = 1; fits && d < x->ndim; d++)
+        fits = x->shape[d] > 0;
+    if (!fits) {
+        yk__fail(YK_ERR_SHAPE,
+                 "%s: input %s and grid %s, expected (N, C, H, W) and (N, OH, OW, 2), or (N, C, D, H, W) and (N, OD, "
+                 "OH, OW, 3), with sizes of the input above 0",
+                 name, yk_shape_format(x, a, sizeof(a)), yk_shape_format(grid, b, sizeof(b)));
+        return false;
+    }
+    if (o->mode == YK_GRID_BICUBIC && x->ndim == 5) {
+        yk__fail(YK_ERR_SHAPE, "%s: input has shape %s; mode bicubic takes (N, C, H, W)", name,
+                 yk_shape_format(x, a, sizeof(a)));
+        return false;
+    }
+    return true;
+}
+
+yk_tensor *yk_grid_sample(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *options)
+{
+    static const char name[] = "grid_sample";
+    yk_grid_sample_options o;
+    yk_tensor *inputs[2] = {x, grid};
+    YK__AUTOCAST(grid_sample, 2, inputs, yk_grid_sample(inputs[0], inputs[1], options));
+    YK__EVENT(YK__EVENT_OPERATION, name);
+    if (!yk__op_begin(name, 2, inputs, 0) || YK__OPTIONS_TAKE(name, yk_grid_sample_options, options, &o) ||
+        !grid_check(name, x, grid, &o))
+        return NULL;
+    YK__WITHIN_SCOPE(sampled(x, grid, &o));
+}
+
+/* ---- affine maps ---- */
+
+/* Places (points, axes + 1) of a grid, the first coordinate along the last dimension, and 1. */
+static yk_tensor *base_grid(const yk_tensor *theta, int axes, const int64_t *sizes, bool align_corners)
+{
+    int64_t shape[2] = {1, axes + 1}, inner = 1;
+    for (int i = 0; i < axes; i++)
+        shape[0] *= sizes[i];
+    double *places = yk__calloc((size_t)(shape[0] * shape[1]), sizeof(*places));
+    for (int i = axes - 1; places && i >= 0; inner *= sizes[i--]) {
+        double n = (double)sizes[i];
+        for (int64_t p = 0; p < shape[0]; p++) {
+            double at = (double)(p / inner % sizes[i]);
+            double place = sizes[i] == 1 ? 0 : 2 * at / (n - 1) - 1;
+            places[p * shape[1] + (axes - 1 - i)] = align_corners ? place : place * (n - 1) / n;
+        }
+    }
+    for (int64_t p = 0; places && p < shape[0]; p++)
+        places[p * shape[1] + axes] = 1;
+    yk_tensor *out = places
+                         ? yk_from_data(places, 2, shape,
+                                        YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .device = yk__device_of(theta)))
+                         : NULL;
+    free(places);
+    return out ? yk_cast(out, (yk_dtype)theta->dtype) : NULL;
+}
+
+static yk_tensor *affine(yk_tensor *theta, int axes, const int64_t *sizes, bool align_corners)
+{
+    int64_t shape[5] = {theta->shape[0]};
+    memcpy(shape + 1, sizes, sizeof(int64_t) * (size_t)axes);
+    shape[1 + axes] = axes;
+    yk_tensor *wide = yk__recorded_wide(theta), *base = wide ? base_grid(wide, axes, sizes, align_corners) : NULL;
+    yk_tensor *grid = base ? yk_matmul(base, yk_transpose(wide, 1, 2)) : NULL;
+    return grid ? yk_reshape(yk_cast(grid, (yk_dtype)theta->dtype), axes + 2, shape) : NULL;
+}
+
+yk_tensor *yk_affine_grid(yk_tensor *theta, int ndim, const int64_t *size, bool align_corners)
+{
+    static const char name[] = "affine_grid";
+    char text[200], sizes[200];
+    YK__AUTOCAST(affine_grid, 1, &theta, yk_affine_grid(theta, ndim, size, align_corners));
+    YK__EVENT(YK__EVENT_OPERATION, name);
+    if (!yk__op_begin(name, 1, &theta, 0) || yk__expect_floating(name, "theta", theta))
+        return NULL;
+    if ((ndim != 4 && ndim != 5) || !size) {
+        yk__fail(YK_ERR_SHAPE, "%s: a size of %d dimensions, expected (N, C, H, W) or (N, C, D, H, W)", name,
+                 size ? ndim : 0);
+        return NULL;
+    }
+    int axes = ndim - 2;
+    bool fits =
+        theta->ndim == 3 && theta->shape[0] == size[0] && theta->shape[1] == axes && theta->shape[2] == axes + 1;
+    int64_t shape[5] = {size[0]};
+    for (int i = 0; i < axes; i++) {
+        shape[1 + i] = size[2 + i];
+        fits = fits && size[2 + i] > 0;
+    }
+    shape[1 + axes] = axes;
+    if (!fits || size[1] < 1) {
+        yk__fail(YK_ERR_SHAPE, "%s: theta %s and size %s, expected (N, %d, %d) and sizes above 0 for all but N", name,
+                 yk_shape_format(theta, text, sizeof(text)), yk__shape_text(ndim, size, sizes, sizeof(sizes)), axes,
+                 axes + 1);
+        return NULL;
+    }
+    if (yk__tensor_check(name, ndim, shape, NULL))
+        return NULL;
+    YK__WITHIN_SCOPE(affine(theta, axes, size + 2, align_corners));
+}
