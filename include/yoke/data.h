@@ -130,6 +130,57 @@ YK_API yk_transform *yk_color_jitter(const yk_color_jitter_options *options);
 YK_API yk_transform *yk_grayscale(int channels);
 /* Grey with probability p, in as many channels as there were. Draws once. Source: torchvision's RandomGrayscale. */
 YK_API yk_transform *yk_random_grayscale(double p);
+/*
+ * Turns by an angle in [low, high] degrees, counter-clockwise, around the middle. Pixels are the nearest ones unless
+ * `bilinear`; those from outside are `fill`, in the sample's units. `expand` makes the image large enough to hold all
+ * of it. Images of u8, f32 and f64; the results are torchvision's on tensors. Draws once. Source: RandomRotation.
+ */
+typedef struct yk_random_rotation_options {
+    bool bilinear YK_DEFAULT(false);
+    bool expand YK_DEFAULT(false);
+    double fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_random_rotation_options;
+#define yk_random_rotation_options_DEFAULTS .yk__mark = YK__MARK
+YK_API yk_transform *yk_random_rotation(double low, double high, const yk_random_rotation_options *options);
+/*
+ * The same with a turn that is clockwise, as torchvision's, after a shear by angles (degrees) along x in the first two
+ * numbers and along y in the last two, and a scaling; then a shift of up to `translate` (x, y) times the width and
+ * height, of whole pixels. Draws six times. Source: torchvision's RandomAffine.
+ */
+typedef struct yk_random_affine_options {
+    double translate[2] YK_DEFAULT(0, 0);
+    double scale[2] YK_DEFAULT(1, 1);
+    double shear[4] YK_DEFAULT(0, 0, 0, 0);
+    bool bilinear YK_DEFAULT(false);
+    double fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_random_affine_options;
+#define yk_random_affine_options_DEFAULTS .yk__mark = YK__MARK, .scale = {1, 1}
+YK_API yk_transform *yk_random_affine(double low, double high, const yk_random_affine_options *options);
+/*
+ * With probability p writes `value` (in the sample's units: after yk_normalize 0 is the mean) over a rectangle of an
+ * area in `scale` times the whole and a height to width in `ratio`. Of ten tries the first that is smaller than the
+ * image on both sides is taken, else none. Draws once, twice a try, and twice for the position. Source: torchvision's
+ * RandomErasing.
+ */
+typedef struct yk_random_erasing_options {
+    double p YK_DEFAULT(0.5);
+    double scale[2] YK_DEFAULT(0.02, 0.33);
+    double ratio[2] YK_DEFAULT(0.3, 3.3);
+    double value YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_random_erasing_options;
+#define yk_random_erasing_options_DEFAULTS .yk__mark = YK__MARK, .p = 0.5, .scale = {0.02, 0.33}, .ratio = {0.3, 3.3}
+YK_API yk_transform *yk_random_erasing(const yk_random_erasing_options *options);
+/* Blurs by a Gaussian of a deviation in `sigma` pixels, over kernel_size pixels each way (odd, to 255), the image
+ * mirrored at its edges. Draws once. Source: torchvision's GaussianBlur. */
+typedef struct yk_gaussian_blur_options {
+    double sigma[2] YK_DEFAULT(0.1, 2);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_gaussian_blur_options;
+#define yk_gaussian_blur_options_DEFAULTS .yk__mark = YK__MARK, .sigma = {0.1, 2}
+YK_API yk_transform *yk_gaussian_blur(int64_t kernel_size, const yk_gaussian_blur_options *options);
 /* u8 to float: x / 255, computed in the loader's dtype. Float samples are only cast to that dtype. */
 YK_API yk_transform *yk_to_tensor(void);
 /* (x - mean[c]) / std[c] in the loader's dtype; `channels` numbers each, copied, std not 0. A u8 sample goes through
@@ -182,6 +233,10 @@ YK_API yk_dataset *yk_dataset_create(const yk_dataset_table *table, void *contex
  * not change while the data set lives. A label is checked when its record is asked for.
  */
 YK_API yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *transform);
+
+/* CIFAR-100's: train.bin or test.bin in `root` or root/cifar-100-binary; records of two label bytes, of which the
+ * second, the fine one, counts, and 3 x 32 x 32 bytes. The rest is as for yk_cifar10. */
+YK_API yk_dataset *yk_cifar100(const char *root, yk_data_split split, yk_transform *transform);
 
 /* IDX files of u8 images (N, H, W) and labels (N), plain or gzip. There are as many classes as the largest label
  * says. Samples are (1, H, W). */
@@ -245,16 +300,18 @@ YK_API yk_dataset *yk_tensor_dataset_counted(int count, ...);
 YK_API yk_dataset *yk_glyphs(yk_data_split split, yk_transform *transform, uint64_t seed);
 
 /*
- * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "image-folder[:DIR]". Without a
- * DIR, or when DIR is not there, it is looked up under $YOKE_DATA. An image folder's DIR holds train/ and test/ (or
- * val/, valid/, validation/); without DIR it is $YOKE_DATA itself or $YOKE_DATA/cifar10-images. What is no name and is
- * the path of a folder is an image folder's DIR. An unknown name is an error that names the nearest one.
+ * By name: "glyphs" (seed 0), "fashion-mnist[:DIR]", "mnist[:DIR]", "cifar10[:DIR]", "cifar100[:DIR]",
+ * "image-folder[:DIR]". Without a DIR, or when DIR is not there, it is looked up under $YOKE_DATA. An image folder's
+ * DIR holds train/ and test/ (or val/, valid/, validation/); without DIR it is $YOKE_DATA itself or
+ * $YOKE_DATA/cifar10-images. What is no name and is the path of a folder is an image folder's DIR. An unknown name is
+ * an error that names the nearest one.
  */
 YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform *transform);
 
 /*
  * The usual transforms for a name as above, ending in to_tensor and normalize. cifar10: in training random crop 32
- * with padding 4 and flip, then mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.2010). One-channel sets: mean
+ * with padding 4 and flip, then mean (0.4914, 0.4822, 0.4465), std (0.2023, 0.1994, 0.2010); cifar100
+ * likewise, with mean (0.5071, 0.4865, 0.4409), std (0.2673, 0.2564, 0.2762). One-channel sets: mean
  * 0.5, std 0.5. image-folder: with S the shorter side of the first training image, at most 224, resize S, then random
  * crop S with padding S/8 and flip, or centre crop S, and ImageNet's mean (0.485, 0.456, 0.406), std (0.229, 0.224,
  * 0.225). `augment` false, or YK_TEST, leaves out what is random.

@@ -6,8 +6,8 @@
 
 #include "data/dataset.h"
 
-static const char *const names[] = {"glyphs", "fashion-mnist", "mnist", "cifar10", "image-folder"};
-enum { GLYPHS, FASHION_MNIST, MNIST, CIFAR10, IMAGE_FOLDER, NAMES };
+static const char *const names[] = {"glyphs", "fashion-mnist", "mnist", "cifar10", "cifar100", "image-folder"};
+enum { GLYPHS, FASHION_MNIST, MNIST, CIFAR10, CIFAR100, IMAGE_FOLDER, NAMES };
 
 /* Parts "NAME[:DIR]"; *directory is NULL without DIR. Gives the name's position in `names`, -1 and an error for none. A
  * folder's path stands for an image folder of that DIR. */
@@ -44,7 +44,8 @@ static int parse_spec(const char *spec, const char **directory)
         yk__fail(YK_ERR_NOT_FOUND, "unknown data set \"%s\"; did you mean \"%s\"?", name, near);
     else
         yk__fail(YK_ERR_NOT_FOUND,
-                 "unknown data set \"%s\"; there are glyphs, fashion-mnist, mnist, cifar10 and image-folder, and no "
+                 "unknown data set \"%s\"; there are glyphs, fashion-mnist, mnist, cifar10, cifar100 and image-folder, "
+                 "and no "
                  "folder of that name",
                  name ? name : spec);
     free(name);
@@ -145,6 +146,8 @@ yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_transform 
         dataset = yk_mnist(root, split, transform);
     } else if (which == CIFAR10) {
         dataset = yk_cifar10(root, split, transform);
+    } else if (which == CIFAR100) {
+        dataset = yk_cifar100(root, split, transform);
     } else {
         char *folder = find_split(root, directory != NULL, split);
         if (folder)
@@ -199,9 +202,10 @@ yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool a
     /* Transforms that only the composition keeps go with this scope. */
     yk_scope scope = yk_scope_begin();
     yk_transform *made = NULL;
-    if (which == CIFAR10) {
+    if (which == CIFAR10 || which == CIFAR100) {
         yk_transform *normalize =
-            yk_normalize((double[]){0.4914, 0.4822, 0.4465}, (double[]){0.2023, 0.1994, 0.2010}, 3);
+            which == CIFAR10 ? yk_normalize((double[]){0.4914, 0.4822, 0.4465}, (double[]){0.2023, 0.1994, 0.2010}, 3)
+                             : yk_normalize((double[]){0.5071, 0.4865, 0.4409}, (double[]){0.2673, 0.2564, 0.2762}, 3);
         if (random)
             made = yk_compose(yk_random_crop(32, 4), yk_random_horizontal_flip(0.5), yk_to_tensor(), normalize);
         else

@@ -87,7 +87,9 @@ struct yk_transform {
     double scale[2], ratio[2];                                            /* random_resized_crop */
     double p;                                                             /* flip */
     int channels;                                                         /* normalize, grayscale */
-    double jitter[4][2];                                                  /* brightness, contrast, saturation, hue */
+    double degrees[2], translate[2], shear[4], fill;                      /* of a warp; fill: of an erasing, too */
+    bool bilinear, expand;
+    double jitter[4][2]; /* brightness, contrast, saturation, hue */
     double *mean, *std;
     int count; /* compose */
     yk_transform **items;

@@ -40,6 +40,12 @@ static yk_transform *jitter(double brightness, double contrast, double saturatio
                                       .hue = {hue, hue}));
 }
 
+static yk_transform *turn(double degrees, bool bilinear, bool expand, double fill)
+{
+    return yk_random_rotation(
+        degrees, degrees, YK_OPTIONS(yk_random_rotation_options, .bilinear = bilinear, .expand = expand, .fill = fill));
+}
+
 /* Bytes are equal; float64 differs by what another order of sums does, float32 by its rounding. */
 static void expect_golden(const char *name, const yk_transform *t)
 {
@@ -82,9 +88,23 @@ static void test_equal_torchvision(void **state)
     expect_golden("grey_3", yk_grayscale(3));
     expect_golden("random_grey", yk_random_grayscale(1));
     expect_golden("vertical_flip", yk_random_vertical_flip(1));
+    expect_golden("rotated_nearest", yk_random_rotation(33, 33, NULL));
+    expect_golden("rotated_bilinear", turn(-21, true, false, 0));
+    expect_golden("rotated_filled", turn(52, true, false, 0.4));
+    expect_golden("rotated_expanded", turn(40, true, true, 1));
+    expect_golden("rotated_expanded_nearest", turn(-75, false, true, 0));
+    expect_golden(
+        "affine_nearest",
+        yk_random_affine(17, 17, YK_OPTIONS(yk_random_affine_options, .scale = {0.9, 0.9}, .shear = {8, 8, -5, -5})));
+    expect_golden("affine_bilinear",
+                  yk_random_affine(-28, -28,
+                                   YK_OPTIONS(yk_random_affine_options, .scale = {1.3, 1.3}, .shear = {0, 0, 11, 11},
+                                              .bilinear = true, .fill = 1)));
+    expect_golden("blur_3", yk_gaussian_blur(3, YK_OPTIONS(yk_gaussian_blur_options, .sigma = {0.7, 0.7})));
+    expect_golden("blur_7", yk_gaussian_blur(7, YK_OPTIONS(yk_gaussian_blur_options, .sigma = {1.6, 1.6})));
 }
 
-/* What a transform makes of the image as sample `index`, as one number: equal for equal results. */
+/* The image as sample `index` after a transform, as one number: equal for equal results. */
 static uint32_t result_of(const yk_transform *t, yk__data_worker *worker, yk_dtype dtype, int64_t channels,
                           int64_t index)
 {
@@ -95,7 +115,7 @@ static uint32_t result_of(const yk_transform *t, yk__data_worker *worker, yk_dty
     return (uint32_t)crc32(0, sample.data, (uInt)(yk__sample_numel(&sample) * yk_dtype_size(sample.dtype)));
 }
 
-/* How many of 200 samples a transform left as they were. */
+/* The number of samples, of 200, that a transform left as they were. */
 static int left_alone(const yk_transform *t, yk_dtype dtype, int64_t channels)
 {
     yk__data_worker worker = {.seed = 5}, other = {.seed = 5};
@@ -110,6 +130,111 @@ static int left_alone(const yk_transform *t, yk_dtype dtype, int64_t channels)
     yk__data_worker_clear(&worker);
     yk__data_worker_clear(&other);
     return count;
+}
+
+/* A shift comes after the turn: of the samples of a transform that draws shifts, some are torchvision's of one. */
+static void test_shift_after_turn(void **state)
+{
+    (void)state;
+    yk__data_worker worker = {.seed = 4};
+    yk_transform *t = yk_random_affine(17, 17,
+                                       YK_OPTIONS(yk_random_affine_options, .translate = {0.3, 0.3},
+                                                  .scale = {0.9, 0.9}, .shear = {8, 8, -5, -5}, .bilinear = true));
+    size_t count;
+    const double *expected = golden_numbers("transforms", "affine_shifted_u8", &count);
+    int found = 0;
+    for (int64_t index = 0; index < 200; index++) {
+        yk_sample sample = {.worker = &worker, .index = index};
+        worker.drawn = 0;
+        make_image(&sample, YK_U8, 3);
+        expect_ok(t->apply(t, &sample));
+        bool same = true;
+        for (size_t i = 0; i < count - 3 && same; i++)
+            same = element(&sample, i) == expected[3 + i];
+        found += same;
+    }
+    assert_in_range(found, 1, 40);
+    yk__data_worker_clear(&worker);
+}
+
+/* Shifts are of whole pixels, up to the part of each side that was asked for. */
+static void test_affine_draws(void **state)
+{
+    (void)state;
+    yk__data_worker worker = {.seed = 4};
+    yk_transform *t = yk_random_affine(0, 0, YK_OPTIONS(yk_random_affine_options, .translate = {0.25, 0.5}, .fill = 9));
+    bool seen_x[5] = {0}, seen_y[7] = {0};
+    for (int64_t index = 0; index < 300; index++) {
+        yk_sample sample = {.worker = &worker, .index = index};
+        worker.drawn = 0;
+        make_image(&sample, YK_F64, 1);
+        double image[HEIGHT][WIDTH];
+        memcpy(image, sample.data, sizeof(image));
+        expect_ok(t->apply(t, &sample));
+        int found = 0;
+        for (int dy = -3; dy <= 3; dy++) {
+            for (int dx = -2; dx <= 2; dx++) {
+                bool same = true;
+                for (int y = 0; y < HEIGHT && same; y++) {
+                    for (int x = 0; x < WIDTH && same; x++) {
+                        bool in = y - dy >= 0 && y - dy < HEIGHT && x - dx >= 0 && x - dx < WIDTH;
+                        same = element(&sample, (size_t)(y * WIDTH + x)) == (in ? image[y - dy][x - dx] : 9);
+                    }
+                }
+                if (same)
+                    found++, seen_x[dx + 2] = true, seen_y[dy + 3] = true;
+            }
+        }
+        assert_int_equal(found, 1);
+    }
+    for (int i = 0; i < 7; i++)
+        assert_true(seen_y[i] && (i > 4 || seen_x[i]));
+    yk__data_worker_clear(&worker);
+}
+
+/* An erased part is one rectangle of the area and ratio that were asked for, anywhere in the image. */
+static void test_erasing(void **state)
+{
+    (void)state;
+    enum { SIDE = 40 };
+    static float ones[SIDE * SIDE];
+    for (int i = 0; i < SIDE * SIDE; i++)
+        ones[i] = 1;
+    yk__data_worker worker = {.seed = 4};
+    yk_transform *t = yk_random_erasing(
+        YK_OPTIONS(yk_random_erasing_options, .p = 0.8, .scale = {0.1, 0.3}, .ratio = {0.5, 2}, .value = -2));
+    int none = 0, at_edge = 0;
+    for (int64_t index = 0; index < 300; index++) {
+        yk_sample sample = {.worker = &worker, .index = index};
+        worker.drawn = 0;
+        yk_sample_view(&sample, ones, YK_F32, 3, (int64_t[]){1, SIDE, SIDE});
+        expect_ok(t->apply(t, &sample));
+        int top = SIDE, left = SIDE, bottom = -1, right = -1, count = 0;
+        for (int i = 0; i < SIDE * SIDE; i++) {
+            if (((const float *)sample.data)[i] == -2) {
+                count++;
+                top = i / SIDE < top ? i / SIDE : top, bottom = i / SIDE;
+                left = i % SIDE < left ? i % SIDE : left, right = i % SIDE > right ? i % SIDE : right;
+            } else {
+                assert_true(((const float *)sample.data)[i] == 1);
+            }
+        }
+        none += count == 0;
+        if (count) {
+            assert_int_equal(count, (bottom - top + 1) * (right - left + 1));
+            assert_in_range(count, SIDE * SIDE / 10 - SIDE, 3 * SIDE * SIDE / 10 + SIDE);
+            double ratio = (double)(bottom - top + 1) / (right - left + 1);
+            assert_true(ratio > 0.45 && ratio < 2.2);
+            at_edge += top == 0 || left == 0 || bottom == SIDE - 1 || right == SIDE - 1;
+        }
+    }
+    assert_in_range(none, 30, 90);
+    assert_in_range(at_edge, 3, 150);
+    assert_true(ones[0] == 1 && ones[SIDE * SIDE - 1] == 1);
+    yk__data_worker_clear(&worker);
+    /* An area that never fits leaves the image. */
+    assert_int_equal(
+        left_alone(yk_random_erasing(YK_OPTIONS(yk_random_erasing_options, .p = 1, .scale = {1, 1})), YK_U8, 3), 200);
 }
 
 static void test_probability(void **state)
@@ -142,7 +267,7 @@ static void test_jitter_draws(void **state)
         least = fmin(least, element(&sample, at) / before), most = fmax(most, element(&sample, at) / before);
     }
     assert_true(least >= 0.25 && least < 0.27 && most <= 0.75 && most > 0.73);
-    /* Of two steps that do not commute, both orders. */
+    /* Two steps that do not commute come in both orders. */
     const yk_transform *both = jitter(1.5, 0.5, 1, 0);
     uint32_t found[2] = {result_of(both, &worker, YK_U8, 3, 0)};
     int first = 0;
@@ -166,7 +291,8 @@ static void test_any_workers(void **state)
         yk_transform *chain = yk_compose(
             yk_random_vertical_flip(0.5),
             yk_color_jitter(YK_OPTIONS(yk_color_jitter_options, .brightness = {0.6, 1.4}, .hue = {-0.1, 0.1})),
-            yk_random_grayscale(0.1));
+            yk_random_grayscale(0.1), yk_random_rotation(-9, 9, NULL), yk_gaussian_blur(3, NULL),
+            yk_random_erasing(NULL));
         yk_loader *loader =
             yk_loader_create(yk_glyphs(YK_TEST, chain, 0), YK_OPTIONS(yk_loader_options, .batch_size = 16,
                                                                       .shuffle = true, .workers = workers, .seed = 9));
@@ -198,7 +324,22 @@ static void test_bad_arguments(void **state)
     expect_error(YK_ERR_ARGUMENT, "contrast is {-1, 1}");
     assert_null(yk_color_jitter(YK_OPTIONS(yk_color_jitter_options, .hue = {-0.6, 0.1})));
     expect_error(YK_ERR_ARGUMENT, "hue is {-0.6, 0.1}, expected a range that rises, in [-0.5, 0.5]");
+    assert_null(yk_random_rotation(10, -10, NULL));
+    expect_error(YK_ERR_ARGUMENT, "random_rotation: degrees is 10 to -10, expected a range that rises");
+    assert_null(yk_random_affine(NAN, 0, NULL));
+    expect_error(YK_ERR_ARGUMENT, "random_affine: degrees is nan");
+    assert_null(yk_random_affine(0, 0, YK_OPTIONS(yk_random_affine_options, .scale = {2, 1})));
+    expect_error(YK_ERR_ARGUMENT, "random_affine: scale is 2 to 1");
+    assert_null(yk_random_erasing(YK_OPTIONS(yk_random_erasing_options, .ratio = {0, 1})));
+    expect_error(YK_ERR_ARGUMENT, "random_erasing: ratio is 0");
+    assert_null(yk_gaussian_blur(4, NULL));
+    expect_error(YK_ERR_ARGUMENT, "gaussian_blur: kernel_size is 4, expected an odd number");
     unsigned char pixels[PIXELS] = {0};
+    picture small = {pixels, {3, 2, 9}};
+    assert_null(yk_dataset_get(picture_set(&small, 1, yk_gaussian_blur(5, NULL)), 0, YK_F32, NULL));
+    expect_error(YK_ERR_SHAPE, "gaussian_blur: a kernel of 5 reaches beyond the image of 2x9");
+    assert_null(yk_dataset_get(picture_set(&small, 1, turn(9, false, false, 256)), 0, YK_F32, NULL));
+    expect_error(YK_ERR_ARGUMENT, "random_rotation: fill 256 is no value of a uint8 image");
     picture two = {pixels, {2, HEIGHT, WIDTH}};
     assert_null(yk_dataset_get(picture_set(&two, 1, yk_grayscale(1)), 0, YK_F32, NULL));
     expect_error(YK_ERR_SHAPE, "grayscale: takes images of 1 or 3 channels of uint8, float32 or float64, got uint8 (2, "
@@ -209,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         data_test(test_equal_torchvision), data_test(test_probability),   data_test(test_jitter_draws),
+        data_test(test_shift_after_turn),  data_test(test_affine_draws),  data_test(test_erasing),
         data_test(test_any_workers),       data_test(test_bad_arguments),
     };
     return cmocka_run_group_tests_name("augment", tests, NULL, NULL);

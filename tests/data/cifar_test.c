@@ -1,4 +1,4 @@
-/* CIFAR-10's binary version: records come out as they were written, and damaged files are named. */
+/* The binary versions of CIFAR-10 and CIFAR-100: records come out as they were written, and damaged files are named. */
 #include "tests/data/files.h"
 
 enum { RECORD = 3073 };
@@ -99,6 +99,51 @@ static void test_damaged_files(void **state)
     expect_error(YK_ERR_IO, "./data_batch_4.bin: not a regular file");
 }
 
+/* CIFAR-100: two labels a record, of which the second counts. */
+static void test_fine_labels(void **state)
+{
+    (void)state;
+    enum { FINE_RECORD = 3074, COUNT = 120 };
+    unsigned char *bytes = malloc(COUNT * FINE_RECORD + 1);
+    golden_pixels(bytes, COUNT * FINE_RECORD + 1);
+    for (int i = 0; i < COUNT; i++) {
+        bytes[i * FINE_RECORD] = (unsigned char)(i % 20);
+        bytes[i * FINE_RECORD + 1] = (unsigned char)((7 * i) % 100);
+    }
+    assert_int_equal(mkdir("cifar-100-binary", 0755), 0);
+    write_file("cifar-100-binary/train.bin", bytes, COUNT * FINE_RECORD);
+    assert_null(yk_cifar100(".", YK_TEST, NULL));
+    expect_error(YK_ERR_NOT_FOUND, "cifar100: no test.bin in . or ./cifar-100-binary");
+    assert_null(yk_cifar100(NULL, YK_TEST, NULL));
+    expect_error(YK_ERR_ARGUMENT, "cifar100: root is NULL");
+    bytes[3 * FINE_RECORD + 1] = 100;
+    write_file("cifar-100-binary/test.bin", bytes, 20 * FINE_RECORD);
+    yk_dataset *sets[] = {yk_cifar100("cifar-100-binary", YK_TRAIN, NULL),
+                          yk_dataset_open("cifar100:.", YK_TEST, NULL)};
+    expect_ok(0);
+    assert_int_equal(yk_dataset_length(sets[0]), COUNT);
+    assert_int_equal(yk_dataset_length(sets[1]), 20);
+    assert_int_equal(yk_dataset_classes(sets[0]), 100);
+    assert_string_equal(yk_dataset_name(sets[0]), "cifar100");
+    assert_string_equal(yk_dataset_class_name(sets[0], 0), "apple");
+    assert_string_equal(yk_dataset_class_name(sets[0], 41), "lawn_mower");
+    assert_string_equal(yk_dataset_class_name(sets[0], 99), "worm");
+    for (int64_t i = 0; i < COUNT; i++) {
+        int64_t label = -1;
+        const double *values = yk_tensor_data(yk_dataset_get(sets[0], i, YK_F64, &label));
+        assert_int_equal(label, (7 * i) % 100);
+        for (int k = 0; k < 3072; k += 7)
+            assert_true(values[k] == bytes[i * FINE_RECORD + 2 + k] / 255.0);
+    }
+    assert_null(yk_dataset_get(sets[1], 3, YK_F32, NULL));
+    expect_error(YK_ERR_FORMAT, "cifar100: sample 3 (./cifar-100-binary/test.bin record 3): label 100 is outside [0, "
+                                "100)");
+    write_file("cifar-100-binary/test.bin", bytes, 20 * FINE_RECORD + 1);
+    assert_null(yk_cifar100(".", YK_TEST, NULL));
+    expect_error(YK_ERR_FORMAT, "61481 bytes are not a whole number of records of 3074 bytes: record 20 is cut short");
+    free(bytes);
+}
+
 /* The real files, where they are. */
 static void test_real_files(void **state)
 {
@@ -133,6 +178,6 @@ static void test_real_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {data_test(test_records), data_test(test_damaged_files),
-                                       data_test(test_real_files)};
+                                       data_test(test_fine_labels), data_test(test_real_files)};
     return cmocka_run_group_tests_name("cifar", tests, NULL, NULL);
 }

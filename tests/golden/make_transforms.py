@@ -42,6 +42,16 @@ CASES = [
     ("grey_3", T.Grayscale(3)),
     ("random_grey", T.RandomGrayscale(1)),
     ("vertical_flip", T.RandomVerticalFlip(1)),
+    ("rotated_nearest", T.RandomRotation((33, 33))),
+    ("rotated_bilinear", T.RandomRotation((-21, -21), LINEAR)),
+    ("rotated_filled", T.RandomRotation((52, 52), LINEAR, fill=0.4)),
+    ("rotated_expanded", T.RandomRotation((40, 40), LINEAR, expand=True, fill=1)),
+    ("rotated_expanded_nearest", T.RandomRotation((-75, -75), expand=True)),
+    ("affine_nearest", lambda x: F.affine(x, 17, [0, 0], 0.9, [8, -5], fill=[0.0] * 3)),
+    ("affine_bilinear", lambda x: F.affine(x, -28, [0, 0], 1.3, [0, 11], interpolation=LINEAR, fill=[1.0] * 3)),
+    ("affine_shifted", lambda x: F.affine(x, 17, [2, -1], 0.9, [8, -5], interpolation=LINEAR, fill=[0.0] * 3)),
+    ("blur_3", lambda x: F.gaussian_blur(x, 3, 0.7)),
+    ("blur_7", lambda x: F.gaussian_blur(x, 7, 1.6)),
 ]
 
 if __name__ == "__main__":

@@ -1238,6 +1238,56 @@ MEASURE_PAIR(jitter_brightness, yk_color_jitter_options, brightness, color_jitte
 MEASURE_PAIR(jitter_contrast, yk_color_jitter_options, contrast, color_jitter_of, .yk__mark = YK__MARK)
 MEASURE_PAIR(jitter_saturation, yk_color_jitter_options, saturation, color_jitter_of, .yk__mark = YK__MARK)
 MEASURE_PAIR(jitter_hue, yk_color_jitter_options, hue, color_jitter_of, .yk__mark = YK__MARK)
+static double rotation_of(const yk_random_rotation_options *o)
+{
+    return augmented(yk_random_rotation(20, 20, o));
+}
+MEASURE(rotation_fill, yk_random_rotation_options, fill, rotation_of, .yk__mark = YK__MARK)
+static double rotation_low(double v)
+{
+    return augmented(yk_random_rotation(v, 90, NULL));
+}
+static double rotation_high(double v)
+{
+    return augmented(yk_random_rotation(-90, v, NULL));
+}
+static double affine_low(double v)
+{
+    return augmented(yk_random_affine(v, 90, NULL));
+}
+static double affine_high(double v)
+{
+    return augmented(yk_random_affine(-90, v, NULL));
+}
+static double affine_of(const yk_random_affine_options *o)
+{
+    return augmented(yk_random_affine(0, 0, o));
+}
+MEASURE_PAIR(affine_translate, yk_random_affine_options, translate, affine_of, .scale = {1, 1})
+MEASURE_PAIR(affine_scale, yk_random_affine_options, scale, affine_of, .bilinear = true)
+MEASURE_PAIR(affine_shear, yk_random_affine_options, shear, affine_of, .bilinear = true)
+MEASURE(affine_fill, yk_random_affine_options, fill, affine_of, .scale = {0.5, 0.5})
+static double erasing_of(const yk_random_erasing_options *o)
+{
+    yk_transform *erasing = yk_random_erasing(o);
+    if (!erasing)
+        return NAN;
+    const yk_dataset_table table = {.name = "colored", .length = 9, .get = make_colored};
+    yk_dataset *set = yk_dataset_create(&table, NULL, erasing);
+    double sum = 0;
+    for (int64_t i = 0; i < 9 && !yk_last_error(); i++)
+        sum += (double)(i + 1) * digest(yk_dataset_get(set, i, YK_F64, NULL));
+    return yk_last_error() ? NAN : sum;
+}
+MEASURE(erasing_p, yk_random_erasing_options, p, erasing_of, .value = 9)
+MEASURE(erasing_scale, yk_random_erasing_options, scale[0], erasing_of, .p = 1, .value = 9)
+MEASURE(erasing_ratio, yk_random_erasing_options, ratio[0], erasing_of, .p = 1, .value = 9)
+MEASURE(erasing_value, yk_random_erasing_options, value, erasing_of, .p = 1, .scale = {0.3, 0.4})
+static double blur_of(const yk_gaussian_blur_options *o)
+{
+    return augmented(yk_gaussian_blur(3, o));
+}
+MEASURE(blur_sigma, yk_gaussian_blur_options, sigma[0], blur_of, .yk__mark = YK__MARK)
 static double vertical_flip_p(double p)
 {
     return augmented(yk_random_vertical_flip(p));

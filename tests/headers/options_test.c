@@ -681,6 +681,37 @@ static const row rows[] = {
      .refused = {-0.5, INFINITY}},
     {"yk_color_jitter_options", "hue", .kind = NUMBER, .measure = jitter_hue, .fallback = 0, .other = 0.2,
      .refused = {-0.75, 0.75}},
+    {"yk_random_rotation", "low", .kind = NUMBER, .measure = rotation_low, .fallback = 0, .other = -90,
+     .refused = {-INFINITY, 91}, .word = "degrees"},
+    {"yk_random_rotation", "high", .kind = NUMBER, .measure = rotation_high, .fallback = 0, .other = 90,
+     .refused = {INFINITY, -91}, .word = "degrees"},
+    {"yk_random_affine", "low", .kind = NUMBER, .measure = affine_low, .fallback = 0, .other = -90,
+     .refused = {-INFINITY, 91}, .word = "degrees"},
+    {"yk_random_affine", "high", .kind = NUMBER, .measure = affine_high, .fallback = 0, .other = 90,
+     .refused = {INFINITY, -91}, .word = "degrees"},
+    {"yk_random_rotation_options", "bilinear", .kind = FLAG},
+    {"yk_random_rotation_options", "expand", .kind = FLAG},
+    {"yk_random_rotation_options", "fill", .kind = NUMBER, .measure = rotation_fill, .fallback = 0, .other = 7,
+     .refused = {INFINITY, 300}},
+    {"yk_random_affine_options", "translate", .kind = NUMBER, .measure = affine_translate, .fallback = 0, .other = 0.9,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_affine_options", "scale", .kind = ABOVE, .measure = affine_scale, .fallback = 1, .other = 0.5,
+     .refused = {-0.5, INFINITY}},
+    {"yk_random_affine_options", "shear", .kind = NUMBER, .measure = affine_shear, .fallback = 0, .other = 30,
+     .refused = {-90, 90}},
+    {"yk_random_affine_options", "bilinear", .kind = FLAG},
+    {"yk_random_affine_options", "fill", .kind = NUMBER, .measure = affine_fill, .fallback = 0, .other = 7,
+     .refused = {INFINITY, 300}},
+    {"yk_random_erasing_options", "p", .kind = NUMBER, .measure = erasing_p, .fallback = 0.5, .other = 1,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_erasing_options", "scale", .kind = ABOVE, .measure = erasing_scale, .fallback = 0.02, .other = 0.3,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_erasing_options", "ratio", .kind = ABOVE, .measure = erasing_ratio, .fallback = 0.3, .other = 2,
+     .refused = {-0.5, INFINITY}},
+    {"yk_random_erasing_options", "value", .kind = NUMBER, .measure = erasing_value, .fallback = 0, .other = 7,
+     .refused = {INFINITY, 300}},
+    {"yk_gaussian_blur_options", "sigma", .kind = ABOVE, .measure = blur_sigma, .fallback = 0.1, .other = 1.5,
+     .refused = {-0.5, INFINITY}},
     {"yk_encode_options", "special", .kind = FLAG},
     {"yk_token_blocks_options", "block", .kind = WHOLE, .measure = token_block, .fallback = NONE, .other = 3,
      .refused = {-1, 1e10}, .stated = "no default"},
@@ -1481,6 +1512,10 @@ static bool rpc_with(const yk_rpc_options *o)
     X(grad_scaler, yk_grad_scaler_options, yk_grad_scaler_create(o))                                                   \
     X(random_resized_crop, yk_random_resized_crop_options, yk_random_resized_crop(8, o))                               \
     X(color_jitter, yk_color_jitter_options, yk_color_jitter(o))                                                       \
+    X(random_rotation, yk_random_rotation_options, yk_random_rotation(0, 1, o))                                        \
+    X(random_affine, yk_random_affine_options, yk_random_affine(0, 1, o))                                              \
+    X(random_erasing, yk_random_erasing_options, yk_random_erasing(o))                                                 \
+    X(gaussian_blur, yk_gaussian_blur_options, yk_gaussian_blur(3, o))                                                 \
     X(loader, yk_loader_options, loader_for(o))                                                                        \
     X(init, yk_init_options, !yk_init_process_group(o))                                                                \
     X(spawn, yk_spawn_options, !yk_spawn(has_port, NULL, 1, o) || yk_spawn_start(has_port, NULL, 1, o))                \

@@ -15,7 +15,8 @@
 #include "host/rank_info.h"
 
 static const char about[] =
-    "Data: a data set by name (glyphs, which is built in; fashion-mnist, mnist, cifar10), the folder of pictures of "
+    "Data: a data set by name (glyphs, which is built in; fashion-mnist, mnist, cifar10, cifar100), the folder of "
+    "pictures of "
     "your own, or a CSV file (for mlp). A folder holds train/CLASS/*.jpg and val/CLASS/*.jpg (or test/), or the "
     "classes themselves, CLASS/*.jpg: then a part of each class is held out for the test. `yoke data check DIR` "
     "looks for broken files first. A DIR that is not given or not there is looked up under $YOKE_DATA.\n"

@@ -1,0 +1,240 @@
+/*
+ * warp.c - transforms that turn, shift, scale and shear an image: random_rotation, random_affine. Layer: data.
+ *
+ * Each output pixel is looked up in the image by the inverse map, whose origin is the image's middle. The results are
+ * torchvision's on tensors, whose arithmetic is repeated step by step: bytes and f32 in float, f64 in double; positions
+ * are first scaled to [-1, 1], as grid_sample takes them. Pixels outside the image are `fill`: a bilinear pixel is
+ * mixed with it by the share of its weights that is outside, after zeros were summed there.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "data/dataset.h"
+
+/* Rows of the inverse map: x is m[0] x' + m[1] y' + m[2], y likewise of m[3] to m[5]. */
+typedef struct warp {
+    double m[6];
+    const yk_transform *transform;
+    int64_t channels, in_height, in_width, height, width;
+} warp;
+
+static unsigned char round_u8(float x)
+{
+    return (unsigned char)nearbyintf(x);
+}
+
+#define WARP_FUNCTION(dtype, T, R, floor_, nearest_, rounded)                                                          \
+    static void warp_##dtype(const warp *w, const void *data, void *data_to)                                           \
+    {                                                                                                                  \
+        R m[6], half_x = (R)0.5 * (R)w->in_width, half_y = (R)0.5 * (R)w->in_height, fill = (R)w->transform->fill;     \
+        for (int i = 0; i < 6; i++)                                                                                    \
+            m[i] = (R)w->m[i] / (i < 3 ? half_x : half_y);                                                             \
+        int64_t in_plane = w->in_height * w->in_width, plane = w->height * w->width;                                   \
+        T *to = data_to;                                                                                               \
+        for (int64_t row = 0; row < w->height; row++) {                                                                \
+            for (int64_t column = 0; column < w->width; column++, to++) {                                              \
+                R x = (R)column + (R)0.5 - (R)0.5 * (R)w->width, y = (R)row + (R)0.5 - (R)0.5 * (R)w->height;          \
+                R at_x = (x * m[0] + y * m[1] + m[2] + 1) * half_x - (R)0.5;                                           \
+                R at_y = (x * m[3] + y * m[4] + m[5] + 1) * half_y - (R)0.5;                                           \
+                const T *from = data;                                                                                  \
+                if (!(at_x > -1 && at_y > -1 && at_x < (R)w->in_width && at_y < (R)w->in_height)) {                    \
+                    for (int64_t c = 0; c < w->channels; c++)                                                          \
+                        to[c * plane] = (T)rounded(fill);                                                              \
+                    continue;                                                                                          \
+                }                                                                                                      \
+                if (!w->transform->bilinear) {                                                                         \
+                    int64_t i = (int64_t)nearest_(at_y), j = (int64_t)nearest_(at_x);                                  \
+                    bool in = i >= 0 && j >= 0 && i < w->in_height && j < w->in_width;                                 \
+                    for (int64_t c = 0; c < w->channels; c++)                                                          \
+                        to[c * plane] = in ? from[c * in_plane + i * w->in_width + j] : (T)rounded(fill);              \
+                    continue;                                                                                          \
+                }                                                                                                      \
+                R left = floor_(at_x), top = floor_(at_y), east = at_x - left, south = at_y - top;                     \
+                int64_t j = (int64_t)left, i = (int64_t)top;                                                           \
+                bool has_west = j >= 0, has_east = j + 1 < w->in_width, has_north = i >= 0,                            \
+                     has_south = i + 1 < w->in_height;                                                                 \
+                R weights[4] = {has_north && has_west ? (1 - south) * (1 - east) : 0,                                  \
+                                has_north && has_east ? (1 - south) * east : 0,                                        \
+                                has_south && has_west ? south * (1 - east) : 0,                                        \
+                                has_south && has_east ? south * east : 0};                                             \
+                /* A corner outside has weight 0, and is read from one that is inside. */                              \
+                int64_t north_row = (has_north ? i : i + 1) * w->in_width,                                             \
+                        south_row = (has_south ? i + 1 : i) * w->in_width;                                             \
+                int64_t west_at = has_west ? j : j + 1, east_at = has_east ? j + 1 : j;                                \
+                R inside = weights[0] + weights[1] + weights[2] + weights[3];                                          \
+                for (int64_t c = 0; c < w->channels; c++) {                                                            \
+                    const T *p = from + c * in_plane;                                                                  \
+                    R sum = (R)p[north_row + west_at] * weights[0] + (R)p[north_row + east_at] * weights[1] +          \
+                            (R)p[south_row + west_at] * weights[2] + (R)p[south_row + east_at] * weights[3];           \
+                    to[c * plane] = (T)rounded(sum * inside + (1 - inside) * fill);                                    \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+WARP_FUNCTION(u8, unsigned char, float, floorf, nearbyintf, round_u8)
+WARP_FUNCTION(f32, float, float, floorf, nearbyintf, )
+WARP_FUNCTION(f64, double, double, floor, nearbyint, )
+
+static yk_status warp_check(const yk_transform *t, const yk_sample *sample)
+{
+    yk_status status = yk__sample_is_image(t, sample);
+    if (status)
+        return status;
+    if (sample->dtype != YK_U8 && sample->dtype != YK_F32 && sample->dtype != YK_F64)
+        return yk__fail(YK_ERR_DTYPE, "%s: takes images of uint8, float32 or float64, got %s", t->name,
+                        yk_dtype_name(sample->dtype));
+    if (sample->dtype == YK_U8 && !(t->fill >= 0 && t->fill <= 255))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: fill %g is no value of a uint8 image, which are 0 to 255", t->name,
+                        t->fill);
+    return YK_OK;
+}
+
+/* The inverse of: scale, shear (degrees), turn by `angle` degrees, shift, with the image's middle as origin. */
+static void inverse_affine(double angle, const double shift[2], double scale, const double shear[2], double m[6])
+{
+    double turn = angle * M_PI / 180, sx = shear[0] * M_PI / 180, sy = shear[1] * M_PI / 180;
+    double a = cos(turn - sy) / cos(sy), b = -cos(turn - sy) * tan(sx) / cos(sy) - sin(turn);
+    double c = sin(turn - sy) / cos(sy), d = -sin(turn - sy) * tan(sx) / cos(sy) + cos(turn);
+    m[0] = d / scale, m[1] = -b / scale;
+    m[3] = -c / scale, m[4] = a / scale;
+    m[2] = m[0] * -shift[0] + m[1] * -shift[1];
+    m[5] = m[3] * -shift[0] + m[4] * -shift[1];
+}
+
+static yk_status warp_run(warp *w, yk_sample *sample)
+{
+    const void *from = sample->data;
+    yk_dtype dtype = sample->dtype;
+    void *to = yk_sample_allocate(sample, dtype, 3, (int64_t[]){w->channels, w->height, w->width});
+    if (!to)
+        return yk__error_code();
+    if (dtype == YK_U8)
+        warp_u8(w, from, to);
+    else if (dtype == YK_F32)
+        warp_f32(w, from, to);
+    else
+        warp_f64(w, from, to);
+    return YK_OK;
+}
+
+static warp warp_of(const yk_transform *t, const yk_sample *sample)
+{
+    return (warp){.transform = t,
+                  .channels = sample->shape[0],
+                  .in_height = sample->shape[1],
+                  .in_width = sample->shape[2],
+                  .height = sample->shape[1],
+                  .width = sample->shape[2]};
+}
+
+static double draw(const double range[2], yk_sample *sample)
+{
+    return range[0] + (range[1] - range[0]) * yk_sample_uniform(sample);
+}
+
+/* ---- random_rotation ------------------------------------------------------------------------------------- */
+/* The size that holds the whole turned image: torchvision's, in float, with its tolerance of 1e-4. */
+static void expand(warp *w)
+{
+    float half_x = 0.5f * (float)w->in_width, half_y = 0.5f * (float)w->in_height, size[2];
+    for (int axis = 0; axis < 2; axis++) {
+        const double *m = w->m + 3 * axis;
+        float low = INFINITY, high = -INFINITY, half = axis ? half_y : half_x;
+        for (int corner = 0; corner < 4; corner++) {
+            float at = (corner & 1 ? half_x : -half_x) * (float)m[0] + (corner & 2 ? half_y : -half_y) * (float)m[1] +
+                       (float)m[2];
+            low = fminf(low, at), high = fmaxf(high, at);
+        }
+        size[axis] = ceilf(truncf((high + half) / 1e-4f) * 1e-4f) - floorf(truncf((low + half) / 1e-4f) * 1e-4f);
+    }
+    w->width = (int64_t)size[0];
+    w->height = (int64_t)size[1];
+}
+
+static yk_status apply_rotation(const yk_transform *t, yk_sample *sample)
+{
+    yk_status status = warp_check(t, sample);
+    if (status)
+        return status;
+    warp w = warp_of(t, sample);
+    inverse_affine(-draw(t->degrees, sample), (double[]){0, 0}, 1, (double[]){0, 0}, w.m);
+    if (t->expand)
+        expand(&w);
+    return warp_run(&w, sample);
+}
+
+/* A range of finite numbers, of the transform `what`. */
+static yk_status check_rising(const char *what, const char *name, double low, double high, double least, double most)
+{
+    if (yk__check_number(what, name, low, least, most) || yk__check_number(what, name, high, least, most))
+        return yk__error_code();
+    if (low > high)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %s is %g to %g, expected a range that rises", what, name, low, high);
+    return YK_OK;
+}
+
+enum { MOST_DEGREES = 1000000 };
+
+yk_transform *yk_random_rotation(double low, double high, const yk_random_rotation_options *options)
+{
+    yk__transform_asked();
+    yk_random_rotation_options o;
+    if (YK__OPTIONS_TAKE("random_rotation", yk_random_rotation_options, options, &o) ||
+        check_rising("random_rotation", "degrees", low, high, -MOST_DEGREES, MOST_DEGREES) ||
+        yk__check_number("random_rotation", "fill", o.fill, -1e6, 1e6))
+        return NULL;
+    yk_transform *t = yk__transform_new(YK__TRANSFORM_PLACE, "random_rotation", apply_rotation);
+    if (t) {
+        t->degrees[0] = low, t->degrees[1] = high;
+        t->bilinear = o.bilinear;
+        t->expand = o.expand;
+        t->fill = o.fill;
+    }
+    return yk__transform_own(t);
+}
+
+/* ---- random_affine --------------------------------------------------------------------------------------- */
+static yk_status apply_affine(const yk_transform *t, yk_sample *sample)
+{
+    yk_status status = warp_check(t, sample);
+    if (status)
+        return status;
+    warp w = warp_of(t, sample);
+    double angle = draw(t->degrees, sample), shift[2], shear[2];
+    for (int i = 0; i < 2; i++) {
+        double most = t->translate[i] * (double)(i ? w.in_height : w.in_width);
+        shift[i] = nearbyint(draw((double[]){-most, most}, sample));
+    }
+    double scale = draw(t->scale, sample);
+    shear[0] = draw(t->shear, sample);
+    shear[1] = draw(t->shear + 2, sample);
+    inverse_affine(angle, shift, scale, shear, w.m);
+    return warp_run(&w, sample);
+}
+
+yk_transform *yk_random_affine(double low, double high, const yk_random_affine_options *options)
+{
+    static const char what[] = "random_affine";
+    yk__transform_asked();
+    yk_random_affine_options o;
+    if (YK__OPTIONS_TAKE(what, yk_random_affine_options, options, &o) ||
+        check_rising(what, "degrees", low, high, -MOST_DEGREES, MOST_DEGREES) ||
+        yk__check_number(what, "translate", o.translate[0], 0, 1) ||
+        yk__check_number(what, "translate", o.translate[1], 0, 1) || yk__check_positive(what, "scale", o.scale[0]) ||
+        check_rising(what, "scale", o.scale[0], o.scale[1], 1e-6, 1e6) ||
+        check_rising(what, "shear", o.shear[0], o.shear[1], -89, 89) ||
+        check_rising(what, "shear", o.shear[2], o.shear[3], -89, 89) ||
+        yk__check_number(what, "fill", o.fill, -1e6, 1e6))
+        return NULL;
+    yk_transform *t = yk__transform_new(YK__TRANSFORM_PLACE, what, apply_affine);
+    if (t) {
+        t->degrees[0] = low, t->degrees[1] = high;
+        memcpy(t->translate, o.translate, sizeof(o.translate));
+        memcpy(t->scale, o.scale, sizeof(o.scale));
+        memcpy(t->shear, o.shear, sizeof(o.shear));
+        t->bilinear = o.bilinear;
+        t->fill = o.fill;
+    }
+    return yk__transform_own(t);
+}
