@@ -301,8 +301,7 @@ static const row rows[] = {
      .refused = {-1}},
     {"yk_fold_options", "padding", .kind = WHOLE, .measure = unfold_padding, .fallback = 0, .other = 1,
      .refused = {-1}},
-    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2,
-     .refused = {-1}},
+    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2, .refused = {-1}},
     {"yk_grid_sample_options", "mode", .kind = WHOLE, .measure = grid_mode, .fallback = YK_GRID_BILINEAR,
      .other = YK_GRID_NEAREST, .refused = {-1, 3}},
     {"yk_grid_sample_options", "padding_mode", .kind = WHOLE, .measure = grid_padding,
@@ -1353,7 +1352,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
     X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
-    X(fold, yk_fold_options,                                                                                         \
+    X(fold, yk_fold_options,                                                                                           \
       yk_unfold(ones(), o) || yk_fold(ones(), 4, 4, o) || yk_unfold_create(o) || yk_fold_create(4, 4, o))              \
     X(grid_sample, yk_grid_sample_options, yk_grid_sample(ones(), ones(), o))                                          \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
@@ -1435,7 +1434,7 @@ static bool rpc_with(const yk_rpc_options *o)
       !yk_checkpoint_load("none", &(yk_checkpoint_state){.model = layer()}, o, NULL) ||                                \
           !yk_checkpoint_load_latest("none", &(yk_checkpoint_state){.model = layer()}, o, NULL))                       \
     X(summary, yk_summary_options, yk_summary_create("/tmp/none", o))                                                  \
-    X(onnx, yk_onnx_options, yk_onnx_export(layer(), "none", (yk_tensor *[]){yk_zeros(YK_SHAPE(2, 4), NULL)}, 1, o))   \
+    X(onnx, yk_onnx_options, !yk_onnx_export(layer(), "none", (yk_tensor *[]){yk_zeros(YK_SHAPE(2, 4), NULL)}, 1, o))  \
     X(profiler, yk_profiler_options, !yk_profiler_start(o))                                                            \
     X(checkpoint_manager, yk_checkpoint_manager_options, yk_checkpoint_manager_create("/tmp/none", o))
 PLAIN_ROWS(PLAIN)
