@@ -1540,7 +1540,7 @@ static bool rpc_with(const yk_rpc_options *o)
       !yk_checkpoint_load("none", &(yk_checkpoint_state){.model = layer()}, o, NULL) ||                                \
           !yk_checkpoint_load_latest("none", &(yk_checkpoint_state){.model = layer()}, o, NULL))                       \
     X(summary, yk_summary_options, yk_summary_create("/tmp/none", o))                                                  \
-    X(onnx, yk_onnx_options, yk_onnx_export(layer(), "none", (yk_tensor *[]){yk_zeros(YK_SHAPE(2, 4), NULL)}, 1, o))   \
+    X(onnx, yk_onnx_options, !yk_onnx_export(layer(), "none", (yk_tensor *[]){yk_zeros(YK_SHAPE(2, 4), NULL)}, 1, o))  \
     X(profiler, yk_profiler_options, !yk_profiler_start(o))                                                            \
     X(checkpoint_manager, yk_checkpoint_manager_options, yk_checkpoint_manager_create("/tmp/none", o))
 PLAIN_ROWS(PLAIN)

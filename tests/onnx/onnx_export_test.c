@@ -294,7 +294,7 @@ static void array_write(const char *folder, const char *name, const char *role, 
     free(data);
 }
 
-/* What the module makes of other batches than those that it was exported by. */
+/* The results of the module for other batches than those that it was exported by. */
 static void results_write(const export_case *c, yk_module *m, const char *folder)
 {
     const int64_t batches[2] = {1, 4};
