@@ -301,8 +301,7 @@ static const row rows[] = {
      .refused = {-1}},
     {"yk_fold_options", "padding", .kind = WHOLE, .measure = unfold_padding, .fallback = 0, .other = 1,
      .refused = {-1}},
-    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2,
-     .refused = {-1}},
+    {"yk_fold_options", "stride", .kind = WHOLE, .measure = unfold_stride, .fallback = 1, .other = 2, .refused = {-1}},
     {"yk_grid_sample_options", "mode", .kind = WHOLE, .measure = grid_mode, .fallback = YK_GRID_BILINEAR,
      .other = YK_GRID_NEAREST, .refused = {-1, 3}},
     {"yk_grid_sample_options", "padding_mode", .kind = WHOLE, .measure = grid_padding,
@@ -636,8 +635,8 @@ static const row rows[] = {
     {"yk_one_cycle_options", "three_phase", .kind = FLAG},
     {"yk_one_cycle_options", "cycle_momentum", .kind = FLAG},
     {"yk_cyclic_options", "cycle_momentum", .kind = FLAG},
-    {"yk_averaged_model_options", "decay", .kind = NUMBER, .measure = averaged_decay, .fallback = NONE, .other = 0.5,
-     .refused = {-1, 2}, .stated = "not given: the mean"},
+    {"yk_averaged_model_options", "decay", .kind = NUMBER, .measure = averaged_decay, .fallback = YK_NOT_GIVEN,
+     .other = 0.5, .refused = {-1, 2}, .stated = "not given: the mean"},
     {"yk_averaged_model_options", "use_buffers", .kind = FLAG},
     {"yk_plateau_options", "factor", .kind = NUMBER, .measure = plateau_factor, .fallback = 0.1, .other = 0.5,
      .refused = {-0.1, 1}},
@@ -879,8 +878,7 @@ static const row rows[] = {
      .refused = {-3, INFINITY}},
     {"yk_init_orthogonal", "gain", .kind = NUMBER, .measure = orthogonal_gain, .fallback = 1, .other = 2,
      .refused = {INFINITY}},
-    {"yk_init_sparse", "sparsity", .kind = NUMBER, .measure = sparse_sparsity, .fallback = 0.5, .other = 0.25,
-     .refused = {-1, 2}},
+    {"yk_init_sparse", "sparsity", .kind = LITERAL}, /* the smallest number there is makes one element zero */
     {"yk_init_sparse", "deviation", .kind = NUMBER, .measure = sparse_deviation, .fallback = 0.01, .other = 1,
      .refused = {-1, INFINITY}},
     {"yk_max_pool2d_create", "stride", .kind = WHOLE, .measure = max_pool2d_stride, .fallback = 2, .other = 1,
@@ -1367,7 +1365,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(instance_norm_module, yk_instance_norm_module_options,                                                           \
       yk_instance_norm1d_create(2, o) || yk_instance_norm2d_create(2, o) || yk_instance_norm3d_create(2, o))           \
     X(upsample, yk_upsample_options, yk_interpolate(ones(), o) || yk_upsample_create(o))                               \
-    X(fold, yk_fold_options,                                                                                         \
+    X(fold, yk_fold_options,                                                                                           \
       yk_unfold(ones(), o) || yk_fold(ones(), 4, 4, o) || yk_unfold_create(o) || yk_fold_create(4, 4, o))              \
     X(grid_sample, yk_grid_sample_options, yk_grid_sample(ones(), ones(), o))                                          \
     X(rms_norm, yk_rms_norm_options, yk_rms_norm_create(YK_SHAPE(4), o))                                               \
