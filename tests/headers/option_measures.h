@@ -852,10 +852,6 @@ static double sparse_of(double sparsity, double deviation)
     yk_manual_seed(1);
     return yk_init_sparse(x, sparsity, deviation) ? NAN : digest(x);
 }
-static double sparse_sparsity(double v)
-{
-    return sparse_of(v, 0.01);
-}
 static double sparse_deviation(double v)
 {
     return sparse_of(0.5, v);
