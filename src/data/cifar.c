@@ -33,7 +33,8 @@ static const char *const names_100[100] = {
     "trout",      "tulip",         "turtle",       "wardrobe",   "whale",       "willow_tree", "wolf",
     "woman",      "worm"};
 
-/* What differs between the two. A record is labels, the last of which counts, and a byte for each color of each pixel.
+/* The differences between the two. A record is labels, the last of which counts, and a byte for each color of each
+ * pixel.
  */
 typedef struct cifar_form {
     const char *name, *folder;
