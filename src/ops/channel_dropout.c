@@ -73,7 +73,7 @@ yk_tensor *yk_dropout3d(yk_tensor *x, double p, bool training)
     return channel_dropout("dropout3d", x, p, training, 3, false);
 }
 
-/* What is kept becomes a x + c, the others c - a s, with s the value of SELU at minus infinity and the sign changed, a
+/* Kept elements become a x + c, the others c - a s, with s the value of SELU at minus infinity and the sign changed, a
  * and c such that mean 0 and variance 1 stay. */
 static yk_tensor *alpha_dropped(yk_tensor *x, double p, bool channels)
 {
