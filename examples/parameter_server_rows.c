@@ -10,7 +10,7 @@
 
 #include <yoke/yoke.h>
 
-enum { USERS = 2000, FILMS = 500, DIM = 8, BATCH = 256, STEPS = 300 };
+enum { USERS = 200, FILMS = 100, DIM = 8, BATCH = 256, STEPS = 300 };
 
 /* A number of user or film i that the ratings are made of. */
 static double hidden(int64_t i, int64_t k)
@@ -40,7 +40,7 @@ static yk_status train(void)
     yk_parameter_server *ps =
         yk_parameter_server_join(servers, 2, yk_module_parameters(net),
                                  YK_OPTIONS(yk_parameter_server_options, .tables = tables,
-                                            .adagrad = YK_OPTIONS(yk_adagrad_options, .lr = 0.2)));
+                                            .adagrad = YK_OPTIONS(yk_adagrad_options, .lr = 0.1)));
     unsigned seed = (unsigned)atoi(getenv("ROLE_RANK")) + 1;
     double mean = 0;
     for (int step = 1; step <= STEPS; step++) {

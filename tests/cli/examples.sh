@@ -53,7 +53,7 @@ ok "says how to start it" grep -q "yoke run -n 4" err
 
 rows="$examples/parameter_server_rows"
 example 0 "parameter_server_rows" "$YOKE" run --no-prefix -n 2 --role ps "$rows" : -n 3 --role trainer "$rows"
-ok "three trainers learn" [ "$(awk '/^trainer[012]: step 300/ && $7 + 0 < 0.4' out | wc -l)" = 3 ]
+ok "three trainers learn" [ "$(awk '/^trainer[012]: step 300/ && $7 + 0 < 0.05' out | wc -l)" = 3 ]
 example 2 "parameter_server_rows alone" "$rows"
 ok "says how to start it" grep -q "yoke run -n 2 --role ps" err
 
