@@ -371,7 +371,7 @@ yk_status yk_elastic_backward(yk_elastic *e, yk_tensor *loss)
 void yk_elastic_raise_flags(yk_elastic *e, uint32_t flags)
 {
     YK__LIVE(e);
-    if (e)
+    if (yk__is_there("elastic_raise_flags", "job", e))
         e->raised |= flags;
 }
 

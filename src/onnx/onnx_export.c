@@ -53,11 +53,11 @@ static yk_status inputs_check(const onnx_call *c)
         char text[200];
         const yk_tensor *x = c->inputs[i];
         int dim = batch_dim(c, i);
+        if (x && yk__is_freed(x))
+            return yk__fail_freed("onnx_export", x);
         if (!x || dim == -1)
             continue;
         any = true;
-        if (yk__is_freed(x))
-            return yk__fail_freed("onnx_export", x);
         if (dim < 0 || dim >= x->ndim || x->shape[dim] < 1)
             return yk__fail(YK_ERR_SHAPE, "onnx_export: input %d has shape %s, and its dimension %d is to be the batch",
                             i, yk_shape_format(x, text, sizeof(text)), dim);
@@ -371,8 +371,6 @@ yk_status yk_onnx_export(yk_module *module, const char *path, yk_tensor *const *
     yk_status status = YK__OPTIONS_TAKE("onnx_export", yk_onnx_options, options, &o);
     if (status)
         return status;
-    if (!yk__module_usable("onnx_export", module))
-        return yk__error_code();
     if (!yk__is_there("onnx_export", "path", path) || !yk__is_there("onnx_export", "array of inputs", inputs))
         return yk__error_code();
     if (yk__check_integer("onnx_export", "n_inputs", n_inputs, 1, YK__ONNX_TENSORS) ||
@@ -382,6 +380,8 @@ yk_status yk_onnx_export(yk_module *module, const char *path, yk_tensor *const *
     status = inputs_check(&c);
     if (status)
         return status;
+    if (!yk__module_usable("onnx_export", module))
+        return yk__error_code();
     yk_scope scope = yk_scope_begin();
     modes all = {NULL, NULL, 0};
     status = yk_module_apply(module, mode_note, &all);

@@ -63,6 +63,8 @@ static void every_kind(void **state)
             form.numbers[YK__ONE_CYCLE_LINEAR] = 0;
             form.numbers[YK__ONE_CYCLE_THREE_PHASE] = 1;
         }
+        if (k == YK__SWA_LR)
+            form.numbers[YK__SWA_LINEAR] = 1;
         char old[2000], *text = written(&form, 11);
         yk__schedule_form *read = form_of_json(text);
         if (!read)
