@@ -550,6 +550,20 @@ static yk_status servers_pull(yk_parameter_server *ps, const char *what)
     return status ? status : answers_take(ps, what, answers, true);
 }
 
+/* The first session at a server, whose shard trainer 0 makes. */
+static yk_status session_begin(yk_parameter_server *ps, const char *what, int number, double deadline)
+{
+    for (int pause = 10 /* milliseconds */;; pause = pause < 500 ? 2 * pause : pause) {
+        yk_status status = session_open(ps, what, number, false, deadline);
+        if (status == YK_ERR_NOT_FOUND && ps->rank != 0 && yk__now() < deadline) {
+            yk_clear_error();
+            poll(NULL, 0, pause);
+            continue;
+        }
+        return status && server_is_gone(status) ? session_reopen(ps, what, number, deadline) : status;
+    }
+}
+
 static yk_status handle_fill(const char *what, yk_parameter_server *ps, const char *const *servers, int count,
                              yk_parameters *parameters, const yk_parameter_server_options *o)
 {
@@ -574,9 +588,7 @@ static yk_status handle_fill(const char *what, yk_parameter_server *ps, const ch
     status = job_number(ps);
     double deadline = yk__now() + ps->timeout;
     for (int i = 0; i < ps->server_count && !status; i++)
-        if (session_open(ps, what, i, false, deadline) &&
-            (!server_is_gone(yk__error_code()) || session_reopen(ps, what, i, deadline)))
-            status = yk__error_code();
+        status = session_begin(ps, what, i, deadline);
     return status ? status : servers_pull(ps, what);
 }
 

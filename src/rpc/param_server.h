@@ -3,7 +3,7 @@
  *
  * Note [Shards and sessions]
  * A server keeps one *shard* of the parameters: pieces of the dense ones, which are cut as if they stood in one row,
- * and of each table the rows r with r mod servers = its number. The shard is made by the first trainer that comes, or
+ * and of each table the rows r with r mod servers = its number. The shard is made by trainer 0, or
  * read from its snapshot, and stays until the worker's shutdown. Each trainer has an object of the class "yoke.server"
  * at each server, its *session*: it ends with the trainer's process, and the trainer is then out of the barrier.
  *

@@ -247,7 +247,7 @@ static yk_status parameter_add(yk_parameters *list, const char *name, yk_tensor 
     return yk_parameters_add(list, name, x);
 }
 
-/* The pieces and tables that the first trainer has. */
+/* The pieces and tables that the trainer has. */
 static yk_status parameters_make(shard *s, const yk_value *d)
 {
     const yk_value *names = yk_value_get(d, "names"), *dense = yk_value_get(d, "dense");
@@ -340,19 +340,22 @@ static shard *shard_make(const yk_value *d, const char *name, const char *layout
     s->world = s->trainers ? (int)world : 0;
     s->part = (int)part;
     s->parts = (int)parts;
-    bool recording = yk_no_grad_begin();
-    status = status ? status : parameters_make(s, d);
-    status = status ? status : optimizers_make(s, d);
     if (!status && yk_value_kind_of(folder) == YK_VALUE_STRING)
         status = path_make(s, yk_value_as_string(folder));
     bool saved = !status && s->path && access(s->path, F_OK) == 0;
-    if (saved)
-        status = snapshot_read(s);
-    else if (!status && yk_value_as_bool(yk_value_get(d, "back")))
+    if (!status && !saved && yk_value_as_bool(yk_value_get(d, "back")))
         status =
             yk__fail(YK_ERR_STATE, "the worker came back without a snapshot of '%s': its parameters are lost", name);
+    /* The shards of several servers have to be of one trainer's values, whoever comes first to which. */
+    if (!status && !saved && yk_value_as_int(yk_value_get(d, "rank")) != 0)
+        status = yk__fail(YK_ERR_NOT_FOUND, "trainer 0, whose values are the first ones, has not joined '%s'", name);
+    bool recording = yk_no_grad_begin();
+    status = status ? status : parameters_make(s, d);
+    status = status ? status : optimizers_make(s, d);
+    if (!status && saved)
+        status = snapshot_read(s);
     else if (!status && s->path)
-        status = snapshot_write(s); /* what the first trainer had is what others find from here on */
+        status = snapshot_write(s); /* what trainer 0 had is what others find from here on */
     yk_no_grad_end(recording);
     if (status) {
         shard_free(s);
@@ -552,7 +555,9 @@ static yk_status session_join(session *own, shard *s, const yk_value *d, const c
         return yk__fail(YK_ERR_ARGUMENT,
                         "the parameter server '%s' has a trainer %" PRId64 " already, and '%s' says it is that one",
                         s->name, rank, caller);
-    if (t->id != id) {
+    if (t->id != id && t->id == 0) { /* the others wait for its first push as they did before it came */
+        t->id = id;
+    } else if (t->id != id) {
         t->pushed = 0;
         t->state = GONE;
         t->clock = slowest(s); /* nobody waits for what it did not do before */
