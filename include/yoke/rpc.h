@@ -409,9 +409,9 @@ typedef struct yk_parameter_server_options {
  * (yk_rpc_init) and shut down. Every trainer makes one, with the same parameters in the same order, tables and options;
  * trainer 0's values, or those of the snapshot, are all trainers' when it returns; the others wait until trainer 0 has
  * come. The elements of the parameters that require a gradient are divided evenly among the servers; `parameters` may
- * be NULL where there are tables. Buffers are not the servers'. Counted, owned by the current scope, for one thread at a
- * time; NULL and an error. With the last reference, or the trainer's process, the trainer has left: no other waits for
- * it.
+ * be NULL where there are tables. Buffers are not the servers'. Counted, owned by the current scope, for one thread at
+ * a time; NULL and an error. With the last reference, or the trainer's process, the trainer has left: no other waits
+ * for it.
  */
 typedef struct yk_parameter_server yk_parameter_server;
 YK_API yk_parameter_server *yk_parameter_server_join(const char *const *servers, int count, yk_parameters *parameters,
