@@ -448,10 +448,9 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
     if (!status && e->joined) {
         e->position = -1;
         status = yk__members_join(&e->members, &next);
-        if (!status && (status = meet(e, &next, YK__AT_STEP, &completed)) && may_follow(status)) {
-            yk_clear_error(); /* one of the others has ended at that moment */
-            status = yk__elastic_change(e, YK__AT_STEP, &completed);
-        }
+        if (!status && (status = meet(e, &next, YK__AT_STEP, &completed)) && may_follow(status))
+            status =
+                yk__elastic_change(e, YK__AT_STEP, &completed); /* one of the others may have ended at that moment */
         e->joined_now = true;
     }
     if (!status)

@@ -96,13 +96,22 @@ static yk_status is_there(const yk__members *m, const char *key, bool *there)
     return yk_store_check(m->store, &key, 1, there);
 }
 
-/* The text of a key, which the caller frees; NULL, without an error, where it is not there. */
+/* The text of a key, which the caller frees; NULL, without an error, where it is not there. A key may go between the
+ * question and the reading, as that of a process which asked to join does when it is in: then it is looked for again,
+ * rather than waited for. */
 static yk_status text_of(const yk__members *m, const char *key, char **text)
 {
-    bool there = false;
+    double until = yk__now() + m->timeout;
     *text = NULL;
-    yk_status status = is_there(m, key, &there);
-    return status || !there ? status : yk_store_get(m->store, key, (void **)text, NULL, YK_NOT_GIVEN);
+    for (double slice = 0.05;; slice *= 2) {
+        bool there = false;
+        yk_status status = is_there(m, key, &there);
+        if (!status && there)
+            status = yk_store_get(m->store, key, (void **)text, NULL, slice);
+        if (!there || status != YK_ERR_TIMEOUT || yk__now() > until)
+            return status;
+        yk_clear_error();
+    }
 }
 
 static void pause_for(double *seconds)

@@ -179,6 +179,60 @@ static void test_not_let_in(void **state)
     yk__members_clear(&late);
 }
 
+typedef struct flicker {
+    int steps; /* that its owner has made */
+    pthread_mutex_t lock;
+} flicker;
+
+/* Shows a wish to join for some microseconds in each step. */
+static void *flicker_run(void *argument)
+{
+    flicker *f = argument;
+    for (int i = 0, steps; i < 1000; i = steps) {
+        const char *key = "elastic/join/2";
+        (void)!yk_store_set(store, key, "1 8 virtual ranks", 17);
+        for (volatile int k = 0; k < i % 500 * 20; k++)
+            ;
+        (void)!yk_store_delete(store, key, NULL);
+        do {
+            pthread_mutex_lock(&f->lock);
+            steps = f->steps;
+            pthread_mutex_unlock(&f->lock);
+        } while (steps == i);
+    }
+    return NULL;
+}
+
+/* A wish to join goes while a member reads it, as it does when faster members have let the process in. */
+static void test_wish_that_goes(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0);
+    yk__succession next;
+    flicker f = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    put("elastic/gone/1.0", "1");
+    put("elastic/gone/2.0", "1");
+    ask(1, "elastic/join/2", "1 8 virtual ranks");
+    assert_int_equal(yk__members_change(&a, 0, YK__AT_STEP, &next), YK_OK);
+    assert_int_equal(pthread_create(&thread, NULL, flicker_run, &f), 0);
+    double longest = 0;
+    for (int i = 1; i <= 1000; i++) {
+        double began = yk__now();
+        yk_status status = longest < 5 ? yk__members_change(&a, i, YK__AT_STEP, &next) : YK_OK;
+        longest = yk__now() - began > longest ? yk__now() - began : longest;
+        if (status)
+            longest = 1e9;
+        yk_clear_error();
+        pthread_mutex_lock(&f.lock);
+        f.steps = i;
+        pthread_mutex_unlock(&f.lock);
+    }
+    pthread_join(thread, NULL);
+    assert_true(longest < 5);
+    yk__members_clear(&a);
+}
+
 /* Nodes that come while the others train: their processes have slots beyond those of the begin, and any number of them
  * joins at once, up to as many as there are virtual ranks. Nodes that are lost: their slots are told. */
 static void test_nodes(void **state)
@@ -329,6 +383,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_first_verdict, begin, end),
         cmocka_unit_test_setup_teardown(test_joined_before_all_look, begin, end),
         cmocka_unit_test_setup_teardown(test_not_let_in, begin, end),
+        cmocka_unit_test_setup_teardown(test_wish_that_goes, begin, end),
         cmocka_unit_test_setup_teardown(test_nodes, begin, end),
         cmocka_unit_test_setup_teardown(test_held, begin, end),
         cmocka_unit_test_setup_teardown(test_over, begin, end),

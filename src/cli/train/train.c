@@ -423,6 +423,7 @@ int cli_train(int argc, char **argv)
     if ((r.course.failed || code == EXIT_FAILED || code == EXIT_USAGE) && r.ranks.world > 1)
         return code; /* see ranks_leave */
     ranks_leave(&r.ranks);
+    saver_close(&r.saved.saver);
     yk_scope_end(program);
     return code;
 }
