@@ -367,6 +367,7 @@ static yk_status export_module(const onnx_call *c, const char *path)
 yk_status yk_onnx_export(yk_module *module, const char *path, yk_tensor *const *inputs, int n_inputs,
                          const yk_onnx_options *options)
 {
+    YK__LIVE(module);
     yk_onnx_options o;
     yk_status status = YK__OPTIONS_TAKE("onnx_export", yk_onnx_options, options, &o);
     if (status)

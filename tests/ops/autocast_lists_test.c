@@ -233,8 +233,13 @@ static const row *find(const char *op)
 /* Numbers from 0.5 to 1.5 that f16 has and bf16 mostly has not. */
 static yk_tensor *input(const row *r, int i, yk_dtype dtype, yk_device device)
 {
-    float values[64];
-    for (int k = 0; k < 64; k++)
+    enum { MOST_VALUES = 256 };
+    float values[MOST_VALUES];
+    int64_t count = 1;
+    for (int d = 0; d < r->shape[i].ndim; d++)
+        count *= r->shape[i].size[d];
+    assert_true(count <= MOST_VALUES);
+    for (int k = 0; k < MOST_VALUES; k++)
         values[k] = 0.5f + (float)((k * 37 + i * 11) % 64) / 64 + (float)(k % 7) / 1024;
     yk_tensor *x = yk_from_data(values, r->shape[i].ndim, r->shape[i].size, NULL);
     return yk_to(yk_cast(x, dtype), device);
