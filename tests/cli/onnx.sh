@@ -11,7 +11,7 @@ elif ! find_python "onnx onnxruntime"; then
     skip "onnxruntime computes what yoke does" "this Python has no onnx or no onnxruntime"
 else
     mkdir files
-    ok "files are written" env YOKE_ONNX_FOLDER="$PWD/files" "$program"
+    ok "files are written" eval 'YOKE_ONNX_FOLDER=$PWD/files "$program" > written'
     ok "onnxruntime computes what yoke does" "$python" "$root/tests/cli/onnx_check.py" files 60
 fi
 finish

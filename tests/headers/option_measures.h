@@ -1930,22 +1930,24 @@ static double server_trainers(double v)
     server_options.rank = v == YK_NOT_GIVEN ? YK_NOT_GIVEN : 0;
     return server_number(server_pushes);
 }
-/* 0 if it is trainer 0, which a second one cannot be; else 1. */
-static double server_is_first(void)
+/* The trainer that it is, 0 or 1, which a second one cannot be. */
+static double server_is_trainer(void)
 {
-    yk_parameter_server *ps = server_join(&server_options);
-    SERVER_OPTIONS(.rank = 0, .trainers = server_options.trainers == YK_NOT_GIVEN ? 1 : 2);
-    if (!ps)
+    yk_parameter_server_options wanted = server_options;
+    SERVER_OPTIONS(.rank = 0, .trainers = wanted.trainers == YK_NOT_GIVEN ? 1 : 2);
+    if (wanted.rank == 1 && !server_join(&server_options)) /* trainer 0 has to come first */
         return NAN;
-    bool second = server_join(&server_options);
+    if (!server_join(&wanted))
+        return NAN;
+    bool second = server_join(wanted.rank == 1 ? &wanted : &server_options);
     yk_clear_error();
-    return second;
+    return second ? NAN : wanted.rank == 1;
 }
 static double server_rank(double v)
 {
     SERVER_OPTIONS(.trainers = v == YK_NOT_GIVEN ? YK_NOT_GIVEN : 2);
     SET(server_options, rank, v);
-    return server_number(server_is_first);
+    return server_number(server_is_trainer);
 }
 static double server_first_row(void)
 {
