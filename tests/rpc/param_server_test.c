@@ -4,6 +4,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "tests/rpc/workers.h"
@@ -55,7 +56,7 @@ static yk_tensor *input_of(int step, int trainer)
     return yk_randn(YK_SHAPE(ROWS, WIDTH), YK_OPTIONS(yk_tensor_options, .dtype = YK_F64));
 }
 
-static volatile bool go_on; /* trainer 0 of test_stale has waited in vain */
+static atomic_bool go_on; /* trainer 0 of test_stale has waited in vain */
 
 static yk_tensor *loss_of(yk_module *net, int step, int trainer)
 {
