@@ -127,7 +127,7 @@ static yk_status spoil(yk_call *call)
     for (int i = 0; i < 10000 && open; i++) {
         usleep(1000);
         pthread_mutex_lock(&yk__rpc.lock);
-        open = !call->cancelled; /* as the calls of a connection are that has ended */
+        open = !call->cancelled; /* true once its connection has ended */
         pthread_mutex_unlock(&yk__rpc.lock);
     }
     return YK_OK;
