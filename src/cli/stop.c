@@ -129,10 +129,10 @@ static bool run_signal(const yk__run *run, target *front)
         front->chosen |= again.all[i].supervisor == run->supervisor && again.all[i].launcher == run->launcher &&
                          yk__process_parent(run->supervisor) == run->launcher && yk__process_is_own(run->launcher);
     yk__runs_clear(&again);
-    if (front->chosen)
+    if (front->chosen) {
         run_end_all(run);
-    if (front->chosen)
         front->chosen = target_signal(front, SIGTERM);
+    }
     if (front->chosen)
         target_signal(front, SIGCONT); /* one that is stopped would not hear it */
     return front->chosen;

@@ -149,6 +149,9 @@ static char *find_folder(const cifar_form *form, const char *root, const char *n
 
 static yk_dataset *cifar_open(const cifar_form *form, const char *root, yk_data_split split, yk_transform *transform)
 {
+    if (yk__transform_lost(transform) || !yk__scope_check(form->name))
+        return NULL;
+    YK__OWN_RECORD;
     if (!root) {
         yk__fail(YK_ERR_ARGUMENT, "%s: root is NULL", form->name);
         return NULL;
@@ -183,17 +186,11 @@ static yk_dataset *cifar_open(const cifar_form *form, const char *root, yk_data_
 yk_dataset *yk_cifar10(const char *root, yk_data_split split, yk_transform *transform)
 {
     YK__LIVE(transform);
-    if (yk__transform_lost(transform) || !yk__scope_check("cifar10"))
-        return NULL;
-    YK__OWN_RECORD;
     return cifar_open(&cifar_10, root, split, transform);
 }
 
 yk_dataset *yk_cifar100(const char *root, yk_data_split split, yk_transform *transform)
 {
     YK__LIVE(transform);
-    if (yk__transform_lost(transform) || !yk__scope_check("cifar100"))
-        return NULL;
-    YK__OWN_RECORD;
     return cifar_open(&cifar_100, root, split, transform);
 }

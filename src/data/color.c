@@ -250,7 +250,7 @@ static yk_status apply_random_grayscale(const yk_transform *t, yk_sample *sample
     const color_functions *functions = functions_for(t, sample);
     if (!functions)
         return yk__error_code();
-    return yk_sample_uniform(sample) < t->p ? make_grey(functions, sample->shape[0], sample) : YK_OK;
+    return yk__chance_draw(t, sample) ? make_grey(functions, sample->shape[0], sample) : YK_OK;
 }
 
 yk_transform *yk_grayscale(int channels)
@@ -271,8 +271,5 @@ yk_transform *yk_random_grayscale(double p)
     yk__transform_asked();
     if (yk__check_number("random_grayscale", "p", p, 0, 1))
         return NULL;
-    yk_transform *t = yk__transform_new(YK__TRANSFORM_COLOR, "random_grayscale", apply_random_grayscale);
-    if (t)
-        t->p = p;
-    return yk__transform_own(t);
+    return yk__transform_of_chance(YK__TRANSFORM_COLOR, "random_grayscale", apply_random_grayscale, p);
 }

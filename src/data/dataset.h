@@ -125,7 +125,11 @@ void yk__transform_asked(void); /* a function begins to make one; yk__scope_own 
 yk_status yk__sample_to_float(yk_sample *sample);
 /* The draws of a random crop: where its first row and column lie in the image, before padding is filled in. */
 yk_status yk__crop_draw(const yk_transform *crop, yk_sample *sample, int64_t *top, int64_t *left);
-bool yk__flip_draw(const yk_transform *flip, yk_sample *sample);
+/* The draw of a transform that is applied with probability p. */
+bool yk__chance_draw(const yk_transform *transform, yk_sample *sample);
+/* Such a transform; p was checked. */
+yk_transform *yk__transform_of_chance(yk__transform_kind kind, const char *name,
+                                      yk_status (*apply)(const yk_transform *, yk_sample *), double p);
 /* The number that to_tensor and then normalize (NULL: none) make of the byte `value` in channel `channel`. */
 float yk__pixel_f32(const yk_transform *normalize, int channel, unsigned value);
 double yk__pixel_f64(const yk_transform *normalize, int channel, unsigned value);

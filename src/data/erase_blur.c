@@ -49,7 +49,7 @@ static yk_status apply_erasing(const yk_transform *t, yk_sample *sample)
         return yk__fail(YK_ERR_ARGUMENT, "random_erasing: value %g is none of a uint8 image, which are 0 to 255",
                         t->fill);
     yk__rectangle part;
-    if (!(yk_sample_uniform(sample) < t->p) || !draw_rectangle(t, sample, &part))
+    if (!yk__chance_draw(t, sample) || !draw_rectangle(t, sample, &part))
         return YK_OK;
     int64_t height = sample->shape[1], width = sample->shape[2];
     size_t element = yk_dtype_size(sample->dtype);

@@ -138,7 +138,7 @@ static yk_status prepare_one_pass(const yk__pipeline *p, yk__loaded *loaded)
             return status;
         sample->shape[1] = sample->shape[2] = p->crop->size;
     }
-    loaded->crop.mirrored = p->flip && yk__flip_draw(p->flip, sample);
+    loaded->crop.mirrored = p->flip && yk__chance_draw(p->flip, sample);
     return YK_OK;
 }
 

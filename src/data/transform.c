@@ -3,7 +3,7 @@
  *
  * A transform is constant once made, so any number of workers apply it at once; what changes is the sample. What each
  * does here, step by step, is the definition; pipeline.c runs the usual chain in one pass with the same results, by
- * the same draws (yk__crop_draw, yk__flip_draw) and the same values (yk__pixel_f32, yk__pixel_f64).
+ * the same draws (yk__crop_draw, yk__chance_draw) and the same values (yk__pixel_f32, yk__pixel_f64).
  */
 #include <math.h>
 #include <stdarg.h>
@@ -172,16 +172,26 @@ yk_transform *yk_random_crop(int64_t size, int64_t padding)
     return yk__transform_own(t);
 }
 
-/* ---- random_horizontal_flip ------------------------------------------------------------------------------ */
-bool yk__flip_draw(const yk_transform *flip, yk_sample *sample)
+/* ---- by chance ------------------------------------------------------------------------------------------- */
+bool yk__chance_draw(const yk_transform *transform, yk_sample *sample)
 {
-    return yk_sample_uniform(sample) < flip->p;
+    return yk_sample_uniform(sample) < transform->p;
 }
 
+yk_transform *yk__transform_of_chance(yk__transform_kind kind, const char *name,
+                                      yk_status (*apply)(const yk_transform *, yk_sample *), double p)
+{
+    yk_transform *t = yk__transform_new(kind, name, apply);
+    if (t)
+        t->p = p;
+    return yk__transform_own(t);
+}
+
+/* ---- random_horizontal_flip ------------------------------------------------------------------------------ */
 static yk_status apply_flip(const yk_transform *t, yk_sample *sample)
 {
     yk_status status = yk__sample_is_image(t, sample);
-    if (!status && yk__flip_draw(t, sample))
+    if (!status && yk__chance_draw(t, sample))
         status = crop_window(sample, 0, 0, sample->shape[1], sample->shape[2], true);
     return status;
 }
@@ -193,17 +203,14 @@ yk_transform *yk_random_horizontal_flip(double p)
         yk__fail(YK_ERR_ARGUMENT, "random_horizontal_flip: p %g is outside [0, 1]", p);
         return NULL;
     }
-    yk_transform *t = yk__transform_new(YK__TRANSFORM_FLIP, "random_horizontal_flip", apply_flip);
-    if (t)
-        t->p = p;
-    return yk__transform_own(t);
+    return yk__transform_of_chance(YK__TRANSFORM_FLIP, "random_horizontal_flip", apply_flip, p);
 }
 
 /* ---- random_vertical_flip -------------------------------------------------------------------------------- */
 static yk_status apply_vertical_flip(const yk_transform *t, yk_sample *sample)
 {
     yk_status status = yk__sample_is_image(t, sample);
-    if (status || !yk__flip_draw(t, sample))
+    if (status || !yk__chance_draw(t, sample))
         return status;
     int64_t height = sample->shape[1], rows = sample->shape[0] * height;
     size_t row = (size_t)sample->shape[2] * yk_dtype_size(sample->dtype);
@@ -221,10 +228,7 @@ yk_transform *yk_random_vertical_flip(double p)
     yk__transform_asked();
     if (yk__check_number("random_vertical_flip", "p", p, 0, 1))
         return NULL;
-    yk_transform *t = yk__transform_new(YK__TRANSFORM_PLACE, "random_vertical_flip", apply_vertical_flip);
-    if (t)
-        t->p = p;
-    return yk__transform_own(t);
+    return yk__transform_of_chance(YK__TRANSFORM_PLACE, "random_vertical_flip", apply_vertical_flip, p);
 }
 
 /* ---- resize (the arithmetic is in resize.c) -------------------------------------------------------------- */
