@@ -45,28 +45,54 @@ typedef struct speaker {
     char *said_tokenizer; /* by the file; NULL: it says none */
 } speaker;
 
-/* The number of heads that the config.json of a folder tells, where there is one. */
-static yk_status read_config(speaker *p)
+/* A file of JSON in a folder; *json is NULL where there is none. */
+static yk_status read_json(const char *folder, const char *name, json_t **json)
 {
-    char *path = yk__format("%s/config.json", p->path);
+    char *path = yk__format("%s/%s", folder, name);
     unsigned char *data;
     size_t size;
+    *json = NULL;
     if (!path)
         return YK_ERR_MEMORY;
     yk_status status = YK_OK;
     if (yk__is_file(path)) {
         status = yk__file_read(path, 1 << 24, &data, &size);
         json_error_t error;
-        json_t *json = status ? NULL : json_loadb((const char *)data, size, 0, &error);
+        *json = status ? NULL : json_loadb((const char *)data, size, JSON_DISABLE_EOF_CHECK, &error);
         if (!status)
             free(data);
-        if (!status && !json)
+        if (!status && !*json)
             status = yk__fail(YK_ERR_FORMAT, "%s:%d: %s", path, error.line, error.text);
-        p->heads = json_integer_value(json_object_get(json, "n_head"));
-        json_decref(json);
     }
     free(path);
     return status;
+}
+
+/* The number of heads that the config.json of a published folder tells, where there is one. */
+static yk_status read_config(speaker *p)
+{
+    json_t *json;
+    yk_status status = read_json(p->path, "config.json", &json);
+    p->heads = json_integer_value(json_object_get(json, "n_head"));
+    json_decref(json);
+    return status;
+}
+
+/* The number of heads in the settings of the run that wrote a training checkpoint: "2 layers, 128, 4 heads". */
+static yk_status read_settings(speaker *p)
+{
+    yk_checkpoint_found found;
+    char *dir = ckpt_training_folder(p->path, &found);
+    json_t *json;
+    yk_status status = dir ? read_json(dir, "state.json", &json) : yk__error_code();
+    free(dir);
+    if (status)
+        return status;
+    const char *network = json_string_value(json_object_get(json_object_get(json, "settings"), "network"));
+    if (network && sscanf(network, "%*d layers, %*d, %" SCNd64 " heads", &p->heads) != 1)
+        p->heads = 0;
+    json_decref(json);
+    return YK_OK;
 }
 
 static const char *metadata_text(const yk_value *metadata, const char *key)
@@ -78,25 +104,18 @@ static const char *metadata_text(const yk_value *metadata, const char *key)
 /* The weights, and what stands beside them. In the scope. */
 static yk_state_dict *read_weights(speaker *p)
 {
-    if (!ckpt_is_folder(p->path)) {
-        const yk_value *metadata = NULL;
-        yk_state_dict *dict = ckpt_load_described(p->path, p->device, &metadata);
-        const char *heads = dict ? metadata_text(metadata, "n_head") : NULL;
-        const char *tokenizer = dict ? metadata_text(metadata, "tokenizer") : NULL;
-        p->heads = heads ? strtoll(heads, NULL, 10) : 0;
-        p->said_tokenizer = tokenizer ? yk__strdup(tokenizer) : NULL;
-        return dict;
-    }
-    char *single = yk__format("%s/model.safetensors", p->path),
-         *index = yk__format("%s/model.safetensors.index.json", p->path),
-         *ours = yk__format("%s/training.json", p->path);
-    bool published = single && index && ours && (yk__is_file(index) || yk__is_file(single)) && !yk__is_file(ours);
-    free(single);
-    free(index);
-    free(ours);
-    if (!published)
-        return ckpt_load_weights(p->path, p->device);
-    return read_config(p) ? NULL : yk_pretrained_load(p->path, p->device);
+    yk_status status = YK_OK;
+    if (ckpt_is_published(p->path))
+        status = read_config(p);
+    else if (ckpt_is_folder(p->path))
+        status = read_settings(p);
+    const yk_value *metadata = NULL;
+    yk_state_dict *dict = status ? NULL : ckpt_load_described(p->path, p->device, &metadata);
+    const char *heads = dict ? metadata_text(metadata, "n_head") : NULL;
+    const char *tokenizer = dict ? metadata_text(metadata, "tokenizer") : NULL;
+    p->heads = heads ? strtoll(heads, NULL, 10) : p->heads;
+    p->said_tokenizer = tokenizer ? yk__strdup(tokenizer) : NULL;
+    return dict;
 }
 
 static yk_status load_model(speaker *p)
