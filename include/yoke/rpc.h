@@ -240,6 +240,42 @@ YK_API void yk_ref_release(yk_ref *ref);
 YK_API yk_value *yk_value_ref(yk_ref *ref);
 YK_API yk_ref *yk_value_as_ref(const yk_value *value);
 
+/* ---- how workers and objects end --------------------------------------------------------------------------------- */
+
+typedef enum yk_rpc_end_kind {
+    YK_RPC_LEFT,      /* the worker came to its yk_rpc_shutdown */
+    YK_RPC_EXITED,    /* its process ended with an exit code, without a shutdown */
+    YK_RPC_SIGNALLED, /* a signal ended its process */
+    YK_RPC_SILENT,    /* it did not answer for so long; its process may be stopped, or cut off, and come back */
+    YK_RPC_REPLACED,  /* it has ended, and another process has its name; how it ended is not known */
+    YK_RPC_LOST,      /* its connection has ended; nobody knows how it ended, or that it did */
+    YK_RPC_NOT_MADE   /* of yk_ref_watch: the object could not be made */
+} yk_rpc_end_kind;
+/* The end of a worker or an object; borrowed by the function of a watch. */
+typedef struct yk_rpc_end {
+    yk_rpc_end_kind kind;
+    const char *worker, *host;
+    int pid;
+    int exit_code, signal;  /* of YK_RPC_EXITED, YK_RPC_SIGNALLED, else 0 */
+    int successor;          /* the process that has the worker's name by now; 0: none */
+    const char *text;       /* all of it as a sentence */
+    const char *last_lines; /* of its stderr, of a worker that `yoke run` started and that did not leave; else "" */
+} yk_rpc_end;
+typedef void (*yk_rpc_end_fn)(const yk_rpc_end *end, void *ctx);
+/*
+ * Has fn called once, when the worker has ended, or has answered nothing for `silence` seconds (YK_NOT_GIVEN: 30); at
+ * once where it had ended before. fn runs on a thread of this worker's pool, as a function that another worker calls
+ * does, and may call, wait, watch and unwatch. Exit code, signal and stderr are known of processes that `yoke run`
+ * started. A number for yk_rpc_unwatch, or 0 and an error (YK_ERR_NOT_FOUND: the nearest name; YK_ERR_ARGUMENT: this
+ * worker itself). All watches end, without a call, with yk_rpc_shutdown.
+ */
+YK_API int64_t yk_rpc_watch(const char *worker, double silence, yk_rpc_end_fn fn, void *ctx);
+/* The same for an object: it ends with its worker, or could not be made. Until then the watch keeps a reference. */
+YK_API int64_t yk_ref_watch(yk_ref *ref, double silence, yk_rpc_end_fn fn, void *ctx);
+/* Ends a watch: when this returns fn does not run, and is not called any more; inside fn itself it returns at once. Of
+ * a watch that has ended it does nothing. */
+YK_API void yk_rpc_unwatch(int64_t watch);
+
 /* ---- state dicts that a worker publishes ------------------------------------------------------------------------- */
 
 typedef struct yk_publish_options {

@@ -25,6 +25,8 @@
  *   SHARE    A, before its first call: two files (u32 descriptor, u64 inode, u64 bytes), the memory for both and the
  *            bell of A; 16 bytes that stand in the memory: Note [Memory of two workers]
  *   SHARED   B: u8 1, the file of its bell, 16 bytes that it wrote into the memory; or u8 0
+ *   PING     A: u64 number, which B answers at once, whatever it runs, by
+ *   PONG     B: u64 the same
  *   RETURN   either: u64 call, whose message lent files that this side does not use any more: Note [Loans]
  *   FORGET   either: u64 inode of a file that was lent and is gone
  *
@@ -69,10 +71,13 @@ typedef enum yk__rpc_message {
     YK__RPC_SHARED,
     YK__RPC_RETURN,
     YK__RPC_FORGET,
+    YK__RPC_PING,
+    YK__RPC_PONG,
     YK__RPC_LENT = 128 /* a bit of CALL and REPLY: Note [Loans] */
 } yk__rpc_message;
 
-/* DESTROY is never sent: it follows an object's last call in the object's queue. */
+/* Some are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a watch
+ * (rpc_watch.c). */
 typedef enum yk__rpc_kind {
     YK__RPC_FUNCTION = 1,
     YK__RPC_CREATE,
@@ -80,7 +85,8 @@ typedef enum yk__rpc_kind {
     YK__RPC_FETCH,
     YK__RPC_ADD,    /* a further reference to an object that the caller got a reference to from another worker */
     YK__RPC_ATTACH, /* neither is this one: CREATE of a shared object that is there */
-    YK__RPC_DESTROY
+    YK__RPC_DESTROY,
+    YK__RPC_TELL
 } yk__rpc_kind;
 
 /* A worker of the job, as the store has it (rpc_members.c). */
@@ -129,9 +135,10 @@ typedef struct yk__rpc_link {
     yk__rpc_pair *pair;  /* NULL: of another host */
     yk__rpc_loan *loans; /* to this process: rpc_loan.c */
     yk__rpc_lease *leases;
-    uint32_t events; /* that are waited for */
-    double deadline; /* until it has to be ready */
-    uint32_t index;  /* of the worker at the other end */
+    double pinged, heard; /* when the last PING was sent, and the last PONG came; 0: none */
+    uint32_t events;      /* that are waited for */
+    double deadline;      /* until it has to be ready */
+    uint32_t index;       /* of the worker at the other end */
     char name[YK__RPC_NAME], host[64];
     int pid;
     yk__rpc_parcel *sending, *arriving;
@@ -194,8 +201,9 @@ struct yk_call {
     yk__rpc_waiting *chain; /* owned: `chain_count` methods that wait for this call, the first caller's first */
     int chain_count;
     bool sync, cancelled, later, answered;
-    int references;   /* of who runs it, and of who answers it later */
-    void *new_object; /* of yk_call_set_object */
+    int references;              /* of who runs it, and of who answers it later */
+    void *new_object;            /* of yk_call_set_object */
+    struct yk__rpc_watch *watch; /* of TELL, owned */
     yk_call *next_ready, *next_of_link;
 };
 
@@ -233,6 +241,28 @@ struct yk_ref {
     yk_future *created; /* the call that makes the object; NULL: it is there */
     yk_error broken;    /* the owner did not register it: the reason */
 };
+
+/* A watch of this process (rpc_watch.c). */
+typedef struct yk__rpc_watch {
+    int64_t id;
+    yk__rpc_member member;
+    yk_ref *ref; /* retained; NULL: of a worker */
+    double silence;
+    double since; /* it could not be connected to; 0: it could, or nobody has tried */
+    yk_rpc_end_fn fn;
+    void *ctx;
+    bool connected; /* there was a connection */
+    bool busy;      /* the thread of watches looks at it, without the lock */
+    bool telling;   /* it has ended, and a call of kind TELL has it */
+    bool running;   /* fn runs, in this thread */
+    pthread_t thread;
+    bool unwanted; /* it was ended before fn was called */
+    yk_rpc_end_kind kind;
+    int exit_code, signal, successor;
+    char why[500], text[900];
+    char *last_lines; /* owned; NULL: none */
+    struct yk__rpc_watch *next;
+} yk__rpc_watch;
 
 /* Counters of this process's page (host/progress.h), which yoke ps and yoke monitor show: of calls that this process
  * makes, and has no answer to yet; of those that it answers, and of those that wait here for their object or a thread;
@@ -282,6 +312,12 @@ typedef struct yk__rpc_agent {
     bool helper_runs;
     uint32_t *connecting; /* indices of workers to which a thread makes a connection */
     int connecting_count;
+    yk__rpc_watch *watches; /* rpc_watch.c */
+    int64_t watches_made;
+    pthread_cond_t watching; /* of the thread that looks after them */
+    pthread_t watcher;
+    bool watcher_runs;
+    bool has_launcher; /* which notes in the store how workers ended */
 } yk__rpc_agent;
 extern yk__rpc_agent yk__rpc;
 
@@ -311,13 +347,22 @@ yk_status yk__rpc_name_check(const char *what, const char *kind, const char *nam
 /* ---- rpc_members.c: workers and their names, in the store. Without the lock. ---- */
 /* Takes the name and waits until `world_size` workers are there. */
 yk_status yk__rpc_join(int world_size, double deadline) YK_MUST_CHECK;
-/* Copies the youngest worker of this name; `deadline` above 0: waits for it. YK_ERR_NOT_FOUND names the nearest. */
+/* Copies the youngest worker of this name; `deadline` above 0: waits for one that is not known to have ended.
+ * YK_ERR_NOT_FOUND names the nearest. */
 yk_status yk__rpc_member_find(const char *what, const char *name, double deadline,
                               yk__rpc_member *member) YK_MUST_CHECK;
 /* Copies the worker of this number. */
 yk_status yk__rpc_member_at(uint32_t index, yk__rpc_member *member) YK_MUST_CHECK;
 /* True if nobody listens where the worker did; looks for a second. Inside YK__QUESTION. */
 bool yk__rpc_member_has_ended(const yk__rpc_member *m);
+/* True if it has come to its shutdown. Inside YK__QUESTION. */
+bool yk__rpc_member_has_left(uint32_t index);
+/* The index of the youngest worker of a name, as the store has it; 0: none. Inside YK__QUESTION. */
+uint32_t yk__rpc_member_youngest(const char *name);
+/* A text of the store, which the caller frees; NULL when it did not come in time. */
+char *yk__rpc_store_text(const char *key, double deadline);
+/* True if nobody listens where it did, whatever was thought of it before. Inside YK__QUESTION. */
+bool yk__rpc_member_is_gone(const yk__rpc_member *m);
 /* Nobody listens where it did. */
 void yk__rpc_member_gone(uint32_t index);
 /* Says that this worker is done, and waits for the others that live. */
@@ -401,6 +446,16 @@ uint64_t yk__rpc_object_number(const yk__rpc_object *object);
 yk_status yk__rpc_cycle_check(const yk_call *call) YK_MUST_CHECK;
 /* The call that this thread runs, or NULL. */
 yk_call *yk__rpc_current(void);
+
+/* Queues a call that runs the function of a watch, and takes that over; false without memory. */
+bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker);
+
+/* ---- rpc_watch.c ---- */
+/* Runs the function of a watch. Without the lock. */
+void yk__rpc_watch_run(yk__rpc_watch *watch);
+void yk__rpc_watch_free(yk__rpc_watch *watch);
+/* Before the threads of calls end: nobody is told anything any more. And the end of its thread. Without the lock. */
+void yk__rpc_watches_stop(void);
 
 /* ---- rpc_registry.c ---- */
 yk_rpc_fn yk__rpc_function(const char *name);

@@ -44,6 +44,8 @@ static void call_release(yk_call *call)
     yk_value_release(call->result);
     if (call->local)
         yk_future_release(call->local);
+    if (call->watch)
+        yk__rpc_watch_free(call->watch);
     free(call);
 }
 
@@ -213,10 +215,10 @@ static void call_make_ready(yk_call *call)
     serve_wake();
 }
 
-/* DESTROY is no call of anybody's. */
+/* DESTROY and TELL are no calls of anybody's. */
 static void queued_count(const yk_call *call, int change)
 {
-    if (call->kind != YK__RPC_DESTROY)
+    if (call->kind != YK__RPC_DESTROY && call->kind != YK__RPC_TELL)
         yk__progress_count(yk__rpc.counters.queued, change);
 }
 
@@ -341,6 +343,18 @@ void yk__rpc_serve_drop(uint32_t holder, uint64_t id)
                 slot = &(*slot)->next;
 }
 
+bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker)
+{
+    yk_call *call = calloc(1, sizeof(*call));
+    if (!call)
+        return false;
+    *call = (yk_call){.kind = YK__RPC_TELL, .references = 1, .watch = watch, .deadline = INFINITY};
+    snprintf(call->caller_name, sizeof(call->caller_name), "%s", worker);
+    snprintf(call->name, sizeof(call->name), "watch");
+    call_enqueue(call);
+    return true;
+}
+
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* The state of the object, or its value, where the creating function has given it. */
@@ -441,6 +455,11 @@ static void call_serve(yk_call *call)
     if (destroys) {
         object_free(o);
         o = NULL;
+        answered = false;
+    } else if (call->kind == YK__RPC_TELL) {
+        current = call;
+        yk__rpc_watch_run(call->watch);
+        current = NULL;
         answered = false;
     } else if (cancelled) {
         call_answer(call, NULL, false);

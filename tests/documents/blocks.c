@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <yoke/yoke.h>
 
@@ -452,9 +454,37 @@ static int rpc_tensor(void)
 {
     CHECK(!yk_rpc_register("train", train));
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.4"
+#include "rpc.md.5"
     CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
+static void gone(const yk_rpc_end *end, void *list)
+{
+    snprintf(list, 200, "%.150s", end->text);
+}
+
+/* trainer1 is a child that joins and leaves. */
+static int rpc_watched(void)
+{
+    char list[200] = "", path[] = "/tmp/yoke-blocks-XXXXXX";
+    int file = mkstemp(path), status = 1;
+    pid_t child = fork();
+    const char *name = child ? "trainer0" : "trainer1";
+    CHECK(!yk_rpc_init(name, YK_OPTIONS(yk_rpc_init_options, .store = yk_file_store(path), .world_size = 2)));
+    if (!child) {
+        sleep(1);
+        _exit(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN) != YK_OK);
+    }
+#include "rpc.md.4"
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    for (int i = 0; i < 3000 && !list[0]; i++)
+        usleep(10000);
+    close(file);
+    unlink(path);
+    CHECK(!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN) && strstr(list, "worker 'trainer1'") &&
+          strstr(list, "has left"));
+    return 0;
 }
 
 static int rpc_servers(void)
@@ -471,7 +501,7 @@ static int rpc_published(void)
 {
     yk_module *net = yk_linear_create(3, 2, NULL), *copy = yk_linear_create(3, 2, NULL);
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.5"
+#include "rpc.md.6"
     CHECK(version == 1 && yk_get(yk_state_dict_get(yk_module_state_dict(copy), "bias"), (int64_t[]){1}) ==
                               yk_get(yk_state_dict_get(yk_module_state_dict(net), "bias"), (int64_t[]){1}));
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
@@ -690,6 +720,7 @@ int main(void)
         {"ownership.md: a helper", ownership_return},
         {"rpc.md: references", rpc_references},
         {"rpc.md: modules", rpc_modules},
+        {"rpc.md: watched workers", rpc_watched},
         {"rpc.md: tensors", rpc_tensor},
         {"rpc.md: parameter servers", rpc_servers},
         {"rpc.md: published tensors", rpc_published},

@@ -1816,6 +1816,59 @@ static double rpc_wait_for_timeout(double v)
 {
     return rpc_waited(v, 1, wait_for_absent);
 }
+/* The silence of a watch of another worker: a socket that accepts nobody, so that the watch goes on. */
+static double watch_silence;
+static bool watch_by_ref;
+static void hear_nothing(const yk_rpc_end *end, void *ctx)
+{
+    (void)end;
+    (void)ctx;
+}
+static double watch_number(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && listen(fd, 1) == 0);
+    getsockname(fd, (struct sockaddr *)&at, &size);
+    char member[80];
+    int64_t joined;
+    snprintf(member, sizeof(member), "absent elsewhere 1 127.0.0.1:%d", ntohs(at.sin_port));
+    expect_ok(yk_store_set(yk__rpc.store, "rpc/member/2", member, strlen(member)));
+    expect_ok(yk_store_add(yk__rpc.store, "rpc/joined", 1, &joined));
+    yk_ref *ref = yk_ref_create(yk_value_int(1)); /* made into one of that worker's */
+    int64_t watch = 0;
+    if (watch_by_ref) {
+        uint32_t own = ref->owner.index;
+        expect_ok(yk__rpc_member_at(2, &ref->owner));
+        watch = yk_ref_watch(ref, watch_silence, hear_nothing, NULL);
+        ref->owner.index = own;
+    } else {
+        watch = yk_rpc_watch("absent", watch_silence, hear_nothing, NULL);
+    }
+    close(fd);
+    if (!watch)
+        return NAN;
+    double silence = NAN;
+    yk__rpc_lock();
+    for (const yk__rpc_watch *w = yk__rpc.watches; w; w = w->next)
+        silence = w->id == watch ? w->silence : silence;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk_rpc_unwatch(watch);
+    return silence;
+}
+static double rpc_watch_silence(double v)
+{
+    watch_silence = v;
+    watch_by_ref = false;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), watch_number);
+}
+static double ref_watch_silence(double v)
+{
+    watch_silence = v;
+    watch_by_ref = true;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), watch_number);
+}
 static yk_state_dict *one_tensor(void)
 {
     yk_state_dict *dict = yk_state_dict_create();
