@@ -267,7 +267,7 @@ static bool may_follow(yk_status status)
     return status == YK_ERR_CONNECTION || status == YK_ERR_TIMEOUT || status == YK_ERR_STALLED;
 }
 
-yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *completed)
+static yk_status change_members(yk_elastic *e, yk__standing standing, bool *completed)
 {
     yk_error cause;
     yk__succession next = {0};
@@ -312,6 +312,16 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
     if (cause.code)
         yk__error_put(&cause);
     return cause.code;
+}
+
+/* The launcher is told meanwhile that this member waits for the others (--evict-stalled). */
+yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *completed)
+{
+    int changing = yk__progress_counter("elastic_changing");
+    yk__progress_gauge(changing, e->members.store != NULL);
+    yk_status status = change_members(e, standing, completed);
+    yk__progress_gauge(changing, 0);
+    return status;
 }
 
 yk_status yk_elastic_recover(yk_elastic *e)

@@ -29,18 +29,9 @@
 static const double remains_end = 5, look_every = 0.01, well = 60;
 
 /* ---- programs that survive --------------------------------------------------------------------------------------- */
-/* A counter in the page of a process (src/elastic/); 0: it is not there. */
 static int64_t counter_of(const group *g, int index, const char *which)
 {
-    const yk__rank_page *page = yk__pages_at(yk__hang_pages(g->hang), index);
-    for (int c = 0; c < YK__PAGE_COUNTERS && page; c++) {
-        char name[52];
-        int64_t value = 0;
-        const char *counter = yk__page_counter(page, c, name, &value);
-        if (counter && strcmp(counter, which) == 0)
-            return value;
-    }
-    return 0;
+    return yk__hang_counter(g->hang, index, which);
 }
 
 /* The list of members in which a process has last been; 0: it survives nobody, or is no member yet. */
@@ -425,4 +416,26 @@ void yk__alone_kill_hung(watch *w)
         kill(-one->pid, SIGKILL);
     }
     yk__hang_begin_anew(g->hang);
+}
+
+double yk__alone_evict(watch *w, double wait)
+{
+    group *g = w->g;
+    double now = yk__now(), again = now + wait;
+    char why[WORKER_WHY];
+    bool any = false;
+    for (int i;
+         !yk__watch_ends(w) && (i = yk__hang_find_stalled(g->hang, g, w->suspended, why, sizeof(why), &again)) >= 0;) {
+        worker *one = &g->workers[i];
+        if (!one->rule || one->rule->on_failure != YK__ON_FAILURE_END || !survives(g))
+            break;
+        snprintf(one->why, sizeof(one->why), "%s", why);
+        one->hung = any = true;
+        kill(-one->pid, SIGKILL);
+        if (yk__process_descends(yk__hang_process(g->hang, i)))
+            yk__process_kill(yk__hang_process(g->hang, i));
+    }
+    if (any) /* those that are left have their whole time */
+        yk__hang_begin_anew(g->hang);
+    return again - now < wait ? again - now : wait;
 }

@@ -274,8 +274,11 @@ static void handle_signal(watch *w, int number)
     case SIGCHLD: break; /* reap looks at every turn */
     case SIGUSR1:
     case SIGUSR2: pass_on(w, number, false); break;
-    case SIGTSTP: pass_on(w, SIGTSTP, true); break;
-    case SIGCONT: pass_on(w, SIGCONT, true); break;
+    case SIGTSTP:
+    case SIGCONT:
+        w->suspended = number == SIGTSTP;
+        pass_on(w, number, true);
+        break;
     default: {
         bool at_once = (g->interrupted || g->failed || !w->running) && number != SIGTERM && number != SIGHUP;
         w->leaving |= w->empty && g->interrupted;
@@ -407,6 +410,7 @@ static void turn(watch *w, double most)
         wait = step_link(w, wait);
     }
     wait = look_for_hang(w, wait);
+    wait = yk__alone_evict(w, wait);
     if (yk__alone_cancel(w))
         reap(w); /* that may have been all that was left */
     wait = yk__alone_start(w, wait);

@@ -110,6 +110,9 @@ refused()
     says err "$message"
 }
 refused 2 "--virtual-ranks 2: 3 processes" run --virtual-ranks 2 -n 3 -- true
+refused 2 "--evict-stalled goes on by themselves --on-failure --hang-timeout" run --evict-stalled 3 --on-failure restart -- true
+refused 2 "--evict-stalled several roles" run --evict-stalled 3 -n 1 --role a true : -n 1 --role b true
+refused 2 "--evict-stalled -1 0" run --evict-stalled -1 -- true
 refused 2 "--balance --virtual-ranks V" train --balance
 refused 2 "--virtual-ranks 0 1" run --virtual-ranks 0 -n 1 -- true
 refused 2 "--virtual-ranks many" run --virtual-ranks many -n 1 -- true

@@ -104,6 +104,14 @@ ok "one is killed, and started again" ended 0 0
 says err "rank 1 has joined the others"
 same "started again"
 
+fresh
+start 0 -n 3 --evict-stalled 3 --
+at 9
+kill -STOP "$(cat pid.1.0)"
+ok "one is stopped: it is killed, and the others end well" ended 0 0
+says err "rank 1 is lost: killed by yoke run: it stood still for (--evict-stalled 3), stopped by a signal"
+same "one stopped"
+
 # A leave repeats nothing; then all leave together, with a checkpoint that another number of processes goes on from.
 fresh
 start 0 -n 3 --

@@ -106,8 +106,13 @@ static bool phase(const rank *r, const char *name)
             usleep(300000);
             kill(getppid(), SIGCONT);
             _exit(0);
-        } else if (strcmp(what, "stop") == 0)
+        } else if (strcmp(what, "stop") == 0 || strcmp(what, "halt") == 0)
             raise(SIGSTOP);
+        else if (strcmp(what, "slow") == 0) /* of --evict-stalled */
+            usleep((useconds_t)(0.6e6 * atof(getenv("SURVIVE_EVICT"))));
+        else if (strcmp(what, "hang") == 0)
+            for (;;)
+                pause();
         else if (strcmp(what, "exit") == 0)
             exit(3);
         else if (strcmp(what, "wait") == 0) /* for tests/cli/survive_nodes.sh */
@@ -270,16 +275,21 @@ static int run(int processes, int restarts, const char *plan, const char *option
 }
 
 /* The same, with the result of a run without a fault. `says`: what it printed. */
-static void goes_on(int processes, int restarts, const char *plan, const char *says)
+static void goes_on_with(const char *options, int processes, int restarts, const char *plan, const char *says)
 {
     char result[200];
-    int code = run(processes, restarts, plan, "");
+    int code = run(processes, restarts, plan, options);
     text_of("result", result, sizeof(result));
     if (code != 0 || strcmp(result, expected) != 0)
         fail_msg("plan '%s' on %d processes: exit code %d and %s, expected 0 and %s; it printed:\n%s", plan, processes,
                  code, result[0] ? result : "no result", expected, output);
     if (!strstr(output, says))
         fail_msg("plan '%s': '%s' is not in:\n%s", plan, says, output);
+}
+
+static void goes_on(int processes, int restarts, const char *plan, const char *says)
+{
+    goes_on_with("", processes, restarts, plan, says);
 }
 
 static int begin(void **state)
@@ -337,6 +347,30 @@ static void test_stopped(void **state)
     goes_on(3, 0, "1.0 4 batch stop", "view 1, 3 members");
     goes_on(3, 0, "1.0 4 batch stop 0.0 4 batch kill", "view 2, 2 members");
     goes_on(3, 0, "1.0 4 recover stop 0.0 4 backward kill", "view 2, 2 members");
+}
+
+/* With --evict-stalled one that is stopped, or hangs, is killed, wherever it stands; one that is slow is waited for. */
+static void test_evicted(void **state)
+{
+    (void)state;
+    char seconds[24], options[60];
+    snprintf(seconds, sizeof(seconds), "%g", patience(1.5));
+    snprintf(options, sizeof(options), "--evict-stalled %s", seconds);
+    setenv("SURVIVE_EVICT", seconds, 1);
+    goes_on_with(options, 3, 0, "1.0 4 batch slow", "view 1, 3 members");
+    assert_null(strstr(output, "stood still"));
+    goes_on_with(options, 3, 0, "1.0 4 summed halt", "rank 1 is lost: killed by yoke run: it stood still for");
+    assert_non_null(strstr(output, "stopped by a signal or a debugger, while rank"));
+    assert_non_null(strstr(output, "view 2, 2 members"));
+    goes_on_with(options, 3, 0, "2.0 6 batch hang", "rank 2 is lost: killed by yoke run: it stood still for");
+    assert_non_null(strstr(output, "waited in all_reduce"));
+    assert_non_null(strstr(output, "view 2, 2 members"));
+    goes_on_with(options, 4, 0, "1.0 4 recover halt 2.0 5 batch halt 0.0 4 backward kill",
+                 "waited for a change of members");
+    assert_non_null(strstr(output, "view 3, 1 members"));
+    setenv("SURVIVE_WAITS", "1", 1);
+    goes_on_with(options, 2, 1, "1.0 2 begin halt", "rank 1 has joined the others in view 3");
+    unsetenv("SURVIVE_WAITS");
 }
 
 /* In the middle of whatever is done some microseconds later. */
@@ -439,9 +473,9 @@ int main(int argc, char **argv)
     setenv("YOKE_LOG", "warn", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_each_phase), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_any_moment), cmocka_unit_test(test_joining),
-        cmocka_unit_test(test_leaving),     cmocka_unit_test(test_at_the_end), cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_no_change),   cmocka_unit_test(test_create),
+        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_evicted),    cmocka_unit_test(test_any_moment),
+        cmocka_unit_test(test_joining),     cmocka_unit_test(test_leaving),    cmocka_unit_test(test_at_the_end),
+        cmocka_unit_test(test_apart),       cmocka_unit_test(test_no_change),  cmocka_unit_test(test_create),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

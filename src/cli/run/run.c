@@ -117,6 +117,19 @@ static int check_nodes(const cli_verb *verb, job *j)
     return check_master(verb, j);
 }
 
+/* Options for programs whose processes go on by themselves without one that ends. */
+static int check_survivors(const cli_verb *verb, const job *j)
+{
+    if (j->evict == 0)
+        return 0;
+    if (j->role_count > 1 || j->roles[0].rule.on_failure != YK__ON_FAILURE_END)
+        return cli_usage_error(verb,
+                               "--evict-stalled: it is for a program whose processes go on by themselves without one "
+                               "that ends (yoke train --elastic); with %s give --hang-timeout",
+                               j->role_count > 1 ? "several roles" : "--on-failure");
+    return 0;
+}
+
 /* Nodes that come and go have one number of processes each, and one program whose end is that of the attempt. */
 static int check_elastic(const cli_verb *verb, const job *j)
 {
@@ -336,6 +349,9 @@ int cli_run(int argc, char **argv)
          .help = "end a job, or by --on-failure a rank, that does nothing for so long; say where each stands",
          .least = 0, .most = 1e6, .default_text = "0: never"},
         {"hang-stacks", NULL, CLI_FLAG, &j.hang_stacks, .help = "and print the stacks of its ranks"},
+        {"evict-stalled", "SECONDS", CLI_REAL, &j.evict,
+         .help = "of programs that survive: kill a rank that stands still while others wait for it", .least = 0,
+         .most = 1e6, .default_text = "0: never"},
         {"pass-local-rank", NULL, CLI_FLAG, &j.pass_local_rank,
          .help = "add --local_rank=N to the program's arguments"},
         {"log-dir", "DIR", CLI_TEXT, &j.log_dir, .help = "also write DIR/rank_N/stdout.log and stderr.log",
@@ -423,7 +439,7 @@ int cli_run(int argc, char **argv)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
     if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
-        (code = check_streams(&verb, &j)))
+        (code = check_survivors(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);
     if (cannot && j.node_count == 1)

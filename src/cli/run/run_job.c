@@ -465,6 +465,8 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     if (!(g.hang = yk__hang_watch_create(j->local, j->hang_timeout, j->hang_stacks))) {
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
+    } else {
+        yk__hang_evict_after(g.hang, j->evict);
     }
     attempt_state state = {
         .job = j, .plan = plan, .hang = g.hang, .group = &g, .nodes = n, .trace = run_trace_begin(j)};
