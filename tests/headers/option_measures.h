@@ -1333,6 +1333,26 @@ MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last 
 MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)
 MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world_size = 4)
+/* A picture with a label, so that there is something to mix. */
+static yk_status make_labelled(void *context, int64_t index, yk_sample *sample)
+{
+    (void)context;
+    float *x = yk_sample_allocate(sample, YK_F32, 3, (int64_t[]){1, 4, 4});
+    for (int i = 0; x && i < 16; i++)
+        x[i] = (float)(index * 16 + i);
+    yk_sample_label(sample, index % 3);
+    return x ? YK_OK : YK_ERR_MEMORY;
+}
+static double mixing_of(const yk_loader_options *o)
+{
+    const yk_dataset_table table = {.name = "labelled", .length = 6, .classes = 3, .get = make_labelled};
+    yk_loader *l = yk_loader_create(yk_dataset_create(&table, NULL, NULL), o);
+    yk_batch batch;
+    return l && yk_loader_next(l, &batch) ? digest(batch.input) + 1e5 * digest(batch.target) : NAN;
+}
+MEASURE(loader_mixup, yk_loader_options, mixup, mixing_of, .batch_size = 6)
+MEASURE(loader_cutmix, yk_loader_options, cutmix, mixing_of, .batch_size = 6)
+MEASURE(loader_classes, yk_loader_options, num_classes, mixing_of, .batch_size = 6, .mixup = 1)
 static double loader_world_size(double v) /* of which this is rank 0 */
 {
     yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);

@@ -188,6 +188,11 @@ static int check_options(const cli_verb *verb, const settings *s)
                                           : NULL;
     if (text && s->model && strcmp(s->model, "gpt2") != 0)
         return cli_usage_error(verb, "--model %s takes images; text is for gpt2", s->model);
+    if (text && (s->mixup > 0 || s->cutmix > 0))
+        return cli_usage_error(verb, "--%s is for images and rows, and --data is %s", s->mixup > 0 ? "mixup" : "cutmix",
+                               s->data);
+    if (rows && s->cutmix > 0)
+        return cli_usage_error(verb, "--cutmix is for images, and --data is %s; --mixup mixes rows", s->data);
     if (text && images)
         return cli_usage_error(verb, "--%s is for images, and --data is %s", images, s->data);
     if (!text && s->model && strcmp(s->model, "gpt2") == 0)
@@ -359,6 +364,10 @@ int cli_train(int argc, char **argv)
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},
         {"no-shuffle", NULL, CLI_FLAG, &s.no_shuffle, .help = "take the files' order"},
         {"no-augment", NULL, CLI_FLAG, &s.no_augment, .help = "leave out random crops and flips"},
+        {"mixup", "ALPHA", CLI_REAL, &s.mixup, "mix pairs of samples by shares of Beta(ALPHA, ALPHA)", .most = 1e6,
+         .default_text = ""},
+        {"cutmix", "ALPHA", CLI_REAL, &s.cutmix, "paste a part of one image into another; with --mixup, by turns",
+         .most = 1e6, .default_text = ""},
         {"no-eval", NULL, CLI_FLAG, &s.no_eval, .help = "do not test"},
         {"confusion", NULL, CLI_FLAG, &s.confusion, .help = "at the end, print which classes were taken for which",
          .also = "confusion-matrix"},
