@@ -289,6 +289,13 @@ int cli_train(int argc, char **argv)
                              *const precisions[] = {"fp32", "bf16", "fp16", NULL},
                              *const optimizers[] = {"sgd",      "adam",   "adamw", "rmsprop", "adagrad",
                                                     "adadelta", "adamax", "nadam", "radam",   NULL},
+                             *const elsewhere[] = {"muon",
+                                                   "is for matrices alone, and a network has other parameters, too: in "
+                                                   "a program of one's own yk_muon takes those and yk_adamw the others",
+                                                   "lbfgs",
+                                                   "evaluates the loss of all samples several times in a step: in a "
+                                                   "program of one's own yk_lbfgs takes a function for it",
+                                                   NULL},
                              *const on_errors[] = {"fail", "skip", NULL};
     const char *image_size = NULL;
     const double big = 1e15;
@@ -335,7 +342,7 @@ int cli_train(int argc, char **argv)
         {"elastic", NULL, CLI_FLAG, &s.elastic,
          .help = "under yoke run, with --virtual-ranks: processes come and go, and the run goes on", .also = "survive"},
         {"optimizer", "NAME", CLI_CHOICE, &s.optimizer, "what makes steps of gradients", .choices = optimizers,
-         .also = "optim,opt"},
+         .refused = elsewhere, .also = "optim,opt"},
         {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate", .default_text = "0.05 for sgd, PyTorch's for others",
          .also = "learning-rate,rate,learningrate"},
         {"momentum", "X", CLI_REAL, &s.momentum, .help = "momentum of sgd", .default_text = "0.9"},
