@@ -112,6 +112,14 @@ ok "one is stopped: it is killed, and the others end well" ended 0 0
 says err "rank 1 is lost: killed by yoke run: it stood still for (--evict-stalled 3), stopped by a signal"
 same "one stopped"
 
+# Spares, which may come too late to take the place of one that is killed; survive_test has those that wait.
+fresh
+start 0 -n 2 --spares 2 --
+at 9
+kill -KILL "$(cat pid.1.0)"
+ok "one is killed, and there are spares: all end well" ended 0 0
+same "spares"
+
 # A leave repeats nothing; then all leave together, with a checkpoint that another number of processes goes on from.
 fresh
 start 0 -n 3 --

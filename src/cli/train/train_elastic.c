@@ -201,6 +201,8 @@ yk_status train_members_make(train_job *r, const char *alike)
     r->members.survives = survive && yk_elastic_view(r->learner.elastic) > 0;
     if (survive && !r->members.survives) /* alone */
         cli_give_sigterm(false);
+    if (yk_elastic_left(r->learner.elastic)) /* a spare that was not needed */
+        return YK_OK;
     if (yk_elastic_joined(r->learner.elastic)) {
         train_members_take(r);
         r->course.resumed = true;
