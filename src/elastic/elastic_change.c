@@ -289,6 +289,7 @@ static yk_status change_members(yk_elastic *e, yk__standing standing, bool *comp
         status = meet(e, &next, standing, completed);
         if (!status) {
             show_view(e, true);
+            snprintf(e->who, sizeof(e->who), "%s", next.who);
             yk__log(YK_LOG_WARN, "elastic: view %" PRId64 ": %s; %d members go on after %.3f s, this one is rank %d",
                     e->members.view, next.who, e->world, yk__now() - began, e->rank);
             return YK_OK;
@@ -418,6 +419,11 @@ bool yk__elastic_enter(yk_elastic *e)
     return !e->failed && !e->left;
 }
 
+const char *yk__elastic_who(const yk_elastic *e)
+{
+    return e->who;
+}
+
 bool yk_elastic_left(const yk_elastic *e)
 {
     YK__LIVE(e);
@@ -474,6 +480,7 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
         if (!status && (status = meet(e, &next, YK__AT_STEP, &completed)) && may_follow(status))
             status =
                 yk__elastic_change(e, YK__AT_STEP, &completed); /* one of the others may have ended at that moment */
+        snprintf(e->who, sizeof(e->who), "process %d joins as rank %d", e->members.own.slot, e->rank);
         e->joined_now = true;
     }
     if (!status)

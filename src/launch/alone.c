@@ -281,7 +281,8 @@ static bool live_without(watch *w, worker *one)
         return false;
     }
     if (by_itself) {
-        yk__alone_note_change(g, one->ended);
+        if (!is_newcomer(g, one)) /* or nobody waits for others */
+            yk__alone_note_change(g, one->ended);
         g->gone(g->argument, one);
     }
     bool again = by_itself && g->again > 0 && others_run(g, one);
