@@ -507,6 +507,8 @@ bool yk__supervisor_start(group *g)
     }
     fflush(NULL); /* what is buffered would be written by each of them */
     for (int i = 0; i < g->count && !g->start_error; i++) {
+        if (g->workers[i].spare) /* alone.c starts it */
+            continue;
         g->start_error = yk__worker_start(g, i);
         w->running += !g->start_error;
     }

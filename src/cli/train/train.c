@@ -102,6 +102,10 @@ static int train(train_job *r)
         train_queue_free(r);
         return status ? cli_exit_code_of(status) : code;
     }
+    if (train_members_left(r)) {
+        train_queue_free(r);
+        return EXIT_DONE;
+    }
     if (train_board_begin(r)) {
         int code = ranks_failed(&r->ranks);
         train_queue_free(r);
