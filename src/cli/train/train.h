@@ -281,4 +281,7 @@ int64_t train_steps_left(const train_job *r);
 /* printf on rank 0, nothing on the others. */
 void train_say(const train_job *r, const char *format, ...) YK_PRINTF(2, 3);
 
+/* The names for --model of networks that train, ended by NULL. */
+const char *const *train_model_names(void);
+
 #endif
