@@ -503,7 +503,8 @@ void yk__elastic_survive_clear(yk_elastic *e)
 {
     yk_store_watcher_release(e->lost.watcher); /* its thread has ended when this returns */
     free(e->lost.slots);
-    /* A process that is refused, or fails, says nothing of the others; spares may wait for one that left whole. */
+    /* A process that is refused, or fails, says nothing of the others, and who leaves them neither; the last ones tell
+     * those that may still wait, spares among them, that the run is over. */
     if (e->took_part && !e->failed && (!e->left || e->whole))
         yk__members_over(&e->members);
     signal_give_back(e);
