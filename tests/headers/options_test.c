@@ -617,6 +617,41 @@ static const row rows[] = {
     {"yk_radam_options", "decoupled_weight_decay", .kind = FLAG},
     {"yk_radam_options", "maximize", .kind = FLAG},
     {"yk_radam_options", "master_weights", .kind = FLAG},
+    {"yk_muon_options", "lr", .kind = NUMBER, .measure = muon_lr, .fallback = 1e-3, .other = 0.5,
+     .refused = {-0.1, INFINITY}, .stated = "not given: 1e-3"},
+    {"yk_muon_options", "weight_decay", .kind = NUMBER, .measure = muon_weight_decay, .fallback = 0.1, .other = 0.5,
+     .refused = {-0.1, INFINITY}, .stated = "not given: 0.1"},
+    {"yk_muon_options", "momentum", .kind = NUMBER, .measure = muon_momentum, .fallback = 0.95, .other = 0.5,
+     .refused = {-0.1, INFINITY}, .stated = "not given: 0.95"},
+    {"yk_muon_options", "nesterov", .kind = FLAG},
+    {"yk_muon_options", "ns_a", .kind = NUMBER, .measure = muon_ns_a, .fallback = 3.4445, .other = 0.5,
+     .refused = {INFINITY}, .stated = "not given: 3.4445"},
+    {"yk_muon_options", "ns_b", .kind = NUMBER, .measure = muon_ns_b, .fallback = -4.775, .other = 0.5,
+     .refused = {INFINITY}, .stated = "not given: -4.775"},
+    {"yk_muon_options", "ns_c", .kind = NUMBER, .measure = muon_ns_c, .fallback = 2.0315, .other = 0.5,
+     .refused = {INFINITY}, .stated = "not given: 2.0315"},
+    {"yk_muon_options", "eps", .kind = NUMBER, .measure = muon_eps, .fallback = 1e-7, .other = 100,
+     .refused = {-0.1, INFINITY}, .stated = "not given: 1e-7"},
+    {"yk_muon_options", "ns_steps", .kind = WHOLE, .measure = muon_ns_steps, .fallback = 5, .other = 2,
+     .refused = {-1, 100}, .stated = "not given: 5", .zero = true},
+    {"yk_muon_options", "adjust_lr_fn", .kind = WHOLE, .measure = muon_adjust_lr_fn, .fallback = YK_MUON_ORIGINAL,
+     .other = YK_MUON_MATCH_RMS_ADAMW, .refused = {-1, 7}},
+    {"yk_muon_options", "master_weights", .kind = FLAG},
+    {"yk_lbfgs_options", "lr", .kind = NUMBER, .measure = lbfgs_lr, .fallback = 1, .other = 0.5,
+     .refused = {-0.1, INFINITY}, .stated = "not given: 1"},
+    {"yk_lbfgs_options", "max_iter", .kind = WHOLE, .measure = lbfgs_max_iter, .fallback = 20, .other = 2,
+     .refused = {-1}},
+    {"yk_lbfgs_options", "max_eval", .kind = WHOLE, .measure = lbfgs_max_eval, .fallback = 5, .other = 2,
+     .refused = {-1}, .stated = "not given: 5 max_iter / 4"},
+    {"yk_lbfgs_options", "tolerance_grad", .kind = NUMBER, .measure = lbfgs_tolerance_grad, .fallback = 1e-7,
+     .other = 50, .refused = {-0.1, INFINITY}, .stated = "not given: 1e-7"},
+    {"yk_lbfgs_options", "tolerance_change", .kind = NUMBER, .measure = lbfgs_tolerance_change, .fallback = 1e-9,
+     .other = 100, .refused = {-0.1, INFINITY}, .stated = "not given: 1e-9"},
+    {"yk_lbfgs_options", "history_size", .kind = WHOLE, .measure = lbfgs_history_size, .fallback = 100, .other = 1,
+     .refused = {-1}},
+    {"yk_lbfgs_options", "line_search_fn", .kind = WHOLE, .measure = lbfgs_line_search_fn,
+     .fallback = YK_NO_LINE_SEARCH, .other = YK_STRONG_WOLFE, .refused = {-1, 7}},
+    {"yk_lbfgs_options", "maximize", .kind = FLAG},
     {"yk_one_cycle_options", "pct_start", .kind = NUMBER, .measure = one_cycle_pct_start, .fallback = 0.3, .other = 0.5,
      .refused = {-0.1, 1.5}},
     {"yk_one_cycle_options", "base_momentum", .kind = NUMBER, .measure = one_cycle_base_momentum, .fallback = 0.85,
@@ -850,6 +885,7 @@ static const row rows[] = {
     {"yk_rpc_init_options", "world_size", .kind = WHOLE, .measure = rpc_init_world_size, .fallback = 1, .other = NONE,
      .refused = {-1}, .stated = "Not given: WORLD_SIZE, or with a store 1"},
     {"yk_rpc_init_options", "host", .kind = OBJECT},
+    {"yk_rpc_init_options", "snapshots", .kind = OBJECT}, /* rpc_keep_test.c */
     {"yk_rpc_init_options", "max_message", .kind = WHOLE, .measure = rpc_init_max_message, .fallback = 1 << 30,
      .other = 4096, .refused = {-1}},
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
@@ -994,6 +1030,10 @@ static const row rows[] = {
     {"yk_store_watch", "timeout", .kind = ABOVE, .measure = store_watch_timeout, .fallback = 0.25, .other = 0.001,
      .refused = {-1, INFINITY}},
     {"yk_rpc_wait_for", "timeout", .kind = ABOVE, .measure = rpc_wait_for_timeout, .fallback = 1, .other = 0.001,
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_rpc_watch", "silence", .kind = ABOVE, .measure = rpc_watch_silence, .fallback = 30, .other = 5,
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_ref_watch", "silence", .kind = ABOVE, .measure = ref_watch_silence, .fallback = 30, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
     {"yk_rpc_shutdown", "timeout", .kind = ABOVE, .measure = rpc_shutdown_timeout, .fallback = 30, .other = 0.001,
      .refused = {-1, INFINITY, 1e300}},
@@ -1521,6 +1561,9 @@ static bool rpc_with(const yk_rpc_options *o)
     X(radam, yk_radam_options,                                                                                         \
       !yk_radam_add_group(yk_radam(yk_module_parameters(layer()), NULL), yk_module_parameters(layer()), o) ||          \
           yk_radam(yk_module_parameters(layer()), o))                                                                  \
+    X(muon, yk_muon_options,                                                                                           \
+      !yk_muon_add_group(some_muon(), yk_module_parameters(layer()), o) || yk_muon(yk_module_parameters(layer()), o))  \
+    X(lbfgs, yk_lbfgs_options, yk_lbfgs(yk_module_parameters(layer()), o))                                             \
     X(one_cycle, yk_one_cycle_options, yk_one_cycle_lr(some_sgd(), 1, 5, o))                                           \
     X(cyclic, yk_cyclic_options, yk_cyclic_lr(some_sgd(), 0.1, 1, o))                                                  \
     X(sparse_adam, yk_sparse_adam_options,                                                                             \
