@@ -37,7 +37,7 @@ static double magnitude_of(const yk_transform *t, yk__rand_op op, int64_t height
         [YK__RAND_SOLARIZE] = {1, 0},
     };
     if (op == YK__RAND_POSTERIZE)
-        return nearbyintf(8 - (float)t->magnitude / ((float)(t->bins - 1) / 4));
+        return (double)nearbyintf(8 - (float)t->magnitude / ((float)(t->bins - 1) / 4));
     double end = ranges[op][1] * (op == YK__TRANSLATE_X ? (double)width : op == YK__TRANSLATE_Y ? (double)height : 1);
     return (double)yk__rand_augment_magnitude(ranges[op][0], end, t->bins, t->magnitude);
 }
