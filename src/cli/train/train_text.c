@@ -92,7 +92,7 @@ yk_module *train_text_network(const train_job *r)
 
 yk_tensor *train_text_flat(yk_tensor *x, bool output)
 {
-    if (!x || yk_ndim(x) != (output ? 3 : 2))
+    if (!x || yk_ndim(x) != (output ? 3 : 2) || (!output && yk_tensor_dtype(x) != YK_I64)) /* but probabilities */
         return x;
     return output ? yk_reshape(x, YK_SHAPE(yk_size(x, 0) * yk_size(x, 1), yk_size(x, 2)))
                   : yk_reshape(x, YK_SHAPE(yk_numel(x)));
