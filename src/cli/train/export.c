@@ -196,7 +196,7 @@ static yk_status export_to_stdout(const exporter *e)
     const char *folder = getenv("TMPDIR");
     char *path = yk__format("%s/yoke-export-XXXXXX", folder && *folder ? folder : "/tmp");
     int made = path ? mkstemp(path) : -1;
-    yk_status status = !path ? YK_ERR_MEMORY : made < 0 ? yk__fail_errno(path) : YK_OK;
+    yk_status status = !path ? YK_ERR_MEMORY : made < 0 ? yk__fail_errno("%s", path) : YK_OK;
     unsigned char *data = NULL;
     size_t size = 0;
     if (made >= 0) {
