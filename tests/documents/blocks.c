@@ -408,6 +408,36 @@ static int modules_optimizers(void)
     return 0;
 }
 
+static int modules_muon(void)
+{
+    yk_parameters *weights = yk_module_parameters(yk_mlp(NULL));
+    yk_status status = YK_OK;
+#include "modules.md.9"
+    CHECK(!status && muon && adamw);
+    CHECK(yk_parameters_count(yk_optimizer_group(muon, 0)) == yk_parameters_count(yk_optimizer_group(adamw, 0)));
+    return 0;
+}
+
+typedef struct fit {
+    yk_module *net;
+    yk_optimizer *optimizer;
+    yk_tensor *x, *y;
+} fit;
+#include "modules.md.10"
+
+static int modules_lbfgs(void)
+{
+    fit f = {.net = yk_linear_create(2, 1, NULL), .x = yk_rand(YK_SHAPE(8, 2), NULL)};
+    yk_parameters *weights = yk_module_parameters(f.net);
+    yk_status status;
+    double loss;
+    f.y = yk_sum_dims(f.x, (int[]){1}, 1, true);
+#include "modules.md.11"
+    CHECK(!status && loss > 0);
+    CHECK(yk_item(loss_of(&f)) < 1e-6);
+    return 0;
+}
+
 /* ---- docs/ownership.md ---- */
 static int ownership_sum(void)
 {
@@ -732,6 +762,8 @@ int main(void)
         {"modules.md: a transformer", modules_transformer},
         {"modules.md: options", modules_options},
         {"modules.md: optimizers", modules_optimizers},
+        {"modules.md: Muon", modules_muon},
+        {"modules.md: LBFGS", modules_lbfgs},
         {"monitoring.md: a trace", monitoring},
         {"monitoring.md: TensorBoard", monitoring_board},
         {"onnx.md: a network", onnx},
