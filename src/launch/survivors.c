@@ -52,14 +52,21 @@ static int nodes_there(const yk__rendezvous *n)
 
 /* ---- words in the processes' store ------------------------------------------------------------------------------- */
 
-static void put_word(yk__rendezvous *n, const char *key, const char *text)
+void yk__rendezvous_put(yk__rendezvous *n, const char *key, const char *text)
 {
     char whole[100];
     yk__wire value = {0};
-    snprintf(whole, sizeof(whole), "ranks.%" PRId64 "/elastic/%s", n->plan.attempt, key);
+    snprintf(whole, sizeof(whole), "ranks.%" PRId64 "/%s", n->plan.attempt, key);
     yk__wire_put(&value, text, strlen(text));
     yk__agent_client_set(&n->client, whole, &value);
     yk__wire_clear(&value);
+}
+
+static void put_word(yk__rendezvous *n, const char *key, const char *text)
+{
+    char whole[80];
+    snprintf(whole, sizeof(whole), "elastic/%s", key);
+    yk__rendezvous_put(n, whole, text);
 }
 
 void yk__rendezvous_gone(yk__rendezvous *n, int slot, int incarnation)

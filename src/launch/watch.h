@@ -10,6 +10,8 @@ typedef struct yk__watch {
     group *g;
     int running;
     bool stopping, killing, given_up;
+    bool no_spares;   /* one could not be started */
+    bool suspended;   /* it has passed on the wish to stop for a while (Ctrl-Z), and none yet to go on */
     bool leaving;     /* asked twice to end while it only waits for other nodes */
     double notice;    /* when to say that stopping takes a while; 0: not any more */
     worker *suspect;  /* has failed; one that saw a failure before it is about to end, and may be the cause */
@@ -59,5 +61,8 @@ bool yk__alone_may_hang(const watch *w);
 void yk__alone_note_hung(watch *w);
 /* Kills those, and the time of the others begins anew. */
 void yk__alone_kill_hung(watch *w);
+/* Kills members for which others have waited too long (--evict-stalled): they are then gone, as any that end. The
+ * seconds until the next look, or `wait`. */
+double yk__alone_evict(watch *w, double wait);
 
 #endif
