@@ -418,7 +418,19 @@ typedef struct yk_loader_options {
      * while kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
     yk_device device YK_DEFAULT(YK_CPU, 0);
     yk_on_error on_error YK_DEFAULT(YK_FAIL); /* what becomes of samples that cannot be read */
-    unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
+    /*
+     * Mix each batch with itself, sample i with sample i - 1 and the first with the last, where they are above 0: by a
+     * share l of its own that is drawn from Beta(alpha, alpha) for the batch, or by a rectangle of 1 - l of the area
+     * that is cut out of the other, at the same place of images (N, C, H, W), which any dtype may have. Where both are
+     * given a batch is mixed by one of them, each as often. Targets (N) of classes become probabilities (N, C) of the
+     * loader's dtype, which yk_cross_entropy takes; so are those mixed that are probabilities; a batch may have none.
+     * Draws are a function of seed, epoch and the batch's place in the epoch. Not with a collate of one's own.
+     *
+     * Source: torchvision.transforms.v2.MixUp and CutMix, RandomChoice of both.
+     */
+    double mixup YK_DEFAULT(0), cutmix YK_DEFAULT(0);
+    int64_t num_classes YK_DEFAULT(0);      /* C; 0: the data set's classes */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_loader_options;
 #define yk_loader_options_DEFAULTS                                                                                     \
     .yk__mark = YK__MARK, .batch_size = YK_NOT_GIVEN, .prefetch = YK_NOT_GIVEN, .rank = YK_NOT_GIVEN,                  \

@@ -179,6 +179,67 @@ YK_API yk_optimizer *yk_sparse_adam(yk_parameters *params, const yk_sparse_adam_
 YK_API yk_status yk_sparse_adam_add_group(yk_optimizer *o, yk_parameters *params,
                                           const yk_sparse_adam_options *options) YK_MUST_CHECK;
 
+/*
+ * Momentum whose direction is made orthogonal, for matrices alone: b = momentum b + (1 - momentum) g, u = nesterov ? (1
+ * - momentum) g + momentum b : b, and o is u with its singular values brought near 1 (ns_steps of Newton-Schulz with
+ * the coefficients ns_a, ns_b, ns_c, in bf16); p = (1 - lr weight_decay) p - lr r o. Of a matrix (A,B) r is, by
+ * adjust_lr_fn: sqrt(max(1, A / B)); 0.2 sqrt(max(A, B)), with which AdamW's rate and decay fit; sqrt(A / B). A
+ * parameter that has not two dimensions is an error: biases, norms and embeddings are for another optimizer, yk_adamw
+ * say. A step cannot be in a recording (yk_graph). Source: Jordan, 2024; torch.optim.Muon.
+ */
+typedef enum yk_muon_adjust {
+    YK_MUON_ORIGINAL = 0,
+    YK_MUON_MATCH_RMS_ADAMW,
+    YK_MUON_SPECTRAL_UNCLAMPED
+} yk_muon_adjust;
+typedef struct yk_muon_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);           /* not given: 1e-3 */
+    double weight_decay YK_DEFAULT(YK_NOT_GIVEN); /* not given: 0.1 */
+    double momentum YK_DEFAULT(YK_NOT_GIVEN);     /* not given: 0.95 */
+    bool nesterov YK_DEFAULT(true);
+    double ns_a YK_DEFAULT(YK_NOT_GIVEN);      /* not given: 3.4445; ns_coefficients */
+    double ns_b YK_DEFAULT(YK_NOT_GIVEN);      /* not given: -4.775 */
+    double ns_c YK_DEFAULT(YK_NOT_GIVEN);      /* not given: 2.0315 */
+    double eps YK_DEFAULT(YK_NOT_GIVEN);       /* not given: 1e-7; the least norm that u is divided by */
+    int64_t ns_steps YK_DEFAULT(YK_NOT_GIVEN); /* below 100; not given: 5 */
+    yk_muon_adjust adjust_lr_fn YK_DEFAULT(YK_MUON_ORIGINAL);
+    bool master_weights YK_DEFAULT(false);  /* f16 and bf16 parameters: see above */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_muon_options;
+#define yk_muon_options_DEFAULTS                                                                                       \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .weight_decay = YK_NOT_GIVEN, .momentum = YK_NOT_GIVEN,                  \
+    .nesterov = true, .ns_a = YK_NOT_GIVEN, .ns_b = YK_NOT_GIVEN, .ns_c = YK_NOT_GIVEN, .eps = YK_NOT_GIVEN,           \
+    .ns_steps = YK_NOT_GIVEN
+YK_API yk_optimizer *yk_muon(yk_parameters *params, const yk_muon_options *options);
+YK_API yk_status yk_muon_add_group(yk_optimizer *o, yk_parameters *params,
+                                   const yk_muon_options *options) YK_MUST_CHECK;
+
+/*
+ * A quasi-Newton method: up to max_iter iterations in each step, of which each goes along the gradient multiplied by
+ * the inverse of a Hessian that the last history_size changes of the gradient give; with YK_STRONG_WOLFE as far as that
+ * line search finds best, else lr times it. It ends early where the gradient's largest element is at most
+ * tolerance_grad, or the step or the loss change by no more than tolerance_change, or the loss was evaluated max_eval
+ * times. All parameters are one group, on one device, f32 or f64, and one vector in the state, which PyTorch keeps for
+ * the first of them: "state.FIRST.d", "...prev_flat_grad" (numel), "...old_dirs", "...old_stps" (pairs, numel) and
+ * numbers. It is stepped by yk_optimizer_step_closure alone. Source: Liu and Nocedal, 1989; torch.optim.LBFGS.
+ */
+typedef enum yk_line_search { YK_NO_LINE_SEARCH = 0, YK_STRONG_WOLFE } yk_line_search;
+typedef struct yk_lbfgs_options {
+    double lr YK_DEFAULT(YK_NOT_GIVEN);               /* not given: 1 */
+    int64_t max_iter YK_DEFAULT(20);                  /* at least 1, as the next ones */
+    int64_t max_eval YK_DEFAULT(YK_NOT_GIVEN);        /* not given: 5 max_iter / 4 */
+    double tolerance_grad YK_DEFAULT(YK_NOT_GIVEN);   /* not given: 1e-7 */
+    double tolerance_change YK_DEFAULT(YK_NOT_GIVEN); /* not given: 1e-9 */
+    int64_t history_size YK_DEFAULT(100);
+    yk_line_search line_search_fn YK_DEFAULT(YK_NO_LINE_SEARCH);
+    bool maximize YK_DEFAULT(false);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_lbfgs_options;
+#define yk_lbfgs_options_DEFAULTS                                                                                      \
+    .yk__mark = YK__MARK, .lr = YK_NOT_GIVEN, .max_iter = 20, .max_eval = YK_NOT_GIVEN,                                \
+    .tolerance_grad = YK_NOT_GIVEN, .tolerance_change = YK_NOT_GIVEN, .history_size = 100
+YK_API yk_optimizer *yk_lbfgs(yk_parameters *params, const yk_lbfgs_options *options);
+
 /* In C a state dict in place of the list is an error of the compiler's; its tensors are not the parameters. */
 #if !defined(__cplusplus) && defined(__GNUC__)
 #define YK__NO_PARAMETERS __attribute__((error("a state dict is no list of parameters: use yk_module_parameters")))
@@ -192,6 +253,8 @@ yk_optimizer *yk__adadelta_of_state_dict(yk_state_dict *dict, const yk_adadelta_
 yk_optimizer *yk__adamax_of_state_dict(yk_state_dict *dict, const yk_adamax_options *options) YK__NO_PARAMETERS;
 yk_optimizer *yk__nadam_of_state_dict(yk_state_dict *dict, const yk_nadam_options *options) YK__NO_PARAMETERS;
 yk_optimizer *yk__radam_of_state_dict(yk_state_dict *dict, const yk_radam_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__muon_of_state_dict(yk_state_dict *dict, const yk_muon_options *options) YK__NO_PARAMETERS;
+yk_optimizer *yk__lbfgs_of_state_dict(yk_state_dict *dict, const yk_lbfgs_options *options) YK__NO_PARAMETERS;
 #define yk_sgd(params, ...)                                                                                            \
     _Generic((params), yk_state_dict * : yk__sgd_of_state_dict, default : yk_sgd)(params, __VA_ARGS__)
 #define yk_adam(params, ...)                                                                                           \
@@ -212,6 +275,10 @@ yk_optimizer *yk__radam_of_state_dict(yk_state_dict *dict, const yk_radam_option
     _Generic((params), yk_state_dict * : yk__nadam_of_state_dict, default : yk_nadam)(params, __VA_ARGS__)
 #define yk_radam(params, ...)                                                                                          \
     _Generic((params), yk_state_dict * : yk__radam_of_state_dict, default : yk_radam)(params, __VA_ARGS__)
+#define yk_muon(params, ...)                                                                                           \
+    _Generic((params), yk_state_dict * : yk__muon_of_state_dict, default : yk_muon)(params, __VA_ARGS__)
+#define yk_lbfgs(params, ...)                                                                                          \
+    _Generic((params), yk_state_dict * : yk__lbfgs_of_state_dict, default : yk_lbfgs)(params, __VA_ARGS__)
 #endif
 
 /*
@@ -246,6 +313,15 @@ YK_API yk_parameters *yk_optimizer_group(const yk_optimizer *o, int group) YK_QU
 /* Changes every parameter that has a gradient; the others are left alone, their state too. Nothing is recorded. */
 YK_API yk_status yk_optimizer_step(yk_optimizer *o) YK_MUST_CHECK;
 /*
+ * A step by a function that zeroes the gradients, computes the loss, one number, takes it backward and returns it, or
+ * NULL with an error record. It is called with recording on, in a scope that ends behind it: once by all optimizers but
+ * yk_lbfgs, which calls it several times and moves the parameters in between. *loss (may be NULL) is that of the first
+ * call. On an error of the function a line search puts the parameters back where it began. Source:
+ * optimizer.step(closure).
+ */
+typedef yk_tensor *(*yk_closure)(void *user);
+YK_API yk_status yk_optimizer_step_closure(yk_optimizer *o, yk_closure closure, void *user, double *loss) YK_MUST_CHECK;
+/*
  * The step, which the device leaves out, the state and its number of steps with it, where *found, one int32 on the
  * device of all parameters that have a gradient, is not 0 when the step is carried out. The host does not wait for it:
  * a question for the number of steps, or for the state, does. Source: found_inf of torch's fused optimizers.
@@ -269,9 +345,9 @@ YK_API yk_status yk_optimizer_set_option(yk_optimizer *o, int group, const char 
 
 /* The state of a parameter, borrowed: "momentum_buffer" of SGD; "exp_avg", "exp_avg_sq", "max_exp_avg_sq" of Adam;
  * "square_avg", "momentum_buffer", "grad_avg" of RMSprop; "sum" of Adagrad; "square_avg", "acc_delta" of Adadelta;
- * "exp_avg", "exp_inf" of Adamax; "exp_avg", "exp_avg_sq" of NAdam and RAdam; "master_weight" of all. NULL (no error is
- * set) before the step that makes it. Shape and device of the parameter; dtype as well, but f32 where there is a master
- * weight. */
+ * "exp_avg", "exp_inf" of Adamax; "exp_avg", "exp_avg_sq" of NAdam and RAdam; "momentum_buffer" of Muon;
+ * "master_weight" of all. NULL (no error is set) before the step that makes it. Shape and device of the parameter;
+ * dtype as well, but f32 where there is a master weight. */
 YK_API yk_tensor *yk_optimizer_state(const yk_optimizer *o, const yk_tensor *parameter, const char *name) YK_QUESTION;
 /* The number of steps that have changed this parameter; 0 for one that is not in the optimizer. */
 YK_API int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *parameter) YK_QUESTION;

@@ -234,6 +234,12 @@ static bool parse_value(const cli_verb *verb, const cli_option *o, const char *t
                 return true;
             }
         }
+        for (int i = 0; o->refused && o->refused[i]; i += 2) {
+            if (strcmp(text, o->refused[i]) == 0) {
+                *code = cli_usage_error(verb, "%s: '%s' %s", name, text, o->refused[i + 1]);
+                return false;
+            }
+        }
         const char *near = yk__nearest(text, o->choices, count);
         if (near) {
             *code = cli_usage_error(verb, "%s: unknown value '%s', did you mean '%s'?", name, text, near);

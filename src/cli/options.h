@@ -29,6 +29,7 @@ typedef struct cli_option {
     const char *help;
     double least, most;         /* CLI_INT and CLI_REAL; both 0: least 0, no most */
     const char *const *choices; /* ends with NULL */
+    const char *const *refused; /* CLI_CHOICE: values that are not taken, each with the reason behind it; or NULL */
     bool or_object;             /* CLI_CHOICE: a shared object is taken as well (cli_is_object) */
     const char *default_text;   /* printed in place of the default's value; "" for none */
     const char *variable;       /* of the environment, whose value counts where the option is not given; or NULL */
@@ -89,6 +90,7 @@ int cli_interrupted(void); /* 0: not interrupted */
 int cli_train(int argc, char **argv);
 int cli_predict(int argc, char **argv);
 int cli_generate(int argc, char **argv);
+int cli_export(int argc, char **argv);
 int cli_data_check(int argc, char **argv);
 int cli_new(int argc, char **argv);
 int cli_run(int argc, char **argv);

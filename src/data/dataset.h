@@ -244,6 +244,11 @@ yk_status yk__pinned_await(const yk__pinned *p);
 yk_status yk__pinned_hold_back(yk__pinned *p);
 
 /* ---- batches (batch.c) ----------------------------------------------------------------------------------- */
+/* The mixing of batches with themselves (mix.c): alphas of Beta(alpha, alpha), 0 where not, and the classes. */
+typedef struct yk__mix {
+    double mixup, cutmix;
+    int64_t classes;
+} yk__mix;
 /* The pipeline, random numbers and samples that a batch is made from. */
 typedef struct yk__batch_plan {
     const yk__pipeline *pipeline;
@@ -256,6 +261,8 @@ typedef struct yk__batch_plan {
     yk__pinned *pinned; /* whose memory the tensors get; NULL: that of cpu:0 */
     yk_on_error on_error;
     atomic_int *warnings; /* how many more samples that cannot be read are logged */
+    const yk__mix *mix;   /* NULL: the batch is not mixed */
+    int64_t position;     /* of the batch in the epoch's order: that of its first sample */
 } yk__batch_plan;
 /* The tensors of a batch. */
 typedef struct yk__batch {
@@ -270,6 +277,20 @@ typedef struct yk__batch {
  * set on the way. */
 yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch);
 void yk__batch_clear(yk__batch *batch);
+/* A tensor of the batch in host memory, not initialised. */
+yk_tensor *yk__batch_tensor(const yk__batch_plan *plan, int ndim, const int64_t *shape, yk_dtype dtype);
+/* Mixes the rows of the input and the targets of a batch that was stacked (mix.c). */
+yk_status yk__mix_batch(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch);
+/* The draws for the batch at a position of an epoch's order: a sample's share of itself, and with cutmix what is cut
+ * out of the sample before it; the share is then that of the pixels. */
+typedef struct yk__mixed {
+    bool cut;
+    double share;
+    yk__rectangle part;
+} yk__mixed;
+yk_status yk__mix_apply(const yk__batch_plan *plan, const yk__mixed *mixed, yk__data_worker *worker, yk__batch *batch);
+yk__mixed yk__mix_draw(const yk__mix *mix, uint64_t seed, int64_t epoch, int64_t position, int64_t height,
+                       int64_t width);
 
 /* ---- files (mapping.c, idx.c, image_decode.c) * --------------------------------------------------------- */
 typedef struct yk__mapping {

@@ -495,6 +495,7 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
     if (!e->joined)
         status = yk_elastic_together(e, NULL, NULL);
     show_view(e, !status);
+    e->took_part = !status;
     return status;
 }
 
@@ -502,7 +503,9 @@ void yk__elastic_survive_clear(yk_elastic *e)
 {
     yk_store_watcher_release(e->lost.watcher); /* its thread has ended when this returns */
     free(e->lost.slots);
-    if (!e->left || e->whole) /* spares may wait */
+    /* A process that is refused, or fails, says nothing of the others, and who leaves them neither; the last ones tell
+     * those that may still wait, spares among them, that the run is over. */
+    if (e->took_part && !e->failed && (!e->left || e->whole))
         yk__members_over(&e->members);
     signal_give_back(e);
     yk__members_clear(&e->members);

@@ -86,6 +86,7 @@ struct yk_elastic {
     bool change_due;         /* all members know that one wants to leave, or to join */
     bool left, whole;        /* this process is no member any more; nor is anybody, and the group is there */
     bool joined, joined_now; /* it came when the run was under way; and has not made a step since */
+    bool took_part;          /* it has come to be a member */
     bool signal_taken;
 
     /* Nodes that the launcher finds lost, which their connections need not show; under the lock. */

@@ -69,12 +69,13 @@ bool yk__alone_all_survive(const group *g)
     return any;
 }
 
-/* True if the processes of the job go on by themselves without one that has ended: each says so, or was started again
- * to join those that do. Of other nodes' processes a member knows it, and the link of it. */
-static bool survives(const group *g)
+/* True if the processes of the job go on by themselves without this one, which has ended: each says so, or was started
+ * again to join those that do. Of other nodes' processes a member knows it, and the link of it; and where this node has
+ * come to join them no process here need be a member. */
+static bool survives(const group *g, const worker *ended)
 {
     if (!g->gone || !g->hang || g->link)
-        return g->gone && g->hang && g->link->may_live && yk__alone_all_survive(g);
+        return g->gone && g->hang && g->link->may_live && (yk__alone_all_survive(g) || ended->joins_others);
     bool all = true;
     for (int i = 0; i < g->count && all; i++) {
         const worker *one = &g->workers[i];
@@ -89,8 +90,27 @@ static bool is_newcomer(const group *g, const worker *one)
     return (one->incarnation > 0 || one->joins_others) && view_of(g, (int)(one - g->workers)) == 0;
 }
 
+/* The first of the lost processes of a node that has come to join others, where none of them was ever a member. */
+static worker *came_in_vain(const group *g)
+{
+    worker *first = NULL;
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        if (!one->joins_others || view_of(g, i) > 0)
+            return NULL;
+        if (one->lost && one->rule->on_failure == YK__ON_FAILURE_END && (!first || one->ended < first->ended))
+            first = one;
+    }
+    return first;
+}
+
 worker *yk__alone_unnoticed(const group *g)
 {
+    worker *in_vain = g->link && g->hang ? came_in_vain(g) : NULL;
+    if (in_vain) {
+        in_vain->lost = false;
+        return in_vain;
+    }
     int64_t last = g->gone && !g->link ? yk__alone_view(g) : 0; /* of several nodes the first one judges */
     for (int i = 0; i < g->count && last; i++) {
         worker *one = &g->workers[i];
@@ -237,7 +257,8 @@ static bool others_do(const group *g, const worker *one)
 bool yk__alone_may(const watch *w, const worker *one)
 {
     bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
-    return one->rule && (one->rule->on_failure != YK__ON_FAILURE_END || survives(w->g)) && !saved && !yk__watch_ends(w);
+    return one->rule && (one->rule->on_failure != YK__ON_FAILURE_END || survives(w->g, one)) && !saved &&
+           !yk__watch_ends(w);
 }
 
 /* Kills what is left of a process that has ended; whether there is nothing. */
@@ -497,7 +518,7 @@ double yk__alone_evict(watch *w, double wait)
     for (int i;
          !yk__watch_ends(w) && (i = yk__hang_find_stalled(g->hang, g, w->suspended, why, sizeof(why), &again)) >= 0;) {
         worker *one = &g->workers[i];
-        if (!one->rule || one->rule->on_failure != YK__ON_FAILURE_END || !survives(g))
+        if (!one->rule || one->rule->on_failure != YK__ON_FAILURE_END || !survives(g, one))
             break;
         snprintf(one->why, sizeof(one->why), "%s", why);
         one->hung = any = true;

@@ -207,6 +207,10 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         p->stopping = true;
     } else if (kind == REPORT_DEPARTED) {
         record_departure(n, p, r);
+    } else if (kind == REPORT_IN_VAIN) {
+        char why[700];
+        if (yk__agent_read_text(r, why, sizeof(why)))
+            yk__survivors_in_vain(n, p, why);
     } else if (kind == REPORT_TRACE) {
         yk__traces_handle_report(n, p, r);
     } else if (kind == REPORT_LIVE) {
@@ -408,6 +412,15 @@ static void report_end(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
     yk__outcome_clear(end);
 }
 
+/* This node came to join others, and failed before a process of it was a member, which is no reason for them to end. */
+static void report_in_vain(yk__rendezvous *n, const char *why)
+{
+    yk__wire report = yk__agent_report(REPORT_IN_VAIN, n->id);
+    yk__agent_put_text(&report, why);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
+}
+
 static void report_cause(yk__rendezvous *n, const group *g)
 {
     yk__outcome end;
@@ -438,6 +451,13 @@ static void report_cause(yk__rendezvous *n, const group *g)
     }
     const yk__run_requests *page = yk__pages_requests(yk__hang_pages(g->hang));
     n->cause_seen = true;
+    if (n->plan.joins && yk__alone_view(g) == 0 && end.kind != YK__RUN_INTERRUPTED) {
+        char why[YK__OUTCOME_TEXT];
+        yk__outcome_describe(&end, n->s.name, why);
+        report_in_vain(n, why);
+        yk__outcome_clear(&end);
+        return;
+    }
     n->asked = end.kind == YK__RUN_INTERRUPTED;
     n->end_all = n->asked && page && atomic_load(&page->end_all);
     report_end(n, &end, ended, saw > 0);
@@ -457,6 +477,21 @@ static void report_departures(yk__rendezvous *n, const group *g)
         yk__agent_client_push(&n->client, "reports", &report);
         yk__wire_clear(&report);
     }
+}
+
+static void report_ended(yk__rendezvous *n, const group *g)
+{
+    int64_t done, lost;
+    yk__wire report = yk__agent_report(REPORT_ENDED, n->id);
+    yk__wire_put_u8(&report, g->left > 0);
+    yk__wire_put_u8(&report, yk__group_saved(g));
+    yk__wire_put_u8(&report, yk__group_finished(g));
+    yk__alone_ends(g, &done, &lost);
+    yk__wire_put_u64(&report, (uint64_t)done);
+    yk__wire_put_u64(&report, (uint64_t)lost);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
+    n->reported = true;
 }
 
 static void step_other(yk__rendezvous *n, const group *g, bool ended)
@@ -487,19 +522,8 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         yk__wire_clear(&report);
         n->stopping = true;
     }
-    if (!ended || n->reported)
-        return;
-    yk__wire report = yk__agent_report(REPORT_ENDED, n->id);
-    yk__wire_put_u8(&report, g->left > 0);
-    yk__wire_put_u8(&report, yk__group_saved(g));
-    yk__wire_put_u8(&report, yk__group_finished(g));
-    int64_t done, lost;
-    yk__alone_ends(g, &done, &lost);
-    yk__wire_put_u64(&report, (uint64_t)done);
-    yk__wire_put_u64(&report, (uint64_t)lost);
-    yk__agent_client_push(&n->client, "reports", &report);
-    yk__wire_clear(&report);
-    n->reported = true;
+    if (ended && !n->reported)
+        report_ended(n, g);
 }
 
 /* A launcher whose processes were to be stopped, and to be killed after its grace, says that they have ended. One that
@@ -611,7 +635,8 @@ bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end)
     }
     *end = n->end;
     n->end = (yk__outcome){.kind = YK__RUN_DONE};
-    if (!n->server && end->kind == YK__RUN_MEMBERS && g->interrupted) { /* this node leaves */
+    if (!n->server && end->kind == YK__RUN_MEMBERS &&
+        (g->interrupted || g->failed || g->stuck[0] || g->start_error)) { /* this node leaves, or has come in vain */
         yk__outcome_clear(end);
         yk__outcome_of_group(end, g, n->s.name);
         if (yk__group_saved(g))
@@ -625,6 +650,11 @@ void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why)
 {
     char text[700];
     snprintf(text, sizeof(text), "node %d (host %s): %s", n->plan.node, n->s.name, why);
+    if (n->plan.joins) { /* the others go on */
+        report_in_vain(n, text);
+        report_ended(n, &(group){0});
+        return;
+    }
     yk__outcome end = broken(n, text);
     end.code = code;
     report_end(n, &end, yk__now(), false);

@@ -234,6 +234,8 @@ static void reap(watch *w)
             yk__relay_finish(&one->err);
             if (!one->hung) /* it has ended of itself */
                 one->why[0] = '\0';
+            if (g->ended)
+                g->ended(g->argument, one);
             bool alone = failed(one) && !one->asked && yk__alone_may(w, one);
             if (alone)
                 yk__alone_begin(w, one);

@@ -95,6 +95,8 @@ typedef struct group {
     /* Nothing is left of a process of a program whose others go on by themselves: they are told. NULL: they cannot be,
      * and the job ends. */
     void (*gone)(void *argument, const worker *w);
+    /* A process of a program has ended, and what it wrote is read. NULL: nobody wants to know. */
+    void (*ended)(void *argument, const worker *w);
     int64_t again; /* how often such processes are started again, in all */
     struct {
         double since;   /* when the last of them ended; 0: the others have gone on since, or none has */

@@ -42,8 +42,8 @@ void yk__alone_begin(watch *w, worker *one);
 /* Decides on those of whom nothing is left: they are lost, or to be started again. Returns one whose failure ends the
  * job after all; to be called until it is NULL. */
 worker *yk__alone_settle(watch *w);
-/* All have ended: a process that was lost, without which the others had not gone on before they came to their end; it
- * has failed. NULL: none. */
+/* All have ended: a process that was lost, without which the others had not gone on before they came to their end, or
+ * of a node that has come to join others, and none of whose processes was ever a member; it has failed. NULL: none. */
 worker *yk__alone_unnoticed(const group *g);
 /* True if one is to be settled, or to be started again. */
 bool yk__alone_pending(const group *g);

@@ -44,6 +44,8 @@ static void optimizer_destroy(void *object)
     free(o->batch.indices);
     free(o->wide);
     free(o->pending);
+    if (o->kind && o->kind->whole)
+        o->kind->whole->free(o->whole);
     yk__object_free(o);
 }
 
@@ -97,6 +99,9 @@ static yk_status check_parameter(const yk_optimizer *o, const yk__optim_group *g
         return yk__fail(YK_ERR_DTYPE, "%s: parameter %s is %s, expected float32 or float64%s", o->kind->name, name,
                         yk_dtype_name((yk_dtype)x->dtype),
                         yk__is_half((yk_dtype)x->dtype) ? ", or .master_weights, which keeps it in float32" : "");
+    yk_status status = o->kind->accept ? o->kind->accept(o->kind, name, x) : YK_OK;
+    if (status)
+        return status;
     bool twice = find_state(o, x) != NULL;
     for (int64_t i = 0; !twice && i < yk__parameters_count(before); i++)
         twice = yk__parameters_at(before, i) == x;
@@ -124,6 +129,9 @@ static yk_status add_group(yk_optimizer *o, yk_parameters *params, const void *o
 {
     if (yk__parameters_count(params) == 0)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the list of parameters is empty", o->kind->name);
+    if (o->kind->whole && o->n_groups)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: it has one group, since its state is of all parameters together",
+                        o->kind->name);
     yk__optim_group group = o->n_groups ? o->defaults : o->kind->preset;
     group.initial_lr = NAN;
     yk_status status = options || !o->n_groups ? o->kind->configure(o->kind, options, &group) : YK_OK;
@@ -426,10 +434,33 @@ void yk__optimizer_take_record(yk__optim_group *group, int record, const int64_t
         group->states[indices[n]].record = record + 1;
 }
 
+/* The steps of the batch's parameters by operations. */
+static yk_status compose_batch(const yk_optimizer *o, const yk__optim_group *group)
+{
+    bool recording = yk_no_grad_begin();
+    yk_autocast autocast = yk_autocast_begin(yk__device_of(yk__parameters_at(group->params, o->batch.indices[0])).type,
+                                             YK_BF16, YK_OPTIONS(yk_autocast_options, .enabled = false));
+    yk_status status = YK_OK;
+    for (int64_t n = 0; n < o->batch.count && !status; n++) {
+        int64_t i = o->batch.indices[n];
+        const yk__optim_state *state = &group->states[i];
+        yk_tensor *x = yk__parameters_at(group->params, i);
+        yk_scope scope = yk_scope_begin();
+        status = o->kind->compose(group, state, yk__optim_has_master(group, x) ? state->tensors[YK__OPTIM_MASTER] : x,
+                                  o->wide[n]);
+        yk_scope_end(scope);
+    }
+    yk_autocast_end(autocast);
+    yk_no_grad_end(recording);
+    return status;
+}
+
 /* Calls the slot for the batch, whose parameters have taken `step` - 1 steps. */
 static yk_status call_slot(yk_optimizer *o, yk__optim_group *group, yk_device device, int64_t step, const int32_t *skip)
 {
     const yk__backend *backend = yk__backend_of(device);
+    if (o->kind->compose)
+        return compose_batch(o, group);
     if (!o->steps_on_device)
         return o->kind->call(backend, device, group, step, NULL, NULL, &o->batch);
     yk__device_step *record = NULL;
@@ -516,15 +547,35 @@ static yk_status group_step(yk_optimizer *o, yk__optim_group *group, yk_device d
     return YK_OK;
 }
 
+/* Refuses a recording of a kind whose steps are operations, and reads what such a step may be left out by. */
+static yk_status compose_begin(const yk_optimizer *o, yk_device device, const int32_t *skip, int32_t *left_out)
+{
+    for (int g = 0; g < o->n_groups; g++) {
+        if (yk__graph_records(yk__device_of(yk__parameters_at(o->groups[g].params, 0))))
+            return yk__fail(YK_ERR_UNSUPPORTED,
+                            "%s: its step has the learning rate of the moment in it, so it is not "
+                            "recorded: step it beside the recorded function",
+                            o->kind->name);
+    }
+    yk__operation_name = "optimizer";
+    return skip ? yk__backend_of(device)->download(device.index, left_out, skip, sizeof(*left_out)) : YK_OK;
+}
+
 yk_status yk__optimizer_step_skipping(yk_optimizer *o, yk_device device, const int32_t *skip)
 {
     YK__EVENT(YK__EVENT_OPTIMIZER, "optimizer_step");
+    if (o->kind->whole)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: a step evaluates the loss several times: yk_optimizer_step_closure",
+                        o->kind->name);
     (void)yk__progress_phase(YK__PHASE_OPTIMIZER);
-    if (skip)
+    int32_t left_out = 0;
+    if (skip && !o->kind->compose)
         yk__optimizer_keep_steps_on_device(o);
-    yk_status joined = yk__optimizer_graph_begin(o);
+    yk_status joined = o->kind->compose ? compose_begin(o, device, skip, &left_out) : yk__optimizer_graph_begin(o);
     if (joined)
         return joined;
+    if (left_out)
+        return YK_OK;
     for (int g = 0; g < o->n_groups; g++) {
         yk_status status = group_step(o, &o->groups[g], device, skip);
         if (status)
@@ -558,6 +609,52 @@ yk_status yk_optimizer_step_unless(yk_optimizer *o, yk_tensor *found)
                         yk_dtype_name((yk_dtype)found->dtype), yk_shape_format(found, shape, sizeof(shape)));
     }
     return yk__optimizer_step_skipping(o, yk__device_of(found), found->data);
+}
+
+yk_status yk__optimizer_evaluate(yk_closure closure, void *user, double *loss)
+{
+    bool recording = yk_enable_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *value = closure(user);
+    yk_status status = value ? YK_OK : yk__error_code();
+    if (!value && !status)
+        status = yk__fail(YK_ERR_ARGUMENT, "optimizer_step_closure: the closure gave NULL, expected the loss");
+    if (!status && yk__is_freed(value))
+        status = yk__fail_freed("optimizer_step_closure", value);
+    if (!status && yk_numel(value) != 1) {
+        char shape[200];
+        status =
+            yk__fail(YK_ERR_SHAPE, "optimizer_step_closure: the closure gave a tensor of shape %s, expected one number",
+                     yk_shape_format(value, shape, sizeof(shape)));
+    }
+    if (!status && loss) {
+        *loss = yk_item(value);
+        status = yk__error_code();
+    }
+    yk_scope_end(scope);
+    yk_enable_grad_end(recording);
+    return status;
+}
+
+yk_status yk_optimizer_step_closure(yk_optimizer *o, yk_closure closure, void *user, double *loss)
+{
+    YK__LIVE(o);
+    if (!o || !closure)
+        return yk__error_code()
+                   ? yk__error_code()
+                   : yk__fail(YK_ERR_ARGUMENT, "optimizer_step_closure: the %s is NULL", o ? "closure" : "optimizer");
+    if (!o->kind->whole) {
+        yk_status status = yk__optimizer_evaluate(closure, user, loss);
+        return status ? status : yk_optimizer_step(o);
+    }
+    if (yk__graph_current())
+        return yk__fail(YK_ERR_UNSUPPORTED, "%s: a step decides by the loss, so it is in no recording", o->kind->name);
+    bool recording = yk_no_grad_begin();
+    yk_status status = o->kind->whole->step(o, closure, user, loss);
+    yk_no_grad_end(recording);
+    if (!status)
+        yk__progress_step_at(0);
+    return status;
 }
 
 void yk_optimizer_zero_grad(yk_optimizer *o)
@@ -633,6 +730,8 @@ int64_t yk_optimizer_state_step(const yk_optimizer *o, const yk_tensor *paramete
     const yk__optim_state *state = o && parameter ? find_state(o, parameter) : NULL;
     if (state && yk__optimizer_settle(o))
         return 0;
+    if (state && o->whole)
+        return o->kind->whole->steps(o->whole);
     return state ? state->step : 0;
 }
 

@@ -43,6 +43,18 @@ typedef struct yk__device_step {
     bool unsure; /* steps may have been left out: `step` is the most that it can be */
 } yk__device_step;
 
+/* The options of Muon; `adjust` is a yk_muon_adjust. Whole numbers are doubles, as all that state dicts have. */
+typedef struct yk__muon {
+    double momentum, weight_decay, eps, ns_steps, ns_coefficients[3], adjust;
+    bool nesterov;
+} yk__muon;
+
+/* The options of LBFGS; `line_search` is a yk_line_search, and a max_eval of NaN stands for 5 max_iter / 4. */
+typedef struct yk__lbfgs {
+    double max_iter, max_eval, tolerance_grad, tolerance_change, history_size, line_search;
+    bool maximize;
+} yk__lbfgs;
+
 typedef struct yk__optim_group {
     yk_parameters *params; /* our own list */
     int64_t count;
@@ -56,6 +68,8 @@ typedef struct yk__optim_group {
         yk__sgd sgd;
         yk__adam adam;
         yk__descent descent;
+        yk__muon muon;
+        yk__lbfgs lbfgs;
     } options; /* the lr here is not used */
 } yk__optim_group;
 
@@ -70,9 +84,26 @@ typedef struct yk__optim_batch {
 typedef struct yk__optim_number {
     const char *name;
     size_t offset;
-    int count;  /* 0: a bool */
+    int count;  /* at most YK__OPTIM_ROW; 0: a bool */
     bool fixed; /* tells this kind from another: another value is refused */
 } yk__optim_number;
+
+/* The longest row of numbers under one name: betas are two. */
+enum { YK__OPTIM_ROW = 3 };
+
+/* The state that belongs to all parameters of an optimizer together, where the kind has such. It is in state dicts as
+ * "state.FIRST.NAME", FIRST the name of the first parameter, since PyTorch keeps it there. */
+typedef struct yk__optim_whole {
+    const char *const *names; /* of the entries, ended by NULL */
+    /* The step, which evaluates the closure itself; unrecorded. *loss, which may be NULL, is that of the first
+     * evaluation. */
+    yk_status (*step)(yk_optimizer *o, yk_closure closure, void *user, double *loss);
+    yk_status (*save)(const yk_optimizer *o, yk_state_dict *dict);
+    /* *state is made of the dict's entries, of which *used are counted; NULL where it has none. */
+    yk_status (*load)(const yk_optimizer *o, const yk_state_dict *dict, void **state, int64_t *used);
+    void (*free)(void *state);
+    int64_t (*steps)(const void *state);
+} yk__optim_whole;
 
 /* The most numbers that a kind saves; in a shorter list the first without a name is the end. */
 enum { YK__OPTIM_NUMBERS = 8 };
@@ -90,6 +121,8 @@ typedef struct yk__optim_kind {
     yk_status (*configure)(const struct yk__optim_kind *kind, const void *options, yk__optim_group *group);
     /* Refuses a group's options that are out of range. */
     yk_status (*check)(const struct yk__optim_kind *kind, const yk__optim_group *group);
+    /* Refuses a parameter; NULL: all are right. */
+    yk_status (*accept)(const struct yk__optim_kind *kind, const char *name, const yk_tensor *x);
     /* The state's tensors that these options need: bit s for state s. */
     unsigned (*states)(const yk__optim_group *group);
     /* The value of each element of new state; NULL: 0. */
@@ -100,6 +133,10 @@ typedef struct yk__optim_kind {
     /* The step of parameter i by a gradient of rows, sorted, in a scope, unrecorded; NULL: there is none (row_steps.c).
      */
     yk_status (*rows)(yk_optimizer *o, yk__optim_group *group, int64_t i, yk_tensor *indices, yk_tensor *rows);
+    /* In place of `call`: the step of one parameter by operations, in a scope, unrecorded. x and grad have the dtype of
+     * the state. Such a step is in no recording. */
+    yk_status (*compose)(const yk__optim_group *group, const yk__optim_state *state, yk_tensor *x, yk_tensor *grad);
+    const yk__optim_whole *whole; /* in place of both; NULL: the kind's state is of each parameter alone */
 } yk__optim_kind;
 
 /* True if the optimizer keeps an f32 copy of x. */
@@ -134,6 +171,7 @@ struct yk_optimizer {
     bool *pending;            /* likewise: parameters that this step has yet to change */
     int64_t capacity;
     bool steps_on_device;
+    void *whole; /* state of the kind's `whole`; NULL: none yet */
 };
 
 yk_optimizer *yk__optimizer_create(const yk__optim_kind *kind, yk_parameters *params, const void *options);
@@ -172,6 +210,13 @@ void yk__master_same(yk__optim_state *state, const yk_tensor *x);
 void yk__optim_take(double *kept, double number);
 /* The same for a learning rate: an error where it was not given, and *rate is NaN. */
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
+/* One evaluation of a closure, in a scope and recorded: *loss is its number, which is read where `loss` is there. */
+yk_status yk__optimizer_evaluate(yk_closure closure, void *user, double *loss);
+/* The position of "state.PARAMETER.WHAT" in the dict, with or without "module." before the parameter; -1 where it is
+ * not there. */
+int64_t yk__optimizer_entry(const yk_state_dict *dict, const char *parameter, const char *what);
+/* The `count` elements of any dtype of an entry, as doubles. */
+yk_status yk__optimizer_numbers(const char *name, yk_tensor *x, int64_t count, double *values);
 /* The i-th number of a kind that state dicts have, the common ones first; NULL after the last. */
 const yk__optim_number *yk__optim_number_at(const yk__optim_kind *kind, int i);
 

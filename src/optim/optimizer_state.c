@@ -106,6 +106,8 @@ yk_state_dict *yk_optimizer_state_dict(const yk_optimizer *o)
         for (int64_t i = 0; i < o->groups[g].count && !status; i++)
             status = add_parameter(o, &o->groups[g], i, dict);
     }
+    if (!status && o->whole)
+        status = o->kind->whole->save(o, dict);
     for (int g = 0; g < o->n_groups && !status; g++)
         status = add_group(o, g, dict);
     if (status) {
@@ -160,8 +162,7 @@ yk_state_dict *yk__optimizer_state_outline(const yk_optimizer *o)
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* `count` numbers of any dtype, as doubles. */
-static yk_status read_numbers(const char *name, yk_tensor *x, int64_t count, double *values)
+yk_status yk__optimizer_numbers(const char *name, yk_tensor *x, int64_t count, double *values)
 {
     if (yk_numel(x) != count)
         return yk__fail(YK_ERR_SHAPE, "optimizer state: %s has %lld elements, expected %lld", name,
@@ -181,8 +182,9 @@ static yk_status load_number(const yk_optimizer *o, yk__optim_group *group, int 
         return required ? yk__fail(YK_ERR_NOT_FOUND, "%s: the state has no '%s': it is not of this kind of optimizer",
                                    o->kind->name, name)
                         : YK_OK;
-    double values[2];
-    yk_status status = read_numbers(name, yk__state_dict_at(dict, at), number->count ? number->count : 1, values);
+    double values[YK__OPTIM_ROW];
+    yk_status status =
+        yk__optimizer_numbers(name, yk__state_dict_at(dict, at), number->count ? number->count : 1, values);
     if (status)
         return status;
     void *field = (char *)group + number->offset;
@@ -207,7 +209,7 @@ static yk_status load_numbers(const yk_optimizer *o, yk__optim_group *group, int
     double count;
     if (at < 0)
         return status;
-    status = read_numbers(name, yk__state_dict_at(dict, at), 1, &count);
+    status = yk__optimizer_numbers(name, yk__state_dict_at(dict, at), 1, &count);
     if (!status && count != (double)group->count)
         status = yk__fail(YK_ERR_SHAPE, "%s: group %d has %lld parameters, but %.0f in the state", o->kind->name, g,
                           (long long)group->count, count);
@@ -257,8 +259,7 @@ bool yk__optimizer_adopts(const yk_optimizer *o, const char *name, yk_dtype dtyp
     return false;
 }
 
-/* The position of "state.PARAMETER.WHAT", with or without "module." before the parameter; -1 where it is not there. */
-static int64_t find_entry(const yk_state_dict *dict, const char *parameter, const char *what)
+int64_t yk__optimizer_entry(const yk_state_dict *dict, const char *parameter, const char *what)
 {
     static const char prefix[] = "module.";
     char name[NAME_ROOM];
@@ -303,7 +304,7 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
     for (int s = 0; s < YK__OPTIM_STATES; s++) {
         if (!yk__optim_uses(o->kind, group, x, s))
             continue;
-        int64_t at = find_entry(dict, parameter, yk__optim_state_name(o->kind, s));
+        int64_t at = yk__optimizer_entry(dict, parameter, yk__optim_state_name(o->kind, s));
         if (at < 0) {
             missing = yk__optim_state_name(o->kind, s);
             continue;
@@ -313,10 +314,10 @@ static yk_status load_parameter(const yk_optimizer *o, yk__optim_group *group, i
             return status;
         found++;
     }
-    int64_t at = find_entry(dict, parameter, "step");
+    int64_t at = yk__optimizer_entry(dict, parameter, "step");
     double step = found > 0;
     if (at >= 0) {
-        yk_status status = read_numbers("step", yk__state_dict_at(dict, at), 1, &step);
+        yk_status status = yk__optimizer_numbers("step", yk__state_dict_at(dict, at), 1, &step);
         if (status)
             return status;
         if (!(step >= 1 && step < 0x1p53 && step == floor(step)))
@@ -339,14 +340,17 @@ static yk_status refuse_entry(const yk_optimizer *o, const yk_state_dict *dict)
     for (int64_t n = 0; n < yk__state_dict_count(dict); n++) {
         const char *name = yk__state_dict_name(dict, n);
         bool known = strncmp(name, "state.", 6) != 0;
+        const char *first = yk__parameters_name(o->groups[0].params, 0);
+        for (int w = 0; o->kind->whole && o->kind->whole->names[w] && !known; w++)
+            known = yk__optimizer_entry(dict, first, o->kind->whole->names[w]) == n;
         for (int g = 0; g < o->n_groups && !known; g++) {
             const yk__optim_group *group = &o->groups[g];
             for (int64_t i = 0; i < group->count && !known; i++) {
                 const char *parameter = yk__parameters_name(group->params, i);
-                known = find_entry(dict, parameter, "step") == n;
+                known = yk__optimizer_entry(dict, parameter, "step") == n;
                 for (int s = 0; s < YK__OPTIM_STATES && !known; s++) {
                     const char *what = yk__optim_state_name(o->kind, s);
-                    known = what && find_entry(dict, parameter, what) == n;
+                    known = what && yk__optimizer_entry(dict, parameter, what) == n;
                 }
             }
         }
@@ -374,7 +378,8 @@ static int groups_of(const yk_state_dict *dict)
     return n;
 }
 
-static yk_status state_room_make(const yk_optimizer *o, const yk_state_dict *dict, bool adopt, yk__optim_group *groups)
+static yk_status state_room_make(const yk_optimizer *o, const yk_state_dict *dict, bool adopt, yk__optim_group *groups,
+                                 void **whole)
 {
     int64_t entries = 0, used = 0;
     yk_status status = YK_OK;
@@ -387,6 +392,8 @@ static yk_status state_room_make(const yk_optimizer *o, const yk_state_dict *dic
         for (int64_t i = 0; i < groups[g].count && !status; i++)
             status = load_parameter(o, &groups[g], i, &o->groups[g].states[i], dict, adopt, &used);
     }
+    if (!status && o->kind->whole)
+        status = o->kind->whole->load(o, dict, whole, &used);
     return !status && used != entries ? refuse_entry(o, dict) : status;
 }
 
@@ -399,7 +406,7 @@ static yk_status state_fill(const yk_optimizer *o, const yk_state_dict *dict, co
             for (int s = 0; s < YK__OPTIM_STATES && !status; s++) {
                 yk_tensor *to = groups[g].states[i].tensors[s];
                 const char *parameter = yk__parameters_name(groups[g].params, i);
-                int64_t at = to ? find_entry(dict, parameter, yk__optim_state_name(o->kind, s)) : -1;
+                int64_t at = to ? yk__optimizer_entry(dict, parameter, yk__optim_state_name(o->kind, s)) : -1;
                 if (at < 0 || yk__state_dict_at(dict, at) == to)
                     continue;
                 status = yk__state_dict_copy(dict, at, to);
@@ -426,7 +433,8 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
     yk__optim_group *groups = yk__calloc((size_t)o->n_groups, sizeof(*groups));
     if (!groups)
         return YK_ERR_MEMORY;
-    status = state_room_make(o, dict, adopt, groups);
+    void *whole = NULL;
+    status = state_room_make(o, dict, adopt, groups, &whole);
     if (!status)
         status = state_fill(o, dict, groups);
     for (int g = 0; g < o->n_groups; g++) {
@@ -436,6 +444,10 @@ yk_status yk__optimizer_load_state(yk_optimizer *o, const yk_state_dict *dict, b
         }
         states_free(o->groups[g].states, o->groups[g].count);
         o->groups[g] = groups[g];
+    }
+    if (o->kind->whole) {
+        o->kind->whole->free(status ? whole : o->whole);
+        o->whole = status ? o->whole : whole;
     }
     free(groups);
     return status;

@@ -21,11 +21,11 @@ static bool find(const yk__optim_kind *kind, const char *name, field *found, con
     const yk__optim_number *number;
     *count = 0;
     for (int i = 0; (number = yk__optim_number_at(kind, i)); i++) {
-        static const char *const pair[] = {"beta1", "beta2"};
+        static const char *const pair[] = {"beta1", "beta2"}, *const triple[] = {"ns_a", "ns_b", "ns_c"};
         if (strcmp(number->name, "initial_lr") == 0)
             continue;
         for (int k = 0; k < (number->count > 1 ? number->count : 1); k++) {
-            const char *own = number->count > 1 ? pair[k] : number->name;
+            const char *own = number->count > 2 ? triple[k] : number->count > 1 ? pair[k] : number->name;
             names[(*count)++] = own;
             if (strcmp(own, name) == 0) {
                 *found = (field){number->offset + (size_t)k * sizeof(double), number->count == 0, number->fixed};

@@ -255,7 +255,7 @@ static int worker(char **argv)
     static const yk_dataset_table pictures = {.name = "pictures", .length = SAMPLES, .classes = 10, .get = picture_get};
     r.loader = yk_loader_create(yk_dataset_create(&pictures, NULL, NULL),
                                 YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .shuffle = true, .workers = 1,
-                                           .seed = other && r.incarnation ? 4 : 3));
+                                           .seed = other && getenv("YOKE_ELASTIC_JOIN") ? 4 : 3));
     r.job = yk_elastic_create(YK_OPTIONS(
         yk_elastic_options, .model = r.net, .optimizer = adam, .schedule = yk_step_lr(adam, 5, 0.9), .loader = r.loader,
         .scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 64, .growth_interval = 7)),

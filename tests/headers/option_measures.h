@@ -988,6 +988,80 @@ MEASURE(radam_beta2, yk_radam_options, beta2, radam_of, .weight_decay = 0.5)
 MEASURE(radam_eps, yk_radam_options, eps, radam_of, .weight_decay = 0.5)
 MEASURE(radam_weight_decay, yk_radam_options, weight_decay, radam_of, .lr = 0.1)
 
+static yk_parameters *one_matrix(yk_tensor **x)
+{
+    yk_parameters *list = yk_parameters_create();
+    *x = yk_from_data((double[]){1, -2, 3, 0.5, 0.25, -1}, YK_SHAPE(3, 2),
+                      YK_OPTIONS(yk_tensor_options, .dtype = YK_F64, .requires_grad = true));
+    expect_ok(yk_parameters_add(list, "x", *x));
+    return list;
+}
+static double muon_steps(const yk_muon_options *o, double scale) /* three, by other gradients */
+{
+    yk_tensor *x;
+    yk_optimizer *muon = yk_muon(one_matrix(&x), o);
+    for (int i = 0; muon && i < 3; i++) {
+        yk_tensor *g = yk_from_data((double[]){0.5, i, -1, 1, i * i, -0.25}, YK_SHAPE(3, 2), f64);
+        expect_ok(yk_set_grad(x, yk_mul_scalar(g, scale)));
+        expect_ok(yk_optimizer_step(muon));
+    }
+    return muon ? digest(x) : NAN;
+}
+static double muon_of(const yk_muon_options *o)
+{
+    return muon_steps(o, 1);
+}
+static double muon_small(const yk_muon_options *o)
+{
+    return muon_steps(o, 1e-8);
+}
+MEASURE(muon_lr, yk_muon_options, lr, muon_of, .momentum = 0.5)
+MEASURE(muon_weight_decay, yk_muon_options, weight_decay, muon_of, .lr = 0.1)
+MEASURE(muon_momentum, yk_muon_options, momentum, muon_of, .lr = 0.1)
+MEASURE(muon_ns_a, yk_muon_options, ns_a, muon_of, .lr = 0.1, .ns_steps = 1)
+MEASURE(muon_ns_b, yk_muon_options, ns_b, muon_of, .lr = 0.1, .ns_steps = 1)
+MEASURE(muon_ns_c, yk_muon_options, ns_c, muon_of, .lr = 0.1)
+MEASURE(muon_eps, yk_muon_options, eps, muon_small, .lr = 0.1, .ns_steps = 1)
+MEASURE(muon_ns_steps, yk_muon_options, ns_steps, muon_of, .lr = 0.1)
+MEASURE(muon_adjust_lr_fn, yk_muon_options, adjust_lr_fn, muon_of, .lr = 0.1)
+
+typedef struct bowl {
+    yk_tensor *x;
+    yk_optimizer *lbfgs;
+    double slope;
+} bowl;
+static yk_tensor *bowl_loss(void *user)
+{
+    const bowl *b = user;
+    yk_optimizer_zero_grad(b->lbfgs);
+    yk_tensor *slope = yk_from_data((double[]){0.5, 0.25, -1}, YK_SHAPE(3), f64);
+    yk_tensor *loss = yk_sum(yk_add_scaled(yk_square(yk_square(b->x)), yk_mul(slope, b->x), b->slope));
+    return yk_backward(loss) ? NULL : loss;
+}
+static double lbfgs_in(const yk_lbfgs_options *o, double slope)
+{
+    bowl b = {.slope = slope};
+    b.lbfgs = yk_lbfgs(one_parameter(&b.x), o);
+    if (b.lbfgs)
+        expect_ok(yk_optimizer_step_closure(b.lbfgs, bowl_loss, &b, NULL));
+    return b.lbfgs ? digest(b.x) : NAN;
+}
+static double lbfgs_of(const yk_lbfgs_options *o)
+{
+    return lbfgs_in(o, 1);
+}
+static double lbfgs_slow(const yk_lbfgs_options *o) /* a minimum that is reached by less in each step */
+{
+    return lbfgs_in(o, 0);
+}
+MEASURE(lbfgs_lr, yk_lbfgs_options, lr, lbfgs_of, .max_iter = 4)
+MEASURE(lbfgs_max_iter, yk_lbfgs_options, max_iter, lbfgs_of, .lr = 0.5)
+MEASURE(lbfgs_max_eval, yk_lbfgs_options, max_eval, lbfgs_of, .max_iter = 4)
+MEASURE(lbfgs_tolerance_grad, yk_lbfgs_options, tolerance_grad, lbfgs_of, .max_iter = 60, .tolerance_change = 0)
+MEASURE(lbfgs_tolerance_change, yk_lbfgs_options, tolerance_change, lbfgs_slow, .max_iter = 60, .tolerance_grad = 0)
+MEASURE(lbfgs_history_size, yk_lbfgs_options, history_size, lbfgs_of, .lr = 0.5)
+MEASURE(lbfgs_line_search_fn, yk_lbfgs_options, line_search_fn, lbfgs_of, .lr = 5, .max_iter = 4)
+
 #define SCALER(member, of_state)                                                                                       \
     static double scaler_##member(double v)                                                                            \
     {                                                                                                                  \
@@ -1005,6 +1079,11 @@ static yk_optimizer *some_sgd(void)
 {
     yk_tensor *x;
     return yk_sgd(one_parameter(&x), YK_OPTIONS(yk_sgd_options, .lr = 0.5));
+}
+static yk_optimizer *some_muon(void)
+{
+    yk_tensor *x;
+    return yk_muon(one_matrix(&x), NULL);
 }
 /* The rates of four steps. */
 static double rates_of(yk_schedule *s, yk_optimizer *o)
@@ -1333,6 +1412,26 @@ MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last 
 MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)
 MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world_size = 4)
+/* A picture with a label, so that there is something to mix. */
+static yk_status make_labelled(void *context, int64_t index, yk_sample *sample)
+{
+    (void)context;
+    float *x = yk_sample_allocate(sample, YK_F32, 3, (int64_t[]){1, 4, 4});
+    for (int i = 0; x && i < 16; i++)
+        x[i] = (float)(index * 16 + i);
+    yk_sample_label(sample, index % 3);
+    return x ? YK_OK : YK_ERR_MEMORY;
+}
+static double mixing_of(const yk_loader_options *o)
+{
+    const yk_dataset_table table = {.name = "labelled", .length = 6, .classes = 3, .get = make_labelled};
+    yk_loader *l = yk_loader_create(yk_dataset_create(&table, NULL, NULL), o);
+    yk_batch batch;
+    return l && yk_loader_next(l, &batch) ? digest(batch.input) + 1e5 * digest(batch.target) : NAN;
+}
+MEASURE(loader_mixup, yk_loader_options, mixup, mixing_of, .batch_size = 6)
+MEASURE(loader_cutmix, yk_loader_options, cutmix, mixing_of, .batch_size = 6)
+MEASURE(loader_classes, yk_loader_options, num_classes, mixing_of, .batch_size = 6, .mixup = 1)
 static double loader_world_size(double v) /* of which this is rank 0 */
 {
     yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);
@@ -1815,6 +1914,59 @@ static yk_status wait_for_absent(double timeout)
 static double rpc_wait_for_timeout(double v)
 {
     return rpc_waited(v, 1, wait_for_absent);
+}
+/* The silence of a watch of another worker: a socket that accepts nobody, so that the watch goes on. */
+static double watch_silence;
+static bool watch_by_ref;
+static void hear_nothing(const yk_rpc_end *end, void *ctx)
+{
+    (void)end;
+    (void)ctx;
+}
+static double watch_number(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && listen(fd, 1) == 0);
+    getsockname(fd, (struct sockaddr *)&at, &size);
+    char member[80];
+    int64_t joined;
+    snprintf(member, sizeof(member), "absent elsewhere 1 127.0.0.1:%d", ntohs(at.sin_port));
+    expect_ok(yk_store_set(yk__rpc.store, "rpc/member/2", member, strlen(member)));
+    expect_ok(yk_store_add(yk__rpc.store, "rpc/joined", 1, &joined));
+    yk_ref *ref = yk_ref_create(yk_value_int(1)); /* made into one of that worker's */
+    int64_t watch = 0;
+    if (watch_by_ref) {
+        uint32_t own = ref->owner.index;
+        expect_ok(yk__rpc_member_at(2, &ref->owner));
+        watch = yk_ref_watch(ref, watch_silence, hear_nothing, NULL);
+        ref->owner.index = own;
+    } else {
+        watch = yk_rpc_watch("absent", watch_silence, hear_nothing, NULL);
+    }
+    close(fd);
+    if (!watch)
+        return NAN;
+    double silence = NAN;
+    yk__rpc_lock();
+    for (const yk__rpc_watch *w = yk__rpc.watches; w; w = w->next)
+        silence = w->id == watch ? w->silence : silence;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk_rpc_unwatch(watch);
+    return silence;
+}
+static double rpc_watch_silence(double v)
+{
+    watch_silence = v;
+    watch_by_ref = false;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), watch_number);
+}
+static double ref_watch_silence(double v)
+{
+    watch_silence = v;
+    watch_by_ref = true;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), watch_number);
 }
 static yk_state_dict *one_tensor(void)
 {

@@ -32,8 +32,11 @@ enum {
     ADAMAX = 32,
     NADAM = 64,
     RADAM = 128,
+    MUON = 256,
+    LBFGS = 512,
     MOMENTS = ADAM | ADAMAX | NADAM | RADAM,
-    ALL = 255
+    RULES = 255, /* those with the switches of torch's loops over many parameters */
+    ALL = 1023
 };
 
 /* A kind by yoke's name, and the number in PyTorch's groups that no other kind has. Those of "betas" are told apart by
@@ -47,6 +50,8 @@ static const struct optimizer_kind {
              {"adagrad", ADAGRAD, "lr_decay"},
              {"adadelta", ADADELTA, "rho"},
              {"nadam", NADAM, "momentum_decay"},
+             {"muon", MUON, "ns_coefficients"},
+             {"lbfgs", LBFGS, "history_size"},
              {"adamax", ADAMAX, NULL},
              {"radam", RADAM, NULL},
              {"adam", ADAM, NULL},
@@ -62,35 +67,50 @@ static int kind_bit(const char *kind)
     return ADAM;
 }
 
+/* The words that stand for 0, 1, ...; NULL is None, which is also 0. */
+enum { MOST_WORDS = 3 };
+static const char *const adjustments[MOST_WORDS] = {"original", "match_rms_adamw", "spectral_unclamped"};
+static const char *const searches[MOST_WORDS] = {NULL, "strong_wolfe"};
+
 /* A key of one of PyTorch's parameter groups: the numbers that yoke has too, and the switches that it has not. */
 typedef struct field {
     const char *name;
-    enum { REAL, PAIR, FLAG, NONE, FALSE_ } kind;
-    int of; /* kinds */
+    enum { REAL, WHOLE, PAIR, TRIPLE, FLAG, WORD, NONE, FALSE_ } kind;
+    int of;                   /* kinds */
+    const char *const *words; /* of a WORD */
 } field;
 
 static const field fields[] = {
-    {"lr", REAL, ALL},
-    {"initial_lr", REAL, ALL},
-    {"momentum", REAL, SGD | RMSPROP},
-    {"dampening", REAL, SGD},
-    {"alpha", REAL, RMSPROP},
-    {"rho", REAL, ADADELTA},
-    {"lr_decay", REAL, ADAGRAD},
-    {"initial_accumulator_value", REAL, ADAGRAD},
-    {"momentum_decay", REAL, NADAM},
-    {"betas", PAIR, MOMENTS},
-    {"eps", REAL, ALL & ~SGD},
-    {"weight_decay", REAL, ALL},
-    {"nesterov", FLAG, SGD},
-    {"amsgrad", FLAG, ADAM},
-    {"centered", FLAG, RMSPROP},
-    {"maximize", FLAG, ALL},
-    {"foreach", NONE, ALL},
-    {"capturable", FALSE_, ALL & ~(SGD | ADAGRAD)},
-    {"differentiable", FALSE_, ALL},
-    {"fused", NONE, SGD | ADAM | ADAGRAD},
-    {"decoupled_weight_decay", FLAG, ADAM | NADAM | RADAM},
+    {"lr", REAL, ALL, NULL},
+    {"initial_lr", REAL, ALL, NULL},
+    {"momentum", REAL, SGD | RMSPROP | MUON, NULL},
+    {"dampening", REAL, SGD, NULL},
+    {"alpha", REAL, RMSPROP, NULL},
+    {"rho", REAL, ADADELTA, NULL},
+    {"lr_decay", REAL, ADAGRAD, NULL},
+    {"initial_accumulator_value", REAL, ADAGRAD, NULL},
+    {"momentum_decay", REAL, NADAM, NULL},
+    {"betas", PAIR, MOMENTS, NULL},
+    {"eps", REAL, ALL & ~(SGD | LBFGS), NULL},
+    {"weight_decay", REAL, ALL & ~LBFGS, NULL},
+    {"nesterov", FLAG, SGD | MUON, NULL},
+    {"amsgrad", FLAG, ADAM, NULL},
+    {"centered", FLAG, RMSPROP, NULL},
+    {"ns_coefficients", TRIPLE, MUON, NULL},
+    {"ns_steps", WHOLE, MUON, NULL},
+    {"adjust_lr_fn", WORD, MUON, adjustments},
+    {"max_iter", WHOLE, LBFGS, NULL},
+    {"max_eval", WHOLE, LBFGS, NULL},
+    {"tolerance_grad", REAL, LBFGS, NULL},
+    {"tolerance_change", REAL, LBFGS, NULL},
+    {"history_size", WHOLE, LBFGS, NULL},
+    {"line_search_fn", WORD, LBFGS, searches},
+    {"maximize", FLAG, ALL & ~MUON, NULL},
+    {"foreach", NONE, RULES, NULL},
+    {"capturable", FALSE_, RULES & ~(SGD | ADAGRAD), NULL},
+    {"differentiable", FALSE_, RULES, NULL},
+    {"fused", NONE, SGD | ADAM | ADAGRAD, NULL},
+    {"decoupled_weight_decay", FLAG, ADAM | NADAM | RADAM, NULL},
 };
 enum { FIELDS = sizeof(fields) / sizeof(*fields) };
 
@@ -157,7 +177,10 @@ static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, in
 {
     yk_value *state = yk_value_dict();
     yk_status status = state ? YK_OK : yk__error_code();
-    yk_tensor *steps = strcmp(kind, "sgd") == 0 ? NULL : state_tensor(dict, yk__format("state.%s.step", name));
+    bool counts = !(kind_bit(kind) & (SGD | MUON | LBFGS));
+    if (!status && kind_bit(kind) == LBFGS)
+        status = yk__lbfgs_to_torch(dict, name, state);
+    yk_tensor *steps = !counts ? NULL : state_tensor(dict, yk__format("state.%s.step", name));
     double step, product;
     if (!status && steps)
         status = numbers_of("step", steps, 1, &step);
@@ -179,23 +202,37 @@ static yk_value *parameter_state(const char *kind, const yk_state_dict *dict, in
     return status ? NULL : state;
 }
 
+/* The numbers in a row under one key. */
+static int row_of(const field *f)
+{
+    return f->kind == PAIR ? 2 : f->kind == TRIPLE ? 3 : 1;
+}
+
 static yk_value *field_value(const field *f, yk_tensor *x)
 {
-    double numbers[2] = {0};
+    double numbers[YK__OPTIM_ROW] = {0};
     if (f->kind == NONE)
         return yk_value_none();
     if (f->kind == FALSE_)
         return yk_value_bool(false);
-    if (numbers_of(f->name, x, f->kind == PAIR ? 2 : 1, numbers))
+    if (numbers_of(f->name, x, row_of(f), numbers))
         return NULL;
     if (f->kind == FLAG)
         return yk_value_bool(numbers[0] != 0);
-    if (f->kind == REAL)
+    if (f->kind == WORD) {
+        const char *word = numbers[0] >= 0 && numbers[0] < MOST_WORDS ? f->words[(int)numbers[0]] : NULL;
+        return word ? yk_value_string(word) : yk_value_none();
+    }
+    if (f->kind == WHOLE && fabs(numbers[0]) < 0x1p53)
+        return yk_value_int((int64_t)numbers[0]);
+    if (f->kind == REAL || f->kind == WHOLE)
         return yk_value_real(numbers[0]);
-    yk_value *pair = yk_value_tuple();
-    return !pair || yk_value_append(pair, yk_value_real(numbers[0])) || yk_value_append(pair, yk_value_real(numbers[1]))
-               ? NULL
-               : pair;
+    yk_value *row = yk_value_tuple();
+    for (int i = 0; i < row_of(f); i++) {
+        if (!row || yk_value_append(row, yk_value_real(numbers[i])))
+            return NULL;
+    }
+    return row;
 }
 
 static yk_value *group_value(const char *kind, const yk_state_dict *dict, int64_t g, int64_t first, yk_value *names)
@@ -299,22 +336,41 @@ static yk_status add_numbers(yk_state_dict *dict, char *name, yk_dtype dtype, in
     return status;
 }
 
-/* The field of a group, where it has it and it is a number. */
+/* The number that the word of a group stands for. */
+static yk_status word_number(const field *f, const yk_value *value, double *number)
+{
+    const char *word = yk_value_kind_of(value) == YK_VALUE_STRING ? yk_value_as_string(value) : NULL;
+    *number = 0;
+    for (int i = 0; i < MOST_WORDS && word; i++) {
+        if (f->words[i] && strcmp(f->words[i], word) == 0) {
+            *number = i;
+            return YK_OK;
+        }
+    }
+    return yk_value_kind_of(value) == YK_VALUE_NONE
+               ? YK_OK
+               : yk__fail(YK_ERR_FORMAT, "%s is %s%.60s, which is none of its words", f->name, word ? "" : "a ",
+                          word ? word : yk_value_kind_name(yk_value_kind_of(value)));
+}
+
+/* The field of a group, where it has it and it is a number, numbers or a word. */
 static yk_status read_field(const field *f, int64_t g, const yk_value *group, yk_state_dict *dict)
 {
     const yk_value *value = yk_value_get(group, f->name);
-    double numbers[2];
+    double numbers[YK__OPTIM_ROW];
+    int row = row_of(f);
     if (!value || f->kind == NONE || f->kind == FALSE_)
         return YK_OK;
     yk_status status = YK_OK;
-    bool pair = f->kind == PAIR;
-    if (pair && yk_value_count(value) != 2)
-        return yk__fail(YK_ERR_FORMAT, "%s of group %" PRId64 " are not two numbers", f->name, g);
-    for (int i = 0; i < 1 + pair && !status; i++)
-        status = yk__torch_number(f->name, pair ? yk_value_at(value, i) : value, &numbers[i]);
+    if (row > 1 && yk_value_count(value) != row)
+        return yk__fail(YK_ERR_FORMAT, "%s of group %" PRId64 " are not %s numbers", f->name, g,
+                        row == 2 ? "two" : "three");
+    for (int i = 0; i < row && !status; i++)
+        status = f->kind == WORD ? word_number(f, value, &numbers[i])
+                                 : yk__torch_number(f->name, row > 1 ? yk_value_at(value, i) : value, &numbers[i]);
     return status ? status
                   : add_numbers(dict, yk__format("param_groups.%" PRId64 ".%s", g, f->name),
-                                f->kind == FLAG ? YK_BOOL : YK_F64, 1 + pair, numbers);
+                                f->kind == FLAG ? YK_BOOL : YK_F64, row, numbers);
 }
 
 /* One group: its numbers go to the list, its parameters to *known, from number to name. */
@@ -384,6 +440,8 @@ static yk_status read_parameter(const yk_value *state, const char *name, int64_t
 {
     const yk_value *steps = yk_value_get(state, "step");
     double taken = 1;
+    if (yk_value_get(state, "n_iter"))
+        return yk__lbfgs_from_torch(state, name, dict);
     yk_status status = steps ? yk__torch_number("step", steps, &taken) : YK_OK;
     if (!status && taken == 0)
         return YK_OK;
@@ -476,7 +534,7 @@ const char *yk__optimizer_torch_kind(const yk_value *optimizer, const yk_value *
         return decoupled ? "radam" : "adamax";
     if (!yk_value_get(group, "betas")) {
         yk__fail(YK_ERR_UNSUPPORTED, "the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, "
-                                     "NAdam and RAdam");
+                                     "NAdam, RAdam, Muon and LBFGS");
         return NULL;
     }
     if (yk_value_kind_of(decoupled) == YK_VALUE_BOOL)

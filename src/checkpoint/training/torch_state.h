@@ -21,6 +21,10 @@ yk_state_dict *yk__optimizer_from_torch(const yk_value *value, const yk_value *n
  * *guessed where an old PyTorch does not tell. NULL and an error for one that yoke has not. */
 const char *yk__optimizer_torch_kind(const yk_value *optimizer, const yk_value *rest, bool *guessed);
 
+/* The state of an LBFGS, which PyTorch keeps for the first parameter, whose name it is; nothing for another's. */
+yk_status yk__lbfgs_to_torch(const yk_state_dict *dict, const char *name, yk_value *state);
+yk_status yk__lbfgs_from_torch(const yk_value *state, const char *name, yk_state_dict *dict);
+
 /* scheduler.state_dict() of a schedule of this form, at `time`; the rates are lists of numbers. */
 yk_value *yk__schedule_to_torch(const yk__schedule_form *form, int64_t time, yk_value *base_rates,
                                 yk_value *last_rates);

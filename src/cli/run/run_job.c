@@ -331,6 +331,31 @@ static void tell_gone(void *argument, const worker *w)
     yk_clear_error();
 }
 
+enum { LAST_LINES = 20 }; /* of stderr, as in the report of a failure (launch/outcome.c) */
+
+/* Those who watch a worker of rpc/ read how its process ended in the store: the status of waitpid, why the launcher
+ * killed it, if it did, and its last lines on stderr. A worker that has come to its shutdown has no number any more. */
+static void tell_ended(void *argument, const worker *w)
+{
+    const attempt_state *a = argument;
+    job *j = a->job;
+    const yk__rank_page *page = yk__pages_at(yk__hang_pages(a->hang), (int)(w - a->group->workers));
+    int number = page ? atomic_load(&page->worker) : 0;
+    char *tail = number > 0 && w->err.tail ? yk__relay_tail(&w->err, LAST_LINES) : NULL;
+    size_t room = (tail ? strlen(tail) : 0) + WORKER_WHY + 40;
+    char *value = number > 0 ? malloc(room) : NULL, key[40];
+    if (value) {
+        snprintf(value, room, "%d %s\n%s", w->status, w->why, tail ? tail : "");
+        snprintf(key, sizeof(key), "rpc/ended/%d", number);
+        if (a->nodes)
+            yk__rendezvous_put(a->nodes, key, value);
+        else if (j->store && yk__job_store_put(j->store, a->plan->attempt, key, value))
+            yk_clear_error(); /* without the record they hear that it has ended, and not how */
+    }
+    free(value);
+    free(tail);
+}
+
 /* Saves the pages of a job that hangs as they are then: ranks that are stopped do other things before they end. */
 static void save_hang(void *argument)
 {
@@ -468,6 +493,7 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     g.started = run_announce;
     g.hung = save_hang;
     g.gone = j->store || n ? tell_gone : NULL;
+    g.ended = j->store || n ? tell_ended : NULL;
     g.again = plan->restarts - plan->restart - j->started_again;
     g.argument = &state;
     if (workers && plan->port && g.hang && enough && attempt_prepare(&state, workers, n)) {

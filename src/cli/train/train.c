@@ -192,6 +192,11 @@ static int check_options(const cli_verb *verb, const settings *s)
                                           : NULL;
     if (text && s->model && strcmp(s->model, "gpt2") != 0)
         return cli_usage_error(verb, "--model %s takes images; text is for gpt2", s->model);
+    if (text && (s->mixup > 0 || s->cutmix > 0))
+        return cli_usage_error(verb, "--%s is for images and rows, and --data is %s", s->mixup > 0 ? "mixup" : "cutmix",
+                               s->data);
+    if (rows && s->cutmix > 0)
+        return cli_usage_error(verb, "--cutmix is for images, and --data is %s; --mixup mixes rows", s->data);
     if (text && images)
         return cli_usage_error(verb, "--%s is for images, and --data is %s", images, s->data);
     if (!text && s->model && strcmp(s->model, "gpt2") == 0)
@@ -242,8 +247,7 @@ static int check_options(const cli_verb *verb, const settings *s)
     return 0;
 }
 
-/* The names for --model, ended by NULL. */
-static const char *const *model_names(void)
+const char *const *train_model_names(void)
 {
     enum { MOST = 32 };
     static const char *names[MOST + 2];
@@ -288,11 +292,18 @@ int cli_train(int argc, char **argv)
                              *const precisions[] = {"fp32", "bf16", "fp16", NULL},
                              *const optimizers[] = {"sgd",      "adam",   "adamw", "rmsprop", "adagrad",
                                                     "adadelta", "adamax", "nadam", "radam",   NULL},
+                             *const elsewhere[] = {"muon",
+                                                   "is for matrices alone, and a network has other parameters, too: in "
+                                                   "a program of one's own yk_muon takes those and yk_adamw the others",
+                                                   "lbfgs",
+                                                   "evaluates the loss of all samples several times in a step: in a "
+                                                   "program of one's own yk_lbfgs takes a function for it",
+                                                   NULL},
                              *const on_errors[] = {"fail", "skip", NULL};
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
-        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = model_names(), .or_object = true,
+        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = train_model_names(), .or_object = true,
          .default_text = "lenet", .also = "net,network,arch,architecture"},
         {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
          .also = "dataset,data-dir,datadir,input"},
@@ -334,7 +345,7 @@ int cli_train(int argc, char **argv)
         {"elastic", NULL, CLI_FLAG, &s.elastic,
          .help = "under yoke run, with --virtual-ranks: processes come and go, and the run goes on", .also = "survive"},
         {"optimizer", "NAME", CLI_CHOICE, &s.optimizer, "what makes steps of gradients", .choices = optimizers,
-         .also = "optim,opt"},
+         .refused = elsewhere, .also = "optim,opt"},
         {"lr", "X", CLI_REAL, &s.lr, .help = "learning rate", .default_text = "0.05 for sgd, PyTorch's for others",
          .also = "learning-rate,rate,learningrate"},
         {"momentum", "X", CLI_REAL, &s.momentum, .help = "momentum of sgd", .default_text = "0.9"},
@@ -363,11 +374,16 @@ int cli_train(int argc, char **argv)
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},
         {"no-shuffle", NULL, CLI_FLAG, &s.no_shuffle, .help = "take the files' order"},
         {"no-augment", NULL, CLI_FLAG, &s.no_augment, .help = "leave out random crops and flips"},
+        {"mixup", "ALPHA", CLI_REAL, &s.mixup, "mix pairs of samples by shares of Beta(ALPHA, ALPHA)", .most = 1e6,
+         .default_text = ""},
+        {"cutmix", "ALPHA", CLI_REAL, &s.cutmix, "paste a part of one image into another; with --mixup, by turns",
+         .most = 1e6, .default_text = ""},
         {"no-eval", NULL, CLI_FLAG, &s.no_eval, .help = "do not test"},
         {"confusion", NULL, CLI_FLAG, &s.confusion, .help = "at the end, print which classes were taken for which",
          .also = "confusion-matrix"},
         {"allow-nan", NULL, CLI_FLAG, &s.allow_nan, .help = "go on when the loss is not a finite number"},
-        {"init", "FILE", CLI_TEXT, &s.init, .help = "start from these weights: safetensors, .pt, or a checkpoint",
+        {"init", "FILE", CLI_TEXT, &s.init,
+         .help = "start from these weights: safetensors, .pt, a checkpoint, or a published folder",
          .also = "weights,pretrained,load,finetune"},
         {"save", "FILE", CLI_TEXT, &s.save, .help = "write the weights after every epoch and at the end",
          .also = "output,out,save-model"},

@@ -36,6 +36,7 @@ typedef struct settings {
     int64_t virtual_ranks;             /* 0: not given */
     double lr, momentum, weight_decay, gamma;
     double val_split;                       /* NaN: not given */
+    double mixup, cutmix;                   /* alphas; 0: not given */
     const char *tokenizer;                  /* of text; NULL: its bytes are the tokens */
     int64_t block, n_layer, n_head, n_embd; /* of gpt2; n_head 0: not given */
     double dropout;
@@ -115,9 +116,10 @@ typedef struct train_display {
 typedef struct train_saved {
     saver saver;
     yk_checkpoint_state state;
-    yk_metadata settings[11];
+    yk_metadata settings[13];
     yk_checkpoint_value values[4], best_values[4];
-    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80];
+    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80], mixup[32],
+        cutmix[32];
 } train_saved;
 
 /* The program's counts, which go back with a step that is made again, and come to who joins (train_elastic.c). */
@@ -278,5 +280,8 @@ void train_tell_chance(const train_job *r, double test_loss);
 int64_t train_steps_left(const train_job *r);
 /* printf on rank 0, nothing on the others. */
 void train_say(const train_job *r, const char *format, ...) YK_PRINTF(2, 3);
+
+/* The names for --model of networks that train, ended by NULL. */
+const char *const *train_model_names(void);
 
 #endif

@@ -221,6 +221,10 @@ static void describe_run(train_job *r)
                  s->image_width);
         *to++ = (yk_metadata){"image-size", r->saved.size_text};
     }
+    if (s->mixup > 0) /* likewise */
+        *to++ = (yk_metadata){"mixup", yk__number_format(s->mixup, r->saved.mixup)};
+    if (s->cutmix > 0)
+        *to++ = (yk_metadata){"cutmix", yk__number_format(s->cutmix, r->saved.cutmix)};
 }
 
 __attribute__((format(printf, 2, 3))) static void add_line(char lines[RANKS_LINES], const char *format, ...)

@@ -46,6 +46,11 @@ static yk_loader *make_loader(const train_job *r, yk_dataset *set, yk_data_split
                     .rank = shared_out ? virtual_rank : r->ranks.rank,
                     .world_size = shared_out ? r->learner.shards : r->ranks.world, .padding = split != YK_TEST,
                     .on_error = strcmp(s->on_error, "skip") == 0 ? YK_SKIP : YK_FAIL);
+    if (split == YK_TRAIN) {
+        options.mixup = s->mixup;
+        options.cutmix = s->cutmix;
+        options.num_classes = s->num_classes;
+    }
     if (split == YK_TEST && options.batch_size < TEST_BATCH)
         options.batch_size = TEST_BATCH;
     return yk_loader_create(set, &options);
