@@ -69,13 +69,13 @@ bool yk__alone_all_survive(const group *g)
     return any;
 }
 
-/* True if the processes of the job go on by themselves without this one, which has ended: each says so, or was started
- * again to join those that do. Of other nodes' processes a member knows it, and the link of it; and where this node has
- * come to join them no process here need be a member. */
+/* True if the processes of the job go on by themselves without this one, which has ended (NULL: without any): each says
+ * so, or was started again to join those that do. Of other nodes' processes a member knows it, and the link of it; and
+ * where this node has come to join them no process here need be a member. */
 static bool survives(const group *g, const worker *ended)
 {
     if (!g->gone || !g->hang || g->link)
-        return g->gone && g->hang && g->link->may_live && (yk__alone_all_survive(g) || ended->joins_others);
+        return g->gone && g->hang && g->link->may_live && (yk__alone_all_survive(g) || (ended && ended->joins_others));
     bool all = true;
     for (int i = 0; i < g->count && all; i++) {
         const worker *one = &g->workers[i];
