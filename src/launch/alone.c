@@ -448,7 +448,7 @@ double yk__alone_evict(watch *w, double wait)
     for (int i;
          !yk__watch_ends(w) && (i = yk__hang_find_stalled(g->hang, g, w->suspended, why, sizeof(why), &again)) >= 0;) {
         worker *one = &g->workers[i];
-        if (!one->rule || one->rule->on_failure != YK__ON_FAILURE_END || !survives(g))
+        if (!one->rule || one->rule->on_failure != YK__ON_FAILURE_END || !survives(g, one))
             break;
         snprintf(one->why, sizeof(one->why), "%s", why);
         one->hung = any = true;
