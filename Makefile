@@ -510,12 +510,13 @@ SOAK ?= 1000
 SOAK_FAULTS ?= $(SOAK)
 HOSTILE_TESTS := $(addprefix $(BUILD)/tests/,comm/hostile_test comm/hostile_ranks_test launch/hostile_launchers_test)
 soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
-      $(BUILD)/tests/launch/roles_test $(BUILD)/tests/observe/hangs_test $(HOSTILE_TESTS) $(BUILD)/yoke \
+      $(BUILD)/tests/elastic/survive_test $(BUILD)/tests/launch/roles_test $(BUILD)/tests/observe/hangs_test $(HOSTILE_TESTS) $(BUILD)/yoke \
       $(BUILD)/bench/monitor
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/recipe_seeds.sh
 	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
+	YOKE=$(BUILD)/yoke bash tests/soak/members.sh $(SOAK_FAULTS)
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
 	YOKE=$(BUILD)/yoke YOKE_KILLS=1000 YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/launch/roles_test
 	YOKE=$(BUILD)/yoke YOKE_HANGS=100 YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/observe/hangs_test

@@ -33,10 +33,15 @@ static const double decide_after = 5.5;
 /* Seconds beyond the grace within which a launcher has shown stacks, and gives up processes that SIGKILL does not end.
  */
 static const double to_kill = 5;
+/* Seconds between looks for members in this node's processes: until there are some the loss of a node starts all again,
+ * and nothing wakes a launcher when they have come. */
+static const double look_for_members = 0.1;
 
 void yk__rendezvous_name_node(const yk__agent_node *p, char *text, size_t size)
 {
-    if (p->local > 1)
+    if (p->local == 0)
+        snprintf(text, size, "node %d (host %s, pid %u)", p->number, p->facts.host, p->facts.pid);
+    else if (p->local > 1)
         snprintf(text, size, "node %d (host %s, pid %u, ranks %d-%d)", p->number, p->facts.host, p->facts.pid, p->first,
                  p->first + p->local - 1);
     else
@@ -211,6 +216,9 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         char why[700];
         if (yk__agent_read_text(r, why, sizeof(why)))
             yk__survivors_in_vain(n, p, why);
+    } else if (kind == REPORT_VIEW) {
+        int64_t view = (int64_t)yk__read_u64(r);
+        p->view = !r->bad && view > p->view ? view : p->view;
     } else if (kind == REPORT_TRACE) {
         yk__traces_handle_report(n, p, r);
     } else if (kind == REPORT_LIVE) {
@@ -479,6 +487,19 @@ static void report_departures(yk__rendezvous *n, const group *g)
     }
 }
 
+/* Node 0 may have no process itself by which it would know. */
+static void report_view(yk__rendezvous *n, const group *g)
+{
+    int64_t view = n->link.lives ? yk__alone_view(g) : 0;
+    if (view <= n->view)
+        return;
+    n->view = view;
+    yk__wire report = yk__agent_report(REPORT_VIEW, n->id);
+    yk__wire_put_u64(&report, (uint64_t)view);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
+}
+
 static void report_ended(yk__rendezvous *n, const group *g)
 {
     int64_t done, lost;
@@ -516,6 +537,7 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         return;
     }
     report_departures(n, g);
+    report_view(n, g);
     if (n->stop && !n->stopping && yk__supervisor_knows_first(g)) { /* behind the cause, if there is one */
         yk__wire report = yk__agent_report(REPORT_STOPPING, n->id);
         yk__agent_client_push(&n->client, "reports", &report);
@@ -592,7 +614,7 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 {
     yk__rendezvous *n = (yk__rendezvous *)link;
     n->group = g;
-    if (!link->lives && link->may_live && yk__alone_all_survive(g)) {
+    if (!link->lives && link->may_live && yk__survivors_known(n, g)) {
         link->lives = true;
         yk__survivors_begin(n);
     }
@@ -610,6 +632,8 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
         next = n->decide_at;
     if (n->held_until > 0 && n->held_until < next)
         next = n->held_until;
+    if (link->may_live && !link->lives && g->count && !ended && yk__now() + look_for_members < next)
+        next = yk__now() + look_for_members;
     n->group = NULL;
     *again = next < *again ? next : *again;
     return n->stop;

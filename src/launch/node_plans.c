@@ -118,8 +118,10 @@ bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan)
                              .nodes = 1 + n->joined};
     plan_roles(n, 0, plan);
     n->plan = *plan;
-    for (int i = 0; i < n->joined; i++)
+    for (int i = 0; i < n->joined; i++) {
         n->nodes[i]->ended = n->nodes[i]->stopping = n->nodes[i]->finished = false;
+        n->nodes[i]->view = 0;
+    }
     return plan->port != 0;
 }
 

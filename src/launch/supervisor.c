@@ -383,7 +383,7 @@ static double step_link(watch *w, double wait)
     for (int i = 0; i < g->count && w->given_up; i++)
         g->left += g->workers[i].running;
     int number = g->link->step(g->link, g, over(w), &again);
-    if (g->link->changed > 0)
+    if (g->link->changed > 0 && g->count) /* a node 0 without processes awaits no step of theirs */
         yk__alone_note_change(g, g->link->changed);
     g->link->changed = 0;
     if (g->link->kill && w->running && !w->killing)
@@ -507,6 +507,8 @@ bool yk__supervisor_start(group *g)
     }
     fflush(NULL); /* what is buffered would be written by each of them */
     for (int i = 0; i < g->count && !g->start_error; i++) {
+        if (g->workers[i].spare) /* alone.c starts it */
+            continue;
         g->start_error = yk__worker_start(g, i);
         w->running += !g->start_error;
     }

@@ -34,6 +34,14 @@ bool yk__survivors_may(const yk__rendezvous *n)
     return n->server && yk__views_may(n) && n->running && n->link.lives && !n->have_end;
 }
 
+bool yk__survivors_known(const yk__rendezvous *n, const group *g)
+{
+    bool any = yk__alone_all_survive(g);
+    for (int i = 0; i < n->joined && !any; i++) /* none at another launcher than node 0's, which may have no process */
+        any = n->nodes[i]->view > 0;
+    return any;
+}
+
 static int nodes_there(const yk__rendezvous *n)
 {
     int count = 1;
@@ -172,6 +180,8 @@ void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
 {
     char why[1000];
     int64_t view = n->group ? yk__alone_view(n->group) : 0;
+    for (int i = 0; i < n->joined; i++)
+        view = n->nodes[i]->view > view ? n->nodes[i]->view : view;
     n->lost_view = view > n->lost_view ? view : n->lost_view;
     p->settled = true;
     bool enough = nodes_there(n) >= n->s.least;
@@ -300,7 +310,7 @@ void yk__survivors_clear(yk__rendezvous *n)
     n->held = NULL;
     n->held_count = 0;
     n->held_until = 0;
-    n->lost_view = 0;
+    n->lost_view = n->view = 0;
     n->link.lives = n->link.kill = false;
     n->link.changed = 0;
     n->group = NULL;

@@ -10,6 +10,7 @@ typedef struct yk__watch {
     group *g;
     int running;
     bool stopping, killing, given_up;
+    bool no_spares;   /* one could not be started */
     bool suspended;   /* it has passed on the wish to stop for a while (Ctrl-Z), and none yet to go on */
     bool leaving;     /* asked twice to end while it only waits for other nodes */
     double notice;    /* when to say that stopping takes a while; 0: not any more */

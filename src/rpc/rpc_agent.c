@@ -239,6 +239,9 @@ static void agent_clear(void)
     yk__identity_clear(&yk__rpc.identity);
     free(yk__rpc.members);
     free(yk__rpc.connecting);
+    free(yk__rpc.snapshots);
+    yk__rpc.snapshots = NULL;
+    yk__rpc.changed_count = 0;
     yk__rpc.members = NULL;
     yk__rpc.connecting = NULL;
     yk__rpc.member_count = yk__rpc.connecting_count = 0;
@@ -314,6 +317,8 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     status = agent_choose_name(name, &info);
     status = status ? status : agent_open_store(&o, &info, timeout, &world_size);
     status = status ? status : agent_listen(&o, world_size, deadline);
+    if (!status && o.snapshots)
+        status = yk__keep_open(o.snapshots);
     status = status ? status : agent_start_io();
     if (!status) {
         started = true;

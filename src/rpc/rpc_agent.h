@@ -76,15 +76,17 @@ typedef enum yk__rpc_message {
     YK__RPC_LENT = 128 /* a bit of CALL and REPLY: Note [Loans] */
 } yk__rpc_message;
 
-/* Some are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a watch
- * (rpc_watch.c). */
+/* Two more are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a
+ * watch (rpc_watch.c). */
 typedef enum yk__rpc_kind {
     YK__RPC_FUNCTION = 1,
     YK__RPC_CREATE,
     YK__RPC_METHOD,
     YK__RPC_FETCH,
     YK__RPC_ADD,    /* a further reference to an object that the caller got a reference to from another worker */
-    YK__RPC_ATTACH, /* neither is this one: CREATE of a shared object that is there */
+    YK__RPC_BACK,   /* the same by its shared name, to an object that was lost with an earlier worker of this name */
+    YK__RPC_SAVE,   /* a snapshot of the object */
+    YK__RPC_ATTACH, /* not sent: CREATE or BACK of a shared object that is there */
     YK__RPC_DESTROY,
     YK__RPC_TELL
 } yk__rpc_kind;
@@ -157,6 +159,12 @@ typedef struct yk__rpc_object {
     char name[YK__RPC_NAME];   /* of the class or the function */
     char shared[YK__RPC_NAME]; /* under which workers share it; "": it is its maker's */
     int references;            /* of yk__rpc_held; 0: DESTROY follows its calls, or it is gone */
+    bool kept;                 /* has snapshots (rpc_keep.c) */
+    bool back;                 /* came from one: it stays until the worker's end, as not all who refer to it may know */
+    bool released;             /* the last reference was let go of, and did not end with its process */
+    bool changed;              /* a method has run since the last snapshot */
+    bool saving;               /* a SAVE of the worker's own is queued */
+    double saved;              /* when the last snapshot was written, or the object made */
     void *data;
     yk_value *value;
     yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
@@ -227,6 +235,7 @@ struct yk_future {
     yk__rpc_head head;               /* of the result */
     struct yk_dist_context *context; /* of the call, held */
     uint32_t peer;                   /* the worker that is called */
+    bool kept;                       /* its answer was a whole number: the object has snapshots */
     yk_value *value;                 /* decoded; with the lock */
     yk_error error;
     struct yk_future *next;
@@ -236,7 +245,9 @@ struct yk_ref {
     yk__object object;
     yk__rpc_member owner;
     uint64_t id;
-    uint32_t maker; /* own index when it was made: a reference does not outlive yk_rpc_shutdown */
+    char shared[YK__RPC_NAME]; /* the object has snapshots under this name, and may come back; "": it does not */
+    char wished[YK__RPC_NAME]; /* the shared name with which it was made */
+    uint32_t maker;            /* own index when it was made: a reference does not outlive yk_rpc_shutdown */
     char name[YK__RPC_NAME];
     yk_future *created; /* the call that makes the object; NULL: it is there */
     yk_error broken;    /* the owner did not register it: the reason */
@@ -317,6 +328,8 @@ typedef struct yk__rpc_agent {
     pthread_cond_t watching; /* of the thread that looks after them */
     pthread_t watcher;
     bool watcher_runs;
+    char *snapshots;   /* the folder, owned; NULL: none */
+    int changed_count; /* objects that are to be saved some time (rpc_keep.c) */
     bool has_launcher; /* which notes in the store how workers ended */
 } yk__rpc_agent;
 extern yk__rpc_agent yk__rpc;
@@ -449,6 +462,27 @@ yk_call *yk__rpc_current(void);
 
 /* Queues a call that runs the function of a watch, and takes that over; false without memory. */
 bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker);
+
+/* Queues a SAVE that nobody waits for. */
+void yk__rpc_serve_save(yk__rpc_object *object);
+
+/* ---- rpc_keep.c: objects that outlive their worker ---- */
+/* Makes the folder of snapshots. Without the lock. */
+yk_status yk__keep_open(const char *folder) YK_MUST_CHECK;
+/* True if an object of the class under that shared name has snapshots here; an error for a name that is no file's. */
+yk_status yk__keep_wanted(const yk_rpc_class *cls, const char *shared, bool *kept) YK_MUST_CHECK;
+/* True if there is a snapshot of it. */
+bool yk__keep_is_there(const char *shared);
+/* Makes the object of a CREATE from its snapshot: the function of such a call. */
+yk_status yk__keep_load(yk_call *call);
+/* Writes a snapshot, or removes it. Without the lock, while no method runs. */
+yk_status yk__keep_save(yk__rpc_object *object) YK_MUST_CHECK;
+void yk__keep_remove(const yk__rpc_object *object);
+/* A method has run: with a save_every of 0 the snapshot is written, and an error of that is the call's. Without the
+ * lock. */
+yk_status yk__keep_after(yk__rpc_object *object) YK_MUST_CHECK;
+/* Queues what is due; true while there is something to be saved later. With the lock. */
+bool yk__keep_tick(double now);
 
 /* ---- rpc_watch.c ---- */
 /* Runs the function of a watch. Without the lock. */

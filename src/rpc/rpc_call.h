@@ -13,6 +13,7 @@ typedef struct yk__rpc_target {
     yk__rpc_kind kind;
     uint64_t object, parent; /* parent: of YK__RPC_ADD */
     const yk_ref *ref;       /* NULL: the worker's name says where */
+    yk__rpc_member owner;    /* of the reference, as it was when `object` was read; index 0: look there */
     bool sync;
     bool without_context; /* a call of the library's own, outside of distributed autograd */
 } yk__rpc_target;

@@ -699,6 +699,7 @@ static bool io_tick(void)
 {
     double now = yk__now();
     bool waits = yk__rpc_futures_expire(now) > 0;
+    waits = yk__keep_tick(now) || waits;
     for (yk__rpc_link *link = yk__rpc.links, *next; link; link = next) {
         next = link->next;
         if (link->ready)

@@ -381,12 +381,13 @@ int64_t yk_ref_watch(yk_ref *ref, double silence, yk_rpc_end_fn fn, void *ctx)
     if (!yk__is_there(what, "reference", ref) || watch_check(what, &silence, fn) || yk__rpc_enter(what))
         return 0;
     bool stale = ref->maker != yk__rpc.index;
+    yk__rpc_member owner = ref->owner;
     yk__rpc_leave();
     if (stale) {
         yk__fail(YK_ERR_STATE, "%s: the reference to '%s' is of before rpc_shutdown", what, ref->name);
         return 0;
     }
-    return watch_add(what, &ref->owner, ref, silence, fn, ctx);
+    return watch_add(what, &owner, ref, silence, fn, ctx);
 }
 
 void yk_rpc_unwatch(int64_t id)

@@ -21,6 +21,7 @@
 
 #include "base/core.h"
 #include "base/hash.h"
+#include "comm/group.h"
 
 enum { SAMPLES = 150, SIDE = 6, BATCH = 2, EPOCHS = 2, STEPS = 26, VIRTUAL = 6 };
 
@@ -79,6 +80,36 @@ static void wait_at(long long step)
         usleep(5000);
 }
 
+/* The number of processes that have ever asked to join. */
+static int64_t asked(void)
+{
+    int64_t count = 0;
+    yk_status status = yk_store_add(yk__group_store(yk_default_process_group()), "elastic/joins", 0, &count);
+    return status ? -1 : count;
+}
+
+/* Between two steps with a member less: that who was started again takes part before the run is over, or before the
+ * last member ends. It has some time to come; where it does not, only the first step waits for it. */
+static void wait_for_newcomer(void)
+{
+    static int64_t before;
+    static bool waited;
+    bool full = yk_world_size(NULL) == atoi(getenv("WORLD_SIZE"));
+    double until = yk__now() + patience(3);
+    while (!full && !waited && asked() == before && yk__now() < until)
+        usleep(5000);
+    if (!full)
+        usleep((useconds_t)(patience(0.05) * 1e6));
+    waited = !full;
+    before = full ? asked() : before;
+}
+
+static void wait_for_spares(int count)
+{
+    for (int64_t now = 0; now >= 0 && now < count; now = asked())
+        usleep(2000);
+}
+
 /* Does what the plan has for this process in this phase of the step. */
 static bool phase(const rank *r, const char *name)
 {
@@ -110,6 +141,8 @@ static bool phase(const rank *r, const char *name)
             raise(SIGSTOP);
         else if (strcmp(what, "slow") == 0) /* of --evict-stalled */
             usleep((useconds_t)(0.6e6 * atof(getenv("SURVIVE_EVICT"))));
+        else if (strncmp(what, "spares", 6) == 0)
+            wait_for_spares(atoi(what + 6));
         else if (strcmp(what, "hang") == 0)
             for (;;)
                 pause();
@@ -172,9 +205,8 @@ static yk_status train_epoch(rank *r)
         if (status)
             continue;
         r->now.losses[r->now.step++] = yk_elastic_loss(r->job);
-        if (getenv("SURVIVE_WAITS") && yk_world_size(NULL) < atoi(getenv("WORLD_SIZE")))
-            usleep((useconds_t)(patience(0.05) *
-                                1e6)); /* so that who was started again takes part before the run is over */
+        if (getenv("SURVIVE_WAITS"))
+            wait_for_newcomer();
         phase(r, "stepped");
     }
     if (yk_last_error())
@@ -212,6 +244,7 @@ static int worker(char **argv)
     rank r = {
         .plan = getenv("SURVIVE_PLAN"), .slot = atoi(getenv("RANK")), .incarnation = atoi(getenv("YOKE_INCARNATION"))};
     yk_scope program = yk_scope_begin();
+    phase(&r, "start");
     if (yk_init_process_group(NULL))
         return yk_report_error(stderr);
     yk_manual_seed(11);
@@ -396,6 +429,9 @@ static void test_joining(void **state)
     goes_on(3, 1, "1.0 2 batch kill", "rank 1 has joined the others in view 3");
     goes_on(2, 3, "0.0 1 batch kill 1.0 12 batch kill 0.1 22 backward kill", "started again");
     goes_on(3, 1, "1.0 2 batch kill 1.1 18 batch leave", "left"); /* it has come, and goes */
+    /* It fails at every start: the others go on, and it is started ever more seldom. */
+    goes_on(3, 3, "1.0 2 batch kill 1.1 0 start exit 1.2 0 start kill",
+            "it is started again in 0.4 s, after 3 failures in a row");
     /* It ends while it is let in, or is not let in as it has another seed. */
     goes_on(3, 1, "2.0 1 batch kill 0.0 5 stepped exit", "members");
     setenv("SURVIVE_OTHER", "1", 1);
@@ -403,6 +439,28 @@ static void test_joining(void **state)
             "the run does not take this process in: it has seed 4 of its loader, and the run has seed 3 of its loader");
     unsetenv("SURVIVE_OTHER");
     unsetenv("SURVIVE_WAITS");
+}
+
+/* A spare takes the place of who ends or leaves, in the view that follows; who is started again is one, too. */
+static void test_spares(void **state)
+{
+    (void)state;
+    char options[60];
+    goes_on_with("--spares 2", 3, 0, "", "view 1, 3 members");
+    goes_on_with("--spares 1", 3, 0, "1.0 2 begin spares1 1.0 4 batch kill", "a spare, has taken a place in view 2");
+    assert_non_null(strstr(output, "view 2, 3 members"));
+    assert_non_null(strstr(output, "3 processes go on in view 2"));
+    goes_on_with("--spares 2", 3, 0, "1.0 2 begin spares2 0.0 4 summed kill 2.0 4 batch kill", "3 members");
+    goes_on_with("--spares 1", 3, 0, "1.0 2 begin spares1 1.0 7 batch leave", "view 2, 3 members");
+    goes_on_with("--spares 1", 3, 2, "1.0 2 begin spares1 1.0 3 batch kill 0.0 5 begin spares2 0.0 6 batch kill",
+                 "view 3, 3 members");
+    snprintf(options, sizeof(options), "--spares 1 --evict-stalled %g", patience(1.5));
+    goes_on_with(options, 3, 0, "1.0 2 begin spares1 1.0 4 batch halt", "view 2, 3 members");
+    assert_int_equal(run(2, 0, "0.0 2 begin spares1 0.0 4 batch leave 1.0 4 batch leave", "--spares 1"), 0);
+    assert_non_null(strstr(output, "all left after step 5"));
+    /* One that ends while it waits; and a spare has no state to go on with alone. */
+    assert_int_equal(run(2, 0, "1.0 2 begin spares1 1.0 3 batch kill 0.0 3 recover kill", "--spares 1"), 137);
+    assert_non_null(strstr(output, "was the last that ran"));
 }
 
 static void test_leaving(void **state)
@@ -474,8 +532,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_each_phase), cmocka_unit_test(test_several),
         cmocka_unit_test(test_stopped),     cmocka_unit_test(test_evicted),    cmocka_unit_test(test_any_moment),
-        cmocka_unit_test(test_joining),     cmocka_unit_test(test_leaving),    cmocka_unit_test(test_at_the_end),
-        cmocka_unit_test(test_apart),       cmocka_unit_test(test_no_change),  cmocka_unit_test(test_create),
+        cmocka_unit_test(test_joining),     cmocka_unit_test(test_spares),     cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_at_the_end),  cmocka_unit_test(test_apart),      cmocka_unit_test(test_no_change),
+        cmocka_unit_test(test_create),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -29,6 +29,7 @@ typedef struct job {
     const char *backend, *endpoint, *ignored;
     int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
+    int64_t spares;                              /* processes here beyond those of the world */
     double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */

@@ -3,18 +3,15 @@
  * checkpoints, or a folder in the published form. Layer: cli.
  */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/core.h"
-#include "cli/ckpt/ckpt.h"
 #include "cli/options.h"
 #include "cli/train/train_text.h"
 #include "data/dataset.h"
-#include "host/file.h"
 
 static const char about[] =
     "PATH is a file that yoke train --save wrote, a folder of its --checkpoint, or a folder with model.safetensors "
@@ -41,101 +38,8 @@ typedef struct speaker {
     yk_device device;
     yk_module *model;
     yk_tokenizer *tokenizer;
-    int64_t heads;        /* 0: nothing tells */
     char *said_tokenizer; /* by the file; NULL: it says none */
 } speaker;
-
-/* A file of JSON in a folder; *json is NULL where there is none. */
-static yk_status read_json(const char *folder, const char *name, json_t **json)
-{
-    char *path = yk__format("%s/%s", folder, name);
-    unsigned char *data;
-    size_t size;
-    *json = NULL;
-    if (!path)
-        return YK_ERR_MEMORY;
-    yk_status status = YK_OK;
-    if (yk__is_file(path)) {
-        status = yk__file_read(path, 1 << 24, &data, &size);
-        json_error_t error;
-        *json = status ? NULL : json_loadb((const char *)data, size, JSON_DISABLE_EOF_CHECK, &error);
-        if (!status)
-            free(data);
-        if (!status && !*json)
-            status = yk__fail(YK_ERR_FORMAT, "%s:%d: %s", path, error.line, error.text);
-    }
-    free(path);
-    return status;
-}
-
-/* The number of heads that the config.json of a published folder tells, where there is one. */
-static yk_status read_config(speaker *p)
-{
-    json_t *json;
-    yk_status status = read_json(p->path, "config.json", &json);
-    p->heads = json_integer_value(json_object_get(json, "n_head"));
-    json_decref(json);
-    return status;
-}
-
-/* The number of heads in the settings of the run that wrote a training checkpoint: "2 layers, 128, 4 heads". */
-static yk_status read_settings(speaker *p)
-{
-    yk_checkpoint_found found;
-    char *dir = ckpt_training_folder(p->path, &found);
-    json_t *json;
-    yk_status status = dir ? read_json(dir, "state.json", &json) : yk__error_code();
-    free(dir);
-    if (status)
-        return status;
-    const char *network = json_string_value(json_object_get(json_object_get(json, "settings"), "network"));
-    if (network && sscanf(network, "%*d layers, %*d, %" SCNd64 " heads", &p->heads) != 1)
-        p->heads = 0;
-    json_decref(json);
-    return YK_OK;
-}
-
-static const char *metadata_text(const yk_value *metadata, const char *key)
-{
-    const yk_value *value = metadata ? yk_value_get(metadata, key) : NULL;
-    return yk_value_kind_of(value) == YK_VALUE_STRING ? yk_value_as_string(value) : NULL;
-}
-
-/* The weights, and what stands beside them. In the scope. */
-static yk_state_dict *read_weights(speaker *p)
-{
-    yk_status status = YK_OK;
-    if (ckpt_is_published(p->path))
-        status = read_config(p);
-    else if (ckpt_is_folder(p->path))
-        status = read_settings(p);
-    const yk_value *metadata = NULL;
-    yk_state_dict *dict = status ? NULL : ckpt_load_described(p->path, p->device, &metadata);
-    const char *heads = dict ? metadata_text(metadata, "n_head") : NULL;
-    const char *tokenizer = dict ? metadata_text(metadata, "tokenizer") : NULL;
-    p->heads = heads ? strtoll(heads, NULL, 10) : p->heads;
-    p->said_tokenizer = tokenizer ? yk__strdup(tokenizer) : NULL;
-    return dict;
-}
-
-static yk_status load_model(speaker *p)
-{
-    yk_gpt2_options o;
-    yk_state_dict *dict = read_weights(p);
-    if (!dict)
-        return yk__error_code();
-    if (yk_gpt2_sizes(dict, &o)) {
-        ckpt_name_file(p->path);
-        return yk__error_code();
-    }
-    o.n_head = p->set->n_head ? p->set->n_head : p->heads > 0 ? p->heads : o.n_head;
-    if (o.n_embd % o.n_head)
-        return yk_set_error(YK_ERR_ARGUMENT, "%s: %" PRId64 " heads do not divide n_embd, %" PRId64, p->path, o.n_head,
-                            o.n_embd);
-    o.dropout = 0;
-    p->model = yk_module_to(yk_gpt2(&o), p->device);
-    return p->model ? yk_gpt2_load_state_dict(p->model, dict) : yk__error_code();
-}
 
 /* --tokenizer, or that of the folder, or the one that the file names, or the bytes where there are as many tokens. */
 static yk_status load_tokenizer(speaker *p, int64_t vocabulary)
@@ -177,7 +81,9 @@ static yk_status say(void *user, int64_t id)
 static yk_status speak(speaker *p)
 {
     const generate_settings *s = p->set;
-    yk_status status = load_model(p);
+    yk_gpt2_options sizes;
+    p->model = train_text_load(p->path, p->device, s->n_head, &sizes, &p->said_tokenizer);
+    yk_status status = p->model ? YK_OK : yk__error_code();
     if (!status)
         status = load_tokenizer(p, yk_size(yk_module_get(p->model, "transformer.wte.weight"), 0));
     if (status)

@@ -102,6 +102,10 @@ static int train(train_job *r)
         train_queue_free(r);
         return status ? cli_exit_code_of(status) : code;
     }
+    if (train_members_left(r)) {
+        train_queue_free(r);
+        return EXIT_DONE;
+    }
     if (train_board_begin(r)) {
         int code = ranks_failed(&r->ranks);
         train_queue_free(r);
@@ -243,8 +247,7 @@ static int check_options(const cli_verb *verb, const settings *s)
     return 0;
 }
 
-/* The names for --model, ended by NULL. */
-static const char *const *model_names(void)
+const char *const *train_model_names(void)
 {
     enum { MOST = 32 };
     static const char *names[MOST + 2];
@@ -300,7 +303,7 @@ int cli_train(int argc, char **argv)
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
-        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = model_names(), .or_object = true,
+        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = train_model_names(), .or_object = true,
          .default_text = "lenet", .also = "net,network,arch,architecture"},
         {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
          .also = "dataset,data-dir,datadir,input"},

@@ -140,7 +140,10 @@ typedef struct train_members {
     bool survives; /* members may come and go */
     bool acted;    /* the action that all make together was made before */
     int64_t view;  /* the list of members that all here is for */
-    int64_t said;  /* the epoch, from 1, whose line was printed last */
+    double noticed,
+        noticed_at; /* when they began to change, by yk__now and since 1970; 0: the step since is complete */
+    int64_t logged; /* the last view that the log has, or that it began with */
+    int64_t said;   /* the epoch, from 1, whose line was printed last */
     yk_status (*action)(struct train_job *r);
     train_own own;
 } train_members;
@@ -207,6 +210,8 @@ bool train_members_begin(train_job *r);
 bool train_members_left(const train_job *r);
 /* A step has failed. YK_OK: a member has ended, and the step is to be begun again; else the error stays. */
 yk_status train_members_recover(train_job *r, yk_status failed);
+/* A step is complete: where it is the first with these members, the log has them. */
+yk_status train_members_stepped(train_job *r);
 /* Brings rank, test and log to the members that there are now, if they have changed. */
 yk_status train_members_renew(train_job *r);
 /* Runs an action with communication between two steps. If a member is lost meanwhile, the rest runs it again. The time
@@ -275,5 +280,8 @@ void train_tell_chance(const train_job *r, double test_loss);
 int64_t train_steps_left(const train_job *r);
 /* printf on rank 0, nothing on the others. */
 void train_say(const train_job *r, const char *format, ...) YK_PRINTF(2, 3);
+
+/* The names for --model of networks that train, ended by NULL. */
+const char *const *train_model_names(void);
 
 #endif

@@ -468,6 +468,8 @@ yk_status train_build(train_job *r)
     if (ranks_compare(&r->ranks, alike) || make_model(r, alike) || check_save_path("save", writes ? s->save : NULL) ||
         check_save_path("save-best", writes ? s->save_best : NULL))
         return yk__error_code();
+    if (train_members_left(r)) /* before it was one: no more than this process's end is to come */
+        return YK_OK;
     introduce(r);
     bool joined = yk_elastic_joined(r->learner.elastic);
     yk_status status = joined ? open_checkpoints(r) : train_together(r, TIME_SAVING, open_checkpoints);
