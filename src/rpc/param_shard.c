@@ -317,7 +317,7 @@ static yk_status optimizers_make(shard *s, const yk_value *d)
     return status;
 }
 
-/* DIR/NAME.PART-of-PARTS.pt; makes the folder. */
+/* Sets s->path to FOLDER/NAME.PART-of-PARTS.pt, and makes the folder. */
 static yk_status path_make(shard *s, const char *folder)
 {
     if (mkdir(folder, 0777) && errno != EEXIST)
