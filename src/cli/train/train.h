@@ -37,6 +37,7 @@ typedef struct settings {
     double lr, momentum, weight_decay, gamma;
     double val_split;                       /* NaN: not given */
     double mixup, cutmix;                   /* alphas; 0: not given */
+    int64_t rand_augment, rand_augment_ops; /* the magnitude, -1: not given; operations, 0: not given */
     const char *tokenizer;                  /* of text; NULL: its bytes are the tokens */
     int64_t block, n_layer, n_head, n_embd; /* of gpt2; n_head 0: not given */
     double dropout;
@@ -116,10 +117,10 @@ typedef struct train_display {
 typedef struct train_saved {
     saver saver;
     yk_checkpoint_state state;
-    yk_metadata settings[13];
+    yk_metadata settings[14];
     yk_checkpoint_value values[4], best_values[4];
     char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80], mixup[32],
-        cutmix[32];
+        cutmix[32], rand_augment[48];
 } train_saved;
 
 /* The program's counts, which go back with a step that is made again, and come to who joins (train_elastic.c). */
@@ -214,8 +215,8 @@ yk_status train_members_recover(train_job *r, yk_status failed);
 yk_status train_members_stepped(train_job *r);
 /* Brings rank, test and log to the members that there are now, if they have changed. */
 yk_status train_members_renew(train_job *r);
-/* Does what communicates between two steps; it may be done again, with other members. `spends`: TIME_SAVING or
- * TIME_TESTS. */
+/* Runs an action with communication between two steps. If a member is lost meanwhile, the rest runs it again. The time
+ * since the last step is counted as `spends`: TIME_SAVING or TIME_TESTS. */
 yk_status train_together(train_job *r, int spends, yk_status (*action)(train_job *r));
 /* The time since the last mark went into something; -1: into nothing of those, as starting does. */
 void train_spent(train_job *r, int into);
