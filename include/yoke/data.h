@@ -384,9 +384,9 @@ typedef yk_status (*yk_sampler_fn)(void *user, uint64_t seed, int64_t epoch, int
 YK_API yk_sampler *yk_sampler_create(const char *name, int64_t count, yk_sampler_fn order, void *user,
                                      void (*release)(void *user));
 /*
- * `samples` draws by weights, one for each of the data set's `count` samples, copied, at least 0, of any sum: with
- * replacement, or each sample once at most. Source: torch.utils.data.WeightedRandomSampler (whose default is with
- * replacement).
+ * `samples` draws by weights, one for each of the data set's `count` samples, copied. Weights are finite and at least
+ * 0, their sum is finite and above 0. Without replacement each sample comes once at most, and `samples` is at most the
+ * number of weights above 0. Source: torch.utils.data.WeightedRandomSampler (whose default is with replacement).
  */
 YK_API yk_sampler *yk_weighted_sampler(const double *weights, int64_t count, int64_t samples, bool replacement);
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */

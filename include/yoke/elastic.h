@@ -174,8 +174,8 @@ YK_API void yk_elastic_leave(void);
 YK_API bool yk_elastic_left(const yk_elastic *job) YK_QUESTION;
 YK_API bool yk_elastic_left_together(const yk_elastic *job) YK_QUESTION;
 /* True in a process that came when the run was under way: yk_elastic_create has given it the others' state, in place of
- * a checkpoint's, and `own`. Until then it is a world of one. The epoch is gone on with by yk_loader_start of
- * YK_NEXT_EPOCH, or of the epoch in `own`. */
+ * a checkpoint's, and `own`. Until then it is a world of one. To continue the epoch, call yk_loader_start with
+ * YK_NEXT_EPOCH, or with the epoch in `own`. */
 YK_API bool yk_elastic_joined(const yk_elastic *job) YK_QUESTION;
 /* The number of the list of members, from 1, which grows with each change; 0 without survive, or where this process is
  * alone. */

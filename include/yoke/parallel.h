@@ -3,8 +3,8 @@
  * one process or of several, DistributedDataParallel and SyncBatchNorm on several ranks.
  *
  * Layer: parallel. Names and semantics are those of torch.nn.parallel, torch.distributed.pipelining and
- * torch.nn.SyncBatchNorm; docs/data_parallel.md, docs/pipeline.md and docs/ddp.md tell how it works and what differs.
- * Group NULL means the default group, but for pipelines, which are then in one process.
+ * torch.nn.SyncBatchNorm; docs/data_parallel.md, docs/pipeline.md and docs/ddp.md tell how they work and how they
+ * differ from them. Group NULL means the default group, but for pipelines, which are then in one process.
  */
 #ifndef YOKE_PARALLEL_H
 #define YOKE_PARALLEL_H

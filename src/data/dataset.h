@@ -280,7 +280,7 @@ void yk__pinned_destroy(yk__pinned *p);
  * or to x where that is on a device. Any thread. */
 yk_tensor *yk__pinned_tensor(yk__pinned *p, int ndim, const int64_t *shape, yk_dtype dtype);
 yk_tensor *yk__pinned_copy(yk__pinned *p, yk_tensor *x);
-/* One reference to x on the device, whose copy is queued. x may be released at once. */
+/* Queues the copy of x to the device, and returns the copy, one reference. x may be released at once. */
 yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x);
 /* True if the device does the one pass of a pipeline; then the result of that pass, one reference, for the bytes
  * (N,C,H,W) of a batch and their crops (N,6): queued, as an upload is. */

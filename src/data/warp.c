@@ -101,7 +101,8 @@ static yk_status warp_check(const yk_transform *t, const yk_sample *sample)
     return YK_OK;
 }
 
-/* The inverse of: scale, shear (degrees), turn by `angle` degrees, shift, with the image's middle as origin. */
+/* Writes into m the inverse of: scale, shear (degrees), rotation by `angle` degrees, shift, with the image's middle as
+ * origin. */
 static void inverse_affine(double angle, const double shift[2], double scale, const double shear[2], double m[6])
 {
     double turn = angle * M_PI / 180, sx = shear[0] * M_PI / 180, sy = shear[1] * M_PI / 180;

@@ -143,8 +143,8 @@ static bool is_stopped(const yk__hang_watch *w, const group *g, int index)
            (state == 'T' || state == 't');
 }
 
-/* True if all processes of this node are stopped: by Ctrl-Z, or by a batch system. Where some run, one that is stopped
- * is what the others wait for. */
+/* True if all processes of this node are stopped: by Ctrl-Z, or by a batch system. (Where some run, the others wait for
+ * the one that is stopped.) */
 static bool all_stopped(const yk__hang_watch *w, const group *g)
 {
     bool any = false;

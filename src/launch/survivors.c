@@ -318,7 +318,7 @@ void yk__survivors_clear(yk__rendezvous *n)
 
 /* ---- the fence --------------------------------------------------------------------------------------------------- */
 
-/* Seconds, those in which the machine was suspended among them. */
+/* The time in seconds since the machine started, the time in which it was suspended included. */
 static double boot_time(void)
 {
     struct timespec now;

@@ -21,7 +21,8 @@ typedef struct yk__rpc_target {
 /* Begins a call: a future with one reference, or NULL and an error. *where, which may be NULL, is the worker. */
 yk_future *yk__rpc_call_begin(const yk__rpc_target *target, yk_value *args, const yk_rpc_options *options,
                               yk__rpc_member *where);
-/* True if the caller gave a name and, where it gave arguments, made them. */
+/* Checks a call: an open scope, a valid name of this kind, arguments that could be made (NULL is none). False with the
+ * error set. */
 bool yk__rpc_call_is_there(const char *what, const char *kind, const char *name, yk_value *args);
 /* The result of the future, which is released. */
 yk_value *yk__rpc_call_wait(yk_future *future);

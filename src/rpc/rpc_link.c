@@ -360,7 +360,7 @@ static bool link_take_cancel(yk__rpc_link *link, yk__reader *r)
     return !r->bad && link->accepted;
 }
 
-/* Answers at once, and what was not read yet by the last answer is not made longer. */
+/* Answers a ping, unless something is on its way already, which tells the peer as much. */
 static bool link_take_ping(yk__rpc_link *link, yk__reader *r)
 {
     uint64_t number = yk__read_u64(r);

@@ -108,7 +108,7 @@ static yk_value *load_training(const char *path)
     return value;
 }
 
-/* "pt" or "safetensors", by what is in it. */
+/* Finds the format of a file, "pt" or "safetensors", by its first bytes and its name. */
 static yk_status find_format(const char *path, const char **format)
 {
     unsigned char head[9] = {0};

@@ -136,9 +136,9 @@ static int check_survivors(const cli_verb *verb, job *j)
                                "--spares %" PRId64 ": spares are processes of a job of one node; with --nnodes "
                                "MIN:MAX start more nodes, whose processes join",
                                j->spares);
-    if (j->world + j->spares > MOST_LOCAL)
+    if (j->world + j->spares > YK__MOST_LOCAL)
         return cli_usage_error(verb, "--spares %" PRId64 ": with %d processes at most %d are possible", j->spares,
-                               j->world, MOST_LOCAL - j->world);
+                               j->world, YK__MOST_LOCAL - j->world);
     j->local += (int)j->spares;
     j->roles[0].part.local = j->local;
     return 0;
@@ -393,7 +393,7 @@ int cli_run(int argc, char **argv)
          .most = YK__MOST_VIRTUAL_RANKS, .default_text = "", .variable = "YOKE_VIRTUAL_RANKS"},
         {"spares", "N", CLI_INT, &j.spares,
          .help = "of programs that survive: more processes, which wait, and take the place of one that ends",
-         .most = MOST_LOCAL, .default_text = ""},
+         .most = YK__MOST_LOCAL, .default_text = ""},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes", .variable = "PET_ROLE"},
         {"on-failure", "WHAT", CLI_TEXT, &j.on_failure,
          .help = "of a process: end (the job), continue (without it), restart[=N] (it, N times at most)"},

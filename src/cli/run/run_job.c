@@ -279,7 +279,7 @@ static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezv
  * LOCAL_RANK, and one alone may use all that it sees. A run that cannot say it goes on. */
 static void run_map(job *j)
 {
-    int gpus[MOST_LOCAL], count = j->mapping_dir && *j->mapping_dir ? yk__gpus_list(gpus, MOST_LOCAL) : 0;
+    int gpus[YK__MOST_LOCAL], count = j->mapping_dir && *j->mapping_dir ? yk__gpus_list(gpus, YK__MOST_LOCAL) : 0;
     count = count > j->local && j->local != 1 ? j->local : count;
     if (count <= 0 || !yk__job_mapping_begin(j->mapping_dir, j->id, gpus, count))
         return;

@@ -4,11 +4,12 @@
 #ifndef YOKE_CLI_RUN_RUN_JOB_H
 #define YOKE_CLI_RUN_RUN_JOB_H
 
+#include "host/rank_info.h"
 #include "launch/rendezvous.h"
 #include "net/socket.h"
 
-/* Any numbers beyond the machines there are; larger ones are taken for mistakes. */
-enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };
+/* Any number beyond the machines there are; a larger one is taken for a mistake. */
+enum { MOST_NODES = 4096 };
 
 /* One of the programs that are the job. */
 typedef struct run_role {

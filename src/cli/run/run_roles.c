@@ -170,7 +170,7 @@ static int count_gpus(void)
     char path[32];
     do
         snprintf(path, sizeof(path), "/dev/nvidia%d", count);
-    while (access(path, F_OK) == 0 && ++count < MOST_LOCAL);
+    while (access(path, F_OK) == 0 && ++count < YK__MOST_LOCAL);
     return count;
 }
 
@@ -193,13 +193,13 @@ static int role_count(const cli_verb *verb, const job *j, run_role *role)
             size_t length = strcspn(item, ",");
             bool keeper = !list && j->node == 0 && j->least < j->node_count; /* of the list of nodes, and no more */
             bool none = (list || keeper) && length == 1 && *item == '0';
-            int count = run_whole(item, length, MOST_LOCAL);
+            int count = run_whole(item, length, YK__MOST_LOCAL);
             if ((!count && !none) || role->listed == MOST_NODES)
                 return cli_usage_error(verb,
                                        "--nproc-per-node %s: expected a number from 1 to %d, one for each node with "
                                        "commas between (0 for a node without), auto, cpu or gpu; or 0 with "
                                        "--node-rank 0 and --nnodes MIN:MAX, for a node 0 that only keeps the list",
-                                       text, MOST_LOCAL);
+                                       text, YK__MOST_LOCAL);
             role->counts[role->listed++] = count;
             sum += count;
             item += length;
@@ -229,9 +229,9 @@ int run_roles_count(const cli_verb *verb, job *j)
             role->counts[n] = role->listed > 1 ? role->counts[n] : role->counts[0];
             j->counts[n] += role->counts[n];
         }
-        if (j->counts[n] > MOST_LOCAL)
+        if (j->counts[n] > YK__MOST_LOCAL)
             return cli_usage_error(verb, "%d processes on node %d, and at most %d are possible", j->counts[n], n,
-                                   MOST_LOCAL);
+                                   YK__MOST_LOCAL);
     }
     if (code)
         return code;

@@ -110,7 +110,7 @@ static int64_t outputs_of(const net_form *form, const yk_state_dict *weights)
     return outputs;
 }
 
-/* What --model and --input say, of weights that do not tell. */
+/* Fills the form from --model and --input, for weights that do not tell. */
 static yk_status form_of_options(exporter *e, const yk_state_dict *weights)
 {
     net_form *form = &e->form;
@@ -134,7 +134,7 @@ static yk_status form_of_options(exporter *e, const yk_state_dict *weights)
     return yk__error_code();
 }
 
-/* Of weights that tell their network: what was asked for is that. */
+/* Fails where the options contradict the form that the file tells. */
 static yk_status check_form(const exporter *e)
 {
     const net_form *form = &e->form;
@@ -196,7 +196,7 @@ static yk_status export_to_stdout(const exporter *e)
     const char *folder = getenv("TMPDIR");
     char *path = yk__format("%s/yoke-export-XXXXXX", folder && *folder ? folder : "/tmp");
     int made = path ? mkstemp(path) : -1;
-    yk_status status = !path ? YK_ERR_MEMORY : made < 0 ? yk__fail_errno(path) : YK_OK;
+    yk_status status = !path ? YK_ERR_MEMORY : made < 0 ? yk__fail_errno("%s", path) : YK_OK;
     unsigned char *data = NULL;
     size_t size = 0;
     if (made >= 0) {

@@ -215,8 +215,8 @@ yk_status train_members_recover(train_job *r, yk_status failed);
 yk_status train_members_stepped(train_job *r);
 /* Brings rank, test and log to the members that there are now, if they have changed. */
 yk_status train_members_renew(train_job *r);
-/* Does what communicates between two steps; it may be done again, with other members. `spends`: TIME_SAVING or
- * TIME_TESTS. */
+/* Runs an action with communication between two steps. If a member is lost meanwhile, the rest runs it again. The time
+ * since the last step is counted as `spends`: TIME_SAVING or TIME_TESTS. */
 yk_status train_together(train_job *r, int spends, yk_status (*action)(train_job *r));
 /* The time since the last mark went into something; -1: into nothing of those, as starting does. */
 void train_spent(train_job *r, int into);
