@@ -18,11 +18,11 @@
 
 enum { ELEMENTS = 1 << 14 /* of a result, in a piece of work, at least */ };
 
-/* Where lanes of a row lie so near each other that a vector holds them: tap k of piece g is lane[] of the vector at
- * `first`. */
+/* One tap of neighbouring elements that a vector or two of a row hold: lane[] of those at `first`. The mask has all
+ * bits of a lane where the tap is there. */
 typedef struct near_taps {
     int32_t first;
-    int32_t lane[YK__VECTOR_BYTES / sizeof(float)];
+    int32_t lane[YK__VECTOR_BYTES / sizeof(float)], mask[YK__VECTOR_BYTES / sizeof(float)];
 } near_taps;
 
 typedef struct resizing {
@@ -30,8 +30,9 @@ typedef struct resizing {
     const yk__taps *rows, *columns;
     const void *row_weight, *column_weight; /* in the dtype */
     const near_taps *near;                  /* (size / lanes, most), or NULL */
+    int vectors;                            /* 1 or 2 hold the lanes */
     char *scratch;                          /* of each thread */
-    int64_t scratch_bytes, kept;            /* rows that are kept */
+    int64_t scratch_bytes, kept;            /* rows that are kept, a power of two */
     bool columns_first;
 } resizing;
 
@@ -61,6 +62,14 @@ typedef struct resizing {
         if (count == 0)                                                                                                \
             memset(out, 0, (size_t)n * sizeof(T));                                                                     \
         for (int64_t k = 0; k < count;) {                                                                              \
+            if (k == 0 && count >= 4) {                                                                                \
+                const T *restrict c = rows[2], *restrict d = rows[3], *restrict e = rows[0], *restrict f = rows[1];    \
+                const T wc = weights[2], wd = weights[3], we = weights[0], wf = weights[1];                            \
+                for (int64_t i = 0; i < n; i++)                                                                        \
+                    out[i] = (we * e[i] + wf * f[i]) + (wc * c[i] + wd * d[i]);                                        \
+                k = 4;                                                                                                 \
+                continue;                                                                                              \
+            }                                                                                                          \
             const T *restrict a = rows[k], *restrict b = rows[k + 1 < count ? k + 1 : k];                              \
             const T wa = weights[k], wb = k + 1 < count ? weights[k + 1] : 0;                                          \
             if (k + 1 == count && k == 0 && wa == 1)                                                                   \
@@ -89,15 +98,19 @@ typedef struct resizing {
         int64_t *tag = (int64_t *)mine, most = r->rows ? r->rows->most : 1;                                            \
         const T **from = (const T **)(tag + r->kept);                                                                  \
         T *weights = (T *)(from + most), *store = weights + most;                                                      \
-        for (int64_t i = begin; i < end; i++) {                                                                        \
-            const int64_t plane = i / oh, y = i % oh, count = r->rows ? r->rows->taps[y] : 1;                          \
-            const T *x = (const T *)r->x->data + plane * height * width;                                               \
+        const T *x = (const T *)r->x->data + begin / oh * height * width;                                              \
+        for (int64_t i = begin, y = begin % oh; i < end; i++, y++) {                                                   \
+            if (y == oh) {                                                                                             \
+                y = 0;                                                                                                 \
+                x += height * width;                                                                                   \
+            }                                                                                                          \
+            const int64_t count = r->rows ? r->rows->taps[y] : 1;                                                      \
             T *out = (T *)r->out->data + i * ow;                                                                       \
             if (i == begin || y == 0)                                                                                  \
                 for (int64_t k = 0; k < r->kept; k++)                                                                  \
                     tag[k] = -1;                                                                                       \
             for (int64_t k = 0; k < count; k++) {                                                                      \
-                const int64_t row = r->rows ? r->rows->index[k * oh + y] : y, slot = row % r->kept;                    \
+                const int64_t row = r->rows ? r->rows->index[k * oh + y] : y, slot = row & (r->kept - 1);              \
                 weights[k] = r->rows ? row_weight[k * oh + y] : 1;                                                     \
                 from[k] = x + row * width;                                                                             \
                 if (!r->columns_first)                                                                                 \
@@ -125,28 +138,71 @@ RESIZE(float, f32)
 RESIZE(double, f64)
 /* clang-format on */
 
+/* The lanes of a tap from the vector at a row's `first`, or from it and the next one; 0 where there is none. */
 #if defined(__AVX512F__)
-#define CHOSEN(v, lanes) ((yk__vf32)_mm512_permutexvar_ps(_mm512_loadu_si512(lanes), (__m512)(v)))
+#define NEAR 1
+static inline yk__vf32 chosen_of_1(const float *at, const near_taps *t)
+{
+    __m512i lane = _mm512_loadu_si512(t->lane), mask = _mm512_loadu_si512(t->mask);
+    return (yk__vf32)_mm512_maskz_permutexvar_ps(_mm512_test_epi32_mask(mask, mask), lane, _mm512_loadu_ps(at));
+}
+
+static inline yk__vf32 chosen_of_2(const float *at, const near_taps *t)
+{
+    __m512i lane = _mm512_loadu_si512(t->lane), mask = _mm512_loadu_si512(t->mask);
+    return (yk__vf32)_mm512_maskz_permutex2var_ps(_mm512_test_epi32_mask(mask, mask), _mm512_loadu_ps(at), lane,
+                                                  _mm512_loadu_ps(at + 16));
+}
 #elif defined(__AVX2__)
-#define CHOSEN(v, lanes)                                                                                               \
-    ((yk__vf32)_mm256_permutevar8x32_ps((__m256)(v), _mm256_loadu_si256((const __m256i *)(const void *)(lanes))))
+#define NEAR 1
+static inline __m256i lanes_at(const int32_t *lanes)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)lanes);
+}
+
+static inline yk__vf32 chosen_of_1(const float *at, const near_taps *t)
+{
+    __m256 v = _mm256_permutevar8x32_ps(_mm256_loadu_ps(at), lanes_at(t->lane));
+    return (yk__vf32)_mm256_and_ps(v, _mm256_castsi256_ps(lanes_at(t->mask)));
+}
+
+static inline yk__vf32 chosen_of_2(const float *at, const near_taps *t)
+{
+    __m256i lane = lanes_at(t->lane);
+    __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(at), lane);
+    __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(at + 8), lane);
+    __m256 v = _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(lane, 28))); /* bit 3 is the sign */
+    return (yk__vf32)_mm256_and_ps(v, _mm256_castsi256_ps(lanes_at(t->mask)));
+}
+#endif
+
+#if defined(NEAR)
+/* The pieces of a row that are whole vectors; the element after them. */
+#define NEAR_ROW(vectors)                                                                                              \
+    static int64_t near_row_##vectors(float *out, const float *row, const yk__taps *columns, const near_taps *near,    \
+                                      const float *weight)                                                             \
+    {                                                                                                                  \
+        enum { LANES = YK__VECTOR_BYTES / sizeof(float) };                                                             \
+        const int64_t size = columns->size, most = columns->most;                                                      \
+        int64_t from = 0;                                                                                              \
+        for (; from + LANES <= size; from += LANES) {                                                                  \
+            yk__vf32 sum = {0};                                                                                        \
+            for (int64_t k = 0; k < most; k++, near++)                                                                 \
+                sum += chosen_of_##vectors(row + near->first, near) * *(const yk__vf32u *)(weight + k * size + from);  \
+            *(yk__vf32u *)(out + from) = sum;                                                                          \
+        }                                                                                                              \
+        return from;                                                                                                   \
+    }
+NEAR_ROW(1)
+NEAR_ROW(2)
 #endif
 
 static void one_row_f32(float *out, const float *row, const resizing *r, const float *weight)
 {
     int64_t from = 0;
-#if defined(CHOSEN)
-    enum { LANES = YK__VECTOR_BYTES / sizeof(float) };
-    const int64_t size = r->columns->size, most = r->columns->most;
-    const near_taps *near = r->near;
-    for (; near && from + LANES <= size; from += LANES) {
-        yk__vf32 sum = {0};
-        for (int64_t k = 0; k < most; k++, near++) {
-            yk__vf32 part = CHOSEN(*(const yk__vf32u *)(row + near->first), near->lane);
-            sum += part * *(const yk__vf32u *)(weight + k * size + from);
-        }
-        *(yk__vf32u *)(out + from) = sum;
-    }
+#if defined(NEAR)
+    if (r->near)
+        from = (r->vectors == 1 ? near_row_1 : near_row_2)(out, row, r->columns, r->near, weight);
 #endif
     plain_row_f32(out, row, r->columns, weight, from);
 }
@@ -156,19 +212,24 @@ static void one_row_f64(double *out, const double *row, const resizing *r, const
     plain_row_f64(out, row, r->columns, weight, 0);
 }
 
-/* Fills near[]; false where lanes are too far from each other. */
-static bool near_fill(near_taps *near, const yk__taps *t, int64_t width)
+/* Fills near[]; false where lanes are too far from each other for so many vectors. */
+static bool near_fill(near_taps *near, const yk__taps *t, int64_t width, int vectors)
 {
     enum { LANES = YK__VECTOR_BYTES / sizeof(float) };
-    if (width < LANES || !t->full)
+    const int reach = vectors * LANES;
+    if (width < reach)
         return false;
     for (int64_t i = 0; i + LANES <= t->size; i += LANES)
         for (int64_t k = 0; k < t->most; k++, near++) {
-            const int32_t *index = t->index + k * t->size + i;
-            near->first = index[0] <= width - LANES ? index[0] : (int32_t)(width - LANES);
+            const int32_t *index = t->index + k * t->size + i, *taps = t->taps + i;
+            *near = (near_taps){.first = (int32_t)(width - reach)};
+            for (int l = 0; l < LANES; l++)
+                if (k < taps[l] && index[l] < near->first)
+                    near->first = index[l];
             for (int l = 0; l < LANES; l++) {
-                near->lane[l] = index[l] - near->first;
-                if (near->lane[l] < 0 || near->lane[l] >= LANES)
+                near->lane[l] = k < taps[l] ? index[l] - near->first : 0;
+                near->mask[l] = k < taps[l] ? -1 : 0;
+                if (near->lane[l] >= reach)
                     return false;
             }
         }
@@ -213,8 +274,8 @@ static yk_status resize(int device, const yk__view *out, const yk__view *x, cons
     const int64_t most = rows ? rows->most : 1, planes = out->shape[0] * out->shape[1];
     resizing r = {.out = out, .x = x, .rows = rows, .columns = columns, .kept = 1};
     r.columns_first = columns && rows && out->shape[1] >= x->shape[1];
-    if (r.columns_first)
-        r.kept = rows_reach(rows);
+    while (r.columns_first && r.kept < rows_reach(rows))
+        r.kept *= 2;
     int64_t wider = out->shape[2] > x->shape[2] ? out->shape[2] : x->shape[2];
     r.scratch_bytes = r.kept * 8 + most * 16 + r.kept * wider * size;
     r.scratch_bytes = (r.scratch_bytes + 127) / 64 * 64; /* and a line apart */
@@ -233,8 +294,8 @@ static yk_status resize(int device, const yk__view *out, const yk__view *x, cons
     r.column_weight = memory;
     memory = columns ? weights_fill(memory, columns, narrow) : memory;
     near_taps *near = (near_taps *)(void *)memory;
-    if (near_count && near_fill(near, columns, x->shape[2]))
-        r.near = near;
+    for (r.vectors = 1; near_count && !r.near && r.vectors <= 2; r.vectors += !r.near)
+        r.near = near_fill(near, columns, x->shape[2], r.vectors) ? near : NULL;
     int64_t grain = ELEMENTS / out->shape[2] + 1;
     yk__cpu_parallel(device, planes, grain, narrow ? resize_rows_f32 : resize_rows_f64, &r);
     yk__storage_release(handle);
