@@ -14,11 +14,11 @@ def conv(inputs, outputs, kernel, stride=1, groups=1, bias=False):
 
 
 class Bottleneck(nn.Module):
-    def __init__(self, inputs, width, stride):
+    def __init__(self, inputs, width, stride, inner, groups):
         super().__init__()
-        self.body = nn.Sequential(conv(inputs, width, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-                                  conv(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-                                  conv(width, 4 * width, 1), nn.BatchNorm2d(4 * width))
+        self.body = nn.Sequential(conv(inputs, inner, 1), nn.BatchNorm2d(inner), nn.ReLU(inplace=True),
+                                  conv(inner, inner, 3, stride, groups), nn.BatchNorm2d(inner), nn.ReLU(inplace=True),
+                                  conv(inner, 4 * width, 1), nn.BatchNorm2d(4 * width))
         self.downsample = None
         if inputs != 4 * width:
             self.downsample = nn.Sequential(conv(inputs, 4 * width, 1, stride), nn.BatchNorm2d(4 * width))
@@ -29,11 +29,12 @@ class Bottleneck(nn.Module):
         return F.relu(out, inplace=True)
 
 
-def resnet50():
+def resnet50(groups=1):
     parts, inputs = [conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
     for stage, blocks in enumerate((3, 4, 6, 3)):
         for i in range(blocks):
-            parts.append(Bottleneck(inputs, 64 << stage, 2 if stage and i == 0 else 1))
+            width = 64 << stage
+            parts.append(Bottleneck(inputs, width, 2 if stage and i == 0 else 1, width * (2 if groups > 1 else 1), groups))
             inputs = 256 << stage
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10))
 
@@ -126,14 +127,14 @@ def double_conv(inputs, outputs):
 
 
 class UNet(nn.Module):
-    def __init__(self):
+    def __init__(self, classes=10):
         super().__init__()
         widths = [64, 128, 256, 512]
         self.down = nn.ModuleList(double_conv(i, o) for i, o in zip([3] + widths, widths + [1024]))
         self.widen = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2, bias=False) for w in widths)
         self.up = nn.ModuleList(double_conv(2 * w, w) for w in widths)
         self.pool = nn.MaxPool2d(2, 2)
-        self.head = nn.Conv2d(64, 10, 1)
+        self.head = nn.Conv2d(64, classes, 1)
 
     def forward(self, x):
         kept = []
@@ -144,6 +145,11 @@ class UNet(nn.Module):
         for i in (3, 2, 1, 0):
             x = self.up[i](torch.cat([kept[i], self.widen[i](x)], 1))
         return self.head(x)
+
+
+def srcnn():
+    return nn.Sequential(conv(3, 64, 9, bias=True), nn.ReLU(inplace=True), conv(64, 32, 1, bias=True), nn.ReLU(inplace=True),
+                         conv(32, 3, 5, bias=True))
 
 
 class SelfAttention(nn.Module):
@@ -193,9 +199,9 @@ class GPT2(nn.Module):
 
 
 class LSTM(nn.Module):
-    def __init__(self):
+    def __init__(self, layers=nn.LSTM):
         super().__init__()
-        self.lstm, self.head = nn.LSTM(128, 256, 2, batch_first=True), nn.Linear(256, 10)
+        self.lstm, self.head = layers(128, 256, 2, batch_first=True), nn.Linear(256, 10)
 
     def forward(self, x):
         return self.head(self.lstm(x)[0][:, -1])
@@ -203,8 +209,10 @@ class LSTM(nn.Module):
 
 def training_step(model, batch, size, memory_format):
     """A function that does one step: drop the gradients, forward, cross-entropy, backward, optimizer."""
-    own = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "mnist": mnist, "alexnet": alexnet,
-           "densenet121": densenet121, "vgg16": vgg16, "unet": UNet, "lstm": LSTM, "vit_b": lambda: ViT(size), "gpt2": lambda: GPT2(size)}
+    own = {"resnet50": resnet50, "resnext50": lambda: resnet50(32), "mobilenet_v2": mobilenet_v2, "mnist": mnist,
+           "alexnet": alexnet, "densenet121": densenet121, "vgg16": vgg16, "unet": UNet, "unet_binary": lambda: UNet(2),
+           "srcnn": srcnn, "lstm": LSTM, "gru": lambda: LSTM(nn.GRU), "vit_b": lambda: ViT(size), "gpt2": lambda: GPT2(size)}
+    classes = {"unet": 10, "unet_binary": 2, "srcnn": 3}  # of each pixel
     if model in own:
         net, channels = own[model](), 1 if model == "mnist" else 3
     else:
@@ -213,12 +221,12 @@ def training_step(model, batch, size, memory_format):
     y = torch.randint(0, 10, (batch,))
     if model == "gpt2":
         x, y = torch.randint(0, VOCABULARY, (batch, size)), torch.randint(0, VOCABULARY, (batch * size,))
-    elif model == "lstm":
+    elif model in ("lstm", "gru"):
         x = torch.randn(batch, size, 128)
     else:
         x = torch.randn(batch, channels, size, size).contiguous(memory_format=memory_format)
-    if model == "unet":
-        y = torch.randint(0, 10, (batch, size, size))
+    if model in classes:
+        y = torch.randint(0, classes[model], (batch, size, size))
     if model in ("vit_b", "gpt2"):
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5)
     else:

@@ -17,7 +17,7 @@ static yk_module *conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, 
         YK_OPTIONS(yk_conv2d_module_options, .stride = stride, .padding = kernel / 2, .groups = groups, .bias = bias));
 }
 
-/* ---- ResNet-50 --------------------------------------------------------------------------------------------------- */
+/* ---- ResNet-50, ResNeXt-50 --------------------------------------------------------------------------------------- */
 
 typedef struct bottleneck {
     yk_module *body, *conv3, *bn3, *downsample;
@@ -30,7 +30,8 @@ static yk_tensor *bottleneck_forward(yk_module *m, yk_tensor *x)
     return yk_batch_norm2d_forward(d->bn3, yk_forward(d->conv3, yk_forward(d->body, x)), identity, true);
 }
 
-static yk_module *bottleneck_create(int64_t in, int64_t width, int64_t stride)
+/* `inner` channels in `groups` groups in the middle: width and 1 of a ResNet's, 2 * width and 32 of a ResNeXt's. */
+static yk_module *bottleneck_create(int64_t in, int64_t width, int64_t stride, int64_t inner, int64_t groups)
 {
     static const yk_module_class cls = {
         .name = "Bottleneck", .data_size = sizeof(bottleneck), .forward = bottleneck_forward};
@@ -39,10 +40,10 @@ static yk_module *bottleneck_create(int64_t in, int64_t width, int64_t stride)
         return NULL;
     bottleneck *d = yk_module_data(m);
     d->body = yk_module_add(m, "body",
-                            yk_sequential(conv(in, width, 1, 1, 1, false), yk_batch_norm2d_create(width, NULL),
-                                          yk_relu_create(), conv(width, width, 3, stride, 1, false),
-                                          yk_batch_norm2d_create(width, NULL), yk_relu_create()));
-    d->conv3 = yk_module_add(m, "conv3", conv(width, 4 * width, 1, 1, 1, false));
+                            yk_sequential(conv(in, inner, 1, 1, 1, false), yk_batch_norm2d_create(inner, NULL),
+                                          yk_relu_create(), conv(inner, inner, 3, stride, groups, false),
+                                          yk_batch_norm2d_create(inner, NULL), yk_relu_create()));
+    d->conv3 = yk_module_add(m, "conv3", conv(inner, 4 * width, 1, 1, 1, false));
     d->bn3 = yk_module_add(m, "bn3", yk_batch_norm2d_create(4 * width, NULL));
     if (in != 4 * width)
         d->downsample = yk_module_add(
@@ -51,7 +52,8 @@ static yk_module *bottleneck_create(int64_t in, int64_t width, int64_t stride)
     return yk_module_check(m);
 }
 
-static yk_module *resnet50(void)
+/* ResNet-50; ResNeXt-50 32x4d. */
+static yk_module *resnet50(int64_t groups)
 {
     static const int64_t blocks[4] = {3, 4, 6, 3};
     yk_module *parts[32];
@@ -64,7 +66,8 @@ static yk_module *resnet50(void)
     for (int stage = 0; stage < 4; stage++) {
         int64_t width = INT64_C(64) << stage;
         for (int64_t i = 0; i < blocks[stage]; i++) {
-            parts[count++] = bottleneck_create(in, width, stage && i == 0 ? 2 : 1);
+            parts[count++] =
+                bottleneck_create(in, width, stage && i == 0 ? 2 : 1, groups > 1 ? 2 * width : width, groups);
             in = 4 * width;
         }
     }
@@ -303,7 +306,7 @@ static yk_tensor *unet_forward(yk_module *m, yk_tensor *x)
     return x ? yk_reshape(yk_permute(x, (int[]){0, 2, 3, 1}), YK_SHAPE(-1, yk_size(x, 1))) : NULL;
 }
 
-static yk_module *unet_create(void)
+static yk_module *unet_create(int64_t classes)
 {
     static const yk_module_class cls = {.name = "UNet", .data_size = sizeof(unet), .forward = unet_forward};
     yk_module *m = yk_module_create(&cls);
@@ -323,7 +326,28 @@ static yk_module *unet_create(void)
         d->up[i] = yk_module_add(m, name, double_conv(2 * width, width));
     }
     d->pool = yk_module_add(m, "pool", yk_max_pool2d_create(2, 2, NULL));
-    d->head = yk_module_add(m, "head", conv(64, 10, 1, 1, 1, true));
+    d->head = yk_module_add(m, "head", conv(64, classes, 1, 1, 1, true));
+    return yk_module_check(m);
+}
+
+/* ---- SRCNN: pictures, whose last layer has three outputs --------------------------------------------------------- */
+
+/* (N, 3, H, W) to (N * H * W, 3): the loss takes the colours for classes. */
+static yk_tensor *srcnn_forward(yk_module *m, yk_tensor *x)
+{
+    x = yk_forward(yk_module_child(m, 0), x);
+    return x ? yk_reshape(yk_permute(x, (int[]){0, 2, 3, 1}), YK_SHAPE(-1, yk_size(x, 1))) : NULL;
+}
+
+static yk_module *srcnn_create(void)
+{
+    static const yk_module_class cls = {.name = "SRCNN", .forward = srcnn_forward};
+    yk_module *m = yk_module_create(&cls);
+    if (!m)
+        return NULL;
+    yk_module_add(m, "body",
+                  yk_sequential(conv(3, 64, 9, 1, 1, true), yk_relu_create(), conv(64, 32, 1, 1, 1, true),
+                                yk_relu_create(), conv(32, 3, 5, 1, 1, true)));
     return yk_module_check(m);
 }
 
@@ -438,7 +462,7 @@ static yk_tensor *lstm_forward(yk_module *m, yk_tensor *x)
     return yk_forward(d->head, yk_select(yk_forward(d->lstm, x), 1, -1));
 }
 
-static yk_module *lstm_create(void)
+static yk_module *lstm_create(bool gru)
 {
     static const yk_module_class cls = {.name = "Classifier", .data_size = sizeof(lstm), .forward = lstm_forward};
     yk_module *m = yk_module_create(&cls);
@@ -447,8 +471,10 @@ static yk_module *lstm_create(void)
     lstm *d = yk_module_data(m);
     d->lstm = yk_module_add(
         m, "lstm",
-        yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
-                       YK_OPTIONS(yk_lstm_module_options, .num_layers = LSTM_LAYERS, .batch_first = true)));
+        gru ? yk_gru_create(LSTM_INPUT, LSTM_HIDDEN,
+                            YK_OPTIONS(yk_gru_module_options, .num_layers = LSTM_LAYERS, .batch_first = true))
+            : yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
+                             YK_OPTIONS(yk_lstm_module_options, .num_layers = LSTM_LAYERS, .batch_first = true)));
     d->head = yk_module_add(m, "head", yk_linear_create(LSTM_HIDDEN, 10, NULL));
     return yk_module_check(m);
 }
@@ -462,7 +488,9 @@ yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, i
     bool transforms = false;
     s->in[0] = NULL;
     if (strcmp(name, "resnet50") == 0) {
-        s->model = resnet50();
+        s->model = resnet50(1);
+    } else if (strcmp(name, "resnext50") == 0) {
+        s->model = resnet50(32);
     } else if (strcmp(name, "mobilenet_v2") == 0) {
         s->model = mobilenet_v2();
     } else if (strcmp(name, "mnist") == 0) {
@@ -474,7 +502,15 @@ yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, i
     } else if (strcmp(name, "vgg16") == 0) {
         s->model = vgg16();
     } else if (strcmp(name, "unet") == 0) {
-        s->model = unet_create();
+        s->model = unet_create(classes);
+        targets = batch * size * size;
+    } else if (strcmp(name, "unet_binary") == 0) {
+        classes = 2;
+        s->model = unet_create(classes);
+        targets = batch * size * size;
+    } else if (strcmp(name, "srcnn") == 0) {
+        classes = 3;
+        s->model = srcnn_create();
         targets = batch * size * size;
     } else if (strcmp(name, "vit_b") == 0) {
         s->model = transformer_create(size, true);
@@ -485,8 +521,8 @@ yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, i
         targets = batch * size;
         classes = VOCABULARY;
         transforms = true;
-    } else if (strcmp(name, "lstm") == 0) {
-        s->model = lstm_create();
+    } else if (strcmp(name, "lstm") == 0 || strcmp(name, "gru") == 0) {
+        s->model = lstm_create(strcmp(name, "gru") == 0);
         s->in[0] = yk_randn(YK_SHAPE(batch, size, LSTM_INPUT), NULL);
     } else {
         s->model = yk_model(

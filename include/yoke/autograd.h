@@ -36,8 +36,8 @@ typedef struct yk_backward_options {
     yk_tensor *gradient YK_DEFAULT(NULL); /* gradient of the root; NULL: 1, and then the root must have one element */
     bool retain_graph YK_DEFAULT(false);  /* keep the tape for another backward; else it is freed as it is walked */
     bool create_graph YK_DEFAULT(false); /* record backward itself, for gradients of the gradients; keeps the tape, too.
-                                          * A leaf whose grad has such a history holds itself: drop the grad with
-                                          * yk_set_grad(x, NULL), or use yk_autograd_grad */
+                                          * A leaf and a grad with such a history are a reference cycle: drop the grad
+                                          * with yk_set_grad(x, NULL), or use yk_autograd_grad */
     yk_tensor *const *inputs YK_DEFAULT(NULL); /* only these n_inputs tensors get a gradient, and only what leads to
                                                 * them is computed; NULL: all leaves. What is no leaf keeps its own, as
                                                 * after yk_retain_grad */

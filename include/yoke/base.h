@@ -149,8 +149,8 @@ YK_API yk_status yk_set_error(yk_status code, const char *format, ...) YK_PRINTF
 
 /*
  * A scope owns what functions return while it is the innermost one of its thread: tensors, modules, optimizers,
- * data sets, loaders. Scopes nest; ending a scope also ends those opened inside it and not ended. Cheap: a few
- * nanoseconds. A creating function called with no scope open fails with YK_ERR_STATE.
+ * data sets, loaders. Scopes nest; ending a scope also ends the open scopes inside it. Cheap: a few nanoseconds. A
+ * creating function called with no scope open fails with YK_ERR_STATE.
  */
 typedef struct yk_scope {
     size_t depth;    /* private */

@@ -63,8 +63,8 @@ YK_API yk_state_dict *yk_safetensors_read(const char *path, const yk_read_option
 
 /*
  * The tensors of a folder in the form in which models are published: model.safetensors.index.json with the files that
- * its weight_map names, or model.safetensors. A name that its file has not, a file outside of the folder, and an index
- * that is none are errors (YK_ERR_FORMAT) that name the file. Source: from_pretrained of transformers.
+ * its weight_map names, or model.safetensors. A tensor that its file lacks, a file outside of the folder, and an index
+ * that is not JSON or has no weight_map are errors (YK_ERR_FORMAT) that name the file. Source: from_pretrained.
  */
 YK_API yk_state_dict *yk_pretrained_load(const char *dir, yk_device device);
 

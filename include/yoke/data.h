@@ -159,6 +159,36 @@ typedef struct yk_random_affine_options {
 #define yk_random_affine_options_DEFAULTS .yk__mark = YK__MARK, .scale = {1, 1}
 YK_API yk_transform *yk_random_affine(double low, double high, const yk_random_affine_options *options);
 /*
+ * With probability p tilts the image: its corners go to places drawn in rectangles at the corners, distortion_scale
+ * times half as high and wide as the image. Pixels are bilinear unless `nearest`. Draws once, and eight times more
+ * where the image is tilted. Source: torchvision's RandomPerspective.
+ */
+typedef struct yk_random_perspective_options {
+    double distortion_scale YK_DEFAULT(0.5);
+    double p YK_DEFAULT(0.5);
+    bool nearest YK_DEFAULT(false);
+    double fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_random_perspective_options;
+#define yk_random_perspective_options_DEFAULTS .yk__mark = YK__MARK, .distortion_scale = 0.5, .p = 0.5
+YK_API yk_transform *yk_random_perspective(const yk_random_perspective_options *options);
+/*
+ * num_ops operations, each drawn from: none, shear and translate along x or y, rotate, brightness, colour, contrast,
+ * sharpness, posterize, solarize, auto-contrast, equalize; some by as much in one direction as in the other. Their
+ * strength is step `magnitude`, from 0, of num_magnitude_bins. Images of u8 of 1 or 3 channels. `fill` is for pixels
+ * from outside; 0 is torchvision's None. Draws twice an operation. Source: torchvision's RandAugment.
+ */
+typedef struct yk_rand_augment_options {
+    int num_ops YK_DEFAULT(2);
+    int magnitude YK_DEFAULT(9);
+    int num_magnitude_bins YK_DEFAULT(31);
+    bool bilinear YK_DEFAULT(false);
+    double fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_rand_augment_options;
+#define yk_rand_augment_options_DEFAULTS .yk__mark = YK__MARK, .num_ops = 2, .magnitude = 9, .num_magnitude_bins = 31
+YK_API yk_transform *yk_rand_augment(const yk_rand_augment_options *options);
+/*
  * With probability p writes `value` (in the sample's units: after yk_normalize 0 is the mean) over a rectangle of an
  * area in `scale` times the whole and a height to width in `ratio`. Of ten tries the first that is smaller than the
  * image on both sides is taken, else none. Draws once, twice a try, and twice for the position. Source: torchvision's
@@ -247,9 +277,9 @@ YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_t
 YK_API yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform);
 YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform);
 
-/* root/CLASS/.../NAME.jpg, .jpeg or .png: the classes are root's folders sorted by name, and the samples sorted by
- * path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped.
- * Source: torchvision.datasets.ImageFolder. */
+/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp or .webp: the classes are root's folders sorted by name, and the samples
+ * sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped. Source:
+ * torchvision.datasets.ImageFolder. */
 YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
 /*
@@ -354,9 +384,9 @@ typedef yk_status (*yk_sampler_fn)(void *user, uint64_t seed, int64_t epoch, int
 YK_API yk_sampler *yk_sampler_create(const char *name, int64_t count, yk_sampler_fn order, void *user,
                                      void (*release)(void *user));
 /*
- * `samples` draws by weights, one for each of the data set's `count` samples, copied, at least 0, of any sum: with
- * replacement, or each sample once at most. Source: torch.utils.data.WeightedRandomSampler (whose default is with
- * replacement).
+ * `samples` draws by weights, one for each of the data set's `count` samples, copied. Weights are finite and at least
+ * 0, their sum is finite and above 0. Without replacement each sample comes once at most, and `samples` is at most the
+ * number of weights above 0. Source: torch.utils.data.WeightedRandomSampler (whose default is with replacement).
  */
 YK_API yk_sampler *yk_weighted_sampler(const double *weights, int64_t count, int64_t samples, bool replacement);
 /* One reference more, for a holder beyond the scope; one less. NULL is passed over. */
@@ -418,7 +448,19 @@ typedef struct yk_loader_options {
      * while kernels run, the next one while the program works with one. Source: pin_memory, non_blocking. */
     yk_device device YK_DEFAULT(YK_CPU, 0);
     yk_on_error on_error YK_DEFAULT(YK_FAIL); /* what becomes of samples that cannot be read */
-    unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
+    /*
+     * Mix each batch with itself, sample i with sample i - 1 and the first with the last, where they are above 0: by a
+     * share l of its own that is drawn from Beta(alpha, alpha) for the batch, or by a rectangle of 1 - l of the area
+     * that is cut out of the other, at the same place of images (N, C, H, W), which any dtype may have. Where both are
+     * given a batch is mixed by one of them, each as often. Targets (N) of classes become probabilities (N, C) of the
+     * loader's dtype, which yk_cross_entropy takes; so are those mixed that are probabilities; a batch may have none.
+     * Draws are a function of seed, epoch and the batch's place in the epoch. Not with a collate of one's own.
+     *
+     * Source: torchvision.transforms.v2.MixUp and CutMix, RandomChoice of both.
+     */
+    double mixup YK_DEFAULT(0), cutmix YK_DEFAULT(0);
+    int64_t num_classes YK_DEFAULT(0);      /* C; 0: the data set's classes */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_loader_options;
 #define yk_loader_options_DEFAULTS                                                                                     \
     .yk__mark = YK__MARK, .batch_size = YK_NOT_GIVEN, .prefetch = YK_NOT_GIVEN, .rank = YK_NOT_GIVEN,                  \

@@ -167,14 +167,15 @@ YK_API yk_status yk_elastic_together(yk_elastic *job, yk_status (*action)(void *
 /* This process leaves at the end of the step that is under way; to be called from a signal handler, too. SIGTERM does
  * the same where its action is the default one when the job is made. Only jobs with survive look at it. */
 YK_API void yk_elastic_leave(void);
-/* True once yk_elastic_begin has returned false because this process has left: it goes to its end, without the others
+/* True once yk_elastic_begin has returned false because this process has left, and from the beginning in a spare
+ * (`yoke run --spares`) that was not needed: it goes to its end, without the others
  * and without writing results. left_together: so did all, as on a signal to `yoke run`, and the group is as it was;
  * they may save a checkpoint. */
 YK_API bool yk_elastic_left(const yk_elastic *job) YK_QUESTION;
 YK_API bool yk_elastic_left_together(const yk_elastic *job) YK_QUESTION;
 /* True in a process that came when the run was under way: yk_elastic_create has given it the others' state, in place of
- * a checkpoint's, and `own`. Until then it is a world of one. The epoch is gone on with by yk_loader_start of
- * YK_NEXT_EPOCH, or of the epoch in `own`. */
+ * a checkpoint's, and `own`. Until then it is a world of one. To continue the epoch, call yk_loader_start with
+ * YK_NEXT_EPOCH, or with the epoch in `own`. */
 YK_API bool yk_elastic_joined(const yk_elastic *job) YK_QUESTION;
 /* The number of the list of members, from 1, which grows with each change; 0 without survive, or where this process is
  * alone. */

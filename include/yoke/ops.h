@@ -539,7 +539,8 @@ typedef struct yk_cross_entropy_options {
 } yk_cross_entropy_options;
 #define yk_cross_entropy_options_DEFAULTS .yk__mark = YK__MARK, .ignore_index = YK_IGNORE_INDEX_DEFAULT
 /* logits (N,C), target (N) of classes, i64 or i32: 0-dimensional, or (N) with YK_REDUCE_NONE. A target outside [0, C)
- * that is not ignore_index is an error that names it and its row. */
+ * that is not ignore_index is an error that names it and its row. Or logits (N,C,...) and target of their shape and
+ * dtype: probabilities, which are not checked, and may want a gradient; ignore_index has then no say. */
 YK_API yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options);
 /* Equal shapes; 0-dimensional, or of that shape with YK_REDUCE_NONE. */
 YK_API yk_tensor *yk_mse_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);

@@ -3,8 +3,8 @@
  * one process or of several, DistributedDataParallel and SyncBatchNorm on several ranks.
  *
  * Layer: parallel. Names and semantics are those of torch.nn.parallel, torch.distributed.pipelining and
- * torch.nn.SyncBatchNorm; docs/data_parallel.md, docs/pipeline.md and docs/ddp.md tell how it works and what differs.
- * Group NULL means the default group, but for pipelines, which are then in one process.
+ * torch.nn.SyncBatchNorm; docs/data_parallel.md, docs/pipeline.md and docs/ddp.md tell how they work and how they
+ * differ from them. Group NULL means the default group, but for pipelines, which are then in one process.
  */
 #ifndef YOKE_PARALLEL_H
 #define YOKE_PARALLEL_H
@@ -339,8 +339,8 @@ YK_API void yk_ddp_report_reset(yk_module *ddp);
 /*
  * Makes every BatchNorm2d of the tree one whose statistics, and their gradients, are those of the joined batch of all
  * ranks of the group, which may hold different numbers of samples; in evaluation mode it is as before. The modules,
- * their tensors and names stay, in place; printed they are SyncBatchNorm. Returns m. In a world of one it does nothing
- * more. Source: SyncBatchNorm.convert_sync_batchnorm.
+ * their tensors and names stay, in place; printed they are SyncBatchNorm, though their class (yk_module_class_of)
+ * stays. Returns m. In a world of one it does nothing more. Source: SyncBatchNorm.convert_sync_batchnorm.
  */
 YK_API yk_module *yk_convert_sync_batch_norm(yk_module *m, yk_process_group *group);
 /* One such module of its own. Source: SyncBatchNorm. */

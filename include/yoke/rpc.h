@@ -37,6 +37,9 @@ typedef struct yk_rpc_init_options {
     const char *host YK_DEFAULT(NULL);
     /* The largest message that is taken from another worker, in bytes. */
     int64_t max_message YK_DEFAULT(1 << 30);
+    /* A folder for the snapshots of objects whose class has save and load; it is made where its parent is there. NULL:
+     * such objects end with this worker, as others do. */
+    const char *snapshots YK_DEFAULT(NULL);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_rpc_init_options;
 #define yk_rpc_init_options_DEFAULTS                                                                                   \
@@ -103,6 +106,19 @@ typedef struct yk_rpc_class {
     void (*destroy)(void *object); /* may be NULL; called when the last reference is gone, and at the worker's end */
     const yk_rpc_method *methods;
     bool concurrent; /* methods of one object may run at the same time, and in any order */
+    /*
+     * Both or neither: the state of an object as a value, owned by the current scope, and an object from it; NULL and
+     * an error. No method runs meanwhile. With them an object that has a shared name outlives its worker: where that
+     * has a folder (yk_rpc_init_options.snapshots), the object's state is written there, and a worker that comes back
+     * under the name has the object again, by the references that there were. The last state is written, too, when the
+     * worker comes to its shutdown, and when those who refer to the object have ended; with the last reference that is
+     * released the snapshot goes.
+     */
+    yk_value *(*save)(void *object);
+    void *(*load)(const yk_value *state);
+    /* Seconds between snapshots of an object whose methods have run; 0: after each of them, before its answer, so that
+     * what was answered is not lost; INFINITY: only with yk_ref_save. */
+    double save_every;
 } yk_rpc_class;
 /* Offers a class; the struct and all that it points to must outlive the worker. Functions and classes share their
  * names. */
@@ -216,6 +232,9 @@ YK_API yk_future *yk_ref_call_async(yk_ref *ref, const char *method, yk_value *a
 /* A copy of the result that it refers to, when that is there; an object of a class has none (YK_ERR_ARGUMENT). Source:
  * RRef.to_here. */
 YK_API yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options);
+/* The owner writes a snapshot of the object now, after the calls that this process has made before. YK_ERR_STATE where
+ * it keeps none. */
+YK_API yk_status yk_ref_save(yk_ref *ref, const yk_rpc_options *options) YK_MUST_CHECK;
 /* The worker where the object is; true if that is this one. Source: RRef.owner_name, RRef.is_owner. */
 YK_API const char *yk_ref_owner_name(const yk_ref *ref) YK_QUESTION;
 YK_API bool yk_ref_is_owner(const yk_ref *ref) YK_QUESTION;
@@ -239,6 +258,42 @@ YK_API void yk_ref_release(yk_ref *ref);
  */
 YK_API yk_value *yk_value_ref(yk_ref *ref);
 YK_API yk_ref *yk_value_as_ref(const yk_value *value);
+
+/* ---- how workers and objects end --------------------------------------------------------------------------------- */
+
+typedef enum yk_rpc_end_kind {
+    YK_RPC_LEFT,      /* the worker came to its yk_rpc_shutdown */
+    YK_RPC_EXITED,    /* its process ended with an exit code, without a shutdown */
+    YK_RPC_SIGNALLED, /* a signal ended its process */
+    YK_RPC_SILENT,    /* it did not answer for so long; its process may be stopped, or cut off, and come back */
+    YK_RPC_REPLACED,  /* it has ended, and another process has its name; how it ended is not known */
+    YK_RPC_LOST,      /* its connection has ended; nobody knows how it ended, or that it did */
+    YK_RPC_NOT_MADE   /* of yk_ref_watch: the object could not be made */
+} yk_rpc_end_kind;
+/* The end of a worker or an object; borrowed by the function of a watch. */
+typedef struct yk_rpc_end {
+    yk_rpc_end_kind kind;
+    const char *worker, *host;
+    int pid;
+    int exit_code, signal;  /* of YK_RPC_EXITED, YK_RPC_SIGNALLED, else 0 */
+    int successor;          /* the process that has the worker's name by now; 0: none */
+    const char *text;       /* all of it as a sentence */
+    const char *last_lines; /* of its stderr, of a worker that `yoke run` started and that did not leave; else "" */
+} yk_rpc_end;
+typedef void (*yk_rpc_end_fn)(const yk_rpc_end *end, void *ctx);
+/*
+ * Has fn called once, when the worker has ended, or has answered nothing for `silence` seconds (YK_NOT_GIVEN: 30); at
+ * once where it had ended before. fn runs on a thread of this worker's pool, as a function that another worker calls
+ * does, and may call, wait, watch and unwatch. Exit code, signal and stderr are known of processes that `yoke run`
+ * started. A number for yk_rpc_unwatch, or 0 and an error (YK_ERR_NOT_FOUND: the nearest name; YK_ERR_ARGUMENT: this
+ * worker itself). All watches end, without a call, with yk_rpc_shutdown.
+ */
+YK_API int64_t yk_rpc_watch(const char *worker, double silence, yk_rpc_end_fn fn, void *ctx);
+/* The same for an object: it ends with its worker, or could not be made. Until then the watch keeps a reference. */
+YK_API int64_t yk_ref_watch(yk_ref *ref, double silence, yk_rpc_end_fn fn, void *ctx);
+/* Ends a watch: when this returns fn does not run, and is not called any more; inside fn itself it returns at once. Of
+ * a watch that has ended it does nothing. */
+YK_API void yk_rpc_unwatch(int64_t watch);
 
 /* ---- state dicts that a worker publishes ------------------------------------------------------------------------- */
 

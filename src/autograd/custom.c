@@ -135,7 +135,7 @@ static yk_custom *context_make(const yk_custom_function *function, int n_inputs,
     return context;
 }
 
-/* The position of the tensor of which `alias` is one; -1 where it is none of them. */
+/* The position of the tensor that has the memory, shape and strides of `alias`; -1 where none has. */
 static int position_of(const yk_tensor *alias, int count, yk_tensor *const *tensors)
 {
     for (int i = 0; i < count && alias; i++) {

@@ -69,12 +69,12 @@ typedef struct yk__walk {
 /* ---- one node (run_node.c), whose gradients have all come ---- */
 /* The sum of two gradients, of one shape and dtype, recorded; one reference. */
 yk_tensor *yk__recorded_sum(yk_tensor *a, yk_tensor *b);
-/* A term of the gradient of output `which`, taken over: added to what has come, in place where nobody else sees the
- * memory, or, where it is the last, left to an operation that takes it so. */
+/* Takes over a term of the gradient of output `which`. It is added to the terms that have come, in place where nobody
+ * else sees the memory; the last one may be left apart for an operation that adds it itself. */
 yk_status yk__gradient_deliver(const yk__walk *walk, yk__node *node, int which, yk_tensor *term, bool last);
-/* Calls the hooks of what its outputs have got, then, for an operation, its backward, which gives grads[], one for each
- * input, and for the accumulator of a leaf adds to the leaf's gradient. The gradients of the outputs are gone then, or
- * with those who want them. */
+/* Runs a node: calls the hooks on the gradients of its outputs, then the backward of its operation, which gives
+ * grads[], one for each input; the accumulator of a leaf adds to the leaf's gradient instead. The gradients of the
+ * outputs are released, or belong to those that kept them. */
 yk_status yk__node_run(yk__node *node, const yk__walk *walk, yk_tensor **grads);
 
 /* ---- those who collect gradients (collectors.c) ---- */

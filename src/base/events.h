@@ -137,7 +137,7 @@ static inline void yk__event_kernel(uint64_t began, const char *name)
 /* The name of this thread in traces, as "loader"; `of` is put behind it, or NULL. Costs a copy of 31 bytes. */
 void yk__event_thread_name(const char *name, const char *of);
 
-/* A moment of this thread; `number` of a step, `count` of bytes. */
+/* Notes a moment of this thread; `number` is of a step, `count` of bytes. */
 void yk__event_moment(yk__event_kind kind, const char *name, uint64_t number, int64_t count);
 /* An event whose name is copied (YK__EVENT_TEXT - 1 bytes), of ranges that the program begins and ends. */
 void yk__event_range_begin(const char *name);

@@ -26,10 +26,11 @@ enum yk__purpose {
     YK__RANDOM_AUGMENT,
     YK__RANDOM_GLYPHS,
     YK__RANDOM_TEST,
-    YK__RANDOM_BRANCH,  /* generators that come from that of the process */
-    YK__RANDOM_SPLIT,   /* which samples are held out for a test */
-    YK__RANDOM_SAMPLER, /* which samples a weighted sampler gives */
-    YK__RANDOM_GENERATE /* which token follows */
+    YK__RANDOM_BRANCH,   /* generators that come from that of the process */
+    YK__RANDOM_SPLIT,    /* which samples are held out for a test */
+    YK__RANDOM_SAMPLER,  /* which samples a weighted sampler gives */
+    YK__RANDOM_GENERATE, /* which token follows */
+    YK__RANDOM_MIX       /* how batches are mixed with themselves */
 };
 /* Four words for block `index` of the stream: key (seed), counter (index low, index high, epoch, purpose). */
 YK__SCALAR void yk__philox(yk__stream s, uint64_t index, uint32_t out[4])

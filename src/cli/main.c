@@ -22,6 +22,7 @@ static const verb verbs[] = {
     {"train", cli_train, "train a ready-made network on a data set, and test it"},
     {"predict", cli_predict, "say what a trained network makes of images or rows"},
     {"generate", cli_generate, "go on with a text, by a trained or published GPT-2"},
+    {"export", cli_export, "write a trained network as an ONNX file"},
     {"data", cli_data, "check data of your own before training on it"},
     {"new", cli_new, "write the beginning of a program of your own"},
     {"run", cli_run, "start several processes, watch them, stop them together"},

@@ -90,6 +90,7 @@ int cli_interrupted(void); /* 0: not interrupted */
 int cli_train(int argc, char **argv);
 int cli_predict(int argc, char **argv);
 int cli_generate(int argc, char **argv);
+int cli_export(int argc, char **argv);
 int cli_data_check(int argc, char **argv);
 int cli_new(int argc, char **argv);
 int cli_run(int argc, char **argv);

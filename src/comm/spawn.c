@@ -27,9 +27,6 @@
 #include "launch/outcome.h"
 #include "net/socket.h"
 
-/* Any number far beyond the cores of a host, as for yoke run (MOST_LOCAL). */
-enum { MOST_PROCESSES = 4096 };
-
 /* Written by the child. */
 typedef struct child_record {
     atomic_int said; /* WORKER_DONE or WORKER_FAILED, once its function has returned */
@@ -243,8 +240,8 @@ static yk_spawn_context *spawn_context_create(yk_spawn_fn fn, void *arg, int npr
     yk_status status = YK_OK;
     if (!fn)
         status = yk__fail(YK_ERR_ARGUMENT, "spawn: there is no function to call");
-    else if (nprocs < 1 || nprocs > MOST_PROCESSES)
-        status = yk__fail(YK_ERR_ARGUMENT, "spawn: %d processes, expected 1 to %d", nprocs, MOST_PROCESSES);
+    else if (nprocs < 1 || nprocs > YK__MOST_LOCAL)
+        status = yk__fail(YK_ERR_ARGUMENT, "spawn: %d processes, expected 1 to %d", nprocs, YK__MOST_LOCAL);
     else if (yk__check_number("spawn", "grace", o.grace, 0, YK__MOST_SECONDS) ||
              yk__check_integer("spawn", "master_port", o.master_port, 0, 65535))
         status = YK_ERR_ARGUMENT;

@@ -49,7 +49,7 @@ static bool alike(yk_dtype dtype, int ndim, const int64_t *shape, yk_dtype dtype
     return same;
 }
 
-static yk_tensor *make_tensor(const yk__batch_plan *plan, int ndim, const int64_t *shape, yk_dtype dtype)
+yk_tensor *yk__batch_tensor(const yk__batch_plan *plan, int ndim, const int64_t *shape, yk_dtype dtype)
 {
     return plan->pinned ? yk__pinned_tensor(plan->pinned, ndim, shape, dtype)
                         : yk__tensor_new(ndim, shape, NULL, dtype, (yk_device){0});
@@ -65,12 +65,12 @@ static yk_status make_tensors(const yk__batch_plan *plan, const yk_sample *sampl
         int64_t shape[YK_MAX_DIMS] = {plan->count};
         memcpy(shape + 1, from.shape, (size_t)from.ndim * sizeof(*shape));
         r->bytes[i] = yk__sample_tensor_bytes(&from);
-        batch->tensors[i] = make_tensor(plan, 1 + from.ndim, shape, from.dtype);
+        batch->tensors[i] = yk__batch_tensor(plan, 1 + from.ndim, shape, from.dtype);
         if (!batch->tensors[i])
             return yk__error_code();
     }
     if (r->packed)
-        batch->crops = make_tensor(plan, 2, (int64_t[]){plan->count, YK__CROP_NUMBERS}, YK_I64);
+        batch->crops = yk__batch_tensor(plan, 2, (int64_t[]){plan->count, YK__CROP_NUMBERS}, YK_I64);
     return r->packed && !batch->crops ? yk__error_code() : YK_OK;
 }
 
@@ -227,7 +227,7 @@ void yk__batch_clear(yk__batch *batch)
 yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch)
 {
     yk_status status = YK_OK;
-    rows r = {.packed = plan->pinned && !plan->collate && yk__pinned_can_augment(plan->pinned)};
+    rows r = {.packed = plan->pinned && !plan->collate && !plan->mix && yk__pinned_can_augment(plan->pinned)};
     yk_sample *kept = NULL;
     char **memory = NULL;
     yk__loaded loaded;
@@ -257,6 +257,12 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
             status = collate(plan, kept, batch);
         else
             batch->count = r.first.count;
+        if (!status && plan->mix) {
+            status = yk__mix_batch(plan, worker, batch);
+            if (status)
+                yk__error_prefix("%s: samples from %lld on", plan->pipeline->dataset->table.name,
+                                 (long long)plan->order[0]);
+        }
     }
     for (int64_t i = 0; memory && i < plan->count; i++)
         free(memory[i]);

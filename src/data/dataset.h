@@ -88,8 +88,9 @@ struct yk_transform {
     double p;                                                             /* flip */
     int channels;                                                         /* normalize, grayscale */
     double degrees[2], translate[2], shear[4], fill;                      /* of a warp; fill: of an erasing, too */
-    bool bilinear, expand;
-    double jitter[4][2]; /* brightness, contrast, saturation, hue */
+    bool bilinear, expand, unmixed; /* unmixed: of a warp, a bilinear pixel at the edge is not mixed with `fill` */
+    int num_ops, magnitude, bins;   /* of rand_augment */
+    double jitter[4][2];            /* brightness, contrast, saturation, hue */
     double *mean, *std;
     int count; /* compose */
     yk_transform **items;
@@ -113,6 +114,53 @@ yk_status yk__resize_run(const yk__resize *plan, yk_sample *sample);
 yk_status yk__worker_plan(yk__data_worker *worker, yk_sample *sample, int64_t planes, int64_t height, int64_t width);
 /* The beginning of the middle `size` of `side`, as torchvision rounds. */
 int64_t yk__middle(int64_t side, int64_t size);
+/* Changes of colours by a factor (color.c), of an image that the caller's transform may have; what has no colours
+ * stays. */
+typedef enum yk__adjustment {
+    YK__ADJUST_BRIGHTNESS,
+    YK__ADJUST_CONTRAST,
+    YK__ADJUST_SATURATION,
+    YK__ADJUST_HUE,
+    YK__ADJUSTMENTS
+} yk__adjustment;
+yk_status yk__adjust_color(const yk_transform *transform, yk__adjustment what, double factor, yk_sample *sample);
+/* Changes of the levels of a u8 image, by a number of bits, a threshold, or the factor of sharpness (levels.c). */
+typedef enum yk__level_change {
+    YK__AUTOCONTRAST,
+    YK__EQUALIZE,
+    YK__POSTERIZE,
+    YK__SOLARIZE,
+    YK__SHARPNESS
+} yk__level_change;
+yk_status yk__change_levels(yk__level_change change, double number, yk_sample *sample);
+/* Turns (clockwise, degrees), shears and shifts an image around its middle or, `corner`, its first pixel's outer corner
+ * (warp.c), with the transform's interpolation and fill. */
+yk_status yk__warp_affine(const yk_transform *transform, yk_sample *sample, double angle, const double shift[2],
+                          const double shear[2], bool corner);
+/* The map of random_perspective, from output pixels to those of the image: corners, from the first one clockwise, come
+ * from the image's. In float, as torchvision rounds it. */
+void yk__perspective_map(const double corners[4][2], int64_t height, int64_t width, double map[8]);
+yk_status yk__warp_perspective(const yk_transform *transform, yk_sample *sample, const double map[8]);
+/* rand_augment's table, one operation of it, and a magnitude (rand_augment.c). */
+typedef enum yk__rand_op {
+    YK__IDENTITY,
+    YK__SHEAR_X,
+    YK__SHEAR_Y,
+    YK__TRANSLATE_X,
+    YK__TRANSLATE_Y,
+    YK__ROTATE,
+    YK__BRIGHTNESS,
+    YK__COLOR,
+    YK__CONTRAST,
+    YK__RAND_SHARPNESS,
+    YK__RAND_POSTERIZE,
+    YK__RAND_SOLARIZE,
+    YK__RAND_AUTOCONTRAST,
+    YK__RAND_EQUALIZE,
+    YK__RAND_OPS
+} yk__rand_op;
+yk_status yk__rand_augment_apply(const yk_transform *transform, yk__rand_op op, bool negative, yk_sample *sample);
+float yk__rand_augment_magnitude(double begin, double end, int bins, int i);
 /* Fails in the name of the transform unless the sample is (C, H, W). */
 yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
 /* True if this NULL is a transform that could not be made, false if it was left out. */
@@ -232,7 +280,7 @@ void yk__pinned_destroy(yk__pinned *p);
  * or to x where that is on a device. Any thread. */
 yk_tensor *yk__pinned_tensor(yk__pinned *p, int ndim, const int64_t *shape, yk_dtype dtype);
 yk_tensor *yk__pinned_copy(yk__pinned *p, yk_tensor *x);
-/* One reference to x on the device, whose copy is queued. x may be released at once. */
+/* Queues the copy of x to the device, and returns the copy, one reference. x may be released at once. */
 yk_tensor *yk__pinned_upload(yk__pinned *p, yk_tensor *x);
 /* True if the device does the one pass of a pipeline; then the result of that pass, one reference, for the bytes
  * (N,C,H,W) of a batch and their crops (N,6): queued, as an upload is. */
@@ -244,6 +292,11 @@ yk_status yk__pinned_await(const yk__pinned *p);
 yk_status yk__pinned_hold_back(yk__pinned *p);
 
 /* ---- batches (batch.c) ----------------------------------------------------------------------------------- */
+/* The mixing of batches with themselves (mix.c): alphas of Beta(alpha, alpha), 0 where not, and the classes. */
+typedef struct yk__mix {
+    double mixup, cutmix;
+    int64_t classes;
+} yk__mix;
 /* The pipeline, random numbers and samples that a batch is made from. */
 typedef struct yk__batch_plan {
     const yk__pipeline *pipeline;
@@ -256,6 +309,8 @@ typedef struct yk__batch_plan {
     yk__pinned *pinned; /* whose memory the tensors get; NULL: that of cpu:0 */
     yk_on_error on_error;
     atomic_int *warnings; /* how many more samples that cannot be read are logged */
+    const yk__mix *mix;   /* NULL: the batch is not mixed */
+    int64_t position;     /* of the batch in the epoch's order: that of its first sample */
 } yk__batch_plan;
 /* The tensors of a batch. */
 typedef struct yk__batch {
@@ -270,6 +325,20 @@ typedef struct yk__batch {
  * set on the way. */
 yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch);
 void yk__batch_clear(yk__batch *batch);
+/* A tensor of the batch in host memory, not initialised. */
+yk_tensor *yk__batch_tensor(const yk__batch_plan *plan, int ndim, const int64_t *shape, yk_dtype dtype);
+/* Mixes the rows of the input and the targets of a batch that was stacked (mix.c). */
+yk_status yk__mix_batch(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch);
+/* The draws for the batch at a position of an epoch's order: a sample's share of itself, and with cutmix what is cut
+ * out of the sample before it; the share is then that of the pixels. */
+typedef struct yk__mixed {
+    bool cut;
+    double share;
+    yk__rectangle part;
+} yk__mixed;
+yk_status yk__mix_apply(const yk__batch_plan *plan, const yk__mixed *mixed, yk__data_worker *worker, yk__batch *batch);
+yk__mixed yk__mix_draw(const yk__mix *mix, uint64_t seed, int64_t epoch, int64_t position, int64_t height,
+                       int64_t width);
 
 /* ---- files (mapping.c, idx.c, image_decode.c) * --------------------------------------------------------- */
 typedef struct yk__mapping {
@@ -288,7 +357,7 @@ typedef struct yk__idx {
 /* Reads the bytes of such a file, gzip or not; `path` is for messages. */
 yk_status yk__idx_parse(const char *path, const unsigned char *bytes, size_t size, int ndim, yk__idx *idx);
 
-/* Decodes a JPEG or PNG file to a u8 (3, H, W) sample. */
+/* Decodes a JPEG, PNG, BMP or WebP file to a u8 (3, H, W) sample. */
 yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample);
 
 /* The parts of a name as of yk_dataset_open: whether it is a folder of pictures, whose path goes to *root (the caller

@@ -62,6 +62,20 @@ static yk_status find_rank(const char *name, yk_loader_options *o)
     return status;
 }
 
+/* Alphas are Beta's, or 0. Larger ones than most_alpha are taken for mistakes: they draw 0.5 always. */
+static yk_status check_mix(const char *what, const yk_loader_options *o)
+{
+    const double most_alpha = 1e6;
+    if (yk__check_number(what, "mixup", o->mixup, 0, most_alpha) ||
+        yk__check_number(what, "cutmix", o->cutmix, 0, most_alpha) ||
+        yk__check_integer(what, "num_classes", o->num_classes, 0, INT32_MAX))
+        return yk__error_code();
+    if (o->collate && (o->mixup > 0 || o->cutmix > 0))
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %s mixes batches that the loader stacks, and collate makes its own", what,
+                        o->mixup > 0 ? "mixup" : "cutmix");
+    return YK_OK;
+}
+
 static yk_status check_options(const char *name, yk_loader_options *o)
 {
     if (o->batch_size == YK_NOT_GIVEN)
@@ -75,6 +89,8 @@ static yk_status check_options(const char *name, yk_loader_options *o)
     if (o->on_error != YK_FAIL && o->on_error != YK_SKIP)
         return yk__fail(YK_ERR_ARGUMENT, "loader of %s: on_error is %d, expected YK_FAIL or YK_SKIP", name,
                         (int)o->on_error);
+    if (check_mix(what, o))
+        return yk__error_code();
     if (o->prefetch == YK_NOT_GIVEN)
         o->prefetch = 2 * o->workers;
     if (o->distributed && o->world_size == YK_NOT_GIVEN && o->rank == YK_NOT_GIVEN && find_rank(name, o))
@@ -154,6 +170,10 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     l->dataset = yk_dataset_retain(dataset);
     l->options = checked;
     l->options.sampler = yk_sampler_retain(checked.sampler);
+    const double least_alpha = 1e-6; /* below, a batch would be mixed by 0 or 1 */
+    l->mix = (yk__mix){.mixup = checked.mixup < least_alpha ? 0 : checked.mixup,
+                       .cutmix = checked.cutmix < least_alpha ? 0 : checked.cutmix,
+                       .classes = checked.num_classes ? checked.num_classes : dataset->table.classes};
     l->over = l->fresh = true;
     atomic_store(&l->warnings, 10);
     if (allocate(l)) {

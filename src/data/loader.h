@@ -33,6 +33,7 @@ struct yk_loader {
     yk_dataset *dataset;
     yk_loader_options options;
     yk__pipeline pipeline;
+    yk__mix mix;          /* of the options */
     yk__sampler sampler;  /* of the epoch, or of what was left of it for set_state; its rank is the first one's */
     yk__turns turns;      /* of that rank and those behind it whose parts this loader gives; one, unless shared out */
     int64_t *all;         /* dataset indices of the whole epoch */

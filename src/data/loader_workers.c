@@ -75,7 +75,11 @@ void yk__loader_make_batch(yk_loader *loader, yk__data_worker *data, int64_t num
                            .collate_user = loader->options.collate_user,
                            .pinned = loader->pinned,
                            .on_error = loader->options.on_error,
-                           .warnings = &loader->warnings};
+                           .warnings = &loader->warnings,
+                           .mix = loader->mix.mixup > 0 || loader->mix.cutmix > 0 ? &loader->mix : NULL,
+                           .position = loader->sampler.start +
+                                       turn.batch * loader->options.batch_size * loader->sampler.world +
+                                       loader->sampler.rank + turn.rank};
     making own = {loader, being_made};
     being_made = &own;
     yk_status status = yk__batch_make(&plan, data, &made->batch);

@@ -170,7 +170,7 @@ static yk_status queue_copy(const yk__pinned *p, block *b, yk_tensor *to, size_t
     return status;
 }
 
-/* x, in pinned memory, on the device, for the queue of copies. */
+/* Queues the copy of x, which is in pinned memory, to the device, on the queue of copies; returns the copy. */
 static yk_tensor *upload(const yk__pinned *p, yk_tensor *x)
 {
     yk__queue before = yk__queue_begin(YK__QUEUE_COPY);

@@ -270,7 +270,8 @@ static yk_status merge_add(yk_tokenizer *t, const char *origin, int32_t rank, co
     return YK_OK;
 }
 
-/* The parts of "left right"; false where that is not the form. */
+/* Splits "left right": *left is the length of the left part. False where the line is not two parts with one space
+ * between. */
 static bool merge_split(const char *line, size_t size, size_t *left)
 {
     const char *space = memchr(line, ' ', size);

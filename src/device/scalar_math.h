@@ -8,8 +8,8 @@
  * our own minimax fits (Remez exchange in 40 digits); the error of the fit stands beside each. The f64 versions are in
  * scalar_math_f64.h.
  *
- * The bits are the same on every instruction set: every fused multiply-add is written as one, and the files that
- * include this header are compiled with -ffp-contract=off (Makefile: UNFUSED), so that there are no others.
+ * The bits are the same on every instruction set: every fused multiply-add is written as one, and the kernels that
+ * must give the same bits are compiled with -ffp-contract=off (Makefile: UNFUSED), so that there are no others.
  */
 #ifndef YOKE_DEVICE_SCALAR_MATH_H
 #define YOKE_DEVICE_SCALAR_MATH_H

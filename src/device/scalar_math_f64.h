@@ -1,15 +1,15 @@
 /*
  * scalar_math_f64.h - the elementary functions of scalar_math.h for double. Layer: device. Included by scalar_math.h.
  *
- * No branches, table look-ups or calls, but for sin and cos of great arguments, so that loops over them vectorise.
+ * No branches, look-ups or calls (but rint), but for sin and cos of great arguments, so that loops over them vectorise.
  * Right for every input, denormals, infinities and NaN included: exp, log, sin and cos within 1 ulp, expm1, log1p, pow
  * and atan2 within 2, erf, sigmoid and tanh within 3, gelu within 7 (tests/device/elementwise_f64_test.c). The
  * polynomials are our own minimax fits (Remez exchange in 50 digits); the error of the fit stands beside each.
  *
  * There is no fused multiply-add: without the instruction it would be a call for every one. Where a product must be
  * exact its factors are split into parts of 26 bits, or a constant has so many zeros at its end that it is (Dekker,
- * 1971; Cody and Waite, 1980). So the bits are the same on every instruction set, and on GPUs, which is why the files
- * that include this are compiled with -ffp-contract=off.
+ * 1971; Cody and Waite, 1980). So the bits are the same on every instruction set, and on GPUs, wherever the compiler
+ * fuses none either: the kernels that must give the same bits are compiled with -ffp-contract=off (Makefile: UNFUSED).
  */
 #ifndef YOKE_DEVICE_SCALAR_MATH_F64_H
 #define YOKE_DEVICE_SCALAR_MATH_F64_H
@@ -26,15 +26,15 @@
 #define YK__POLY4(x, x2, a, b, c, d)                 (YK__POLY2(x, a, b) + (x2)*YK__POLY2(x, c, d))
 #define YK__POLY8(x, x2, x4, a, b, c, d, e, f, g, h) (YK__POLY4(x, x2, a, b, c, d) + (x4)*YK__POLY4(x, x2, e, f, g, h))
 
-/* 2^n for n in [-1022, 1023], of n + YK__ROUNDER. */
+/* 2^n for an integer n in [-1022, 1023]; `rounded` is n + YK__ROUNDER. */
 YK__SCALAR double yk__power_of_two(double rounded)
 {
     return yk__double_of((yk__bits_of_double(rounded) << 52) + ((uint64_t)1023 << 52));
 }
 
 /*
- * p 2^n for n in [-1121, 1024], of n + YK__ROUNDER, and `small` where n < -900 and nowhere where n > 900: the scale in
- * two factors, so that neither overflows and a denormal is rounded once.
+ * p 2^n for an integer n in [-1121, 1024]; `rounded` is n + YK__ROUNDER. Two factors, so that neither overflows and
+ * a denormal is rounded once; `small` chooses them: true where n < -900, false where n > 900, either one between.
  */
 YK__SCALAR double yk__scale_f64(double p, double rounded, bool small)
 {

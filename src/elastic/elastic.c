@@ -122,8 +122,10 @@ static yk_status set_virtual_ranks(yk_elastic *e, const yk_elastic_options *o)
     if (e->survives && yk__rank_info_read(&info))
         return yk__error_code();
     /* A process that joins a run under way is alone so far. */
-    int processes = getenv("YOKE_ELASTIC_JOIN") && e->survives ? info.world_size : e->world;
-    e->virtual_ranks = given ? o->virtual_ranks : of_job ? of_job : processes;
+    int64_t processes = getenv("YOKE_ELASTIC_JOIN") && e->survives ? info.world_size : e->world;
+    if (e->survives && yk__env_int("YOKE_ELASTIC_MEMBERS", processes, 0, YK__MOST_RANKS, &processes))
+        return yk__error_code();
+    e->virtual_ranks = given ? o->virtual_ranks : of_job ? of_job : (int)processes;
     if (e->virtual_ranks < e->world)
         return yk__fail(YK_ERR_ARGUMENT,
                         "elastic_create: %s is %d, but there are %d processes, each of which computes a virtual rank "

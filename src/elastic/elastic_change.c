@@ -42,6 +42,11 @@ void yk_elastic_leave(void)
     leave_wished = 1;
 }
 
+static bool wishes_to_leave(void)
+{
+    return leave_wished != 0;
+}
+
 static void signal_take(yk_elastic *e)
 {
     struct sigaction now, ours = {.sa_handler = wish_to_leave, .sa_flags = SA_RESTART};
@@ -267,7 +272,7 @@ static bool may_follow(yk_status status)
     return status == YK_ERR_CONNECTION || status == YK_ERR_TIMEOUT || status == YK_ERR_STALLED;
 }
 
-yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *completed)
+static yk_status change_members(yk_elastic *e, yk__standing standing, bool *completed)
 {
     yk_error cause;
     yk__succession next = {0};
@@ -284,6 +289,7 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
         status = meet(e, &next, standing, completed);
         if (!status) {
             show_view(e, true);
+            snprintf(e->who, sizeof(e->who), "%s", next.who);
             yk__log(YK_LOG_WARN, "elastic: view %" PRId64 ": %s; %d members go on after %.3f s, this one is rank %d",
                     e->members.view, next.who, e->world, yk__now() - began, e->rank);
             return YK_OK;
@@ -312,6 +318,16 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
     if (cause.code)
         yk__error_put(&cause);
     return cause.code;
+}
+
+/* The launcher is told meanwhile that this member waits for the others (--evict-stalled). */
+yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *completed)
+{
+    int changing = yk__progress_counter("elastic_changing");
+    yk__progress_gauge(changing, e->members.store != NULL);
+    yk_status status = change_members(e, standing, completed);
+    yk__progress_gauge(changing, 0);
+    return status;
 }
 
 yk_status yk_elastic_recover(yk_elastic *e)
@@ -403,6 +419,11 @@ bool yk__elastic_enter(yk_elastic *e)
     return !e->failed && !e->left;
 }
 
+const char *yk__elastic_who(const yk_elastic *e)
+{
+    return e->who;
+}
+
 bool yk_elastic_left(const yk_elastic *e)
 {
     YK__LIVE(e);
@@ -446,11 +467,20 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
     status = yk__members_make(&e->members, yk__group_store(e->group), e->rank, e->world, e->virtual_ranks, facts,
                               &e->joined);
     if (!status && e->joined) {
+        int waits = yk__progress_counter("elastic_spare");
         e->position = -1;
-        status = yk__members_join(&e->members, &next);
+        if (e->members.seats)
+            signal_take(e);
+        yk__progress_gauge(waits, e->members.seats > 0);
+        status = yk__members_join(&e->members, wishes_to_leave, &next);
+        yk__progress_gauge(waits, 0);
+        e->left = !status && next.leaving;
+        if (e->left) /* a spare that was not needed */
+            return YK_OK;
         if (!status && (status = meet(e, &next, YK__AT_STEP, &completed)) && may_follow(status))
             status =
                 yk__elastic_change(e, YK__AT_STEP, &completed); /* one of the others may have ended at that moment */
+        snprintf(e->who, sizeof(e->who), "process %d joins as rank %d", e->members.own.slot, e->rank);
         e->joined_now = true;
     }
     if (!status)
@@ -459,12 +489,13 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
         return status;
     watch_lost(e, true);
     show_view(e, e->joined);
-    if (e->members.store) /* else there is nobody to leave, and the signal ends this process */
+    if (e->members.store && !e->signal_taken) /* else there is nobody to leave, and the signal ends this process */
         signal_take(e);
     /* Nobody goes on before all have said in their pages that they survive its end. */
     if (!e->joined)
         status = yk_elastic_together(e, NULL, NULL);
     show_view(e, !status);
+    e->took_part = !status;
     return status;
 }
 
@@ -472,7 +503,9 @@ void yk__elastic_survive_clear(yk_elastic *e)
 {
     yk_store_watcher_release(e->lost.watcher); /* its thread has ended when this returns */
     free(e->lost.slots);
-    if (!e->left)
+    /* A process that is refused, or fails, says nothing of the others, and who leaves them neither; the last ones tell
+     * those that may still wait, spares among them, that the run is over. */
+    if (e->took_part && !e->failed && (!e->left || e->whole))
         yk__members_over(&e->members);
     signal_give_back(e);
     yk__members_clear(&e->members);

@@ -76,6 +76,7 @@ struct yk_elastic {
     /* For members that may come and go (elastic_change.c). */
     bool survives;
     yk__members members;
+    char who[300];                     /* came and went with the view, as a sentence; "": none did */
     int64_t position;                  /* steps and actions of all that are done; -1: the state is still to come */
     bool open;                         /* what follows is the state before the step, to which it may have to go back */
     yk_random_state *generators_start; /* (virtual_ranks); the buffers are `start` */
@@ -85,6 +86,7 @@ struct yk_elastic {
     bool change_due;         /* all members know that one wants to leave, or to join */
     bool left, whole;        /* this process is no member any more; nor is anybody, and the group is there */
     bool joined, joined_now; /* it came when the run was under way; and has not made a step since */
+    bool took_part;          /* it has come to be a member */
     bool signal_taken;
 
     /* Nodes that the launcher finds lost, which their connections need not show; under the lock. */
@@ -130,6 +132,8 @@ unsigned yk__elastic_wishes(yk_elastic *job);
 /* Between two steps, or after a failure, whose error is on record: makes the view that follows, if members have gone or
  * wait, and stands where all of them do. Without a change the error stays, and is returned. */
 yk_status yk__elastic_change(yk_elastic *job, yk__standing standing, bool *completed);
+/* Those who came and went with the last view, for a log: "rank 1 (process 1) has ended"; "" with the first. */
+const char *yk__elastic_who(const yk_elastic *job);
 /* Before a step: false at the end of the epoch, where this process has left, or on failure (job->failed). */
 bool yk__elastic_enter(yk_elastic *job);
 /* The rest of making a job whose members may change; takes over `facts`, what has to be alike in all. */

@@ -168,7 +168,7 @@ static yk_status push(const yk__leaf_sums *s, yk__leaf_sum *sum, int leaf)
     return status;
 }
 
-/* The sum of a bucket, for its layout as it is now. */
+/* Finds the sum of a bucket, and clears one that was of another layout. */
 static yk_status find_sum(yk__leaf_sums *s, const yk_ddp_bucket *bucket, yk__leaf_sum **sum)
 {
     if (bucket->count != s->n_buckets) {

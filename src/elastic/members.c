@@ -18,6 +18,8 @@ enum { KEY = 96 };
 static const char register_key[] = "elastic/view", joins_key[] = "elastic/joins";
 /* Seconds between looks at keys of the store, at first and at last; and at those who want to join. */
 static const double look_soon = 2e-4, look_late = 5e-3, look_joining = 0.1;
+/* Seconds for which a spare waits for a word at most, before it looks at the register itself. */
+static const double spare_waits = 0.2;
 
 /* ---- views as text ----------------------------------------------------------------------------------------------- */
 
@@ -126,7 +128,7 @@ yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_
                            bool *newcomer)
 {
     yk__rank_info info;
-    int64_t incarnation, seconds;
+    int64_t incarnation, seconds, seats;
     *m = (yk__members){.most = most, .facts = facts};
     *newcomer = false;
     yk_status status = facts ? yk__rank_info_read(&info) : YK_ERR_MEMORY;
@@ -134,11 +136,14 @@ yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_
         status = yk__env_int("YOKE_JOIN_TIMEOUT", 60, 1, YK__MOST_SECONDS, &seconds);
     if (!status)
         status = yk__env_int("YOKE_INCARNATION", 0, 0, INT32_MAX, &incarnation);
+    if (!status)
+        status = yk__env_int("YOKE_ELASTIC_MEMBERS", 0, 0, YK__MOST_RANKS, &seats);
     if (status)
         return status;
     *newcomer = getenv("YOKE_ELASTIC_JOIN") != NULL;
     m->nodes = info.launcher && getenv("YOKE_NNODES") != NULL;
-    if ((!info.launcher || info.world_size == 1) && world_size == 1 && !*newcomer && !m->nodes)
+    m->seats = (int)seats;
+    if ((!info.launcher || info.world_size == 1) && world_size == 1 && !*newcomer && !m->nodes && !m->seats)
         return YK_OK; /* whose end nobody survives */
     if (!*newcomer && (info.world_size != world_size || info.rank != rank))
         return yk__fail(YK_ERR_UNSUPPORTED,
@@ -190,11 +195,18 @@ void yk__members_clear(yk__members *m)
     *m = (yk__members){0};
 }
 
+/* Members that there may be now. */
+static int limit_of(const yk__members *m)
+{
+    return m->seats && m->seats < m->most ? m->seats : m->most;
+}
+
 bool yk__members_wanted(yk__members *m)
 {
     double now = yk__now();
     int64_t all = 0;
-    if (!m->store || (m->count >= m->slots && !m->nodes) || m->count >= m->most || now - m->looked < look_joining)
+    bool full = !m->nodes && !m->seats && m->count >= m->slots;
+    if (!m->store || full || m->count >= limit_of(m) || now - m->looked < look_joining)
         return false;
     m->looked = now;
     if (yk_store_add(m->store, joins_key, 0, &all))
@@ -337,7 +349,7 @@ static yk_status propose(const yk__members *m, const standing *stands, yk__membe
     if (at_step && *count)
         status = yk_store_add(m->store, joins_key, 0, &all);
     for (int64_t n = 1; n <= all && !status; n++) {
-        bool taken = *count >= m->most, may = false, there = false;
+        bool no_place = *count >= limit_of(m), taken = false, may = false, there = false;
         int slot = 0;
         yk__member who;
         status = applicant(m, n, &slot, &there);
@@ -348,10 +360,11 @@ static yk_status propose(const yk__members *m, const standing *stands, yk__membe
             taken |= is_its && stands[i].kind != 0;
             open |= is_its && stands[i].kind == YK__AT_LEAVE;
         }
-        *heard = !open && n > *heard ? n : *heard;
         for (int i = 0; i < *count; i++) /* it has asked twice, in two incarnations */
             taken |= list[i].slot == slot;
-        if (!taken)
+        open |= no_place && !taken && m->seats; /* a spare waits on */
+        *heard = !open && n > *heard ? n : *heard;
+        if (!taken && !no_place)
             status = newcomer_of(m, slot, &who, &may);
         if (may)
             list[(*count)++] = who;
@@ -390,8 +403,14 @@ static yk_status install(const yk__members *m, const yk__member *list, int count
     yk_status status = text ? yk_store_compare_set(m->store, register_key, m->text, strlen(m->text), text, strlen(text),
                                                    &held, NULL, NULL)
                             : YK_ERR_MEMORY;
+    bool is_ours = !status && strcmp(held, text) == 0;
     free(text);
     *now = held;
+    for (int i = 0; i < count && !status && is_ours; i++) { /* who comes is told */
+        char key[KEY];
+        if (place_of(m->list, m->count, list[i]) < 0)
+            status = yk_store_set(m->store, key_of(key, "in", list[i]), "1", 1);
+    }
     return status;
 }
 
@@ -518,9 +537,42 @@ static yk_status apply(yk__members *m)
     return yk_store_set(m->store, key, text, strlen(text));
 }
 
-yk_status yk__members_join(yk__members *m, yk__succession *next)
+/* Looks whether a view has this process, which *in says then; or why none will, as an error. */
+static yk_status look_for_view(yk__members *m, bool *in, bool *over, yk__succession *next)
 {
-    char key[KEY], *own = yk__format("%d %s", m->own.incarnation, m->facts), *text = NULL;
+    char key[KEY], *text = NULL;
+    *in = *over = false;
+    yk_status status = text_of(m, key_of(key, "refused", m->own), &text);
+    if (!status && text)
+        status = yk__fail(YK_ERR_MISMATCH, "elastic_create: the run does not take this process in: %s", text);
+    free(text);
+    text = NULL;
+    if (!status)
+        status = is_there(m, "elastic/over", over);
+    if (status || *over)
+        return status;
+    status = text_of(m, register_key, &text);
+    if (!status && text)
+        status = view_take(m, text);
+    *in = !status && (next->rank = place_of(m->list, m->count, m->own)) >= 0;
+    return status;
+}
+
+/* A spare's wait for a word that a view has it; it shows that it does not hang. */
+static yk_status spare_wait(const yk__members *m)
+{
+    char key[KEY];
+    yk_progress_phase("ready, as a spare");
+    yk_status status = yk_store_wait(m->store, (const char *[]){key_of(key, "in", m->own)}, 1, spare_waits);
+    if (status != YK_ERR_TIMEOUT)
+        return status;
+    yk_clear_error();
+    return YK_OK;
+}
+
+yk_status yk__members_join(yk__members *m, bool (*leaves)(void), yk__succession *next)
+{
+    char key[KEY], *own = yk__format("%d %s", m->own.incarnation, m->facts);
     snprintf(key, sizeof(key), "elastic/join/%d", m->own.slot);
     yk_status status = own ? yk_store_set(m->store, key, own, strlen(own)) : YK_ERR_MEMORY;
     free(own);
@@ -530,34 +582,33 @@ yk_status yk__members_join(yk__members *m, yk__succession *next)
         yk__log(YK_LOG_INFO, "elastic: process %d (incarnation %d) asks to join the others", m->own.slot,
                 m->own.incarnation);
     double wait = look_soon;
+    bool in = false, over = false;
     *next = (yk__succession){.changed = true};
-    while (!status) {
-        free(text);
-        text = NULL;
-        status = text_of(m, key_of(key, "refused", m->own), &text);
-        if (!status && text) {
-            status = yk__fail(YK_ERR_MISMATCH, "elastic_create: the run does not take this process in: %s", text);
+    while (!status && !in) {
+        bool leaving = m->seats && leaves && leaves();
+        status = look_for_view(m, &in, &over, next);
+        if (status || in)
+            break;
+        if ((over && m->seats) || leaving) {
+            next->leaving = true;
             break;
         }
-        bool over = false;
-        if (!status)
-            status = is_there(m, "elastic/over", &over);
-        if (!status && over)
-            status =
-                yk__fail(YK_ERR_STATE, "elastic_create: the run has come to its end before this process was in it");
-        if (!status)
-            status = text_of(m, register_key, &text);
-        if (!status && text)
-            status = view_take(m, text);
-        text = NULL;
-        if (status || (next->rank = place_of(m->list, m->count, m->own)) >= 0)
-            break;
-        pause_for(&wait);
+        if (over)
+            return yk__fail(YK_ERR_STATE, "elastic_create: the run has come to its end before this process was in it");
+        if (m->seats)
+            status = spare_wait(m);
+        else
+            pause_for(&wait);
     }
-    free(text);
+    if (m->seats)
+        yk_progress_phase(NULL);
     if (!status) { /* or it were let in again after it has left */
         snprintf(key, sizeof(key), "elastic/join/%d", m->own.slot);
         status = yk_store_delete(m->store, key, NULL);
+    }
+    if (!status && next->leaving && !over) { /* one may have let it in meanwhile: then it leaves as a member */
+        status = look_for_view(m, &in, &over, next);
+        next->leaving = !in;
     }
     return status;
 }

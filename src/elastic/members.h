@@ -12,11 +12,17 @@
  *   elastic/N.R/verdict     "changed" or "same", by compare-and-swap: what the first has found when all stood
  *   elastic/gone/SLOT.INC   the launcher's word: nothing is left of that process (Note [Ends that are certain])
  *   elastic/lost            "4 5 2": the slots of nodes that are lost, as the launcher of node 0 finds them: whoever
- * has one of them in its view need not wait for it any longer elastic/held            the launcher has found a node
- * lost, and does not say yet that its processes are gone: too few nodes are left to go on elastic/join/SLOT       "1
- * facts": a process that asks to join, its incarnation, and what has to be alike elastic/joins           how many ever
- * asked; elastic/joins/N: the slot of the N-th elastic/refused/...     SLOT.INC: why it cannot elastic/over the run has
- * come to its end
+ *                           has one of them in its view need not wait for it any longer
+ *   elastic/held            the launcher has found a node lost, and does not say yet that its processes are gone: too
+ *                           few nodes are left to go on
+ *   elastic/join/SLOT       "1 facts": a process that asks to join, its incarnation, and what has to be alike
+ *   elastic/joins           how many ever asked; elastic/joins/N: the slot of the N-th
+ *   elastic/in/SLOT.INC     a view has that process: it need not look any longer
+ *   elastic/refused/...     SLOT.INC: why it cannot
+ *   elastic/over            the run has come to its end
+ *
+ * Where there are spares (YOKE_ELASTIC_MEMBERS, the number of members that there are to be), whoever asks is let in as
+ * far as there is a place, in the same view that others go from; those who are not keep waiting.
  *
  * A change begins when each member of the view either stands still, and says where, or is gone. Who looks later may see
  * more: another one gone, or one more that wants to join. So the first verdict counts for all; by "same" the view goes
@@ -46,6 +52,7 @@ typedef struct yk__members {
     bool nodes;      /* which may come at any time */
     int64_t heard;   /* of those that ever asked to join so many have been looked at */
     int most;        /* members that there may be: virtual ranks */
+    int seats;       /* members that there are to be, since spares wait to be one; 0: there are none */
     yk__member own;
     char *facts;         /* what has to be alike in all members, a fact a line; owned */
     char *text;          /* the register's value for the view; owned */
@@ -71,8 +78,9 @@ typedef struct yk__succession {
 yk_status yk__members_make(yk__members *m, yk_store *store, int rank, int world_size, int most, char *facts,
                            bool *newcomer);
 void yk__members_clear(yk__members *m);
-/* A newcomer asks to become a member, and waits until a view has it. */
-yk_status yk__members_join(yk__members *m, yk__succession *next);
+/* A newcomer asks to become a member, and waits until a view has it. Where spares wait it is one: it waits for a place,
+ * and comes back `leaving`, which is no error, when the run is over before, or when `leaves` (NULL: never) says so. */
+yk_status yk__members_join(yk__members *m, bool (*leaves)(void), yk__succession *next);
 /* A member stands still: waits for the others, and makes or learns the view that follows. */
 yk_status yk__members_change(yk__members *m, int64_t position, yk__standing standing, yk__succession *next);
 /* True if a newcomer waits, as far as it was worth a look: at most ten times a second, where a member is missing. */

@@ -8,8 +8,9 @@
 
 #include "host/node_list.h"
 
-/* Any numbers: a launcher's variable beyond them is taken for a mistake. */
-enum { YK__MOST_RANKS = 1 << 20, YK__MOST_VIRTUAL_RANKS = 1 << 16 };
+/* Any numbers beyond the machines there are: a variable or an option beyond them is taken for a mistake. MOST_LOCAL:
+ * processes of one launcher, or of one yk_spawn. */
+enum { YK__MOST_RANKS = 1 << 20, YK__MOST_VIRTUAL_RANKS = 1 << 16, YK__MOST_LOCAL = 4096 };
 
 typedef struct yk__rank_info {
     const char *launcher; /* "Slurm": for messages; NULL: nothing launched this process, which is rank 0 of 1 */

@@ -275,7 +275,7 @@ bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
     plan->joins = joins != 0;
     *table = read_new_text(reader, MOST_LISTENERS_TEXT);
     if (read_role_parts(reader, plan) && yk__read_finished(reader) && plan->node > 0 && plan->local >= 0 &&
-        plan->local <= MOST_PROCESSES && plan->first >= 0 && plan->world > plan->local &&
+        plan->local <= MOST_PROCESSES && plan->first >= 0 && plan->world >= plan->local && plan->world > 0 &&
         plan->first <= plan->world - plan->local && plan->port > 0 && plan->port < 65536 && plan->restart >= 0 &&
         plan->restarts >= 0 && plan->attempt >= plan->restart && plan->node < plan->nodes && plan->orders >= 0 &&
         plan->orders < INT64_MAX / 2 && joins <= 1)

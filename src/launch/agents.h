@@ -62,7 +62,9 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        /* u32 and u64 of the order, u8 state, u32 size and bytes of the file, u64 nanoseconds of this host's clock when
         * the order came, and u64 now (traces.c) */
        REPORT_TRACE,
-       REPORT_LIVE /* u32 number of order 10, u32 ranks, of each u32 rank, u8 0 it has a trace, or why not */
+       REPORT_LIVE,    /* u32 number of order 10, u32 ranks, of each u32 rank, u8 0 it has a trace, or why not */
+       REPORT_IN_VAIN, /* text, why: no process of this node, which came to join others, has become a member */
+       REPORT_VIEW     /* u64, the list of members of which processes of this node, which survive others, are now */
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
 enum {                                                                         /* of orders: u8 kind, and */
@@ -146,8 +148,9 @@ typedef struct yk__agent_node {
     bool ended, stopping;     /* its group; it has confirmed the stop */
     bool finished;            /* all its processes ended well, before they were asked to */
     bool leaving;             /* its launcher was asked to end, and the others go on */
-    bool departs;             /* likewise, with the processes that they have (survivors.c) */
+    bool departs;             /* likewise, with the processes that they have, or it came in vain (survivors.c) */
     bool settled;             /* it is lost, and they go on with those */
+    int64_t view;             /* of its processes, which survive others; 0: they do not, as far as it has said */
     int64_t done_view, lost_view; /* as it reports them at its end */
     bool following;               /* it reads orders: it has been given a plan */
     bool gone;                    /* its launcher ended, or fell silent: `why` */
@@ -236,6 +239,7 @@ struct yk__rendezvous {
     char coordinator_name[160];
     int64_t renewal; /* the request that renewed the lease, sent at renewal_at, whose answer is awaited; 0: none is */
     double renewal_at, confirmed; /* when the last one was sent that has an answer */
+    int64_t view;                 /* of this node's processes, as node 0 knows it */
     yk__agent_plan plan;
     bool planned;
     char refusal[1200];
@@ -333,6 +337,8 @@ void yk__views_end(yk__rendezvous *n);
 /* Node 0: the next attempt, of the nodes that there are by then. */
 bool yk__views_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
 /* ---- survivors.c: nodes that come and go while processes go on --------------------------------------------------- */
+/* True if processes of this node are known to survive others; at node 0, of any node. */
+bool yk__survivors_known(const yk__rendezvous *n, const group *g);
 /* True at node 0 while the processes of the job go on without those that end. */
 bool yk__survivors_may(const yk__rendezvous *n);
 /* It is so from now on; it is said what a cut network means, where half of the nodes would do. */
@@ -341,6 +347,8 @@ void yk__survivors_begin(yk__rendezvous *n);
 void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *node, const char *text);
 bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *node, int signal);
 bool yk__survivors_come(yk__rendezvous *n, yk__agent_node *node);
+/* Node 0: no process of a node that came has become a member. */
+void yk__survivors_in_vain(yk__rendezvous *n, yk__agent_node *node, const char *why);
 /* At each turn: those that have left, or were lost, are no nodes any more. */
 void yk__survivors_step(yk__rendezvous *n);
 /* All processes have ended: that is a failure where some were lost, and nobody has gone on without them. */

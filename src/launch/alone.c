@@ -27,20 +27,13 @@
 /* Seconds: that what is left of a process has to end by SIGKILL; between two looks at it, as nothing tells of the end
  * of a process that is no child; that a process has to run for its failure not to be one in a row. */
 static const double remains_end = 5, look_every = 0.01, well = 60;
+/* Seconds between looks whether the spares may be started, and whether one is needed. */
+static const double look_for_spares = 0.05, look_at_spares = 0.1;
 
 /* ---- programs that survive --------------------------------------------------------------------------------------- */
-/* A counter in the page of a process (src/elastic/); 0: it is not there. */
 static int64_t counter_of(const group *g, int index, const char *which)
 {
-    const yk__rank_page *page = yk__pages_at(yk__hang_pages(g->hang), index);
-    for (int c = 0; c < YK__PAGE_COUNTERS && page; c++) {
-        char name[52];
-        int64_t value = 0;
-        const char *counter = yk__page_counter(page, c, name, &value);
-        if (counter && strcmp(counter, which) == 0)
-            return value;
-    }
-    return 0;
+    return yk__hang_counter(g->hang, index, which);
 }
 
 /* The list of members in which a process has last been; 0: it survives nobody, or is no member yet. */
@@ -76,16 +69,17 @@ bool yk__alone_all_survive(const group *g)
     return any;
 }
 
-/* True if the processes of the job go on by themselves without one that has ended: each says so, or was started again
- * to join those that do. Of other nodes' processes a member knows it, and the link of it. */
-static bool survives(const group *g)
+/* True if the processes of the job go on by themselves without this one, which has ended (NULL: without any): each says
+ * so, or was started again to join those that do. Of other nodes' processes a member knows it, and the link of it; and
+ * where this node has come to join them no process here need be a member. */
+static bool survives(const group *g, const worker *ended)
 {
     if (!g->gone || !g->hang || g->link)
-        return g->gone && g->hang && g->link->may_live && yk__alone_all_survive(g);
+        return g->gone && g->hang && g->link->may_live && (yk__alone_all_survive(g) || (ended && ended->joins_others));
     bool all = true;
     for (int i = 0; i < g->count && all; i++) {
         const worker *one = &g->workers[i];
-        all = !one->role && (one->lost || one->incarnation > 0 || view_of(g, i) > 0);
+        all = !one->role && (one->lost || one->incarnation > 0 || one->joins_others || view_of(g, i) > 0);
     }
     return all;
 }
@@ -96,8 +90,27 @@ static bool is_newcomer(const group *g, const worker *one)
     return (one->incarnation > 0 || one->joins_others) && view_of(g, (int)(one - g->workers)) == 0;
 }
 
+/* The first of the lost processes of a node that has come to join others, where none of them was ever a member. */
+static worker *came_in_vain(const group *g)
+{
+    worker *first = NULL;
+    for (int i = 0; i < g->count; i++) {
+        worker *one = &g->workers[i];
+        if (!one->joins_others || view_of(g, i) > 0)
+            return NULL;
+        if (one->lost && one->rule->on_failure == YK__ON_FAILURE_END && (!first || one->ended < first->ended))
+            first = one;
+    }
+    return first;
+}
+
 worker *yk__alone_unnoticed(const group *g)
 {
+    worker *in_vain = g->link && g->hang ? came_in_vain(g) : NULL;
+    if (in_vain) {
+        in_vain->lost = false;
+        return in_vain;
+    }
     int64_t last = g->gone && !g->link ? yk__alone_view(g) : 0; /* of several nodes the first one judges */
     for (int i = 0; i < g->count && last; i++) {
         worker *one = &g->workers[i];
@@ -134,12 +147,17 @@ void yk__alone_note_change(group *g, double since)
 
 static void say_change(group *g, const worker *joined, double seconds, int64_t view)
 {
-    char message[300], name[YK__WORKER_NAME];
+    char message[300], name[YK__WORKER_NAME], after[60] = "";
     int64_t members = 0; /* on all nodes */
+    if (seconds > 0)
+        snprintf(after, sizeof(after), ", %.3f s after the end of another", seconds);
     for (int i = 0; i < g->count; i++)
         if (g->workers[i].running && view_of(g, i) == view)
             members = counter_of(g, i, "elastic_members");
-    if (joined)
+    if (joined && joined->waits)
+        snprintf(message, sizeof(message), "%s, a spare, has taken a place in view %" PRId64 "%s",
+                 yk__worker_name(joined, name), view, after);
+    else if (joined)
         snprintf(message, sizeof(message), "%s has joined the others in view %" PRId64 ", %.3f s after its start",
                  yk__worker_name(joined, name), view, seconds);
     else
@@ -152,28 +170,49 @@ static void say_change(group *g, const worker *joined, double seconds, int64_t v
     yk__event_say(g, "members", message, of);
 }
 
-/* Says when the others have completed a step without one that ended, and when one that was started again has joined. */
+/* Says that a process waits as a spare, or has joined the others: one that was started again, or a spare. */
+static void look_at_newcomer(group *g, worker *one, double now)
+{
+    char message[200], name[YK__WORKER_NAME];
+    int index = (int)(one - g->workers);
+    bool pending = one->joins > 0 || one->waits;
+    if (pending && one->running && view_of(g, index) > 0) {
+        double since = one->waits && g->change.since > 0 ? g->change.since
+                       : one->waits                      ? now
+                                                         : one->joins; /* or it left */
+        say_change(g, one, now - since, view_of(g, index));
+        one->joins = 0;
+        one->waits = false;
+    } else if (one->joins > 0 && one->running && counter_of(g, index, "elastic_spare")) {
+        snprintf(message, sizeof(message), "%s is ready as a spare, %.3f s after its start", yk__worker_name(one, name),
+                 now - one->joins);
+        yk__event_say(
+            g, "spare", message,
+            g->json ? json_pack("{s:i,s:o}", "rank", one->rank, "seconds", yk__json_fixed(now - one->joins, 3)) : NULL);
+        one->joins = 0;
+        one->waits = true;
+    }
+    if (!one->running || now > one->joins + say_within)
+        one->joins = 0;
+    one->waits &= one->running;
+}
+
+/* Says when the others have completed a step without one that ended, and what became of newcomers. */
 static void look_at_change(group *g)
 {
     int64_t view;
     uint64_t steps;
     double now = yk__now();
-    if (g->change.since > 0) {
-        others_stand(g, &view, &steps);
-        bool done = view > g->change.view && steps > g->change.steps;
-        if (done)
-            say_change(g, NULL, now - g->change.since, view);
-        if (done || now > g->change.since + say_within)
-            g->change.since = 0;
-    }
-    for (int i = 0; i < g->count; i++) {
-        worker *one = &g->workers[i];
-        bool joined = one->joins > 0 && one->running && view_of(g, i) > 0;
-        if (joined)
-            say_change(g, one, now - one->joins, view_of(g, i));
-        if (joined || !one->running || now > one->joins + say_within)
-            one->joins = 0;
-    }
+    for (int i = 0; i < g->count; i++)
+        look_at_newcomer(g, &g->workers[i], now);
+    if (g->change.since == 0)
+        return;
+    others_stand(g, &view, &steps);
+    bool done = view > g->change.view && steps > g->change.steps;
+    if (done)
+        say_change(g, NULL, now - g->change.since, view);
+    if (done || now > g->change.since + say_within)
+        g->change.since = 0;
 }
 
 static bool awaits_change(const group *g)
@@ -181,6 +220,15 @@ static bool awaits_change(const group *g)
     bool any = g->change.since > 0;
     for (int i = 0; i < g->count; i++)
         any |= g->workers[i].joins > 0;
+    return any;
+}
+
+/* True if a process waits as a spare, which may take the place of one that leaves. */
+static bool waits_as_spare(const group *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->count; i++)
+        any |= g->workers[i].waits;
     return any;
 }
 
@@ -199,7 +247,8 @@ static bool others_do(const group *g, const worker *one)
     for (int i = 0; i < g->count; i++) {
         const worker *other = &g->workers[i];
         bool done = !other->lost && WIFEXITED(other->status) && WEXITSTATUS(other->status) == 0;
-        any |= other != one && (other->running || (done && is_newcomer(g, one)));
+        bool member = other->running && !is_newcomer(g, other); /* one that is to join has no state to go on with */
+        any |= other != one && (member || (done && is_newcomer(g, one)) || (other->running && is_newcomer(g, one)));
     }
     return any;
 }
@@ -208,7 +257,8 @@ static bool others_do(const group *g, const worker *one)
 bool yk__alone_may(const watch *w, const worker *one)
 {
     bool saved = WIFEXITED(one->status) && WEXITSTATUS(one->status) == EXIT_AGAIN; /* it wants the job to end */
-    return one->rule && (one->rule->on_failure != YK__ON_FAILURE_END || survives(w->g)) && !saved && !yk__watch_ends(w);
+    return one->rule && (one->rule->on_failure != YK__ON_FAILURE_END || survives(w->g, one)) && !saved &&
+           !yk__watch_ends(w);
 }
 
 /* Kills what is left of a process that has ended; whether there is nothing. */
@@ -252,7 +302,8 @@ static bool live_without(watch *w, worker *one)
         return false;
     }
     if (by_itself) {
-        yk__alone_note_change(g, one->ended);
+        if (!is_newcomer(g, one)) /* or nobody waits for others */
+            yk__alone_note_change(g, one->ended);
         g->gone(g->argument, one);
     }
     bool again = by_itself && g->again > 0 && others_run(g, one);
@@ -339,6 +390,7 @@ static bool worker_restart(watch *w, worker *one)
     group *g = w->g;
     one->incarnation++;
     one->why[0] = '\0';
+    one->waits = false;
     int error = g->renew && !g->renew(g->argument, one) ? ENOMEM : yk__worker_start(g, (int)(one - g->workers));
     if (!error) {
         one->untold = true;
@@ -363,11 +415,41 @@ bool yk__alone_cancel(watch *w)
     return any;
 }
 
+/* Starts the spares, once the others go on by themselves without one that ends; before nobody knows whether they do,
+ * and a process that does not know that it is a spare would begin a run of its own. */
+static double start_spares(watch *w, double wait)
+{
+    group *g = w->g;
+    bool any = false;
+    for (int i = 0; i < g->count; i++)
+        any |= g->workers[i].spare && !g->workers[i].pid;
+    if (!any || w->no_spares || yk__watch_ends(w) || !w->running)
+        return wait;
+    if (!survives(g, g->workers) || yk__alone_view(g) == 0) /* on one node it is the same for all */
+        return look_for_spares < wait ? look_for_spares : wait;
+    for (int i = 0; i < g->count && !w->no_spares; i++) {
+        worker *one = &g->workers[i];
+        int error = one->spare && !one->pid ? yk__worker_start(g, i) : 0;
+        char name[YK__WORKER_NAME], message[400];
+        w->running += one->spare && !error;
+        if (!error)
+            continue;
+        snprintf(message, sizeof(message), "%s, a spare, cannot be started: %s", yk__worker_name(one, name),
+                 strerror(error));
+        yk__event_say(g, "limit", message, NULL);
+        w->no_spares = true;
+    }
+    return wait;
+}
+
 double yk__alone_start(watch *w, double wait)
 {
     group *g = w->g;
-    if (awaits_change(g))
+    wait = start_spares(w, wait);
+    bool spares = waits_as_spare(g);
+    if (awaits_change(g) || spares)
         look_at_change(g);
+    wait = spares && look_at_spares < wait ? look_at_spares : wait;
     if ((yk__alone_looks(g) || awaits_change(g)) && look_every < wait)
         wait = look_every;
     for (int i = 0; i < g->count; i++) {
@@ -425,4 +507,26 @@ void yk__alone_kill_hung(watch *w)
         kill(-one->pid, SIGKILL);
     }
     yk__hang_begin_anew(g->hang);
+}
+
+double yk__alone_evict(watch *w, double wait)
+{
+    group *g = w->g;
+    double now = yk__now(), again = now + wait;
+    char why[WORKER_WHY];
+    bool any = false;
+    for (int i;
+         !yk__watch_ends(w) && (i = yk__hang_find_stalled(g->hang, g, w->suspended, why, sizeof(why), &again)) >= 0;) {
+        worker *one = &g->workers[i];
+        if (!one->rule || one->rule->on_failure != YK__ON_FAILURE_END || !survives(g, one))
+            break;
+        snprintf(one->why, sizeof(one->why), "%s", why);
+        one->hung = any = true;
+        kill(-one->pid, SIGKILL);
+        if (yk__process_descends(yk__hang_process(g->hang, i)))
+            yk__process_kill(yk__hang_process(g->hang, i));
+    }
+    if (any) /* those that are left have their whole time */
+        yk__hang_begin_anew(g->hang);
+    return again - now < wait ? again - now : wait;
 }

@@ -33,10 +33,15 @@ static const double decide_after = 5.5;
 /* Seconds beyond the grace within which a launcher has shown stacks, and gives up processes that SIGKILL does not end.
  */
 static const double to_kill = 5;
+/* Seconds between looks for members in this node's processes: until there are some the loss of a node starts all again,
+ * and nothing wakes a launcher when they have come. */
+static const double look_for_members = 0.1;
 
 void yk__rendezvous_name_node(const yk__agent_node *p, char *text, size_t size)
 {
-    if (p->local > 1)
+    if (p->local == 0)
+        snprintf(text, size, "node %d (host %s, pid %u)", p->number, p->facts.host, p->facts.pid);
+    else if (p->local > 1)
         snprintf(text, size, "node %d (host %s, pid %u, ranks %d-%d)", p->number, p->facts.host, p->facts.pid, p->first,
                  p->first + p->local - 1);
     else
@@ -207,6 +212,13 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         p->stopping = true;
     } else if (kind == REPORT_DEPARTED) {
         record_departure(n, p, r);
+    } else if (kind == REPORT_IN_VAIN) {
+        char why[700];
+        if (yk__agent_read_text(r, why, sizeof(why)))
+            yk__survivors_in_vain(n, p, why);
+    } else if (kind == REPORT_VIEW) {
+        int64_t view = (int64_t)yk__read_u64(r);
+        p->view = !r->bad && view > p->view ? view : p->view;
     } else if (kind == REPORT_TRACE) {
         yk__traces_handle_report(n, p, r);
     } else if (kind == REPORT_LIVE) {
@@ -408,6 +420,15 @@ static void report_end(yk__rendezvous *n, yk__outcome *end, double at, bool saw)
     yk__outcome_clear(end);
 }
 
+/* This node came to join others, and failed before a process of it was a member, which is no reason for them to end. */
+static void report_in_vain(yk__rendezvous *n, const char *why)
+{
+    yk__wire report = yk__agent_report(REPORT_IN_VAIN, n->id);
+    yk__agent_put_text(&report, why);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
+}
+
 static void report_cause(yk__rendezvous *n, const group *g)
 {
     yk__outcome end;
@@ -438,6 +459,13 @@ static void report_cause(yk__rendezvous *n, const group *g)
     }
     const yk__run_requests *page = yk__pages_requests(yk__hang_pages(g->hang));
     n->cause_seen = true;
+    if (n->plan.joins && yk__alone_view(g) == 0 && end.kind != YK__RUN_INTERRUPTED) {
+        char why[YK__OUTCOME_TEXT];
+        yk__outcome_describe(&end, n->s.name, why);
+        report_in_vain(n, why);
+        yk__outcome_clear(&end);
+        return;
+    }
     n->asked = end.kind == YK__RUN_INTERRUPTED;
     n->end_all = n->asked && page && atomic_load(&page->end_all);
     report_end(n, &end, ended, saw > 0);
@@ -457,6 +485,34 @@ static void report_departures(yk__rendezvous *n, const group *g)
         yk__agent_client_push(&n->client, "reports", &report);
         yk__wire_clear(&report);
     }
+}
+
+/* Node 0 may have no process itself by which it would know. */
+static void report_view(yk__rendezvous *n, const group *g)
+{
+    int64_t view = n->link.lives ? yk__alone_view(g) : 0;
+    if (view <= n->view)
+        return;
+    n->view = view;
+    yk__wire report = yk__agent_report(REPORT_VIEW, n->id);
+    yk__wire_put_u64(&report, (uint64_t)view);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
+}
+
+static void report_ended(yk__rendezvous *n, const group *g)
+{
+    int64_t done, lost;
+    yk__wire report = yk__agent_report(REPORT_ENDED, n->id);
+    yk__wire_put_u8(&report, g->left > 0);
+    yk__wire_put_u8(&report, yk__group_saved(g));
+    yk__wire_put_u8(&report, yk__group_finished(g));
+    yk__alone_ends(g, &done, &lost);
+    yk__wire_put_u64(&report, (uint64_t)done);
+    yk__wire_put_u64(&report, (uint64_t)lost);
+    yk__agent_client_push(&n->client, "reports", &report);
+    yk__wire_clear(&report);
+    n->reported = true;
 }
 
 static void step_other(yk__rendezvous *n, const group *g, bool ended)
@@ -481,25 +537,15 @@ static void step_other(yk__rendezvous *n, const group *g, bool ended)
         return;
     }
     report_departures(n, g);
+    report_view(n, g);
     if (n->stop && !n->stopping && yk__supervisor_knows_first(g)) { /* behind the cause, if there is one */
         yk__wire report = yk__agent_report(REPORT_STOPPING, n->id);
         yk__agent_client_push(&n->client, "reports", &report);
         yk__wire_clear(&report);
         n->stopping = true;
     }
-    if (!ended || n->reported)
-        return;
-    yk__wire report = yk__agent_report(REPORT_ENDED, n->id);
-    yk__wire_put_u8(&report, g->left > 0);
-    yk__wire_put_u8(&report, yk__group_saved(g));
-    yk__wire_put_u8(&report, yk__group_finished(g));
-    int64_t done, lost;
-    yk__alone_ends(g, &done, &lost);
-    yk__wire_put_u64(&report, (uint64_t)done);
-    yk__wire_put_u64(&report, (uint64_t)lost);
-    yk__agent_client_push(&n->client, "reports", &report);
-    yk__wire_clear(&report);
-    n->reported = true;
+    if (ended && !n->reported)
+        report_ended(n, g);
 }
 
 /* A launcher whose processes were to be stopped, and to be killed after its grace, says that they have ended. One that
@@ -568,7 +614,7 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 {
     yk__rendezvous *n = (yk__rendezvous *)link;
     n->group = g;
-    if (!link->lives && link->may_live && yk__alone_all_survive(g)) {
+    if (!link->lives && link->may_live && yk__survivors_known(n, g)) {
         link->lives = true;
         yk__survivors_begin(n);
     }
@@ -586,6 +632,8 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
         next = n->decide_at;
     if (n->held_until > 0 && n->held_until < next)
         next = n->held_until;
+    if (link->may_live && !link->lives && g->count && !ended && yk__now() + look_for_members < next)
+        next = yk__now() + look_for_members;
     n->group = NULL;
     *again = next < *again ? next : *again;
     return n->stop;
@@ -611,7 +659,8 @@ bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end)
     }
     *end = n->end;
     n->end = (yk__outcome){.kind = YK__RUN_DONE};
-    if (!n->server && end->kind == YK__RUN_MEMBERS && g->interrupted) { /* this node leaves */
+    if (!n->server && end->kind == YK__RUN_MEMBERS &&
+        (g->interrupted || g->failed || g->stuck[0] || g->start_error)) { /* this node leaves, or has come in vain */
         yk__outcome_clear(end);
         yk__outcome_of_group(end, g, n->s.name);
         if (yk__group_saved(g))
@@ -625,6 +674,11 @@ void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why)
 {
     char text[700];
     snprintf(text, sizeof(text), "node %d (host %s): %s", n->plan.node, n->s.name, why);
+    if (n->plan.joins) { /* the others go on */
+        report_in_vain(n, text);
+        report_ended(n, &(group){0});
+        return;
+    }
     yk__outcome end = broken(n, text);
     end.code = code;
     report_end(n, &end, yk__now(), false);

@@ -125,9 +125,13 @@ void yk__departure_say(group *g, const worker *w, double delay)
         used += (size_t)snprintf(message + used, sizeof(message) - used, "the others go on");
     else
         used += (size_t)snprintf(message + used, sizeof(message) - used, "it is started again in %.3g s", delay);
+    if (!d.lost && w->failures > 1 && used < sizeof(message))
+        used += (size_t)snprintf(message + used, sizeof(message) - used, ", after %d failures in a row", w->failures);
     json_t *members = g->json ? departure_json(&d) : NULL;
     if (members && !d.lost)
         json_object_set_new(members, "again_in_s", yk__json_fixed(delay, 3));
+    if (members && !d.lost)
+        json_object_set_new(members, "failures", json_integer(w->failures));
     bool known = yk__hang_doing(g->hang, (int)(w - g->workers), doing, sizeof(doing));
     if (members)
         json_object_set_new(members, "doing", known ? text_json(doing) : json_null());

@@ -28,12 +28,13 @@ static const double stacks_take = 0.5;
 static const double look_every = 1, ask_every = 0.25;
 
 struct yk__hang_watch {
-    double seconds;
+    double seconds, evict; /* 0: never */
     bool stacks;
     yk__pages *pages;
     bool *causes;         /* of what yk__hang_find has found last */
     double looked, asked; /* the last look at the clock; when the processes' states were last asked for */
     double resumed;       /* when the job or its launcher was last seen to stand still: time counts from here on */
+    double awoke;         /* likewise the launcher alone */
 };
 
 yk__hang_watch *yk__hang_watch_create(int count, double seconds, bool stacks)
@@ -69,6 +70,11 @@ const char *yk__hang_watch_variable(const yk__hang_watch *w, int index, char tex
     return yk__pages_variable(w->pages, index, w->stacks ? SIGRTMIN + 11 : 0, text);
 }
 
+void yk__hang_evict_after(yk__hang_watch *w, double seconds)
+{
+    w->evict = seconds;
+}
+
 bool yk__hang_is_watched(const yk__hang_watch *w)
 {
     return w && w->seconds > 0;
@@ -92,9 +98,22 @@ int yk__hang_process(const yk__hang_watch *w, int index)
     return pid > 0 ? pid : 0;
 }
 
+int64_t yk__hang_counter(const yk__hang_watch *w, int index, const char *which)
+{
+    const yk__rank_page *page = w ? page_of(w, index) : NULL;
+    for (int c = 0; c < YK__PAGE_COUNTERS && page; c++) {
+        char name[52];
+        int64_t value = 0;
+        const char *counter = yk__page_counter(page, c, name, &value);
+        if (counter && strcmp(counter, which) == 0)
+            return value;
+    }
+    return 0;
+}
+
 void yk__hang_begin_anew(yk__hang_watch *w)
 {
-    w->resumed = yk__now();
+    w->resumed = w->awoke = yk__now();
 }
 
 /* The process of the page, where it is still there; 0 otherwise. */
@@ -124,8 +143,8 @@ static bool is_stopped(const yk__hang_watch *w, const group *g, int index)
            (state == 'T' || state == 't');
 }
 
-/* True if all processes of this node are stopped: by Ctrl-Z, or by a batch system. Where some run, one that is stopped
- * is what the others wait for. */
+/* True if all processes of this node are stopped: by Ctrl-Z, or by a batch system. (Where some run, the others wait for
+ * the one that is stopped.) */
 static bool all_stopped(const yk__hang_watch *w, const group *g)
 {
     bool any = false;
@@ -146,6 +165,7 @@ static void leave_out_standstill(yk__hang_watch *w, const group *g, double now)
     if (!stood && now - w->asked < ask_every)
         return;
     w->asked = now;
+    w->awoke = stood ? now : w->awoke;
     if (stood || all_stopped(w, g))
         w->resumed = now;
 }
@@ -412,4 +432,97 @@ double yk__hang_report(const yk__hang_watch *w, const group *g)
     for (int i = 0; i < g->count && w->stacks; i++)
         asked |= ask_for_stacks(page_of(w, i), &g->workers[i]);
     return asked ? stacks_take : 0;
+}
+
+/* ---- members that stand still ------------------------------------------------------------------------------------ */
+/*
+ * Note [Who is evicted]: of a program whose processes go on without one that ends (src/elastic/), a process that has
+ * not got on for so long while another one of this node, itself a member, has waited for as long: in a collective to
+ * which it has not come, or for a change of members. If it is not stopped it must be in no operation: in a collective
+ * it waits itself, and a save takes the time that it takes. One that is stopped may be anywhere. Of several nodes one
+ * that is stopped need have nobody beside it: members of other nodes wait for it. Not for one that the launcher was
+ * asked to stop (Ctrl-Z), and not where all of this one node are stopped.
+ */
+/* Seconds since these ticks of the page, those before `from` left out. */
+static double since(const yk__rank_page *page, uint64_t ticks, double from, double now)
+{
+    double then = yk__page_time(page, ticks);
+    return now - (then > from ? then : from);
+}
+
+static bool is_process_stopped(const yk__hang_watch *w, const group *g, int index)
+{
+    char state;
+    uint64_t start;
+    pid_t pid = yk__hang_process(w, index);
+    return yk__process_state(pid ? pid : g->workers[index].pid, &state, &start) && (state == 'T' || state == 't');
+}
+
+/* True if the process is in an operation other than the loading of a batch. */
+static bool is_busy(const yk__rank_page *page)
+{
+    yk__page_operation o;
+    for (int i = 0; i < YK__PAGE_RING; i++)
+        if (yk__page_read(&page->ring[i], &o) && o.ended == 0 && o.what != YK__WHAT_LOAD)
+            return true;
+    for (int i = 0; i < YK__PAGE_CALLS; i++)
+        if (yk__page_read(&page->calls[i], &o) && o.ended == 0)
+            return true;
+    return false;
+}
+
+/* True if this process has waited for the other one long enough; `text` is what it waits in. */
+static bool waits_for(const yk__hang_watch *w, const group *g, int index, int other, bool stopped, double now,
+                      char *text, size_t size)
+{
+    const yk__rank_page *page = page_of(w, index), *its = page_of(w, other);
+    int64_t view = yk__hang_counter(w, index, "elastic_view");
+    yk__page_operation o;
+    if (index == other || !g->workers[index].running || g->workers[index].hung || !view ||
+        is_process_stopped(w, g, index))
+        return false;
+    if (yk__hang_counter(w, index, "elastic_changing")) {
+        snprintf(text, size, "for a change of members");
+        return since(page, atomic_load(&page->progressed), w->resumed, now) >= w->evict;
+    }
+    if (!find_operation(page, false, &o) || since(page, o.began, w->resumed, now) < w->evict)
+        return false;
+    snprintf(text, size, "in ");
+    describe(&o, text + strlen(text), size - strlen(text));
+    return stopped || (o.tag < 0 && view == yk__hang_counter(w, other, "elastic_view") && reached(its, &o) < o.number);
+}
+
+int yk__hang_find_stalled(yk__hang_watch *w, const group *g, bool suspended, char *text, size_t size, double *again)
+{
+    double now = yk__now(), look = w && w->evict / 4 < look_every ? w->evict / 4 : look_every;
+    if (!w || w->evict == 0)
+        return -1;
+    leave_out_standstill(w, g, now);
+    *again = now + look < *again ? now + look : *again;
+    for (int i = 0; i < g->count && !suspended; i++) {
+        const yk__rank_page *page = page_of(w, i);
+        char where[300] = "";
+        if (!g->workers[i].running || g->workers[i].hung || !yk__hang_process(w, i))
+            continue;
+        double still = since(page, atomic_load(&page->progressed), g->link ? w->awoke : w->resumed, now);
+        if (still < w->evict)
+            continue;
+        bool stopped = is_process_stopped(w, g, i), found = false;
+        if (!stopped &&
+            (!yk__hang_counter(w, i, "elastic_view") || yk__hang_counter(w, i, "elastic_changing") || is_busy(page)))
+            continue;
+        int waiting = 0;
+        for (int k = 0; k < g->count && !found; k++) {
+            found = waits_for(w, g, k, i, stopped, now, where, sizeof(where));
+            waiting = g->workers[k].rank;
+        }
+        if (!found && !(stopped && g->link && yk__hang_counter(w, i, "elastic_members") > 1))
+            continue;
+        size_t used = (size_t)snprintf(text, size, "it stood still for %.1f s (--evict-stalled %.3g)%s", still,
+                                       w->evict, stopped ? ", stopped by a signal or a debugger" : "");
+        if (found && used < size)
+            snprintf(text + used, size - used, ", while rank %d waited %s", waiting, where);
+        return i;
+    }
+    return -1;
 }

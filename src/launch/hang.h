@@ -18,6 +18,14 @@ void yk__hang_watch_free(yk__hang_watch *watch); /* NULL is allowed */
 yk__pages *yk__hang_pages(const yk__hang_watch *watch);
 /* YOKE_RANK_PAGE of one of them, that has a page. */
 const char *yk__hang_watch_variable(const yk__hang_watch *watch, int index, char text[YK__PAGES_VARIABLE]);
+/* A counter in the page of a process (src/elastic/); 0: it is not there. */
+int64_t yk__hang_counter(const yk__hang_watch *watch, int index, const char *which);
+/* Members of a run that survives are to be found that stand still for so many seconds; 0, as at first: they are not. */
+void yk__hang_evict_after(yk__hang_watch *watch, double seconds);
+/* The index of such a member for which others wait, with a sentence about it; -1: none. `suspended`: the launcher was
+ * asked to stop the processes. *again as for group_link. */
+int yk__hang_find_stalled(yk__hang_watch *watch, const group *g, bool suspended, char *text, size_t size,
+                          double *again);
 /* True if stuck processes are looked for at all. */
 bool yk__hang_is_watched(const yk__hang_watch *watch);
 /* When the process saw a group of its fail; 0: it did not, as far as is known. */

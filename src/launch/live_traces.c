@@ -19,10 +19,11 @@
 
 #include "host/process.h"
 #include "host/profiler.h"
+#include "host/rank_info.h"
 #include "launch/agents.h"
 #include "launch/hang.h"
 
-enum { ROUNDS = 16 /* orders for the clock alone */, MOST_RANKS = 4096 };
+enum { ROUNDS = 16 };                   /* orders for the clock alone */
 static const double look_every = 0.25;  /* seconds, at node 0: for requests */
 static const double wait_every = 0.02;  /* seconds, for the ranks' answers */
 static const double kept_for = 60;      /* seconds for which an answer is kept that nobody takes */
@@ -248,7 +249,7 @@ void yk__live_traces_handle_report(yk__rendezvous *n, const yk__agent_node *p, y
     live_node *node = NULL;
     for (int i = 0; l && i < l->n_nodes; i++)
         node = l->nodes[i].id == p->id ? &l->nodes[i] : node;
-    if (r->bad || !node || number != l->number || node->ready || count > MOST_RANKS)
+    if (r->bad || !node || number != l->number || node->ready || count > YK__MOST_LOCAL)
         return;
     node->ranks = calloc(count + 1, sizeof(*node->ranks));
     for (uint32_t i = 0; i < count && node->ranks; i++) {

@@ -118,8 +118,10 @@ bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan)
                              .nodes = 1 + n->joined};
     plan_roles(n, 0, plan);
     n->plan = *plan;
-    for (int i = 0; i < n->joined; i++)
+    for (int i = 0; i < n->joined; i++) {
         n->nodes[i]->ended = n->nodes[i]->stopping = n->nodes[i]->finished = false;
+        n->nodes[i]->view = 0;
+    }
     return plan->port != 0;
 }
 
@@ -188,7 +190,8 @@ void yk__rendezvous_send_joining(yk__rendezvous *n, yk__agent_node *node)
 void yk__rendezvous_send_plans(yk__rendezvous *n, const yk__agent_plan *plan)
 {
     make_table(n);
-    for (int turn = 0; turn < 2; turn++) { /* those that come follow the orders behind these */
+    /* Nodes that follow orders come first: their plans are orders. A node that joins reads only later ones. */
+    for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < n->joined; i++)
             if (n->nodes[i]->following == (turn == 0))
                 send_plan(n, n->nodes[i], plan);

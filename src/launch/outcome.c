@@ -17,6 +17,7 @@
 #include "base/json_line.h"
 #include "launch/departures.h"
 #include "launch/exit_codes.h"
+#include "launch/hang.h"
 #include "launch/outcome.h"
 
 /* Lines of the failed rank's stderr in the report; any number that leaves it readable. */
@@ -71,13 +72,19 @@ static bool has_left(const group *g, const worker *w)
            yk__alone_view(g) > 0;
 }
 
+/* True if it was there to take the place of another, and had none. */
+static bool had_no_place(const group *g, const worker *w)
+{
+    return w->spare && yk__hang_counter(g->hang, (int)(w - g->workers), "elastic_view") == 0;
+}
+
 bool yk__group_saved(const group *g)
 {
     bool any = false, all_lost = true;
     for (int i = 0; i < g->count; i++) {
         const worker *w = &g->workers[i];
         all_lost &= w->lost;
-        if (w->lost || has_left(g, w))
+        if (w->lost || has_left(g, w) || had_no_place(g, w))
             continue;
         if (!w->pid || w->running || !WIFEXITED(w->status) || WEXITSTATUS(w->status) != EXIT_AGAIN)
             return false;

@@ -207,6 +207,12 @@ static bool first_plans(yk__rendezvous *n, yk__agent_plan *plan)
     return true;
 }
 
+/* Nodes without which nothing begins: of a node 0 without processes another one. */
+static int nodes_needed(const yk__rendezvous *n)
+{
+    return n->s.counts[0] == 0 && n->s.least == 1 ? 2 : n->s.least;
+}
+
 /* "missing: node 2" with what is known of those that were turned away. */
 static void say_missing(const yk__rendezvous *n, char *text, size_t size)
 {
@@ -215,7 +221,7 @@ static void say_missing(const yk__rendezvous *n, char *text, size_t size)
         char nodes[32];
         snprintf(text, size, "--nnodes %s: %d node%s there after %g s (--join-timeout), at %s, and %d are needed",
                  yk__views_nodes(n->s.least, n->s.node_count, nodes), 1 + n->joined, n->joined ? "s are" : " is",
-                 n->s.join_timeout, n->where, n->s.least);
+                 n->s.join_timeout, n->where, nodes_needed(n));
         return;
     }
     size_t used = (size_t)snprintf(text, size, "%d of %d nodes did not come to %s within %g s: missing %s", missing,
@@ -270,7 +276,7 @@ static bool enough(const yk__rendezvous *n, double deadline, double *next)
 {
     if (n->joined == n->s.node_count - 1)
         return true;
-    if (1 + n->joined < n->s.least)
+    if (1 + n->joined < nodes_needed(n))
         return false;
     double until = n->came + n->s.last_call < deadline ? n->came + n->s.last_call : deadline;
     *next = until < *next ? until : *next;
@@ -295,8 +301,8 @@ bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code)
             return yk__rendezvous_join_failed(n, code, text);
         }
         if (notice > 0 && now >= notice) {
-            yk__relay_say(n->err, "yoke run: waiting at %s for %d of %d nodes\n", n->where, n->s.least - 1 - n->joined,
-                          n->s.least);
+            yk__relay_say(n->err, "yoke run: waiting at %s for %d of %d nodes\n", n->where,
+                          nodes_needed(n) - 1 - n->joined, nodes_needed(n));
             yk__relay_sink_flush(n->err);
             notice = 0;
         }

@@ -64,6 +64,8 @@ bool yk__rendezvous_ended(yk__rendezvous *n, const group *g, yk__outcome *end);
 const struct yk__departure *yk__rendezvous_departed(const yk__rendezvous *n, int *count);
 /* Nothing is left of this process of a program whose others go on without it: they are told. */
 void yk__rendezvous_gone(yk__rendezvous *n, int rank, int incarnation);
+/* Sets a key of the ranks of this attempt, in the store where they are; does not wait. */
+void yk__rendezvous_put(yk__rendezvous *n, const char *key, const char *value);
 /* This node cannot start its processes: all end with the exit code, and the others say why. */
 void yk__rendezvous_give_up(yk__rendezvous *n, int code, const char *why);
 /* For a job whose nodes come and go: why the last attempt was ended by that, and is followed by another; NULL: it was

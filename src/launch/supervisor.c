@@ -234,6 +234,8 @@ static void reap(watch *w)
             yk__relay_finish(&one->err);
             if (!one->hung) /* it has ended of itself */
                 one->why[0] = '\0';
+            if (g->ended)
+                g->ended(g->argument, one);
             bool alone = failed(one) && !one->asked && yk__alone_may(w, one);
             if (alone)
                 yk__alone_begin(w, one);
@@ -272,8 +274,11 @@ static void handle_signal(watch *w, int number)
     case SIGCHLD: break; /* reap looks at every turn */
     case SIGUSR1:
     case SIGUSR2: pass_on(w, number, false); break;
-    case SIGTSTP: pass_on(w, SIGTSTP, true); break;
-    case SIGCONT: pass_on(w, SIGCONT, true); break;
+    case SIGTSTP:
+    case SIGCONT:
+        w->suspended = number == SIGTSTP;
+        pass_on(w, number, true);
+        break;
     default: {
         bool at_once = (g->interrupted || g->failed || !w->running) && number != SIGTERM && number != SIGHUP;
         w->leaving |= w->empty && g->interrupted;
@@ -378,7 +383,7 @@ static double step_link(watch *w, double wait)
     for (int i = 0; i < g->count && w->given_up; i++)
         g->left += g->workers[i].running;
     int number = g->link->step(g->link, g, over(w), &again);
-    if (g->link->changed > 0)
+    if (g->link->changed > 0 && g->count) /* a node 0 without processes awaits no step of theirs */
         yk__alone_note_change(g, g->link->changed);
     g->link->changed = 0;
     if (g->link->kill && w->running && !w->killing)
@@ -405,6 +410,7 @@ static void turn(watch *w, double most)
         wait = step_link(w, wait);
     }
     wait = look_for_hang(w, wait);
+    wait = yk__alone_evict(w, wait);
     if (yk__alone_cancel(w))
         reap(w); /* that may have been all that was left */
     wait = yk__alone_start(w, wait);
@@ -501,6 +507,8 @@ bool yk__supervisor_start(group *g)
     }
     fflush(NULL); /* what is buffered would be written by each of them */
     for (int i = 0; i < g->count && !g->start_error; i++) {
+        if (g->workers[i].spare) /* alone.c starts it */
+            continue;
         g->start_error = yk__worker_start(g, i);
         w->running += !g->start_error;
     }

@@ -24,6 +24,7 @@ typedef struct worker {
     char **argv, **envp;
     bool input;                /* gets the launcher's stdin; the others get /dev/null */
     bool joins_others;         /* it is started to join others, which train */
+    bool spare;                /* when these survive the end of one, whose place it then takes */
     int listener;              /* of a program: the socket that it gets as LISTENER_FD (listeners.h); 0: none */
     relay_stream out, err;     /* set up by the caller but for the pipes; of a function: descriptors -1 */
     const atomic_int *said;    /* of a function: one of the above; NULL for a program */
@@ -43,6 +44,7 @@ typedef struct worker {
     double remains;  /* since when it has ended, and what is left of it is killed: it is not gone before; 0: it is */
     double again_at; /* when it is started again; 0: it is not to be */
     double joins;    /* since when it is to join the others that survived; 0: it has, or is not to */
+    bool waits;      /* as a spare, which was said */
     bool lost;       /* it has failed for good, and the others go on */
     bool untold;     /* it was lost or started again, and the other nodes do not know */
     int failures;    /* in a row */
@@ -93,6 +95,8 @@ typedef struct group {
     /* Nothing is left of a process of a program whose others go on by themselves: they are told. NULL: they cannot be,
      * and the job ends. */
     void (*gone)(void *argument, const worker *w);
+    /* A process of a program has ended, and what it wrote is read. NULL: nobody wants to know. */
+    void (*ended)(void *argument, const worker *w);
     int64_t again; /* how often such processes are started again, in all */
     struct {
         double since;   /* when the last of them ended; 0: the others have gone on since, or none has */

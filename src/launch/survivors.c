@@ -34,6 +34,14 @@ bool yk__survivors_may(const yk__rendezvous *n)
     return n->server && yk__views_may(n) && n->running && n->link.lives && !n->have_end;
 }
 
+bool yk__survivors_known(const yk__rendezvous *n, const group *g)
+{
+    bool any = yk__alone_all_survive(g);
+    for (int i = 0; i < n->joined && !any; i++) /* none at another launcher than node 0's, which may have no process */
+        any = n->nodes[i]->view > 0;
+    return any;
+}
+
 static int nodes_there(const yk__rendezvous *n)
 {
     int count = 1;
@@ -44,14 +52,21 @@ static int nodes_there(const yk__rendezvous *n)
 
 /* ---- words in the processes' store ------------------------------------------------------------------------------- */
 
-static void put_word(yk__rendezvous *n, const char *key, const char *text)
+void yk__rendezvous_put(yk__rendezvous *n, const char *key, const char *text)
 {
     char whole[100];
     yk__wire value = {0};
-    snprintf(whole, sizeof(whole), "ranks.%" PRId64 "/elastic/%s", n->plan.attempt, key);
+    snprintf(whole, sizeof(whole), "ranks.%" PRId64 "/%s", n->plan.attempt, key);
     yk__wire_put(&value, text, strlen(text));
     yk__agent_client_set(&n->client, whole, &value);
     yk__wire_clear(&value);
+}
+
+static void put_word(yk__rendezvous *n, const char *key, const char *text)
+{
+    char whole[80];
+    snprintf(whole, sizeof(whole), "elastic/%s", key);
+    yk__rendezvous_put(n, whole, text);
 }
 
 void yk__rendezvous_gone(yk__rendezvous *n, int slot, int incarnation)
@@ -165,6 +180,8 @@ void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
 {
     char why[1000];
     int64_t view = n->group ? yk__alone_view(n->group) : 0;
+    for (int i = 0; i < n->joined; i++)
+        view = n->nodes[i]->view > view ? n->nodes[i]->view : view;
     n->lost_view = view > n->lost_view ? view : n->lost_view;
     p->settled = true;
     bool enough = nodes_there(n) >= n->s.least;
@@ -185,6 +202,8 @@ void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
 bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *p, int number)
 {
     char name[160], signal_name[32], why[400];
+    if (p->departs) /* it has come in vain */
+        return true;
     if (!yk__survivors_may(n) || nodes_there(n) <= n->s.least)
         return false;
     p->leaving = p->departs = true;
@@ -218,6 +237,19 @@ bool yk__survivors_come(yk__rendezvous *n, yk__agent_node *p)
     announce(n, why, false);
     release_held(n);
     return true;
+}
+
+void yk__survivors_in_vain(yk__rendezvous *n, yk__agent_node *p, const char *text)
+{
+    char name[160], why[1000];
+    if (!yk__survivors_may(n))
+        return;
+    p->departs = p->leaving = true;
+    yk__rendezvous_name_node(p, name, sizeof(name));
+    snprintf(why, sizeof(why), "%s has come in vain: %.700s; the others go on", name, text);
+    if (nodes_there(n) < n->s.least)
+        hold(n, p);
+    announce(n, why, false);
 }
 
 static void forget(yk__rendezvous *n, const yk__agent_node *p)
@@ -278,7 +310,7 @@ void yk__survivors_clear(yk__rendezvous *n)
     n->held = NULL;
     n->held_count = 0;
     n->held_until = 0;
-    n->lost_view = 0;
+    n->lost_view = n->view = 0;
     n->link.lives = n->link.kill = false;
     n->link.changed = 0;
     n->group = NULL;
@@ -286,7 +318,7 @@ void yk__survivors_clear(yk__rendezvous *n)
 
 /* ---- the fence --------------------------------------------------------------------------------------------------- */
 
-/* Seconds, those in which the machine was suspended among them. */
+/* The time in seconds since the machine started, the time in which it was suspended included. */
 static double boot_time(void)
 {
     struct timespec now;

@@ -10,6 +10,8 @@ typedef struct yk__watch {
     group *g;
     int running;
     bool stopping, killing, given_up;
+    bool no_spares;   /* one could not be started */
+    bool suspended;   /* it has passed on the wish to stop for a while (Ctrl-Z), and none yet to go on */
     bool leaving;     /* asked twice to end while it only waits for other nodes */
     double notice;    /* when to say that stopping takes a while; 0: not any more */
     worker *suspect;  /* has failed; one that saw a failure before it is about to end, and may be the cause */
@@ -40,8 +42,8 @@ void yk__alone_begin(watch *w, worker *one);
 /* Decides on those of whom nothing is left: they are lost, or to be started again. Returns one whose failure ends the
  * job after all; to be called until it is NULL. */
 worker *yk__alone_settle(watch *w);
-/* All have ended: a process that was lost, without which the others had not gone on before they came to their end; it
- * has failed. NULL: none. */
+/* All have ended: a process that was lost, without which the others had not gone on before they came to their end, or
+ * of a node that has come to join others, and none of whose processes was ever a member; it has failed. NULL: none. */
 worker *yk__alone_unnoticed(const group *g);
 /* True if one is to be settled, or to be started again. */
 bool yk__alone_pending(const group *g);
@@ -59,5 +61,8 @@ bool yk__alone_may_hang(const watch *w);
 void yk__alone_note_hung(watch *w);
 /* Kills those, and the time of the others begins anew. */
 void yk__alone_kill_hung(watch *w);
+/* Kills members for which others have waited too long (--evict-stalled): they are then gone, as any that end. The
+ * seconds until the next look, or `wait`. */
+double yk__alone_evict(watch *w, double wait);
 
 #endif

@@ -115,7 +115,7 @@ static void send_early(yk__channel *c)
 }
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
-/* Takes what of the hand-shake is in `in`. */
+/* Reads the part of the hand-shake that is in `in`. */
 static void shake_hands(yk__channel *c)
 {
     yk__handshake *h = &c->handshake;

@@ -28,7 +28,8 @@ typedef struct yk__channel {
     yk__wire in;      /* received, from `taken` on: less than a message, or messages that nobody has asked for */
     size_t sent, taken, limit;
     bool open;        /* the hand-shake is done: the peer belongs to the job */
-    yk__reason state; /* YK__REACHED: of use; else why not: YK__REJECTED by the hand-shake, YK__DAMAGED, YK__LOST */
+    yk__reason state; /* YK__REACHED: it can be used; else the reason why not: YK__REJECTED (by the
+                       * hand-shake), YK__DAMAGED or YK__LOST */
     char why[YK__WHY_SIZE];
 } yk__channel;
 

@@ -41,7 +41,7 @@ static void write_path(const frame *f, char *path, size_t size)
     write_path(f->up, path, size);
     if (f->module != f->up->module && !append_path(f->up->module, f->module, path, size)) {
         size_t used = strlen(path); /* run by a module that it is no part of */
-        snprintf(path + used, size - used, "%s(%s)", used ? "." : "", f->module->cls->name);
+        snprintf(path + used, size - used, "%s(%s)", used ? "." : "", f->module->shown_name);
     }
 }
 
@@ -49,7 +49,7 @@ static void name_failure(frame *f, bool failed_before)
 {
     if (!f->named && !failed_before) {
         char path[300] = "";
-        yk__fail(YK_ERR_CALLBACK, "forward of %s returned NULL without an error", f->module->cls->name);
+        yk__fail(YK_ERR_CALLBACK, "forward of %s returned NULL without an error", f->module->shown_name);
         write_path(f, path, sizeof(path));
         if (path[0])
             yk__error_prefix("%s", path);
@@ -130,7 +130,7 @@ yk_status yk_module_hook_remove(yk_module *m, uint64_t id)
     YK__LIVE(m);
     module_hook *hook = hook_find(m, id);
     if (!hook)
-        return yk__fail(YK_ERR_NOT_FOUND, "module_hook_remove: %s has no hook %llu", m ? m->cls->name : "NULL",
+        return yk__fail(YK_ERR_NOT_FOUND, "module_hook_remove: %s has no hook %llu", m ? m->shown_name : "NULL",
                         (unsigned long long)id);
     module_hook *end = m->hooks->items + m->hooks->count--;
     memmove(hook, hook + 1, sizeof(*hook) * (size_t)(end - hook - 1));
@@ -168,7 +168,7 @@ static yk_status run_hooks(yk_module *m, bool before, yk_tensor **inputs, const 
         if (yk__error_code())
             status = yk__error_code();
         else if (status)
-            yk__fail(status, "a forward hook of %s failed with status %d and no message", m->cls->name, (int)status);
+            yk__fail(status, "a forward hook of %s failed with status %d and no message", m->shown_name, (int)status);
     }
     free(walk);
     return status;
@@ -295,8 +295,8 @@ yk_status yk_forward_list(yk_module *m, yk_tensor *const *inputs, int n_inputs, 
     }
     YK__OWN_RECORD;
     if (!m || n_inputs < 0 || n_outputs < 1)
-        return yk__fail(YK_ERR_ARGUMENT, "forward_list: %s: %d inputs, %d outputs", m ? m->cls->name : "NULL", n_inputs,
-                        n_outputs);
+        return yk__fail(YK_ERR_ARGUMENT, "forward_list: %s: %d inputs, %d outputs", m ? m->shown_name : "NULL",
+                        n_inputs, n_outputs);
     if ((n_inputs && !yk__is_there("forward_list", "array of inputs", inputs)) ||
         !yk__is_there("forward_list", "array of outputs", outputs))
         return YK_ERR_ARGUMENT;

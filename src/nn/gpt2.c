@@ -315,7 +315,7 @@ const yk_gpt2_options *yk__gpt2_of(const char *what, const yk_module *m)
         return NULL;
     if (m->cls == &gpt2_class)
         return &((const gpt2 *)m->data)->options;
-    yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s; expected one of yk_gpt2", what, m->cls->name);
+    yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s; expected one of yk_gpt2", what, m->shown_name);
     return NULL;
 }
 

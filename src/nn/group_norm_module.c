@@ -66,9 +66,9 @@ yk_module *yk_group_norm_create(int64_t num_groups, int64_t num_channels, const 
     d->channels = num_channels;
     d->eps = o.eps;
     if (o.affine) {
-        d->weight = yk__module_constant(m, "weight", 1, &num_channels, 1, true);
+        d->weight = yk__module_constant_parameter(m, "weight", 1, &num_channels, 1);
         if (o.bias)
-            d->bias = yk__module_constant(m, "bias", 1, &num_channels, 0, true);
+            d->bias = yk__module_constant_parameter(m, "bias", 1, &num_channels, 0);
     }
     return yk_module_check(m);
 }
@@ -134,13 +134,13 @@ static yk_module *instance_norm_create(const instance_kind *kind, const char *na
     d->eps = o.eps;
     d->momentum = o.momentum;
     if (o.affine) {
-        d->weight = yk__module_constant(m, "weight", 1, &features, 1, true);
+        d->weight = yk__module_constant_parameter(m, "weight", 1, &features, 1);
         if (o.bias)
-            d->bias = yk__module_constant(m, "bias", 1, &features, 0, true);
+            d->bias = yk__module_constant_parameter(m, "bias", 1, &features, 0);
     }
     if (o.track_running_stats) { /* the number of batches is PyTorch's, which never counts there */
-        d->running_mean = yk__module_constant(m, "running_mean", 1, &features, 0, false);
-        d->running_var = yk__module_constant(m, "running_var", 1, &features, 1, false);
+        d->running_mean = yk__module_constant_buffer(m, "running_mean", 1, &features, 0);
+        d->running_var = yk__module_constant_buffer(m, "running_var", 1, &features, 1);
         yk__module_add_batch_count(m);
     }
     return yk_module_check(m);
@@ -206,7 +206,7 @@ yk_module *yk_rms_norm_create(int ndim, const int64_t *normalized_shape, const y
     d->eps = o.eps;
     memcpy(d->shape, normalized_shape, (size_t)ndim * sizeof(*d->shape));
     if (o.elementwise_affine)
-        d->weight = yk__module_constant(m, "weight", ndim, d->shape, 1, true);
+        d->weight = yk__module_constant_parameter(m, "weight", ndim, d->shape, 1);
     return yk_module_check(m);
 }
 

@@ -56,6 +56,7 @@ yk_module *yk_module_create(const yk_module_class *cls)
     }
     m->data = data;
     m->cls = cls;
+    m->shown_name = cls->name;
     m->training = true;
     return yk__scope_own(m);
 }
@@ -85,6 +86,7 @@ yk_module *yk__module_replica_make(yk_module *m)
     replica->data = data;
     replica->cls = m->cls;
     replica->parametrized = m->parametrized;
+    replica->shown_name = m->shown_name;
     replica->original = yk_module_retain(m);
     if (!names_copy(&replica->parameters, &m->parameters) && !names_copy(&replica->buffers, &m->buffers) &&
         !names_copy(&replica->children, &m->children))
@@ -124,7 +126,7 @@ bool yk__module_usable(const char *what, const yk_module *m)
         return false;
     if (m->incomplete)
         yk__fail(YK_ERR_STATE, "%s: the module %s is incomplete: something could not be added to it", what,
-                 m->cls->name);
+                 m->shown_name);
     return !m->incomplete;
 }
 
@@ -152,7 +154,7 @@ static bool is_name(const yk_module *m, const char *name)
 {
     if (name && *name && !strchr(name, '.'))
         return true;
-    yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is not a name for a part: it must not be empty or hold a dot", m->cls->name,
+    yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is not a name for a part: it must not be empty or hold a dot", m->shown_name,
              name ? name : "");
     return false;
 }
@@ -233,7 +235,7 @@ static bool addable(yk_module *m, const char *name, const void *part)
     if (!yk__is_there("module_add", "module", m))
         return false;
     if (!part) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is NULL", m->cls->name, name ? name : "");
+        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" is NULL", m->shown_name, name ? name : "");
         m->incomplete = true;
     }
     return part && yk__module_usable("module_add", m);
@@ -247,8 +249,8 @@ yk_module *yk_module_add(yk_module *parent, const char *name, yk_module *child)
         return NULL;
     bool cycle = contains(child, parent);
     if (cycle)
-        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" would contain itself", parent->cls->name, name ? name : "");
-    if (cycle || !yk__module_usable(parent->cls->name, child)) {
+        yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" would contain itself", parent->shown_name, name ? name : "");
+    if (cycle || !yk__module_usable(parent->shown_name, child)) {
         parent->incomplete = true;
         return NULL;
     }
@@ -259,7 +261,7 @@ static bool becomes_parameter(const yk_module *m, const char *name, yk_tensor *x
 {
     if (yk_is_leaf(x))
         return yk_set_requires_grad(x, true) == YK_OK;
-    yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" was made by %s; a parameter must be a leaf: use yk_detach", m->cls->name,
+    yk__fail(YK_ERR_ARGUMENT, "%s: \"%s\" was made by %s; a parameter must be a leaf: use yk_detach", m->shown_name,
              name ? name : "", yk_grad_fn_name(x));
     return false;
 }
@@ -375,7 +377,7 @@ yk_status yk_module_apply(yk_module *m, yk_status (*fn)(yk_module *m, void *user
     yk_status status = fn(m, user);
     if (!status && !failed_before)
         status = yk__error_code(); /* a callback that sets an error has failed, whatever it returns */
-    return status ? yk__fail(status, "module_apply: the function failed at %s", m->cls->name) : YK_OK;
+    return status ? yk__fail(status, "module_apply: the function failed at %s", m->shown_name) : YK_OK;
 }
 
 void yk_module_zero_grad(yk_module *m)
@@ -525,7 +527,7 @@ static void log_not_found(const yk_module *m, const char *kind, const char *name
                           size_t count)
 {
     const char *nearest = yk__nearest(name, names, count);
-    yk__log(YK_LOG_INFO, "%s: there is no %s \"%s\"%s%s%s", m->cls->name, kind, name,
+    yk__log(YK_LOG_INFO, "%s: there is no %s \"%s\"%s%s%s", m->shown_name, kind, name,
             nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
 }
 

@@ -26,6 +26,7 @@ typedef struct yk__module_hooks yk__module_hooks;
 struct yk_module {
     yk__object object;
     const yk_module_class *cls;
+    const char *shown_name; /* by which prints and errors call it: cls->name, but of a SyncBatchNorm */
     bool training;
     bool incomplete;   /* something could not be added: yk_module_check */
     bool parametrized; /* a weight is computed in each forward: parametrize.c */
@@ -96,8 +97,8 @@ yk_module *yk__conv2d_make(int64_t in_channels, int64_t out_channels, int64_t ke
                            const yk_conv2d_module_options *options);
 
 bool yk__is_batch_norm(const yk_module *m);
-/* Converts a batch norm to a SyncBatchNorm, which in training calls fn in place of yk_batch_norm (norm_module.c, Note
- * [Converted modules]). `user` is a counted object, retained. */
+/* Makes a batch norm a SyncBatchNorm in place: its tensors, its place in its parents and its hooks stay. In training it
+ * calls fn instead of yk_batch_norm from here on. `user` is a counted object, retained. */
 typedef yk_tensor *(*yk__batch_norm_fn)(yk_tensor *x, yk_tensor *weight, yk_tensor *bias, yk_tensor *running_mean,
                                         yk_tensor *running_var, const yk_batch_norm_options *options, void *user);
 void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user);
@@ -118,9 +119,9 @@ yk_tensor *yk__module_tensor(const char *what, int ndim, const int64_t *shape, y
 /* yk_module_add_parameter and add_buffer that take over the reference. */
 yk_tensor *yk__module_take_parameter(yk_module *m, const char *name, yk_tensor *x);
 yk_tensor *yk__module_take_buffer(yk_module *m, const char *name, yk_tensor *x);
-/* A parameter or buffer of one value; NULL and an incomplete module on failure. */
-yk_tensor *yk__module_constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value,
-                               bool parameter);
+/* A parameter and a buffer of one value; NULL and an incomplete module on failure. */
+yk_tensor *yk__module_constant_parameter(yk_module *m, const char *name, int ndim, const int64_t *shape, double value);
+yk_tensor *yk__module_constant_buffer(yk_module *m, const char *name, int ndim, const int64_t *shape, double value);
 /* The buffer num_batches_tracked. */
 yk_tensor *yk__module_add_batch_count(yk_module *m);
 

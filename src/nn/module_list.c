@@ -11,7 +11,7 @@
 static yk_tensor *no_forward(yk_module *m, yk_tensor *x)
 {
     (void)x;
-    yk__fail(YK_ERR_STATE, "%s has no forward: call yk_forward with its children", m->cls->name);
+    yk__fail(YK_ERR_STATE, "%s has no forward: call yk_forward with its children", m->shown_name);
     return NULL;
 }
 
@@ -62,7 +62,7 @@ static bool list_check(const char *name, const yk_module *m)
     if (!yk__module_usable(name, m))
         return false;
     if (!is_list(m))
-        yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s, expected a ModuleList or a Sequential", name, m->cls->name);
+        yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s, expected a ModuleList or a Sequential", name, m->shown_name);
     return is_list(m);
 }
 
@@ -76,7 +76,7 @@ yk_module *yk_module_list_insert(yk_module *list, int64_t index, yk_module *chil
     int64_t count = list->children.count, at = index < 0 ? index + count : index;
     if (at < 0 || at > count) {
         yk__fail(YK_ERR_ARGUMENT, "module_list_insert: index %lld is outside a %s of %lld modules", (long long)index,
-                 list->cls->name, (long long)count);
+                 list->shown_name, (long long)count);
         return NULL;
     }
     /* The child is added behind all and moved to its position; names stay where they are. */

@@ -48,7 +48,7 @@ static yk_status move_tensor(yk_module *m, yk_tensor *x, yk_dtype dtype, yk_devi
     char shape[200], text[200];
     if (stride == asked && !are_dense(x, asked))
         return yk__fail(YK_ERR_ARGUMENT, "parameter_strides of %s gives %s for a parameter of shape %s: not dense",
-                        m->cls->name, yk__shape_text(x->ndim, asked, text, sizeof(text)),
+                        m->shown_name, yk__shape_text(x->ndim, asked, text, sizeof(text)),
                         yk_shape_format(x, shape, sizeof(shape)));
     yk_tensor *grad = yk_grad(x);
     yk_tensor *to = moved(x, stride, dtype, device);

@@ -143,7 +143,7 @@ static yk_status refuse(const yk_module *m, const names *missing, const names *u
     char text[900] = "";
     int kinds = (missing->count > 0) + (unexpected->count > 0) + (wrong->count > 0);
     size_t room = (sizeof(text) - 80) / (size_t)(kinds ? kinds : 1);
-    snprintf(text, sizeof(text), "load_state_dict of %s:", m->cls->name);
+    snprintf(text, sizeof(text), "load_state_dict of %s:", m->shown_name);
     append_list(text, sizeof(text), room, "missing", missing);
     append_list(text, sizeof(text), room, "unexpected", unexpected);
     append_list(text, sizeof(text), room, "does not fit", wrong);

@@ -131,11 +131,11 @@ yk_module *yk_module_copy(yk_module *m)
     YK__LIVE(m);
     if (!yk__module_usable("module_copy", m) || !yk__scope_check("module_copy"))
         return NULL;
-    if (strcmp(m->cls->name, "DistributedDataParallel") == 0 || strcmp(m->cls->name, "DataParallel") == 0) {
+    if (strcmp(m->shown_name, "DistributedDataParallel") == 0 || strcmp(m->shown_name, "DataParallel") == 0) {
         yk__fail(YK_ERR_ARGUMENT,
                  "module_copy: the module is a %s, which has threads and memory of its own: copy its "
                  "child \"module\"",
-                 m->cls->name);
+                 m->shown_name);
         return NULL;
     }
     yk__twins t = {.parameter = parameter_copy, .buffer = tensor_copy, .copies = true};

@@ -7,20 +7,29 @@
 #include "nn/module.h"
 #include "ops/op.h"
 
-yk_tensor *yk__module_constant(yk_module *m, const char *name, int ndim, const int64_t *shape, double value,
-                               bool parameter)
+/* One reference; NULL on failure. */
+static yk_tensor *constant(const yk_module *m, int ndim, const int64_t *shape, double value)
 {
-    yk_tensor *x = yk__module_tensor(m->cls->name, ndim, shape, YK_F32);
-    if (x && yk__raw_fill(x, value)) {
-        yk_tensor_release(x);
-        x = NULL;
-    }
-    return parameter ? yk__module_take_parameter(m, name, x) : yk__module_take_buffer(m, name, x);
+    yk_tensor *x = yk__module_tensor(m->shown_name, ndim, shape, YK_F32);
+    if (!x || !yk__raw_fill(x, value))
+        return x;
+    yk_tensor_release(x);
+    return NULL;
+}
+
+yk_tensor *yk__module_constant_parameter(yk_module *m, const char *name, int ndim, const int64_t *shape, double value)
+{
+    return yk__module_take_parameter(m, name, constant(m, ndim, shape, value));
+}
+
+yk_tensor *yk__module_constant_buffer(yk_module *m, const char *name, int ndim, const int64_t *shape, double value)
+{
+    return yk__module_take_buffer(m, name, constant(m, ndim, shape, value));
 }
 
 yk_tensor *yk__module_add_batch_count(yk_module *m)
 {
-    yk_tensor *batches = yk__module_tensor(m->cls->name, 0, NULL, YK_I64);
+    yk_tensor *batches = yk__module_tensor(m->shown_name, 0, NULL, YK_I64);
     if (batches && yk__raw_fill(batches, 0)) {
         yk_tensor_release(batches);
         batches = NULL;
@@ -30,7 +39,7 @@ yk_tensor *yk__module_add_batch_count(yk_module *m)
 
 /* ---- BatchNorm1d to 3d ------------------------------------------------------------------------------------------- */
 
-/* The inputs that a class takes; a converted module (Note [Converted modules]) keeps them. */
+/* The inputs that a class takes. */
 typedef struct batch_norm_inputs {
     const char *name, *sizes; /* as errors write them, after (N, C */
     int least, most;          /* dimensions */
@@ -42,7 +51,7 @@ typedef struct batch_norm_layer {
     double eps, momentum;
     bool cumulative;               /* momentum=None in PyTorch: the statistics are the mean of all batches since */
     int64_t seen;                  /* so many */
-    yk__batch_norm_fn replacement; /* of yk_batch_norm in training */
+    yk__batch_norm_fn replacement; /* of yk_batch_norm in training: a SyncBatchNorm's alone */
     void *user;                    /* a counted object of ours */
     const batch_norm_inputs *inputs;
 } batch_norm_layer;
@@ -108,10 +117,6 @@ static void batch_norm_destroy(yk_module *m)
     yk_object_release(((batch_norm_layer *)yk__module_data(m))->user);
 }
 
-/* Note [Converted modules]
- * A batch norm becomes a SyncBatchNorm in place: its tensors, its place in its parents and its hooks stay. The classes
- * differ in their names alone, by which prints and errors call the module; what training calls is
- * batch_norm_layer.replacement, which only a converted module has. */
 #define BATCH_NORM_CLASS(shown)                                                                                        \
     {                                                                                                                  \
         .name = shown, .data_size = sizeof(batch_norm_layer), .forward = batch_norm_forward,                           \
@@ -120,12 +125,10 @@ static void batch_norm_destroy(yk_module *m)
 static const yk_module_class batch_norm1d_class = BATCH_NORM_CLASS("BatchNorm1d");
 static const yk_module_class batch_norm2d_class = BATCH_NORM_CLASS("BatchNorm2d");
 static const yk_module_class batch_norm3d_class = BATCH_NORM_CLASS("BatchNorm3d");
-static const yk_module_class sync_batch_norm_class = BATCH_NORM_CLASS("SyncBatchNorm");
 
 bool yk__is_batch_norm(const yk_module *m)
 {
-    return m->cls == &batch_norm2d_class || m->cls == &sync_batch_norm_class || m->cls == &batch_norm1d_class ||
-           m->cls == &batch_norm3d_class;
+    return m->cls == &batch_norm2d_class || m->cls == &batch_norm1d_class || m->cls == &batch_norm3d_class;
 }
 
 void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user)
@@ -135,7 +138,7 @@ void yk__batch_norm_convert(yk_module *m, yk__batch_norm_fn fn, void *user)
     yk_object_release(d->user);
     d->replacement = fn;
     d->user = user;
-    m->cls = &sync_batch_norm_class;
+    m->shown_name = "SyncBatchNorm";
 }
 
 yk_status yk__batch_norm_cumulate(yk_module *m, bool cumulative)
@@ -156,7 +159,7 @@ yk_status yk__batch_norm_cumulate(yk_module *m, bool cumulative)
 
 bool yk__is_sync_batch_norm(const yk_module *m)
 {
-    return m->cls == &sync_batch_norm_class;
+    return yk__is_batch_norm(m) && ((batch_norm_layer *)m->data)->replacement;
 }
 
 yk_tensor *yk__batch_norm_forward(yk_module *m, yk_tensor *x, yk_tensor *residual, bool relu)
@@ -181,7 +184,7 @@ yk_tensor *yk_batch_norm2d_forward(yk_module *batch_norm, yk_tensor *x, yk_tenso
         !yk__is_there("batch_norm2d_forward", "tensor", x) || !yk__scope_check("batch_norm2d_forward"))
         return NULL;
     if (!yk__is_batch_norm(batch_norm)) {
-        yk__fail(YK_ERR_ARGUMENT, "batch_norm2d_forward: the module is a %s", batch_norm->cls->name);
+        yk__fail(YK_ERR_ARGUMENT, "batch_norm2d_forward: the module is a %s", batch_norm->shown_name);
         return NULL;
     }
     return yk__scope_own(yk__batch_norm_forward(batch_norm, x, residual, relu));
@@ -202,13 +205,13 @@ static yk_module *batch_norm_create(const yk_module_class *cls, const char *name
     d->eps = o->eps;
     d->momentum = o->momentum;
     if (o->affine) {
-        d->weight = yk__module_constant(m, "weight", 1, &features, 1, true);
+        d->weight = yk__module_constant_parameter(m, "weight", 1, &features, 1);
         if (o->bias)
-            d->bias = yk__module_constant(m, "bias", 1, &features, 0, true);
+            d->bias = yk__module_constant_parameter(m, "bias", 1, &features, 0);
     }
     if (o->track_running_stats) {
-        d->running_mean = yk__module_constant(m, "running_mean", 1, &features, 0, false);
-        d->running_var = yk__module_constant(m, "running_var", 1, &features, 1, false);
+        d->running_mean = yk__module_constant_buffer(m, "running_mean", 1, &features, 0);
+        d->running_var = yk__module_constant_buffer(m, "running_var", 1, &features, 1);
         d->batches = yk__module_add_batch_count(m);
     }
     return yk_module_check(m);
@@ -292,9 +295,9 @@ yk_module *yk_layer_norm_create(int ndim, const int64_t *normalized_shape, const
     d->eps = o.eps;
     memcpy(d->shape, normalized_shape, (size_t)ndim * sizeof(*d->shape));
     if (o.elementwise_affine) {
-        d->weight = yk__module_constant(m, "weight", ndim, d->shape, 1, true);
+        d->weight = yk__module_constant_parameter(m, "weight", ndim, d->shape, 1);
         if (o.bias)
-            d->bias = yk__module_constant(m, "bias", ndim, d->shape, 0, true);
+            d->bias = yk__module_constant_parameter(m, "bias", ndim, d->shape, 0);
     }
     return yk_module_check(m);
 }

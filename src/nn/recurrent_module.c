@@ -296,9 +296,9 @@ yk_status yk_forward_packed(yk_module *m, const yk_packed_sequence *x, yk_tensor
     while (of < most && m->cls != &classes[of])
         of++;
     if (of == most)
-        return yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s, expected LSTM, GRU or RNN", name, m->cls->name);
+        return yk__fail(YK_ERR_ARGUMENT, "%s: the module is a %s, expected LSTM, GRU or RNN", name, m->shown_name);
     if (n_states < 0 || n_states > kinds[of].states || n_ends < 0 || n_ends > kinds[of].states)
-        return yk__fail(YK_ERR_ARGUMENT, "%s: %d states for %d ends; %s has %d", name, n_states, n_ends, m->cls->name,
+        return yk__fail(YK_ERR_ARGUMENT, "%s: %d states for %d ends; %s has %d", name, n_states, n_ends, m->shown_name,
                         kinds[of].states);
     if (!x->data || !x->batch_sizes)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the packed sequence has no %s", name, x->data ? "batch_sizes" : "data");

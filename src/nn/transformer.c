@@ -191,7 +191,7 @@ yk_module *yk_transformer_decoder_layer(int64_t d_model, int64_t nhead,
 static yk_status list_forward(yk_module *m, yk_tensor *const *in, int n_inputs, yk_tensor **out, int n_outputs)
 {
     (void)in, (void)n_inputs, (void)out, (void)n_outputs;
-    return yk__fail(YK_ERR_ARGUMENT, "%s: a list of modules has no forward of its own", m->cls->name);
+    return yk__fail(YK_ERR_ARGUMENT, "%s: a list of modules has no forward of its own", m->shown_name);
 }
 
 static const yk_module_class list_class = {.name = "ModuleList", .forward_list = list_forward};
@@ -207,7 +207,7 @@ static yk_status stack_forward(yk_module *m, yk_tensor *const *inputs, int n_inp
     yk_tensor *in[INPUTS] = {NULL};
     if (n_inputs < 1 || n_inputs > INPUTS || !inputs[0] || n_outputs != 1)
         return yk__fail(YK_ERR_ARGUMENT, "%s: %d inputs for %d outputs; expected those of its layers for one",
-                        m->cls->name, n_inputs, n_outputs);
+                        m->shown_name, n_inputs, n_outputs);
     memcpy(in, inputs, sizeof(in[0]) * (size_t)n_inputs);
     for (int64_t i = 0; i < yk_module_child_count(d->layers); i++) {
         yk_tensor *next;
@@ -273,7 +273,7 @@ static yk_module *stack_of(const char *what, const yk_module_class *cls, const y
         return NULL;
     if (from->cls == of)
         return stack_create(cls, from, NULL, count, norm);
-    yk__fail(YK_ERR_ARGUMENT, "%s: the layer is a %s, expected a %s", what, from->cls->name, of->name);
+    yk__fail(YK_ERR_ARGUMENT, "%s: the layer is a %s, expected a %s", what, from->shown_name, of->name);
     return NULL;
 }
 

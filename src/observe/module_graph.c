@@ -13,6 +13,7 @@
 #include <yoke/ops.h>
 
 #include "autograd/node.h"
+#include "nn/module.h"
 #include "nn/state_dict.h"
 #include "observe/module_graph.h"
 #include "tensor/tensor.h"
@@ -207,7 +208,7 @@ static yk_status after_forward(yk_module *m, yk_tensor *const *inputs, int n_inp
     if (fine && yk_module_child_count(m) > 0) {
         fine = operations_claim(t, traced->path, &w);
     } else if (fine) {
-        int owner = node_add(t, traced->path, "", yk_module_class_of(m)->name, m);
+        int owner = node_add(t, traced->path, "", m->shown_name, m);
         fine = owner >= 0;
         for (int i = 0; i < n_inputs && fine; i++)
             fine = tensor_source(t, &t->nodes[owner], inputs[i]);
@@ -330,7 +331,7 @@ static void modules_write(graph_trace *t, bool traced, yk__proto *graph)
             there = t->nodes[k].module == m->module;
         if (there)
             continue;
-        const graph_node alone = {.name = m->path, .op = yk_module_class_of(m->module)->name, .module = m->module};
+        const graph_node alone = {.name = m->path, .op = m->module->shown_name, .module = m->module};
         node_write(t, &alone, graph);
     }
 }
@@ -338,7 +339,7 @@ static void modules_write(graph_trace *t, bool traced, yk__proto *graph)
 yk_status yk__module_graph(yk_module *model, yk_tensor *const *inputs, int n_inputs, yk__proto *graph)
 {
     graph_trace t = {0};
-    yk_status status = modules_list(&t, model, yk_module_class_of(model)->name) ? YK_OK : yk__error_code();
+    yk_status status = modules_list(&t, model, model->shown_name) ? YK_OK : yk__error_code();
     if (!status && n_inputs > 0)
         status = model_trace(&t, model, inputs, n_inputs);
     for (int i = 0; i < t.n_nodes && !status; i++)

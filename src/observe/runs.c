@@ -19,13 +19,14 @@
 
 #include "base/log.h"
 #include "host/process.h"
+#include "host/rank_info.h"
 #include "launch/announcement.h"
 #include "launch/run_folder.h"
 #include "observe/runs.h"
 
-/* MOST_RANKS: of one launcher, as cli/run/run_job.h has it. MOST_FILE: bytes of an announcement, which has the
- * arguments of the program. MOST_RUNS: any number above what a machine runs at a time. */
-enum { MOST_RANKS = 4096, MOST_FILE = 4 << 20, MOST_RUNS = 1000 };
+/* MOST_FILE: bytes of an announcement, which has the arguments of the program. MOST_RUNS: any number above what a
+ * machine runs at a time. */
+enum { MOST_FILE = 4 << 20, MOST_RUNS = 1000 };
 
 /* ---- processes --------------------------------------------------------------------------------------------------- */
 /* True where the process runs and has this start time (0: any). */
@@ -181,8 +182,8 @@ static void pages_newest(char *pages, int count, int most, yk__rank_page **newes
 /* Calls `read` with the newest page of each rank. False where they are not to be had, with run->why. */
 static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, void *argument), void *argument)
 {
-    yk__rank_page *newest[MOST_RANKS];
-    int count = 0, most = run->local < MOST_RANKS ? run->local : MOST_RANKS;
+    yk__rank_page *newest[YK__MOST_LOCAL];
+    int count = 0, most = run->local < YK__MOST_LOCAL ? run->local : YK__MOST_LOCAL;
     char *pages = pages_map(run->supervisor, run->pages, PROT_READ, &count);
     if (!pages) {
         snprintf(run->why, sizeof(run->why), "the pages of its ranks cannot be read: %s", strerror(errno));
@@ -200,7 +201,7 @@ static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, voi
 yk_status yk__run_pages_open(const yk__run *run, yk__run_open_pages *open)
 {
     *open = (yk__run_open_pages){0};
-    int count = 0, most = run->local < MOST_RANKS ? run->local : MOST_RANKS;
+    int count = 0, most = run->local < YK__MOST_LOCAL ? run->local : YK__MOST_LOCAL;
     open->memory = pages_map(run->supervisor, run->pages, PROT_READ | PROT_WRITE, &count);
     if (!open->memory)
         return yk__fail_errno("the pages of the ranks of job %s cannot be opened", run->job);
@@ -246,7 +247,7 @@ static void rank_add(const yk__rank_page *page, void *argument)
 
 static void ranks_read(yk__run *run)
 {
-    int most = run->local < 0 ? 0 : run->local < MOST_RANKS ? run->local : MOST_RANKS;
+    int most = run->local < 0 ? 0 : run->local < YK__MOST_LOCAL ? run->local : YK__MOST_LOCAL;
     run->ranks = yk__calloc((size_t)most + 1, sizeof(*run->ranks));
     run->readable = run->ranks && pages_each(run, rank_add, run);
     if (run->readable)

@@ -220,7 +220,7 @@ static bool graph_write(yk__onnx *g, const onnx_call *c)
         yk__proto_message(&g->nodes, 1, &node);
         value_write(&ends, 12, name, yk__onnx_of_a(g, value), yk__onnx_of_b(g, value));
     }
-    yk__proto_text(&g->nodes, 2, yk_module_class_of(c->module)->name);
+    yk__proto_text(&g->nodes, 2, c->module->shown_name);
     yk__proto_raw(&g->nodes, ends.data, ends.size);
     fine = fine && !yk__error_code();
     if (fine && (ends.failed || g->nodes.failed)) {

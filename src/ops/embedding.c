@@ -9,7 +9,7 @@ typedef struct embedding_context {
     bool sparse;
 } embedding_context;
 
-/* (M) or (M, D) of a tensor that ends in D. */
+/* Reshapes x, whose last dimension is `size`, to (M, size); one reference. */
 static yk_tensor *as_list(yk_tensor *x, int64_t size)
 {
     int64_t shape[2] = {size ? x->numel / size : 0, size};

@@ -1,5 +1,5 @@
 /*
- * losses.c - cross entropy of class indices, mean squared error. Layer: ops.
+ * losses.c - cross entropy of class indices and of probabilities, mean squared error. Layer: ops.
  *
  * cross_entropy keeps the logits and one number a row, log sum exp, not the probabilities (docs/autograd.md).
  */
@@ -65,17 +65,35 @@ static void cross_entropy_recorded(yk__node *node, yk_tensor *const *gouts, yk_t
     grads[0] = yk_cast(yk_mul(yk__recorded_wide(gouts[0]), slope), (yk_dtype)c->dtype);
 }
 
+/* A target of floats and of more than a dimension: one of a dimension is taken for classes of a wrong type. */
+static bool are_probabilities(const yk_tensor *target)
+{
+    bool floating = target->dtype == YK_F32 || target->dtype == YK_F64 || yk__is_half((yk_dtype)target->dtype);
+    return floating && target->ndim >= 2;
+}
+
 static bool loss_check(const yk_tensor *logits, const yk_tensor *target, const yk_cross_entropy_options *o)
 {
     char a[200], b[200];
-    if (logits->ndim != 2 || target->ndim != 1 || target->shape[0] != logits->shape[0] || logits->shape[1] < 1) {
-        yk__fail(YK_ERR_SHAPE, "cross_entropy: logits %s and target %s, expected (N, C) and (N,) with C above 0",
+    bool soft = are_probabilities(target);
+    bool fits = logits->ndim >= 2 && logits->shape[1] > 0 &&
+                (soft ? yk_same_shape(logits, target)
+                      : logits->ndim == 2 && target->ndim == 1 && target->shape[0] == logits->shape[0]);
+    if (!fits) {
+        yk__fail(YK_ERR_SHAPE,
+                 "cross_entropy: logits %s and target %s, expected (N, C) and (N,) with C above 0, or probabilities of "
+                 "the logits' shape",
                  yk_shape_format(logits, a, sizeof(a)), yk_shape_format(target, b, sizeof(b)));
         return false;
     }
-    if (target->dtype != YK_I64 && target->dtype != YK_I32) {
+    if (!soft && target->dtype != YK_I64 && target->dtype != YK_I32) {
         yk__fail(YK_ERR_DTYPE, "cross_entropy: target is %s, expected class indices as int64",
                  yk_dtype_name((yk_dtype)target->dtype));
+        return false;
+    }
+    if (soft && target->dtype != logits->dtype) {
+        yk__fail(YK_ERR_DTYPE, "cross_entropy: probabilities are %s, and the logits %s",
+                 yk_dtype_name((yk_dtype)target->dtype), yk_dtype_name((yk_dtype)logits->dtype));
         return false;
     }
     if (yk__check_number("cross_entropy", "label_smoothing", o->label_smoothing, 0, 1))
@@ -147,6 +165,33 @@ static yk_tensor *per_row(const yk__op *op, yk_tensor *logits, yk_tensor *target
     return loss;
 }
 
+/* -sum of t log p over the classes, dimension 1, with t the target, smoothed. The mean is over all but the classes. */
+static yk_tensor *of_probabilities(yk_tensor *logits, yk_tensor *target, yk_tensor *weight, double smoothing,
+                                   yk_reduction reduction)
+{
+    const int over_classes = 1;
+    int64_t classes = logits->shape[1], of_class[YK_MAX_DIMS];
+    for (int d = 0; d < logits->ndim; d++)
+        of_class[d] = d == 1 ? classes : 1;
+    yk_dtype dtype = (yk_dtype)logits->dtype;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *surprise = yk_neg(yk_log_softmax(yk__recorded_wide(logits), 1)), *share = yk__recorded_wide(target);
+    if (smoothing > 0)
+        share = yk_add_scalar(yk_mul_scalar(share, 1 - smoothing), smoothing / (double)classes);
+    yk_tensor *loss = yk_mul(surprise, share);
+    if (weight && loss)
+        loss = yk_mul(loss, yk_cast(yk_reshape(weight, logits->ndim, of_class), (yk_dtype)loss->dtype));
+    if (reduction == YK_REDUCE_NONE)
+        loss = yk_sum_dims(loss, &over_classes, 1, false);
+    else
+        loss = yk_sum(loss);
+    if (reduction == YK_REDUCE_MEAN)
+        loss = yk_div_scalar(loss, (double)(logits->numel / classes));
+    loss = yk_scope_return(scope, loss ? yk_cast(loss, dtype) : NULL);
+    yk_scope_end(scope);
+    return loss;
+}
+
 yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross_entropy_options *options)
 {
     static const yk__op op = {
@@ -167,6 +212,8 @@ yk_tensor *yk_cross_entropy(yk_tensor *logits, yk_tensor *target, const yk_cross
         yk__fail(YK_ERR_UNSUPPORTED, "cross_entropy: the class weights have no gradient; detach them");
         return NULL;
     }
+    if (are_probabilities(target))
+        return of_probabilities(logits, target, o.weight, o.label_smoothing, o.reduction);
     yk__cross_entropy p = {
         .ignore_index = o.ignore_index, .label_smoothing = o.label_smoothing, .mean = o.reduction == YK_REDUCE_MEAN};
     return o.reduction == YK_REDUCE_NONE ? per_row(&op, logits, target, o.weight, &p)

@@ -134,11 +134,11 @@ yk_status yk__multiply(yk_tensor *out, const yk__view *vo, const yk__view *a, co
 yk_status yk__multiply_relu(yk_tensor *out, const yk__view *vo, const yk__view *a, const yk__view *b, yk_tensor *bias);
 /* gw = or += g^T x, of rows g (1, M, out) and x (1, M, in). */
 yk_status yk__add_weight_gradient(yk_tensor *gw, const yk_tensor *g, const yk_tensor *x, bool accumulate);
-/* In backward, g^T x as the gradient of an input, a weight: in its gradient buffer, or added to what it has already,
- * where that may be. */
+/* Computes, in a backward, the gradient g^T x of an input that is a weight. Adds it in place to a gradient that is
+ * there, if that is allowed; else writes it to the gradient's buffer, or to a new tensor. One reference. */
 yk_tensor *yk__weight_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g,
                                yk_tensor *x);
-/* The same, and the sum of g's rows in gbias (out), or NULL, where the backend makes it beside: *summed. */
+/* The same; the sum of g's rows goes to gbias (out), or NULL, if the backend computes both at once: *summed. */
 yk_tensor *yk__weight_and_bias_gradient(const yk__node *node, int input, const yk__tensor_spec *spec, yk_tensor *g,
                                         yk_tensor *x, yk_tensor *gbias, bool *summed);
 

@@ -233,8 +233,8 @@ static yk_tensor *averages(yk_tensor *x, const yk__pool2d *p, const int64_t shap
     return yk__narrow_to(out, (yk_dtype)x->dtype);
 }
 
-/* Averages are the gradient of their gradient: both are linear. The context has the shape of x, and that of the result
- * follows from the gradient of the first. */
+/* Average pooling is linear, and so is its backward, whose own backward is average pooling again. For that it needs the
+ * shape of the averages, which pool_context has not. */
 typedef struct spread_context {
     pool_context pool;
     int64_t shape[4]; /* of the averages */

@@ -192,7 +192,7 @@ yk_status yk_averaged_model_update(yk_module *m, yk_module *model)
         return yk__error_code();
     if (m->cls != &averaged_class)
         return yk__fail(YK_ERR_ARGUMENT, "%s: the first module is a %s, expected one of yk_averaged_model", what,
-                        m->cls->name);
+                        m->shown_name);
     bool before = yk_no_grad_begin();
     yk_scope scope = yk_scope_begin();
     yk_status status = update(yk_module_data(m), model);

@@ -268,7 +268,7 @@ static yk_tensor *quasi_newton(const history *h, yk_tensor *g)
     return d;
 }
 
-/* The state between iterations: the loss and gradient of the parameters as they are now. */
+/* The state of an iteration: the loss and gradient of the parameters as they are now. */
 typedef struct position {
     double loss;
     yk_tensor *gradient; /* retained */

@@ -238,9 +238,9 @@ yk_optimizer *yk__schedule_optimizer(const yk_schedule *s);
 const yk__schedule_form *yk__schedule_form_of(const yk_schedule *s);
 /* The time of s that corresponds to time t of a form that differs in its lengths alone; -1 where it differs in more. */
 int64_t yk__schedule_carry(const yk_schedule *s, const yk__schedule_form *old, int64_t t);
-/* Goes on, after the optimizer's state was loaded, from time t of a form that was read, which gets the functions of s
- * (NULL: the form of s): the rates are the loaded ones, which the program may have set, or where the lengths are others
- * the corresponding ones. */
+/* Makes s go on, after the optimizer's state was loaded, from time t of `old`, a form that was read (NULL: the form of
+ * s), which gets the functions of s. The rates stay the loaded ones, which the program may have set; where the lengths
+ * of the two differ, s moves to the corresponding time and rates. */
 yk_status yk__schedule_resume(yk_schedule *s, yk__schedule_form *old, int64_t t);
 
 /* Fails in the name of `what` where no scaler could be in this state. */

@@ -339,7 +339,7 @@ const char *yk_schedule_describe(const yk_schedule *s, char *text, size_t size)
 
 /* ---- the same schedule in steps of another length ---------------------------------------------------------------- */
 
-/* The functions of `from`, a form that is alike, become those of a form that was read. */
+/* Copies the functions of `from` into f, a form that was read and differs in its lengths alone. */
 static void functions_take(yk__schedule_form *f, const yk__schedule_form *from)
 {
     for (; f && from; f = f->after, from = from->after) {
@@ -350,8 +350,9 @@ static void functions_take(yk__schedule_form *f, const yk__schedule_form *from)
     }
 }
 
-/* Moves s from time t of a form that is alike to the corresponding time `to` of its own. A group's rate that was the
- * other's at t becomes that of s at `to`; any other is changed by the same factor. */
+/* Moves s to its time `to`, which corresponds to time t of `old`, a form that differs in its lengths alone
+ * (yk__schedule_alike). A group's rate that was old's at t becomes that of s at `to`; one that the program has set
+ * since is changed by the factor between these two, and stays where the old one is 0. */
 static yk_status carry_rates(yk_schedule *s, const yk__schedule_form *old, int64_t t, int64_t to)
 {
     YK__OWN_RECORD;

@@ -44,7 +44,7 @@ typedef struct yk__join {
     uint64_t failures; /* of this thread when it began (yk__error_count) */
     bool on, divide_by_active, throw_early;
     bool early;            /* it was ended because of throw_early */
-    int active, lowest;    /* of the last header that had an active rank: how many were, and the first of them */
+    int active, lowest;    /* of the last header with an active rank: the number of active ranks, the lowest of them */
     yk_tensor *mine, *all; /* (3) and (world_size, 3) of i64 */
     yk_work *work;         /* of a backward's header */
 } yk__join;

@@ -256,7 +256,8 @@ const yk__op yk__dist_recv_op = {.name = "rpc_recv", .backward_list = source_bac
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* True if nobody else has the memory of x, and it lies as the leaf does. */
+/* True if x may become the leaf's gradient as it is: nobody else has the tensor or its memory, which is the allocator's
+ * (`reserved`), and its strides are the leaf's. */
 static bool gradient_is_own(const yk_tensor *x, const yk_tensor *leaf)
 {
     return atomic_load(&x->object.references) == 1 && atomic_load(&x->storage->references) == 1 &&

@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "comm/group.h"
 #include "host/rank_info.h"
+#include "launch/job_store.h"
 #include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/rpc_publish.h"
@@ -43,6 +44,7 @@ static void agent_prepare(void)
     pthread_atfork(NULL, NULL, fork_note);
     yk__rpc_condition_init(&yk__rpc.changed);
     yk__rpc_condition_init(&yk__rpc.ready);
+    yk__rpc_condition_init(&yk__rpc.watching);
 }
 
 bool yk__rpc_wait(pthread_cond_t *condition, double deadline)
@@ -126,6 +128,9 @@ static yk_status agent_choose_name(const char *name, const yk__rank_info *info)
 static yk_status agent_open_store(const yk_rpc_init_options *o, const yk__rank_info *info, double timeout,
                                   int *world_size)
 {
+    char host[YK__HOST_SIZE], prefix[40];
+    int port;
+    yk__rpc.has_launcher = !o->store && yk__job_store_find(0, host, &port, prefix);
     if (o->store) {
         yk__rpc.store = yk_store_retain(o->store);
         *world_size = o->world_size != YK_NOT_GIVEN ? o->world_size : 1;
@@ -234,6 +239,9 @@ static void agent_clear(void)
     yk__identity_clear(&yk__rpc.identity);
     free(yk__rpc.members);
     free(yk__rpc.connecting);
+    free(yk__rpc.snapshots);
+    yk__rpc.snapshots = NULL;
+    yk__rpc.changed_count = 0;
     yk__rpc.members = NULL;
     yk__rpc.connecting = NULL;
     yk__rpc.member_count = yk__rpc.connecting_count = 0;
@@ -252,6 +260,7 @@ static void agent_stop(void)
     pthread_cond_broadcast(&yk__rpc.ready);
     yk__rpc_listeners_wake(YK__BELL_KINDS);
     pthread_mutex_unlock(&yk__rpc.lock);
+    yk__rpc_watches_stop();
     eventfd_write(yk__rpc.wake, 1);
     pthread_join(yk__rpc.io, NULL);
     yk__rpc_serve_stop();
@@ -308,6 +317,8 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     status = agent_choose_name(name, &info);
     status = status ? status : agent_open_store(&o, &info, timeout, &world_size);
     status = status ? status : agent_listen(&o, world_size, deadline);
+    if (!status && o.snapshots)
+        status = yk__keep_open(o.snapshots);
     status = status ? status : agent_start_io();
     if (!status) {
         started = true;

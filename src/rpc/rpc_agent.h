@@ -25,6 +25,8 @@
  *   SHARE    A, before its first call: two files (u32 descriptor, u64 inode, u64 bytes), the memory for both and the
  *            bell of A; 16 bytes that stand in the memory: Note [Memory of two workers]
  *   SHARED   B: u8 1, the file of its bell, 16 bytes that it wrote into the memory; or u8 0
+ *   PING     A: u64 number, which B answers at once, whatever it runs, by
+ *   PONG     B: u64 the same
  *   RETURN   either: u64 call, whose message lent files that this side does not use any more: Note [Loans]
  *   FORGET   either: u64 inode of a file that was lent and is gone
  *
@@ -69,18 +71,24 @@ typedef enum yk__rpc_message {
     YK__RPC_SHARED,
     YK__RPC_RETURN,
     YK__RPC_FORGET,
+    YK__RPC_PING,
+    YK__RPC_PONG,
     YK__RPC_LENT = 128 /* a bit of CALL and REPLY: Note [Loans] */
 } yk__rpc_message;
 
-/* DESTROY is never sent: it follows an object's last call in the object's queue. */
+/* Two more are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a
+ * watch (rpc_watch.c). */
 typedef enum yk__rpc_kind {
     YK__RPC_FUNCTION = 1,
     YK__RPC_CREATE,
     YK__RPC_METHOD,
     YK__RPC_FETCH,
     YK__RPC_ADD,    /* a further reference to an object that the caller got a reference to from another worker */
-    YK__RPC_ATTACH, /* neither is this one: CREATE of a shared object that is there */
-    YK__RPC_DESTROY
+    YK__RPC_BACK,   /* the same by its shared name, to an object that was lost with an earlier worker of this name */
+    YK__RPC_SAVE,   /* a snapshot of the object */
+    YK__RPC_ATTACH, /* not sent: CREATE or BACK of a shared object that is there */
+    YK__RPC_DESTROY,
+    YK__RPC_TELL
 } yk__rpc_kind;
 
 /* A worker of the job, as the store has it (rpc_members.c). */
@@ -129,9 +137,10 @@ typedef struct yk__rpc_link {
     yk__rpc_pair *pair;  /* NULL: of another host */
     yk__rpc_loan *loans; /* to this process: rpc_loan.c */
     yk__rpc_lease *leases;
-    uint32_t events; /* that are waited for */
-    double deadline; /* until it has to be ready */
-    uint32_t index;  /* of the worker at the other end */
+    double pinged, heard; /* when the last PING was sent, and the last PONG came; 0: none */
+    uint32_t events;      /* that are waited for */
+    double deadline;      /* until it has to be ready */
+    uint32_t index;       /* of the worker at the other end */
     char name[YK__RPC_NAME], host[64];
     int pid;
     yk__rpc_parcel *sending, *arriving;
@@ -150,6 +159,12 @@ typedef struct yk__rpc_object {
     char name[YK__RPC_NAME];   /* of the class or the function */
     char shared[YK__RPC_NAME]; /* under which workers share it; "": it is its maker's */
     int references;            /* of yk__rpc_held; 0: DESTROY follows its calls, or it is gone */
+    bool kept;                 /* has snapshots (rpc_keep.c) */
+    bool back;                 /* came from one: it stays until the worker's end, as not all who refer to it may know */
+    bool released;             /* the last reference was let go of, and did not end with its process */
+    bool changed;              /* a method has run since the last snapshot */
+    bool saving;               /* a SAVE of the worker's own is queued */
+    double saved;              /* when the last snapshot was written, or the object made */
     void *data;
     yk_value *value;
     yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
@@ -194,8 +209,9 @@ struct yk_call {
     yk__rpc_waiting *chain; /* owned: `chain_count` methods that wait for this call, the first caller's first */
     int chain_count;
     bool sync, cancelled, later, answered;
-    int references;   /* of who runs it, and of who answers it later */
-    void *new_object; /* of yk_call_set_object */
+    int references;              /* of who runs it, and of who answers it later */
+    void *new_object;            /* of yk_call_set_object */
+    struct yk__rpc_watch *watch; /* of TELL, owned */
     yk_call *next_ready, *next_of_link;
 };
 
@@ -219,6 +235,7 @@ struct yk_future {
     yk__rpc_head head;               /* of the result */
     struct yk_dist_context *context; /* of the call, held */
     uint32_t peer;                   /* the worker that is called */
+    bool kept;                       /* its answer was a whole number: the object has snapshots */
     yk_value *value;                 /* decoded; with the lock */
     yk_error error;
     struct yk_future *next;
@@ -228,11 +245,35 @@ struct yk_ref {
     yk__object object;
     yk__rpc_member owner;
     uint64_t id;
-    uint32_t maker; /* own index when it was made: a reference does not outlive yk_rpc_shutdown */
+    char shared[YK__RPC_NAME]; /* the object has snapshots under this name, and may come back; "": it does not */
+    char wished[YK__RPC_NAME]; /* the shared name with which it was made */
+    uint32_t maker;            /* own index when it was made: a reference does not outlive yk_rpc_shutdown */
     char name[YK__RPC_NAME];
     yk_future *created; /* the call that makes the object; NULL: it is there */
     yk_error broken;    /* the owner did not register it: the reason */
 };
+
+/* A watch of this process (rpc_watch.c). */
+typedef struct yk__rpc_watch {
+    int64_t id;
+    yk__rpc_member member;
+    yk_ref *ref; /* retained; NULL: of a worker */
+    double silence;
+    double since; /* it could not be connected to; 0: it could, or nobody has tried */
+    yk_rpc_end_fn fn;
+    void *ctx;
+    bool connected; /* there was a connection */
+    bool busy;      /* the thread of watches looks at it, without the lock */
+    bool telling;   /* it has ended, and a call of kind TELL has it */
+    bool running;   /* fn runs, in this thread */
+    pthread_t thread;
+    bool unwanted; /* it was ended before fn was called */
+    yk_rpc_end_kind kind;
+    int exit_code, signal, successor;
+    char why[500], text[900];
+    char *last_lines; /* owned; NULL: none */
+    struct yk__rpc_watch *next;
+} yk__rpc_watch;
 
 /* Counters of this process's page (host/progress.h), which yoke ps and yoke monitor show: of calls that this process
  * makes, and has no answer to yet; of those that it answers, and of those that wait here for their object or a thread;
@@ -282,6 +323,14 @@ typedef struct yk__rpc_agent {
     bool helper_runs;
     uint32_t *connecting; /* indices of workers to which a thread makes a connection */
     int connecting_count;
+    yk__rpc_watch *watches; /* rpc_watch.c */
+    int64_t watches_made;
+    pthread_cond_t watching; /* of the thread that looks after them */
+    pthread_t watcher;
+    bool watcher_runs;
+    char *snapshots;   /* the folder, owned; NULL: none */
+    int changed_count; /* objects that are to be saved some time (rpc_keep.c) */
+    bool has_launcher; /* which notes in the store how workers ended */
 } yk__rpc_agent;
 extern yk__rpc_agent yk__rpc;
 
@@ -311,13 +360,22 @@ yk_status yk__rpc_name_check(const char *what, const char *kind, const char *nam
 /* ---- rpc_members.c: workers and their names, in the store. Without the lock. ---- */
 /* Takes the name and waits until `world_size` workers are there. */
 yk_status yk__rpc_join(int world_size, double deadline) YK_MUST_CHECK;
-/* Copies the youngest worker of this name; `deadline` above 0: waits for it. YK_ERR_NOT_FOUND names the nearest. */
+/* Copies the youngest worker of this name; `deadline` above 0: waits for one that is not known to have ended.
+ * YK_ERR_NOT_FOUND names the nearest. */
 yk_status yk__rpc_member_find(const char *what, const char *name, double deadline,
                               yk__rpc_member *member) YK_MUST_CHECK;
 /* Copies the worker of this number. */
 yk_status yk__rpc_member_at(uint32_t index, yk__rpc_member *member) YK_MUST_CHECK;
 /* True if nobody listens where the worker did; looks for a second. Inside YK__QUESTION. */
 bool yk__rpc_member_has_ended(const yk__rpc_member *m);
+/* True if it has come to its shutdown. Inside YK__QUESTION. */
+bool yk__rpc_member_has_left(uint32_t index);
+/* The index of the youngest worker of a name, as the store has it; 0: none. Inside YK__QUESTION. */
+uint32_t yk__rpc_member_youngest(const char *name);
+/* A text of the store, which the caller frees; NULL when it did not come in time. */
+char *yk__rpc_store_text(const char *key, double deadline);
+/* True if nobody listens where it did, whatever was thought of it before. Inside YK__QUESTION. */
+bool yk__rpc_member_is_gone(const yk__rpc_member *m);
 /* Nobody listens where it did. */
 void yk__rpc_member_gone(uint32_t index);
 /* Says that this worker is done, and waits for the others that live. */
@@ -401,6 +459,37 @@ uint64_t yk__rpc_object_number(const yk__rpc_object *object);
 yk_status yk__rpc_cycle_check(const yk_call *call) YK_MUST_CHECK;
 /* The call that this thread runs, or NULL. */
 yk_call *yk__rpc_current(void);
+
+/* Queues a call that runs the function of a watch, and takes that over; false without memory. */
+bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker);
+
+/* Queues a SAVE that nobody waits for. */
+void yk__rpc_serve_save(yk__rpc_object *object);
+
+/* ---- rpc_keep.c: objects that outlive their worker ---- */
+/* Makes the folder of snapshots. Without the lock. */
+yk_status yk__keep_open(const char *folder) YK_MUST_CHECK;
+/* True if an object of the class under that shared name has snapshots here; an error for a name that is no file's. */
+yk_status yk__keep_wanted(const yk_rpc_class *cls, const char *shared, bool *kept) YK_MUST_CHECK;
+/* True if there is a snapshot of it. */
+bool yk__keep_is_there(const char *shared);
+/* Makes the object of a CREATE from its snapshot: the function of such a call. */
+yk_status yk__keep_load(yk_call *call);
+/* Writes a snapshot, or removes it. Without the lock, while no method runs. */
+yk_status yk__keep_save(yk__rpc_object *object) YK_MUST_CHECK;
+void yk__keep_remove(const yk__rpc_object *object);
+/* A method has run: with a save_every of 0 the snapshot is written, and an error of that is the call's. Without the
+ * lock. */
+yk_status yk__keep_after(yk__rpc_object *object) YK_MUST_CHECK;
+/* Queues what is due; true while there is something to be saved later. With the lock. */
+bool yk__keep_tick(double now);
+
+/* ---- rpc_watch.c ---- */
+/* Runs the function of a watch. Without the lock. */
+void yk__rpc_watch_run(yk__rpc_watch *watch);
+void yk__rpc_watch_free(yk__rpc_watch *watch);
+/* Before the threads of calls end: nobody is told anything any more. And the end of its thread. Without the lock. */
+void yk__rpc_watches_stop(void);
 
 /* ---- rpc_registry.c ---- */
 yk_rpc_fn yk__rpc_function(const char *name);

@@ -176,8 +176,8 @@ static yk_status call_where(const yk__rpc_target *t, yk__rpc_member *m)
 {
     if (!t->ref)
         return yk__rpc_member_find(t->what, t->worker, 0, m);
-    *m = t->ref->owner;
     yk__rpc_lock();
+    *m = t->owner.index ? t->owner : t->ref->owner;
     bool stale = t->ref->maker != yk__rpc.index;
     for (int i = 0; i < yk__rpc.member_count; i++)
         if (yk__rpc.members[i].index == m->index)

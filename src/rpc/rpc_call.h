@@ -13,6 +13,7 @@ typedef struct yk__rpc_target {
     yk__rpc_kind kind;
     uint64_t object, parent; /* parent: of YK__RPC_ADD */
     const yk_ref *ref;       /* NULL: the worker's name says where */
+    yk__rpc_member owner;    /* of the reference, as it was when `object` was read; index 0: look there */
     bool sync;
     bool without_context; /* a call of the library's own, outside of distributed autograd */
 } yk__rpc_target;
@@ -20,7 +21,8 @@ typedef struct yk__rpc_target {
 /* Begins a call: a future with one reference, or NULL and an error. *where, which may be NULL, is the worker. */
 yk_future *yk__rpc_call_begin(const yk__rpc_target *target, yk_value *args, const yk_rpc_options *options,
                               yk__rpc_member *where);
-/* True if the caller gave a name and, where it gave arguments, made them. */
+/* Checks a call: an open scope, a valid name of this kind, arguments that could be made (NULL is none). False with the
+ * error set. */
 bool yk__rpc_call_is_there(const char *what, const char *kind, const char *name, yk_value *args);
 /* The result of the future, which is released. */
 yk_value *yk__rpc_call_wait(yk_future *future);

@@ -196,6 +196,7 @@ bool yk__rpc_reply_local(yk_future *f, yk__rpc_link *link, yk__reader *r, unsign
         if (!owned)
             memcpy(bytes, r->at, size);
         f->head = head;
+        f->kept = size && bytes[f->bytes_begin] == YK__VALUE_WIRE_INT;
         yk__rpc_future_finish(f, bytes, size, NULL);
     } else {
         yk__rpc_pins_taken(&head.pins);

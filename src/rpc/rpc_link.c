@@ -284,6 +284,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
             break;
         }
     pthread_cond_broadcast(&yk__rpc.changed);
+    pthread_cond_broadcast(&yk__rpc.watching);
     yk__rpc_listeners_wake(YK__BELL_KINDS); /* those too that it was about to wake */
     yk__rpc_link_release(link);
 }
@@ -359,9 +360,28 @@ static bool link_take_cancel(yk__rpc_link *link, yk__reader *r)
     return !r->bad && link->accepted;
 }
 
+/* Answers a ping, unless something is on its way already, which tells the peer as much. */
+static bool link_take_ping(yk__rpc_link *link, yk__reader *r)
+{
+    uint64_t number = yk__read_u64(r);
+    if (r->bad || !link->accepted)
+        return false;
+    if (link->sending || yk__channel_unsent(&link->channel)) /* it has news of this worker as soon as it reads */
+        return true;
+    yk__wire out = {0};
+    yk__wire_put_u64(&out, number);
+    if (out.failed)
+        yk__wire_clear(&out);
+    else
+        yk__rpc_link_send(link, YK__RPC_PONG, 0, out.data, out.size);
+    return true;
+}
+
 bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size)
 {
     yk__reader r = {data, data + size, false};
+    if (link->pinged > link->heard) /* whatever comes says that the worker is there */
+        link->heard = yk__now();
     if (type != YK__RPC_PART_OF)
         yk__progress_count(yk__rpc.counters.received, (int64_t)size);
     switch (type) {
@@ -388,6 +408,8 @@ bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *d
             yk__loans_forget(link, number);
         return true;
     }
+    case YK__RPC_PING: return link_take_ping(link, &r);
+    case YK__RPC_PONG: return !link->accepted;
     case YK__RPC_SHARE: return yk__rpc_pair_take_offer(link, &r);
     case YK__RPC_DROP: {
         uint64_t id = yk__read_u64(&r);
@@ -677,6 +699,7 @@ static bool io_tick(void)
 {
     double now = yk__now();
     bool waits = yk__rpc_futures_expire(now) > 0;
+    waits = yk__keep_tick(now) || waits;
     for (yk__rpc_link *link = yk__rpc.links, *next; link; link = next) {
         next = link->next;
         if (link->ready)

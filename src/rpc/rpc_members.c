@@ -34,7 +34,7 @@ static yk_status member_parse(uint32_t index, const char *text, yk__rpc_member *
 }
 
 /* The store's text under a key; the caller frees it. NULL and an error when it did not come in time. */
-static char *store_text(const char *key, double deadline)
+char *yk__rpc_store_text(const char *key, double deadline)
 {
     void *data = NULL;
     size_t size = 0;
@@ -52,7 +52,7 @@ static yk_status member_read(uint32_t index, double deadline, yk__rpc_member *m)
 {
     char key[40];
     snprintf(key, sizeof(key), "rpc/member/%u", index);
-    char *text = store_text(key, deadline);
+    char *text = yk__rpc_store_text(key, deadline);
     yk_status status = text ? member_parse(index, text, m) : yk__error_code();
     free(text);
     return status;
@@ -90,7 +90,7 @@ static yk_status members_refresh(double deadline)
     return status;
 }
 
-static bool member_has_left(uint32_t index)
+bool yk__rpc_member_has_left(uint32_t index)
 {
     char key[40];
     const char *keys[] = {key};
@@ -100,7 +100,7 @@ static bool member_has_left(uint32_t index)
 }
 
 /* True if nobody listens where it did. A host that does not answer is no proof. */
-static bool member_is_gone(const yk__rpc_member *m)
+bool yk__rpc_member_is_gone(const yk__rpc_member *m)
 {
     yk__reason reason;
     char why[YK__WHY_SIZE];
@@ -114,11 +114,21 @@ static bool member_goes(const yk__rpc_member *m)
 {
     enum { LOOKS = 50, PAUSE = 20 /* milliseconds */ };
     for (int i = 0; i < LOOKS; i++) {
-        if (member_is_gone(m))
+        if (yk__rpc_member_is_gone(m))
             return true;
         poll(NULL, 0, PAUSE);
     }
     return false;
+}
+
+uint32_t yk__rpc_member_youngest(const char *name)
+{
+    char key[YK__RPC_NAME + 20];
+    snprintf(key, sizeof(key), "rpc/name/%s", name);
+    char *text = yk__rpc_store_text(key, 0);
+    uint32_t index = text ? (uint32_t)strtoul(text, NULL, 10) : 0;
+    free(text);
+    return index;
 }
 
 bool yk__rpc_member_has_ended(const yk__rpc_member *m)
@@ -274,6 +284,7 @@ static yk_status member_unknown(const char *what, const char *name)
 
 yk_status yk__rpc_member_find(const char *what, const char *name, double deadline, yk__rpc_member *member)
 {
+    enum { PAUSE = 50 /* milliseconds */ };
     if (member_lookup(name, member) && !member->gone)
         return YK_OK;
     for (;;) {
@@ -283,12 +294,18 @@ yk_status yk__rpc_member_find(const char *what, const char *name, double deadlin
             yk__error_prefix("%s: looking for worker '%.127s'", what, name);
             return status;
         }
-        if (member_lookup(name, member))
+        bool found = member_lookup(name, member);
+        if (found && (deadline == 0 || !member->gone))
             return YK_OK;
         if (deadline == 0)
             return member_unknown(what, name);
         if (now >= deadline)
-            return yk__fail(YK_ERR_TIMEOUT, "%s: no worker '%.127s' has joined in time", what, name);
+            return yk__fail(YK_ERR_TIMEOUT, "%s: no worker '%.127s' has joined in time%s", what, name,
+                            found ? ", since the one of that name has ended" : "");
+        if (found) { /* its name is in the store, so there is nothing to wait for there */
+            poll(NULL, 0, PAUSE);
+            continue;
+        }
         char key[YK__RPC_NAME + 20];
         const char *keys[] = {key};
         snprintf(key, sizeof(key), "rpc/name/%s", name);
@@ -333,7 +350,7 @@ static bool member_missing(int *at, yk__rpc_member *m)
         pthread_mutex_unlock(&yk__rpc.lock);
         if (end)
             return false;
-        if (!m->gone && m->index != yk__rpc.index && !member_has_left(m->index))
+        if (!m->gone && m->index != yk__rpc.index && !yk__rpc_member_has_left(m->index))
             return true;
     }
 }
@@ -355,7 +372,7 @@ yk_status yk__rpc_leave_together(double deadline)
         if (left <= 0)
             break;
         if (yk_store_wait(yk__rpc.store, keys, 1, left < PROBE_SECONDS ? left : PROBE_SECONDS) == YK_ERR_TIMEOUT &&
-            member_is_gone(&m))
+            yk__rpc_member_is_gone(&m))
             yk__rpc_member_gone(m.index);
     }
     return yk__fail(YK_ERR_TIMEOUT,

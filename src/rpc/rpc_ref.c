@@ -78,6 +78,7 @@ yk_ref *yk_rpc_remote(const char *worker, const char *name, yk_value *args, cons
     if (!ref)
         return NULL;
     t.object = ref->id;
+    snprintf(ref->wished, sizeof(ref->wished), "%s", t.shared ? t.shared : "");
     ref->created = yk__rpc_call_begin(&t, args, options, &ref->owner);
     if (!ref->created) {
         yk_ref_release(ref);
@@ -158,14 +159,91 @@ static yk_status ref_check_registered(const char *what, const yk_ref *ref)
     return yk__error_code();
 }
 
+/* With the lock: true if its object has snapshots. The owner says it when it has made the object. */
+static bool ref_is_kept(yk_ref *ref)
+{
+    const yk_future *f = ref->created;
+    if (!ref->shared[0] && ref->wished[0] && f && f->progress == YK__RPC_ANSWERED && !f->error.code && f->kept)
+        memcpy(ref->shared, ref->wished, sizeof(ref->shared));
+    return ref->shared[0] != 0;
+}
+
+static bool owner_is_gone(const yk_ref *ref)
+{
+    for (int i = 0; i < yk__rpc.member_count; i++)
+        if (yk__rpc.members[i].index == ref->owner.index)
+            return yk__rpc.members[i].gone;
+    return false;
+}
+
+/*
+ * Has the reference refer to a worker that has joined under the name of its owner since that has ended, under a new
+ * number. An error where there is none, or it has not got the object; nothing where the object has no snapshots.
+ */
+static yk_status ref_come_back(const char *what, yk_ref *ref, const yk_rpc_options *options)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    if (yk__rpc_enter(what))
+        return yk__error_code();
+    bool lost = ref_is_kept(ref) && owner_is_gone(ref) && ref->maker == yk__rpc.index;
+    yk__rpc_member before = ref->owner, now;
+    yk__rpc_leave();
+    if (!lost)
+        return YK_OK;
+    yk_status status = yk__rpc_member_find(what, before.name, 0, &now);
+    if (status)
+        return status;
+    if (now.index == before.index || now.gone)
+        return yk__fail(YK_ERR_CONNECTION,
+                        "%s: worker '%s' (host %s, process %d) has ended, and has not come back yet with its object "
+                        "'%s'; the call has not run",
+                        what, before.name, before.host, before.pid, ref->shared);
+    pthread_mutex_lock(&one_at_a_time);
+    yk__rpc_lock();
+    bool done = ref->owner.index == now.index;
+    uint64_t id = (uint64_t)yk__rpc.index << 40 | ++yk__rpc.references_made;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    if (!done) {
+        yk__rpc_target t = {.what = what,
+                            .name = ref->name,
+                            .shared = ref->shared,
+                            .kind = YK__RPC_BACK,
+                            .object = id,
+                            .ref = ref,
+                            .owner = now,
+                            .without_context = true};
+        yk_scope scope = yk_scope_begin();
+        status = yk__rpc_call_wait(yk__rpc_call_begin(&t, NULL, options, NULL)) ? YK_OK : yk__error_code();
+        if (status)
+            yk__error_prefix("the call has not run");
+        yk_scope_end(scope);
+        yk__rpc_lock();
+        if (!status) { /* the name stays as it is: it may be read at this moment */
+            ref->owner.index = now.index;
+            ref->owner.pid = now.pid;
+            ref->owner.address = now.address;
+            ref->owner.gone = false;
+            memcpy(ref->owner.host, now.host, sizeof(ref->owner.host));
+            ref->id = id;
+        }
+        pthread_mutex_unlock(&yk__rpc.lock);
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+    return status;
+}
+
 /* A call by a reference. NULL and an error. */
 static yk_future *ref_call_begin(const char *what, yk_ref *ref, const char *method, yk_value *args,
                                  const yk_rpc_options *options, yk__rpc_kind kind)
 {
     if (!yk__is_there(what, "reference", ref) || !yk__rpc_call_is_there(what, "method", method, args) ||
-        ref_check_registered(what, ref))
+        ref_check_registered(what, ref) || ref_come_back(what, ref, options))
         return NULL;
-    yk__rpc_target t = {.what = what, .name = method, .kind = kind, .object = ref->id, .ref = ref};
+    yk__rpc_target t = {.what = what, .name = method, .kind = kind, .ref = ref};
+    yk__rpc_lock();
+    t.object = ref->id;
+    t.owner = ref->owner;
+    pthread_mutex_unlock(&yk__rpc.lock);
     t.sync = strcmp(what, "ref_call_async") != 0;
     return yk__rpc_call_begin(&t, args, options, NULL);
 }
@@ -190,6 +268,16 @@ yk_value *yk_ref_to_here(yk_ref *ref, const yk_rpc_options *options)
     return yk__rpc_call_wait(ref_call_begin("ref_to_here", ref, "to_here", NULL, options, YK__RPC_FETCH));
 }
 
+yk_status yk_ref_save(yk_ref *ref, const yk_rpc_options *options)
+{
+    YK__LIVE(ref);
+    yk_scope scope = yk_scope_begin();
+    yk_future *f = ref_call_begin("ref_save", ref, "save", NULL, options, YK__RPC_SAVE);
+    yk_status status = yk__rpc_call_wait(f) ? YK_OK : yk__error_code();
+    yk_scope_end(scope);
+    return status;
+}
+
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 const char *yk_ref_owner_name(const yk_ref *ref)
@@ -201,7 +289,13 @@ const char *yk_ref_owner_name(const yk_ref *ref)
 bool yk_ref_is_owner(const yk_ref *ref)
 {
     YK__LIVE(ref);
-    return ref && ref->owner.index == ref->maker;
+    if (!ref)
+        return false;
+    bool locked = yk__rpc_lock_if_free();
+    bool owner = ref->owner.index == ref->maker;
+    if (locked)
+        pthread_mutex_unlock(&yk__rpc.lock);
+    return owner;
 }
 
 bool yk_ref_confirmed(const yk_ref *ref)
@@ -435,6 +529,7 @@ void yk__rpc_pins_taken(yk__rpc_pins *p)
 yk_status yk__rpc_ref_encode(yk_ref *ref, yk__rpc_carried *carried, yk__wire *out)
 {
     yk_status status = ref_await("passing a reference on", ref);
+    status = status ? status : ref_come_back("passing a reference on", ref, NULL);
     if (status)
         return status;
     if (ref->maker != yk__rpc.index)
@@ -447,9 +542,15 @@ yk_status yk__rpc_ref_encode(yk_ref *ref, yk__rpc_carried *carried, yk__wire *ou
     *p = (pin){.ref = yk_ref_retain(ref), .next = carried->pins};
     carried->pins = p;
     carried->pin_count++;
-    yk__wire_put_u32(out, ref->owner.index);
-    yk__wire_put_u64(out, ref->id);
+    yk__rpc_lock();
+    uint32_t owner = ref->owner.index;
+    uint64_t id = ref->id;
+    bool kept = ref_is_kept(ref);
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk__wire_put_u32(out, owner);
+    yk__wire_put_u64(out, id);
     yk__wire_put_text8(out, ref->name);
+    yk__wire_put_text8(out, kept ? ref->shared : "");
     return YK_OK;
 }
 
@@ -482,8 +583,10 @@ yk_ref *yk__rpc_ref_decode(yk__reader *r)
     uint64_t parent = yk__read_u64(r);
     unsigned length = yk__read_u8(r);
     const unsigned char *bytes = yk__read_bytes(r, length);
+    unsigned shared_length = yk__read_u8(r);
+    const unsigned char *shared = yk__read_bytes(r, shared_length);
     char name[YK__RPC_NAME];
-    if (r->bad || !bytes || owner == 0 || parent == 0) {
+    if (r->bad || !bytes || !shared || shared_length >= YK__RPC_NAME || owner == 0 || parent == 0) {
         yk__fail(YK_ERR_FORMAT, "a message with a reference that is cut short");
         return NULL;
     }
@@ -491,6 +594,7 @@ yk_ref *yk__rpc_ref_decode(yk__reader *r)
     yk_ref *ref = ref_new("rpc_ref", name);
     if (!ref)
         return NULL;
+    yk__escape((const char *)shared, shared_length, ref->shared, sizeof(ref->shared));
     YK__OWN_RECORD;
     yk_status status = yk__rpc_member_at(owner, &ref->owner);
     ref->maker = (uint32_t)(ref->id >> 40);

@@ -68,6 +68,15 @@ yk_status yk_rpc_register_class(const yk_rpc_class *cls)
                         !cls           ? "the class"
                         : !cls->create ? "the class's create"
                                        : "the class's array of methods");
+    if (!cls->save != !cls->load)
+        return yk__fail(YK_ERR_ARGUMENT, "rpc_register_class: the class has %s; they go together",
+                        cls->save ? "save, and no load" : "load, and no save");
+    if (cls->save && !(cls->save_every >= 0))
+        return yk__fail(YK_ERR_ARGUMENT, "rpc_register_class: save_every is %g, and seconds are wanted",
+                        cls->save_every);
+    if (cls->save && cls->concurrent && cls->save_every == 0)
+        return yk__fail(YK_ERR_ARGUMENT, "rpc_register_class: a concurrent class cannot save after each method; its "
+                                         "save_every has to be above 0");
     for (const yk_rpc_method *m = cls->methods; m->name; m++) {
         yk_status status = yk__rpc_name_check("rpc_register_class", "method", m->name);
         if (status || !m->fn)

@@ -44,6 +44,8 @@ static void call_release(yk_call *call)
     yk_value_release(call->result);
     if (call->local)
         yk_future_release(call->local);
+    if (call->watch)
+        yk__rpc_watch_free(call->watch);
     free(call);
 }
 
@@ -213,11 +215,24 @@ static void call_make_ready(yk_call *call)
     serve_wake();
 }
 
-/* DESTROY is no call of anybody's. */
+/* DESTROY and the like are no calls of anybody's. */
+static bool is_own(const yk_call *call)
+{
+    return call->kind >= YK__RPC_DESTROY || (call->kind == YK__RPC_SAVE && !call->caller);
+}
+
 static void queued_count(const yk_call *call, int change)
 {
-    if (call->kind != YK__RPC_DESTROY)
+    if (!is_own(call))
         yk__progress_count(yk__rpc.counters.queued, change);
+}
+
+/* True if no other call of its object may run with it. */
+static bool call_is_alone(const yk_call *call)
+{
+    const yk_rpc_class *cls = call->object->cls;
+    return call->kind == YK__RPC_CREATE || call->kind == YK__RPC_DESTROY || call->kind == YK__RPC_SAVE || !cls ||
+           !cls->concurrent;
 }
 
 /* Makes the call ready if it is its turn, else appends it to the object's queue. */
@@ -225,7 +240,7 @@ static void call_enqueue(yk_call *call)
 {
     queued_count(call, 1);
     yk__rpc_object *o = call->object;
-    bool alone = o && (call->kind == YK__RPC_CREATE || call->kind == YK__RPC_DESTROY || !o->cls || !o->cls->concurrent);
+    bool alone = o && call_is_alone(call);
     if (!o || (!o->first && !o->busy && !(alone && o->running))) {
         if (o) {
             o->busy = alone;
@@ -246,7 +261,7 @@ static void object_next(yk__rpc_object *o)
     o->busy = false;
     while (o->first && !o->busy) {
         yk_call *call = o->first;
-        bool alone = call->kind == YK__RPC_DESTROY || !o->cls || !o->cls->concurrent;
+        bool alone = call_is_alone(call);
         if (alone && o->running)
             return;
         o->first = call->next_ready;
@@ -291,6 +306,15 @@ static yk__rpc_held **held_slot(uint64_t id)
 
 static void object_free(yk__rpc_object *o)
 {
+    if (o->kept && o->made && o->released && !o->back) {
+        yk__keep_remove(o);
+    } else if (o->kept && o->made && yk__keep_save(o)) {
+        yk__log(YK_LOG_WARN, "rpc: %s", yk_last_error()->message);
+        yk_clear_error();
+    }
+    yk__rpc_lock();
+    yk__rpc.changed_count -= o->changed;
+    pthread_mutex_unlock(&yk__rpc.lock);
     if (o->cls && o->made && o->cls->destroy)
         o->cls->destroy(o->data);
     yk_value_release(o->value);
@@ -313,7 +337,7 @@ static void held_drop(yk__rpc_held **slot)
     yk__rpc_object *o = held->object;
     *slot = held->next;
     free(held);
-    if (--o->references > 0)
+    if (--o->references > 0 || o->back)
         return;
     yk_call *call = calloc(1, sizeof(*call));
     if (!call)
@@ -329,16 +353,43 @@ void yk__rpc_serve_drop(uint32_t holder, uint64_t id)
     enum { SLOTS = sizeof(yk__rpc.held) / sizeof(yk__rpc.held[0]) };
     if (id) {
         yk__rpc_held **slot = held_slot(id);
-        if (*slot && (*slot)->holder == holder)
+        if (*slot && (*slot)->holder == holder) {
+            (*slot)->object->released = true;
             held_drop(slot);
+        }
         return;
     }
     for (int i = 0; i < SLOTS; i++)
         for (yk__rpc_held **slot = &yk__rpc.held[i]; *slot;)
-            if ((*slot)->holder == holder)
+            if ((*slot)->holder == holder) {
+                (*slot)->object->released = false;
                 held_drop(slot);
-            else
+            } else {
                 slot = &(*slot)->next;
+            }
+}
+
+void yk__rpc_serve_save(yk__rpc_object *o)
+{
+    yk_call *call = calloc(1, sizeof(*call));
+    if (!call) { /* a later look tries again */
+        o->saving = false;
+        return;
+    }
+    *call = (yk_call){.kind = YK__RPC_SAVE, .references = 1, .object = o, .deadline = INFINITY};
+    call_enqueue(call);
+}
+
+bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker)
+{
+    yk_call *call = calloc(1, sizeof(*call));
+    if (!call)
+        return false;
+    *call = (yk_call){.kind = YK__RPC_TELL, .references = 1, .watch = watch, .deadline = INFINITY};
+    snprintf(call->caller_name, sizeof(call->caller_name), "%s", worker);
+    snprintf(call->name, sizeof(call->name), "watch");
+    call_enqueue(call);
+    return true;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -352,6 +403,7 @@ static yk_status object_take(yk_call *call)
                         o->cls->name);
     o->data = call->new_object;
     o->value = o->cls ? NULL : yk_value_retain(call->result);
+    o->saved = yk__now();
     o->made = true;
     return YK_OK;
 }
@@ -399,8 +451,19 @@ static bool call_run(yk_call *call)
         return false;
     }
     if (call->kind == YK__RPC_ATTACH) { /* the answer tells it from one that was made now, which has no value */
-        call->result = yk__value_new(YK_VALUE_BOOL);
+        call->result = o->kept ? yk__value_new(YK_VALUE_INT) : yk__value_new(YK_VALUE_BOOL);
         return call->result != NULL;
+    }
+    if (call->kind == YK__RPC_SAVE) {
+        if (o->kept) {
+            (void)!yk__keep_save(o); /* the record has it */
+            return true;
+        }
+        yk__fail(YK_ERR_STATE, "the worker keeps no snapshots of '%s': %s", o->name,
+                 !o->cls || !o->cls->save ? "its class has no save and load"
+                 : !o->shared[0]          ? "it was made without a shared name"
+                                          : "yk_rpc_init was given no folder for them");
+        return false;
     }
     if (call->kind == YK__RPC_ADD)
         return true;
@@ -422,7 +485,9 @@ static bool call_run(yk_call *call)
         if (status)
             o->error = *yk_last_error();
         yk_value_release(call->result);
-        call->result = NULL;
+        call->result = !status && o->kept ? yk__value_new(YK_VALUE_INT) : NULL;
+    } else if (o && o->kept && !status && yk__keep_after(o)) {
+        yk__error_prefix("it has run");
     }
     return true;
 }
@@ -442,6 +507,16 @@ static void call_serve(yk_call *call)
         object_free(o);
         o = NULL;
         answered = false;
+    } else if (is_own(call) && call->kind == YK__RPC_SAVE) {
+        if (yk__keep_save(o))
+            yk__log(YK_LOG_WARN, "rpc: %s", yk_last_error()->message);
+        o->saving = false;
+        answered = false;
+    } else if (call->kind == YK__RPC_TELL) {
+        current = call;
+        yk__rpc_watch_run(call->watch);
+        current = NULL;
+        answered = false;
     } else if (cancelled) {
         call_answer(call, NULL, false);
     } else {
@@ -458,8 +533,10 @@ static void call_serve(yk_call *call)
     if (!answered)
         call_release(call);
     yk__rpc_loans_send();
-    if (o && o->error.code)
+    if (o && o->error.code) {
         o->shared[0] = 0; /* whoever asks for it from here on makes another */
+        o->kept = o->back = false;
+    }
     if (o) {
         yk__rpc.server_takes = yk__rpc.helper_runs; /* this thread runs the next call */
         object_next(o);
@@ -572,7 +649,7 @@ static bool call_parse(yk_call *call, yk__reader *r, uint64_t *object)
     const unsigned char *shared = yk__read_bytes(r, shared_length);
     call->chain_count = (int)yk__read_u8(r);
     if (r->bad || !name || length >= YK__RPC_NAME || !shared || shared_length >= YK__RPC_NAME ||
-        call->chain_count > YK__RPC_MOST_CHAIN || call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_ADD ||
+        call->chain_count > YK__RPC_MOST_CHAIN || call->kind < YK__RPC_FUNCTION || call->kind > YK__RPC_SAVE ||
         (call->kind == YK__RPC_FUNCTION) != (*object == 0))
         return false;
     call->deadline = yk__now() + milliseconds / 1e3;
@@ -610,7 +687,7 @@ yk_status yk__rpc_cycle_check(const yk_call *call)
 static yk__rpc_object *object_shared(const char *name)
 {
     for (yk__rpc_object *o = yk__rpc.objects; o && name[0]; o = o->next)
-        if (o->references > 0 && strcmp(o->shared, name) == 0)
+        if ((o->references > 0 || o->back) && strcmp(o->shared, name) == 0)
             return o;
     return NULL;
 }
@@ -688,7 +765,22 @@ static yk_status call_resolve_create(yk_call *call, uint64_t id)
     yk__rpc_object *there = object_shared(call->shared);
     if (there && strcmp(there->name, call->name) != 0)
         return yk__fail(YK_ERR_ARGUMENT, "'%s' is an object of '%s' already", call->shared, there->name);
+    bool kept = false;
+    if (!there && yk__keep_wanted(cls, call->shared, &kept))
+        return yk__error_code();
+    bool saved = kept && yk__keep_is_there(call->shared);
+    if (!there && !saved && call->kind == YK__RPC_BACK)
+        return yk__fail(YK_ERR_NOT_FOUND,
+                        "the object '%s' ended with the worker that was here before, which left no "
+                        "snapshot of it",
+                        call->shared);
+    if (saved)
+        call->fn = yk__keep_load;
     yk__rpc_object *o = there ? there : object_new(call, cls);
+    if (o && !there) {
+        o->kept = kept;
+        o->back = saved;
+    }
     yk_status status = o ? held_add(call->caller, id, o) : YK_ERR_MEMORY;
     if (status && o && !there) {
         object_unlist(o);
@@ -704,7 +796,7 @@ static yk_status call_resolve_create(yk_call *call, uint64_t id)
 static yk_status call_resolve(yk_call *call, uint64_t id)
 {
     char suggestion[400];
-    if (call->kind == YK__RPC_CREATE)
+    if (call->kind == YK__RPC_CREATE || call->kind == YK__RPC_BACK)
         return call_resolve_create(call, id);
     if (call->kind == YK__RPC_ADD) {
         yk__reader r = {call->bytes + call->begin, call->bytes + call->begin + call->size, false};
@@ -751,7 +843,8 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
     }
     call->caller = link ? link->index : yk__rpc.index;
     snprintf(call->caller_name, sizeof(call->caller_name), "%s", link ? link->name : yk__rpc.name);
-    bool own = call->kind == YK__RPC_CREATE || call->kind == YK__RPC_ADD; /* its number is one of the caller's */
+    bool own = call->kind == YK__RPC_CREATE || call->kind == YK__RPC_ADD ||
+               call->kind == YK__RPC_BACK; /* its number is one of the caller's */
     yk__rpc_head_read(&r, link, &call->head);
     if (r.bad || (own && id >> 40 != call->caller)) {
         call_release(call);

@@ -17,7 +17,7 @@
 enum kind_on_wire {
     WIRE_NONE = 1,
     WIRE_BOOL,
-    WIRE_INT,
+    WIRE_INT = YK__VALUE_WIRE_INT,
     WIRE_REAL,
     WIRE_STRING,
     WIRE_BYTES,

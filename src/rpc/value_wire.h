@@ -16,6 +16,8 @@
 #include <yoke/checkpoint.h>
 
 #include "net/wire.h"
+
+enum { YK__VALUE_WIRE_INT = 3 /* the first byte of a whole number */ };
 #include "rpc/rpc_ref.h"
 
 /* Appends the value (NULL: none); references, and tensors of a graph, are noted in `carried`. A tensor on a GPU is

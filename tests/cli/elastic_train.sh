@@ -8,10 +8,10 @@ export OMP_NUM_THREADS=1
 free_ports 32500 10
 trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; rm -rf "$work"; }' EXIT
 
-# The log without what depends on the clock, and on who writes a number.
+# The log without what depends on the clock, on who writes a number, and on who was there.
 facts()
 {
-    sed '/"event":"time"/d; s/,"samples_per_second":[^}]*//' "$1"
+    sed '/"event":"\(time\|members\)"/d; s/,"samples_per_second":[^}]*//' "$1"
 }
 
 # 12 virtual ranks, in the middle of whose run a checkpoint is due again and again. Each process notes its number.
@@ -86,6 +86,13 @@ kill -KILL "$(cat pid.2.0)"
 ok "rank 0 is killed, then another: the last one ends well" ended 0 0
 says err "1 process goes on in view 3"
 same "two killed"
+# members VIEW MEMBERS WHY: the log has a line of that change.
+members()
+{
+    grep -qE '^\{"event":"members","view":'"$1"',"epoch":0,"step":[0-9]+,"members":'"$2"',"why":"'"$3"'","time":[0-9.]+,"seconds":[0-9.]+\}$' log
+}
+ok "the log says who went first" members 2 2 'rank 0 \(process 0\) has ended'
+ok "and then" members 3 1 'rank 1 \(process 2\) has ended'
 says out "% of s went into steps that count; steps made again changes of members checkpoints tests"
 # The parts are the whole, and there were changes.
 adds_up()
@@ -103,6 +110,22 @@ kill -KILL "$(cat pid.1.0)"
 ok "one is killed, and started again" ended 0 0
 says err "rank 1 has joined the others"
 same "started again"
+
+fresh
+start 0 -n 3 --evict-stalled 3 --
+at 9
+kill -STOP "$(cat pid.1.0)"
+ok "one is stopped: it is killed, and the others end well" ended 0 0
+says err "rank 1 is lost: killed by yoke run: it stood still for (--evict-stalled 3), stopped by a signal"
+same "one stopped"
+
+# Spares, which may come too late to take the place of one that is killed; survive_test has those that wait.
+fresh
+start 0 -n 2 --spares 2 --
+at 9
+kill -KILL "$(cat pid.1.0)"
+ok "one is killed, and there are spares: all end well" ended 0 0
+same "spares"
 
 # A leave repeats nothing; then all leave together, with a checkpoint that another number of processes goes on from.
 fresh

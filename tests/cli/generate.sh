@@ -25,9 +25,14 @@ ok "says the same" cmp -s out drawn
 exits 0 "by another seed" generate letters.safetensors --max-tokens 30 --temperature 3 --top-k 50 --top-p 0.99 --seed 5
 ok "says another thing" eval '! cmp -s out drawn'
 
-exits 0 "as PyTorch's file" train --data text:letters.txt --block 16 --n-layer 1 --n-embd 12 --n-head 3 --steps 2 --no-eval \
-    --accumulate 2 --save three.pt
-exits 0 "which says the number of heads" generate three.pt --max-tokens 3
+exits 0 "as PyTorch's file" train --data text:letters.txt --block 16 --n-layer 1 --n-embd 12 --n-head 3 --steps 30 --lr 0.05 --no-eval \
+    --accumulate 2 --save three.pt --checkpoint three
+exits 0 "which says the number of heads" generate three.pt --max-tokens 40
+cp out three.out
+exits 0 "as the folder of its checkpoints does" generate three --max-tokens 40
+ok "says the same" cmp -s out three.out
+exits 0 "as one head" generate three --max-tokens 40 --n-head 1
+ok "says another thing" eval '! cmp -s out three.out'
 exits 0 "goes on from these weights" train --data text:letters.txt --block 16 --n-layer 1 --n-embd 12 --n-head 3 --epochs 0 \
     --init three.pt
 
@@ -51,7 +56,13 @@ ok "says what the twin says" [ "$(cat out)" = "$expected" ]
 
 exits 0 "trains on from it" train --data text:letters.txt --tokenizer one --block 10 --n-layer 2 --n-embd 12 --n-head 3 \
     --steps 1 --no-eval --init one/model.safetensors
-
+cp "$golden/gpt2/model.safetensors" two/weights.safetensors
+names=$(python3 -c 'import json, struct, sys
+f = open(sys.argv[1], "rb"); header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+print(json.dumps({"weight_map": {n: "weights.safetensors" for n in header if n != "__metadata__"}}))' two/weights.safetensors)
+echo "$names" > two/model.safetensors.index.json
+exits 0 "and from the folder, by its index" train --data text:letters.txt --tokenizer one --block 10 --n-layer 2 --n-embd 12 \
+    --n-head 3 --steps 1 --no-eval --init two
 wrong()
 {
     exits "$1" "$2" "${@:3}"

@@ -7,7 +7,7 @@ says out "train"
 exits 0 "yoke version" version
 ok "is that of --version" [ "$(cat out)" = "$("$YOKE" --version)" ]
 exits 2 "version takes nothing" version now
-for command in "" train predict generate new run ps top stop explain monitor plot ckpt doctor bench data "data check" "bench step" "bench device" \
+for command in "" train predict generate export new run ps top stop explain monitor plot ckpt doctor bench data "data check" "bench step" "bench device" \
     "bench data-parallel" "bench checkpoint" "bench allreduce" "bench loader"; do
     # shellcheck disable=SC2086
     {

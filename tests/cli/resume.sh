@@ -119,6 +119,7 @@ refuses "saved dtype 'f32' 'f64'" --dtype f64
 refuses "schedule 'none' 'step 100000 epochs 20 steps'" --schedule step
 refuses "shuffle 0 1" --no-shuffle
 refuses "saved augmentation 'on' 'off'" --no-augment
+refuses "mixup '0.2'" --mixup 0.2
 
 # Another batch size takes what is left of the epoch, 11,750 images, and then whole epochs.
 cp -r ck other

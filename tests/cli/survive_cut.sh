@@ -123,8 +123,24 @@ ok "and all end well" ended 0 0 1 2
 says err.2 "has joined the others in view 3"
 ok "the weights are those of a run without a fault" cmp -s result expected
 
+# Of two nodes that train, the one that still reaches a node 0 without processes goes on; it need not be that of rank 0.
+rm -f at.* go.* out.* err.* result
+export SURVIVE_PLAN="0.0 6 stepped wait 1.0 6 stepped wait"
+node 0 --node-rank 0 -n 0
+node 1
+node 2
+at 6
+link 1 down
+: > go.6
+ok "node 0 only keeps the list: one of two that train goes on without the other" ended 0 0 2
+ok "which ends" ended 1 1
+says err.1 "node 0 cannot be reached this side of the cut ends"
+ok "with the same weights" cmp -s result expected
+link 1 up
+
 # Node 0 is alone, and two are needed: it waits, and ends; the others have no register, and end.
 rm -f at.* go.* out.* err.* result
+export SURVIVE_PLAN="0.0 6 stepped wait"
 for n in 0 1 2; do
     node $n --join-timeout "$(patience 2)" --grace 0.2
 done

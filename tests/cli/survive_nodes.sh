@@ -12,7 +12,8 @@ if [ ! -x "$worker" ]; then
     exit
 fi
 export OMP_NUM_THREADS=1 YOKE_LOG=info
-free_ports 31500 20
+free_ports 31500 36
+program=("$worker" worker result)
 trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; rm -rf "$work"; }' EXIT
 
 # node NUMBER MIN:MAX ARGUMENTS...: a launcher in the background; its output goes to out.NUMBER and err.NUMBER.
@@ -21,7 +22,7 @@ node()
     local number=$1 nodes=$2
     shift 2
     "$YOKE" run --nnodes "$nodes" --master-addr 127.0.0.1 --master-port $port --last-call "${last:-20}" "$@" -- \
-        "$worker" worker result > out.$number 2> err.$number < /dev/null &
+        "${program[@]}" > out.$number 2> err.$number < /dev/null &
     pid[number]=$!
     [ $number != 0 ] || wait_until 30 listens # before another takes its place
 }
@@ -104,6 +105,41 @@ says err "27 steps begun" # one more than there are: that in which the node was 
 ok "nothing was started again" [ "$(grep -c "attempt\|started again" err)" = 0 ]
 ok "the node that came says so in JSON" grep -q '"event":"members".*"why":"node [0-9] .*leaves' err.3
 
+# ---- nodes come whose processes fail before they are members: that is the end of those nodes alone
+next
+export SURVIVE_PLAN="0.0 4 stepped wait 0.0 9 stepped wait 0.0 12 stepped wait"
+last=0.1
+node 0 2:3
+node 1 2:3
+at 4
+program=(sh -c "exit 3")
+node 2 2:3 -n 2
+ok "a node whose program fails ends with its exit code" ended 3 2
+says err.2 "rank failed: exit code 3 local rank"
+says err.0 "node 2 has come in vain exit code 3 the others go on 2 nodes 2 ranks"
+program=(./nowhere)
+node 2 2:3
+ok "so does one that has no such program" ended 127 2
+says err.0 "come in vain ./nowhere: no such program there"
+program=("$worker" worker result)
+SURVIVE_OTHER=1 node 2 2:3
+wait_for err.2 "asks to join"
+pause 0.2 # so that the others look for it with the next step
+: > go.4
+ok "one whose process is refused ends with its error" ended 1 2
+says err.2 "does not take this process in seed"
+at 9
+node 2 2:3
+wait_for err.2 "asks to join"
+pause 0.2 # so that the others look for it with the next step
+: > go.9
+ok "one like the others is let in" wait_for err.2 "has joined the others in view"
+at 12
+: > go.12
+ok "and all end well" ended 0 0 1 2
+ok "with the same weights" same
+ok "nothing was started again" [ "$(grep -c "attempt\|started again" err)" = 0 ]
+
 # ---- too few nodes are left: the others keep their state until one more comes
 next
 export SURVIVE_PLAN="0.0 6 stepped wait"
@@ -163,6 +199,48 @@ killed 1
 : > go.9
 ok "and are lost" ended 0 0
 ok "with the same weights" same
+
+# ---- node 0 has no process and only keeps the list: any node that trains may be lost
+next
+export SURVIVE_PLAN="0.0 6 stepped wait 0.0 12 stepped wait 1.0 12 stepped wait 2.0 12 stepped wait 3.0 12 stepped wait"
+last=20
+program=(./nowhere)
+node 0 2:3 --node-rank 0 -n 0
+program=("$worker" worker result)
+node 1 2:3 -n 2
+node 2 2:3 -n 2
+at 6
+pause $(patience 0.5) # so that the launchers know that these survive
+killed 1
+: > go.6
+ok "of two nodes that train one is lost" wait_for err.0 "the others go on: 2 nodes with"
+ok "the other goes on" wait_for err.2 "go on in view 2, a step done"
+at 12
+node 3 2:3
+wait_for err.3 "asks to join"
+pause 0.2 # so that the others look for it with the next step
+: > go.12
+ok "one comes" wait_for err.3 "has joined the others in view 3"
+ok "and all end well" ended 0 0 2 3
+ok "with the same weights" same
+next
+export SURVIVE_PLAN="0.0 6 stepped wait"
+node 0 1:2 --node-rank 0 -n 0
+node 1 1:2
+at 6
+wait_for err.0 "network is cut"
+killed 1
+ok "all that train are lost: exit code 1" ended 1 0
+says err.0 "all processes were lost"
+next
+export SURVIVE_PLAN="0.0 26 finish kill"
+node 0 2:3 --node-rank 0 -n 0
+node 1 2:3
+node 2 2:3
+ok "a process is lost behind the last step: exit code 1" ended 1 0 1 2
+says err.0 "lost behind the last step"
+exits 2 "another node without processes is refused" run --nnodes 1:2 --master-addr 127.0.0.1 -n 0 -- true
+says err "--nproc-per-node 0 --node-rank 0"
 
 # ---- the end of node 0, and of all
 next

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <yoke/yoke.h>
 
@@ -190,12 +192,21 @@ static int data_transform(void)
     return 0;
 }
 
+static int data_mix(void)
+{
+    yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
+#include "data.md.9"
+    yk_batch batch;
+    CHECK(yk_loader_next(mixed, &batch) && yk_size(batch.target, 0) == 64 && yk_size(batch.target, 1) == 10);
+    return 0;
+}
+
 static int data_test(void)
 {
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
     yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
-#include "data.md.9"
+#include "data.md.10"
     CHECK(!status && yk_loader_samples(test) == 2000);
     yk_destroy_process_group();
     return 0;
@@ -482,9 +493,37 @@ static int rpc_tensor(void)
 {
     CHECK(!yk_rpc_register("train", train));
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.4"
+#include "rpc.md.6"
     CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
+static void gone(const yk_rpc_end *end, void *list)
+{
+    snprintf(list, 200, "%.150s", end->text);
+}
+
+/* trainer1 is a child that joins and leaves. */
+static int rpc_watched(void)
+{
+    char list[200] = "", path[] = "/tmp/yoke-blocks-XXXXXX";
+    int file = mkstemp(path), status = 1;
+    pid_t child = fork();
+    const char *name = child ? "trainer0" : "trainer1";
+    CHECK(!yk_rpc_init(name, YK_OPTIONS(yk_rpc_init_options, .store = yk_file_store(path), .world_size = 2)));
+    if (!child) {
+        sleep(1);
+        _exit(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN) != YK_OK);
+    }
+#include "rpc.md.4"
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    for (int i = 0; i < 3000 && !list[0]; i++)
+        usleep(10000);
+    close(file);
+    unlink(path);
+    CHECK(!yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN) && strstr(list, "worker 'trainer1'") &&
+          strstr(list, "has left"));
+    return 0;
 }
 
 static int rpc_servers(void)
@@ -501,23 +540,43 @@ static int rpc_published(void)
 {
     yk_module *net = yk_linear_create(3, 2, NULL), *copy = yk_linear_create(3, 2, NULL);
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.5"
+#include "rpc.md.7"
     CHECK(version == 1 && yk_get(yk_state_dict_get(yk_module_state_dict(copy), "bias"), (int64_t[]){1}) ==
                               yk_get(yk_state_dict_get(yk_module_state_dict(net), "bias"), (int64_t[]){1}));
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
 
+typedef struct counter {
+    int64_t sum;
+} counter;
+
 static yk_status counter_create(yk_call *call)
 {
-    static int64_t sum;
-    yk_call_set_object(call, &sum);
+    yk_call_set_object(call, calloc(1, sizeof(counter)));
     return YK_OK;
 }
 
 static yk_status counter_add(yk_call *call)
 {
-    int64_t *sum = yk_call_object(call);
-    return yk_call_return(call, yk_value_int(*sum += yk_call_int(call, 0)));
+    counter *c = yk_call_object(call);
+    return yk_call_return(call, yk_value_int(c->sum += yk_call_int(call, 0)));
+}
+
+#include "rpc.md.5"
+
+static int64_t kept_sum(int64_t more)
+{
+    CHECK(!yk_rpc_init("keeper", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store(), .snapshots = "kept")));
+    yk_ref *there = yk_rpc_remote("keeper", "kept_counter", NULL, YK_OPTIONS(yk_rpc_options, .shared_name = "all"));
+    yk_value *sum = yk_ref_call(there, "add", yk_args(yk_value_int(more)), NULL);
+    CHECK(sum && !yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN));
+    return yk_value_as_int(sum);
+}
+
+static int rpc_kept(void)
+{
+    CHECK(!yk_rpc_register_class(&kept_counter));
+    return !(kept_sum(5) == 5 && kept_sum(3) == 8);
 }
 
 static yk_status use(yk_call *call)
@@ -525,16 +584,17 @@ static yk_status use(yk_call *call)
     return yk_call_return(call, yk_ref_call(yk_call_ref(call, 0), "add", yk_args(yk_value_int(5)), NULL));
 }
 
-static const yk_rpc_class counter = {
+static const yk_rpc_class counter_class = {
     .name = "counter",
     .create = counter_create,
+    .destroy = free,
     .methods = (const yk_rpc_method[]){{"add", counter_add}, {NULL, NULL}},
 };
 
 static int rpc_references(void)
 {
     const char *server = "alone", *trainer = "alone";
-    CHECK(!yk_rpc_register_class(&counter) && !yk_rpc_register("use", use));
+    CHECK(!yk_rpc_register_class(&counter_class) && !yk_rpc_register("use", use));
     CHECK(!yk_rpc_init("alone", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
 #include "rpc.md.1"
     CHECK(sum && yk_value_as_int(sum) == 5);
@@ -696,6 +756,7 @@ int main(void)
         {"data.md: a data set", data_rows},
         {"data.md: collate", data_collate},
         {"data.md: a transform", data_transform},
+        {"data.md: mixed batches", data_mix},
         {"data.md: a test", data_test},
         {"data_parallel.md", data_parallel},
         {"data_parallel.md: balance", data_parallel_balance},
@@ -722,6 +783,8 @@ int main(void)
         {"ownership.md: a helper", ownership_return},
         {"rpc.md: references", rpc_references},
         {"rpc.md: modules", rpc_modules},
+        {"rpc.md: watched workers", rpc_watched},
+        {"rpc.md: objects that come back", rpc_kept},
         {"rpc.md: tensors", rpc_tensor},
         {"rpc.md: parameter servers", rpc_servers},
         {"rpc.md: published tensors", rpc_published},

@@ -131,7 +131,7 @@ static void test_joined_before_all_look(void **state)
     assert_int_equal(yk__members_change(&a, 9, YK__AT_STEP, &next), YK_OK);
     assert_string_equal(a.text, "3 0.0 1.0 2.1");
     assert_int_equal(next.came, 1);
-    assert_int_equal(yk__members_join(&newcomer, &next), YK_OK);
+    assert_int_equal(yk__members_join(&newcomer, NULL, &next), YK_OK);
     assert_int_equal(next.rank, 2);
     assert_false(is_there("elastic/join/2"));
     assert_int_equal(yk__members_change(&b, 9, YK__AT_STEP, &next), YK_OK);
@@ -161,7 +161,7 @@ static void test_not_let_in(void **state)
     assert_false(yk__members_wanted(&a)); /* it was looked at, and refused */
     free(odd.facts);
     odd.facts = strdup("8 virtual ranks");
-    assert_int_equal(yk__members_join(&odd, &next), YK_ERR_MISMATCH);
+    assert_int_equal(yk__members_join(&odd, NULL, &next), YK_ERR_MISMATCH);
     assert_non_null(strstr(yk_last_error()->message, "it has 8 virtual ranks, and the run has 7 virtual ranks"));
     yk_clear_error();
     ask(4, "elastic/join/2", "2 7 virtual ranks"); /* the third was `odd` itself */
@@ -171,7 +171,7 @@ static void test_not_let_in(void **state)
     assert_false(next.changed);
     yk__members_over(&a);
     yk__members late = member(2, 2);
-    assert_int_equal(yk__members_join(&late, &next), YK_ERR_STATE);
+    assert_int_equal(yk__members_join(&late, NULL, &next), YK_ERR_STATE);
     assert_non_null(strstr(yk_last_error()->message, "come to its end"));
     yk_clear_error();
     yk__members_clear(&a);
@@ -376,6 +376,65 @@ static void test_wrong(void **state)
     yk__members_clear(&a);
 }
 
+static bool leaves_now(void)
+{
+    return true;
+}
+
+/* Two spares: there is a place when a member is gone or leaves, which the first one takes in the same view, and the
+ * other one waits on; nobody is asked to change where there is none. */
+static void test_spares(void **state)
+{
+    (void)state;
+    yk__members a = member(0, 0), spare = member(3, 0), second = member(4, 0);
+    yk__succession next;
+    a.seats = spare.seats = second.seats = 3;
+    a.most = 12;
+    ask(1, "elastic/join/3", "0 7 virtual ranks");
+    ask(2, "elastic/join/4", "0 7 virtual ranks");
+    assert_false(yk__members_wanted(&a));
+    put("elastic/1.0/at/1.0", "4 s");
+    put("elastic/1.0/at/2.0", "4 s");
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_false(next.changed);
+    put("elastic/gone/2.0", "1");
+    put("elastic/1.1/at/1.0", "4 a"); /* in an action nobody comes; with the next step it does */
+    assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "2 0.0 1.0");
+    assert_true(yk__members_wanted(&a));
+    put("elastic/2.0/at/1.0", "5 s");
+    assert_int_equal(yk__members_change(&a, 5, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "3 0.0 1.0 3.0");
+    assert_true(is_there("elastic/in/3.0") && !is_there("elastic/in/4.0"));
+    assert_int_equal(yk__members_join(&spare, NULL, &next), YK_OK); /* as the third that asks */
+    assert_false(next.leaving);
+    assert_int_equal(next.rank, 2);
+    a.looked = 0;
+    assert_false(yk__members_wanted(&a));
+    put("elastic/gone/1.0", "1");
+    put("elastic/3.0/at/3.0", "7 l");
+    assert_int_equal(yk__members_change(&a, 7, YK__AT_STEP, &next), YK_OK);
+    assert_string_equal(a.text, "4 0.0 4.0");
+    assert_true(yk__members_wanted(&a)); /* one who had left asked once more, at most; it has taken that back */
+    put("elastic/4.0/at/4.0", "8 s");
+    assert_int_equal(yk__members_change(&a, 8, YK__AT_STEP, &next), YK_OK);
+    assert_false(next.changed);
+    yk__members_clear(&spare);
+    spare = member(3, 1); /* one that wants to end, and one for whom the run has ended */
+    spare.seats = 3;
+    assert_int_equal(yk__members_join(&spare, leaves_now, &next), YK_OK);
+    assert_true(next.leaving && !is_there("elastic/join/3"));
+    yk__members_over(&a);
+    yk__members late = member(5, 0);
+    late.seats = 3;
+    assert_int_equal(yk__members_join(&late, NULL, &next), YK_OK);
+    assert_true(next.leaving);
+    yk__members_clear(&a);
+    yk__members_clear(&spare);
+    yk__members_clear(&second);
+    yk__members_clear(&late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +442,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_first_verdict, begin, end),
         cmocka_unit_test_setup_teardown(test_joined_before_all_look, begin, end),
         cmocka_unit_test_setup_teardown(test_not_let_in, begin, end),
+        cmocka_unit_test_setup_teardown(test_spares, begin, end),
         cmocka_unit_test_setup_teardown(test_wish_that_goes, begin, end),
         cmocka_unit_test_setup_teardown(test_nodes, begin, end),
         cmocka_unit_test_setup_teardown(test_held, begin, end),

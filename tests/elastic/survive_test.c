@@ -21,6 +21,7 @@
 
 #include "base/core.h"
 #include "base/hash.h"
+#include "comm/group.h"
 
 enum { SAMPLES = 150, SIDE = 6, BATCH = 2, EPOCHS = 2, STEPS = 26, VIRTUAL = 6 };
 
@@ -79,6 +80,36 @@ static void wait_at(long long step)
         usleep(5000);
 }
 
+/* The number of processes that have ever asked to join. */
+static int64_t asked(void)
+{
+    int64_t count = 0;
+    yk_status status = yk_store_add(yk__group_store(yk_default_process_group()), "elastic/joins", 0, &count);
+    return status ? -1 : count;
+}
+
+/* Between two steps with a member less: that who was started again takes part before the run is over, or before the
+ * last member ends. It has some time to come; where it does not, only the first step waits for it. */
+static void wait_for_newcomer(void)
+{
+    static int64_t before;
+    static bool waited;
+    bool full = yk_world_size(NULL) == atoi(getenv("WORLD_SIZE"));
+    double until = yk__now() + patience(3);
+    while (!full && !waited && asked() == before && yk__now() < until)
+        usleep(5000);
+    if (!full)
+        usleep((useconds_t)(patience(0.05) * 1e6));
+    waited = !full;
+    before = full ? asked() : before;
+}
+
+static void wait_for_spares(int count)
+{
+    for (int64_t now = 0; now >= 0 && now < count; now = asked())
+        usleep(2000);
+}
+
 /* Does what the plan has for this process in this phase of the step. */
 static bool phase(const rank *r, const char *name)
 {
@@ -106,8 +137,15 @@ static bool phase(const rank *r, const char *name)
             usleep(300000);
             kill(getppid(), SIGCONT);
             _exit(0);
-        } else if (strcmp(what, "stop") == 0)
+        } else if (strcmp(what, "stop") == 0 || strcmp(what, "halt") == 0)
             raise(SIGSTOP);
+        else if (strcmp(what, "slow") == 0) /* of --evict-stalled */
+            usleep((useconds_t)(0.6e6 * atof(getenv("SURVIVE_EVICT"))));
+        else if (strncmp(what, "spares", 6) == 0)
+            wait_for_spares(atoi(what + 6));
+        else if (strcmp(what, "hang") == 0)
+            for (;;)
+                pause();
         else if (strcmp(what, "exit") == 0)
             exit(3);
         else if (strcmp(what, "wait") == 0) /* for tests/cli/survive_nodes.sh */
@@ -167,9 +205,8 @@ static yk_status train_epoch(rank *r)
         if (status)
             continue;
         r->now.losses[r->now.step++] = yk_elastic_loss(r->job);
-        if (getenv("SURVIVE_WAITS") && yk_world_size(NULL) < atoi(getenv("WORLD_SIZE")))
-            usleep((useconds_t)(patience(0.05) *
-                                1e6)); /* so that who was started again takes part before the run is over */
+        if (getenv("SURVIVE_WAITS"))
+            wait_for_newcomer();
         phase(r, "stepped");
     }
     if (yk_last_error())
@@ -207,6 +244,7 @@ static int worker(char **argv)
     rank r = {
         .plan = getenv("SURVIVE_PLAN"), .slot = atoi(getenv("RANK")), .incarnation = atoi(getenv("YOKE_INCARNATION"))};
     yk_scope program = yk_scope_begin();
+    phase(&r, "start");
     if (yk_init_process_group(NULL))
         return yk_report_error(stderr);
     yk_manual_seed(11);
@@ -217,7 +255,7 @@ static int worker(char **argv)
     static const yk_dataset_table pictures = {.name = "pictures", .length = SAMPLES, .classes = 10, .get = picture_get};
     r.loader = yk_loader_create(yk_dataset_create(&pictures, NULL, NULL),
                                 YK_OPTIONS(yk_loader_options, .batch_size = BATCH, .shuffle = true, .workers = 1,
-                                           .seed = other && r.incarnation ? 4 : 3));
+                                           .seed = other && getenv("YOKE_ELASTIC_JOIN") ? 4 : 3));
     r.job = yk_elastic_create(YK_OPTIONS(
         yk_elastic_options, .model = r.net, .optimizer = adam, .schedule = yk_step_lr(adam, 5, 0.9), .loader = r.loader,
         .scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 64, .growth_interval = 7)),
@@ -270,16 +308,21 @@ static int run(int processes, int restarts, const char *plan, const char *option
 }
 
 /* The same, with the result of a run without a fault. `says`: what it printed. */
-static void goes_on(int processes, int restarts, const char *plan, const char *says)
+static void goes_on_with(const char *options, int processes, int restarts, const char *plan, const char *says)
 {
     char result[200];
-    int code = run(processes, restarts, plan, "");
+    int code = run(processes, restarts, plan, options);
     text_of("result", result, sizeof(result));
     if (code != 0 || strcmp(result, expected) != 0)
         fail_msg("plan '%s' on %d processes: exit code %d and %s, expected 0 and %s; it printed:\n%s", plan, processes,
                  code, result[0] ? result : "no result", expected, output);
     if (!strstr(output, says))
         fail_msg("plan '%s': '%s' is not in:\n%s", plan, says, output);
+}
+
+static void goes_on(int processes, int restarts, const char *plan, const char *says)
+{
+    goes_on_with("", processes, restarts, plan, says);
 }
 
 static int begin(void **state)
@@ -339,6 +382,30 @@ static void test_stopped(void **state)
     goes_on(3, 0, "1.0 4 recover stop 0.0 4 backward kill", "view 2, 2 members");
 }
 
+/* With --evict-stalled one that is stopped, or hangs, is killed, wherever it stands; one that is slow is waited for. */
+static void test_evicted(void **state)
+{
+    (void)state;
+    char seconds[24], options[60];
+    snprintf(seconds, sizeof(seconds), "%g", patience(1.5));
+    snprintf(options, sizeof(options), "--evict-stalled %s", seconds);
+    setenv("SURVIVE_EVICT", seconds, 1);
+    goes_on_with(options, 3, 0, "1.0 4 batch slow", "view 1, 3 members");
+    assert_null(strstr(output, "stood still"));
+    goes_on_with(options, 3, 0, "1.0 4 summed halt", "rank 1 is lost: killed by yoke run: it stood still for");
+    assert_non_null(strstr(output, "stopped by a signal or a debugger, while rank"));
+    assert_non_null(strstr(output, "view 2, 2 members"));
+    goes_on_with(options, 3, 0, "2.0 6 batch hang", "rank 2 is lost: killed by yoke run: it stood still for");
+    assert_non_null(strstr(output, "waited in all_reduce"));
+    assert_non_null(strstr(output, "view 2, 2 members"));
+    goes_on_with(options, 4, 0, "1.0 4 recover halt 2.0 5 batch halt 0.0 4 backward kill",
+                 "waited for a change of members");
+    assert_non_null(strstr(output, "view 3, 1 members"));
+    setenv("SURVIVE_WAITS", "1", 1);
+    goes_on_with(options, 2, 1, "1.0 2 begin halt", "rank 1 has joined the others in view 3");
+    unsetenv("SURVIVE_WAITS");
+}
+
 /* In the middle of whatever is done some microseconds later. */
 static void test_any_moment(void **state)
 {
@@ -362,6 +429,9 @@ static void test_joining(void **state)
     goes_on(3, 1, "1.0 2 batch kill", "rank 1 has joined the others in view 3");
     goes_on(2, 3, "0.0 1 batch kill 1.0 12 batch kill 0.1 22 backward kill", "started again");
     goes_on(3, 1, "1.0 2 batch kill 1.1 18 batch leave", "left"); /* it has come, and goes */
+    /* It fails at every start: the others go on, and it is started ever more seldom. */
+    goes_on(3, 3, "1.0 2 batch kill 1.1 0 start exit 1.2 0 start kill",
+            "it is started again in 0.4 s, after 3 failures in a row");
     /* It ends while it is let in, or is not let in as it has another seed. */
     goes_on(3, 1, "2.0 1 batch kill 0.0 5 stepped exit", "members");
     setenv("SURVIVE_OTHER", "1", 1);
@@ -369,6 +439,28 @@ static void test_joining(void **state)
             "the run does not take this process in: it has seed 4 of its loader, and the run has seed 3 of its loader");
     unsetenv("SURVIVE_OTHER");
     unsetenv("SURVIVE_WAITS");
+}
+
+/* A spare takes the place of who ends or leaves, in the view that follows; who is started again is one, too. */
+static void test_spares(void **state)
+{
+    (void)state;
+    char options[60];
+    goes_on_with("--spares 2", 3, 0, "", "view 1, 3 members");
+    goes_on_with("--spares 1", 3, 0, "1.0 2 begin spares1 1.0 4 batch kill", "a spare, has taken a place in view 2");
+    assert_non_null(strstr(output, "view 2, 3 members"));
+    assert_non_null(strstr(output, "3 processes go on in view 2"));
+    goes_on_with("--spares 2", 3, 0, "1.0 2 begin spares2 0.0 4 summed kill 2.0 4 batch kill", "3 members");
+    goes_on_with("--spares 1", 3, 0, "1.0 2 begin spares1 1.0 7 batch leave", "view 2, 3 members");
+    goes_on_with("--spares 1", 3, 2, "1.0 2 begin spares1 1.0 3 batch kill 0.0 5 begin spares2 0.0 6 batch kill",
+                 "view 3, 3 members");
+    snprintf(options, sizeof(options), "--spares 1 --evict-stalled %g", patience(1.5));
+    goes_on_with(options, 3, 0, "1.0 2 begin spares1 1.0 4 batch halt", "view 2, 3 members");
+    assert_int_equal(run(2, 0, "0.0 2 begin spares1 0.0 4 batch leave 1.0 4 batch leave", "--spares 1"), 0);
+    assert_non_null(strstr(output, "all left after step 5"));
+    /* One that ends while it waits; and a spare has no state to go on with alone. */
+    assert_int_equal(run(2, 0, "1.0 2 begin spares1 1.0 3 batch kill 0.0 3 recover kill", "--spares 1"), 137);
+    assert_non_null(strstr(output, "was the last that ran"));
 }
 
 static void test_leaving(void **state)
@@ -439,9 +531,10 @@ int main(int argc, char **argv)
     setenv("YOKE_LOG", "warn", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_each_phase), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_any_moment), cmocka_unit_test(test_joining),
-        cmocka_unit_test(test_leaving),     cmocka_unit_test(test_at_the_end), cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_no_change),   cmocka_unit_test(test_create),
+        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_evicted),    cmocka_unit_test(test_any_moment),
+        cmocka_unit_test(test_joining),     cmocka_unit_test(test_spares),     cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_at_the_end),  cmocka_unit_test(test_apart),      cmocka_unit_test(test_no_change),
+        cmocka_unit_test(test_create),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -50,6 +50,11 @@ case("nll_loss", lambda a, t: F.nll_loss(a, t), x(5, 4), index(5, high=4))
 case("nll_loss_weight", lambda a, t, w: F.nll_loss(a, t, w, ignore_index=1), x(6, 4),
      index(6, high=4, values=[0, 1, 3, 2, 1, 3]), x(4, low=0.5, high=2, grad=False))
 case("nll_loss_2d", lambda a, t: F.nll_loss(a, t, reduction="none"), x(2, 3, 2, 2), index(2, 2, 2, high=3))
+case("cross_entropy_soft", lambda a, t: F.cross_entropy(a, t), x(4, 3), positive(4, 3))
+case("cross_entropy_soft_all", lambda a, t, w: F.cross_entropy(a, t, w, label_smoothing=0.2, reduction="sum"), x(4, 3),
+     x(4, 3, low=0, high=1, grad=False), x(3, low=0.5, high=2, grad=False))
+case("cross_entropy_soft_2d", lambda a, t, w: F.cross_entropy(a, t, w, reduction="none"), x(2, 3, 2, 2),
+     positive(2, 3, 2, 2), x(3, low=0.5, high=2, grad=False))
 case("kl_div", lambda a, t: F.kl_div(a, t, reduction="batchmean"), x(3, 4), positive(3, 4))
 case("kl_div_log", lambda a, t: F.kl_div(a, t, log_target=True), x(3, 4), x(3, 4))
 case("gaussian_nll_loss", lambda a, t, v: F.gaussian_nll_loss(a, t, v), x(3, 4), x(3, 4), positive(3, 4))

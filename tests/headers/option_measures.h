@@ -1425,6 +1425,31 @@ static double blur_of(const yk_gaussian_blur_options *o)
     return augmented(yk_gaussian_blur(3, o));
 }
 MEASURE(blur_sigma, yk_gaussian_blur_options, sigma[0], blur_of, .yk__mark = YK__MARK)
+/* The sum over nine samples, of which some are changed. */
+static double augmented_all(yk_transform *transform)
+{
+    const yk_dataset_table table = {.name = "colored", .length = 9, .get = make_colored};
+    yk_dataset *set = transform ? yk_dataset_create(&table, NULL, transform) : NULL;
+    double sum = 0;
+    for (int64_t i = 0; set && i < 9 && !yk_last_error(); i++)
+        sum += (double)(i + 1) * digest(yk_dataset_get(set, i, YK_F64, NULL));
+    return !set || yk_last_error() ? NAN : sum;
+}
+static double perspective_of(const yk_random_perspective_options *o)
+{
+    return augmented_all(yk_random_perspective(o));
+}
+MEASURE(perspective_scale, yk_random_perspective_options, distortion_scale, perspective_of, .p = 1)
+MEASURE(perspective_p, yk_random_perspective_options, p, perspective_of, .distortion_scale = 0.9)
+MEASURE(perspective_fill, yk_random_perspective_options, fill, perspective_of, .p = 1)
+static double rand_augment_of(const yk_rand_augment_options *o)
+{
+    return augmented_all(yk_rand_augment(o));
+}
+MEASURE(rand_augment_ops, yk_rand_augment_options, num_ops, rand_augment_of, .bilinear = true)
+MEASURE(rand_augment_magnitude, yk_rand_augment_options, magnitude, rand_augment_of, .bilinear = true)
+MEASURE(rand_augment_bins, yk_rand_augment_options, num_magnitude_bins, rand_augment_of, .bilinear = true)
+MEASURE(rand_augment_fill, yk_rand_augment_options, fill, rand_augment_of, .num_ops = 12, .magnitude = 30)
 static double vertical_flip_p(double p)
 {
     return augmented(yk_random_vertical_flip(p));
@@ -1474,6 +1499,26 @@ MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last 
 MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)
 MEASURE(loader_rank, yk_loader_options, rank, loader_of, .batch_size = 2, .world_size = 4)
+/* A picture with a label, so that there is something to mix. */
+static yk_status make_labelled(void *context, int64_t index, yk_sample *sample)
+{
+    (void)context;
+    float *x = yk_sample_allocate(sample, YK_F32, 3, (int64_t[]){1, 4, 4});
+    for (int i = 0; x && i < 16; i++)
+        x[i] = (float)(index * 16 + i);
+    yk_sample_label(sample, index % 3);
+    return x ? YK_OK : YK_ERR_MEMORY;
+}
+static double mixing_of(const yk_loader_options *o)
+{
+    const yk_dataset_table table = {.name = "labelled", .length = 6, .classes = 3, .get = make_labelled};
+    yk_loader *l = yk_loader_create(yk_dataset_create(&table, NULL, NULL), o);
+    yk_batch batch;
+    return l && yk_loader_next(l, &batch) ? digest(batch.input) + 1e5 * digest(batch.target) : NAN;
+}
+MEASURE(loader_mixup, yk_loader_options, mixup, mixing_of, .batch_size = 6)
+MEASURE(loader_cutmix, yk_loader_options, cutmix, mixing_of, .batch_size = 6)
+MEASURE(loader_classes, yk_loader_options, num_classes, mixing_of, .batch_size = 6, .mixup = 1)
 static double loader_world_size(double v) /* of which this is rank 0 */
 {
     yk_loader_options o = *YK_OPTIONS(yk_loader_options, .batch_size = 2);
@@ -1956,6 +2001,59 @@ static yk_status wait_for_absent(double timeout)
 static double rpc_wait_for_timeout(double v)
 {
     return rpc_waited(v, 1, wait_for_absent);
+}
+/* The silence of a watch of another worker: a socket that accepts nobody, so that the watch goes on. */
+static double watch_silence;
+static bool watch_by_ref;
+static void hear_nothing(const yk_rpc_end *end, void *ctx)
+{
+    (void)end;
+    (void)ctx;
+}
+static double watch_number(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && listen(fd, 1) == 0);
+    getsockname(fd, (struct sockaddr *)&at, &size);
+    char member[80];
+    int64_t joined;
+    snprintf(member, sizeof(member), "absent elsewhere 1 127.0.0.1:%d", ntohs(at.sin_port));
+    expect_ok(yk_store_set(yk__rpc.store, "rpc/member/2", member, strlen(member)));
+    expect_ok(yk_store_add(yk__rpc.store, "rpc/joined", 1, &joined));
+    yk_ref *ref = yk_ref_create(yk_value_int(1)); /* made into one of that worker's */
+    int64_t watch = 0;
+    if (watch_by_ref) {
+        uint32_t own = ref->owner.index;
+        expect_ok(yk__rpc_member_at(2, &ref->owner));
+        watch = yk_ref_watch(ref, watch_silence, hear_nothing, NULL);
+        ref->owner.index = own;
+    } else {
+        watch = yk_rpc_watch("absent", watch_silence, hear_nothing, NULL);
+    }
+    close(fd);
+    if (!watch)
+        return NAN;
+    double silence = NAN;
+    yk__rpc_lock();
+    for (const yk__rpc_watch *w = yk__rpc.watches; w; w = w->next)
+        silence = w->id == watch ? w->silence : silence;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk_rpc_unwatch(watch);
+    return silence;
+}
+static double rpc_watch_silence(double v)
+{
+    watch_silence = v;
+    watch_by_ref = false;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), watch_number);
+}
+static double ref_watch_silence(double v)
+{
+    watch_silence = v;
+    watch_by_ref = true;
+    return rpc_number(YK_OPTIONS(yk_rpc_init_options), watch_number);
 }
 static yk_state_dict *one_tensor(void)
 {

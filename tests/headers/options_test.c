@@ -753,6 +753,22 @@ static const row rows[] = {
     {"yk_random_affine_options", "bilinear", .kind = FLAG},
     {"yk_random_affine_options", "fill", .kind = NUMBER, .measure = affine_fill, .fallback = 0, .other = 7,
      .refused = {INFINITY, 300}},
+    {"yk_random_perspective_options", "distortion_scale", .kind = NUMBER, .measure = perspective_scale, .fallback = 0.5,
+     .other = 1, .refused = {-0.5, 1.5}},
+    {"yk_random_perspective_options", "p", .kind = NUMBER, .measure = perspective_p, .fallback = 0.5, .other = 1,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_perspective_options", "nearest", .kind = FLAG},
+    {"yk_random_perspective_options", "fill", .kind = NUMBER, .measure = perspective_fill, .fallback = 0, .other = 7,
+     .refused = {INFINITY, 300}},
+    {"yk_rand_augment_options", "num_ops", .kind = WHOLE, .measure = rand_augment_ops, .fallback = 2, .other = 5,
+     .refused = {-1, 100}, .zero = true},
+    {"yk_rand_augment_options", "magnitude", .kind = WHOLE, .measure = rand_augment_magnitude, .fallback = 9,
+     .other = 25, .refused = {-1, 31}, .zero = true},
+    {"yk_rand_augment_options", "num_magnitude_bins", .kind = WHOLE, .measure = rand_augment_bins, .fallback = 31,
+     .other = 12, .refused = {-1, 1}},
+    {"yk_rand_augment_options", "bilinear", .kind = FLAG},
+    {"yk_rand_augment_options", "fill", .kind = NUMBER, .measure = rand_augment_fill, .fallback = 0, .other = 70,
+     .refused = {INFINITY, 300}},
     {"yk_random_erasing_options", "p", .kind = NUMBER, .measure = erasing_p, .fallback = 0.5, .other = 1,
      .refused = {-0.5, 1.5}},
     {"yk_random_erasing_options", "scale", .kind = ABOVE, .measure = erasing_scale, .fallback = 0.02, .other = 0.3,
@@ -798,6 +814,12 @@ static const row rows[] = {
      .code = YK_ERR_DEVICE},
     {"yk_loader_options", "on_error", .kind = WHOLE, .measure = loader_on_error, .fallback = YK_FAIL, .other = YK_SKIP,
      .refused = {7, -1}},
+    {"yk_loader_options", "mixup", .kind = NUMBER, .measure = loader_mixup, .fallback = 0, .other = 0.7,
+     .refused = {-0.5, INFINITY}},
+    {"yk_loader_options", "cutmix", .kind = NUMBER, .measure = loader_cutmix, .fallback = 0, .other = 0.7,
+     .refused = {-0.5, INFINITY}},
+    {"yk_loader_options", "num_classes", .kind = WHOLE, .measure = loader_classes, .fallback = 0, .other = 5,
+     .refused = {-1, 1e10}},
     {"yk_init_options", "init_method", .kind = OBJECT},
     {"yk_init_options", "backend", .kind = OBJECT},
     {"yk_init_options", "rank", .kind = WHOLE, .measure = init_rank, .fallback = NONE, .other = NONE,
@@ -879,6 +901,7 @@ static const row rows[] = {
     {"yk_rpc_init_options", "world_size", .kind = WHOLE, .measure = rpc_init_world_size, .fallback = 1, .other = NONE,
      .refused = {-1}, .stated = "Not given: WORLD_SIZE, or with a store 1"},
     {"yk_rpc_init_options", "host", .kind = OBJECT},
+    {"yk_rpc_init_options", "snapshots", .kind = OBJECT}, /* rpc_keep_test.c */
     {"yk_rpc_init_options", "max_message", .kind = WHOLE, .measure = rpc_init_max_message, .fallback = 1 << 30,
      .other = 4096, .refused = {-1}},
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
@@ -1023,6 +1046,10 @@ static const row rows[] = {
     {"yk_store_watch", "timeout", .kind = ABOVE, .measure = store_watch_timeout, .fallback = 0.25, .other = 0.001,
      .refused = {-1, INFINITY}},
     {"yk_rpc_wait_for", "timeout", .kind = ABOVE, .measure = rpc_wait_for_timeout, .fallback = 1, .other = 0.001,
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_rpc_watch", "silence", .kind = ABOVE, .measure = rpc_watch_silence, .fallback = 30, .other = 5,
+     .refused = {-1, INFINITY, 1e300}},
+    {"yk_ref_watch", "silence", .kind = ABOVE, .measure = ref_watch_silence, .fallback = 30, .other = 5,
      .refused = {-1, INFINITY, 1e300}},
     {"yk_rpc_shutdown", "timeout", .kind = ABOVE, .measure = rpc_shutdown_timeout, .fallback = 30, .other = 0.001,
      .refused = {-1, INFINITY, 1e300}},
@@ -1570,6 +1597,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(color_jitter, yk_color_jitter_options, yk_color_jitter(o))                                                       \
     X(random_rotation, yk_random_rotation_options, yk_random_rotation(0, 1, o))                                        \
     X(random_affine, yk_random_affine_options, yk_random_affine(0, 1, o))                                              \
+    X(random_perspective, yk_random_perspective_options, yk_random_perspective(o))                                     \
+    X(rand_augment, yk_rand_augment_options, yk_rand_augment(o))                                                       \
     X(random_erasing, yk_random_erasing_options, yk_random_erasing(o))                                                 \
     X(gaussian_blur, yk_gaussian_blur_options, yk_gaussian_blur(3, o))                                                 \
     X(loader, yk_loader_options, loader_for(o))                                                                        \

@@ -14,6 +14,7 @@
 enum { LEAST_CHECKED = 40, LEAST_MIXED = 30 };
 
 #define BCE(...)    YK_OPTIONS(yk_binary_cross_entropy_options, __VA_ARGS__)
+#define LOSS(...)   YK_OPTIONS(yk_cross_entropy_options, __VA_ARGS__)
 #define WIDTHS(...) (int64_t[]){__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 #define FULL_GAUSS  YK_OPTIONS(yk_gaussian_nll_loss_options, .full = true, .reduction = YK_REDUCE_NONE, .eps = 0.9)
 #define SWAPPED                                                                                                        \
@@ -50,6 +51,10 @@ enum { LEAST_CHECKED = 40, LEAST_MIXED = 30 };
     ROW(nll_loss_weight,                                                                                               \
         yk_nll_loss(x[0], x[1], YK_OPTIONS(yk_nll_loss_options, .weight = x[2], .ignore_index = 1)))                   \
     ROW(nll_loss_2d, yk_nll_loss(x[0], x[1], YK_OPTIONS(yk_nll_loss_options, .reduction = YK_REDUCE_NONE)))            \
+    ROW(cross_entropy_soft, yk_cross_entropy(x[0], x[1], NULL))                                                        \
+    ROW(cross_entropy_soft_all, yk_cross_entropy(x[0], x[1], LOSS(.weight = x[2], .label_smoothing = 0.2,              \
+                                                                        .reduction = YK_REDUCE_SUM)))                  \
+    ROW(cross_entropy_soft_2d, yk_cross_entropy(x[0], x[1], LOSS(.weight = x[2], .reduction = YK_REDUCE_NONE)))        \
     ROW(kl_div, yk_kl_div(x[0], x[1], YK_OPTIONS(yk_kl_div_options, .reduction = YK_REDUCE_BATCHMEAN)))                \
     ROW(kl_div_log, yk_kl_div(x[0], x[1], YK_OPTIONS(yk_kl_div_options, .log_target = true)))                          \
     ROW(gaussian_nll_loss, yk_gaussian_nll_loss(x[0], x[1], x[2], NULL))                                               \

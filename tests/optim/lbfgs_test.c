@@ -15,7 +15,7 @@
 
 enum { A = 6, B = 4, ALL = A + B, STEPS = 4, ROW = ALL + 3 };
 
-/* The user data of a closure. */
+/* The data of a closure. */
 typedef struct problem {
     yk_parameters *params;
     yk_optimizer *optimizer;
@@ -211,7 +211,7 @@ static void test_pytorch_file(void **state)
     assert_non_null(yk_copy_(yk_parameters_at(p.params, 1), yk_value_as_tensor(yk_value_get(file, "b"))));
     yk_no_grad_end(recording);
     follow("wolfe", &p, 2, STEPS, 1e-8);
-    /* The written state has the keys of the one that was read, but for the room of one direction. */
+    /* The value that is written has the keys of the one that was read, but for the room of one direction. */
     yk_value *own = yk_value_get_int(yk_value_get(yk_value_from_optimizer(p.optimizer), "state"), 0);
     yk_value *theirs = yk_value_get_int(yk_value_get(yk_value_get(file, "optimizer"), "state"), 0);
     for (int64_t i = 0; i < yk_value_count(theirs); i++) {

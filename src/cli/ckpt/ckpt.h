@@ -18,7 +18,8 @@ typedef struct ckpt_settings {
 /* Reads a .pt or safetensors file, told apart by content, a training checkpoint's folder, or the newest valid one of a
  * folder of them. *format is "pt", "safetensors" or "training". In the scope. */
 yk_value *ckpt_load(const char *path, const char **format);
-/* The parameters and buffers of any of these, on a device. In the scope; errors name the path. */
+/* The parameters and buffers of any of these, or of a folder in the form in which models are published, on a device. In
+ * the scope; errors name the path. */
 yk_state_dict *ckpt_load_weights(const char *path, yk_device device);
 /* The same for a file, with the metadata beside them, a dict of texts, or NULL for none. */
 yk_state_dict *ckpt_load_described(const char *path, yk_device device, const yk_value **metadata);
@@ -27,6 +28,8 @@ yk_status ckpt_save_weights(const char *path, const yk_state_dict *dict, const y
 /* Puts the path in front of the error, unless it begins with it. */
 void ckpt_name_file(const char *path);
 bool ckpt_is_folder(const char *path);
+/* True for a folder with model.safetensors or model.safetensors.index.json that is no training checkpoint. */
+bool ckpt_is_published(const char *path);
 /* The training checkpoint that a folder is, or the newest valid one in it (*found tells which were passed over; its
  * path is empty for the former); the caller frees. */
 char *ckpt_training_folder(const char *path, yk_checkpoint_found *found);

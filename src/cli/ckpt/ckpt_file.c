@@ -16,6 +16,7 @@
 #include "checkpoint/formats/zip.h"
 #include "checkpoint/training/training_value.h"
 #include "cli/ckpt/ckpt.h"
+#include "data/dataset.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
@@ -75,14 +76,25 @@ bool ckpt_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* True if the folder has that file. */
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = yk__format("%s/%s", folder, name);
+    bool there = path && yk__is_file(path);
+    free(path);
+    return there;
+}
+
+bool ckpt_is_published(const char *path)
+{
+    return ckpt_is_folder(path) && !has_file(path, "state.json") &&
+           (has_file(path, "model.safetensors.index.json") || has_file(path, "model.safetensors"));
+}
+
 char *ckpt_training_folder(const char *path, yk_checkpoint_found *found)
 {
     *found = (yk_checkpoint_found){0};
-    char *state = yk__format("%s/state.json", path);
-    struct stat info;
-    bool own = state && stat(state, &info) == 0;
-    free(state);
-    if (own)
+    if (has_file(path, "state.json"))
         return yk__strdup(path);
     return yk_checkpoint_find_latest(path, found) ? NULL : yk__strdup(found->path);
 }
@@ -96,7 +108,7 @@ static yk_value *load_training(const char *path)
     return value;
 }
 
-/* "pt" or "safetensors", by what is in it. */
+/* Finds the format of a file, "pt" or "safetensors", by its first bytes and its name. */
 static yk_status find_format(const char *path, const char **format)
 {
     unsigned char head[9] = {0};
@@ -131,7 +143,9 @@ yk_state_dict *ckpt_load_described(const char *path, yk_device device, const yk_
     const char *format;
     yk_state_dict *dict = NULL;
     *metadata = NULL;
-    if (ckpt_is_folder(path)) {
+    if (ckpt_is_published(path)) {
+        dict = yk_pretrained_load(path, device);
+    } else if (ckpt_is_folder(path)) {
         yk_checkpoint_found found;
         char *dir = ckpt_training_folder(path, &found);
         dict = dir ? yk_checkpoint_load_weights(dir, device) : NULL;

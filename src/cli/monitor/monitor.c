@@ -75,7 +75,7 @@ static const char *monitor_page(void *argument, const char *path, FILE *body)
     return "text/plain; version=0.0.4; charset=utf-8";
 }
 
-/* A listening socket, or -1 with the exit code after a message. */
+/* Returns a listening socket; or -1 after a message, with the exit code in *code. */
 static int monitor_listen(const cli_verb *verb, const monitor *m, yk__address *bound, int *code)
 {
     char all[64], host[YK__HOST_SIZE], why[YK__WHY_SIZE];

@@ -117,6 +117,33 @@ static int check_nodes(const cli_verb *verb, job *j)
     return check_master(verb, j);
 }
 
+/* Options for programs whose processes go on by themselves without one that ends. */
+static int check_survivors(const cli_verb *verb, job *j)
+{
+    const char *of = j->role_count > 1                                   ? "several roles"
+                     : j->roles[0].rule.on_failure != YK__ON_FAILURE_END ? "--on-failure"
+                                                                         : NULL;
+    if (of && (j->evict > 0 || j->spares))
+        return cli_usage_error(verb,
+                               "--%s: it is for a program whose processes go on by themselves without one that ends "
+                               "(yoke train --elastic); with %s %s",
+                               j->evict > 0 ? "evict-stalled" : "spares", of,
+                               j->evict > 0 ? "give --hang-timeout" : "none takes the place of another");
+    if (!j->spares)
+        return 0;
+    if (j->node_count > 1)
+        return cli_usage_error(verb,
+                               "--spares %" PRId64 ": spares are processes of a job of one node; with --nnodes "
+                               "MIN:MAX start more nodes, whose processes join",
+                               j->spares);
+    if (j->world + j->spares > YK__MOST_LOCAL)
+        return cli_usage_error(verb, "--spares %" PRId64 ": with %d processes at most %d are possible", j->spares,
+                               j->world, YK__MOST_LOCAL - j->world);
+    j->local += (int)j->spares;
+    j->roles[0].part.local = j->local;
+    return 0;
+}
+
 /* Nodes that come and go have one number of processes each, and one program whose end is that of the attempt. */
 static int check_elastic(const cli_verb *verb, const job *j)
 {
@@ -336,6 +363,9 @@ int cli_run(int argc, char **argv)
          .help = "end a job, or by --on-failure a rank, that does nothing for so long; say where each stands",
          .least = 0, .most = 1e6, .default_text = "0: never"},
         {"hang-stacks", NULL, CLI_FLAG, &j.hang_stacks, .help = "and print the stacks of its ranks"},
+        {"evict-stalled", "SECONDS", CLI_REAL, &j.evict,
+         .help = "of programs that survive: kill a rank that stands still while others wait for it", .least = 0,
+         .most = 1e6, .default_text = "0: never"},
         {"pass-local-rank", NULL, CLI_FLAG, &j.pass_local_rank,
          .help = "add --local_rank=N to the program's arguments"},
         {"log-dir", "DIR", CLI_TEXT, &j.log_dir, .help = "also write DIR/rank_N/stdout.log and stderr.log",
@@ -361,6 +391,9 @@ int cli_run(int argc, char **argv)
         {"virtual-ranks", "V", CLI_INT, &j.virtual_ranks,
          .help = "shards of a training step, on up to V processes, with the results of V", .least = 1,
          .most = YK__MOST_VIRTUAL_RANKS, .default_text = "", .variable = "YOKE_VIRTUAL_RANKS"},
+        {"spares", "N", CLI_INT, &j.spares,
+         .help = "of programs that survive: more processes, which wait, and take the place of one that ends",
+         .most = YK__MOST_LOCAL, .default_text = ""},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes", .variable = "PET_ROLE"},
         {"on-failure", "WHAT", CLI_TEXT, &j.on_failure,
          .help = "of a process: end (the job), continue (without it), restart[=N] (it, N times at most)"},
@@ -423,7 +456,7 @@ int cli_run(int argc, char **argv)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
     if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
-        (code = check_streams(&verb, &j)))
+        (code = check_survivors(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);
     if (cannot && j.node_count == 1)

@@ -50,6 +50,7 @@ static const char *const set_names[] = {"RANK",
                                         "TORCHELASTIC_USE_AGENT_STORE",
                                         "TORCHELASTIC_ERROR_FILE",
                                         "YOKE_ELASTIC_JOIN",
+                                        "YOKE_ELASTIC_MEMBERS",
                                         "YOKE_INCARNATION",
                                         "YOKE_JOB_ID",
                                         "YOKE_JOB_SECRET_FD",
@@ -79,11 +80,13 @@ static char **environment(const attempt_state *a, const worker *w)
 {
     const job *j = a->job;
     yk__variables v = {0};
+    bool beyond = w->rank >= j->world && j->spares; /* a rank that is outside the world of those that begin */
+    int world = beyond ? j->world + (int)j->spares : j->world;
     yk__variables_inherit(&v, set_names);
     yk__rank_variables_put(&(yk__rank_variables){.rank = w->rank,
-                                                 .world_size = j->world,
+                                                 .world_size = world,
                                                  .local_rank = w->local_rank,
-                                                 .local_world_size = j->local,
+                                                 .local_world_size = j->spares ? world : j->local,
                                                  .node = (int)j->node,
                                                  .nodes = a->plan->nodes,
                                                  .port = a->plan->port,
@@ -91,7 +94,7 @@ static char **environment(const attempt_state *a, const worker *w)
                                                  .job = j->id,
                                                  .role = w->rule->name,
                                                  .role_rank = w->role_rank,
-                                                 .role_world_size = w->role_world},
+                                                 .role_world_size = beyond ? world : w->role_world},
                            yk__variables_put, &v);
     yk__variables_put(&v, "TORCHELASTIC_RUN_ID", j->id);
     yk__variables_put_number(&v, "TORCHELASTIC_RESTART_COUNT", a->plan->restart);
@@ -104,6 +107,8 @@ static char **environment(const attempt_state *a, const worker *w)
     if (w->joins_others ||
         (w->incarnation > 0 && w->rule->on_failure == YK__ON_FAILURE_END)) /* in place of one whose others go on */
         yk__variables_put(&v, "YOKE_ELASTIC_JOIN", "1");
+    if (j->spares)
+        yk__variables_put_number(&v, "YOKE_ELASTIC_MEMBERS", j->world);
     if (j->store || j->node_count > 1) {
         char store[YK__JOB_STORE_VARIABLE];
         yk__job_store_format(store, j->store ? "127.0.0.1" : j->master,
@@ -120,7 +125,7 @@ static char **environment(const attempt_state *a, const worker *w)
     yk__variables_put(&v, "YOKE_RANK_PAGE", yk__hang_watch_variable(a->hang, w->local_rank, page));
     if (a->trace)
         yk__variables_put(&v, "YOKE_TRACE", a->trace);
-    int cores = yk__cores() / j->local;
+    int cores = yk__cores() / (j->local - (int)j->spares);
     const char *threads = getenv("OMP_NUM_THREADS");
     if (!threads || !*threads)
         yk__variables_put_number(&v, "OMP_NUM_THREADS", cores > 1 ? cores : 1);
@@ -217,7 +222,7 @@ static bool worker_renew(void *argument, worker *w)
     attempt_state *a = argument;
     job *j = a->job;
     const yk__page_owner owner = {.rank = w->rank,
-                                  .world_size = j->world,
+                                  .world_size = j->world + (w->spare ? (int)j->spares : 0),
                                   .local_rank = w->local_rank,
                                   .node = (int)j->node,
                                   .role_rank = w->role_rank,
@@ -243,7 +248,8 @@ static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezv
         const run_role *role = run_role_of(j, i);
         w->rank = j->first + i;
         w->local_rank = i;
-        w->joins_others = a->plan->joins;
+        w->spare = j->spares && i >= j->world;
+        w->joins_others = a->plan->joins || w->spare;
         w->path = role->path;
         w->rule = &role->rule;
         w->role = j->role_count > 1 ? role->rule.name : NULL;
@@ -273,7 +279,7 @@ static bool attempt_prepare(attempt_state *a, worker *workers, const yk__rendezv
  * LOCAL_RANK, and one alone may use all that it sees. A run that cannot say it goes on. */
 static void run_map(job *j)
 {
-    int gpus[MOST_LOCAL], count = j->mapping_dir && *j->mapping_dir ? yk__gpus_list(gpus, MOST_LOCAL) : 0;
+    int gpus[YK__MOST_LOCAL], count = j->mapping_dir && *j->mapping_dir ? yk__gpus_list(gpus, YK__MOST_LOCAL) : 0;
     count = count > j->local && j->local != 1 ? j->local : count;
     if (count <= 0 || !yk__job_mapping_begin(j->mapping_dir, j->id, gpus, count))
         return;
@@ -323,6 +329,31 @@ static void tell_gone(void *argument, const worker *w)
     yk__relay_say(&j->err, "yoke run: the others cannot be told that rank %d has ended: %s\n", w->rank,
                   yk_last_error()->message);
     yk_clear_error();
+}
+
+enum { LAST_LINES = 20 }; /* of stderr, as in the report of a failure (launch/outcome.c) */
+
+/* Those who watch a worker of rpc/ read how its process ended in the store: the status of waitpid, why the launcher
+ * killed it, if it did, and its last lines on stderr. A worker that has come to its shutdown has no number any more. */
+static void tell_ended(void *argument, const worker *w)
+{
+    const attempt_state *a = argument;
+    job *j = a->job;
+    const yk__rank_page *page = yk__pages_at(yk__hang_pages(a->hang), (int)(w - a->group->workers));
+    int number = page ? atomic_load(&page->worker) : 0;
+    char *tail = number > 0 && w->err.tail ? yk__relay_tail(&w->err, LAST_LINES) : NULL;
+    size_t room = (tail ? strlen(tail) : 0) + WORKER_WHY + 40;
+    char *value = number > 0 ? malloc(room) : NULL, key[40];
+    if (value) {
+        snprintf(value, room, "%d %s\n%s", w->status, w->why, tail ? tail : "");
+        snprintf(key, sizeof(key), "rpc/ended/%d", number);
+        if (a->nodes)
+            yk__rendezvous_put(a->nodes, key, value);
+        else if (j->store && yk__job_store_put(j->store, a->plan->attempt, key, value))
+            yk_clear_error(); /* without the record they hear that it has ended, and not how */
+    }
+    free(value);
+    free(tail);
 }
 
 /* Saves the pages of a job that hangs as they are then: ranks that are stopped do other things before they end. */
@@ -398,7 +429,7 @@ static int port_for_rank_0(job *j)
 /* The connections of ranks to the store that this process serves, two each. */
 static int store_files(const job *j)
 {
-    return j->node == 0 && (j->store || j->node_count > 1) ? 2 * j->world : 0;
+    return j->node == 0 && (j->store || j->node_count > 1) ? 2 * (j->world + (int)j->spares) : 0;
 }
 
 /* True if this process may have the descriptors that it needs: the pipes of all processes and their logs; while one is
@@ -417,6 +448,19 @@ static bool enough_files(job *j)
     yk__relay_say(&j->err, "%s\n", yk_last_error()->message);
     yk_clear_error();
     return false;
+}
+
+/* Says why there have been no spares, where their time never came. */
+static void tell_spares(job *j, group *g)
+{
+    char message[300];
+    if (!j->spares || g->workers[j->world].pid || g->start_error)
+        return;
+    snprintf(message, sizeof(message),
+             "--spares %" PRId64 ": none was started, since the program's processes never said that they go on "
+             "without one that ends (yoke train --elastic; yk_elastic_create with survive)",
+             j->spares);
+    yk__event_say(g, "spare", message, NULL);
 }
 
 /* One attempt: starts the processes of this node and waits for the end. True when there is to be another. */
@@ -440,6 +484,8 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     if (!(g.hang = yk__hang_watch_create(j->local, j->hang_timeout, j->hang_stacks))) {
         yk__relay_say(&j->err, "yoke run: %s\n", yk_last_error()->message);
         yk_clear_error();
+    } else {
+        yk__hang_evict_after(g.hang, j->evict);
     }
     attempt_state state = {
         .job = j, .plan = plan, .hang = g.hang, .group = &g, .nodes = n, .trace = run_trace_begin(j)};
@@ -447,12 +493,14 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     g.started = run_announce;
     g.hung = save_hang;
     g.gone = j->store || n ? tell_gone : NULL;
+    g.ended = j->store || n ? tell_ended : NULL;
     g.again = plan->restarts - plan->restart - j->started_again;
     g.argument = &state;
     if (workers && plan->port && g.hang && enough && attempt_prepare(&state, workers, n)) {
         yk__outcome end;
         yk__supervisor_run(&g);
         *interrupted = g.interrupted;
+        tell_spares(j, &g);
         j->started_again = plan->restarts - plan->restart - g.again;
         if (n) {
             again = yk__rendezvous_ended(n, &g, &end);

@@ -4,11 +4,12 @@
 #ifndef YOKE_CLI_RUN_RUN_JOB_H
 #define YOKE_CLI_RUN_RUN_JOB_H
 
+#include "host/rank_info.h"
 #include "launch/rendezvous.h"
 #include "net/socket.h"
 
-/* Any numbers beyond the machines there are; larger ones are taken for mistakes. */
-enum { MOST_LOCAL = 4096, MOST_NODES = 4096 };
+/* Any number beyond the machines there are; a larger one is taken for a mistake. */
+enum { MOST_NODES = 4096 };
 
 /* One of the programs that are the job. */
 typedef struct run_role {
@@ -28,7 +29,8 @@ typedef struct job {
     const char *backend, *endpoint, *ignored;
     int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
-    double grace, join_timeout, node_timeout, hang_timeout, last_call;
+    int64_t spares;                              /* processes here beyond those of the world */
+    double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */
     run_role *roles;                     /* YK__MOST_ROLES, of which those that are not used are not touched */

@@ -6,6 +6,9 @@
  * {"event":"epoch","epoch":0,"step":188,"loss":2.1,"test_loss":1.9,"accuracy":0.8123,"top5":0.9621,"lr":0.05,
  *  "samples_per_second":7800,"seconds":1.62}
  *
+ * {"event":"members","view":2,"epoch":0,"step":188,"members":3,"why":"rank 1 (process 1) has
+ * ended","time":1700000000.5, "seconds":0.041}
+ *
  * A number that is not finite is null.
  */
 #include "cli/run/run_log.h"
@@ -42,6 +45,13 @@ static int64_t step_of(const char *line, size_t length)
     return found;
 }
 
+/* True if the line is of a change of members, which a run without one does not have: such lines are not counted. */
+static bool is_of_members(const char *line)
+{
+    static const char begin[] = "{\"event\":\"members\"";
+    return strncmp(line, begin, sizeof(begin) - 1) == 0;
+}
+
 /* The length of the log's lines up to `step`, which a run that goes on after it keeps, and their number. */
 static off_t kept_length(FILE *file, int64_t step, int64_t *lines)
 {
@@ -53,7 +63,7 @@ static off_t kept_length(FILE *file, int64_t step, int64_t *lines)
         int64_t found = step_of(line, (size_t)length);
         if (found <= step) {
             kept += length;
-            ++*lines;
+            *lines += !is_of_members(line);
         }
         if (found >= step)
             break;
@@ -85,9 +95,12 @@ void run_log_take_over(run_log *log, const char *path, bool *missing)
     off_t kept = 0;
     int64_t lines = 0;
     ssize_t length;
-    while (file && lines < log->lines && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+    while (file && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+        bool counts = !is_of_members(line);
+        if (counts && lines == log->lines)
+            break;
         kept += length;
-        lines++;
+        lines += counts;
     }
     free(line);
     *missing = lines == log->lines - 1;
@@ -188,6 +201,17 @@ yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line)
     set_number(object, "seconds", line->seconds, RATE_DIGITS);
     log->flushed = 0;
     return write_line(log, object);
+}
+
+yk_status run_log_members(run_log *log, const run_log_members_line *line)
+{
+    if (!log->file)
+        return YK_OK;
+    return write_line(log,
+                      json_pack("{s:s,s:I,s:I,s:I,s:i,s:o,s:o,s:o}", "event", "members", "view", (json_int_t)line->view,
+                                "epoch", (json_int_t)line->epoch, "step", (json_int_t)line->step, "members",
+                                line->members, "why", yk__json_text(line->why, strlen(line->why)), "time",
+                                yk__json_fixed(line->time, 3), "seconds", yk__json_fixed(line->seconds, 3)));
 }
 
 yk_status run_log_time(run_log *log, const run_log_time_line *line)

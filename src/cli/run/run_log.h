@@ -15,7 +15,7 @@ typedef struct run_log {
     FILE *file; /* NULL: nothing is logged */
     const char *path;
     int digits;    /* of a loss */
-    int64_t lines; /* that the file has, or would have if this process wrote it */
+    int64_t lines; /* that the file has, or would have if this process wrote it; those of changes of members aside */
     bool at_once;  /* set by the caller: each line reaches the file before the call returns */
     double flushed;
 } run_log;
@@ -44,6 +44,14 @@ typedef struct run_log_epoch_line {
     double samples_per_second, seconds; /* seconds: since training began in this process */
 } run_log_epoch_line;
 yk_status run_log_epoch(run_log *log, const run_log_epoch_line *line);
+/* A change of members, at the first step that is complete without, or with, them. */
+typedef struct run_log_members_line {
+    int64_t view, epoch, step;
+    int members;
+    const char *why;
+    double time, seconds; /* since 1970, when it was noticed; from then to the end of that step */
+} run_log_members_line;
+yk_status run_log_members(run_log *log, const run_log_members_line *line);
 /* A run's seconds in all, and what they went into. */
 typedef struct run_log_time_line {
     double wall, steps, again, changes, checkpoints, tests, other;

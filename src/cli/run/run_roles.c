@@ -170,7 +170,7 @@ static int count_gpus(void)
     char path[32];
     do
         snprintf(path, sizeof(path), "/dev/nvidia%d", count);
-    while (access(path, F_OK) == 0 && ++count < MOST_LOCAL);
+    while (access(path, F_OK) == 0 && ++count < YK__MOST_LOCAL);
     return count;
 }
 
@@ -191,13 +191,15 @@ static int role_count(const cli_verb *verb, const job *j, run_role *role)
         bool list = strchr(text, ',') != NULL;
         do {
             size_t length = strcspn(item, ",");
-            bool none = list && length == 1 && *item == '0';
-            int count = run_whole(item, length, MOST_LOCAL);
+            bool keeper = !list && j->node == 0 && j->least < j->node_count; /* of the list of nodes, and no more */
+            bool none = (list || keeper) && length == 1 && *item == '0';
+            int count = run_whole(item, length, YK__MOST_LOCAL);
             if ((!count && !none) || role->listed == MOST_NODES)
                 return cli_usage_error(verb,
                                        "--nproc-per-node %s: expected a number from 1 to %d, one for each node with "
-                                       "commas between (0 for a node without), auto, cpu or gpu",
-                                       text, MOST_LOCAL);
+                                       "commas between (0 for a node without), auto, cpu or gpu; or 0 with "
+                                       "--node-rank 0 and --nnodes MIN:MAX, for a node 0 that only keeps the list",
+                                       text, YK__MOST_LOCAL);
             role->counts[role->listed++] = count;
             sum += count;
             item += length;
@@ -207,7 +209,7 @@ static int role_count(const cli_verb *verb, const job *j, run_role *role)
         return cli_usage_error(
             verb, "--nproc-per-node %s%s%s: %d numbers for --nnodes %s; expected 1, or one for each node", text,
             j->role_count > 1 ? " of role " : "", j->role_count > 1 ? role->name : "", role->listed, j->nodes);
-    if (!sum)
+    if (!sum && role->listed > 1)
         return cli_usage_error(verb, "--nproc-per-node %s: role %s has no process on any node", text, role->name);
     return 0;
 }
@@ -227,13 +229,13 @@ int run_roles_count(const cli_verb *verb, job *j)
             role->counts[n] = role->listed > 1 ? role->counts[n] : role->counts[0];
             j->counts[n] += role->counts[n];
         }
-        if (j->counts[n] > MOST_LOCAL)
+        if (j->counts[n] > YK__MOST_LOCAL)
             return cli_usage_error(verb, "%d processes on node %d, and at most %d are possible", j->counts[n], n,
-                                   MOST_LOCAL);
+                                   YK__MOST_LOCAL);
     }
     if (code)
         return code;
-    if (!j->counts[0])
+    if (!j->counts[0] && j->least == j->node_count) /* nodes that come and go meet in the store of the launcher */
         return cli_usage_error(verb,
                                "--nproc-per-node %s: node 0 has no process; rank 0 has to be there, since "
                                "MASTER_ADDR is its address",
@@ -250,7 +252,7 @@ int run_roles_count(const cli_verb *verb, job *j)
 int run_roles_find(job *j)
 {
     int first = 0;
-    for (int r = 0; r < j->role_count; r++) {
+    for (int r = 0; r < j->role_count && j->world > 0; r++) { /* a node that only keeps the list needs none */
         run_role *role = &j->roles[r];
         role->cannot = program_find(*role->program, role->path, sizeof(role->path));
         first = first ? first : role->cannot;

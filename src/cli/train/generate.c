@@ -3,18 +3,15 @@
  * checkpoints, or a folder in the published form. Layer: cli.
  */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/core.h"
-#include "cli/ckpt/ckpt.h"
 #include "cli/options.h"
 #include "cli/train/train_text.h"
 #include "data/dataset.h"
-#include "host/file.h"
 
 static const char about[] =
     "PATH is a file that yoke train --save wrote, a folder of its --checkpoint, or a folder with model.safetensors "
@@ -41,82 +38,8 @@ typedef struct speaker {
     yk_device device;
     yk_module *model;
     yk_tokenizer *tokenizer;
-    int64_t heads;        /* 0: nothing tells */
     char *said_tokenizer; /* by the file; NULL: it says none */
 } speaker;
-
-/* The number of heads that the config.json of a folder tells, where there is one. */
-static yk_status read_config(speaker *p)
-{
-    char *path = yk__format("%s/config.json", p->path);
-    unsigned char *data;
-    size_t size;
-    if (!path)
-        return YK_ERR_MEMORY;
-    yk_status status = YK_OK;
-    if (yk__is_file(path)) {
-        status = yk__file_read(path, 1 << 24, &data, &size);
-        json_error_t error;
-        json_t *json = status ? NULL : json_loadb((const char *)data, size, 0, &error);
-        if (!status)
-            free(data);
-        if (!status && !json)
-            status = yk__fail(YK_ERR_FORMAT, "%s:%d: %s", path, error.line, error.text);
-        p->heads = json_integer_value(json_object_get(json, "n_head"));
-        json_decref(json);
-    }
-    free(path);
-    return status;
-}
-
-static const char *metadata_text(const yk_value *metadata, const char *key)
-{
-    const yk_value *value = metadata ? yk_value_get(metadata, key) : NULL;
-    return yk_value_kind_of(value) == YK_VALUE_STRING ? yk_value_as_string(value) : NULL;
-}
-
-/* The weights, and what stands beside them. In the scope. */
-static yk_state_dict *read_weights(speaker *p)
-{
-    if (!ckpt_is_folder(p->path)) {
-        const yk_value *metadata = NULL;
-        yk_state_dict *dict = ckpt_load_described(p->path, p->device, &metadata);
-        const char *heads = dict ? metadata_text(metadata, "n_head") : NULL;
-        const char *tokenizer = dict ? metadata_text(metadata, "tokenizer") : NULL;
-        p->heads = heads ? strtoll(heads, NULL, 10) : 0;
-        p->said_tokenizer = tokenizer ? yk__strdup(tokenizer) : NULL;
-        return dict;
-    }
-    char *single = yk__format("%s/model.safetensors", p->path),
-         *index = yk__format("%s/model.safetensors.index.json", p->path),
-         *ours = yk__format("%s/training.json", p->path);
-    bool published = single && index && ours && (yk__is_file(index) || yk__is_file(single)) && !yk__is_file(ours);
-    free(single);
-    free(index);
-    free(ours);
-    if (!published)
-        return ckpt_load_weights(p->path, p->device);
-    return read_config(p) ? NULL : yk_pretrained_load(p->path, p->device);
-}
-
-static yk_status load_model(speaker *p)
-{
-    yk_gpt2_options o;
-    yk_state_dict *dict = read_weights(p);
-    if (!dict)
-        return yk__error_code();
-    if (yk_gpt2_sizes(dict, &o)) {
-        ckpt_name_file(p->path);
-        return yk__error_code();
-    }
-    o.n_head = p->set->n_head ? p->set->n_head : p->heads > 0 ? p->heads : o.n_head;
-    if (o.n_embd % o.n_head)
-        return yk_set_error(YK_ERR_ARGUMENT, "%s: %" PRId64 " heads do not divide n_embd, %" PRId64, p->path, o.n_head,
-                            o.n_embd);
-    o.dropout = 0;
-    p->model = yk_module_to(yk_gpt2(&o), p->device);
-    return p->model ? yk_gpt2_load_state_dict(p->model, dict) : yk__error_code();
-}
 
 /* --tokenizer, or that of the folder, or the one that the file names, or the bytes where there are as many tokens. */
 static yk_status load_tokenizer(speaker *p, int64_t vocabulary)
@@ -158,7 +81,9 @@ static yk_status say(void *user, int64_t id)
 static yk_status speak(speaker *p)
 {
     const generate_settings *s = p->set;
-    yk_status status = load_model(p);
+    yk_gpt2_options sizes;
+    p->model = train_text_load(p->path, p->device, s->n_head, &sizes, &p->said_tokenizer);
+    yk_status status = p->model ? YK_OK : yk__error_code();
     if (!status)
         status = load_tokenizer(p, yk_size(yk_module_get(p->model, "transformer.wte.weight"), 0));
     if (status)

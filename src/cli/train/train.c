@@ -102,6 +102,10 @@ static int train(train_job *r)
         train_queue_free(r);
         return status ? cli_exit_code_of(status) : code;
     }
+    if (train_members_left(r)) {
+        train_queue_free(r);
+        return EXIT_DONE;
+    }
     if (train_board_begin(r)) {
         int code = ranks_failed(&r->ranks);
         train_queue_free(r);
@@ -173,6 +177,7 @@ static void fill_defaults(settings *s)
     s->batch_size = s->batch_size ? s->batch_size : 64;
     s->momentum = isnan(s->momentum) ? 0.9 : s->momentum;
     s->weight_decay = !isnan(s->weight_decay) ? s->weight_decay : strcmp(s->optimizer, "adamw") == 0 ? 0.01 : 0;
+    s->rand_augment_ops = s->rand_augment_ops ? s->rand_augment_ops : 2;
     s->model = s->model ? s->model : train_is_csv(s->data) ? "mlp" : "lenet";
 }
 
@@ -180,14 +185,26 @@ static void fill_defaults(settings *s)
 static int check_options(const cli_verb *verb, const settings *s)
 {
     bool rows = train_is_csv(s->data), text = train_is_text(s->data);
-    const char *images = s->image_height  ? "image-size"
-                         : s->confusion   ? "confusion"
-                         : s->num_classes ? "num-classes"
-                         : s->sync_bn     ? "sync-bn"
-                         : s->no_augment  ? "no-augment"
-                                          : NULL;
+    const char *images = s->image_height        ? "image-size"
+                         : s->confusion         ? "confusion"
+                         : s->num_classes       ? "num-classes"
+                         : s->sync_bn           ? "sync-bn"
+                         : s->no_augment        ? "no-augment"
+                         : s->rand_augment >= 0 ? "rand-augment"
+                                                : NULL;
     if (text && s->model && strcmp(s->model, "gpt2") != 0)
         return cli_usage_error(verb, "--model %s takes images; text is for gpt2", s->model);
+    if (text && (s->mixup > 0 || s->cutmix > 0))
+        return cli_usage_error(verb, "--%s is for images and rows, and --data is %s", s->mixup > 0 ? "mixup" : "cutmix",
+                               s->data);
+    if (rows && s->rand_augment >= 0)
+        return cli_usage_error(verb, "--rand-augment is for images, and --data is %s", s->data);
+    if (s->no_augment && s->rand_augment >= 0)
+        return cli_usage_error(verb, "--no-augment leaves out what --rand-augment asks for; give one of them");
+    if (s->rand_augment < 0 && s->rand_augment_ops)
+        return cli_usage_error(verb, "--rand-augment-ops needs --rand-augment M");
+    if (rows && s->cutmix > 0)
+        return cli_usage_error(verb, "--cutmix is for images, and --data is %s; --mixup mixes rows", s->data);
     if (text && images)
         return cli_usage_error(verb, "--%s is for images, and --data is %s", images, s->data);
     if (!text && s->model && strcmp(s->model, "gpt2") == 0)
@@ -238,8 +255,7 @@ static int check_options(const cli_verb *verb, const settings *s)
     return 0;
 }
 
-/* The names for --model, ended by NULL. */
-static const char *const *model_names(void)
+const char *const *train_model_names(void)
 {
     enum { MOST = 32 };
     static const char *names[MOST + 2];
@@ -276,6 +292,7 @@ int cli_train(int argc, char **argv)
                   .momentum = NAN,
                   .weight_decay = NAN,
                   .val_split = NAN,
+                  .rand_augment = -1,
                   .gamma = NAN,
                   .block = 64,
                   .n_layer = 2,
@@ -295,7 +312,7 @@ int cli_train(int argc, char **argv)
     const char *image_size = NULL;
     const double big = 1e15;
     const cli_option options[] = {
-        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = model_names(), .or_object = true,
+        {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = train_model_names(), .or_object = true,
          .default_text = "lenet", .also = "net,network,arch,architecture"},
         {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
          .also = "dataset,data-dir,datadir,input"},
@@ -366,11 +383,20 @@ int cli_train(int argc, char **argv)
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},
         {"no-shuffle", NULL, CLI_FLAG, &s.no_shuffle, .help = "take the files' order"},
         {"no-augment", NULL, CLI_FLAG, &s.no_augment, .help = "leave out random crops and flips"},
+        {"rand-augment", "M", CLI_INT, &s.rand_augment, "in training, change images by RandAugment of magnitude M",
+         .most = 30, .default_text = ""},
+        {"rand-augment-ops", "N", CLI_INT, &s.rand_augment_ops, "RandAugment: operations for each image", .least = 1,
+         .most = 64, .default_text = "2"},
+        {"mixup", "ALPHA", CLI_REAL, &s.mixup, "mix pairs of samples by shares of Beta(ALPHA, ALPHA)", .most = 1e6,
+         .default_text = ""},
+        {"cutmix", "ALPHA", CLI_REAL, &s.cutmix, "paste a part of one image into another; with --mixup, by turns",
+         .most = 1e6, .default_text = ""},
         {"no-eval", NULL, CLI_FLAG, &s.no_eval, .help = "do not test"},
         {"confusion", NULL, CLI_FLAG, &s.confusion, .help = "at the end, print which classes were taken for which",
          .also = "confusion-matrix"},
         {"allow-nan", NULL, CLI_FLAG, &s.allow_nan, .help = "go on when the loss is not a finite number"},
-        {"init", "FILE", CLI_TEXT, &s.init, .help = "start from these weights: safetensors, .pt, or a checkpoint",
+        {"init", "FILE", CLI_TEXT, &s.init,
+         .help = "start from these weights: safetensors, .pt, a checkpoint, or a published folder",
          .also = "weights,pretrained,load,finetune"},
         {"save", "FILE", CLI_TEXT, &s.save, .help = "write the weights after every epoch and at the end",
          .also = "output,out,save-model"},

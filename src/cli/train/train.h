@@ -36,6 +36,8 @@ typedef struct settings {
     int64_t virtual_ranks;             /* 0: not given */
     double lr, momentum, weight_decay, gamma;
     double val_split;                       /* NaN: not given */
+    double mixup, cutmix;                   /* alphas; 0: not given */
+    int64_t rand_augment, rand_augment_ops; /* the magnitude, -1: not given; operations, 0: not given */
     const char *tokenizer;                  /* of text; NULL: its bytes are the tokens */
     int64_t block, n_layer, n_head, n_embd; /* of gpt2; n_head 0: not given */
     double dropout;
@@ -115,9 +117,10 @@ typedef struct train_display {
 typedef struct train_saved {
     saver saver;
     yk_checkpoint_state state;
-    yk_metadata settings[11];
+    yk_metadata settings[14];
     yk_checkpoint_value values[4], best_values[4];
-    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80];
+    char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80], mixup[32],
+        cutmix[32], rand_augment[48];
 } train_saved;
 
 /* The program's counts, which go back with a step that is made again, and come to who joins (train_elastic.c). */
@@ -138,7 +141,10 @@ typedef struct train_members {
     bool survives; /* members may come and go */
     bool acted;    /* the action that all make together was made before */
     int64_t view;  /* the list of members that all here is for */
-    int64_t said;  /* the epoch, from 1, whose line was printed last */
+    double noticed,
+        noticed_at; /* when they began to change, by yk__now and since 1970; 0: the step since is complete */
+    int64_t logged; /* the last view that the log has, or that it began with */
+    int64_t said;   /* the epoch, from 1, whose line was printed last */
     yk_status (*action)(struct train_job *r);
     train_own own;
 } train_members;
@@ -205,10 +211,12 @@ bool train_members_begin(train_job *r);
 bool train_members_left(const train_job *r);
 /* A step has failed. YK_OK: a member has ended, and the step is to be begun again; else the error stays. */
 yk_status train_members_recover(train_job *r, yk_status failed);
+/* A step is complete: where it is the first with these members, the log has them. */
+yk_status train_members_stepped(train_job *r);
 /* Brings rank, test and log to the members that there are now, if they have changed. */
 yk_status train_members_renew(train_job *r);
-/* Does what communicates between two steps; it may be done again, with other members. `spends`: TIME_SAVING or
- * TIME_TESTS. */
+/* Runs an action with communication between two steps. If a member is lost meanwhile, the rest runs it again. The time
+ * since the last step is counted as `spends`: TIME_SAVING or TIME_TESTS. */
 yk_status train_together(train_job *r, int spends, yk_status (*action)(train_job *r));
 /* The time since the last mark went into something; -1: into nothing of those, as starting does. */
 void train_spent(train_job *r, int into);
@@ -273,5 +281,8 @@ void train_tell_chance(const train_job *r, double test_loss);
 int64_t train_steps_left(const train_job *r);
 /* printf on rank 0, nothing on the others. */
 void train_say(const train_job *r, const char *format, ...) YK_PRINTF(2, 3);
+
+/* The names for --model of networks that train, ended by NULL. */
+const char *const *train_model_names(void);
 
 #endif

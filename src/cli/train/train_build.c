@@ -221,6 +221,15 @@ static void describe_run(train_job *r)
                  s->image_width);
         *to++ = (yk_metadata){"image-size", r->saved.size_text};
     }
+    if (s->rand_augment >= 0) { /* likewise */
+        snprintf(r->saved.rand_augment, sizeof(r->saved.rand_augment), "%" PRId64 ", %" PRId64 " operations",
+                 s->rand_augment, s->rand_augment_ops);
+        *to++ = (yk_metadata){"rand-augment", r->saved.rand_augment};
+    }
+    if (s->mixup > 0)
+        *to++ = (yk_metadata){"mixup", yk__number_format(s->mixup, r->saved.mixup)};
+    if (s->cutmix > 0)
+        *to++ = (yk_metadata){"cutmix", yk__number_format(s->cutmix, r->saved.cutmix)};
 }
 
 __attribute__((format(printf, 2, 3))) static void add_line(char lines[RANKS_LINES], const char *format, ...)
@@ -464,6 +473,8 @@ yk_status train_build(train_job *r)
     if (ranks_compare(&r->ranks, alike) || make_model(r, alike) || check_save_path("save", writes ? s->save : NULL) ||
         check_save_path("save-best", writes ? s->save_best : NULL))
         return yk__error_code();
+    if (train_members_left(r)) /* before it was one: no more than this process's end is to come */
+        return YK_OK;
     introduce(r);
     bool joined = yk_elastic_joined(r->learner.elastic);
     yk_status status = joined ? open_checkpoints(r) : train_together(r, TIME_SAVING, open_checkpoints);

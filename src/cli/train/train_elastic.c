@@ -11,10 +11,12 @@
  */
 #include <math.h>
 #include <signal.h>
+#include <time.h>
 
 #include "base/core.h"
 #include "cli/options.h"
 #include "cli/train/train.h"
+#include "elastic/elastic_job.h"
 
 /* ---- the program's own part of the state ------------------------------------------------------------------------- */
 
@@ -71,11 +73,43 @@ static yk_status take_over(train_job *r)
     return status ? status : train_board_begin(r);
 }
 
+/* Members begin to change now, for what this process knows. */
+static void notice(train_job *r)
+{
+    struct timespec now;
+    if (r->members.noticed > 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    r->members.noticed = yk__now();
+    r->members.noticed_at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+yk_status train_members_stepped(train_job *r)
+{
+    if (r->members.noticed == 0)
+        return YK_OK;
+    bool changed = yk_elastic_view(r->learner.elastic) != r->members.logged;
+    const run_log_members_line line = {.view = yk_elastic_view(r->learner.elastic),
+                                       .epoch = r->course.epoch,
+                                       .step = r->course.step,
+                                       .members = r->ranks.world,
+                                       .why = yk__elastic_who(r->learner.elastic),
+                                       .time = r->members.noticed_at,
+                                       .seconds = yk__now() - r->members.noticed};
+    r->members.noticed = 0;
+    r->members.logged = line.view;
+    return changed ? run_log_members(&r->display.log, &line) : YK_OK;
+}
+
 yk_status train_members_renew(train_job *r)
 {
     int64_t view = yk_elastic_view(r->learner.elastic);
     if (!r->members.survives || view == r->members.view)
         return YK_OK;
+    if (r->members.view == 0)
+        r->members.logged = view;
+    else
+        notice(r);
     bool first = r->members.view == 0, wrote = r->ranks.rank == 0;
     r->members.view = view;
     yk_status status = first && !yk_elastic_joined(r->learner.elastic) ? YK_OK : ranks_renew(&r->ranks);
@@ -90,6 +124,7 @@ yk_status train_members_recover(train_job *r, yk_status failed)
     if (!r->members.survives || failed == YK_ERR_NUMERIC) /* the same on all members */
         return failed;
     train_spent(r, TIME_AGAIN);
+    notice(r);
     yk_status status = yk_elastic_recover(r->learner.elastic);
     if (status)
         return status;
@@ -201,6 +236,8 @@ yk_status train_members_make(train_job *r, const char *alike)
     r->members.survives = survive && yk_elastic_view(r->learner.elastic) > 0;
     if (survive && !r->members.survives) /* alone */
         cli_give_sigterm(false);
+    if (yk_elastic_left(r->learner.elastic)) /* a spare that was not needed */
+        return YK_OK;
     if (yk_elastic_joined(r->learner.elastic)) {
         train_members_take(r);
         r->course.resumed = true;

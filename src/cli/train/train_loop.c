@@ -258,10 +258,12 @@ static yk_status train_epoch(train_job *r)
     while (!status && !(status = save_due(r)) && r->course.step < r->course.total && !stopped(r) &&
            step_begins(r, &batch)) {
         status = step_and_report(r, &batch, &before);
-        if (status)
+        if (status) {
             status = train_members_recover(r, status);
-        else
-            train_spent(r, TIME_STEPS);
+            continue;
+        }
+        train_spent(r, TIME_STEPS);
+        status = train_members_stepped(r);
     }
     status = status ? status : yk__error_code();
     if (r->queue)

@@ -29,7 +29,8 @@
  * runs as it is before it is recorded: what other steps have to find out is known by then. */
 enum { LEAST = 512, MOST_PARTS = 16, PATIENCE = 10, LAST_WARM_UP = 1 };
 
-/* Steps of full batches, as many as there should be; the last one of an epoch where it differs; what else comes. */
+/* FULL: steps of full batches in all their parts; LAST: the last one of an epoch, where it differs; OTHER: any other,
+ * which is never recorded. */
 typedef enum kind { FULL, LAST, RECORDINGS, OTHER = RECORDINGS } kind;
 
 /* A step that is queued, and its losses not yet read. */

@@ -131,7 +131,8 @@ void mpi_send_members(mpi_group *g, mpi_notice *notice);
 void mpi_progress(void);
 /* With the lock held: waits until the notices are sent, `seconds` at most. */
 void mpi_flush(double seconds);
-/* With the lock held: notices to a group that has not got its id yet. */
+/* With the lock held: takes the oldest notice of this kind that was kept because its group had not got its id yet. The
+ * caller frees it; NULL: there is none. */
 mpi_kept_notice *mpi_pop_early(mpi_notice_kind kind, uint64_t group);
 void mpi_list(mpi_group *g);
 void mpi_unlist(mpi_group *g);

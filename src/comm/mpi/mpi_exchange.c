@@ -184,8 +184,8 @@ typedef struct shares {
     const char **in;
 } shares;
 
-/* Rank r's share of `count` elements at `in` goes to rank r, and is combined there, in the order of ranks, to `out`.
- * Rank r's begins at offsets[r] of `in`; the own one stays where it is. */
+/* Sends rank r's share of the elements at `in` to rank r, which begins at offsets[r], and combines all ranks' terms of
+ * the own share, in the order of ranks, to `out`. */
 static yk_status combine_shares(mpi_group *g, const yk__comm_op *op, size_t size, const char *in, shares *s, char *out)
 {
     int n = g->world_size, mine = s->out_counts[g->rank];

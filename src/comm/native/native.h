@@ -76,8 +76,8 @@ typedef struct yk__native_row {
     _Atomic uint64_t begun;                      /* the last one begun */
     _Atomic int inside;                          /* the rank works on memory of others */
     _Atomic int here, left;                      /* the rest of the row is filled; the rank has left */
-    /* The message that the rank sleeps for, as others name it who wait for the rank; odd while it is written, and kind
-     * is YK__COMM_KINDS where there is none. */
+    /* The message that the rank sleeps for, which is named in errors of others that wait for this rank. The version is
+     * odd while it is written, and the kind is YK__COMM_KINDS where there is none. */
     _Atomic uint32_t awaits_version;
     _Atomic int64_t awaits[AWAITS_SIZE];
     int32_t pid;
@@ -196,8 +196,9 @@ typedef struct native {
     char *boards; /* there where a host of several has more than one rank */
     bool has_boards;
     size_t segment_bytes;
-    int segment_fd;          /* while it joins: this rank's memory file, -1: none */
-    uint64_t segment_cookie; /* from the segment's head */
+    int segment_fd; /* while it joins: this rank's memory file, -1: none */
+    /* A random number, drawn by the rank that makes the segment: a segment whose head has another one is not ours. */
+    uint64_t segment_cookie;
 
     /* collectives: one thread at a time */
     uint32_t round;

@@ -19,6 +19,8 @@
 
 /* Seconds between looks at other ranks' failures. */
 static const double look_again = 0.25;
+/* Seconds within which a process whose files are closed has ended for all to see. */
+static const double ends_within = 1;
 
 /* Segments that this process has mapped. */
 typedef struct mapped {
@@ -185,6 +187,21 @@ static yk_status check_maker(native *g, const yk__comm_join_args *args, double u
     return status;
 }
 
+/* The maker's file is not there: closed by a process that gave up, which has said so, or by the end of one, which takes
+ * a moment from there until it shows. YK_OK: neither is known. */
+static yk_status find_maker_gone(native *g, const yk__comm_join_args *args, double until)
+{
+    double looked, latest = yk__now() + ends_within;
+    yk_status status;
+    do {
+        looked = 0;
+        status = check_maker(g, args, until, &looked);
+        if (!status)
+            usleep(1000);
+    } while (!status && yk__now() < latest);
+    return status;
+}
+
 /* The others: open the maker's file, and wait for what it writes. That takes less than a request to the store. */
 static yk_status open_segment(native *g, const yk__comm_join_args *args, int maker_fd, double until, void **memory)
 {
@@ -197,7 +214,8 @@ static yk_status open_segment(native *g, const yk__comm_join_args *args, int mak
     if (maker->pid != g->pid && (own = yk__process_open(maker->pid, maker_fd)) < 0) {
         int number = errno;
         looked = 0;
-        status = check_maker(g, args, until, &looked); /* it may have said why the file is gone */
+        status = number == ENOENT || number == EBADF || number == ESRCH ? find_maker_gone(g, args, until)
+                                                                        : check_maker(g, args, until, &looked);
         errno = number;
         return status ? status
                       : yk__fail_errno("group '%s': the segment of rank %d (host %s, pid %d) at %s cannot be mapped",

@@ -206,7 +206,7 @@ static yk_status run_and_say(cuda_blas_job *j, bool *taken)
     return status;
 }
 
-/* The product without its epilogue: there are more algorithms of it. */
+/* Leaves the bias out of the job's product, for which there are more algorithms than with that epilogue. */
 static void leave_bias(cuda_blas_job *j)
 {
     j->of.epilogue = CUBLASLT_EPILOGUE_DEFAULT;

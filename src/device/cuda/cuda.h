@@ -106,7 +106,7 @@ yk_status cuda_launched(int device, const char *operation, int count, const yk__
  * from here on. */
 uint64_t cuda_queued_count(int device, yk__queue queue);
 void cuda_all_done(int device, yk__queue queue, uint64_t count);
-/* "add (2, 3), mul (2, 3)": the operations queued since, oldest first. */
+/* "add (2, 3), mul (2, 3)": the operations queued since their queue was last known to be idle, oldest first. */
 const char *cuda_queued(int device, char *text, size_t size);
 
 /* ---- the slots; contracts in device/table.h ---- */

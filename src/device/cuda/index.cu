@@ -79,7 +79,8 @@ static index_job job_of(const yk__view *x, const yk__view *value, const yk__indi
     return job;
 }
 
-/* Makes packs of `wide` bytes the job's elements, of which each has `size`; false where they do not lie so. */
+/* Merges neighbouring elements of `size` bytes into vectors of `wide` bytes, as the job's new elements. False, with the
+ * job unchanged, if strides, alignment or the size of the last dimension do not allow it. */
 static bool widen(index_job *job, int64_t size, int64_t wide)
 {
     int last = job->ndim - 1;
@@ -101,7 +102,7 @@ static bool widen(index_job *job, int64_t size, int64_t wide)
     return true;
 }
 
-/* Makes the widest packs that the job allows; returns their bytes. */
+/* Merges elements into the widest vectors that the job allows; returns their bytes. */
 static int64_t widest(index_job *job, int64_t size)
 {
     int64_t wide = (int64_t)PACK_BYTES;

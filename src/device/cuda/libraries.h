@@ -40,13 +40,13 @@ void cuda_count_fused(enum cuda_fusion fusion);
 /* True if another algorithm may be tried after one that failed: nothing of the stream is recorded, and no error is in
  * it. `code` and its name are the library's: such a failure is counted, and warned of. */
 bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int code, const char *name);
-/* A convolution (CUDA_CONV), with a bias where that is not NULL and ReLU where p->relu, or the gradient of its input or
- * of its weight, by cuDNN. The one of x, w and out that is made is written. *taken is false where it was not done.
- * (dnn.c) */
+/* Computes a convolution by cuDNN. CUDA_CONV writes out, with a bias where that is not NULL and ReLU where p->relu;
+ * CUDA_CONV_INPUT writes x, the gradient of the input; CUDA_CONV_WEIGHT writes w, that of the weight. *taken is false
+ * if cuDNN is missing or does not support the call. (dnn.c) */
 yk_status cuda_dnn_conv(int device, enum cuda_work work, const yk__conv2d *p, const yk__view *x, const yk__view *w,
                         const yk__view *out, const yk__view *bias, bool *taken);
-/* Attention, or, where gout is not NULL, its backward, as the slots have it, by cuDNN. *taken is false where it was not
- * done: nothing was written then. (dnn_attention.c) */
+/* Computes attention by cuDNN, or its backward where gout is not NULL, as the slots have it. *taken is false if cuDNN
+ * is missing or does not support the call: nothing was written then. (dnn_attention.c) */
 typedef struct cuda_attended {
     const yk__view *q, *k, *v, *mask, *out, *lse, *gout, *gq, *gk, *gv;
 } cuda_attended;

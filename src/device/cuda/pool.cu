@@ -21,7 +21,7 @@ typedef struct position {
     int64_t n, c, y, x;
 } position;
 
-/* i / size, and *rest; where 32 bits hold both a division takes a fifth of the time. */
+/* Divides i by size, with the remainder in *rest; a division of 32 bits, where both fit, takes a fifth of the time. */
 static YK__DEVICE int64_t divide(int64_t i, int64_t size, int64_t *rest)
 {
     int64_t quotient = (i | size) <= UINT32_MAX ? (uint32_t)i / (uint32_t)size : i / size;

@@ -283,8 +283,8 @@ static const T *TYPED(gather_gout)(const struct columns *c, const struct block *
     return to;
 }
 
-/* The gradient of the weight, a piece of it: one group, one range of channels, one share of the blocks, whose sum of
- * columns^T gout goes to a block of its own. */
+/* Computes pieces [begin, end) of the weight's gradient. A piece is one group, one range of channels and one share of
+ * the blocks; its sum of columns^T gout goes to memory of its own. */
 static void TYPED(weight_piece)(void *arg, int64_t begin, int64_t end, int thread)
 {
     const struct columns *c = arg;

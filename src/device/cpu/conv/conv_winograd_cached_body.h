@@ -110,8 +110,8 @@ static void TYPED(windows)(const struct side *m, const T *rows, int64_t row_size
         TYPED(windows_of)(m, rows, row_size, images, ty, first, last, to, 2);
 }
 
-/* The outputs of the tiles [first, last) of a row whose pixel (0, 0) of the first image is at `to`, and of a panel of
- * columns. Returns 0 in all lanes whose outputs are finite. */
+/* Writes the outputs of the tiles [first, last) of a row and of a panel of columns; pixel (0, 0) of the row's first
+ * image is at `to`. Returns 0 in all lanes whose outputs are finite. */
 static V TYPED(outputs)(const struct map *m, int64_t images, bool below, int64_t first, int64_t last, const T *from,
                         T *to, const T *bias, int64_t cols)
 {
