@@ -176,7 +176,7 @@ static yk_status run_hooks(yk_module *m, bool before, yk_tensor **inputs, const 
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static yk_status run_class(yk_module *m, yk__module_body body, void *user, const call *c)
+static yk_status run_plain(yk_module *m, yk__module_body body, void *user, const call *c)
 {
     const yk_module_class *cls = m->cls;
     if (body) {
@@ -191,6 +191,18 @@ static yk_status run_class(yk_module *m, yk__module_body body, void *user, const
         return yk__fail(YK_ERR_ARGUMENT, "forward of %s: it takes one tensor and gives one, not %d for %d", cls->name,
                         c->n_inputs, c->n_outputs);
     return cls->forward_list(m, c->inputs, c->n_inputs, c->outputs, c->n_outputs);
+}
+
+static yk_status run_class(yk_module *m, yk__module_body body, void *user, const call *c)
+{
+    if (!m->parametrized)
+        return run_plain(m, body, user, c);
+    yk_status status = yk__parametrized_begin(m);
+    if (status)
+        return status;
+    status = run_plain(m, body, user, c);
+    yk__parametrized_end(m);
+    return status;
 }
 
 /* The forward with the hooks around it. */
