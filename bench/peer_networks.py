@@ -199,9 +199,9 @@ class GPT2(nn.Module):
 
 
 class LSTM(nn.Module):
-    def __init__(self):
+    def __init__(self, layers=nn.LSTM):
         super().__init__()
-        self.lstm, self.head = nn.LSTM(128, 256, 2, batch_first=True), nn.Linear(256, 10)
+        self.lstm, self.head = layers(128, 256, 2, batch_first=True), nn.Linear(256, 10)
 
     def forward(self, x):
         return self.head(self.lstm(x)[0][:, -1])
@@ -211,7 +211,7 @@ def training_step(model, batch, size, memory_format):
     """A function that does one step: drop the gradients, forward, cross-entropy, backward, optimizer."""
     own = {"resnet50": resnet50, "resnext50": lambda: resnet50(32), "mobilenet_v2": mobilenet_v2, "mnist": mnist,
            "alexnet": alexnet, "densenet121": densenet121, "vgg16": vgg16, "unet": UNet, "unet_binary": lambda: UNet(2),
-           "srcnn": srcnn, "lstm": LSTM, "vit_b": lambda: ViT(size), "gpt2": lambda: GPT2(size)}
+           "srcnn": srcnn, "lstm": LSTM, "gru": lambda: LSTM(nn.GRU), "vit_b": lambda: ViT(size), "gpt2": lambda: GPT2(size)}
     classes = {"unet": 10, "unet_binary": 2, "srcnn": 3}  # of each pixel
     if model in own:
         net, channels = own[model](), 1 if model == "mnist" else 3
@@ -221,7 +221,7 @@ def training_step(model, batch, size, memory_format):
     y = torch.randint(0, 10, (batch,))
     if model == "gpt2":
         x, y = torch.randint(0, VOCABULARY, (batch, size)), torch.randint(0, VOCABULARY, (batch * size,))
-    elif model == "lstm":
+    elif model in ("lstm", "gru"):
         x = torch.randn(batch, size, 128)
     else:
         x = torch.randn(batch, channels, size, size).contiguous(memory_format=memory_format)

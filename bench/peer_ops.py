@@ -13,7 +13,10 @@ import peer_networks
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i64": torch.int64, "i32": torch.int32,
           "u8": torch.uint8, "bool": torch.bool}
-POSITIVE = ("log", "pow_scalar", "sqrt", "log1p", "pow", "multinomial")
+POSITIVE = ("log", "pow_scalar", "sqrt", "log1p", "pow", "multinomial", "kl_div")
+LAYERS = ("silu", "mish", "leaky_relu", "elu", "selu", "celu", "hardswish", "hardsigmoid", "logsigmoid", "softplus",
+          "hardshrink", "softshrink", "tanhshrink", "softsign", "pairwise_distance", "cosine_similarity", "l1_loss",
+          "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
 FORMATS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
@@ -35,7 +38,7 @@ def formats(text):
     """The memory formats in which a case is measured: both for maps and networks of convolutions."""
     case = Text(text)
     maps = len(case.sizes("x") or []) == 4 and case.operation != "contiguous"
-    network = case.values.get("model", "mlp") not in ("mlp", "gpt2", "lstm")
+    network = case.values.get("model", "mlp") not in ("mlp", "gpt2", "lstm", "gru")
     return list(FORMATS) if maps or network else ["nchw"]
 
 
@@ -134,6 +137,21 @@ class Subject:
     def prepare_take(self):
         self.index = torch.randint(0, self.inputs[0].numel(), (self.case.int("rows"),))
 
+    def prepare_grid_sample(self):
+        self.inputs[1] = torch.sigmoid(self.inputs[1]) * 2 - 1
+
+    def prepare_max_unpool2d(self):
+        self.inputs[0], self.index = F.max_pool2d(self.inputs[0], 2, 2, return_indices=True)
+
+    def prepare_channels(self):
+        channels = self.inputs[0].shape[1]
+        self.inputs += [torch.ones(channels), torch.zeros(channels)]
+
+    prepare_group_norm = prepare_instance_norm = prepare_channels
+
+    def prepare_rms_norm(self):
+        self.inputs.append(torch.ones(self.inputs[0].shape[-1]))
+
     def prepare_positions(self):
         x = self.inputs[0]
         self.index = torch.randint(0, x.shape[self.case.int("dim")], x.shape)
@@ -205,6 +223,25 @@ class Subject:
             "tril": lambda: torch.tril(x), "clone": lambda: torch.clone(x),
             "repeat": lambda: x.repeat(case.sizes("repeats")), "stack": lambda: torch.stack(i, dim),
             "einsum": lambda: torch.einsum(case.values["equation"], x, y),
+            "gelu_tanh": lambda: F.gelu(x, approximate="tanh"), "threshold": lambda: F.threshold(x, 0.1, 0),
+            "rrelu": lambda: F.rrelu(x, training=True), "glu": lambda: F.glu(x, dim),
+            "dropout2d": lambda: F.dropout2d(x), "alpha_dropout": lambda: F.alpha_dropout(x, training=True),
+            "pad": lambda: F.pad(x, [case.int("border", 1)] * 4, case.values.get("mode", "constant")),
+            "unfold": lambda: F.unfold(x, case.int("kernel", 3), 1, case.int("padding"), case.int("stride", 1)),
+            "fold": lambda: F.fold(x, case.int("size"), case.int("kernel", 3), 1, case.int("padding"), case.int("stride", 1)),
+            "grid_sample": lambda: F.grid_sample(x, y, case.values.get("mode", "bilinear"), align_corners=False),
+            "affine_grid": lambda: F.affine_grid(x, case.sizes("size"), False),
+            "interpolate": lambda: F.interpolate(x, scale_factor=2, mode=case.values["mode"]),
+            "pixel_shuffle": lambda: F.pixel_shuffle(x, 2),
+            "channel_shuffle": lambda: F.channel_shuffle(x, case.int("groups", 2)),
+            "max_unpool2d": lambda: F.max_unpool2d(x, self.index, 2), "lp_pool2d": lambda: F.lp_pool2d(x, 2.0, 2),
+            "group_norm": lambda: F.group_norm(x, case.int("groups", 32), *i[1:]),
+            "instance_norm": lambda: F.instance_norm(x, None, None, *i[1:]),
+            "rms_norm": lambda: F.rms_norm(x, x.shape[-1:], y, 1e-5),
+            "local_response_norm": lambda: F.local_response_norm(x, 5),
+            "bilinear": lambda: F.bilinear(x, y, i[2]),
+            "kl_div": lambda: F.kl_div(x, y),
+            **{name: (lambda name=name: getattr(F, name)(*i)) for name in LAYERS},
             "contiguous_part": lambda: x[keys].contiguous(), "add_part_": lambda: x[keys].add_(y),
             "copy_part_": lambda: x[keys].copy_(y), "fill_part_": lambda: x[keys].fill_(1.5),
         }.get(case.operation)

@@ -4,7 +4,11 @@
  * to run; beside it the median time of a step before the kill, and of one after it, which has more to compute. Prints
  * the median, the least and the largest of all runs, in milliseconds.
  *
- * Usage: survive [kills [ranks]]          default: 20 of 4; $YOKE is the program, build/yoke where it is not set
+ * With torchrun's path the restart of all workers by `torchrun --max-restarts 1` is measured in turns with that, at
+ * every tenth kill: SIGKILL of a rank to the first collective of the new ones (bench/peer_survive.py). They load no
+ * checkpoint and no data, and have no network, so it is the least that a program pays there.
+ *
+ * Usage: survive [kills [ranks [TORCHRUN]]]    default: 20 of 4; $YOKE is the program, build/yoke where it is not set
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -113,13 +117,34 @@ static int rank_main(const char *path, int kill)
     return 0;
 }
 
+/* Milliseconds of one restart by torchrun; below 0 where it failed. */
+static double restart_of_peer(const char *torchrun, int ranks, const char *path)
+{
+    char command[1000], file[200];
+    double times[2] = {0, 0};
+    snprintf(file, sizeof(file), "%s.peer", path);
+    snprintf(command, sizeof(command),
+             "OMP_NUM_THREADS=1 '%s' --standalone --nproc-per-node %d --max-restarts 1 bench/peer_survive.py '%s' "
+             "> %s.out 2>&1",
+             torchrun, ranks, file, path);
+    int status = system(command);
+    FILE *f = status == 0 ? fopen(file, "r") : NULL;
+    bool read = f && fscanf(f, "%lf %lf", &times[0], &times[1]) == 2;
+    if (f)
+        fclose(f);
+    unlink(file);
+    return read ? 1e3 * (times[1] - times[0]) : -1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 3 && strcmp(argv[1], "--rank") == 0)
         return rank_main(argv[2], atoi(argv[3]));
     int kills = argc > 1 ? atoi(argv[1]) : 20, ranks = argc > 2 ? atoi(argv[2]) : 4, measured = 0;
+    int restarts = 0, failed = 0;
+    const char *torchrun = argc > 3 ? argv[3] : NULL;
     const char *yoke = getenv("YOKE") ? getenv("YOKE") : "build/yoke";
-    static double times[MOST_KILLS], before[MOST_KILLS], after[MOST_KILLS];
+    static double restart_times[MOST_KILLS], times[MOST_KILLS], before[MOST_KILLS], after[MOST_KILLS];
     char path[] = "/tmp/yoke-survive-XXXXXX", command[1000];
     int fd = mkstemp(path);
     board *shared = fd >= 0 ? map_board(path) : NULL;
@@ -134,6 +159,13 @@ int main(int argc, char **argv)
         times[measured] = 1e3 * (shared->next - shared->killed);
         before[measured] = 1e3 * median(shared->before, BEFORE);
         after[measured++] = 1e3 * median(shared->after, AFTER);
+        if (torchrun && i % 10 == 0) {
+            double took = restart_of_peer(torchrun, ranks, path);
+            if (took < 0) /* its workers do not always find one another again */
+                failed++;
+            else
+                restart_times[restarts++] = took;
+        }
     }
     unlink(path);
     snprintf(command, sizeof(command), "%s.out", path);
@@ -145,5 +177,13 @@ int main(int argc, char **argv)
            "%.1f; a "
            "step takes %.1f ms before, %.1f after\n",
            ranks, measured, middle, times[0], times[measured - 1], median(before, measured), median(after, measured));
+    if (failed)
+        printf("torchrun's restart did not come to an end %d times\n", failed);
+    if (restarts) {
+        double peer = median(restart_times, restarts);
+        printf("SIGKILL of one of %d ranks to the first collective after torchrun's restart, %d runs: median %.0f ms, "
+               "least %.0f, largest %.0f; %.0f times as long\n",
+               ranks, restarts, peer, restart_times[0], restart_times[restarts - 1], peer / middle);
+    }
     return 0;
 }

@@ -462,7 +462,7 @@ static yk_tensor *lstm_forward(yk_module *m, yk_tensor *x)
     return yk_forward(d->head, yk_select(yk_forward(d->lstm, x), 1, -1));
 }
 
-static yk_module *lstm_create(void)
+static yk_module *lstm_create(bool gru)
 {
     static const yk_module_class cls = {.name = "Classifier", .data_size = sizeof(lstm), .forward = lstm_forward};
     yk_module *m = yk_module_create(&cls);
@@ -471,8 +471,10 @@ static yk_module *lstm_create(void)
     lstm *d = yk_module_data(m);
     d->lstm = yk_module_add(
         m, "lstm",
-        yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
-                       YK_OPTIONS(yk_lstm_module_options, .num_layers = LSTM_LAYERS, .batch_first = true)));
+        gru ? yk_gru_create(LSTM_INPUT, LSTM_HIDDEN,
+                            YK_OPTIONS(yk_gru_module_options, .num_layers = LSTM_LAYERS, .batch_first = true))
+            : yk_lstm_create(LSTM_INPUT, LSTM_HIDDEN,
+                             YK_OPTIONS(yk_lstm_module_options, .num_layers = LSTM_LAYERS, .batch_first = true)));
     d->head = yk_module_add(m, "head", yk_linear_create(LSTM_HIDDEN, 10, NULL));
     return yk_module_check(m);
 }
@@ -519,8 +521,8 @@ yk_status ops_prepare_network(ops_subject *s, const char *name, int64_t batch, i
         targets = batch * size;
         classes = VOCABULARY;
         transforms = true;
-    } else if (strcmp(name, "lstm") == 0) {
-        s->model = lstm_create();
+    } else if (strcmp(name, "lstm") == 0 || strcmp(name, "gru") == 0) {
+        s->model = lstm_create(strcmp(name, "gru") == 0);
         s->in[0] = yk_randn(YK_SHAPE(batch, size, LSTM_INPUT), NULL);
     } else {
         s->model = yk_model(

@@ -553,6 +553,8 @@ yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
     if (!s->operation)
         s->operation = find_operation(ops_reduce_operations, ops_reduce_operation_count, text);
     if (!s->operation)
+        s->operation = find_operation(ops_layer_operations, ops_layer_operation_count, text);
+    if (!s->operation)
         return yk_set_error(YK_ERR_ARGUMENT, "operation_times: %s: there is no such operation", text);
     static const char *const keys[] = {"x", "y", "w"};
     int count = 0;

@@ -65,6 +65,9 @@ extern const int ops_index_operation_count;
 /* Operations that reduce, order, draw and copy. */
 extern const ops_operation ops_reduce_operations[];
 extern const int ops_reduce_operation_count;
+/* Activations, borders, windows, norms and losses beyond those of the tuned networks. */
+extern const ops_operation ops_layer_operations[];
+extern const int ops_layer_operation_count;
 
 /* The name of one direction: "forward", "grad_input". Static. */
 const char *ops_direction_name(ops_direction direction);

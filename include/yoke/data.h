@@ -159,6 +159,36 @@ typedef struct yk_random_affine_options {
 #define yk_random_affine_options_DEFAULTS .yk__mark = YK__MARK, .scale = {1, 1}
 YK_API yk_transform *yk_random_affine(double low, double high, const yk_random_affine_options *options);
 /*
+ * With probability p tilts the image: its corners go to places drawn in rectangles at the corners, distortion_scale
+ * times half as high and wide as the image. Pixels are bilinear unless `nearest`. Draws once, and eight times more
+ * where the image is tilted. Source: torchvision's RandomPerspective.
+ */
+typedef struct yk_random_perspective_options {
+    double distortion_scale YK_DEFAULT(0.5);
+    double p YK_DEFAULT(0.5);
+    bool nearest YK_DEFAULT(false);
+    double fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_random_perspective_options;
+#define yk_random_perspective_options_DEFAULTS .yk__mark = YK__MARK, .distortion_scale = 0.5, .p = 0.5
+YK_API yk_transform *yk_random_perspective(const yk_random_perspective_options *options);
+/*
+ * num_ops operations, each drawn from: none, shear and translate along x or y, rotate, brightness, colour, contrast,
+ * sharpness, posterize, solarize, auto-contrast, equalize; some by as much in one direction as in the other. Their
+ * strength is step `magnitude`, from 0, of num_magnitude_bins. Images of u8 of 1 or 3 channels. `fill` is for pixels
+ * from outside; 0 is torchvision's None. Draws twice an operation. Source: torchvision's RandAugment.
+ */
+typedef struct yk_rand_augment_options {
+    int num_ops YK_DEFAULT(2);
+    int magnitude YK_DEFAULT(9);
+    int num_magnitude_bins YK_DEFAULT(31);
+    bool bilinear YK_DEFAULT(false);
+    double fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_rand_augment_options;
+#define yk_rand_augment_options_DEFAULTS .yk__mark = YK__MARK, .num_ops = 2, .magnitude = 9, .num_magnitude_bins = 31
+YK_API yk_transform *yk_rand_augment(const yk_rand_augment_options *options);
+/*
  * With probability p writes `value` (in the sample's units: after yk_normalize 0 is the mean) over a rectangle of an
  * area in `scale` times the whole and a height to width in `ratio`. Of ten tries the first that is smaller than the
  * image on both sides is taken, else none. Draws once, twice a try, and twice for the position. Source: torchvision's
@@ -247,9 +277,9 @@ YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_t
 YK_API yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform);
 YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform);
 
-/* root/CLASS/.../NAME.jpg, .jpeg or .png: the classes are root's folders sorted by name, and the samples sorted by
- * path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped.
- * Source: torchvision.datasets.ImageFolder. */
+/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp or .webp: the classes are root's folders sorted by name, and the samples
+ * sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped. Source:
+ * torchvision.datasets.ImageFolder. */
 YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
 /*

@@ -375,7 +375,8 @@ YK_API yk_module *yk_feature_alpha_dropout_create(double p);
 typedef struct yk_embedding_options {
     /* Its row starts as zeros and gets no gradient; negative counts from the end; not given: none. */
     int64_t padding_idx YK_DEFAULT(YK_NOT_GIVEN);
-    /* The weight's gradient is by rows (yk_grad_rows): for yk_sgd without momentum and weight decay, yk_sparse_adam. */
+    /* The weight's gradient is by rows (yk_grad_rows): for yk_sgd without momentum and weight decay, yk_adagrad without
+     * weight decay, yk_sparse_adam. */
     bool sparse YK_DEFAULT(false);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_embedding_options;

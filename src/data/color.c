@@ -9,7 +9,13 @@
 
 #include "data/dataset.h"
 
-enum { BRIGHTNESS, CONTRAST, SATURATION, HUE, JITTERS };
+enum {
+    BRIGHTNESS = YK__ADJUST_BRIGHTNESS,
+    CONTRAST = YK__ADJUST_CONTRAST,
+    SATURATION = YK__ADJUST_SATURATION,
+    HUE = YK__ADJUST_HUE,
+    JITTERS = YK__ADJUSTMENTS
+};
 
 static unsigned char limit_u8(float x)
 {
@@ -165,6 +171,12 @@ static yk_status adjust(const color_functions *functions, int what, double facto
         for (size_t c = 0, bytes = n * yk_dtype_size(sample->dtype); c < 3; c++)
             functions->blend_pixels((const char *)from + c * bytes, factor, grey, n, (char *)to + c * bytes);
     return YK_OK;
+}
+
+yk_status yk__adjust_color(const yk_transform *t, yk__adjustment what, double factor, yk_sample *sample)
+{
+    const color_functions *functions = functions_for(t, sample);
+    return functions ? adjust(functions, (int)what, factor, sample) : yk__error_code();
 }
 
 static yk_status apply_jitter(const yk_transform *t, yk_sample *sample)

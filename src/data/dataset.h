@@ -88,8 +88,9 @@ struct yk_transform {
     double p;                                                             /* flip */
     int channels;                                                         /* normalize, grayscale */
     double degrees[2], translate[2], shear[4], fill;                      /* of a warp; fill: of an erasing, too */
-    bool bilinear, expand;
-    double jitter[4][2]; /* brightness, contrast, saturation, hue */
+    bool bilinear, expand, unmixed; /* unmixed: of a warp, a bilinear pixel at the edge is not mixed with `fill` */
+    int num_ops, magnitude, bins;   /* of rand_augment */
+    double jitter[4][2];            /* brightness, contrast, saturation, hue */
     double *mean, *std;
     int count; /* compose */
     yk_transform **items;
@@ -113,6 +114,53 @@ yk_status yk__resize_run(const yk__resize *plan, yk_sample *sample);
 yk_status yk__worker_plan(yk__data_worker *worker, yk_sample *sample, int64_t planes, int64_t height, int64_t width);
 /* The beginning of the middle `size` of `side`, as torchvision rounds. */
 int64_t yk__middle(int64_t side, int64_t size);
+/* Changes of colours by a factor (color.c), of an image that the caller's transform may have; what has no colours
+ * stays. */
+typedef enum yk__adjustment {
+    YK__ADJUST_BRIGHTNESS,
+    YK__ADJUST_CONTRAST,
+    YK__ADJUST_SATURATION,
+    YK__ADJUST_HUE,
+    YK__ADJUSTMENTS
+} yk__adjustment;
+yk_status yk__adjust_color(const yk_transform *transform, yk__adjustment what, double factor, yk_sample *sample);
+/* Changes of the levels of a u8 image, by a number of bits, a threshold, or the factor of sharpness (levels.c). */
+typedef enum yk__level_change {
+    YK__AUTOCONTRAST,
+    YK__EQUALIZE,
+    YK__POSTERIZE,
+    YK__SOLARIZE,
+    YK__SHARPNESS
+} yk__level_change;
+yk_status yk__change_levels(yk__level_change change, double number, yk_sample *sample);
+/* Turns (clockwise, degrees), shears and shifts an image around its middle or, `corner`, its first pixel's outer corner
+ * (warp.c), with the transform's interpolation and fill. */
+yk_status yk__warp_affine(const yk_transform *transform, yk_sample *sample, double angle, const double shift[2],
+                          const double shear[2], bool corner);
+/* The map of random_perspective, from output pixels to those of the image: corners, from the first one clockwise, come
+ * from the image's. In float, as torchvision rounds it. */
+void yk__perspective_map(const double corners[4][2], int64_t height, int64_t width, double map[8]);
+yk_status yk__warp_perspective(const yk_transform *transform, yk_sample *sample, const double map[8]);
+/* rand_augment's table, one operation of it, and a magnitude (rand_augment.c). */
+typedef enum yk__rand_op {
+    YK__IDENTITY,
+    YK__SHEAR_X,
+    YK__SHEAR_Y,
+    YK__TRANSLATE_X,
+    YK__TRANSLATE_Y,
+    YK__ROTATE,
+    YK__BRIGHTNESS,
+    YK__COLOR,
+    YK__CONTRAST,
+    YK__RAND_SHARPNESS,
+    YK__RAND_POSTERIZE,
+    YK__RAND_SOLARIZE,
+    YK__RAND_AUTOCONTRAST,
+    YK__RAND_EQUALIZE,
+    YK__RAND_OPS
+} yk__rand_op;
+yk_status yk__rand_augment_apply(const yk_transform *transform, yk__rand_op op, bool negative, yk_sample *sample);
+float yk__rand_augment_magnitude(double begin, double end, int bins, int i);
 /* Fails in the name of the transform unless the sample is (C, H, W). */
 yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sample);
 /* True if this NULL is a transform that could not be made, false if it was left out. */
@@ -309,7 +357,7 @@ typedef struct yk__idx {
 /* Reads the bytes of such a file, gzip or not; `path` is for messages. */
 yk_status yk__idx_parse(const char *path, const unsigned char *bytes, size_t size, int ndim, yk__idx *idx);
 
-/* Decodes a JPEG or PNG file to a u8 (3, H, W) sample. */
+/* Decodes a JPEG, PNG, BMP or WebP file to a u8 (3, H, W) sample. */
 yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample);
 
 /* The parts of a name as of yk_dataset_open: whether it is a folder of pictures, whose path goes to *root (the caller

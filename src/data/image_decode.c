@@ -1,5 +1,6 @@
 /*
- * image_decode.c - JPEG and PNG files to (3, H, W) bytes, by libjpeg-turbo and libpng. Layer: data.
+ * image_decode.c - pictures to (3, H, W) bytes: JPEG and PNG files by libjpeg-turbo and libpng; bmp.c and webp.c have
+ * two forms more. Layer: data.
  *
  * Both libraries report by calling back and expect not to be returned to; here that is a longjmp to the one setjmp of
  * each decoder. Nothing is printed. Invariant: the header's size is checked against the length of the file before
@@ -22,6 +23,7 @@
 #include <jerror.h>
 
 #include "data/dataset.h"
+#include "data/pictures.h"
 #include "device/table.h"
 
 enum {
@@ -32,8 +34,8 @@ enum {
     MOST_SCANS = 500 /* of a progressive file: no encoder makes more than a few dozen */
 };
 
-/* Fails unless a file of `size` bytes can hold a picture of that many pixels. */
-static yk_status check_size(const char *format, uint64_t width, uint64_t height, size_t size, uint64_t pixels_a_byte)
+yk_status yk__picture_check_size(const char *format, uint64_t width, uint64_t height, size_t size,
+                                 uint64_t pixels_a_byte)
 {
     if (width && height && width * height <= MOST_PIXELS && width * height / pixels_a_byte <= size)
         return YK_OK;
@@ -150,7 +152,8 @@ static yk_status jpeg_read(jpeg_decoder *d, const unsigned char *bytes, size_t s
     struct jpeg_decompress_struct *info = &d->info;
     jpeg_mem_src(info, bytes, size);
     jpeg_read_header(info, TRUE);
-    yk_status status = check_size("bad JPEG", info->image_width, info->image_height, size, JPEG_PIXELS_A_BYTE);
+    yk_status status =
+        yk__picture_check_size("bad JPEG", info->image_width, info->image_height, size, JPEG_PIXELS_A_BYTE);
     if (status)
         return status;
     bool cmyk = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
@@ -271,7 +274,8 @@ static yk_status png_read(png_decoder *d)
     d->width = png_get_image_width(d->png, d->info);
     d->height = png_get_image_height(d->png, d->info);
     uint64_t bits = (uint64_t)png_get_bit_depth(d->png, d->info) * png_get_channels(d->png, d->info);
-    yk_status status = check_size("bad PNG", d->width, d->height, d->size, (uint64_t)DEFLATE_EXPANSION * 8 / bits);
+    yk_status status =
+        yk__picture_check_size("bad PNG", d->width, d->height, d->size, (uint64_t)DEFLATE_EXPANSION * 8 / bits);
     if (status)
         return status;
     /* The rows have zlib's checksum; PIL does not look at that of the chunks they lie in either. */
@@ -352,5 +356,10 @@ yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *s
         return decode_jpeg(bytes, size, sample);
     if (size >= 8 && memcmp(bytes, "\x89PNG\r\n\x1a\n", 8) == 0)
         return decode_png(bytes, size, sample);
-    return yk__fail(YK_ERR_FORMAT, "neither JPEG nor PNG: wrong magic number%s", size < 8 ? ", short file" : "");
+    if (size >= 2 && bytes[0] == 'B' && bytes[1] == 'M')
+        return yk__bmp_decode(bytes, size, sample);
+    if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0)
+        return yk__webp_decode(bytes, size, sample);
+    return yk__fail(YK_ERR_FORMAT, "none of JPEG, PNG, BMP and WebP: wrong magic number%s",
+                    size < 8 ? ", short file" : "");
 }

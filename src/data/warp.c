@@ -1,19 +1,23 @@
 /*
- * warp.c - transforms that turn, shift, scale and shear an image: random_rotation, random_affine. Layer: data.
+ * warp.c - transforms that turn, shift, scale, shear and tilt an image: random_rotation, random_affine,
+ * random_perspective. Layer: data.
  *
  * Each output pixel is looked up in the image by the inverse map, whose origin is the image's middle. The results are
  * torchvision's on tensors, whose arithmetic is repeated step by step: bytes and f32 in float, f64 in double; positions
- * are first scaled to [-1, 1], as grid_sample takes them. Pixels outside the image are `fill`: a bilinear pixel is
- * mixed with it by the share of its weights that is outside, after zeros were summed there.
+ * are first scaled to [-1, 1], as grid_sample takes them, whose products are fused with the sums (fma) there. Pixels
+ * outside the image are `fill`: a bilinear pixel is mixed with it by the share of its weights that is outside, after
+ * zeros were summed there.
  */
 #include <math.h>
 #include <string.h>
 
 #include "data/dataset.h"
 
-/* Rows of the inverse map: x is m[0] x' + m[1] y' + m[2], y likewise of m[3] to m[5]. */
+/* Rows of the inverse map: x is m[0] x' + m[1] y' + m[2], y likewise of m[3] to m[5]. With `tilted` both are of the
+ * distance from the image's first corner, and divided by m[6] x' + m[7] y' + 1. */
 typedef struct warp {
-    double m[6];
+    double m[8];
+    bool tilted;
     const yk_transform *transform;
     int64_t channels, in_height, in_width, height, width;
 } warp;
@@ -23,19 +27,24 @@ static unsigned char round_u8(float x)
     return (unsigned char)nearbyintf(x);
 }
 
-#define WARP_FUNCTION(dtype, T, R, floor_, nearest_, rounded)                                                          \
+#define WARP_FUNCTION(dtype, T, R, floor_, nearest_, fma_, rounded)                                                    \
     static void warp_##dtype(const warp *w, const void *data, void *data_to)                                           \
     {                                                                                                                  \
-        R m[6], half_x = (R)0.5 * (R)w->in_width, half_y = (R)0.5 * (R)w->in_height, fill = (R)w->transform->fill;     \
-        for (int i = 0; i < 6; i++)                                                                                    \
-            m[i] = (R)w->m[i] / (i < 3 ? half_x : half_y);                                                             \
+        R m[8], half_x = (R)0.5 * (R)w->in_width, half_y = (R)0.5 * (R)w->in_height, fill = (R)w->transform->fill;     \
+        for (int i = 0; i < 8; i++)                                                                                    \
+            m[i] = (R)w->m[i] / (i < 3 ? half_x : i < 6 ? half_y : 1);                                                 \
+        R middle_x = w->tilted ? 0 : (R)0.5 * (R)w->width, middle_y = w->tilted ? 0 : (R)0.5 * (R)w->height;           \
         int64_t in_plane = w->in_height * w->in_width, plane = w->height * w->width;                                   \
         T *to = data_to;                                                                                               \
         for (int64_t row = 0; row < w->height; row++) {                                                                \
             for (int64_t column = 0; column < w->width; column++, to++) {                                              \
-                R x = (R)column + (R)0.5 - (R)0.5 * (R)w->width, y = (R)row + (R)0.5 - (R)0.5 * (R)w->height;          \
-                R at_x = (x * m[0] + y * m[1] + m[2] + 1) * half_x - (R)0.5;                                           \
-                R at_y = (x * m[3] + y * m[4] + m[5] + 1) * half_y - (R)0.5;                                           \
+                R x = (R)column + (R)0.5 - middle_x, y = (R)row + (R)0.5 - middle_y;                                   \
+                R to_x = x * m[0] + y * m[1] + m[2], to_y = x * m[3] + y * m[4] + m[5];                                \
+                if (w->tilted) {                                                                                       \
+                    R divisor = x * m[6] + y * m[7] + 1;                                                               \
+                    to_x = to_x / divisor - 1, to_y = to_y / divisor - 1;                                              \
+                }                                                                                                      \
+                R at_x = fma_(to_x + 1, half_x, (R)-0.5), at_y = fma_(to_y + 1, half_y, (R)-0.5);                      \
                 const T *from = data;                                                                                  \
                 if (!(at_x > -1 && at_y > -1 && at_x < (R)w->in_width && at_y < (R)w->in_height)) {                    \
                     for (int64_t c = 0; c < w->channels; c++)                                                          \
@@ -64,17 +73,19 @@ static unsigned char round_u8(float x)
                 R inside = weights[0] + weights[1] + weights[2] + weights[3];                                          \
                 for (int64_t c = 0; c < w->channels; c++) {                                                            \
                     const T *p = from + c * in_plane;                                                                  \
-                    R sum = (R)p[north_row + west_at] * weights[0] + (R)p[north_row + east_at] * weights[1] +          \
-                            (R)p[south_row + west_at] * weights[2] + (R)p[south_row + east_at] * weights[3];           \
-                    to[c * plane] = (T)rounded(sum * inside + (1 - inside) * fill);                                    \
+                    R sum = (R)p[north_row + west_at] * weights[0];                                                    \
+                    sum = fma_((R)p[north_row + east_at], weights[1], sum);                                            \
+                    sum = fma_((R)p[south_row + west_at], weights[2], sum);                                            \
+                    sum = fma_((R)p[south_row + east_at], weights[3], sum);                                            \
+                    to[c * plane] = (T)rounded(w->transform->unmixed ? sum : sum * inside + (1 - inside) * fill);      \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
     }
 
-WARP_FUNCTION(u8, unsigned char, float, floorf, nearbyintf, round_u8)
-WARP_FUNCTION(f32, float, float, floorf, nearbyintf, )
-WARP_FUNCTION(f64, double, double, floor, nearbyint, )
+WARP_FUNCTION(u8, unsigned char, float, floorf, nearbyintf, fmaf, round_u8)
+WARP_FUNCTION(f32, float, float, floorf, nearbyintf, fmaf, )
+WARP_FUNCTION(f64, double, double, floor, nearbyint, fma, )
 
 static yk_status warp_check(const yk_transform *t, const yk_sample *sample)
 {
@@ -132,6 +143,20 @@ static warp warp_of(const yk_transform *t, const yk_sample *sample)
 static double draw(const double range[2], yk_sample *sample)
 {
     return range[0] + (range[1] - range[0]) * yk_sample_uniform(sample);
+}
+
+yk_status yk__warp_affine(const yk_transform *t, yk_sample *sample, double angle, const double shift[2],
+                          const double shear[2], bool corner)
+{
+    warp w = warp_of(t, sample);
+    double *m = w.m;
+    inverse_affine(angle, shift, 1, shear, m);
+    if (corner) { /* which stays where it is */
+        double x = -0.5 * (double)w.width, y = -0.5 * (double)w.height;
+        m[2] += x - m[0] * x - m[1] * y;
+        m[5] += y - m[3] * x - m[4] * y;
+    }
+    return warp_run(&w, sample);
 }
 
 /* ---- random_rotation ------------------------------------------------------------------------------------- */
@@ -235,6 +260,86 @@ yk_transform *yk_random_affine(double low, double high, const yk_random_affine_o
         memcpy(t->scale, o.scale, sizeof(o.scale));
         memcpy(t->shear, o.shear, sizeof(o.shear));
         t->bilinear = o.bilinear;
+        t->fill = o.fill;
+    }
+    return yk__transform_own(t);
+}
+
+/* ---- random_perspective ---------------------------------------------------------------------------------- */
+/* Solves the eight equations of four points, by elimination with the largest pivot. The corners of random_perspective
+ * are near those of the image, in convex position, so there is one solution. */
+void yk__perspective_map(const double corners[4][2], int64_t height, int64_t width, double map[8])
+{
+    const double w = (double)(width - 1), h = (double)(height - 1), from[4][2] = {{0, 0}, {w, 0}, {w, h}, {0, h}};
+    double a[8][9] = {{0}};
+    for (int i = 0; i < 4; i++) {
+        double x = corners[i][0], y = corners[i][1];
+        const double rows[2][9] = {{x, y, 1, 0, 0, 0, -from[i][0] * x, -from[i][0] * y, from[i][0]},
+                                   {0, 0, 0, x, y, 1, -from[i][1] * x, -from[i][1] * y, from[i][1]}};
+        memcpy(a[2 * i], rows, sizeof(rows));
+    }
+    for (int k = 0; k < 8; k++) {
+        int best = k;
+        for (int i = k + 1; i < 8; i++)
+            best = fabs(a[i][k]) > fabs(a[best][k]) ? i : best;
+        for (int j = 0; j < 9; j++) {
+            double kept = a[k][j];
+            a[k][j] = a[best][j];
+            a[best][j] = kept;
+        }
+        for (int i = 0; i < 8; i++) {
+            double factor = i == k || a[k][k] == 0 ? 0 : a[i][k] / a[k][k];
+            for (int j = k; j < 9 && factor != 0; j++)
+                a[i][j] -= factor * a[k][j];
+        }
+    }
+    for (int k = 0; k < 8; k++)
+        map[k] = a[k][k] == 0 ? 0 : (double)(float)(a[k][8] / a[k][k]);
+}
+
+yk_status yk__warp_perspective(const yk_transform *t, yk_sample *sample, const double map[8])
+{
+    warp w = warp_of(t, sample);
+    memcpy(w.m, map, sizeof(w.m));
+    w.tilted = true;
+    return warp_run(&w, sample);
+}
+
+static yk_status apply_perspective(const yk_transform *t, yk_sample *sample)
+{
+    yk_status status = warp_check(t, sample);
+    if (status || !yk__chance_draw(t, sample))
+        return status;
+    const int64_t sides[2] = {sample->shape[2], sample->shape[1]};
+    double corners[4][2], map[8];
+    for (int corner = 0; corner < 4; corner++) {
+        for (int axis = 0; axis < 2; axis++) {
+            bool far = axis ? corner >= 2 : corner == 1 || corner == 2;
+            int64_t bound = (int64_t)(t->scale[0] * (double)(sides[axis] / 2)) + 1;
+            int64_t at = yk_sample_below(sample, bound);
+            corners[corner][axis] = (double)(far ? sides[axis] - bound + at : at);
+        }
+    }
+    if (sides[0] < 2 || sides[1] < 2) /* whose corners are no four points */
+        return YK_OK;
+    yk__perspective_map((const double(*)[2])corners, sides[1], sides[0], map);
+    return yk__warp_perspective(t, sample, map);
+}
+
+yk_transform *yk_random_perspective(const yk_random_perspective_options *options)
+{
+    static const char what[] = "random_perspective";
+    yk__transform_asked();
+    yk_random_perspective_options o;
+    if (YK__OPTIONS_TAKE(what, yk_random_perspective_options, options, &o) ||
+        yk__check_number(what, "distortion_scale", o.distortion_scale, 0, 1) ||
+        yk__check_number(what, "p", o.p, 0, 1) || yk__check_number(what, "fill", o.fill, -1e6, 1e6))
+        return NULL;
+    yk_transform *t = yk__transform_new(YK__TRANSFORM_PLACE, what, apply_perspective);
+    if (t) {
+        t->scale[0] = o.distortion_scale;
+        t->p = o.p;
+        t->bilinear = !o.nearest;
         t->fill = o.fill;
     }
     return yk__transform_own(t);

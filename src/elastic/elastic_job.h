@@ -132,7 +132,7 @@ unsigned yk__elastic_wishes(yk_elastic *job);
 /* Between two steps, or after a failure, whose error is on record: makes the view that follows, if members have gone or
  * wait, and stands where all of them do. Without a change the error stays, and is returned. */
 yk_status yk__elastic_change(yk_elastic *job, yk__standing standing, bool *completed);
-/* Who came and went with the last view, for a log: "rank 1 (process 1) has ended"; "" with the first. */
+/* Those who came and went with the last view, for a log: "rank 1 (process 1) has ended"; "" with the first. */
 const char *yk__elastic_who(const yk_elastic *job);
 /* Before a step: false at the end of the epoch, where this process has left, or on failure (job->failed). */
 bool yk__elastic_enter(yk_elastic *job);

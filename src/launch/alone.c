@@ -425,7 +425,7 @@ static double start_spares(watch *w, double wait)
         any |= g->workers[i].spare && !g->workers[i].pid;
     if (!any || w->no_spares || yk__watch_ends(w) || !w->running)
         return wait;
-    if (!survives(g, NULL) || yk__alone_view(g) == 0)
+    if (!survives(g, g->workers) || yk__alone_view(g) == 0) /* on one node it is the same for all */
         return look_for_spares < wait ? look_for_spares : wait;
     for (int i = 0; i < g->count && !w->no_spares; i++) {
         worker *one = &g->workers[i];

@@ -139,6 +139,20 @@ EMITTER(mul_scalar)
     GIVE(with_number(g, op, "Mul", x_of(g, op), yk__onnx_real(op, "a")));
 }
 
+/* The remainder has the divisor's sign, as Mod has it of integers alone: of others it is made from C's fmod. */
+EMITTER(remainder)
+{
+    yk_dtype dtype = result_dtype(g, op);
+    const char *y = yk__onnx_input_as(g, op, 1, dtype);
+    if (!yk_dtype_is_floating(dtype))
+        GIVE(YK__ONNX_NODE(g, "Mod", NULL, x_of(g, op), y));
+    yk__proto attributes = {0}, again = {0};
+    yk__onnx_int(&attributes, "fmod", 1);
+    yk__onnx_int(&again, "fmod", 1);
+    const char *rest = YK__ONNX_NODE(g, "Add", NULL, YK__ONNX_NODE(g, "Mod", &attributes, x_of(g, op), y), y);
+    GIVE(YK__ONNX_NODE(g, "Mod", &again, rest, y));
+}
+
 EMITTER(pow_scalar)
 {
     GIVE(with_number(g, op, "Pow", x_of(g, op), yk__onnx_real(op, "a")));
@@ -368,6 +382,7 @@ const yk__onnx_row yk__onnx_math[] = {
     {"mul", emit_mul, NULL},
     {"mul_", emit_mul, NULL},
     {"div", emit_div, NULL},
+    {"remainder", emit_remainder, NULL},
     {"pow", emit_pow, NULL},
     {"maximum", emit_maximum, NULL},
     {"minimum", emit_minimum, NULL},

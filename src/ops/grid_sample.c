@@ -99,20 +99,18 @@ static yk_tensor *rows_of(yk_tensor *x)
     return yk_reshape(yk_permute(x, dims), 2, (int64_t[2]){-1, x->shape[1]});
 }
 
-/* The numbers of the first row of each input, (N,1,...) of i64 with axes + 1 dimensions. */
-static yk_tensor *first_rows(const yk_tensor *x, int axes)
+/* The numbers of the first row of each input, (N,1,...) of i64 with axes + 1 dimensions: by operations on x, so that
+ * what listens to operations sees that they follow its size. */
+static yk_tensor *first_rows(yk_tensor *x, int axes)
 {
-    int64_t points = 1, shape[AXES + 1] = {x->shape[0], 1, 1, 1};
+    int64_t points = 1;
     for (int i = 0; i < axes; i++)
         points *= x->shape[2 + i];
-    int64_t *first = yk__calloc((size_t)x->shape[0], sizeof(*first));
-    for (int64_t n = 0; first && n < x->shape[0]; n++)
-        first[n] = n * points;
-    yk_tensor *out = first ? yk_from_data(first, axes + 1, shape,
-                                          YK_OPTIONS(yk_tensor_options, .dtype = YK_I64, .device = yk__device_of(x)))
-                           : NULL;
-    free(first);
-    return out;
+    yk_tensor *first = yk_select(yk_detach(x), 1, 0);
+    for (int i = 0; i < axes; i++)
+        first = yk_slice(first, 1 + i, 0, 1, 1);
+    yk_tensor *ones = yk_cast(yk_logical_not(yk_gt(first, first)), YK_I64); /* of NaN, too */
+    return yk_mul_scalar(yk_add_scalar(yk_cumsum(ones, 0), -1), (double)points);
 }
 
 static yk_tensor *multiplied(yk_tensor *a, yk_tensor *b)

@@ -16,6 +16,7 @@
 #include "rpc/dist_optim.h"
 #include "rpc/param_server.h"
 #include "rpc/rpc_call.h"
+#include "rpc/value_wire.h"
 #include "tensor/tensor.h"
 #include "value/value.h"
 
@@ -151,9 +152,11 @@ static char *layout_make(const yk_parameter_server *ps)
     return text;
 }
 
-/* The dict that a session is made from. */
+/* The dict that a session is made from. Only the first values of trainer 0 are anybody's; of the others' parameters the
+ * server wants sizes, with which it reads its snapshot. */
 static yk_value *session_dict(const yk_parameter_server *ps, int number, bool back)
 {
+    bool values = ps->rank == 0 && !back;
     char *layout = layout_make(ps);
     yk_value *d = layout ? yk_value_dict() : NULL, *names = yk_value_list(), *dense = yk_value_list();
     yk_value *tables = yk_value_list();
@@ -163,8 +166,10 @@ static yk_value *session_dict(const yk_parameter_server *ps, int number, bool ba
         char name[YK__RPC_NAME + 40];
         snprintf(name, sizeof(name), "%.120s[%" PRId64 "]", yk__parameters_name(ps->parameters, p->parameter),
                  p->begin);
-        yk_tensor *x = piece_of(p, yk__parameters_at(ps->parameters, p->parameter));
-        if (yk_value_append(names, yk_value_string(name)) || yk_value_append(dense, yk_value_tensor(x)))
+        yk_tensor *x = yk__parameters_at(ps->parameters, p->parameter);
+        yk_value *first = values ? yk_value_tensor(piece_of(p, x))
+                                 : yk_args(yk_value_int(p->count), yk_value_int(yk__dtype_to_wire(yk_tensor_dtype(x))));
+        if (yk_value_append(names, yk_value_string(name)) || yk_value_append(dense, first))
             dense = NULL;
     }
     for (int i = 0; i < ps->table_count && tables; i++) {
@@ -645,17 +650,28 @@ static int64_t row_at_server(const yk_parameter_server *ps, int64_t row, int *nu
     return row / ps->server_count;
 }
 
+/* The first of a sorted list's rows that is of this server or one behind it. */
+static int64_t rows_from(const yk_parameter_server *ps, const int64_t *rows, int64_t count, int number)
+{
+    int64_t low = 0, high = count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        int at;
+        row_at_server(ps, rows[middle], &at);
+        if (at < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* The rows [begin, end) of a sorted list that are a server's. */
 static void rows_of_server(const yk_parameter_server *ps, const int64_t *rows, int64_t count, int number,
                            int64_t *begin, int64_t *end)
 {
-    int at;
-    *begin = 0;
-    while (*begin < count && (row_at_server(ps, rows[*begin], &at), at < number))
-        ++*begin;
-    *end = *begin;
-    while (*end < count && (row_at_server(ps, rows[*end], &at), at == number))
-        ++*end;
+    *begin = rows_from(ps, rows, count, number);
+    *end = rows_from(ps, rows, count, number + 1);
 }
 
 /* The positions at their server of `count` rows, as a tensor. */

@@ -20,6 +20,7 @@
 #include "rpc/dist_optim.h"
 #include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/value_wire.h"
 
 typedef enum trainer_state {
     EXPECTED, /* has not come yet, or not come back to a server that was started again: it is waited for */
@@ -247,6 +248,22 @@ static yk_status parameter_add(yk_parameters *list, const char *name, yk_tensor 
     return yk_parameters_add(list, name, x);
 }
 
+/* A piece from a tensor with its first values, or as zeros, which the snapshot overwrites, from [elements, dtype]. */
+static yk_tensor *piece_make(const yk_value *given)
+{
+    if (yk_value_kind_of(given) == YK_VALUE_TENSOR)
+        return yk_clone(yk_value_as_tensor(given));
+    int64_t count = yk_value_as_int(yk_value_at(given, 0)), wire = yk_value_as_int(yk_value_at(given, 1));
+    yk_dtype dtype;
+    if (yk__error_code())
+        return NULL;
+    if (count < 0 || wire < 0 || !yk__dtype_from_wire((unsigned)wire, &dtype)) {
+        yk__fail(YK_ERR_FORMAT, "a piece of %" PRId64 " elements of dtype %" PRId64, count, wire);
+        return NULL;
+    }
+    return yk_zeros(YK_SHAPE(count), YK_OPTIONS(yk_tensor_options, .dtype = dtype, .device = {YK_CPU, 0}));
+}
+
 /* The pieces and tables that the trainer has. */
 static yk_status parameters_make(shard *s, const yk_value *d)
 {
@@ -262,9 +279,8 @@ static yk_status parameters_make(shard *s, const yk_value *d)
     if (yk_value_count(names) != s->pieces || s->n_tables > YK__SERVER_TABLES || s->pieces + s->n_tables < 1)
         return yk__fail(YK_ERR_FORMAT, "%" PRId64 " pieces and %" PRId64 " tables", s->pieces, s->n_tables);
     for (int64_t i = 0; i < s->pieces; i++) {
-        yk_tensor *x = yk_value_as_tensor(yk_value_at(dense, i));
         const char *name = yk_value_as_string(yk_value_at(names, i));
-        if (!x || !name || parameter_add(s->dense, name, yk_clone(x)))
+        if (!name || parameter_add(s->dense, name, piece_make(yk_value_at(dense, i))))
             return yk__error_code();
     }
     for (int64_t i = 0; i < s->n_tables; i++) {

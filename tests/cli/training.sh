@@ -25,6 +25,10 @@ exits 0 "--mixup" train --steps 40 --batch-size 32 --no-eval --seed 7 --mixup 0.
 ok "--mixup gives other losses" [ "$(losses a.log)" != "$(losses b.log)" ]
 exits 0 "--mixup with workers" train --steps 40 --batch-size 32 --no-eval --seed 7 --mixup 0.4 --cutmix 1 --workers 2 --log c.log
 ok "--mixup: the same losses" [ "$(losses b.log)" = "$(losses c.log)" ]
+exits 0 "--rand-augment" train --steps 10 --batch-size 32 --no-eval --seed 7 --rand-augment 9 --log c.log
+ok "--rand-augment gives other losses" [ "$(losses c.log | head -n 5)" != "$(losses a.log | head -n 5)" ]
+exits 2 "--rand-augment with --no-augment" train --rand-augment 9 --no-augment
+says err "--no-augment leaves out what --rand-augment asks for"
 
 exits 0 "two epochs" train --epochs 2 --batch-size 600 --log c.log
 ok "steps go on counting over epochs" grep -q '"event":"step","epoch":1,"step":21,' c.log

@@ -1,6 +1,6 @@
 #!/bin/bash
-# views_model.sh - the model of how the members of a run change (tests/elastic/views.pml), searched in all its states; and
-# with each of its faults put in, which the search must find.
+# views_model.sh - the models of how the members of a run change (tests/elastic/views.pml), and of a register that outlives
+# its keeper (keeper.pml), searched in all their states; and with each of their faults put in, which the search must find.
 model=$(realpath "$(dirname "$0")/../elastic/views.pml")
 . tests/support/tap.bash
 
@@ -36,5 +36,19 @@ else
     done
     search NO_OVER -DCRASHES=2 -DCUTS=0 -DNO_OVER
     ok "the model finds the fault NO_OVER" grep -q 'invalid end state' out
+
+    model=${model%/*}/keeper.pml
+    search keeper_crashes -DCRASHES=1 -DCUTS=1 -DBEATS=0
+    ok "a keeper that is cut off, and a launcher that crashes: all states hold" all_hold
+    search keeper_cut -DCRASHES=0 -DCUTS=1 -DVIEWS=1
+    ok "a keeper that is cut off, beside beats that are late: all states hold" all_hold
+    for fault in NO_COMPARE NO_NEWEST; do
+        search $fault.keeper -DCRASHES=1 -DCUTS=0 -DBEATS=0 -D$fault
+        ok "the model of the keeper finds the fault $fault" grep -q 'assertion violated' out
+    done
+    for fault in NO_FENCE FROM_ANSWER; do
+        search $fault.keeper -DCRASHES=0 -DCUTS=1 -DVIEWS=1 -D$fault
+        ok "the model of the keeper finds the fault $fault" grep -q 'assertion violated' out
+    done
 fi
 finish

@@ -192,12 +192,21 @@ static int data_transform(void)
     return 0;
 }
 
+static int data_mix(void)
+{
+    yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
+#include "data.md.9"
+    yk_batch batch;
+    CHECK(yk_loader_next(mixed, &batch) && yk_size(batch.target, 0) == 64 && yk_size(batch.target, 1) == 10);
+    return 0;
+}
+
 static int data_test(void)
 {
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
     yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
-#include "data.md.9"
+#include "data.md.10"
     CHECK(!status && yk_loader_samples(test) == 2000);
     yk_destroy_process_group();
     return 0;
@@ -747,6 +756,7 @@ int main(void)
         {"data.md: a data set", data_rows},
         {"data.md: collate", data_collate},
         {"data.md: a transform", data_transform},
+        {"data.md: mixed batches", data_mix},
         {"data.md: a test", data_test},
         {"data_parallel.md", data_parallel},
         {"data_parallel.md: balance", data_parallel_balance},

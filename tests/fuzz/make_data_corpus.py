@@ -59,6 +59,35 @@ def png(color, depth, channels, interlace):
     return out + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
 
 
+# A picture of 7 x 5 pixels, without loss, and another with.
+WEBPS = {
+    "lossless": """
+UklGRjoAAABXRUJQVlA4TC0AAAAvBgABALmM6H/soviF739AUds2UJH0Xf4Yr43BKW7UtG3ApIM/3NwxAXzQii8A
+""",
+    "lossy": """
+UklGRkwAAABXRUJQVlA4IEAAAADwAQCdASoHAAUAAUAmJbACdEyAAdU2pbAA/uoB8k6YMEJbbjiz7w5DUheP4PE/6f6ZfW/9tN9lvmP/+//vToAA
+""",
+}
+
+
+def bmp(bits, header, top_down=False, masks=None, colors=None):
+    width, height = 7, 5
+    stride = (width * bits + 31) // 32 * 4
+    rows = bytes((29 * i + 7 * (i // 3)) % 256 for i in range(stride * height))
+    entry = 3 if header == 12 else 4
+    count = colors or (1 << bits if bits <= 8 else 0)
+    palette = b"".join(bytes((5 * i % 256, 11 * i % 256, 255 - i, 0))[:entry] for i in range(count))
+    mask_bytes = struct.pack("<III", *masks) if masks else b""
+    start = 14 + max(header, 40 + len(mask_bytes) if masks else header) + len(palette)
+    if header == 12:
+        head = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        head = struct.pack("<IiiHHIIiiII", header, width, -height if top_down else height, 1, bits, 3 if masks else 0,
+                           len(rows), 0, 0, colors or 0, 0) + mask_bytes
+        head += bytes(max(0, header - len(head)))
+    return b"BM" + struct.pack("<IHHI", start + len(rows), 0, 0, start) + head + palette + rows
+
+
 def main():
     seeds = {}
     images = struct.pack(">IIII", 0x803, 3, 2, 2) + bytes(range(12))
@@ -80,6 +109,16 @@ def main():
             seeds[f"image/{color}-{depth}-{interlace}.png"] = png(color, depth, channels, interlace)
     for interlace in (0, 1):
         seeds[f"image/endless-{interlace}.png"] = seeds[f"image/2-8-{interlace}.png"][:-14]
+    for bits in (1, 4, 8, 16, 24, 32):
+        seeds[f"image/{bits}.bmp"] = bmp(bits, 40)
+        if bits <= 8 or bits == 24:
+            seeds[f"image/{bits}-core.bmp"] = bmp(bits, 12)
+    seeds["image/8-few.bmp"] = bmp(8, 40, colors=256)
+    seeds["image/24-down.bmp"] = bmp(24, 124, top_down=True)
+    seeds["image/16-565.bmp"] = bmp(16, 40, masks=(0xf800, 0x7e0, 0x1f))
+    seeds["image/32-masks.bmp"] = bmp(32, 56, masks=(0xff0000, 0xff00, 0xff))
+    for name, text in WEBPS.items():
+        seeds[f"image/{name}.webp"] = base64.b64decode(text)
     for name, content in seeds.items():
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_" + name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -1363,6 +1363,31 @@ static double blur_of(const yk_gaussian_blur_options *o)
     return augmented(yk_gaussian_blur(3, o));
 }
 MEASURE(blur_sigma, yk_gaussian_blur_options, sigma[0], blur_of, .yk__mark = YK__MARK)
+/* The sum over nine samples, of which some are changed. */
+static double augmented_all(yk_transform *transform)
+{
+    const yk_dataset_table table = {.name = "colored", .length = 9, .get = make_colored};
+    yk_dataset *set = transform ? yk_dataset_create(&table, NULL, transform) : NULL;
+    double sum = 0;
+    for (int64_t i = 0; set && i < 9 && !yk_last_error(); i++)
+        sum += (double)(i + 1) * digest(yk_dataset_get(set, i, YK_F64, NULL));
+    return !set || yk_last_error() ? NAN : sum;
+}
+static double perspective_of(const yk_random_perspective_options *o)
+{
+    return augmented_all(yk_random_perspective(o));
+}
+MEASURE(perspective_scale, yk_random_perspective_options, distortion_scale, perspective_of, .p = 1)
+MEASURE(perspective_p, yk_random_perspective_options, p, perspective_of, .distortion_scale = 0.9)
+MEASURE(perspective_fill, yk_random_perspective_options, fill, perspective_of, .p = 1)
+static double rand_augment_of(const yk_rand_augment_options *o)
+{
+    return augmented_all(yk_rand_augment(o));
+}
+MEASURE(rand_augment_ops, yk_rand_augment_options, num_ops, rand_augment_of, .bilinear = true)
+MEASURE(rand_augment_magnitude, yk_rand_augment_options, magnitude, rand_augment_of, .bilinear = true)
+MEASURE(rand_augment_bins, yk_rand_augment_options, num_magnitude_bins, rand_augment_of, .bilinear = true)
+MEASURE(rand_augment_fill, yk_rand_augment_options, fill, rand_augment_of, .num_ops = 12, .magnitude = 30)
 static double vertical_flip_p(double p)
 {
     return augmented(yk_random_vertical_flip(p));

@@ -737,6 +737,22 @@ static const row rows[] = {
     {"yk_random_affine_options", "bilinear", .kind = FLAG},
     {"yk_random_affine_options", "fill", .kind = NUMBER, .measure = affine_fill, .fallback = 0, .other = 7,
      .refused = {INFINITY, 300}},
+    {"yk_random_perspective_options", "distortion_scale", .kind = NUMBER, .measure = perspective_scale, .fallback = 0.5,
+     .other = 1, .refused = {-0.5, 1.5}},
+    {"yk_random_perspective_options", "p", .kind = NUMBER, .measure = perspective_p, .fallback = 0.5, .other = 1,
+     .refused = {-0.5, 1.5}},
+    {"yk_random_perspective_options", "nearest", .kind = FLAG},
+    {"yk_random_perspective_options", "fill", .kind = NUMBER, .measure = perspective_fill, .fallback = 0, .other = 7,
+     .refused = {INFINITY, 300}},
+    {"yk_rand_augment_options", "num_ops", .kind = WHOLE, .measure = rand_augment_ops, .fallback = 2, .other = 5,
+     .refused = {-1, 100}, .zero = true},
+    {"yk_rand_augment_options", "magnitude", .kind = WHOLE, .measure = rand_augment_magnitude, .fallback = 9,
+     .other = 25, .refused = {-1, 31}, .zero = true},
+    {"yk_rand_augment_options", "num_magnitude_bins", .kind = WHOLE, .measure = rand_augment_bins, .fallback = 31,
+     .other = 12, .refused = {-1, 1}},
+    {"yk_rand_augment_options", "bilinear", .kind = FLAG},
+    {"yk_rand_augment_options", "fill", .kind = NUMBER, .measure = rand_augment_fill, .fallback = 0, .other = 70,
+     .refused = {INFINITY, 300}},
     {"yk_random_erasing_options", "p", .kind = NUMBER, .measure = erasing_p, .fallback = 0.5, .other = 1,
      .refused = {-0.5, 1.5}},
     {"yk_random_erasing_options", "scale", .kind = ABOVE, .measure = erasing_scale, .fallback = 0.02, .other = 0.3,
@@ -1562,6 +1578,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(color_jitter, yk_color_jitter_options, yk_color_jitter(o))                                                       \
     X(random_rotation, yk_random_rotation_options, yk_random_rotation(0, 1, o))                                        \
     X(random_affine, yk_random_affine_options, yk_random_affine(0, 1, o))                                              \
+    X(random_perspective, yk_random_perspective_options, yk_random_perspective(o))                                     \
+    X(rand_augment, yk_rand_augment_options, yk_rand_augment(o))                                                       \
     X(random_erasing, yk_random_erasing_options, yk_random_erasing(o))                                                 \
     X(gaussian_blur, yk_gaussian_blur_options, yk_gaussian_blur(3, o))                                                 \
     X(loader, yk_loader_options, loader_for(o))                                                                        \

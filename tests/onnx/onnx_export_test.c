@@ -162,6 +162,22 @@ MAKE(windows, yk_function_create(all_windows))
 MAKE(prelu, yk_prelu_create(3, 0.25))
 MAKE(glu, yk_glu_create(-1))
 MAKE(log_softmax, yk_log_softmax_create(-1))
+MAKE(unfold, yk_unfold_create(YK_OPTIONS(yk_fold_options, .kernel = {3, 2}, .padding = {1, 0}, .stride = {2, 1})))
+MAKE(fold, yk_fold_create(5, 6, YK_OPTIONS(yk_fold_options, .kernel = {3, 2}, .padding = {1, 0}, .stride = {2, 1})))
+MAKE(lp_pool, yk_lp_pool2d_create(2, YK_OPTIONS(yk_pool_options, .kernel = {2, 2})))
+MAKE(bilinear, yk_bilinear_create(4, 3, 5, NULL))
+static yk_tensor *grids(yk_tensor *x) /* (N,2,6,6) */
+{
+    yk_tensor *grid = yk_tanh(yk_permute(x, (int[]){0, 2, 3, 1})), *sum = NULL;
+    for (int mode = 0; mode < 3; mode++) {
+        yk_tensor *part = yk_grid_sample(x, grid,
+                                         YK_OPTIONS(yk_grid_sample_options, .mode = (yk_grid_mode)mode,
+                                                    .padding_mode = (yk_grid_padding)mode, .align_corners = mode == 1));
+        sum = sum ? yk_add(sum, part) : part;
+    }
+    return sum;
+}
+MAKE(grid_sample, yk_function_create(grids))
 
 #define ONE(label, kind, ...)                                                                                          \
     {                                                                                                                  \
@@ -222,6 +238,10 @@ static const export_case cases[] = {
     ONE(embedding, 'i', -1, 5),
     ONE(linear, 'f', -1, 3, 6),
     ONE(flatten, 'f', -1, 3, 6),
+    ONE(unfold, 'f', -1, 2, 5, 6),
+    ONE(fold, 'f', -1, 12, 15),
+    ONE(lp_pool, 'f', -1, 2, 5, 6),
+    ONE(grid_sample, 'f', -1, 2, 6, 6),
     ONE(dropout, 'f', -1, 3),
     ONE(activations, 'f', -1, 40),
     ONE(shapes, 'f', -1, 4, 6),
@@ -230,6 +250,7 @@ static const export_case cases[] = {
     ONE(glu, 'f', -1, 6),
     ONE(log_softmax, 'f', -1, 6),
     ONE(encoder, 'f', -1, 5, 8),
+    {"bilinear", make_bilinear, 1, {{'f', 2, {-1, 4}}, {'f', 2, {-1, 3}}}},
     {"lstm", make_lstm, 3, {{'f', 3, {-1, 6, 4}}}},
     {"gru", make_gru, 2, {{'f', 3, {-1, 6, 4}}}},
     {"rnn", make_rnn, 2, {{'f', 3, {-1, 6, 4}}}},

@@ -72,7 +72,7 @@ static const yk_rpc_method tally_methods[] = {{"add", tally_add}, {"die", tally_
 static const yk_rpc_class at_once = TALLY("at_once", 0), often = TALLY("often", 0.1), asked = TALLY("asked", INFINITY);
 static const yk_rpc_class never = {.name = "never", .create = tally_create, .destroy = free, .methods = tally_methods};
 
-/* What the second user keeps of a reference that was passed to it. */
+/* The reference that was passed to the second user. */
 static yk_ref *passed;
 static yk_status serve_take(yk_call *call)
 {
@@ -167,7 +167,7 @@ static yk_status use_what_dies(void)
     yk_future *f = yk_ref_call_async(b, "add", yk_args(yk_value_int(1)), NULL);
     yk_value *sum = f ? yk_future_wait(f, YK_NOT_GIVEN) : NULL;
     CHECK(sum && yk_value_as_int(sum) == 106);
-    /* Who makes it anew under its name gets the same one. */
+    /* One that is made anew under its name is the same one. */
     CHECK(add(make("at_once", "b"), 1) == 107);
     return YK_OK;
 }

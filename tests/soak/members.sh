@@ -65,7 +65,7 @@ job()
     local processes=$((2 + RANDOM % 4)) spares=0 restarts=0 slot keeper
     [ $((RANDOM % 2)) = 0 ] || spares=$((1 + RANDOM % 2))
     [ $((RANDOM % 2)) = 0 ] || restarts=$((1 + RANDOM % 3))
-    keeper=$((RANDOM % processes)) plan= step=0 halts=0
+    keeper=$((RANDOM % processes)) plan='' step=0 halts=0
     for ((slot = 0; slot < processes + spares; slot++)); do
         [ $slot != $keeper ] || continue
         [ $((RANDOM % 3)) = 0 ] || fault $slot.0

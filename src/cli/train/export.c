@@ -110,7 +110,7 @@ static int64_t outputs_of(const net_form *form, const yk_state_dict *weights)
     return outputs;
 }
 
-/* What --model and --input say, of weights that do not tell. */
+/* Fills the form from --model and --input, for weights that do not tell. */
 static yk_status form_of_options(exporter *e, const yk_state_dict *weights)
 {
     net_form *form = &e->form;
@@ -134,7 +134,7 @@ static yk_status form_of_options(exporter *e, const yk_state_dict *weights)
     return yk__error_code();
 }
 
-/* Of weights that tell their network: what was asked for is that. */
+/* Fails where the options contradict the form that the file tells. */
 static yk_status check_form(const exporter *e)
 {
     const net_form *form = &e->form;

@@ -177,6 +177,7 @@ static void fill_defaults(settings *s)
     s->batch_size = s->batch_size ? s->batch_size : 64;
     s->momentum = isnan(s->momentum) ? 0.9 : s->momentum;
     s->weight_decay = !isnan(s->weight_decay) ? s->weight_decay : strcmp(s->optimizer, "adamw") == 0 ? 0.01 : 0;
+    s->rand_augment_ops = s->rand_augment_ops ? s->rand_augment_ops : 2;
     s->model = s->model ? s->model : train_is_csv(s->data) ? "mlp" : "lenet";
 }
 
@@ -184,17 +185,24 @@ static void fill_defaults(settings *s)
 static int check_options(const cli_verb *verb, const settings *s)
 {
     bool rows = train_is_csv(s->data), text = train_is_text(s->data);
-    const char *images = s->image_height  ? "image-size"
-                         : s->confusion   ? "confusion"
-                         : s->num_classes ? "num-classes"
-                         : s->sync_bn     ? "sync-bn"
-                         : s->no_augment  ? "no-augment"
-                                          : NULL;
+    const char *images = s->image_height        ? "image-size"
+                         : s->confusion         ? "confusion"
+                         : s->num_classes       ? "num-classes"
+                         : s->sync_bn           ? "sync-bn"
+                         : s->no_augment        ? "no-augment"
+                         : s->rand_augment >= 0 ? "rand-augment"
+                                                : NULL;
     if (text && s->model && strcmp(s->model, "gpt2") != 0)
         return cli_usage_error(verb, "--model %s takes images; text is for gpt2", s->model);
     if (text && (s->mixup > 0 || s->cutmix > 0))
         return cli_usage_error(verb, "--%s is for images and rows, and --data is %s", s->mixup > 0 ? "mixup" : "cutmix",
                                s->data);
+    if (rows && s->rand_augment >= 0)
+        return cli_usage_error(verb, "--rand-augment is for images, and --data is %s", s->data);
+    if (s->no_augment && s->rand_augment >= 0)
+        return cli_usage_error(verb, "--no-augment leaves out what --rand-augment asks for; give one of them");
+    if (s->rand_augment < 0 && s->rand_augment_ops)
+        return cli_usage_error(verb, "--rand-augment-ops needs --rand-augment M");
     if (rows && s->cutmix > 0)
         return cli_usage_error(verb, "--cutmix is for images, and --data is %s; --mixup mixes rows", s->data);
     if (text && images)
@@ -284,6 +292,7 @@ int cli_train(int argc, char **argv)
                   .momentum = NAN,
                   .weight_decay = NAN,
                   .val_split = NAN,
+                  .rand_augment = -1,
                   .gamma = NAN,
                   .block = 64,
                   .n_layer = 2,
@@ -374,6 +383,10 @@ int cli_train(int argc, char **argv)
         {"sync-bn", NULL, CLI_FLAG, &s.sync_bn, .help = "batch normalisation over the batches of all processes"},
         {"no-shuffle", NULL, CLI_FLAG, &s.no_shuffle, .help = "take the files' order"},
         {"no-augment", NULL, CLI_FLAG, &s.no_augment, .help = "leave out random crops and flips"},
+        {"rand-augment", "M", CLI_INT, &s.rand_augment, "in training, change images by RandAugment of magnitude M",
+         .most = 30, .default_text = ""},
+        {"rand-augment-ops", "N", CLI_INT, &s.rand_augment_ops, "RandAugment: operations for each image", .least = 1,
+         .most = 64, .default_text = "2"},
         {"mixup", "ALPHA", CLI_REAL, &s.mixup, "mix pairs of samples by shares of Beta(ALPHA, ALPHA)", .most = 1e6,
          .default_text = ""},
         {"cutmix", "ALPHA", CLI_REAL, &s.cutmix, "paste a part of one image into another; with --mixup, by turns",

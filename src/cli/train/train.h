@@ -37,6 +37,7 @@ typedef struct settings {
     double lr, momentum, weight_decay, gamma;
     double val_split;                       /* NaN: not given */
     double mixup, cutmix;                   /* alphas; 0: not given */
+    int64_t rand_augment, rand_augment_ops; /* the magnitude, -1: not given; operations, 0: not given */
     const char *tokenizer;                  /* of text; NULL: its bytes are the tokens */
     int64_t block, n_layer, n_head, n_embd; /* of gpt2; n_head 0: not given */
     double dropout;
@@ -116,10 +117,10 @@ typedef struct train_display {
 typedef struct train_saved {
     saver saver;
     yk_checkpoint_state state;
-    yk_metadata settings[13];
+    yk_metadata settings[14];
     yk_checkpoint_value values[4], best_values[4];
     char dtype_text[48], seed[32], lr[32], momentum[32], weight_decay[32], schedule_text[96], size_text[80], mixup[32],
-        cutmix[32];
+        cutmix[32], rand_augment[48];
 } train_saved;
 
 /* The program's counts, which go back with a step that is made again, and come to who joins (train_elastic.c). */

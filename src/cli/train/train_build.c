@@ -221,7 +221,12 @@ static void describe_run(train_job *r)
                  s->image_width);
         *to++ = (yk_metadata){"image-size", r->saved.size_text};
     }
-    if (s->mixup > 0) /* likewise */
+    if (s->rand_augment >= 0) { /* likewise */
+        snprintf(r->saved.rand_augment, sizeof(r->saved.rand_augment), "%" PRId64 ", %" PRId64 " operations",
+                 s->rand_augment, s->rand_augment_ops);
+        *to++ = (yk_metadata){"rand-augment", r->saved.rand_augment};
+    }
+    if (s->mixup > 0)
         *to++ = (yk_metadata){"mixup", yk__number_format(s->mixup, r->saved.mixup)};
     if (s->cutmix > 0)
         *to++ = (yk_metadata){"cutmix", yk__number_format(s->cutmix, r->saved.cutmix)};

@@ -163,6 +163,29 @@ static bool asked_size(const settings *s, int64_t *height, int64_t *width)
     return s->image_height > 0;
 }
 
+/* A chain for pictures with RandAugment, where --rand-augment asks for it, in front of what makes floats of bytes:
+ * after crops and flips, where torchvision's recipes have it. */
+static yk_transform *strengthened(const settings *s, yk_transform *usual)
+{
+    if (!usual || s->rand_augment < 0)
+        return usual;
+    yk_transform *own = yk_rand_augment(
+        YK_OPTIONS(yk_rand_augment_options, .magnitude = (int)s->rand_augment, .num_ops = (int)s->rand_augment_ops));
+    yk_transform *chain = NULL;
+    bool compose = usual->kind == YK__TRANSFORM_COMPOSE;
+    for (int i = 0; own && i < (compose ? usual->count : 1); i++) {
+        yk_transform *item = compose ? usual->items[i] : usual;
+        if (own && (item->kind == YK__TRANSFORM_TO_TENSOR || item->kind == YK__TRANSFORM_NORMALIZE)) {
+            chain = chain ? yk_compose(chain, own) : own;
+            for (; chain && compose && i < usual->count; i++)
+                chain = yk_compose(chain, usual->items[i]);
+            return chain;
+        }
+        chain = chain ? yk_compose(chain, item) : item;
+    }
+    return own && chain ? yk_compose(chain, own) : NULL;
+}
+
 /* Transforms of a set with a name, whose pictures are brought to another size. */
 static yk_transform *named_transform(const settings *s, yk_data_split split)
 {
@@ -190,7 +213,7 @@ static yk_status open_named(train_job *r)
                             "--val-split is for data of your own; %s has a part to test on that stays the same",
                             s->data);
     r->data.form.fit = asked_size(s, &height, &width) ? FORM_EXACT : FORM_AS_IS;
-    r->data.train_set = yk_dataset_open(s->data, YK_TRAIN, named_transform(s, YK_TRAIN));
+    r->data.train_set = yk_dataset_open(s->data, YK_TRAIN, strengthened(s, named_transform(s, YK_TRAIN)));
     if (r->data.train_set && !s->no_eval)
         r->data.test_set = yk_dataset_open(s->data, YK_TEST, named_transform(s, YK_TEST));
     return yk__error_code();
@@ -266,7 +289,7 @@ static yk_status open_folder(train_job *r, const char *root)
         status = choose_size(r, train, &height, &width);
     if (!status) {
         r->data.form.fit = height == width ? FORM_MIDDLE : FORM_EXACT;
-        r->data.train_set = yk_image_folder(train, yk__folder_transform(height, width, augment));
+        r->data.train_set = yk_image_folder(train, strengthened(s, yk__folder_transform(height, width, augment)));
         status = yk__error_code();
     }
     bool split = !test && (!s->no_eval || !isnan(s->val_split));
