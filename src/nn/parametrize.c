@@ -193,7 +193,7 @@ yk_status yk__parametrized_begin(yk_module *m)
             YK_ERR_STATE,
             "the weights of %s are parametrized, and two threads run its forward at once: each needs a copy "
             "of the module",
-            m->cls->name);
+            m->shown_name);
     for (int64_t i = 0; lists && i < lists->children.count; i++) {
         weight_list *d = yk__module_data(lists->children.items[i].object);
         if (!d->depth) {
@@ -232,7 +232,7 @@ static yk_tensor *parameter_of(const char *what, yk_module *m, const char *name)
     if (!yk__module_usable(what, m) || !yk__is_there(what, "name", name) || !yk__scope_check(what))
         return NULL;
     if (list_find(m, name)) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: %s of %s is parametrized already", what, name, m->cls->name);
+        yk__fail(YK_ERR_ARGUMENT, "%s: %s of %s is parametrized already", what, name, m->shown_name);
         return NULL;
     }
     const char *names[64];
@@ -245,7 +245,7 @@ static yk_tensor *parameter_of(const char *what, yk_module *m, const char *name)
     }
     if (!found) {
         const char *near = yk__nearest(name, names, count);
-        yk__fail(YK_ERR_NOT_FOUND, "%s: %s has no parameter '%.60s' of its own%s%s%s", what, m->cls->name, name,
+        yk__fail(YK_ERR_NOT_FOUND, "%s: %s has no parameter '%.60s' of its own%s%s%s", what, m->shown_name, name,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
         return NULL;
     }
@@ -257,7 +257,7 @@ static yk_tensor *parameter_of(const char *what, yk_module *m, const char *name)
     yk__fail(YK_ERR_UNSUPPORTED,
              "%s: %s keeps no pointer to %s in its data (yk_module_class.data_size), so its forward would not find the "
              "computed one",
-             what, m->cls->name, name);
+             what, m->shown_name, name);
     return NULL;
 }
 
@@ -387,7 +387,7 @@ static yk_module *list_needed(const char *what, yk_module *m, const char *name)
         return NULL;
     yk_module *list = list_find(m, name);
     if (!list)
-        yk__fail(YK_ERR_NOT_FOUND, "%s: '%.60s' of %s is not parametrized", what, name, m->cls->name);
+        yk__fail(YK_ERR_NOT_FOUND, "%s: '%.60s' of %s is not parametrized", what, name, m->shown_name);
     return list;
 }
 
@@ -415,7 +415,7 @@ yk_status yk_remove_parametrizations(yk_module *m, const char *name, bool leave_
         return yk__fail(YK_ERR_ARGUMENT,
                         "remove_parametrizations: %s of %s has %lld originals, none of which is the weight: leave it "
                         "parametrized",
-                        name, m->cls->name, (long long)list->parameters.count);
+                        name, m->shown_name, (long long)list->parameters.count);
     yk_scope scope = yk_scope_begin();
     bool recording = yk_no_grad_begin(), wants = false;
     for (int64_t i = 0; i < list->parameters.count; i++)
