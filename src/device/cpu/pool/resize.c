@@ -18,7 +18,7 @@
 
 enum { ELEMENTS = 1 << 14 /* of a result, in a piece of work, at least */ };
 
-/* Where lanes of a row lie so near each other that a vector holds them: tap k of piece g is lane[] of the vector at
+/* Lanes of a row so near each other that a vector holds them: tap k of piece g is lane[] of the vector at
  * `first`. */
 typedef struct near_taps {
     int32_t first;
