@@ -366,21 +366,37 @@ yk_tensor *yk_interpolate(yk_tensor *x, const yk_upsample_options *options)
 
 /* ---- pixels and channels ---- */
 
-/* x (..., C, H, W) with C r r, H / r and W / r in their places, or the other way round. */
-static yk_tensor *shuffled(yk_tensor *x, int64_t r, bool up)
+/* Reshapes x (..., C, H, W) to (N, ...) by `apart`, whose N is set here, permutes that and merges it to (..., c, h, w).
+ */
+static yk_tensor *regrouped(yk_tensor *x, int64_t apart[6], const int order[6], int64_t c, int64_t h, int64_t w)
+{
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    apart[0] = 1;
+    for (int d = 0; d < x->ndim - 3; d++)
+        apart[0] *= x->shape[d];
+    shape[x->ndim - 3] = c;
+    shape[x->ndim - 2] = h;
+    shape[x->ndim - 1] = w;
+    yk_tensor *out = yk_reshape(x, 6, apart);
+    out = out ? yk_permute(out, order) : NULL;
+    return out ? yk_reshape(out, x->ndim, shape) : NULL;
+}
+
+/* x (..., C r r, H, W) as (..., C, H r, W r). */
+static yk_tensor *channels_to_pixels(yk_tensor *x, int64_t r)
 {
     const int64_t *s = x->shape + x->ndim - 3;
-    int64_t shape[YK_MAX_DIMS], n = 1, c = up ? s[0] / (r * r) : s[0], h = up ? s[1] : s[1] / r,
-                                w = up ? s[2] : s[2] / r;
-    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
-    for (int d = 0; d < x->ndim - 3; d++)
-        n *= x->shape[d];
-    shape[x->ndim - 3] = up ? c : c * r * r;
-    shape[x->ndim - 2] = up ? h * r : h;
-    shape[x->ndim - 1] = up ? w * r : w;
-    yk_tensor *out = yk_reshape(x, 6, up ? (int64_t[6]){n, c, r, r, h, w} : (int64_t[6]){n, c, h, r, w, r});
-    out = out ? yk_permute(out, up ? (int[6]){0, 1, 4, 2, 5, 3} : (int[6]){0, 1, 3, 5, 2, 4}) : NULL;
-    return out ? yk_reshape(out, x->ndim, shape) : NULL;
+    int64_t c = s[0] / (r * r);
+    return regrouped(x, (int64_t[6]){1, c, r, r, s[1], s[2]}, (int[6]){0, 1, 4, 2, 5, 3}, c, s[1] * r, s[2] * r);
+}
+
+/* x (..., C, H r, W r) as (..., C r r, H, W). */
+static yk_tensor *pixels_to_channels(yk_tensor *x, int64_t r)
+{
+    const int64_t *s = x->shape + x->ndim - 3;
+    int64_t h = s[1] / r, w = s[2] / r;
+    return regrouped(x, (int64_t[6]){1, s[0], h, r, w, r}, (int[6]){0, 1, 3, 5, 2, 4}, s[0] * r * r, h, w);
 }
 
 static bool factor_check(const char *name, yk_tensor *x, const char *factor, int64_t r)
@@ -407,7 +423,7 @@ yk_tensor *yk_pixel_shuffle(yk_tensor *x, int64_t upscale_factor)
                  (long long)x->shape[x->ndim - 3], yk_shape_format(x, text, sizeof(text)), (long long)upscale_factor);
         return NULL;
     }
-    YK__WITHIN_SCOPE(shuffled(x, upscale_factor, true));
+    YK__WITHIN_SCOPE(channels_to_pixels(x, upscale_factor));
 }
 
 yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor)
@@ -421,5 +437,5 @@ yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor)
                  yk_shape_format(x, text, sizeof(text)), (long long)downscale_factor);
         return NULL;
     }
-    YK__WITHIN_SCOPE(shuffled(x, downscale_factor, false));
+    YK__WITHIN_SCOPE(pixels_to_channels(x, downscale_factor));
 }
