@@ -169,6 +169,45 @@ YK_API yk_module *yk_module_copy(yk_module *m);
 YK_API yk_module *yk_module_retain(yk_module *m);
 YK_API void yk_module_release(yk_module *m);
 
+/* ---- weights that are computed in each forward ------------------------------------------------------------------- */
+/*
+ * The weight `name` of m becomes original0 original1 / |original1|: of length original0 and in the direction of
+ * original1, with a norm for each index of dimension dim. Both are parameters, called
+ * "parametrizations.weight.original0" and so on below m; m has no parameter of the name any more, and each forward
+ * computes it (yk_parametrized gives it). original1 is the parameter that was there. Make it before yk_ddp and the
+ * optimizer. The module's forward finds the weight by the pointer to the parameter in its data: one that keeps none
+ * there is an error, as is a forward in a second thread at the same time. Returns m; on an error NULL. Source: Salimans
+ * and Kingma, 2016; torch.nn.utils.parametrizations.weight_norm.
+ */
+typedef struct yk_weight_norm_options {
+    int dim YK_DEFAULT(0);                  /* -1: one norm of all elements, dim=None */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_weight_norm_options;
+#define yk_weight_norm_options_DEFAULTS .yk__mark = YK__MARK
+YK_API yk_module *yk_weight_norm(yk_module *m, const char *name, const yk_weight_norm_options *options);
+/*
+ * Likewise the weight is "parametrizations.weight.original" divided by its largest singular value, as a matrix whose
+ * rows are the indices of dimension dim. The buffers "parametrizations.weight.0._u" and "..._v" are nearer to its
+ * vectors by n_power_iterations in each forward in training mode. A weight of one dimension is divided by its norm.
+ * Source: Miyato et al., 2018; torch.nn.utils.parametrizations.spectral_norm.
+ */
+typedef struct yk_spectral_norm_options {
+    int64_t n_power_iterations YK_DEFAULT(1); /* at most 10,000 */
+    double eps YK_DEFAULT(1e-12);             /* above 0; the least norm that is divided by */
+    int dim YK_DEFAULT(YK_NOT_GIVEN);         /* not given: 0; 1 of a transposed convolution */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);   /* private */
+} yk_spectral_norm_options;
+#define yk_spectral_norm_options_DEFAULTS                                                                              \
+    .yk__mark = YK__MARK, .n_power_iterations = 1, .eps = 1e-12, .dim = YK_NOT_GIVEN
+YK_API yk_module *yk_spectral_norm(yk_module *m, const char *name, const yk_spectral_norm_options *options);
+/* The weight computed now, recorded. In training mode spectral_norm iterates for it, too. Source: module.weight. */
+YK_API yk_tensor *yk_parametrized(yk_module *m, const char *name);
+/* True if m computes the weight of this name, or for NULL any. Source: torch.nn.utils.parametrize.is_parametrized. */
+YK_API bool yk_is_parametrized(const yk_module *m, const char *name) YK_QUESTION;
+/* The weight is a parameter again: the computed one, or the original, which weight_norm has not, where
+ * leave_parametrized is false. Source: torch.nn.utils.parametrize.remove_parametrizations. */
+YK_API yk_status yk_remove_parametrizations(yk_module *m, const char *name, bool leave_parametrized) YK_MUST_CHECK;
+
 /* ---- state dicts ------------------------------------------------------------------------------------------------- */
 /* Parameters and persistent buffers under PyTorch's names, in its order; the tensors share the module's memory. */
 YK_API yk_state_dict *yk_module_state_dict(yk_module *m);
@@ -711,6 +750,19 @@ typedef struct yk_mobilenet_v2_options {
 #define yk_mobilenet_v2_options_DEFAULTS .yk__mark = YK__MARK, .in_channels = 3, .num_classes = 1000, .dropout = 0.2
 YK_API yk_module *yk_mobilenet_v2(const yk_mobilenet_v2_options *options);
 
+/* Names, shapes and initial distributions: torchvision.models.efficientnet_b0; any image size. In training a block with
+ * a shortcut is left out of an image with a probability that grows to stochastic_depth_prob at the end. Source: Tan and
+ * Le, 2019. */
+typedef struct yk_efficientnet_options {
+    int64_t in_channels YK_DEFAULT(3), num_classes YK_DEFAULT(1000);
+    double dropout YK_DEFAULT(0.2);               /* before the classifier, in [0, 1] */
+    double stochastic_depth_prob YK_DEFAULT(0.2); /* in [0, 1] */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);       /* private */
+} yk_efficientnet_options;
+#define yk_efficientnet_options_DEFAULTS                                                                               \
+    .yk__mark = YK__MARK, .in_channels = 3, .num_classes = 1000, .dropout = 0.2, .stochastic_depth_prob = 0.2
+YK_API yk_module *yk_efficientnet_b0(const yk_efficientnet_options *options);
+
 /* Names, shapes and initial distributions: torchvision.models.vit_b_16, and VisionTransformer of other sizes. Images
  * are image_size square, a multiple of patch_size; hidden_dim is one of num_heads. Source: Dosovitskiy et al., 2021. */
 typedef struct yk_vit_options {
@@ -727,8 +779,8 @@ typedef struct yk_vit_options {
 YK_API yk_module *yk_vit_b_16(const yk_vit_options *options);
 
 /* A model by name, for square images of image_size: "mlp", "lenet", "resnet18-cifar", and by torchvision's names
- * "resnet18" to "resnet152", "vgg11" to "vgg19_bn", "mobilenet_v2" and "vit_b_16". An unknown name is an error that
- * names the nearest and all. Source: torchvision.models.get_model. */
+ * "resnet18" to "resnet152", "vgg11" to "vgg19_bn", "mobilenet_v2", "efficientnet_b0" and "vit_b_16". An unknown name
+ * is an error that names the nearest and all. Source: torchvision.models.get_model. */
 typedef struct yk_model_options {
     /* Not given: the model's own; an mlp has 1, 28 and 10. */
     int64_t in_channels YK_DEFAULT(YK_NOT_GIVEN), image_size YK_DEFAULT(YK_NOT_GIVEN),

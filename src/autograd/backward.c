@@ -24,7 +24,7 @@ static yk_status check_tensors(const char *name, const char *role, int count, yk
 }
 
 /* Checks the request's tensors and runs it. */
-static yk_status run(const yk__request *r, bool *walked)
+static yk_status request_run(const yk__request *r, bool *walked)
 {
     yk_status status = check_tensors(r->name, "tensor", r->n_roots, r->roots, false);
     if (!status)
@@ -43,15 +43,15 @@ static yk_status backward(yk_tensor *root, const yk_backward_options *options, b
     if (o.inputs ? o.n_inputs < 1 : o.n_inputs != 0)
         return yk__fail(YK_ERR_ARGUMENT, "backward: n_inputs is %d, and inputs is %s; leave both out for all leaves",
                         o.n_inputs, o.inputs ? "given" : "NULL");
-    return run(&(yk__request){.name = "backward",
-                              .roots = &root,
-                              .gradients = &o.gradient,
-                              .n_roots = 1,
-                              .inputs = o.inputs,
-                              .n_inputs = o.n_inputs,
-                              .retain_graph = o.retain_graph,
-                              .create_graph = o.create_graph},
-               walked);
+    return request_run(&(yk__request){.name = "backward",
+                                      .roots = &root,
+                                      .gradients = &o.gradient,
+                                      .n_roots = 1,
+                                      .inputs = o.inputs,
+                                      .n_inputs = o.n_inputs,
+                                      .retain_graph = o.retain_graph,
+                                      .create_graph = o.create_graph},
+                       walked);
 }
 
 yk_status yk_backward_with(yk_tensor *root, const yk_backward_options *options)
@@ -85,18 +85,18 @@ yk_status yk_autograd_grad(yk_tensor *const *outputs, int n_outputs, yk_tensor *
     bool walked = false;
     YK__EVENT(YK__EVENT_BACKWARD, "autograd_grad");
     (void)yk__progress_phase(YK__PHASE_BACKWARD);
-    yk_status status = run(&(yk__request){.name = "autograd_grad",
-                                          .roots = outputs,
-                                          .gradients = grad_outputs,
-                                          .n_roots = n_outputs,
-                                          .inputs = inputs,
-                                          .n_inputs = n_inputs,
-                                          .gives = true,
-                                          .retain_graph = o.retain_graph,
-                                          .create_graph = o.create_graph,
-                                          .allow_unused = o.allow_unused,
-                                          .grads = grads},
-                           &walked);
+    yk_status status = request_run(&(yk__request){.name = "autograd_grad",
+                                                  .roots = outputs,
+                                                  .gradients = grad_outputs,
+                                                  .n_roots = n_outputs,
+                                                  .inputs = inputs,
+                                                  .n_inputs = n_inputs,
+                                                  .gives = true,
+                                                  .retain_graph = o.retain_graph,
+                                                  .create_graph = o.create_graph,
+                                                  .allow_unused = o.allow_unused,
+                                                  .grads = grads},
+                                   &walked);
     (void)yk__progress_phase(YK__PHASE_NONE);
     return status;
 }

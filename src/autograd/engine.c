@@ -223,7 +223,7 @@ static void count_down(device_queue *queue, yk__node *node)
 }
 
 /* Takes the contributions that other threads have put into the inbox; called by the thread of the queue. */
-static void receive(device_queue *queue)
+static void inbox_take(device_queue *queue)
 {
     if (!atomic_load_explicit(&queue->inbox, memory_order_relaxed))
         return;
@@ -258,7 +258,7 @@ static void term_send(device_queue *to, yk__contribution *term)
 
 /* Takes over the gradient for an input of `from`, a node of the queue; NULL is zero. Where there is one device, a leaf
  * that has got everything is done with at once: it is what the queue would give next. */
-static yk_status deliver(yk__task *task, device_queue *queue, const yk__node *from, int input, yk_tensor *grad)
+static yk_status gradient_deliver(yk__task *task, device_queue *queue, const yk__node *from, int input, yk_tensor *grad)
 {
     yk__node *node = from->edges[input].node;
     int which = from->edges[input].output;
@@ -329,7 +329,7 @@ static yk_status run_node(yk__task *task, device_queue *queue, yk__node *node)
             if (delivered)
                 yk_tensor_release(delivered);
         } else {
-            status = deliver(task, queue, node, i, delivered);
+            status = gradient_deliver(task, queue, node, i, delivered);
         }
     }
     if (grads != few)
@@ -404,7 +404,7 @@ static void queue_work(yk__task *task, device_queue *queue)
     yk__operation_is_backward = true;
     while (queue->left && !atomic_load_explicit(&task->failed, memory_order_relaxed)) {
         if (task->parallel) {
-            receive(queue);
+            inbox_take(queue);
             if (!queue->heap.count) {
                 wait_for_message(task, queue);
                 continue;
@@ -555,21 +555,33 @@ static yk_tensor *root_gradient(const char *name, yk_tensor *root, yk_tensor *gi
     return yk_tensor_retain(given);
 }
 
-/* The nodes of the request's tensors, which `task` keeps in outputs[] apart. */
-static yk_status find_nodes(const yk__request *r, bool roots, yk__node **nodes, int *outputs)
+/* Finds the nodes of tensors, and their outputs there; returns the first tensor that has none, or `count`. */
+static int find_nodes(yk_tensor *const *tensors, int count, yk__node **nodes, int *outputs)
 {
-    for (int i = 0; i < (roots ? r->n_roots : r->n_inputs); i++) {
-        nodes[i] = yk__gradient_node(roots ? r->roots[i] : r->inputs[i], &outputs[i]);
-        if (nodes[i])
-            continue;
-        if (yk__error_code())
-            return yk__error_code();
-        if (roots)
-            return yk__fail(YK_ERR_STATE,
-                            "%s: the tensor does not require a gradient and was not made from any that does", r->name);
-        return yk__fail(YK_ERR_STATE, "%s: input %d of %d does not require a gradient", r->name, i, r->n_inputs);
-    }
-    return YK_OK;
+    int i = 0;
+    while (i < count && (nodes[i] = yk__gradient_node(tensors[i], &outputs[i])))
+        i++;
+    return i;
+}
+
+static yk_status find_roots(const yk__request *r, yk__node **nodes, int *outputs)
+{
+    if (find_nodes(r->roots, r->n_roots, nodes, outputs) == r->n_roots)
+        return YK_OK;
+    return yk__error_code()
+               ? yk__error_code()
+               : yk__fail(YK_ERR_STATE,
+                          "%s: the tensor does not require a gradient and was not made from any that does", r->name);
+}
+
+static yk_status find_inputs(const yk__request *r, yk__node **nodes, int *outputs)
+{
+    int found = find_nodes(r->inputs, r->n_inputs, nodes, outputs);
+    if (found == r->n_inputs)
+        return YK_OK;
+    return yk__error_code()
+               ? yk__error_code()
+               : yk__fail(YK_ERR_STATE, "%s: input %d of %d does not require a gradient", r->name, found, r->n_inputs);
 }
 
 /* Puts the gradients of the roots where they belong; a root may be reached from another one. */
@@ -648,9 +660,9 @@ static yk_status run_request(yk__task *task, yk__node **nodes, int *outputs, boo
     const yk__request *r = task->request;
     yk__node **targets = nodes + r->n_roots;
     int *target_outputs = outputs + r->n_roots;
-    yk_status status = find_nodes(r, true, nodes, outputs);
+    yk_status status = find_roots(r, nodes, outputs);
     if (!status && r->inputs)
-        status = find_nodes(r, false, targets, target_outputs);
+        status = find_inputs(r, targets, target_outputs);
     if (!status && r->inputs)
         status = prepare_targets(task, targets, target_outputs);
     if (!status)

@@ -459,14 +459,18 @@ void cli_catch_signals_to_save(void)
     cli_catch_signals();
 }
 
-void cli_give_sigterm(bool away)
+void cli_give_sigterm(void)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigemptyset(&usual.sa_mask);
-    others_take_sigterm = away;
+    others_take_sigterm = true;
     sigaction(SIGTERM, &usual, NULL);
-    if (!away)
-        cli_catch_signals();
+}
+
+void cli_take_sigterm(void)
+{
+    others_take_sigterm = false;
+    cli_catch_signals();
 }
 
 int cli_interrupted(void)

@@ -82,8 +82,9 @@ void cli_end_on_signals(void);
 /* The same as cli_catch_signals with SIGUSR1, and a second SIGTERM or SIGUSR1 changes nothing: the run ends when its
  * state is saved. */
 void cli_catch_signals_to_save(void);
-/* True: SIGTERM has its usual action again, and is left to who takes it from here on. False: it is caught again. */
-void cli_give_sigterm(bool away);
+/* Gives SIGTERM its usual action again, for another part of the process to take; catches it again. */
+void cli_give_sigterm(void);
+void cli_take_sigterm(void);
 int cli_interrupted(void); /* 0: not interrupted */
 
 /* The verbs. Each gets its own name as argv[0] and returns the exit code. */

@@ -67,7 +67,8 @@ yk_status yk__work_queue(yk__group *g, yk__work *work)
     return status;
 }
 
-yk_status yk__call_carry_out(yk__group *g, yk__call *call)
+/* Carries a collective of the host's memory out in the backend. Without the lock. */
+static yk_status carry_out(yk__group *g, yk__call *call)
 {
     YK__EVENT(YK__EVENT_COLLECTIVE, yk__comm_kind_name(call->op.kind));
     if (event_here.began)
@@ -99,19 +100,39 @@ yk_status yk__call_carry_out(yk__group *g, yk__call *call)
     return status;
 }
 
+/* Ends the turn that this thread has, with the lock held, which is released: from there on the group may be gone, for
+ * which yk__comm_drain waits. */
+static void turn_end(yk__group *g)
+{
+    g->running = false;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+yk_status yk__call_run(yk__group *g, yk__call *call, uint64_t traced)
+{
+    yk_status status = carry_out(g, call);
+    if (status)
+        yk__trace_fail(g, traced);
+    pthread_mutex_lock(&g->lock);
+    if (!status)
+        yk__trace_state_set(g, traced, YK__TRACE_DONE);
+    turn_end(g);
+    return status;
+}
+
 void yk__work_run(yk__group *g, yk__work *work)
 {
-    yk_status status = work->call.op.on_device ? yk__work_queue(g, work) : yk__call_carry_out(g, &work->call);
+    yk_status status = work->call.op.on_device ? yk__work_queue(g, work) : carry_out(g, &work->call);
     if (status)
-        yk__work_dump_failure(g, work);
+        yk__trace_fail(g, work->traced);
     yk__work_fail(work, status);
     pthread_mutex_lock(&g->lock);
-    g->running = false; /* and from here on the group may be gone: yk__comm_drain waits for this */
-    if (work->queued) {
-        yk__queued_add(g, work); /* one that failed after the operation was queued, too: the watcher sees its end */
-    } else {
+    if (work->queued) /* one that failed after the operation was queued, too: the watcher sees its end */
+        yk__queued_add(g, work);
+    else
         yk__work_finish(g, work);
-    }
+    turn_end(g);
 }
 
 void *yk__work_thread(void *arg)
@@ -132,7 +153,6 @@ void *yk__work_thread(void *arg)
         yk__trace_state_set(g, work->traced, YK__TRACE_RUNNING);
         pthread_mutex_unlock(&g->lock);
         yk__work_run(g, work);
-        pthread_mutex_unlock(&g->lock);
         yk__work_release(work);
         pthread_mutex_lock(&g->lock);
     }

@@ -170,9 +170,6 @@ void yk__comm_stop(yk__group *g);
 void yk__work_fail(yk__work *work, yk_status status);
 /* With the lock held: the work is done, in success or failure. */
 void yk__work_finish(yk__group *g, yk__work *work);
-/* Counts the operation as failed, and writes the group's last operations to the dump. Without the lock, while the
- * thread has the error. */
-void yk__work_dump_failure(yk__group *g, yk__work *work);
 
 /* ---- queued.c ---- */
 /* With the lock held: the watcher is there. */
@@ -205,6 +202,8 @@ uint64_t yk__trace_add(yk__group *g, const yk__comm_op *op, yk__trace_state stat
 void yk__trace_state_set(yk__group *g, uint64_t entry, yk__trace_state state);
 /* Writes the trace to $YOKE_COMM_DUMP, once, where that is set. Without the lock. */
 void yk__trace_dump_failure(yk__group *g);
+/* Counts the operation of an entry as failed, and dumps that. Without the lock, while the thread has the error. */
+void yk__trace_fail(yk__group *g, uint64_t entry);
 /* `cause` is NULL for a group that is not broken. */
 yk_status yk__trace_write(yk__group *g, const yk_error *cause, FILE *to);
 

@@ -82,7 +82,7 @@ static bool work_look(yk__group *g, yk__work *work)
     bool done = false;
     yk_status status = g->backend->queued_done(g->state, work->queued, &done);
     if (status)
-        yk__work_dump_failure(g, work);
+        yk__trace_fail(g, work->traced);
     if (done)
         yk__work_fail(work, status);
     return done;

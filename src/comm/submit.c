@@ -134,17 +134,7 @@ static bool run_at_once(yk__group *g, yk__call *call, yk_status *status)
     pthread_mutex_unlock(&g->lock);
     if (!first)
         return false;
-    *status = yk__call_carry_out(g, call);
-    pthread_mutex_lock(&g->lock);
-    yk__trace_state_set(g, entry, *status ? YK__TRACE_FAILED : YK__TRACE_DONE);
-    if (*status) {
-        pthread_mutex_unlock(&g->lock);
-        yk__trace_dump_failure(g);
-        pthread_mutex_lock(&g->lock);
-    }
-    g->running = false; /* and from here on the group may be gone: yk__comm_drain waits for this */
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
+    *status = yk__call_run(g, call, entry);
     yk__call_clear(call);
     return true;
 }
@@ -172,13 +162,12 @@ static yk_status collective_submit(yk__group *g, yk__work *work, path way, bool 
     yk_status status = way == STAGED   ? yk__staging_queue(work->call.staging)
                        : way == DEVICE ? mark_call(g, &work->call)
                                        : YK_OK;
-    if (!status && way == DEVICE && waits && turn_take(g, &work->call.op, &work->traced)) {
-        pthread_mutex_unlock(&g->lock);
-        yk__work_run(g, work);
-    } else if (!status) {
+    bool own = !status && way == DEVICE && waits && turn_take(g, &work->call.op, &work->traced);
+    if (!status && !own)
         status = enqueue(g, work);
-    }
     pthread_mutex_unlock(&g->lock);
+    if (own)
+        yk__work_run(g, work);
     return status;
 }
 

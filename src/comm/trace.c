@@ -204,3 +204,11 @@ void yk__trace_dump_failure(yk__group *g)
     yk_clear_error();
     yk__error_put(&kept);
 }
+
+void yk__trace_fail(yk__group *g, uint64_t entry)
+{
+    pthread_mutex_lock(&g->lock);
+    yk__trace_state_set(g, entry, YK__TRACE_FAILED);
+    pthread_mutex_unlock(&g->lock);
+    yk__trace_dump_failure(g);
+}

@@ -102,14 +102,6 @@ void yk__work_fail(yk__work *work, yk_status status)
         work->error.code = status;
 }
 
-void yk__work_dump_failure(yk__group *g, yk__work *work)
-{
-    pthread_mutex_lock(&g->lock);
-    yk__trace_state_set(g, work->traced, YK__TRACE_FAILED);
-    pthread_mutex_unlock(&g->lock);
-    yk__trace_dump_failure(g);
-}
-
 void yk__work_finish(yk__group *g, yk__work *work)
 {
     work->done = true;

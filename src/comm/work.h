@@ -32,10 +32,11 @@ yk_status yk__call_stage(yk__call *call, yk_tensor **staged_in, yk_tensor **stag
 /* Brings what came into such memory to where it belongs: now, or after the operation on a queue of the device. */
 yk_status yk__call_unstage(yk__call *call, yk_tensor *staged_out);
 yk_status yk__call_unstage_queued(yk__group *g, yk__call *call, void *queued);
-/* Carries a collective of the host's memory out in the backend, or queues one of a device's, without the lock. */
-yk_status yk__call_carry_out(yk__group *g, yk__call *call);
+/* Queues a collective of a device's memory in the backend. Without the lock. */
 yk_status yk__work_queue(yk__group *g, yk__work *work);
-/* Runs a collective whose turn it is; returns with the lock held, and the operation done or on its device's queue. */
+/* Runs a collective whose turn it is, and ends the turn: one of the host's memory, without a work, whose entry in the
+ * trace is `traced`; or one with a work, which is done then, or on its device's queue. Without the lock. */
+yk_status yk__call_run(yk__group *g, yk__call *call, uint64_t traced);
 void yk__work_run(yk__group *g, yk__work *work);
 /* The group's thread, which runs what is queued. */
 void *yk__work_thread(void *group);

@@ -206,7 +206,8 @@ static yk_status list_classes(image_folder *f)
     return status;
 }
 
-static yk_status class_is_empty(const image_folder *f, int64_t class_)
+/* Fails with the class that has no images, or gives it to the report, if there is one. */
+static yk_status class_report_empty(const image_folder *f, int64_t class_)
 {
     yk_status status = yk__fail(YK_ERR_FORMAT, "%s/%s: no .jpg, .jpeg, .png, .bmp or .webp file in this class's folder",
                                 f->root, f->classes[class_]);
@@ -241,7 +242,7 @@ static image_folder *folder_open(const char *root, int64_t most, const yk__folde
         int64_t before = f->count;
         status = list_pictures(f, f->classes[i], i, 0);
         if (!status && f->count == before)
-            status = class_is_empty(f, i);
+            status = class_report_empty(f, i);
     }
     if (status) {
         yk__error_prefix("image-folder");

@@ -24,16 +24,24 @@ static yk_status cumulate(yk_module *m, void *user)
     return yk__batch_norm_cumulate(m, u->cumulate);
 }
 
-/* Each module of the tree goes back to the mode that it had: the modes are in the order of the tree. */
-static int64_t modes_walk(yk_module *m, bool *modes, int64_t at, bool restore)
+/* Writes the mode of each module, in the order of the tree, to modes[] from `at` on (NULL: counts them); returns the
+ * position after the last. */
+static int64_t modes_save(const yk_module *m, bool *modes, int64_t at)
 {
-    if (restore)
-        m->training = modes[at];
-    else if (modes)
+    if (modes)
         modes[at] = m->training;
     at++;
     for (int64_t i = 0; i < m->children.count; i++)
-        at = modes_walk(m->children.items[i].object, modes, at, restore);
+        at = modes_save(m->children.items[i].object, modes, at);
+    return at;
+}
+
+/* Gives each module the mode that modes_save wrote. */
+static int64_t modes_restore(yk_module *m, const bool *modes, int64_t at)
+{
+    m->training = modes[at++];
+    for (int64_t i = 0; i < m->children.count; i++)
+        at = modes_restore(m->children.items[i].object, modes, at);
     return at;
 }
 
@@ -45,7 +53,7 @@ static yk_device device_of(yk_module *model)
     return first ? yk__device_of(first) : (yk_device){YK_CPU, 0};
 }
 
-static yk_status run(yk_loader *loader, yk_module *model)
+static yk_status statistics_run(yk_loader *loader, yk_module *model)
 {
     yk_batch batch;
     yk_device device = device_of(model);
@@ -70,13 +78,13 @@ yk_status yk_update_bn(yk_loader *loader, yk_module *model)
     yk_scope scope = yk_scope_begin();
     bool before = yk_no_grad_begin();
     update begin = {.cumulate = true}, end = {.cumulate = false};
-    bool *modes = yk__calloc((size_t)modes_walk(model, NULL, 0, false), sizeof(*modes));
+    bool *modes = yk__calloc((size_t)modes_save(model, NULL, 0), sizeof(*modes));
     yk_status status = modes ? yk_module_apply(model, cumulate, &begin) : YK_ERR_MEMORY;
     if (!status && begin.found) {
-        modes_walk(model, modes, 0, false);
+        modes_save(model, modes, 0);
         yk_module_train(model, true);
-        status = run(loader, model);
-        modes_walk(model, modes, 0, true);
+        status = statistics_run(loader, model);
+        modes_restore(model, modes, 0);
     }
     yk_status ended = modes ? yk_module_apply(model, cumulate, &end) : YK_OK;
     yk_no_grad_end(before);

@@ -61,4 +61,30 @@ YK__SCALAR double yk__gelu_tanh_grad_f64(double x)
     return s + 2.0 * x * s * (1.0 - s) * (0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * x * x));
 }
 
+/* d^2 / (2 beta) up to |d| = beta, |d| - beta / 2 beyond, and the derivative. */
+YK__SCALAR float yk__smooth_l1_f32(float d, float beta)
+{
+    float size = fabsf(d), least = size > beta ? beta : size;
+    return least / beta * (size - 0.5f * least);
+}
+
+YK__SCALAR float yk__smooth_l1_slope_f32(float d, float beta)
+{
+    float part = d / beta;
+    return part < -1.0f ? -1.0f : part > 1.0f ? 1.0f : part;
+}
+
+/* d^2 / (2 beta) up to |d| = beta, |d| - beta / 2 beyond, and the derivative. */
+YK__SCALAR double yk__smooth_l1_f64(double d, double beta)
+{
+    double size = fabs(d), least = size > beta ? beta : size;
+    return least / beta * (size - 0.5 * least);
+}
+
+YK__SCALAR double yk__smooth_l1_slope_f64(double d, double beta)
+{
+    double part = d / beta;
+    return part < -1.0 ? -1.0 : part > 1.0 ? 1.0 : part;
+}
+
 #endif

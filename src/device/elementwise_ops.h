@@ -32,6 +32,9 @@
     X(MUL_SCALAR, x * p0)                                                                                              \
     X(SQUARE, x * x)                                                                                                   \
     X(CUBE, x * x * x)                                                                                                 \
+    X(THRESHOLD, x <= p0 ? p1 : x)                                                                                     \
+    X(HARDSHRINK, F(fabs)(x) <= p0 ? 0 : x)                                                                            \
+    X(SOFTSHRINK, x - (x < -p0 ? -p0 : YK__LESSER(x, p0)))                                                             \
     X(CLAMP, x < p0 ? YK__LESSER(p0, p1) : YK__LESSER(x, p1))
 
 #define YK__REAL_UNARY(X, F)                                                                                           \
@@ -94,6 +97,8 @@
     X(RELU_GRAD, y <= 0 ? 0 : x)                                                                                       \
     X(TANH_GRAD, x * (1 - y * y))                                                                                      \
     X(SIGMOID_GRAD, x * ((1 - y) * y))                                                                                 \
+    X(THRESHOLD_GRAD, y <= alpha ? 0 : x)                                                                              \
+    X(SHRINK_GRAD, F(fabs)(y) <= alpha ? 0 : x)                                                                        \
     X(ABS_GRAD, x * (y > 0 ? 1 : y < 0 ? -1 : 0))
 
 #define YK__REAL_BINARY(X, F)                                                                                          \
@@ -112,7 +117,10 @@
     X(HARDSWISH_GRAD, y < -3 ? 0 : y <= 3 ? x * ((2 * y + 3) / 6) : x)                                                 \
     X(HARDSIGMOID_GRAD, ((y > -3) & (y < 3)) ? x / 6 : 0)                                                              \
     X(LEAKY_RELU_GRAD, y > 0 ? x : x * alpha)                                                                          \
-    X(ELU_GRAD, y > 0 ? x : x * (alpha * F(yk__exp)(y)))
+    X(ELU_GRAD, y > 0 ? x : x * (alpha * F(yk__exp)(y)))                                                               \
+    X(SMOOTH_L1, F(yk__smooth_l1)(x - y, alpha))                                                                       \
+    X(SMOOTH_L1_GRAD, x * F(yk__smooth_l1_slope)(y, alpha))                                                            \
+    X(KL_DIV, (y == 0 ? 0 : y * F(yk__log)(y)) - y * x)
 
 /* Integers, computed as i64; YK__WRAP(x) is x as an unsigned number, which wraps. */
 #define YK__WHOLE_BINARY(X)                                                                                            \
@@ -245,24 +253,26 @@ static inline int yk__binary_kernel(yk__binary op, double alpha)
 static inline const char *yk__unary_name(yk__unary op)
 {
     static const char *const names[] = {
-        "neg",         "abs",
-        "exp",         "log",
-        "sqrt",        "rsqrt",
-        "reciprocal",  "sin",
-        "cos",         "tanh",
-        "log1p",       "expm1",
-        "erf",         "sigmoid",
-        "relu",        "gelu",
-        "gelu_tanh",   "silu",
-        "mish",        "log_sigmoid",
-        "hardswish",   "hardsigmoid",
-        "leaky_relu",  "elu",
-        "softplus",    "softplus_backward",
-        "sign",        "floor",
-        "ceil",        "round",
-        "logical_not", "isfinite",
-        "add",         "mul",
-        "pow",         "clamp",
+        "neg",        "abs",
+        "exp",        "log",
+        "sqrt",       "rsqrt",
+        "reciprocal", "sin",
+        "cos",        "tanh",
+        "log1p",      "expm1",
+        "erf",        "sigmoid",
+        "relu",       "gelu",
+        "gelu_tanh",  "silu",
+        "mish",       "log_sigmoid",
+        "hardswish",  "hardsigmoid",
+        "leaky_relu", "elu",
+        "softplus",   "softplus_backward",
+        "threshold",  "hardshrink",
+        "softshrink", "sign",
+        "floor",      "ceil",
+        "round",      "logical_not",
+        "isfinite",   "add",
+        "mul",        "pow",
+        "clamp",
     };
     return names[op];
 }
@@ -290,6 +300,8 @@ static inline const char *yk__binary_name(yk__binary op)
         "ge",
         "logical_and",
         "logical_or",
+        "smooth_l1_loss",
+        "kl_div",
         "relu_backward",
         "tanh_backward",
         "sigmoid_backward",
@@ -302,6 +314,9 @@ static inline const char *yk__binary_name(yk__binary op)
         "hardsigmoid_backward",
         "leaky_relu_backward",
         "elu_backward",
+        "threshold_backward",
+        "shrink_backward",
+        "smooth_l1_loss_backward",
         "abs_backward",
     };
     return names[op];

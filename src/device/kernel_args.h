@@ -46,6 +46,8 @@ typedef enum yk__unary {
     YK__GELU_TANH, YK__SILU, YK__MISH, YK__LOG_SIGMOID, YK__HARDSWISH, YK__HARDSIGMOID,
     YK__LEAKY_RELU /* p0 x below 0 */, YK__ELU /* p0 (e^x - 1) below 0 */,
     YK__SOFTPLUS /* log(1 + e^(p0 x)) / p0, x where p0 x > p1 */, YK__SOFTPLUS_SLOPE /* its derivative */,
+    YK__THRESHOLD /* p1 up to p0 */, YK__HARDSHRINK /* 0 where |x| <= p0 */,
+    YK__SOFTSHRINK /* x nearer to 0 by p0, but not past it */,
     YK__SIGN, YK__FLOOR, YK__CEIL, YK__ROUND /* half to even */, YK__LOGICAL_NOT /* any dtype to bool */,
     YK__IS_FINITE /* float to bool */,
     YK__ADD_SCALAR /* x + p0 */, YK__MUL_SCALAR /* x * p0 */, YK__POW_SCALAR /* x ^ p0 */, YK__CLAMP /* to [p0, p1] */
@@ -56,10 +58,14 @@ typedef enum yk__binary {
     /* quotients rounded down and to zero, and what they leave; of integers by 0: 0 */
     YK__FLOOR_DIVIDE, YK__TRUNC_DIVIDE, YK__REMAINDER, YK__FMOD,
     YK__EQ, YK__NE, YK__LT, YK__LE, YK__GT, YK__GE, YK__AND, YK__OR, /* out is bool */
+    /* losses of each element: d = a - b, d^2 / (2 alpha) up to |d| = alpha and |d| - alpha / 2 beyond; b log b - b a */
+    YK__SMOOTH_L1, YK__KL_DIV,
     /* gradients: a is the gradient of the output, b what the op kept */
     YK__RELU_GRAD /* b = out */, YK__TANH_GRAD /* b = out */, YK__SIGMOID_GRAD /* b = out */, YK__GELU_GRAD /* b = x */,
     YK__GELU_TANH_GRAD, YK__SILU_GRAD, YK__MISH_GRAD, YK__LOG_SIGMOID_GRAD, YK__HARDSWISH_GRAD, YK__HARDSIGMOID_GRAD,
-    YK__LEAKY_RELU_GRAD /* alpha: p0 */, YK__ELU_GRAD /* alpha: p0 */, /* b = x in these, too */
+    YK__LEAKY_RELU_GRAD /* alpha: p0 */, YK__ELU_GRAD /* alpha: p0 */, YK__THRESHOLD_GRAD /* alpha: p0 */,
+    YK__SHRINK_GRAD /* of both, alpha: p0 */, /* b = x in these, too */
+    YK__SMOOTH_L1_GRAD /* b = d */,
     YK__ABS_GRAD /* b = x */
 } yk__binary;
 
@@ -101,6 +107,16 @@ typedef struct yk__pool2d {
     bool count_exclude_pad;                                /* average: padding does not count */
     int64_t divisor;                                       /* average: fixed divisor, 0: the window's size */
 } yk__pool2d;
+
+/* The elements, along one dimension, that each of `size` elements of a result comes from, and their weights. Tap k of
+ * element i is at [k size + i]; it is there for k below taps[i], which is at most `most`. Host memory. */
+typedef struct yk__taps {
+    int64_t size, most;
+    bool full;            /* taps[i] is `most` for all i */
+    const int32_t *taps;  /* (size) */
+    const int32_t *index; /* (most,size) */
+    const double *weight; /* (most,size) */
+} yk__taps;
 
 typedef struct yk__batch_norm {
     double momentum, eps;

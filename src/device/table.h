@@ -190,6 +190,13 @@ typedef struct yk__backend {
     yk_status (*adaptive_avg_pool2d)(int device, const yk__view *out, const yk__view *x);
     yk_status (*adaptive_avg_pool2d_backward)(int device, const yk__view *gx, const yk__view *gout);
 
+    /* ---- resizing: x (P,H,W), out (P,OH,OW), of one dtype, f32 or f64, both in C order and not empty ---- */
+    /* out[p][i][j] = the sum of the elements of plane p that taps i of `rows` and taps j of `columns` name, each times
+     * both weights; NULL for one of them: the size along it does not change. NULL: a backend that lacks it has results
+     * made of selections. */
+    yk_status (*resize)(int device, const yk__view *out, const yk__view *x, const yk__taps *rows,
+                        const yk__taps *columns);
+
     /* ---- normalisation ---- */
     /* x, residual, out (N,C,...) of 2 to 5 dimensions; weight, bias, running_mean, running_var (C) or NULL; mean and
      * invstd (C) are outputs kept for backward; all but the first three, and gweight and gbias, are statistics. out =

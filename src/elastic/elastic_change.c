@@ -391,7 +391,7 @@ yk_status yk_elastic_together(yk_elastic *e, yk_status (*action)(void *argument)
 unsigned yk__elastic_wishes(yk_elastic *e)
 {
     unsigned wishes = leave_wished ? YK__WISH_LEAVE : 0;
-    if (e->rank == 0 && yk__members_wanted(&e->members))
+    if (e->rank == 0 && yk__members_look(&e->members))
         wishes |= YK__WISH_JOIN;
     return e->members.store ? wishes : 0;
 }

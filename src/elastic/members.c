@@ -201,7 +201,7 @@ static int limit_of(const yk__members *m)
     return m->seats && m->seats < m->most ? m->seats : m->most;
 }
 
-bool yk__members_wanted(yk__members *m)
+bool yk__members_look(yk__members *m)
 {
     double now = yk__now();
     int64_t all = 0;
@@ -334,7 +334,8 @@ static yk_status applicant(const yk__members *m, int64_t number, int *slot, bool
 
 /* The view that follows, in *list with *count members; newcomers only where all stand before a step. *heard: so many of
  * those that ever asked to join have been looked at. */
-static yk_status propose(const yk__members *m, const standing *stands, yk__member *list, int *count, int64_t *heard)
+static yk_status members_propose(const yk__members *m, const standing *stands, yk__member *list, int *count,
+                                 int64_t *heard)
 {
     bool at_step = true, open = false; /* open: some have to be looked at once more */
     int64_t all = 0;
@@ -415,7 +416,7 @@ static yk_status install(const yk__members *m, const yk__member *list, int count
 }
 
 /* The register's text, which it takes over, is that of the view that follows. */
-static yk_status follow(yk__members *m, const standing *stands, char *now, yk__succession *next)
+static yk_status members_follow(yk__members *m, const standing *stands, char *now, yk__succession *next)
 {
     yk__members old = *m;
     old.text = yk__strdup(m->text);
@@ -442,7 +443,7 @@ static yk_status follow(yk__members *m, const standing *stands, char *now, yk__s
 }
 
 /* The verdict on a change: whether the members are others. *changed is this member's, and then that of all. */
-static yk_status agree(const yk__members *m, bool *changed)
+static yk_status members_agree(const yk__members *m, bool *changed)
 {
     char key[KEY];
     const char *own = *changed ? "changed" : "same";
@@ -455,18 +456,18 @@ static yk_status agree(const yk__members *m, bool *changed)
 }
 
 /* All stand: the view that follows, if the first to look has found that one does. */
-static yk_status settle(yk__members *m, standing *stands, yk__member *list, bool *over, yk__succession *next)
+static yk_status members_settle(yk__members *m, standing *stands, yk__member *list, bool *over, yk__succession *next)
 {
     bool decided = false;
     double wait = look_soon, until = yk__now() + m->timeout;
     while (yk__now() < until) {
         int count = 0;
         int64_t heard;
-        yk_status status = propose(m, stands, list, &count, &heard);
+        yk_status status = members_propose(m, stands, list, &count, &heard);
         m->heard = heard;
         bool same = count == m->count && memcmp(list, m->list, (size_t)count * sizeof(*list)) == 0, changed = !same;
         if (!status && !decided)
-            status = agree(m, &changed);
+            status = members_agree(m, &changed);
         if (status)
             return status;
         if (!decided && !changed) {
@@ -480,7 +481,7 @@ static yk_status settle(yk__members *m, standing *stands, yk__member *list, bool
         if (status)
             return status;
         if (now && strcmp(now, m->text) != 0)
-            return follow(m, stands, now, next);
+            return members_follow(m, stands, now, next);
         free(now);
         pause_for(&wait);
         status = stand_all(m, stands, over);
@@ -515,7 +516,7 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
     }
     next->whole = !staying && !gone;
     if (!status && !next->leaving && !next->over)
-        status = settle(m, stands, list, over, next);
+        status = members_settle(m, stands, list, over, next);
     free(stands);
     free(list);
     return status;
@@ -524,7 +525,7 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
 /* One more that asks to join: it is the N-th, and the members look for it. */
-static yk_status apply(yk__members *m)
+static yk_status members_apply(yk__members *m)
 {
     char key[KEY], text[16];
     int64_t number;
@@ -577,7 +578,7 @@ yk_status yk__members_join(yk__members *m, bool (*leaves)(void), yk__succession 
     yk_status status = own ? yk_store_set(m->store, key, own, strlen(own)) : YK_ERR_MEMORY;
     free(own);
     if (!status)
-        status = apply(m);
+        status = members_apply(m);
     if (!status)
         yk__log(YK_LOG_INFO, "elastic: process %d (incarnation %d) asks to join the others", m->own.slot,
                 m->own.incarnation);

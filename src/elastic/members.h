@@ -83,8 +83,9 @@ void yk__members_clear(yk__members *m);
 yk_status yk__members_join(yk__members *m, bool (*leaves)(void), yk__succession *next);
 /* A member stands still: waits for the others, and makes or learns the view that follows. */
 yk_status yk__members_change(yk__members *m, int64_t position, yk__standing standing, yk__succession *next);
-/* True if a newcomer waits, as far as it was worth a look: at most ten times a second, where a member is missing. */
-bool yk__members_wanted(yk__members *m);
+/* Looks, at most ten times a second and only where a member is missing, for newcomers in the store: true if one waits.
+ * */
+bool yk__members_look(yk__members *m);
 /* True if one of the slots in the text of elastic/lost is a member's; then *slot is the first. */
 bool yk__members_lost(const yk__members *m, const char *lost, int *slot);
 /* The run is over for this member, which did not leave: nobody is let in any more, and who is still in the last action

@@ -312,8 +312,8 @@ void yk__traces_order(yk__rendezvous *n, uint64_t id, yk__trace_answer *a);
 /* ---- live_traces.c ----------------------------------------------------------------------------------------------- */
 void yk__live_traces_handle_order(yk__rendezvous *n, yk__reader *reader);
 void yk__live_traces_handle_report(yk__rendezvous *n, const yk__agent_node *node, yk__reader *reader);
-/* Node 0 wants no more of what is recorded while the job goes on; false where that is nothing. */
-bool yk__live_traces_over(yk__rendezvous *n);
+/* Ends what is recorded while the job goes on, of which node 0 wants no more; false where that is nothing. */
+bool yk__live_traces_stop(yk__rendezvous *n);
 /* At each turn of the link; *again as there. */
 void yk__live_traces_step(yk__rendezvous *n, const group *g, double *again);
 /* The attempt is over, or the launcher ends. */

@@ -181,7 +181,7 @@ void yk__live_traces_handle_order(yk__rendezvous *n, yk__reader *r)
         n->live_order = o;
 }
 
-bool yk__live_traces_over(yk__rendezvous *n)
+bool yk__live_traces_stop(yk__rendezvous *n)
 {
     if (n->live)
         n->live->over = true;

@@ -103,7 +103,7 @@ static void kill_all(watch *w)
         yk__signal_children(SIGKILL);
 }
 
-static bool failed(const worker *w)
+static bool worker_failed(const worker *w)
 {
     return w->status == WORKER_STATUS_UNKNOWN ? said(w) != WORKER_DONE : w->status != 0;
 }
@@ -236,10 +236,10 @@ static void reap(watch *w)
                 one->why[0] = '\0';
             if (g->ended)
                 g->ended(g->argument, one);
-            bool alone = failed(one) && !one->asked && yk__alone_may(w, one);
+            bool alone = worker_failed(one) && !one->asked && yk__alone_may(w, one);
             if (alone)
                 yk__alone_begin(w, one);
-            else if (failed(one) && !one->asked && !one->hung && (!first || comes_before(g, one, first)))
+            else if (worker_failed(one) && !one->asked && !one->hung && (!first || comes_before(g, one, first)))
                 first = one;
             one->hung = false;
         }
@@ -301,14 +301,14 @@ static void read_signals(watch *w)
         handle_signal(w, (int)info.ssi_signo);
 }
 
-static nfds_t add(watch *w, nfds_t n, int fd, short events)
+static nfds_t poll_add(watch *w, nfds_t n, int fd, short events)
 {
     w->fds[n] = (struct pollfd){.fd = fd, .events = events};
     return n + 1;
 }
 
-/* A stream that nobody takes any more is closed, so that its writer learns of it. */
-static bool wanted(relay_stream *s)
+/* Closes a stream that nobody takes any more, so that its writer learns of it. True if it is to be read now. */
+static bool close_unwanted(relay_stream *s)
 {
     if (s->fd >= 0 && s->sink && s->sink->closed && s->log < 0) {
         close(s->fd);
@@ -317,13 +317,14 @@ static bool wanted(relay_stream *s)
     return s->fd >= 0 && !(s->sink && yk__relay_sink_full(s->sink));
 }
 
-static bool over(const watch *w)
+static bool watch_is_over(const watch *w)
 {
     return w->empty || w->given_up;
 }
 
-/* True if the processes of this node that do not get on are to be stopped now, all or some. */
-static bool is_stuck(watch *w, double now, double *again)
+/* Finds processes of this node that do not get on, and notes in the watch who is to be stopped. True if that is now,
+ * for all or some. */
+static bool find_stuck(watch *w, double now, double *again)
 {
     group *g = w->g;
     if (g->failed || g->interrupted || !yk__hang_find(g->hang, g, g->stuck, sizeof(g->stuck), again)) {
@@ -351,9 +352,9 @@ static double look_for_hang(watch *w, double wait)
     group *g = w->g;
     double now = yk__now(), again = now + wait;
     bool elsewhere = g->link && g->link->hung;
-    if (!yk__hang_is_watched(g->hang) || w->stopping || over(w))
+    if (!yk__hang_is_watched(g->hang) || w->stopping || watch_is_over(w))
         return wait;
-    if (w->stop_at == 0 && (elsewhere || is_stuck(w, now, &again))) {
+    if (w->stop_at == 0 && (elsewhere || find_stuck(w, now, &again))) {
         yk__relay_say(g->err, "yoke run: ranks that do not get on; where those of this node stand:\n");
         double wait_for_stacks = yk__hang_report(g->hang, g);
         w->stop_alone &= !elsewhere;
@@ -382,7 +383,7 @@ static double step_link(watch *w, double wait)
     g->left = 0;
     for (int i = 0; i < g->count && w->given_up; i++)
         g->left += g->workers[i].running;
-    int number = g->link->step(g->link, g, over(w), &again);
+    int number = g->link->step(g->link, g, watch_is_over(w), &again);
     if (g->link->changed > 0 && g->count) /* a node 0 without processes awaits no step of theirs */
         yk__alone_note_change(g, g->link->changed);
     g->link->changed = 0;
@@ -400,11 +401,12 @@ static bool is_full(const relay_sink *sink)
 }
 
 /* Once: waits until something happens, or for so many seconds, and does what follows from it. */
-static void turn(watch *w, double most)
+static void watch_turn(watch *w, double most)
 {
     group *g = w->g;
     YK__ASSERT_SOUND(yk__group_check(g));
-    double now = yk__now(), wait = w->stopping && !over(w) && w->deadline - now < most ? w->deadline - now : most;
+    double now = yk__now(),
+           wait = w->stopping && !watch_is_over(w) && w->deadline - now < most ? w->deadline - now : most;
     if (g->link && !g->link->done) {
         reap(w); /* what has ended by now is known before the other nodes are answered */
         wait = step_link(w, wait);
@@ -417,35 +419,35 @@ static void turn(watch *w, double most)
     bool undecided = w->suspect && !g->failed && !g->interrupted;
     if (undecided && w->undecided - now < wait)
         wait = w->undecided - now;
-    if (over(w) && (!g->link || g->link->done))
+    if (watch_is_over(w) && (!g->link || g->link->done))
         return;
-    nfds_t n = add(w, 0, yk__launcher.signals, POLLIN);
-    n = add(w, n, yk__launcher.front, 0);
-    n = add(w, n, is_full(g->out) ? g->out->fd : -1, POLLOUT);
-    n = add(w, n, is_full(g->err) ? g->err->fd : -1, POLLOUT);
+    nfds_t n = poll_add(w, 0, yk__launcher.signals, POLLIN);
+    n = poll_add(w, n, yk__launcher.front, 0);
+    n = poll_add(w, n, is_full(g->out) ? g->out->fd : -1, POLLOUT);
+    n = poll_add(w, n, is_full(g->err) ? g->err->fd : -1, POLLOUT);
     for (int i = 0; i < g->count; i++) {
         relay_stream *streams[2] = {&g->workers[i].out, &g->workers[i].err};
         for (int k = 0; k < 2; k++) {
             double left = yk__relay_redraw(streams[k], now);
             if (left >= 0 && left < wait)
                 wait = left;
-            n = add(w, n, wanted(streams[k]) ? streams[k]->fd : -1, POLLIN);
+            n = poll_add(w, n, close_unwanted(streams[k]) ? streams[k]->fd : -1, POLLIN);
         }
     }
-    n = add(w, n, g->link && !g->link->done ? g->link->fd : -1, POLLIN);
+    n = poll_add(w, n, g->link && !g->link->done ? g->link->fd : -1, POLLIN);
     nfds_t store_at = n;
-    n = add(w, n, yk__job_store_waits_for(g->store), POLLIN);
+    n = poll_add(w, n, yk__job_store_waits_for(g->store), POLLIN);
     for (int i = 0; i < g->count && !is_launcher(g); i++) {
         const worker *one = &g->workers[i];
-        n = add(w, n, one->running ? one->pidfd : -1, POLLIN);
+        n = poll_add(w, n, one->running ? one->pidfd : -1, POLLIN);
         if (one->running && one->pidfd < 0 && wait > 0.01)
             wait = 0.01;
     }
-    if (over(w))
+    if (watch_is_over(w))
         w->notice = 0;
     if (w->notice > 0 && w->notice - now < wait)
         wait = w->notice - now;
-    if (w->killing && !over(w) && wait > 0.05)
+    if (w->killing && !watch_is_over(w) && wait > 0.05)
         wait = 0.05; /* a process that is being born while its parent is killed is found at the next look */
     poll(w->fds, n, wait > 0 ? (int)(wait < 1e6 ? wait * 1000 + 1 : -1) : 0);
     if (w->fds[1].revents) {
@@ -476,7 +478,7 @@ static void turn(watch *w, double most)
     }
     if (w->notice > 0 && yk__now() >= w->notice && !w->killing)
         print_notice(w);
-    if (over(w))
+    if (watch_is_over(w))
         return;
     if (w->stopping && yk__now() >= w->deadline) {
         if (w->killing && is_launcher(g)) {
@@ -521,13 +523,13 @@ bool yk__supervisor_start(group *g)
 bool yk__supervisor_wait(group *g, double until)
 {
     watch *w = g->watch;
-    while (w && (!over(w) || (g->link && !g->link->done && !w->leaving))) {
+    while (w && (!watch_is_over(w) || (g->link && !g->link->done && !w->leaving))) {
         double left = until - yk__now();
-        turn(w, left > 0 ? left : 0);
+        watch_turn(w, left > 0 ? left : 0);
         if (left <= 0)
             break;
     }
-    return !w || (over(w) && (!g->link || g->link->done || w->leaving));
+    return !w || (watch_is_over(w) && (!g->link || g->link->done || w->leaving));
 }
 
 void yk__supervisor_kill(group *g)

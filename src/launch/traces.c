@@ -30,7 +30,7 @@ void yk__traces_handle_order(yk__rendezvous *n, unsigned kind, yk__reader *r)
     uint64_t id = yk__read_u64(r);
     if (kind == ORDER_TRACE_END) {
         bool kept = yk__read_u8(r) != 0;
-        if (!r->bad && id == n->id && !yk__live_traces_over(n))
+        if (!r->bad && id == n->id && !yk__live_traces_stop(n))
             n->trace_end = kept ? YK__TRACES_TAKEN : YK__TRACES_LEFT;
         return;
     }

@@ -48,7 +48,7 @@ static void sleep_for(double seconds)
     nanosleep(&t, NULL);
 }
 
-static void forget(file_store *f)
+static void space_forget(file_store *f)
 {
     yk__keyspace_clear(&f->space);
     f->position = 0;
@@ -97,7 +97,7 @@ static yk_status damaged(const file_store *f, off_t at, const char *how)
     return yk__fail(YK_ERR_FORMAT, "file_store: %s: the record at byte %lld %s", f->path, (long long)at, how);
 }
 
-static yk_status apply(file_store *f, const unsigned char *body, size_t size, off_t at)
+static yk_status record_apply(file_store *f, const unsigned char *body, size_t size, off_t at)
 {
     yk__reader reader = {body, body + size, false};
     unsigned kind = yk__read_u8(&reader);
@@ -159,14 +159,14 @@ static yk_status read_new(file_store *f, int fd, off_t size)
         if (checksum(body, length) != yk__load_u32(bytes + at + 4))
             status = damaged(f, start + (off_t)at, "has a wrong checksum");
         else
-            status = apply(f, body, length, start + (off_t)at);
+            status = record_apply(f, body, length, start + (off_t)at);
         at += RECORD_HEAD + length;
         if (!status)
             f->position = start + (off_t)at;
     }
     free(bytes);
     if (status)
-        forget(f); /* to be read from the start, and found damaged again */
+        space_forget(f); /* to be read from the start, and found damaged again */
     return status;
 }
 
@@ -189,13 +189,13 @@ static int file_lock_begin(file_store *f, bool exclusive, yk__until until)
 }
 
 /* Appends a record after the last complete one. The memory's copy already has the change: it is given up on failure. */
-static yk_status append(file_store *f, int fd, unsigned kind, yk__bytes key, yk__bytes value)
+static yk_status record_append(file_store *f, int fd, unsigned kind, yk__bytes key, yk__bytes value)
 {
     yk__wire wire = {0};
     if (f->position == 0) {
         memcpy(f->head, magic, sizeof(magic));
         if (getrandom(f->head + sizeof(magic), FILE_HEAD - sizeof(magic), 0) < 0) {
-            forget(f);
+            space_forget(f);
             return yk__fail_errno("file_store: %s: random bytes", f->path);
         }
         yk__wire_put(&wire, f->head, FILE_HEAD);
@@ -225,7 +225,7 @@ static yk_status append(file_store *f, int fd, unsigned kind, yk__bytes key, yk_
     if (status) {
         if (ftruncate(fd, f->position) < 0)
             yk__fail_errno("file_store: %s", f->path);
-        forget(f);
+        space_forget(f);
     } else {
         f->position += (off_t)wire.size;
     }
@@ -234,7 +234,7 @@ static yk_status append(file_store *f, int fd, unsigned kind, yk__bytes key, yk_
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
-static file_store *enter(yk_store *store, bool exclusive, yk__until until, int *fd)
+static file_store *store_enter(yk_store *store, bool exclusive, yk__until until, int *fd)
 {
     file_store *f = (file_store *)store;
     pthread_mutex_lock(&f->lock);
@@ -245,7 +245,7 @@ static file_store *enter(yk_store *store, bool exclusive, yk__until until, int *
     return NULL;
 }
 
-static void leave(file_store *f, int fd)
+static void store_leave(file_store *f, int fd)
 {
     close(fd);
     pthread_mutex_unlock(&f->lock);
@@ -254,13 +254,13 @@ static void leave(file_store *f, int fd)
 static yk_status file_set(yk_store *store, yk__bytes key, yk__bytes value, yk__until until)
 {
     int fd;
-    file_store *f = enter(store, true, until, &fd);
+    file_store *f = store_enter(store, true, until, &fd);
     if (!f)
         return yk__error_code();
     yk_status status = yk__keyspace_set(&f->space, key, value);
     if (!status)
-        status = append(f, fd, SET, key, value);
-    leave(f, fd);
+        status = record_append(f, fd, SET, key, value);
+    store_leave(f, fd);
     return status;
 }
 
@@ -331,15 +331,15 @@ static yk_status file_add(yk_store *store, yk__bytes key, int64_t amount, int64_
 {
     int fd;
     char why[YK__ADD_WHY];
-    file_store *f = enter(store, true, until, &fd);
+    file_store *f = store_enter(store, true, until, &fd);
     if (!f)
         return yk__error_code();
     yk_status status = yk__keyspace_add(&f->space, key, amount, sum, why);
     if (status == YK_ERR_ARGUMENT)
         status = yk__store_add_failed(store, key, why);
     else if (!status)
-        status = append(f, fd, SET, key, *yk__keyspace_get(&f->space, key));
-    leave(f, fd);
+        status = record_append(f, fd, SET, key, *yk__keyspace_get(&f->space, key));
+    store_leave(f, fd);
     return status;
 }
 
@@ -367,11 +367,11 @@ static yk_status file_wait(yk_store *store, const yk__bytes *keys, size_t count,
 static yk_status file_check(yk_store *store, const yk__bytes *keys, size_t count, bool *there, yk__until until)
 {
     int fd;
-    file_store *f = enter(store, false, until, &fd);
+    file_store *f = store_enter(store, false, until, &fd);
     if (!f)
         return yk__error_code();
     *there = is_there(f, &(wanted){keys, count, NULL});
-    leave(f, fd);
+    store_leave(f, fd);
     return YK_OK;
 }
 
@@ -379,28 +379,28 @@ static yk_status file_compare_set(yk_store *store, yk__bytes key, yk__bytes expe
                                   yk__store_value *value, bool *swapped, yk__until until)
 {
     int fd;
-    file_store *f = enter(store, true, until, &fd);
+    file_store *f = store_enter(store, true, until, &fd);
     if (!f)
         return yk__error_code();
     yk_status status = yk__keyspace_compare_set(&f->space, key, expected, desired, swapped);
     if (!status && *swapped)
-        status = append(f, fd, SET, key, desired);
+        status = record_append(f, fd, SET, key, desired);
     const yk__bytes *now = status ? NULL : yk__keyspace_get(&f->space, key);
     if (now)
         status = yk__store_copy(*now, value);
-    leave(f, fd);
+    store_leave(f, fd);
     return status;
 }
 
 static yk_status file_remove(yk_store *store, yk__bytes key, bool *deleted, yk__until until)
 {
     int fd;
-    file_store *f = enter(store, true, until, &fd);
+    file_store *f = store_enter(store, true, until, &fd);
     if (!f)
         return yk__error_code();
     *deleted = yk__keyspace_delete(&f->space, key);
-    yk_status status = *deleted ? append(f, fd, REMOVE, key, (yk__bytes){0}) : YK_OK;
-    leave(f, fd);
+    yk_status status = *deleted ? record_append(f, fd, REMOVE, key, (yk__bytes){0}) : YK_OK;
+    store_leave(f, fd);
     return status;
 }
 
@@ -421,11 +421,11 @@ static yk_status file_watch(yk_store *store, yk__bytes key, yk__bytes old, yk__s
 static yk_status file_count(yk_store *store, yk__bytes prefix, int64_t *count, yk__until until)
 {
     int fd;
-    file_store *f = enter(store, false, until, &fd);
+    file_store *f = store_enter(store, false, until, &fd);
     if (!f)
         return yk__error_code();
     *count = yk__keyspace_count(&f->space, prefix);
-    leave(f, fd);
+    store_leave(f, fd);
     return YK_OK;
 }
 

@@ -176,7 +176,7 @@ static yk_status run_hooks(yk_module *m, bool before, yk_tensor **inputs, const 
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static yk_status run_class(yk_module *m, yk__module_body body, void *user, const call *c)
+static yk_status run_plain(yk_module *m, yk__module_body body, void *user, const call *c)
 {
     const yk_module_class *cls = m->cls;
     if (body) {
@@ -193,6 +193,27 @@ static yk_status run_class(yk_module *m, yk__module_body body, void *user, const
     return cls->forward_list(m, c->inputs, c->n_inputs, c->outputs, c->n_outputs);
 }
 
+static yk_status run_class(yk_module *m, yk__module_body body, void *user, const call *c)
+{
+    if (!m->parametrized)
+        return run_plain(m, body, user, c);
+    yk_status status = yk__parametrized_begin(m);
+    if (status)
+        return status;
+    status = run_plain(m, body, user, c);
+    yk__parametrized_end(m);
+    return status;
+}
+
+/* True if all outputs are there. */
+static bool is_complete(const call *c)
+{
+    int made = 0;
+    while (made < c->n_outputs && c->outputs[made])
+        made++;
+    return made == c->n_outputs;
+}
+
 /* The forward with the hooks around it. */
 static yk_status run_hooked(yk_module *m, yk__module_body body, void *user, call *c)
 {
@@ -205,10 +226,7 @@ static yk_status run_hooked(yk_module *m, yk__module_body body, void *user, call
     yk_status status = run_hooks(m, true, inputs, c);
     if (!status)
         status = run_class(m, body, user, c);
-    bool complete = !status;
-    for (int i = 0; i < c->n_outputs; i++)
-        complete = complete && c->outputs[i];
-    if (complete)
+    if (!status && is_complete(c))
         status = run_hooks(m, false, inputs, c);
     if (inputs != few)
         free(inputs);
@@ -228,9 +246,7 @@ static yk_status module_run(yk_module *m, yk__module_body body, void *user, call
     innermost = &f;
     yk_status status = m->hooks ? run_hooked(m, body, user, c) : run_class(m, body, user, c);
     innermost = f.up;
-    bool complete = !status;
-    for (int i = 0; i < c->n_outputs; i++)
-        complete = complete && c->outputs[i];
+    bool complete = !status && is_complete(c);
     for (int i = 0; i < c->n_outputs; i++)
         c->outputs[i] = complete ? yk_tensor_retain(c->outputs[i]) : NULL;
     yk_scope_end(scope);

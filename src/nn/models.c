@@ -77,6 +77,15 @@ static yk_module *create_mobilenet_v2(const yk_model_options *o)
                                             .num_classes = yk__integer_or(o->num_classes, 1000)));
 }
 
+static yk_module *create_efficientnet_b0(const yk_model_options *o)
+{
+    return !check_image_size("efficientnet_b0", o, 1)
+               ? NULL
+               : yk_efficientnet_b0(YK_OPTIONS(yk_efficientnet_options,
+                                               .in_channels = yk__integer_or(o->in_channels, 3),
+                                               .num_classes = yk__integer_or(o->num_classes, 1000)));
+}
+
 static yk_module *create_vit_b_16(const yk_model_options *o)
 {
     return yk_vit_b_16(YK_OPTIONS(yk_vit_options, .in_channels = yk__integer_or(o->in_channels, 3),
@@ -105,14 +114,15 @@ OF_FAMILY(vgg16_bn, create_vgg("vgg16", yk_vgg16, o, true))
 OF_FAMILY(vgg19, create_vgg("vgg19", yk_vgg19, o, false))
 OF_FAMILY(vgg19_bn, create_vgg("vgg19", yk_vgg19, o, true))
 
-static const char *const names[] = {"mlp",       "lenet",     "resnet18", "resnet18-cifar", "resnet34",     "resnet50",
-                                    "resnet101", "resnet152", "vgg11",    "vgg11_bn",       "vgg13",        "vgg13_bn",
-                                    "vgg16",     "vgg16_bn",  "vgg19",    "vgg19_bn",       "mobilenet_v2", "vit_b_16",
-                                    NULL};
+static const char *const names[] = {"mlp",      "lenet",        "resnet18",        "resnet18-cifar", "resnet34",
+                                    "resnet50", "resnet101",    "resnet152",       "vgg11",          "vgg11_bn",
+                                    "vgg13",    "vgg13_bn",     "vgg16",           "vgg16_bn",       "vgg19",
+                                    "vgg19_bn", "mobilenet_v2", "efficientnet_b0", "vit_b_16",       NULL};
 static yk_module *(*const creators[])(const yk_model_options *o) = {
-    create_mlp,       create_lenet,     create_resnet18, create_resnet18_cifar, create_resnet34,     create_resnet50,
-    create_resnet101, create_resnet152, create_vgg11,    create_vgg11_bn,       create_vgg13,        create_vgg13_bn,
-    create_vgg16,     create_vgg16_bn,  create_vgg19,    create_vgg19_bn,       create_mobilenet_v2, create_vit_b_16};
+    create_mlp,      create_lenet,        create_resnet18,        create_resnet18_cifar, create_resnet34,
+    create_resnet50, create_resnet101,    create_resnet152,       create_vgg11,          create_vgg11_bn,
+    create_vgg13,    create_vgg13_bn,     create_vgg16,           create_vgg16_bn,       create_vgg19,
+    create_vgg19_bn, create_mobilenet_v2, create_efficientnet_b0, create_vit_b_16};
 enum { MODELS = sizeof(creators) / sizeof(creators[0]) };
 _Static_assert(sizeof(names) / sizeof(names[0]) == MODELS + 1, "one name for each model");
 

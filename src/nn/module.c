@@ -85,6 +85,7 @@ yk_module *yk__module_replica_make(yk_module *m)
     }
     replica->data = data;
     replica->cls = m->cls;
+    replica->parametrized = m->parametrized;
     replica->shown_name = m->shown_name;
     replica->original = yk_module_retain(m);
     if (!names_copy(&replica->parameters, &m->parameters) && !names_copy(&replica->buffers, &m->buffers) &&
@@ -159,7 +160,7 @@ static bool is_name(const yk_module *m, const char *name)
 }
 
 /* A module keeps pointers to its parts in its data: those to a part that is replaced follow. */
-static void data_follows(yk_module *m, const void *old, void *part)
+void yk__module_point(yk_module *m, const void *old, void *part)
 {
     void **words = m->data;
     for (size_t i = 0; i < m->cls->data_size / sizeof(*words); i++) {
@@ -174,10 +175,15 @@ static void remove_entry(yk_module *m, yk__entries *entries, const char *name)
     yk__entry *entry = entry_find(entries, name, strlen(name));
     if (!entry)
         return;
-    data_follows(m, entry->object, NULL); /* a part of another kind is no pointer to this one */
+    yk__module_point(m, entry->object, NULL); /* a part of another kind is no pointer to this one */
     yk_object_release(entry->object);
     free(entry->name);
     memmove(entry, entry + 1, (size_t)(entries->items + --entries->count - entry) * sizeof(*entry));
+}
+
+void yk__module_remove_child(yk_module *m, const char *name)
+{
+    remove_entry(m, &m->children, name);
 }
 
 /* Takes over the reference to object. A part of that name is replaced, at its position in the order if it is of that
@@ -190,7 +196,7 @@ static bool entry_add(yk_module *m, yk__entries *entries, const char *name, void
         void *old = there->object;
         there->object = object;
         there->temporary = temporary;
-        data_follows(m, old, object);
+        yk__module_point(m, old, object);
         yk_object_release(old);
         return true;
     }
@@ -536,7 +542,7 @@ yk_tensor *yk_module_get(yk_module *m, const char *name)
     yk__entry *entry = owner ? entry_find(&owner->parameters, last, strlen(last)) : NULL;
     if (!entry && owner)
         entry = entry_find(&owner->buffers, last, strlen(last));
-    if (entry)
+    if (entry && !yk__is_stand_in(owner, last))
         return entry->object;
     yk_state_dict *all = yk__state_dict_new();
     if (all && !yk__module_collect(m, YK__STATE, all)) {

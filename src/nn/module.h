@@ -28,7 +28,10 @@ struct yk_module {
     const yk_module_class *cls;
     const char *shown_name; /* by which prints and errors call it: cls->name, but of a SyncBatchNorm */
     bool training;
-    bool incomplete; /* something could not be added: yk_module_check */
+    bool incomplete;   /* something could not be added: yk_module_check */
+    bool parametrized; /* a weight is computed in each forward: parametrize.c */
+    _Atomic(const void *)
+        computing; /* of the thread whose forward has such weights, an address of its own; else NULL */
     yk__entries parameters, buffers, children;
     yk__module_hooks *hooks; /* NULL: none (forward.c) */
     void *data;              /* cls->data_size bytes */
@@ -47,6 +50,17 @@ typedef void *(*yk__counterpart)(const void *tree, const void *original);
 yk_status yk__module_replica_update(yk_module *replica, const yk_module *m, yk__counterpart find, const void *tree);
 /* The hooks of m become those of its replica. */
 yk_status yk__module_hooks_copy(yk_module *replica, const yk_module *m);
+
+/* Pointers in the data of m that lead to `old` lead to `part` from here on. */
+void yk__module_point(yk_module *m, const void *old, void *part);
+/* Takes out the child of that name, if there is one. */
+void yk__module_remove_child(yk_module *m, const char *name);
+/* The weights of a module that is parametrized are computed, and its data leads to them, until end; in the scope of the
+ * forward between the two. */
+yk_status yk__parametrized_begin(yk_module *m);
+void yk__parametrized_end(yk_module *m);
+/* True for the buffer that has the name of a weight that is computed, and no values. */
+bool yk__is_stand_in(const yk_module *m, const char *name);
 
 /* yk_module_data of a module that is known to be alive, or NULL. */
 static inline void *yk__module_data(const yk_module *m)

@@ -48,7 +48,7 @@ static void print_module(FILE *to, yk_module *m, int depth)
     int64_t count;
     if (m->cls->describe)
         m->cls->describe(m, text, sizeof(text));
-    fprintf(to, "%s(%s", m->shown_name, text);
+    fprintf(to, "%s%s(%s", m->parametrized ? "Parametrized" : "", m->shown_name, text);
     for (int64_t i = 0; i < m->children.count; i += count) {
         count = alike(m, i, depth + 1);
         fprintf(to, "\n%*s(%s", 2 * depth + 2, "", m->children.items[i].name);

@@ -180,12 +180,68 @@ yk_tensor *yk_l1_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
     WIDE(in, reduced(yk_abs(yk_sub(in[0], in[1])), reduction));
 }
 
-/* scale d^2 / 2 where |d| < bend, else slope (|d| - bend / 2). */
-static yk_tensor *bent(yk_tensor *x, yk_tensor *target, double bend, double scale, double slope)
+/* A kernel takes two of one dtype; those who listen hear the operations that the loss is composed of. */
+static bool fits_kernel(const yk_tensor *x, const yk_tensor *target)
 {
+    return x && target && x->dtype == target->dtype && !yk__listening;
+}
+
+static yk_status smooth_l1_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const double beta = *(const double *)yk__context(node);
+    yk_status bad = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &bad), *target = yk__saved(node, 1, &bad);
+    if (bad)
+        return bad;
+    yk_tensor *difference = yk__raw_binary("smooth_l1_loss", YK__SUB, x, target, 1);
+    yk_tensor *g = difference ? yk__raw_binary("smooth_l1_loss", YK__SMOOTH_L1_GRAD, gout, difference, beta) : NULL;
+    yk_tensor_release(difference);
+    if (g && yk__needs_grad(node, 1))
+        grads[1] = yk__raw_unary("smooth_l1_loss", YK__NEG, g, 0, 0);
+    if (!g || (yk__needs_grad(node, 1) && !grads[1])) {
+        yk_tensor_release(g);
+        return yk__status_of(NULL);
+    }
+    if (yk__needs_grad(node, 0))
+        grads[0] = g;
+    else
+        yk_tensor_release(g);
+    return YK_OK;
+}
+
+/* gx = g min(max(d / beta, -1), 1), and gt the opposite. */
+static void smooth_l1_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const double beta = *(const double *)yk__context(node);
+    yk_tensor *difference = yk_sub(yk__saved_in_graph(node, 0), yk__saved_in_graph(node, 1));
+    yk_tensor *g = yk_mul(gouts[0], yk_clamp(yk_mul_scalar(difference, 1 / beta), -1, 1));
+    if (yk__needs_grad(node, 0))
+        grads[0] = g;
+    if (yk__needs_grad(node, 1))
+        grads[1] = yk_neg(g);
+}
+
+static yk_tensor *smooth_l1(yk_tensor *x, yk_tensor *target, double beta)
+{
+    static const yk__op op = {.name = "smooth_l1_loss", .backward = smooth_l1_backward, .recorded = smooth_l1_recorded};
+    yk_tensor *inputs[2] = {x, target};
+    yk_tensor *loss = yk__raw_binary("smooth_l1_loss", YK__SMOOTH_L1, x, target, beta);
+    return yk__record(loss, &op, 2, inputs, 2, inputs, &beta, sizeof(beta));
+}
+
+/* scale d^2 / 2 where |d| < bend, else slope (|d| - bend / 2), with scale = slope / bend; reduced. */
+static yk_tensor *bent(yk_tensor *x, yk_tensor *target, double bend, double slope, yk_reduction reduction)
+{
+    double scale = slope / bend;
+    if (fits_kernel(x, target) && bend >= (double)FLT_MIN && bend <= (double)FLT_MAX) {
+        yk_tensor *loss = reduced(smooth_l1(x, target, bend), reduction);
+        return slope == 1 ? loss : yk_mul_scalar(loss, slope);
+    }
     yk_tensor *difference = yk_sub(x, target), *size = yk_abs(difference);
-    return yk_where(yk_lt(size, yk__recorded_number(size, bend)), yk_mul_scalar(yk_square(difference), 0.5 * scale),
-                    yk_mul_scalar(yk_add_scalar(size, -0.5 * bend), slope));
+    yk_tensor *loss =
+        yk_where(yk_lt(size, yk__recorded_number(size, bend)), yk_mul_scalar(yk_square(difference), 0.5 * scale),
+                 yk_mul_scalar(yk_add_scalar(size, -0.5 * bend), slope));
+    return reduced(loss, reduction);
 }
 
 yk_tensor *yk_smooth_l1_loss(yk_tensor *x, yk_tensor *target, double beta, yk_reduction reduction)
@@ -196,7 +252,7 @@ yk_tensor *yk_smooth_l1_loss(yk_tensor *x, yk_tensor *target, double beta, yk_re
     if (beta == 0)
         return yk_l1_loss(x, target, reduction);
     yk_tensor *in[] = {x, target};
-    WIDE(in, reduced(bent(in[0], in[1], beta, 1 / beta, 1), reduction));
+    WIDE(in, bent(in[0], in[1], beta, 1, reduction));
 }
 
 yk_tensor *yk_huber_loss(yk_tensor *x, yk_tensor *target, double delta, yk_reduction reduction)
@@ -204,7 +260,7 @@ yk_tensor *yk_huber_loss(yk_tensor *x, yk_tensor *target, double delta, yk_reduc
     if (yk__check_positive("huber_loss", "delta", delta) || !alike_check("huber_loss", x, target, reduction))
         return NULL;
     yk_tensor *in[] = {x, target};
-    WIDE(in, reduced(bent(in[0], in[1], delta, 1, delta), reduction));
+    WIDE(in, bent(in[0], in[1], delta, delta, reduction));
 }
 
 /* ---- likelihoods ---- */
@@ -253,11 +309,35 @@ yk_tensor *yk_nll_loss(yk_tensor *x, yk_tensor *target, const yk_nll_loss_option
 }
 
 /* t (log t - x), 0 where t is; of logarithms e^t (t - x). */
+/* With t the target: gx = -g t, gt = g (log t + 1 - x), where t is 0 -g x. */
+static void kl_div_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    yk_tensor *x = yk__saved_in_graph(node, 0), *target = yk__saved_in_graph(node, 1);
+    if (yk__needs_grad(node, 0))
+        grads[0] = yk_neg(yk_mul(gouts[0], target));
+    if (yk__needs_grad(node, 1)) {
+        yk_tensor *none = yk_eq(target, yk__recorded_number(target, 0));
+        yk_tensor *log = yk_log(yk_where(none, yk__recorded_number(target, 1), target));
+        yk_tensor *slope = yk__recorded_where_not(none, yk_add_scalar(log, 1));
+        grads[1] = yk_mul(gouts[0], yk_sub(slope, x));
+    }
+}
+
+/* The divergence of each element, t log t - t x, of a target that is no logarithm. */
+static yk_tensor *kl_div_at_once(yk_tensor *x, yk_tensor *target)
+{
+    static const yk__op op = {.name = "kl_div", .recorded = kl_div_recorded};
+    yk_tensor *inputs[2] = {x, target};
+    return yk__record(yk__raw_binary("kl_div", YK__KL_DIV, x, target, 1), &op, 2, inputs, 2, inputs, NULL, 0);
+}
+
 static yk_tensor *kl_div(yk_tensor *x, yk_tensor *target, const yk_kl_div_options *o)
 {
     yk_tensor *loss;
     if (o->log_target) {
         loss = yk_mul(yk_exp(target), yk_sub(target, x));
+    } else if (fits_kernel(x, target)) {
+        loss = kl_div_at_once(x, target);
     } else {
         yk_tensor *none = yk_eq(target, yk__recorded_number(target, 0));
         yk_tensor *log = yk_log(yk_where(none, yk__recorded_number(target, 1), target));

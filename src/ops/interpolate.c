@@ -3,7 +3,9 @@
  * Layer: ops.
  *
  * Interpolation goes dimension by dimension. Along one, an element of the result is a sum of one, two or four elements,
- * each with a weight: as many selections of the whole, which the host's numbers say, times vectors of weights.
+ * each with a weight. A kernel does the last two dimensions at once; its gradient is the same with the taps turned
+ * round. Where the device has none, or somebody listens, there are as many selections of the whole, which the host's
+ * numbers say, times vectors of weights.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -118,11 +120,161 @@ static yk_tensor *tapped(yk_tensor *x, int dim, int64_t out, const taps *t)
     return sum;
 }
 
+/* ---- by the kernel ---- */
+
+/* A dimension that is resized from one size to another; 0 to 0: none. */
+typedef struct axis {
+    int64_t from, to;
+    double factor; /* as taps_fill takes it */
+} axis;
+
+/* Rows and columns of planes (P,H,W); back: the gradient, from planes of the result's size. */
+typedef struct resize_context {
+    yk_upsample_options o;
+    axis rows, columns;
+    bool back;
+} resize_context;
+
+static int taps_of(yk_interpolation mode)
+{
+    return mode <= YK_INTERPOLATE_NEAREST_EXACT ? 1 : mode == YK_INTERPOLATE_BICUBIC ? 4 : 2;
+}
+
+/* Puts tap `at`, of a result's element `to`, in its place. */
+static void tap_put(yk__taps *t, int32_t *counts, int64_t to, int64_t from, double weight)
+{
+    int64_t at = counts[to]++ * t->size + to;
+    ((int32_t *)t->index)[at] = (int32_t)from;
+    ((double *)t->weight)[at] = weight;
+}
+
+/* The taps of an axis, or those of its gradient, in one block of memory, which *block gets; false on failure. */
+static bool kernel_taps(yk__taps *t, const axis *a, const resize_context *c, void **block)
+{
+    taps list;
+    int count = taps_of(c->o.mode);
+    *t = (yk__taps){.size = c->back ? a->from : a->to};
+    *block = NULL;
+    int32_t *counts = yk__calloc((size_t)t->size, sizeof(*counts));
+    bool made = taps_make(&list, count, a->to) && counts;
+    if (made) {
+        taps_fill(&list, a->from, a->to, a->factor, &c->o);
+        for (int k = 0; k < count; k++)
+            for (int64_t i = 0; i < a->to; i++) {
+                int64_t to = c->back ? list.elements[k][i] : i;
+                t->most = ++counts[to] > t->most ? counts[to] : t->most;
+            }
+        size_t most = (size_t)t->most, size = (size_t)t->size;
+        *block = yk__calloc(size, sizeof(int32_t) + most * (sizeof(double) + sizeof(int32_t)));
+        made = *block != NULL;
+    }
+    if (made) {
+        t->weight = *block;
+        t->index = (const int32_t *)(t->weight + t->size * t->most);
+        t->taps = t->index + t->size * t->most;
+        t->full = true;
+        for (int64_t i = 0; i < t->size; i++)
+            t->full = t->full && counts[i] == t->most;
+        memset(counts, 0, (size_t)t->size * sizeof(*counts));
+        for (int64_t i = 0; i < a->to; i++)
+            for (int k = 0; k < count; k++) {
+                int64_t from = list.elements[k][i];
+                tap_put(t, counts, c->back ? from : i, c->back ? i : from, count == 1 ? 1 : list.weights[k][i]);
+            }
+        memcpy((int32_t *)t->taps, counts, (size_t)t->size * sizeof(*counts));
+    }
+    taps_release(&list);
+    free(counts);
+    return made;
+}
+
+/* Planes x (P,H,W) in their other size, one reference. */
+static yk_tensor *resize_run(yk_tensor *x, const resize_context *c)
+{
+    const axis *axes[2] = {&c->rows, &c->columns};
+    yk__taps t[2];
+    const yk__taps *given[2] = {NULL, NULL};
+    void *blocks[2] = {NULL, NULL};
+    int64_t shape[3] = {x->shape[0], x->shape[1], x->shape[2]};
+    bool made = true;
+    for (int i = 0; i < 2 && made; i++) {
+        if (!axes[i]->to)
+            continue;
+        made = kernel_taps(&t[i], axes[i], c, &blocks[i]);
+        given[i] = &t[i];
+        shape[1 + i] = t[i].size;
+    }
+    yk_device device = yk__device_of(x);
+    yk_tensor *from = made ? yk__raw_contiguous(x) : NULL, *out = NULL;
+    if (from)
+        out = yk__tensor_new(3, shape, NULL, (yk_dtype)x->dtype, device);
+    if (out) {
+        yk__view to = yk__view_of(out), of = yk__view_of(from);
+        out = yk__tensor_if_ok(out, yk__backend_of(device)->resize(device.index, &to, &of, given[0], given[1]));
+    }
+    yk_tensor_release(from);
+    free(blocks[0]);
+    free(blocks[1]);
+    return out;
+}
+
+static yk_tensor *resized(yk_tensor *x, const resize_context *c);
+
+static yk_status resize_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    resize_context c = *(const resize_context *)yk__context(node);
+    c.back = !c.back;
+    grads[0] = resize_run(gout, &c);
+    return yk__status_of(grads[0]);
+}
+
+static void resize_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    resize_context c = *(const resize_context *)yk__context(node);
+    c.back = !c.back;
+    grads[0] = resized(gouts[0], &c);
+}
+
+static yk_tensor *resized(yk_tensor *x, const resize_context *c)
+{
+    static const yk__op op = {.name = "interpolate", .backward = resize_backward, .recorded = resize_recorded};
+    return x ? yk__record(resize_run(x, c), &op, 1, &x, 0, NULL, c, sizeof(*c)) : NULL;
+}
+
+static bool fits_kernel(const yk_tensor *x, const int64_t sizes[AXES], const yk_upsample_options *o)
+{
+    bool fits = o->mode != YK_INTERPOLATE_AREA && x->numel && !yk__listening && yk__backend_of(yk__device_of(x)) &&
+                yk__backend_of(yk__device_of(x))->resize;
+    for (int i = 0; i < x->ndim - 2 && fits; i++)
+        fits = sizes[i] <= 1 << 24 && x->shape[2 + i] <= 1 << 24;
+    return fits;
+}
+
+static yk_tensor *by_kernel(yk_tensor *x, const int64_t sizes[AXES], const yk_upsample_options *o)
+{
+    const int axes = x->ndim - 2, last = axes - 1;
+    const int64_t *from = x->shape + 2;
+    int64_t planes = x->shape[0] * x->shape[1], shape[2 + AXES] = {x->shape[0], x->shape[1]};
+    yk_tensor *out = yk__recorded_wide(x);
+    if (axes == 3) {
+        resize_context deep = {.o = *o, .rows = {from[0], sizes[0], o->scale_factor[0]}};
+        out = resized(yk_reshape(out, 3, (int64_t[3]){planes, from[0], from[1] * from[2]}), &deep);
+        planes *= sizes[0];
+    }
+    resize_context c = {.o = *o, .columns = {from[last], sizes[last], o->scale_factor[last]}};
+    if (axes > 1)
+        c.rows = (axis){from[last - 1], sizes[last - 1], o->scale_factor[last - 1]};
+    out = resized(yk_reshape(out, 3, (int64_t[3]){planes, axes > 1 ? from[last - 1] : 1, from[last]}), &c);
+    memcpy(shape + 2, sizes, sizeof(shape[0]) * (size_t)axes);
+    out = yk_reshape(out, x->ndim, shape);
+    return out ? yk_cast(out, (yk_dtype)x->dtype) : NULL;
+}
+
 static yk_tensor *interpolated(yk_tensor *x, const int64_t sizes[AXES], const yk_upsample_options *o)
 {
-    int axes = x->ndim - 2, count = o->mode <= YK_INTERPOLATE_NEAREST_EXACT ? 1
-                                    : o->mode == YK_INTERPOLATE_BICUBIC     ? 4
-                                                                            : 2;
+    int axes = x->ndim - 2, count = taps_of(o->mode);
+    if (fits_kernel(x, sizes, o))
+        return by_kernel(x, sizes, o);
     if (o->mode == YK_INTERPOLATE_AREA)
         return axes == 1   ? yk_adaptive_avg_pool1d(x, sizes[0])
                : axes == 2 ? yk_adaptive_avg_pool2d(x, sizes[0], sizes[1])
@@ -214,21 +366,37 @@ yk_tensor *yk_interpolate(yk_tensor *x, const yk_upsample_options *options)
 
 /* ---- pixels and channels ---- */
 
-/* x (..., C, H, W) with C r r, H / r and W / r in their places, or the other way round. */
-static yk_tensor *shuffled(yk_tensor *x, int64_t r, bool up)
+/* Reshapes x (..., C, H, W) to (N, ...) by `apart`, whose N is set here, permutes that and merges it to (..., c, h, w).
+ */
+static yk_tensor *regrouped(yk_tensor *x, int64_t apart[6], const int order[6], int64_t c, int64_t h, int64_t w)
+{
+    int64_t shape[YK_MAX_DIMS];
+    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
+    apart[0] = 1;
+    for (int d = 0; d < x->ndim - 3; d++)
+        apart[0] *= x->shape[d];
+    shape[x->ndim - 3] = c;
+    shape[x->ndim - 2] = h;
+    shape[x->ndim - 1] = w;
+    yk_tensor *out = yk_reshape(x, 6, apart);
+    out = out ? yk_permute(out, order) : NULL;
+    return out ? yk_reshape(out, x->ndim, shape) : NULL;
+}
+
+/* x (..., C r r, H, W) as (..., C, H r, W r). */
+static yk_tensor *channels_to_pixels(yk_tensor *x, int64_t r)
 {
     const int64_t *s = x->shape + x->ndim - 3;
-    int64_t shape[YK_MAX_DIMS], n = 1, c = up ? s[0] / (r * r) : s[0], h = up ? s[1] : s[1] / r,
-                                w = up ? s[2] : s[2] / r;
-    memcpy(shape, x->shape, sizeof(shape[0]) * (size_t)x->ndim);
-    for (int d = 0; d < x->ndim - 3; d++)
-        n *= x->shape[d];
-    shape[x->ndim - 3] = up ? c : c * r * r;
-    shape[x->ndim - 2] = up ? h * r : h;
-    shape[x->ndim - 1] = up ? w * r : w;
-    yk_tensor *out = yk_reshape(x, 6, up ? (int64_t[6]){n, c, r, r, h, w} : (int64_t[6]){n, c, h, r, w, r});
-    out = out ? yk_permute(out, up ? (int[6]){0, 1, 4, 2, 5, 3} : (int[6]){0, 1, 3, 5, 2, 4}) : NULL;
-    return out ? yk_reshape(out, x->ndim, shape) : NULL;
+    int64_t c = s[0] / (r * r);
+    return regrouped(x, (int64_t[6]){1, c, r, r, s[1], s[2]}, (int[6]){0, 1, 4, 2, 5, 3}, c, s[1] * r, s[2] * r);
+}
+
+/* x (..., C, H r, W r) as (..., C r r, H, W). */
+static yk_tensor *pixels_to_channels(yk_tensor *x, int64_t r)
+{
+    const int64_t *s = x->shape + x->ndim - 3;
+    int64_t h = s[1] / r, w = s[2] / r;
+    return regrouped(x, (int64_t[6]){1, s[0], h, r, w, r}, (int[6]){0, 1, 3, 5, 2, 4}, s[0] * r * r, h, w);
 }
 
 static bool factor_check(const char *name, yk_tensor *x, const char *factor, int64_t r)
@@ -255,7 +423,7 @@ yk_tensor *yk_pixel_shuffle(yk_tensor *x, int64_t upscale_factor)
                  (long long)x->shape[x->ndim - 3], yk_shape_format(x, text, sizeof(text)), (long long)upscale_factor);
         return NULL;
     }
-    YK__WITHIN_SCOPE(shuffled(x, upscale_factor, true));
+    YK__WITHIN_SCOPE(channels_to_pixels(x, upscale_factor));
 }
 
 yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor)
@@ -269,5 +437,5 @@ yk_tensor *yk_pixel_unshuffle(yk_tensor *x, int64_t downscale_factor)
                  yk_shape_format(x, text, sizeof(text)), (long long)downscale_factor);
         return NULL;
     }
-    YK__WITHIN_SCOPE(shuffled(x, downscale_factor, false));
+    YK__WITHIN_SCOPE(pixels_to_channels(x, downscale_factor));
 }

@@ -166,6 +166,11 @@ yk_tensor *yk__batch_norm_counting(yk_tensor *x, yk_tensor *weight, yk_tensor *b
                                    yk_tensor *running_var, yk_tensor *batches, const yk_batch_norm_options *options);
 bool yk__batch_norm_counts(const yk_tensor *x, const yk_tensor *batches);
 
+/* ---- activations of one kernel, of floating x that was checked ---- */
+yk_tensor *yk__threshold_at_once(yk_tensor *x, double threshold, double value);
+yk_tensor *yk__hardshrink_at_once(yk_tensor *x, double lambd);
+yk_tensor *yk__softshrink_at_once(yk_tensor *x, double lambd);
+
 /* ---- windows ---- */
 /* The reach of a kernel along one axis and the padded size that it slides over; false where a number is beyond what can
  * be counted with. */

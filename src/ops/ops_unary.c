@@ -388,6 +388,28 @@ static yk_tensor *softplus_recorded(yk_tensor *g, yk_tensor *k, const double *p)
     return yk_where(linear, g, yk_mul(g, yk_sigmoid(scaled)));
 }
 
+/* ---- steps and gaps at a threshold ---- */
+
+static yk_tensor *threshold_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    return yk__raw_binary("threshold", YK__THRESHOLD_GRAD, g, x, p[0]);
+}
+
+static yk_tensor *threshold_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    return yk__recorded_where_not(yk_le(k, yk__recorded_number(k, p[0])), g);
+}
+
+static yk_tensor *shrink_rule(yk_tensor *g, yk_tensor *x, const double *p)
+{
+    return yk__raw_binary("shrink", YK__SHRINK_GRAD, g, x, p[0]);
+}
+
+static yk_tensor *shrink_recorded(yk_tensor *g, yk_tensor *k, const double *p)
+{
+    return yk__recorded_where_not(yk_le(yk_abs(k), yk__recorded_number(k, p[0])), g);
+}
+
 /* ---- activations without ---- */
 
 static yk_tensor *silu_recorded(yk_tensor *g, yk_tensor *k, const double *p)
@@ -495,6 +517,9 @@ UNARY_ROW(hardsigmoid, HARDSIGMOID, X, YK__HARDSIGMOID_GRAD, NULL, hardsigmoid)
 UNARY_ROW(leaky_relu, LEAKY_RELU, X, BY_RULE, leaky_relu_rule, leaky_relu)
 UNARY_ROW(elu, ELU, X, BY_RULE, elu_rule, elu)
 UNARY_ROW(softplus, SOFTPLUS, X, BY_RULE, softplus_rule, softplus)
+UNARY_ROW(threshold, THRESHOLD, X, BY_RULE, threshold_rule, threshold)
+UNARY_ROW(hardshrink, HARDSHRINK, X, BY_RULE, shrink_rule, shrink)
+UNARY_ROW(softshrink, SOFTSHRINK, X, BY_RULE, shrink_rule, shrink)
 
 /* Steps are flat wherever they have a slope: their gradient is zero, not none, as in PyTorch. */
 UNARY_ROW(sign, SIGN, NOTHING, BY_RULE, zero_rule, zero)
@@ -560,6 +585,23 @@ yk_tensor *yk_softplus(yk_tensor *x, double beta, double threshold)
                    yk__check_number("softplus", "threshold", threshold, -DBL_MAX, INFINITY)
                ? NULL
                : activate(&softplus_row, x, beta, threshold);
+}
+
+/* Those who listen to operations hear what these are composed of (shrink.c). */
+
+yk_tensor *yk__threshold_at_once(yk_tensor *x, double threshold, double value)
+{
+    return unary_run(&threshold_row, x, threshold, value);
+}
+
+yk_tensor *yk__hardshrink_at_once(yk_tensor *x, double lambd)
+{
+    return unary_run(&hardshrink_row, x, lambd, 0);
+}
+
+yk_tensor *yk__softshrink_at_once(yk_tensor *x, double lambd)
+{
+    return unary_run(&softshrink_row, x, lambd, 0);
 }
 
 yk_tensor *yk_sign(yk_tensor *x)

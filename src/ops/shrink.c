@@ -1,6 +1,8 @@
 /*
  * shrink.c - thresholds, shrinking and smooth steps, composed of other operations, and the ReLU of random slopes.
  * Layer: ops.
+ *
+ * Thresholds and shrinking have kernels, too; what listens to operations hears the ones that they are composed of.
  */
 #include <float.h>
 #include <math.h>
@@ -27,6 +29,8 @@ yk_tensor *yk_threshold(yk_tensor *x, double threshold, double value)
     YK__EVENT(YK__EVENT_OPERATION, "threshold");
     if (!yk__op_begin("threshold", 1, &x, 0) || yk__check_value("threshold", (yk_dtype)x->dtype, value))
         return NULL;
+    if (yk_dtype_is_floating((yk_dtype)x->dtype) && !yk__listening)
+        return yk__threshold_at_once(x, threshold, value);
     YK__WITHIN_SCOPE(yk_where(yk_le(x, yk__recorded_number(x, threshold)), yk__recorded_number(x, value), x));
 }
 
@@ -53,6 +57,8 @@ yk_tensor *yk_hardshrink(yk_tensor *x, double lambd)
     YK__EVENT(YK__EVENT_OPERATION, "hardshrink");
     if (!activation_check("hardshrink", x) || yk__check_number("hardshrink", "lambd", lambd, 0, DBL_MAX))
         return NULL;
+    if (!yk__listening)
+        return yk__hardshrink_at_once(x, lambd);
     YK__WITHIN_SCOPE(yk__recorded_where_not(shrunk_to_0(yk_detach(x), lambd), x));
 }
 
@@ -67,6 +73,8 @@ yk_tensor *yk_softshrink(yk_tensor *x, double lambd)
     YK__EVENT(YK__EVENT_OPERATION, "softshrink");
     if (!activation_check("softshrink", x) || yk__check_number("softshrink", "lambd", lambd, 0, DBL_MAX))
         return NULL;
+    if (!yk__listening)
+        return yk__softshrink_at_once(x, lambd);
     ROUNDED_ONCE(softly_shrunk(yk__recorded_wide(x), lambd));
 }
 
@@ -111,6 +119,8 @@ yk_tensor *yk_celu(yk_tensor *x, double alpha)
         yk__fail(YK_ERR_ARGUMENT, "celu: alpha is %g, expected a number other than 0", alpha);
         return NULL;
     }
+    if (alpha == 1)
+        return yk_elu(x, 1);
     ROUNDED_ONCE(celu(yk__recorded_wide(x), alpha));
 }
 

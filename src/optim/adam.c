@@ -5,7 +5,7 @@
 
 #include "optim/optimizer.h"
 
-static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+static yk_status adam_configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_adam_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_adam_options, (const yk_adam_options *)options, &o))
@@ -21,7 +21,7 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
     return yk__optimizer_rate(kind->name, o.lr, &group->lr);
 }
 
-static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+static yk_status adam_check(const yk__optim_kind *kind, const yk__optim_group *group)
 {
     const yk__adam *p = &group->options.adam;
     yk_status status = yk__check_number(kind->name, "eps", p->eps, 0, INFINITY);
@@ -34,13 +34,13 @@ static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
     return status;
 }
 
-static unsigned states(const yk__optim_group *group)
+static unsigned adam_states(const yk__optim_group *group)
 {
     return group->options.adam.amsgrad ? 7 : 3;
 }
 
-static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
+static yk_status adam_call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
+                           const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
 {
     if (!backend->adam)
         return yk__slot_missing(device, "adam");
@@ -71,10 +71,10 @@ static const yk__optim_kind adam_kind = {
     .counts = true,
     .numbers = NUMBERS,
     .preset = {.lr = NAN, .options.adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    .configure = configure,
-    .check = check,
-    .states = states,
-    .call = call};
+    .configure = adam_configure,
+    .check = adam_check,
+    .states = adam_states,
+    .call = adam_call};
 static const yk__optim_kind adamw_kind = {
     .name = "adamw",
     .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
@@ -83,10 +83,10 @@ static const yk__optim_kind adamw_kind = {
     .numbers = NUMBERS,
     .preset = {.lr = NAN,
                .options.adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2, .decoupled = true}},
-    .configure = configure,
-    .check = check,
-    .states = states,
-    .call = call};
+    .configure = adam_configure,
+    .check = adam_check,
+    .states = adam_states,
+    .call = adam_call};
 
 yk_optimizer *(yk_adam)(yk_parameters *params, const yk_adam_options *options)
 {

@@ -9,7 +9,7 @@
 
 /* ---- what they share --------------------------------------------------------------------------------------------- */
 
-static unsigned states(const yk__optim_group *group)
+static unsigned descent_states(const yk__optim_group *group)
 {
     const yk__descent *p = &group->options.descent;
     switch (p->rule) {
@@ -19,13 +19,13 @@ static unsigned states(const yk__optim_group *group)
     }
 }
 
-static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
+static yk_status descent_call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
+                              const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
 {
     if (!backend->descend)
         return yk__slot_missing(device, "descend");
     yk__descent p = group->options.descent;
-    unsigned used = states(group);
+    unsigned used = descent_states(group);
     p.lr = group->lr;
     p.fade = pow(0.96, p.momentum_decay);
     p.state = state;
@@ -36,7 +36,7 @@ static yk_status call(const yk__backend *backend, yk_device device, const yk__op
 }
 
 /* Those that a rule does not have are 0. */
-static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+static yk_status descent_check(const yk__optim_kind *kind, const yk__optim_group *group)
 {
     const yk__descent *p = &group->options.descent;
     const struct {
@@ -114,9 +114,9 @@ static const yk__optim_kind rmsprop_kind = {
                 FLAG("centered", centered), FLAG("maximize", maximize)},
     .preset = {.lr = 1e-2, .options.descent = {.rule = YK__RMSPROP, .rho = 0.99, .eps = 1e-8}},
     .configure = configure_rmsprop,
-    .check = check,
-    .states = states,
-    .call = call};
+    .check = descent_check,
+    .states = descent_states,
+    .call = descent_call};
 CONSTRUCTORS(rmsprop)
 
 /* ---- Adagrad ----------------------------------------------------------------------------------------------------- */
@@ -147,10 +147,10 @@ static const yk__optim_kind adagrad_kind = {
                 REAL("weight_decay", weight_decay), FLAG("maximize", maximize)},
     .preset = {.lr = 1e-2, .options.descent = {.rule = YK__ADAGRAD, .eps = 1e-10}},
     .configure = configure_adagrad,
-    .check = check,
-    .states = states,
+    .check = descent_check,
+    .states = descent_states,
     .initial = initial_sum,
-    .call = call,
+    .call = descent_call,
     .rows = yk__adagrad_rows};
 CONSTRUCTORS(adagrad)
 
@@ -174,9 +174,9 @@ static const yk__optim_kind adadelta_kind = {
     .numbers = {REAL("rho", rho), REAL("eps", eps), REAL("weight_decay", weight_decay), FLAG("maximize", maximize)},
     .preset = {.lr = 1, .options.descent = {.rule = YK__ADADELTA, .rho = 0.9, .eps = 1e-6}},
     .configure = configure_adadelta,
-    .check = check,
-    .states = states,
-    .call = call};
+    .check = descent_check,
+    .states = descent_states,
+    .call = descent_call};
 CONSTRUCTORS(adadelta)
 
 /* ---- Adamax, NAdam, RAdam ---------------------------------------------------------------------------------------- */
@@ -228,9 +228,9 @@ static const yk__optim_kind adamax_kind = {
     .numbers = {BETAS, REAL("eps", eps), REAL("weight_decay", weight_decay), FLAG("maximize", maximize)},
     .preset = {.lr = 2e-3, .options.descent = {.rule = YK__ADAMAX, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
     .configure = configure_adamax,
-    .check = check,
-    .states = states,
-    .call = call};
+    .check = descent_check,
+    .states = descent_states,
+    .call = descent_call};
 static const yk__optim_kind nadam_kind = {
     .name = "nadam",
     .state_names = {"exp_avg", "exp_avg_sq"},
@@ -242,9 +242,9 @@ static const yk__optim_kind nadam_kind = {
         {.lr = 2e-3,
          .options.descent = {.rule = YK__NADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum_decay = 4e-3}},
     .configure = configure_nadam,
-    .check = check,
-    .states = states,
-    .call = call};
+    .check = descent_check,
+    .states = descent_states,
+    .call = descent_call};
 static const yk__optim_kind radam_kind = {
     .name = "radam",
     .state_names = {"exp_avg", "exp_avg_sq"},
@@ -254,9 +254,9 @@ static const yk__optim_kind radam_kind = {
                 FLAG("maximize", maximize)},
     .preset = {.lr = 1e-3, .options.descent = {.rule = YK__RADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
     .configure = configure_radam,
-    .check = check,
-    .states = states,
-    .call = call};
+    .check = descent_check,
+    .states = descent_states,
+    .call = descent_call};
 CONSTRUCTORS(adamax)
 CONSTRUCTORS(nadam)
 CONSTRUCTORS(radam)

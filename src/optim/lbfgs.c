@@ -378,7 +378,7 @@ static yk_status follow(history *h, const yk__optim_group *group)
     return status;
 }
 
-static yk_status step(yk_optimizer *o, yk_closure closure, void *user, double *loss)
+static yk_status lbfgs_step(yk_optimizer *o, yk_closure closure, void *user, double *loss)
 {
     const yk__optim_group *group = &o->groups[0];
     yk_status status = check_devices(group);
@@ -574,7 +574,7 @@ static yk_status load(const yk_optimizer *o, const yk_state_dict *dict, void **s
 
 /* ---- the kind ---------------------------------------------------------------------------------------------------- */
 
-static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+static yk_status lbfgs_configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_lbfgs_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_lbfgs_options, (const yk_lbfgs_options *)options, &o))
@@ -597,7 +597,7 @@ static yk_status check_count(const char *kind, const char *name, double count)
                : yk__fail(YK_ERR_ARGUMENT, "%s: %s is %g, expected a whole number, at least 1", kind, name, count);
 }
 
-static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+static yk_status lbfgs_check(const yk__optim_kind *kind, const yk__optim_group *group)
 {
     const yk__lbfgs *p = &group->options.lbfgs;
     yk_status status = check_count(kind->name, "max_iter", p->max_iter);
@@ -615,14 +615,14 @@ static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
     return status;
 }
 
-static unsigned states(const yk__optim_group *group)
+static unsigned lbfgs_states(const yk__optim_group *group)
 {
     (void)group;
     return 0;
 }
 
 static const yk__optim_whole whole = {
-    .names = entry_names, .step = step, .save = save, .load = load, .free = history_free, .steps = history_steps};
+    .names = entry_names, .step = lbfgs_step, .save = save, .load = load, .free = history_free, .steps = history_steps};
 
 #define NUMBER(name, member, count, fixed)                                                                             \
     {                                                                                                                  \
@@ -635,9 +635,9 @@ static const yk__optim_kind lbfgs_kind = {
                 NUMBER("tolerance_change", tolerance_change, 1, false), NUMBER("line_search_fn", line_search, 1, false),
                 NUMBER("maximize", maximize, 0, false)},
     .preset = {.lr = 1, .options.lbfgs = {.tolerance_grad = 1e-7, .tolerance_change = 1e-9}},
-    .configure = configure,
-    .check = check,
-    .states = states,
+    .configure = lbfgs_configure,
+    .check = lbfgs_check,
+    .states = lbfgs_states,
     .whole = &whole};
 
 yk_optimizer *(yk_lbfgs)(yk_parameters *params, const yk_lbfgs_options *options)

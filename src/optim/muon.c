@@ -11,7 +11,7 @@
 #include "nn/state_dict.h"
 #include "optim/optimizer.h"
 
-static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+static yk_status muon_configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_muon_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_muon_options, (const yk_muon_options *)options, &o))
@@ -30,7 +30,7 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
     return yk__optimizer_rate(kind->name, o.lr, &group->lr);
 }
 
-static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+static yk_status muon_check(const yk__optim_kind *kind, const yk__optim_group *group)
 {
     const yk__muon *p = &group->options.muon;
     static const char *const names[] = {"ns_a", "ns_b", "ns_c"};
@@ -64,7 +64,7 @@ static yk_status accept(const yk__optim_kind *kind, const char *name, const yk_t
                                    kind->name, name, yk_shape_format(x, shape, sizeof(shape)));
 }
 
-static unsigned states(const yk__optim_group *group)
+static unsigned muon_states(const yk__optim_group *group)
 {
     (void)group;
     return 1;
@@ -147,10 +147,10 @@ static const yk__optim_kind muon_kind = {
                                 .ns_steps = 5,
                                 .ns_coefficients = {3.4445, -4.7750, 2.0315},
                                 .nesterov = true}},
-    .configure = configure,
-    .check = check,
+    .configure = muon_configure,
+    .check = muon_check,
     .accept = accept,
-    .states = states,
+    .states = muon_states,
     .compose = compose};
 
 yk_optimizer *(yk_muon)(yk_parameters *params, const yk_muon_options *options)

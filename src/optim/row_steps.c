@@ -50,7 +50,7 @@ yk_status yk__adagrad_rows(yk_optimizer *o, yk__optim_group *group, int64_t i, y
     return quotient ? rows_change(x, indices, quotient, p->maximize ? rate : -rate) : yk__error_code();
 }
 
-static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+static yk_status sparse_adam_configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_sparse_adam_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_sparse_adam_options, (const yk_sparse_adam_options *)options, &o))
@@ -63,7 +63,7 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
     return yk__optimizer_rate(kind->name, o.lr, &group->lr);
 }
 
-static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+static yk_status sparse_adam_check(const yk__optim_kind *kind, const yk__optim_group *group)
 {
     const yk__adam *p = &group->options.adam;
     yk_status status = yk__check_positive(kind->name, "eps", p->eps);
@@ -72,15 +72,16 @@ static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
     return status ? status : yk__check_below(kind->name, "beta2", p->beta2, 0, 1);
 }
 
-static unsigned states(const yk__optim_group *group)
+static unsigned sparse_adam_states(const yk__optim_group *group)
 {
     (void)group;
     return 3;
 }
 
 /* A gradient of all elements. */
-static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
+static yk_status sparse_adam_call(const yk__backend *backend, yk_device device, const yk__optim_group *group,
+                                  int64_t step, const yk__step_state *state, const int32_t *skip,
+                                  const yk__optim_batch *batch)
 {
     (void)backend;
     (void)device;
@@ -130,10 +131,10 @@ static const yk__optim_kind sparse_adam_kind = {
                 {"eps", offsetof(yk__optim_group, options.adam.eps), 1, false},
                 {"maximize", offsetof(yk__optim_group, options.adam.maximize), 0, false}},
     .preset = {.lr = NAN, .options.adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    .configure = configure,
-    .check = check,
-    .states = states,
-    .call = call,
+    .configure = sparse_adam_configure,
+    .check = sparse_adam_check,
+    .states = sparse_adam_states,
+    .call = sparse_adam_call,
     .rows = sparse_adam_rows};
 
 yk_optimizer *(yk_sparse_adam)(yk_parameters *params, const yk_sparse_adam_options *options)

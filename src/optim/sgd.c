@@ -6,7 +6,7 @@
 
 #include "optim/row_steps.h"
 
-static yk_status configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
+static yk_status sgd_configure(const yk__optim_kind *kind, const void *options, yk__optim_group *group)
 {
     yk_sgd_options o;
     if (YK__OPTIONS_TAKE(kind->name, yk_sgd_options, (const yk_sgd_options *)options, &o))
@@ -21,7 +21,7 @@ static yk_status configure(const yk__optim_kind *kind, const void *options, yk__
     return yk__optimizer_rate(kind->name, o.lr, &group->lr);
 }
 
-static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
+static yk_status sgd_check(const yk__optim_kind *kind, const yk__optim_group *group)
 {
     const yk__sgd *p = &group->options.sgd;
     yk_status status = yk__check_number(kind->name, "momentum", p->momentum, 0, INFINITY);
@@ -35,13 +35,13 @@ static yk_status check(const yk__optim_kind *kind, const yk__optim_group *group)
     return status;
 }
 
-static unsigned states(const yk__optim_group *group)
+static unsigned sgd_states(const yk__optim_group *group)
 {
     return group->options.sgd.momentum != 0;
 }
 
-static yk_status call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
-                      const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
+static yk_status sgd_call(const yk__backend *backend, yk_device device, const yk__optim_group *group, int64_t step,
+                          const yk__step_state *state, const int32_t *skip, const yk__optim_batch *batch)
 {
     if (!backend->sgd)
         return yk__slot_missing(device, "sgd");
@@ -63,10 +63,10 @@ static const yk__optim_kind sgd_kind = {
                 {"nesterov", offsetof(yk__optim_group, options.sgd.nesterov), 0, false},
                 {"maximize", offsetof(yk__optim_group, options.sgd.maximize), 0, false}},
     .preset = {.lr = NAN},
-    .configure = configure,
-    .check = check,
-    .states = states,
-    .call = call,
+    .configure = sgd_configure,
+    .check = sgd_check,
+    .states = sgd_states,
+    .call = sgd_call,
     .rows = yk__sgd_rows};
 
 yk_optimizer *(yk_sgd)(yk_parameters *params, const yk_sgd_options *options)

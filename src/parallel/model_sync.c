@@ -139,18 +139,32 @@ static yk_tensor *view_in(yk_tensor *flat, size_t offset, const yk_tensor *x)
     return view;
 }
 
-/* Copies to `flat` (pack), or from it; `written`: the tensors' versions count up. */
-static yk_status copy_pieces(int count, yk_tensor *const *tensors, yk_tensor *flat, bool pack, bool written)
+/* Copies the tensors to `flat`, one after the other. */
+static yk_status pack_tensors(int count, yk_tensor *const *tensors, yk_tensor *flat)
 {
     size_t offset = 0;
     yk_status status = YK_OK;
     for (int i = 0; i < count && !status; i++) {
-        yk_tensor *x = tensors[i], *index = view_in(flat, offset, x);
-        status = !index ? YK_ERR_MEMORY : pack ? yk__raw_copy(index, x) : yk__raw_copy(x, index);
-        if (!pack && written)
-            yk__bump_version(x);
-        yk_tensor_release(index);
-        offset += padded_bytes(x);
+        yk_tensor *part = view_in(flat, offset, tensors[i]);
+        status = part ? yk__raw_copy(part, tensors[i]) : YK_ERR_MEMORY;
+        yk_tensor_release(part);
+        offset += padded_bytes(tensors[i]);
+    }
+    return status;
+}
+
+/* Copies them back from `flat`; `written`: their versions count up. */
+static yk_status unpack_tensors(int count, yk_tensor *const *tensors, yk_tensor *flat, bool written)
+{
+    size_t offset = 0;
+    yk_status status = YK_OK;
+    for (int i = 0; i < count && !status; i++) {
+        yk_tensor *part = view_in(flat, offset, tensors[i]);
+        status = part ? yk__raw_copy(tensors[i], part) : YK_ERR_MEMORY;
+        if (written)
+            yk__bump_version(tensors[i]);
+        yk_tensor_release(part);
+        offset += padded_bytes(tensors[i]);
     }
     return status;
 }
@@ -182,10 +196,10 @@ static yk_status broadcast_piece(int count, yk_tensor *const *tensors, size_t by
         *flat = made;
     }
     bool root = yk_rank(group) == src;
-    yk_status status = root ? copy_pieces(count, tensors, *flat, true, false) : YK_OK;
+    yk_status status = root ? pack_tensors(count, tensors, *flat) : YK_OK;
     if (!status)
         status = YK__HOST_TENSORS(yk_broadcast(*flat, src, group));
-    return status || root ? status : copy_pieces(count, tensors, *flat, false, written);
+    return status || root ? status : unpack_tensors(count, tensors, *flat, written);
 }
 
 yk_status yk__model_broadcast(int count, yk_tensor *const *tensors, int src, bool written, yk_process_group *group,

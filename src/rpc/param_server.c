@@ -719,14 +719,26 @@ static yk_status servers_push(yk_parameter_server *ps, const char *what, bool pu
     return status ? status : answers_take(ps, what, answers, pulls);
 }
 
-static yk_status update(yk_parameter_server *ps, const char *what, bool pushes, bool pulls)
+static yk_status servers_push_only(yk_parameter_server *ps, const char *what)
+{
+    return servers_push(ps, what, false);
+}
+
+static yk_status servers_push_and_pull(yk_parameter_server *ps, const char *what)
+{
+    return servers_push(ps, what, true);
+}
+
+/* Runs an exchange with the servers in a scope of its own, unrecorded. */
+static yk_status exchange_run(yk_parameter_server *ps, const char *what,
+                              yk_status (*exchange)(yk_parameter_server *ps, const char *what))
 {
     if (!yk__is_there(what, "parameter server", ps))
         return yk__error_code();
     YK__OWN_RECORD;
     yk_scope scope = yk_scope_begin();
     bool recording = yk_no_grad_begin();
-    yk_status status = pushes ? servers_push(ps, what, pulls) : servers_pull(ps, what);
+    yk_status status = exchange(ps, what);
     yk_no_grad_end(recording);
     yk_scope_end(scope);
     return status;
@@ -735,19 +747,19 @@ static yk_status update(yk_parameter_server *ps, const char *what, bool pushes, 
 yk_status yk_parameter_server_step(yk_parameter_server *ps)
 {
     YK__LIVE(ps);
-    return update(ps, "parameter_server_step", true, true);
+    return exchange_run(ps, "parameter_server_step", servers_push_and_pull);
 }
 
 yk_status yk_parameter_server_push(yk_parameter_server *ps)
 {
     YK__LIVE(ps);
-    return update(ps, "parameter_server_push", true, false);
+    return exchange_run(ps, "parameter_server_push", servers_push_only);
 }
 
 yk_status yk_parameter_server_pull(yk_parameter_server *ps)
 {
     YK__LIVE(ps);
-    return update(ps, "parameter_server_pull", false, true);
+    return exchange_run(ps, "parameter_server_pull", servers_pull);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

@@ -374,8 +374,9 @@ bool yk__rpc_member_has_left(uint32_t index);
 uint32_t yk__rpc_member_youngest(const char *name);
 /* A text of the store, which the caller frees; NULL when it did not come in time. */
 char *yk__rpc_store_text(const char *key, double deadline);
-/* True if nobody listens where it did, whatever was thought of it before. Inside YK__QUESTION. */
-bool yk__rpc_member_is_gone(const yk__rpc_member *m);
+/* Connects to the member for up to a second: true if nobody listens where it did, whatever was thought of it before.
+ * Inside YK__QUESTION. */
+bool yk__rpc_member_probe(const yk__rpc_member *m);
 /* Nobody listens where it did. */
 void yk__rpc_member_gone(uint32_t index);
 /* Says that this worker is done, and waits for the others that live. */

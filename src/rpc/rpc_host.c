@@ -214,7 +214,7 @@ static bool pair_is_ready(const yk__rpc_link *link)
 {
     yk__rpc_pair *pair = link->pair;
     return pair && link->fd >= 0 &&
-           (yk__ring_has_frames(&pair->in) || (link->sending && yk__ring_has_room(&pair->out)));
+           (yk__ring_has_frames(&pair->in) || (link->sending && yk__ring_ask_room(&pair->out)));
 }
 
 bool yk__rpc_pairs_ready(void)
@@ -240,7 +240,7 @@ int yk__rpc_pair_take(yk__rpc_link *link)
         yk__rpc_link_end(link, "it wrote something into the shared memory that is no message");
     if (yk__ring_fed(&pair->in))
         yk__bell_ring(pair->bell, YK__BELL_HELPER);
-    if (link->fd >= 0 && link->sending && yk__ring_has_room(&pair->out))
+    if (link->fd >= 0 && link->sending && yk__ring_ask_room(&pair->out))
         yk__rpc_link_pump(link);
     yk__rpc_link_release(link);
     return taken;

@@ -99,8 +99,8 @@ bool yk__rpc_member_has_left(uint32_t index)
     return !yk_store_check(yk__rpc.store, keys, 1, &there) && there;
 }
 
-/* True if nobody listens where it did. A host that does not answer is no proof. */
-bool yk__rpc_member_is_gone(const yk__rpc_member *m)
+/* A host that does not answer is no proof that nobody listens. */
+bool yk__rpc_member_probe(const yk__rpc_member *m)
 {
     yk__reason reason;
     char why[YK__WHY_SIZE];
@@ -114,7 +114,7 @@ static bool member_goes(const yk__rpc_member *m)
 {
     enum { LOOKS = 50, PAUSE = 20 /* milliseconds */ };
     for (int i = 0; i < LOOKS; i++) {
-        if (yk__rpc_member_is_gone(m))
+        if (yk__rpc_member_probe(m))
             return true;
         poll(NULL, 0, PAUSE);
     }
@@ -372,7 +372,7 @@ yk_status yk__rpc_leave_together(double deadline)
         if (left <= 0)
             break;
         if (yk_store_wait(yk__rpc.store, keys, 1, left < PROBE_SECONDS ? left : PROBE_SECONDS) == YK_ERR_TIMEOUT &&
-            yk__rpc_member_is_gone(&m))
+            yk__rpc_member_probe(&m))
             yk__rpc_member_gone(m.index);
     }
     return yk__fail(YK_ERR_TIMEOUT,

@@ -70,18 +70,34 @@ static publication *publications;
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-/* The entry of the name, made where there is none and `make` is set; NULL: there is none, or an error. */
-static publication *publication_find(const char *name, bool is_copy, bool make)
+/* With the lock: the entry of the name, or NULL. */
+static publication *publication_search(const char *name, bool is_copy)
+{
+    publication *p = publications;
+    while (p && (p->is_copy != is_copy || strcmp(p->name, name) != 0))
+        p = p->next;
+    return p;
+}
+
+/* The entry of the name; NULL: there is none. */
+static publication *publication_find(const char *name, bool is_copy)
+{
+    pthread_mutex_lock(&lock);
+    publication *p = publication_search(name, is_copy);
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+/* The entry of the name, made where there is none; NULL and an error on failure. */
+static publication *publication_make(const char *name, bool is_copy)
 {
     static bool prepared;
     pthread_mutex_lock(&lock);
     if (!prepared)
         yk__rpc_condition_init(&published);
     prepared = true;
-    publication *p = publications;
-    while (p && (p->is_copy != is_copy || strcmp(p->name, name) != 0))
-        p = p->next;
-    if (!p && make && (p = yk__calloc(1, sizeof(*p)))) {
+    publication *p = publication_search(name, is_copy);
+    if (!p && (p = yk__calloc(1, sizeof(*p)))) {
         snprintf(p->name, sizeof(p->name), "%s", name);
         pthread_mutex_init(&p->writing, NULL);
         p->is_copy = is_copy;
@@ -488,7 +504,7 @@ yk_status yk_publish(const char *name, const yk_state_dict *dict, int64_t *versi
         return status;
     yk__rpc_leave();
     YK__OWN_RECORD;
-    publication *p = publication_find(name, false, true);
+    publication *p = publication_make(name, false);
     if (!p)
         return yk__error_code();
     pthread_mutex_lock(&p->writing);
@@ -514,7 +530,7 @@ static yk_status serve_fetch(yk_call *call)
     int64_t at_least = yk_call_int(call, 1), have = yk_call_int(call, 2);
     if (!name || yk__error_code())
         return yk__error_code();
-    publication *p = publication_find(name, false, false);
+    publication *p = publication_find(name, false);
     if (!p)
         return not_published(name);
     waiter *w = yk__calloc(1, sizeof(*w));
@@ -632,7 +648,7 @@ static yk_status serve_copy(yk_call *call)
     int64_t at_least = yk_call_int(call, 2);
     if (!worker || !name || yk__error_code())
         return yk__error_code();
-    publication *c = publication_find(name, true, true);
+    publication *c = publication_make(name, true);
     answer a;
     if (!c)
         return yk__error_code();
@@ -659,7 +675,7 @@ yk_rpc_fn yk__publish_function(const char *name)
 /* A version of this worker's own publication, waited for; mapped as other workers map it. */
 static yk_status own_fetch(const char *name, int64_t at_least, double deadline, answer *a)
 {
-    publication *p = publication_find(name, false, false);
+    publication *p = publication_find(name, false);
     if (!p)
         return not_published(name);
     yk_status status = YK_OK;
@@ -795,7 +811,7 @@ yk_state_dict *yk_fetch(const char *name, int64_t *version, const yk_fetch_optio
     yk__rpc_leave();
     publication *c = NULL;
     if (yk__check_timeout("fetch", "timeout", o.timeout, seconds, &seconds) || !yk__scope_check("fetch") ||
-        !(c = publication_find(name, true, true)))
+        !(c = publication_make(name, true)))
         return NULL;
     double begin = yk__now(), deadline = begin + seconds;
     const yk_call *outer = yk__rpc_current();

@@ -67,7 +67,7 @@ bool yk__ring_put(yk__ring *ring, unsigned type, const void *head, size_t head_s
     return true;
 }
 
-bool yk__ring_has_room(yk__ring *ring)
+bool yk__ring_ask_room(yk__ring *ring)
 {
     return ring_fits(ring, frame_size(YK__RING_MOST));
 }

@@ -34,8 +34,8 @@ typedef struct yk__ring {
 
 /* Appends a frame of two pieces; false where there is no room, and the reader is told so. */
 bool yk__ring_put(yk__ring *ring, unsigned type, const void *head, size_t head_size, const void *data, size_t size);
-/* True if there is room for a frame of the largest payload; else the reader is told that it is waited for. */
-bool yk__ring_has_room(yk__ring *ring);
+/* Asks for room for a frame of the largest payload: true if there is, else the reader is told that it is waited for. */
+bool yk__ring_ask_room(yk__ring *ring);
 /* Copies the next frame into *payload: its type, or 0 when there is none, or the ring is broken. */
 unsigned yk__ring_next(yk__ring *ring, yk__wire *payload);
 /* True if a frame, or nonsense, is there for the reader. */

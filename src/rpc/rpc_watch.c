@@ -189,8 +189,8 @@ static bool watch_ask(const watch *w, yk__rpc_link *link, double now)
     return true;
 }
 
-/* With the lock: true where the object of a watch could not be made. */
-static bool watch_is_broken(watch *w)
+/* With the lock: notes in the watch that its object could not be made, and why; true if so. */
+static bool watch_note_unmade(watch *w)
 {
     const yk_future *created = w->ref ? w->ref->created : NULL;
     const yk_error *error = w->ref && w->ref->broken.code ? &w->ref->broken : NULL;
@@ -210,7 +210,7 @@ static void watch_look(watch *w)
 {
     double now = yk__now();
     yk__rpc_link *link = link_of(w);
-    if (watch_is_broken(w)) {
+    if (watch_note_unmade(w)) {
         w->telling = true;
     } else if (link) {
         w->connected = true;

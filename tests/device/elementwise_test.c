@@ -53,6 +53,9 @@ static const struct {
     {YK__SOFTPLUS, "softplus", -20, 20, 1, 20, false},
     {YK__SOFTPLUS, "softplus 2", -9, 9, 2, 5, false},
     {YK__SOFTPLUS_SLOPE, "softplus slope", -9, 9, 2, 5, false},
+    {YK__THRESHOLD, "threshold", -3, 3, 0.25, -7, false},
+    {YK__HARDSHRINK, "hardshrink", -3, 3, 0.75, 0, false},
+    {YK__SOFTSHRINK, "softshrink", -3, 3, 0.75, 0, false},
     {YK__SIGN, "sign", -3, 3, 0, 0, true},
     {YK__FLOOR, "floor", -5, 5, 0, 0, true},
     {YK__CEIL, "ceil", -5, 5, 0, 0, true},
@@ -98,6 +101,9 @@ static double unary_reference(yk__unary op, double x, double p0, double p1)
     case YK__ELU: return x > 0 ? x : p0 * expm1(x);
     case YK__SOFTPLUS: return p0 * x > p1 ? x : log1p(exp(p0 * x)) / p0;
     case YK__SOFTPLUS_SLOPE: return p0 * x > p1 ? 1 : 1 / (1 + exp(-p0 * x));
+    case YK__THRESHOLD: return x > p0 ? x : p1;
+    case YK__HARDSHRINK: return fabs(x) > p0 ? x : 0;
+    case YK__SOFTSHRINK: return x > p0 ? x - p0 : x < -p0 ? x + p0 : 0;
     case YK__SIGN: return (x > 0) - (x < 0);
     case YK__FLOOR: return floor(x);
     case YK__CEIL: return ceil(x);
@@ -194,6 +200,11 @@ static const struct {
     {YK__HARDSIGMOID_GRAD, "hardsigmoid grad", 1, false, false},
     {YK__LEAKY_RELU_GRAD, "leaky relu grad", 0.25, false, false},
     {YK__ELU_GRAD, "elu grad", 1.5, false, false},
+    {YK__THRESHOLD_GRAD, "threshold grad", 0.25, false, false},
+    {YK__SHRINK_GRAD, "shrink grad", 0.75, false, false},
+    {YK__SMOOTH_L1, "smooth l1", 1.5, false, false},
+    {YK__SMOOTH_L1_GRAD, "smooth l1 grad", 1.5, false, false},
+    {YK__KL_DIV, "kl div", 1, false, false},
     {YK__ABS_GRAD, "abs grad", 1, false, false},
 };
 
@@ -239,6 +250,14 @@ static double binary_reference(yk__binary op, double a, double b, double alpha)
     case YK__HARDSIGMOID_GRAD: return b > -3 && b < 3 ? a / 6 : 0;
     case YK__LEAKY_RELU_GRAD: return b > 0 ? a : alpha * a;
     case YK__ELU_GRAD: return b > 0 ? a : a * alpha * exp(b);
+    case YK__THRESHOLD_GRAD: return b > alpha ? a : 0;
+    case YK__SHRINK_GRAD: return fabs(b) > alpha ? a : 0;
+    case YK__SMOOTH_L1: {
+        double d = fabs(a - b);
+        return d < alpha ? d * d / (2 * alpha) : d - alpha / 2;
+    }
+    case YK__SMOOTH_L1_GRAD: return a * fmax(-1, fmin(b / alpha, 1));
+    case YK__KL_DIV: return (b == 0 ? 0 : b * log(b)) - b * a;
     case YK__ABS_GRAD: return a * ((b > 0) - (b < 0));
     default: fail_msg("no reference for binary %d", op); return NAN;
     }
@@ -262,7 +281,8 @@ static void test_binary(void **state)
                     yk__view out = view_make(binaries[u].truth ? YK_BOOL : dtype, ndim, shape,
                                              layout / INPUT_LAYOUTS / INPUT_LAYOUTS);
                     bool quotient = binaries[u].op >= YK__FLOOR_DIVIDE && binaries[u].op <= YK__FMOD;
-                    bool positive = binaries[u].op == YK__POW || binaries[u].op == YK__DIV || quotient;
+                    bool positive = binaries[u].op == YK__POW || binaries[u].op == YK__DIV ||
+                                    binaries[u].op == YK__KL_DIV || quotient;
                     view_random(&a, (uint32_t)u, positive ? 0.5 : -4, 4);
                     view_random(&b, (uint32_t)u + 50, quotient ? 1 : positive ? 0.5 : -4, 4);
                     expect_ok(cpu->binary(0, binaries[u].op, &out, &a, &b, binaries[u].alpha));

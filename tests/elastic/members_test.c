@@ -123,11 +123,11 @@ static void test_joined_before_all_look(void **state)
     put("elastic/1.0/at/1.0", "4 s");
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK); /* "2 0.0 1.0" */
     assert_int_equal(yk__members_change(&b, 4, YK__AT_STEP, &next), YK_OK);
-    assert_true(yk__members_wanted(&a) == false);
+    assert_true(yk__members_look(&a) == false);
     ask(1, "elastic/join/2", "1 7 virtual ranks");
     put("elastic/2.0/at/1.0", "9 s");
     a.looked = 0;
-    assert_true(yk__members_wanted(&a));
+    assert_true(yk__members_look(&a));
     assert_int_equal(yk__members_change(&a, 9, YK__AT_STEP, &next), YK_OK);
     assert_string_equal(a.text, "3 0.0 1.0 2.1");
     assert_int_equal(next.came, 1);
@@ -158,7 +158,7 @@ static void test_not_let_in(void **state)
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
     assert_false(next.changed);
     a.looked = 0;
-    assert_false(yk__members_wanted(&a)); /* it was looked at, and refused */
+    assert_false(yk__members_look(&a)); /* it was looked at, and refused */
     free(odd.facts);
     odd.facts = strdup("8 virtual ranks");
     assert_int_equal(yk__members_join(&odd, NULL, &next), YK_ERR_MISMATCH);
@@ -243,14 +243,14 @@ static void test_nodes(void **state)
     int slot = -1;
     a.most = 5;
     a.nodes = true;
-    assert_false(yk__members_wanted(&a));
+    assert_false(yk__members_look(&a));
     ask(1, "elastic/join/7", "0 7 virtual ranks");
     ask(2, "elastic/join/4", "0 7 virtual ranks");
     ask(3, "elastic/join/5", "0 7 virtual ranks");
     int64_t four;
     assert_int_equal(yk_store_add(store, "elastic/joins", 1, &four), YK_OK); /* the fourth has not said yet who it is */
     a.looked = 0;
-    assert_true(yk__members_wanted(&a)); /* though none of the first ones is missing */
+    assert_true(yk__members_look(&a)); /* though none of the first ones is missing */
     put("elastic/1.0/at/1.0", "4 s");
     put("elastic/1.0/at/2.0", "4 s");
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
@@ -258,7 +258,7 @@ static void test_nodes(void **state)
     assert_int_equal(next.came, 2);
     a.looked = 0;
     a.most = 6;
-    assert_true(yk__members_wanted(&a)); /* for the fourth */
+    assert_true(yk__members_look(&a)); /* for the fourth */
     put("elastic/joins/4", "6");
     put("elastic/join/6", "0 7 virtual ranks");
     for (int i = 1; i < 5; i++) {
@@ -392,7 +392,7 @@ static void test_spares(void **state)
     a.most = 12;
     ask(1, "elastic/join/3", "0 7 virtual ranks");
     ask(2, "elastic/join/4", "0 7 virtual ranks");
-    assert_false(yk__members_wanted(&a));
+    assert_false(yk__members_look(&a));
     put("elastic/1.0/at/1.0", "4 s");
     put("elastic/1.0/at/2.0", "4 s");
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
@@ -401,7 +401,7 @@ static void test_spares(void **state)
     put("elastic/1.1/at/1.0", "4 a"); /* in an action nobody comes; with the next step it does */
     assert_int_equal(yk__members_change(&a, 4, YK__AT_STEP, &next), YK_OK);
     assert_string_equal(a.text, "2 0.0 1.0");
-    assert_true(yk__members_wanted(&a));
+    assert_true(yk__members_look(&a));
     put("elastic/2.0/at/1.0", "5 s");
     assert_int_equal(yk__members_change(&a, 5, YK__AT_STEP, &next), YK_OK);
     assert_string_equal(a.text, "3 0.0 1.0 3.0");
@@ -410,12 +410,12 @@ static void test_spares(void **state)
     assert_false(next.leaving);
     assert_int_equal(next.rank, 2);
     a.looked = 0;
-    assert_false(yk__members_wanted(&a));
+    assert_false(yk__members_look(&a));
     put("elastic/gone/1.0", "1");
     put("elastic/3.0/at/3.0", "7 l");
     assert_int_equal(yk__members_change(&a, 7, YK__AT_STEP, &next), YK_OK);
     assert_string_equal(a.text, "4 0.0 4.0");
-    assert_true(yk__members_wanted(&a)); /* one who had left asked once more, at most; it has taken that back */
+    assert_true(yk__members_look(&a)); /* one who had left asked once more, at most; it has taken that back */
     put("elastic/4.0/at/4.0", "8 s");
     assert_int_equal(yk__members_change(&a, 8, YK__AT_STEP, &next), YK_OK);
     assert_false(next.changed);

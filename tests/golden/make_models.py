@@ -87,6 +87,7 @@ for letter, layers in (("A", 11), ("B", 13), ("D", 16), ("E", 19)):
     add(f"vgg{layers}", vgg(letter, False), 32)
     add(f"vgg{layers}_bn", vgg(letter, True), 64 if layers == 11 else 32)
 add("mobilenet_v2", models.mobilenet_v2(num_classes=5), 40)
+add("efficientnet_b0", models.efficientnet_b0(num_classes=5), 40)
 add("vit", models.VisionTransformer(image_size=24, patch_size=8, num_layers=2, num_heads=3, hidden_dim=12, mlp_dim=20,
                                     num_classes=5), 24)
 golden_file.write("models", "make_models.py", "torchvision's models", [("cases", names)] + sections)

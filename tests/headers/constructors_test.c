@@ -455,6 +455,10 @@ static yk_module *make_mobilenet_v2(void)
 {
     return yk_mobilenet_v2(NULL);
 }
+static yk_module *make_efficientnet_b0(void)
+{
+    return yk_efficientnet_b0(NULL);
+}
 static yk_module *make_vit_b_16(void)
 {
     return yk_vit_b_16(YK_OPTIONS(yk_vit_options, .num_layers = 1, .hidden_dim = 12, .mlp_dim = 2));
@@ -608,6 +612,7 @@ static const struct {
     {"yk_vgg16", make_vgg16},
     {"yk_vgg19", make_vgg19},
     {"yk_mobilenet_v2", make_mobilenet_v2},
+    {"yk_efficientnet_b0", make_efficientnet_b0},
     {"yk_vit_b_16", make_vit_b_16},
     {"yk_averaged_model", make_averaged_model},
     {"yk_model", make_model},
@@ -624,6 +629,8 @@ static const struct {
     {"yk_module_check", NULL},
     {"yk_module_child", NULL},
     {"yk_module_copy", NULL},
+    {"yk_weight_norm", NULL},
+    {"yk_spectral_norm", NULL},
     {"yk_module_get_module", NULL},
     {"yk_module_retain", NULL},
     {"yk_module_to", NULL},

@@ -422,6 +422,30 @@ static double mobilenet_result(const yk_mobilenet_v2_options *o)
     return layer_of(yk_module_get_module(m, "classifier"), numbers(YK_SHAPE(1, 1280)));
 }
 MEASURE(mobilenet_dropout, yk_mobilenet_v2_options, dropout, mobilenet_result, .num_classes = 2)
+static double efficientnet_of(const yk_efficientnet_options *o)
+{
+    return parameters_of(yk_efficientnet_b0(o));
+}
+MEASURE(efficientnet_in_channels, yk_efficientnet_options, in_channels, efficientnet_of, .num_classes = 2)
+MEASURE(efficientnet_num_classes, yk_efficientnet_options, num_classes, efficientnet_of, .in_channels = 1)
+static double efficientnet_part(const yk_efficientnet_options *o, const char *part, yk_tensor *x)
+{
+    yk_module *m = yk_efficientnet_b0(o);
+    if (!m)
+        return NAN;
+    yk_manual_seed(1);
+    return layer_of(yk_module_get_module(m, part), x);
+}
+static double efficientnet_result(const yk_efficientnet_options *o)
+{
+    return efficientnet_part(o, "classifier", numbers(YK_SHAPE(1, 1280)));
+}
+static double efficientnet_block(const yk_efficientnet_options *o)
+{
+    return efficientnet_part(o, "features.6.3", numbers(YK_SHAPE(16, 192, 1, 1)));
+}
+MEASURE(efficientnet_dropout, yk_efficientnet_options, dropout, efficientnet_result, .num_classes = 2)
+MEASURE(efficientnet_depth, yk_efficientnet_options, stochastic_depth_prob, efficientnet_block, .num_classes = 2)
 static double vit_of(const yk_vit_options *o)
 {
     yk_module *m = yk_vit_b_16(o);
@@ -987,6 +1011,44 @@ MEASURE(radam_beta1, yk_radam_options, beta1, radam_of, .weight_decay = 0.5)
 MEASURE(radam_beta2, yk_radam_options, beta2, radam_of, .weight_decay = 0.5)
 MEASURE(radam_eps, yk_radam_options, eps, radam_of, .weight_decay = 0.5)
 MEASURE(radam_weight_decay, yk_radam_options, weight_decay, radam_of, .lr = 0.1)
+
+static yk_module *known_linear(double scale)
+{
+    yk_module *m = yk_module_to_dtype(yk_linear_create(2, 3, NULL), YK_F64);
+    yk_tensor *weight = yk_from_data((double[]){1, -2, 3, 0.5, 0.25, -1}, YK_SHAPE(3, 2), f64);
+    bool recording = yk_no_grad_begin();
+    expect_ok(yk_copy_(yk_module_get(m, "weight"), yk_mul_scalar(weight, scale)) == NULL);
+    yk_no_grad_end(recording);
+    return m;
+}
+static double weight_norm_of(const yk_weight_norm_options *o) /* after the lengths have become others */
+{
+    yk_module *m = yk_weight_norm(known_linear(1), "weight", o);
+    if (m)
+        expect_ok(yk_init_constant(yk_module_get(m, "parametrizations.weight.original0"), 1));
+    return m ? digest(yk_parametrized(m, "weight")) : NAN;
+}
+MEASURE(weight_norm_dim, yk_weight_norm_options, dim, weight_norm_of, .dim = 0)
+static double spectral_norm_in(const yk_spectral_norm_options *o, double scale) /* from known vectors */
+{
+    yk_module *m = yk_spectral_norm(known_linear(scale), "weight", o);
+    if (!m)
+        return NAN;
+    expect_ok(yk_init_constant(yk_module_get(m, "parametrizations.weight.0._u"), 0.5));
+    expect_ok(yk_init_constant(yk_module_get(m, "parametrizations.weight.0._v"), 0.5));
+    return digest(yk_parametrized(m, "weight"));
+}
+static double spectral_norm_of(const yk_spectral_norm_options *o)
+{
+    return spectral_norm_in(o, 1);
+}
+static double spectral_norm_small(const yk_spectral_norm_options *o)
+{
+    return spectral_norm_in(o, 1e-13);
+}
+MEASURE(spectral_norm_iterations, yk_spectral_norm_options, n_power_iterations, spectral_norm_of, .eps = 1e-12)
+MEASURE(spectral_norm_eps, yk_spectral_norm_options, eps, spectral_norm_small, .n_power_iterations = 1)
+MEASURE(spectral_norm_dim, yk_spectral_norm_options, dim, spectral_norm_of, .eps = 1e-12)
 
 static yk_parameters *one_matrix(yk_tensor **x)
 {

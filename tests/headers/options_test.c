@@ -482,6 +482,14 @@ static const row rows[] = {
      .other = 5, .refused = {-1}},
     {"yk_mobilenet_v2_options", "dropout", .kind = NUMBER, .measure = mobilenet_dropout, .fallback = 0.2, .other = 0.9,
      .refused = {-0.5, 1.5}},
+    {"yk_efficientnet_options", "in_channels", .kind = WHOLE, .measure = efficientnet_in_channels, .fallback = 3,
+     .other = 1, .refused = {-1}},
+    {"yk_efficientnet_options", "num_classes", .kind = WHOLE, .measure = efficientnet_num_classes, .fallback = 1000,
+     .other = 2, .refused = {-1}},
+    {"yk_efficientnet_options", "dropout", .kind = NUMBER, .measure = efficientnet_dropout, .fallback = 0.2,
+     .other = 0.5, .refused = {-0.5, 1.5}},
+    {"yk_efficientnet_options", "stochastic_depth_prob", .kind = NUMBER, .measure = efficientnet_depth, .fallback = 0.2,
+     .other = 0.9, .refused = {-0.5, 1.5}},
     {"yk_vit_options", "in_channels", .kind = WHOLE, .measure = vit_in_channels, .fallback = 3, .other = 1,
      .refused = {-1}},
     {"yk_vit_options", "num_classes", .kind = WHOLE, .measure = vit_num_classes, .fallback = 1000, .other = 5,
@@ -617,6 +625,14 @@ static const row rows[] = {
     {"yk_radam_options", "decoupled_weight_decay", .kind = FLAG},
     {"yk_radam_options", "maximize", .kind = FLAG},
     {"yk_radam_options", "master_weights", .kind = FLAG},
+    {"yk_weight_norm_options", "dim", .kind = WHOLE, .measure = weight_norm_dim, .fallback = 0, .other = 1,
+     .refused = {-2, 2}},
+    {"yk_spectral_norm_options", "n_power_iterations", .kind = WHOLE, .measure = spectral_norm_iterations,
+     .fallback = 1, .other = 7, .refused = {-1}},
+    {"yk_spectral_norm_options", "eps", .kind = ABOVE, .measure = spectral_norm_eps, .fallback = 1e-12, .other = 100,
+     .refused = {-1, INFINITY}},
+    {"yk_spectral_norm_options", "dim", .kind = WHOLE, .measure = spectral_norm_dim, .fallback = 0, .other = 1,
+     .refused = {-2, 2}, .stated = "not given: 0; 1 of a transposed convolution"},
     {"yk_muon_options", "lr", .kind = NUMBER, .measure = muon_lr, .fallback = 1e-3, .other = 0.5,
      .refused = {-0.1, INFINITY}, .stated = "not given: 1e-3"},
     {"yk_muon_options", "weight_decay", .kind = NUMBER, .measure = muon_weight_decay, .fallback = 0.1, .other = 0.5,
@@ -1538,6 +1554,7 @@ static bool rpc_with(const yk_rpc_options *o)
       yk_resnet18(o) || yk_resnet34(o) || yk_resnet50(o) || yk_resnet101(o) || yk_resnet152(o))                        \
     X(vgg, yk_vgg_options, yk_vgg11(o) || yk_vgg13(o) || yk_vgg16(o) || yk_vgg19(o))                                   \
     X(mobilenet_v2, yk_mobilenet_v2_options, yk_mobilenet_v2(o))                                                       \
+    X(efficientnet, yk_efficientnet_options, yk_efficientnet_b0(o))                                                    \
     X(vit, yk_vit_options, yk_vit_b_16(o))                                                                             \
     X(model, yk_model_options, yk_model("mlp", o))                                                                     \
     X(sgd, yk_sgd_options,                                                                                             \
@@ -1561,6 +1578,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(radam, yk_radam_options,                                                                                         \
       !yk_radam_add_group(yk_radam(yk_module_parameters(layer()), NULL), yk_module_parameters(layer()), o) ||          \
           yk_radam(yk_module_parameters(layer()), o))                                                                  \
+    X(weight_norm, yk_weight_norm_options, yk_weight_norm(layer(), "weight", o))                                       \
+    X(spectral_norm, yk_spectral_norm_options, yk_spectral_norm(layer(), "weight", o))                                 \
     X(muon, yk_muon_options,                                                                                           \
       !yk_muon_add_group(some_muon(), yk_module_parameters(layer()), o) || yk_muon(yk_module_parameters(layer()), o))  \
     X(lbfgs, yk_lbfgs_options, yk_lbfgs(yk_module_parameters(layer()), o))                                             \

@@ -108,7 +108,7 @@ static void test_errors(void **unused)
     expect_error(YK_ERR_NOT_FOUND,
                  "unknown model \"resnet19\"; did you mean \"resnet18\"? (known: mlp, lenet, resnet18, "
                  "resnet18-cifar, resnet34, resnet50, resnet101, resnet152, vgg11, vgg11_bn, vgg13, vgg13_bn, vgg16, "
-                 "vgg16_bn, vgg19, vgg19_bn, mobilenet_v2, vit_b_16)");
+                 "vgg16_bn, vgg19, vgg19_bn, mobilenet_v2, efficientnet_b0, vit_b_16)");
     assert_null(yk_model("transformer", NULL));
     expect_error(YK_ERR_NOT_FOUND, "unknown model \"transformer\" (known: mlp");
     assert_null(yk_model("lenet", YK_OPTIONS(yk_model_options, .image_size = 15)));
@@ -132,8 +132,8 @@ static void test_errors(void **unused)
     yk_clear_error();
     yk_scope_end(scope);
     assert_string_equal(yk_model_names()[0], "mlp");
-    assert_string_equal(yk_model_names()[17], "vit_b_16");
-    assert_null(yk_model_names()[18]);
+    assert_string_equal(yk_model_names()[18], "vit_b_16");
+    assert_null(yk_model_names()[19]);
 }
 
 /* The order of construction does not show: the values come from the seed alone. */

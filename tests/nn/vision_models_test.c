@@ -93,6 +93,7 @@ static yk_module *make(const char *name, int64_t *side)
     CASE("vgg19", 32, yk_vgg19(vgg(false)))
     CASE("vgg19_bn", 32, yk_vgg19(vgg(true)))
     CASE("mobilenet_v2", 40, yk_mobilenet_v2(YK_OPTIONS(yk_mobilenet_v2_options, .num_classes = 5)))
+    CASE("efficientnet_b0", 40, yk_efficientnet_b0(YK_OPTIONS(yk_efficientnet_options, .num_classes = 5)))
     CASE("vit", 24,
          yk_vit_b_16(YK_OPTIONS(yk_vit_options, .image_size = 24, .patch_size = 8, .num_layers = 2, .num_heads = 3,
                                 .hidden_dim = 12, .mlp_dim = 20, .num_classes = 5)))
@@ -106,7 +107,7 @@ static void test_torchvision(void **unused)
     (void)unused;
     size_t count;
     const char *const *names = golden_rows("models", "cases", &count);
-    assert_int_equal(count, 15);
+    assert_int_equal(count, 16);
     for (size_t i = 0; i < count; i++) {
         char section[40];
         int64_t side = 0;
@@ -130,15 +131,40 @@ static void test_torchvision(void **unused)
     }
 }
 
+/* EfficientNet's blocks leave out images at random in training, and none in evaluation. */
+static void test_stochastic_depth(void **unused)
+{
+    (void)unused;
+    yk_scope scope = yk_scope_begin();
+    yk_module *m = yk_efficientnet_b0(
+        YK_OPTIONS(yk_efficientnet_options, .num_classes = 3, .dropout = 0, .stochastic_depth_prob = 1));
+    yk_module *block = yk_module_get_module(m, "features.6.3"); /* left out with a probability of 14 / 16 */
+    yk_tensor *x = yk_randn(YK_SHAPE(64, 192, 2, 2), NULL);
+    bool before = yk_no_grad_begin();
+    yk_manual_seed(3);
+    yk_tensor *change = yk_sum_dims(yk_abs(yk_sub(yk_forward(block, x), x)), (int[]){1, 2, 3}, 3, false);
+    int left_out = 0;
+    for (int64_t i = 0; i < 64; i++)
+        left_out += yk_get(change, (int64_t[]){i}) == 0;
+    assert_in_range(left_out, 44, 63);
+    yk_module_eval(block);
+    change = yk_sum_dims(yk_abs(yk_sub(yk_forward(block, x), x)), (int[]){1, 2, 3}, 3, false);
+    for (int64_t i = 0; i < 64; i++)
+        assert_true(yk_get(change, (int64_t[]){i}) > 0);
+    yk_no_grad_end(before);
+    yk_scope_end(scope);
+}
+
 /* Training of small ones: every parameter gets a gradient, and running statistics move. */
 static void test_training(void **unused)
 {
     (void)unused;
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"resnet50", "mobilenet_v2", "vit", "efficientnet_b0"};
+    for (int i = 0; i < 4; i++) {
         yk_scope scope = yk_scope_begin();
         int64_t side;
         yk_manual_seed(2);
-        yk_module *m = make(i == 0 ? "resnet50" : i == 1 ? "mobilenet_v2" : "vit", &side);
+        yk_module *m = make(names[i], &side);
         if (i == 2) /* a head of zeros lets nothing through */
             expect_ok(yk_init_uniform(yk_module_get(m, "heads.head.weight"), -1, 1));
         yk_tensor *out = yk_forward(m, yk_randn(YK_SHAPE(2, 3, side, side), NULL));
@@ -147,7 +173,7 @@ static void test_training(void **unused)
         for (int64_t k = 0; k < yk_parameters_count(parameters); k++)
             if (!yk_grad(yk_parameters_at(parameters, k)))
                 fail_msg("%s has no gradient", yk_parameters_name(parameters, k));
-        if (i == 1)
+        if (i == 1 || i == 3)
             assert_true(yk_item(yk_module_get(m, "features.0.1.num_batches_tracked")) == 1);
         yk_scope_end(scope);
     }
@@ -169,6 +195,10 @@ static void test_errors(void **unused)
     expect_error(YK_ERR_ARGUMENT, "vgg13: in_channels is 0");
     assert_null(yk_mobilenet_v2(YK_OPTIONS(yk_mobilenet_v2_options, .num_classes = -1)));
     expect_error(YK_ERR_ARGUMENT, "mobilenet_v2: num_classes is -1");
+    assert_null(yk_efficientnet_b0(YK_OPTIONS(yk_efficientnet_options, .num_classes = 0)));
+    expect_error(YK_ERR_ARGUMENT, "efficientnet_b0: num_classes is 0");
+    assert_null(yk_efficientnet_b0(YK_OPTIONS(yk_efficientnet_options, .stochastic_depth_prob = 1.5)));
+    expect_error(YK_ERR_ARGUMENT, "efficientnet_b0: stochastic_depth_prob is 1.5");
     assert_null(yk_vit_b_16(YK_OPTIONS(yk_vit_options, .image_size = 30)));
     expect_error(YK_ERR_ARGUMENT,
                  "vit_b_16: image_size 30 must be a multiple of patch_size 16, hidden_dim 768 of num_heads 12");
@@ -196,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torchvision),
         cmocka_unit_test(test_training),
+        cmocka_unit_test(test_stochastic_depth),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("vision models", tests, NULL, NULL);

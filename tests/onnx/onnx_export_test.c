@@ -45,6 +45,7 @@ MAKE(lenet, yk_lenet(NULL))
 MAKE(resnet18, yk_resnet18(YK_OPTIONS(yk_resnet_options, .num_classes = 7)))
 MAKE(resnet50, yk_resnet50(YK_OPTIONS(yk_resnet_options, .num_classes = 7)))
 MAKE(mobilenet_v2, yk_mobilenet_v2(YK_OPTIONS(yk_mobilenet_v2_options, .num_classes = 7)))
+MAKE(efficientnet_b0, yk_efficientnet_b0(YK_OPTIONS(yk_efficientnet_options, .num_classes = 7)))
 MAKE(vit, yk_vit_b_16(YK_OPTIONS(yk_vit_options, .num_classes = 5, .image_size = 32, .patch_size = 8, .num_layers = 2,
                                  .num_heads = 2, .hidden_dim = 16, .mlp_dim = 32)))
 MAKE(gpt2,
@@ -197,6 +198,7 @@ static const export_case cases[] = {
     ONE(resnet18, 'f', -1, 3, 33, 32),
     ONE(resnet50, 'f', -1, 3, 32, 32),
     ONE(mobilenet_v2, 'f', -1, 3, 32, 32),
+    ONE(efficientnet_b0, 'f', -1, 3, 32, 32),
     ONE(vit, 'f', -1, 3, 32, 32),
     ONE(gpt2, 'i', -1, 9),
     ONE(conv1d, 'f', -1, 4, 9),

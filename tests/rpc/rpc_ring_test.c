@@ -66,11 +66,11 @@ static void test_room(void **state)
     while (yk__ring_put(&b.out, 1, NULL, 0, text, sizeof(text)))
         count++;
     assert_int_equal(count, YK__RING_BYTES / 1008);
-    assert_false(yk__ring_has_room(&b.out));
+    assert_false(yk__ring_ask_room(&b.out));
     for (int i = 0; i < count; i++)
         assert_int_equal(yk__ring_next(&b.in, &payload), 1);
     assert_true(yk__ring_fed(&b.in) && !yk__ring_fed(&b.in));
-    assert_true(yk__ring_has_room(&b.out) && yk__ring_put(&b.out, 2, NULL, 0, NULL, 0));
+    assert_true(yk__ring_ask_room(&b.out) && yk__ring_put(&b.out, 2, NULL, 0, NULL, 0));
     assert_int_equal(yk__ring_next(&b.in, &payload), 2);
     assert_int_equal(payload.size, 0);
     yk__wire_clear(&payload);

@@ -338,8 +338,9 @@ static yk_status plan_shares(const yk_checkpoint_manager *m, const yk_checkpoint
         return status;
     yk_state_dict_release(snapshot->model);
     yk_state_dict_release(snapshot->optimizer);
-    snapshot->model = yk_state_dict_retain(s->shares[0].own);
-    snapshot->optimizer = s->share_count > 1 ? yk_state_dict_retain(s->shares[1].own) : NULL;
+    snapshot->model = yk_state_dict_retain(s->shares[YK__SHARE_MODEL].own);
+    snapshot->optimizer =
+        s->share_count > YK__SHARE_OPTIMIZER ? yk_state_dict_retain(s->shares[YK__SHARE_OPTIMIZER].own) : NULL;
     return YK_OK;
 }
 
@@ -396,11 +397,14 @@ yk_checkpoint_manager *yk_checkpoint_manager_create(const char *root, const yk_c
 
 /* ---- saving ----------------------------------------------------------------------------------------------------- */
 
+static yk_status fail_no_manager(void)
+{
+    return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint: the manager is NULL");
+}
+
 /* Waits for this rank's thread; its error goes to the record. */
 static yk_status wait_here(yk_checkpoint_manager *m)
 {
-    if (!m)
-        return yk__error_code() ? yk__error_code() : yk__fail(YK_ERR_ARGUMENT, "checkpoint: the manager is NULL");
     pthread_mutex_lock(&m->mutex);
     while (m->busy)
         pthread_cond_wait(&m->changed, &m->mutex);
@@ -416,8 +420,10 @@ yk_status yk_checkpoint_manager_wait(yk_checkpoint_manager *m)
 {
     YK__OWN_RECORD;
     YK__LIVE(m);
-    yk_status status = wait_here(m);
-    return m ? yk__ranks_agree(m->group) : status;
+    if (!m)
+        return fail_no_manager();
+    (void)!wait_here(m); /* the others learn of its error */
+    return yk__ranks_agree(m->group);
 }
 
 /* All ranks are here, with the same step; `random` gets their generators. */
@@ -445,8 +451,8 @@ static yk_status begin_save(yk_checkpoint_manager *m, const yk_checkpoint_state 
 }
 
 /* The state as it is now, sharing memory with the objects. Agreed upon when it returns. */
-static yk_status take(const yk_checkpoint_manager *m, const yk_checkpoint_state *state, const yk_random_state *random,
-                      yk__save *s)
+static yk_status snapshot_begin(const yk_checkpoint_manager *m, const yk_checkpoint_state *state,
+                                const yk_random_state *random, yk__save *s)
 {
     if (m->rank && !m->sharded) {
         if (!state)
@@ -481,7 +487,7 @@ static yk_status start_writing(yk_checkpoint_manager *m, yk__save *s)
     if (!status && writes && !yk__snapshot_copy(&s->snapshot, &m->writing.snapshot)) {
         for (int i = 0; i < s->share_count; i++) {
             yk_state_dict_release(s->shares[i].own);
-            s->shares[i].own = yk_state_dict_retain(i ? s->snapshot.optimizer : s->snapshot.model);
+            s->shares[i].own = yk_state_dict_retain(i == YK__SHARE_MODEL ? s->snapshot.model : s->snapshot.optimizer);
         }
     }
     status = yk__ranks_agree(m->group);
@@ -506,12 +512,12 @@ yk_status yk_checkpoint_manager_save(yk_checkpoint_manager *m, const yk_checkpoi
     YK__OWN_RECORD;
     YK__LIVE(m);
     if (!m)
-        return wait_here(m);
+        return fail_no_manager();
     yk_random_state *random = yk__calloc((size_t)m->ranks, sizeof(*random));
     yk_status status = begin_save(m, state, random);
     yk__save s = {.step = 0};
     if (!status)
-        status = take(m, state, random, &s);
+        status = snapshot_begin(m, state, random, &s);
     free(random);
     if (status) {
         yk__save_clear(&s);

@@ -47,8 +47,8 @@ static yk_status check_load(const yk_checkpoint_state *state)
 }
 
 /* Puts the snapshot, which is cleared, into the objects of every rank. */
-static yk_status apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
-                       const yk_checkpoint_options *o, yk_load_report *report)
+static yk_status checkpoint_apply(const char *dir, yk__snapshot *snapshot, yk_checkpoint_state *state,
+                                  const yk_checkpoint_options *o, yk_load_report *report)
 {
     yk_status status = yk__snapshot_apply(dir, snapshot, state, o, report);
     if (!status && !o->weights_only && state->n_generators)
@@ -76,7 +76,7 @@ yk_status yk_checkpoint_load(const char *dir, yk_checkpoint_state *state, const 
         status = yk__snapshot_read_group(dir, &o, state->optimizer, &snapshot);
     else if (!status)
         status = yk__snapshot_read(dir, o.weights_only, o.mmap ? mapped : NULL, state->optimizer, &snapshot);
-    return status ? status : apply(dir, &snapshot, state, &o, report);
+    return status ? status : checkpoint_apply(dir, &snapshot, state, &o, report);
 }
 
 yk_state_dict *yk_checkpoint_load_weights(const char *dir, yk_device map_location)
@@ -266,5 +266,5 @@ yk_status yk_checkpoint_load_latest(const char *root, yk_checkpoint_state *state
     if (!status)
         status = o.group ? yk__snapshot_find_group(root, &o, state->optimizer, &snapshot, found)
                          : checkpoint_find(root, &o, state->optimizer, &snapshot, found);
-    return status ? status : apply(found->path, &snapshot, state, &o, NULL);
+    return status ? status : checkpoint_apply(found->path, &snapshot, state, &o, NULL);
 }

@@ -101,12 +101,15 @@ bool yk__checkpoint_plausible(const char *dir);
 /* Adds state.json with this list of the other files. */
 yk_status yk__state_write(yk__folder_files *files, const json_t *state, json_t *names);
 
+/* The places of yk__save.shares. */
+enum { YK__SHARE_MODEL, YK__SHARE_OPTIMIZER, YK__SHARES };
+
 /* One save, from the snapshot until it is on the disk; zeros to begin with. */
 typedef struct yk__save {
     int64_t step;
     yk__snapshot snapshot;
-    yk__share shares[2]; /* the model's and the optimizer's */
-    int share_count;
+    yk__share shares[YK__SHARES];
+    int share_count; /* YK__SHARES, or one without an optimizer */
 } yk__save;
 /* The shares of one process that writes all of the snapshot, each set into one file. */
 void yk__save_whole(yk__save *save);

@@ -55,11 +55,11 @@ static yk_status finish_folder(void *arg, yk__folder_files *files, json_t *names
 
 void yk__save_whole(yk__save *save)
 {
-    save->shares[0] =
+    save->shares[YK__SHARE_MODEL] =
         (yk__share){.stem = "model", .single_file = true, .own = yk_state_dict_retain(save->snapshot.model)};
-    save->shares[1] =
+    save->shares[YK__SHARE_OPTIMIZER] =
         (yk__share){.stem = "optimizer", .single_file = true, .own = yk_state_dict_retain(save->snapshot.optimizer)};
-    save->share_count = save->snapshot.optimizer ? 2 : 1;
+    save->share_count = save->snapshot.optimizer ? YK__SHARES : 1;
 }
 
 yk_status yk__save_write(yk__save *save, const char *dir, yk_process_group *group)

@@ -432,19 +432,27 @@ static int store_files(const job *j)
     return j->node == 0 && (j->store || j->node_count > 1) ? 2 * (j->world + (int)j->spares) : 0;
 }
 
-/* True if this process may have the descriptors that it needs: the pipes of all processes and their logs; while one is
- * started, its ends of the pipes, /dev/null and the secret; and the store's. */
-static bool enough_files(job *j)
+/* Fails unless this process may have the descriptors that it needs: the pipes of all processes and their logs; while
+ * one is started, its ends of the pipes, /dev/null and the secret; and the store's. */
+static yk_status need_files(const job *j)
 {
-    int each = 2 + (j->log_dir ? 2 : 0), starting = 4, store = store_files(j);
-    if (!yk__descriptors_need("yoke run", j->local * each + starting + store))
-        return true;
-    if (j->store) { /* without it rank 0 serves one, as it does without a launcher */
+    int each = 2 + (j->log_dir ? 2 : 0), starting = 4;
+    return yk__descriptors_need("yoke run", j->local * each + starting + store_files(j));
+}
+
+/* Sees to it that there are descriptors enough: where the job's store takes too many it is closed, and rank 0 serves
+ * one, as it does without a launcher. False after a message. */
+static bool settle_files(job *j)
+{
+    yk_status status = need_files(j);
+    if (status && j->store) {
         yk_clear_error();
         yk__job_store_close(j->store);
         j->store = NULL;
-        return enough_files(j);
+        status = need_files(j);
     }
+    if (!status)
+        return true;
     yk__relay_say(&j->err, "%s\n", yk_last_error()->message);
     yk_clear_error();
     return false;
@@ -467,7 +475,7 @@ static void tell_spares(job *j, group *g)
 static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *code, int *interrupted)
 {
     worker *workers = calloc((size_t)j->local + 1, sizeof(*workers)); /* a node may have none */
-    bool enough = enough_files(j);                                    /* without the store, perhaps */
+    bool enough = settle_files(j);
     group g = {.workers = workers,
                .count = j->local,
                .grace = j->grace,

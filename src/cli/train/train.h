@@ -247,8 +247,9 @@ typedef struct train_recording {
     bool said;       /* whether it is */
 } train_recording;
 
-/* True once: when the recording is replayed, or should have been by now, as info says. */
-bool train_recording_is_decided(train_recording *of, yk_graph_info *info);
+/* Decides, once, if the steps are recorded: true at the first call when the recording is replayed, or should have been
+ * by now, as info says. */
+bool train_recording_decide(train_recording *of, yk_graph_info *info);
 /* Copies a batch into the tensors that stay for a recording, which the first batch makes on the device; false where it
  * has another shape. The caller releases them. */
 bool train_batch_stays(yk_tensor *stay[BATCH_TENSORS], const yk_batch *batch, yk_device device);

@@ -157,7 +157,7 @@ bool train_members_left(const train_job *r)
 /* ---- what all do together ---------------------------------------------------------------------------------------- */
 
 /* The action, for the first time or once more. */
-static yk_status act(void *argument)
+static yk_status action_run(void *argument)
 {
     train_job *r = argument;
     bool again = r->members.acted;
@@ -183,7 +183,7 @@ yk_status train_together(train_job *r, int spends, yk_status (*action)(train_job
     train_members_keep(r);
     r->members.acted = false;
     r->members.action = action;
-    yk_status status = yk_elastic_together(r->learner.elastic, act, r);
+    yk_status status = yk_elastic_together(r->learner.elastic, action_run, r);
     train_spent(r, spends);
     return status ? status : train_members_renew(r);
 }
@@ -223,7 +223,7 @@ yk_status train_members_make(train_job *r, const char *alike)
 {
     bool survive = r->set->elastic;
     if (survive)
-        cli_give_sigterm(true); /* a process that gets it leaves the run, which is yk_elastic's */
+        cli_give_sigterm(); /* a process that gets it leaves the run, which is yk_elastic's */
     r->learner.elastic = yk_elastic_create(
         YK_OPTIONS(yk_elastic_options, .model = r->learner.net, .optimizer = r->learner.optimizer,
                    .schedule = r->learner.schedule, .scaler = r->learner.scaler, .loader = r->data.train,
@@ -235,7 +235,7 @@ yk_status train_members_make(train_job *r, const char *alike)
         return yk__error_code();
     r->members.survives = survive && yk_elastic_view(r->learner.elastic) > 0;
     if (survive && !r->members.survives) /* alone */
-        cli_give_sigterm(false);
+        cli_take_sigterm();
     if (yk_elastic_left(r->learner.elastic)) /* a spare that was not needed */
         return YK_OK;
     if (yk_elastic_joined(r->learner.elastic)) {

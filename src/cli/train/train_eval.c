@@ -54,7 +54,7 @@ static yk_status test_batch(void *user)
 static void say_whether(const train_job *r)
 {
     yk_graph_info info;
-    if (!train_recording_is_decided(&r->eval->recording, &info))
+    if (!train_recording_decide(&r->eval->recording, &info))
         return;
     if (info.replays)
         yk__log(YK_LOG_INFO, "the test of a batch is recorded, and replayed from here on");

@@ -139,7 +139,7 @@ static yk_status train_shards(train_job *r, yk_batch *batch, int64_t *samples)
 }
 
 /* The rest of a step whose gradients are there. */
-static yk_status update(train_job *r)
+static yk_status update_parameters(train_job *r)
 {
     if (r->learner.elastic)
         return yk_elastic_step(r->learner.elastic);
@@ -171,7 +171,7 @@ static yk_status train_step(train_job *r, yk_batch *batch, int64_t *samples)
     }
     if (!isfinite(r->scores.loss) && !r->set->allow_nan)
         return train_not_finite(r, r->scores.loss, r->course.step + 1, yk_optimizer_lr(r->learner.optimizer, 0));
-    return update(r);
+    return update_parameters(r);
 }
 
 /* Counts a step whose loss is known, and logs it. */

@@ -202,7 +202,7 @@ static void drop_batches(train_queue *q)
     }
 }
 
-bool train_recording_is_decided(train_recording *of, yk_graph_info *info)
+bool train_recording_decide(train_recording *of, yk_graph_info *info)
 {
     *info = yk_graph_get_info(of->graph);
     if (of->said || (!info->replays && info->calls < PATIENCE))
@@ -216,7 +216,7 @@ static void say_whether(train_job *r, kind k)
 {
     train_queue *q = r->queue;
     yk_graph_info info;
-    if (!train_recording_is_decided(&q->recordings[k], &info))
+    if (!train_recording_decide(&q->recordings[k], &info))
         return;
     if (info.replays && k == FULL) {
         yk__log(YK_LOG_INFO, "step %" PRId64 " is recorded, and replayed from here on", r->course.step + 1);

@@ -119,7 +119,7 @@ static bool frame_begin(yk__native_link *l, control_out *o)
     return true;
 }
 
-static void flush(native *g, yk__native_link *l)
+static void link_flush(native *g, yk__native_link *l)
 {
     while (l->out && l->control >= 0) {
         control_out *o = l->out;
@@ -184,7 +184,7 @@ bool yk__native_control_enqueue(native *g, yk__native_link *l, const control_fra
     o->message = message;
     *l->out_end = o;
     l->out_end = &o->next;
-    flush(g, l);
+    link_flush(g, l);
     return true;
 }
 
@@ -447,7 +447,7 @@ static bool head_came(native *g, yk__native_link *l)
     return false;
 }
 
-static void receive(native *g, yk__native_link *l)
+static void link_receive(native *g, yk__native_link *l)
 {
     for (size_t taken = 0; l->control >= 0 && taken < READ_AT_ONCE;) {
         bool began = l->in_fill >= CONTROL_HEAD;
@@ -503,9 +503,9 @@ void yk__native_control_progress(native *g)
     for (int i = 0; i < n; i++) {
         yk__native_link *l = &g->net->links[events[i].data.u32];
         if (l->control >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT))
-            receive(g, l);
+            link_receive(g, l);
         if (l->control >= 0 && (events[i].events & EPOLLOUT))
-            flush(g, l);
+            link_flush(g, l);
     }
     pthread_mutex_unlock(&g->message_lock);
 }
@@ -533,7 +533,7 @@ static bool outstanding(native *g, yk__native_link *l, bool whole)
     int unsent = 0;
     if (l->control < 0)
         return false;
-    flush(g, l);
+    link_flush(g, l);
     if (whole)
         return !l->left && (l->out || unacknowledged(l->control) || (!l->data_gone && unacknowledged(l->data)));
     return l->out || (ioctl(l->control, SIOCOUTQNSD, &unsent) == 0 && unsent > 0);

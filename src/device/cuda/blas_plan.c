@@ -89,7 +89,7 @@ static bool is_refusal(cublasStatus_t code)
 bool cuda_blas_gives_way(int device, cudaStream_t stream, const char *call, cublasStatus_t code)
 {
     bool fails = code == CUBLAS_STATUS_INTERNAL_ERROR || code == CUBLAS_STATUS_EXECUTION_FAILED;
-    return is_refusal(code) || (fails && cuda_may_replace(device, stream, call, (int)code, blas.status_string(code)));
+    return is_refusal(code) || (fails && cuda_note_replaced(device, stream, call, (int)code, blas.status_string(code)));
 }
 
 bool cuda_blas_open(void)

@@ -103,7 +103,7 @@ static tensor operand(maker *m, int64_t id, int which, int64_t rows, int64_t col
     return dnn_tensor(m->b, id, m->half, shape, stride, ALIGNMENT, DNN_IN_MEMORY);
 }
 
-static void add(maker *m, cudnnBackendDescriptor_t operation)
+static void graph_add(maker *m, cudnnBackendDescriptor_t operation)
 {
     if (m->count < DNN_MOST_OPERATIONS)
         m->operations[m->count++] = operation;
@@ -121,7 +121,7 @@ static void matmul(maker *m, tensor a, tensor b, tensor out)
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b, what);
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out, what);
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_MATMUL_DESC, p, what);
-    add(m, dnn_finalized(m->b, o, what));
+    graph_add(m, dnn_finalized(m->b, o, what));
 }
 
 static void reduce(maker *m, cudnnReduceTensorOp_t mode, tensor x, tensor out)
@@ -136,7 +136,7 @@ static void reduce(maker *m, cudnnReduceTensorOp_t mode, tensor x, tensor out)
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_REDUCTION_DESC, r, what);
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x, what);
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out, what);
-    add(m, dnn_finalized(m->b, o, what));
+    graph_add(m, dnn_finalized(m->b, o, what));
 }
 
 static void reshape(maker *m, tensor x, tensor out)
@@ -145,13 +145,13 @@ static void reshape(maker *m, tensor x, tensor out)
     cudnnBackendDescriptor_t o = dnn_create(m->b, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x, what);
     dnn_set_descriptor(m->b, o, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out, what);
-    add(m, dnn_finalized(m->b, o, what));
+    graph_add(m, dnn_finalized(m->b, o, what));
 }
 
 /* out = mode(x, other), in f32. */
 static tensor pointwise(maker *m, cudnnPointwiseMode_t mode, tensor x, tensor other, tensor out)
 {
-    add(m, dnn_pointwise(m->b, mode, CUDNN_DATA_FLOAT, 0, x, other, NULL, out));
+    graph_add(m, dnn_pointwise(m->b, mode, CUDNN_DATA_FLOAT, 0, x, other, NULL, out));
     return out;
 }
 
@@ -165,11 +165,11 @@ static tensor masked(maker *m, tensor scores)
 {
     tensor query = scores_of(m, CUDNN_DATA_INT32), key = scores_of(m, CUDNN_DATA_INT32);
     tensor seen = scores_of(m, CUDNN_DATA_BOOLEAN), kept = scores_of(m, CUDNN_DATA_FLOAT);
-    add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, 2, scores, NULL, NULL, query));
-    add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, 3, scores, NULL, NULL, key));
-    add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, 0, query, key, NULL, seen));
-    add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, scores,
-                         by_value(m, DNN_MINUS_INFINITY), seen, kept));
+    graph_add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, 2, scores, NULL, NULL, query));
+    graph_add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, 3, scores, NULL, NULL, key));
+    graph_add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, 0, query, key, NULL, seen));
+    graph_add(m, dnn_pointwise(m->b, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, scores,
+                               by_value(m, DNN_MINUS_INFINITY), seen, kept));
     return kept;
 }
 
@@ -281,7 +281,7 @@ static bool strides_of(const yk__view *v, int64_t stride[3])
 }
 
 /* True for the forms that the library computes rightly: Note [Forms that the library computes wrongly]. */
-static bool computes(const cuda_attended *c, bool causal, bool backward)
+static bool attention_computes(const cuda_attended *c, bool causal, bool backward)
 {
     int64_t queries = c->q->shape[2], keys = c->k->shape[2];
     if (keys < 2 || (queries == 1 && (backward || causal)) || c->q->shape[0] > MOST_PLANE ||
@@ -294,14 +294,14 @@ static bool computes(const cuda_attended *c, bool causal, bool backward)
     return keys % TILE != TILE / 2 || dnn.version() >= FIRST_WITH_HALF_TILES || (causal && queries <= keys);
 }
 
-static bool takes(const cuda_attended *c, bool causal, bool backward)
+static bool attention_takes(const cuda_attended *c, bool causal, bool backward)
 {
     int64_t width = c->q->shape[3], values = c->v->shape[3], most = backward ? MOST_WIDTH_BACKWARD : MOST_WIDTH;
     if ((c->q->dtype != YK_F16 && c->q->dtype != YK_BF16) || c->mask || (uintptr_t)c->lse->data % ALIGNMENT ||
         width < 1 || values < 1 || width % STEP || values % STEP || width > most || values > most ||
         !cuda_fuses_attention() || !dnn_open() || dnn.version() < FIRST_VERSION)
         return false;
-    return computes(c, causal, backward);
+    return attention_computes(c, causal, backward);
 }
 
 yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_attended *c, bool *taken)
@@ -314,7 +314,7 @@ yk_status cuda_dnn_attention(int device, const yk__attention *p, const cuda_atte
     cudaStream_t stream = NULL;
     dnn_form f;
     *taken = false;
-    if (!takes(c, p->causal, backward))
+    if (!attention_takes(c, p->causal, backward))
         return YK_OK;
     memset(&f, 0, sizeof(f));
     f.device = device, f.work = backward ? CUDA_ATTENTION_BACKWARD : CUDA_ATTENTION, f.dtype = c->q->dtype;

@@ -208,7 +208,7 @@ static bool gives_way(const job *j, const dnn_plan *p, cudnnStatus_t code)
         category != CUDNN_STATUS_EXECUTION_FAILED)
         return false;
     snprintf(call, sizeof(call), "cudnnBackendExecute, engine %lld", (long long)p->engine);
-    return cuda_may_replace(j->device, j->stream, call, (int)code, dnn.error_string(code));
+    return cuda_note_replaced(j->device, j->stream, call, (int)code, dnn.error_string(code));
 }
 
 /* ---- trials ---- */
@@ -439,8 +439,8 @@ static yk_status choose(const dnn_form *f, const job *j, entry **made)
     return YK_OK;
 }
 
-/* True if there is room for one more form of attention. The first refusal is logged. */
-static bool may_attend(device_state *state, int device)
+/* Counts one more form of attention; false where there is no room for it, of which the first is logged. */
+static bool attention_admit(device_state *state, int device)
 {
     bool room = state->attended < MOST_ATTENDED;
     if (state->attended == MOST_ATTENDED)
@@ -457,7 +457,7 @@ static bool may_attend(device_state *state, int device)
 static yk_status entry_of(const dnn_form *f, const job *j, entry **found)
 {
     *found = entry_find(j->state, f);
-    if (!*found && dnn_is_attention(f) && !may_attend(j->state, j->device))
+    if (!*found && dnn_is_attention(f) && !attention_admit(j->state, j->device))
         return YK_OK;
     if (*found || (!f->benchmark && !f->relu))
         return *found ? YK_OK : choose(f, j, found);

@@ -103,7 +103,7 @@ static bool is_well(cudaStream_t stream)
     return code == cudaSuccess || code == cudaErrorNotReady;
 }
 
-bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int code, const char *name)
+bool cuda_note_replaced(int device, cudaStream_t stream, const char *call, int code, const char *name)
 {
     if (cuda_is_captured(stream) || !is_well(stream))
         return false;

@@ -37,9 +37,9 @@ void cuda_count_timed(void);
 /* Notes that a library's call did more than the product or the convolution: ReLU, or the sums of rows. */
 enum cuda_fusion { CUDA_CONV_RELU, CUDA_GEMM_RELU, CUDA_GEMM_ROW_SUMS, CUDA_FUSIONS };
 void cuda_count_fused(enum cuda_fusion fusion);
-/* True if another algorithm may be tried after one that failed: nothing of the stream is recorded, and no error is in
- * it. `code` and its name are the library's: such a failure is counted, and warned of. */
-bool cuda_may_replace(int device, cudaStream_t stream, const char *call, int code, const char *name);
+/* Notes that another algorithm takes the place of one that failed, which is counted, and warned of; `code` and its name
+ * are the library's. False where none may: the stream is recorded, or an error is in it. */
+bool cuda_note_replaced(int device, cudaStream_t stream, const char *call, int code, const char *name);
 /* Computes a convolution by cuDNN. CUDA_CONV writes out, with a bias where that is not NULL and ReLU where p->relu;
  * CUDA_CONV_INPUT writes x, the gradient of the input; CUDA_CONV_WEIGHT writes w, that of the weight. *taken is false
  * if cuDNN is missing or does not support the call. (dnn.c) */

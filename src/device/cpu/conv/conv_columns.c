@@ -160,8 +160,8 @@ static bool images_together(const yk__conv2d *p, const yk__view *out, int64_t ta
            out->stride[1] == 1 && out->stride[0] <= out->stride[3];
 }
 
-/* Cuts the images into blocks if they can be taken together; false if not. */
-static bool takes_images(struct columns *c)
+/* Plans blocks of images that are taken together; false, with the plan unchanged, if they cannot be. */
+static bool plan_images(struct columns *c)
 {
     if (!images_together(c->p, &c->out, c->kw * c->c))
         return false;
@@ -187,7 +187,7 @@ yk_status yk__conv_columns_forward(int device, const yk__conv2d *p, const yk__vi
     c.bias = bias ? bias->data : NULL;
     c.far = yk__view_numel(out) * (int64_t)yk_dtype_size(out->dtype) >= YK__FAR_BYTES;
     c.panels = yk__ceil_div(c.o, panel_of(&c));
-    if (c.kh > MOST_ROWS || c.kw * c.c > SUM_LENGTH || !takes_images(&c)) {
+    if (c.kh > MOST_ROWS || c.kw * c.c > SUM_LENGTH || !plan_images(&c)) {
         c.in_rows = c.kw >= LEAST_TAPS && c.kh * c.c <= MOST_ROWS && p->dilation[1] == 1;
         if (c.in_rows)
             c.columns_size = c.kh * c.c * c.row_size;
@@ -272,7 +272,7 @@ yk_status yk__conv_columns_backward_weight(int device, const yk__conv2d *p, cons
         make_blocks(&c, images, BLOCK_PIXELS / (images ? images : 1));
     }
     int64_t bytes = yk__view_numel(gw) * (int64_t)yk_dtype_size(gw->dtype), taps = c.kh * c.kw;
-    bool shared = bytes * SHARES <= SHARE_BYTES, images = shared && c.o % (panel_of(&c) / 2) == 0 && takes_images(&c);
+    bool shared = bytes * SHARES <= SHARE_BYTES, images = shared && c.o % (panel_of(&c) / 2) == 0 && plan_images(&c);
     if (shared) {
         c.shares = SHARES < c.blocks ? SHARES : c.blocks;
         c.shares = c.shares < 1 ? 1 : c.shares;
