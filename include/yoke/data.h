@@ -292,6 +292,50 @@ YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
  */
 YK_API yk_dataset *yk_csv(const char *path, const char *target, yk_transform *transform);
 
+/*
+ * A data set without indices and without a length: samples come one behind the other, from a log, a socket, an archive.
+ * A rank's epoch is read by `streams` iterators, which `open` makes. A loader takes a batch from each in turn, and
+ * passes over those that have ended; the last batch of each may be short. So the order depends on the number of
+ * streams, which is the set's, and not on that of the loader's workers; of these up to as many as there are streams
+ * work at a time. Source: torch.utils.data.IterableDataset, whose iterators are those of the workers.
+ */
+typedef struct yk_iterable_part {
+    int stream, streams; /* of this rank */
+    int rank, ranks;     /* the loader's .rank and .world_size */
+    int64_t epoch;
+    uint64_t seed; /* the loader's */
+} yk_iterable_part;
+typedef struct yk_iterable_table {
+    const char *name YK_DEFAULT(NULL); /* for messages; copied */
+    int streams YK_DEFAULT(0);         /* up to 1,024; 0: one */
+    int64_t classes YK_DEFAULT(0);     /* as of yk_dataset_table */
+    const char *const *class_names YK_DEFAULT(NULL);
+    /* Begins one part of an epoch, whose iterator goes to *iterator: the same samples for the same part. It gives what
+     * no other stream or rank gives, else samples come several times. It runs in the thread that starts the epoch. */
+    yk_status (*open)(void *context, const yk_iterable_part *part, void **iterator) YK_DEFAULT(NULL);
+    /* Fills the next sample as `get` does, or sets *end, which is false before. Calls for one iterator come one behind
+     * the other, from any of the loader's threads; those for several iterators at once. */
+    yk_status (*next)(void *iterator, yk_sample *sample, bool *end) YK_DEFAULT(NULL);
+    /* Passes over `count` samples, or those that there still are, and writes how many; NULL: next makes them. */
+    yk_status (*skip)(void *iterator, int64_t count, int64_t *skipped) YK_DEFAULT(NULL);
+    void (*close)(void *iterator) YK_DEFAULT(NULL); /* an iterator that open made, at its end or not */
+    /* Called with the last reference, and also when creation fails. */
+    void (*destroy)(void *context) YK_DEFAULT(NULL);
+} yk_iterable_table;
+#define yk_iterable_table_DEFAULTS .name = NULL
+
+/*
+ * A data set over the functions of the table, open and next at least, whose samples go through `transform` (retained,
+ * may be NULL). It is for loaders alone: it has no samples by index, so no part of it can be taken, and a loader's
+ * options shuffle, sampler, on_error and padding are errors. A sample's number, in yk_batch.samples and for random
+ * transforms, is another for each sample of an epoch, on all ranks.
+ *
+ * A loader of it resumes where its state says, by passing over the batches before. Its state is for the same batch_size
+ * and world_size. Ranks may come to their ends at different times: give all of them equally many samples, or train
+ * between yk_join_begin and yk_join_end. Lengths are -1.
+ */
+YK_API yk_dataset *yk_iterable_dataset(const yk_iterable_table *table, void *context, yk_transform *transform);
+
 /* The samples `indices` (copied) of a data set, in that order, with its transform and classes. Retains the set. Source:
  * torch.utils.data.Subset. */
 YK_API yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count);
@@ -348,7 +392,7 @@ YK_API yk_dataset *yk_dataset_open(const char *spec, yk_data_split split, yk_tra
  */
 YK_API yk_transform *yk_default_transform(const char *spec, yk_data_split split, bool augment);
 
-/* The set's name for itself ("cifar10"), its samples, and its classes (0: not known). */
+/* The set's name for itself ("cifar10"), its samples (-1: it is iterable), and its classes (0: not known). */
 YK_API const char *yk_dataset_name(const yk_dataset *dataset) YK_QUESTION;
 YK_API int64_t yk_dataset_length(const yk_dataset *dataset) YK_QUESTION;
 YK_API int64_t yk_dataset_classes(const yk_dataset *dataset) YK_QUESTION;
@@ -514,14 +558,15 @@ YK_API bool yk_loader_next(yk_loader *loader, yk_batch *batch);
 typedef struct yk_loader_state {
     int64_t epoch, batch;
     int64_t start; /* the position in the epoch's order that batch 0 begins at; 0 unless the layout was changed */
-    int64_t dataset_length, batch_size; /* the first: with a sampler, samples of an epoch */
+    /* The first: with a sampler, samples of an epoch; of an iterable set, its streams. */
+    int64_t dataset_length, batch_size;
     uint64_t seed;
     bool shuffle, drop_last;
     int rank, world_size;
 } yk_loader_state;
 YK_API yk_loader_state yk_loader_get_state(const yk_loader *loader) YK_QUESTION;
 YK_API yk_status yk_loader_set_state(yk_loader *loader, const yk_loader_state *state) YK_MUST_CHECK;
-/* Batches and samples that a whole epoch gives, to this rank, with padding. */
+/* Batches and samples that a whole epoch gives, to this rank, with padding; -1 of an iterable set. */
 YK_API int64_t yk_loader_length(const yk_loader *loader) YK_QUESTION;
 YK_API int64_t yk_loader_samples(const yk_loader *loader) YK_QUESTION;
 /* The number of samples that could not be read, and were replaced, in the batches that were given of the epoch that was
@@ -530,7 +575,7 @@ YK_API int64_t yk_loader_skipped(const yk_loader *loader) YK_QUESTION;
 /* The fault of the first of them, with its file; NULL where none was skipped. Valid until the next call of next,
  * start or seek. */
 YK_API const char *yk_loader_skipped_message(const yk_loader *loader) YK_QUESTION;
-/* Batches that are still to come in the epoch that was started. */
+/* Batches that are still to come in the epoch that was started; -1 of an iterable set that has not ended. */
 YK_API int64_t yk_loader_left(const yk_loader *loader) YK_QUESTION;
 
 /*

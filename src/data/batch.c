@@ -224,16 +224,58 @@ void yk__batch_clear(yk__batch *batch)
     *batch = (yk__batch){0};
 }
 
-yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch)
+/* Cuts the tensors of a batch to the first `left` rows. */
+static yk_status shorten(const yk__batch_plan *plan, int64_t left, yk__batch *batch)
+{
+    for (int i = 0; i < batch->count; i++) {
+        yk_tensor *whole = batch->tensors[i];
+        int64_t shape[YK_MAX_DIMS] = {left};
+        size_t bytes = (size_t)left * yk_dtype_size(whole->dtype);
+        for (int d = 1; d < whole->ndim; d++) {
+            shape[d] = whole->shape[d];
+            bytes *= (size_t)whole->shape[d];
+        }
+        yk_tensor *part = yk__batch_tensor(plan, whole->ndim, shape, whole->dtype);
+        if (!part)
+            return yk__error_code();
+        if (bytes)
+            memcpy(part->data, whole->data, bytes);
+        batch->tensors[i] = part;
+        yk_tensor_release(whole);
+    }
+    return YK_OK;
+}
+
+/* The next sample of the plan's stream, into its place in the list of numbers. */
+static yk_status next_sample(const yk__batch_plan *plan, yk__data_worker *worker, int64_t row, yk__batch *batch,
+                             yk__loaded *loaded)
+{
+    loaded->ended = plan->stream->ended;
+    if (loaded->ended)
+        return YK_OK;
+    yk_status status = yk__pipeline_next(plan->pipeline, worker, plan->stream, loaded);
+    if (!status && !loaded->ended)
+        batch->samples[row] = loaded->sample.index;
+    return status;
+}
+
+yk_status yk__batch_make(const yk__batch_plan *wanted, yk__data_worker *worker, yk__batch *batch)
 {
     yk_status status = YK_OK;
-    rows r = {.packed = plan->pinned && !plan->collate && !plan->mix && yk__pinned_can_augment(plan->pinned)};
+    yk__batch_plan of_stream = *wanted, *plan = &of_stream;
+    rows r = {.packed = plan->pinned && !plan->collate && !plan->mix && !plan->stream &&
+                        yk__pinned_can_augment(plan->pinned)};
     yk_sample *kept = NULL;
     char **memory = NULL;
     yk__loaded loaded;
     int64_t done = 0;
-    bool aborted = false;
-    if (plan->collate) {
+    bool aborted = false, ended = false;
+    if (plan->stream) {
+        batch->samples = yk__calloc((size_t)plan->count, sizeof(*batch->samples));
+        plan->order = batch->samples;
+        status = batch->samples ? YK_OK : YK_ERR_MEMORY;
+    }
+    if (plan->collate && !status) {
         kept = yk__calloc((size_t)plan->count, sizeof(*kept));
         memory = kept ? yk__calloc((size_t)plan->count, sizeof(*memory)) : NULL;
         status = memory ? YK_OK : YK_ERR_MEMORY;
@@ -242,7 +284,11 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
         aborted = atomic_load_explicit(plan->abort, memory_order_relaxed);
         if (aborted)
             break;
-        status = load_sample(plan, worker, done, batch, &loaded);
+        status = plan->stream ? next_sample(plan, worker, done, batch, &loaded)
+                              : load_sample(plan, worker, done, batch, &loaded);
+        ended = !status && plan->stream && loaded.ended;
+        if (ended)
+            break;
         if (!status)
             status = plan->collate ? keep_sample(plan, &loaded, &kept[done], &memory[done])
                                    : stack_sample(plan, &loaded, done, &r, batch);
@@ -252,11 +298,17 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
             done = -1;
         }
     }
-    if (!status && !aborted) {
+    bool full = done == plan->count;
+    bool none = ended && (!done || plan->drop_last);
+    if (plan->stream)
+        plan->count = batch->rows = done;
+    if (!status && !aborted && !none) {
         if (plan->collate)
             status = collate(plan, kept, batch);
         else
             batch->count = r.first.count;
+        if (!status && !full && !plan->collate)
+            status = shorten(plan, done, batch);
         if (!status && plan->mix) {
             status = yk__mix_batch(plan, worker, batch);
             if (status)
@@ -264,11 +316,11 @@ yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk
                                  (long long)plan->order[0]);
         }
     }
-    for (int64_t i = 0; memory && i < plan->count; i++)
+    for (int64_t i = 0; memory && i < wanted->count; i++)
         free(memory[i]);
     free(memory);
     free(kept);
-    if (status || aborted)
+    if (status || aborted || none)
         yk__batch_clear(batch);
     for (int i = 0; i < batch->count; i++)
         yk__object_set_maker(batch->tensors[i], "loader_next");

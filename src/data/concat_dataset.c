@@ -90,6 +90,8 @@ static bool concat_add(concat *c, yk_dataset *part, int of)
         yk__fail(YK_ERR_ARGUMENT, "concat_dataset: data set %d of %d is NULL", i, of);
         return false;
     }
+    if (!yk__has_indices("concat_dataset", part))
+        return false;
     const yk_dataset_table *first = i ? &c->parts[0]->table : &part->table;
     if (part->table.classes != first->classes) {
         yk__fail(YK_ERR_ARGUMENT, "concat_dataset: %s has %lld classes, and data set %d, %s, has %lld", first->name,

@@ -114,6 +114,8 @@ const char *yk_dataset_name(const yk_dataset *dataset)
 int64_t yk_dataset_length(const yk_dataset *dataset)
 {
     YK__LIVE(dataset);
+    if (dataset && yk__is_iterable(dataset))
+        return -1;
     return dataset ? dataset->table.length : 0;
 }
 
@@ -168,6 +170,8 @@ yk_status yk_dataset_get_list(yk_dataset *dataset, int64_t index, yk_dtype dtype
     *count = 0;
     if (!dataset)
         return yk__fail(YK_ERR_ARGUMENT, "dataset_get: the data set is NULL");
+    if (!yk__has_indices("dataset_get", dataset))
+        return YK_ERR_ARGUMENT;
     if (!yk__scope_reserve("dataset_get", YK_SAMPLE_TENSORS))
         return yk__error_code();
     yk__pipeline pipeline;

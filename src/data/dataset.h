@@ -189,9 +189,33 @@ struct yk_dataset {
     void *context;
     yk_transform *transform;
     bool images; /* bytes are those of pictures, whatever the transforms: they become floats from 0 to 1 */
+    yk_iterable_table iterable; /* all zero, or the set has no indices; its names are those of `table` */
 };
 /* yk_dataset_create of the library's own pictures. */
 yk_dataset *yk__dataset_of_images(const yk_dataset_table *table, void *context, yk_transform *transform);
+
+/* ---- sets without indices (iterable.c) ---- */
+bool yk__is_iterable(const yk_dataset *dataset);
+/* False, with an error of the function `what`, for an iterable set; it is not NULL. */
+bool yk__has_indices(const char *what, const yk_dataset *dataset);
+/* One iterator of a loader's epoch. Zero memory is one that is not open. */
+typedef struct yk__data_stream {
+    void *iterator;
+    yk_iterable_part part;
+    int64_t taken; /* samples */
+    bool open, ended;
+    bool busy;   /* a worker makes a batch of it: under the loader's lock */
+    bool empty;  /* a turn was left without a batch: likewise */
+    bool passed; /* the loader's caller has seen that */
+} yk__data_stream;
+/* The number of streams that a rank's epoch has. */
+int yk__dataset_streams(const yk_dataset *dataset);
+yk_status yk__data_stream_open(const yk_dataset *dataset, const yk_iterable_part *part, yk__data_stream *stream);
+void yk__data_stream_close(const yk_dataset *dataset, yk__data_stream *stream);
+/* The number of its next sample. */
+int64_t yk__data_stream_index(const yk__data_stream *stream);
+/* Fills the next sample, or sets stream->ended. Errors are the callback's own. */
+yk_status yk__data_stream_next(const yk_dataset *dataset, yk__data_stream *stream, yk_sample *sample);
 
 /* Gives a set that no loader uses yet another transform. */
 void yk__dataset_set_transform(yk_dataset *dataset, yk_transform *transform);
@@ -256,6 +280,7 @@ void yk__pipeline_clear(yk__pipeline *pipeline);
 /* A sample that is loaded; its shape is the final one. */
 typedef struct yk__loaded {
     yk_sample sample;
+    bool ended;    /* there is none: the stream has ended */
     bool unread;   /* after a failure: the data set could not give it */
     bool fused;    /* the one pass is still to run: */
     yk__crop crop; /* from here */
@@ -263,6 +288,12 @@ typedef struct yk__loaded {
 /* Gets sample `index` and brings it to its final shape. Errors name the data set, the index and where it comes from. */
 yk_status yk__pipeline_load(const yk__pipeline *pipeline, yk__data_worker *worker, uint64_t seed, int64_t epoch,
                             int64_t index, yk__loaded *loaded);
+/* The same for the next sample of a stream of an iterable set; where it has ended loaded->ended is set. */
+yk_status yk__pipeline_next(const yk__pipeline *pipeline, yk__data_worker *worker, yk__data_stream *stream,
+                            yk__loaded *loaded);
+/* Passes over `count` samples of a stream, or those that there still are, and writes how many. */
+yk_status yk__pipeline_skip(const yk__pipeline *pipeline, yk__data_worker *worker, yk__data_stream *stream,
+                            int64_t count, int64_t *skipped);
 /* Writes the elements of its input, of the dtype that the sample says, to `to`. */
 void yk__pipeline_store(const yk__pipeline *pipeline, const yk__loaded *loaded, void *to);
 /* For a device to do the one pass: the bytes that it reads of a sample that is `fused`, no more than the sample has
@@ -311,6 +342,9 @@ typedef struct yk__batch_plan {
     atomic_int *warnings; /* how many more samples that cannot be read are logged */
     const yk__mix *mix;   /* NULL: the batch is not mixed */
     int64_t position;     /* of the batch in the epoch's order: that of its first sample */
+    /* NULL, or the samples are the next ones of this stream, up to `count`: no order, on_error is YK_FAIL. */
+    yk__data_stream *stream;
+    bool drop_last; /* of a stream: a batch that is not full is left out */
 } yk__batch_plan;
 /* The tensors of a batch. */
 typedef struct yk__batch {
@@ -318,11 +352,12 @@ typedef struct yk__batch {
     int count;
     yk_tensor *crops; /* NULL, or the input is bytes, of which the device makes the floats: for yk__pinned_augment */
     int64_t *samples; /* NULL, or the indices that it was made of where some were not to be read */
+    int64_t rows;     /* samples in it, of a stream; the numbers are in `samples` */
     int64_t skipped;  /* how many were not */
     char *why;        /* the error of the first of them, or NULL */
 } yk__batch;
-/* Fills *batch, which was empty, with references of the caller's; it is empty again after a failure or when *abort is
- * set on the way. */
+/* Fills *batch, which was empty, with references of the caller's; it is empty again after a failure, when *abort is
+ * set on the way, and where a stream has no samples for it. */
 yk_status yk__batch_make(const yk__batch_plan *plan, yk__data_worker *worker, yk__batch *batch);
 void yk__batch_clear(yk__batch *batch);
 /* A tensor of the batch in host memory, not initialised. */

@@ -31,6 +31,8 @@ static void loader_destroy(void *object)
         pthread_join(l->workers[i].thread, NULL);
     for (int i = 0; l->workers && (i < l->options.workers || i == 0); i++)
         yk__data_worker_clear(&l->workers[i].data);
+    yk__loader_close_streams(l);
+    free(l->streams);
     yk__pinned_destroy(l->pinned);
     pthread_cond_destroy(&l->ready);
     pthread_cond_destroy(&l->work);
@@ -136,6 +138,8 @@ static yk_status allocate(yk_loader *l)
     l->slots = l->all ? yk__calloc((size_t)l->slot_count, sizeof(*l->slots)) : NULL;
     l->workers =
         l->slots ? yk__calloc((size_t)(l->options.workers ? l->options.workers : 1), sizeof(*l->workers)) : NULL;
+    if (l->workers && l->stream_count && !(l->streams = yk__calloc((size_t)l->stream_count, sizeof(*l->streams))))
+        return YK_ERR_MEMORY;
     if (l->workers && l->sampler.world > 1)
         l->part = yk__calloc((size_t)l->samples, sizeof(*l->part));
     if (!l->workers || (l->sampler.world > 1 && !l->part))
@@ -159,7 +163,8 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     YK__OWN_RECORD;
     yk_loader_options checked;
     if (!yk__scope_check("loader_create") || YK__OPTIONS_TAKE("loader_create", yk_loader_options, options, &checked) ||
-        check_options(dataset->table.name, &checked) || check_sampler(dataset, &checked))
+        check_options(dataset->table.name, &checked) || check_sampler(dataset, &checked) ||
+        yk__loader_check_iterable(dataset, &checked))
         return NULL;
     yk_loader *l = yk__object_new(&loader_type, sizeof(*l));
     if (!l)
@@ -174,6 +179,7 @@ yk_loader *yk_loader_create(yk_dataset *dataset, const yk_loader_options *option
     l->mix = (yk__mix){.mixup = checked.mixup < least_alpha ? 0 : checked.mixup,
                        .cutmix = checked.cutmix < least_alpha ? 0 : checked.cutmix,
                        .classes = checked.num_classes ? checked.num_classes : dataset->table.classes};
+    l->stream_count = yk__dataset_streams(dataset);
     l->over = l->fresh = true;
     atomic_store(&l->warnings, 10);
     if (allocate(l)) {
@@ -198,14 +204,16 @@ int64_t yk_loader_length(const yk_loader *loader)
 {
     YK__LIVE(loader);
     yk__sampler whole = loader ? yk__loader_whole_epoch(loader) : (yk__sampler){.batch_size = 1, .world = 1};
+    if (loader && loader->streams)
+        return -1;
     return yk__sampler_batches(&whole);
 }
 
 int64_t yk_loader_samples(const yk_loader *loader)
 {
     YK__LIVE(loader);
-    if (!loader)
-        return 0;
+    if (!loader || loader->streams)
+        return loader ? -1 : 0;
     yk__sampler whole = yk__loader_whole_epoch(loader);
     int64_t full = yk__sampler_batches(&whole) * whole.batch_size, samples = yk__sampler_samples(&whole);
     return full < samples ? full : samples;
@@ -235,7 +243,10 @@ static bool batch_next(yk_loader *l, yk_batch *batch)
     yk__turn turn = yk__turns_at(&l->turns, number);
     yk__sampler of_rank = l->sampler;
     of_rank.rank += turn.rank;
-    yk__loader_take(l);
+    if (!l->streams)
+        yk__loader_take(l);
+    else if (!yk__loader_take_turn(l))
+        return false;
     if (l->held.failed) {
         yk__loader_cancel(l); /* no worker asks the data set for more once the caller knows */
         yk__error_put(&l->held.error);
@@ -251,9 +262,9 @@ static bool batch_next(yk_loader *l, yk_batch *batch)
     *batch = (yk_batch){.input = held->tensors[0],
                         .target = held->tensors[1],
                         .n_tensors = held->count,
-                        .index = turn.batch,
-                        .count = yk__loader_batch_count(l, turn.batch),
-                        .padding = yk__sampler_padding(&of_rank, turn.batch),
+                        .index = l->streams ? l->given++ : turn.batch,
+                        .count = l->streams ? held->rows : yk__loader_batch_count(l, turn.batch),
+                        .padding = l->streams ? 0 : yk__sampler_padding(&of_rank, turn.batch),
                         .samples = held->samples ? held->samples : yk__loader_order_of(l, &turn),
                         .skipped = held->skipped};
     memcpy(batch->tensors, held->tensors, sizeof(batch->tensors));

@@ -57,8 +57,15 @@ struct yk_loader {
     bool fresh; /* never started: next does it */
 
     atomic_int warnings; /* how many more skipped samples are logged */
-    int64_t skipped;     /* in the batches given of this epoch */
-    char *why;           /* the error of the first of them, or NULL */
+    /* The streams of an iterable set, else NULL: Note [Turns of streams] in loader_streams.c. */
+    yk__data_stream *streams;
+    int stream_count;
+    int empty;       /* streams that left a turn without a batch; under `lock` */
+    int passed;      /* of them, those that the caller has seen */
+    int64_t given;   /* batches of this epoch */
+    bool finished;   /* the caller has seen all of them end */
+    int64_t skipped; /* in the batches given of this epoch */
+    char *why;       /* the error of the first of them, or NULL */
 
     yk__loader_worker *workers; /* options.workers of them; one, without a thread, for workers = 0 */
     int running;                /* threads */
@@ -91,6 +98,21 @@ void yk__loader_go_on_from(yk_loader *l, int64_t batch);
 void yk__loader_wait(yk_loader *l, yk__made_batch *made);
 /* True if the batch at l->taken is in its slot. */
 bool yk__loader_is_ready(yk_loader *l);
+
+/* ---- iterable sets (loader_streams.c) ---- */
+/* Fails, in the loader's name, for options that an iterable set has no meaning for. */
+yk_status yk__loader_check_iterable(const yk_dataset *dataset, const yk_loader_options *o);
+/* Opens the epoch's streams anew and passes over `batches`; the turn that comes next goes to *turn. */
+yk_status yk__loader_open_streams(yk_loader *l, int64_t batches, int64_t *turn);
+void yk__loader_close_streams(yk_loader *l);
+/* The stream whose turn it is, for the batch that is given as number `number`; NULL of a set with indices. */
+yk__data_stream *yk__loader_stream(const yk_loader *l, int64_t number);
+/* Under the lock: a worker may make batch number `l->claimed`; it begins; it is done. */
+bool yk__loader_may_claim(const yk_loader *l);
+void yk__loader_begin_turn(yk_loader *l, int64_t number);
+void yk__loader_end_turn(yk_loader *l, int64_t number, const yk__made_batch *made);
+/* Takes turns until one has a batch, or an error, in l->held; false at the epoch's end. */
+bool yk__loader_take_turn(yk_loader *l);
 
 /* ---- where an epoch stands (loader_position.c) ---- */
 /* The number of the batch that the caller gets next, of all that are given. */

@@ -80,7 +80,7 @@ void yk__loader_start_at(yk_loader *l, int64_t epoch, int64_t start, int64_t bat
     free(l->why);
     l->why = NULL;
     l->sampler.start = start;
-    if (set_order(l))
+    if (l->streams ? yk__loader_open_streams(l, batch, &batch) : set_order(l))
         return;
     if (l->running < l->options.workers && yk__loader_start_workers(l))
         return;
@@ -116,6 +116,8 @@ yk_status yk__loader_share(const char *what, yk_loader *l, int first, int ranks,
     const char *name = l->dataset->table.name;
     if (!yk__loader_is_idle(what, l))
         return YK_ERR_STATE;
+    if (!yk__has_indices(what, l->dataset))
+        return YK_ERR_ARGUMENT;
     if (!l->fresh)
         return yk__fail(YK_ERR_STATE,
                         "%s: the loader of %s has begun an epoch, of batches for other ranks; hand it over before it "
@@ -163,7 +165,7 @@ void yk_loader_start(yk_loader *l, int64_t epoch)
     YK__LIVE(l);
     if (!yk__is_there("loader_start", "loader", l) || !yk__loader_is_idle("loader_start", l))
         return;
-    if (epoch == YK_NEXT_EPOCH && l->restored && yk_loader_left(l) > 0)
+    if (epoch == YK_NEXT_EPOCH && l->restored && yk_loader_left(l) != 0)
         l->restored = false;
     else
         yk__loader_start_at(l, epoch == YK_NEXT_EPOCH ? l->next_epoch : epoch, 0, 0);
@@ -181,6 +183,10 @@ yk_status yk_loader_seek(yk_loader *l, int64_t batch)
     if (batch < 0 || batch > l->turns.batches)
         return yk__fail(YK_ERR_ARGUMENT, "loader_seek: batch %lld is outside [0, %lld]", (long long)batch,
                         (long long)l->turns.batches);
+    if (l->streams) {
+        yk__loader_start_at(l, l->epoch, 0, batch);
+        return l->over ? yk__error_code() : YK_OK;
+    }
     yk__loader_cancel(l);
     l->fresh = false;
     yk__loader_go_on_from(l, batch);
@@ -193,10 +199,11 @@ yk_loader_state yk_loader_get_state(const yk_loader *l)
     if (!l)
         return (yk_loader_state){0};
     const yk_loader_options *o = &l->options;
-    return (yk_loader_state){.epoch = l->epoch,
+    int64_t next = l->streams ? l->given : yk__loader_next_batch(l);
+    return (yk_loader_state){.epoch = l->epoch + l->finished,
                              .start = l->over ? 0 : l->sampler.start,
-                             .batch = l->over ? 0 : yk__loader_next_batch(l),
-                             .dataset_length = order_length(l),
+                             .batch = l->over || l->finished ? 0 : next,
+                             .dataset_length = l->streams ? l->stream_count : order_length(l),
                              .batch_size = o->batch_size,
                              .seed = o->seed,
                              .shuffle = o->shuffle,
@@ -212,8 +219,10 @@ static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
     const struct {
         const char *name;
         int64_t saved, own;
-    } same[] = {{l->options.sampler ? "samples of the sampler" : "samples in the data set", state->dataset_length,
-                 own.dataset_length},
+    } same[] = {{l->streams           ? "streams of the data set"
+                 : l->options.sampler ? "samples of the sampler"
+                                      : "samples in the data set",
+                 state->dataset_length, own.dataset_length},
                 {"seed", (int64_t)state->seed, (int64_t)own.seed},
                 {"shuffle", state->shuffle, own.shuffle},
                 {"drop_last", state->drop_last, own.drop_last}};
@@ -225,6 +234,26 @@ static yk_status check_same(const yk_loader *l, const yk_loader_state *state)
                 l->dataset->table.name, same[i].name, (long long)same[i].own, (long long)same[i].saved);
     }
     return YK_OK;
+}
+
+/* The position of a loader of an iterable set, which has no order that another layout could divide. */
+static yk_status set_stream_state(yk_loader *l, const yk_loader_state *state)
+{
+    const yk_loader_options *o = &l->options;
+    if (state->batch_size != o->batch_size || state->world_size != o->world_size)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "loader of %s: the state is of batches of %lld on %d ranks, not of %lld on %d, and an iterable "
+                        "set is gone on with in the same layout alone",
+                        l->dataset->table.name, (long long)state->batch_size, state->world_size,
+                        (long long)o->batch_size, o->world_size);
+    if (state->batch < 0 || state->batch > YK__MOST_TURNS || state->start)
+        return yk__fail(YK_ERR_ARGUMENT,
+                        "loader_set_state: batch %lld, start %lld; expected a batch of 0 or more, and "
+                        "start 0 for an iterable set",
+                        (long long)state->batch, (long long)state->start);
+    yk__loader_start_at(l, state->epoch, 0, state->batch);
+    l->restored = !l->over;
+    return l->over ? yk__error_code() : YK_OK;
 }
 
 yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
@@ -241,6 +270,8 @@ yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
     if (state->batch_size < 1 || state->batch_size > YK__MOST_BATCH || state->world_size < 1)
         return yk__fail(YK_ERR_ARGUMENT, "loader_set_state: batches of %lld on %d ranks", (long long)state->batch_size,
                         state->world_size);
+    if (l->streams)
+        return set_stream_state(l, state);
     yk__sampler saved = yk__loader_whole_epoch(l);
     saved.start = state->start;
     saved.batch_size = state->batch_size;
@@ -269,5 +300,7 @@ yk_status yk_loader_set_state(yk_loader *l, const yk_loader_state *state)
 int64_t yk_loader_left(const yk_loader *loader)
 {
     YK__LIVE(loader);
+    if (loader && loader->streams && !loader->over)
+        return loader->finished ? 0 : -1;
     return !loader || loader->over ? 0 : loader->turns.batches - yk__loader_next_batch(loader);
 }

@@ -31,6 +31,8 @@ void yk__made_batch_clear(yk__made_batch *made)
 
 int64_t yk__loader_batch_count(const yk_loader *loader, int64_t batch)
 {
+    if (loader->streams)
+        return loader->options.batch_size;
     int64_t left = loader->samples - batch * loader->options.batch_size;
     return left < loader->options.batch_size ? left : loader->options.batch_size;
 }
@@ -57,7 +59,7 @@ bool yk__loader_is_idle(const char *what, const yk_loader *loader)
 
 const int64_t *yk__loader_order_of(const yk_loader *l, const yk__turn *turn)
 {
-    return l->order + turn->rank * l->samples + turn->batch * l->options.batch_size;
+    return l->streams ? NULL : l->order + turn->rank * l->samples + turn->batch * l->options.batch_size;
 }
 
 void yk__loader_make_batch(yk_loader *loader, yk__data_worker *data, int64_t number, yk__made_batch *made)
@@ -79,7 +81,9 @@ void yk__loader_make_batch(yk_loader *loader, yk__data_worker *data, int64_t num
                            .mix = loader->mix.mixup > 0 || loader->mix.cutmix > 0 ? &loader->mix : NULL,
                            .position = loader->sampler.start +
                                        turn.batch * loader->options.batch_size * loader->sampler.world +
-                                       loader->sampler.rank + turn.rank};
+                                       loader->sampler.rank + turn.rank,
+                           .stream = yk__loader_stream(loader, number),
+                           .drop_last = loader->options.drop_last};
     making own = {loader, being_made};
     being_made = &own;
     yk_status status = yk__batch_make(&plan, data, &made->batch);
@@ -99,17 +103,19 @@ static void *worker_main(void *argument)
     yk__event_thread_name("loader", NULL);
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
-        if (l->claimed >= l->batches || l->claimed - l->taken >= l->slot_count) {
+        if (l->claimed >= l->batches || l->claimed - l->taken >= l->slot_count || !yk__loader_may_claim(l)) {
             pthread_cond_wait(&l->work, &l->lock);
             continue;
         }
         int64_t batch = l->claimed++;
         l->busy++;
+        yk__loader_begin_turn(l, batch);
         pthread_mutex_unlock(&l->lock);
         yk__made_batch made;
         yk__loader_make_batch(l, &w->data, batch, &made);
         pthread_mutex_lock(&l->lock);
         l->busy--;
+        yk__loader_end_turn(l, batch, &made);
         yk__batch_slot *s = &l->slots[batch % l->slot_count];
         s->made = made;
         s->ready = true;
@@ -167,7 +173,7 @@ void yk__loader_go_on_from(yk_loader *l, int64_t batch)
     pthread_mutex_lock(&l->lock);
     l->samples = yk__sampler_samples(&l->sampler);
     l->turns.origin = batch;
-    l->turns.batches = yk__sampler_batches(&l->sampler);
+    l->turns.batches = l->streams ? YK__MOST_TURNS : yk__sampler_batches(&l->sampler);
     l->batches = yk__turns_count(&l->turns);
     l->claimed = l->taken = 0;
     pthread_cond_broadcast(&l->work);

@@ -98,6 +98,26 @@ void yk__pipeline_clear(yk__pipeline *p)
 }
 
 /* ---- loading --------------------------------------------------------------------------------------------- */
+/* Fails unless the sample that `function` made is one that there may be. */
+static yk_status check_sample(const yk_dataset_table *table, const char *function, const yk_sample *sample)
+{
+    if (!sample->data || yk__sample_numel(sample) == 0) {
+        char text[200];
+        return yk__fail(YK_ERR_CALLBACK,
+                        "%s left a sample without elements, or of a shape or dtype it may not have: %s", function,
+                        yk__sample_format(sample, text, sizeof(text)));
+    }
+    for (int i = 1; i < sample->count; i++) {
+        const yk_sample_tensor *tensor = &sample->more[i - 1];
+        if (!tensor->data && yk__sample_tensor_bytes(tensor))
+            return yk__fail(YK_ERR_CALLBACK, "%s left tensor %d of %d without elements", function, i, sample->count);
+    }
+    int64_t label = 0;
+    if (table->classes && yk__sample_has_label(sample, &label) && (label < 0 || label >= table->classes))
+        return yk__fail(YK_ERR_FORMAT, "label %lld is outside [0, %lld)", (long long)label, (long long)table->classes);
+    return YK_OK;
+}
+
 static yk_status get(const yk_dataset *dataset, int64_t index, yk_sample *sample)
 {
     const yk_dataset_table *table = &dataset->table;
@@ -109,21 +129,7 @@ static yk_status get(const yk_dataset *dataset, int64_t index, yk_sample *sample
             yk__fail(YK_ERR_CALLBACK, "get failed with status \"%s\" and set no error", yk_status_name(status));
         return yk__error_code(); /* what is on record, whatever it returns */
     }
-    if (!sample->data || yk__sample_numel(sample) == 0) {
-        char text[200];
-        return yk__fail(YK_ERR_CALLBACK,
-                        "get left a sample without elements, or of a shape or dtype it may not have: %s",
-                        yk__sample_format(sample, text, sizeof(text)));
-    }
-    for (int i = 1; i < sample->count; i++) {
-        const yk_sample_tensor *tensor = &sample->more[i - 1];
-        if (!tensor->data && yk__sample_tensor_bytes(tensor))
-            return yk__fail(YK_ERR_CALLBACK, "get left tensor %d of %d without elements", i, sample->count);
-    }
-    int64_t label = 0;
-    if (table->classes && yk__sample_has_label(sample, &label) && (label < 0 || label >= table->classes))
-        return yk__fail(YK_ERR_FORMAT, "label %lld is outside [0, %lld)", (long long)label, (long long)table->classes);
-    return YK_OK;
+    return check_sample(table, "get", sample);
 }
 
 static yk_status prepare_one_pass(const yk__pipeline *p, yk__loaded *loaded)
@@ -166,13 +172,10 @@ static yk_status run_resize(const yk__pipeline *p, yk_sample *sample)
     return status;
 }
 
-yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint64_t seed, int64_t epoch, int64_t index,
-                            yk__loaded *loaded)
+/* Makes the worker and the sample ready for the data set's function. */
+static void prepare_sample(const yk__pipeline *p, yk__data_worker *worker, uint64_t seed, int64_t epoch, int64_t index,
+                           yk__loaded *loaded)
 {
-    const yk_dataset *dataset = p->dataset;
-    if (index < 0 || index >= dataset->table.length)
-        return yk__fail(YK_ERR_ARGUMENT, "%s: sample %lld is outside [0, %lld)", dataset->table.name, (long long)index,
-                        (long long)dataset->table.length);
     worker->dtype = p->dtype;
     worker->seed = seed;
     worker->drawn = 0;
@@ -191,10 +194,16 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
     sample->index = index;
     sample->epoch = epoch;
     sample->worker = worker;
-    yk_status status = get(dataset, index, sample);
-    loaded->unread = status != YK_OK;
+    loaded->ended = loaded->unread = false;
+}
+
+/* Brings the sample that the data set gave to its final shape. */
+static yk_status finish_sample(const yk__pipeline *p, yk__loaded *loaded)
+{
+    yk_sample *sample = &loaded->sample;
+    yk_status status = YK_OK;
     int first = 0;
-    if (!status && p->resize && sample->dtype == YK_U8 && sample->ndim == 3) {
+    if (p->resize && sample->dtype == YK_U8 && sample->ndim == 3) {
         status = run_resize(p, sample);
         first = p->rest;
     }
@@ -208,6 +217,21 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
             status = run_steps(p, first, sample);
         }
     }
+    return status;
+}
+
+yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint64_t seed, int64_t epoch, int64_t index,
+                            yk__loaded *loaded)
+{
+    const yk_dataset *dataset = p->dataset;
+    if (index < 0 || index >= dataset->table.length)
+        return yk__fail(YK_ERR_ARGUMENT, "%s: sample %lld is outside [0, %lld)", dataset->table.name, (long long)index,
+                        (long long)dataset->table.length);
+    prepare_sample(p, worker, seed, epoch, index, loaded);
+    yk_status status = get(dataset, index, &loaded->sample);
+    loaded->unread = status != YK_OK;
+    if (!status)
+        status = finish_sample(p, loaded);
     if (status) {
         char text[320];
         if (dataset->table.describe)
@@ -216,6 +240,53 @@ yk_status yk__pipeline_load(const yk__pipeline *p, yk__data_worker *worker, uint
         else
             yk__error_prefix("%s: sample %lld", dataset->table.name, (long long)index);
     }
+    return status;
+}
+
+yk_status yk__pipeline_next(const yk__pipeline *p, yk__data_worker *worker, yk__data_stream *stream, yk__loaded *loaded)
+{
+    const yk_dataset *dataset = p->dataset;
+    int64_t index = yk__data_stream_index(stream);
+    prepare_sample(p, worker, stream->part.seed, stream->part.epoch, index, loaded);
+    yk_status status = yk__data_stream_next(dataset, stream, &loaded->sample);
+    loaded->ended = stream->ended;
+    if (!status && !loaded->ended)
+        status = check_sample(&dataset->table, "next", &loaded->sample);
+    if (!status && !loaded->ended)
+        status = finish_sample(p, loaded);
+    if (status)
+        yk__error_prefix("%s: sample %lld, of stream %d of rank %d", dataset->table.name, (long long)index,
+                         stream->part.stream, stream->part.rank);
+    return status;
+}
+
+yk_status yk__pipeline_skip(const yk__pipeline *p, yk__data_worker *worker, yk__data_stream *stream, int64_t count,
+                            int64_t *skipped)
+{
+    const yk_dataset *dataset = p->dataset;
+    yk__loaded loaded;
+    yk_status status = YK_OK;
+    *skipped = 0;
+    if (dataset->iterable.skip && !stream->ended) {
+        status = dataset->iterable.skip(stream->iterator, count, skipped);
+        if (yk__error_code())
+            status = yk__error_code();
+        else if (status)
+            yk__fail(YK_ERR_CALLBACK, "skip failed with status \"%s\" and set no error", yk_status_name(status));
+        else if (*skipped < 0 || *skipped > count)
+            status = yk__fail(YK_ERR_CALLBACK, "skip passed over %lld samples of %lld", (long long)*skipped,
+                              (long long)count);
+        stream->taken += status ? 0 : *skipped;
+        stream->ended = !status && *skipped < count;
+    }
+    while (!dataset->iterable.skip && *skipped < count && !stream->ended && !status) {
+        prepare_sample(p, worker, stream->part.seed, stream->part.epoch, yk__data_stream_index(stream), &loaded);
+        status = yk__data_stream_next(dataset, stream, &loaded.sample);
+        *skipped += !stream->ended;
+    }
+    if (status)
+        yk__error_prefix("%s: stream %d of rank %d, behind sample %lld", dataset->table.name, stream->part.stream,
+                         stream->part.rank, (long long)stream->taken);
     return status;
 }
 

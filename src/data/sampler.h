@@ -10,6 +10,9 @@
 /* The largest batch size: any number beyond what memory holds, far from where sizes overflow. */
 #define YK__MOST_BATCH ((int64_t)1 << 32)
 
+/* The turns of an epoch whose end is not known: any number that is never reached, far from where sums overflow. */
+#define YK__MOST_TURNS ((int64_t)1 << 60)
+
 /* See the note in sampler.c. A value, filled in by its holder. */
 typedef struct yk__sampler {
     int64_t length; /* of the order */

@@ -46,7 +46,7 @@ yk_dataset *yk_subset(yk_dataset *dataset, const int64_t *indices, int64_t count
     YK__LIVE(dataset);
     YK__OWN_RECORD;
     if (!yk__scope_check("subset") || !yk__is_there("subset", "data set", dataset) ||
-        (count && !yk__is_there("subset", "list of indices", indices)))
+        (count && !yk__is_there("subset", "list of indices", indices)) || !yk__has_indices("subset", dataset))
         return NULL;
     if (count < 0) {
         yk__fail(YK_ERR_ARGUMENT, "subset: the count is %lld", (long long)count);
@@ -109,7 +109,7 @@ yk_dataset *yk_dataset_with_transform(yk_dataset *dataset, yk_transform *transfo
     YK__LIVE(transform);
     YK__OWN_RECORD;
     if (!yk__scope_check("dataset_with_transform") || !yk__is_there("dataset_with_transform", "data set", dataset) ||
-        yk__transform_lost(transform))
+        yk__transform_lost(transform) || !yk__has_indices("dataset_with_transform", dataset))
         return NULL;
     yk_dataset_table table = dataset->table;
     table.get = base_get;
@@ -161,7 +161,7 @@ yk_status yk_random_split(yk_dataset *dataset, const double *lengths, int count,
     YK__OWN_RECORD;
     if (!yk__is_there("random_split", "data set", dataset) ||
         !yk__is_there("random_split", "array of lengths", lengths) ||
-        !yk__is_there("random_split", "array of parts", parts))
+        !yk__is_there("random_split", "array of parts", parts) || !yk__has_indices("random_split", dataset))
         return YK_ERR_ARGUMENT;
     if (count < 1 || count > MOST_RANDOM_PARTS)
         return yk__fail(YK_ERR_ARGUMENT, "random_split: %d parts; expected 1 to %d", count, MOST_RANDOM_PARTS);
