@@ -319,8 +319,9 @@ YK_API yk_status yk_optimizer_step(yk_optimizer *o) YK_MUST_CHECK;
  * call. On an error of the function a line search puts the parameters back where it began. Source:
  * optimizer.step(closure).
  */
-typedef yk_tensor *(*yk_closure)(void *user);
-YK_API yk_status yk_optimizer_step_closure(yk_optimizer *o, yk_closure closure, void *user, double *loss) YK_MUST_CHECK;
+typedef yk_tensor *(*yk_closure_fn)(void *user);
+YK_API yk_status yk_optimizer_step_closure(yk_optimizer *o, yk_closure_fn closure, void *user,
+                                           double *loss) YK_MUST_CHECK;
 /*
  * The step, which the device leaves out, the state and its number of steps with it, where *found, one int32 on the
  * device of all parameters that have a gradient, is not 0 when the step is carried out. The host does not wait for it:

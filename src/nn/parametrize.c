@@ -115,7 +115,7 @@ typedef struct weight_list {
 /* The weight now, in the current scope: in its own precision, whatever region of autocast the forward is in. */
 static yk_tensor *list_weight(yk_module *list)
 {
-    yk_tensor *originals[2], *out = NULL;
+    yk_tensor *originals[2] = {NULL}, *out = NULL;
     int count = (int)list->parameters.count;
     yk_module *part = list->children.items[0].object;
     for (int i = 0; i < count; i++)

@@ -205,7 +205,7 @@ static double largest(yk_tensor *x)
 
 typedef struct objective {
     const yk__optim_group *group;
-    yk_closure closure;
+    yk_closure_fn closure;
     void *user;
     yk_tensor *start, *direction;
 } objective;
@@ -378,7 +378,7 @@ static yk_status follow(history *h, const yk__optim_group *group)
     return status;
 }
 
-static yk_status lbfgs_step(yk_optimizer *o, yk_closure closure, void *user, double *loss)
+static yk_status lbfgs_step(yk_optimizer *o, yk_closure_fn closure, void *user, double *loss)
 {
     const yk__optim_group *group = &o->groups[0];
     yk_status status = check_devices(group);

@@ -611,7 +611,7 @@ yk_status yk_optimizer_step_unless(yk_optimizer *o, yk_tensor *found)
     return yk__optimizer_step_skipping(o, yk__device_of(found), found->data);
 }
 
-yk_status yk__optimizer_evaluate(yk_closure closure, void *user, double *loss)
+yk_status yk__optimizer_evaluate(yk_closure_fn closure, void *user, double *loss)
 {
     bool recording = yk_enable_grad_begin();
     yk_scope scope = yk_scope_begin();
@@ -636,7 +636,7 @@ yk_status yk__optimizer_evaluate(yk_closure closure, void *user, double *loss)
     return status;
 }
 
-yk_status yk_optimizer_step_closure(yk_optimizer *o, yk_closure closure, void *user, double *loss)
+yk_status yk_optimizer_step_closure(yk_optimizer *o, yk_closure_fn closure, void *user, double *loss)
 {
     YK__LIVE(o);
     if (!o || !closure)

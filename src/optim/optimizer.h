@@ -97,7 +97,7 @@ typedef struct yk__optim_whole {
     const char *const *names; /* of the entries, ended by NULL */
     /* The step, which evaluates the closure itself; unrecorded. *loss, which may be NULL, is that of the first
      * evaluation. */
-    yk_status (*step)(yk_optimizer *o, yk_closure closure, void *user, double *loss);
+    yk_status (*step)(yk_optimizer *o, yk_closure_fn closure, void *user, double *loss);
     yk_status (*save)(const yk_optimizer *o, yk_state_dict *dict);
     /* *state is made of the dict's entries, of which *used are counted; NULL where it has none. */
     yk_status (*load)(const yk_optimizer *o, const yk_state_dict *dict, void **state, int64_t *used);
@@ -211,7 +211,7 @@ void yk__optim_take(double *kept, double number);
 /* The same for a learning rate: an error where it was not given, and *rate is NaN. */
 yk_status yk__optimizer_rate(const char *what, double lr, double *rate);
 /* One evaluation of a closure, in a scope and recorded: *loss is its number, which is read where `loss` is there. */
-yk_status yk__optimizer_evaluate(yk_closure closure, void *user, double *loss);
+yk_status yk__optimizer_evaluate(yk_closure_fn closure, void *user, double *loss);
 /* The position of "state.PARAMETER.WHAT" in the dict, with or without "module." before the parameter; -1 where it is
  * not there. */
 int64_t yk__optimizer_entry(const yk_state_dict *dict, const char *parameter, const char *what);
