@@ -175,7 +175,7 @@ static void wrong_tag(rank_context *c)
     if ((c->rank == 0) == first) { /* a machine that is busy begins late */
         while (!atomic_load(&c->signals[2]))
             usleep(1000);
-        usleep((useconds_t)(0.4e6 * c->timeout));
+        usleep((useconds_t)(0.7e6 * c->timeout));
     } else {
         atomic_store(&c->signals[2], 1);
     }

@@ -285,7 +285,7 @@ static void test_ranks(void **state)
 static yk_status gather(void *user, const yk_sample *samples, int64_t count, yk_tensor **tensors, int *n_tensors)
 {
     (void)user;
-    tensors[0] = yk_zeros(YK_SHAPE(count), NULL);
+    tensors[0] = yk_zeros(YK_SHAPE(count), YK_OPTIONS(yk_tensor_options, .device = {YK_CPU, 0}));
     float *to = yk_tensor_data(tensors[0]);
     for (int64_t i = 0; to && i < count; i++)
         to[i] = *(const float *)samples[i].data;
