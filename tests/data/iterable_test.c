@@ -8,8 +8,8 @@
 enum { MOST = 4 };
 typedef struct source {
     int64_t lengths[MOST];
-    int64_t fail_at; /* the number whose making fails; -1: none */
-    int fail_open;   /* the stream that cannot be opened; -1: none */
+    _Atomic int64_t fail_at; /* the number whose making fails; -1: none */
+    atomic_int fail_open;    /* the stream that cannot be opened; -1: none */
     atomic_int open, made, skips;
     atomic_int inside[MOST]; /* calls that are in a stream */
     int destroyed;
