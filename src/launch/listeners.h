@@ -37,7 +37,7 @@ void yk__listeners_open(yk__listeners *listeners, int connected, bool everywhere
 void yk__listeners_clear(yk__listeners *listeners);
 
 /* Appends a node's word for its first `ranks` ranks; what is no such word (it came from another host), or has too few
- * ports, becomes that of a node without. */
+ * ports, becomes that of a node without. A node without ranks has no word. */
 void yk__listeners_append(yk__wire *table, const char *word, int ranks);
 
 /* The number of ranks in the table; 0 for NULL and for text that is no table. */

@@ -50,6 +50,9 @@ static void test_append(void **unused)
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         expect_table(&bad[i], (const int[]){1}, 1, "-");
     expect_table(good, (const int[]){4}, 1, "-,-,-,-");
+    /* Node 0 that only keeps the list, and a word in the middle that nobody needs. */
+    expect_table((const char *const[]){NULL, "[fe80::1]:7", "10.0.0.1:40001", "10.0.0.2:9"}, (const int[]){0, 1, 0, 1},
+                 4, "[fe80::1]:7 10.0.0.2:9");
 }
 
 static void expect_rank(const char *table, int rank, int node, const char *address)
