@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/rank_info.h"
 #include "launch/agents.h"
 
 enum {
     MOST_COUNTS = 4096,
-    MOST_PROCESSES = 4096,
     MOST_GRACE = 1 << 30, /* seconds */
     /* A word of its own for each of so many ranks; a variable of the environment may have 128 KiB. */
     MOST_LISTENERS_TEXT = YK__MOST_LISTENERS * (YK__ADDRESS_TEXT + 8)
@@ -117,7 +117,7 @@ static bool read_roles(yk__reader *r, yk__agent_facts *facts)
         rule->restarts = r->bad ? 0 : (int)restarts - 1;
         for (int i = 0; i < facts->listed && !r->bad; i++) {
             uint32_t count = yk__read_u32(r);
-            r->bad |= count > MOST_PROCESSES;
+            r->bad |= count > YK__MOST_LOCAL;
             facts->role_counts[k * facts->listed + i] = r->bad ? 0 : (int)count;
         }
     }
@@ -148,7 +148,7 @@ bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
         return false;
     for (int i = 0; i < facts->listed; i++) {
         facts->counts[i] = (int)yk__read_u32(r);
-        r->bad |= facts->counts[i] < 0 || facts->counts[i] > MOST_PROCESSES;
+        r->bad |= facts->counts[i] < 0 || facts->counts[i] > YK__MOST_LOCAL;
     }
     facts->listeners = read_new_text(r, MOST_LISTENERS_TEXT);
     if (read_roles(r, facts) && yk__read_finished(r))
@@ -252,7 +252,7 @@ static bool read_role_parts(yk__reader *reader, yk__agent_plan *plan)
         *part = (yk__role_part){.local = (int)yk__read_u32(reader)};
         part->first = (int)yk__read_u32(reader);
         part->world = (int)yk__read_u32(reader);
-        if (part->local < 0 || part->local > MOST_PROCESSES || part->first < 0 || part->world < part->local ||
+        if (part->local < 0 || part->local > YK__MOST_LOCAL || part->first < 0 || part->world < part->local ||
             part->world > plan->world || part->first > part->world - part->local)
             return false;
         local += part->local;
@@ -275,7 +275,7 @@ bool yk__agent_read_plan(yk__reader *reader, yk__agent_plan *plan, char **table)
     plan->joins = joins != 0;
     *table = read_new_text(reader, MOST_LISTENERS_TEXT);
     if (read_role_parts(reader, plan) && yk__read_finished(reader) && plan->node > 0 && plan->local >= 0 &&
-        plan->local <= MOST_PROCESSES && plan->first >= 0 && plan->world >= plan->local && plan->world > 0 &&
+        plan->local <= YK__MOST_LOCAL && plan->first >= 0 && plan->world >= plan->local && plan->world > 0 &&
         plan->first <= plan->world - plan->local && plan->port > 0 && plan->port < 65536 && plan->restart >= 0 &&
         plan->restarts >= 0 && plan->attempt >= plan->restart && plan->node < plan->nodes && plan->orders >= 0 &&
         plan->orders < INT64_MAX / 2 && joins <= 1)

@@ -105,11 +105,11 @@ static int read_word(const char *word, size_t size, const char **ports)
 
 void yk__listeners_append(yk__wire *table, const char *word, int ranks)
 {
+    if (ranks == 0)
+        return;
     const char *ports;
     size_t size = word ? strlen(word) : 0;
     int count = word ? read_word(word, size, &ports) : 0;
-    if (ranks == 0)
-        return;
     if (table->size)
         yk__wire_put_u8(table, ' ');
     if (count < ranks) {

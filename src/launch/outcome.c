@@ -20,9 +20,6 @@
 #include "launch/hang.h"
 #include "launch/outcome.h"
 
-/* Lines of the failed rank's stderr in the report; any number that leaves it readable. */
-enum { LAST_LINES = 20 };
-
 void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)
 {
     *end = (yk__outcome){.kind = YK__RUN_DONE};
@@ -42,7 +39,7 @@ void yk__outcome_of_group(yk__outcome *end, const group *g, const char *host)
         end->pid = (int)w->pid;
         end->status = w->status;
         end->seconds = w->ended - w->began;
-        end->tail = w->err.tail ? yk__relay_tail(&w->err, LAST_LINES) : NULL;
+        end->tail = w->err.tail ? yk__relay_tail(&w->err, YK__LAST_LINES) : NULL;
     } else if (g->interrupted) {
         end->kind = YK__RUN_INTERRUPTED;
         end->code = EXIT_SIGNAL + g->interrupted;

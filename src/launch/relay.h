@@ -59,6 +59,8 @@ void yk__relay_finish(relay_stream *stream);
  * seconds until it should be called again, or -1.
  */
 double yk__relay_redraw(relay_stream *stream, double now);
+/* Lines of the stderr of a process that has ended, where its end is told; any number that leaves that readable. */
+enum { YK__LAST_LINES = 20 };
 /* The last `most` lines of the tail as one text, lines ending with newlines; the caller frees; NULL without memory. */
 char *yk__relay_tail(const relay_stream *stream, int most);
 /* Closes and frees; the log is closed too. */

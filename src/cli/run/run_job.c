@@ -331,8 +331,6 @@ static void tell_gone(void *argument, const worker *w)
     yk_clear_error();
 }
 
-enum { LAST_LINES = 20 }; /* of stderr, as in the report of a failure (launch/outcome.c) */
-
 /* Those who watch a worker of rpc/ read how its process ended in the store: the status of waitpid, why the launcher
  * killed it, if it did, and its last lines on stderr. A worker that has come to its shutdown has no number any more. */
 static void tell_ended(void *argument, const worker *w)
@@ -341,7 +339,7 @@ static void tell_ended(void *argument, const worker *w)
     job *j = a->job;
     const yk__rank_page *page = yk__pages_at(yk__hang_pages(a->hang), (int)(w - a->group->workers));
     int number = page ? atomic_load(&page->worker) : 0;
-    char *tail = number > 0 && w->err.tail ? yk__relay_tail(&w->err, LAST_LINES) : NULL;
+    char *tail = number > 0 && w->err.tail ? yk__relay_tail(&w->err, YK__LAST_LINES) : NULL;
     size_t room = (tail ? strlen(tail) : 0) + WORKER_WHY + 40;
     char *value = number > 0 ? malloc(room) : NULL, key[40];
     if (value) {
