@@ -196,7 +196,7 @@ static bool is_one_of(const char *word, const char *const *words)
     return *words;
 }
 
-/* The list has the promised rows, each once, of known directions and bounds: about a third bound by each. */
+/* The list has the promised rows, each once, of known directions and bounds, none of which has fewer than a fifth of the rows. */
 static void test_operations_list(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void test_operations_list(void **state)
     assert_int_equal(count, operations + of_bound[3] + of_bound[4]);
     assert_true(operations >= 120);
     for (int i = 0; i < 3; i++)
-        assert_in_range(of_bound[i], operations / 4, operations / 2);
+        assert_true(of_bound[i] >= operations / 5);
 }
 
 /* Every small row can be made and measured; a pattern of a direction gives rows of that direction alone. */
