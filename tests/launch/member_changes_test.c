@@ -71,7 +71,7 @@ static void kept_in_order(void **state)
     yk__change_stepped(&g, 1);
 }
 
-/* What the group's launcher says, in a file. */
+/* The words of the group's launcher, by way of a file. */
 static void say_time(struct yk__hang_watch *hang, worker *workers, bool json, double earlier, char *text, size_t size)
 {
     FILE *file = tmpfile();
