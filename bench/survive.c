@@ -13,7 +13,7 @@
  * checkpoint and no data, and have no network, so it is the least that a program pays there.
  *
  * A run that fails is counted and said, with the place of its output, and so is a restart of torchrun's that has not
- * come to an end after a minute. SIGINT and SIGTERM end the measuring, and what was measured so far is printed; all
+ * come to an end after five minutes. SIGINT and SIGTERM end the measuring, and what was measured so far is printed; all
  * that takes an hour on a machine that is busy, and a batch system's limit then leaves the figures.
  *
  * Usage: survive [kills [ranks [TORCHRUN]]]    default: 20 of 4; $YOKE is the program, build/yoke where it is not set
@@ -156,7 +156,7 @@ static double restart_of_peer(const char *torchrun, int ranks, const char *path)
     double times[2] = {0, 0};
     snprintf(file, sizeof(file), "%s.peer", path);
     snprintf(command, sizeof(command),
-             "OMP_NUM_THREADS=1 timeout -k 5 60 '%s' --standalone --nproc-per-node %d --max-restarts 1 "
+             "OMP_NUM_THREADS=1 timeout -k 5 300 '%s' --standalone --nproc-per-node %d --max-restarts 1 "
              "bench/peer_survive.py '%s' "
              "> %s.out 2>&1",
              torchrun, ranks, file, path);
@@ -205,7 +205,7 @@ static bool run_once(const char *self, const char *path, board *shared, int numb
     snprintf(command, sizeof(command), "'%s' run -n %d %s -- '%s' --rank %s %d %d %d > %s.out 2>&1", yoke, ranks,
              joins ? "--max-restarts 1" : "", self, path, number, ranks, joins, path);
     int status = system(command);
-    if (enough || (status == 0 && shared->killed > 0 && shared->next > 0 && (!joins || shared->grown > 0)))
+    if (enough || (status == 0 && shared->killed > 0 && shared->next > 0 && (!joins || shared->stepped > 0)))
         return !enough;
     snprintf(command, sizeof(command), "%s.out", path);
     snprintf(kept, sizeof(kept), "%s.failed.%d", path, number);
@@ -238,7 +238,8 @@ int main(int argc, char **argv)
             if (run_once(argv[0], path, shared, i, ranks, true)) {
                 add(&joined, 1e3 * (shared->joined - shared->started));
                 add(&stepped, 1e3 * (shared->stepped - shared->started));
-                add(&cost, 1e3 * (shared->grown - median(shared->after, AFTER)));
+                if (shared->grown > 0) /* else it came in time for the view without the one that was killed */
+                    add(&cost, 1e3 * (shared->grown - median(shared->after, AFTER)));
             } else {
                 joined.failed += !enough;
             }
@@ -262,8 +263,8 @@ int main(int argc, char **argv)
     if (joined.count) {
         printf("main of a rank that is started again until it takes part, %d runs: %s;", joined.count,
                middle(&joined, text));
-        printf(" until its first step is complete: %s; it cost the others: %s\n", middle(&stepped, file),
-               middle(&cost, text));
+        printf(" until its first step is complete: %s", middle(&stepped, file));
+        printf(cost.count ? "; it cost the others: %s\n" : "\n", cost.count ? middle(&cost, text) : "");
     }
     if (restarts.count)
         printf(

@@ -59,13 +59,16 @@ yk_status yk__elastic_pack(yk_elastic *e, yk__wire *w)
     const yk__reducer *r = e->reducer;
     yk_loader_state loader = yk_loader_get_state(e->loader);
     yk_grad_scaler_state scaler = {0};
+    double spent[YK__TIMES];
+    memcpy(spent, e->times.spent, sizeof(spent));
+    spent[YK__TIME_CHANGES] += yk__now() - e->times.mark; /* of the change that is under way */
     uint64_t loss;
     memcpy(&loss, &e->loss, sizeof(loss));
     yk__wire_put_u64(w, (uint64_t)e->position);
     yk__wire_put_u64(w, loss);
     yk__wire_put(w, e->generators, (size_t)e->virtual_ranks * sizeof(*e->generators));
     yk__wire_put(w, &loader, sizeof(loader));
-    yk__wire_put(w, e->times.spent, sizeof(e->times.spent));
+    yk__wire_put(w, spent, sizeof(spent));
     yk__wire_put_u64(w, e->schedule ? (uint64_t)yk_schedule_time(e->schedule) + 1 : 0);
     if (e->scaler)
         scaler = yk_grad_scaler_get_state(e->scaler);

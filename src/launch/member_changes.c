@@ -102,19 +102,24 @@ static double seconds_of(const group *g, int index, const char *counter)
 
 void yk__run_time_say(group *g, double began, double earlier)
 {
-    static const char steps_counter[] = "elastic_steps_nanoseconds_total";
-    int furthest = -1; /* of the members the one that has come furthest, whose sums are the run's */
+    double steps = 0, again = 0, changes = 0, together = 0;
     char message[400], before[60] = "";
-    for (int i = 0; i < g->count && yk__alone_view(g) > 0; i++)
-        if (seconds_of(g, i, steps_counter) > (furthest < 0 ? 0 : seconds_of(g, furthest, steps_counter)))
-            furthest = i;
-    if (furthest < 0)
+    /* The sums of the member that has counted most are the run's. */
+    for (int i = 0; i < g->count && yk__alone_view(g) > 0; i++) {
+        const double its[] = {seconds_of(g, i, "elastic_steps_nanoseconds_total"),
+                              seconds_of(g, i, "elastic_again_nanoseconds_total"),
+                              seconds_of(g, i, "elastic_changes_nanoseconds_total"),
+                              seconds_of(g, i, "elastic_together_nanoseconds_total")};
+        if (its[0] + its[1] + its[2] + its[3] <= steps + again + changes + together)
+            continue;
+        steps = its[0];
+        again = its[1];
+        changes = its[2];
+        together = its[3];
+    }
+    if (steps <= 0)
         return;
-    double wall = yk__now() - began, steps = seconds_of(g, furthest, steps_counter),
-           again = seconds_of(g, furthest, "elastic_again_nanoseconds_total"),
-           changes = seconds_of(g, furthest, "elastic_changes_nanoseconds_total"),
-           together = seconds_of(g, furthest, "elastic_together_nanoseconds_total"),
-           other = wall - steps - again - changes - together - earlier;
+    double wall = yk__now() - began, other = wall - steps - again - changes - together - earlier;
     if (earlier > 0)
         snprintf(before, sizeof(before), "attempts before the last %.2f s, ", earlier);
     snprintf(message, sizeof(message),
