@@ -196,10 +196,44 @@ YK_API bool yk_future_done(yk_future *future) YK_QUESTION;
 /* The position of one that is done, waited for within `timeout` seconds (YK_NOT_GIVEN: without limit); -1 and an error.
  */
 YK_API int yk_future_wait_any(yk_future *const *futures, int count, double timeout);
-/* Nobody waits any more: the future fails, and a call that has not begun does not run. */
+/* Nobody waits any more: the future fails, and a call that has not begun does not run. Of yk_rpc_async_all all calls
+ * are meant, those, too, that are left when one has failed; the futures that yk_future_then and yk_future_all were
+ * given go on. */
 YK_API void yk_future_cancel(yk_future *future);
 YK_API yk_future *yk_future_retain(yk_future *future);
 YK_API void yk_future_release(yk_future *future);
+
+/* Runs after a future: `done` has its result, or its error, which yk_future_wait gives at once. The value that it
+ * returns is the result of the new future; NULL is none. An error that is on record at the end is the new future's, so
+ * that one of `done` passes through unless it is cleared (yk_clear_error). */
+typedef yk_value *(*yk_future_fn)(yk_future *done, void *ctx);
+/*
+ * A future of what fn makes of this one, owned by the current scope; who wants fn alone lets go of it. fn runs once,
+ * when the future is done, cancelled or failed, on a thread of this worker's pool, in a scope of its own, as a function
+ * that another worker calls does: it may call, and wait. It belongs to the caller's context of distributed autograd,
+ * and its calls have no more time than the call that this thread runs. Several of one future run in no order. At the
+ * worker's end those that are left run inside yk_rpc_shutdown, which waits for them if it is graceful. NULL and an
+ * error, and fn does not run: YK_ERR_STATE before yk_rpc_init and after yk_rpc_shutdown. Source: Future.then,
+ * Future.add_done_callback.
+ */
+YK_API yk_future *yk_future_then(yk_future *future, yk_future_fn fn, void *ctx);
+/*
+ * A future of all results, a list in the order of the futures, owned by the current scope. It fails as soon as one of
+ * them has failed, with its error; the others go on. Of none it is done, and an empty list. NULL and an error. Source:
+ * torch.futures.collect_all and wait_all, which fail so, too.
+ */
+YK_API yk_future *yk_future_all(yk_future *const *futures, int count);
+/*
+ * Calls a function of each of `count` workers with the same arguments, and waits for the list of results, in the order
+ * of the workers, owned by the current scope. Nothing runs where a name is not a worker's (YK_ERR_NOT_FOUND). NULL and
+ * the error of the first that failed, which names its worker; the calls to the others go on. Who wants each worker's
+ * own result, or error, takes futures of yk_rpc_async. `options` are those of each call.
+ */
+YK_API yk_value *yk_rpc_sync_all(const char *const *workers, int count, const char *function, yk_value *args,
+                                 const yk_rpc_options *options);
+/* The same without waiting, as yk_rpc_async: a future of the list. */
+YK_API yk_future *yk_rpc_async_all(const char *const *workers, int count, const char *function, yk_value *args,
+                                   const yk_rpc_options *options);
 
 /* ---- tensors in memory that workers of a host share -------------------------------------------------------------- */
 

@@ -76,8 +76,8 @@ typedef enum yk__rpc_message {
     YK__RPC_LENT = 128 /* a bit of CALL and REPLY: Note [Loans] */
 } yk__rpc_message;
 
-/* Two more are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a
- * watch (rpc_watch.c). */
+/* Three more are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a
+ * watch (rpc_watch.c), THEN one that follows a future (rpc_then.c). */
 typedef enum yk__rpc_kind {
     YK__RPC_FUNCTION = 1,
     YK__RPC_CREATE,
@@ -88,7 +88,8 @@ typedef enum yk__rpc_kind {
     YK__RPC_SAVE,   /* a snapshot of the object */
     YK__RPC_ATTACH, /* not sent: CREATE or BACK of a shared object that is there */
     YK__RPC_DESTROY,
-    YK__RPC_TELL
+    YK__RPC_TELL,
+    YK__RPC_THEN
 } yk__rpc_kind;
 
 /* A worker of the job, as the store has it (rpc_members.c). */
@@ -192,7 +193,7 @@ typedef struct yk__rpc_waiting {
 struct yk_call {
     yk__rpc_kind kind;
     yk__rpc_link *link; /* the connection over which the answer goes; NULL: it goes to `local` */
-    yk_future *local;
+    yk_future *local;   /* retained */
     uint64_t number;
     uint32_t caller;
     char caller_name[YK__RPC_NAME], name[YK__RPC_NAME], shared[YK__RPC_NAME];
@@ -212,6 +213,9 @@ struct yk_call {
     int references;              /* of who runs it, and of who answers it later */
     void *new_object;            /* of yk_call_set_object */
     struct yk__rpc_watch *watch; /* of TELL, owned */
+    yk_future *after;            /* of THEN, retained: the function follows it, and gives the result of `local` */
+    yk_future_fn then;
+    void *then_ctx;
     yk_call *next_ready, *next_of_link;
 };
 
@@ -236,8 +240,15 @@ struct yk_future {
     struct yk_dist_context *context; /* of the call, held */
     uint32_t peer;                   /* the worker that is called */
     bool kept;                       /* its answer was a whole number: the object has snapshots */
+    bool derived;                    /* of rpc_then.c: there is no call of its own */
+    bool decoding;                   /* a thread makes the value; with the lock */
     yk_value *value;                 /* decoded; with the lock */
     yk_error error;
+    yk_call *thens;             /* of kind THEN, through next_ready, until it is done */
+    struct yk__rpc_part *parts; /* futures of yk_future_all that wait for it */
+    yk_future **all;            /* of yk_future_all: its futures, retained */
+    int all_count, missing;     /* missing: those of them that are not done */
+    bool all_calls;             /* they are calls of its own, which end with it when it is cancelled */
     struct yk_future *next;
 };
 
@@ -310,6 +321,7 @@ typedef struct yk__rpc_agent {
     yk__rpc_counters counters;
     const yk__rpc_link *quiet; /* the other side is not woken for what is written: more follows at once */
     atomic_int queuing;        /* threads that wait for the lock: yk__rpc_lock */
+    int thens;                 /* functions that follow futures and have not ended */
     int threads, idle, executing;
     int waking, starting; /* threads that were woken or made for a call and have not begun to look for it */
     uint64_t begun;       /* calls that a thread has begun to run */
@@ -464,6 +476,9 @@ yk_call *yk__rpc_current(void);
 /* Queues a call that runs the function of a watch, and takes that over; false without memory. */
 bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker);
 
+/* Queues a THEN, and takes over the reference. */
+void yk__rpc_serve_then(yk_call *call);
+
 /* Queues a SAVE that nobody waits for. */
 void yk__rpc_serve_save(yk__rpc_object *object);
 
@@ -512,11 +527,21 @@ void yk__rpc_future_fail(yk_future *future, yk_status code, const char *format, 
 double yk__rpc_futures_expire(double now);
 /* Waits as yk__rpc_wait does, or takes messages of shared memory itself meanwhile. */
 bool yk__rpc_wait_for_answers(pthread_cond_t *condition, double deadline);
+/* The result as a value, decoded once: one reference, or NULL and an error. Without the lock, of one that is done. */
+yk_value *yk__rpc_future_value(yk_future *future);
 /* All that are left fail. */
 void yk__rpc_futures_abandon(const char *why);
 /* A REPLY that came, and one to a call of this process itself. `owned`: memory that the payload is in, which is taken
  * over; NULL: it is copied. False: malformed. */
 bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload, bool lent, unsigned char *owned);
 bool yk__rpc_reply_local(yk_future *future, yk__rpc_link *link, yk__reader *payload, unsigned char *owned);
+
+/* ---- rpc_then.c ---- */
+/* The future is done: what waits for it goes on. With the lock. */
+void yk__rpc_then_done(yk_future *future);
+/* Runs a call of kind THEN. Without the lock. */
+void yk__rpc_then_run(yk_call *call);
+/* The list of results of a yk_future_all that is done: one reference, or NULL and an error. Without the lock. */
+yk_value *yk__rpc_all_value(yk_future *future);
 
 #endif
