@@ -24,6 +24,12 @@ extern "C" {
 
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
 
+/* The device of another worker to which a tensor of a device of this one goes. Source: set_device_map. */
+typedef struct yk_rpc_device_map {
+    const char *worker; /* "*": all workers that have no other for this device; NULL ends the array */
+    yk_device from, to; /* from: of this worker; to: of the other one */
+} yk_rpc_device_map;
+
 typedef struct yk_rpc_init_options {
     /* Seconds for joining, and for calls that are given no time of their own. Source: rpc_timeout. */
     double timeout YK_DEFAULT(60);
@@ -40,6 +46,14 @@ typedef struct yk_rpc_init_options {
     /* A folder for the snapshots of objects whose class has save and load; it is made where its parent is there. NULL:
      * such objects end with this worker, as others do. */
     const char *snapshots YK_DEFAULT(NULL);
+    /*
+     * The devices at which tensors of calls arrive, up to 32 of each worker, one to one. A tensor of a GPU
+     * that no entry is for is an error of the call, before it is sent; one of a CPU goes to cpu:0. A result goes the
+     * way back, from `to` to `from`; else by the other worker's own map; else, from a CPU, to cpu:0, and from a GPU it
+     * is an error. Bytes go through the host, after what is queued on the tensor's device. Calls to oneself leave
+     * tensors where they are. NULL: none. Source: TensorPipeRpcBackendOptions.device_maps.
+     */
+    const yk_rpc_device_map *device_maps YK_DEFAULT(NULL);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_rpc_init_options;
 #define yk_rpc_init_options_DEFAULTS                                                                                   \
@@ -129,7 +143,8 @@ YK_API yk_status yk_rpc_register_class(const yk_rpc_class *cls) YK_MUST_CHECK;
 YK_API int64_t yk_call_count(const yk_call *call) YK_QUESTION;
 YK_API yk_value *yk_call_argument(yk_call *call, int64_t i);
 /* The i-th argument as a C value; an error that names function, position and kind where it is not there or of another
- * kind, and NULL, 0 or NAN. Borrowed. A tensor is on cpu:0. */
+ * kind, and NULL, 0 or NAN. Borrowed. A tensor is on the device that the caller's device_maps have for it, else on
+ * cpu:0. */
 YK_API yk_tensor *yk_call_tensor(yk_call *call, int64_t i);
 YK_API int64_t yk_call_int(yk_call *call, int64_t i);
 YK_API double yk_call_real(yk_call *call, int64_t i);

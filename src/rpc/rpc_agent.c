@@ -17,6 +17,7 @@
 #include "launch/job_store.h"
 #include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/rpc_publish.h"
 
 /* A thread that locks it twice gets EDEADLK: yk__rpc_lock_if_free. */
@@ -241,6 +242,7 @@ static void agent_clear(void)
     free(yk__rpc.connecting);
     free(yk__rpc.snapshots);
     yk__rpc.snapshots = NULL;
+    yk__devices_clear();
     yk__rpc.changed_count = 0;
     yk__rpc.members = NULL;
     yk__rpc.connecting = NULL;
@@ -319,6 +321,7 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     status = status ? status : agent_listen(&o, world_size, deadline);
     if (!status && o.snapshots)
         status = yk__keep_open(o.snapshots);
+    status = status ? status : yk__devices_keep(o.device_maps);
     status = status ? status : agent_start_io();
     if (!status) {
         started = true;

@@ -9,7 +9,8 @@
  * Worker A opens one connection to worker B for the calls of A to B; the answers come back over it, and the calls of B
  * to A have another connection. It is a channel (net/channel.h) of the service "rpc". Its messages:
  *
- *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A
+ *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A, and A's map of devices for B: u8 count,
+ *            and of each way two devices, of A and of B (u8 type, u16 index)
  *   WELCOME  B: u32 index of B, text8 name of B; the first message of B
  *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name, text8 shared name,
  *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; a head; then a list of
@@ -55,7 +56,8 @@ enum {
     YK__RPC_MOST_CALLS = 256,       /* of one caller to one worker that are not answered */
     YK__RPC_MOST_BYTES = 256 << 20, /* of their arguments together, unless it is one call alone, or small */
     YK__RPC_SMALL = 32 << 10,       /* a call that no large one keeps waiting */
-    YK__RPC_MOST_CHAIN = 64         /* objects that wait for one another */
+    YK__RPC_MOST_CHAIN = 64,        /* objects that wait for one another */
+    YK__RPC_MOST_WAYS = 32          /* devices of a worker in device_maps */
 };
 
 typedef enum yk__rpc_message {
@@ -144,6 +146,8 @@ typedef struct yk__rpc_link {
     uint32_t index;       /* of the worker at the other end */
     char name[YK__RPC_NAME], host[64];
     int pid;
+    struct yk__rpc_way *ways; /* of an accepted one: the other side's map of devices for this worker, owned */
+    int way_count;
     yk__rpc_parcel *sending, *arriving;
     uint64_t parcels, numbers; /* given to parcels and calls so far */
     yk_future *futures;        /* own calls without an answer */
@@ -340,9 +344,10 @@ typedef struct yk__rpc_agent {
     pthread_cond_t watching; /* of the thread that looks after them */
     pthread_t watcher;
     bool watcher_runs;
-    char *snapshots;   /* the folder, owned; NULL: none */
-    int changed_count; /* objects that are to be saved some time (rpc_keep.c) */
-    bool has_launcher; /* which notes in the store how workers ended */
+    char *snapshots;                /* the folder, owned; NULL: none */
+    yk_rpc_device_map *device_maps; /* owned; NULL: none (rpc_devices.c) */
+    int changed_count;              /* objects that are to be saved some time (rpc_keep.c) */
+    bool has_launcher;              /* which notes in the store how workers ended */
 } yk__rpc_agent;
 extern yk__rpc_agent yk__rpc;
 

@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/value_wire.h"
 #include "value/value.h"
 
@@ -104,7 +105,9 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__wire out = {0};
     yk__rpc_carried carried = {0};
     yk__lender lender = {0};
+    yk__rpc_devices devices;
     yk__rpc_lock();
+    carried.devices = yk__devices_of_caller(&devices, call);
     bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
     yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;

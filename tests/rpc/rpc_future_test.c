@@ -185,8 +185,8 @@ static void test_then(void **state)
 /* The result keeps its graph where a function computes with it, and its calls are of the same context. */
 static yk_value *cube_again(yk_future *done, void *w)
 {
-    yk_value *x = yk_value_tensor(yk_mul(yk_value_as_tensor(yk_future_wait(done, YK_NOT_GIVEN)), w));
-    return yk_rpc_sync("worker1", "cube", yk_args(x), NULL);
+    yk_tensor *x = yk_to(yk_value_as_tensor(yk_future_wait(done, YK_NOT_GIVEN)), yk_tensor_device(w));
+    return yk_rpc_sync("worker1", "cube", yk_args(yk_value_tensor(yk_mul(x, w))), NULL);
 }
 
 static yk_status act_then_gradients(void)
@@ -223,7 +223,7 @@ static yk_status act_all(void)
         CHECK(yk_value_as_int(yk_value_at(list, i)) == 2 * i);
     CHECK(yk_future_wait(all, YK_NOT_GIVEN) == list);
 
-    /* Of futures that are done, twice the same, and of other such futures. */
+    /* Futures that are done, twice the same, and other such futures. */
     int one = 1;
     yk_future *parts[] = {f[3], f[3], yk_future_then(f[3], add_to, &one), yk_future_all(f, 2)};
     list = yk_future_wait(yk_future_all(parts, 4), YK_NOT_GIVEN);
