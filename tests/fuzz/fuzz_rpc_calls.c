@@ -102,7 +102,7 @@ static void await_silence(const yk_rpc_class *cls)
     }
 }
 
-/* What an input has left behind would make the next one another. */
+/* Inputs do not depend on those before them: all that they have left behind goes. */
 static void all_forget(void)
 {
     yk__rpc_lock();
