@@ -130,15 +130,17 @@ same "spares"
 
 # A leave repeats nothing; then all leave together, with a checkpoint that another number of processes goes on from.
 fresh
-start 0 -n 3 --job-id leaving --
+start 0 -n 3 --
 at 7
 kill -TERM "$(cat pid.0.0)"
 at 20
+kill -STOP "$(cat pid.1.0)" "$(cat pid.2.0)" # the run goes on when it has been looked at
 top_shows()
 {
     "$YOKE" top --once > top.out 2>> top.out && said top.out "MEMBERS 2, view 2" 1 && said top.out "rank 0 has left, with its step complete" 1
 }
 ok "yoke top shows who has left" wait_until 60 top_shows
+kill -CONT "$(cat pid.1.0)" "$(cat pid.2.0)"
 kill -TERM "${pid[0]}"
 ok "rank 0 leaves; then all: saved, to be resumed" ended 75 0
 says out "saved a checkpoint --resume goes on"
