@@ -363,6 +363,14 @@ typedef struct yk_shards_options {
 } yk_shards_options;
 #define yk_shards_options_DEFAULTS .yk__mark = YK__MARK, .streams = 4
 YK_API yk_dataset *yk_shards(const char *pattern, const yk_shards_options *options, yk_transform *transform);
+/*
+ * The same archives as a set with indices, in their order: the headers of all are read now, and what is wrong with them
+ * is an error now. `fields` ends with NULL; NULL: as in the options. Where the second field is a whole number it is the
+ * label, and there are as many classes as the largest one says. A loader divides such a set among ranks by samples, not
+ * by shards, so each sample is in an epoch once, whatever the shards hold. Source: wids.ShardListDataset of the package
+ * webdataset.
+ */
+YK_API yk_dataset *yk_shard_list_dataset(const char *pattern, const char *const *fields, yk_transform *transform);
 
 /* The samples `indices` (copied) of a data set, in that order, with its transform and classes. Retains the set. Source:
  * torch.utils.data.Subset. */

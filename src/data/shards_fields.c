@@ -81,6 +81,15 @@ void yk__shards_fields_clear(yk__shards_fields *s)
     *s = (yk__shards_fields){0};
 }
 
+bool yk__shards_of_pictures(const yk__shards_fields *s)
+{
+    for (int i = 0; i < s->n_choices; i++) {
+        if (s->choices[i].field == 0 && s->choices[i].decoder != YK__SHARDS_PICTURE)
+            return false;
+    }
+    return true;
+}
+
 /* ---- decoders ---- */
 static void *room(yk_sample *sample, int i, yk_dtype dtype, int ndim, const int64_t *shape)
 {
@@ -96,7 +105,7 @@ static yk_status decode_bytes(const unsigned char *data, size_t length, yk_dtype
     return to ? YK_OK : yk__error_code();
 }
 
-static yk_status decode_integer(const unsigned char *data, size_t length, int i, yk_sample *sample)
+yk_status yk__shards_integer(const unsigned char *data, size_t length, int64_t *number)
 {
     char text[32], *end;
     if (length >= sizeof(text))
@@ -104,14 +113,20 @@ static yk_status decode_integer(const unsigned char *data, size_t length, int i,
     memcpy(text, data, length);
     text[length] = 0;
     errno = 0;
-    long long number = strtoll(text, &end, 10);
+    *number = strtoll(text, &end, 10);
     bool whole = end > text && !errno;
     while (*end == ' ' || *end == '\n' || *end == '\r' || *end == '\t')
         end++;
     if (!whole || end != text + length)
-        return yk__fail(YK_ERR_FORMAT, "\"%.20s\" is no whole number", text);
-    int64_t value = number;
-    return decode_bytes((const unsigned char *)&value, sizeof(value), YK_I64, 0, NULL, i, sample);
+        return yk__fail(YK_ERR_FORMAT, "\"%.*s\" is no whole number", (int)strcspn(text, "\r\n"), text);
+    return YK_OK;
+}
+
+static yk_status decode_integer(const unsigned char *data, size_t length, int i, yk_sample *sample)
+{
+    int64_t number;
+    yk_status status = yk__shards_integer(data, length, &number);
+    return status ? status : decode_bytes((const unsigned char *)&number, sizeof(number), YK_I64, 0, NULL, i, sample);
 }
 
 /* The input keeps the worker's plans for the first tensor; another picture is decoded whole. */

@@ -202,6 +202,55 @@ static void test_long_names(void **state)
     expect_ok(0);
 }
 
+/* The same archives with indices: all samples once in an epoch, on any number of ranks and workers. */
+static void test_list(void **state)
+{
+    (void)state;
+    write_shards(5, 6);
+    char text[80];
+    int plain[32], seen[64], marks[5][7] = {{0}};
+    yk_dataset *set = yk_shard_list_dataset(".", (const char *[]){"txt;bin", "cls", NULL}, NULL);
+    assert_int_equal(yk_dataset_length(set), 32);
+    assert_int_equal(yk_dataset_classes(set), 7);
+    assert_int_equal(yk_dataset_label(set, 12), 6);
+    assert_string_equal(yk_dataset_describe(set, 7, text, sizeof(text)),
+                        "./t-001.tar: sample folder/001 at offset 3584");
+    yk_loader *l = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 5));
+    assert_int_equal(read_all(l, plain, 32), 32);
+    for (int i = 0, at = 0; i < 5; i++)
+        for (int k = 0; k < 6 + i % 2; k++)
+            assert_int_equal(plain[at++], 1000 * i + k);
+    for (int rank = 0; rank < 2; rank++) {
+        l = yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 3, .shuffle = true, .workers = 2,
+                                             .rank = rank, .world_size = 2));
+        assert_int_equal(read_all(l, seen, 64), 16);
+        for (int i = 0; i < 16; i++)
+            marks[seen[i] / 1000][seen[i] % 1000]++;
+    }
+    for (int i = 0; i < 32; i++)
+        assert_int_equal(marks[plain[i] / 1000][plain[i] % 1000], 1);
+    /* Without a label; fields that are not given are pictures and classes. */
+    set = yk_shard_list_dataset("t-{000,004}.tar", (const char *[]){"bin", NULL}, NULL);
+    assert_int_equal(yk_dataset_length(set), 12);
+    assert_int_equal(yk_dataset_classes(set), 0);
+    assert_int_equal(yk_dataset_label(set, 3), -1);
+    assert_null(yk_shard_list_dataset("t-000.tar", NULL, NULL));
+    expect_error(YK_ERR_FORMAT, "sample folder/000 at offset 512 has no member folder/000.jpg;jpeg;png;bmp;webp");
+    assert_null(yk_shard_list_dataset(NULL, NULL, NULL));
+    expect_error(YK_ERR_ARGUMENT, "pattern");
+    assert_null(yk_shard_list_dataset("t-000.tar", (const char *[]){"bin", "a", NULL}, NULL));
+    expect_error(YK_ERR_ARGUMENT, "no decoder for \"a\"");
+    static const char *const many[] = {"bin", "bin", "bin", "bin", "bin", "bin", "bin", "bin", "bin", NULL};
+    assert_null(yk_shard_list_dataset("t-000.tar", many, NULL));
+    expect_error(YK_ERR_ARGUMENT, "more than 8 fields");
+    FILE *file = fopen("bad.tar", "wb");
+    tar_member(file, "a.bin", '0', "x", 1);
+    tar_member(file, "a.cls", '0', "-2", 2);
+    tar_end(file);
+    assert_null(yk_shard_list_dataset("bad.tar", (const char *[]){"bin", "cls", NULL}, NULL));
+    expect_error(YK_ERR_FORMAT, "bad.tar: member a.cls, of the sample at offset 0: -2 is no class");
+}
+
 /* ---- pictures and arrays ---- */
 enum { SIDE_H = 6, SIDE_W = 8, PICTURES = 5 };
 
@@ -358,7 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         data_test(test_order),    data_test(test_ranks),  data_test(test_damage),      data_test(test_long_names),
-        data_test(test_pictures), data_test(test_arrays), data_test(test_bad_options),
+        data_test(test_pictures), data_test(test_arrays), data_test(test_bad_options), data_test(test_list),
     };
     return cmocka_run_group_tests_name("shards", tests, NULL, NULL);
 }
