@@ -165,11 +165,12 @@ void yk__keeper_voter_begin(yk__keeper_voter *v, uint64_t self, double silence, 
 
 bool yk__keeper_free(const yk__keeper_voter *v, double now)
 {
-    return v->ended || now - v->heard >= patience * v->silence;
+    return v->ended || v->asks || now - v->heard >= patience * v->silence;
 }
 
-static void promise(yk__keeper_voter *v, uint64_t term, double now)
+static void promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
 {
+    v->whom = id;
     v->promised = term;
     v->heard = now;
     v->ended = v->asks = false;
@@ -178,17 +179,17 @@ static void promise(yk__keeper_voter *v, uint64_t term, double now)
 
 uint64_t yk__keeper_ask(yk__keeper_voter *v, double now)
 {
-    promise(v, v->promised + 1, now);
+    promise(v, v->self, v->promised + 1, now);
     v->asks = true;
     v->voters[v->votes++] = v->self;
     return v->promised;
 }
 
-bool yk__keeper_promise(yk__keeper_voter *v, uint64_t term, double now)
+bool yk__keeper_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
 {
-    if (term <= v->promised || !yk__keeper_free(v, now))
+    if (term <= v->promised || (!yk__keeper_free(v, now) && id != v->whom))
         return false;
-    promise(v, term, now);
+    promise(v, id, term, now);
     return true;
 }
 

@@ -71,9 +71,10 @@ typedef struct yk__keeper_voter {
     uint64_t term, number; /* of the replica */
     yk__keeper_nodes nodes;
     double silence;
-    double heard; /* when something of the keeper of the promised term last came */
-    bool ended;   /* it has ended for certain */
-    bool asks;    /* this node itself would be the keeper of the promised term */
+    double heard;  /* when something of the keeper of the promised term last came */
+    bool ended;    /* it has ended for certain */
+    uint64_t whom; /* the node that has the promise; 0: it has come otherwise */
+    bool asks;     /* this node itself would be the keeper of the promised term */
     int votes;
     uint64_t voters[2 * YK__KEEPER_NODES];
 } yk__keeper_voter;
@@ -83,8 +84,9 @@ void yk__keeper_voter_begin(yk__keeper_voter *voter, uint64_t self, double silen
 bool yk__keeper_free(const yk__keeper_voter *voter, double now);
 /* Asks for a new term, which it promises itself; to be called only when free. The term. */
 uint64_t yk__keeper_ask(yk__keeper_voter *voter, double now);
-/* Another asks: true if it is promised this term. */
-bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t term, double now);
+/* Another asks: true if it is promised this term. One that has a promise may ask for a later term at any time: it does
+ * not keep the store in the earlier one, and never will. */
+bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, double now);
 /* Another has promised, and has this replica: true if that is newer, and is to be taken over now with its nodes. */
 bool yk__keeper_promised(yk__keeper_voter *voter, uint64_t id, uint64_t term, uint64_t held_term, uint64_t held_number,
                          const yk__keeper_nodes *nodes);

@@ -98,13 +98,14 @@ static void promises(void **state)
     const yk__keeper_nodes three = {.old = {3, {1, 2, 3}}, .now = {3, {1, 2, 3}}};
     yk__keeper_voter_begin(&v, 1, 10, 0);
     v.nodes = three;
-    assert_false(yk__keeper_promise(&v, 1, 4.4)); /* it has heard of its keeper */
-    assert_true(yk__keeper_promise(&v, 1, 4.6));
+    assert_false(yk__keeper_promise(&v, 2, 1, 4.4)); /* it has heard of its keeper */
+    assert_true(yk__keeper_promise(&v, 2, 1, 4.6));
     assert_true(yk__keeper_takes(&v, 1));
-    assert_false(yk__keeper_promise(&v, 1, 100)); /* once each */
-    assert_false(yk__keeper_promise(&v, 2, 4.7));
+    assert_false(yk__keeper_promise(&v, 2, 1, 100)); /* once each */
+    assert_false(yk__keeper_promise(&v, 3, 2, 4.7));
+    assert_true(yk__keeper_promise(&v, 2, 2, 4.7)); /* who has the promise may ask again */
     v.ended = true;
-    assert_true(yk__keeper_promise(&v, 3, 4.7));
+    assert_true(yk__keeper_promise(&v, 2, 3, 4.7));
     assert_false(yk__keeper_takes(&v, 1));
     assert_int_equal(yk__keeper_ask(&v, 20), 4);
     assert_false(yk__keeper_takes(&v, 4)); /* nobody else is its keeper */
@@ -182,7 +183,7 @@ static bool reaches(const run *r, int i, int j)
     return r->now >= r->cut_until || ((r->side >> i) & 1) == ((r->side >> j) & 1);
 }
 
-/* What is sent into a cut comes late, as TCP sends it again, or never. */
+/* A message into a cut comes late, as TCP sends it again, or never. */
 static void send_to(run *r, message m)
 {
     double delay = draw_seconds(r, 0.2);
@@ -288,7 +289,7 @@ static void handle(run *r, const message *m)
         n->voter.ended = true;
     } else if (m->kind == ASK && !n->keeps) {
         uint64_t before = n->voter.promised;
-        if (!yk__keeper_promise(&n->voter, m->term, now))
+        if (!yk__keeper_promise(&n->voter, (uint64_t)m->from + 1000, m->term, now))
             return;
         for (int j = 0; j < r->count; j++) /* it leaves its keeper, whose system says so */
             if (r->nodes[j].keeps && r->nodes[j].lead.term == before)
@@ -347,7 +348,7 @@ static void turn(run *r, int i)
         }
         if (r->now - n->beat > silence / 10)
             publish(r, i);
-    } else if (yk__keeper_free(&n->voter, now) && r->now > n->asked + silence / 4 && draw(r, 6) == 0) {
+    } else if (yk__keeper_free(&n->voter, now) && r->now > n->asked + 1 && draw(r, 6) == 0) {
         uint64_t term = yk__keeper_ask(&n->voter, now);
         n->asked = r->now;
         for (int j = 0; j < r->count; j++)
