@@ -150,6 +150,15 @@ static yk_status open_launchers(int master_port, int world_size, double join_tim
     yk_store *base = yk__tcp_store_of_service(
         YK__JOB_STORE_SERVICE, YK_OPTIONS(yk_tcp_store_options, .host = host, .port = port, .timeout = join_timeout),
         "init_process_group: the store, that the launcher of node 0 serves");
+    if (base && yk__job_store_guide(host, &port)) {
+        yk_store *guide = yk__tcp_store_of_service(
+            YK__JOB_STORE_SERVICE, YK_OPTIONS(yk_tcp_store_options, .host = host, .port = port, .timeout = 2),
+            "init_process_group: the word of this node's launcher where the store is");
+        if (guide)
+            yk__tcp_store_guide(base, guide);
+        else
+            base = NULL;
+    }
     *store = base ? yk_store_retain(yk_prefix_store(prefix, base)) : NULL;
     yk_scope_end(scope);
     return *store ? YK_OK : yk__error_code();

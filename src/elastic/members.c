@@ -524,18 +524,41 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing kind
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
-/* One more that asks to join: it is the N-th, and the members look for it. */
+/* The number that a key holds becomes this one, unless it is larger. */
+static yk_status raise_to(const yk__members *m, const char *key, int64_t number)
+{
+    char *held = NULL;
+    yk_status status = text_of(m, key, &held);
+    while (!status && (!held || strtoll(held, NULL, 10) < number)) {
+        char text[24];
+        void *now = NULL;
+        int length = snprintf(text, sizeof(text), "%" PRId64, number);
+        status = yk_store_compare_set(m->store, key, held ? held : "", held ? strlen(held) : 0, text, (size_t)length,
+                                      &now, NULL, NULL);
+        free(held);
+        held = now;
+    }
+    free(held);
+    return status;
+}
+
+/* One more that asks to join: it is the N-th, and the members look for it. The store may be asked twice for what it has
+ * done once, so nothing is added here: the first number that bears nobody's name becomes this one's. */
 static yk_status members_apply(yk__members *m)
 {
-    char key[KEY], text[16];
-    int64_t number;
-    yk_status status = yk_store_add(m->store, joins_key, 1, &number);
-    if (status)
-        return status;
-    snprintf(key, sizeof(key), "%s/%" PRId64, joins_key, number);
-    snprintf(text, sizeof(text), "%d", m->own.slot);
+    char key[KEY], text[32];
+    int64_t number = 0;
+    int length = snprintf(text, sizeof(text), "%d.%d", m->own.slot, m->own.incarnation);
+    yk_status status = yk_store_add(m->store, joins_key, 0, &number);
+    for (bool own = false; !status && !own;) {
+        void *held = NULL;
+        snprintf(key, sizeof(key), "%s/%" PRId64, joins_key, ++number);
+        status = yk_store_compare_set(m->store, key, "", 0, text, (size_t)length, &held, NULL, NULL);
+        own = !status && strcmp(held, text) == 0;
+        free(held);
+    }
     m->heard = number;
-    return yk_store_set(m->store, key, text, strlen(text));
+    return status ? status : raise_to(m, joins_key, number);
 }
 
 /* Looks whether a view has this process, which *in says then; or why none will, as an error. */

@@ -21,6 +21,7 @@ void yk__agent_client_lose(yk__agent_client *c, const char *why)
         return;
     c->gone = true;
     snprintf(c->why, sizeof(c->why), "%s", why);
+    c->closed = c->link.channel.closed;
     yk__socket_close(c->link.fd);
     c->link.fd = -1;
 }
@@ -104,6 +105,25 @@ void yk__agent_client_renew(yk__agent_client *c)
     end_request(c);
 }
 
+void yk__agent_client_word(yk__agent_client *c, unsigned kind, const yk__wire *payload)
+{
+    if (c->gone)
+        return;
+    yk__channel_begin(&c->link.channel, kind);
+    yk__wire_put(&c->link.channel.message, payload->data, payload->size);
+    c->link.channel.message.failed |= payload->failed;
+    yk__channel_end(&c->link.channel);
+}
+
+void yk__agent_client_plain(yk__agent_client *c, unsigned kind, const yk__wire *payload)
+{
+    if (c->gone)
+        return;
+    c->unanswered++;
+    c->sent++;
+    yk__agent_client_word(c, kind, payload);
+}
+
 void yk__agent_client_await(yk__agent_client *c, const char *key)
 {
     if (c->gone)
@@ -167,6 +187,12 @@ bool yk__agent_client_next(yk__agent_client *c, yk__reader *value)
             if (c->list[0])
                 await_next(c);
             return true;
+        }
+        if (type == YK__MIRRORED && c->mirrored) {
+            c->mirrored(c->argument, &reply);
+            if (c->gone)
+                return false;
+            continue;
         }
         if (type == YK__FAILED || type == YK__REPLY_DAMAGED) {
             lose_by_fault(c, type, &reply);

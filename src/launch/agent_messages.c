@@ -62,6 +62,7 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
     yk__wire_put_u32(wire, (uint32_t)facts->listed);
     for (int i = 0; i < facts->listed; i++)
         yk__wire_put_u32(wire, (uint32_t)facts->counts[i]);
+    yk__agent_put_text(wire, facts->keeper);
     yk__agent_put_text(wire, facts->listeners);
     yk__wire_put_u32(wire, (uint32_t)facts->roles);
     for (int r = 0; r < facts->roles; r++) {
@@ -76,11 +77,12 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
 void yk__agent_facts_clear(yk__agent_facts *facts)
 {
     free(facts->counts);
+    free(facts->keeper);
     free(facts->listeners);
     free(facts->rules);
     free(facts->role_counts);
     facts->counts = facts->role_counts = NULL;
-    facts->listeners = NULL;
+    facts->keeper = facts->listeners = NULL;
     facts->rules = NULL;
 }
 
@@ -150,6 +152,7 @@ bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
         facts->counts[i] = (int)yk__read_u32(r);
         r->bad |= facts->counts[i] < 0 || facts->counts[i] > YK__MOST_LOCAL;
     }
+    facts->keeper = read_new_text(r, YK__ADDRESS_TEXT);
     facts->listeners = read_new_text(r, MOST_LISTENERS_TEXT);
     if (read_roles(r, facts) && yk__read_finished(r))
         return true;

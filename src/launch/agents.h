@@ -26,6 +26,10 @@ typedef struct yk__agent_client {
     int64_t sent;        /* all of those ever; they are answered in their order */
     char list[16];       /* of which values are awaited, one by one; "": none */
     int64_t next;
+    bool closed; /* gone, because the other's system has closed the connection in order */
+    /* Called by yk__agent_client_next with what a store that is followed sends (net/store_keeping.h). */
+    void (*mirrored)(void *argument, yk__reader *message);
+    void *argument;
     char why[YK__WHY_SIZE];
 } yk__agent_client;
 
@@ -35,6 +39,9 @@ void yk__agent_client_push(yk__agent_client *client, const char *list, const yk_
 void yk__agent_client_delete(yk__agent_client *client, const char *list, int64_t number);
 /* `values`: for the end, silence, and damage (yk__lease_end). */
 void yk__agent_client_lease(yk__agent_client *client, const char *list, const yk__wire values[3], double seconds);
+/* A request with this payload, which has an answer; or has none. */
+void yk__agent_client_plain(yk__agent_client *client, unsigned kind, const yk__wire *payload);
+void yk__agent_client_word(yk__agent_client *client, unsigned kind, const yk__wire *payload);
 void yk__agent_client_renew(yk__agent_client *client);
 /* The value of one key; or from LIST/1 on all values of a list. */
 void yk__agent_client_await(yk__agent_client *client, const char *key);
@@ -58,13 +65,15 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        /* u8 processes are left that cannot be killed, u8 all saved their state, u8 all ended well unasked; of a program
         * that survives u64 each the last view in which one has ended well, and has ended otherwise (0: none has) */
        REPORT_ENDED,
-       REPORT_LOST,     /* u8 yk__lease_end, and text of damage. From the store: a launcher's lease is over */
+       REPORT_LOST, /* u8 yk__lease_end, u64 the term promised then, and text of damage. From the store: a launcher's
+                       lease is over */
        REPORT_DEPARTED, /* see yk__agent_put_departure: a process ended, or came back, while the others go on */
        /* u32 and u64 of the order, u8 state, u32 size and bytes of the file, u64 nanoseconds of this host's clock when
         * the order came, and u64 now (traces.c) */
        REPORT_TRACE,
        REPORT_LIVE,    /* u32 number of order 10, u32 ranks, of each u32 rank, u8 0 it has a trace, or why not */
        REPORT_IN_VAIN, /* text, why: no process of this node, which came to join others, has become a member */
+       REPORT_CAME,    /* -: it has come to the launcher that keeps the store now (succession.c) */
        REPORT_VIEW     /* u64, the list of members of which processes of this node, which survive others, are now */
 };
 enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
@@ -78,6 +87,7 @@ enum {                                                                         /
        ORDER_LEFT,     /* u64 id: the launcher with this id, which leaves, may end */
        ORDER_VIEW,     /* u64 id, then as in a plan: the part of the launcher with this id in the next attempt, of nodes
                         * that come and go; in place of ORDER_ATTEMPT */
+       ORDER_KEEPER,   /* u64 term: the store has successors, and this launcher is to follow it (succession.c) */
        ORDER_TRACE,    /* u64 id, u32 rank + 1, u64 offset: a piece of what this rank recorded; rank + 1 = 0: none */
        ORDER_TRACE_END, /* u64 id, u8 node 0 has them all: this launcher's traces are not asked for any more */
        ORDER_LIVE /* u32 number, u32 steps, u64 the step behind which they begin, u64 how far a rank may be from it, u64
@@ -95,6 +105,7 @@ typedef struct yk__agent_facts {
     int listed, *counts;
     char host[64];
     uint32_t pid;
+    char *keeper;    /* "HOST:PORT", where it would serve the launchers' store (succession.c); "": it would not */
     char *listeners; /* where its ranks let others in: a word of the table of listeners.h, or "" */
     /* The number of roles of a job that has several, the same on all nodes, or one whose ranks may end alone; 0: it has
      * one whose failures end it. role_counts are `listed` for each, which together are `counts`. */
@@ -153,6 +164,7 @@ typedef struct yk__agent_node {
     bool settled;             /* it is lost, and they go on with those */
     int64_t view;             /* of its processes, which survive others; 0: they do not, as far as it has said */
     int64_t done_view, lost_view; /* as it reports them at its end */
+    bool came;                    /* to this launcher, which keeps the store after another one */
     bool following;               /* it reads orders: it has been given a plan */
     bool gone;                    /* its launcher ended, or fell silent: `why` */
     bool reported;                /* that it is gone was dealt with */
@@ -247,6 +259,9 @@ struct yk__rendezvous {
     yk__trace_order trace_order;
     yk__traces_end trace_end;
     yk__live_order live_order;
+    struct yk__succession *succession; /* NULL: the nodes are fixed */
+    double succeeded;                  /* when this launcher began to keep the store after another; 0: it has not */
+    bool retell;                       /* the ranks that ended here are to be reported anew */
     yk__live_traces *live; /* of any node: a recording that is under way while the job goes on; NULL: none is */
 
     /* of an attempt */
@@ -275,6 +290,10 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
 /* Node 0 to all others: the next order. Frees the wire. */
 void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
 /* rendezvous.c */
+/* The facts that this launcher tells of itself when it asks to join; borrowed. */
+void yk__rendezvous_facts(const yk__rendezvous *n, yk__agent_facts *facts);
+/* The lease of this launcher at a store. */
+void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client);
 void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
 /* Waits at node 0 until enough nodes have come; numbers them, and gives out the ranks. */
 bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code);
@@ -344,6 +363,10 @@ bool yk__survivors_known(const yk__rendezvous *n, const group *g);
 bool yk__survivors_may(const yk__rendezvous *n);
 /* It is so from now on; it is said what a cut network means, where half of the nodes would do. */
 void yk__survivors_begin(yk__rendezvous *n);
+/* This launcher has node 0's part after the one whose node that was. */
+void yk__survivors_succeed(yk__rendezvous *n, yk__agent_node *before, const char *text);
+/* Incarnations of a process of which the replica knows that they are gone. */
+int yk__succession_incarnations(const yk__rendezvous *n, int slot);
 /* Node 0: a node is lost; one is to leave, has come: false where all processes have to be started again for it. */
 void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *node, const char *text);
 bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *node, int signal);

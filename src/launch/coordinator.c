@@ -25,6 +25,7 @@
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/succession.h"
 #include "net/store_session.h"
 
 /* Seconds after the first report of a failure in which the report of an earlier one replaces it as the cause: see Note
@@ -147,6 +148,9 @@ void yk__rendezvous_order_lost(yk__rendezvous *n, const yk__agent_node *p, const
 static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
 {
     unsigned how = yk__read_u8(r);
+    uint64_t term = yk__read_u64(r);
+    if (n->succeeded > 0 && term > 0 && term != n->succession->voter.promised)
+        return; /* it had come to this launcher before, when that would have kept the list in an earlier term */
     if (p->number < 0) {
         yk__rendezvous_forget(n, p->id);
         return;
@@ -219,6 +223,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
     } else if (kind == REPORT_VIEW) {
         int64_t view = (int64_t)yk__read_u64(r);
         p->view = !r->bad && view > p->view ? view : p->view;
+    } else if (kind == REPORT_CAME) {
+        p->came = true;
     } else if (kind == REPORT_TRACE) {
         yk__traces_handle_report(n, p, r);
     } else if (kind == REPORT_LIVE) {
@@ -333,6 +339,8 @@ static void handle_order(yk__rendezvous *n, yk__reader *r)
         yk__live_traces_handle_order(n, r);
     } else if (kind == ORDER_MEMBERS) {
         handle_members(n, r);
+    } else if (kind == ORDER_KEEPER) {
+        yk__succession_follow(n, yk__read_u64(r));
     } else if (kind == ORDER_LEFT) {
         if (yk__read_u64(r) != n->id || !n->reported || n->link.done)
             return;
@@ -401,6 +409,8 @@ void yk__rendezvous_move(yk__rendezvous *n)
                      n->s.node_timeout);
             yk__agent_client_lose(c, why);
         }
+    } else if (!n->closing && yk__succession_pending(n)) {
+        yk__survivors_fence(n);
     }
     flush(n);
 }
@@ -478,7 +488,10 @@ static void report_departures(yk__rendezvous *n, const group *g)
 {
     for (int i = 0; i < g->count; i++) {
         worker *w = &g->workers[i];
-        if (!w->untold)
+        bool again = n->retell && (w->lost || w->incarnation > 0);
+        for (int k = 0; again && k < w->incarnation + w->lost; k++)
+            yk__rendezvous_gone(n, w->rank, k);
+        if (!w->untold && !again)
             continue;
         w->untold = false;
         const yk__departure d = yk__departure_of(w, n->s.name);
@@ -487,6 +500,7 @@ static void report_departures(yk__rendezvous *n, const group *g)
         yk__agent_client_push(&n->client, "reports", &report);
         yk__wire_clear(&report);
     }
+    n->retell = false;
 }
 
 /* Node 0 may have no process itself by which it would know. */
@@ -519,6 +533,8 @@ static void report_ended(yk__rendezvous *n, const group *g)
 
 static void step_other(yk__rendezvous *n, const group *g, bool ended)
 {
+    if (yk__succession_pending(n) && (n->client.gone || !yk__succession_feeds(n)))
+        return; /* what there is to say is said to the next keeper, when it is one */
     if ((n->client.gone || n->refusal[0]) && !n->link.done) {
         char text[700];
         if (n->refusal[0])
@@ -563,6 +579,18 @@ static void give_up_late(yk__rendezvous *n, yk__agent_node *p)
     yk__rendezvous_order_lost(n, p, p->why);
 }
 
+/* The launcher that keeps the store reaches no majority of the others, which go on without its node. */
+static void end_cut_off(yk__rendezvous *n)
+{
+    yk__outcome_clear(&n->end);
+    n->end =
+        broken(n, "this launcher keeps the list of nodes, and too few of the others have answered it: this side of "
+                  "the cut ends, before the nodes that reach each other go on without this one");
+    n->have_end = n->link.done = true;
+    n->again = false;
+    n->stop = SIGTERM;
+}
+
 static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
 {
     bool all = ended, all_heard = true;
@@ -571,6 +599,10 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         snprintf(text, sizeof(text), "the launchers' store at %.200s: %.400s", n->where, n->client.why);
         yk__outcome end = broken(n, text);
         yk__rendezvous_record(n, &end, yk__now(), false);
+    }
+    if (yk__succession_cut(n) && !n->link.done) {
+        end_cut_off(n);
+        return;
     }
     yk__survivors_step(n);
     for (int i = 0; i < n->joined; i++) {
@@ -621,12 +653,15 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
         yk__survivors_begin(n);
     }
     yk__rendezvous_move(n);
+    double look = yk__now() + n->s.node_timeout;
+    yk__succession_step(n, &look);
     report_cause(n, g);
     if (n->server)
         step_node_0(n, g, ended);
     else
         step_other(n, g, ended);
     double next = yk__now() + n->s.node_timeout / 5;
+    next = look < next ? look : next;
     yk__live_traces_step(n, g, &next);
     flush(n);
     YK__ASSERT_SOUND(yk__rendezvous_check(n));

@@ -37,5 +37,8 @@ void yk__job_store_format(char text[YK__JOB_STORE_VARIABLE], const char *host, i
 /* True if this process has a launcher that serves the store of ranks with this MASTER_PORT, 0: with any; then where,
  * and the prefix of the keys. */
 bool yk__job_store_find(int master_port, char host[YK__HOST_SIZE], int *port, char prefix[40]);
+/* YOKE_STORE_GUIDE, "HOST:PORT": where this node's launcher says where that store is, which may move, by the key
+ * YK__GUIDE_KEY; false: it does not move, or dies with this process. */
+bool yk__job_store_guide(char host[YK__HOST_SIZE], int *port);
 
 #endif

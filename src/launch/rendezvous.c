@@ -20,6 +20,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
+#include "launch/succession.h"
 #include "net/store_session.h"
 
 /* Seconds: before it is printed what is waited for, so that a usual start prints nothing; in which a client has to
@@ -339,6 +340,37 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
     return true;
 }
 
+void yk__rendezvous_facts(const yk__rendezvous *n, yk__agent_facts *facts)
+{
+    *facts = (yk__agent_facts){.nodes = n->s.node_count,
+                               .least = n->s.least,
+                               .wanted = n->s.node,
+                               .timeout = n->s.node_timeout,
+                               .grace = n->s.grace,
+                               .listed = n->s.listed,
+                               .counts = (int *)n->s.counts,
+                               .pid = n->identity.pid,
+                               .keeper = (char *)(n->succession ? n->succession->where : ""),
+                               .listeners = n->listeners.text,
+                               .roles = n->s.roles,
+                               .rules = (yk__role_rule *)n->s.rules,
+                               .role_counts = (int *)n->s.role_counts};
+    snprintf(facts->host, sizeof(facts->host), "%s", n->identity.host);
+}
+
+void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client)
+{
+    yk__wire lost[YK__LEASE_DAMAGED + 1];
+    for (unsigned how = 0; how <= YK__LEASE_DAMAGED; how++) {
+        lost[how] = yk__agent_report(REPORT_LOST, n->id);
+        yk__wire_put_u8(&lost[how], how);
+        yk__wire_put_u64(&lost[how], n->succession ? n->succession->voter.promised : 0);
+    }
+    yk__agent_client_lease(client, "reports", lost, n->s.node_timeout);
+    for (int how = 0; how <= YK__LEASE_DAMAGED; how++)
+        yk__wire_clear(&lost[how]);
+}
+
 /* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
 static void greet(void *arg, yk__agent_client *client, bool serves, bool everywhere)
 {
@@ -351,33 +383,18 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
         yk__agent_client_follow(client, "reports");
         return;
     }
-    yk__agent_facts facts = {.nodes = n->s.node_count,
-                             .least = n->s.least,
-                             .wanted = n->s.node,
-                             .timeout = n->s.node_timeout,
-                             .grace = n->s.grace,
-                             .listed = n->s.listed,
-                             .pid = n->identity.pid,
-                             .listeners = n->listeners.text,
-                             .roles = n->s.roles,
-                             .rules = (yk__role_rule *)n->s.rules,
-                             .role_counts = (int *)n->s.role_counts};
-    snprintf(facts.host, sizeof(facts.host), "%s", n->identity.host);
-    yk__wire join = yk__agent_report(REPORT_JOIN, n->id), lost[YK__LEASE_DAMAGED + 1];
-    facts.counts = (int *)n->s.counts;
+    if (n->succession)
+        yk__succession_open(n, client->link.fd);
+    yk__agent_facts facts;
+    yk__rendezvous_facts(n, &facts);
+    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
     yk__agent_put_facts(&join, &facts);
-    for (unsigned how = 0; how <= YK__LEASE_DAMAGED; how++) {
-        lost[how] = yk__agent_report(REPORT_LOST, n->id);
-        yk__wire_put_u8(&lost[how], how);
-    }
-    yk__agent_client_lease(client, "reports", lost, n->s.node_timeout);
+    yk__rendezvous_lease(n, client);
     yk__agent_client_push(client, "reports", &join);
     char key[32];
     yk__agent_plan_key(key, n->id);
     yk__agent_client_await(client, key);
     yk__wire_clear(&join);
-    for (int how = 0; how <= YK__LEASE_DAMAGED; how++)
-        yk__wire_clear(&lost[how]);
 }
 
 /* Becomes node 0 or connects to it. */
@@ -464,6 +481,10 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     n->epoll = n->link.fd = epoll_create1(EPOLL_CLOEXEC);
     n->link.step = yk__rendezvous_step;
     n->link.may_live = yk__views_may(n);
+    if (yk__views_may(n) && (n->succession = calloc(1, sizeof(*n->succession)))) {
+        n->succession->local.gone = true;
+        n->succession->local.link.fd = -1;
+    }
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
         yk__rendezvous_join_failed(n, code, strerror(errno));
@@ -553,6 +574,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
             break;
     }
     yk__live_traces_end(n);
+    yk__succession_close(n);
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);
     yk__listeners_clear(&n->listeners);
@@ -573,4 +595,9 @@ void yk__rendezvous_close(yk__rendezvous *n)
     yk__identity_clear(&n->identity);
     free(n->departed);
     free(n);
+}
+
+const char *yk__rendezvous_guide(const yk__rendezvous *n)
+{
+    return n && n->succession && n->succession->where[0] ? n->succession->where : NULL;
 }

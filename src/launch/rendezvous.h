@@ -54,6 +54,10 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
 /* The table of where all ranks let others in (listeners.h), and the socket of the rank with this number on this node;
  * NULL where there is none. */
 const char *yk__rendezvous_listeners(const yk__rendezvous *n, int local_rank, int *fd);
+/* The address at which this launcher tells its processes where the store of the job is, which may move (YK__GUIDE_KEY);
+ * NULL: it does not.
+ */
+const char *yk__rendezvous_guide(const yk__rendezvous *n);
 /* To be given to the group of each attempt. */
 group_link *yk__rendezvous_link(yk__rendezvous *n);
 /* After yk__supervisor_run: how the attempt ended on all nodes, and whether there is another. Moves the end's text out.

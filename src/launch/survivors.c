@@ -26,6 +26,7 @@
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
 #include "launch/member_changes.h"
+#include "launch/succession.h"
 
 /* The part of --node-timeout after which a node that has no answer of node 0's ends its processes. */
 static const double fence_after = 2.0 / 3;
@@ -123,13 +124,14 @@ void yk__survivors_say(yk__rendezvous *n, yk__change kind, bool awaited, const c
 
 void yk__survivors_begin(yk__rendezvous *n)
 {
-    char nodes[32], text[300];
+    char nodes[32], text[400];
+    yk__succession_begin(n);
     if (!n->server || 2 * n->s.least > n->s.node_count)
         return;
     group as = {.json = n->group->json, .job = n->group->job, .host = n->group->host, .err = n->group->err};
     snprintf(text, sizeof(text),
-             "--nnodes %s: where the network is cut the side with node 0 goes on, if it has %d node%s, and any other "
-             "ends; without node 0 the job ends",
+             "--nnodes %s: where the network is cut the side with most nodes, or of two equal ones that with node 0, "
+             "goes on, if it has %d node%s, and any other ends; of two nodes the end of node 0 is that of the job",
              yk__views_nodes(n->s.least, n->s.node_count, nodes), n->s.least, n->s.least > 1 ? "s" : "");
     yk__event_say(&as, "cut", text, NULL);
 }
@@ -198,6 +200,37 @@ void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
                  text, n->s.least, n->s.join_timeout);
     }
     put_lost(n, p);
+    announce(n, YK__CHANGE_NODE_LOST, why, enough);
+}
+
+/* True if a process with this number can run, on this node or another that is there. */
+static bool is_covered(const yk__rendezvous *n, int slot)
+{
+    bool any = slot >= n->plan.first && slot < n->plan.first + n->own_local;
+    for (int i = 0; i < n->joined && !any; i++) {
+        const yk__agent_node *p = n->nodes[i];
+        any = !p->gone && slot >= p->first && slot < p->first + p->local;
+    }
+    return any;
+}
+
+void yk__survivors_succeed(yk__rendezvous *n, yk__agent_node *before, const char *text)
+{
+    char why[1000];
+    n->link.lives = before->settled = true;
+    bool enough = nodes_there(n) >= n->s.least;
+    for (int slot = 0; slot < n->slots && enough; slot++) {
+        int last = is_covered(n, slot) ? -1 : yk__succession_incarnations(n, slot) + 1;
+        for (int incarnation = 0; incarnation <= last; incarnation++)
+            yk__rendezvous_gone(n, slot, incarnation);
+    }
+    if (enough) {
+        snprintf(why, sizeof(why), "%.700s; the others go on", text);
+    } else {
+        hold(n, before);
+        snprintf(why, sizeof(why), "%.700s; the others wait for more nodes, as --nnodes asks for %d", text, n->s.least);
+    }
+    put_lost(n, before);
     announce(n, YK__CHANGE_NODE_LOST, why, enough);
 }
 
@@ -339,14 +372,15 @@ void yk__survivors_renewed(yk__rendezvous *n)
 void yk__survivors_fence(yk__rendezvous *n)
 {
     yk__agent_client *c = &n->client;
-    if (n->renewal && c->sent - c->unanswered >= n->renewal) {
+    if (n->renewal && c->sent - c->unanswered >= n->renewal && yk__succession_feeds(n)) { /* else no keeper's so far */
         n->confirmed = n->renewal_at;
         n->renewal = 0;
     }
     double now = boot_time(), silent = now - n->confirmed;
     if (n->confirmed == 0)
         n->confirmed = now;
-    else if (n->link.lives && !n->link.done && !c->gone && silent > fence_after * n->s.node_timeout) {
+    else if (n->link.lives && !n->link.done && (!c->gone || yk__succession_pending(n)) &&
+             silent > fence_after * n->s.node_timeout) {
         char why[400];
         snprintf(why, sizeof(why), "it has answered nothing for %.3g s", silent);
         n->link.kill = true;

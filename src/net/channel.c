@@ -192,6 +192,7 @@ yk__reason yk__channel_flush(yk__channel *c, int fd)
     if (!all)
         return c->state;
     yk__reason reason = yk__send_some(fd, c->out.data + c->sent, all, &done, why);
+    c->closed |= reason == YK__LOST && errno == EPIPE;
     c->sent += done;
     if (reason == YK__LOST)
         return fail(c, YK__LOST, why);
@@ -215,6 +216,7 @@ yk__reason yk__channel_receive(yk__channel *c, int fd, size_t most)
         char why[YK__WHY_SIZE];
         size_t got = 0;
         yk__reason reason = yk__receive_some(fd, piece, most < PIECE ? most : PIECE, &got, why);
+        c->closed |= reason == YK__LOST && errno == EPIPE;
         if (got)
             yk__channel_feed(c, piece, got);
         most -= got;

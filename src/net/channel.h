@@ -27,6 +27,7 @@ typedef struct yk__channel {
     yk__wire message; /* the one that is being made */
     yk__wire in;      /* received, from `taken` on: less than a message, or messages that nobody has asked for */
     size_t sent, taken, limit;
+    bool closed;      /* lost: the other side's system has closed the connection in order, and it was not reset */
     bool open;        /* the hand-shake is done: the peer belongs to the job */
     yk__reason state; /* YK__REACHED: it can be used; else the reason why not: YK__REJECTED (by the
                        * hand-shake), YK__DAMAGED or YK__LOST */

@@ -259,6 +259,8 @@ yk_status yk__keyspace_set(yk__keyspace *space, yk__bytes key, yk__bytes value)
     e->value = (yk__bytes){copy, value.size};
     space->keys += !e->there;
     e->there = true;
+    if (space->noted)
+        space->noted(space->argument, e->key, &e->value);
     changed(space, e);
     return YK_OK;
 }
@@ -321,9 +323,25 @@ bool yk__keyspace_delete(yk__keyspace *space, yk__bytes key)
     e->value = (yk__bytes){0};
     e->there = false;
     space->keys--;
+    if (space->noted)
+        space->noted(space->argument, e->key, NULL);
     changed(space, e);
     tidy(space, e);
     return true;
+}
+
+static bool begins_with(const entry *e, yk__bytes prefix)
+{
+    return e->there && e->key.size >= prefix.size && memcmp(e->key.data, prefix.data, prefix.size) == 0;
+}
+
+void yk__keyspace_visit(const yk__keyspace *space, yk__bytes prefix,
+                        void (*visit)(void *argument, yk__bytes key, const yk__bytes *value), void *argument)
+{
+    for (size_t i = 0; i < space->slot_count; i++)
+        for (const entry *e = space->slots[i]; e; e = e->next)
+            if (begins_with(e, prefix))
+                visit(argument, e->key, &e->value);
 }
 
 int64_t yk__keyspace_count(const yk__keyspace *space, yk__bytes prefix)
@@ -333,6 +351,6 @@ int64_t yk__keyspace_count(const yk__keyspace *space, yk__bytes prefix)
     int64_t count = 0;
     for (size_t i = 0; i < space->slot_count; i++)
         for (const entry *e = space->slots[i]; e; e = e->next)
-            count += e->there && e->key.size >= prefix.size && memcmp(e->key.data, prefix.data, prefix.size) == 0;
+            count += begins_with(e, prefix);
     return count;
 }

@@ -42,6 +42,10 @@ typedef struct yk__keyspace {
     size_t slot_count; /* a power of two, or 0 */
     size_t entries;    /* in the slots: keys that are there, and missing ones that are waited for */
     size_t keys;       /* in the table */
+    /* Called with every change of a key, behind it; value NULL: it was deleted. Must not change the keyspace. NULL: not
+     * called. */
+    void (*noted)(void *argument, yk__bytes key, const yk__bytes *value);
+    void *argument;
 } yk__keyspace;
 
 void yk__keyspace_clear(yk__keyspace *space); /* nobody may be waiting */
@@ -59,6 +63,9 @@ yk_status yk__keyspace_add(yk__keyspace *space, yk__bytes key, int64_t amount, i
 yk_status yk__keyspace_compare_set(yk__keyspace *space, yk__bytes key, yk__bytes expected, yk__bytes desired,
                                    bool *swapped);
 bool yk__keyspace_delete(yk__keyspace *space, yk__bytes key);
+/* Calls `visit` for each key that begins with the prefix, in no order; it must not change the keyspace. */
+void yk__keyspace_visit(const yk__keyspace *space, yk__bytes prefix,
+                        void (*visit)(void *argument, yk__bytes key, const yk__bytes *value), void *argument);
 int64_t yk__keyspace_count(const yk__keyspace *space, yk__bytes prefix);
 /* True when there is nothing to wait for. Otherwise the waiter waits, or, without memory, *status is an error. */
 bool yk__keyspace_wait(yk__keyspace *space, yk__waiter *waiter, yk_status *status);

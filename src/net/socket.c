@@ -101,11 +101,14 @@ bool yk__wait_fd(int fd, int events, double deadline)
     }
 }
 
+/* errno is EPIPE afterwards where the other system has closed the connection in order. */
 static yk__reason lost(bool ended, char why[YK__WHY_SIZE])
 {
-    bool gone = ended || errno == EPIPE || errno == ECONNRESET;
+    int error = ended ? EPIPE : errno;
+    bool gone = error == EPIPE || error == ECONNRESET;
     snprintf(why, YK__WHY_SIZE, gone ? "the connection was closed by the other side" : "the connection broke: %s",
-             strerror(errno));
+             strerror(error));
+    errno = error;
     return YK__LOST;
 }
 

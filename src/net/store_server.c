@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "net/store_keeping.h"
 #include "net/store_server.h"
 #include "net/store_session.h"
 
@@ -31,7 +32,8 @@ typedef struct connection {
     yk__session session;
     int fd;          /* -1: dropped */
     uint32_t events; /* that are waited for; 0: none yet */
-    bool unauthenticated, dirty;
+    bool unauthenticated, dirty, held;
+    bool ended;       /* the peer's system has closed the connection in order */
     double deadline;  /* while unauthenticated; of one that has a lease: when that is over */
     yk__address from; /* the port cleared */
     yk__address near, far;
@@ -53,6 +55,8 @@ struct yk__store_server {
     yk__address address;
     yk__identity identity;
     yk__keyspace space;
+    yk__keeping keeping;
+    bool held;                     /* some have answers that they do not get so far */
     list unauthenticated, members; /* before and after authentication */
     connection *dirty;             /* have something to send since another's change */
     connection *dropped;           /* to be freed, linked by `next` */
@@ -104,6 +108,7 @@ static void connection_drop(connection *c)
         server->options.refused(server->options.arg, c->session.channel.why);
     if (!server->stopping)
         end_lease(c);
+    yk__keeping_ended(&server->keeping, &c->session, c->ended);
     yk__session_clear(&c->session);
     /* Closing alone is not enough where a fork has just copied the descriptor: events would go on to come. */
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
@@ -122,7 +127,7 @@ static bool watch(const yk__store_server *server, int fd, bool first, uint32_t e
 
 static void watch_events(connection *c)
 {
-    bool sending = yk__channel_unsent(&c->session.channel);
+    bool sending = !c->held && yk__channel_unsent(&c->session.channel);
     uint32_t events =
         EPOLLRDHUP | (yk__session_accepts(&c->session) ? (uint32_t)EPOLLIN : 0u) | (sending ? (uint32_t)EPOLLOUT : 0u);
     bool first = c->events == 0;
@@ -137,6 +142,12 @@ static void watch_events(connection *c)
 static bool flush(connection *c)
 {
     yk__session *s = &c->session;
+    c->held = s->channel.open && !c->unauthenticated && yk__channel_unsent(&s->channel) &&
+              !yk__keeping_lets(&c->server->keeping, s);
+    if (c->held) {
+        c->server->held = true;
+        return true;
+    }
     if (yk__channel_flush(&s->channel, c->fd) == YK__LOST) {
         connection_drop(c);
         return false;
@@ -154,7 +165,7 @@ static void start_ticking(yk__store_server *server);
 
 static void requests_serve(connection *c, const void *data, size_t size)
 {
-    bool had_lease = c->session.lease.size > 0;
+    bool had_lease = c->session.lease.size > 0, came = size > 0;
     for (bool held = true; held; size = 0) {
         if (!yk__session_receive(&c->session, data, size)) {
             connection_drop(c);
@@ -171,7 +182,9 @@ static void requests_serve(connection *c, const void *data, size_t size)
             return;
         held = held && yk__session_accepts(&c->session);
     }
-    if (c->session.lease.size && c->session.silence > 0) {
+    if (c->server->keeping.on && !c->server->ticking)
+        start_ticking(c->server);
+    if (c->session.lease.size && c->session.silence > 0 && (came || !had_lease)) {
         c->deadline = yk__now() + c->session.silence;
         if (!had_lease)
             start_ticking(c->server);
@@ -179,7 +192,7 @@ static void requests_serve(connection *c, const void *data, size_t size)
     watch_events(c);
 }
 
-static void serve_dirty(yk__store_server *server)
+static void serve_marked(yk__store_server *server)
 {
     for (connection *c; (c = server->dirty);) {
         server->dirty = c->next_dirty;
@@ -187,6 +200,21 @@ static void serve_dirty(yk__store_server *server)
         if (c->fd >= 0)
             requests_serve(c, NULL, 0);
     }
+}
+
+static void on_woken(yk__session *session);
+
+/* Serves those for whom others' changes have something; and those whose answers can go out by now. */
+static void serve_dirty(yk__store_server *server)
+{
+    serve_marked(server);
+    if (!server->held || !yk__keeping_lets(&server->keeping, &(yk__session){.follows = 0}))
+        return;
+    server->held = false;
+    for (connection *c = server->members.first; c; c = c->next)
+        if (c->held)
+            on_woken(&c->session);
+    serve_marked(server);
 }
 
 static void on_woken(yk__session *session)
@@ -212,8 +240,10 @@ static void on_event(connection *c, uint32_t events)
         ssize_t got = recv(c->fd, server->buffer, sizeof(server->buffer), 0);
         if (got > 0)
             requests_serve(c, server->buffer, (size_t)got);
-        else if (got == 0 || (errno != EAGAIN && errno != EINTR))
+        else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+            c->ended = got == 0;
             connection_drop(c);
+        }
     } else if (events & (EPOLLRDHUP | EPOLLHUP)) {
         connection_drop(c);
     } else {
@@ -274,6 +304,7 @@ static void greet(yk__store_server *server, int fd, const yk__address *from)
         c->near = server->address;
     c->deadline = yk__now() + server->options.patience;
     yk__session_init(&c->session, &server->space, &server->identity);
+    c->session.keeping = &server->keeping;
     c->session.woken = on_woken;
     c->session.user = c;
     list_append(&server->unauthenticated, c);
@@ -343,7 +374,8 @@ static void on_tick(yk__store_server *server, double now)
         server->accept_paused = false;
         (void)!watch(server, server->listen_fd, false, EPOLLIN, &server->listen_fd);
     }
-    server->ticking = server->unauthenticated.first || leases;
+    yk__keeping_tick(&server->keeping);
+    server->ticking = server->unauthenticated.first || leases || server->keeping.on;
     serve_dirty(server);
 }
 
@@ -437,6 +469,8 @@ yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const
     server->address = *bound;
     server->options = *options;
     server->identity = *identity;
+    yk__keeping_init(&server->keeping, &server->space);
+    server->keeping.standby = options->standby;
     yk__address_format(bound, server->name);
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     server->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -447,6 +481,11 @@ yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const
         return NULL;
     }
     return server;
+}
+
+double yk__store_server_heard(const yk__store_server *server)
+{
+    return atomic_load(&server->keeping.heard);
 }
 
 void yk__store_server_stop(yk__store_server *server)

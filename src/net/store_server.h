@@ -16,6 +16,7 @@ typedef struct yk__store_server_options {
      * text is not escaped. NULL: not called. */
     void (*refused)(void *arg, const char *why);
     void *arg;
+    bool standby; /* see store_keeping.h */
 } yk__store_server_options;
 #define yk__store_server_options_DEFAULTS .refused = NULL
 
@@ -27,6 +28,8 @@ yk__store_server *yk__store_server_start(const yk__address *address, const yk__i
 int yk__store_server_listen(const yk__address *address, yk__address *bound);
 yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const yk__identity *identity,
                                          const yk__store_server_options *options);
+/* yk__keeper_heard_at of a server that keeps a store (store_keeping.h), as its thread last saw it. */
+double yk__store_server_heard(const yk__store_server *server);
 /* Ends the thread, closes all connections and frees everything; NULL is allowed. */
 void yk__store_server_stop(yk__store_server *server);
 

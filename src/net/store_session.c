@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/store_keeping.h"
 #include "net/store_session.h"
 #include "net/store_table.h"
 
@@ -362,6 +363,8 @@ static bool handle_request(yk__session *s, unsigned kind, const unsigned char *p
 {
     yk__reader reader = {payload, payload + size, false};
     yk__bytes key = {0}, value = {0}, desired = {0};
+    if (s->keeping && yk__keeping_refuses(s->keeping, s, kind, payload, size))
+        return false;
     if (kind == YK__CANCEL) {
         cancel(s);
         return size == 0;
@@ -383,6 +386,8 @@ static bool handle_request(yk__session *s, unsigned kind, const unsigned char *p
         yk__escape((const char *)payload, size < 300 ? size : 300, s->broken, sizeof(s->broken));
         return false;
     }
+    if (kind >= YK__KEEP && kind <= YK__TAKEN)
+        return s->keeping && yk__keeping_request(s->keeping, s, kind, &reader);
     if (kind == YK__CHECK)
         return check_keys(s, &reader);
     if (kind == YK__COUNT) {

@@ -58,9 +58,13 @@ enum yk__request {
     YK__PUSH,
     YK__LEASE,
     YK__RENEW,
-    YK__BROKEN
+    YK__BROKEN,
+    YK__KEEP, /* this and the following: store_keeping.h */
+    YK__NODES,
+    YK__FOLLOW,
+    YK__TAKEN
 };
-enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED };
+enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED, YK__MIRRORED };
 /* Constants of the protocol. */
 enum { YK__FAILED_ARGUMENT = 1, YK__FAILED_MEMORY };
 enum {
@@ -84,6 +88,10 @@ typedef struct yk__session {
     /* Called when a change by another session put something into channel.out; NULL is allowed. */
     void (*woken)(struct yk__session *session);
     void *user;
+    struct yk__keeping *keeping; /* NULL: nobody can succeed this server */
+    bool exempt; /* its answers are not held back (store_keeping.h): a launcher's, as all that have a lease */
+    uint64_t follower, follows; /* its number, and the term; 0: it follows none */
+    struct yk__session *next_follower;
 } yk__session;
 
 void yk__session_init(yk__session *session, yk__keyspace *space, const yk__identity *identity);

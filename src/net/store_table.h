@@ -74,6 +74,11 @@ yk_status yk__store_gather_run(yk_store *store, yk__store_gather *gather, double
 yk_store *yk__tcp_store_later(const yk_tcp_store_options *options, const char *blame);
 /* The same of a store that is for something else than "store" (service of net/handshake.h). */
 yk_store *yk__tcp_store_of_service(const char *service, const yk_tcp_store_options *options, const char *blame);
+/* A client whose store may move: the key of another store, the guide, holds the "HOST:PORT" where it is by then, once
+ * it has moved. What has no answer is asked again, there or where it was, for as long as the store's time-out, but an
+ * addition that may have been made. For a client that has made no call so far. */
+#define YK__GUIDE_KEY "keeper"
+void yk__tcp_store_guide(yk_store *store, yk_store *guide);
 /* Makes a store of `size` bytes, the kind's struct, with a name of its own; the caller frees it by yk_store_release. */
 yk_store *yk__store_new(const yk__store_table *table, size_t size, const char *name);
 /* A copy, followed by a NUL byte; fails without memory. */

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +25,8 @@ enum { MAX_IDLE = 16, MAX_ADDRESSES = 16 };
  * answers that a wait is cancelled; that one of several addresses of a host may take, so that one that drops all
  * packets leaves time for the others. */
 static const double handshake_patience = 10, cancel_patience = 2, attempt_patience = 10;
+/* Seconds: between looks whether a store that does not answer has moved; that one attempt to connect to it takes. */
+static const double look_for_move = 1, move_patience = 2;
 
 typedef struct tcp_store {
     yk_store store;
@@ -42,6 +45,8 @@ typedef struct tcp_store {
     const char *blame;
     char *host;
     yk_error never; /* why it has not been possible */
+
+    yk_store *guide; /* says where the store is, which may move (yk__tcp_store_guide); NULL: it stays */
 } tcp_store;
 
 static yk_status connect_later(tcp_store *tcp);
@@ -137,6 +142,34 @@ static void pause_until(double deadline)
     nanosleep(&t, NULL);
 }
 
+/* ---- a store that moves ------------------------------------------------------------------------------------------ */
+/* Asks the guide where the store is by now; true if that is another place, where the next connection goes. */
+static bool has_moved(tcp_store *tcp)
+{
+    YK__QUESTION;
+    static const char *const key = YK__GUIDE_KEY;
+    char host[YK__HOST_SIZE], why[YK__WHY_SIZE], *text = NULL;
+    int port;
+    yk__address address;
+    bool there = false, moved = false;
+    yk_status status = yk_store_check(tcp->guide, (const char *const *)&key, 1, &there);
+    if (!status && there)
+        status = yk_store_get(tcp->guide, key, (void **)&text, NULL, move_patience);
+    if (!status && text)
+        status = yk__host_port_parse(text, -1, host, &port);
+    if (!status && text && yk__resolve(host, port, yk__now() + move_patience, &address, 1, why)) {
+        pthread_mutex_lock(&tcp->lock);
+        check_pid(tcp);
+        moved = !yk__address_equal(&tcp->address, &address);
+        tcp->address = address;
+        while (moved && tcp->idle_count)
+            connection_free(tcp->idle[--tcp->idle_count]);
+        pthread_mutex_unlock(&tcp->lock);
+    }
+    free(text);
+    return moved;
+}
+
 /* ---- one request and its reply --------------------------------------------------------------------------------- */
 typedef struct call {
     tcp_store *tcp;
@@ -146,6 +179,7 @@ typedef struct call {
     enum yk__request kind;
     yk__wire request; /* its payload */
     bool waits;
+    bool counts;          /* an addition, of something */
     bool sent;            /* it may have been done */
     bool repeated;        /* sent again after a connection was lost: an earlier one may have been done */
     yk__store_link *link; /* on which the reply came: `reader` reads from its memory */
@@ -172,6 +206,18 @@ static yk_status call_failed(const call *c, yk_status code, const char *why)
                     why);
 }
 
+/* False where the store has moved while its answer was waited for, until the deadline at most. */
+static bool answer_comes(const call *c, double deadline)
+{
+    for (;;) {
+        double look = yk__now() + look_for_move;
+        if (yk__wait_fd(c->link->fd, POLLIN, look < deadline ? look : deadline) || yk__now() >= deadline)
+            return true;
+        if (has_moved(c->tcp))
+            return false;
+    }
+}
+
 /*
  * Note [Time-outs]: the client keeps the time. At the deadline it takes the request back, and the server answers either
  * that it has, or, when the two crossed, with the reply. So a time-out of a key and a server that does not answer are
@@ -186,6 +232,10 @@ static yk__reason request_exchange(call *c, unsigned *type)
     yk__reason reason = yk__channel_wait_sent(channel, fd, deadline + patience);
     if (reason)
         return reason;
+    if (c->tcp->guide && !answer_comes(c, c->waits ? deadline : deadline + patience)) {
+        snprintf(channel->why, sizeof(channel->why), "the store has moved");
+        return YK__LOST;
+    }
     if (c->waits && !yk__wait_fd(fd, POLLIN, deadline)) {
         deadline = yk__now() + (c->kind == YK__GATHER ? c->until.timeout : cancel_patience);
         yk__channel_send(channel, YK__CANCEL, NULL, 0);
@@ -195,10 +245,23 @@ static yk__reason request_exchange(call *c, unsigned *type)
     return yk__channel_wait_message(channel, fd, deadline, type, &c->reader);
 }
 
-/* True if the request may be done twice. */
-static bool repeatable(enum yk__request kind)
+/* True if the request may be done twice. Of a store that moves all are asked again but those that add: a
+ * compare-and-swap that was made gives the value that it made. */
+static bool repeatable(const call *c)
 {
-    return kind != YK__ADD && kind != YK__COMPARE_SET && kind != YK__DELETE;
+    bool once = c->kind == YK__ADD || c->kind == YK__COMPARE_SET || c->kind == YK__DELETE;
+    return c->tcp->guide ? !c->counts : !once;
+}
+
+/* True if a store that moves is to be asked again, here or elsewhere. */
+static bool follows(const call *c, yk__reason reason, bool sent, double limit)
+{
+    bool gone = reason == YK__LOST || reason == YK__REFUSED || reason == YK__NO_ANSWER || reason == YK__UNREACHABLE ||
+                reason == YK__NOT_RESOLVED;
+    if (!c->tcp->guide || !gone || (sent && !repeatable(c)) || yk__now() >= limit)
+        return false;
+    (void)has_moved(c->tcp);
+    return true;
 }
 
 /* Sends the request until it is answered: a connection that is lost on the way is made again while there is time, but
@@ -207,19 +270,20 @@ static bool repeatable(enum yk__request kind)
 static yk__reason send_until_answered(call *c, unsigned *type, char why[YK__WHY_SIZE])
 {
     double patience = c->kind == YK__GATHER ? c->until.timeout : 0, pause = 0.01;
+    double limit = yk__now() + c->tcp->store.timeout; /* for a store that moves */
     char lost[YK__WHY_SIZE / 2] = "";
     for (;;) {
         yk__reason reason;
-        c->link = acquire_connection(c->tcp, c->until.deadline + patience, &reason, why);
+        double connected = c->tcp->guide ? yk__now() + move_patience : c->until.deadline + patience;
+        c->link = acquire_connection(c->tcp, connected, &reason, why);
         bool sent = c->link != NULL;
         if (sent) {
             reason = request_exchange(c, type);
             snprintf(why, YK__WHY_SIZE, "%s", c->link->channel.why);
             c->sent |= reason != YK__REJECTED; /* else it was not looked at */
         }
-        bool again =
-            reason == YK__LOST && (!sent || repeatable(c->kind)) && yk__now() + pause < c->until.deadline + patience;
-        if (!again) {
+        bool again = reason == YK__LOST && (!sent || repeatable(c)) && yk__now() + pause < c->until.deadline + patience;
+        if (!follows(c, reason, sent, limit) && !again) {
             char last[YK__WHY_SIZE];
             snprintf(last, sizeof(last), "%s", why);
             if (reason && lost[0])
@@ -335,6 +399,7 @@ static yk_status tcp_add(yk_store *store, yk__bytes key, int64_t amount, int64_t
     call c = call_begin(store, "add", YK__ADD, key, until);
     put_key(&c);
     yk__wire_put_u64(&c.request, (uint64_t)amount);
+    c.counts = amount != 0;
     yk_status status = call_run(&c);
     if (!status)
         *sum = (int64_t)yk__read_u64(&c.reader);
@@ -381,6 +446,8 @@ static yk_status tcp_compare_set(yk_store *store, yk__bytes key, yk__bytes expec
     if (!status) {
         *swapped = yk__read_u8(&c.reader) != 0;
         status = read_optional(&c, value);
+        *swapped |= c.repeated && value->data && value->size == desired.size &&
+                    memcmp(value->data, desired.data, desired.size) == 0;
     }
     return call_end(&c, status);
 }
@@ -472,6 +539,7 @@ static void tcp_destroy(yk_store *store)
     pthread_mutex_destroy(&tcp->lock);
     pthread_mutex_destroy(&tcp->later_lock);
     free(tcp->host);
+    yk_store_release(tcp->guide);
 }
 
 static const yk__store_table tcp_table = {
@@ -564,7 +632,8 @@ static yk_status connect_later(tcp_store *tcp)
         yk__error_put(&tcp->never);
     } else if (tcp->later) {
         tcp->later = false;
-        status = tcp_store_join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);
+        if (!tcp->guide || !has_moved(tcp))
+            status = tcp_store_join(tcp, tcp->host, tcp->store.port, true, tcp->store.timeout);
         if (status) {
             yk__error_prefix("%s", tcp->blame);
             tcp->never = *yk_last_error();
@@ -663,6 +732,12 @@ static yk_store *tcp_store_create(const char *service, const yk_tcp_store_option
         return NULL;
     }
     return yk__scope_own(store);
+}
+
+void yk__tcp_store_guide(yk_store *store, yk_store *guide)
+{
+    tcp_store *tcp = (tcp_store *)store;
+    tcp->guide = yk_store_retain(guide);
 }
 
 yk_store *yk_tcp_store(const yk_tcp_store_options *options)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# survive_cut.sh - a network that is cut between the nodes of a program that survives: the side with node 0 goes on, if it
-# has enough nodes, when no process of the other side is left; that one says so, comes back, and the weights are those of
-# a run without a fault. The nodes are network namespaces of this machine, joined by a bridge in a fourth.
+# survive_cut.sh - a network that is cut between the nodes of a program that survives: the side with most nodes goes on, if
+# it has enough of them, when no process of the other side is left; that one says so, comes back, and the weights are those
+# of a run without a fault. The nodes are network namespaces of this machine, joined by a bridge in a fourth.
 . tests/support/tap.bash
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY
 worker=${YOKE%/*}/tests/elastic/survive_test
@@ -138,20 +138,38 @@ says err.1 "node 0 cannot be reached this side of the cut ends"
 ok "with the same weights" cmp -s result expected
 link 1 up
 
-# Node 0 is alone, and two are needed: it waits, and ends; the others have no register, and end.
+# Node 0 is cut off: it ends, before another launcher keeps the list, and the others go on.
+silence=$(patience 6)
 rm -f at.* go.* out.* err.* result
 export SURVIVE_PLAN="0.0 6 stepped wait"
 for n in 0 1 2; do
-    node $n --join-timeout "$(patience 2)" --grace 0.2
+    node $n
 done
 at 6
+pause $(patience 0.5) # so that the launchers know that these survive
 link 0 down
 : > go.6
-ok "node 0 is cut off: all end with 1" ended 1 0 1 2
-says err.0 "the others wait for more nodes --nnodes 2"
-says err.0 "--nnodes 2:3 1 node 2 are needed"
+ok "node 0 is cut off: the others go on without it" ended 0 1 2
+ok "it ends with 1" ended 1 0
+says err.0 "keeps the list of nodes, and too few of the others have answered it this side of the cut ends"
+says err "node 0 is lost, and node keeps the list of nodes the others go on: 2 nodes with 2 ranks"
+ok "with the same weights" cmp -s result expected
+link 0 up
+
+# Each is alone: none is a majority, and all end.
+rm -f at.* go.* out.* err.* result
+for n in 0 1 2; do
+    node $n --grace 0.2
+done
+at 6
+pause $(patience 0.5)
+link 0 down
+link 1 down
+: > go.6
+ok "each is alone: all end with 1" ended 1 0 1 2
+says err.0 "too few of the others have answered it this side of the cut ends"
 for n in 1 2; do
-    says err.$n "node 0 cannot be reached this side of the cut ends"
+    says err.$n "cannot be reached this side of the cut ends"
 done
 ok "without a result" [ ! -e result ]
 ok "and nothing is left" eval '! works 0 && ! works 1 && ! works 2'

@@ -1,7 +1,8 @@
 /*
  * keeper.pml - a model of a register of views that outlives the launcher which keeps it (docs/elastic.md, *Node 0*), for
  * Spin: three launchers, each with a replica, of which any may crash, and the first keeper may be cut off from the
- * others. tests/cli/views_model.sh searches all of it. yoke run does not have this yet: there node 0 keeps the register.
+ * others. tests/cli/views_model.sh searches all of it. The code is src/net/keeper.c, where any launcher may ask for a term
+ * that nobody was promised, and the value is all of the store.
  *
  * A keeper has a *term*. It answers a compare-and-swap when a majority has taken the new view into its replicas, and any
  * other question from its own memory; neither when its lease is over. Who hears nothing of it for longer promises

@@ -61,6 +61,7 @@ static const char *const set_names[] = {"RANK",
                                         "YOKE_RANK_LISTENERS",
                                         "YOKE_RANK_PAGE",
                                         "YOKE_STORE",
+                                        "YOKE_STORE_GUIDE",
                                         "YOKE_TRACE",
                                         NULL};
 
@@ -115,6 +116,8 @@ static char **environment(const attempt_state *a, const worker *w)
         yk__job_store_format(store, j->store ? "127.0.0.1" : j->master,
                              j->store ? yk__job_store_port(j->store) : (int)j->port, a->plan->attempt, a->plan->port);
         yk__variables_put(&v, "YOKE_STORE", store);
+        if (yk__rendezvous_guide(a->nodes))
+            yk__variables_put(&v, "YOKE_STORE_GUIDE", yk__rendezvous_guide(a->nodes));
     }
     if (j->least < j->node_count)
         yk__variables_put(&v, "YOKE_NNODES", j->nodes);

@@ -1,0 +1,789 @@
+/*
+ * succession.c - another launcher takes node 0's part. Layer: launch.
+ *
+ * net/keeper.c decides who may, net/store_keeping.c is the keeper's store among its followers; here are the followers,
+ * and how one of them becomes the keeper. Every launcher but node 0's serves a small store of its own from the start:
+ *
+ *   asks      a list: u8 ASK_TERM, u64 term, u64 id: another launcher asks for the promise of a term;
+ *             u8 ASK_PROMISED, u64 id, u64 term, u64 u64 of the replica, nodes, u32 count, keys and values
+ *   keeper    "HOST:PORT", for the processes of this node: where the job's store is by now (YK__GUIDE_KEY)
+ *
+ * and among the kept keys, which all have a replica of, "ranks./table" has what node 0 knows of the nodes. Who promises
+ * a term connects to the store of the launcher that has asked, and stays there: it is the job's store when a majority
+ * has come. Reports that were lost with the old keeper are made again.
+ *
+ * Invariants: a launcher whose keeper is silent kills its processes after two thirds of --node-timeout as before
+ * (survivors.c), by which a new one has begun 0.45 of it after the old one fell silent; a new keeper gives every node
+ * all of --node-timeout to come to it.
+ */
+#include "launch/succession.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "launch/exit_codes.h"
+#include "net/store_table.h"
+
+#define TABLE_KEY YK__KEEPING_PREFIX "/table"
+enum { ASK_TERM = 1, ASK_PROMISED };
+/* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
+static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02;
+/* The part of --node-timeout without a majority after which a keeper ends its processes: less than keeper.c has others
+ * wait, more than it goes on answering. */
+static const double fence_after = 0.4;
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static bool watch_fd(yk__rendezvous *n, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static bool connect_to(yk__rendezvous *n, yk__agent_client *c, const yk__address *address)
+{
+    char why[YK__WHY_SIZE];
+    yk__agent_client_clear(c);
+    *c = (yk__agent_client){.heard = yk__now()};
+    if (yk__store_link_connect(&c->link, address, &n->identity, yk__now() + connect_patience, why) != YK__REACHED) {
+        c->gone = true;
+        c->link.fd = -1;
+        return false;
+    }
+    if (watch_fd(n, c->link.fd))
+        return true;
+    yk__agent_client_lose(c, strerror(errno));
+    return false;
+}
+
+static bool resolve(const char *where, yk__address *address)
+{
+    char host[YK__HOST_SIZE], why[YK__WHY_SIZE];
+    int port;
+    if (!*where || yk__host_port_parse(where, -1, host, &port)) {
+        yk_clear_error();
+        return false;
+    }
+    return yk__resolve(host, port, yk__now() + connect_patience, address, 1, why) == 1;
+}
+
+void yk__succession_open(yk__rendezvous *n, int connected)
+{
+    yk__succession *s = n->succession;
+    yk__address local = {.size = sizeof(local.storage)};
+    if (!s || getsockname(connected, (struct sockaddr *)&local.storage, &local.size))
+        return;
+    yk__address_set_port(&local, 0);
+    yk__store_server_options options = n->serving;
+    options.standby = true;
+    s->store = yk__store_server_start(&local, &n->identity, &options, &s->address);
+    if (s->store)
+        yk__address_format(&s->address, s->where);
+    else
+        yk_clear_error(); /* another one has to succeed */
+}
+
+/* ---- the table of nodes ------------------------------------------------------------------------------------------ */
+
+typedef struct table_entry {
+    uint64_t id;
+    int number, first, local;
+    unsigned flags;
+    yk__agent_facts facts;
+} table_entry;
+enum { FLAG_LEAVING = 1, FLAG_DEPARTS = 2 };
+
+static void put_entry(yk__wire *w, uint64_t id, int number, int first, int local, unsigned flags,
+                      const yk__agent_facts *facts)
+{
+    yk__wire_put_u64(w, id);
+    yk__wire_put_u32(w, (uint32_t)number);
+    yk__wire_put_u32(w, (uint32_t)first);
+    yk__wire_put_u32(w, (uint32_t)local);
+    yk__wire_put_u8(w, flags);
+    yk__wire value = {0};
+    yk__agent_put_facts(&value, facts);
+    yk__wire_put_value(w, value.data, value.size);
+    w->failed |= value.failed;
+    yk__wire_clear(&value);
+}
+
+static bool is_listed(const yk__agent_node *p)
+{
+    return p->number >= 0 && !p->gone;
+}
+
+static void put_table(yk__rendezvous *n, yk__wire *w)
+{
+    yk__agent_facts own;
+    uint32_t count = 1;
+    yk__rendezvous_facts(n, &own);
+    for (int i = 0; i < n->joined; i++)
+        count += is_listed(n->nodes[i]);
+    yk__wire_put_u32(w, (uint32_t)n->slots);
+    yk__wire_put_u64(w, (uint64_t)n->restart);
+    yk__wire_put_u64(w, (uint64_t)n->lost_view);
+    yk__agent_put_text(w, n->lost ? n->lost : "");
+    yk__wire_put_u32(w, count);
+    put_entry(w, n->id, n->plan.node, n->plan.first, n->own_local, 0, &own);
+    for (int i = 0; i < n->joined; i++) {
+        const yk__agent_node *p = n->nodes[i];
+        if (is_listed(p))
+            put_entry(w, p->id, p->number, p->first, p->local,
+                      (p->leaving ? FLAG_LEAVING : 0u) | (p->departs ? FLAG_DEPARTS : 0u), &p->facts);
+    }
+}
+
+static bool read_entry(yk__reader *r, table_entry *e)
+{
+    e->id = yk__read_u64(r);
+    e->number = (int)yk__read_u32(r);
+    e->first = (int)yk__read_u32(r);
+    e->local = (int)yk__read_u32(r);
+    e->flags = yk__read_u8(r);
+    size_t size = yk__read_u32(r);
+    const unsigned char *bytes = yk__read_bytes(r, size);
+    yk__reader facts = {bytes, bytes + (bytes ? size : 0), !bytes};
+    return bytes && yk__agent_read_facts(&facts, &e->facts) && e->number >= 0 && e->first >= 0 && e->local >= 0;
+}
+
+/* The entries of the replica's table, `count` of them, which the caller frees; NULL: there are none. The reader is
+ * left behind what stands in front of them. */
+static bool open_table(const yk__succession *s, yk__reader *r, uint32_t *count, int *slots, int64_t *restart,
+                       int64_t *lost_view, char *lost, size_t size)
+{
+    const yk__bytes *value = yk__keyspace_get(&s->replica, yk__text_bytes(TABLE_KEY));
+    if (!value)
+        return false;
+    *r = (yk__reader){value->data, value->data + value->size, false};
+    *slots = (int)yk__read_u32(r);
+    *restart = (int64_t)yk__read_u64(r);
+    *lost_view = (int64_t)yk__read_u64(r);
+    bool good = yk__agent_read_text(r, lost, size);
+    *count = yk__read_u32(r);
+    return good && !r->bad;
+}
+
+/* Where the store of a node is that the replica lists. */
+static bool address_of(const yk__succession *s, uint64_t id, yk__address *address)
+{
+    yk__reader r;
+    uint32_t count;
+    int slots;
+    int64_t restart, lost_view;
+    char lost[4096];
+    bool found = false;
+    if (!open_table(s, &r, &count, &slots, &restart, &lost_view, lost, sizeof(lost)))
+        return false;
+    for (uint32_t i = 0; i < count && !found; i++) {
+        table_entry e = {0};
+        bool good = read_entry(&r, &e);
+        found = good && e.id == id && e.facts.keeper && resolve(e.facts.keeper, address);
+        yk__agent_facts_clear(&e.facts);
+        if (!good)
+            break;
+    }
+    return found;
+}
+
+/* The first of the table is its keeper. */
+static uint64_t keeper_of(const yk__succession *s)
+{
+    yk__reader r;
+    uint32_t count;
+    int slots;
+    int64_t restart, lost_view;
+    char lost[4096];
+    return open_table(s, &r, &count, &slots, &restart, &lost_view, lost, sizeof(lost)) && count ? yk__read_u64(&r) : 0;
+}
+
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
+
+/* Writes the table, and says who is to be asked, where either has changed. */
+static void write_table(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__wire table = {0}, nodes = {0};
+    put_table(n, &table);
+    if (table.failed || (table.size == s->table.size && memcmp(table.data, s->table.data, table.size) == 0)) {
+        yk__wire_clear(&table);
+        return;
+    }
+    yk__agent_client_set(&n->client, TABLE_KEY, &table);
+    yk__wire_clear(&s->table);
+    s->table = table;
+    unsigned count = 1;
+    for (int i = 0; i < n->joined; i++)
+        count += is_listed(n->nodes[i]);
+    yk__wire_put_u16(&nodes, count);
+    yk__wire_put_u64(&nodes, n->id);
+    for (int i = 0; i < n->joined; i++)
+        if (is_listed(n->nodes[i]))
+            yk__wire_put_u64(&nodes, n->nodes[i]->id);
+    yk__agent_client_plain(&n->client, YK__NODES, &nodes);
+    yk__wire_clear(&nodes);
+    yk__wire order = {0};
+    yk__wire_put_u8(&order, ORDER_KEEPER);
+    yk__wire_put_u64(&order, s->voter.promised);
+    yk__rendezvous_order(n, &order); /* for those that have come */
+}
+
+static void put_keep(yk__wire *w, const yk__rendezvous *n, uint64_t number, const yk__keeper_nodes *nodes)
+{
+    yk__wire_put_u64(w, n->id);
+    yk__wire_put_u64(w, n->succession->voter.promised);
+    yk__wire_put_u64(w, number);
+    yk__wire_put_u32(w, (uint32_t)(1e3 * n->s.node_timeout + 0.5));
+    yk__keeper_put_nodes(w, nodes);
+}
+
+void yk__succession_begin(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    if (!s || s->on || !n->server || n->joined >= YK__KEEPER_NODES || n->s.node_count > YK__KEEPER_NODES)
+        return;
+    yk__keeper_nodes nodes = {.now = {1, {n->id}}};
+    for (int i = 0; i < n->joined; i++) {
+        const yk__agent_node *p = n->nodes[i];
+        if (is_listed(p))
+            nodes.now.ids[nodes.now.count++] = p->id;
+    }
+    nodes.old = nodes.now;
+    s->on = s->keeps = true;
+    s->began = yk__keeping_clock();
+    yk__keeper_voter_begin(&s->voter, n->id, n->s.node_timeout, s->began);
+    s->voter.promised = 1;
+    yk__wire keep = {0};
+    put_keep(&keep, n, 1, &nodes);
+    yk__wire_put_u8(&keep, false);
+    yk__wire_put_u32(&keep, 0);
+    yk__agent_client_plain(&n->client, YK__KEEP, &keep);
+    yk__wire_clear(&keep);
+    write_table(n);
+}
+
+bool yk__succession_cut(const yk__rendezvous *n)
+{
+    return n->succession && n->succession->lost_quorum;
+}
+
+static void ask_one(yk__rendezvous *n, uint64_t id, const yk__wire *ask);
+static void end_asking(yk__succession *s);
+
+static void put_ask(yk__wire *ask, const yk__rendezvous *n)
+{
+    yk__wire_put_u8(ask, ASK_TERM);
+    yk__wire_put_u64(ask, n->succession->voter.promised);
+    yk__wire_put_u64(ask, n->id);
+}
+
+/* Calls those that have not come to this launcher so far; who does not come in all of --node-timeout is lost. */
+static void call_others(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    double now = yk__keeping_clock();
+    yk__wire ask = {0};
+    bool due = now > s->called + call_again;
+    put_ask(&ask, n);
+    if (due)
+        end_asking(s);
+    for (int i = 0; i < n->joined; i++) {
+        yk__agent_node *p = n->nodes[i];
+        if (p->came || p->gone || n->succeeded == 0 || !due)
+            continue;
+        s->called = now;
+        ask_one(n, p->id, &ask);
+        if (now > n->succeeded + n->s.node_timeout) {
+            p->gone = true;
+            p->gone_at = yk__now();
+            snprintf(p->why, sizeof(p->why), "it has not come to the launcher that keeps the list now in %.3g s",
+                     n->s.node_timeout);
+        }
+    }
+    yk__wire_clear(&ask);
+}
+
+static void step_keeper(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    double heard = yk__store_server_heard(n->server), now = yk__keeping_clock();
+    heard = heard > s->began ? heard : s->began;
+    write_table(n);
+    call_others(n);
+    if (now - heard > fence_after * n->s.node_timeout && !s->lost_quorum) {
+        s->lost_quorum = true;
+        n->link.kill = true;
+    }
+}
+
+/* ---- followers --------------------------------------------------------------------------------------------------- */
+
+static void swap_replica(yk__succession *s)
+{
+    yk__keyspace_clear(&s->replica);
+    s->replica = s->incoming;
+    s->incoming = (yk__keyspace){0};
+    s->receives = false;
+}
+
+static void read_nodes(yk__succession *s)
+{
+    const yk__bytes *value = yk__keyspace_get(&s->replica, yk__text_bytes(YK__KEEPING_NODES));
+    yk__keeper_nodes nodes;
+    if (!value)
+        return;
+    yk__reader r = {value->data, value->data + value->size, false};
+    if (yk__keeper_read_nodes(&r, &nodes))
+        s->voter.nodes = nodes;
+}
+
+/* Takes what the keeper has changed, and says so when it is a whole. */
+static void mirror(void *argument, yk__reader *r)
+{
+    yk__rendezvous *n = argument;
+    yk__succession *s = n->succession;
+    unsigned what = yk__read_u8(r);
+    uint64_t number = yk__read_u64(r), sent = yk__read_u64(r);
+    yk__bytes key = {0}, value = {0};
+    yk_status status = YK_OK;
+    if (what == YK__MIRROR_SET || what == YK__MIRROR_DELETE) {
+        key.size = yk__read_u16(r);
+        key.data = yk__read_bytes(r, key.size);
+    }
+    if (what == YK__MIRROR_SET) {
+        value.size = yk__read_u32(r);
+        value.data = yk__read_bytes(r, value.size);
+    }
+    if (!yk__read_finished(r) || !yk__keeper_takes(&s->voter, s->voter.promised))
+        return;
+    s->voter.heard = yk__keeping_clock();
+    s->fed = true;
+    yk__keyspace *space = s->receives ? &s->incoming : &s->replica;
+    if (what == YK__MIRROR_CLEAR) {
+        yk__keyspace_clear(&s->incoming);
+        s->receives = true;
+        return;
+    }
+    if (what == YK__MIRROR_SET)
+        status = yk__keyspace_set(space, key, value);
+    else if (what == YK__MIRROR_DELETE)
+        (void)yk__keyspace_delete(space, key);
+    if (status) { /* without memory it has not taken it, nor anything that follows */
+        yk_clear_error();
+        yk__agent_client_lose(&n->client, "there is no memory for what it keeps");
+        return;
+    }
+    if (s->receives && what != YK__MIRROR_BEAT)
+        return;
+    if (s->receives)
+        swap_replica(s);
+    s->voter.term = s->voter.promised;
+    s->voter.number = number;
+    if (what != YK__MIRROR_BEAT || s->voter.nodes.now.count == 0 || s->keeper == 0) {
+        read_nodes(s);
+        s->keeper = keeper_of(s);
+    }
+    yk__wire taken = {0};
+    yk__wire_put_u64(&taken, number);
+    yk__wire_put_u64(&taken, sent);
+    yk__agent_client_word(&n->client, YK__TAKEN, &taken);
+    yk__wire_clear(&taken);
+}
+
+/* Has the keeper of the promised term send what it keeps. */
+static void follow_term(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__wire follow = {0};
+    s->fed = false;
+    s->looked = 0;
+    s->keeper = 0;
+    n->client.mirrored = mirror;
+    n->client.argument = n;
+    yk__wire_put_u64(&follow, n->id);
+    yk__wire_put_u64(&follow, s->voter.promised);
+    yk__agent_client_word(&n->client, YK__FOLLOW, &follow);
+    yk__wire_clear(&follow);
+}
+
+void yk__succession_follow(yk__rendezvous *n, uint64_t term)
+{
+    yk__succession *s = n->succession;
+    if (!s || !s->store || s->on || term == 0)
+        return;
+    if (!connect_to(n, &s->local, &s->address))
+        return;
+    yk__agent_client_follow(&s->local, "asks");
+    s->on = true;
+    yk__keeper_voter_begin(&s->voter, n->id, n->s.node_timeout, yk__keeping_clock());
+    s->voter.promised = term;
+    follow_term(n);
+}
+
+bool yk__succession_feeds(const yk__rendezvous *n)
+{
+    return !n->succession || !n->succession->on || n->succession->fed;
+}
+
+static bool is_another(const void *argument, uint64_t id)
+{
+    return id != *(const uint64_t *)argument;
+}
+
+bool yk__succession_pending(const yk__rendezvous *n)
+{
+    const yk__succession *s = n->succession;
+    bool takes_part =
+        s && s->on && !s->keeps && s->voter.term > 0 && !n->link.done && !n->link.kill && !n->refusal[0] && !n->closing;
+    /* Of two nodes the second alone is no majority. */
+    return takes_part && yk__keeper_quorum(&s->voter.nodes, is_another, &s->keeper);
+}
+
+/* ---- another keeper ---------------------------------------------------------------------------------------------- */
+
+/* All that was reported is reported once more, to one who knows nothing of it. */
+static void report_anew(yk__rendezvous *n)
+{
+    n->cause_seen = n->asked = n->reported = n->stopping = false;
+    n->view = 0;
+    n->retell = true;
+    n->renewal = 0;
+    n->beat = 0;
+}
+
+static void say_where(yk__rendezvous *n, const char *where)
+{
+    yk__wire text = {0};
+    yk__wire_put(&text, where, strlen(where));
+    yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
+    yk__wire_clear(&text);
+}
+
+static void put_pair(void *argument, yk__bytes key, const yk__bytes *value)
+{
+    yk__wire *w = argument;
+    yk__wire_put_key(w, (const char *)key.data, key.size);
+    yk__wire_put_value(w, value->data, value->size);
+}
+
+static void put_replica(yk__wire *w, const yk__succession *s)
+{
+    yk__wire_put_u32(w, (uint32_t)yk__keyspace_count(&s->replica, yk__text_bytes(YK__KEEPING_PREFIX)));
+    yk__keyspace_visit(&s->replica, yk__text_bytes(YK__KEEPING_PREFIX), put_pair, w);
+}
+
+static void look_at_keeper(yk__rendezvous *n);
+
+static bool may_promise(yk__rendezvous *n, uint64_t id, uint64_t term)
+{
+    look_at_keeper(n);
+    return yk__keeper_promise(&n->succession->voter, id, term, yk__keeping_clock());
+}
+
+/* A launcher that is asked for its promise gives it, and goes to the one that has asked. */
+static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
+{
+    yk__succession *s = n->succession;
+    yk__address address;
+    char where[YK__ADDRESS_TEXT];
+    if (s->keeps || !yk__succession_pending(n) || !address_of(s, id, &address) || !may_promise(n, id, term))
+        return;
+    yk__log(YK_LOG_INFO, "yoke run: term %" PRIu64 " is promised to another launcher", term);
+    yk__agent_client_lose(&n->client, "another launcher is to keep the store");
+    s->ask_at = 0;
+    s->fed = false;
+    if (!connect_to(n, &n->client, &address))
+        return; /* nothing comes of it, and after a while another one is asked for */
+    n->sending = false;
+    yk__rendezvous_lease(n, &n->client);
+    yk__wire promise = {0};
+    yk__wire_put_u8(&promise, ASK_PROMISED);
+    yk__wire_put_u64(&promise, n->id);
+    yk__wire_put_u64(&promise, term);
+    yk__wire_put_u64(&promise, s->voter.term);
+    yk__wire_put_u64(&promise, s->voter.number);
+    yk__keeper_put_nodes(&promise, &s->voter.nodes);
+    put_replica(&promise, s);
+    yk__agent_client_push(&n->client, "asks", &promise);
+    yk__wire_clear(&promise);
+    yk__wire came = yk__agent_report(REPORT_CAME, n->id);
+    yk__agent_client_push(&n->client, "reports", &came);
+    yk__wire_clear(&came);
+    follow_term(n);
+    yk__agent_client_follow(&n->client, "orders");
+    report_anew(n);
+    snprintf(n->coordinator_name, sizeof(n->coordinator_name), "the keeper of the store at %s",
+             yk__address_format(&address, where));
+    say_where(n, where);
+}
+
+static void end_asking(yk__succession *s)
+{
+    for (int i = 0; i < s->askings; i++)
+        yk__agent_client_clear(&s->asking[i].client);
+    s->askings = 0;
+}
+
+/* The others of both lists, the old keeper among them: where it lives it may be asked as any. */
+static void ask_one(yk__rendezvous *n, uint64_t id, const yk__wire *ask)
+{
+    yk__succession *s = n->succession;
+    yk__address address;
+    if (id == n->id || id == s->keeper || s->askings == 2 * YK__KEEPER_NODES || !address_of(s, id, &address))
+        return;
+    yk__agent_client *c = &s->asking[s->askings].client;
+    *c = (yk__agent_client){.gone = true, .link.fd = -1};
+    if (!connect_to(n, c, &address))
+        return;
+    yk__agent_client_push(c, "asks", ask);
+    s->askings++;
+}
+
+static void take_part(yk__rendezvous *n);
+
+static void ask_all(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__wire ask = {0};
+    end_asking(s);
+    yk__agent_client_lose(&n->client, "this launcher would keep the store");
+    uint64_t term = yk__keeper_ask(&s->voter, yk__keeping_clock());
+    yk__log(YK_LOG_INFO, "yoke run: asks the other launchers for term %" PRIu64, term);
+    put_ask(&ask, n);
+    const yk__keeper_nodes *nodes = &s->voter.nodes;
+    for (int i = 0; i < nodes->now.count; i++)
+        ask_one(n, nodes->now.ids[i], &ask);
+    yk__wire_clear(&ask);
+    if (yk__keeper_elected(&s->voter))
+        take_part(n);
+}
+
+/* ---- the new keeper ---------------------------------------------------------------------------------------------- */
+
+static bool take_table(yk__rendezvous *n, yk__agent_node **before)
+{
+    yk__succession *s = n->succession;
+    yk__reader r;
+    uint32_t count;
+    char lost[4096];
+    *before = NULL;
+    if (!open_table(s, &r, &count, &n->slots, &n->restart, &n->lost_view, lost, sizeof(lost)))
+        return false;
+    free(n->lost);
+    n->lost = *lost ? yk__strdup(lost) : NULL;
+    n->world = n->own_local = n->plan.local;
+    n->nodes = calloc((size_t)n->s.node_count + YK__KEEPER_NODES, sizeof(*n->nodes));
+    for (uint32_t i = 0; i < count && n->nodes; i++) {
+        table_entry e = {0};
+        yk__agent_node *p = NULL;
+        if (!read_entry(&r, &e) || e.id == n->id || !(p = calloc(1, sizeof(*p))) || n->joined >= YK__KEEPER_NODES) {
+            yk__agent_facts_clear(&e.facts);
+            free(p);
+            continue;
+        }
+        *p = (yk__agent_node){.id = e.id,
+                              .facts = e.facts,
+                              .number = e.number,
+                              .first = e.first,
+                              .local = e.local,
+                              .leaving = (e.flags & FLAG_LEAVING) != 0,
+                              .departs = (e.flags & FLAG_DEPARTS) != 0,
+                              .following = true};
+        n->world += p->local;
+        n->nodes[n->joined++] = p;
+        if (e.id == s->keeper)
+            *before = p;
+    }
+    return n->nodes != NULL;
+}
+
+int yk__succession_incarnations(const yk__rendezvous *n, int slot)
+{
+    char key[96];
+    int count = 0;
+    for (;; count++) {
+        snprintf(key, sizeof(key), "ranks.%" PRId64 "/elastic/gone/%d.%d", n->plan.attempt, slot, count);
+        if (!n->succession || !yk__keyspace_get(&n->succession->replica, yk__text_bytes(key)))
+            return count;
+    }
+}
+
+/* A majority has promised this launcher the term: it keeps the store, and has node 0's part. */
+static void take_part(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__agent_node *before;
+    char text[400], name[160];
+    end_asking(s);
+    if (!take_table(n, &before) || !connect_to(n, &n->client, &s->address)) {
+        snprintf(n->refusal, sizeof(n->refusal), "this launcher cannot keep the store in its place");
+        return;
+    }
+    s->keeps = true;
+    s->began = yk__keeping_clock();
+    n->sending = false;
+    yk__agent_client_follow(&n->client, "reports");
+    yk__wire keep = {0};
+    put_keep(&keep, n, s->voter.number, &s->voter.nodes);
+    yk__wire_put_u8(&keep, true);
+    put_replica(&keep, s);
+    yk__agent_client_plain(&n->client, YK__KEEP, &keep);
+    yk__wire_clear(&keep);
+    n->server = s->store;
+    s->store = NULL;
+    n->orders = n->attempt_order = n->deleted = 0;
+    n->attempt = n->plan.attempt;
+    n->running = true;
+    n->have_end = false;
+    watch_fd(n, n->refusals[0]);
+    snprintf(n->where, sizeof(n->where), "%s", s->where);
+    report_anew(n);
+    n->succeeded = s->began;
+    say_where(n, s->where);
+    if (before) {
+        yk__rendezvous_name_node(before, name, sizeof(name));
+        snprintf(text, sizeof(text), "%s is lost, and node %d keeps the list of nodes at %s", name, n->plan.node,
+                 s->where);
+        before->gone = before->reported = true;
+        n->plan.node = 0; /* which is the number of who keeps the list */
+        yk__survivors_succeed(n, before, text);
+    }
+    write_table(n);
+}
+
+static void take_pairs(yk__succession *s, yk__reader *r, uint32_t count)
+{
+    yk__keyspace_clear(&s->incoming);
+    for (uint32_t i = 0; i < count && !r->bad; i++) {
+        yk__bytes key, value;
+        key.size = yk__read_u16(r);
+        key.data = yk__read_bytes(r, key.size);
+        value.size = yk__read_u32(r);
+        value.data = yk__read_bytes(r, value.size);
+        if (!r->bad && yk__keyspace_set(&s->incoming, key, value)) {
+            yk_clear_error();
+            r->bad = true;
+        }
+    }
+}
+
+/* Another launcher has promised this one its term. */
+static void count_promise(yk__rendezvous *n, yk__reader *r)
+{
+    yk__succession *s = n->succession;
+    yk__keeper_nodes nodes;
+    uint64_t id = yk__read_u64(r), term = yk__read_u64(r), held_term = yk__read_u64(r), held = yk__read_u64(r);
+    if (!yk__keeper_read_nodes(r, &nodes) || s->keeps)
+        return;
+    take_pairs(s, r, yk__read_u32(r));
+    if (!yk__read_finished(r))
+        return;
+    if (yk__keeper_promised(&s->voter, id, term, held_term, held, &nodes)) {
+        swap_replica(s);
+        s->keeper = keeper_of(s);
+    }
+    if (yk__keeper_elected(&s->voter))
+        take_part(n);
+}
+
+static void read_asks(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__reader r;
+    yk__agent_client_move(&s->local);
+    while (yk__agent_client_next(&s->local, &r)) {
+        unsigned kind = yk__read_u8(&r);
+        yk__agent_client_delete(&s->local, "asks", s->local.next - 1);
+        if (kind == ASK_PROMISED) {
+            count_promise(n, &r);
+            continue;
+        }
+        uint64_t term = yk__read_u64(&r), id = yk__read_u64(&r);
+        if (yk__read_finished(&r) && kind == ASK_TERM)
+            consider(n, term, id);
+    }
+    for (int i = 0; i < s->askings; i++) {
+        yk__agent_client_move(&s->asking[i].client);
+        while (yk__agent_client_next(&s->asking[i].client, &r))
+            ;
+    }
+}
+
+/* Those of the list that may ask and stand before this launcher, so that one begins. */
+static int before_this(const yk__rendezvous *n)
+{
+    const yk__succession *s = n->succession;
+    int before = 0;
+    for (int i = 0; i < s->voter.nodes.now.count && s->voter.nodes.now.ids[i] != n->id; i++)
+        before += s->voter.nodes.now.ids[i] != s->keeper;
+    return before;
+}
+
+/* A keeper whose system has closed the connection, and at whose address nobody listens, has ended. A system that ends a
+ * process closes one after the other. */
+static void look_at_keeper(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    yk__reason reason;
+    char why[YK__WHY_SIZE];
+    double now = yk__now();
+    if (!n->client.gone || !n->client.closed || s->voter.asks || s->voter.ended || now < s->looked + look_again)
+        return;
+    s->looked = now;
+    int fd = yk__connect(&n->client.link.far, yk__now() + connect_patience, &reason, why);
+    if (fd >= 0)
+        yk__socket_close(fd);
+    s->voter.ended = fd < 0 && reason == YK__REFUSED;
+}
+
+static void step_follower(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    double now = yk__keeping_clock();
+    if (!yk__succession_pending(n))
+        return;
+    look_at_keeper(n);
+    if (!yk__keeper_free(&s->voter, now)) {
+        s->ask_at = 0;
+        return;
+    }
+    if (s->ask_at == 0)
+        s->ask_at = now + (s->voter.asks ? ask_again : 0) + ask_after * before_this(n);
+    if (now >= s->ask_at) {
+        s->ask_at = 0;
+        ask_all(n);
+    }
+}
+
+void yk__succession_step(yk__rendezvous *n, double *again)
+{
+    yk__succession *s = n->succession;
+    if (!s || !s->on)
+        return;
+    read_asks(n);
+    if (s->keeps)
+        step_keeper(n);
+    else
+        step_follower(n);
+    double next = yk__now() + (!s->keeps && n->client.gone ? 0.02 : n->s.node_timeout / 20);
+    *again = next < *again ? next : *again;
+}
+
+void yk__succession_close(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    if (!s)
+        return;
+    end_asking(s);
+    yk__agent_client_clear(&s->local);
+    yk__store_server_stop(s->store);
+    yk__keyspace_clear(&s->replica);
+    yk__keyspace_clear(&s->incoming);
+    yk__wire_clear(&s->table);
+    free(s);
+    n->succession = NULL;
+}

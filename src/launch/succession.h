@@ -1,0 +1,53 @@
+/*
+ * succession.h - the launchers' store, and node 0's part with it, goes to another launcher when node 0's ends or is cut
+ * off from a majority (docs/elastic.md). Of jobs whose nodes come and go and whose program survives. Layer: launch.
+ */
+#ifndef YOKE_LAUNCH_SUCCESSION_H
+#define YOKE_LAUNCH_SUCCESSION_H
+
+#include "launch/agents.h"
+#include "net/store_keeping.h"
+
+typedef struct yk__asking {
+    yk__agent_client client; /* to another launcher's own store; gone: none */
+} yk__asking;
+
+typedef struct yk__succession {
+    yk__store_server *store; /* this launcher's own, which is that of the job when it succeeds; NULL: none */
+    yk__address address;     /* at which the others reach it */
+    char where[YK__ADDRESS_TEXT];
+    yk__agent_client local; /* to it */
+    bool on;                /* a keeper has begun to have successors */
+    /* a follower */
+    yk__keeper_voter voter;
+    yk__keyspace replica, incoming;
+    bool receives;   /* a whole one, into `incoming` */
+    bool fed;        /* something of the keeper has come on the present connection */
+    bool looked;     /* so was it whether a keeper whose connection is closed has ended */
+    uint64_t keeper; /* of the promised term, as far as that is known; its number */
+    double ask_at;   /* when to ask, if nobody else has */
+    yk__asking asking[2 * YK__KEEPER_NODES];
+    int askings;
+    /* the keeper */
+    bool keeps, lost_quorum;
+    double began, called; /* called: when those that have not come were last */
+    yk__wire table;       /* as it was last written */
+} yk__succession;
+
+/* A launcher that joins: its own store, beside the connection `connected` to node 0's. On the thread of discovery. */
+void yk__succession_open(yk__rendezvous *n, int connected);
+/* Node 0 (or who came after it): the program survives, so there may be successors from now on. */
+void yk__succession_begin(yk__rendezvous *n);
+/* At each turn, before and behind what else there is; *again as in the link's step. */
+void yk__succession_step(yk__rendezvous *n, double *again);
+/* True if another keeper is looked for, so that the loss of this one is not that of the job. */
+bool yk__succession_pending(const yk__rendezvous *n);
+/* True if answers of the store that this launcher is connected to are those of a keeper. */
+bool yk__succession_feeds(const yk__rendezvous *n);
+/* An order says that the keeper has successors, in this term. */
+void yk__succession_follow(yk__rendezvous *n, uint64_t term);
+/* True if this launcher keeps the store, and too few others answer: it has to end. */
+bool yk__succession_cut(const yk__rendezvous *n);
+void yk__succession_close(yk__rendezvous *n);
+
+#endif

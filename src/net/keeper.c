@@ -1,0 +1,228 @@
+/*
+ * keeper.c - terms, promises, quorums and leases of a store that outlives its keeper. Layer: net.
+ *
+ * Note [Two keepers]
+ * A keeper of an earlier term may still run, cut off from the others. It can make no change, since a quorum has
+ * promised another term, and any two quorums have a node in common; while the nodes change a quorum is one of both
+ * lists. And it answers nothing from its memory: it holds back every answer when `hold_for` of the time-out has passed
+ * since it *sent* a beat that a quorum has answered, and a node promises another term only when `patience` of it, which
+ * is more, has passed since something *came*, which was later. A node whose keeper has ended for certain need not wait.
+ */
+#include "net/keeper.h"
+
+#include <string.h>
+
+/* Parts of --node-timeout. */
+static const double hold_for = 0.3, patience = 0.45;
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
+
+static void put_list(yk__wire *wire, const yk__keeper_list *list)
+{
+    yk__wire_put_u16(wire, (unsigned)list->count);
+    for (int i = 0; i < list->count; i++)
+        yk__wire_put_u64(wire, list->ids[i]);
+}
+
+static bool read_list(yk__reader *r, yk__keeper_list *list)
+{
+    *list = (yk__keeper_list){.count = (int)yk__read_u16(r)};
+    if (list->count < 1 || list->count > YK__KEEPER_NODES) {
+        list->count = 0;
+        return false;
+    }
+    for (int i = 0; i < list->count; i++)
+        list->ids[i] = yk__read_u64(r);
+    return !r->bad;
+}
+
+void yk__keeper_put_nodes(yk__wire *wire, const yk__keeper_nodes *nodes)
+{
+    put_list(wire, &nodes->old);
+    put_list(wire, &nodes->now);
+}
+
+bool yk__keeper_read_nodes(yk__reader *r, yk__keeper_nodes *nodes)
+{
+    return read_list(r, &nodes->old) && read_list(r, &nodes->now);
+}
+
+static bool list_has(const yk__keeper_list *list, bool (*has)(const void *, uint64_t), const void *argument)
+{
+    int count = 0;
+    for (int i = 0; i < list->count; i++)
+        count += has(argument, list->ids[i]);
+    return 2 * count > list->count || (count > 0 && 2 * count == list->count && has(argument, list->ids[0]));
+}
+
+bool yk__keeper_quorum(const yk__keeper_nodes *nodes, bool (*has)(const void *, uint64_t), const void *argument)
+{
+    return list_has(&nodes->old, has, argument) && list_has(&nodes->now, has, argument);
+}
+
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
+
+void yk__keeper_lead_begin(yk__keeper_lead *l, uint64_t self, uint64_t term, const yk__keeper_nodes *nodes,
+                           double silence)
+{
+    *l = (yk__keeper_lead){.self = self, .term = term, .nodes = *nodes, .hold = hold_for * silence};
+}
+
+static yk__keeper_follower *follower_of(const yk__keeper_lead *l, uint64_t id)
+{
+    for (int i = 0; i < l->count; i++)
+        if (l->followers[i].id == id)
+            return (yk__keeper_follower *)&l->followers[i];
+    return NULL;
+}
+
+static bool is_listed(const yk__keeper_nodes *nodes, uint64_t id)
+{
+    bool any = false;
+    for (int i = 0; i < nodes->old.count; i++)
+        any |= nodes->old.ids[i] == id;
+    for (int i = 0; i < nodes->now.count; i++)
+        any |= nodes->now.ids[i] == id;
+    return any;
+}
+
+/* Room for one more: those that are no nodes any more are not asked for again. */
+static yk__keeper_follower *follower_add(yk__keeper_lead *l, uint64_t id)
+{
+    int kept = 0;
+    for (int i = 0; i < l->count; i++)
+        if (is_listed(&l->nodes, l->followers[i].id))
+            l->followers[kept++] = l->followers[i];
+    l->count = kept;
+    if (l->count == 2 * YK__KEEPER_NODES)
+        return NULL;
+    l->followers[l->count] = (yk__keeper_follower){.id = id};
+    return &l->followers[l->count++];
+}
+
+typedef struct asked {
+    const yk__keeper_lead *lead;
+    uint64_t number;
+    double since;
+} asked;
+
+static bool has_taken(const void *argument, uint64_t id)
+{
+    const asked *a = argument;
+    const yk__keeper_follower *f = follower_of(a->lead, id);
+    return id == a->lead->self || (f && (f->ended || f->taken >= a->number));
+}
+
+static bool has_answered(const void *argument, uint64_t id)
+{
+    const asked *a = argument;
+    const yk__keeper_follower *f = follower_of(a->lead, id);
+    return id == a->lead->self || (f && (f->ended || f->sent >= a->since));
+}
+
+void yk__keeper_taken(yk__keeper_lead *l, uint64_t id, uint64_t number, double sent)
+{
+    yk__keeper_follower *f = follower_of(l, id);
+    if (number > l->number || (!f && !(f = follower_add(l, id))))
+        return;
+    f->taken = number > f->taken ? number : f->taken;
+    f->sent = sent > f->sent ? sent : f->sent;
+}
+
+void yk__keeper_left(yk__keeper_lead *l, uint64_t id, double now)
+{
+    yk__keeper_follower *f = follower_of(l, id);
+    if (f)
+        f->ended |= f->sent > 0 && now - f->sent <= l->hold;
+}
+
+double yk__keeper_heard_at(const yk__keeper_lead *l, double now)
+{
+    if (yk__keeper_quorum(&l->nodes, has_answered, &(asked){.lead = l, .since = now}))
+        return now;
+    double at = 0;
+    for (int i = 0; i < l->count; i++) {
+        double sent = l->followers[i].sent;
+        if (sent > at && yk__keeper_quorum(&l->nodes, has_answered, &(asked){.lead = l, .since = sent}))
+            at = sent;
+    }
+    return at;
+}
+
+bool yk__keeper_answers(yk__keeper_lead *l, double now)
+{
+    if (l->committed < l->number && yk__keeper_quorum(&l->nodes, has_taken, &(asked){.lead = l, .number = l->number}))
+        l->committed = l->number;
+    return l->committed == l->number && now - yk__keeper_heard_at(l, now) <= l->hold;
+}
+
+/* ---- the others -------------------------------------------------------------------------------------------------- */
+
+void yk__keeper_voter_begin(yk__keeper_voter *v, uint64_t self, double silence, double now)
+{
+    *v = (yk__keeper_voter){.self = self, .silence = silence, .heard = now};
+}
+
+bool yk__keeper_free(const yk__keeper_voter *v, double now)
+{
+    return v->ended || v->asks || now - v->heard >= patience * v->silence;
+}
+
+static void promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
+{
+    v->whom = id;
+    v->promised = term;
+    v->heard = now;
+    v->ended = v->asks = false;
+    v->votes = 0;
+}
+
+uint64_t yk__keeper_ask(yk__keeper_voter *v, double now)
+{
+    promise(v, v->self, v->promised + 1, now);
+    v->asks = true;
+    v->voters[v->votes++] = v->self;
+    return v->promised;
+}
+
+bool yk__keeper_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
+{
+    if (term <= v->promised || (!yk__keeper_free(v, now) && id != v->whom))
+        return false;
+    promise(v, id, term, now);
+    return true;
+}
+
+static bool has_promised(const void *argument, uint64_t id)
+{
+    const yk__keeper_voter *v = argument;
+    for (int i = 0; i < v->votes; i++)
+        if (v->voters[i] == id)
+            return true;
+    return false;
+}
+
+bool yk__keeper_promised(yk__keeper_voter *v, uint64_t id, uint64_t term, uint64_t held_term, uint64_t held_number,
+                         const yk__keeper_nodes *nodes)
+{
+    if (!v->asks || term != v->promised || has_promised(v, id) || v->votes == 2 * YK__KEEPER_NODES)
+        return false;
+    v->voters[v->votes++] = id;
+    bool newer = held_term > v->term || (held_term == v->term && held_number > v->number);
+    if (newer) {
+        v->term = held_term;
+        v->number = held_number;
+        v->nodes = *nodes;
+    }
+    return newer;
+}
+
+bool yk__keeper_elected(const yk__keeper_voter *v)
+{
+    return v->asks && yk__keeper_quorum(&v->nodes, has_promised, v);
+}
+
+bool yk__keeper_takes(const yk__keeper_voter *v, uint64_t term)
+{
+    return term == v->promised && !v->asks;
+}

@@ -1,0 +1,98 @@
+/*
+ * keeper.h - who keeps a store that outlives its keeper: terms, promises, quorums and leases, without any I/O.
+ * Layer: net.
+ *
+ * Several nodes hold a replica of what is in the store. One of them, the *keeper*, has a *term*; it answers a client
+ * once a quorum of the nodes has taken all that the answer rests on, and only while a quorum has answered a beat that
+ * it *sent* lately. Who hears nothing of the keeper for longer asks the others for their promise of a later term; with
+ * those of a quorum it begins with the newest of their replicas, has a quorum take that in the new term, and is the
+ * keeper. tests/elastic/keeper.pml is a model of it, docs/elastic.md (*Node 0 that may be lost*) the text.
+ *
+ * Times are seconds of one clock of this host, which runs on while the machine is suspended (CLOCK_BOOTTIME).
+ */
+#ifndef YOKE_NET_KEEPER_H
+#define YOKE_NET_KEEPER_H
+
+#include "net/wire.h"
+
+/* More nodes than these have no successor for their keeper. */
+enum { YK__KEEPER_NODES = 64 };
+
+/* The nodes of a replica, in order, by random numbers; while they change those of before and after, of which each have
+ * to agree. */
+typedef struct yk__keeper_list {
+    int count;
+    uint64_t ids[YK__KEEPER_NODES];
+} yk__keeper_list;
+typedef struct yk__keeper_nodes {
+    yk__keeper_list old, now; /* equal, but for a change */
+} yk__keeper_nodes;
+
+/* As a value of the store. False where it is malformed. */
+void yk__keeper_put_nodes(yk__wire *wire, const yk__keeper_nodes *nodes);
+bool yk__keeper_read_nodes(yk__reader *reader, yk__keeper_nodes *nodes);
+/* True if those nodes for which `has` are a majority, or half with the first one; of the old and of the new ones. */
+bool yk__keeper_quorum(const yk__keeper_nodes *nodes, bool (*has)(const void *argument, uint64_t id),
+                       const void *argument);
+
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
+typedef struct yk__keeper_follower {
+    uint64_t id;
+    uint64_t taken; /* all changes up to this number */
+    double sent;    /* when the last beat was sent that it has answered; 0: none */
+    bool ended;     /* it cannot have promised anything to another since then, and has ended */
+} yk__keeper_follower;
+typedef struct yk__keeper_lead {
+    uint64_t self, term;
+    uint64_t number, committed; /* of changes: made, and taken by a quorum */
+    double hold;                /* for so long after a beat that was answered it may answer */
+    yk__keeper_nodes nodes;
+    int count;
+    yk__keeper_follower followers[2 * YK__KEEPER_NODES];
+} yk__keeper_lead;
+
+/* `silence`: seconds, --node-timeout; the parts of it are in keeper.c. */
+void yk__keeper_lead_begin(yk__keeper_lead *lead, uint64_t self, uint64_t term, const yk__keeper_nodes *nodes,
+                           double silence);
+/* A follower has taken all up to `number`, and answers the beat that was sent at `sent`. */
+void yk__keeper_taken(yk__keeper_lead *lead, uint64_t id, uint64_t number, double sent);
+/* The host of a follower has closed its connection in order, as it does where a process ends. It counts as taken by
+ * it what it will never refuse, if it can have left for no other keeper by then. */
+void yk__keeper_left(yk__keeper_lead *lead, uint64_t id, double now);
+/* True if what was made is taken, and the lease is not over: answers may go out. */
+bool yk__keeper_answers(yk__keeper_lead *lead, double now);
+/* The latest time at which a beat was sent that a quorum has answered; `now` where no other node is needed, 0: none. */
+double yk__keeper_heard_at(const yk__keeper_lead *lead, double now);
+
+/* ---- the others, and who would be the keeper --------------------------------------------------------------------- */
+typedef struct yk__keeper_voter {
+    uint64_t self;
+    uint64_t promised;     /* the latest term */
+    uint64_t term, number; /* of the replica */
+    yk__keeper_nodes nodes;
+    double silence;
+    double heard;  /* when something of the keeper of the promised term last came */
+    bool ended;    /* it has ended for certain */
+    uint64_t whom; /* the node that has the promise; 0: it has come otherwise */
+    bool asks;     /* this node itself would be the keeper of the promised term */
+    int votes;
+    uint64_t voters[2 * YK__KEEPER_NODES];
+} yk__keeper_voter;
+
+void yk__keeper_voter_begin(yk__keeper_voter *voter, uint64_t self, double silence, double now);
+/* True if it may promise another term. */
+bool yk__keeper_free(const yk__keeper_voter *voter, double now);
+/* Asks for a new term, which it promises itself; to be called only when free. The term. */
+uint64_t yk__keeper_ask(yk__keeper_voter *voter, double now);
+/* Another asks: true if it is promised this term. One that has a promise may ask for a later term at any time: it does
+ * not keep the store in the earlier one, and never will. */
+bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, double now);
+/* Another has promised, and has this replica: true if that is newer, and is to be taken over now with its nodes. */
+bool yk__keeper_promised(yk__keeper_voter *voter, uint64_t id, uint64_t term, uint64_t held_term, uint64_t held_number,
+                         const yk__keeper_nodes *nodes);
+/* True if a quorum has promised this node the term: it begins to keep the store with its replica. */
+bool yk__keeper_elected(const yk__keeper_voter *voter);
+/* True if changes of a keeper of this term may be taken. */
+bool yk__keeper_takes(const yk__keeper_voter *voter, uint64_t term);
+
+#endif

@@ -1,0 +1,456 @@
+/*
+ * keeper_test.c - who keeps a store that outlives its keeper: quorums, leases, and random runs of several nodes with
+ * messages that are late or lost, nodes that crash or stand still, and networks that are cut. In each of them a change
+ * that was answered is never another one, and no keeper answers behind one of a later term.
+ */
+#include "net/keeper.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/expect.h"
+
+/* ---- quorums and leases ------------------------------------------------------------------------------------------ */
+
+static bool in_set(const void *argument, uint64_t id)
+{
+    return (*(const unsigned *)argument >> id) & 1;
+}
+
+static void quorums(void **state)
+{
+    (void)state;
+    yk__keeper_nodes n = {.old = {3, {0, 1, 2}}, .now = {3, {0, 1, 2}}};
+    static const bool of_three[8] = {false, false, false, true, false, true, true, true};
+    for (unsigned set = 0; set < 8; set++)
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set), of_three[set]);
+    n.old = n.now = (yk__keeper_list){4, {2, 0, 1, 3}};
+    for (unsigned set = 0; set < 16; set++) { /* half counts with node 2, the first one */
+        int count = __builtin_popcount(set);
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set), count > 2 || (count == 2 && (set & 4)));
+    }
+    n = (yk__keeper_nodes){.old = {4, {0, 1, 2, 3}}, .now = {3, {1, 2, 3}}};
+    for (unsigned set = 0; set < 16; set++) /* while they change: of both */
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set),
+                         __builtin_popcount(set & 14) > 1 &&
+                             (__builtin_popcount(set) > 2 || set == 3 || set == 5 || set == 9));
+    n.now.count = 0;
+    unsigned all = 15;
+    assert_false(yk__keeper_quorum(&n, in_set, &all));
+    yk__wire wire = {0};
+    n.now = (yk__keeper_list){2, {7, UINT64_MAX}};
+    yk__keeper_put_nodes(&wire, &n);
+    yk__keeper_nodes back;
+    yk__reader r = {wire.data, wire.data + wire.size, false};
+    assert_true(yk__keeper_read_nodes(&r, &back) && yk__read_finished(&r));
+    assert_memory_equal(&back.now, &n.now, sizeof(back.now));
+    for (size_t size = 0; size < wire.size; size++) {
+        r = (yk__reader){wire.data, wire.data + size, false};
+        assert_false(yk__keeper_read_nodes(&r, &back));
+    }
+    wire.data[0] = 65;
+    r = (yk__reader){wire.data, wire.data + wire.size, false};
+    assert_false(yk__keeper_read_nodes(&r, &back));
+    yk__wire_clear(&wire);
+}
+
+static void leases(void **state)
+{
+    (void)state;
+    yk__keeper_lead l;
+    const yk__keeper_nodes three = {.old = {3, {10, 11, 12}}, .now = {3, {10, 11, 12}}};
+    yk__keeper_lead_begin(&l, 10, 1, &three, 10);
+    l.number = 1;
+    assert_false(yk__keeper_answers(&l, 100)); /* nobody has it */
+    yk__keeper_taken(&l, 11, 0, 100);
+    assert_false(yk__keeper_answers(&l, 100)); /* one hears, and has not taken it */
+    yk__keeper_taken(&l, 11, 1, 100);
+    assert_true(yk__keeper_answers(&l, 100));
+    assert_true(yk__keeper_answers(&l, 102.9));
+    assert_false(yk__keeper_answers(&l, 103.1)); /* 0.3 of 10 s have passed since the beat was sent */
+    yk__keeper_taken(&l, 11, 1, 101);
+    assert_true(yk__keeper_heard_at(&l, 103) == 101);
+    assert_true(yk__keeper_answers(&l, 103.9));
+    yk__keeper_left(&l, 11, 104.1); /* it may have promised another one something */
+    assert_false(yk__keeper_answers(&l, 104.1));
+    yk__keeper_taken(&l, 12, 1, 104);
+    assert_true(yk__keeper_answers(&l, 104.1));
+    yk__keeper_left(&l, 12, 105); /* it cannot: it has ended */
+    l.number = 2;
+    assert_true(yk__keeper_answers(&l, 1000));
+    assert_true(yk__keeper_heard_at(&l, 1000) == 1000);
+    yk__keeper_taken(&l, 11, 3, 2000); /* more than there is */
+    assert_true(l.followers[0].sent < 2000);
+    const yk__keeper_nodes two = {.old = {2, {10, 11}}, .now = {2, {10, 11}}};
+    yk__keeper_lead_begin(&l, 10, 1, &two, 10);
+    l.number = 1;
+    assert_true(yk__keeper_answers(&l, 5)); /* half with the first one */
+    yk__keeper_lead_begin(&l, 11, 1, &two, 10);
+    l.number = 1;
+    assert_false(yk__keeper_answers(&l, 5));
+}
+
+static void promises(void **state)
+{
+    (void)state;
+    yk__keeper_voter v;
+    const yk__keeper_nodes three = {.old = {3, {1, 2, 3}}, .now = {3, {1, 2, 3}}};
+    yk__keeper_voter_begin(&v, 1, 10, 0);
+    v.nodes = three;
+    assert_false(yk__keeper_promise(&v, 2, 1, 4.4)); /* it has heard of its keeper */
+    assert_true(yk__keeper_promise(&v, 2, 1, 4.6));
+    assert_true(yk__keeper_takes(&v, 1));
+    assert_false(yk__keeper_promise(&v, 2, 1, 100)); /* once each */
+    assert_false(yk__keeper_promise(&v, 3, 2, 4.7));
+    assert_true(yk__keeper_promise(&v, 2, 2, 4.7)); /* who has the promise may ask again */
+    v.ended = true;
+    assert_true(yk__keeper_promise(&v, 2, 3, 4.7));
+    assert_false(yk__keeper_takes(&v, 1));
+    assert_int_equal(yk__keeper_ask(&v, 20), 4);
+    assert_false(yk__keeper_takes(&v, 4)); /* nobody else is its keeper */
+    assert_false(yk__keeper_elected(&v));
+    assert_false(yk__keeper_promised(&v, 2, 3, 9, 9, &three)); /* of another term */
+    assert_false(yk__keeper_promised(&v, 2, 4, 0, 0, &three)); /* nothing newer */
+    assert_true(yk__keeper_elected(&v));
+    yk__keeper_ask(&v, 40);
+    const yk__keeper_nodes five = {.old = {5, {1, 2, 3, 4, 5}}, .now = {5, {1, 2, 3, 4, 5}}};
+    assert_true(yk__keeper_promised(&v, 3, 5, 2, 7, &five));
+    assert_int_equal(v.number, 7);
+    assert_false(yk__keeper_elected(&v));                       /* by its nodes two are too few */
+    assert_false(yk__keeper_promised(&v, 3, 5, 3, 8, &five));   /* counted already */
+    assert_false(yk__keeper_promised(&v, 2, 5, 1, 99, &three)); /* more changes of an earlier term */
+    assert_true(yk__keeper_elected(&v));
+}
+
+/* ---- random runs ------------------------------------------------------------------------------------------------- */
+
+enum { MOST = 5, CHANGES = 48, MESSAGES = 512 };
+static const double silence = 10;
+
+typedef struct replica {
+    uint64_t term, number;
+    uint32_t values[CHANGES];
+    yk__keeper_nodes nodes;
+} replica;
+typedef enum kind { CHANGE, TAKEN, ASK, PROMISED, LEFT, ENDED } kind;
+typedef struct message {
+    double at;
+    kind kind;
+    int from, to;
+    uint64_t term;
+    double sent;
+    replica replica;
+} message;
+typedef struct node {
+    bool alive;
+    double offset, stands_until, beat, asked, began; /* its clock is `offset` ahead */
+    yk__keeper_voter voter;
+    bool keeps;
+    yk__keeper_lead lead;
+    replica replica;
+} node;
+typedef struct run {
+    uint64_t seed;
+    int count, messages;
+    double now, cut_until;
+    unsigned side; /* of the cut */
+    node nodes[MOST];
+    message waiting[MESSAGES];
+    uint32_t answered[CHANGES]; /* 0: not yet */
+    uint64_t answered_term;
+    int changes, keepers;
+} run;
+
+static uint64_t draw(run *r, uint64_t below)
+{
+    r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
+    return (r->seed >> 33) % below;
+}
+
+static double draw_seconds(run *r, double most)
+{
+    return most * (double)draw(r, 1000) / 1000;
+}
+
+static double clock_of(const run *r, int i)
+{
+    return r->now + r->nodes[i].offset;
+}
+
+static bool reaches(const run *r, int i, int j)
+{
+    return r->now >= r->cut_until || ((r->side >> i) & 1) == ((r->side >> j) & 1);
+}
+
+/* A message into a cut comes late, as TCP sends it again, or never. */
+static void send_to(run *r, message m)
+{
+    double delay = draw_seconds(r, 0.2);
+    if (draw(r, 50) == 0)
+        delay = draw_seconds(r, 2 * silence);
+    if (!reaches(r, m.from, m.to)) {
+        if (draw(r, 2))
+            return;
+        delay += r->cut_until - r->now;
+    }
+    m.at = r->now + delay;
+    if (r->messages < MESSAGES)
+        r->waiting[r->messages++] = m;
+}
+
+/* The end of a connection reaches those that it does not find cut off. */
+static void close_to(run *r, int from, int to, kind how, uint64_t term)
+{
+    if (reaches(r, from, to))
+        send_to(r, (message){.kind = how, .from = from, .to = to, .term = term});
+}
+
+static void publish(run *r, int i)
+{
+    node *n = &r->nodes[i];
+    n->beat = r->now;
+    for (int j = 0; j < r->count; j++)
+        if (j != i)
+            send_to(r, (message){.kind = CHANGE,
+                                 .from = i,
+                                 .to = j,
+                                 .term = n->lead.term,
+                                 .sent = clock_of(r, i),
+                                 .replica = n->replica});
+}
+
+static void change(run *r, int i, uint32_t value)
+{
+    node *n = &r->nodes[i];
+    n->replica.values[n->replica.number++] = value;
+    n->lead.number = n->replica.number;
+    n->lead.nodes = n->replica.nodes;
+    n->voter.number = n->replica.number;
+    publish(r, i);
+}
+
+/* A keeper gives a client an answer, which rests on all that it has. */
+static void answer(run *r, int i)
+{
+    const node *n = &r->nodes[i];
+    assert_true(n->lead.term >= r->answered_term);
+    r->keepers += n->lead.term > r->answered_term;
+    r->answered_term = n->lead.term;
+    for (uint64_t c = 0; c < n->replica.number; c++) {
+        assert_true(r->answered[c] == 0 || r->answered[c] == n->replica.values[c]);
+        r->changes += r->answered[c] == 0;
+        r->answered[c] = n->replica.values[c];
+    }
+    for (uint64_t c = n->replica.number; c < CHANGES; c++) /* nothing that was answered is forgotten */
+        assert_int_equal(r->answered[c], 0);
+}
+
+static void begin_to_keep(run *r, int i)
+{
+    node *n = &r->nodes[i];
+    n->keeps = true;
+    n->began = r->now;
+    n->replica.term = n->voter.term = n->voter.promised;
+    yk__keeper_lead_begin(&n->lead, (uint64_t)i, n->voter.promised, &n->replica.nodes, silence);
+    n->lead.number = n->replica.number;
+    publish(r, i);
+}
+
+static void take_over(node *n, const replica *from)
+{
+    n->replica = *from;
+    n->voter.term = from->term;
+    n->voter.number = from->number;
+    n->voter.nodes = from->nodes;
+}
+
+static void handle(run *r, const message *m)
+{
+    node *n = &r->nodes[m->to];
+    double now = clock_of(r, m->to);
+    if (m->kind == CHANGE) {
+        if (n->keeps || !yk__keeper_takes(&n->voter, m->term) ||
+            (m->replica.term == n->replica.term && m->replica.number < n->replica.number))
+            return; /* messages of one connection keep their order */
+        n->voter.heard = now;
+        take_over(n, &m->replica);
+        send_to(r, (message){.kind = TAKEN,
+                             .from = m->to,
+                             .to = m->from,
+                             .term = m->term,
+                             .sent = m->sent,
+                             .replica.number = m->replica.number});
+    } else if (m->kind == TAKEN && n->keeps && n->lead.term == m->term) {
+        yk__keeper_taken(&n->lead, (uint64_t)m->from, m->replica.number, m->sent);
+    } else if (m->kind == LEFT && n->keeps && n->lead.term == m->term) {
+        yk__keeper_left(&n->lead, (uint64_t)m->from, now);
+    } else if (m->kind == ENDED && !n->keeps && n->voter.promised == m->term) {
+        n->voter.ended = true;
+    } else if (m->kind == ASK && !n->keeps) {
+        uint64_t before = n->voter.promised;
+        if (!yk__keeper_promise(&n->voter, (uint64_t)m->from + 1000, m->term, now))
+            return;
+        for (int j = 0; j < r->count; j++) /* it leaves its keeper, whose system says so */
+            if (r->nodes[j].keeps && r->nodes[j].lead.term == before)
+                close_to(r, m->to, j, LEFT, before);
+        send_to(r, (message){.kind = PROMISED, .from = m->to, .to = m->from, .term = m->term, .replica = n->replica});
+    } else if (m->kind == PROMISED && !n->keeps) {
+        if (yk__keeper_promised(&n->voter, (uint64_t)m->from, m->term, m->replica.term, m->replica.number,
+                                &m->replica.nodes))
+            take_over(n, &m->replica);
+        if (yk__keeper_elected(&n->voter))
+            begin_to_keep(r, m->to);
+    }
+}
+
+/* Takes a node out of the list whose end is known, or of which nothing was heard; one at a time. */
+static void lose_one(run *r, int i)
+{
+    node *n = &r->nodes[i];
+    yk__keeper_nodes *nodes = &n->replica.nodes;
+    if (memcmp(&nodes->old, &nodes->now, sizeof(nodes->old)) != 0) {
+        nodes->old = nodes->now;
+        change(r, i, 0x80000000u | (uint32_t)n->lead.term);
+        return;
+    }
+    for (int f = 0; f < n->lead.count; f++) {
+        const yk__keeper_follower *one = &n->lead.followers[f];
+        if (!one->ended && clock_of(r, i) - one->sent < 2 * silence)
+            continue;
+        yk__keeper_list list = {0};
+        for (int k = 0; k < nodes->now.count; k++)
+            if (nodes->now.ids[k] != one->id)
+                list.ids[list.count++] = nodes->now.ids[k];
+        if (list.count == nodes->now.count)
+            continue;
+        nodes->now = list;
+        change(r, i, 0x40000000u | (uint32_t)n->lead.term);
+        return;
+    }
+}
+
+static void turn(run *r, int i)
+{
+    node *n = &r->nodes[i];
+    double now = clock_of(r, i);
+    if (!n->alive || r->now < n->stands_until)
+        return;
+    if (n->keeps) {
+        if (yk__keeper_answers(&n->lead, now)) {
+            answer(r, i);
+            if (n->replica.number < CHANGES - 8 && draw(r, 64) == 0)
+                change(r, i, (uint32_t)(1 + draw(r, 1000000)));
+            else if (n->replica.number < CHANGES - 1)
+                lose_one(r, i);
+        } else if (now - yk__keeper_heard_at(&n->lead, now) > 0.4 * silence && r->now > n->began + silence) {
+            n->alive = false; /* it has no quorum, and ends */
+        }
+        if (r->now - n->beat > silence / 10)
+            publish(r, i);
+    } else if (yk__keeper_free(&n->voter, now) && r->now > n->asked + 1 && draw(r, 6) == 0) {
+        uint64_t term = yk__keeper_ask(&n->voter, now);
+        n->asked = r->now;
+        for (int j = 0; j < r->count; j++)
+            if (j != i)
+                send_to(r, (message){.kind = ASK, .from = i, .to = j, .term = term});
+        if (yk__keeper_elected(&n->voter))
+            begin_to_keep(r, i);
+    }
+}
+
+static void fault(run *r)
+{
+    int i = (int)draw(r, (uint64_t)r->count);
+    for (int j = 0; j < r->count && draw(r, 2); j++) /* a keeper above all */
+        i = r->nodes[j].alive && r->nodes[j].keeps ? j : i;
+    node *n = &r->nodes[i];
+    uint64_t which = draw(r, 4);
+    if (which == 0 && n->alive) { /* its system closes its connections */
+        n->alive = false;
+        for (int j = 0; j < r->count; j++) {
+            if (n->keeps)
+                close_to(r, i, j, ENDED, n->lead.term);
+            else if (r->nodes[j].keeps && r->nodes[j].lead.term == n->voter.promised)
+                close_to(r, i, j, LEFT, n->voter.promised);
+        }
+    } else if (which == 1) {
+        n->stands_until = r->now + draw_seconds(r, 2 * silence);
+    } else if (r->now >= r->cut_until) {
+        r->side = (unsigned)draw(r, 1u << r->count);
+        r->cut_until = r->now + draw_seconds(r, 4 * silence);
+    }
+}
+
+static void deliver(run *r)
+{
+    for (int k = 0; k < r->messages;) {
+        message m = r->waiting[k];
+        const node *to = &r->nodes[m.to];
+        if (m.at > r->now || (to->alive && r->now < to->stands_until)) {
+            k++;
+            continue;
+        }
+        r->waiting[k] = r->waiting[--r->messages];
+        if (to->alive)
+            handle(r, &m);
+    }
+}
+
+/* The changes that were answered in one run, and how many keepers answered any. */
+static void run_once(uint64_t seed, int count, int *changes, int *keepers)
+{
+    run *r = calloc(1, sizeof(*r));
+    assert_non_null(r);
+    r->seed = seed * 2654435761u + 12345;
+    r->count = count;
+    yk__keeper_nodes all = {0};
+    for (int i = 0; i < count; i++)
+        all.now.ids[all.now.count++] = (uint64_t)i;
+    all.old = all.now;
+    for (int i = 0; i < count; i++) {
+        node *n = &r->nodes[i];
+        n->alive = true;
+        n->offset = draw_seconds(r, 1e5);
+        n->replica.nodes = all;
+        yk__keeper_voter_begin(&n->voter, (uint64_t)i, silence, clock_of(r, i));
+        n->voter.nodes = all;
+        n->voter.promised = 1;
+    }
+    r->nodes[0].replica.values[r->nodes[0].replica.number++] = 1;
+    begin_to_keep(r, 0);
+    for (int step = 0; step < 4000; step++) {
+        r->now += 0.05;
+        deliver(r);
+        for (int i = 0; i < count; i++)
+            turn(r, i);
+        if (draw(r, 500) == 0)
+            fault(r);
+    }
+    *changes += r->changes;
+    *keepers += r->keepers;
+    free(r);
+}
+
+static void never_two(void **state)
+{
+    (void)state;
+    int changes = 0, keepers = 0;
+    const char *runs = getenv("KEEPER_RUNS"); /* for longer campaigns */
+    uint64_t most = runs ? strtoull(runs, NULL, 10) : 300;
+    for (uint64_t seed = 0; seed < most; seed++)
+        run_once(seed, 3 + (int)(seed % 3), &changes, &keepers);
+    printf("# %d changes were answered, by %d keepers\n", changes, keepers);
+    assert_true(changes > 10 * (int)most && keepers > (int)(most + most / 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quorums),
+        cmocka_unit_test(leases),
+        cmocka_unit_test(promises),
+        cmocka_unit_test(never_two),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
