@@ -387,7 +387,7 @@ $(BUILD)/$(1)/%.o: src/%.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 endef
 $(foreach isa,$(ALL_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
-UNFUSED := unary binary softmax loss attention lstm random_kernels
+UNFUSED := unary binary softmax loss attention lstm random_kernels grid_points
 kernel_objects = $(foreach isa,$(1),$(patsubst src/%.c,$(BUILD)/$(isa)/%.o,$(call kernels_named,$(2))))
 $(call kernel_objects,$(ALL_ISAS),$(UNFUSED)): YK_CFLAGS += -ffp-contract=off
 # How much each is optimised, where OPTIMISE does not say it for all. gcc turns loops of unknown length into vectors with -O3
