@@ -108,7 +108,7 @@ typedef struct yk__pool2d {
     int64_t divisor;                                       /* average: fixed divisor, 0: the window's size */
 } yk__pool2d;
 
-/* How planes are read at the points of a grid; the numbers are those of yk_grid_mode and yk_grid_padding. */
+/* A reading of planes at the points of a grid; the numbers are those of yk_grid_mode and yk_grid_padding. */
 typedef enum yk__grid_mode { YK__GRID_BILINEAR = 0, YK__GRID_NEAREST, YK__GRID_BICUBIC } yk__grid_mode;
 typedef enum yk__grid_padding {
     YK__GRID_PADDING_ZEROS = 0,

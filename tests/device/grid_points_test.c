@@ -35,7 +35,7 @@ static double bounded(const sample *s, double at, int64_t size)
     return s->how.padding == YK__GRID_PADDING_ZEROS ? at : fmin(fmax(at, 0), last);
 }
 
-/* Of Keys' cubic, with -0.75, at a distance. */
+/* The weight of Keys' cubic, with -0.75, at a distance. */
 static double cubic(double d)
 {
     const double a = -0.75;
@@ -236,7 +236,7 @@ static void test_modes(void **state)
                 }
 }
 
-/* What is not a finite number in x reaches the points that read it, and no other. */
+/* A number that is not finite reaches the points that read it, and no other. */
 static void test_not_finite(void **state)
 {
     (void)state;

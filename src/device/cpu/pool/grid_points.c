@@ -363,7 +363,7 @@ static int64_t add_first_f64(const sampling *s, scratch_f64 *m, const double *x,
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    /* What tap k has of dimension a, in the derivative by the coordinate of `axis`. */                                \
+    /* The factor of tap k that dimension a gives to the derivative by coordinate `axis`. */                           \
     static const T *factor_##S(const sampling *s, const scratch_##S *m, int a, int axis, int k)                        \
     {                                                                                                                  \
         for (int i = 0; i < a; i++)                                                                                    \
@@ -441,7 +441,7 @@ RANGES(double, f64)
 
 /* ---- slots ---- */
 
-/* What all ranges need, but the result; false and an error where memory fails. */
+/* The fields that all ranges need, but the result; false and an error where memory fails. */
 static bool sampling_begin(sampling *s, int device, yk__storage **handle)
 {
     const bool narrow = s->x->dtype == YK_F32;
