@@ -149,7 +149,7 @@ GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(fi
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install dist uninstall clean help
+.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install dist deb uninstall clean help
 # An emulator that was built before is kept up to date: a program that is pointed to it takes what lies there.
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
@@ -562,6 +562,10 @@ dist:
 	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | gzip -n -9 > $(DIST).part && mv $(DIST).part $(DIST)
 	@echo "$(DIST)"
 
+# Debian's packages of what is committed, in build/deb.
+deb:
+	scripts/make-deb '$(abspath $(BUILD))/deb'
+
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
 	    $(DESTDIR)$(LIBDIR)/libyoke.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libyoke.so.$(VERSION) \
@@ -588,4 +592,5 @@ help:
 	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
 	    'make dist       the committed files as build/yoke-VERSION.tar.gz, which builds without git' \
+    'make deb        Debian packages of the committed files, in build/deb' \
     'make clean      remove the build folder'
