@@ -555,11 +555,12 @@ install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BUIL
 
 # What is committed, as a file that builds without git; the same commit gives the same bytes.
 DIST := $(BUILD)/yoke-$(VERSION).tar.gz
+PACK ?= gzip -n -9
 dist:
 	@mkdir -p $(BUILD)
 	@git -C . rev-parse --verify -q HEAD^0 > /dev/null 2>&1 || { echo 'make dist: this folder is no checkout of git, whose files it packs' >&2; exit 1; }
 	@git diff --quiet HEAD -- || echo 'make dist: what is not committed is left out' >&2
-	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | gzip -n -9 > $(DIST).part && mv $(DIST).part $(DIST)
+	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | $(PACK) > $(DIST).part && mv $(DIST).part $(DIST)
 	@echo "$(DIST)"
 
 # Debian's packages of what is committed, in build/deb.

@@ -29,7 +29,7 @@ if ! command -v dpkg-source > /dev/null; then
 elif ! git -C "$sources" rev-parse -q --verify HEAD > /dev/null 2>&1; then
     skip "scripts/make-deb --source" "this is no checkout of git"
 else
-    DEBEMAIL=somebody@example.org DEBFULLNAME="Some Body" "$sources/scripts/make-deb" --source deb > out 2> err
+    DEBEMAIL=somebody@example.org DEBFULLNAME="Some Body" PACK="gzip -n -1" "$sources/scripts/make-deb" --source deb > out 2> err
     ok "scripts/make-deb --source" [ $? = 0 ]
     ok "says where it is" [ "$(cat out)" = "$work/deb/yoke_$version-1.dsc" ]
     mv "deb/yoke-$version" unpacked
