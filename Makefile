@@ -149,7 +149,7 @@ GPU_CASES_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/gpu/*.c)) $(fi
 FUZZERS     := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 
-.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install dist uninstall clean help
+.PHONY: all lib cli tests fuzzers replays objects nightly examples run test test-emulator check bench fuzz soak install dist deb uninstall clean help
 # An emulator that was built before is kept up to date: a program that is pointed to it takes what lies there.
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
@@ -387,7 +387,7 @@ $(BUILD)/$(1)/%.o: src/%.c $(BUILD)/made-of/flags | $(BUILD)/have-build
 endef
 $(foreach isa,$(ALL_ISAS),$(eval $(call ISA_RULE,$(isa))))
 # Elementwise functions give the same bits on every instruction set: multiply-adds are fused only where the source says so.
-UNFUSED := unary binary softmax loss attention lstm random_kernels
+UNFUSED := unary binary softmax loss attention lstm random_kernels grid_points
 kernel_objects = $(foreach isa,$(1),$(patsubst src/%.c,$(BUILD)/$(isa)/%.o,$(call kernels_named,$(2))))
 $(call kernel_objects,$(ALL_ISAS),$(UNFUSED)): YK_CFLAGS += -ffp-contract=off
 # How much each is optimised, where OPTIMISE does not say it for all. gcc turns loops of unknown length into vectors with -O3
@@ -555,12 +555,17 @@ install: $(INSTALLED)/libyoke.a $(INSTALLED)/libyoke.so $(INSTALLED)/yoke $(BUIL
 
 # What is committed, as a file that builds without git; the same commit gives the same bytes.
 DIST := $(BUILD)/yoke-$(VERSION).tar.gz
+PACK ?= gzip -n -9
 dist:
 	@mkdir -p $(BUILD)
 	@git -C . rev-parse --verify -q HEAD^0 > /dev/null 2>&1 || { echo 'make dist: this folder is no checkout of git, whose files it packs' >&2; exit 1; }
 	@git diff --quiet HEAD -- || echo 'make dist: what is not committed is left out' >&2
-	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | gzip -n -9 > $(DIST).part && mv $(DIST).part $(DIST)
+	git archive --format=tar --prefix=yoke-$(VERSION)/ HEAD | $(PACK) > $(DIST).part && mv $(DIST).part $(DIST)
 	@echo "$(DIST)"
+
+# Debian's packages of what is committed, in build/deb.
+deb:
+	scripts/make-deb '$(abspath $(BUILD))/deb'
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yoke $(DESTDIR)$(LIBDIR)/libyoke.a $(DESTDIR)$(LIBDIR)/libyoke.so \
@@ -588,4 +593,5 @@ help:
 	    'make soak       SOAK (1000) random faults of ranks, as many starts and stops of jobs, and SOAK_FAULTS of restarted jobs' \
 	    'make install    to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away' \
 	    'make dist       the committed files as build/yoke-VERSION.tar.gz, which builds without git' \
+    'make deb        Debian packages of the committed files, in build/deb' \
     'make clean      remove the build folder'

@@ -108,6 +108,19 @@ typedef struct yk__pool2d {
     int64_t divisor;                                       /* average: fixed divisor, 0: the window's size */
 } yk__pool2d;
 
+/* A reading of planes at the points of a grid; the numbers are those of yk_grid_mode and yk_grid_padding. */
+typedef enum yk__grid_mode { YK__GRID_BILINEAR = 0, YK__GRID_NEAREST, YK__GRID_BICUBIC } yk__grid_mode;
+typedef enum yk__grid_padding {
+    YK__GRID_PADDING_ZEROS = 0,
+    YK__GRID_PADDING_BORDER,
+    YK__GRID_PADDING_REFLECTION
+} yk__grid_padding;
+typedef struct yk__grid_sampling {
+    yk__grid_mode mode;
+    yk__grid_padding padding;
+    bool align_corners;
+} yk__grid_sampling;
+
 /* The elements, along one dimension, that each of `size` elements of a result comes from, and their weights. Tap k of
  * element i is at [k size + i]; it is there for k below taps[i], which is at most `most`. Host memory. */
 typedef struct yk__taps {

@@ -196,6 +196,15 @@ typedef struct yk__backend {
      * made of selections. */
     yk_status (*resize)(int device, const yk__view *out, const yk__view *x, const yk__taps *rows,
                         const yk__taps *columns);
+    /* yk_grid_sample of x (N,C,H,W) or (N,C,D,H,W) at grid (N,OH,OW,2) or (N,OD,OH,OW,3), to out (N,C,OH,OW) or
+     * (N,C,OD,OH,OW), of one dtype, f32 or f64, all in C order and not empty, the planes of x with fewer than 2^31
+     * elements. What is not a number is a point outside. NULL: as above. */
+    yk_status (*grid_sample)(int device, const yk__grid_sampling *how, const yk__view *out, const yk__view *x,
+                             const yk__view *grid);
+    /* The gradients of x and grid from that of out, or NULL where one is not wanted. */
+    yk_status (*grid_sample_backward)(int device, const yk__grid_sampling *how, const yk__view *gx,
+                                      const yk__view *ggrid, const yk__view *gout, const yk__view *x,
+                                      const yk__view *grid);
 
     /* ---- normalisation ---- */
     /* x, residual, out (N,C,...) of 2 to 5 dimensions; weight, bias, running_mean, running_var (C) or NULL; mean and

@@ -1,9 +1,10 @@
 /*
  * grid_sample.c - a tensor read at the points that a grid names, and the grids of affine maps. Layer: ops.
  *
- * x becomes rows of C numbers, one for each point. A point of the result is a sum of rows, 2 or 4 along each dimension,
- * each with a weight; the weights are computed from the grid by operations, through which it gets its gradient. A row
- * outside x has the weight 0.
+ * Where the device has a kernel it makes the result and both gradients. Where it has none, where somebody listens, and
+ * for gradients of gradients, all is made of operations: x becomes rows of C numbers, one for each point. A point of
+ * the result is a sum of rows, 2 or 4 along each dimension, each with a weight; the weights are computed from the grid
+ * by operations, through which it gets its gradient. A row outside x has the weight 0.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -176,6 +177,129 @@ static yk_tensor *sampled(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_op
     return out;
 }
 
+/* ---- by the kernel ---- */
+
+_Static_assert((int)YK__GRID_BICUBIC == (int)YK_GRID_BICUBIC && (int)YK__GRID_NEAREST == (int)YK_GRID_NEAREST &&
+                   (int)YK__GRID_PADDING_BORDER == (int)YK_GRID_PADDING_BORDER &&
+                   (int)YK__GRID_PADDING_REFLECTION == (int)YK_GRID_PADDING_REFLECTION,
+               "the kernel's modes are those of the operation");
+
+typedef struct sample_context {
+    yk_grid_sample_options o;
+    yk__tensor_spec x;
+} sample_context;
+
+static yk__grid_sampling sampling_of(const yk_grid_sample_options *o)
+{
+    return (yk__grid_sampling){(yk__grid_mode)o->mode, (yk__grid_padding)o->padding_mode, o->align_corners};
+}
+
+static yk_status sample_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
+{
+    const sample_context *c = yk__context(node);
+    yk_status status = YK_OK;
+    yk_tensor *x = yk__saved(node, 0, &status), *grid = yk__saved(node, 1, &status);
+    if (status)
+        return status;
+    yk_device device = yk__device_of(gout);
+    yk__grid_sampling how = sampling_of(&c->o);
+    yk_tensor *from = yk__raw_contiguous(x), *points = yk__raw_contiguous(grid), *g = yk__raw_contiguous(gout);
+    yk_tensor *gx = NULL, *ggrid = NULL;
+    status = from && points && g ? YK_OK : yk__error_code();
+    if (!status && yk__needs_grad(node, 0)) {
+        gx = yk__tensor_new(c->x.ndim, c->x.shape, NULL, (yk_dtype)gout->dtype, device);
+        status = yk__status_of(gx);
+    }
+    if (!status && yk__needs_grad(node, 1)) {
+        ggrid = yk__tensor_new(points->ndim, points->shape, NULL, (yk_dtype)gout->dtype, device);
+        status = yk__status_of(ggrid);
+    }
+    if (!status) {
+        yk__view vx = yk__view_of(from), vgrid = yk__view_of(points), vg = yk__view_of(g), vgx, vgg;
+        if (gx)
+            vgx = yk__view_of(gx);
+        if (ggrid)
+            vgg = yk__view_of(ggrid);
+        status = yk__backend_of(device)->grid_sample_backward(device.index, &how, gx ? &vgx : NULL, ggrid ? &vgg : NULL,
+                                                              &vg, &vx, &vgrid);
+    }
+    yk_tensor_release(from);
+    yk_tensor_release(points);
+    yk_tensor_release(g);
+    grads[0] = gx;
+    grads[1] = ggrid;
+    return status;
+}
+
+/* The gradients of what the operation would have made of operations, of views of its inputs: what leads from one input
+ * to the other is no part of them. */
+static void sample_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const sample_context *c = yk__context(node);
+    yk_tensor *inputs[2], *wanted[2], *got[2] = {NULL, NULL}, *gout = gouts[0];
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        yk_tensor *t = yk__saved_in_graph(node, i);
+        inputs[i] = t ? yk_view(t, t->ndim, t->shape) : NULL;
+        if (yk__needs_grad(node, i))
+            wanted[count++] = inputs[i];
+    }
+    yk_tensor *out = inputs[0] && inputs[1] ? sampled(inputs[0], inputs[1], &c->o) : NULL;
+    if (!out || !gout ||
+        yk_autograd_grad(&out, 1, wanted, count, &gout, got,
+                         YK_OPTIONS(yk_autograd_grad_options, .allow_unused = true, .create_graph = true)))
+        return;
+    for (int i = 0, k = 0; i < 2; i++) {
+        if (!yk__needs_grad(node, i))
+            continue;
+        yk__tensor_spec spec = yk__spec_of(inputs[i]);
+        grads[i] = got[k] ? got[k] : yk__recorded_zeros(&spec, yk__device_of(gout)); /* the grid's, of the nearest */
+        k++;
+    }
+}
+
+static bool fits_kernel(const yk_tensor *x, const yk_tensor *grid)
+{
+    int64_t plane = x->numel ? x->numel / x->shape[0] / x->shape[1] : 0;
+    return plane && plane <= INT32_MAX && grid->numel && !yk__listening && yk__backend_of(yk__device_of(x)) &&
+           yk__backend_of(yk__device_of(x))->grid_sample;
+}
+
+/* One reference. */
+static yk_tensor *sample_run(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *o)
+{
+    int64_t shape[5] = {x->shape[0], x->shape[1]};
+    for (int d = 2; d < x->ndim; d++)
+        shape[d] = grid->shape[d - 1];
+    yk_device device = yk__device_of(x);
+    yk__grid_sampling how = sampling_of(o);
+    yk_tensor *from = yk__raw_contiguous(x), *points = yk__raw_contiguous(grid);
+    yk_tensor *out = from && points ? yk__tensor_new(x->ndim, shape, NULL, (yk_dtype)x->dtype, device) : NULL;
+    if (out) {
+        yk__view vx = yk__view_of(from), vgrid = yk__view_of(points), vout = yk__view_of(out);
+        out = yk__tensor_if_ok(out, yk__backend_of(device)->grid_sample(device.index, &how, &vout, &vx, &vgrid));
+    }
+    yk_tensor_release(from);
+    yk_tensor_release(points);
+    return out;
+}
+
+static yk_tensor *by_kernel(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *o)
+{
+    static const yk__op op = {.name = "grid_sample", .backward = sample_backward, .recorded = sample_recorded};
+    yk_dtype dtype = (yk_dtype)x->dtype;
+    x = yk__recorded_wide(x);
+    grid = yk__recorded_wide(grid);
+    if (!x || !grid)
+        return NULL;
+    yk_tensor *inputs[2] = {x, grid};
+    sample_context c = {.o = *o, .x = yk__spec_of(x)};
+    yk_tensor *out = yk__record(sample_run(x, grid, o), &op, 2, inputs, 2, inputs, &c, sizeof(c));
+    return out ? yk_cast(out, dtype) : NULL;
+}
+
+/* ---- the operation ---- */
+
 static bool grid_check(const char *name, yk_tensor *x, yk_tensor *grid, const yk_grid_sample_options *o)
 {
     char a[200], b[200];
@@ -219,7 +343,7 @@ yk_tensor *yk_grid_sample(yk_tensor *x, yk_tensor *grid, const yk_grid_sample_op
     if (!yk__op_begin(name, 2, inputs, 0) || YK__OPTIONS_TAKE(name, yk_grid_sample_options, options, &o) ||
         !grid_check(name, x, grid, &o))
         return NULL;
-    YK__WITHIN_SCOPE(sampled(x, grid, &o));
+    YK__WITHIN_SCOPE(fits_kernel(x, grid) ? by_kernel(x, grid, &o) : sampled(x, grid, &o));
 }
 
 /* ---- affine maps ---- */

@@ -79,6 +79,7 @@ typedef double yk__vf64u __attribute__((vector_size(YK__VECTOR_BYTES), aligned(8
     X(loss)        /* cross_entropy */                                                                                 \
     X(optim)       /* sgd adam descend */                                                                              \
     X(resize)      /* resize */                                                                                        \
+    X(grid)        /* grid_sample and its backward */                                                                  \
     X(pictures)    /* augment split_pixels resample */
 #define YK__CPU_DECLARE(family) void YK__ISA_NAME(yk__cpu_fill_##family)(yk__backend * table);
 YK__CPU_FAMILIES(YK__CPU_DECLARE)
