@@ -314,6 +314,7 @@ typedef struct yk__rpc_agent {
     yk__identity identity;
     yk__address address;
     int listen_fd, epoll, wake;
+    bool ticking; /* the I/O thread looks from time to time, for calls whose time is over and for snapshots */
     pthread_t io;
     yk__rpc_link *links;
     yk__rpc_member *members;

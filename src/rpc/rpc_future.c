@@ -309,7 +309,9 @@ static yk_value *future_decode(yk_future *f, unsigned char *bytes, yk__rpc_loan 
     yk__reader reader = {bytes + f->bytes_begin, bytes + f->bytes_begin + f->bytes_size, false};
     yk__rpc_arrived arrived = {0};
     yk__rpc_loan *outer = yk__loan_use(loan);
+    double before = yk__rpc_ref_until(f->deadline > yk__now() ? f->deadline : 0);
     yk_value *value = yk__value_decode(&reader, &arrived);
+    yk__rpc_ref_until(before);
     yk__loan_use(outer);
     yk__loan_settle(loan);
     if (value && yk__dist_received(f->context, f->peer, f->head.message, &arrived)) {

@@ -24,7 +24,7 @@
 /* GREETING: seconds for hand-shake and HELLO. The others are bytes: AHEAD wait in a channel, from which on no parts are
  * added; PIECE of a parcel are in a part; AT_ONCE are read or sent before the lock is given to others, which takes them
  * less than a millisecond. */
-static const double GREETING = 10, TICK = 0.05;
+static const double GREETING = 10, TICK = 0.02;
 enum { AHEAD = 64 << 10, PIECE = 32 << 10, AT_ONCE = 128 << 10, EVENTS = 64, ACCEPT_AT_ONCE = 32, MOST_PARCELS = 64 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -761,19 +761,18 @@ void *yk__rpc_io_run(void *arg)
     prctl(PR_SET_TIMERSLACK, 1000);
     yk_scope scope = yk_scope_begin();
     struct epoll_event events[EVENTS];
-    bool ticking = false;
     double ticked = yk__now();
     yk__rpc_lock();
     while (!yk__rpc.stopping) {
-        int epoll = yk__rpc.epoll;
+        int epoll = yk__rpc.epoll, pause = yk__rpc.ticking ? (int)(TICK * 1e3) : -1;
         pthread_mutex_unlock(&yk__rpc.lock);
-        int count = epoll_wait(epoll, events, EVENTS, ticking ? (int)(TICK * 1e3) : -1);
+        int count = epoll_wait(epoll, events, EVENTS, pause);
         io_lock();
         for (int i = 0; i < count; i++)
             io_event(&events[i]);
         double now = yk__now();
-        if (now - ticked >= TICK || !ticking) {
-            ticking = io_tick();
+        if (now - ticked >= TICK || !yk__rpc.ticking) {
+            yk__rpc.ticking = io_tick();
             ticked = now;
         }
         yk__rpc_loans_send();

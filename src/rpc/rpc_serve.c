@@ -77,6 +77,7 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
     if (!yk_last_error()) {
         yk__wire_put_u8(out, 1);
         carried->context = call->context;
+        carried->deadline = call->deadline < INFINITY ? call->deadline : 0;
         yk__rpc_head_put(out, carried);
         if (!yk__value_encode(value, out, carried) && !yk__dist_sent(carried))
             return;
