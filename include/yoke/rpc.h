@@ -41,7 +41,8 @@ typedef struct yk_rpc_init_options {
     int world_size YK_DEFAULT(YK_NOT_GIVEN);
     /* This host's name or address at which other workers reach this one. NULL: that which routes to rank 0's. */
     const char *host YK_DEFAULT(NULL);
-    /* The largest message that is taken from another worker, in bytes. */
+    /* The largest message that is taken from another worker, in bytes: arguments or a result beyond it are an error of
+     * the call (YK_ERR_ARGUMENT). */
     int64_t max_message YK_DEFAULT(1 << 30);
     /* A folder for the snapshots of objects whose class has save and load; it is made where its parent is there. NULL:
      * such objects end with this worker, as others do. */

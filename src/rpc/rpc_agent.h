@@ -10,8 +10,8 @@
  * to A have another connection. It is a channel (net/channel.h) of the service "rpc". Its messages:
  *
  *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A, and A's map of devices for B: u8 count,
- *            and of each way two devices, of A and of B (u8 type, u16 index)
- *   WELCOME  B: u32 index of B, text8 name of B; the first message of B
+ *            and of each way two devices, of A and of B (u8 type, u16 index); u64 bytes of the largest message it takes
+ *   WELCOME  B: u32 index of B, text8 name of B, u64 bytes of the largest message it takes; the first message of B
  *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name, text8 shared name,
  *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; a head; then a list of
  *            arguments, or of kind ADD u64, a number of A's
@@ -148,6 +148,7 @@ typedef struct yk__rpc_link {
     int pid;
     struct yk__rpc_way *ways; /* of an accepted one: the other side's map of devices for this worker, owned */
     int way_count;
+    size_t takes; /* bytes of the largest message that the other side takes; 0: not known */
     yk__rpc_parcel *sending, *arriving;
     uint64_t parcels, numbers; /* given to parcels and calls so far */
     yk_future *futures;        /* own calls without an answer */
@@ -174,6 +175,7 @@ typedef struct yk__rpc_object {
     yk_value *value;
     yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
     bool made, busy;
+    bool refused; /* it was never to be made, by `error`; with the lock */
     int running;
     uint32_t serial;       /* of this process's objects */
     yk_call *first, *last; /* calls that wait for their turn */
@@ -406,6 +408,11 @@ void yk__rpc_left(void);
 /* The open connection to a worker, made where there is none; releases the lock meanwhile. NULL and an error. */
 yk__rpc_link *yk__rpc_link_to(const char *what, const yk__rpc_member *member, double deadline);
 void yk__rpc_link_release(yk__rpc_link *link);
+/* True for a message of so many bytes that the other side, which takes `takes`, would not take. */
+static inline bool yk__rpc_is_too_large(size_t size, size_t takes)
+{
+    return takes && size > takes && size > YK__RING_MOST;
+}
 /* Sends a message, or queues it as a parcel; takes over `data`. False when the connection has ended. */
 bool yk__rpc_link_send(yk__rpc_link *link, unsigned type, uint64_t target, unsigned char *data, size_t size);
 /* Ends the connection: its calls are cancelled, its futures fail, its objects are dropped. */

@@ -149,7 +149,13 @@ static yk_status call_send(const yk__rpc_target *t, const yk__rpc_member *m, yk_
     }
     yk__rpc_link *link = yk__rpc_link_to(t->what, m, deadline);
     size_t size = out->size + lender->copied, lent = lender->count;
-    yk_status status = link ? credit_wait(t, link, size, deadline) : yk__error_code();
+    yk_status status = link ? YK_OK : yk__error_code();
+    if (!status && yk__rpc_is_too_large(out->size, link->takes))
+        status = yk__fail(YK_ERR_ARGUMENT,
+                          "%s: the arguments of '%s' take %zu bytes, and worker '%s' takes messages of up to %zu "
+                          "(max_message of its rpc_init); it has not run",
+                          t->what, t->name, out->size, m->name, link->takes);
+    status = status ? status : credit_wait(t, link, size, deadline);
     if (!status && lent && !yk__rpc_link_lends(link)) /* another connection than that which it was encoded for */
         status = yk__fail(YK_ERR_CONNECTION, "%s: worker '%s' (host %s, process %d) was lost; '%s' has not run",
                           t->what, m->name, m->host, m->pid, t->name);

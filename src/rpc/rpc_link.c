@@ -448,6 +448,9 @@ static bool link_take_hello(yk__rpc_link *link, yk__reader *r)
     const unsigned char *name = yk__read_bytes(r, length);
     if (r->bad || !name || length == 0 || length >= YK__RPC_NAME || index == 0 || !yk__devices_read(r, link))
         return false;
+    link->takes = (size_t)yk__read_u64(r);
+    if (r->bad)
+        return false;
     link->index = index;
     memcpy(link->name, name, length);
     link->name[length] = 0;
@@ -457,6 +460,7 @@ static bool link_take_hello(yk__rpc_link *link, yk__reader *r)
     yk__channel_begin(c, YK__RPC_WELCOME);
     yk__wire_put_u32(&c->message, yk__rpc.index);
     yk__wire_put_text8(&c->message, yk__rpc.name);
+    yk__wire_put_u64(&c->message, yk__rpc.max_message);
     yk__channel_end(c);
     if (wanted != yk__rpc.index) { /* it reads so in the answer */
         yk__rpc_link_pump(link);
@@ -577,6 +581,7 @@ static yk__rpc_link *link_greet(const yk__rpc_member *m, double deadline, yk__re
     yk__wire_put_u32(&c->message, m->index);
     yk__wire_put_text8(&c->message, yk__rpc.name);
     yk__devices_put(&c->message, m);
+    yk__wire_put_u64(&c->message, yk__rpc.max_message);
     yk__channel_end(c);
     unsigned type = 0;
     yk__reader r = {0};
@@ -589,6 +594,8 @@ static yk__rpc_link *link_greet(const yk__rpc_member *m, double deadline, yk__re
         *reason = YK__REFUSED;
         snprintf(why, YK__WHY_SIZE, "another worker has its address now");
     } else {
+        (void)yk__read_bytes(&r, yk__read_u8(&r)); /* its name */
+        link->takes = (size_t)yk__read_u64(&r);
         link->ready = true;
         link->index = m->index;
         link->pid = m->pid;

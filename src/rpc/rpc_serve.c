@@ -109,6 +109,7 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__rpc_devices devices;
     yk__rpc_lock();
     carried.devices = yk__devices_of_caller(&devices, call);
+    size_t takes = call->link ? call->link->takes : 0;
     bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
     yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;
@@ -116,6 +117,15 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__lender_use(lends ? &lender : NULL);
     if (wanted)
         reply_encode(call, value, ran, &out, &carried);
+    if (wanted && yk__rpc_is_too_large(out.size, takes)) {
+        yk__fail(YK_ERR_ARGUMENT,
+                 "the result of '%s' takes %zu bytes, and worker '%s' takes messages of up to %zu (max_message of its "
+                 "rpc_init)",
+                 call->name, out.size, call->caller_name, takes);
+        yk__rpc_carried_clear(&carried);
+        out.size = 0;
+        reply_encode(call, NULL, ran, &out, &carried);
+    }
     yk__lender_use(NULL);
     yk__lender_put(&lender, &out);
     yk_clear_error();
@@ -819,6 +829,22 @@ static yk_status call_resolve_create(yk_call *call, uint64_t id)
     return YK_OK;
 }
 
+/* Nothing is made for a CREATE that is refused; whoever uses the reference reads why. */
+static void create_refuse(const yk_call *call, uint64_t id)
+{
+    YK__QUESTION;
+    yk__rpc_object *o = object_new(call, NULL);
+    if (!o)
+        return;
+    o->error = call->refusal;
+    o->refused = true;
+    o->shared[0] = 0;
+    if (held_add(call->caller, id, o)) {
+        object_unlist(o);
+        free(o);
+    }
+}
+
 static yk_status call_resolve(yk_call *call, uint64_t id)
 {
     char suggestion[400];
@@ -842,6 +868,11 @@ static yk_status call_resolve(yk_call *call, uint64_t id)
     if (!held || held->holder != call->caller)
         return yk__fail(YK_ERR_NOT_FOUND, "there is no such object, or it could not be made");
     yk__rpc_object *o = call->object = held->object;
+    if (o->refused) {
+        yk__error_put(&o->error);
+        yk__error_prefix("the object could not be made");
+        return yk__error_code();
+    }
     if (call->kind == YK__RPC_METHOD) {
         call->fn = o->cls ? yk__rpc_method_of(o->cls, call->name) : NULL;
         if (!call->fn && !o->cls)
@@ -896,6 +927,8 @@ bool yk__rpc_serve(yk__rpc_link *link, yk_future *local, unsigned char *data, si
         call->refusal = *yk_last_error();
         yk_clear_error();
         call->object = NULL;
+        if (call->kind == YK__RPC_CREATE)
+            create_refuse(call, id);
     }
     call_enqueue(call);
     return true;

@@ -373,6 +373,9 @@ static yk_status call_objects(void)
     yk_ref *failing = yk_rpc_remote("worker1", "notes", yk_args(yk_value_int(-1)), NULL);
     CHECK(failing && !yk_ref_call(failing, "append", yk_args(yk_value_int(0)), NULL));
     CHECK(failed_with(YK_ERR_ARGUMENT, "could not be made", "notes begin at 0"));
+    yk_ref *unknown = yk_rpc_remote("worker1", "nots", NULL, NULL);
+    CHECK(!yk_ref_call(unknown, "append", yk_args(yk_value_int(0)), NULL) &&
+          failed_with(YK_ERR_NOT_FOUND, "'nots.append': the object could not be made", "did you mean 'notes'"));
     yk_ref *own = yk_rpc_remote("worker0", "notes", NULL, NULL);
     CHECK(own && yk_ref_is_owner(own) && yk_ref_call(own, "append", yk_args(yk_value_int(0)), NULL));
     return YK_OK;
@@ -873,6 +876,58 @@ static int as_before(void **state)
 #test "_over_tcp", test, over_tcp, as_before, NULL                                                             \
     }
 
+/* ---- messages that are too large --------------------------------------------------------------------------------- */
+
+/* A text of so many bytes. */
+static yk_status long_text(yk_call *call)
+{
+    int64_t size = yk_call_int(call, 0);
+    char *text = calloc(1, (size_t)size + 1);
+    memset(text, 'x', (size_t)size);
+    yk_status status = yk_call_return(call, yk_value_string(text));
+    free(text);
+    return status;
+}
+
+/* One that is too large is an error of its call alone: the connection stays, and what is held by it. */
+static yk_status limited(void)
+{
+    yk_ref *n = yk_rpc_remote("worker1", "notes", NULL, NULL);
+    CHECK(n && yk_ref_call(n, "append", yk_args(yk_value_int(0)), NULL));
+    yk_value *fits = yk_rpc_sync("worker1", "long_text", yk_args(yk_value_int(250000)), NULL);
+    CHECK(fits && yk_rpc_sync("worker1", "give_back", yk_args(fits), NULL));
+    yk_value *both = yk_args(fits, fits);
+    CHECK(!yk_rpc_sync("worker1", "give_back", both, NULL) &&
+          failed_with(YK_ERR_ARGUMENT, "the arguments of 'give_back' take 5000",
+                      "worker 'worker1' takes messages of up to "
+                      "300000 (max_message"));
+    CHECK(!yk_rpc_sync("worker1", "long_text", yk_args(yk_value_int(310000)), NULL) &&
+          failed_with(YK_ERR_ARGUMENT, "the result of 'long_text' takes 3100",
+                      "worker 'worker0' takes messages of up to 300000"));
+    yk_value *count = yk_ref_call(n, "in_order", NULL, NULL);
+    CHECK(count && yk_value_as_int(count) == 1);
+    return YK_OK;
+}
+
+static yk_status limited_worker(int rank, void *arg)
+{
+    (void)arg;
+    yk_scope scope = yk_scope_begin();
+    yk_status status = offer_all();
+    status = status ? status : yk_rpc_register("long_text", long_text);
+    status = status ? status : yk_rpc_init(NULL, YK_OPTIONS(yk_rpc_init_options, .max_message = 300000));
+    status = status || rank ? status : limited();
+    status = status ? status : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(30));
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_too_large(void **state)
+{
+    (void)state;
+    expect_ok(yk_spawn(limited_worker, NULL, 2, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -891,11 +946,13 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_dies),
         cmocka_unit_test(test_a_worker_that_comes_back),
         cmocka_unit_test(test_a_holder_that_dies),
+        cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_debug_info),
         cmocka_unit_test(test_counters),
         OVER_TCP(test_values),
         OVER_TCP(test_large_messages),
         OVER_TCP(test_many_calls),
+        OVER_TCP(test_too_large),
         OVER_TCP(test_objects),
         OVER_TCP(test_times),
         OVER_TCP(test_a_worker_that_dies),
