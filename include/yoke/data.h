@@ -277,9 +277,9 @@ YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_t
 YK_API yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform);
 YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform);
 
-/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp or .webp: the classes are root's folders sorted by name, and the samples
- * sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped. Source:
- * torchvision.datasets.ImageFolder. */
+/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm: the classes are root's folders sorted
+ * by name, and the samples sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB,
+ * alpha is dropped. Source: torchvision.datasets.ImageFolder. */
 YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
 /*
@@ -341,9 +341,9 @@ YK_API yk_dataset *yk_iterable_dataset(const yk_iterable_table *table, void *con
  * "{a,b}.tar", or a folder, whose .tar files are taken by name. Members that follow each other and share a key, the
  * path up to the first dot of its last part, are a sample: 17.jpg and 17.cls. `fields` says which of them are its
  * tensors, by what is behind that dot: in "jpg;png" the first that there is. They are decoded by the last extension:
- * jpg, jpeg, png, bmp and webp to u8 (3, H, W); cls (cls2, class, count, index, inx, id), a whole number as text, to
- * i64 (); npy to its array; txt, text, json and bin stay bytes, u8 (length). A sample without one of the fields is an
- * error; other members are passed over.
+ * jpg, jpeg, png, bmp, tif, tiff, webp, pgm and ppm to u8 (3, H, W); cls (cls2, class, count, index, inx, id), a whole
+ * number as text, to i64 (); npy to its array; txt, text, json and bin stay bytes, u8 (length). A sample without one of
+ * the fields is an error; other members are passed over.
  *
  * Ranks and streams take the shards in turns, from an order drawn anew each epoch by `shardshuffle`; fewer shards than
  * ranks are an error. A stream without a shard gives nothing. Ranks have as many samples as their shards, so they end
@@ -352,7 +352,7 @@ YK_API yk_dataset *yk_iterable_dataset(const yk_iterable_table *table, void *con
  * and must not change. An error names the file, the member and its offset. Source: the package webdataset.
  */
 typedef struct yk_shards_options {
-    /* Up to the first NULL; none: {"jpg;jpeg;png;bmp;webp", "cls"}, pictures and their classes. */
+    /* Up to the first NULL; none: {"jpg;jpeg;png;bmp;tif;tiff;webp;pgm;ppm", "cls"}, pictures and their classes. */
     const char *fields[YK_SAMPLE_TENSORS] YK_DEFAULT(NULL);
     bool shardshuffle YK_DEFAULT(false);
     int64_t shuffle YK_DEFAULT(0);          /* samples of a stream among which the next one is drawn; 0: none */

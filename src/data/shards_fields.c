@@ -12,11 +12,12 @@ static const struct {
     const char *extension;
     yk__shards_decoder decoder;
 } known[] = {{"jpg", YK__SHARDS_PICTURE},   {"jpeg", YK__SHARDS_PICTURE},  {"png", YK__SHARDS_PICTURE},
-             {"bmp", YK__SHARDS_PICTURE},   {"webp", YK__SHARDS_PICTURE},  {"cls", YK__SHARDS_INTEGER},
-             {"cls2", YK__SHARDS_INTEGER},  {"class", YK__SHARDS_INTEGER}, {"count", YK__SHARDS_INTEGER},
-             {"index", YK__SHARDS_INTEGER}, {"inx", YK__SHARDS_INTEGER},   {"id", YK__SHARDS_INTEGER},
-             {"txt", YK__SHARDS_BYTES},     {"text", YK__SHARDS_BYTES},    {"json", YK__SHARDS_BYTES},
-             {"bin", YK__SHARDS_BYTES},     {"npy", YK__SHARDS_NPY}};
+             {"bmp", YK__SHARDS_PICTURE},   {"webp", YK__SHARDS_PICTURE},  {"tif", YK__SHARDS_PICTURE},
+             {"tiff", YK__SHARDS_PICTURE},  {"pgm", YK__SHARDS_PICTURE},   {"ppm", YK__SHARDS_PICTURE},
+             {"cls", YK__SHARDS_INTEGER},   {"cls2", YK__SHARDS_INTEGER},  {"class", YK__SHARDS_INTEGER},
+             {"count", YK__SHARDS_INTEGER}, {"index", YK__SHARDS_INTEGER}, {"inx", YK__SHARDS_INTEGER},
+             {"id", YK__SHARDS_INTEGER},    {"txt", YK__SHARDS_BYTES},     {"text", YK__SHARDS_BYTES},
+             {"json", YK__SHARDS_BYTES},    {"bin", YK__SHARDS_BYTES},     {"npy", YK__SHARDS_NPY}};
 
 static yk_status add_choice(yk__shards_fields *s, int field, const char *text, size_t length)
 {
@@ -40,7 +41,8 @@ static yk_status add_choice(yk__shards_fields *s, int field, const char *text, s
                  last);
         const char *near = yk__nearest(name, extensions, sizeof(known) / sizeof(*known));
         return yk__fail(YK_ERR_ARGUMENT,
-                        "shards: field \"%s\": no decoder for \"%s\"%s%s%s; there are jpg, jpeg, png, bmp, webp, cls, "
+                        "shards: field \"%s\": no decoder for \"%s\"%s%s%s; there are jpg, jpeg, png, bmp, tif, tiff, "
+                        "webp, pgm, ppm, cls, "
                         "txt, json, bin and npy",
                         s->texts[field], name, near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
     }
@@ -54,7 +56,7 @@ static yk_status add_choice(yk__shards_fields *s, int field, const char *text, s
 
 yk_status yk__shards_fields_take(yk__shards_fields *s, const char *const texts[YK_SAMPLE_TENSORS])
 {
-    static const char *const pictures[YK_SAMPLE_TENSORS] = {"jpg;jpeg;png;bmp;webp", "cls"};
+    static const char *const pictures[YK_SAMPLE_TENSORS] = {"jpg;jpeg;png;bmp;tif;tiff;webp;pgm;ppm", "cls"};
     if (!texts[0])
         texts = pictures;
     for (int i = 0; i < YK_SAMPLE_TENSORS && texts[i]; i++) {

@@ -978,6 +978,7 @@ static const row rows[] = {
     {"yk_onnx_options", "output_names", .kind = OBJECT},
     {"yk_onnx_options", "n_outputs", .kind = WHOLE, .measure = onnx_n_outputs, .fallback = 1, .other = 2,
      .refused = {-1, 0, 9}},
+    {"yk_onnx_options", "external_data", .kind = FLAG},
     {"yk_profiler_options", "with_shapes", .kind = FLAG},
     {"yk_profiler_options", "with_memory", .kind = FLAG},
     {"yk_profiler_options", "wait", .kind = WHOLE, .measure = profiler_wait, .fallback = 0, .other = 1,
