@@ -154,7 +154,7 @@ EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
 cli: $(BUILD)/yoke $(BACKENDS)
-tests: $(TESTS) $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
+tests: $(TESTS) $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 # What a compiler is to see and nobody to link, but for nvcc's.
@@ -439,7 +439,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -478,10 +478,10 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
 	@echo "check: all passed"
 
-BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc sparse gpt2 survive trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
+BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc sparse gpt2 survive virtual_ranks elastic_simulation trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
 bench: cli $(BENCHES)
 	failed=0; export YOKE=$(BUILD)/yoke; bench/run $(ARGS) || failed=1; bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; \
-	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; YOKE_SPARSE_BENCH=$(BUILD)/bench/sparse bench/sparse_compare || failed=1; YOKE_GPT2_BENCH=$(BUILD)/bench/gpt2 bench/gpt2_compare || failed=1; $(BUILD)/bench/survive || failed=1; \
+	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; YOKE_SPARSE_BENCH=$(BUILD)/bench/sparse bench/sparse_compare || failed=1; YOKE_GPT2_BENCH=$(BUILD)/bench/gpt2 bench/gpt2_compare || failed=1; $(BUILD)/bench/survive || failed=1; $(BUILD)/bench/virtual_ranks || failed=1; $(BUILD)/bench/elastic_simulation || failed=1; \
 	    $(BUILD)/bench/trace || failed=1; $(BUILD)/bench/monitor || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.

@@ -912,7 +912,8 @@ static const row rows[] = {
     {"yk_rpc_init_options", "world_size", .kind = WHOLE, .measure = rpc_init_world_size, .fallback = 1, .other = NONE,
      .refused = {-1}, .stated = "Not given: WORLD_SIZE, or with a store 1"},
     {"yk_rpc_init_options", "host", .kind = OBJECT},
-    {"yk_rpc_init_options", "snapshots", .kind = OBJECT}, /* rpc_keep_test.c */
+    {"yk_rpc_init_options", "snapshots", .kind = OBJECT},   /* rpc_keep_test.c */
+    {"yk_rpc_init_options", "device_maps", .kind = OBJECT}, /* rpc_devices_test.c */
     {"yk_rpc_init_options", "max_message", .kind = WHOLE, .measure = rpc_init_max_message, .fallback = 1 << 30,
      .other = 4096, .refused = {-1}},
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
