@@ -12,8 +12,8 @@ static const struct {
     const char *extension;
     yk__shards_decoder decoder;
 } known[] = {{"jpg", YK__SHARDS_PICTURE},   {"jpeg", YK__SHARDS_PICTURE},  {"png", YK__SHARDS_PICTURE},
-             {"bmp", YK__SHARDS_PICTURE},   {"webp", YK__SHARDS_PICTURE},  {"tif", YK__SHARDS_PICTURE},
-             {"tiff", YK__SHARDS_PICTURE},  {"pgm", YK__SHARDS_PICTURE},   {"ppm", YK__SHARDS_PICTURE},
+             {"bmp", YK__SHARDS_PICTURE},   {"tif", YK__SHARDS_PICTURE},   {"tiff", YK__SHARDS_PICTURE},
+             {"pgm", YK__SHARDS_PICTURE},   {"ppm", YK__SHARDS_PICTURE},   {"webp", YK__SHARDS_PICTURE},
              {"cls", YK__SHARDS_INTEGER},   {"cls2", YK__SHARDS_INTEGER},  {"class", YK__SHARDS_INTEGER},
              {"count", YK__SHARDS_INTEGER}, {"index", YK__SHARDS_INTEGER}, {"inx", YK__SHARDS_INTEGER},
              {"id", YK__SHARDS_INTEGER},    {"txt", YK__SHARDS_BYTES},     {"text", YK__SHARDS_BYTES},
