@@ -235,7 +235,8 @@ static void test_list(void **state)
     assert_int_equal(yk_dataset_classes(set), 0);
     assert_int_equal(yk_dataset_label(set, 3), -1);
     assert_null(yk_shard_list_dataset("t-000.tar", NULL, NULL));
-    expect_error(YK_ERR_FORMAT, "sample folder/000 at offset 512 has no member folder/000.jpg;jpeg;png;bmp;tif;tiff;webp;pgm;ppm");
+    expect_error(YK_ERR_FORMAT,
+                 "sample folder/000 at offset 512 has no member folder/000.jpg;jpeg;png;bmp;tif;tiff;webp;pgm;ppm");
     assert_null(yk_shard_list_dataset(NULL, NULL, NULL));
     expect_error(YK_ERR_ARGUMENT, "pattern");
     assert_null(yk_shard_list_dataset("t-000.tar", (const char *[]){"bin", "a", NULL}, NULL));
