@@ -277,9 +277,9 @@ YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_t
 YK_API yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform);
 YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform);
 
-/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp or .webp: the classes are root's folders sorted by name, and the samples
- * sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped. Source:
- * torchvision.datasets.ImageFolder. */
+/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm: the classes are root's folders sorted
+ * by name, and the samples sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB,
+ * alpha is dropped. Source: torchvision.datasets.ImageFolder. */
 YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
 /*

@@ -9,6 +9,7 @@
 
 #include "rpc/dist_autograd.h"
 #include "rpc/rpc_call.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/value_wire.h"
 #include "value/value.h"
 
@@ -214,6 +215,13 @@ static yk_status call_look(const yk__rpc_target *t, const yk__rpc_member *m, dou
     return status;
 }
 
+/* A call of the library's own, which takes tensors of all devices. */
+static bool call_is_own(const yk__rpc_target *t)
+{
+    const char *object = t->ref ? t->ref->name : "";
+    return t->without_context || strncmp(t->name, "yoke.", 5) == 0 || strncmp(object, "yoke.", 5) == 0;
+}
+
 yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_rpc_options *options,
                               yk__rpc_member *where)
 {
@@ -229,6 +237,7 @@ yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_
     yk__wire out = {0};
     yk__rpc_carried carried = {.context = t->without_context || !yk_grad_enabled() ? NULL : yk__dist_current()};
     yk__lender lender = {0};
+    yk__rpc_devices devices;
     yk_status status = yk__rpc_enter(t->what);
     if (!status)
         yk__rpc_leave();
@@ -240,6 +249,8 @@ yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_
         status = yk__dist_contact(carried.context, t->what, &m);
     bool lends = false;
     status = status ? status : call_look(t, &m, deadline, &lends);
+    if (!status)
+        carried.devices = yk__devices_of_callee(&devices, &m, call_is_own(t));
     yk__lender_use(lends ? &lender : NULL);
     status = status ? status : call_encode(t, args, deadline, &out, &carried);
     yk__lender_use(NULL);

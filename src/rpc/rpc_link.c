@@ -19,6 +19,7 @@
 
 #include "base/log.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_devices.h"
 
 /* GREETING: seconds for hand-shake and HELLO. The others are bytes: AHEAD wait in a channel, from which on no parts are
  * added; PIECE of a parcel are in a part; AT_ONCE are read or sent before the lock is given to others, which takes them
@@ -57,6 +58,7 @@ void yk__rpc_link_release(yk__rpc_link *link)
     yk__rpc_pair_clear(link);
     parcels_free(link->sending);
     parcels_free(link->arriving);
+    free(link->ways);
     if (link->fd >= 0)
         yk__socket_close(link->fd);
     free(link);
@@ -444,7 +446,7 @@ static bool link_take_hello(yk__rpc_link *link, yk__reader *r)
     uint32_t index = yk__read_u32(r), wanted = yk__read_u32(r);
     unsigned length = yk__read_u8(r);
     const unsigned char *name = yk__read_bytes(r, length);
-    if (r->bad || !name || length == 0 || length >= YK__RPC_NAME || index == 0)
+    if (r->bad || !name || length == 0 || length >= YK__RPC_NAME || index == 0 || !yk__devices_read(r, link))
         return false;
     link->index = index;
     memcpy(link->name, name, length);
@@ -574,6 +576,7 @@ static yk__rpc_link *link_greet(const yk__rpc_member *m, double deadline, yk__re
     yk__wire_put_u32(&c->message, yk__rpc.index);
     yk__wire_put_u32(&c->message, m->index);
     yk__wire_put_text8(&c->message, yk__rpc.name);
+    yk__devices_put(&c->message, m);
     yk__channel_end(c);
     unsigned type = 0;
     yk__reader r = {0};

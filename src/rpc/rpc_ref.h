@@ -41,8 +41,9 @@ typedef struct yk__rpc_head {
 
 /* The references and tensors that an encoder found in a value. Zero memory is empty. */
 typedef struct yk__rpc_carried {
-    struct yk_dist_context *context; /* NULL: tensors are sent without their graph */
-    yk_tensor **tensors;             /* that require a gradient, retained */
+    struct yk_dist_context *context;       /* NULL: tensors are sent without their graph */
+    const struct yk__rpc_devices *devices; /* of the receiver; NULL: all tensors go to cpu:0 */
+    yk_tensor **tensors;                   /* that require a gradient, retained */
     int tensor_count, tensor_room;
     uint64_t message;
     double deadline;          /* until which references wait for their objects; 0: as long as these are given */

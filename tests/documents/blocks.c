@@ -493,7 +493,7 @@ static int rpc_tensor(void)
 {
     CHECK(!yk_rpc_register("train", train));
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.6"
+#include "rpc.md.10"
     CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
@@ -515,7 +515,7 @@ static int rpc_watched(void)
         sleep(1);
         _exit(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN) != YK_OK);
     }
-#include "rpc.md.4"
+#include "rpc.md.8"
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     for (int i = 0; i < 3000 && !list[0]; i++)
         usleep(10000);
@@ -526,12 +526,62 @@ static int rpc_watched(void)
     return 0;
 }
 
+static yk_status add(yk_call *call)
+{
+    yk_tensor *a = yk_call_tensor(call, 0), *b = yk_call_tensor(call, 1);
+    return yk_call_return(call, yk_value_tensor(yk_add(a, b)));
+}
+
+static yk_status episode(yk_call *call)
+{
+    return yk_call_return(call, yk_value_int(yk_call_int(call, 0) * 10 + yk_rpc_name()[strlen("observer")] - '0'));
+}
+
+#include "rpc.md.5"
+
+/* A map is refused where there is no such device. */
+static int rpc_device_maps(void)
+{
+    if (!yk_device_count(YK_CUDA))
+        return 0;
+#include "rpc.md.3"
+    return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
+/* The observers are children that join and leave. */
+static int rpc_several(void)
+{
+    char path[] = "/tmp/yoke-blocks-XXXXXX", name[20] = "agent";
+    int file = mkstemp(path), status = 1, round = 7;
+    double factor = 3;
+    pid_t children[3] = {1, 1, 1};
+    for (int i = 0; i < 3 && strcmp(name, "agent") == 0; i++)
+        if (!(children[i] = fork()))
+            snprintf(name, sizeof(name), "observer%d", i);
+    CHECK(!yk_rpc_register("add", add) && !yk_rpc_register("episode", episode));
+    CHECK(!yk_rpc_init(name, YK_OPTIONS(yk_rpc_init_options, .store = yk_file_store(path), .world_size = 4)));
+    if (strcmp(name, "agent") != 0)
+        _exit(yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN) != YK_OK);
+    yk_value *x = yk_value_tensor(yk_ones(YK_SHAPE(2), NULL));
+#include "rpc.md.6"
+    CHECK(both && yk_item(yk_sum(yk_value_as_tensor(yk_value_at(both, 0)))) == 4 &&
+          yk_item(yk_sum(yk_value_as_tensor(yk_value_at(both, 1)))) == 12);
+#include "rpc.md.7"
+    CHECK(rewards && yk_value_as_int(yk_value_at(rewards, 2)) == 72);
+    CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN));
+    for (int i = 0; i < 3; i++)
+        CHECK(waitpid(children[i], &status, 0) == children[i] && status == 0);
+    close(file);
+    unlink(path);
+    return 0;
+}
+
 static int rpc_servers(void)
 {
     yk_module *net = yk_linear_create(64, 3, NULL);
     yk_tensor *words = yk_arange(5, 9, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_rpc_init("ps0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.3"
+#include "rpc.md.4"
     CHECK(yk_size(rows, 0) == 4 && yk_size(rows, 1) == 64 && yk_parameter_server_updates(ps) == 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
@@ -540,7 +590,7 @@ static int rpc_published(void)
 {
     yk_module *net = yk_linear_create(3, 2, NULL), *copy = yk_linear_create(3, 2, NULL);
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.7"
+#include "rpc.md.11"
     CHECK(version == 1 && yk_get(yk_state_dict_get(yk_module_state_dict(copy), "bias"), (int64_t[]){1}) ==
                               yk_get(yk_state_dict_get(yk_module_state_dict(net), "bias"), (int64_t[]){1}));
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
@@ -562,7 +612,7 @@ static yk_status counter_add(yk_call *call)
     return yk_call_return(call, yk_value_int(c->sum += yk_call_int(call, 0)));
 }
 
-#include "rpc.md.5"
+#include "rpc.md.9"
 
 static int64_t kept_sum(int64_t more)
 {
@@ -784,6 +834,8 @@ int main(void)
         {"rpc.md: references", rpc_references},
         {"rpc.md: modules", rpc_modules},
         {"rpc.md: watched workers", rpc_watched},
+        {"rpc.md: several futures", rpc_several},
+        {"rpc.md: maps of devices", rpc_device_maps},
         {"rpc.md: objects that come back", rpc_kept},
         {"rpc.md: tensors", rpc_tensor},
         {"rpc.md: parameter servers", rpc_servers},

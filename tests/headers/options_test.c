@@ -901,7 +901,8 @@ static const row rows[] = {
     {"yk_rpc_init_options", "world_size", .kind = WHOLE, .measure = rpc_init_world_size, .fallback = 1, .other = NONE,
      .refused = {-1}, .stated = "Not given: WORLD_SIZE, or with a store 1"},
     {"yk_rpc_init_options", "host", .kind = OBJECT},
-    {"yk_rpc_init_options", "snapshots", .kind = OBJECT}, /* rpc_keep_test.c */
+    {"yk_rpc_init_options", "snapshots", .kind = OBJECT},   /* rpc_keep_test.c */
+    {"yk_rpc_init_options", "device_maps", .kind = OBJECT}, /* rpc_devices_test.c */
     {"yk_rpc_init_options", "max_message", .kind = WHOLE, .measure = rpc_init_max_message, .fallback = 1 << 30,
      .other = 4096, .refused = {-1}},
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
@@ -967,6 +968,7 @@ static const row rows[] = {
     {"yk_onnx_options", "output_names", .kind = OBJECT},
     {"yk_onnx_options", "n_outputs", .kind = WHOLE, .measure = onnx_n_outputs, .fallback = 1, .other = 2,
      .refused = {-1, 0, 9}},
+    {"yk_onnx_options", "external_data", .kind = FLAG},
     {"yk_profiler_options", "with_shapes", .kind = FLAG},
     {"yk_profiler_options", "with_memory", .kind = FLAG},
     {"yk_profiler_options", "wait", .kind = WHOLE, .measure = profiler_wait, .fallback = 0, .other = 1,

@@ -766,7 +766,7 @@ static yk_status debug_info(void)
         there = yk_rpc_sync("worker1", "info_there", NULL, NULL);
         CHECK(there);
         object = item_of(yk_value_get(there, "object_list"), "name", "napper");
-        if (number_in(object, "waiting") == 2)
+        if (number_in(object, "waiting") == 2 && number_in(there, "running_calls") == 2) /* the nap has its thread */
             break;
     }
     CHECK(number_in(object, "waiting") == 2 && number_in(object, "running") == 1 &&
