@@ -149,7 +149,7 @@ static yk_status length_get(void *context, int64_t index, yk_sample *sample)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "data.md.5"
-#include "data.md.7"
+#include "data.md.8"
 #pragma GCC diagnostic pop
 
 static int data_rows(void)
@@ -175,6 +175,17 @@ static int data_collate(void)
     return 0;
 }
 
+static int data_shards(void)
+{
+    CHECK(system("echo 'not looked at' > a.jpg; for i in 0 1 2 3; do echo $i > a.cls; "
+                 "tar -cf train-00$i.tar a.jpg a.cls || exit 1; done") == 0);
+    yk_transform *transform = NULL;
+#include "data.md.7"
+    CHECK(list && yk_dataset_length(list) == 4 && yk_dataset_classes(list) == 4 && yk_dataset_label(list, 2) == 2);
+    CHECK(stream && yk_dataset_length(stream) == -1);
+    return 0;
+}
+
 static yk_status black_get(void *context, int64_t index, yk_sample *sample)
 {
     static const unsigned char pixels[3 * 8 * 8];
@@ -185,7 +196,7 @@ static yk_status black_get(void *context, int64_t index, yk_sample *sample)
 
 static int data_transform(void)
 {
-#include "data.md.8"
+#include "data.md.9"
     yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "b", .length = 1, .get = black_get}, NULL, t);
     yk_tensor *x = yk_dataset_get(set, 0, YK_F32, NULL);
     CHECK(yk_size(x, 1) == 64 && yk_item(yk_min(x)) == 1); /* black, inverted */
@@ -195,7 +206,7 @@ static int data_transform(void)
 static int data_mix(void)
 {
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
-#include "data.md.9"
+#include "data.md.10"
     yk_batch batch;
     CHECK(yk_loader_next(mixed, &batch) && yk_size(batch.target, 0) == 64 && yk_size(batch.target, 1) == 10);
     return 0;
@@ -206,7 +217,7 @@ static int data_test(void)
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
     yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
-#include "data.md.10"
+#include "data.md.11"
     CHECK(!status && yk_loader_samples(test) == 2000);
     yk_destroy_process_group();
     return 0;
@@ -805,6 +816,7 @@ int main(void)
         {"data.md: tensors", data_tensors},
         {"data.md: a data set", data_rows},
         {"data.md: collate", data_collate},
+        {"data.md: shards", data_shards},
         {"data.md: a transform", data_transform},
         {"data.md: mixed batches", data_mix},
         {"data.md: a test", data_test},

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the data layer's fuzzers: corpus/fuzz_{idx,cifar,image}/* beside this file.
+"""Writes the seeds of the data layer's fuzzers: corpus/fuzz_{idx,cifar,image,tar}/* beside this file.
 
 Usage: tests/fuzz/make_data_corpus.py
 """
 import base64
 import gzip
+import io
 import os
 import struct
+import tarfile
 import zlib
 
 JPEGS = {  # 17 x 16 pixels each
@@ -150,6 +152,18 @@ PNMS = {"grey.pgm": pnm(b"P5", 255), "few.pgm": pnm(b"P5", 9), "rgb.ppm": pnm(b"
         "wide.ppm": pnm(b"P6", 1000)}
 
 
+def tar(form, names):
+    """An archive of small files; a name that ends in a slash is a folder."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+        for i, name in enumerate(names):
+            member = tarfile.TarInfo(name)
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            member.size = 0 if name.endswith("/") else 3 * i
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    return out.getvalue()[:6144]  # without most of the zeros at its end
+
+
 def main():
     seeds = {}
     images = struct.pack(">IIII", 0x803, 3, 2, 2) + bytes(range(12))
@@ -185,6 +199,10 @@ def main():
         seeds[f"image/{name}.tif"] = content
     for name, content in PNMS.items():
         seeds[f"image/{name}"] = content
+    names = ("d/", "d/1.png", "d/1.cls")
+    for name, form, last in (("ustar", tarfile.USTAR_FORMAT, "y" * 90 + "/" + "x" * 60),
+                             ("gnu", tarfile.GNU_FORMAT, "x" * 120), ("pax", tarfile.PAX_FORMAT, "x" * 120)):
+        seeds[f"tar/{name}.tar"] = tar(form, names + (last,))
     for name, content in seeds.items():
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_" + name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
