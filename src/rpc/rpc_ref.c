@@ -5,6 +5,7 @@
  * carries is pinned from the moment that the message is on its way until its receiver has said TAKEN, or the connection
  * has ended: Note [Passing references].
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -312,12 +313,12 @@ bool yk_ref_confirmed(const yk_ref *ref)
     return confirmed;
 }
 
-/* Seconds until a deadline, as the time-out of a call; 0: none. */
+/* Seconds until a deadline, as the time-out of a call; 0 and INFINITY: none. */
 static double time_left(double deadline)
 {
     static const double LEAST = 0.001;
     double left = deadline - yk__now();
-    return deadline == 0 ? YK_NOT_GIVEN : left > LEAST ? left : LEAST;
+    return deadline == 0 || isinf(deadline) ? YK_NOT_GIVEN : left > LEAST ? left : LEAST;
 }
 
 /* Waits until the owner has made the object, or until the deadline (0: the time that making it was given); an error

@@ -508,7 +508,7 @@ static yk_status end_unwaited(void)
     usleep(200000); /* nothing is under way */
     CHECK(!kill((pid_t)yk_value_as_int(pid), SIGSTOP));
     yk_future *f =
-        yk_rpc_async("worker1", "nap", yk_args(yk_value_real(0)), YK_OPTIONS(yk_rpc_options, .timeout = 0.3));
+        yk_rpc_async("worker1", "nap", yk_args(yk_value_real(60)), YK_OPTIONS(yk_rpc_options, .timeout = 0.3));
     bool done = false;
     for (double until = yk__now() + 0.3 + patience(2); f && !done && yk__now() < until; usleep(1000))
         done = yk_future_done(f);
