@@ -79,10 +79,10 @@ LIB_SOURCES    := $(filter-out $(KERNEL_SOURCES) $(LOOP_SOURCES),$(call sources_
                   optim data net launch comm comm/native parallel checkpoint/formats checkpoint/shards checkpoint/training rpc elastic observe onnx))
 CLI_FOLDERS    := cli cli/new cli/run cli/train cli/ckpt cli/doctor cli/bench cli/monitor cli/plot cli/top cli/trace
 CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
-# ONLY="pool conv*" takes the tests of these names alone.
-TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name)_test.c))
-TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name).sh))
-NO_TEST        := $(foreach name,$(ONLY),$(if $(wildcard tests/*/$(name)_test.c tests/cli/$(name).sh)$(filter $(subst *,%,$(name)),emulator_faults),,$(name)))
+# ONLY="pool conv*" takes the tests of these names alone; "ckpt_test" is the program of that name, "ckpt.sh" the script.
+TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name:%_test=%)_test.c))
+TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name:%.sh=%).sh))
+NO_TEST        := $(foreach name,$(ONLY),$(if $(wildcard tests/*/$(name:%_test=%)_test.c tests/cli/$(name:%.sh=%).sh)$(filter $(subst *,%,$(name)),emulator_faults),,$(name)))
 $(if $(strip $(NO_TEST)),$(error ONLY: no test is named $(strip $(NO_TEST)); names are those of tests/*/NAME_test.c and tests/cli/NAME.sh))
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
 # Backends that need a heavy library are objects of their own, built where the library is found. One that is not there is left
@@ -154,7 +154,7 @@ EXAMPLES    := $(EXAMPLE_SOURCES:%.c=$(BUILD)/%)
 all: lib cli examples $(wildcard $(EMULATOR))
 lib: $(BUILD)/libyoke.a $(BUILD)/libyoke.so $(BACKENDS)
 cli: $(BUILD)/yoke $(BACKENDS)
-tests: $(TESTS) $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
+tests: $(TESTS) $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(BUILD)/tests/gpu/gpu_cases
 fuzzers: $(FUZZERS)
 examples: $(EXAMPLES)
 # What a compiler is to see and nobody to link, but for nvcc's.
@@ -439,7 +439,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -478,10 +478,10 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
 	@echo "check: all passed"
 
-BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc sparse gpt2 survive trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
+BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc sparse gpt2 survive virtual_ranks elastic_simulation trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
 bench: cli $(BENCHES)
 	failed=0; export YOKE=$(BUILD)/yoke; bench/run $(ARGS) || failed=1; bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; \
-	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; YOKE_SPARSE_BENCH=$(BUILD)/bench/sparse bench/sparse_compare || failed=1; YOKE_GPT2_BENCH=$(BUILD)/bench/gpt2 bench/gpt2_compare || failed=1; $(BUILD)/bench/survive || failed=1; \
+	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; YOKE_SPARSE_BENCH=$(BUILD)/bench/sparse bench/sparse_compare || failed=1; YOKE_GPT2_BENCH=$(BUILD)/bench/gpt2 bench/gpt2_compare || failed=1; $(BUILD)/bench/survive || failed=1; $(BUILD)/bench/virtual_ranks || failed=1; $(BUILD)/bench/elastic_simulation || failed=1; \
 	    $(BUILD)/bench/trace || failed=1; $(BUILD)/bench/monitor || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.

@@ -4,9 +4,17 @@
  * to run; beside it the median time of a step before the kill, and of one after it, which has more to compute. Prints
  * the median, the least and the largest of all runs, in milliseconds.
  *
+ * At every tenth kill the rank is started again in a further run (--max-restarts): the time from its main until it
+ * takes part, and until its first step is complete; and the time between two steps of the others in which it joined,
+ * less that of a step.
+ *
  * With torchrun's path the restart of all workers by `torchrun --max-restarts 1` is measured in turns with that, at
  * every tenth kill: SIGKILL of a rank to the first collective of the new ones (bench/peer_survive.py). They load no
  * checkpoint and no data, and have no network, so it is the least that a program pays there.
+ *
+ * A run that fails is counted and said, with the place of its output, and so is a restart of torchrun's that has not
+ * come to an end after a minute. SIGINT and SIGTERM end the measuring, and what was measured so far is printed; all
+ * that takes an hour on a machine that is busy, and a batch system's limit then leaves the figures.
  *
  * Usage: survive [kills [ranks [TORCHRUN]]]    default: 20 of 4; $YOKE is the program, build/yoke where it is not set
  */
@@ -23,13 +31,21 @@
 
 #include "base/core.h"
 
-enum { BEFORE = 10, AFTER = 10, MOST_KILLS = 1000 };
+enum { BEFORE = 10, AFTER = 10, MOST_KILLS = 1000, MOST_STEPS = 2000 };
 
 /* Memory that the ranks of a run share with this program. */
 typedef struct board {
     double killed, next;                 /* when the rank was, and when the others' next step was complete */
     double before[BEFORE], after[AFTER]; /* seconds of steps */
+    /* The times of a rank that was started again: its main began, it took part, its first step was complete; and the
+     * seconds between the two steps of the others between which it joined. */
+    double started, joined, stepped, grown;
 } board;
+
+/* The counts that all members have alike. */
+typedef struct counts {
+    int64_t step, again; /* again: steps since all ranks are there again */
+} counts;
 
 static int compare(const void *a, const void *b)
 {
@@ -73,27 +89,36 @@ static yk_status train_step(yk_elastic *job, board *shared, bool victim)
     return yk_elastic_step(job);
 }
 
-static int rank_main(const char *path, int kill)
+static int rank_main(const char *path, int kill, int ranks, bool joins)
 {
+    double started = yk__now();
+    counts all = {0};
     board *shared = map_board(path);
     yk_scope program = yk_scope_begin();
     if (!shared || yk_init_process_group(NULL))
         return yk_report_error(stderr);
-    int ranks = yk_world_size(NULL), own = yk_rank(NULL);
+    int own = yk_rank(NULL), members = ranks;
     yk_manual_seed(7);
     yk_module *net = yk_lenet(NULL);
     yk_optimizer *sgd = yk_sgd(yk_module_parameters(net), YK_OPTIONS(yk_sgd_options, .lr = 0.05, .momentum = 0.9));
     yk_dataset *digits = yk_dataset_open("glyphs", YK_TRAIN, yk_default_transform("glyphs", YK_TRAIN, true));
     yk_loader *loader = yk_loader_create(digits, YK_OPTIONS(yk_loader_options, .batch_size = 16, .shuffle = true));
-    yk_elastic *job = yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd, .loader = loader,
-                                                   .virtual_ranks = 12, .survive = true));
+    yk_elastic *job =
+        yk_elastic_create(YK_OPTIONS(yk_elastic_options, .model = net, .optimizer = sgd, .loader = loader,
+                                     .virtual_ranks = 12, .survive = true, .own = &all, .own_bytes = sizeof(all)));
     if (!job)
         return yk_report_error(stderr);
-    int64_t step = 0, fatal = BEFORE + kill % 5;
+    const int64_t fatal = BEFORE + kill % 5;
     double last = yk__now();
-    while (step < fatal + AFTER + 1 && yk_elastic_begin(job)) {
+    bool newcomer = yk_elastic_joined(job);
+    if (newcomer) {
+        shared->started = started;
+        shared->joined = last;
+    }
+    while ((joins ? all.again < AFTER && all.step < MOST_STEPS : all.step < fatal + AFTER + 1) &&
+           yk_elastic_begin(job)) {
         yk_scope scope = yk_scope_begin();
-        bool victim = step == fatal && own == kill % ranks && yk_world_size(NULL) == ranks;
+        bool victim = all.step == fatal && own == kill % ranks && yk_world_size(NULL) == ranks && !newcomer;
         yk_status status = train_step(job, shared, victim);
         yk_scope_end(scope);
         if (status && yk_elastic_recover(job))
@@ -101,14 +126,21 @@ static int rank_main(const char *path, int kill)
         if (status)
             continue;
         double now = yk__now();
-        if (yk_rank(NULL) == 0 && step == fatal)
+        bool grew = yk_world_size(NULL) > members;
+        members = yk_world_size(NULL);
+        if (newcomer && shared->stepped == 0)
+            shared->stepped = now;
+        if (yk_rank(NULL) == 0 && !newcomer && grew)
+            shared->grown = now - last;
+        else if (yk_rank(NULL) == 0 && all.step == fatal)
             shared->next = now;
-        else if (yk_rank(NULL) == 0 && step < fatal)
-            shared->before[step % BEFORE] = now - last;
+        else if (yk_rank(NULL) == 0 && all.step < fatal)
+            shared->before[all.step % BEFORE] = now - last;
         else if (yk_rank(NULL) == 0)
-            shared->after[(step - fatal - 1) % AFTER] = now - last;
+            shared->after[(all.step - fatal - 1) % AFTER] = now - last;
         last = now;
-        step++;
+        all.again += all.step > fatal && members == ranks;
+        all.step++;
     }
     if (yk_last_error())
         return yk_report_error(stderr);
@@ -124,7 +156,8 @@ static double restart_of_peer(const char *torchrun, int ranks, const char *path)
     double times[2] = {0, 0};
     snprintf(file, sizeof(file), "%s.peer", path);
     snprintf(command, sizeof(command),
-             "OMP_NUM_THREADS=1 '%s' --standalone --nproc-per-node %d --max-restarts 1 bench/peer_survive.py '%s' "
+             "OMP_NUM_THREADS=1 timeout -k 5 60 '%s' --standalone --nproc-per-node %d --max-restarts 1 "
+             "bench/peer_survive.py '%s' "
              "> %s.out 2>&1",
              torchrun, ranks, file, path);
     int status = system(command);
@@ -136,54 +169,110 @@ static double restart_of_peer(const char *torchrun, int ranks, const char *path)
     return read ? 1e3 * (times[1] - times[0]) : -1;
 }
 
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
+static volatile sig_atomic_t enough;
+
+static void end_measuring(int number)
+{
+    (void)number;
+    enough = 1;
+}
+
+typedef struct figures {
+    int count, failed;
+    double of[MOST_KILLS];
+} figures;
+
+static void add(figures *f, double value)
+{
+    f->of[f->count++] = value;
+}
+
+/* "median 20.1 ms, least 18.0, largest 31.5" */
+static const char *middle(figures *f, char text[100])
+{
+    double value = median(f->of, f->count);
+    snprintf(text, 100, "median %.1f ms, least %.1f, largest %.1f", value, f->of[0], f->of[f->count - 1]);
+    return text;
+}
+
+/* One run with a kill; false where it failed, which is said. */
+static bool run_once(const char *self, const char *path, board *shared, int number, int ranks, bool joins)
+{
+    char command[1000], kept[300];
+    const char *yoke = getenv("YOKE") ? getenv("YOKE") : "build/yoke";
+    memset(shared, 0, sizeof(*shared));
+    snprintf(command, sizeof(command), "'%s' run -n %d %s -- '%s' --rank %s %d %d %d > %s.out 2>&1", yoke, ranks,
+             joins ? "--max-restarts 1" : "", self, path, number, ranks, joins, path);
+    int status = system(command);
+    if (enough || (status == 0 && shared->killed > 0 && shared->next > 0 && (!joins || shared->grown > 0)))
+        return !enough;
+    snprintf(command, sizeof(command), "%s.out", path);
+    snprintf(kept, sizeof(kept), "%s.failed.%d", path, number);
+    rename(command, kept);
+    fprintf(stderr, "survive: run %d%s failed; its output is in %s\n", number, joins ? ", with a join," : "", kept);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 3 && strcmp(argv[1], "--rank") == 0)
-        return rank_main(argv[2], atoi(argv[3]));
-    int kills = argc > 1 ? atoi(argv[1]) : 20, ranks = argc > 2 ? atoi(argv[2]) : 4, measured = 0;
-    int restarts = 0, failed = 0;
+    if (argc > 5 && strcmp(argv[1], "--rank") == 0)
+        return rank_main(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    int kills = argc > 1 ? atoi(argv[1]) : 20, ranks = argc > 2 ? atoi(argv[2]) : 4;
     const char *torchrun = argc > 3 ? argv[3] : NULL;
-    const char *yoke = getenv("YOKE") ? getenv("YOKE") : "build/yoke";
-    static double restart_times[MOST_KILLS], times[MOST_KILLS], before[MOST_KILLS], after[MOST_KILLS];
-    char path[] = "/tmp/yoke-survive-XXXXXX", command[1000];
+    static figures times, before, after, restarts, joined, stepped, cost;
+    char path[] = "/tmp/yoke-survive-XXXXXX", file[100], text[100];
     int fd = mkstemp(path);
     board *shared = fd >= 0 ? map_board(path) : NULL;
-    for (int i = 0; shared && i < kills && i < MOST_KILLS; i++) {
-        memset(shared, 0, sizeof(*shared));
-        snprintf(command, sizeof(command), "'%s' run -n %d -- '%s' --rank %s %d > %s.out 2>&1", yoke, ranks, argv[0],
-                 path, i, path);
-        if (system(command) != 0 || shared->killed == 0 || shared->next == 0) {
-            fprintf(stderr, "survive: run %d failed; its output is in %s.out\n", i, path);
-            return 1;
+    signal(SIGINT, end_measuring);
+    signal(SIGTERM, end_measuring);
+    for (int i = 0; shared && i < kills && i < MOST_KILLS && !enough; i++) {
+        if (run_once(argv[0], path, shared, i, ranks, false)) {
+            add(&times, 1e3 * (shared->next - shared->killed));
+            add(&before, 1e3 * median(shared->before, BEFORE));
+            add(&after, 1e3 * median(shared->after, AFTER));
+        } else {
+            times.failed += !enough;
         }
-        times[measured] = 1e3 * (shared->next - shared->killed);
-        before[measured] = 1e3 * median(shared->before, BEFORE);
-        after[measured++] = 1e3 * median(shared->after, AFTER);
-        if (torchrun && i % 10 == 0) {
+        if (i % 10 == 0 && !enough) {
+            if (run_once(argv[0], path, shared, i, ranks, true)) {
+                add(&joined, 1e3 * (shared->joined - shared->started));
+                add(&stepped, 1e3 * (shared->stepped - shared->started));
+                add(&cost, 1e3 * (shared->grown - median(shared->after, AFTER)));
+            } else {
+                joined.failed += !enough;
+            }
+        }
+        if (torchrun && i % 10 == 0 && !enough) {
             double took = restart_of_peer(torchrun, ranks, path);
             if (took < 0) /* its workers do not always find one another again */
-                failed++;
+                restarts.failed += !enough;
             else
-                restart_times[restarts++] = took;
+                add(&restarts, took);
         }
     }
     unlink(path);
-    snprintf(command, sizeof(command), "%s.out", path);
-    unlink(command);
-    if (!measured)
+    snprintf(file, sizeof(file), "%s.out", path);
+    unlink(file);
+    if (!times.count)
         return 1;
-    double middle = median(times, measured);
-    printf("SIGKILL of one of %d ranks to the next step of the others, %d runs: median %.1f ms, least %.1f, largest "
-           "%.1f; a "
-           "step takes %.1f ms before, %.1f after\n",
-           ranks, measured, middle, times[0], times[measured - 1], median(before, measured), median(after, measured));
-    if (failed)
-        printf("torchrun's restart did not come to an end %d times\n", failed);
-    if (restarts) {
-        double peer = median(restart_times, restarts);
-        printf("SIGKILL of one of %d ranks to the first collective after torchrun's restart, %d runs: median %.0f ms, "
-               "least %.0f, largest %.0f; %.0f times as long\n",
-               ranks, restarts, peer, restart_times[0], restart_times[restarts - 1], peer / middle);
+    printf("SIGKILL of one of %d ranks to the next step of the others, %d runs: %s; a step takes %.1f ms before, %.1f "
+           "after\n",
+           ranks, times.count, middle(&times, text), median(before.of, before.count), median(after.of, after.count));
+    if (joined.count) {
+        printf("main of a rank that is started again until it takes part, %d runs: %s;", joined.count,
+               middle(&joined, text));
+        printf(" until its first step is complete: %s; it cost the others: %s\n", middle(&stepped, file),
+               middle(&cost, text));
     }
-    return 0;
+    if (restarts.count)
+        printf(
+            "SIGKILL of one of %d ranks to the first collective after torchrun's restart, %d runs: %s; %.0f times as "
+            "long\n",
+            ranks, restarts.count, middle(&restarts, text),
+            median(restarts.of, restarts.count) / median(times.of, times.count));
+    if (times.failed || joined.failed || restarts.failed)
+        printf("failed: %d runs, %d with a join, %d of torchrun's restarts\n", times.failed, joined.failed,
+               restarts.failed);
+    return times.failed || joined.failed;
 }

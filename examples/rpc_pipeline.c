@@ -47,8 +47,9 @@ static void half_destroy(void *object)
 static yk_status half_forward(yk_call *call)
 {
     yk_module *m = yk_call_object(call);
-    yk_device device = yk_tensor_device(yk_parameters_at(yk_module_parameters(m), 0));
-    return yk_call_return(call, yk_value_tensor(yk_forward(m, yk_to(yk_call_tensor(call, 0), device))));
+    yk_device device = yk_tensor_device(yk_parameters_at(yk_module_parameters(m), 0)), cpu = {YK_CPU, 0};
+    yk_tensor *output = yk_forward(m, yk_to(yk_call_tensor(call, 0), device));
+    return yk_call_return(call, yk_value_tensor(yk_to(output, cpu))); /* processes may have GPUs of any number */
 }
 
 /* References to the parameters, which stay here: for the optimizer. */

@@ -277,9 +277,9 @@ YK_API yk_dataset *yk_idx(const char *images_path, const char *labels_path, yk_t
 YK_API yk_dataset *yk_mnist(const char *root, yk_data_split split, yk_transform *transform);
 YK_API yk_dataset *yk_fashion_mnist(const char *root, yk_data_split split, yk_transform *transform);
 
-/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp or .webp: the classes are root's folders sorted by name, and the samples
- * sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB, alpha is dropped. Source:
- * torchvision.datasets.ImageFolder. */
+/* root/CLASS/.../NAME.jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm: the classes are root's folders sorted
+ * by name, and the samples sorted by path. Decoded to (3, H, W) when asked for; grey and palette images become RGB,
+ * alpha is dropped. Source: torchvision.datasets.ImageFolder. */
 YK_API yk_dataset *yk_image_folder(const char *root, yk_transform *transform);
 
 /*
@@ -335,6 +335,42 @@ typedef struct yk_iterable_table {
  * between yk_join_begin and yk_join_end. Lengths are -1.
  */
 YK_API yk_dataset *yk_iterable_dataset(const yk_iterable_table *table, void *context, yk_transform *transform);
+
+/*
+ * Tar archives in WebDataset's layout, as an iterable set. `pattern` is a path with braces, "train-{0000..0099}.tar" or
+ * "{a,b}.tar", or a folder, whose .tar files are taken by name. Members that follow each other and share a key, the
+ * path up to the first dot of its last part, are a sample: 17.jpg and 17.cls. `fields` says which of them are its
+ * tensors, by what is behind that dot: in "jpg;png" the first that there is. They are decoded by the last extension:
+ * jpg, jpeg, png, bmp, tif, tiff, webp, pgm and ppm to u8 (3, H, W); cls (cls2, class, count, index, inx, id), a whole
+ * number as text, to i64 (); npy to its array; txt, text, json and bin stay bytes, u8 (length). A sample without one of
+ * the fields is an error; other members are passed over.
+ *
+ * Ranks and streams take the shards in turns, from an order drawn anew each epoch by `shardshuffle`; fewer shards than
+ * ranks are an error. A stream without a shard gives nothing. Ranks have as many samples as their shards, so they end
+ * at different times, unless `epoch_samples` is given: then each rank gives a world_size-th of them, its shards over
+ * and over if need be, or fewer than they have. Archives are ustar's, with long names of GNU and pax; they are mapped,
+ * and must not change. An error names the file, the member and its offset. Source: the package webdataset.
+ */
+typedef struct yk_shards_options {
+    /* Up to the first NULL; none: {"jpg;jpeg;png;bmp;tif;tiff;webp;pgm;ppm", "cls"}, pictures and their classes. */
+    const char *fields[YK_SAMPLE_TENSORS] YK_DEFAULT(NULL);
+    bool shardshuffle YK_DEFAULT(false);
+    int64_t shuffle YK_DEFAULT(0);          /* samples of a stream among which the next one is drawn; 0: none */
+    int streams YK_DEFAULT(4);              /* iterators of a rank: as many workers are of use */
+    int64_t classes YK_DEFAULT(0);          /* as of yk_dataset_table */
+    int64_t epoch_samples YK_DEFAULT(0);    /* of all ranks; 0: all that there are */
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_shards_options;
+#define yk_shards_options_DEFAULTS .yk__mark = YK__MARK, .streams = 4
+YK_API yk_dataset *yk_shards(const char *pattern, const yk_shards_options *options, yk_transform *transform);
+/*
+ * The same archives as a set with indices, in their order: the headers of all are read now, and what is wrong with them
+ * is an error now. `fields` ends with NULL; NULL: as in the options. Where the second field is a whole number it is the
+ * label, and there are as many classes as the largest one says. A loader divides such a set among ranks by samples, not
+ * by shards, so each sample is in an epoch once, whatever the shards hold. Source: wids.ShardListDataset of the package
+ * webdataset.
+ */
+YK_API yk_dataset *yk_shard_list_dataset(const char *pattern, const char *const *fields, yk_transform *transform);
 
 /* The samples `indices` (copied) of a data set, in that order, with its transform and classes. Retains the set. Source:
  * torch.utils.data.Subset. */

@@ -24,6 +24,12 @@ extern "C" {
 
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
 
+/* The device of another worker to which a tensor of a device of this one goes. Source: set_device_map. */
+typedef struct yk_rpc_device_map {
+    const char *worker; /* "*": all workers that have no other for this device; NULL ends the array */
+    yk_device from, to; /* from: of this worker; to: of the other one */
+} yk_rpc_device_map;
+
 typedef struct yk_rpc_init_options {
     /* Seconds for joining, and for calls that are given no time of their own. Source: rpc_timeout. */
     double timeout YK_DEFAULT(60);
@@ -40,6 +46,14 @@ typedef struct yk_rpc_init_options {
     /* A folder for the snapshots of objects whose class has save and load; it is made where its parent is there. NULL:
      * such objects end with this worker, as others do. */
     const char *snapshots YK_DEFAULT(NULL);
+    /*
+     * The devices at which tensors of calls arrive, up to 32 of each worker, one to one. A tensor of a GPU
+     * that no entry is for is an error of the call, before it is sent; one of a CPU goes to cpu:0. A result goes the
+     * way back, from `to` to `from`; else by the other worker's own map; else, from a CPU, to cpu:0, and from a GPU it
+     * is an error. Bytes go through the host, after what is queued on the tensor's device. Calls to oneself leave
+     * tensors where they are. NULL: none. Source: TensorPipeRpcBackendOptions.device_maps.
+     */
+    const yk_rpc_device_map *device_maps YK_DEFAULT(NULL);
     unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
 } yk_rpc_init_options;
 #define yk_rpc_init_options_DEFAULTS                                                                                   \
@@ -129,7 +143,8 @@ YK_API yk_status yk_rpc_register_class(const yk_rpc_class *cls) YK_MUST_CHECK;
 YK_API int64_t yk_call_count(const yk_call *call) YK_QUESTION;
 YK_API yk_value *yk_call_argument(yk_call *call, int64_t i);
 /* The i-th argument as a C value; an error that names function, position and kind where it is not there or of another
- * kind, and NULL, 0 or NAN. Borrowed. A tensor is on cpu:0. */
+ * kind, and NULL, 0 or NAN. Borrowed. A tensor is on the device that the caller's device_maps have for it, else on
+ * cpu:0. */
 YK_API yk_tensor *yk_call_tensor(yk_call *call, int64_t i);
 YK_API int64_t yk_call_int(yk_call *call, int64_t i);
 YK_API double yk_call_real(yk_call *call, int64_t i);
@@ -196,10 +211,44 @@ YK_API bool yk_future_done(yk_future *future) YK_QUESTION;
 /* The position of one that is done, waited for within `timeout` seconds (YK_NOT_GIVEN: without limit); -1 and an error.
  */
 YK_API int yk_future_wait_any(yk_future *const *futures, int count, double timeout);
-/* Nobody waits any more: the future fails, and a call that has not begun does not run. */
+/* Nobody waits any more: the future fails, and a call that has not begun does not run. Of yk_rpc_async_all all calls
+ * are meant, those, too, that are left when one has failed; the futures that yk_future_then and yk_future_all were
+ * given go on. */
 YK_API void yk_future_cancel(yk_future *future);
 YK_API yk_future *yk_future_retain(yk_future *future);
 YK_API void yk_future_release(yk_future *future);
+
+/* Runs after a future: `done` has its result, or its error, which yk_future_wait gives at once. The value that it
+ * returns is the result of the new future; NULL is none. An error that is on record at the end is the new future's, so
+ * that one of `done` passes through unless it is cleared (yk_clear_error). */
+typedef yk_value *(*yk_future_fn)(yk_future *done, void *ctx);
+/*
+ * A future of what fn makes of this one, owned by the current scope; who wants fn alone lets go of it. fn runs once,
+ * when the future is done, cancelled or failed, on a thread of this worker's pool, in a scope of its own, as a function
+ * that another worker calls does: it may call, and wait. It belongs to the caller's context of distributed autograd,
+ * and its calls have no more time than the call that this thread runs. Several of one future run in no order. At the
+ * worker's end those that are left run inside yk_rpc_shutdown, which waits for them if it is graceful. NULL and an
+ * error, and fn does not run: YK_ERR_STATE before yk_rpc_init and after yk_rpc_shutdown. Source: Future.then,
+ * Future.add_done_callback.
+ */
+YK_API yk_future *yk_future_then(yk_future *future, yk_future_fn fn, void *ctx);
+/*
+ * A future of all results, a list in the order of the futures, owned by the current scope. It fails as soon as one of
+ * them has failed, with its error; the others go on. Of none it is done, and an empty list. NULL and an error. Source:
+ * torch.futures.collect_all and wait_all, which fail so, too.
+ */
+YK_API yk_future *yk_future_all(yk_future *const *futures, int count);
+/*
+ * Calls a function of each of `count` workers with the same arguments, and waits for the list of results, in the order
+ * of the workers, owned by the current scope. Nothing runs where a name is not a worker's (YK_ERR_NOT_FOUND). NULL and
+ * the error of the first that failed, which names its worker; the calls to the others go on. Who wants each worker's
+ * own result, or error, takes futures of yk_rpc_async. `options` are those of each call.
+ */
+YK_API yk_value *yk_rpc_sync_all(const char *const *workers, int count, const char *function, yk_value *args,
+                                 const yk_rpc_options *options);
+/* The same without waiting, as yk_rpc_async: a future of the list. */
+YK_API yk_future *yk_rpc_async_all(const char *const *workers, int count, const char *function, yk_value *args,
+                                   const yk_rpc_options *options);
 
 /* ---- tensors in memory that workers of a host share -------------------------------------------------------------- */
 

@@ -392,7 +392,7 @@ typedef struct yk__idx {
 /* Reads the bytes of such a file, gzip or not; `path` is for messages. */
 yk_status yk__idx_parse(const char *path, const unsigned char *bytes, size_t size, int ndim, yk__idx *idx);
 
-/* Decodes a JPEG, PNG, BMP or WebP file to a u8 (3, H, W) sample. */
+/* Decodes a JPEG, PNG, BMP, TIFF, WebP, PGM or PPM file to a u8 (3, H, W) sample. */
 yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *sample);
 
 /* The parts of a name as of yk_dataset_open: whether it is a folder of pictures, whose path goes to *root (the caller

@@ -1,6 +1,6 @@
 /*
- * image_decode.c - pictures to (3, H, W) bytes: JPEG and PNG files by libjpeg-turbo and libpng; bmp.c and webp.c have
- * two forms more. Layer: data.
+ * image_decode.c - pictures to (3, H, W) bytes: JPEG and PNG files by libjpeg-turbo and libpng; bmp.c, pnm.c,
+ * tiff.c and webp.c have the other forms. Layer: data.
  *
  * Both libraries report by calling back and expect not to be returned to; here that is a longjmp to the one setjmp of
  * each decoder. Nothing is printed. Invariant: the header's size is checked against the length of the file before
@@ -360,6 +360,10 @@ yk_status yk__image_decode(const unsigned char *bytes, size_t size, yk_sample *s
         return yk__bmp_decode(bytes, size, sample);
     if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0)
         return yk__webp_decode(bytes, size, sample);
-    return yk__fail(YK_ERR_FORMAT, "none of JPEG, PNG, BMP and WebP: wrong magic number%s",
+    if (size >= 4 && (memcmp(bytes, "II*\0", 4) == 0 || memcmp(bytes, "MM\0*", 4) == 0))
+        return yk__tiff_decode(bytes, size, sample);
+    if (size >= 3 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6'))
+        return yk__pnm_decode(bytes, size, sample);
+    return yk__fail(YK_ERR_FORMAT, "none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM: wrong magic number%s",
                     size < 8 ? ", short file" : "");
 }

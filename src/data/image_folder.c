@@ -53,7 +53,7 @@ static void folder_destroy(void *context)
 bool yk__is_picture(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp", ".webp"};
+    static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"};
     bool found = false;
     for (size_t i = 0; dot && i < sizeof(ends) / sizeof(*ends); i++)
         found |= !strcasecmp(dot, ends[i]);
@@ -158,8 +158,9 @@ static yk_status list_pictures(image_folder *f, const char *path, int64_t class_
             free(below);
         } else {
             tell_left_out(f, path, item->d_name,
-                          kind == DT_REG ? "its name does not end in .jpg, .jpeg, .png, .bmp or .webp"
-                                         : "it is neither a file nor a folder, or a link to nothing");
+                          kind == DT_REG
+                              ? "its name does not end in .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm"
+                              : "it is neither a file nor a folder, or a link to nothing");
         }
     }
     closedir(directory);
@@ -198,9 +199,10 @@ static yk_status list_classes(image_folder *f)
     }
     closedir(directory);
     if (!status && f->class_count == 0)
-        status =
-            yk__fail(YK_ERR_FORMAT, "%s: no class folders in it; expected %s/CLASS/*.jpg, .jpeg, .png, .bmp or .webp",
-                     f->root, f->root);
+        status = yk__fail(
+            YK_ERR_FORMAT,
+            "%s: no class folders in it; expected %s/CLASS/*.jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm",
+            f->root, f->root);
     if (!status)
         qsort(f->classes, (size_t)f->class_count, sizeof(*f->classes), compare_names);
     return status;
@@ -209,14 +211,17 @@ static yk_status list_classes(image_folder *f)
 /* Fails with the class that has no images, or gives it to the report, if there is one. */
 static yk_status class_report_empty(const image_folder *f, int64_t class_)
 {
-    yk_status status = yk__fail(YK_ERR_FORMAT, "%s/%s: no .jpg, .jpeg, .png, .bmp or .webp file in this class's folder",
-                                f->root, f->classes[class_]);
+    yk_status status =
+        yk__fail(YK_ERR_FORMAT,
+                 "%s/%s: no .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm file in this class's folder",
+                 f->root, f->classes[class_]);
     if (!f->report)
         return status;
     char *path = yk__format("%s/%s", f->root, f->classes[class_]);
     yk_clear_error();
     if (path)
-        f->report->broken(f->report->user, path, "no .jpg, .jpeg, .png, .bmp or .webp file in this class's folder");
+        f->report->broken(f->report->user, path,
+                          "no .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm file in this class's folder");
     free(path);
     return path ? YK_OK : YK_ERR_MEMORY;
 }

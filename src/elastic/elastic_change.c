@@ -313,6 +313,7 @@ static yk_status change_members(yk_elastic *e, yk__standing standing, bool *comp
     if (next.leaving) {
         e->left = true;
         e->whole = next.whole;
+        yk__progress_gauge(yk__progress_counter("elastic_left"), !e->whole);
         return YK_OK;
     }
     if (cause.code)
@@ -327,6 +328,7 @@ yk_status yk__elastic_change(yk_elastic *e, yk__standing standing, bool *complet
     yk__progress_gauge(changing, e->members.store != NULL);
     yk_status status = change_members(e, standing, completed);
     yk__progress_gauge(changing, 0);
+    yk__elastic_spent(e, YK__TIME_CHANGES);
     return status;
 }
 
@@ -350,6 +352,7 @@ yk_status yk_elastic_recover(yk_elastic *e)
     snprintf(reason, sizeof(reason), "%s", yk_last_error()->message);
     if (yk__group_is_whole(e->group))
         yk_process_group_abort(e->group, reason);
+    yk__elastic_spent(e, YK__TIME_AGAIN);
     yk_status status = yk__elastic_change(e, YK__AT_STEP, &completed);
     e->failed = status;
     return status;
@@ -365,13 +368,15 @@ yk_status yk_elastic_together(yk_elastic *e, yk_status (*action)(void *argument)
         return yk__fail(YK_ERR_STATE, "elastic_together: a step is under way; an action of all is made between two");
     if (e->own_bytes && !e->joined_now && !e->left) /* who is behind comes to this action by it */
         memcpy(e->own_start, e->own, e->own_bytes);
+    yk__elastic_spent(e, YK__TIME_OTHER);
     for (;;) {
         bool completed = false;
         yk_status status = action ? action(argument) : YK_OK;
+        if (!status && e->survives && e->world > 1)
+            status = yk_barrier(e->group);
+        yk__elastic_spent(e, status ? YK__TIME_AGAIN : YK__TIME_TOGETHER);
         if (!e->survives)
             return status;
-        if (!status && e->world > 1)
-            status = yk_barrier(e->group);
         if (!status) {
             e->position++;
             return YK_OK;
@@ -495,6 +500,7 @@ yk_status yk__elastic_survive(yk_elastic *e, char *facts)
     if (!e->joined)
         status = yk_elastic_together(e, NULL, NULL);
     show_view(e, !status);
+    yk__elastic_spent(e, YK__TIME_OTHER);
     e->took_part = !status;
     return status;
 }

@@ -44,6 +44,20 @@ typedef struct yk__balance {
     bool due;
 } yk__balance;
 
+/* The time of the run, in seconds by what it went into; a newcomer goes on with the others' sums. */
+typedef enum yk__time_into {
+    YK__TIME_STEPS,    /* steps that count */
+    YK__TIME_AGAIN,    /* steps and actions that are made again */
+    YK__TIME_CHANGES,  /* changes of members */
+    YK__TIME_TOGETHER, /* actions of all between two steps */
+    YK__TIMES,
+    YK__TIME_OTHER = YK__TIMES
+} yk__time_into;
+typedef struct yk__times {
+    double mark; /* up to when it is counted */
+    double spent[YK__TIMES];
+} yk__times;
+
 struct yk_elastic {
     yk__object object;
     yk_module *net, *model; /* what was given, and it inside yk_ddp */
@@ -70,6 +84,7 @@ struct yk_elastic {
     yk__turn turn;
     bool synchronises; /* a backward of yk_elastic_backward is under way that goes over the processes */
     yk__balance balance;
+    yk__times times;
     yk_status failed;       /* what ended the step that was begun last */
     uint32_t raised, flags; /* of this process in the step under way; of all, in the last one that is done */
 
@@ -101,6 +116,12 @@ struct yk_elastic {
 /* ---- elastic.c ---- */
 /* Room for copies of the buffers, where this process has several virtual ranks, or may get them, and none yet. */
 yk_status yk__elastic_make_buffers(yk_elastic *job);
+
+/* ---- elastic_times.c ---- */
+/* The time since the last call went into this; the launcher and monitors see the sums in the page. */
+void yk__elastic_spent(yk_elastic *job, yk__time_into into);
+/* Shows the sums, after they came from another member. */
+void yk__elastic_times_show(const yk_elastic *job);
 
 /* ---- elastic_balance.c ---- */
 yk_status yk__balance_make(yk_elastic *job);

@@ -5,6 +5,7 @@
  * member that loses the others meanwhile still has its own. Numbers are little-endian, as all of a wire's:
  *
  *   u64 steps and actions done, u64 bits of the last loss, the generators, the loader's position
+ *   what the run's time went into
  *   u64 time of the schedule + 1 (0: none), u8 1 and the scaler's numbers (0: none)
  *   parameters, then buffers, in their order: the elements
  *   u32 tensors of the optimizer's state; each: name, u8 dtype, u8 dimensions, u64 each, the elements
@@ -64,6 +65,7 @@ yk_status yk__elastic_pack(yk_elastic *e, yk__wire *w)
     yk__wire_put_u64(w, loss);
     yk__wire_put(w, e->generators, (size_t)e->virtual_ranks * sizeof(*e->generators));
     yk__wire_put(w, &loader, sizeof(loader));
+    yk__wire_put(w, e->times.spent, sizeof(e->times.spent));
     yk__wire_put_u64(w, e->schedule ? (uint64_t)yk_schedule_time(e->schedule) + 1 : 0);
     if (e->scaler)
         scaler = yk_grad_scaler_get_state(e->scaler);
@@ -162,10 +164,12 @@ yk_status yk__elastic_unpack(yk_elastic *e, const void *data, size_t size)
     yk__reader from = {.at = data, .end = (const unsigned char *)data + size};
     yk_loader_state loader = {0};
     yk_grad_scaler_state scaler;
+    double spent[YK__TIMES] = {0};
     int64_t position = (int64_t)yk__read_u64(&from);
     uint64_t loss = yk__read_u64(&from);
     take_bytes(&from, e->generators, (size_t)e->virtual_ranks * sizeof(*e->generators));
     take_bytes(&from, &loader, sizeof(loader));
+    take_bytes(&from, spent, sizeof(spent));
     uint64_t time = yk__read_u64(&from);
     bool scaled = yk__read_u8(&from);
     take_bytes(&from, &scaler, sizeof(scaler));
@@ -196,5 +200,7 @@ yk_status yk__elastic_unpack(yk_elastic *e, const void *data, size_t size)
     yk_random_set_state(e->generators[0]);
     e->position = position;
     e->loader_start = loader;
+    memcpy(e->times.spent, spent, sizeof(spent));
+    yk__elastic_times_show(e);
     return yk_loader_set_state(e->loader, &loader);
 }

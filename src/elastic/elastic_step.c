@@ -127,6 +127,7 @@ bool yk_elastic_begin(yk_elastic *e)
         return false;
     }
     e->stage = YK__BETWEEN;
+    yk__elastic_spent(e, YK__TIME_OTHER);
     while (!((!e->survives || yk__elastic_enter(e)) && step_begin(e)))
         if (!e->failed || !e->survives || yk_elastic_recover(e))
             return false;
@@ -399,5 +400,7 @@ yk_status yk_elastic_step(yk_elastic *e)
     if (!status && e->schedule)
         yk_schedule_step(e->schedule);
     e->stage = YK__BETWEEN;
+    if (!status)
+        yk__elastic_spent(e, YK__TIME_STEPS);
     return status;
 }

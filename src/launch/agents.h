@@ -12,6 +12,7 @@
 
 #include "launch/departures.h"
 #include "launch/listeners.h"
+#include "launch/pages.h"
 #include "launch/rendezvous.h"
 #include "net/store_link.h"
 #include "net/store_server.h"
@@ -378,8 +379,8 @@ void yk__survivors_step(yk__rendezvous *n);
 void yk__survivors_end(yk__rendezvous *n, const group *g);
 /* An attempt is over. */
 void yk__survivors_clear(yk__rendezvous *n);
-/* A line about the nodes that there are now. */
-void yk__survivors_say(yk__rendezvous *n, const char *why, int nodes, int ranks);
+/* A line about the nodes that there are now, after a change whose next step is `awaited`, or not. */
+void yk__survivors_say(yk__rendezvous *n, yk__change kind, bool awaited, const char *why, int nodes, int ranks);
 /* The others: the lease was renewed; and has it to be taken for over (Note [The side that goes on])? */
 void yk__survivors_renewed(yk__rendezvous *n);
 void yk__survivors_fence(yk__rendezvous *n);

@@ -20,6 +20,7 @@
 #include "launch/departures.h"
 #include "launch/exit_codes.h"
 #include "launch/hang.h"
+#include "launch/member_changes.h"
 #include "launch/outcome.h"
 #include "launch/start.h"
 #include "launch/watch.h"
@@ -167,6 +168,10 @@ static void say_change(group *g, const worker *joined, double seconds, int64_t v
     json_t *of = g->json ? json_pack("{s:I,s:o,s:o}", "view", (json_int_t)view, "seconds", yk__json_fixed(seconds, 3),
                                      "rank", joined ? json_integer(joined->rank) : json_null())
                          : NULL;
+    if (joined)
+        yk__change_note(g, YK__CHANGE_JOINED, false, message);
+    else
+        yk__change_stepped(g, seconds);
     yk__event_say(g, "members", message, of);
 }
 
@@ -251,6 +256,13 @@ static bool others_do(const group *g, const worker *one)
         any |= other != one && (member || (done && is_newcomer(g, one)) || (other->running && is_newcomer(g, one)));
     }
     return any;
+}
+
+void yk__alone_note_end(group *g, const worker *one)
+{
+    bool good = WIFEXITED(one->status) && WEXITSTATUS(one->status) == 0;
+    if (good && !one->asked && g->hang && counter_of(g, (int)(one - g->workers), "elastic_left") > 0)
+        yk__departure_left(g, one);
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */

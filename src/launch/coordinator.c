@@ -284,14 +284,16 @@ static void handle_view(yk__rendezvous *n, yk__reader *r)
 static void handle_members(yk__rendezvous *n, yk__reader *r)
 {
     char why[1000];
-    bool lost = yk__read_u8(r) != 0;
+    unsigned change = yk__read_u8(r); /* yk__change, and 1 where the next step is awaited */
+    bool lost = change & 1;
     uint32_t nodes = yk__read_u32(r), ranks = yk__read_u32(r);
-    if (!yk__agent_read_text(r, why, sizeof(why)) || nodes > INT32_MAX || ranks > INT32_MAX) {
+    if (!yk__agent_read_text(r, why, sizeof(why)) || nodes > INT32_MAX || ranks > INT32_MAX ||
+        change / 2 >= YK__CHANGE_KINDS) {
         refuse_coordinator(n, "list of nodes");
         return;
     }
     n->link.changed = lost ? yk__now() : n->link.changed;
-    yk__survivors_say(n, why, (int)nodes, (int)ranks);
+    yk__survivors_say(n, (yk__change)(change / 2), lost, why, (int)nodes, (int)ranks);
 }
 
 static void handle_order(yk__rendezvous *n, yk__reader *r)

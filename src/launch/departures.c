@@ -16,6 +16,7 @@
 #include "base/json_line.h"
 #include "launch/departures.h"
 #include "launch/hang.h"
+#include "launch/member_changes.h"
 #include "launch/outcome.h"
 
 yk__departure yk__departure_of(const worker *w, const char *host)
@@ -137,7 +138,19 @@ void yk__departure_say(group *g, const worker *w, double delay)
         json_object_set_new(members, "doing", known ? text_json(doing) : json_null());
     else if (known && used < sizeof(message))
         snprintf(message + used, sizeof(message) - used, "\n  it was %s", doing);
+    if (yk__alone_view(g) > 0)
+        yk__change_note(g, d.lost ? YK__CHANGE_ENDED : YK__CHANGE_RESTARTED, g->change.since > 0, message);
     yk__event_say(g, d.lost ? "lost" : "restart", message, members);
+}
+
+void yk__departure_left(group *g, const worker *w)
+{
+    char name[YK__WORKER_NAME], message[200];
+    const yk__departure d = yk__departure_of(w, g->host);
+    snprintf(message, sizeof(message), "%s has left, with its step complete (pid %d, after %.1f s); the others go on",
+             departure_name(&d, name), d.pid, d.seconds);
+    yk__change_note(g, YK__CHANGE_LEFT, false, message);
+    yk__event_say(g, "left", message, g->json ? departure_json(&d) : NULL);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */

@@ -25,6 +25,8 @@ bool yk__departure_keep(yk__departure **table, int *count, const yk__departure *
 
 /* To g->err, now: a process of this node is lost, or is started again after so many seconds. */
 void yk__departure_say(group *g, const worker *w, double delay);
+/* Likewise: it has left a program that survives it. */
+void yk__departure_left(group *g, const worker *w);
 /* To g->err: something else that happens during a job, as a sentence, or with g->json as an object with the members
  * too, which are taken over. */
 void yk__event_say(group *g, const char *event, const char *message, json_t *members);

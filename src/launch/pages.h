@@ -10,7 +10,25 @@ typedef struct yk__pages yk__pages;
 
 /* Requests to the launcher, of processes of its user that have its memory file mapped: the first block of that file.
  * What is there is not trusted. */
-enum { YK__REQUESTS_MAGIC = 0x71657252, YK__REQUESTS_VERSION = 1 };
+enum { YK__REQUESTS_MAGIC = 0x71657252, YK__REQUESTS_VERSION = 2 };
+/* Changes of members of a run (member_changes.h), by their cause. */
+typedef enum yk__change {
+    YK__CHANGE_ENDED,     /* a process, for good */
+    YK__CHANGE_RESTARTED, /* one that has ended, and comes again */
+    YK__CHANGE_JOINED,    /* a process, which was started again or is a spare */
+    YK__CHANGE_LEFT,      /* a process, at its own wish */
+    YK__CHANGE_NODE_LOST,
+    YK__CHANGE_NODE_JOINED,
+    YK__CHANGE_NODE_LEFT,
+    YK__CHANGE_KINDS
+} yk__change;
+typedef struct yk__member_change {
+    double time;    /* seconds since 1970 */
+    double seconds; /* until the next step was done without whoever is gone; below 0: it is not, or is not awaited */
+    int32_t kind;   /* yk__change */
+    char what[300]; /* who, and why */
+} yk__member_change;
+enum { YK__CHANGES_KEPT = 16 };
 typedef struct yk__run_requests {
     uint32_t magic, version, size; /* the launcher's */
     atomic_bool
@@ -23,6 +41,13 @@ typedef struct yk__run_requests {
     atomic_int trace_file;
     _Atomic uint64_t trace_behind, trace_far; /* as yk__trace_ask takes them */
     _Atomic double trace_seconds;
+    /* Changes of members, the launcher's: the next is change[changes % YK__CHANGES_KEPT]. */
+    _Atomic uint64_t changes, changes_of[YK__CHANGE_KINDS];
+    _Atomic double change_seconds; /* the sum of all `seconds` */
+    struct {
+        atomic_uint version; /* odd while it is written (Note [Fields of a page]) */
+        yk__member_change change;
+    } change[YK__CHANGES_KEPT];
 } yk__run_requests;
 /* The part that node 0's launcher has of a rank, or could not have of a node. */
 typedef struct yk__traced {

@@ -236,6 +236,7 @@ static void reap(watch *w)
                 one->why[0] = '\0';
             if (g->ended)
                 g->ended(g->argument, one);
+            yk__alone_note_end(g, one);
             bool alone = worker_failed(one) && !one->asked && yk__alone_may(w, one);
             if (alone)
                 yk__alone_begin(w, one);

@@ -25,6 +25,7 @@
 #include "base/json_line.h"
 #include "launch/agents.h"
 #include "launch/exit_codes.h"
+#include "launch/member_changes.h"
 #include "launch/succession.h"
 
 /* The part of --node-timeout after which a node that has no answer of node 0's ends its processes. */
@@ -105,11 +106,12 @@ static void put_lost(yk__rendezvous *n, const yk__agent_node *p)
 
 /* ---- what is said ------------------------------------------------------------------------------------------------ */
 
-void yk__survivors_say(yk__rendezvous *n, const char *why, int nodes, int ranks)
+void yk__survivors_say(yk__rendezvous *n, yk__change kind, bool awaited, const char *why, int nodes, int ranks)
 {
     if (!n->group)
         return;
     group as = {.json = n->group->json, .job = n->group->job, .host = n->group->host, .err = n->group->err};
+    yk__change_note(n->group, kind, awaited, why);
     char message[1000];
     snprintf(message, sizeof(message), "%.800s: %d node%s with %d rank%s", why, nodes, nodes > 1 ? "s" : "", ranks,
              ranks > 1 ? "s" : "");
@@ -135,7 +137,7 @@ void yk__survivors_begin(yk__rendezvous *n)
 }
 
 /* On all launchers. `lost`: members have ended by it, so the next step is awaited. */
-static void announce(yk__rendezvous *n, const char *why, bool lost)
+static void announce(yk__rendezvous *n, yk__change kind, const char *why, bool lost)
 {
     int nodes = nodes_there(n), ranks = n->own_local;
     for (int i = 0; i < n->joined; i++) {
@@ -144,13 +146,13 @@ static void announce(yk__rendezvous *n, const char *why, bool lost)
     }
     yk__wire order = {0};
     yk__wire_put_u8(&order, ORDER_MEMBERS);
-    yk__wire_put_u8(&order, lost);
+    yk__wire_put_u8(&order, 2 * (unsigned)kind + lost);
     yk__wire_put_u32(&order, (uint32_t)nodes);
     yk__wire_put_u32(&order, (uint32_t)ranks);
     yk__agent_put_text(&order, why);
     yk__rendezvous_order(n, &order);
     n->link.changed = lost ? yk__now() : n->link.changed;
-    yk__survivors_say(n, why, nodes, ranks);
+    yk__survivors_say(n, kind, lost, why, nodes, ranks);
 }
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
@@ -198,7 +200,7 @@ void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
                  text, n->s.least, n->s.join_timeout);
     }
     put_lost(n, p);
-    announce(n, why, enough);
+    announce(n, YK__CHANGE_NODE_LOST, why, enough);
 }
 
 /* True if a process with this number can run, on this node or another that is there. */
@@ -229,7 +231,7 @@ void yk__survivors_succeed(yk__rendezvous *n, yk__agent_node *before, const char
         snprintf(why, sizeof(why), "%.700s; the others wait for more nodes, as --nnodes asks for %d", text, n->s.least);
     }
     put_lost(n, before);
-    announce(n, why, enough);
+    announce(n, YK__CHANGE_NODE_LOST, why, enough);
 }
 
 bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *p, int number)
@@ -243,7 +245,7 @@ bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *p, int number)
     yk__rendezvous_name_node(p, name, sizeof(name));
     snprintf(why, sizeof(why), "%s leaves: %s to its launcher; the others go on", name,
              yk__signal_name(number, signal_name));
-    announce(n, why, false);
+    announce(n, YK__CHANGE_NODE_LEFT, why, false);
     return true;
 }
 
@@ -267,7 +269,7 @@ bool yk__survivors_come(yk__rendezvous *n, yk__agent_node *p)
     yk__rendezvous_send_joining(n, p);
     yk__rendezvous_name_node(p, name, sizeof(name));
     snprintf(why, sizeof(why), "%s comes, and joins the others", name);
-    announce(n, why, false);
+    announce(n, YK__CHANGE_NODE_JOINED, why, false);
     release_held(n);
     return true;
 }
@@ -282,7 +284,7 @@ void yk__survivors_in_vain(yk__rendezvous *n, yk__agent_node *p, const char *tex
     snprintf(why, sizeof(why), "%s has come in vain: %.700s; the others go on", name, text);
     if (nodes_there(n) < n->s.least)
         hold(n, p);
-    announce(n, why, false);
+    announce(n, YK__CHANGE_NODE_LEFT, why, false);
 }
 
 static void forget(yk__rendezvous *n, const yk__agent_node *p)

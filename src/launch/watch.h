@@ -53,6 +53,8 @@ bool yk__alone_looks(const group *g);
 bool yk__alone_cancel(watch *w);
 /* Others go on without a node that was lost at this time: it is said when they have. */
 void yk__alone_note_change(group *g, double since);
+/* A process has ended, which may have left the others at its own wish: that is said. */
+void yk__alone_note_end(group *g, const worker *one);
 /* Starts those again whose time has come; the seconds until there is something to do, or `wait`. */
 double yk__alone_start(watch *w, double wait);
 /* True if the processes that are stuck (hang.h) are known, and may all end alone. */

@@ -388,6 +388,17 @@ static int alive_of(const yk__run *run)
     return count;
 }
 
+static void run_labels(const answer *a, const yk__run *run)
+{
+    char node[16];
+    snprintf(node, sizeof(node), "%d", run->node);
+    fputc('{', a->to);
+    yk__metrics_label(a->to, true, "job_id", run->job);
+    if (a->options->host)
+        yk__metrics_label(a->to, false, "host", a->options->host);
+    yk__metrics_label(a->to, false, "node", node);
+}
+
 static void write_runs(const answer *a)
 {
     static const struct {
@@ -404,15 +415,45 @@ static void write_runs(const answer *a)
         for (int i = 0; i < a->n_runs; i++) {
             const yk__run *run = a->runs[i];
             const double values[] = {run->world, alive_of(run), run->nodes, run->restart, run->began};
-            char node[16];
-            snprintf(node, sizeof(node), "%d", run->node);
-            fprintf(a->to, "%s{", families[f].name);
-            yk__metrics_label(a->to, true, "job_id", run->job);
-            if (a->options->host)
-                yk__metrics_label(a->to, false, "host", a->options->host);
-            yk__metrics_label(a->to, false, "node", node);
+            fputs(families[f].name, a->to);
+            run_labels(a, run);
             fputc('}', a->to);
             write_value(a->to, values[f]);
+        }
+    }
+}
+
+/* The families of runs whose processes come and go. */
+static void write_members(const answer *a)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } families[] = {
+        {"yoke_run_view", "gauge", "The number of the list of members that the run is in."},
+        {"yoke_run_members", "gauge", "Processes that take part in the run, on all machines."},
+        {"yoke_run_change_seconds_total", "counter",
+         "Time from ends of members to the first steps that were done without them."},
+        {"yoke_run_changes_total", "counter",
+         "Changes of members since all ranks were started, by their cause, as far as this machine's launcher says "
+         "them."},
+    };
+    enum { SINGLE = 3 };
+    bool any = false;
+    for (int i = 0; i < a->n_runs; i++)
+        any |= a->runs[i]->view > 0;
+    for (int f = 0; f <= SINGLE && any; f++) {
+        yk__metrics_family(a->to, families[f].name, families[f].type, families[f].help);
+        for (int i = 0; i < a->n_runs; i++) {
+            const yk__run *run = a->runs[i];
+            const double values[SINGLE] = {(double)run->view, (double)run->members, run->change_seconds};
+            for (int kind = 0; kind < (f == SINGLE ? YK__CHANGE_KINDS : 1) && run->view; kind++) {
+                fputs(families[f].name, a->to);
+                run_labels(a, run);
+                if (f == SINGLE)
+                    yk__metrics_label(a->to, false, "cause", yk__change_name((yk__change)kind));
+                fputc('}', a->to);
+                write_value(a->to, f == SINGLE ? (double)run->changes_of[kind] : values[f]);
+            }
         }
     }
 }
@@ -451,6 +492,7 @@ void yk__metrics_yoke(FILE *to, const yk__snapshot *snapshot, const yk__metrics_
     choose_runs(&a);
     choose_ranks(&a);
     write_runs(&a);
+    write_members(&a);
     write_rank_families(&a);
     write_losses(&a);
     write_phases(&a);

@@ -233,6 +233,13 @@ const rank_columns = [
   {title: 'restarts', name: 'yoke_rank_restarts_total', text: r => number(r.incarnation), value: r => r.incarnation},
   {title: 'role', name: 'role', text: r => r.role},
 ];
+const change_columns = [
+  {title: 'when', name: 'when', text: c => new Date(c.time * 1000).toLocaleTimeString()},
+  {title: 'cause', name: 'cause', text: c => c.cause.replace('_', ' ')},
+  {title: 'next step after', name: 'step_done_s', text: c => known(c.step_done_s) ? c.step_done_s.toFixed(3) + ' s' : '-',
+   value: c => c.step_done_s},
+  {title: 'who, and why', name: 'what', text: c => c.what},
+];
 const gpu_columns = [
   {title: 'GPU', name: 'gpu', text: g => number(g.gpu), value: g => g.gpu},
   {title: 'name', name: 'name', text: g => g.name},
@@ -287,6 +294,9 @@ function draw() {
     table(find('ranks'), rank_columns, sorted(run.ranks), {
       sort: name => { state.down = state.sort === name && !state.down; state.sort = name; draw(); },
       style: rank => is_late(rank) ? 'late' : '', key: rank => `${run.job}/${rank.rank}`});
+    find('members').hidden = !known(run.view);
+    put(find('members-now'), `${number(run.members)}, view ${number(run.view)}`);
+    table(find('changes'), change_columns, [...run.changes].reverse());
   }
   chart(find('chart-devices'), 'Devices busy', '%', lines(h => h.devices), {low: 0, top: 100});
   table(find('machine'), machine_columns, [shot.machine]);

@@ -179,6 +179,25 @@ static void pages_newest(char *pages, int count, int most, yk__rank_page **newes
     }
 }
 
+/* The launcher's block, in the memory of its pages; NULL where it is of another version. */
+static yk__run_requests *block_of(void *pages)
+{
+    yk__run_requests *block = pages;
+    bool known =
+        block->magic == YK__REQUESTS_MAGIC && block->version == YK__REQUESTS_VERSION && block->size == sizeof(*block);
+    return known ? block : NULL;
+}
+
+static void changes_read(const yk__run_requests *block, yk__run *run)
+{
+    if (!block || run->changes || !(run->changes = yk__calloc(YK__CHANGES_KEPT, sizeof(*run->changes))))
+        return;
+    run->n_changes = yk__changes_read(block, run->changes);
+    for (int i = 0; i < YK__CHANGE_KINDS; i++)
+        run->changes_of[i] = atomic_load(&block->changes_of[i]);
+    run->change_seconds = atomic_load(&block->change_seconds);
+}
+
 /* Calls `read` with the newest page of each rank. False where they are not to be had, with run->why. */
 static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, void *argument), void *argument)
 {
@@ -194,6 +213,8 @@ static bool pages_each(yk__run *run, void (*read)(const yk__rank_page *page, voi
         if (newest[i])
             read(newest[i], argument);
     }
+    if (argument == run)
+        changes_read(block_of(pages), run);
     munmap(pages, (size_t)count * YK__PAGE_SIZE);
     return true;
 }
@@ -211,10 +232,7 @@ yk_status yk__run_pages_open(const yk__run *run, yk__run_open_pages *open)
         yk__run_pages_close(open);
         return yk__error_code();
     }
-    yk__run_requests *requests = open->memory;
-    if (requests->magic == YK__REQUESTS_MAGIC && requests->version == YK__REQUESTS_VERSION &&
-        requests->size == sizeof(*requests))
-        open->requests = requests;
+    open->requests = block_of(open->memory);
     pages_newest(open->memory, count, most, open->pages);
     for (int i = 0; i < most; i++) { /* those of processes that run */
         yk__rank_page *page = open->pages[i];
@@ -245,6 +263,15 @@ static void rank_add(const yk__rank_page *page, void *argument)
     rank_read(page, &run->ranks[run->n_ranks++]);
 }
 
+/* The value of a counter of the rank; 0: it has none of that name. */
+static int64_t rank_counter(const yk__run_rank *rank, const char *name)
+{
+    for (int i = 0; i < rank->n_counters; i++)
+        if (strcmp(rank->counters[i].name, name) == 0)
+            return rank->counters[i].value;
+    return 0;
+}
+
 static void ranks_read(yk__run *run)
 {
     int most = run->local < 0 ? 0 : run->local < YK__MOST_LOCAL ? run->local : YK__MOST_LOCAL;
@@ -252,6 +279,13 @@ static void ranks_read(yk__run *run)
     run->readable = run->ranks && pages_each(run, rank_add, run);
     if (run->readable)
         qsort(run->ranks, (size_t)run->n_ranks, sizeof(*run->ranks), lower_rank);
+    for (int i = 0; i < run->n_ranks; i++) {
+        int64_t view = rank_counter(&run->ranks[i], "elastic_view");
+        if (!run->ranks[i].alive || view <= run->view)
+            continue;
+        run->view = view;
+        run->members = rank_counter(&run->ranks[i], "elastic_members");
+    }
 }
 
 static void page_add(const yk__rank_page *page, void *list)
@@ -314,6 +348,7 @@ static void run_clear(yk__run *run)
     free(run->host);
     free(run->program);
     free(run->ranks);
+    free(run->changes);
 }
 
 typedef enum announced { RUNS, GONE, ELSEWHERE, UNKNOWN } announced;

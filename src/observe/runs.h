@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "launch/member_changes.h"
 #include "launch/pages.h"
 
 /* Seconds, bytes and the like that are not known are below 0. */
@@ -42,6 +43,12 @@ typedef struct yk__run {
     char why[120]; /* where they were not */
     int n_ranks;
     yk__run_rank *ranks;
+    /* The members of a run whose processes come and go; view 0: they do not, or have not begun. */
+    int64_t view, members;
+    int n_changes;
+    yk__member_change *changes; /* the last ones, the oldest first */
+    uint64_t changes_of[YK__CHANGE_KINDS];
+    double change_seconds; /* from ends to the steps that were done without whoever ended, in all */
 } yk__run;
 
 typedef struct yk__runs {

@@ -70,16 +70,29 @@ static json_t *rank_json(const yk__run_rank *r)
                      known_json(alive && r->cpu_seconds >= 0, r->cpu_seconds), "counters", counters);
 }
 
+/* Seconds that are not known, or not awaited, are null. */
+static json_t *change_json(const yk__member_change *change)
+{
+    return json_pack("{s:o,s:s,s:o,s:o}", "time", yk__json_fixed(change->time, 3), "cause",
+                     yk__change_name((yk__change)change->kind), "what", text_json(change->what), "step_done_s",
+                     known_json(change->seconds >= 0, change->seconds));
+}
+
 static json_t *run_json(const yk__run *run)
 {
-    json_t *ranks = json_array();
+    json_t *ranks = json_array(), *changes = json_array();
+    for (int i = 0; i < run->n_changes; i++)
+        json_array_append_new(changes, change_json(&run->changes[i]));
     for (int i = 0; i < run->n_ranks; i++)
         json_array_append_new(ranks, rank_json(&run->ranks[i]));
-    return json_pack("{s:o,s:i,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:o,s:o,s:o,s:o}", "job", text_json(run->job), "pid",
-                     run->launcher, "supervisor_pid", run->supervisor, "host", text_json(run->host), "node", run->node,
-                     "nodes", run->nodes, "world_size", run->world, "local_ranks", run->local, "restarts", run->restart,
-                     "began", yk__json_fixed(run->began, 3), "program", text_json(run->program), "problem",
-                     run->readable ? json_null() : text_json(run->why), "ranks", ranks);
+    return json_pack("{s:o,s:i,s:i,s:o,s:i,s:i,s:i,s:i,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "job", text_json(run->job),
+                     "pid", run->launcher, "supervisor_pid", run->supervisor, "host", text_json(run->host), "node",
+                     run->node, "nodes", run->nodes, "world_size", run->world, "local_ranks", run->local, "restarts",
+                     run->restart, "began", yk__json_fixed(run->began, 3), "program", text_json(run->program),
+                     "problem", run->readable ? json_null() : text_json(run->why), "view",
+                     run->view ? json_integer((json_int_t)run->view) : json_null(), "members",
+                     run->view ? json_integer((json_int_t)run->members) : json_null(), "changes", changes, "ranks",
+                     ranks);
 }
 
 static json_t *known_text(const char *text)

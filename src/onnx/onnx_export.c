@@ -12,7 +12,6 @@
 #include <yoke/autograd.h>
 #include <yoke/ops.h>
 
-#include "host/file.h"
 #include "nn/module.h"
 #include "onnx/onnx_graph.h"
 
@@ -231,77 +230,6 @@ static bool graph_write(yk__onnx *g, const onnx_call *c)
     return fine;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------------------------- */
-
-static size_t varint_size(uint64_t value)
-{
-    size_t size = 1;
-    for (; value > 127; value >>= 7)
-        size++;
-    return size;
-}
-
-/* The size of a constant's message: its head, and field 9 with the bytes. */
-static size_t constant_size(const yk__onnx_constant *c)
-{
-    return c->head.size + 1 + varint_size(c->size) + c->size;
-}
-
-static yk_status bytes_write(yk__file_writer *file, const yk__onnx_constant *c)
-{
-    if (c->bytes || !c->size)
-        return c->size ? yk__file_write(file, c->bytes, c->size) : YK_OK;
-    void *data = yk__calloc(1, c->size);
-    yk_status status = data ? yk_tensor_read(c->tensor, data, c->size) : yk__error_code();
-    if (!status)
-        status = yk__file_write(file, data, c->size);
-    free(data);
-    return status;
-}
-
-static yk_status message_write(yk__file_writer *file, yk__proto *message)
-{
-    yk_status status =
-        message->failed ? yk__fail_memory(message->size) : yk__file_write(file, message->data, message->size);
-    free(message->data);
-    *message = (yk__proto){0};
-    return status;
-}
-
-/* All of the file: a ModelProto whose graph comes last, written without a copy of the constants. */
-static yk_status model_write(const yk__onnx *g, yk__file_writer *file)
-{
-    yk__proto head = {0}, opset = {0};
-    size_t size = g->nodes.size;
-    for (int i = 0; i < g->n_constants; i++)
-        size += 1 + varint_size(constant_size(&g->constants[i])) + constant_size(&g->constants[i]);
-    if (size > INT32_MAX)
-        return yk__fail(YK_ERR_UNSUPPORTED,
-                        "onnx_export: the weights take %zu bytes, and a file of ONNX at most 2 GiB; export half of the "
-                        "model, or weights of a smaller dtype",
-                        size);
-    yk__proto_int(&head, 1, 9); /* the version of the format, to which opset 20 belongs */
-    yk__proto_text(&head, 2, "yoke");
-    yk__proto_int(&opset, 2, YK__ONNX_OPSET);
-    yk__proto_message(&head, 8, &opset);
-    yk__proto_key(&head, 7, 2);
-    yk__proto_varint(&head, size);
-    yk__proto_raw(&head, g->nodes.data, g->nodes.size);
-    yk_status status = message_write(file, &head);
-    for (int i = 0; i < g->n_constants && !status; i++) {
-        const yk__onnx_constant *c = &g->constants[i];
-        yk__proto_key(&head, 5, 2);
-        yk__proto_varint(&head, constant_size(c));
-        yk__proto_raw(&head, c->head.data, c->head.size);
-        yk__proto_key(&head, 9, 2);
-        yk__proto_varint(&head, c->size);
-        status = message_write(file, &head);
-        if (!status)
-            status = bytes_write(file, c);
-    }
-    return status;
-}
-
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 static yk_status export_traced(const onnx_call *c, const char *path, const yk__trace *a, const yk__trace *b)
@@ -312,16 +240,8 @@ static yk_status export_traced(const onnx_call *c, const char *path, const yk__t
         g.batch_input++;
     g.batch_dim = batch_dim(c, g.batch_input);
     yk_status status = g.state && g.value_names && graph_write(&g, c) ? YK_OK : yk__error_code();
-    yk__file_writer *file = status ? NULL : yk__file_create(path);
-    if (file) {
-        status = model_write(&g, file);
-        if (status)
-            yk__file_abort(file);
-        else
-            status = yk__file_commit(file);
-    } else if (!status) {
-        status = yk__error_code();
-    }
+    if (!status)
+        status = yk__onnx_write(&g, path, c->options->external_data);
     yk__onnx_clear(&g);
     return status;
 }

@@ -12,12 +12,14 @@
 
 enum { YK__ONNX_BATCH_A = 2, YK__ONNX_BATCH_B = 3, YK__ONNX_OPSET = 20 };
 
-/* A constant of the file: the message but its bytes, which are written after it. */
+/* A constant of the file: the message but its bytes, which are written after it, or to the file of data. */
 typedef struct yk__onnx_constant {
     yk__proto head;
     yk_tensor *tensor; /* retained, whose elements follow; NULL: `bytes` do */
     void *bytes;
     size_t size;
+    size_t offset; /* in the file of data, where `external` */
+    bool external;
 } yk__onnx_constant;
 
 typedef struct yk__onnx {
@@ -80,6 +82,10 @@ const char *yk__onnx_reshape_as(yk__onnx *g, const char *x, int value);
 const char *yk__onnx_reshape(yk__onnx *g, const char *x, int ndim, const int64_t *a, const int64_t *b);
 
 int yk__onnx_dtype(yk_dtype dtype); /* ONNX's number */
+
+/* ---- the file (onnx_file.c) ---- */
+/* Writes the graph to `path`, and weights to PATH.data where that is asked for or where one file cannot hold them. */
+yk_status yk__onnx_write(yk__onnx *g, const char *path, bool external_data);
 
 /* ---- operations (onnx_ops.c, onnx_shape_ops.c) ---- */
 /* Writes the nodes of an operation and the names of its results. */

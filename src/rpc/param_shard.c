@@ -224,8 +224,7 @@ static yk_tensor *table_make(const shard *s, const yk_value *given, uint32_t num
         yk__fail(YK_ERR_FORMAT, "a table of %" PRId64 " rows of %" PRId64, rows, dim);
         return NULL;
     }
-    int64_t here = (rows - s->part + s->parts - 1) / s->parts;
-    here = here > 0 ? here : 0;
+    int64_t here = rows > s->part ? (rows - s->part - 1) / s->parts + 1 : 0;
     yk_tensor *x =
         yk_zeros(YK_SHAPE(here, dim), YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)dtype, .device = {YK_CPU, 0}));
     double *row = x ? yk__calloc((size_t)dim, sizeof(*row)) : NULL;

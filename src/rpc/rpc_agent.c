@@ -17,6 +17,7 @@
 #include "launch/job_store.h"
 #include "rpc/param_server.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/rpc_publish.h"
 
 /* A thread that locks it twice gets EDEADLK: yk__rpc_lock_if_free. */
@@ -241,6 +242,7 @@ static void agent_clear(void)
     free(yk__rpc.connecting);
     free(yk__rpc.snapshots);
     yk__rpc.snapshots = NULL;
+    yk__devices_clear();
     yk__rpc.changed_count = 0;
     yk__rpc.members = NULL;
     yk__rpc.connecting = NULL;
@@ -319,6 +321,7 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
     status = status ? status : agent_listen(&o, world_size, deadline);
     if (!status && o.snapshots)
         status = yk__keep_open(o.snapshots);
+    status = status ? status : yk__devices_keep(o.device_maps);
     status = status ? status : agent_start_io();
     if (!status) {
         started = true;
@@ -356,7 +359,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     if (timeout != YK_NOT_GIVEN && yk__check_timeout("rpc_shutdown", "timeout", timeout, 0, &seconds))
         return yk__error_code();
     if (yk__rpc_current())
-        return yk__fail(YK_ERR_STATE, "rpc_shutdown: called from a function that another worker called");
+        return yk__fail(YK_ERR_STATE, "rpc_shutdown: called from a function that runs for a call, a watch or a future");
     yk__rpc_lock();
     bool running = yk__rpc.running && !yk__rpc.forked;
     pthread_mutex_unlock(&yk__rpc.lock);
@@ -369,11 +372,14 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
         yk__rpc_lock();
-        int unanswered;
-        while ((unanswered = futures_count()) && (!deadline || yk__now() < deadline))
+        int unanswered, thens;
+        while (((unanswered = futures_count()) | (thens = yk__rpc.thens)) && (!deadline || yk__now() < deadline))
             yk__rpc_wait(&yk__rpc.changed, deadline);
         pthread_mutex_unlock(&yk__rpc.lock);
-        if (unanswered)
+        if (!unanswered && thens)
+            status = yk__fail(YK_ERR_TIMEOUT, "rpc_shutdown: %d function%s of yk_future_then did not end in time",
+                              thens, thens == 1 ? "" : "s");
+        else if (unanswered)
             status = yk__fail(YK_ERR_TIMEOUT, "rpc_shutdown: %d call%s of this worker %s not answered in time",
                               unanswered, unanswered == 1 ? "" : "s", unanswered == 1 ? "was" : "were");
         status = status ? status : yk__rpc_leave_together(deadline);

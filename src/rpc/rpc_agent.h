@@ -9,7 +9,8 @@
  * Worker A opens one connection to worker B for the calls of A to B; the answers come back over it, and the calls of B
  * to A have another connection. It is a channel (net/channel.h) of the service "rpc". Its messages:
  *
- *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A
+ *   HELLO    A: u32 index of A, u32 index that A takes B for, text8 name of A, and A's map of devices for B: u8 count,
+ *            and of each way two devices, of A and of B (u8 type, u16 index)
  *   WELCOME  B: u32 index of B, text8 name of B; the first message of B
  *   CALL     A: u64 call, u8 kind, u64 object (0: none), u32 milliseconds left, u8 sync, text8 name, text8 shared name,
  *            u8 count, and u64 and text8 each: the objects whose methods wait for this call; a head; then a list of
@@ -55,7 +56,8 @@ enum {
     YK__RPC_MOST_CALLS = 256,       /* of one caller to one worker that are not answered */
     YK__RPC_MOST_BYTES = 256 << 20, /* of their arguments together, unless it is one call alone, or small */
     YK__RPC_SMALL = 32 << 10,       /* a call that no large one keeps waiting */
-    YK__RPC_MOST_CHAIN = 64         /* objects that wait for one another */
+    YK__RPC_MOST_CHAIN = 64,        /* objects that wait for one another */
+    YK__RPC_MOST_WAYS = 32          /* devices of a worker in device_maps */
 };
 
 typedef enum yk__rpc_message {
@@ -76,8 +78,8 @@ typedef enum yk__rpc_message {
     YK__RPC_LENT = 128 /* a bit of CALL and REPLY: Note [Loans] */
 } yk__rpc_message;
 
-/* Two more are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a
- * watch (rpc_watch.c). */
+/* Three more are never sent: DESTROY follows an object's last call in the object's queue, TELL runs the function of a
+ * watch (rpc_watch.c), THEN one that follows a future (rpc_then.c). */
 typedef enum yk__rpc_kind {
     YK__RPC_FUNCTION = 1,
     YK__RPC_CREATE,
@@ -88,7 +90,8 @@ typedef enum yk__rpc_kind {
     YK__RPC_SAVE,   /* a snapshot of the object */
     YK__RPC_ATTACH, /* not sent: CREATE or BACK of a shared object that is there */
     YK__RPC_DESTROY,
-    YK__RPC_TELL
+    YK__RPC_TELL,
+    YK__RPC_THEN
 } yk__rpc_kind;
 
 /* A worker of the job, as the store has it (rpc_members.c). */
@@ -143,6 +146,8 @@ typedef struct yk__rpc_link {
     uint32_t index;       /* of the worker at the other end */
     char name[YK__RPC_NAME], host[64];
     int pid;
+    struct yk__rpc_way *ways; /* of an accepted one: the other side's map of devices for this worker, owned */
+    int way_count;
     yk__rpc_parcel *sending, *arriving;
     uint64_t parcels, numbers; /* given to parcels and calls so far */
     yk_future *futures;        /* own calls without an answer */
@@ -192,7 +197,7 @@ typedef struct yk__rpc_waiting {
 struct yk_call {
     yk__rpc_kind kind;
     yk__rpc_link *link; /* the connection over which the answer goes; NULL: it goes to `local` */
-    yk_future *local;
+    yk_future *local;   /* retained */
     uint64_t number;
     uint32_t caller;
     char caller_name[YK__RPC_NAME], name[YK__RPC_NAME], shared[YK__RPC_NAME];
@@ -212,6 +217,9 @@ struct yk_call {
     int references;              /* of who runs it, and of who answers it later */
     void *new_object;            /* of yk_call_set_object */
     struct yk__rpc_watch *watch; /* of TELL, owned */
+    yk_future *after;            /* of THEN, retained: the function follows it, and gives the result of `local` */
+    yk_future_fn then;
+    void *then_ctx;
     yk_call *next_ready, *next_of_link;
 };
 
@@ -236,8 +244,15 @@ struct yk_future {
     struct yk_dist_context *context; /* of the call, held */
     uint32_t peer;                   /* the worker that is called */
     bool kept;                       /* its answer was a whole number: the object has snapshots */
+    bool derived;                    /* of rpc_then.c: there is no call of its own */
+    bool decoding;                   /* a thread makes the value; with the lock */
     yk_value *value;                 /* decoded; with the lock */
     yk_error error;
+    yk_call *thens;             /* of kind THEN, through next_ready, until it is done */
+    struct yk__rpc_part *parts; /* futures of yk_future_all that wait for it */
+    yk_future **all;            /* of yk_future_all: its futures, retained */
+    int all_count, missing;     /* missing: those of them that are not done */
+    bool all_calls;             /* they are calls of its own, which end with it when it is cancelled */
     struct yk_future *next;
 };
 
@@ -297,6 +312,7 @@ typedef struct yk__rpc_agent {
     yk__identity identity;
     yk__address address;
     int listen_fd, epoll, wake;
+    bool ticking; /* the I/O thread looks from time to time, for calls whose time is over and for snapshots */
     pthread_t io;
     yk__rpc_link *links;
     yk__rpc_member *members;
@@ -310,6 +326,7 @@ typedef struct yk__rpc_agent {
     yk__rpc_counters counters;
     const yk__rpc_link *quiet; /* the other side is not woken for what is written: more follows at once */
     atomic_int queuing;        /* threads that wait for the lock: yk__rpc_lock */
+    int thens;                 /* functions that follow futures and have not ended */
     int threads, idle, executing;
     int waking, starting; /* threads that were woken or made for a call and have not begun to look for it */
     uint64_t begun;       /* calls that a thread has begun to run */
@@ -328,9 +345,10 @@ typedef struct yk__rpc_agent {
     pthread_cond_t watching; /* of the thread that looks after them */
     pthread_t watcher;
     bool watcher_runs;
-    char *snapshots;   /* the folder, owned; NULL: none */
-    int changed_count; /* objects that are to be saved some time (rpc_keep.c) */
-    bool has_launcher; /* which notes in the store how workers ended */
+    char *snapshots;                /* the folder, owned; NULL: none */
+    yk_rpc_device_map *device_maps; /* owned; NULL: none (rpc_devices.c) */
+    int changed_count;              /* objects that are to be saved some time (rpc_keep.c) */
+    bool has_launcher;              /* which notes in the store how workers ended */
 } yk__rpc_agent;
 extern yk__rpc_agent yk__rpc;
 
@@ -464,6 +482,9 @@ yk_call *yk__rpc_current(void);
 /* Queues a call that runs the function of a watch, and takes that over; false without memory. */
 bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker);
 
+/* Queues a THEN, and takes over the reference. */
+void yk__rpc_serve_then(yk_call *call);
+
 /* Queues a SAVE that nobody waits for. */
 void yk__rpc_serve_save(yk__rpc_object *object);
 
@@ -512,11 +533,21 @@ void yk__rpc_future_fail(yk_future *future, yk_status code, const char *format, 
 double yk__rpc_futures_expire(double now);
 /* Waits as yk__rpc_wait does, or takes messages of shared memory itself meanwhile. */
 bool yk__rpc_wait_for_answers(pthread_cond_t *condition, double deadline);
+/* The result as a value, decoded once: one reference, or NULL and an error. Without the lock, of one that is done. */
+yk_value *yk__rpc_future_value(yk_future *future);
 /* All that are left fail. */
 void yk__rpc_futures_abandon(const char *why);
 /* A REPLY that came, and one to a call of this process itself. `owned`: memory that the payload is in, which is taken
  * over; NULL: it is copied. False: malformed. */
 bool yk__rpc_reply(yk__rpc_link *link, yk__reader *payload, bool lent, unsigned char *owned);
 bool yk__rpc_reply_local(yk_future *future, yk__rpc_link *link, yk__reader *payload, unsigned char *owned);
+
+/* ---- rpc_then.c ---- */
+/* The future is done: what waits for it goes on. With the lock. */
+void yk__rpc_then_done(yk_future *future);
+/* Runs a call of kind THEN. Without the lock. */
+void yk__rpc_then_run(yk_call *call);
+/* The list of results of a yk_future_all that is done: one reference, or NULL and an error. Without the lock. */
+yk_value *yk__rpc_all_value(yk_future *future);
 
 #endif

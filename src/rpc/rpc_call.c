@@ -5,9 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "rpc/dist_autograd.h"
 #include "rpc/rpc_call.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/value_wire.h"
 #include "value/value.h"
 
@@ -114,9 +116,14 @@ static yk_status credit_wait(const yk__rpc_target *t, yk__rpc_link *link, size_t
     return status;
 }
 
-/* The call is on its way, and is counted until yk__rpc_future_finish. */
-static void future_sent(yk_future *f)
+/* The call is on its way, and is counted until yk__rpc_future_finish. Unless its caller waits for it at once (`sync`),
+ * the I/O thread sees to it that it ends in time. */
+static void future_sent(yk_future *f, bool sync)
 {
+    if (!sync && !yk__rpc.ticking) {
+        yk__rpc.ticking = true;
+        eventfd_write(yk__rpc.wake, 1);
+    }
     f->progress = YK__RPC_SENT;
     f->sent = yk__now();
     yk__progress_count(yk__rpc.counters.calls, 1);
@@ -130,7 +137,7 @@ static yk_status call_send(const yk__rpc_target *t, const yk__rpc_member *m, yk_
     if (m->index == yk__rpc.index) {
         f->next = yk__rpc.futures;
         yk__rpc.futures = yk_future_retain(f);
-        future_sent(f);
+        future_sent(f, t->sync);
         yk_future_retain(f);
         yk__rpc_pin(carried, NULL, out->data);
         bool right = yk__rpc_serve(NULL, f, out->data, out->size, false);
@@ -151,7 +158,7 @@ static yk_status call_send(const yk__rpc_target *t, const yk__rpc_member *m, yk_
     f->number = ++link->numbers;
     f->size = size;
     f->link = link;
-    future_sent(f);
+    future_sent(f, t->sync);
     link->references++;
     yk_future **at = &link->futures; /* at the end: answers mostly come in order */
     while (*at)
@@ -208,6 +215,13 @@ static yk_status call_look(const yk__rpc_target *t, const yk__rpc_member *m, dou
     return status;
 }
 
+/* A call of the library's own, which takes tensors of all devices. */
+static bool call_is_own(const yk__rpc_target *t)
+{
+    const char *object = t->ref ? t->ref->name : "";
+    return t->without_context || strncmp(t->name, "yoke.", 5) == 0 || strncmp(object, "yoke.", 5) == 0;
+}
+
 yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_rpc_options *options,
                               yk__rpc_member *where)
 {
@@ -223,16 +237,20 @@ yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_
     yk__wire out = {0};
     yk__rpc_carried carried = {.context = t->without_context || !yk_grad_enabled() ? NULL : yk__dist_current()};
     yk__lender lender = {0};
+    yk__rpc_devices devices;
     yk_status status = yk__rpc_enter(t->what);
     if (!status)
         yk__rpc_leave();
     status = status ? status : YK__OPTIONS_TAKE(t->what, yk_rpc_options, options, &o);
     status = status ? status : call_deadline(t, &o, &deadline);
+    carried.deadline = deadline;
     status = status ? status : call_where(t, &m);
     if (!status && carried.context)
         status = yk__dist_contact(carried.context, t->what, &m);
     bool lends = false;
     status = status ? status : call_look(t, &m, deadline, &lends);
+    if (!status)
+        carried.devices = yk__devices_of_callee(&devices, &m, call_is_own(t));
     yk__lender_use(lends ? &lender : NULL);
     status = status ? status : call_encode(t, args, deadline, &out, &carried);
     yk__lender_use(NULL);

@@ -3,7 +3,9 @@
  *
  * Invariants: a future is in the list of its connection, or of the agent where it calls this process itself, from the
  * moment it has a number until it is finished; who puts it there holds a reference for the list. It is finished once.
+ * One that is made from others (rpc_then.c) is in no list, has no time of its own, and holds itself until then.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,9 @@ static void future_destroy(void *object)
     free(f->bytes);
     yk__loan_settle(f->loan);
     yk_value_release(f->value);
+    for (int i = 0; i < f->all_count; i++)
+        yk_future_release(f->all[i]);
+    free(f->all);
     yk__object_free(f);
 }
 
@@ -54,7 +59,7 @@ void yk__rpc_future_finish(yk_future *f, unsigned char *bytes, size_t size, cons
         yk__progress_count(yk__rpc.counters.outstanding, -1);
         yk__progress_count(yk__rpc.counters.took, (int64_t)(1e9 * (yk__now() - f->sent)));
     }
-    yk__progress_count(yk__rpc.counters.failed, error != NULL);
+    yk__progress_count(yk__rpc.counters.failed, error != NULL && !f->derived);
     f->progress = YK__RPC_ANSWERED;
     f->bytes = bytes;
     f->bytes_size = size;
@@ -73,6 +78,7 @@ void yk__rpc_future_finish(yk_future *f, unsigned char *bytes, size_t size, cons
     yk__rpc_listeners_wake(YK__BELL_WAITER);
     if (link)
         yk__rpc_link_release(link);
+    yk__rpc_then_done(f);
     yk_future_release(f); /* the list's; whoever looks at it has one of their own */
 }
 
@@ -280,6 +286,7 @@ static int future_note(const yk_future *f)
 /* Waits with the lock held until it is done; false when the deadline (0: none) is over. */
 static bool future_wait_done(yk_future *f, double deadline)
 {
+    double until = isinf(f->deadline) || (deadline && deadline < f->deadline) ? deadline : f->deadline;
     if (f->progress == YK__RPC_ANSWERED)
         return true;
     bool blocked = yk__rpc_blocked_begin();
@@ -288,8 +295,7 @@ static bool future_wait_done(yk_future *f, double deadline)
         double now = yk__now();
         if (f->deadline <= now)
             future_expire(f);
-        else if (!yk__rpc_wait_for_answers(&f->answered, deadline && deadline < f->deadline ? deadline : f->deadline) &&
-                 deadline && yk__now() >= deadline)
+        else if (!yk__rpc_wait_for_answers(&f->answered, until) && deadline && yk__now() >= deadline)
             break;
     }
     yk__progress_call_end(noted);
@@ -297,37 +303,15 @@ static bool future_wait_done(yk_future *f, double deadline)
     return f->progress == YK__RPC_ANSWERED;
 }
 
-/* The result as a value, decoded once. */
-static yk_value *future_value(yk_future *f)
+/* Decodes the result of a call. */
+static yk_value *future_decode(yk_future *f, unsigned char *bytes, yk__rpc_loan *loan)
 {
-    if (f->error.code) {
-        yk__error_put(&f->error);
-        return NULL;
-    }
-    yk__rpc_lock();
-    yk_value *value = yk_value_retain(f->value);
-    unsigned char *bytes = value ? NULL : f->bytes;
-    size_t size = f->bytes_size;
-    f->bytes = value ? f->bytes : NULL;
-    yk__rpc_loan *loan = bytes ? f->loan : NULL;
-    f->loan = bytes ? NULL : f->loan;
-    pthread_mutex_unlock(&yk__rpc.lock);
-    if (value)
-        return value;
-    if (!bytes) { /* another thread decodes it at this moment */
-        yk__rpc_lock();
-        while (!f->value && !f->error.code)
-            yk__rpc_wait(&f->answered, yk__now() + 1);
-        value = yk_value_retain(f->value);
-        pthread_mutex_unlock(&yk__rpc.lock);
-        if (!value)
-            yk__error_put(&f->error);
-        return value;
-    }
-    yk__reader reader = {bytes + f->bytes_begin, bytes + f->bytes_begin + size, false};
+    yk__reader reader = {bytes + f->bytes_begin, bytes + f->bytes_begin + f->bytes_size, false};
     yk__rpc_arrived arrived = {0};
     yk__rpc_loan *outer = yk__loan_use(loan);
-    value = yk__value_decode(&reader, &arrived);
+    double before = yk__rpc_ref_until(f->deadline > yk__now() ? f->deadline : 0);
+    yk_value *value = yk__value_decode(&reader, &arrived);
+    yk__rpc_ref_until(before);
     yk__loan_use(outer);
     yk__loan_settle(loan);
     if (value && yk__dist_received(f->context, f->peer, f->head.message, &arrived)) {
@@ -339,6 +323,29 @@ static yk_value *future_value(yk_future *f)
         yk__error_prefix("%s has answered", f->what);
     yk__rpc_pins_taken(&f->head.pins);
     free(bytes);
+    return value;
+}
+
+yk_value *yk__rpc_future_value(yk_future *f)
+{
+    yk__rpc_lock();
+    while (!f->value && !f->error.code && f->decoding) /* another thread decodes it at this moment */
+        yk__rpc_wait(&f->answered, yk__now() + 1);
+    yk_value *value = yk_value_retain(f->value);
+    bool decodes = f->decoding = !value && !f->error.code;
+    unsigned char *bytes = decodes ? f->bytes : NULL;
+    yk__rpc_loan *loan = decodes ? f->loan : NULL;
+    if (decodes) {
+        f->bytes = NULL;
+        f->loan = NULL;
+    }
+    pthread_mutex_unlock(&yk__rpc.lock);
+    if (!decodes) {
+        if (!value)
+            yk__error_put(&f->error);
+        return value;
+    }
+    value = bytes ? future_decode(f, bytes, loan) : yk__rpc_all_value(f);
     const yk_error *failed = value ? NULL : yk_last_error();
     yk__rpc_lock();
     f->value = yk_value_retain(value);
@@ -363,7 +370,7 @@ yk_value *yk_future_wait(yk_future *f, double timeout)
     pthread_mutex_unlock(&yk__rpc.lock);
     yk_value *value = NULL;
     if (done)
-        value = future_value(f);
+        value = yk__rpc_future_value(f);
     else
         yk__fail(YK_ERR_TIMEOUT, "future_wait: %s has not answered within %g s; the call goes on", f->what, seconds);
     yk_future_release(f);
@@ -396,7 +403,7 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
                 future_expire(futures[i]);
             if (futures[i]->progress == YK__RPC_ANSWERED)
                 found = i;
-            else if (!next || futures[i]->deadline < next)
+            else if (!isinf(futures[i]->deadline) && (!next || futures[i]->deadline < next))
                 next = futures[i]->deadline;
         }
         if (found >= 0 || (deadline && now >= deadline))
@@ -410,16 +417,24 @@ int yk_future_wait_any(yk_future *const *futures, int count, double timeout)
     return found;
 }
 
+/* With the lock, of a future that the caller has a reference to. */
+static void future_cancel(yk_future *f)
+{
+    if (f->progress != YK__RPC_ANSWERED) {
+        future_forget_call(f);
+        yk__rpc_future_fail(f, YK_ERR_STATE, "%s was cancelled", f->what);
+    }
+    for (int i = 0; i < f->all_count && f->all_calls; i++)
+        future_cancel(f->all[i]);
+}
+
 void yk_future_cancel(yk_future *f)
 {
     YK__LIVE(f);
     if (!yk__is_there("future_cancel", "future", f))
         return;
     yk__rpc_lock();
-    if (f->progress != YK__RPC_ANSWERED) {
-        future_forget_call(f);
-        yk__rpc_future_fail(f, YK_ERR_STATE, "%s was cancelled", f->what);
-    }
+    future_cancel(f);
     pthread_mutex_unlock(&yk__rpc.lock);
 }
 

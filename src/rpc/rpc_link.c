@@ -19,11 +19,12 @@
 
 #include "base/log.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_devices.h"
 
 /* GREETING: seconds for hand-shake and HELLO. The others are bytes: AHEAD wait in a channel, from which on no parts are
  * added; PIECE of a parcel are in a part; AT_ONCE are read or sent before the lock is given to others, which takes them
  * less than a millisecond. */
-static const double GREETING = 10, TICK = 0.05;
+static const double GREETING = 10, TICK = 0.02;
 enum { AHEAD = 64 << 10, PIECE = 32 << 10, AT_ONCE = 128 << 10, EVENTS = 64, ACCEPT_AT_ONCE = 32, MOST_PARCELS = 64 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -57,6 +58,7 @@ void yk__rpc_link_release(yk__rpc_link *link)
     yk__rpc_pair_clear(link);
     parcels_free(link->sending);
     parcels_free(link->arriving);
+    free(link->ways);
     if (link->fd >= 0)
         yk__socket_close(link->fd);
     free(link);
@@ -444,7 +446,7 @@ static bool link_take_hello(yk__rpc_link *link, yk__reader *r)
     uint32_t index = yk__read_u32(r), wanted = yk__read_u32(r);
     unsigned length = yk__read_u8(r);
     const unsigned char *name = yk__read_bytes(r, length);
-    if (r->bad || !name || length == 0 || length >= YK__RPC_NAME || index == 0)
+    if (r->bad || !name || length == 0 || length >= YK__RPC_NAME || index == 0 || !yk__devices_read(r, link))
         return false;
     link->index = index;
     memcpy(link->name, name, length);
@@ -574,6 +576,7 @@ static yk__rpc_link *link_greet(const yk__rpc_member *m, double deadline, yk__re
     yk__wire_put_u32(&c->message, yk__rpc.index);
     yk__wire_put_u32(&c->message, m->index);
     yk__wire_put_text8(&c->message, yk__rpc.name);
+    yk__devices_put(&c->message, m);
     yk__channel_end(c);
     unsigned type = 0;
     yk__reader r = {0};
@@ -751,19 +754,18 @@ void *yk__rpc_io_run(void *arg)
     prctl(PR_SET_TIMERSLACK, 1000);
     yk_scope scope = yk_scope_begin();
     struct epoll_event events[EVENTS];
-    bool ticking = false;
     double ticked = yk__now();
     yk__rpc_lock();
     while (!yk__rpc.stopping) {
-        int epoll = yk__rpc.epoll;
+        int epoll = yk__rpc.epoll, pause = yk__rpc.ticking ? (int)(TICK * 1e3) : -1;
         pthread_mutex_unlock(&yk__rpc.lock);
-        int count = epoll_wait(epoll, events, EVENTS, ticking ? (int)(TICK * 1e3) : -1);
+        int count = epoll_wait(epoll, events, EVENTS, pause);
         io_lock();
         for (int i = 0; i < count; i++)
             io_event(&events[i]);
         double now = yk__now();
-        if (now - ticked >= TICK || !ticking) {
-            ticking = io_tick();
+        if (now - ticked >= TICK || !yk__rpc.ticking) {
+            yk__rpc.ticking = io_tick();
             ticked = now;
         }
         yk__rpc_loans_send();

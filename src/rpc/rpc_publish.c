@@ -290,9 +290,9 @@ static yk_status entry_decode(yk__reader *r, yk_tensor *flat, yk_state_dict *dic
 static yk_state_dict *dict_over(yk_tensor *flat)
 {
     yk__reader r = {flat->data, (unsigned char *)flat->data + flat->numel, false};
-    uint32_t count = flat->dtype == YK_U8 && yk__in_c_order(flat) ? yk__read_u32(&r) : 0;
+    uint32_t count = yk__read_u32(&r);
     yk_state_dict *dict = yk__state_dict_new();
-    yk_status status = !dict ? YK_ERR_MEMORY : r.bad || flat->dtype != YK_U8 ? table_malformed() : YK_OK;
+    yk_status status = !dict ? YK_ERR_MEMORY : r.bad ? table_malformed() : YK_OK;
     for (uint32_t i = 0; i < count && !status; i++)
         status = entry_decode(&r, flat, dict);
     if (!status)
@@ -572,20 +572,21 @@ typedef struct answer {
     yk_tensor *flat; /* NULL: the caller has it */
 } answer;
 
-/* Reads an answer; the tensor has a reference. */
-static yk_status answer_read(const yk_value *list, answer *a)
+/* Reads an answer to a caller that has this version, or wants no tensor (NOT_FETCHED); the tensor has a reference. A
+ * version that the caller has not got comes with its bytes. */
+static yk_status answer_read(const yk_value *list, int64_t have, answer *a)
 {
-    int64_t count = yk_value_count(list), origin = 0;
     *a = (answer){0};
     if (!list)
         return yk__error_code();
-    if (count == 2 || count == 3) {
-        origin = yk_value_as_int(yk_value_at(list, 0));
-        a->version = yk_value_as_int(yk_value_at(list, 1));
-        a->flat = count == 3 ? yk_tensor_retain(yk_value_as_tensor(yk_value_at(list, 2))) : NULL;
-        a->origin = (uint32_t)origin;
-    }
-    return origin > 0 && a->version > 0 && !yk__error_code() ? YK_OK : table_malformed();
+    int64_t count = yk_value_count(list), origin = yk_value_as_int(yk_value_at(list, 0));
+    int64_t version = yk_value_as_int(yk_value_at(list, 1));
+    yk_tensor *flat = count == 3 ? yk_value_as_tensor(yk_value_at(list, 2)) : NULL;
+    bool whole = flat ? flat->dtype == YK_U8 && yk__in_c_order(flat) : have == NOT_FETCHED || have == version;
+    if (yk__error_code() || count > 3 || origin < 1 || origin > UINT32_MAX || version < 1 || !whole)
+        return table_malformed();
+    *a = (answer){(uint32_t)origin, version, have == NOT_FETCHED ? NULL : yk_tensor_retain(flat)};
+    return YK_OK;
 }
 
 static double seconds_left(double deadline)
@@ -599,8 +600,9 @@ static yk_status publisher_ask(const char *worker, const char *name, int64_t at_
                                answer *a)
 {
     yk_value *args = yk_args(yk_value_string(name), yk_value_int(at_least), yk_value_int(have));
-    return answer_read(
-        yk_rpc_sync(worker, fetch_name, args, YK_OPTIONS(yk_rpc_options, .timeout = seconds_left(deadline))), a);
+    yk_value *list =
+        yk_rpc_sync(worker, fetch_name, args, YK_OPTIONS(yk_rpc_options, .timeout = seconds_left(deadline)));
+    return answer_read(list, have, a);
 }
 
 /* Copies a version that came into a slot of this host. With `writing`. */
@@ -628,8 +630,6 @@ static yk_status copy_refresh(publication *c, const char *worker, int64_t at_lea
         answer news;
         int64_t have = a->origin == c->origin && c->current >= 0 ? c->version : 0;
         status = publisher_ask(worker, c->name, at_least, have, deadline, &news);
-        if (!status && news.flat && (news.flat->dtype != YK_U8 || !yk__in_c_order(news.flat)))
-            status = table_malformed();
         if (!status && news.flat)
             status = copy_take(c, &news);
         yk_tensor_release(news.flat);
@@ -730,7 +730,7 @@ static yk_status relay_ask(publication *c, const yk__rpc_member *relay, const ch
         int64_t code = yk_value_as_int(yk_value_at(list, 1));
         return yk__fail(code > 0 ? (yk_status)code : YK_ERR_CONNECTION, "%s", why ? why : "");
     }
-    return status ? status : answer_read(list, a);
+    return status ? status : answer_read(list, 0, a);
 }
 
 /* A version that a worker of another host publishes, out of this host's copy. */

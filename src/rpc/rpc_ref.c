@@ -312,15 +312,25 @@ bool yk_ref_confirmed(const yk_ref *ref)
     return confirmed;
 }
 
-/* Waits until the owner has made the object; an error where it could not. */
-static yk_status ref_await(const char *what, yk_ref *ref)
+/* Seconds until a deadline, as the time-out of a call; 0: none. */
+static double time_left(double deadline)
+{
+    static const double LEAST = 0.001;
+    double left = deadline - yk__now();
+    return deadline == 0 ? YK_NOT_GIVEN : left > LEAST ? left : LEAST;
+}
+
+/* Waits until the owner has made the object, or until the deadline (0: the time that making it was given); an error
+ * where it could not. */
+static yk_status ref_await(const char *what, yk_ref *ref, double deadline)
 {
     yk_status status = ref_check_registered(what, ref);
     if (status || !ref->created)
         return status;
     yk_scope scope = yk_scope_begin();
-    if (!yk_future_wait(ref->created, YK_NOT_GIVEN)) {
-        yk__error_prefix("%s: the object '%s' could not be made", what, ref->name);
+    if (!yk_future_wait(ref->created, time_left(deadline))) {
+        bool late = yk__error_code() == YK_ERR_TIMEOUT && !yk_future_done(ref->created);
+        yk__error_prefix("%s: the object '%s' %s", what, ref->name, late ? "is not made yet" : "could not be made");
         status = yk__error_code();
     }
     yk_scope_end(scope);
@@ -330,7 +340,7 @@ static yk_status ref_await(const char *what, yk_ref *ref)
 /* The object, which is this worker's; NULL and an error. */
 static yk__rpc_object *ref_local_object(const char *what, yk_ref *ref)
 {
-    if (!yk__is_there(what, "reference", ref) || ref_await(what, ref) || yk__rpc_enter(what))
+    if (!yk__is_there(what, "reference", ref) || ref_await(what, ref, 0) || yk__rpc_enter(what))
         return NULL;
     bool stale = ref->maker != yk__rpc.index, owner = ref->owner.index == ref->maker;
     yk__rpc_object *o = stale || !owner ? NULL : yk__rpc_serve_object(ref->id);
@@ -528,8 +538,10 @@ void yk__rpc_pins_taken(yk__rpc_pins *p)
 
 yk_status yk__rpc_ref_encode(yk_ref *ref, yk__rpc_carried *carried, yk__wire *out)
 {
-    yk_status status = ref_await("passing a reference on", ref);
-    status = status ? status : ref_come_back("passing a reference on", ref, NULL);
+    static const char what[] = "passing a reference on";
+    yk_status status = ref_await(what, ref, carried->deadline);
+    const yk_rpc_options *in_time = YK_OPTIONS(yk_rpc_options, .timeout = time_left(carried->deadline));
+    status = status ? status : ref_come_back(what, ref, in_time);
     if (status)
         return status;
     if (ref->maker != yk__rpc.index)
@@ -554,6 +566,16 @@ yk_status yk__rpc_ref_encode(yk_ref *ref, yk__rpc_carried *carried, yk__wire *ou
     return YK_OK;
 }
 
+/* The time of yk__rpc_ref_until. */
+static _Thread_local double until;
+
+double yk__rpc_ref_until(double deadline)
+{
+    double before = until;
+    until = deadline;
+    return before;
+}
+
 /* Registers the reference with its owner, beside that of number `parent`, and waits for the owner's answer. */
 static yk_status ref_register(yk_ref *ref, uint64_t parent)
 {
@@ -572,7 +594,8 @@ static yk_status ref_register(yk_ref *ref, uint64_t parent)
                         .parent = parent,
                         .ref = ref};
     yk_scope scope = yk_scope_begin();
-    yk_status status = yk__rpc_call_wait(yk__rpc_call_begin(&t, NULL, NULL, NULL)) ? YK_OK : yk__error_code();
+    const yk_rpc_options *in_time = YK_OPTIONS(yk_rpc_options, .timeout = time_left(until));
+    yk_status status = yk__rpc_call_wait(yk__rpc_call_begin(&t, NULL, in_time, NULL)) ? YK_OK : yk__error_code();
     yk_scope_end(scope);
     return status;
 }

@@ -41,10 +41,12 @@ typedef struct yk__rpc_head {
 
 /* The references and tensors that an encoder found in a value. Zero memory is empty. */
 typedef struct yk__rpc_carried {
-    struct yk_dist_context *context; /* NULL: tensors are sent without their graph */
-    yk_tensor **tensors;             /* that require a gradient, retained */
+    struct yk_dist_context *context;       /* NULL: tensors are sent without their graph */
+    const struct yk__rpc_devices *devices; /* of the receiver; NULL: all tensors go to cpu:0 */
+    yk_tensor **tensors;                   /* that require a gradient, retained */
     int tensor_count, tensor_room;
     uint64_t message;
+    double deadline;          /* until which references wait for their objects; 0: as long as these are given */
     struct yk__rpc_pin *pins; /* of the references, the last one first; owned until yk__rpc_pin */
     uint32_t pin_count;
     uint64_t first_pin;
@@ -78,5 +80,8 @@ yk_status yk__rpc_ref_encode(yk_ref *ref, yk__rpc_carried *carried, yk__wire *ou
 /* One reference of this process's own, registered with the owner, or one whose use is an error; NULL and an error for
  * what is malformed. */
 yk_ref *yk__rpc_ref_decode(yk__reader *reader);
+/* The time until which this thread waits for owners while it decodes (0: as long as calls are given); gives the one
+ * before. */
+double yk__rpc_ref_until(double deadline);
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/value_wire.h"
 #include "value/value.h"
 
@@ -46,6 +47,8 @@ static void call_release(yk_call *call)
         yk_future_release(call->local);
     if (call->watch)
         yk__rpc_watch_free(call->watch);
+    if (call->after)
+        yk_future_release(call->after);
     free(call);
 }
 
@@ -74,6 +77,7 @@ static void reply_encode(const yk_call *call, const yk_value *value, bool ran, y
     if (!yk_last_error()) {
         yk__wire_put_u8(out, 1);
         carried->context = call->context;
+        carried->deadline = call->deadline < INFINITY ? call->deadline : 0;
         yk__rpc_head_put(out, carried);
         if (!yk__value_encode(value, out, carried) && !yk__dist_sent(carried))
             return;
@@ -102,7 +106,9 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     yk__wire out = {0};
     yk__rpc_carried carried = {0};
     yk__lender lender = {0};
+    yk__rpc_devices devices;
     yk__rpc_lock();
+    carried.devices = yk__devices_of_caller(&devices, call);
     bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
     yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;
@@ -163,7 +169,7 @@ static void *serve_run(void *arg);
 
 void yk__rpc_serve_hurry(void)
 {
-    if (!yk__rpc.ready_first || yk__rpc.executing >= yk__rpc.threads_limit)
+    if (!yk__rpc.ready_first || yk__rpc.executing >= yk__rpc.threads_limit || yk__rpc.stopping)
         return;
     if (yk__rpc.idle > 0) {
         yk__rpc.idle--;
@@ -392,6 +398,11 @@ bool yk__rpc_serve_tell(yk__rpc_watch *watch, const char *worker)
     return true;
 }
 
+void yk__rpc_serve_then(yk_call *call)
+{
+    call_enqueue(call);
+}
+
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* The state of the object, or its value, where the creating function has given it. */
@@ -517,6 +528,11 @@ static void call_serve(yk_call *call)
         yk__rpc_watch_run(call->watch);
         current = NULL;
         answered = false;
+    } else if (call->kind == YK__RPC_THEN) {
+        current = call;
+        yk__rpc_then_run(call);
+        current = NULL;
+        answered = false;
     } else if (cancelled) {
         call_answer(call, NULL, false);
     } else {
@@ -603,8 +619,18 @@ void yk__rpc_serve_stop(void)
         pthread_cond_broadcast(&yk__rpc.ready);
         yk__rpc_wait(&yk__rpc.changed, 0);
     }
-    yk_call *calls = yk__rpc.ready_first;
-    yk__rpc.ready_first = yk__rpc.ready_last = NULL;
+    yk_call *calls = NULL;
+    for (yk_call *call; (call = yk__rpc.ready_first);) { /* what follows a future runs, and may make others ready */
+        yk__rpc.ready_first = call->next_ready;
+        if (!yk__rpc.ready_first)
+            yk__rpc.ready_last = NULL;
+        if (call->kind == YK__RPC_THEN) {
+            call_serve(call);
+        } else {
+            call->next_ready = calls;
+            calls = call;
+        }
+    }
     yk__progress_gauge(yk__rpc.counters.queued, 0);
     yk__rpc_object *objects = yk__rpc.objects;
     yk__rpc.objects = NULL;

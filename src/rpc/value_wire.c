@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rpc/dist_autograd.h"
+#include "rpc/rpc_devices.h"
 #include "rpc/rpc_loan.h"
 #include "rpc/value_wire.h"
 #include "tensor/host_tensor.h"
@@ -43,7 +44,12 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 /* The position is the number on the wire. */
 static const yk_dtype dtypes[] = {YK_F32, YK_F64, YK_F16, YK_BF16, YK_I64, YK_I32, YK_U8, YK_BOOL};
-enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]), GRAPH = 0x80, ORDERED = 0x40 /* bits of the dtype on the wire */ };
+enum {
+    DTYPES = sizeof(dtypes) / sizeof(dtypes[0]),
+    GRAPH = 0x80,
+    ORDERED = 0x40,
+    ON_DEVICE = 0x20 /* bits of the dtype on the wire */
+};
 
 unsigned yk__dtype_to_wire(yk_dtype dtype)
 {
@@ -102,8 +108,10 @@ static bool is_order(const unsigned char *order, unsigned count)
 static yk_status tensor_encode(yk_tensor *x, yk__wire *out, yk__rpc_carried *carried)
 {
     bool graph = carried->context && yk__wants_grad(x);
-    if (graph && yk__dist_carry(carried, x))
+    yk_device device;
+    if (yk__devices_find(carried->devices, x, &device) || (graph && yk__dist_carry(carried, x)))
         return yk__error_code();
+    bool on_device = !yk_device_equal(device, (yk_device){YK_CPU, 0});
     YK__OWN_RECORD;
     size_t kind = out->size - 1;
     yk_scope scope = yk_scope_begin();
@@ -117,8 +125,10 @@ static yk_status tensor_encode(yk_tensor *x, yk__wire *out, yk__rpc_carried *car
         unsigned dtype = 0;
         while (dtype < DTYPES && dtypes[dtype] != yk_tensor_dtype(host))
             dtype++;
-        yk__wire_put_u8(out, dtype | (graph ? GRAPH : 0) | (ordered ? ORDERED : 0));
+        yk__wire_put_u8(out, dtype | (graph ? GRAPH : 0) | (ordered ? ORDERED : 0) | (on_device ? ON_DEVICE : 0));
         yk__wire_put_u8(out, (unsigned)yk_ndim(host));
+        if (on_device)
+            yk__device_put(out, device);
         for (int d = 0; d < yk_ndim(host) && ordered; d++)
             yk__wire_put_u8(out, (unsigned)order[d]);
         for (int d = 0; d < yk_ndim(host); d++)
@@ -197,12 +207,13 @@ static yk_value *value_malformed(const char *what)
     return NULL;
 }
 
-/* The value takes over the tensor, and NULL is passed through; a tensor of a graph is noted, and gets the order of its
- * dimensions (NULL: it has it). */
-static yk_value *tensor_value(yk_tensor *x, const unsigned char *order, yk__rpc_arrived *arrived)
+/* The value takes over the tensor, and NULL is passed through; it gets the order of its dimensions (NULL: it has it),
+ * and is brought to its device; a tensor of a graph is noted. */
+static yk_value *tensor_value(yk_tensor *x, const unsigned char *order, yk_device device, yk__rpc_arrived *arrived)
 {
     if (x && order)
         dims_order_undo(x, order);
+    x = yk__devices_bring(x, device);
     yk_value *value = x ? yk__value_new(YK_VALUE_TENSOR) : NULL;
     if (!value) {
         yk_tensor_release(x);
@@ -220,9 +231,10 @@ static yk_value *tensor_decode(yk__reader *r, yk__rpc_arrived *arrived, bool len
 {
     unsigned dtype = yk__read_u8(r), ndim = yk__read_u8(r);
     bool graph = dtype & GRAPH, ordered = dtype & ORDERED;
-    dtype &= ORDERED - 1;
+    yk_device device = dtype & ON_DEVICE ? yk__device_read(r) : (yk_device){YK_CPU, 0};
+    dtype &= ON_DEVICE - 1;
     if (r->bad || dtype >= DTYPES || ndim > YK_MAX_DIMS)
-        return value_malformed("a tensor of an unknown dtype or of too many dimensions");
+        return value_malformed("a tensor of an unknown dtype or device, or of too many dimensions");
     const unsigned char *order = ordered ? yk__read_bytes(r, ndim) : NULL;
     if (ordered && !is_order(order, ndim))
         return value_malformed("a tensor whose order of dimensions is none");
@@ -242,7 +254,7 @@ static yk_value *tensor_decode(yk__reader *r, yk__rpc_arrived *arrived, bool len
         if (r->bad || offset % yk_dtype_size(dtypes[dtype]))
             return value_malformed("a tensor that is cut short");
         yk__storage *storage = yk__loan_map(file, offset, bytes);
-        return storage ? tensor_value(yk__tensor_over(storage, (int)ndim, shape, dtypes[dtype]), order,
+        return storage ? tensor_value(yk__tensor_over(storage, (int)ndim, shape, dtypes[dtype]), order, device,
                                       graph ? arrived : NULL)
                        : NULL;
     }
@@ -252,7 +264,7 @@ static yk_value *tensor_decode(yk__reader *r, yk__rpc_arrived *arrived, bool len
     yk_tensor *x = yk__host_zeros((int)ndim, shape, dtypes[dtype]);
     if (x && bytes)
         memcpy(yk_tensor_data(x), data, bytes);
-    return tensor_value(x, order, graph ? arrived : NULL);
+    return tensor_value(x, order, device, graph ? arrived : NULL);
 }
 
 static yk_value *value_decode_at(yk__reader *r, yk__rpc_arrived *arrived, int depth);

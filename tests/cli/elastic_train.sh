@@ -85,6 +85,7 @@ at 25
 kill -KILL "$(cat pid.2.0)"
 ok "rank 0 is killed, then another: the last one ends well" ended 0 0
 says err "1 process goes on in view 3"
+says err "yoke run: % of s went into steps that count; steps made again changes of members actions between steps all else"
 same "two killed"
 # members VIEW MEMBERS WHY: the log has a line of that change.
 members()
@@ -129,13 +130,19 @@ same "spares"
 
 # A leave repeats nothing; then all leave together, with a checkpoint that another number of processes goes on from.
 fresh
-start 0 -n 3 --
+start 0 -n 3 --job-id leaving --
 at 7
 kill -TERM "$(cat pid.0.0)"
 at 20
+top_shows()
+{
+    "$YOKE" top --once > top.out 2>> top.out && said top.out "MEMBERS 2, view 2" 1 && said top.out "rank 0 has left, with its step complete" 1
+}
+ok "yoke top shows who has left" wait_until 60 top_shows
 kill -TERM "${pid[0]}"
 ok "rank 0 leaves; then all: saved, to be resumed" ended 75 0
 says out "saved a checkpoint --resume goes on"
+says err "rank 0 has left, with its step complete the others go on"
 start 1 -n 2 -- --resume
 ok "two go on" ended 0 1
 same "left and resumed"

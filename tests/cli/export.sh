@@ -15,6 +15,8 @@ ok "is the same file" cmp -s out lenet.onnx
 exits 0 "with an example of three" export lenet.safetensors --input 3,1,28,28 -o three.onnx
 ok "is the same file, whose batch is free" cmp -s three.onnx lenet.onnx
 printf '1,2,a\n3,4,b\n5,6,a\n7,9,b\n' > rows.csv
+exits 0 "with weights in a second file" export lenet.safetensors --external-data -o outside.onnx
+ok "is smaller by that" [ "$(stat -c %s outside.onnx)" -lt 10000 ] && ok "which is there" [ "$(stat -c %s outside.onnx.data)" -gt 150000 ]
 exits 0 "of rows" train --data rows.csv --model mlp --steps 1 --no-eval --batch-size 2 --save rows.safetensors
 exits 0 "are exported" export rows.safetensors -o rows.onnx --input 1,2
 mkdir gpt2
@@ -24,6 +26,9 @@ exits 0 "a published GPT-2" export gpt2 --model gpt2 --input 1,5 -o gpt2.onnx
 if find_python "onnx onnxruntime"; then
     ok "onnxruntime runs them with another batch" "$python" - << 'END'
 import numpy, onnxruntime
+same = [onnxruntime.InferenceSession(name).run(None, {"input": numpy.ones((4, 1, 28, 28), numpy.float32)})[0]
+        for name in ("lenet.onnx", "outside.onnx")]
+assert (same[0] == same[1]).all()
 for name, shape, dtype, expected in (("lenet", (4, 1, 28, 28), numpy.float32, (4, 10)), ("rows", (4, 2), numpy.float32, (4, 2)),
                                      ("gpt2", (4, 5), numpy.int64, (4, 5, 37))):
     session = onnxruntime.InferenceSession(name + ".onnx")
@@ -54,5 +59,6 @@ wrong 1 "--input 1,1,2,2 rows N,C" export rows.safetensors --input 1,1,2,2 -o x.
 wrong 1 "--input 1,500 gpt2 at most tokens" export gpt2 --model gpt2 --input 1,500 -o x.onnx
 wrong 1 "--input 1 gpt2 tokens N,T" export gpt2 --model gpt2 --input 1 -o x.onnx
 wrong 1 "nofolder/x.onnx" export lenet.safetensors -o nofolder/x.onnx
+wrong 2 "--external-data stdout" export lenet.safetensors --external-data -o -
 ok "nothing was left behind" [ ! -e x.onnx ]
 finish

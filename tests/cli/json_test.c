@@ -196,7 +196,8 @@ static bool is_one_of(const char *word, const char *const *words)
     return *words;
 }
 
-/* The list has the promised rows, each once, of known directions and bounds, none of which has fewer than a fifth of the rows. */
+/* The list has the promised rows, each once, of known directions and bounds, none of which has fewer than a fifth of
+ * the rows. */
 static void test_operations_list(void **state)
 {
     (void)state;

@@ -97,12 +97,12 @@ echo notes > bad/notes.txt
 echo GIF89a > bad/dog/x.gif
 mkdir bad/fox
 exits 1 "check finds what is broken" data check bad
-says out "broken: bad/fox: no .jpg, .jpeg, .png, .bmp or .webp"
+says out "broken: bad/fox: no .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm"
 for file in cat/cut.jpg cat/cut.png dog/empty.png dog/text.jpg; do
     says out "broken: bad/$file:"
 done
 says out "left out: bad/notes.txt: no class's folder"
-says out "left out: bad/dog/x.gif: .jpg, .jpeg, .png, .bmp or .webp"
+says out "left out: bad/dog/x.gif: .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm"
 says out "5 broken, 2 left out"
 exits 1 "as JSON" data check --json bad
 says out '"valid":false,"samples":64,"classes":3,"broken":[{"path":"bad/fox","why":"no .jpg'

@@ -144,7 +144,7 @@ static void test_image_folders(void **state)
     assert_int_equal(yk_size(sample, 1), 224);
     write_file("set/train/a/0.png", "no", 2);
     assert_null(yk_default_transform("image-folder:set", YK_TEST, false));
-    expect_error(YK_ERR_FORMAT, "image-folder: set/train/a/0.png: none of JPEG, PNG, BMP and WebP");
+    expect_error(YK_ERR_FORMAT, "image-folder: set/train/a/0.png: none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM");
 }
 
 /* With augmentation two epochs differ, without they are the same; normalised by the documents' numbers. */

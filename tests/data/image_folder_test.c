@@ -150,8 +150,9 @@ static void test_bad_pictures(void **state)
     size_t size = make_jpeg(&jpeg, pixels, WIDTH, HEIGHT, 3, JCS_RGB, 90, 0, 1, 1), png_size;
     expect_bad(jpeg, size / 2, "bad JPEG: Premature end of JPEG file");
     expect_bad(jpeg, 4, "bad JPEG: ");
-    expect_bad(jpeg, 2, "none of JPEG, PNG, BMP and WebP: wrong magic number, short file");
-    expect_bad((const unsigned char *)"GIF89a..........", 16, "none of JPEG, PNG, BMP and WebP: wrong magic number");
+    expect_bad(jpeg, 2, "none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM: wrong magic number, short file");
+    expect_bad((const unsigned char *)"GIF89a..........", 16,
+               "none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM: wrong magic number");
     unsigned char *damaged = malloc(size);
     memcpy(damaged, jpeg, size);
     memset(damaged + size / 2, 0, 20);
@@ -278,7 +279,8 @@ static void test_png_without_end(void **state)
             expect_same(png, size - cut, clean, HEIGHT, WIDTH);
         /* The byte before them ends the data, and may hold no more of a pixel. */
         for (size_t cut = 22; cut < size; cut++)
-            expect_bad(png, size - cut, size - cut < 8 ? "none of JPEG, PNG, BMP and WebP" : "bad PNG: ");
+            expect_bad(png, size - cut,
+                       size - cut < 8 ? "none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM" : "bad PNG: ");
         unsigned char *other = malloc(size);
         memcpy(other, png, size);
         memset(other + size - 12, 0, 12);
@@ -357,16 +359,18 @@ static void test_bad_folders(void **state)
     write_jpeg("r/full/a.jpg", 8, 8);
     write_file("r/hollow/a.gif", "GIF", 3);
     assert_null(yk_image_folder("r", NULL));
-    expect_error(YK_ERR_FORMAT,
-                 "image-folder: r/hollow: no .jpg, .jpeg, .png, .bmp or .webp file in this class's folder");
+    expect_error(YK_ERR_FORMAT, "image-folder: r/hollow: no .jpg, .jpeg, .png, .bmp, .tif, .tiff, .webp, .pgm or .ppm "
+                                "file in this class's folder");
     write_file("r/hollow/a.jpg", "GIF", 3);
     yk_dataset *set = yk_image_folder("r", NULL);
     assert_null(yk_dataset_get(set, 1, YK_F32, NULL));
-    expect_error(YK_ERR_FORMAT, "image-folder: sample 1 (r/hollow/a.jpg): none of JPEG, PNG, BMP and WebP");
+    expect_error(YK_ERR_FORMAT,
+                 "image-folder: sample 1 (r/hollow/a.jpg): none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM");
     write_file("r/hollow/a.jpg", "", 0);
     assert_null(yk_dataset_get(set, 1, YK_F32, NULL));
-    expect_error(YK_ERR_FORMAT,
-                 "sample 1 (r/hollow/a.jpg): none of JPEG, PNG, BMP and WebP: wrong magic number, short file");
+    expect_error(
+        YK_ERR_FORMAT,
+        "sample 1 (r/hollow/a.jpg): none of JPEG, PNG, BMP, TIFF, WebP, PGM and PPM: wrong magic number, short file");
     assert_int_equal(remove("r/hollow/a.jpg"), 0);
     assert_null(yk_dataset_get(set, 1, YK_F32, NULL));
     expect_error(YK_ERR_IO, "sample 1 (r/hollow/a.jpg): cannot be opened: No such file or directory");

@@ -1,6 +1,6 @@
 /*
- * pictures_test.c - BMP and WebP files: against PIL's pixels, cut off anywhere, and with headers that lie. Where
- * libwebp is not installed, WebP is an error that names it.
+ * pictures_test.c - BMP, TIFF, WebP, PGM and PPM files: against PIL's pixels, cut off anywhere, and with headers that
+ * lie. Where libwebp or libtiff is not installed, its files are an error that names it.
  */
 #include <dlfcn.h>
 
@@ -141,13 +141,72 @@ static void test_webp(void **state)
     free(bytes);
 }
 
+static const char *const tiffs[] = {
+    "grey.tif",    "white.tif",   "bit.tif",      "palette.tif", "palette4.tif", "rgb.tif",     "rgb-be.tif",
+    "deflate.tif", "rgb16.tif",   "rgb16-be.tif", "planes.tif",  "tiles.tif",    "alpha.tif",   "premultiplied.tif",
+    "turned2.tif", "turned3.tif", "turned4.tif",  "turned5.tif", "turned6.tif",  "turned7.tif", "turned8.tif"};
+enum { TIFFS = sizeof(tiffs) / sizeof(*tiffs) };
+
+static void test_tiff(void **state)
+{
+    (void)state;
+    size_t size;
+    void *library = dlopen("libtiff.so.6", RTLD_NOW);
+    if (!library || !dlsym(library, "TIFFOpenOptionsAlloc")) {
+        unsigned char *bytes = read_seed("rgb.tif", &size);
+        assert_int_equal(decode_copy(bytes, size, "libtiff.so.6 of version 4.5 or newer reads those"),
+                         YK_ERR_UNSUPPORTED);
+        free(bytes);
+        return;
+    }
+    for (int i = 0; i < TIFFS; i++) {
+        expect_pixels(tiffs[i]);
+        unsigned char *bytes = read_seed(tiffs[i], &size);
+        bool little = bytes[0] == 'I'; /* the directory of tags is behind the pixels */
+        size_t directory = little ? (size_t)bytes[4] | (size_t)bytes[5] << 8 : (size_t)bytes[6] << 8 | bytes[7];
+        for (size_t n = 4; n < size; n++) {
+            yk_status status = decode_copy(bytes, n, "bad TIFF");
+            assert_true(status || n > directory);
+        }
+        free(bytes);
+    }
+    expect_changed("rgb.tif", 4, 0xfffffff0, "bad TIFF");
+    expect_changed("rgb.tif", 4, 0, "bad TIFF");
+}
+
+static const char *const pnms[] = {"grey.pgm", "few.pgm", "rgb.ppm", "wide.ppm"};
+
+static void test_pnm(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        expect_pixels(pnms[i]);
+        size_t size;
+        unsigned char *bytes = read_seed(pnms[i], &size);
+        for (size_t n = 3; n < size; n++)
+            assert_true(decode_copy(bytes, n, "bad PGM or PPM: the ") != YK_OK);
+        free(bytes);
+    }
+    static const struct {
+        const char *text, *error;
+    } bad[] = {{"P5 7 5 0 ...", "a largest value of 0, not 1 to 65535"},
+               {"P5 7 5 65536 ...", "a largest value of 65536"},
+               {"P5 x 5 255 ...", "the width is no number of up to nine digits"},
+               {"P5 7 -5 255 ...", "the height is no number"},
+               {"P5 7 5 2x5 ...", "the largest value is no number"},
+               {"P6 99999999999 5 255 ...", "the width is no number"},
+               {"P6 0 5 255 ...", "the header claims 0x5 pixels"},
+               {"P6 999999999 999999999 255 ...", "the header claims 999999999x999999999 pixels"},
+               {"P3 1 1 255 1 2 3", "wrong magic number"}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_true(decode_copy((const unsigned char *)bad[i].text, strlen(bad[i].text), bad[i].error) != YK_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        data_test(test_equal_pil),
-        data_test(test_cut),
-        data_test(test_false_headers),
-        data_test(test_webp),
+        data_test(test_equal_pil), data_test(test_cut),  data_test(test_false_headers),
+        data_test(test_webp),      data_test(test_tiff), data_test(test_pnm),
     };
     return cmocka_run_group_tests_name("pictures", tests, NULL, NULL);
 }

@@ -149,7 +149,7 @@ static yk_status length_get(void *context, int64_t index, yk_sample *sample)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "data.md.5"
-#include "data.md.7"
+#include "data.md.8"
 #pragma GCC diagnostic pop
 
 static int data_rows(void)
@@ -175,6 +175,17 @@ static int data_collate(void)
     return 0;
 }
 
+static int data_shards(void)
+{
+    CHECK(system("echo 'not looked at' > a.jpg; for i in 0 1 2 3; do echo $i > a.cls; "
+                 "tar -cf train-00$i.tar a.jpg a.cls || exit 1; done") == 0);
+    yk_transform *transform = NULL;
+#include "data.md.7"
+    CHECK(list && yk_dataset_length(list) == 4 && yk_dataset_classes(list) == 4 && yk_dataset_label(list, 2) == 2);
+    CHECK(stream && yk_dataset_length(stream) == -1);
+    return 0;
+}
+
 static yk_status black_get(void *context, int64_t index, yk_sample *sample)
 {
     static const unsigned char pixels[3 * 8 * 8];
@@ -185,7 +196,7 @@ static yk_status black_get(void *context, int64_t index, yk_sample *sample)
 
 static int data_transform(void)
 {
-#include "data.md.8"
+#include "data.md.9"
     yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "b", .length = 1, .get = black_get}, NULL, t);
     yk_tensor *x = yk_dataset_get(set, 0, YK_F32, NULL);
     CHECK(yk_size(x, 1) == 64 && yk_item(yk_min(x)) == 1); /* black, inverted */
@@ -195,7 +206,7 @@ static int data_transform(void)
 static int data_mix(void)
 {
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
-#include "data.md.9"
+#include "data.md.10"
     yk_batch batch;
     CHECK(yk_loader_next(mixed, &batch) && yk_size(batch.target, 0) == 64 && yk_size(batch.target, 1) == 10);
     return 0;
@@ -206,7 +217,7 @@ static int data_test(void)
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
     yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
-#include "data.md.10"
+#include "data.md.11"
     CHECK(!status && yk_loader_samples(test) == 2000);
     yk_destroy_process_group();
     return 0;
@@ -493,7 +504,7 @@ static int rpc_tensor(void)
 {
     CHECK(!yk_rpc_register("train", train));
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.6"
+#include "rpc.md.10"
     CHECK(trained == 256 * 3 * 64 * 64 && yk_get(batch, (int64_t[]){255, 2, 63, 63}) == trained + 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
@@ -515,7 +526,7 @@ static int rpc_watched(void)
         sleep(1);
         _exit(yk_rpc_shutdown(YK_RPC_AT_ONCE, YK_NOT_GIVEN) != YK_OK);
     }
-#include "rpc.md.4"
+#include "rpc.md.8"
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     for (int i = 0; i < 3000 && !list[0]; i++)
         usleep(10000);
@@ -526,12 +537,62 @@ static int rpc_watched(void)
     return 0;
 }
 
+static yk_status add(yk_call *call)
+{
+    yk_tensor *a = yk_call_tensor(call, 0), *b = yk_call_tensor(call, 1);
+    return yk_call_return(call, yk_value_tensor(yk_add(a, b)));
+}
+
+static yk_status episode(yk_call *call)
+{
+    return yk_call_return(call, yk_value_int(yk_call_int(call, 0) * 10 + yk_rpc_name()[strlen("observer")] - '0'));
+}
+
+#include "rpc.md.5"
+
+/* A map is refused where there is no such device. */
+static int rpc_device_maps(void)
+{
+    if (!yk_device_count(YK_CUDA))
+        return 0;
+#include "rpc.md.3"
+    return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
+}
+
+/* The observers are children that join and leave. */
+static int rpc_several(void)
+{
+    char path[] = "/tmp/yoke-blocks-XXXXXX", name[20] = "agent";
+    int file = mkstemp(path), status = 1, round = 7;
+    double factor = 3;
+    pid_t children[3] = {1, 1, 1};
+    for (int i = 0; i < 3 && strcmp(name, "agent") == 0; i++)
+        if (!(children[i] = fork()))
+            snprintf(name, sizeof(name), "observer%d", i);
+    CHECK(!yk_rpc_register("add", add) && !yk_rpc_register("episode", episode));
+    CHECK(!yk_rpc_init(name, YK_OPTIONS(yk_rpc_init_options, .store = yk_file_store(path), .world_size = 4)));
+    if (strcmp(name, "agent") != 0)
+        _exit(yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN) != YK_OK);
+    yk_value *x = yk_value_tensor(yk_ones(YK_SHAPE(2), NULL));
+#include "rpc.md.6"
+    CHECK(both && yk_item(yk_sum(yk_value_as_tensor(yk_value_at(both, 0)))) == 4 &&
+          yk_item(yk_sum(yk_value_as_tensor(yk_value_at(both, 1)))) == 12);
+#include "rpc.md.7"
+    CHECK(rewards && yk_value_as_int(yk_value_at(rewards, 2)) == 72);
+    CHECK(!yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN));
+    for (int i = 0; i < 3; i++)
+        CHECK(waitpid(children[i], &status, 0) == children[i] && status == 0);
+    close(file);
+    unlink(path);
+    return 0;
+}
+
 static int rpc_servers(void)
 {
     yk_module *net = yk_linear_create(64, 3, NULL);
     yk_tensor *words = yk_arange(5, 9, 1, YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_rpc_init("ps0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.3"
+#include "rpc.md.4"
     CHECK(yk_size(rows, 0) == 4 && yk_size(rows, 1) == 64 && yk_parameter_server_updates(ps) == 1);
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
 }
@@ -540,7 +601,7 @@ static int rpc_published(void)
 {
     yk_module *net = yk_linear_create(3, 2, NULL), *copy = yk_linear_create(3, 2, NULL);
     CHECK(!yk_rpc_init("trainer0", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
-#include "rpc.md.7"
+#include "rpc.md.11"
     CHECK(version == 1 && yk_get(yk_state_dict_get(yk_module_state_dict(copy), "bias"), (int64_t[]){1}) ==
                               yk_get(yk_state_dict_get(yk_module_state_dict(net), "bias"), (int64_t[]){1}));
     return yk_rpc_shutdown(YK_RPC_GRACEFUL, YK_NOT_GIVEN);
@@ -562,7 +623,7 @@ static yk_status counter_add(yk_call *call)
     return yk_call_return(call, yk_value_int(c->sum += yk_call_int(call, 0)));
 }
 
-#include "rpc.md.5"
+#include "rpc.md.9"
 
 static int64_t kept_sum(int64_t more)
 {
@@ -755,6 +816,7 @@ int main(void)
         {"data.md: tensors", data_tensors},
         {"data.md: a data set", data_rows},
         {"data.md: collate", data_collate},
+        {"data.md: shards", data_shards},
         {"data.md: a transform", data_transform},
         {"data.md: mixed batches", data_mix},
         {"data.md: a test", data_test},
@@ -784,6 +846,8 @@ int main(void)
         {"rpc.md: references", rpc_references},
         {"rpc.md: modules", rpc_modules},
         {"rpc.md: watched workers", rpc_watched},
+        {"rpc.md: several futures", rpc_several},
+        {"rpc.md: maps of devices", rpc_device_maps},
         {"rpc.md: objects that come back", rpc_kept},
         {"rpc.md: tensors", rpc_tensor},
         {"rpc.md: parameter servers", rpc_servers},

@@ -1,4 +1,4 @@
-/* fuzz_image.c - JPEG, PNG, BMP and WebP files, decoded and then resized, cropped and normalised. */
+/* fuzz_image.c - JPEG, PNG, BMP, TIFF, WebP, PGM and PPM files, decoded and then resized, cropped and normalised. */
 #include <stdlib.h>
 
 #include "data/dataset.h"

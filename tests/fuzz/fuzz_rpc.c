@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,16 +14,11 @@
 
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
+#include "tests/fuzz/rpc_peer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 enum { FILE_BYTES = 1 << 16, FUTURES = 4 };
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
@@ -111,38 +105,6 @@ static void start_worker(void)
     require(yk__shared_create(FILE_BYTES, &file) != NULL);
 }
 
-/* A connection of this process with itself, whose hand-shake is done and which shares memory. With the lock. */
-static yk__rpc_link *link_make(bool accepted, int *other)
-{
-    int fds[2];
-    require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
-    *other = fds[1];
-    yk__rpc_link *link = calloc(1, sizeof(*link));
-    require(link != NULL);
-    link->references = 1;
-    link->fd = fds[0];
-    link->accepted = accepted;
-    link->ready = true;
-    link->index = 77;
-    snprintf(link->name, sizeof(link->name), "peer");
-    yk__channel peer;
-    yk__channel_init(&link->channel, &yk__rpc.identity, accepted, YK__RPC_PART);
-    yk__channel_init(&peer, &yk__rpc.identity, !accepted, YK__RPC_PART);
-    for (int i = 0; i < 4; i++) {
-        yk__channel *sides[] = {&link->channel, &peer};
-        for (int s = 0; s < 2; s++) {
-            if (yk__channel_unsent(sides[s]))
-                yk__channel_feed(sides[!s], sides[s]->out.data + sides[s]->sent, sides[s]->out.size - sides[s]->sent);
-            sides[s]->out.size = sides[s]->sent = 0;
-        }
-    }
-    require(link->channel.open && peer.open);
-    yk__channel_clear(&peer);
-    link->next = yk__rpc.links;
-    yk__rpc.links = link;
-    return link;
-}
-
 static void futures_make(yk__rpc_link *link, yk_future **futures)
 {
     for (int i = 0; i < FUTURES; i++) {
@@ -208,7 +170,7 @@ static void take_messages(const uint8_t *bytes, size_t size, bool accepted)
     yk_future *futures[FUTURES] = {NULL};
     int other;
     yk__rpc_lock();
-    yk__rpc_link *link = link_make(accepted, &other);
+    yk__rpc_link *link = peer_link(accepted, 77, &other);
     link->references++;
     pair_make(link);
     if (!accepted)

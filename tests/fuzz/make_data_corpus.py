@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the data layer's fuzzers: corpus/fuzz_{idx,cifar,image}/* beside this file.
+"""Writes the seeds of the data layer's fuzzers: corpus/fuzz_{idx,cifar,image,tar}/* beside this file.
 
 Usage: tests/fuzz/make_data_corpus.py
 """
 import base64
 import gzip
+import io
 import os
 import struct
+import tarfile
 import zlib
 
 JPEGS = {  # 17 x 16 pixels each
@@ -88,6 +90,80 @@ def bmp(bits, header, top_down=False, masks=None, colors=None):
     return b"BM" + struct.pack("<IHHI", start + len(rows), 0, 0, start) + head + palette + rows
 
 
+def tiff(photometric, samples, bits=8, order="<", deflate=False, planes=False, tile=False, orientation=1, extra=None):
+    width, height = 7, 5
+    columns, rows = (16, 16) if tile else (width, height)
+
+    def samples_of(count, plane):
+        values = [(29 * i + 7 * (i // 3) + 50 * plane) % 256 for i in range(count)]
+        if bits == 16:
+            return struct.pack(f"{order}{count}H", *(257 * v & 0xffff for v in values))
+        return bytes(values)
+
+    row_bytes = (columns * (1 if planes else samples) * bits + 7) // 8
+    parts = [samples_of(row_bytes * rows * 8 // max(bits, 8), plane) for plane in range(samples if planes else 1)]
+    if deflate:
+        parts = [zlib.compress(part) for part in parts]
+    head = (b"II*\0" if order == "<" else b"MM\0*")
+    at, offsets = 8, []
+    for part in parts:
+        offsets.append(at)
+        at += len(part) + len(part) % 2
+    entries = [(256, 4, [width]), (257, 4, [height]), (258, 3, [bits] * samples), (259, 3, [8 if deflate else 1]),
+               (262, 3, [photometric]), (274, 3, [orientation]), (277, 3, [samples]), (284, 3, [2 if planes else 1])]
+    sizes = [len(part) for part in parts]
+    entries += ([(322, 3, [16]), (323, 3, [16]), (324, 4, offsets), (325, 4, sizes)] if tile else
+                [(273, 4, offsets), (278, 3, [height]), (279, 4, sizes)])
+    if photometric == 3:
+        entries.append((320, 3, [(977 * i) & 0xffff for i in range(3 << bits)]))
+    if extra is not None:
+        entries.append((338, 3, [extra]))
+    entries.sort()
+    values_at = at + 2 + 12 * len(entries) + 4
+    directory, values = struct.pack(order + "H", len(entries)), b""
+    for tag, kind, numbers in entries:
+        content = struct.pack(f"{order}{len(numbers)}{'H' if kind == 3 else 'I'}", *numbers)
+        directory += struct.pack(order + "HHI", tag, kind, len(numbers))
+        if len(content) <= 4:
+            directory += content.ljust(4, b"\0")
+        else:
+            directory += struct.pack(order + "I", values_at + len(values))
+            values += content
+    body = b"".join(part + bytes(len(part) % 2) for part in parts)
+    return head + struct.pack(order + "I", at) + body + directory + bytes(4) + values
+
+
+def pnm(kind, most, comment=b""):
+    width, height = 7, 5
+    count = width * height * (3 if kind == b"P6" else 1)
+    values = [(29 * i + 7 * (i // 3)) % (most + 1) for i in range(count)]
+    pixels = struct.pack(f">{count}H", *values) if most > 255 else bytes(values)
+    return kind + b"\n" + comment + b"7 5\n%d\n" % most + pixels
+
+
+TIFFS = {
+    "grey": tiff(1, 1), "white": tiff(0, 1, order=">"), "bit": tiff(1, 1, bits=1), "palette": tiff(3, 1),
+    "palette4": tiff(3, 1, bits=4), "rgb": tiff(2, 3), "rgb-be": tiff(2, 3, order=">"), "deflate": tiff(2, 3, deflate=True),
+    "rgb16": tiff(2, 3, bits=16), "rgb16-be": tiff(2, 3, bits=16, order=">"), "planes": tiff(2, 3, planes=True),
+    "tiles": tiff(2, 3, tile=True), "alpha": tiff(2, 4, extra=2), "premultiplied": tiff(2, 4, extra=1),
+    **{f"turned{o}": tiff(2, 3, orientation=o) for o in range(2, 9)},
+}
+PNMS = {"grey.pgm": pnm(b"P5", 255), "few.pgm": pnm(b"P5", 9), "rgb.ppm": pnm(b"P6", 255, b"# a comment\n"),
+        "wide.ppm": pnm(b"P6", 1000)}
+
+
+def tar(form, names):
+    """An archive of small files; a name that ends in a slash is a folder."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+        for i, name in enumerate(names):
+            member = tarfile.TarInfo(name)
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            member.size = 0 if name.endswith("/") else 3 * i
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    return out.getvalue()[:6144]  # without most of the zeros at its end
+
+
 def main():
     seeds = {}
     images = struct.pack(">IIII", 0x803, 3, 2, 2) + bytes(range(12))
@@ -119,6 +195,14 @@ def main():
     seeds["image/32-masks.bmp"] = bmp(32, 56, masks=(0xff0000, 0xff00, 0xff))
     for name, text in WEBPS.items():
         seeds[f"image/{name}.webp"] = base64.b64decode(text)
+    for name, content in TIFFS.items():
+        seeds[f"image/{name}.tif"] = content
+    for name, content in PNMS.items():
+        seeds[f"image/{name}"] = content
+    names = ("d/", "d/1.png", "d/1.cls")
+    for name, form, last in (("ustar", tarfile.USTAR_FORMAT, "y" * 90 + "/" + "x" * 60),
+                             ("gnu", tarfile.GNU_FORMAT, "x" * 120), ("pax", tarfile.PAX_FORMAT, "x" * 120)):
+        seeds[f"tar/{name}.tar"] = tar(form, names + (last,))
     for name, content in seeds.items():
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "fuzz_" + name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

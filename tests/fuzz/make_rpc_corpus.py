@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the first inputs of fuzz_rpc: values of every kind, a ring, and one of every message.
+"""Writes the first inputs of fuzz_rpc (values of every kind, a ring, one of every message) and of fuzz_rpc_calls (calls
+of the library's own functions and classes, and answers to all that it asks of other workers).
 
-usage: tests/fuzz/make_rpc_corpus.py tests/fuzz/corpus/fuzz_rpc
+usage: tests/fuzz/make_rpc_corpus.py tests/fuzz/corpus
 """
 import os
 import struct
@@ -20,6 +21,23 @@ def real(x):
 
 def string(text):
     return b"\5" + struct.pack("<Q", len(text)) + text
+
+
+def integer(x):
+    return b"\3" + struct.pack("<q", x)
+
+
+def mapping(**items):
+    return b"\x0a" + struct.pack("<I", len(items)) + b"".join(
+        b"\1" + struct.pack("<I", len(k)) + k.encode() + v for k, v in items.items())
+
+
+def reference(number, owner=77, name=b"c", shared=b""):
+    return b"\x0c" + struct.pack("<IQ", owner, number) + text8(name) + text8(shared)
+
+
+def head(references=0, context=0, message=0):
+    return struct.pack("<QIQQ", 1 if references else 0, references, context, message)
 
 
 def listed(*items, kind=7):
@@ -41,13 +59,17 @@ def message(kind, payload):
     return struct.pack("<IB", len(payload) + 1, kind) + payload
 
 
-def call(number, kind, reference, name, args, sync=1, chain=(), shared=b"", lends=0):
-    head = struct.pack("<QBQIB", number, kind, reference, 5000, sync) + text8(name) + text8(shared)
+def call(number, kind, target, name, args, sync=1, chain=(), shared=b"", lends=0, top=head()):
+    begin = struct.pack("<QBQIB", number, kind, target, 5000, sync) + text8(name) + text8(shared)
     waits = bytes([len(chain)]) + b"".join(struct.pack("<Q", i) + text8(label) for i, label in chain)
-    return message(3 | lends, head + waits + args)
+    return message(3 | lends, begin + waits + top + args)
 
 
-INT, NONE, BOOL = b"\3" + struct.pack("<q", -5), b"\1", b"\2\1"
+def reply(number, value, lends=0, top=head()):
+    return message(4 | lends, struct.pack("<QB", number, 1) + top + value)
+
+
+INT, NONE, TRUE, FALSE = integer(-5), b"\1", b"\2\1", b"\2\0"
 REFERENCE = 77 << 40 | 1
 DICT = b"\x0a" + struct.pack("<I", 2) + b"\1" + struct.pack("<I", 1) + b"k" + INT + b"\0" + struct.pack("<q", -1) + NONE
 
@@ -57,12 +79,15 @@ def frame(kind, payload):
 
 
 inputs = {
-    "none": VALUE + NONE, "bool": VALUE + BOOL, "int": VALUE + INT, "real": VALUE + real(0.5), "string": VALUE + string("grüß".encode()),
+    "none": VALUE + NONE, "bool": VALUE + TRUE, "int": VALUE + INT, "real": VALUE + real(0.5), "string": VALUE + string("grüß".encode()),
     "bytes": VALUE + b"\6" + struct.pack("<Q", 3) + b"a\0b", "dict": VALUE + DICT,
     "nested": VALUE + listed(listed(listed(INT, kind=8), kind=9), DICT, tensor(2, 3), tensor(3, 0, dtype=4), tensor()),
+    "ordered": VALUE + b"\x0b" + bytes([64, 3, 2, 0, 1]) + struct.pack("<3q", 2, 1, 3) + b"\x3f" * 24,
+    "no_order": VALUE + b"\x0b" + bytes([64, 2, 1, 1]) + struct.pack("<2q", 2, 3) + b"\x3f" * 24,
+    "graph": VALUE + b"\x0b" + bytes([128, 1]) + struct.pack("<q", 2) + b"\x3f" * 8,
     "deep": VALUE + b"\7\1\0\0\0" * 250 + NONE,
     "huge_tensor": VALUE + tensor(1 << 40, 1 << 40, data=b""), "huge_list": VALUE + b"\7\xff\xff\xff\xff",
-    "not_lent": VALUE + lent(4),
+    "not_lent": VALUE + lent(4), "reference": VALUE + reference(REFERENCE), "reference_shared": VALUE + reference(REFERENCE, 1, b"c", b"kept"),
     "ring": RING + struct.pack("<QQ", 8, 1) + frame(3, b"hello") + frame(7, b"") + frame(4, b"x" * 100),
     "ring_wrapped": RING + struct.pack("<QQ", (1 << 18) - 16, 1) + frame(3, b"hello" * 9) + frame(200, b"12345678"),
     "ring_position": RING + struct.pack("<QQ", 0, 3 << 40) + frame(3, b"hello"),
@@ -73,6 +98,14 @@ inputs = {
     + message(5, struct.pack("<Q", 2)) + message(6, struct.pack("<Q", REFERENCE)),
     "result": CALLER + call(1, 2, REFERENCE, b"f", listed(tensor(4)), shared=b"s") + call(2, 4, REFERENCE, b"to_here", listed())
     + call(3, 2, REFERENCE + 1, b"f", listed(), shared=b"s"),
+    "shared": CALLER + call(1, 2, REFERENCE, b"c", listed(), shared=b"s") + call(2, 2, REFERENCE + 1, b"c", listed(), shared=b"s")
+    + call(3, 5, REFERENCE + 2, b"c", struct.pack("<Q", REFERENCE)) + call(4, 3, REFERENCE + 2, b"m", listed(NONE))
+    + call(5, 7, REFERENCE, b"save", listed()) + call(6, 6, REFERENCE + 3, b"c", listed(), shared=b"t")
+    + call(7, 5, REFERENCE + 4, b"c", struct.pack("<Q", 9)),
+    "passed": CALLER + call(1, 1, 0, b"f", listed(reference(REFERENCE), reference(1 << 40 | 1, 1)), top=head(2))
+    + message(8, struct.pack("<QI", 1, 2)),
+    "context": CALLER + call(1, 1, 0, b"f", listed(b"\x0b" + bytes([128, 1]) + struct.pack("<q", 2) + b"\x3f" * 8),
+                             top=head(0, 77 << 40 | 1, 77 << 40 | 1)),
     "chain": CALLER + call(1, 1, 0, b"f", listed(NONE), chain=[(1, b"a.b.c"), (77 << 32 | 1, b"x\x1b[2J")]),
     "lent": CALLER + call(1, 1, 0, b"f", listed(lent(1000), lent(8, 4, offset=64), lent(2, file=1), lent(1 << 20)), lends=128)
     + message(34, struct.pack("<Q", 1)) + message(35, struct.pack("<Q", 5)),
@@ -81,16 +114,117 @@ inputs = {
     "part_of_part": CALLER + message(7, struct.pack("<QQB", 1, 10, 7) + b"x"),
     "part_large": CALLER + message(7, struct.pack("<QQB", 1, 1 << 60, 3) + b"x"),
     "share": CALLER + message(32, struct.pack("<IQQIQQ", 3, 4, 532480, 5, 6, 4096) + b"n" * 16),
-    "replies": WORKER + message(4, struct.pack("<QB", 1, 1) + listed(tensor(3), DICT))
+    "ping": CALLER + message(36, struct.pack("<Q", 7)), "pong": WORKER + message(37, struct.pack("<Q", 7)),
+    "replies": WORKER + reply(1, listed(tensor(3), DICT))
     + message(4, struct.pack("<QBIBI", 2, 0, 3, 1, 12) + text8(b"file.c") + b"why \x1b[2J not")
-    + message(4, struct.pack("<QB", 99, 1) + NONE) + message(4, struct.pack("<QB", 1, 1) + NONE),
-    "reply_lent": WORKER + message(132, struct.pack("<QB", 1, 1) + lent(16)),
-    "reply_parts": WORKER + message(7, struct.pack("<QQB", 1, 10, 4) + struct.pack("<QB", 3, 1))
-    + message(7, struct.pack("<QQB", 1, 10, 4) + NONE),
+    + reply(99, NONE) + reply(1, NONE),
+    "reply_lent": WORKER + reply(1, lent(16), lends=128),
+    "reply_reference": WORKER + reply(1, listed(reference(REFERENCE), reference(REFERENCE, 77, b"c", b"kept")), top=head(2)),
+    "reply_parts": WORKER + message(7, struct.pack("<QQB", 1, 38, 4) + struct.pack("<QB", 3, 1) + head()[:10])
+    + message(7, struct.pack("<QQB", 1, 38, 4) + head()[10:] + NONE),
     "reply_short": WORKER + message(4, b"\1\0\0"),
 }
-folder = sys.argv[1]
-os.makedirs(folder, exist_ok=True)
-for name, data in inputs.items():
-    with open(os.path.join(folder, name), "wb") as file:
-        file.write(data)
+
+# fuzz_rpc_calls: calls to itself, and answers. A call is a number: of a function, or of a class and its method.
+SERVER, MODULE, OPTIMIZER, CONTEXT, SNAPSHOT = (5 + 9 * i for i in range(5))
+PUSH, PULL, ROWS, SET_LR, SAVE, MISSING = range(SERVER + 1, SERVER + 7)
+MARK, RUN, GRADIENTS, FETCH, COPY = range(5)
+
+
+def calls(*each):
+    return b"\0" + b"".join(struct.pack("<BH", which, len(args)) + args for which, args in each)
+
+
+def answers(which, *each):
+    return b"\1" + bytes([which]) + b"".join(struct.pack("<H", len(one)) + one for one in each)
+
+
+def value(content, **top):
+    return b"\1" + head(**top) + content
+
+
+def error(code, text):
+    return struct.pack("<BIBI", 0, code, 1, 12) + text8(b"file.c") + text
+
+
+def indices(*rows):
+    return tensor(len(rows), dtype=4, data=struct.pack(f"<{len(rows)}q", *rows))
+
+
+SGD = listed(*[real(0.1)] + [real(0)] * 3 + [FALSE] * 3)
+ADAM = listed(real(0.1), real(0.9), real(0.999), real(1e-8), real(0), FALSE, FALSE, FALSE)
+ADAGRAD = listed(real(0.1), real(0), real(0), real(0), real(1e-10), FALSE, FALSE)
+TABLES = listed(listed(string(b"t"), integer(9), integer(2), real(1), integer(0)))
+PIECES = listed(tensor(6), tensor(2))
+
+
+def session(optimizer=b"sgd", options=SGD, rank=0, mode=0, trainers=1, folder=NONE, dense=PIECES, tables=TABLES, parts=1, back=FALSE, **more):
+    return listed(mapping(**dict(dict(
+        name=string(b"parameters"), layout=string(b"optimizer"), rank=integer(rank), trainers=integer(trainers),
+        id=integer(5 + rank), job=integer(7), mode=integer(mode), staleness=integer(1), sum=FALSE, folder=folder,
+        every=integer(1), part=integer(0), parts=integer(parts), seed=integer(0), optimizer=string(optimizer),
+        options=options, names=listed(string(b"a"), string(b"b")), dense=dense, tables=tables, back=back), **more)))
+
+
+def push(number, dense=PIECES, rows=None):
+    rows = listed(listed(integer(0), indices(1, 3), tensor(2, 2))) if rows is None else rows
+    return listed(integer(number), TRUE, dense, rows)
+
+
+SAVED = mapping(updates=integer(3), trainers=listed(listed(integer(5), integer(3), integer(3), FALSE)))
+EVERY_METHOD = [(PUSH, push(1)), (PUSH, push(1)), (PULL, listed()), (ROWS, listed(integer(0), indices(0, 8))),
+                (SET_LR, listed(real(0.5))), (SAVE, listed()), (MISSING, listed())]
+GRAPH = b"\x0b" + bytes([128, 2]) + struct.pack("<2q", 2, 3) + b"\x3f" * 24
+FLAT = (struct.pack("<IBBQQQ", 2, 0, 2, 1, 2, 64) + struct.pack("<H", 1) + b"w" + struct.pack("<BBQ", 4, 0, 128)
+        + struct.pack("<H", 1) + b"n").ljust(64, b"\0") + b"\x3f" * 8 + b"\0" * 64
+VERSION = listed(integer(2), integer(7), tensor(len(FLAT), dtype=6, data=FLAT))
+PULLED = value(listed(integer(1), listed(tensor(1, 2), tensor(1))))
+call_inputs = {
+    "session": calls((SERVER, session()), *EVERY_METHOD),
+    "session_adam": calls((SERVER, session(b"adam", ADAM, mode=1)), *EVERY_METHOD),
+    "session_adagrad": calls((SERVER, session(b"adagrad", ADAGRAD, mode=2)), *EVERY_METHOD),
+    "session_saved": calls((SERVER, session(folder=string(b"x"))), *EVERY_METHOD),
+    "session_back": calls((SERVER, session(folder=string(b"x"))), (PUSH, push(1)), (SNAPSHOT, SAVED),
+                          (SERVER, session(folder=string(b"x"), back=TRUE)), *EVERY_METHOD),
+    "session_back_adam": calls((SERVER, session(b"adam", ADAM, folder=string(b"x"))), (PUSH, push(1)), (SNAPSHOT, mapping()),
+                               (SERVER, session(b"adam", ADAM, folder=string(b"x"), back=TRUE)), *EVERY_METHOD),
+    "session_back_other": calls((SERVER, session(folder=string(b"x"))), (SNAPSHOT, mapping(parameters=listed(tensor(3), tensor(2)))),
+                                (SERVER, session(folder=string(b"x"))), (SNAPSHOT, mapping(layout=string(b"o"))), (SERVER, session(folder=string(b"x")))),
+    "session_back_lost": calls((SERVER, session(folder=string(b"x"), back=TRUE)), (PULL, listed())),
+    "session_two": calls((SERVER, session(mode=1, trainers=2)), (PUSH, push(1)), (MISSING, listed()), (SERVER, session(rank=1, trainers=2))),
+    "session_other": calls((SERVER, session(rank=1, trainers=2)), (SERVER, session(tables=listed())), (PUSH, push(1)), (PUSH, push(2, rows=listed()))),
+    "session_sizes": calls((SERVER, session(dense=listed(listed(integer(6), integer(0)), listed(integer(2), integer(1)))))),
+    "table_largest": calls((SERVER, session(parts=3, tables=listed(listed(string(b"t"), integer((1 << 63) - 1), integer(1 << 20), real(0), integer(0)))))),
+    "push_wrong": calls((SERVER, session()), (PUSH, push(1, dense=listed(tensor(5), NONE))), (PUSH, push(1, dense=listed(NONE, NONE))),
+                        (PUSH, push(2, rows=listed(listed(integer(0), indices(9), tensor(1, 2))))), (PUSH, push(2, rows=listed(INT)))),
+    "module": calls((MODULE, listed(string(b"linear"), listed(integer(3)))), (MODULE + 1, listed(TRUE, integer(1), listed(tensor(2, 3)))),
+                    (MODULE + 1, listed(FALSE, integer(2), listed(NONE, tensor(2, 3)))), (MODULE + 2, listed())),
+    "optimizer": calls((OPTIMIZER, listed(string(b"adam"), ADAM)), (OPTIMIZER + 1, listed(integer(1 << 40))), (OPTIMIZER + 2, listed(real(0.5)))),
+    "context": calls((CONTEXT, listed(integer(77))), (MARK, listed(integer(77), integer(1), listed(listed(integer(9), listed(integer(0)))))),
+                     (MARK, listed(integer(77), integer(2), listed())), (GRADIENTS, listed(integer(77), integer(2), integer(9), listed(integer(0), listed(tensor(2))))),
+                     (RUN, listed(integer(77), integer(2), FALSE))),
+    "publish": calls((FETCH, listed(string(b"net"), integer(1), integer(0))), (FETCH, listed(string(b"net"), integer(9), integer(-1))),
+                     (COPY, listed(string(b"fuzzed"), string(b"net"), integer(1))), (COPY, listed(string(b"nobody"), string(b"net"), integer(1)))),
+    **{f"fetch_{way}": answers(i, *[value(VERSION)] * 4) for i, way in enumerate(("near", "away", "copied"))},
+    **{f"fetch_{way}_without_tensor": answers(i, *[value(listed(integer(2), integer(7)))] * 4) for i, way in enumerate(("near", "away", "copied"))},
+    "fetch_other_dtype": answers(0, value(listed(integer(2), integer(7), tensor(4)))),
+    "fetch_failed": answers(2, value(listed(NONE, integer(5), string(b"why")))), "fetch_error": answers(0, error(5, b"why")),
+    "server": answers(3, value(NONE), PULLED, value(tensor(3, 2)), PULLED, value(NONE), value(NONE), PULLED),
+    "server_other_shape": answers(3, value(NONE), value(listed(integer(1), listed(tensor(4), tensor(1))))),
+    "server_other_rows": answers(3, value(NONE), PULLED, value(tensor(2, 2))),
+    "remote_module": answers(4, value(NONE), value(listed(tensor(2, 2))), value(listed(reference(2 << 40 | 1, 2)), references=1),
+                             value(NONE), value(NONE), value(NONE), value(tensor(2))),
+    "remote_objects": answers(5, value(integer(1)), value(reference(2 << 40 | 1, 2, b"c", b"kept"), references=1), value(NONE), value(tensor(2)), value(NONE)),
+    "remote_gradients": answers(6, value(NONE), value(GRAPH, message=2 << 40 | 9), value(listed()), value(NONE)),
+    "remote_marks": answers(6, value(NONE), value(GRAPH, message=2 << 40 | 9), value(listed(listed(integer(1), integer(1 << 40 | 1), listed(integer(0))))),
+                            value(listed(listed(integer(2), integer(2 << 40 | 9), listed(integer(0))))), value(NONE)),
+    "store_ended": b"\1\7" + b"9 it hung\nlast line\n", "store_ended_exit": b"\1\7" + b"256 ", "store_ended_none": b"\1\7\n",
+    "store_member": b"\1\x08" + b"name host 12 127.0.0.1:80", "store_member_long": b"\1\x08" + b"n" * 150 + b" h 1 1.2.3.4:5",
+    "store_member_short": b"\1\x08" + b"name host", "store_member_port": b"\1\x08" + b"name host 99999999999 1.2.3.4:99999",
+}
+for target, files in ("fuzz_rpc", inputs), ("fuzz_rpc_calls", call_inputs):
+    folder = os.path.join(sys.argv[1], target)
+    os.makedirs(folder, exist_ok=True)
+    for name, data in files.items():
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(data)

@@ -1481,6 +1481,34 @@ static yk_tokens *ten_tokens(void)
     remove(path);
     return tokens;
 }
+/* An archive of six samples, of which the first batches count. */
+static double shards_of(const yk_shards_options *given)
+{
+    char path[] = "/tmp/yoke-options-shards-XXXXXX";
+    int fd = mkstemp(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    for (int i = 0; file && i < 6; i++) {
+        char name[] = {(char)('a' + i), '.', 'b', 'i', 'n', 0}, byte = (char)(10 + i * i);
+        tar_member(file, name, '0', &byte, 1);
+    }
+    double result = NAN;
+    if (file && !tar_end(file)) {
+        yk_shards_options o = *given;
+        memset(o.fields, 0, sizeof(o.fields));
+        o.fields[0] = "bin";
+        yk_dataset *set = yk_shards(path, &o, NULL);
+        yk_loader *l = set ? yk_loader_create(set, YK_OPTIONS(yk_loader_options, .batch_size = 6)) : NULL;
+        yk_batch batch;
+        if (l) {
+            yk_loader_start(l, 0);
+            assert_true(yk_loader_next(l, &batch));
+            result = digest(batch.input) + 1e4 * (double)batch.count + 1e5 * (double)yk_dataset_classes(set) +
+                     1e6 * (double)yk_loader_get_state(l).dataset_length;
+        }
+    }
+    remove(path);
+    return result;
+}
 static double token_blocks_of(const yk_token_blocks_options *o)
 {
     yk_dataset *set = yk_token_blocks(ten_tokens(), o);
@@ -1495,6 +1523,10 @@ MEASURE(token_stride, yk_token_blocks_options, stride, token_blocks_of, .block =
 MEASURE(token_begin, yk_token_blocks_options, begin, token_blocks_of, .block = 2)
 MEASURE(token_end, yk_token_blocks_options, end, token_blocks_of, .block = 2)
 MEASURE(token_vocab, yk_token_blocks_options, vocab_size, token_blocks_of, .block = 2)
+MEASURE(shards_shuffle, yk_shards_options, shuffle, shards_of, .shardshuffle = false)
+MEASURE(shards_streams, yk_shards_options, streams, shards_of, .shardshuffle = false)
+MEASURE(shards_classes, yk_shards_options, classes, shards_of, .shardshuffle = false)
+MEASURE(shards_samples, yk_shards_options, epoch_samples, shards_of, .shardshuffle = false)
 MEASURE(loader_batch_size, yk_loader_options, batch_size, loader_of, .drop_last = true)
 MEASURE(loader_seed, yk_loader_options, seed, loader_of, .batch_size = 2, .shuffle = true)
 MEASURE(loader_dtype, yk_loader_options, dtype, loader_of, .batch_size = 2)

@@ -18,6 +18,7 @@
 #include "parallel/reducer.h"
 #include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
+#include "tests/data/tar_files.h"
 #include "tests/headers/header_entry.h"
 #include "tests/headers/option_measures.h"
 
@@ -790,6 +791,16 @@ static const row rows[] = {
      .refused = {-1, 99}, .stated = "not given: all"},
     {"yk_token_blocks_options", "vocab_size", .kind = WHOLE, .measure = token_vocab, .fallback = 200, .other = NONE,
      .refused = {-1}, .stated = "not given: none"},
+    {"yk_shards_options", "fields", .kind = OBJECT},
+    {"yk_shards_options", "shardshuffle", .kind = FLAG},
+    {"yk_shards_options", "shuffle", .kind = WHOLE, .measure = shards_shuffle, .fallback = 0, .other = 3,
+     .refused = {-1, 1e10}},
+    {"yk_shards_options", "streams", .kind = WHOLE, .measure = shards_streams, .fallback = 4, .other = 1,
+     .refused = {-1, 1025}},
+    {"yk_shards_options", "classes", .kind = WHOLE, .measure = shards_classes, .fallback = 0, .other = 9,
+     .refused = {-1, 1e10}},
+    {"yk_shards_options", "epoch_samples", .kind = WHOLE, .measure = shards_samples, .fallback = 0, .other = 2,
+     .refused = {-1, 1e13}},
     {"yk_loader_options", "batch_size", .kind = WHOLE, .measure = loader_batch_size, .fallback = NONE, .other = 3,
      .refused = {-1, 1e10}, .stated = "no default"},
     {"yk_loader_options", "shuffle", .kind = FLAG},
@@ -901,7 +912,8 @@ static const row rows[] = {
     {"yk_rpc_init_options", "world_size", .kind = WHOLE, .measure = rpc_init_world_size, .fallback = 1, .other = NONE,
      .refused = {-1}, .stated = "Not given: WORLD_SIZE, or with a store 1"},
     {"yk_rpc_init_options", "host", .kind = OBJECT},
-    {"yk_rpc_init_options", "snapshots", .kind = OBJECT}, /* rpc_keep_test.c */
+    {"yk_rpc_init_options", "snapshots", .kind = OBJECT},   /* rpc_keep_test.c */
+    {"yk_rpc_init_options", "device_maps", .kind = OBJECT}, /* rpc_devices_test.c */
     {"yk_rpc_init_options", "max_message", .kind = WHOLE, .measure = rpc_init_max_message, .fallback = 1 << 30,
      .other = 4096, .refused = {-1}},
     {"yk_rpc_options", "timeout", .kind = ABOVE, .measure = rpc_timeout, .fallback = 60, .other = 5,
@@ -967,6 +979,7 @@ static const row rows[] = {
     {"yk_onnx_options", "output_names", .kind = OBJECT},
     {"yk_onnx_options", "n_outputs", .kind = WHOLE, .measure = onnx_n_outputs, .fallback = 1, .other = 2,
      .refused = {-1, 0, 9}},
+    {"yk_onnx_options", "external_data", .kind = FLAG},
     {"yk_profiler_options", "with_shapes", .kind = FLAG},
     {"yk_profiler_options", "with_memory", .kind = FLAG},
     {"yk_profiler_options", "wait", .kind = WHOLE, .measure = profiler_wait, .fallback = 0, .other = 1,
@@ -1619,6 +1632,7 @@ static bool rpc_with(const yk_rpc_options *o)
     X(rpc, yk_rpc_options, rpc_with(o))                                                                                \
     X(encode, yk_encode_options, yk_tokenizer_encode(yk_tokenizer_bytes(), "a", 1, o))                                 \
     X(token_blocks, yk_token_blocks_options, yk_token_blocks(ten_tokens(), o))                                         \
+    X(shards, yk_shards_options, yk_shards("/tmp", o, NULL))                                                           \
     X(read, yk_read_options, yk_safetensors_read("none", o) || yk_pt_load("none", o))                                  \
     X(weights, yk_weights_options, yk_value_weights(yk_value_dict(), o))                                               \
     X(checkpoint, yk_checkpoint_options,                                                                               \

@@ -213,6 +213,47 @@ static void known_and_unknown(void **state)
     free(text);
 }
 
+/* A run whose processes come and go has series of that, and one whose do not has none. */
+static void members(void **state)
+{
+    (void)state;
+    yk__run_rank ranks[] = {rank_of(0), rank_of(1)};
+    yk__member_change changes[] = {{1.5e9, 0.25, YK__CHANGE_NODE_LOST, "node \"b\" is lost"},
+                                   {1.6e9, -1, YK__CHANGE_LEFT, "rank 1 has left"}};
+    yk__run runs[] = {run_of("comes", 10, ranks, 2), run_of("stays", 20, ranks, 2)};
+    yk__snapshot s = {.n_gpus = -1, .driver = "", .runs = {.count = 2, .all = runs}};
+    char *text = render(yk__metrics_yoke, &s, &(yk__metrics_options){0});
+    assert_int_equal(count_lines(text, "yoke_run_view") + count_lines(text, "yoke_run_change"), 0);
+    free(text);
+    runs[0].view = 7;
+    runs[0].members = 5;
+    runs[0].changes = changes;
+    runs[0].n_changes = 2;
+    runs[0].changes_of[YK__CHANGE_NODE_LOST] = 3;
+    runs[0].change_seconds = 0.75;
+    text = render(yk__metrics_yoke, &s, &(yk__metrics_options){0});
+    expect_line(text, "yoke_run_view{job_id=\"comes\",node=\"0\"} 7");
+    expect_line(text, "yoke_run_members{job_id=\"comes\",node=\"0\"} 5");
+    expect_line(text, "yoke_run_change_seconds_total{job_id=\"comes\",node=\"0\"} 0.75");
+    expect_line(text, "# TYPE yoke_run_changes_total counter");
+    expect_line(text, "yoke_run_changes_total{job_id=\"comes\",node=\"0\",cause=\"node_lost\"} 3");
+    expect_line(text, "yoke_run_changes_total{job_id=\"comes\",node=\"0\",cause=\"joined\"} 0");
+    assert_int_equal(count_lines(text, "yoke_run_changes_total{"), YK__CHANGE_KINDS);
+    assert_int_equal(count_lines(text, "yoke_run_view{"), 1);
+    free(text);
+    json_t *all = yk__snapshot_json(&s, NULL);
+    const json_t *run = json_array_get(json_object_get(all, "runs"), 0);
+    assert_int_equal(json_integer_value(json_object_get(run, "members")), 5);
+    const json_t *change = json_array_get(json_object_get(run, "changes"), 0);
+    assert_string_equal(json_string_value(json_object_get(change, "cause")), "node_lost");
+    assert_string_equal(json_string_value(json_object_get(change, "what")), "node \"b\" is lost");
+    assert_float_equal(json_number_value(json_object_get(change, "step_done_s")), 0.25, 0);
+    change = json_array_get(json_object_get(run, "changes"), 1);
+    assert_true(json_is_null(json_object_get(change, "step_done_s")));
+    assert_true(json_is_null(json_object_get(json_array_get(json_object_get(all, "runs"), 1), "view")));
+    json_decref(all);
+}
+
 static void same_labels(void **state)
 {
     (void)state;
@@ -364,9 +405,9 @@ static void page_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_dcgm_exporter), cmocka_unit_test(known_and_unknown),
-                                       cmocka_unit_test(same_labels),      cmocka_unit_test(too_many),
-                                       cmocka_unit_test(counters),         cmocka_unit_test(hostile_texts),
-                                       cmocka_unit_test(durations),        cmocka_unit_test(page_parts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_dcgm_exporter), cmocka_unit_test(known_and_unknown), cmocka_unit_test(members),
+        cmocka_unit_test(same_labels),      cmocka_unit_test(too_many),          cmocka_unit_test(counters),
+        cmocka_unit_test(hostile_texts),    cmocka_unit_test(durations),         cmocka_unit_test(page_parts)};
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

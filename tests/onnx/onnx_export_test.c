@@ -6,6 +6,7 @@
 #include "tests/support/expect.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <yoke/yoke.h>
@@ -20,7 +21,8 @@ enum { MOST_INPUTS = 6 };
         expect_error(code, text);                                                                                      \
     } while (0)
 
-/* The inputs of a module: sizes, of which -1 is the batch; `kind` f: floating, i: token ids, b: false and true. */
+/* The inputs of a module: sizes, of which -1 is the batch; `kind` f: floating, i: token ids, b: false and true. A case
+ * whose name ends in _external has its weights in a second file. */
 typedef struct given_input {
     char kind;
     int ndim;
@@ -201,6 +203,7 @@ static const export_case cases[] = {
     ONE(efficientnet_b0, 'f', -1, 3, 32, 32),
     ONE(vit, 'f', -1, 3, 32, 32),
     ONE(gpt2, 'i', -1, 9),
+    {"gpt2_external", make_gpt2, 1, {{'i', 2, {-1, 9}}}},
     ONE(conv1d, 'f', -1, 4, 9),
     ONE(conv2d, 'f', -1, 4, 9, 8),
     ONE(conv3d, 'f', -1, 2, 5, 6, 7),
@@ -364,13 +367,15 @@ static void test_cases(void **unused)
         yk_module *m = c->make();
         yk_tensor *inputs[MOST_INPUTS];
         int dims[MOST_INPUTS], count = inputs_make(c, 2, inputs, dims);
+        bool external = strstr(c->name, "_external") != NULL;
         assert_non_null(m);
         bool before = yk_no_grad_begin();
         assert_int_equal(perturb(m), YK_OK);
         yk_no_grad_end(before);
         snprintf(path, sizeof(path), "%s/%s.onnx", folder ? folder : ".", c->name);
-        if (yk_onnx_export(m, path, inputs, count,
-                           YK_OPTIONS(yk_onnx_options, .batch_dims = dims, .n_outputs = c->n_outputs)))
+        if (yk_onnx_export(
+                m, path, inputs, count,
+                YK_OPTIONS(yk_onnx_options, .batch_dims = dims, .n_outputs = c->n_outputs, .external_data = external)))
             fail_msg("%s: %s", c->name, yk_last_error()->message);
         assert_true(yk_module_is_training(m));
         if (folder) {
@@ -378,6 +383,8 @@ static void test_cases(void **unused)
             results_write(c, m, folder);
         } else {
             assert_int_equal(unlink(path), 0);
+            strcat(path, ".data");
+            assert_int_equal(unlink(path), external ? 0 : -1);
         }
         yk_scope_end(scope);
     }
@@ -457,6 +464,11 @@ static void test_arguments(void **unused)
                    "onnx_export: n_outputs is 9, expected 1 to 8");
     expect_failure(yk_onnx_export(m, "/nowhere/a.onnx", &x, 1, NULL), YK_ERR_IO,
                    "/nowhere/a.onnx: No such file or directory");
+    assert_int_equal(mkdir("a.onnx.data", 0700), 0);
+    expect_failure(yk_onnx_export(m, "a.onnx", &x, 1, YK_OPTIONS(yk_onnx_options, .external_data = true)), YK_ERR_IO,
+                   "a.onnx.data: ");
+    assert_int_equal(access("a.onnx", F_OK), -1);
+    assert_int_equal(rmdir("a.onnx.data"), 0);
     yk_scope_end(scope);
 }
 

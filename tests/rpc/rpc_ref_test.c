@@ -3,6 +3,7 @@
  */
 #include <stdatomic.h>
 
+#include "base/core.h"
 #include "tests/rpc/workers.h"
 
 /* ---- what the workers offer -------------------------------------------------------------------------------------- */
@@ -114,6 +115,33 @@ static yk_status look_at_result(yk_call *call)
     return yk_call_return(call, yk_ref_local_value(yk_call_ref(call, 0)));
 }
 
+/* A class whose objects are made when "open" is called, or after 20 s. */
+static atomic_bool opened;
+
+static yk_status slow_create(yk_call *call)
+{
+    for (int i = 0; i < 2000 && !opened; i++)
+        usleep(10000);
+    return box_create(call);
+}
+
+static const yk_rpc_class slow_class = {.name = "slow_box",
+                                        .create = slow_create,
+                                        .destroy = box_destroy,
+                                        .methods = (const yk_rpc_method[]){{"add", box_add}, {NULL, NULL}}};
+
+static yk_status slow_open(yk_call *call)
+{
+    (void)call;
+    opened = true;
+    return YK_OK;
+}
+
+static yk_status own_pid(yk_call *call)
+{
+    return yk_call_return(call, yk_value_int(getpid()));
+}
+
 static yk_status offer(void)
 {
     static const struct {
@@ -128,8 +156,11 @@ static yk_status offer(void)
                {"give_kept", give_kept},
                {"look_into", look_into},
                {"seven", seven},
-               {"look_at_result", look_at_result}};
+               {"look_at_result", look_at_result},
+               {"slow_open", slow_open},
+               {"own_pid", own_pid}};
     yk_status status = yk_rpc_register_class(&box_class);
+    status = status ? status : yk_rpc_register_class(&slow_class);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && !status; i++)
         status = yk_rpc_register(all[i].name, all[i].fn);
     return status;
@@ -240,6 +271,42 @@ static void test_results(void **state)
 {
     (void)state;
     act_with(offer, get_results, 3);
+}
+
+/* A call takes no more than its time where it waits for the owner of a reference: for its object, and for its word that
+ * a reference in the result is known there. */
+static yk_status wait_for_owners(void)
+{
+    enum { TIME = 10 /* seconds, of which a call gets less than one */ };
+    yk_scope scope = yk_scope_begin();
+    const yk_rpc_options *in_time = YK_OPTIONS(yk_rpc_options, .timeout = 0.4);
+    yk_ref *slow = yk_rpc_remote("worker2", "slow_box", NULL, NULL);
+    double began = yk__now();
+    CHECK(!yk_rpc_sync("worker1", "keep", yk_args(yk_value_ref(slow)), in_time) &&
+          failed_with(YK_ERR_TIMEOUT, "the object 'slow_box' is not made yet", "worker 'worker2'"));
+    CHECK(yk__now() - began < TIME);
+    CHECK(yk_rpc_sync("worker2", "slow_open", NULL, NULL));
+    CHECK(yk_rpc_sync("worker1", "keep", yk_args(yk_value_ref(slow)), NULL));
+    yk_value *pid = yk_rpc_sync("worker2", "own_pid", NULL, NULL);
+    CHECK(pid && !kill((pid_t)yk_value_as_int(pid), SIGSTOP));
+    began = yk__now();
+    yk_value *given = yk_rpc_sync("worker1", "give_kept", NULL, in_time);
+    bool in_its_time = yk__now() - began < TIME;
+    CHECK(!kill((pid_t)yk_value_as_int(pid), SIGCONT) && in_its_time);
+    if (given)
+        CHECK(!yk_ref_call(yk_value_as_ref(given), "add", yk_args(yk_value_int(1)), NULL) &&
+              failed_with(YK_ERR_TIMEOUT, "the reference was not registered", "worker 'worker2'"));
+    yk_clear_error(); /* a busy machine may have had no answer of worker1 in that time */
+    CHECK(yk_rpc_sync("worker1", "let_go", NULL, NULL));
+    yk_scope_end(scope);
+    CHECK(has_boxes("worker2", 0));
+    return YK_OK;
+}
+
+static void test_time_of_owners(void **state)
+{
+    (void)state;
+    act_with(offer, wait_for_owners, 3);
 }
 
 /* Calls that are cancelled or refused before anybody looks at their references leave none behind. */
@@ -365,11 +432,9 @@ static void test_an_owner_that_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_passing_on),
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_messages_that_nobody_reads),
-        cmocka_unit_test(test_holders_that_die),
-        cmocka_unit_test(test_an_owner_that_dies),
+        cmocka_unit_test(test_passing_on),       cmocka_unit_test(test_results),
+        cmocka_unit_test(test_time_of_owners),   cmocka_unit_test(test_messages_that_nobody_reads),
+        cmocka_unit_test(test_holders_that_die), cmocka_unit_test(test_an_owner_that_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

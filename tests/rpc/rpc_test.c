@@ -40,6 +40,11 @@ static yk_status fail_always(yk_call *call)
     return yk_set_error(YK_ERR_NUMERIC, "%s is not a number I like", yk_call_string(call, 0));
 }
 
+static yk_status own_pid(yk_call *call)
+{
+    return yk_call_return(call, yk_value_int(getpid()));
+}
+
 static yk_status nap(yk_call *call)
 {
     double seconds = yk_call_real(call, 0);
@@ -192,6 +197,7 @@ static yk_status offer_all(void)
                {"who", who},
                {"fail", fail_always},
                {"nap", nap},
+               {"own_pid", own_pid},
                {"die", die},
                {"ask_back", ask_back},
                {"sleep_there", sleep_there},
@@ -491,6 +497,29 @@ static yk_status call_in_time(void)
     return YK_OK;
 }
 
+/* A call that nobody waits for is done when its time is over, also where nothing comes from anywhere. */
+static yk_status end_unwaited(void)
+{
+    yk_value *pid = yk_rpc_sync("worker1", "own_pid", NULL, NULL);
+    CHECK(pid);
+    usleep(200000); /* nothing is under way */
+    CHECK(!kill((pid_t)yk_value_as_int(pid), SIGSTOP));
+    yk_future *f =
+        yk_rpc_async("worker1", "nap", yk_args(yk_value_real(0)), YK_OPTIONS(yk_rpc_options, .timeout = 0.3));
+    bool done = false;
+    for (double until = yk__now() + 0.3 + patience(2); f && !done && yk__now() < until; usleep(1000))
+        done = yk_future_done(f);
+    CHECK(!kill((pid_t)yk_value_as_int(pid), SIGCONT) && done);
+    CHECK(!yk_future_wait(f, 1) && failed_with(YK_ERR_TIMEOUT, "nap", "within the call's time"));
+    return YK_OK;
+}
+
+static void test_a_call_that_nobody_waits_for(void **state)
+{
+    (void)state;
+    act(end_unwaited, 2);
+}
+
 static void test_times(void **state)
 {
     (void)state;
@@ -737,7 +766,7 @@ static yk_status debug_info(void)
         there = yk_rpc_sync("worker1", "info_there", NULL, NULL);
         CHECK(there);
         object = item_of(yk_value_get(there, "object_list"), "name", "napper");
-        if (number_in(object, "waiting") == 2)
+        if (number_in(object, "waiting") == 2 && number_in(there, "running_calls") == 2) /* the nap has its thread */
             break;
     }
     CHECK(number_in(object, "waiting") == 2 && number_in(object, "running") == 1 &&
@@ -857,6 +886,7 @@ int main(void)
         cmocka_unit_test(test_a_cycle),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_times),
+        cmocka_unit_test(test_a_call_that_nobody_waits_for),
         cmocka_unit_test(test_a_child_of_a_worker),
         cmocka_unit_test(test_a_worker_that_dies),
         cmocka_unit_test(test_a_worker_that_comes_back),

@@ -26,6 +26,7 @@
 #include "launch/job_mapping.h"
 #include "launch/job_store.h"
 #include "launch/listeners.h"
+#include "launch/member_changes.h"
 #include "launch/rendezvous.h"
 #include "launch/variables.h"
 
@@ -477,6 +478,7 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
 {
     worker *workers = calloc((size_t)j->local + 1, sizeof(*workers)); /* a node may have none */
     bool enough = settle_files(j);
+    double began = yk__now();
     group g = {.workers = workers,
                .count = j->local,
                .grace = j->grace,
@@ -508,6 +510,7 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
     if (workers && plan->port && g.hang && enough && attempt_prepare(&state, workers, n)) {
         yk__outcome end;
         yk__supervisor_run(&g);
+        double over = yk__now();
         *interrupted = g.interrupted;
         tell_spares(j, &g);
         j->started_again = plan->restarts - plan->restart - g.again;
@@ -519,6 +522,8 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
                 yk__outcome_saved(&end);
             again = yk__outcome_restarts(&end) && !g.interrupted && !g.left && g.again > 0;
         }
+        if (!again && !g.start_error)
+            yk__run_time_say(&g, began - j->earlier, j->earlier);
         if (g.start_error) {
             *code = start_failed(j, &g);
         } else if (end.kind == YK__RUN_SAVED) {
@@ -533,6 +538,8 @@ static bool attempt_run(job *j, yk__rendezvous *n, yk__agent_plan *plan, int *co
             job_report(&state, &end, plan->restart, n);
         }
         again = again && !g.start_error;
+        if (again)
+            j->earlier += over - began;
         if (again && !j->change[0])
             yk__relay_say(&j->err, "yoke run: restart %" PRId64 " of %" PRId64 "\n", plan->restart + 1, plan->restarts);
         yk__outcome_clear(&end);

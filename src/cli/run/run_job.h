@@ -40,6 +40,7 @@ typedef struct job {
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
     char change[700];                    /* why the next attempt is one of other nodes; "": it is not */
     double changed;                      /* since when */
+    double earlier;                      /* seconds of the attempts before this one */
     int hidden;                          /* 1: stdout, 2: stderr goes to files alone */
     int secret, port_held;               /* descriptors */
     struct yk__job_store *store;         /* of a job of one node; NULL: the launchers\' own, or none could be opened */

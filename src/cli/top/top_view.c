@@ -426,6 +426,36 @@ static void draw_ranks(top_view *v, drawing *d, const yk__run *run)
     free(all);
 }
 
+/* ---- changes of members ------------------------------------------------------------------------------------------ */
+/* The last changes of the run that are shown, and a line above them; of an end of rows they take a third at most. */
+static int changes_shown(const drawing *d, const yk__run *run)
+{
+    int third = (d->rows - d->row) / 3 - 1, most = !d->rows || third > run->n_changes ? run->n_changes : third;
+    return run->view && run->n_changes && most > 0 ? most : 0;
+}
+
+static void draw_changes(drawing *d, const yk__run *run, int count)
+{
+    char text[600], clock[16], after[32];
+    if (!count)
+        return;
+    snprintf(text, sizeof(text), "MEMBERS %lld, view %lld; the last changes, and the time until the next step",
+             (long long)run->members, (long long)run->view);
+    draw_text(d, text, SCREEN_DIM);
+    for (int i = run->n_changes - count; i < run->n_changes; i++) {
+        const yk__member_change *c = &run->changes[i];
+        time_t when = (time_t)c->time;
+        struct tm local;
+        clock[0] = after[0] = '\0';
+        if (localtime_r(&when, &local))
+            strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+        if (c->seconds >= 0)
+            snprintf(after, sizeof(after), "%.3f s", c->seconds);
+        snprintf(text, sizeof(text), "%8s %9s  %s", clock, after, cli_plain(c->what));
+        draw_text(d, text, SCREEN_PLAIN);
+    }
+}
+
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 static void draw_head(const top_view *v, drawing *d, const yk__snapshot *s)
 {
@@ -469,9 +499,15 @@ static void draw_runs(top_view *v, drawing *d, const yk__runs *runs)
         snprintf(title, sizeof(title), "ranks of %s, pid %d", cli_plain(runs->all[i].job), runs->all[i].launcher);
         draw_text(d, title, SCREEN_BOLD);
         draw_ranks(v, d, &runs->all[i]);
+        draw_changes(d, &runs->all[i], changes_shown(d, &runs->all[i]));
     }
-    if (d->rows)
+    if (d->rows) {
+        int shown = changes_shown(d, &runs->all[at]), room_below = shown ? shown + 1 : 0;
+        d->rows -= room_below;
         draw_ranks(v, d, &runs->all[at]);
+        d->rows += room_below;
+        draw_changes(d, &runs->all[at], shown);
+    }
 }
 
 void top_view_draw(top_view *v, const yk__snapshot *s, int columns, int rows, top_put put, void *argument)

@@ -1,5 +1,5 @@
 /*
- * data_check.c - `yoke data check`: reads a folder of pictures, or a CSV file, in full. Layer: cli.
+ * data_check.c - `yoke data check`: reads a folder of pictures, tar shards, or a CSV file, in full. Layer: cli.
  *
  * A file that cannot be decoded would end a training in the middle of an epoch; here all of them are named at once.
  * What a training leaves out (by its name or place) is told as well, with the reason. Decoding is spread over threads;
@@ -26,7 +26,8 @@ enum { MOST_THREADS = 16, MOST_LEFT_OUT = 20 /* that are printed */ };
 static const char about[] =
     "DIR is what yoke train --data takes: a folder with train/ and val/ or test/, or with a folder of each class. "
     "Every picture is decoded. Broken files (one a training would stop at) and files that a training leaves out are "
-    "listed with the reason; so are parts whose classes differ. Of a CSV file every row is read.\n"
+    "listed with the reason; so are parts whose classes differ. Of a CSV file every row is read, of shards:PATTERN "
+    "every picture in the archives.\n"
     "\n"
     "Exit codes: 0 nothing is broken, 1 something is, or DIR cannot be read, 2 wrong usage.\n";
 static const char examples[] = "  yoke data check photos\n"
@@ -223,6 +224,22 @@ static yk_status check_folder(data_check *d)
     return status;
 }
 
+/* Tar shards. A fault of an archive itself ends the reading of them, and is the error. */
+static yk_status check_shards(data_check *d)
+{
+    yk_scope scope = yk_scope_begin();
+    yk_dataset *set = yk_shard_list_dataset(d->path + strlen("shards:"), NULL, NULL);
+    yk_status status = set ? decode_all(d, set) : yk__error_code();
+    if (!status) {
+        d->samples = yk_dataset_length(set);
+        d->classes = yk_dataset_classes(set);
+        if (!d->json)
+            printf("%s: %" PRId64 " images in %" PRId64 " classes\n", cli_plain(d->path), d->samples, d->classes);
+    }
+    yk_scope_end(scope);
+    return status;
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static void note_row(void *user, const char *message)
@@ -302,6 +319,8 @@ static int check_data(data_check *d)
     yk_status status;
     if (rows)
         status = check_rows(d);
+    else if (strncmp(d->path, "shards:", strlen("shards:")) == 0)
+        status = check_shards(d);
     else if (!yk__is_directory(d->path))
         status = yk_set_error(YK_ERR_NOT_FOUND, "%s: there is no such folder%s", d->path,
                               yk__is_file(d->path) ? "; a file is checked where its name ends in .csv" : "");
@@ -336,13 +355,14 @@ int cli_data_check(int argc, char **argv)
                            about,
                            examples,
                            options,
-                           "DIR|FILE.csv",
+                           "DIR|FILE.csv|shards:PATTERN",
                            .mixed = true};
     int code;
     if (!cli_parse(&verb, argc, argv, &code))
         return code;
     if (argc - optind != 1)
-        return cli_usage_error(&verb, "expected a folder or a CSV file, got %d arguments", argc - optind);
+        return cli_usage_error(&verb, "expected a folder or a CSV file (or shards:PATTERN), got %d arguments",
+                               argc - optind);
     d.path = argv[optind];
     return check_data(&d);
 }

@@ -24,7 +24,9 @@ static const char about[] =
     "network: safetensors, .pt, a folder of --checkpoint, or a published folder; then --model names the network.\n"
     "\n"
     "The batch is free in the file; the other sizes are those of --input: images (N,C,H,W) or rows (N,C), of gpt2 "
-    "tokens (N,T). Outputs are those of evaluation mode. The file is whole or not there.\n"
+    "tokens (N,T). Outputs are those of evaluation mode. The file is whole or not there. Weights of more than 2 GiB "
+    "are in a "
+    "second file, OUTPUT.data, which belongs beside it.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage.\n";
 static const char examples[] = "  yoke export lenet.safetensors -o lenet.onnx\n"
@@ -37,6 +39,7 @@ enum { MOST_SIZES = 4 };
 typedef struct export_settings {
     const char *model, *output, *input;
     int64_t outputs, n_head;
+    bool external_data;
 } export_settings;
 
 typedef struct exporter {
@@ -202,6 +205,12 @@ static yk_status export_to_stdout(const exporter *e)
     if (made >= 0) {
         close(made);
         status = yk_onnx_export(e->net, path, &e->input, 1, NULL);
+        char *data_path = yk__format("%s.data", path);
+        if (data_path && unlink(data_path) == 0)
+            status = yk__fail(YK_ERR_UNSUPPORTED,
+                              "--output -: the weights take more than the 2 GiB of one file; name a file, beside which "
+                              "a second one can be");
+        free(data_path);
         if (!status)
             status = yk__file_read(path, SIZE_MAX, &data, &size);
         unlink(path);
@@ -220,7 +229,8 @@ static int export_network(exporter *e)
     if (!status && strcmp(e->set->output, "-") == 0)
         status = export_to_stdout(e);
     else if (!status)
-        status = yk_onnx_export(e->net, e->set->output, &e->input, 1, NULL);
+        status = yk_onnx_export(e->net, e->set->output, &e->input, 1,
+                                YK_OPTIONS(yk_onnx_options, .external_data = e->set->external_data));
     net_form_clear(&e->form);
     return status ? cli_failed() : EXIT_DONE;
 }
@@ -240,6 +250,8 @@ int cli_export(int argc, char **argv)
          .default_text = "as many as the weights have", .also = "classes,outputs"},
         {"n-head", "N", CLI_INT, &s.n_head, "of gpt2: attention heads", .least = 1, .most = 1e6,
          .default_text = "as of yoke generate", .also = "heads"},
+        {"external-data", NULL, CLI_FLAG, &s.external_data,
+         .help = "weights in a second file, OUTPUT.data, as always where one of 2 GiB cannot hold them"},
         {0},
     };
     const cli_verb verb = {
@@ -258,6 +270,8 @@ int cli_export(int argc, char **argv)
             &verb, "--input %s: expected sizes above 0 with commas between them, such as 1,3,224,224", s.input);
     if (strcmp(s.output, "-") == 0 && isatty(STDOUT_FILENO))
         return cli_usage_error(&verb, "--output -: stdout is a terminal, and an ONNX file is no text");
+    if (strcmp(s.output, "-") == 0 && s.external_data)
+        return cli_usage_error(&verb, "--external-data: stdout has no place for a second file; name one by --output");
     e.path = argv[optind];
     yk_scope scope = yk_scope_begin();
     code = export_network(&e);

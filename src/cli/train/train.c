@@ -21,6 +21,11 @@ static const char about[] =
     "classes themselves, CLASS/*.jpg: then a part of each class is held out for the test. `yoke data check DIR` "
     "looks for broken files first. A DIR that is not given or not there is looked up under $YOKE_DATA.\n"
     "\n"
+    "Tar shards: shards:PATTERN takes archives in WebDataset's layout, 17.jpg (or .png, ...) and 17.cls of each "
+    "sample: "
+    "'shards:train-{000000..000099}.tar', or shards:DIR for all of a folder. Samples, not archives, are shared out "
+    "among processes and workers, and a part of each class is held out for the test.\n"
+    "\n"
     "Text: --model gpt2 trains on text:FILE, on a file of token numbers (u8:FILE, u16:FILE, i32:FILE), or without "
     "--data on small tales that are built in; --optimizer is then adamw, and the last tenth of the tokens is held out "
     "for the test, whose accuracy is that of the next token. `yoke generate` goes on with what --save wrote.\n"
@@ -66,6 +71,7 @@ static const char examples[] = "  yoke train\n"
                                "  yoke train --data photos --model resnet18 --image-size 64 --epochs 20 \\\n"
                                "      --save-best photos.safetensors\n"
                                "  yoke train --data table.csv --target species --epochs 50\n"
+                               "  yoke train --data 'shards:train-{000..099}.tar' --model resnet18\n"
                                "  yoke train --model ./libnet.so --save net.safetensors\n"
                                "  yoke train --data fashion-mnist --batch-size 4 --lr 0.001 --epochs 10\n"
                                "  yoke train --model resnet18 --data cifar10 --batch-size 256 --lr 0.1 \\\n"
@@ -314,7 +320,8 @@ int cli_train(int argc, char **argv)
     const cli_option options[] = {
         {"model", "NAME|FILE.so", CLI_CHOICE, &s.model, "net", .choices = train_model_names(), .or_object = true,
          .default_text = "lenet", .also = "net,network,arch,architecture"},
-        {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data, .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv",
+        {"data", "NAME|DIR|FILE", CLI_TEXT, &s.data,
+         .help = "a data set (glyphs, cifar10:DIR), a folder, FILE.csv, shards:PATTERN",
          .also = "dataset,data-dir,datadir,input"},
         {"tokenizer", "PATH", CLI_TEXT, &s.tokenizer, .help = "of text: a folder with tokenizer.json, or that file",
          .default_text = "a token is a byte"},

@@ -168,6 +168,8 @@ struct train_job {
 
 /* A CSV file by its name, "csv:FILE" or FILE.csv. */
 bool train_is_csv(const char *spec);
+/* Tar shards, "shards:PATTERN". */
+bool train_is_shards(const char *spec);
 /* The data sets, their loaders, and the network's form. */
 yk_status train_open_data(train_job *r);
 

@@ -1,5 +1,5 @@
 /*
- * train_data.c - the data of `yoke train`: a set by name, a folder of pictures, or a CSV file. Layer: cli.
+ * train_data.c - the data of `yoke train`: a set by name, a folder of pictures, tar shards, or a CSV file. Layer: cli.
  *
  * A folder holds train/ and val/ (or test/), or the classes themselves; a part to test on is then held out, the same
  * for the same seed. What is chosen for the user is said on stdout: the part held out, the size of the pictures.
@@ -24,6 +24,11 @@ bool train_is_csv(const char *spec)
 {
     size_t length = strlen(spec);
     return strncmp(spec, "csv:", 4) == 0 || (length > 4 && strcasecmp(spec + length - 4, ".csv") == 0);
+}
+
+bool train_is_shards(const char *spec)
+{
+    return strncmp(spec, "shards:", strlen("shards:")) == 0;
 }
 
 /* ---- loaders ----------------------------------------------------------------------------------------------------- */
@@ -97,7 +102,7 @@ static yk_status check_classes(yk_dataset *train, yk_dataset *test)
                             yk_dataset_name(train), classes, yk_dataset_classes(test));
     for (int64_t i = 0; i < classes; i++) {
         const char *a = yk_dataset_class_name(train, i), *b = yk_dataset_class_name(test, i);
-        if (strcmp(a, b) != 0)
+        if (a && b && strcmp(a, b) != 0)
             return yk_set_error(YK_ERR_FORMAT, "%s: class %" PRId64 " is '%s' in training but '%s' in the test",
                                 yk_dataset_name(train), i, a, b);
     }
@@ -121,6 +126,19 @@ static yk_status take_normalization(net_form *form, const yk_dataset *set)
     return YK_OK;
 }
 
+/* The input of the first sample; with --on-error skip, of the first that can be read. */
+static yk_tensor *first_sample(const train_job *r, yk_dataset *set)
+{
+    int64_t most = strcmp(r->set->on_error, "skip") == 0 ? yk_dataset_length(set) : 1;
+    yk_tensor *first = NULL;
+    for (int64_t i = 0; i < most && !first; i++) {
+        if (i)
+            yk_clear_error();
+        first = yk_dataset_get(set, i, r->dtype, NULL);
+    }
+    return first;
+}
+
 /* The network's form from the first sample, the classes and the transform of the training set. */
 static yk_status describe_form(train_job *r)
 {
@@ -129,7 +147,7 @@ static yk_status describe_form(train_job *r)
     yk_dataset *set = r->data.train_set;
     int64_t classes = yk_dataset_classes(set);
     yk_scope scope = yk_scope_begin();
-    yk_tensor *first = yk_dataset_get(set, 0, r->dtype, NULL);
+    yk_tensor *first = first_sample(r, set);
     yk_status status = first ? take_normalization(form, set) : yk__error_code();
     if (!status) {
         form->channels = yk_size(first, 0);
@@ -261,32 +279,29 @@ static yk_status find_folders(const train_job *r, const char *root, char **train
 }
 
 /* The size that pictures are brought to: --image-size, or one that goes with the first picture; said on stdout. */
-static yk_status choose_size(const train_job *r, const char *folder, int64_t *height, int64_t *width)
+static void choose_size(const train_job *r, int64_t first_height, int64_t first_width, int64_t *height, int64_t *width)
 {
     if (asked_size(r->set, height, width))
-        return YK_OK;
-    int64_t first_height, first_width;
-    yk_status status = yk__image_folder_first(folder, &first_height, &first_width);
-    if (status)
-        return status;
+        return;
     int64_t side = first_height < first_width ? first_height : first_width;
     *height = *width = side < MOST_DEFAULT_SIDE ? side : MOST_DEFAULT_SIDE;
     train_say(r,
               "image size: %" PRId64 "x%" PRId64 " (the first image is %" PRId64 "x%" PRId64
               "; --image-size takes another)\n",
               *height, *width, first_height, first_width);
-    return YK_OK;
 }
 
 static yk_status open_folder(train_job *r, const char *root)
 {
     const settings *s = r->set;
     char *train = NULL, *test = NULL;
-    int64_t height = 0, width = 0;
+    int64_t height = 0, width = 0, first_height = 0, first_width = 0;
     bool augment = !s->no_augment;
     yk_status status = find_folders(r, root, &train, &test);
+    if (!status && !asked_size(s, &height, &width))
+        status = yk__image_folder_first(train, &first_height, &first_width);
     if (!status)
-        status = choose_size(r, train, &height, &width);
+        choose_size(r, first_height, first_width, &height, &width);
     if (!status) {
         r->data.form.fit = height == width ? FORM_MIDDLE : FORM_EXACT;
         r->data.train_set = yk_image_folder(train, strengthened(s, yk__folder_transform(height, width, augment)));
@@ -304,6 +319,32 @@ static yk_status open_folder(train_job *r, const char *root)
     free(train);
     free(test);
     return status;
+}
+
+static yk_status open_shards(train_job *r)
+{
+    const settings *s = r->set;
+    int64_t height = 0, width = 0;
+    yk_dataset *all = yk_shard_list_dataset(s->data + strlen("shards:"), NULL, NULL);
+    if (all && yk_dataset_length(all) == 0)
+        return yk_set_error(YK_ERR_FORMAT, "%s: there is no sample in these archives", s->data);
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *first = all ? first_sample(r, all) : NULL;
+    if (first)
+        choose_size(r, yk_size(first, 1), yk_size(first, 2), &height, &width);
+    yk_scope_end(scope);
+    yk_status status = yk__error_code();
+    if (status)
+        return status;
+    r->data.form.fit = height == width ? FORM_MIDDLE : FORM_EXACT;
+    r->data.train_set =
+        yk_dataset_with_transform(all, strengthened(s, yk__folder_transform(height, width, !s->no_augment)));
+    yk_dataset *other = yk_dataset_with_transform(all, yk__folder_transform(height, width, false));
+    if (!yk_last_error() && (!s->no_eval || !isnan(s->val_split)))
+        status = hold_out(r, other);
+    if (s->no_eval)
+        r->data.test_set = NULL;
+    return status ? status : yk__error_code();
 }
 
 /* Mean and deviation of each column over the rows that are trained on; a column that never changes is left as large as
@@ -401,6 +442,8 @@ static yk_status open_sets(train_job *r)
         return open_csv(r);
     if (train_is_text(s->data))
         return train_open_text(r);
+    if (train_is_shards(s->data))
+        return open_shards(r);
     char *root;
     yk__data_kind kind = yk__dataset_kind(s->data, &root);
     bool folder = kind == YK__DATA_FOLDER && yk__is_directory(root);

@@ -44,12 +44,13 @@ typedef struct segment {
 } segment;
 
 typedef struct transfer {
-    int segment, host;
+    int segment, from, to; /* from, to: hosts, one of which is this one */
     bool result;
     size_t done, bytes;
 } transfer;
 
 typedef struct queue {
+    bool outgoing;           /* all of its transfers are from this host; else all are to it */
     transfer window[WINDOW]; /* unfinished; the first is the oldest */
     int count, stage, step;  /* of the next one */
 } queue;
@@ -101,14 +102,27 @@ static int64_t chunk_of(const exchange *e, int number, int host, int64_t *from)
     return to;
 }
 
-static size_t transfer_bytes(const exchange *e, const transfer *t, bool out)
+static bool is_outgoing(const exchange *e, const transfer *t)
+{
+    return t->from == e->g->host;
+}
+
+static int other_host(const exchange *e, const transfer *t)
+{
+    return is_outgoing(e, t) ? t->to : t->from;
+}
+
+/* The owner of the chunk that a transfer carries: it sends results, and is sent inputs. */
+static int chunk_owner(const transfer *t)
+{
+    return t->result ? t->from : t->to;
+}
+
+static size_t transfer_bytes(const exchange *e, const transfer *t)
 {
     int64_t from;
-    int self = e->g->host;
-    if (t->result)
-        return (size_t)chunk_of(e, t->segment, out ? self : t->host, &from) * e->size;
-    int owner = out ? t->host : self;
-    return (size_t)chunk_of(e, t->segment, owner, &from) * (size_t)rows_of(e, owner) * e->sizes[out ? self : t->host];
+    size_t width = (size_t)chunk_of(e, t->segment, chunk_owner(t), &from);
+    return width * (t->result ? e->size : (size_t)rows_of(e, t->to) * e->sizes[t->from]);
 }
 
 /* True if owners send their results to a host. */
@@ -117,8 +131,8 @@ static bool wants_result(const exchange *e, int host)
     return !e->x->parts && (e->x->root_host < 0 || e->x->root_host == host);
 }
 
-/* The transfers in their order; false after the last. */
-static bool next_transfer(const exchange *e, queue *q, bool out, transfer *t)
+/* The transfers of a queue in their order; false after the last. */
+static bool next_transfer(const exchange *e, queue *q, transfer *t)
 {
     const native *g = e->g;
     int stages = e->segments * (e->x->parts ? 1 : 2);
@@ -127,12 +141,12 @@ static bool next_transfer(const exchange *e, queue *q, bool out, transfer *t)
         bool result = !e->x->parts && s > 0 && (s % 2 == 0 || s == stages - 1);
         int number = e->x->parts ? s : !result ? (s + 1) / 2 : s == stages - 1 ? e->segments - 1 : s / 2 - 1;
         while (++q->step < g->hosts) {
-            int host = (g->host + (out ? q->step : g->hosts - q->step)) % g->hosts;
-            if (result && !wants_result(e, out ? host : g->host))
-                continue;
-            *t = (transfer){.segment = number, .host = host, .result = result};
-            t->bytes = transfer_bytes(e, t, out);
-            if (t->bytes)
+            int after = (g->host + q->step) % g->hosts, before = (g->host + g->hosts - q->step) % g->hosts;
+            *t = (transfer){.segment = number, .from = g->host, .to = after, .result = result};
+            if (!q->outgoing)
+                t->from = before, t->to = g->host;
+            t->bytes = transfer_bytes(e, t);
+            if (t->bytes && (!result || wants_result(e, t->to)))
                 return true;
         }
     }
@@ -183,7 +197,8 @@ static yk_status exchange_init(exchange *e, native *g, const yk__native_pairwise
                     .x = x,
                     .size = yk_dtype_size(x->op->dtype),
                     .wide = yk_dtype_size(yk__native_wide(x->op->dtype)),
-                    .rows = x->parts ? g->world_size : g->hosts};
+                    .rows = x->parts ? g->world_size : g->hosts,
+                    .out.outgoing = true};
     size_t *numbers = yk__calloc((2 + TURNS) * hosts + subtrees, sizeof(size_t));
     if (!numbers)
         return yk__error_code();
@@ -263,11 +278,12 @@ static int count_unsent(const exchange *e, int number)
 {
     int count = 0;
     for (int h = 0; h < e->g->hosts; h++) {
-        transfer inputs = {.segment = number, .host = h}, result = {.segment = number, .host = h, .result = true};
+        transfer inputs = {.segment = number, .from = e->g->host, .to = h}, result = inputs;
+        result.result = true;
         if (h == e->g->host)
             continue;
-        count += transfer_bytes(e, &inputs, true) > 0;
-        count += wants_result(e, h) && transfer_bytes(e, &result, true) > 0;
+        count += transfer_bytes(e, &inputs) > 0;
+        count += wants_result(e, h) && transfer_bytes(e, &result) > 0;
     }
     return count;
 }
@@ -352,19 +368,18 @@ static yk_status combine_segments(exchange *e, bool *moved)
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
 /* The address at which a transfer of inputs goes on; *run: for how many bytes. */
-static char *inputs_at(const exchange *e, const segment *s, const transfer *t, bool out, size_t *run)
+static char *inputs_at(const exchange *e, const segment *s, const transfer *t, size_t *run)
 {
     const native *g = e->g;
-    int self = g->host, owner = out ? t->host : self, host = out ? self : t->host;
-    int64_t from, width = chunk_of(e, t->segment, owner, &from);
-    size_t at = t->done, rows = (size_t)rows_of(e, owner);
+    int64_t from, width = chunk_of(e, t->segment, t->to, &from);
+    size_t at = t->done, rows = (size_t)rows_of(e, t->to);
     for (int i = 0; i < g->net->subtree_count; i++) {
-        if (g->net->subtree_hosts[i] != host)
+        if (g->net->subtree_hosts[i] != t->from)
             continue;
         size_t row = (size_t)width * yk__native_subtree_size(g, i, e->x->op->dtype);
         if (at < row * rows) {
             *run = row - at % row;
-            return input_of(e, s, i, first_row(e, owner) + (int)(at / row), from) + at % row;
+            return input_of(e, s, i, first_row(e, t->to) + (int)(at / row), from) + at % row;
         }
         at -= row * rows;
     }
@@ -372,32 +387,32 @@ static char *inputs_at(const exchange *e, const segment *s, const transfer *t, b
 }
 
 /* The address at which a transfer goes on, and in *run the bytes that it may move there now. */
-static char *go_on(const exchange *e, const transfer *t, bool out, size_t *run)
+static char *go_on(const exchange *e, const transfer *t, size_t *run)
 {
     const segment *s = &e->turns[t->segment % TURNS];
     int64_t from;
     *run = 0;
-    chunk_of(e, t->segment, out ? e->g->host : t->host, &from);
-    if (t->result && !out) {
+    chunk_of(e, t->segment, t->from, &from);
+    if (t->result && !is_outgoing(e, t)) {
         *run = t->bytes - t->done;
         return e->x->out[0] + (size_t)from * e->size + t->done;
     }
     if (s->number != t->segment)
         return NULL;
     if (!t->result)
-        return inputs_at(e, s, t, out, run);
+        return inputs_at(e, s, t, run);
     *run = (size_t)s->combined * e->size - t->done;
     return (e->x->outputs ? e->x->out[0] + (size_t)from * e->size : s->result) + t->done;
 }
 
 /* A transfer is done. */
-static void exchange_finish(exchange *e, const transfer *t, bool out)
+static void exchange_finish(exchange *e, const transfer *t)
 {
-    if (out) {
+    if (is_outgoing(e, t)) {
         e->turns[t->segment % TURNS].unsent--;
     } else if (t->result) { /* also for the other ranks of the host, while it is in the cache */
         int64_t at;
-        chunk_of(e, t->segment, t->host, &at);
+        chunk_of(e, t->segment, t->from, &at);
         for (int o = 1; o < e->x->outputs; o++)
             yk__native_copy(e->x->out[o] + (size_t)at * e->size, e->x->out[0] + (size_t)at * e->size, t->bytes);
     }
@@ -407,50 +422,50 @@ static void exchange_finish(exchange *e, const transfer *t, bool out)
 static bool is_behind(const queue *q, int i)
 {
     for (int k = 0; k < i; k++)
-        if (q->window[k].host == q->window[i].host)
+        if (q->window[k].from == q->window[i].from && q->window[k].to == q->window[i].to)
             return true;
     return false;
 }
 
-static void fill_window(const exchange *e, queue *q, bool out)
+static void fill_window(const exchange *e, queue *q)
 {
-    while (q->count < WINDOW && next_transfer(e, q, out, &q->window[q->count]))
+    while (q->count < WINDOW && next_transfer(e, q, &q->window[q->count]))
         q->count++;
 }
 
-static void move_queue(exchange *e, queue *q, bool out, bool *moved)
+static void move_queue(exchange *e, queue *q, bool *moved)
 {
     for (int i = 0; i < q->count;) {
         transfer *t = &q->window[i];
-        int rank = yk__native_rank_at(e->g, t->host, e->x->lane);
+        int rank = yk__native_rank_at(e->g, other_host(e, t), e->x->lane);
         size_t run = 0, n = 0;
-        char *at = is_behind(q, i) ? NULL : go_on(e, t, out, &run);
+        char *at = is_behind(q, i) ? NULL : go_on(e, t, &run);
         if (at && run)
-            n = out ? yk__native_data_send(e->g, rank, at, run) : yk__native_data_receive(e->g, rank, at, run);
+            n = q->outgoing ? yk__native_data_send(e->g, rank, at, run) : yk__native_data_receive(e->g, rank, at, run);
         t->done += n;
         *moved |= n > 0;
-        if (n && !out && !t->result)
-            e->turns[t->segment % TURNS].received[t->host] = t->done;
+        if (n && !q->outgoing && !t->result)
+            e->turns[t->segment % TURNS].received[t->from] = t->done;
         if (t->done < t->bytes) {
             i++;
             continue;
         }
-        exchange_finish(e, t, out);
+        exchange_finish(e, t);
         memmove(t, t + 1, (size_t)(--q->count - i) * sizeof(*t));
     }
-    fill_window(e, q, out);
+    fill_window(e, q);
 }
 
 /* The connections of the window that may move something. */
-static int poll_entries(const exchange *e, const queue *q, bool out, struct pollfd *wait)
+static int poll_entries(const exchange *e, const queue *q, struct pollfd *wait)
 {
     int count = 0;
     for (int i = 0; i < q->count; i++) {
         const transfer *t = &q->window[i];
         size_t run = 0;
-        if (!is_behind(q, i) && go_on(e, t, out, &run) && run)
-            wait[count++] =
-                yk__native_poll_entry(e->g, yk__native_rank_at(e->g, t->host, e->x->lane), out ? POLLOUT : POLLIN);
+        if (!is_behind(q, i) && go_on(e, t, &run) && run)
+            wait[count++] = yk__native_poll_entry(e->g, yk__native_rank_at(e->g, other_host(e, t), e->x->lane),
+                                                  q->outgoing ? POLLOUT : POLLIN);
     }
     return count;
 }
@@ -459,13 +474,13 @@ static yk_status exchange_run(exchange *e)
 {
     yk__native_spin_state spinner = {0};
     struct pollfd wait[2 * WINDOW + 1];
-    fill_window(e, &e->out, true);
-    fill_window(e, &e->in, false);
+    fill_window(e, &e->out);
+    fill_window(e, &e->in);
     for (;;) {
         bool moved = false;
         yk_status status = open_segments(e, &moved);
-        move_queue(e, &e->out, true, &moved);
-        move_queue(e, &e->in, false, &moved);
+        move_queue(e, &e->out, &moved);
+        move_queue(e, &e->in, &moved);
         if (!status)
             status = combine_segments(e, &moved);
         if (status)
@@ -475,10 +490,10 @@ static yk_status exchange_run(exchange *e)
             return YK_OK;
         if (yk__native_spin(&spinner, moved))
             continue;
-        int count = poll_entries(e, &e->in, false, wait);
-        count += poll_entries(e, &e->out, true, wait + count);
+        int count = poll_entries(e, &e->in, wait);
+        count += poll_entries(e, &e->out, wait + count);
         const transfer *oldest = e->in.count ? &e->in.window[0] : &e->out.window[0];
-        int rank = yk__native_rank_at(e->g, oldest->host, e->x->lane);
+        int rank = yk__native_rank_at(e->g, other_host(e, oldest), e->x->lane);
         status = yk__native_poll(e->g, &spinner, wait, count, rank);
         if (status)
             return status;
