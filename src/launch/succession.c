@@ -168,7 +168,7 @@ static bool open_table(const yk__succession *s, yk__reader *r, uint32_t *count, 
     return good && !r->bad;
 }
 
-/* Where the store of a node is that the replica lists. */
+/* The address of the store of a node that the replica lists. */
 static bool address_of(const yk__succession *s, uint64_t id, yk__address *address)
 {
     yk__reader r;
@@ -439,7 +439,7 @@ bool yk__succession_pending(const yk__rendezvous *n)
     const yk__succession *s = n->succession;
     bool takes_part =
         s && s->on && !s->keeps && s->voter.term > 0 && !n->link.done && !n->link.kill && !n->refusal[0] && !n->closing;
-    /* Of two nodes the second alone is no majority. */
+    /* The second of two nodes alone is no majority. */
     return takes_part && yk__keeper_quorum(&s->voter.nodes, is_another, &s->keeper);
 }
 

@@ -111,7 +111,7 @@ static void set_nodes(yk__keeping *k, const yk__keeper_nodes *nodes)
     yk__wire_clear(&value);
 }
 
-/* Where a change of the nodes is taken by both lists, the old one is done with; then the next one. */
+/* The old list is done with when both have taken a change of the nodes; then comes the next change. */
 static void settle(yk__keeping *k)
 {
     if (!k->on || !yk__keeper_answers(&k->lead, yk__keeping_clock()))
