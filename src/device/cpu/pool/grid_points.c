@@ -46,7 +46,7 @@ typedef struct sampling {
         bool holes; /* some taps are absent */                                                                         \
         int32_t offset[TAPS];                                                                                          \
         T weight[TAPS], sum[TAPS];                                                                                     \
-        T place[POINTS], scale[POINTS];                                                                                \
+        T position[POINTS], scale[POINTS];                                                                             \
         struct {                                                                                                       \
             int32_t at[AXIS];                                                                                          \
             T weight[AXIS], slope[AXIS];                                                                               \
@@ -83,8 +83,8 @@ SCRATCH(double, f64)
         return at;                                                                                                     \
     }                                                                                                                  \
     /* Coordinates of a block in elements of the dimension, and their derivatives by the grid's. */                    \
-    static void places_##S(T *restrict place, T *restrict scale, const T *restrict grid, int axes, int64_t n,          \
-                           int64_t size, const yk__grid_sampling *how)                                                 \
+    static void positions_##S(T *restrict position, T *restrict scale, const T *restrict grid, int axes, int64_t n,    \
+                              int64_t size, const yk__grid_sampling *how)                                              \
     {                                                                                                                  \
         const T full = (T)size, last = (T)(size - 1), half = last / 2;                                                 \
         const T low = how->align_corners ? 0 : (T)-0.5, span = how->align_corners ? last : full;                       \
@@ -93,19 +93,19 @@ SCRATCH(double, f64)
         const T *restrict g = grid;                                                                                    \
         if (axes == 2)                                                                                                 \
             for (int64_t i = 0; i < n; i++)                                                                            \
-                place[i] = g[2 * i] + 1;                                                                               \
+                position[i] = g[2 * i] + 1;                                                                            \
         else                                                                                                           \
             for (int64_t i = 0; i < n; i++)                                                                            \
-                place[i] = g[3 * i] + 1;                                                                               \
+                position[i] = g[3 * i] + 1;                                                                            \
         for (int64_t i = 0; i < n; i++) {                                                                              \
-            place[i] = align ? place[i] * half : (place[i] * full - 1) * (T)0.5;                                       \
+            position[i] = align ? position[i] * half : (position[i] * full - 1) * (T)0.5;                              \
             scale[i] = align ? half : full / 2;                                                                        \
         }                                                                                                              \
         if (how->mode == YK__GRID_BICUBIC || padding == YK__GRID_PADDING_ZEROS)                                        \
             return;                                                                                                    \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             T slope;                                                                                                   \
-            place[i] = bounded_##S(place[i], padding, low, span, last, &slope);                                        \
+            position[i] = bounded_##S(position[i], padding, low, span, last, &slope);                                  \
             scale[i] *= slope;                                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
@@ -132,21 +132,21 @@ SCRATCH(double, f64)
     {                                                                                                                  \
         const int64_t size = s->size[axis], block = s->block;                                                          \
         const yk__grid_padding padding = s->how->padding;                                                              \
-        const T last = (T)(size - 1), *restrict place = m->place, *restrict scale = m->scale;                          \
+        const T last = (T)(size - 1), *restrict position = m->position, *restrict scale = m->scale;                    \
         const T low = s->how->align_corners ? 0 : (T)-0.5, span = s->how->align_corners ? last : (T)size;              \
-        places_##S(m->place, m->scale, grid + axis, s->axes, n, size, s->how);                                         \
+        positions_##S(m->position, m->scale, grid + axis, s->axes, n, size, s->how);                                   \
         for (int k = 0; k < s->taps; k++) {                                                                            \
             int32_t *restrict at = m->axis[axis].at + k * block;                                                       \
             T *restrict weight = m->axis[axis].weight + k * block, *restrict slope = m->axis[axis].slope + k * block;  \
             const T sign = k ? 1 : -1, from = k ? 0 : 1, number = (T)k;                                                \
             if (s->taps == 1) {                                                                                        \
                 for (int64_t i = 0; i < n; i++) {                                                                      \
-                    at[i] = tap_##S(EVEN_##S(place[i]), last);                                                         \
+                    at[i] = tap_##S(EVEN_##S(position[i]), last);                                                      \
                     weight[i] = at[i] < 0 ? 0 : 1;                                                                     \
                 }                                                                                                      \
             } else if (s->taps == 2) {                                                                                 \
                 for (int64_t i = 0; i < n; i++) {                                                                      \
-                    T first = FLOOR_##S(place[i]), w = from + sign * (place[i] - first);                               \
+                    T first = FLOOR_##S(position[i]), w = from + sign * (position[i] - first);                         \
                     int32_t tap = tap_##S(first + number, last);                                                       \
                     at[i] = tap;                                                                                       \
                     weight[i] = tap < 0 ? 0 : w;                                                                       \
@@ -158,8 +158,8 @@ SCRATCH(double, f64)
                     }                                                                                                  \
             } else {                                                                                                   \
                 for (int64_t i = 0; i < n; i++) {                                                                      \
-                    T first = FLOOR_##S(place[i]), d, ignored, v = first + (number - 1), by = scale[i];                \
-                    T w = cubic_##S(place[i] - first, k, &d);                                                          \
+                    T first = FLOOR_##S(position[i]), d, ignored, v = first + (number - 1), by = scale[i];             \
+                    T w = cubic_##S(position[i] - first, k, &d);                                                       \
                     v = padding == YK__GRID_PADDING_ZEROS ? v : bounded_##S(v, padding, low, span, last, &ignored);    \
                     int32_t tap = tap_##S(v, last);                                                                    \
                     at[i] = tap;                                                                                       \
@@ -395,7 +395,7 @@ static int64_t add_first_f64(const sampling *s, scratch_f64 *m, const double *x,
                     BY_TAPS(S, add, _near, m, x, gout, s->block, from, n);                                             \
             }                                                                                                          \
             for (int axis = 0; axis < s->axes; axis++) {                                                               \
-                T *restrict part = m->place;                                                                           \
+                T *restrict part = m->position;                                                                        \
                 memset(part, 0, (size_t)n * sizeof(T));                                                                \
                 for (int k = 0; k < s->all; k++) {                                                                     \
                     const T *restrict sum = m->sum + k * s->block, *restrict f = factor_##S(s, m, 0, axis, k);         \
