@@ -22,7 +22,10 @@ void yk__agent_client_lose(yk__agent_client *c, const char *why)
     c->gone = true;
     snprintf(c->why, sizeof(c->why), "%s", why);
     c->closed = c->link.channel.closed;
-    yk__socket_close(c->link.fd);
+    if (c->mirrored) /* a keeper takes a close in order for the end of this process (yk__keeper_left) */
+        yk__socket_reset(c->link.fd);
+    else
+        yk__socket_close(c->link.fd);
     c->link.fd = -1;
 }
 

@@ -56,8 +56,9 @@ void yk__keeper_lead_begin(yk__keeper_lead *lead, uint64_t self, uint64_t term, 
                            double silence);
 /* A follower has taken all up to `number`, and answers the beat that was sent at `sent`. */
 void yk__keeper_taken(yk__keeper_lead *lead, uint64_t id, uint64_t number, double sent);
-/* The host of a follower has closed its connection in order, as it does where a process ends. It counts as taken by
- * it what it will never refuse, if it can have left for no other keeper by then. */
+/* The host of a follower has closed its connection in order, as it does where a process ends; one that lives resets it
+ * (yk__agent_client_lose). It counts as taken by it what it will never refuse, if it can have left for no other keeper
+ * by then. */
 void yk__keeper_left(yk__keeper_lead *lead, uint64_t id, double now);
 /* True if what was made is taken, and the lease is not over: answers may go out. */
 bool yk__keeper_answers(yk__keeper_lead *lead, double now);

@@ -85,6 +85,14 @@ void yk__socket_close(int fd)
     pthread_mutex_unlock(&private_lock);
 }
 
+void yk__socket_reset(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    yk__socket_close(fd);
+}
+
 /* ---- waiting, sending, receiving --------------------------------------------------------------------------------- */
 bool yk__wait_fd(int fd, int events, double deadline)
 {

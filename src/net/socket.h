@@ -56,6 +56,8 @@ void yk__interface_of(const yk__address *address, char *name, size_t size);
  * that a peer sees the end of the process that it is connected to. */
 void yk__socket_private(int fd);
 void yk__socket_close(int fd); /* marked or not; -1 is allowed */
+/* Closes it so that the peer sees a reset, and not the orderly end that a process leaves behind which has ended. */
+void yk__socket_reset(int fd);
 
 typedef enum yk__reason {
     YK__REACHED,

@@ -2,6 +2,7 @@
 #include "tests/support/expect.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <unistd.h>
@@ -203,11 +204,47 @@ static void frames(void **state)
     close(ends[1]);
 }
 
+/* A connection of this process to itself. */
+static void connect_pair(int *near, int *far)
+{
+    yk__address any = resolve_one("127.0.0.1", 0), at;
+    yk__reason reason;
+    char why[YK__WHY_SIZE] = "";
+    int listener = yk__listen(&any, 4, &at);
+    *near = yk__connect(&at, yk__now() + patience(10), &reason, why);
+    assert_true(listener >= 0 && *near >= 0);
+    assert_true(yk__wait_fd(listener, POLLIN, yk__now() + patience(10)));
+    *far = accept(listener, NULL, NULL);
+    assert_true(*far >= 0);
+    yk__socket_close(listener);
+}
+
+/* Who lives can be told from who has ended. */
+static void resets(void **state)
+{
+    (void)state;
+    int near, far;
+    char byte;
+    connect_pair(&near, &far);
+    yk__socket_close(near);
+    assert_true(yk__wait_fd(far, POLLIN, yk__now() + patience(10)));
+    assert_int_equal(read(far, &byte, 1), 0);
+    yk__socket_close(far);
+    connect_pair(&near, &far);
+    yk__socket_reset(near);
+    assert_true(yk__wait_fd(far, POLLIN, yk__now() + patience(10)));
+    assert_int_equal(read(far, &byte, 1), -1);
+    assert_int_equal(errno, ECONNRESET);
+    yk__socket_close(far);
+    yk__socket_reset(-1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parsing),     cmocka_unit_test(addresses), cmocka_unit_test(own_names),
         cmocka_unit_test(silent_host), cmocka_unit_test(deadlines), cmocka_unit_test(frames),
+        cmocka_unit_test(resets),
     };
     return cmocka_run_group_tests_name("sockets", tests, NULL, NULL);
 }
