@@ -44,9 +44,9 @@ yk__wire yk__agent_report(unsigned kind, uint64_t id)
     return wire;
 }
 
-void yk__agent_plan_key(char key[32], uint64_t id)
+void yk__agent_plan_key(char key[32], uint64_t id, bool waited)
 {
-    snprintf(key, 32, "plan/%016" PRIx64, id);
+    snprintf(key, 32, "plan/%016" PRIx64 "%s", id, waited ? "/2" : "");
 }
 
 void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
@@ -58,6 +58,7 @@ void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)
                      facts->grace < MOST_GRACE ? (uint64_t)(1e3 * facts->grace + 0.5) : (uint64_t)MOST_GRACE * 1000);
     yk__wire_put_u32(wire, (uint32_t)(facts->wanted + 1));
     yk__agent_put_text(wire, facts->host);
+    yk__agent_put_text(wire, facts->machine);
     yk__wire_put_u32(wire, facts->pid);
     yk__wire_put_u32(wire, (uint32_t)facts->listed);
     for (int i = 0; i < facts->listed; i++)
@@ -143,6 +144,7 @@ bool yk__agent_read_facts(yk__reader *r, yk__agent_facts *facts)
     r->bad |= grace > (uint64_t)MOST_GRACE * 1000 || number > INT_MAX;
     facts->wanted = r->bad ? -1 : (int)number - 1;
     r->bad |= !yk__agent_read_text(r, facts->host, sizeof(facts->host));
+    r->bad |= !yk__agent_read_text(r, facts->machine, sizeof(facts->machine));
     facts->pid = yk__read_u32(r);
     facts->listed = (int)yk__read_u32(r);
     if (r->bad || facts->listed < 1 || facts->listed > MOST_COUNTS ||

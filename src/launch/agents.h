@@ -4,12 +4,13 @@
  * The keys of the launchers' store; ID is a random number that each launcher takes, 16 hexadecimal digits:
  *
  *   reports   a list: every launcher pushes, node 0 reads it in its order and deletes what it has read
- *   plan/ID   node 0's answer to a report that asks to join
+ *   plan/ID   node 0's answer to a report that asks to join; plan/ID/2 the one that follows where that says to wait
  *   orders/N  N = 1, 2, ...: node 0 sets them one by one, every other launcher reads all of them in their order
  */
 #ifndef YOKE_LAUNCH_AGENTS_H
 #define YOKE_LAUNCH_AGENTS_H
 
+#include "launch/cooldown.h"
 #include "launch/departures.h"
 #include "launch/listeners.h"
 #include "launch/pages.h"
@@ -76,8 +77,12 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_CAME,    /* -: it has come to the launcher that keeps the store now (succession.c) */
        REPORT_VIEW     /* u64, the list of members of which processes of this node, which survive others, are now */
 };
-enum { PLAN_REFUSED = 1 /* text */, PLAN_GIVEN /* see yk__agent_put_plan */ }; /* of plans: u8 kind, and */
-enum {                                                                         /* of orders: u8 kind, and */
+enum {                   /* of plans: u8 kind, and */
+       PLAN_REFUSED = 1, /* text */
+       PLAN_GIVEN,       /* see yk__agent_put_plan */
+       PLAN_WAITS        /* u64 microseconds, text, why: the answer follows then, under the second key (waiting.c) */
+};
+enum {                 /* of orders: u8 kind, and */
        ORDER_STOP = 1, /* u32 the signal to stop the processes with, u8 1 where it is because some are stuck */
        ORDER_RESULT,   /* u8 again, an end: the attempt is over on all nodes */
        ORDER_ATTEMPT,  /* u32 MASTER_PORT, u64 restarts done: the next one begins */
@@ -104,6 +109,7 @@ typedef struct yk__agent_facts {
     double grace;             /* --grace */
     int listed, *counts;
     char host[64];
+    char machine[sizeof(((yk__failing_host *)0)->name)]; /* by which its failures are counted: YOKE_HOST_ID, or host */
     uint32_t pid;
     char *keeper;    /* "HOST:PORT", where it would serve the launchers' store (succession.c); "": it would not */
     char *listeners; /* where its ranks let others in: a word of the table of listeners.h, or "" */
@@ -129,7 +135,8 @@ void yk__agent_put_text(yk__wire *wire, const char *text);
 bool yk__agent_read_text(yk__reader *reader, char *text, size_t size);
 /* A wire that begins with kind and id. */
 yk__wire yk__agent_report(unsigned kind, uint64_t id);
-void yk__agent_plan_key(char key[32], uint64_t id);
+/* The key of the first answer, or of that to a launcher that waited. */
+void yk__agent_plan_key(char key[32], uint64_t id, bool waited);
 
 /* ---- discovery.c: finding node 0, in a thread, because it keeps one waiting ------------------------------------ */
 typedef struct yk__discovery {
@@ -166,6 +173,8 @@ typedef struct yk__agent_node {
     int64_t done_view, lost_view; /* as it reports them at its end */
     bool came;                    /* to this launcher, which keeps the store after another one */
     bool following;               /* it reads orders: it has been given a plan */
+    bool waited;                  /* before it was let in (waiting.c) */
+    double since;                 /* when it was let in */
     bool gone;                    /* its launcher ended, or fell silent: `why` */
     bool reported;                /* that it is gone was dealt with */
     bool parted;                  /* it ended its connection, */
@@ -244,6 +253,9 @@ struct yk__rendezvous {
     char *lost;                     /* those of nodes that were lost, as text; NULL: none were */
     yk__slots *held;                /* of those: of whom it is not said yet that they are gone */
     int held_count;
+    yk__cooldown cooldown;    /* on the others as far as they have heard */
+    yk__agent_node **waiting; /* launchers that are not let in yet, in the order in which they came */
+    int waiting_count;
     double held_until;                      /* then the job ends; 0: there are enough nodes */
     int64_t lost_view;                      /* the last view in which a node was lost */
     int64_t orders, attempt_order, deleted; /* the last one, that of the attempt, the last that was deleted */
@@ -255,6 +267,8 @@ struct yk__rendezvous {
     int64_t view;                 /* of this node's processes, as node 0 knows it */
     yk__agent_plan plan;
     bool planned;
+    double waits_until; /* before it is not let in; 0: it has not been told to wait */
+    char waits_why[YK__WHY_SIZE];
     char refusal[1200];
     yk__trace_order trace_order;
     yk__traces_end trace_end;
@@ -306,8 +320,11 @@ bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan);
 void yk__rendezvous_send_plans(yk__rendezvous *n, const yk__agent_plan *plan);
 /* Ends the joining on all nodes with this text; false. */
 bool yk__rendezvous_join_failed(yk__rendezvous *n, int *code, const char *text);
-/* Turns away a launcher that asked to join. */
-void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, const char *text);
+/* Turns away a launcher that asked to join, and has waited or not. */
+void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, bool waited, const char *text);
+/* Lets a launcher in, or turns it away; takes it over. */
+void yk__rendezvous_admit(yk__rendezvous *n, yk__agent_node *node);
+void yk__agent_node_free(yk__agent_node *node);
 /* Node 0's decision that the attempt ends, as yk__outcome says; at that time (yk__now). */
 void yk__rendezvous_record(yk__rendezvous *n, yk__outcome *end, double at, bool saw);
 /* "node 1 (host a, pid 7, ranks 2-3)" */
@@ -356,6 +373,23 @@ bool yk__views_finished(const yk__rendezvous *n, const group *g);
 void yk__views_end(yk__rendezvous *n);
 /* Node 0: the next attempt, of the nodes that there are by then. */
 bool yk__views_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
+/* ---- waiting.c: launchers that are not let in yet ---------------------------------------------------------------- */
+/* Node 0: true if the launcher has to wait; then it is taken over, and told. */
+bool yk__waiting_keeps(yk__rendezvous *n, yk__agent_node *node);
+yk__agent_node *yk__waiting_find(const yk__rendezvous *n, uint64_t id);
+/* One that waited has ended. */
+void yk__waiting_gone(yk__rendezvous *n, uint64_t id);
+/* Lets in those whose time is over; *again as in the link's step. */
+void yk__waiting_step(yk__rendezvous *n, double *again);
+/* Nobody is let in any more: those that wait are told. */
+void yk__waiting_end(yk__rendezvous *n, const char *text);
+void yk__waiting_clear(yk__rendezvous *n);
+/* A node was lost, or came in vain: its host has failed, unless it was to leave. */
+void yk__waiting_failed(yk__rendezvous *n, const yk__agent_node *node);
+/* The launcher that waits: what node 0 has told it, false where that is malformed; and is there the time? It is said
+ * once, or `text` is why not. */
+bool yk__waiting_told(yk__rendezvous *n, yk__reader *reader);
+bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t size);
 /* ---- survivors.c: nodes that come and go while processes go on --------------------------------------------------- */
 /* True if processes of this node are known to survive others; at node 0, of any node. */
 bool yk__survivors_known(const yk__rendezvous *n, const group *g);

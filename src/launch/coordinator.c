@@ -112,7 +112,10 @@ static void lose_node(yk__rendezvous *n, yk__agent_node *p)
     char name[160], text[700];
     p->reported = true;
     yk__rendezvous_name_node(p, name, sizeof(name));
-    if (p->parted && n->stood > 0 && p->gone_at - n->stood_until < n->s.node_timeout)
+    bool gave_up = p->parted && n->stood > 0 && p->gone_at - n->stood_until < n->s.node_timeout;
+    if (!gave_up)
+        yk__waiting_failed(n, p);
+    if (gave_up)
         snprintf(text, sizeof(text),
                  "node 0 (host %s, pid %u) stood still for %.3g s (stopped, or suspended?), and %s gave it up after "
                  "--node-timeout %g s",
@@ -191,7 +194,9 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         return;
     if (kind == REPORT_JOIN) {
         yk__rendezvous_handle_join(n, id, r);
-    } else if (!p || p->gone) { /* it was refused, or is lost */
+    } else if (!p && kind == REPORT_LOST) {
+        yk__waiting_gone(n, id);
+    } else if (!p || p->gone) { /* it was refused, waits, or is lost */
         return;
     } else if (kind == REPORT_CAUSE) {
         double ago = (double)yk__read_u64(r) * 1e-6;
@@ -246,6 +251,8 @@ static void handle_plan(yk__rendezvous *n, yk__reader *r)
     unsigned kind = yk__read_u8(r);
     yk__agent_plan plan;
     char *table = NULL;
+    if (kind == PLAN_WAITS && yk__waiting_told(n, r))
+        return;
     if (kind == PLAN_REFUSED && yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0])
         return;
     if (kind == PLAN_GIVEN && yk__agent_read_plan(r, &plan, &table) && yk__rendezvous_plan_fits(n, &plan)) {
@@ -655,6 +662,8 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     yk__rendezvous_move(n);
     double look = yk__now() + n->s.node_timeout;
     yk__succession_step(n, &look);
+    if (n->server && !link->done)
+        yk__waiting_step(n, &look);
     report_cause(n, g);
     if (n->server)
         step_node_0(n, g, ended);

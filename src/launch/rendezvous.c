@@ -69,7 +69,7 @@ yk__agent_node *yk__rendezvous_node(const yk__rendezvous *n, uint64_t id)
     return NULL;
 }
 
-static void free_node(yk__agent_node *node)
+void yk__agent_node_free(yk__agent_node *node)
 {
     if (node)
         yk__agent_facts_clear(&node->facts);
@@ -81,7 +81,7 @@ void yk__rendezvous_forget(yk__rendezvous *n, uint64_t id)
     int kept = 0;
     for (int i = 0; i < n->joined; i++) {
         if (n->nodes[i]->id == id)
-            free_node(n->nodes[i]);
+            yk__agent_node_free(n->nodes[i]);
         else
             n->nodes[kept++] = n->nodes[i];
     }
@@ -166,11 +166,11 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     return !*why;
 }
 
-void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, const char *text)
+void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, bool waited, const char *text)
 {
     yk__wire wire = {0};
     char key[32];
-    yk__agent_plan_key(key, id);
+    yk__agent_plan_key(key, id, waited);
     yk__wire_put_u8(&wire, PLAN_REFUSED);
     yk__agent_put_text(&wire, text);
     yk__agent_client_set(&n->client, key, &wire);
@@ -181,20 +181,33 @@ void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
 {
     char why[YK__WHY_SIZE];
     yk__agent_node *node = calloc(1, sizeof(*node));
-    if (!node || yk__rendezvous_node(n, id) || !yk__agent_read_facts(r, &node->facts)) {
+    if (!node || yk__rendezvous_node(n, id) || yk__waiting_find(n, id) || !yk__agent_read_facts(r, &node->facts)) {
         snprintf(why, sizeof(why), "%s", node ? "it sent what no launcher sends" : "node 0 is out of memory");
     } else if (fits(n, &node->facts, why)) {
         node->id = id;
         node->number = -1;
-        n->nodes[n->joined++] = node;
-        n->came = yk__now();
-        if (n->running && !yk__survivors_come(n, node))
-            yk__views_came(n, node);
+        if (!yk__waiting_keeps(n, node))
+            yk__rendezvous_admit(n, node);
         return;
     }
-    free_node(node);
+    yk__agent_node_free(node);
     note_refusal(n, why);
-    yk__rendezvous_refuse(n, id, why);
+    yk__rendezvous_refuse(n, id, false, why);
+}
+
+void yk__rendezvous_admit(yk__rendezvous *n, yk__agent_node *node)
+{
+    char why[YK__WHY_SIZE];
+    if (!fits(n, &node->facts, why)) { /* since it came others have */
+        note_refusal(n, why);
+        yk__rendezvous_refuse(n, node->id, node->waited, why);
+        yk__agent_node_free(node);
+        return;
+    }
+    n->nodes[n->joined++] = node;
+    n->came = node->since = yk__now();
+    if (n->running && !yk__survivors_come(n, node))
+        yk__views_came(n, node);
 }
 
 /* ---- joining ---------------------------------------------------------------------------------------------------- */
@@ -255,8 +268,9 @@ bool yk__rendezvous_join_failed(yk__rendezvous *n, int *code, const char *text)
         if (n->nodes[i]->following)
             yk__rendezvous_order_lost(n, n->nodes[i], text);
         else
-            yk__rendezvous_refuse(n, n->nodes[i]->id, text);
+            yk__rendezvous_refuse(n, n->nodes[i]->id, n->nodes[i]->waited, text);
     }
+    yk__waiting_end(n, text);
     yk__relay_say(n->err, "yoke run: %s\n", yk__escape(text, strlen(text), plain, sizeof(plain)));
     *code = EXIT_FAILED;
     return false;
@@ -295,6 +309,7 @@ bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code)
             return yk__rendezvous_join_failed(n, code, text);
         }
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
+        yk__waiting_step(n, &next);
         if (enough(n, deadline, &next))
             return yk__rendezvous_number(n) || yk__rendezvous_join_failed(n, code, "out of memory");
         if (now >= deadline) {
@@ -325,6 +340,8 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
             return yk__rendezvous_join_failed(n, code, text);
         }
+        if (!yk__waiting_fits(n, deadline, text, sizeof(text)))
+            return yk__rendezvous_join_failed(n, code, text);
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
         if (now >= deadline) {
             snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
@@ -355,7 +372,9 @@ void yk__rendezvous_facts(const yk__rendezvous *n, yk__agent_facts *facts)
                                .roles = n->s.roles,
                                .rules = (yk__role_rule *)n->s.rules,
                                .role_counts = (int *)n->s.role_counts};
+    const char *machine = getenv("YOKE_HOST_ID");
     snprintf(facts->host, sizeof(facts->host), "%s", n->identity.host);
+    snprintf(facts->machine, sizeof(facts->machine), "%s", machine && *machine ? machine : facts->host);
 }
 
 void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client)
@@ -392,7 +411,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     yk__rendezvous_lease(n, client);
     yk__agent_client_push(client, "reports", &join);
     char key[32];
-    yk__agent_plan_key(key, n->id);
+    yk__agent_plan_key(key, n->id, false);
     yk__agent_client_await(client, key);
     yk__wire_clear(&join);
 }
@@ -474,6 +493,7 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
         return NULL;
     }
     n->s = *settings;
+    n->cooldown = (yk__cooldown){.first = settings->fail_first, .most = settings->fail_most};
     n->err = err;
     n->port_held = n->refusals[0] = n->refusals[1] = n->client.link.fd = -1;
     n->client.gone = true; /* so far */
@@ -580,8 +600,10 @@ void yk__rendezvous_close(yk__rendezvous *n)
     yk__listeners_clear(&n->listeners);
     free(n->table);
     for (int i = 0; i < n->joined; i++)
-        free_node(n->nodes[i]);
+        yk__agent_node_free(n->nodes[i]);
     free(n->nodes);
+    yk__waiting_clear(n);
+    yk__cooldown_clear(&n->cooldown);
     for (int i = 0; i < 2; i++) {
         if (n->refusals[i] >= 0)
             close(n->refusals[i]);

@@ -8,9 +8,10 @@
  *             u8 ASK_PROMISED, u64 id, u64 term, u64 u64 of the replica, nodes, u32 count, keys and values
  *   keeper    "HOST:PORT", for the processes of this node: where the job's store is by now (YK__GUIDE_KEY)
  *
- * and among the kept keys, which all have a replica of, "ranks./table" has what node 0 knows of the nodes. Who promises
- * a term connects to the store of the launcher that has asked, and stays there: it is the job's store when a majority
- * has come. Reports that were lost with the old keeper are made again.
+ * and among the kept keys, which all have a replica of, "ranks./table" has what node 0 knows of the nodes, and
+ * "ranks./cooldown" how often those of which host have failed. Who promises a term connects to the store of the
+ * launcher that has asked, and stays there: it is the job's store when a majority has come. Reports that were lost with
+ * the old keeper are made again.
  *
  * Invariants: a launcher whose keeper is silent kills its processes after two thirds of --node-timeout as before
  * (survivors.c), by which a new one has begun 0.45 of it after the old one fell silent; a new keeper gives every node
@@ -28,7 +29,8 @@
 #include "launch/exit_codes.h"
 #include "net/store_table.h"
 
-#define TABLE_KEY YK__KEEPING_PREFIX "/table"
+#define TABLE_KEY    YK__KEEPING_PREFIX "/table"
+#define COOLDOWN_KEY YK__KEEPING_PREFIX "/cooldown"
 enum { ASK_TERM = 1, ASK_PROMISED };
 /* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
 static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02;
@@ -264,6 +266,18 @@ void yk__succession_begin(yk__rendezvous *n)
     yk__agent_client_plain(&n->client, YK__KEEP, &keep);
     yk__wire_clear(&keep);
     write_table(n);
+    yk__succession_put_cooldown(n);
+}
+
+void yk__succession_put_cooldown(yk__rendezvous *n)
+{
+    yk__wire counts = {0};
+    if (!n->succession || !n->succession->keeps)
+        return;
+    yk__cooldown_put(&counts, &n->cooldown);
+    if (!counts.failed)
+        yk__agent_client_set(&n->client, COOLDOWN_KEY, &counts);
+    yk__wire_clear(&counts);
 }
 
 bool yk__succession_cut(const yk__rendezvous *n)
@@ -341,6 +355,21 @@ static void read_nodes(yk__succession *s)
         s->voter.nodes = nodes;
 }
 
+/* Notes the failures that the keeper has counted, by the time at which this launcher hears of them. */
+static void take_cooldown(yk__rendezvous *n, const yk__bytes *value)
+{
+    yk__reader r;
+    if (!value)
+        return;
+    r = (yk__reader){value->data, value->data + value->size, false};
+    (void)yk__cooldown_take(&n->cooldown, &r, yk__now());
+}
+
+static bool is_cooldown(yk__bytes key)
+{
+    return key.size == sizeof(COOLDOWN_KEY) - 1 && memcmp(key.data, COOLDOWN_KEY, key.size) == 0;
+}
+
 /* Takes what the keeper has changed, and says so when it is a whole. */
 static void mirror(void *argument, yk__reader *r)
 {
@@ -377,6 +406,8 @@ static void mirror(void *argument, yk__reader *r)
         yk__agent_client_lose(&n->client, "there is no memory for what it keeps");
         return;
     }
+    if (what == YK__MIRROR_SET && is_cooldown(key))
+        take_cooldown(n, &value);
     if (s->receives && what != YK__MIRROR_BEAT)
         return;
     if (s->receives)
@@ -590,6 +621,7 @@ static bool take_table(yk__rendezvous *n, yk__agent_node **before)
                               .number = e.number,
                               .first = e.first,
                               .local = e.local,
+                              .since = yk__now(),
                               .leaving = (e.flags & FLAG_LEAVING) != 0,
                               .departs = (e.flags & FLAG_DEPARTS) != 0,
                               .following = true};
@@ -619,6 +651,7 @@ static void take_part(yk__rendezvous *n)
     yk__agent_node *before;
     char text[400], name[160];
     end_asking(s);
+    take_cooldown(n, yk__keyspace_get(&s->replica, yk__text_bytes(COOLDOWN_KEY)));
     if (!take_table(n, &before) || !connect_to(n, &n->client, &s->address)) {
         snprintf(n->refusal, sizeof(n->refusal), "this launcher cannot keep the store in its place");
         return;

@@ -38,6 +38,8 @@ typedef struct yk__succession {
 void yk__succession_open(yk__rendezvous *n, int connected);
 /* Node 0 (or who came after it): the program survives, so there may be successors from now on. */
 void yk__succession_begin(yk__rendezvous *n);
+/* The keeper's counts of failures have changed: its followers get them. */
+void yk__succession_put_cooldown(yk__rendezvous *n);
 /* At each turn, before and behind what else there is; *again as in the link's step. */
 void yk__succession_step(yk__rendezvous *n, double *again);
 /* True if another keeper is looked for, so that the loss of this one is not that of the job. */

@@ -218,6 +218,7 @@ void yk__survivors_succeed(yk__rendezvous *n, yk__agent_node *before, const char
 {
     char why[1000];
     n->link.lives = before->settled = true;
+    yk__waiting_failed(n, before);
     bool enough = nodes_there(n) >= n->s.least;
     for (int slot = 0; slot < n->slots && enough; slot++) {
         int last = is_covered(n, slot) ? -1 : yk__succession_incarnations(n, slot) + 1;
@@ -279,6 +280,7 @@ void yk__survivors_in_vain(yk__rendezvous *n, yk__agent_node *p, const char *tex
     char name[160], why[1000];
     if (!yk__survivors_may(n))
         return;
+    yk__waiting_failed(n, p);
     p->departs = p->leaving = true;
     yk__rendezvous_name_node(p, name, sizeof(name));
     snprintf(why, sizeof(why), "%s has come in vain: %.700s; the others go on", name, text);

@@ -64,12 +64,14 @@ bool yk__views_finished(const yk__rendezvous *n, const group *g)
 
 void yk__views_end(yk__rendezvous *n)
 {
+    static const char the_end[] = "the job has come to its end";
     for (int i = n->joined - 1; i >= 0; i--) {
         if (n->nodes[i]->number >= 0)
             continue;
-        yk__rendezvous_refuse(n, n->nodes[i]->id, "the job has come to its end");
+        yk__rendezvous_refuse(n, n->nodes[i]->id, n->nodes[i]->waited, the_end);
         yk__rendezvous_forget(n, n->nodes[i]->id);
     }
+    yk__waiting_end(n, the_end);
 }
 
 /* Forgets the nodes that are gone, or leave; the others have no numbers until there are enough. */

@@ -162,6 +162,32 @@ static int check_elastic(const cli_verb *verb, const job *j)
     return 0;
 }
 
+/* --fail-cooldown FIRST:MOST, of nodes that come and go. */
+static int check_cooldown(const cli_verb *verb, job *j)
+{
+    enum { MOST_SECONDS = 1000000 };
+    if (!j->cooldown)
+        return 0;
+    char *end = NULL, *rest = NULL;
+    double first = strtod(j->cooldown, &end), most = *end == ':' ? strtod(end + 1, &rest) : 0;
+    bool two = end != j->cooldown && *end == ':' && rest != end + 1 && !*rest;
+    if (!two || !(first > 0) || !(most <= MOST_SECONDS))
+        return cli_usage_error(verb,
+                               "--fail-cooldown %s: expected FIRST:MOST, seconds above 0 and at most %d, as in 10:600",
+                               j->cooldown, MOST_SECONDS);
+    if (first > most)
+        return cli_usage_error(verb, "--fail-cooldown %s: the first wait, %g s, is above the longest, %g s",
+                               j->cooldown, first, most);
+    if (j->least == j->node_count)
+        return cli_usage_error(verb,
+                               "--fail-cooldown %s: it is for nodes that come back, which needs --nnodes MIN:MAX; "
+                               "here are %d",
+                               j->cooldown, j->node_count);
+    j->fail_first = first;
+    j->fail_most = most;
+    return 0;
+}
+
 static int check_streams(const cli_verb *verb, job *j)
 {
     const char *values[2] = {j->redirects, j->tee};
@@ -359,6 +385,9 @@ int cli_run(int argc, char **argv)
          .least = 0, .most = 1e6},
         {"node-timeout", "SECONDS", CLI_REAL, &j.node_timeout,
          .help = "after which a node that is not heard of is lost", .least = 0.5, .most = 1e6},
+        {"fail-cooldown", "FIRST:MOST", CLI_TEXT, &j.cooldown,
+         .help = "with MIN:MAX: seconds for which a host whose node failed is not let in again, doubled each time",
+         .default_text = "it is at once"},
         {"hang-timeout", "SECONDS", CLI_REAL, &j.hang_timeout,
          .help = "end a job, or by --on-failure a rank, that does nothing for so long; say where each stands",
          .least = 0, .most = 1e6, .default_text = "0: never"},
@@ -456,7 +485,7 @@ int cli_run(int argc, char **argv)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
     if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
-        (code = check_survivors(&verb, &j)) || (code = check_streams(&verb, &j)))
+        (code = check_survivors(&verb, &j)) || (code = check_cooldown(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);
     if (cannot && j.node_count == 1)

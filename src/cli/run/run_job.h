@@ -31,6 +31,8 @@ typedef struct job {
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
     int64_t spares;                              /* processes here beyond those of the world */
     double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
+    const char *cooldown;         /* --fail-cooldown; NULL: none */
+    double fail_first, fail_most; /* seconds of it */
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */
     run_role *roles;                     /* YK__MOST_ROLES, of which those that are not used are not touched */

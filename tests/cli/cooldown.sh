@@ -1,0 +1,168 @@
+#!/bin/bash
+# cooldown.sh - `yoke run --fail-cooldown FIRST:MOST`: a host whose node has failed is let in again later, ever later,
+# others at once; who leaves has not failed; and the launcher that keeps the list after node 0 goes on with the counts.
+# The nodes are launchers of this host, which YOKE_HOST_ID tells apart.
+. tests/support/tap.bash
+needs_proc "processes are looked for there"
+unset OMP_NUM_THREADS PYTHONUNBUFFERED MASTER_ADDR MASTER_PORT TORCHELASTIC_ERROR_FILE YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY YOKE_HOST_ID
+worker=${YOKE%/*}/tests/elastic/survive_test
+free_ports 32700 12
+trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; rm -rf "$work"; }' EXIT
+wait=$(patience 3) # of a host that has failed once
+
+# What a process finds, then until the file `go` is there.
+cat > wait.sh <<'SCRIPT'
+echo "rank $RANK of $WORLD_SIZE"
+until [ -e go ]; do read -rt 0.05 <> .nap; done
+exit 0
+SCRIPT
+
+# node NUMBER HOST ARGUMENTS...: a launcher in the background; its output goes to out.NUMBER and err.NUMBER.
+node()
+{
+    local number=$1 host=$2
+    shift 2
+    rm -f out.$number err.$number # else what another has said is found in them
+    YOKE_HOST_ID=$host "$YOKE" run --nnodes "$nodes" --master-addr 127.0.0.1 --master-port $port --last-call "$last" \
+        "$@" -- "${program[@]}" > out.$number 2> err.$number < /dev/null &
+    pid[number]=$!
+    [ $number != 0 ] || wait_until 30 listens # before another takes its place
+}
+listens()
+{
+    grep -q ":$(printf %04X $port) 00000000:0000 0A" /proc/net/tcp
+}
+shows()
+{
+    wait_until 30 grep -qF -- "$2" out.$1
+}
+ended()
+{
+    local expected=$1 all=0 number code
+    shift
+    for number in "$@"; do
+        { wait "${pid[number]}"; } 2> /dev/null
+        code=$?
+        [ $code = "$expected" ] || { all=1; echo "# node $number ended with $code"; }
+        unset "pid[number]"
+    done
+    return $all
+}
+at()
+{
+    wait_until 60 [ -e at."$1" ]
+}
+killed()
+{
+    kill -KILL "${pid[$1]}"
+    { wait "${pid[$1]}"; } 2> /dev/null
+    unset "pid[$1]"
+}
+next()
+{
+    port=$((port + 3))
+    rm -f go go.* at.* out.* err.* result
+}
+
+# ---- all processes are started again when a node comes or goes
+nodes=1:3 last=0.3 program=(bash wait.sh)
+node 0 first --fail-cooldown "$wait":1000
+shows 0 "rank 0 of 1"
+node 1 lemon
+ok "a node comes" shows 1 "rank 1 of 2"
+killed 1
+ok "it is killed" wait_for err.0 "is lost: its launcher ended"
+began=$EPOCHREALTIME
+node 1 lemon
+ok "comes back too early, and is told to wait" wait_for err.1 "lets this node in after"
+says err.1 "node 0 lets this node in after s: nodes of host lemon have failed 1 time (--fail-cooldown"
+says err.0 "a node comes too early, and waits for s: nodes of host lemon have failed 1 time (--fail-cooldown"
+node 2 apple
+ok "another host's is let in meanwhile" shows 2 "rank 1 of 2"
+ok "the one that waits is no node" [ ! -s out.1 ]
+ok "it is let in when its time is over" shows 1 "rank 2 of 3"
+took=$(awk -v from="$began" -v to="$EPOCHREALTIME" -v wait="$wait" 'BEGIN { print (to - from > wait - 1) ? "late" : "early" }')
+ok "not before" [ "$took" = late ]
+kill -TERM "${pid[2]}"
+ok "one leaves" ended 143 2
+wait_for err.0 "leaves: SIGTERM"
+node 2 apple
+ok "and comes back: it has not failed" shows 2 "rank 2 of 3"
+ok "nobody else was told to wait" [ "$(grep -c "comes too early" err.0)" = 1 ]
+killed 1
+ok "the first is killed once more" wait_until 30 eval '[ "$(grep -c "is lost: its launcher ended" err.0)" -ge 2 ]'
+node 1 lemon --join-timeout 0.5
+ok "and has no time to wait: exit code 1" ended 1 1
+says err.1 "lets this node in after s, and --join-timeout 0.5 ends before: nodes of host lemon have failed 2 times"
+node 1 lemon
+ok "it waits, and is killed" wait_for err.1 "lets this node in after"
+killed 1
+node 1 lemon
+ok "one waits when the job ends" wait_for err.1 "lets this node in after"
+says err.1 "nodes of host lemon have failed 2 times" # who waits is no node that could fail
+: > go
+ok "the others end well" ended 0 0 2
+ok "it is told: exit code 1" ended 1 1
+says err.1 "the job has come to its end"
+
+# ---- wrong values
+wrong()
+{
+    local message=$1
+    shift
+    exits 2 "yoke run $*" run "$@"
+    says err "$message"
+}
+for value in 10 10: :600 0:600 -1:5 a:b 10:600: 10:inf nan:10 10:2e6 ""; do
+    wrong "--fail-cooldown FIRST:MOST 10:600" --fail-cooldown "$value" --nnodes 1:2 --master-addr a true
+done
+wrong "--fail-cooldown 10:5 first 10 s longest 5 s" --fail-cooldown 10:5 --nnodes 1:2 --master-addr a true
+wrong "--fail-cooldown 1:5 --nnodes MIN:MAX 2" --fail-cooldown 1:5 --nnodes 2 --master-addr a true
+wrong "--fail-cooldown 1:5 --nnodes MIN:MAX 1" --fail-cooldown 1:5 true
+
+if [ ! -x "$worker" ]; then
+    skip "programs that survive" "this build has no tests/elastic/survive_test"
+    finish
+    exit
+fi
+
+# ---- the processes of the others go on: nodes come in vain, and node 0 is lost
+next
+export OMP_NUM_THREADS=1 YOKE_LOG=info
+exits 0 "one process, without a fault" run -n 1 -- "$worker" worker expected
+nodes=2:4 last=20 program=("$worker" worker result)
+export SURVIVE_PLAN="0.0 4 stepped wait 1.0 9 stepped wait 2.0 9 stepped wait"
+for number in 0 1 2 3; do
+    node $number "host$number" --fail-cooldown "$((number ? 900 : 500)):1000" # node 0's counts
+done
+ok "four nodes train" at 4
+pause $(patience 0.5) # so that the launchers know that these survive
+killed 3
+ok "one is killed" wait_for err.0 "is lost: its launcher ended without a word; the others go on"
+program=(sh -c "exit 3")
+node 4 vain
+ok "one comes in vain: exit code 3" ended 3 4
+ok "which is said" wait_for err.0 "has come in vain"
+node 4 vain --join-timeout 0.5
+ok "and has to wait before it does so again: exit code 1" ended 1 4
+says err.4 "nodes of host vain have failed 1 time (--fail-cooldown 500:1000)"
+program=("$worker" worker result)
+killed 0
+: > go.4
+ok "node 0 is killed, and the others go on" at 9
+line=$(grep -h "node 0 .*is lost, and node [0-9]* keeps" err.* | head -n 1)
+port=${line#*127.0.0.1:}
+port=${port%%;*}
+for host in host3 host0; do
+    node 4 $host --join-timeout 0.5 --json
+    ok "who keeps the list now knows that $host has failed: exit code 1" ended 1 4
+    says err.4 "lets this node in after s, and --join-timeout 0.5 ends before: nodes of host $host have failed 1 time (--fail-cooldown 500:1000)"
+done
+node 4 apple
+ok "another host's node comes" wait_for err.4 "asks to join"
+pause 0.3 # so that the others look for it with the next step
+: > go.9
+ok "and takes part" wait_for err.4 "has joined the others in view"
+ok "all end well" ended 0 1 2 4
+ok "with the weights of one process without a fault" cmp -s result expected
+finish
