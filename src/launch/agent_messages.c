@@ -44,9 +44,12 @@ yk__wire yk__agent_report(unsigned kind, uint64_t id)
     return wire;
 }
 
-void yk__agent_plan_key(char key[32], uint64_t id, bool waited)
+void yk__agent_plan_key(char key[32], uint64_t id, int waits)
 {
-    snprintf(key, 32, "plan/%016" PRIx64 "%s", id, waited ? "/2" : "");
+    if (waits)
+        snprintf(key, 32, "plan/%016" PRIx64 "/%u", id, (unsigned)waits % 1000000 + 1);
+    else
+        snprintf(key, 32, "plan/%016" PRIx64, id);
 }
 
 void yk__agent_put_facts(yk__wire *wire, const yk__agent_facts *facts)

@@ -4,7 +4,7 @@
  * The keys of the launchers' store; ID is a random number that each launcher takes, 16 hexadecimal digits:
  *
  *   reports   a list: every launcher pushes, node 0 reads it in its order and deletes what it has read
- *   plan/ID   node 0's answer to a report that asks to join; plan/ID/2 the one that follows where that says to wait
+ *   plan/ID   node 0's answer to a report that asks to join; plan/ID/2, ... those that follow where that says to wait
  *   orders/N  N = 1, 2, ...: node 0 sets them one by one, every other launcher reads all of them in their order
  */
 #ifndef YOKE_LAUNCH_AGENTS_H
@@ -80,7 +80,8 @@ enum {                  /* of reports: u8 kind, u64 id, and */
 enum {                   /* of plans: u8 kind, and */
        PLAN_REFUSED = 1, /* text */
        PLAN_GIVEN,       /* see yk__agent_put_plan */
-       PLAN_WAITS        /* u64 microseconds, text, why: the answer follows then, under the second key (waiting.c) */
+       PLAN_WAITS,       /* u64 microseconds, u8 1 as a spare, text, why: another answer follows, under the next key */
+       PLAN_OVER         /* u8 the exit code of the job, text: it has come to its end, and has not needed this spare */
 };
 enum {                 /* of orders: u8 kind, and */
        ORDER_STOP = 1, /* u32 the signal to stop the processes with, u8 1 where it is because some are stuck */
@@ -135,8 +136,8 @@ void yk__agent_put_text(yk__wire *wire, const char *text);
 bool yk__agent_read_text(yk__reader *reader, char *text, size_t size);
 /* A wire that begins with kind and id. */
 yk__wire yk__agent_report(unsigned kind, uint64_t id);
-/* The key of the first answer, or of that to a launcher that waited. */
-void yk__agent_plan_key(char key[32], uint64_t id, bool waited);
+/* The key of the answer that follows so many which said to wait. */
+void yk__agent_plan_key(char key[32], uint64_t id, int waits);
 
 /* ---- discovery.c: finding node 0, in a thread, because it keeps one waiting ------------------------------------ */
 typedef struct yk__discovery {
@@ -173,7 +174,8 @@ typedef struct yk__agent_node {
     int64_t done_view, lost_view; /* as it reports them at its end */
     bool came;                    /* to this launcher, which keeps the store after another one */
     bool following;               /* it reads orders: it has been given a plan */
-    bool waited;                  /* before it was let in (waiting.c) */
+    int waits;                    /* times that it was told to wait before it was let in (waiting.c) */
+    bool spare;                   /* it waits for a place */
     double since;                 /* when it was let in */
     bool gone;                    /* its launcher ended, or fell silent: `why` */
     bool reported;                /* that it is gone was dealt with */
@@ -267,8 +269,11 @@ struct yk__rendezvous {
     int64_t view;                 /* of this node's processes, as node 0 knows it */
     yk__agent_plan plan;
     bool planned;
-    double waits_until; /* before it is not let in; 0: it has not been told to wait */
-    char waits_why[YK__WHY_SIZE];
+    int waits;          /* times that it was told to wait */
+    double waits_until; /* before that it is not let in */
+    bool spare, over;   /* it waits for a place; the job has ended meanwhile, with over_code */
+    int over_code;
+    char waits_why[YK__WHY_SIZE]; /* so far unsaid; "": nothing is */
     char refusal[1200];
     yk__trace_order trace_order;
     yk__traces_end trace_end;
@@ -320,8 +325,8 @@ bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan);
 void yk__rendezvous_send_plans(yk__rendezvous *n, const yk__agent_plan *plan);
 /* Ends the joining on all nodes with this text; false. */
 bool yk__rendezvous_join_failed(yk__rendezvous *n, int *code, const char *text);
-/* Turns away a launcher that asked to join, and has waited or not. */
-void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, bool waited, const char *text);
+/* Turns away a launcher that asked to join, and was told `waits` times to wait. */
+void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, int waits, const char *text);
 /* Lets a launcher in, or turns it away; takes it over. */
 void yk__rendezvous_admit(yk__rendezvous *n, yk__agent_node *node);
 void yk__agent_node_free(yk__agent_node *node);
@@ -377,18 +382,21 @@ bool yk__views_next(yk__rendezvous *n, yk__agent_plan *plan, int *code);
 /* Node 0: true if the launcher has to wait; then it is taken over, and told. */
 bool yk__waiting_keeps(yk__rendezvous *n, yk__agent_node *node);
 yk__agent_node *yk__waiting_find(const yk__rendezvous *n, uint64_t id);
+/* True if there is a place for one more node; and for one more that waits for a place. */
+bool yk__waiting_place(const yk__rendezvous *n);
+bool yk__waiting_spare_place(const yk__rendezvous *n);
 /* One that waited has ended. */
 void yk__waiting_gone(yk__rendezvous *n, uint64_t id);
-/* Lets in those whose time is over; *again as in the link's step. */
+/* Lets in those whose time is over and who have a place; *again as in the link's step. */
 void yk__waiting_step(yk__rendezvous *n, double *again);
-/* Nobody is let in any more: those that wait are told. */
-void yk__waiting_end(yk__rendezvous *n, const char *text);
+/* Nobody is let in any more: those that wait are told; `over`: spares how the job has ended. */
+void yk__waiting_end(yk__rendezvous *n, bool over, const char *text);
 void yk__waiting_clear(yk__rendezvous *n);
 /* A node was lost, or came in vain: its host has failed, unless it was to leave. */
 void yk__waiting_failed(yk__rendezvous *n, const yk__agent_node *node);
 /* The launcher that waits: what node 0 has told it, false where that is malformed; and is there the time? It is said
  * once, or `text` is why not. */
-bool yk__waiting_told(yk__rendezvous *n, yk__reader *reader);
+bool yk__waiting_told(yk__rendezvous *n, bool over, yk__reader *reader);
 bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t size);
 /* ---- survivors.c: nodes that come and go while processes go on --------------------------------------------------- */
 /* True if processes of this node are known to survive others; at node 0, of any node. */

@@ -251,7 +251,7 @@ static void handle_plan(yk__rendezvous *n, yk__reader *r)
     unsigned kind = yk__read_u8(r);
     yk__agent_plan plan;
     char *table = NULL;
-    if (kind == PLAN_WAITS && yk__waiting_told(n, r))
+    if ((kind == PLAN_WAITS || kind == PLAN_OVER) && yk__waiting_told(n, kind == PLAN_OVER, r))
         return;
     if (kind == PLAN_REFUSED && yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0])
         return;
@@ -662,13 +662,15 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     yk__rendezvous_move(n);
     double look = yk__now() + n->s.node_timeout;
     yk__succession_step(n, &look);
-    if (n->server && !link->done)
-        yk__waiting_step(n, &look);
     report_cause(n, g);
     if (n->server)
         step_node_0(n, g, ended);
     else
         step_other(n, g, ended);
+    if (n->server && n->waiting_count > 0 && !link->done) {
+        yk__survivors_step(n); /* those lost in this turn leave their places */
+        yk__waiting_step(n, &look);
+    }
     double next = yk__now() + n->s.node_timeout / 5;
     next = look < next ? look : next;
     yk__live_traces_step(n, g, &next);

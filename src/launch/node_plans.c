@@ -158,7 +158,7 @@ static void send_plan(yk__rendezvous *n, const yk__agent_node *node, const yk__a
     if (node->following)
         yk__wire_put_u64(&wire, node->id);
     yk__agent_put_plan(&wire, &theirs, n->table);
-    yk__agent_plan_key(key, node->id, node->waited);
+    yk__agent_plan_key(key, node->id, node->waits);
     if (node->following) {
         yk__rendezvous_order(n, &wire);
     } else {
@@ -181,7 +181,7 @@ void yk__rendezvous_send_joining(yk__rendezvous *n, yk__agent_node *node)
     theirs.joins = true;
     yk__wire_put_u8(&wire, PLAN_GIVEN);
     yk__agent_put_plan(&wire, &theirs, NULL);
-    yk__agent_plan_key(key, node->id, node->waited);
+    yk__agent_plan_key(key, node->id, node->waits);
     yk__agent_client_set(&n->client, key, &wire);
     yk__wire_clear(&wire);
     node->following = true;

@@ -153,7 +153,7 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     else if (f->wanted >= count || f->wanted == 0)
         snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", f->host, f->wanted, me,
                  count);
-    else if (n->joined == count - 1)
+    else if (!yk__waiting_place(n) && !yk__waiting_spare_place(n))
         snprintf(why, YK__WHY_SIZE, "host %s comes too late: the job of %s has its %d nodes", f->host, me, count);
     else
         *why = '\0';
@@ -166,11 +166,11 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     return !*why;
 }
 
-void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, bool waited, const char *text)
+void yk__rendezvous_refuse(yk__rendezvous *n, uint64_t id, int waits, const char *text)
 {
     yk__wire wire = {0};
     char key[32];
-    yk__agent_plan_key(key, id, waited);
+    yk__agent_plan_key(key, id, waits);
     yk__wire_put_u8(&wire, PLAN_REFUSED);
     yk__agent_put_text(&wire, text);
     yk__agent_client_set(&n->client, key, &wire);
@@ -192,15 +192,20 @@ void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *r)
     }
     yk__agent_node_free(node);
     note_refusal(n, why);
-    yk__rendezvous_refuse(n, id, false, why);
+    yk__rendezvous_refuse(n, id, 0, why);
 }
 
 void yk__rendezvous_admit(yk__rendezvous *n, yk__agent_node *node)
 {
     char why[YK__WHY_SIZE];
-    if (!fits(n, &node->facts, why)) { /* since it came others have */
+    bool fit = fits(n, &node->facts, why); /* others may have come since */
+    if (fit && !yk__waiting_place(n)) {
+        snprintf(why, sizeof(why), "node 0 is out of memory");
+        fit = false;
+    }
+    if (!fit) {
         note_refusal(n, why);
-        yk__rendezvous_refuse(n, node->id, node->waited, why);
+        yk__rendezvous_refuse(n, node->id, node->waits, why);
         yk__agent_node_free(node);
         return;
     }
@@ -268,9 +273,9 @@ bool yk__rendezvous_join_failed(yk__rendezvous *n, int *code, const char *text)
         if (n->nodes[i]->following)
             yk__rendezvous_order_lost(n, n->nodes[i], text);
         else
-            yk__rendezvous_refuse(n, n->nodes[i]->id, n->nodes[i]->waited, text);
+            yk__rendezvous_refuse(n, n->nodes[i]->id, n->nodes[i]->waits, text);
     }
-    yk__waiting_end(n, text);
+    yk__waiting_end(n, false, text);
     yk__relay_say(n->err, "yoke run: %s\n", yk__escape(text, strlen(text), plain, sizeof(plain)));
     *code = EXIT_FAILED;
     return false;
@@ -338,10 +343,13 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
             break;
         if (n->refusal[0] || n->client.gone) {
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
-            return yk__rendezvous_join_failed(n, code, text);
+            yk__rendezvous_join_failed(n, code, text);
+            *code = n->over ? n->over_code : *code;
+            return false;
         }
         if (!yk__waiting_fits(n, deadline, text, sizeof(text)))
             return yk__rendezvous_join_failed(n, code, text);
+        deadline = n->spare ? INFINITY : deadline;
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
         if (now >= deadline) {
             snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
@@ -411,7 +419,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     yk__rendezvous_lease(n, client);
     yk__agent_client_push(client, "reports", &join);
     char key[32];
-    yk__agent_plan_key(key, n->id, false);
+    yk__agent_plan_key(key, n->id, 0);
     yk__agent_client_await(client, key);
     yk__wire_clear(&join);
 }

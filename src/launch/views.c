@@ -68,10 +68,10 @@ void yk__views_end(yk__rendezvous *n)
     for (int i = n->joined - 1; i >= 0; i--) {
         if (n->nodes[i]->number >= 0)
             continue;
-        yk__rendezvous_refuse(n, n->nodes[i]->id, n->nodes[i]->waited, the_end);
+        yk__rendezvous_refuse(n, n->nodes[i]->id, n->nodes[i]->waits, the_end);
         yk__rendezvous_forget(n, n->nodes[i]->id);
     }
-    yk__waiting_end(n, the_end);
+    yk__waiting_end(n, true, the_end);
 }
 
 /* Forgets the nodes that are gone, or leave; the others have no numbers until there are enough. */

@@ -1,11 +1,12 @@
 /*
  * waiting.c - launchers that ask to join and are not let in yet, because nodes of their host have failed again and
- * again (cooldown.h). Layer: launch.
+ * again (cooldown.h), or because the job has all of its nodes, and they are to take the place of one that is lost.
+ * Layer: launch.
  *
  * Who waits is no node of the job: it has no number and no ranks, it is in no list, and nobody waits for it. The keeper
- * of the list answers its request with PLAN_WAITS, and when the time is over with the plan, or a refusal, under the
- * launcher's second key (yk__agent_plan_key). Where the keeper is lost meanwhile its launcher ends with that error, as
- * any does that has not joined yet.
+ * of the list answers its request with PLAN_WAITS, and when the time is over, or there is a place, with the plan, or a
+ * refusal, under the launcher's next key (yk__agent_plan_key). Where the keeper is lost meanwhile its launcher ends
+ * with that error, as any does that has not joined yet.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,38 +27,73 @@ static void say(yk__rendezvous *n, const char *text)
     yk__relay_sink_flush(n->err);
 }
 
-static void put_answer(yk__rendezvous *n, const yk__agent_node *p, double seconds, const char *why)
+/* Tells a launcher to wait: for so long, or for a place; and node 0's own stderr. */
+static void put_wait(yk__rendezvous *n, yk__agent_node *p, double seconds, const char *why)
 {
     yk__wire wire = {0};
-    char key[32];
-    yk__agent_plan_key(key, p->id, false);
+    char key[32], text[2 * YK__WHY_SIZE];
+    if (p->spare)
+        snprintf(text, sizeof(text), "a node (host %s, pid %u) waits as a spare: %s", p->facts.host, p->facts.pid, why);
+    else
+        snprintf(text, sizeof(text), "a node (host %s, pid %u) comes too early, and waits for %.3g s: %s",
+                 p->facts.host, p->facts.pid, seconds, why);
+    say(n, text);
+    yk__agent_plan_key(key, p->id, p->waits++);
     yk__wire_put_u8(&wire, PLAN_WAITS);
     yk__wire_put_u64(&wire, (uint64_t)(1e6 * seconds));
+    yk__wire_put_u8(&wire, p->spare);
     yk__agent_put_text(&wire, why);
     yk__agent_client_set(&n->client, key, &wire);
     yk__wire_clear(&wire);
 }
 
+bool yk__waiting_place(const yk__rendezvous *n)
+{
+    return n->joined < n->s.node_count - 1;
+}
+
+static int spares(const yk__rendezvous *n)
+{
+    int count = 0;
+    for (int i = 0; i < n->waiting_count; i++)
+        count += n->waiting[i]->spare;
+    return count;
+}
+
+bool yk__waiting_spare_place(const yk__rendezvous *n)
+{
+    return spares(n) < n->s.spares;
+}
+
+static void make_spare(yk__rendezvous *n, yk__agent_node *p)
+{
+    char why[YK__WHY_SIZE];
+    p->spare = true;
+    snprintf(why, sizeof(why), "the job has its %d nodes, and this is spare %d of %" PRId64 " (--spares)",
+             n->s.node_count, spares(n), n->s.spares);
+    put_wait(n, p, 0, why);
+}
+
 bool yk__waiting_keeps(yk__rendezvous *n, yk__agent_node *p)
 {
     uint32_t failures;
-    char why[YK__WHY_SIZE], text[2 * YK__WHY_SIZE];
+    char why[YK__WHY_SIZE];
     const char *host = p->facts.machine;
     double seconds = yk__cooldown_wait(&n->cooldown, host, yk__now(), &failures);
-    if (seconds <= 0)
+    if (seconds <= 0 && yk__waiting_place(n))
         return false;
     yk__agent_node **more = realloc(n->waiting, ((size_t)n->waiting_count + 1) * sizeof(*more));
     if (!more)
         return false;
     n->waiting = more;
     n->waiting[n->waiting_count++] = p;
-    p->waited = true;
-    snprintf(why, sizeof(why), "nodes of host %s have failed %" PRIu32 " time%s (--fail-cooldown %g:%g)", host,
-             failures, failures > 1 ? "s" : "", n->cooldown.first, n->cooldown.most);
-    snprintf(text, sizeof(text), "a node (host %s, pid %u) comes too early, and waits for %.3g s: %s", p->facts.host,
-             p->facts.pid, seconds, why);
-    say(n, text);
-    put_answer(n, p, seconds, why);
+    if (seconds > 0) {
+        snprintf(why, sizeof(why), "nodes of host %s have failed %" PRIu32 " time%s (--fail-cooldown %g:%g)", host,
+                 failures, failures > 1 ? "s" : "", n->cooldown.first, n->cooldown.most);
+        put_wait(n, p, seconds, why);
+    } else {
+        make_spare(n, p);
+    }
     return true;
 }
 
@@ -91,20 +127,41 @@ void yk__waiting_step(yk__rendezvous *n, double *again)
     for (int i = 0; i < n->waiting_count;) {
         double now = yk__now();
         double left = yk__cooldown_wait(&n->cooldown, n->waiting[i]->facts.machine, now, &failures);
-        if (left <= 0) {
+        yk__agent_node *p = n->waiting[i];
+        if (left <= 0 && (yk__waiting_place(n) || (!p->spare && !yk__waiting_spare_place(n)))) {
+            p->spare = false;
             yk__rendezvous_admit(n, take(n, i));
             continue;
         }
-        *again = now + left < *again ? now + left : *again;
+        if (left <= 0 && !p->spare)
+            make_spare(n, p);
+        else if (left > 0)
+            *again = now + left < *again ? now + left : *again;
         i++;
     }
 }
 
-void yk__waiting_end(yk__rendezvous *n, const char *text)
+/* The job has ended, and tells a spare how. */
+static void put_over(yk__rendezvous *n, const yk__agent_node *p)
+{
+    yk__wire wire = {0};
+    char key[32];
+    yk__agent_plan_key(key, p->id, p->waits);
+    yk__wire_put_u8(&wire, PLAN_OVER);
+    yk__wire_put_u8(&wire, (unsigned)n->end.code);
+    yk__agent_put_text(&wire, "the job has come to its end, and has not needed this spare");
+    yk__agent_client_set(&n->client, key, &wire);
+    yk__wire_clear(&wire);
+}
+
+void yk__waiting_end(yk__rendezvous *n, bool over, const char *text)
 {
     while (n->waiting_count > 0) {
         yk__agent_node *p = take(n, n->waiting_count - 1);
-        yk__rendezvous_refuse(n, p->id, true, text);
+        if (p->spare && over)
+            put_over(n, p);
+        else
+            yk__rendezvous_refuse(n, p->id, p->waits, text);
         yk__agent_node_free(p);
     }
 }
@@ -119,25 +176,33 @@ void yk__waiting_clear(yk__rendezvous *n)
 
 /* ---- the launcher that waits ------------------------------------------------------------------------------------- */
 
-bool yk__waiting_told(yk__rendezvous *n, yk__reader *r)
+bool yk__waiting_told(yk__rendezvous *n, bool over, yk__reader *r)
 {
     char key[32];
+    if (over) {
+        n->over_code = (int)yk__read_u8(r);
+        n->over = yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0];
+        return n->over;
+    }
     uint64_t us = yk__read_u64(r);
-    if (n->waits_until > 0 || us > (uint64_t)1e13 || !yk__agent_read_text(r, n->waits_why, sizeof(n->waits_why)))
+    n->spare = yk__read_u8(r) != 0;
+    if (us > (uint64_t)1e13 || !yk__agent_read_text(r, n->waits_why, sizeof(n->waits_why)))
         return false;
     n->waits_until = yk__now() + 1e-6 * (double)us;
-    yk__agent_plan_key(key, n->id, true);
+    yk__agent_plan_key(key, n->id, ++n->waits);
     yk__agent_client_await(&n->client, key);
     return true;
 }
 
 bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t size)
 {
-    if (n->waits_until == 0 || !n->waits_why[0])
+    if (!n->waits_why[0])
         return true;
     double seconds = n->waits_until - yk__now();
-    bool fits = n->waits_until <= deadline;
-    if (fits)
+    bool fits = n->spare || n->waits_until <= deadline;
+    if (n->spare)
+        yk__relay_say(n->err, "yoke run: %s: this node waits as a spare: %s\n", n->coordinator_name, n->waits_why);
+    else if (fits)
         yk__relay_say(n->err, "yoke run: %s lets this node in after %.3g s: %s\n", n->coordinator_name, seconds,
                       n->waits_why);
     else

@@ -14,7 +14,7 @@ wait=$(patience 3) # of a host that has failed once
 cat > wait.sh <<'SCRIPT'
 echo "rank $RANK of $WORLD_SIZE"
 until [ -e go ]; do read -rt 0.05 <> .nap; done
-exit 0
+exit $(cat go)
 SCRIPT
 
 # node NUMBER HOST ARGUMENTS...: a launcher in the background; its output goes to out.NUMBER and err.NUMBER.
@@ -105,6 +105,44 @@ ok "the others end well" ended 0 0 2
 ok "it is told: exit code 1" ended 1 1
 says err.1 "the job has come to its end"
 
+# ---- nodes beyond the most wait as spares, and take the place of one that is lost
+next
+nodes=1:2
+node 0 a --spares 1
+node 1 b
+shows 1 "rank 1 of 2"
+node 2 c --join-timeout 0.5
+ok "one more node waits as a spare" wait_for err.2 "waits as a spare"
+says err.2 "node 0 this node waits as a spare: the job has its 2 nodes, and this is spare 1 of 1 (--spares)"
+says err.0 "a node waits as a spare: the job has its 2 nodes, and this is spare 1 of 1 (--spares)"
+node 3 d
+ok "a second one is refused: exit code 1" ended 1 3
+says err.3 "comes too late 2 nodes"
+pause 1 # longer than its --join-timeout, which is for those that are to be let in
+killed 1
+ok "a node is lost: the spare takes its place" shows 2 "rank 1 of 2"
+node 3 d
+ok "another one waits" wait_for err.3 "waits as a spare"
+: > go
+ok "all end well" ended 0 0 2
+ok "so does the spare that was not needed" ended 0 3
+says err.3 "the job has come to its end, and has not needed this spare"
+next
+node 0 a --spares 1 --fail-cooldown "$wait":1000
+node 1 b
+shows 1 "rank 1 of 2"
+node 2 c
+wait_for err.2 "waits as a spare"
+killed 1
+ok "the spare takes the place" shows 2 "rank 1 of 2"
+node 1 b
+ok "one that comes back too early waits" wait_for err.1 "nodes of host b have failed 1 time"
+ok "and is a spare when its time is over" wait_for err.1 "waits as a spare"
+echo 5 > ended
+mv ended go
+ok "the job fails: exit code 5" ended 5 0 2
+ok "it is that of the spare, too" ended 5 1
+
 # ---- wrong values
 wrong()
 {
@@ -165,4 +203,24 @@ pause 0.3 # so that the others look for it with the next step
 ok "and takes part" wait_for err.4 "has joined the others in view"
 ok "all end well" ended 0 1 2 4
 ok "with the weights of one process without a fault" cmp -s result expected
+
+# ---- a spare joins processes that go on
+next
+nodes=1:2 last=20
+export SURVIVE_PLAN="0.0 4 stepped wait 0.0 9 stepped wait"
+node 0 a --spares 1
+node 1 b
+ok "two nodes train" at 4
+node 2 c
+ok "one waits as a spare" wait_for err.2 "waits as a spare"
+pause $(patience 0.5) # so that the launchers know that these survive
+killed 1
+ok "a node is lost: the spare comes" wait_for err.2 "asks to join"
+: > go.4
+at 9
+pause 0.3 # so that the others look for it with the next step
+: > go.9
+ok "and takes part" wait_for err.2 "has joined the others in view"
+ok "both end well" ended 0 0 2
+ok "with the same weights" cmp -s result expected
 finish

@@ -113,7 +113,7 @@ refused 2 "--virtual-ranks 2: 3 processes" run --virtual-ranks 2 -n 3 -- true
 refused 2 "--evict-stalled go on by themselves --on-failure --hang-timeout" run --evict-stalled 3 --on-failure restart -- true
 refused 2 "--evict-stalled several roles" run --evict-stalled 3 -n 1 --role a true : -n 1 --role b true
 refused 2 "--spares go on by themselves --on-failure" run --spares 1 --on-failure continue -- true
-refused 2 "--spares 1 one node --nnodes MIN:MAX" run --spares 1 --nnodes 2 --master-addr localhost -- true
+refused 2 "--spares 1 one node MAX --nnodes MIN:MAX 2" run --spares 1 --nnodes 2 --master-addr localhost -- true
 refused 2 "--spares 4096 with 2 processes" run --spares 4096 -n 2 -- true
 exits 0 "spares of a program that does not survive" run --spares 2 -n 2 -- true
 says err "--spares 2: none was started"

@@ -56,7 +56,7 @@ static void begins_anew(void **state)
     assert_float_equal(wait_of(&c, "a", 169, 3), 40, 1e-9);
     yk__cooldown_count(&c, "a", 210, 310);
     assert_float_equal(wait_of(&c, "a", 310, 1), 10, 1e-9);
-    /* Of two nodes of a host one has failed while the other was there. */
+    /* One of two nodes of a host has failed while the other was there. */
     yk__cooldown_count(&c, "a", 320, 400);
     yk__cooldown_count(&c, "a", 210, 450);
     assert_float_equal(wait_of(&c, "a", 450, 3), 40, 1e-9);
@@ -87,7 +87,7 @@ static void goes_to_another(void **state)
     assert_float_equal(wait_of(&other, "b", 5001, 2), 2, 1e-9);
     yk__wire_clear(&wire);
 
-    /* What is known does not begin again; what is new does, of a count that began anew, too. */
+    /* A wait that is known does not begin again; a new one does, of a count that began anew, too. */
     yk__cooldown_count(&keeper, "b", 0, 100);
     yk__cooldown_put(&wire, &keeper);
     assert_true(take(&other, &wire, wire.size, 5100));

@@ -253,7 +253,7 @@ static void join(fake_node *f, int port, bool leased, double grace)
     yk__agent_put_facts(&asks, &facts);
     report(f, &asks);
     char key[32];
-    yk__agent_plan_key(key, f->id, false);
+    yk__agent_plan_key(key, f->id, 0);
     yk__wire_put_key(&await, key, strlen(key));
     request(f, YK__AWAIT, &await);
     yk__wire_clear(&lease);

@@ -131,11 +131,16 @@ static int check_survivors(const cli_verb *verb, job *j)
                                j->evict > 0 ? "give --hang-timeout" : "none takes the place of another");
     if (!j->spares)
         return 0;
+    if (j->least < j->node_count) {
+        j->spare_nodes = j->spares;
+        j->spares = 0;
+        return 0;
+    }
     if (j->node_count > 1)
         return cli_usage_error(verb,
-                               "--spares %" PRId64 ": spares are processes of a job of one node; with --nnodes "
-                               "MIN:MAX start more nodes, whose processes join",
-                               j->spares);
+                               "--spares %" PRId64 ": spares are processes of a job of one node, or nodes beyond the "
+                               "MAX of --nnodes MIN:MAX; here are %d",
+                               j->spares, j->node_count);
     if (j->world + j->spares > YK__MOST_LOCAL)
         return cli_usage_error(verb, "--spares %" PRId64 ": with %d processes at most %d are possible", j->spares,
                                j->world, YK__MOST_LOCAL - j->world);
@@ -421,7 +426,7 @@ int cli_run(int argc, char **argv)
          .help = "shards of a training step, on up to V processes, with the results of V", .least = 1,
          .most = YK__MOST_VIRTUAL_RANKS, .default_text = "", .variable = "YOKE_VIRTUAL_RANKS"},
         {"spares", "N", CLI_INT, &j.spares,
-         .help = "of programs that survive: more processes, which wait, and take the place of one that ends",
+         .help = "of programs that survive: more processes, which take the place of one that ends; with MIN:MAX nodes",
          .most = YK__MOST_LOCAL, .default_text = ""},
         {"role", "NAME", CLI_TEXT, &j.role, .help = "ROLE_NAME of the processes", .variable = "PET_ROLE"},
         {"on-failure", "WHAT", CLI_TEXT, &j.on_failure,

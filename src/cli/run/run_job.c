@@ -620,6 +620,7 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .node_count = j->node_count,
                                               .least = j->least,
                                               .last_call = j->last_call,
+                                              .spares = j->spare_nodes,
                                               .fail_first = j->fail_first,
                                               .fail_most = j->fail_most,
                                               .node = (int)j->node,

@@ -31,6 +31,7 @@ typedef struct job {
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
     int64_t spares;                              /* processes here beyond those of the world */
     double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
+    int64_t spare_nodes;          /* --spares of a job whose nodes come and go */
     const char *cooldown;         /* --fail-cooldown; NULL: none */
     double fail_first, fail_most; /* seconds of it */
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
