@@ -222,6 +222,44 @@ YK_API yk_transform *yk_compose_counted(int count, ...);
 #define yk_compose(...) yk_compose_counted(YK__COUNT(yk_transform *, __VA_ARGS__), __VA_ARGS__)
 
 /*
+ * `transform` with the masks and boxes among the sample's other tensors: what moves the image's pixels (crops, flips,
+ * resizes, random_rotation, random_affine, random_perspective, compositions of them) moves these likewise, by the same
+ * draws, and what changes colours or numbers leaves them. The image is what `transform` alone makes of it. Not with
+ * rand_augment, nor with a transform of one's own, which is to be composed with this one: it sees all tensors.
+ *
+ * A mask is (H, W) or (C, H, W), H and W being the image's, of any dtype but the half ones. Its elements are the
+ * nearest ones, those from outside the image `mask_fill`. Boxes are (N, 4) of f32, f64 or i64: left, top, right,
+ * bottom, in pixels from the image's first corner. Crops, rotations, affine and perspective ones clamp them to the
+ * image; they stay N, and some may have become empty: yk_sanitize_bounding_boxes. A sample that does not have such
+ * tensors is an error.
+ *
+ * Source: torchvision.transforms.v2 with tv_tensors.Mask and BoundingBoxes (XYXY). There center_crop fills with zeros,
+ * and moves boxes by a pixel more than an image that it exceeds by 3, 7, 11, ...; here by as much.
+ */
+typedef struct yk_transform_targets_options {
+    int masks[YK_SAMPLE_TENSORS - 1] YK_DEFAULT(0); /* numbers of tensors, up to the first 0, which is the image */
+    int boxes[YK_SAMPLE_TENSORS - 1] YK_DEFAULT(0);
+    double mask_fill YK_DEFAULT(0);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_transform_targets_options;
+#define yk_transform_targets_options_DEFAULTS .yk__mark = YK__MARK
+YK_API yk_transform *yk_transform_targets(yk_transform *transform, const yk_transform_targets_options *options);
+/*
+ * Leaves those boxes of tensor `boxes`, as above, that lie in the image, are at least min_size (from 1) wide and high
+ * and have an area of at least min_area (from 1); and of the tensors in `labels`, which have a first dimension N, their
+ * rows: classes (N), masks (N, H, W). Samples then differ in N, for a collate of one's own. Source: torchvision's
+ * SanitizeBoundingBoxes.
+ */
+typedef struct yk_sanitize_bounding_boxes_options {
+    double min_size YK_DEFAULT(1);
+    double min_area YK_DEFAULT(1);
+    int labels[YK_SAMPLE_TENSORS - 1] YK_DEFAULT(0); /* numbers of tensors, up to the first 0 */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);          /* private */
+} yk_sanitize_bounding_boxes_options;
+#define yk_sanitize_bounding_boxes_options_DEFAULTS .yk__mark = YK__MARK, .min_size = 1, .min_area = 1
+YK_API yk_transform *yk_sanitize_bounding_boxes(int boxes, const yk_sanitize_bounding_boxes_options *options);
+
+/*
  * A user's own. `fn` changes the sample (yk_sample_allocate, yk_sample_random), returns YK_OK or fails with
  * yk_set_error; it is called from worker threads, several at once. `release(user)`, if not NULL, is called with the
  * last reference, and also when creation fails.

@@ -30,14 +30,35 @@ typedef struct yk__resize {
     yk__rectangle window;
 } yk__resize;
 
+/* The change of places that a step made to an image, which masks and boxes go along with (targets.c). */
+typedef enum yk__motion_kind {
+    YK__MOTION_SAME,   /* none */
+    YK__MOTION_WINDOW, /* `window` of the image, with what is outside filled; mirrored left and right after that */
+    YK__MOTION_UPSIDE_DOWN,
+    YK__MOTION_RESIZE, /* `window` became the whole */
+    YK__MOTION_WARP    /* a warp.c's map */
+} yk__motion_kind;
+typedef struct yk__motion {
+    yk__motion_kind kind;
+    int64_t in_height, in_width, height, width; /* of the image before and after */
+    yk__rectangle window;
+    int64_t padding;               /* of random_crop */
+    bool mirrored, clamped;        /* clamped: boxes end at the window's edges */
+    double inverse[8], forward[6]; /* of a warp: as in warp.c; from places in the image to those after, if not tilted */
+    bool tilted, expand;
+} yk__motion;
+
 /* One per thread that makes samples. Zero memory is a valid one. */
 typedef struct yk__data_worker {
-    yk__buffer sides[2];                    /* a sample's elements before and after a step */
-    yk__buffer file;                        /* a file as read */
-    yk__buffer rows;                        /* an image half done */
-    yk__buffer weights;                     /* of a resize */
-    int side;                               /* of sides: the one that yk_sample_allocate gave last */
-    yk__buffer more[YK_SAMPLE_TENSORS - 1]; /* what yk_sample_allocate_at gave */
+    yk__buffer sides[2];                      /* a sample's elements before and after a step */
+    yk__buffer file;                          /* a file as read */
+    yk__buffer rows;                          /* an image half done */
+    yk__buffer weights;                       /* of a resize */
+    int side;                                 /* of sides: the one that yk_sample_allocate gave last */
+    yk__buffer more[YK_SAMPLE_TENSORS - 1];   /* what yk_sample_allocate_at gave */
+    yk__buffer before[YK_SAMPLE_TENSORS - 1]; /* likewise, before a step that moved masks and boxes */
+    yk__buffer sources;                       /* of a mask's elements, in a step */
+    yk__motion motion;                        /* what the step that ran last did */
     int64_t label;
     yk_dtype dtype; /* floats are of this one */
     uint64_t seed;
@@ -74,7 +95,10 @@ typedef enum yk__transform_kind {
     YK__TRANSFORM_TO_TENSOR,
     YK__TRANSFORM_NORMALIZE,
     YK__TRANSFORM_COLOR, /* color.c: the pixels change, their places do not */
-    YK__TRANSFORM_PLACE  /* warp.c: pixels change their places */
+    YK__TRANSFORM_PLACE, /* warp.c: pixels change their places, which the worker's `motion` tells */
+    YK__TRANSFORM_RAND_AUGMENT,
+    YK__TRANSFORM_TARGETS, /* targets.c: `items` with masks and boxes */
+    YK__TRANSFORM_SANITIZE
 } yk__transform_kind;
 
 struct yk_transform {
@@ -92,8 +116,11 @@ struct yk_transform {
     int num_ops, magnitude, bins;   /* of rand_augment */
     double jitter[4][2];            /* brightness, contrast, saturation, hue */
     double *mean, *std;
-    int count; /* compose */
+    int count; /* compose, transform_targets */
     yk_transform **items;
+    int masks[YK_SAMPLE_TENSORS], boxes[YK_SAMPLE_TENSORS]; /* transform_targets: tensors, up to a 0 */
+    int labels[YK_SAMPLE_TENSORS];                          /* sanitize_bounding_boxes, of boxes[0]: likewise */
+    double min_size, min_area;
     yk_transform_fn fn; /* user */
     void *user;
     void (*release)(void *user);
@@ -141,6 +168,9 @@ yk_status yk__warp_affine(const yk_transform *transform, yk_sample *sample, doub
  * from the image's. In float, as torchvision rounds it. */
 void yk__perspective_map(const double corners[4][2], int64_t height, int64_t width, double map[8]);
 yk_status yk__warp_perspective(const yk_transform *transform, yk_sample *sample, const double map[8]);
+/* The places in the image that the elements of a mask come from by a warp, rows first; -1: from outside. In double or
+ * in float, as those of images are computed. */
+void yk__warp_sources(const yk__motion *motion, bool in_double, int64_t *from);
 /* rand_augment's table, one operation of it, and a magnitude (rand_augment.c). */
 typedef enum yk__rand_op {
     YK__IDENTITY,

@@ -31,9 +31,10 @@ static int count_steps(const yk_transform *t)
 
 static void list_steps(const yk_transform *t, const yk_transform **steps, int *count)
 {
-    if (t && t->kind != YK__TRANSFORM_COMPOSE)
+    bool composed = t && t->kind == YK__TRANSFORM_COMPOSE;
+    if (t && !composed)
         steps[(*count)++] = t;
-    for (int i = 0; t && i < t->count; i++)
+    for (int i = 0; composed && i < t->count; i++)
         list_steps(t->items[i], steps, count);
 }
 

@@ -93,7 +93,7 @@ yk_transform *yk_rand_augment(const yk_rand_augment_options *options)
         yk__check_integer(what, "magnitude", o.magnitude, 0, o.num_magnitude_bins - 1) ||
         yk__check_number(what, "fill", o.fill, 0, 255))
         return NULL;
-    yk_transform *t = yk__transform_new(YK__TRANSFORM_PLACE, what, apply_rand_augment);
+    yk_transform *t = yk__transform_new(YK__TRANSFORM_RAND_AUGMENT, what, apply_rand_augment);
     if (t) {
         t->num_ops = o.num_ops;
         t->magnitude = o.magnitude;

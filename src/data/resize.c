@@ -199,5 +199,14 @@ yk_status yk__apply_resize(const yk_transform *t, yk_sample *sample)
                         yk_dtype_name(sample->dtype));
     yk__resize plan;
     status = yk__resize_plan(t, sample, sample->shape[0], sample->shape[1], sample->shape[2], &plan);
-    return status ? status : yk__resize_run(&plan, sample);
+    if (status)
+        return status;
+    sample->worker->motion = (yk__motion){.kind = YK__MOTION_RESIZE,
+                                          .in_height = sample->shape[1],
+                                          .in_width = sample->shape[2],
+                                          .height = plan.height,
+                                          .width = plan.width,
+                                          .window = plan.source,
+                                          .clamped = t->kind == YK__TRANSFORM_RANDOM_RESIZED_CROP};
+    return yk__resize_run(&plan, sample);
 }

@@ -31,8 +31,11 @@ void yk__data_worker_clear(yk__data_worker *worker)
     free(worker->file.data);
     free(worker->rows.data);
     free(worker->weights.data);
-    for (int i = 0; i < YK_SAMPLE_TENSORS - 1; i++)
+    free(worker->sources.data);
+    for (int i = 0; i < YK_SAMPLE_TENSORS - 1; i++) {
         free(worker->more[i].data);
+        free(worker->before[i].data);
+    }
     *worker = (yk__data_worker){0};
 }
 

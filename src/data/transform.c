@@ -93,6 +93,19 @@ yk_status yk__sample_is_image(const yk_transform *transform, const yk_sample *sa
                     yk__sample_format(sample, text, sizeof(text)));
 }
 
+/* Tells masks and boxes of the window that is taken. */
+static void note_window(yk_sample *sample, yk__rectangle window, int64_t padding, bool clamped)
+{
+    sample->worker->motion = (yk__motion){.kind = YK__MOTION_WINDOW,
+                                          .in_height = sample->shape[1],
+                                          .in_width = sample->shape[2],
+                                          .height = window.height,
+                                          .width = window.width,
+                                          .window = window,
+                                          .padding = padding,
+                                          .clamped = clamped};
+}
+
 /*
  * Writes the window of `height` x `width` whose first element lies at (top, left) of the image, zeros where it is
  * outside, mirrored if asked.
@@ -150,8 +163,11 @@ static yk_status apply_crop(const yk_transform *t, yk_sample *sample)
     yk_status status = yk__sample_is_image(t, sample);
     if (!status)
         status = yk__crop_draw(t, sample, &top, &left);
-    if (!status)
+    if (!status) {
+        bool whole = t->padding == 0 && sample->shape[1] == t->size && sample->shape[2] == t->size;
+        note_window(sample, (yk__rectangle){top, left, t->size, t->size}, t->padding, !whole);
         status = crop_window(sample, top, left, t->size, t->size, false);
+    }
     return status;
 }
 
@@ -191,8 +207,11 @@ yk_transform *yk__transform_of_chance(yk__transform_kind kind, const char *name,
 static yk_status apply_flip(const yk_transform *t, yk_sample *sample)
 {
     yk_status status = yk__sample_is_image(t, sample);
-    if (!status && yk__chance_draw(t, sample))
+    if (!status && yk__chance_draw(t, sample)) {
+        note_window(sample, (yk__rectangle){0, 0, sample->shape[1], sample->shape[2]}, 0, false);
+        sample->worker->motion.mirrored = true;
         status = crop_window(sample, 0, 0, sample->shape[1], sample->shape[2], true);
+    }
     return status;
 }
 
@@ -213,6 +232,8 @@ static yk_status apply_vertical_flip(const yk_transform *t, yk_sample *sample)
     if (status || !yk__chance_draw(t, sample))
         return status;
     int64_t height = sample->shape[1], rows = sample->shape[0] * height;
+    note_window(sample, (yk__rectangle){0, 0, height, sample->shape[2]}, 0, false);
+    sample->worker->motion.kind = YK__MOTION_UPSIDE_DOWN;
     size_t row = (size_t)sample->shape[2] * yk_dtype_size(sample->dtype);
     const char *from = sample->data;
     char *to = yk_sample_allocate(sample, sample->dtype, 3, sample->shape);
@@ -308,10 +329,13 @@ int64_t yk__middle(int64_t side, int64_t size)
 static yk_status apply_center_crop(const yk_transform *t, yk_sample *sample)
 {
     yk_status status = yk__sample_is_image(t, sample);
-    if (status || (sample->shape[1] == t->size && sample->shape[2] == t->size))
+    if (status)
         return status;
-    return crop_window(sample, yk__middle(sample->shape[1], t->size), yk__middle(sample->shape[2], t->size), t->size,
-                       t->size, false);
+    int64_t top = yk__middle(sample->shape[1], t->size), left = yk__middle(sample->shape[2], t->size);
+    note_window(sample, (yk__rectangle){top, left, t->size, t->size}, 0, true);
+    if (sample->shape[1] == t->size && sample->shape[2] == t->size)
+        return YK_OK;
+    return crop_window(sample, top, left, t->size, t->size, false);
 }
 
 yk_transform *yk_center_crop(int64_t size)
@@ -450,7 +474,7 @@ yk_transform *yk_normalize(const double *mean, const double *std, int channels)
 
 const yk_transform *yk__transform_normalize(const yk_transform *transform)
 {
-    while (transform && transform->kind == YK__TRANSFORM_COMPOSE)
+    while (transform && (transform->kind == YK__TRANSFORM_COMPOSE || transform->kind == YK__TRANSFORM_TARGETS))
         transform = transform->count ? transform->items[transform->count - 1] : NULL;
     return transform && transform->kind == YK__TRANSFORM_NORMALIZE ? transform : NULL;
 }

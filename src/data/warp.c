@@ -18,6 +18,7 @@
 typedef struct warp {
     double m[8];
     bool tilted;
+    double forward[6]; /* the map itself, from places in the image, for boxes; not of one that is tilted */
     const yk_transform *transform;
     int64_t channels, in_height, in_width, height, width;
 } warp;
@@ -27,24 +28,31 @@ static unsigned char round_u8(float x)
     return (unsigned char)nearbyintf(x);
 }
 
+/* The map in the units of the positions, which are then (at_x, at_y) of the image for an output (row, column). */
+#define WARP_BEGIN(R)                                                                                                  \
+    R m[8], half_x = (R)0.5 * (R)w->in_width, half_y = (R)0.5 * (R)w->in_height;                                       \
+    for (int i = 0; i < 8; i++)                                                                                        \
+        m[i] = (R)w->m[i] / (i < 3 ? half_x : i < 6 ? half_y : 1);                                                     \
+    R middle_x = w->tilted ? 0 : (R)0.5 * (R)w->width, middle_y = w->tilted ? 0 : (R)0.5 * (R)w->height;
+#define WARP_POSITION(R, fma_)                                                                                         \
+    R x = (R)column + (R)0.5 - middle_x, y = (R)row + (R)0.5 - middle_y;                                               \
+    R to_x = x * m[0] + y * m[1] + m[2], to_y = x * m[3] + y * m[4] + m[5];                                            \
+    if (w->tilted) {                                                                                                   \
+        R divisor = x * m[6] + y * m[7] + 1;                                                                           \
+        to_x = to_x / divisor - 1, to_y = to_y / divisor - 1;                                                          \
+    }                                                                                                                  \
+    R at_x = fma_(to_x + 1, half_x, (R)-0.5), at_y = fma_(to_y + 1, half_y, (R)-0.5);
+
 #define WARP_FUNCTION(dtype, T, R, floor_, nearest_, fma_, rounded)                                                    \
     static void warp_##dtype(const warp *w, const void *data, void *data_to)                                           \
     {                                                                                                                  \
-        R m[8], half_x = (R)0.5 * (R)w->in_width, half_y = (R)0.5 * (R)w->in_height, fill = (R)w->transform->fill;     \
-        for (int i = 0; i < 8; i++)                                                                                    \
-            m[i] = (R)w->m[i] / (i < 3 ? half_x : i < 6 ? half_y : 1);                                                 \
-        R middle_x = w->tilted ? 0 : (R)0.5 * (R)w->width, middle_y = w->tilted ? 0 : (R)0.5 * (R)w->height;           \
+        WARP_BEGIN(R)                                                                                                  \
+        R fill = (R)w->transform->fill;                                                                                \
         int64_t in_plane = w->in_height * w->in_width, plane = w->height * w->width;                                   \
         T *to = data_to;                                                                                               \
         for (int64_t row = 0; row < w->height; row++) {                                                                \
             for (int64_t column = 0; column < w->width; column++, to++) {                                              \
-                R x = (R)column + (R)0.5 - middle_x, y = (R)row + (R)0.5 - middle_y;                                   \
-                R to_x = x * m[0] + y * m[1] + m[2], to_y = x * m[3] + y * m[4] + m[5];                                \
-                if (w->tilted) {                                                                                       \
-                    R divisor = x * m[6] + y * m[7] + 1;                                                               \
-                    to_x = to_x / divisor - 1, to_y = to_y / divisor - 1;                                              \
-                }                                                                                                      \
-                R at_x = fma_(to_x + 1, half_x, (R)-0.5), at_y = fma_(to_y + 1, half_y, (R)-0.5);                      \
+                WARP_POSITION(R, fma_)                                                                                 \
                 const T *from = data;                                                                                  \
                 if (!(at_x > -1 && at_y > -1 && at_x < (R)w->in_width && at_y < (R)w->in_height)) {                    \
                     for (int64_t c = 0; c < w->channels; c++)                                                          \
@@ -87,6 +95,41 @@ WARP_FUNCTION(u8, unsigned char, float, floorf, nearbyintf, fmaf, round_u8)
 WARP_FUNCTION(f32, float, float, floorf, nearbyintf, fmaf, )
 WARP_FUNCTION(f64, double, double, floor, nearbyint, fma, )
 
+/* The nearest element to each position, as the functions above take it, for elements of any dtype. */
+#define SOURCES_FUNCTION(dtype, R, nearest_, fma_)                                                                     \
+    static void sources_##dtype(const warp *w, int64_t *from)                                                          \
+    {                                                                                                                  \
+        WARP_BEGIN(R)                                                                                                  \
+        for (int64_t row = 0; row < w->height; row++) {                                                                \
+            for (int64_t column = 0; column < w->width; column++, from++) {                                            \
+                WARP_POSITION(R, fma_)                                                                                 \
+                *from = -1;                                                                                            \
+                if (!(at_x > -1 && at_y > -1 && at_x < (R)w->in_width && at_y < (R)w->in_height))                      \
+                    continue;                                                                                          \
+                int64_t i = (int64_t)nearest_(at_y), j = (int64_t)nearest_(at_x);                                      \
+                if (i >= 0 && j >= 0 && i < w->in_height && j < w->in_width)                                           \
+                    *from = i * w->in_width + j;                                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+SOURCES_FUNCTION(f32, float, nearbyintf, fmaf)
+SOURCES_FUNCTION(f64, double, nearbyint, fma)
+
+void yk__warp_sources(const yk__motion *motion, bool in_double, int64_t *from)
+{
+    warp w = {.tilted = motion->tilted,
+              .in_height = motion->in_height,
+              .in_width = motion->in_width,
+              .height = motion->height,
+              .width = motion->width};
+    memcpy(w.m, motion->inverse, sizeof(w.m));
+    if (in_double)
+        sources_f64(&w, from);
+    else
+        sources_f32(&w, from);
+}
+
 static yk_status warp_check(const yk_transform *t, const yk_sample *sample)
 {
     yk_status status = yk__sample_is_image(t, sample);
@@ -114,10 +157,33 @@ static void inverse_affine(double angle, const double shift[2], double scale, co
     m[5] = m[3] * -shift[0] + m[4] * -shift[1];
 }
 
+/* Writes the map that the former inverts, whose origin is the image's first corner. Products and sums are in
+ * torchvision's order. */
+static void forward_affine(warp *w, double angle, const double shift[2], double scale, const double shear[2])
+{
+    double turn = angle * M_PI / 180, sx = shear[0] * M_PI / 180, sy = shear[1] * M_PI / 180, *m = w->forward;
+    double x = (double)w->in_width * 0.5, y = (double)w->in_height * 0.5;
+    double a = cos(turn - sy) / cos(sy), c = sin(turn - sy) / cos(sy);
+    double b = -(a * tan(sx) + sin(turn)), d = cos(turn) - c * tan(sx);
+    m[0] = a * scale, m[1] = b * scale, m[3] = c * scale, m[4] = d * scale;
+    m[2] = x + shift[0] - m[0] * x - m[1] * y;
+    m[5] = y + shift[1] - m[3] * x - m[4] * y;
+}
+
 static yk_status warp_run(warp *w, yk_sample *sample)
 {
     const void *from = sample->data;
     yk_dtype dtype = sample->dtype;
+    yk__motion *motion = &sample->worker->motion;
+    *motion = (yk__motion){.kind = YK__MOTION_WARP,
+                           .in_height = w->in_height,
+                           .in_width = w->in_width,
+                           .height = w->height,
+                           .width = w->width,
+                           .tilted = w->tilted,
+                           .expand = w->transform->expand};
+    memcpy(motion->inverse, w->m, sizeof(w->m));
+    memcpy(motion->forward, w->forward, sizeof(w->forward));
     void *to = yk_sample_allocate(sample, dtype, 3, (int64_t[]){w->channels, w->height, w->width});
     if (!to)
         return yk__error_code();
@@ -184,7 +250,9 @@ static yk_status apply_rotation(const yk_transform *t, yk_sample *sample)
     if (status)
         return status;
     warp w = warp_of(t, sample);
-    inverse_affine(-draw(t->degrees, sample), (double[]){0, 0}, 1, (double[]){0, 0}, w.m);
+    double angle = -draw(t->degrees, sample);
+    inverse_affine(angle, (double[]){0, 0}, 1, (double[]){0, 0}, w.m);
+    forward_affine(&w, angle, (double[]){0, 0}, 1, (double[]){0, 0});
     if (t->expand)
         expand(&w);
     return warp_run(&w, sample);
@@ -236,6 +304,7 @@ static yk_status apply_affine(const yk_transform *t, yk_sample *sample)
     shear[0] = draw(t->shear, sample);
     shear[1] = draw(t->shear + 2, sample);
     inverse_affine(angle, shift, scale, shear, w.m);
+    forward_affine(&w, angle, shift, scale, shear);
     return warp_run(&w, sample);
 }
 

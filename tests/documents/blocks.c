@@ -203,10 +203,37 @@ static int data_transform(void)
     return 0;
 }
 
+/* An image, a mask of its size, two boxes, of which one is empty, and their classes. */
+static yk_status boxes_get(void *context, int64_t index, yk_sample *sample)
+{
+    static const unsigned char mask[8 * 8];
+    static const float boxes[8] = {0, 0, 8, 8, 3, 3, 3, 3};
+    static const int64_t classes[2] = {4, 5};
+    yk_status status = black_get(context, index, sample);
+    if (!status)
+        status = yk_sample_view_at(sample, 1, mask, YK_U8, YK_SHAPE(8, 8));
+    if (!status)
+        status = yk_sample_view_at(sample, 2, boxes, YK_F32, YK_SHAPE(2, 4));
+    return status ? status : yk_sample_view_at(sample, 3, classes, YK_I64, YK_SHAPE(2));
+}
+
+static int data_targets(void)
+{
+#include "data.md.10"
+    yk_dataset *set = yk_dataset_create(&(yk_dataset_table){.name = "b", .length = 1, .get = boxes_get}, NULL, both);
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count;
+    CHECK(!yk_dataset_get_list(set, 0, YK_F32, tensors, &count) && count == 4);
+    CHECK(yk_size(tensors[0], 1) == 224 && yk_size(tensors[1], 1) == 224);
+    CHECK(yk_size(tensors[2], 0) == 1 && yk_get(tensors[2], (int64_t[]){0, 3}) == 224);
+    CHECK(yk_size(tensors[3], 0) == 1 && yk_get(tensors[3], (int64_t[]){0}) == 4);
+    return 0;
+}
+
 static int data_mix(void)
 {
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
-#include "data.md.10"
+#include "data.md.11"
     yk_batch batch;
     CHECK(yk_loader_next(mixed, &batch) && yk_size(batch.target, 0) == 64 && yk_size(batch.target, 1) == 10);
     return 0;
@@ -217,7 +244,7 @@ static int data_test(void)
     yk_dataset *set = yk_glyphs(YK_TEST, NULL, 0);
     yk_tensor *counts = yk_ones(YK_SHAPE(2), YK_OPTIONS(yk_tensor_options, .dtype = YK_I64));
     CHECK(!yk_init_process_group(NULL));
-#include "data.md.11"
+#include "data.md.12"
     CHECK(!status && yk_loader_samples(test) == 2000);
     yk_destroy_process_group();
     return 0;
@@ -818,6 +845,7 @@ int main(void)
         {"data.md: collate", data_collate},
         {"data.md: shards", data_shards},
         {"data.md: a transform", data_transform},
+        {"data.md: masks and boxes", data_targets},
         {"data.md: mixed batches", data_mix},
         {"data.md: a test", data_test},
         {"data_parallel.md", data_parallel},

@@ -1442,6 +1442,45 @@ static double perspective_of(const yk_random_perspective_options *o)
 MEASURE(perspective_scale, yk_random_perspective_options, distortion_scale, perspective_of, .p = 1)
 MEASURE(perspective_p, yk_random_perspective_options, p, perspective_of, .distortion_scale = 0.9)
 MEASURE(perspective_fill, yk_random_perspective_options, fill, perspective_of, .p = 1)
+/* An image, with a mask as tensor 1 and boxes as tensor 2; one of the boxes is empty. */
+static yk_status make_targets(void *context, int64_t index, yk_sample *sample)
+{
+    static const unsigned char pixels[4 * 5] = {3, 90, 0, 7, 41, 12, 5, 66, [15] = 17};
+    static const float edges[3 * 4] = {0, 1, 3, 2, 1, 1, 4.5F, 3.75F, 2, 2, 2, 3};
+    yk_status status = make_colored(context, index, sample);
+    if (!status)
+        status = yk_sample_view_at(sample, 1, pixels, YK_U8, 2, (int64_t[]){4, 5});
+    return status ? status : yk_sample_view_at(sample, 2, edges, YK_F32, 2, (int64_t[]){3, 4});
+}
+static double targets_sum(yk_transform *transform)
+{
+    const yk_dataset_table table = {.name = "targets", .length = 9, .get = make_targets};
+    yk_dataset *set = transform ? yk_dataset_create(&table, NULL, transform) : NULL;
+    yk_tensor *tensors[YK_SAMPLE_TENSORS];
+    int count = 0;
+    if (!set || yk_dataset_get_list(set, 3, YK_F64, tensors, &count))
+        return NAN;
+    return digest(tensors[0]) + 2 * digest(tensors[1]) + 3 * digest(tensors[2]);
+}
+static double targets_of(const yk_transform_targets_options *o)
+{
+    return targets_sum(yk_transform_targets(yk_center_crop(7), o));
+}
+MEASURE(targets_masks, yk_transform_targets_options, masks[0], targets_of, .boxes = {2})
+MEASURE(targets_boxes, yk_transform_targets_options, boxes[0], targets_of, .masks = {1})
+MEASURE(targets_mask_fill, yk_transform_targets_options, mask_fill, targets_of, .masks = {1})
+static double sanitize_of(const yk_sanitize_bounding_boxes_options *o)
+{
+    return targets_sum(yk_sanitize_bounding_boxes(2, o));
+}
+MEASURE(sanitize_min_size, yk_sanitize_bounding_boxes_options, min_size, sanitize_of, .min_area = 1)
+MEASURE(sanitize_min_area, yk_sanitize_bounding_boxes_options, min_area, sanitize_of, .min_size = 1)
+static double sanitize_labels(double v)
+{
+    yk_sanitize_bounding_boxes_options o = *YK_OPTIONS(yk_sanitize_bounding_boxes_options);
+    SET(o, labels[0], v);
+    return yk_sanitize_bounding_boxes(2, &o) ? 1 : NAN;
+}
 static double rand_augment_of(const yk_rand_augment_options *o)
 {
     return augmented_all(yk_rand_augment(o));

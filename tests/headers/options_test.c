@@ -761,6 +761,18 @@ static const row rows[] = {
     {"yk_random_perspective_options", "nearest", .kind = FLAG},
     {"yk_random_perspective_options", "fill", .kind = NUMBER, .measure = perspective_fill, .fallback = 0, .other = 7,
      .refused = {INFINITY, 300}},
+    {"yk_transform_targets_options", "masks", .kind = WHOLE, .measure = targets_masks, .fallback = 0, .other = 1,
+     .refused = {-1, 8}},
+    {"yk_transform_targets_options", "boxes", .kind = WHOLE, .measure = targets_boxes, .fallback = 0, .other = 2,
+     .refused = {-1, 8}},
+    {"yk_transform_targets_options", "mask_fill", .kind = NUMBER, .measure = targets_mask_fill, .fallback = 0,
+     .other = 7, .refused = {INFINITY, 300}},
+    {"yk_sanitize_bounding_boxes_options", "min_size", .kind = ABOVE, .measure = sanitize_min_size, .fallback = 1,
+     .other = 2.5, .refused = {-0.5, INFINITY}},
+    {"yk_sanitize_bounding_boxes_options", "min_area", .kind = ABOVE, .measure = sanitize_min_area, .fallback = 1,
+     .other = 4, .refused = {-0.5, INFINITY}},
+    {"yk_sanitize_bounding_boxes_options", "labels", .kind = WHOLE, .measure = sanitize_labels, .fallback = 0,
+     .other = NONE, .refused = {-1, 8}},
     {"yk_rand_augment_options", "num_ops", .kind = WHOLE, .measure = rand_augment_ops, .fallback = 2, .other = 5,
      .refused = {-1, 100}, .zero = true},
     {"yk_rand_augment_options", "magnitude", .kind = WHOLE, .measure = rand_augment_magnitude, .fallback = 9,
@@ -1611,6 +1623,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(random_rotation, yk_random_rotation_options, yk_random_rotation(0, 1, o))                                        \
     X(random_affine, yk_random_affine_options, yk_random_affine(0, 1, o))                                              \
     X(random_perspective, yk_random_perspective_options, yk_random_perspective(o))                                     \
+    X(transform_targets, yk_transform_targets_options, yk_transform_targets(yk_grayscale(1), o))                       \
+    X(sanitize_bounding_boxes, yk_sanitize_bounding_boxes_options, yk_sanitize_bounding_boxes(1, o))                   \
     X(rand_augment, yk_rand_augment_options, yk_rand_augment(o))                                                       \
     X(random_erasing, yk_random_erasing_options, yk_random_erasing(o))                                                 \
     X(gaussian_blur, yk_gaussian_blur_options, yk_gaussian_blur(3, o))                                                 \
