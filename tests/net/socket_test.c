@@ -219,7 +219,7 @@ static void connect_pair(int *near, int *far)
     yk__socket_close(listener);
 }
 
-/* Who lives can be told from who has ended. */
+/* A reset tells a process that lives from one that has ended. */
 static void resets(void **state)
 {
     (void)state;
