@@ -72,8 +72,10 @@ static yk_status serve_nap(yk_call *call)
 
 static yk_status serve_leave(yk_call *call)
 {
+    yk_call_later(call);
+    yk_call_answer(call, yk_value_none()); /* an end at once would leave out an answer that is made later */
     atomic_store(&told_to_leave, true);
-    return yk_call_return(call, yk_value_none());
+    return YK_OK;
 }
 
 static yk_status box_create(yk_call *call)
