@@ -20,6 +20,7 @@
 #include <yoke/yoke.h>
 
 #include "base/core.h"
+#include "bench/times.h"
 
 enum { MOST_RUNS = 200, KEPT = 100000 /* times that are kept */ };
 
@@ -131,12 +132,6 @@ static double processor_of(pid_t pid)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool measure(pid_t monitor, int fd, long scrapes, int runs)
 {
     static double taken[KEPT];
@@ -164,11 +159,11 @@ static bool measure(pid_t monitor, int fd, long scrapes, int runs)
     double typical = 1e9; /* of the fifth that other programs disturbed least */
     for (int part = 0; part < 5; part++) {
         double *of = taken + part * (count / 5);
-        qsort(of, (size_t)(count / 5), sizeof(*of), compare);
+        qsort(of, (size_t)(count / 5), sizeof(*of), times_compare);
         double middle = 1e3 * of[count / 10];
         typical = middle < typical ? middle : typical;
     }
-    qsort(taken, (size_t)count, sizeof(*taken), compare);
+    qsort(taken, (size_t)count, sizeof(*taken), times_compare);
     double slow = 1e3 * taken[count - 1 - count / 100];
     printf("yoke monitor, %d GPUs, %d runs, %ld scrapes: %.2f ms (bound: 3), 99 of 100 within %.2f ms; %.2f ms of the "
            "processor, %.4f%% of a core at 15 s (0.1); %.1f MiB (15), before them %.1f, after a tenth %.1f\n",

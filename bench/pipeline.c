@@ -12,6 +12,8 @@
 
 #include <yoke/yoke.h>
 
+#include "bench/times.h"
+
 enum { BLOCKS = 8, MOST_STEPS = 4096 };
 
 /* Parts of a ResNet: stem, blocks, head. */
@@ -66,12 +68,6 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv)
 {
     int chunks = argc > 1 ? atoi(argv[1]) : 8, each = argc > 2 ? atoi(argv[2]) : 32;
@@ -119,7 +115,7 @@ int main(int argc, char **argv)
     yk_stage_times report[2];
     if (yk_last_error() || yk_pipeline_report(model, report))
         return yk_report_error(stderr);
-    qsort(times, (size_t)steps, sizeof(times[0]), compare);
+    qsort(times, (size_t)steps, sizeof(times[0]), times_compare);
     if (rank == 0)
         printf(
             "{\"steps\": %d, \"images_per_second\": %.6g, \"median_images_per_second\": %.6g, \"idle\": [%.3f, %.3f], "

@@ -30,6 +30,7 @@
 #include <yoke/yoke.h>
 
 #include "base/core.h"
+#include "bench/times.h"
 
 enum { BEFORE = 10, AFTER = 10, MOST_KILLS = 1000, MOST_STEPS = 2000 };
 
@@ -46,18 +47,6 @@ typedef struct board {
 typedef struct counts {
     int64_t step, again; /* again: steps since all ranks are there again */
 } counts;
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof(*values), compare);
-    return values[count / 2];
-}
 
 static board *map_board(const char *path)
 {
@@ -191,7 +180,7 @@ static void add(figures *f, double value)
 /* "median 20.1 ms, least 18.0, largest 31.5" */
 static const char *middle(figures *f, char text[100])
 {
-    double value = median(f->of, f->count);
+    double value = times_median(f->of, f->count);
     snprintf(text, 100, "median %.1f ms, least %.1f, largest %.1f", value, f->of[0], f->of[f->count - 1]);
     return text;
 }
@@ -229,8 +218,8 @@ int main(int argc, char **argv)
     for (int i = 0; shared && i < kills && i < MOST_KILLS && !enough; i++) {
         if (run_once(argv[0], path, shared, i, ranks, false)) {
             add(&times, 1e3 * (shared->next - shared->killed));
-            add(&before, 1e3 * median(shared->before, BEFORE));
-            add(&after, 1e3 * median(shared->after, AFTER));
+            add(&before, 1e3 * times_median(shared->before, BEFORE));
+            add(&after, 1e3 * times_median(shared->after, AFTER));
         } else {
             times.failed += !enough;
         }
@@ -239,7 +228,7 @@ int main(int argc, char **argv)
                 add(&joined, 1e3 * (shared->joined - shared->started));
                 add(&stepped, 1e3 * (shared->stepped - shared->started));
                 if (shared->grown > 0) /* else it came in time for the view without the one that was killed */
-                    add(&cost, 1e3 * (shared->grown - median(shared->after, AFTER)));
+                    add(&cost, 1e3 * (shared->grown - times_median(shared->after, AFTER)));
             } else {
                 joined.failed += !enough;
             }
@@ -259,7 +248,8 @@ int main(int argc, char **argv)
         return 1;
     printf("SIGKILL of one of %d ranks to the next step of the others, %d runs: %s; a step takes %.1f ms before, %.1f "
            "after\n",
-           ranks, times.count, middle(&times, text), median(before.of, before.count), median(after.of, after.count));
+           ranks, times.count, middle(&times, text), times_median(before.of, before.count),
+           times_median(after.of, after.count));
     if (joined.count) {
         printf("main of a rank that is started again until it takes part, %d runs: %s;", joined.count,
                middle(&joined, text));
@@ -271,7 +261,7 @@ int main(int argc, char **argv)
             "SIGKILL of one of %d ranks to the first collective after torchrun's restart, %d runs: %s; %.0f times as "
             "long\n",
             ranks, restarts.count, middle(&restarts, text),
-            median(restarts.of, restarts.count) / median(times.of, times.count));
+            times_median(restarts.of, restarts.count) / times_median(times.of, times.count));
     if (times.failed || joined.failed || restarts.failed)
         printf("failed: %d runs, %d with a join, %d of torchrun's restarts\n", times.failed, joined.failed,
                restarts.failed);

@@ -19,6 +19,7 @@
 #include <yoke/yoke.h>
 
 #include "base/core.h"
+#include "bench/times.h"
 
 enum { MOST_TURNS = 5000, WARM = 3, SAMPLES = 2048 };
 
@@ -28,18 +29,6 @@ static const struct {
     bool survives;
 } cases[] = {{2, 2, false}, {2, 2, true}, {2, 4, false}, {3, 12, false}};
 enum { CASES = sizeof(cases) / sizeof(*cases) };
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof(*values), compare);
-    return values[count / 2];
-}
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 typedef struct side {
@@ -138,7 +127,7 @@ static int rank_main(int which, int turns, bool resnet)
             virtual_times[i] = i & 1 ? second : first;
         }
     }
-    double of_plain = 1e3 * median(plain_times, turns), of_virtual = 1e3 * median(virtual_times, turns);
+    double of_plain = 1e3 * times_median(plain_times, turns), of_virtual = 1e3 * times_median(virtual_times, turns);
     if (yk_rank(NULL) == 0)
         printf("%2d virtual ranks on %d processes%s: %8.2f ms, plain %8.2f ms: %+.1f%%\n", shards, processes,
                cases[which].survives ? ", survives" : "          ", of_virtual, of_plain,

@@ -153,20 +153,26 @@ static bool read_entry(yk__reader *r, table_entry *e)
     return bytes && yk__agent_read_facts(&facts, &e->facts) && e->number >= 0 && e->first >= 0 && e->local >= 0;
 }
 
-/* The entries of the replica's table, `count` of them, which the caller frees; NULL: there are none. The reader is
- * left behind what stands in front of them. */
-static bool open_table(const yk__succession *s, yk__reader *r, uint32_t *count, int *slots, int64_t *restart,
-                       int64_t *lost_view, char *lost, size_t size)
+/* The head of a table, in front of its entries. */
+typedef struct table_head {
+    int slots;
+    int64_t restart, lost_view;
+    char lost[4096];
+    uint32_t count; /* of entries */
+} table_head;
+
+/* Begins to read the replica's table: the reader is left at its entries. False where there is none. */
+static bool open_table(const yk__succession *s, yk__reader *r, table_head *head)
 {
     const yk__bytes *value = yk__keyspace_get(&s->replica, yk__text_bytes(TABLE_KEY));
     if (!value)
         return false;
     *r = (yk__reader){value->data, value->data + value->size, false};
-    *slots = (int)yk__read_u32(r);
-    *restart = (int64_t)yk__read_u64(r);
-    *lost_view = (int64_t)yk__read_u64(r);
-    bool good = yk__agent_read_text(r, lost, size);
-    *count = yk__read_u32(r);
+    head->slots = (int)yk__read_u32(r);
+    head->restart = (int64_t)yk__read_u64(r);
+    head->lost_view = (int64_t)yk__read_u64(r);
+    bool good = yk__agent_read_text(r, head->lost, sizeof(head->lost));
+    head->count = yk__read_u32(r);
     return good && !r->bad;
 }
 
@@ -174,14 +180,11 @@ static bool open_table(const yk__succession *s, yk__reader *r, uint32_t *count, 
 static bool address_of(const yk__succession *s, uint64_t id, yk__address *address)
 {
     yk__reader r;
-    uint32_t count;
-    int slots;
-    int64_t restart, lost_view;
-    char lost[4096];
+    table_head head;
     bool found = false;
-    if (!open_table(s, &r, &count, &slots, &restart, &lost_view, lost, sizeof(lost)))
+    if (!open_table(s, &r, &head))
         return false;
-    for (uint32_t i = 0; i < count && !found; i++) {
+    for (uint32_t i = 0; i < head.count && !found; i++) {
         table_entry e = {0};
         bool good = read_entry(&r, &e);
         found = good && e.id == id && e.facts.keeper && resolve(e.facts.keeper, address);
@@ -196,11 +199,8 @@ static bool address_of(const yk__succession *s, uint64_t id, yk__address *addres
 static uint64_t keeper_of(const yk__succession *s)
 {
     yk__reader r;
-    uint32_t count;
-    int slots;
-    int64_t restart, lost_view;
-    char lost[4096];
-    return open_table(s, &r, &count, &slots, &restart, &lost_view, lost, sizeof(lost)) && count ? yk__read_u64(&r) : 0;
+    table_head head;
+    return open_table(s, &r, &head) && head.count ? yk__read_u64(&r) : 0;
 }
 
 /* ---- the keeper -------------------------------------------------------------------------------------------------- */
@@ -599,16 +599,18 @@ static bool take_table(yk__rendezvous *n, yk__agent_node **before)
 {
     yk__succession *s = n->succession;
     yk__reader r;
-    uint32_t count;
-    char lost[4096];
+    table_head head;
     *before = NULL;
-    if (!open_table(s, &r, &count, &n->slots, &n->restart, &n->lost_view, lost, sizeof(lost)))
+    if (!open_table(s, &r, &head))
         return false;
+    n->slots = head.slots;
+    n->restart = head.restart;
+    n->lost_view = head.lost_view;
     free(n->lost);
-    n->lost = *lost ? yk__strdup(lost) : NULL;
+    n->lost = head.lost[0] ? yk__strdup(head.lost) : NULL;
     n->world = n->own_local = n->plan.local;
     n->nodes = calloc((size_t)n->s.node_count + YK__KEEPER_NODES, sizeof(*n->nodes));
-    for (uint32_t i = 0; i < count && n->nodes; i++) {
+    for (uint32_t i = 0; i < head.count && n->nodes; i++) {
         table_entry e = {0};
         yk__agent_node *p = NULL;
         if (!read_entry(&r, &e) || e.id == n->id || !(p = calloc(1, sizeof(*p))) || n->joined >= YK__KEEPER_NODES) {
