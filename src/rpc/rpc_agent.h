@@ -136,6 +136,7 @@ typedef struct yk__rpc_link {
     int references;
     int fd;               /* -1: it has ended */
     bool accepted, ready; /* the other side connected; HELLO and WELCOME are through */
+    bool used;            /* a message of other kinds has come */
     yk__channel channel;
     yk__rpc_pair *pair;  /* NULL: of another host */
     yk__rpc_loan *loans; /* to this process: rpc_loan.c */
@@ -439,8 +440,11 @@ void yk__rpc_link_pump(yk__rpc_link *link);
 bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size);
 
 /* ---- rpc_host.c: memory that is shared with workers of this host. With the lock, but the first. ---- */
-/* On a new connection to a worker of this host: agrees on memory, or leaves link->pair NULL. Without the lock. */
-void yk__rpc_pair_offer(yk__rpc_link *link, double deadline);
+/* On a new connection to a worker of this host: agrees on memory, or leaves link->pair NULL. An answer that did not
+ * come is the reason, with its text in the channel: the connection is of no use then, as it may still come. Without the
+ * lock.
+ */
+yk__reason yk__rpc_pair_offer(yk__rpc_link *link, double deadline);
 /* A SHARE that came; false: it may not. */
 bool yk__rpc_pair_take_offer(yk__rpc_link *link, yk__reader *payload);
 void yk__rpc_pair_clear(yk__rpc_link *link);
