@@ -514,7 +514,7 @@ static yk_status call_wrongly(void)
     CHECK(!yk_rpc_sync("worker1", "add", yk_args(yk_value_int(3)), NULL) &&
           failed_with(YK_ERR_ARGUMENT, "argument 0 is of kind int", "tensor is expected"));
     CHECK(!yk_rpc_sync("worker1", "add", yk_value_int(3), NULL) &&
-          failed_with(YK_ERR_ARGUMENT, "are a int", "yk_args"));
+          failed_with(YK_ERR_ARGUMENT, "arguments of 'add' are of kind int", "yk_args"));
     CHECK(!yk_rpc_sync(NULL, "add", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "worker", "NULL"));
     CHECK(!yk_rpc_sync("worker1", "", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "function", "1 to 127"));
     CHECK(!yk_rpc_sync("worker1", "add", yk_args((yk_value *)NULL), NULL) && yk_last_error());
@@ -794,6 +794,45 @@ static void test_a_worker_that_comes_back(void **state)
     unlink(path);
 }
 
+/* Two processes that join under one name at once: one is the worker, and the other is told which that is. */
+static yk_status worker_twin(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    char key[40], refusal[300];
+    yk_status status = worker_join(path, "twin", 2);
+    if (status) { /* its own number is the younger one, or not */
+        snprintf(refusal, sizeof(refusal), "%.290s", yk_last_error()->message);
+        CHECK(failed_with(YK_ERR_ARGUMENT, "there is a worker 'twin' already: process ", "this is process "));
+        CHECK(!yk_rpc_name() && !yk_store_set(yk_file_store(path), "test/refused", refusal, strlen(refusal)));
+        yk_scope_end(scope);
+        return YK_OK;
+    }
+    void *refused = NULL;
+    size_t size = 0;
+    CHECK(!yk_store_get(yk_file_store(path), "test/refused", &refused, &size, 30));
+    snprintf(refusal, sizeof(refusal), "%.*s", (int)size, (const char *)refused);
+    free(refused);
+    snprintf(key, sizeof(key), "process %d of host ", getpid());
+    CHECK(strstr(refusal, key));
+    yk_value *caller = yk_rpc_sync("twin", "who", NULL, NULL);
+    CHECK(caller && strcmp(yk_value_as_string(caller), "twin") == 0 && rank < 2);
+    status = yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_two_of_one_name(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[2];
+    fork_workers(worker_twin, path, 2, pids);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 0);
+    unlink(path);
+}
+
 /* Objects of a caller that is killed are destroyed. */
 static yk_status worker_holds(int rank, const char *path)
 {
@@ -1069,6 +1108,7 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_dies),
         cmocka_unit_test(test_functions_that_do_not_return),
         cmocka_unit_test(test_a_worker_that_comes_back),
+        cmocka_unit_test(test_two_of_one_name),
         cmocka_unit_test(test_a_holder_that_dies),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_debug_info),
