@@ -123,7 +123,7 @@ ok "nothing was started again" [ "$(grep -c "attempt\|started again" err)" = 0 ]
 
 # ---- of two nodes that train and one that only keeps the list, this one is killed
 next
-export SURVIVE_PLAN="0.0 6 stepped wait 0.0 9 batch kill"
+export SURVIVE_PLAN="0.0 6 stepped wait 0.0 9 batch kill" SURVIVE_WAITS=1 # for who comes back
 program=(./nowhere)
 node 0 2:3 --node-rank 0 -n 0 --max-restarts 1
 wait_until 30 listens
@@ -141,6 +141,7 @@ says err "rank 0 has joined the others in view"
 
 # ---- a keeper that has not read all that had come to it, so that its system resets the connections when it is killed
 next
+unset SURVIVE_WAITS
 export SURVIVE_PLAN="0.0 6 stepped wait 1.0 6 stepped wait 2.0 6 stepped wait"
 program=("$worker" worker result)
 unread() # whether something of both other launchers waits there
