@@ -239,7 +239,7 @@ struct yk__rendezvous {
     yk__store_server *server;
     yk__store_server_options serving;
     int refusals[2];        /* a pipe: why peers were turned away, from the store's thread */
-    yk__agent_node **nodes; /* those that may join, in the order in which they came; joined of them */
+    yk__agent_node **nodes; /* joined of them, that may join: as they came, and with numbers in the order of those */
     int joined;
     char reasons[AGENT_REASONS][YK__WHY_SIZE]; /* why others were refused */
     int refused;
@@ -316,8 +316,8 @@ void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client);
 void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
 /* Waits at node 0 until enough nodes have come; numbers them, and gives out the ranks. */
 bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code);
-/* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. False without
- * memory. */
+/* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. The nodes are in
+ * the order of their numbers from there on. False without memory. */
 bool yk__rendezvous_number(yk__rendezvous *n);
 /* Node 0's plan of an attempt. False without a port. */
 bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan);
