@@ -129,11 +129,23 @@ static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const c
     return true;
 }
 
+/* The host of the node of a job whose nodes come and go that has no processes; NULL: all have some. */
+static const char *without_processes(const yk__rendezvous *n)
+{
+    if (n->s.counts[0] == 0)
+        return n->identity.host;
+    for (int i = 0; i < n->joined; i++)
+        if (!n->nodes[i]->gone && n->nodes[i]->facts.counts[0] == 0)
+            return n->nodes[i]->facts.host;
+    return NULL;
+}
+
 /* True if a node may join; the reason otherwise. */
 static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK__WHY_SIZE])
 {
     char me[64];
     int count = f->nodes;
+    const char *none;
     snprintf(me, sizeof(me), "node 0 (host %.40s)", n->identity.host);
     char theirs[32], ours[32];
     if (count != n->s.node_count || f->least != n->s.least)
@@ -153,6 +165,10 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     else if (f->wanted >= count || f->wanted == 0)
         snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", f->host, f->wanted, me,
                  count);
+    else if (yk__views_may(n) && f->counts[0] == 0 && (none = without_processes(n)))
+        snprintf(why, YK__WHY_SIZE,
+                 "host %s has no processes (--witness, -n 0), and neither has host %s; one node alone may be without",
+                 f->host, none);
     else if (!yk__waiting_place(n) && !yk__waiting_spare_place(n))
         snprintf(why, YK__WHY_SIZE, "host %s comes too late: the job of %s has its %d nodes", f->host, me, count);
     else
