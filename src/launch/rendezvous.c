@@ -357,7 +357,8 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
         yk__rendezvous_move(n);
         if (n->planned)
             break;
-        if (n->refusal[0] || n->client.gone) {
+        double soon = INFINITY;
+        if (n->refusal[0] || !yk__waiting_seeks(n, &soon)) {
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
             yk__rendezvous_join_failed(n, code, text);
             *code = n->over ? n->over_code : *code;
@@ -367,6 +368,7 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
             return yk__rendezvous_join_failed(n, code, text);
         deadline = n->spare ? INFINITY : deadline;
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
+        next = soon < next ? soon : next;
         if (now >= deadline) {
             snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
                      n->s.join_timeout);
@@ -414,6 +416,20 @@ void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client)
         yk__wire_clear(&lost[how]);
 }
 
+void yk__rendezvous_ask(yk__rendezvous *n, yk__agent_client *client)
+{
+    char key[32];
+    yk__agent_facts facts;
+    yk__rendezvous_facts(n, &facts);
+    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
+    yk__agent_put_facts(&join, &facts);
+    yk__rendezvous_lease(n, client);
+    yk__agent_client_push(client, "reports", &join);
+    yk__agent_plan_key(key, n->id, 0);
+    yk__agent_client_await(client, key);
+    yk__wire_clear(&join);
+}
+
 /* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
 static void greet(void *arg, yk__agent_client *client, bool serves, bool everywhere)
 {
@@ -428,16 +444,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     }
     if (n->succession)
         yk__succession_open(n, client->link.fd);
-    yk__agent_facts facts;
-    yk__rendezvous_facts(n, &facts);
-    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
-    yk__agent_put_facts(&join, &facts);
-    yk__rendezvous_lease(n, client);
-    yk__agent_client_push(client, "reports", &join);
-    char key[32];
-    yk__agent_plan_key(key, n->id, 0);
-    yk__agent_client_await(client, key);
-    yk__wire_clear(&join);
+    yk__rendezvous_ask(n, client);
 }
 
 /* Becomes node 0 or connects to it. */
