@@ -459,8 +459,8 @@ void yk__succession_follow(yk__rendezvous *n, uint64_t term)
     if (!connect_to(n, &s->local, &s->address))
         return;
     yk__agent_client_follow(&s->local, "asks");
-    say_where(n, yk__address_format(&n->client.link.far,
-                                    where)); /* not node 0's store, where this launcher has waited at another */
+    /* A launcher that has waited at another one has not come to node 0's address, which its processes are given. */
+    say_where(n, yk__address_format(&n->client.link.far, where));
     s->on = true;
     yk__keeper_voter_begin(&s->voter, n->id, n->s.node_timeout, yk__keeping_clock());
     s->voter.promised = term;

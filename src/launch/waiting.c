@@ -320,7 +320,7 @@ static void ask_anew(yk__rendezvous *n, const char *where)
     snprintf(n->coordinator_name, sizeof(n->coordinator_name), "the keeper of the list at %.100s", where);
 }
 
-/* Who was named as the keeper need not have become it. */
+/* One that was named as the keeper need not have become it. */
 static void doubt_keeper(yk__rendezvous *n)
 {
     if (n->seeking && n->seeking->since > 0 && n->waits == 0 && yk__now() > n->seeking->joined + n->s.node_timeout)
