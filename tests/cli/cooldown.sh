@@ -198,11 +198,24 @@ for host in host3 host0; do
 done
 node 4 apple
 ok "another host's node comes" wait_for err.4 "asks to join"
+other=no
+if command -v objcopy > /dev/null && objcopy --remove-section .note.gnu.build-id "$worker" other; then
+    other=yes program=("$work/other" worker result)
+    node 5 other
+    ok "and one with another build of the program" wait_for err.5 "asks to join"
+fi
 pause 0.3 # so that the others look for it with the next step
 : > go.9
 ok "and takes part" wait_for err.4 "has joined the others in view"
+if [ $other = yes ]; then
+    ok "the other build does not: exit code 1" ended 1 5
+    says err.5 "elastic_create: the run does not take this process in: it has code of build and the run has code of build"
+else
+    skip "another build of the program" "there is no objcopy"
+fi
 ok "all end well" ended 0 1 2 4
 ok "with the weights of one process without a fault" cmp -s result expected
+program=("$worker" worker result)
 
 # ---- a spare joins processes that go on
 next
