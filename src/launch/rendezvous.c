@@ -129,11 +129,23 @@ static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const c
     return true;
 }
 
+/* The host of the node of a job whose nodes come and go that has no processes; NULL: all have some. */
+static const char *without_processes(const yk__rendezvous *n)
+{
+    if (n->s.counts[0] == 0)
+        return n->identity.host;
+    for (int i = 0; i < n->joined; i++)
+        if (!n->nodes[i]->gone && n->nodes[i]->facts.counts[0] == 0)
+            return n->nodes[i]->facts.host;
+    return NULL;
+}
+
 /* True if a node may join; the reason otherwise. */
 static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK__WHY_SIZE])
 {
     char me[64];
     int count = f->nodes;
+    const char *none;
     snprintf(me, sizeof(me), "node 0 (host %.40s)", n->identity.host);
     char theirs[32], ours[32];
     if (count != n->s.node_count || f->least != n->s.least)
@@ -153,6 +165,10 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     else if (f->wanted >= count || f->wanted == 0)
         snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", f->host, f->wanted, me,
                  count);
+    else if (yk__views_may(n) && f->counts[0] == 0 && (none = without_processes(n)))
+        snprintf(why, YK__WHY_SIZE,
+                 "host %s has no processes (--witness, -n 0), and neither has host %s; one node alone may be without",
+                 f->host, none);
     else if (!yk__waiting_place(n) && !yk__waiting_spare_place(n))
         snprintf(why, YK__WHY_SIZE, "host %s comes too late: the job of %s has its %d nodes", f->host, me, count);
     else
@@ -341,7 +357,8 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
         yk__rendezvous_move(n);
         if (n->planned)
             break;
-        if (n->refusal[0] || n->client.gone) {
+        double soon = INFINITY;
+        if (n->refusal[0] || !yk__waiting_seeks(n, &soon)) {
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
             yk__rendezvous_join_failed(n, code, text);
             *code = n->over ? n->over_code : *code;
@@ -351,6 +368,7 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
             return yk__rendezvous_join_failed(n, code, text);
         deadline = n->spare ? INFINITY : deadline;
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
+        next = soon < next ? soon : next;
         if (now >= deadline) {
             snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
                      n->s.join_timeout);
@@ -398,6 +416,20 @@ void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client)
         yk__wire_clear(&lost[how]);
 }
 
+void yk__rendezvous_ask(yk__rendezvous *n, yk__agent_client *client)
+{
+    char key[32];
+    yk__agent_facts facts;
+    yk__rendezvous_facts(n, &facts);
+    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
+    yk__agent_put_facts(&join, &facts);
+    yk__rendezvous_lease(n, client);
+    yk__agent_client_push(client, "reports", &join);
+    yk__agent_plan_key(key, n->id, 0);
+    yk__agent_client_await(client, key);
+    yk__wire_clear(&join);
+}
+
 /* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
 static void greet(void *arg, yk__agent_client *client, bool serves, bool everywhere)
 {
@@ -412,16 +444,7 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     }
     if (n->succession)
         yk__succession_open(n, client->link.fd);
-    yk__agent_facts facts;
-    yk__rendezvous_facts(n, &facts);
-    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
-    yk__agent_put_facts(&join, &facts);
-    yk__rendezvous_lease(n, client);
-    yk__agent_client_push(client, "reports", &join);
-    char key[32];
-    yk__agent_plan_key(key, n->id, 0);
-    yk__agent_client_await(client, key);
-    yk__wire_clear(&join);
+    yk__rendezvous_ask(n, client);
 }
 
 /* Becomes node 0 or connects to it. */

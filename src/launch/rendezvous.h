@@ -28,6 +28,7 @@ typedef struct yk__rendezvous_settings {
     int64_t restarts;             /* node 0's counts */
     int64_t spares;               /* nodes beyond node_count that may wait for a place, node 0's count */
     double fail_first, fail_most; /* seconds (cooldown.h), node 0's count; fail_first 0: nobody waits */
+    const char *witness;          /* the host that has no processes, and a say in who goes on; NULL: none was named */
     double join_timeout, node_timeout, grace;
     const char *job, *name; /* this host's, in messages */
 } yk__rendezvous_settings;

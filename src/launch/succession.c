@@ -252,6 +252,7 @@ static void write_table(yk__rendezvous *n)
     yk__wire_put_u8(&order, ORDER_KEEPER);
     yk__wire_put_u64(&order, s->voter.promised);
     yk__rendezvous_order(n, &order); /* for those that have come */
+    yk__waiting_tell(n);
 }
 
 static void put_keep(yk__wire *w, const yk__rendezvous *n, uint64_t number, const yk__keeper_nodes *nodes)
@@ -462,14 +463,25 @@ static void follow_term(yk__rendezvous *n)
     open_line(n);
 }
 
+static void say_where(yk__rendezvous *n, const char *where)
+{
+    yk__wire text = {0};
+    yk__wire_put(&text, where, strlen(where));
+    yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
+    yk__wire_clear(&text);
+}
+
 void yk__succession_follow(yk__rendezvous *n, uint64_t term)
 {
     yk__succession *s = n->succession;
+    char where[YK__ADDRESS_TEXT];
     if (!s || !s->store || s->on || term == 0)
         return;
     if (!connect_to(n, &s->local, &s->address))
         return;
     yk__agent_client_follow(&s->local, "asks");
+    /* A launcher that has waited at another one has not come to node 0's address, which its processes are given. */
+    say_where(n, yk__address_format(&n->client.link.far, where));
     s->on = true;
     yk__keeper_voter_begin(&s->voter, n->id, n->s.node_timeout, yk__keeping_clock());
     s->voter.promised = term;
@@ -505,14 +517,6 @@ static void report_anew(yk__rendezvous *n)
     n->retell = true;
     n->renewal = 0;
     n->beat = 0;
-}
-
-static void say_where(yk__rendezvous *n, const char *where)
-{
-    yk__wire text = {0};
-    yk__wire_put(&text, where, strlen(where));
-    yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
-    yk__wire_clear(&text);
 }
 
 static void put_pair(void *argument, yk__bytes key, const yk__bytes *value)

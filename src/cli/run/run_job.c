@@ -623,6 +623,7 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .spares = j->spare_nodes,
                                               .fail_first = j->fail_first,
                                               .fail_most = j->fail_most,
+                                              .witness = j->witness,
                                               .node = (int)j->node,
                                               .counts = j->counts,
                                               .listed = j->listed,

@@ -33,6 +33,7 @@ typedef struct job {
     double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
     int64_t spare_nodes;          /* --spares of a job whose nodes come and go */
     const char *cooldown;         /* --fail-cooldown; NULL: none */
+    const char *witness;          /* --witness; NULL: none */
     double fail_first, fail_most; /* seconds of it */
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */
@@ -40,6 +41,7 @@ typedef struct job {
     int role_count;                      /* 1: the job has no parts, and no role is named in messages */
     int least;                           /* of the nodes: node_count, or fewer where they come and go */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
+    bool is_witness;                     /* this is the host of --witness, so it has none */
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
     char change[700];                    /* why the next attempt is one of other nodes; "": it is not */
     double changed;                      /* since when */
