@@ -304,6 +304,17 @@ static yk__etcd_result renew(yk__register *r, char why[YK__WHY_SIZE])
     return result;
 }
 
+/* True if the view is there that was last seen, or a later one. */
+static bool is_there(yk__register *r, char why[YK__WHY_SIZE])
+{
+    yk__view view;
+    yk__register_result result = yk__register_look(r, &view, why);
+    if (result == YK__REGISTER_DONE && !view.number)
+        snprintf(why, YK__WHY_SIZE, "%.200s is not in etcd any more, so that a node that comes begins a job of its own",
+                 r->key);
+    return result == YK__REGISTER_DONE && view.number > 0;
+}
+
 /* With the lock held: notes whether etcd has answered. */
 static void note(yk__register *r, bool away, const char *why)
 {
@@ -361,9 +372,9 @@ static void *work(void *argument)
         } else if (r->keeps && yk__now() >= next) {
             pthread_mutex_unlock(&r->lock);
             r->renewed = yk__now();
-            yk__etcd_result result = renew(r, why);
+            bool good = renew(r, why) == YK__ETCD_DONE && is_there(r, why);
             pthread_mutex_lock(&r->lock);
-            note(r, result != YK__ETCD_DONE, why);
+            note(r, !good, why);
         } else {
             wait_until(r, r->keeps ? next : yk__now() + 1);
         }
@@ -407,8 +418,6 @@ bool yk__register_ask(yk__register *r, const yk__view *view)
 
 bool yk__register_take(yk__register *r, yk__register_answer *answer)
 {
-    eventfd_t count;
-    (void)eventfd_read(r->ready, &count);
     pthread_mutex_lock(&r->lock);
     bool there = r->answered;
     if (there)
@@ -416,6 +425,12 @@ bool yk__register_take(yk__register *r, yk__register_answer *answer)
     r->answered = false;
     pthread_mutex_unlock(&r->lock);
     return there;
+}
+
+void yk__register_drain(yk__register *r)
+{
+    eventfd_t count;
+    (void)eventfd_read(r->ready, &count);
 }
 
 bool yk__register_away(yk__register *r, bool *away, double *seconds, char why[YK__WHY_SIZE])
@@ -442,6 +457,7 @@ void yk__register_close(yk__register *r, bool over)
         pthread_mutex_unlock(&r->lock);
         pthread_join(r->thread, NULL);
     }
+    over &= !r->away; /* the next that comes finds out */
     if (over && r->known.number)
         (void)yk__etcd_delete(r->etcd, r->key, r->known.revision, why);
     if (over && r->lease)

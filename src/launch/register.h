@@ -82,6 +82,8 @@ void yk__register_keep(yk__register *reg);
 bool yk__register_ask(yk__register *reg, const yk__view *view);
 /* True if the answer has come. */
 bool yk__register_take(yk__register *reg, yk__register_answer *answer);
+/* Such that it cannot be read until the next. */
+void yk__register_drain(yk__register *reg);
 /* True if that has changed since the last call: *away, with the reason, or for how many seconds it was so. */
 bool yk__register_away(yk__register *reg, bool *away, double *seconds, char why[YK__WHY_SIZE]);
 

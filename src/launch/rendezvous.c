@@ -430,6 +430,8 @@ static bool take_register(yk__rendezvous *n, const yk__discovery *found)
     if (yk__host_port_parse(found->view.where, -1, n->found_host, &n->s.port))
         yk_clear_error();
     n->s.host = n->found_host;
+    if (n->succession)
+        n->succession->known = found->view;
     if (found->server)
         yk__register_keep(n->reg);
     struct epoll_event event = {.events = EPOLLIN};
@@ -448,7 +450,10 @@ static bool open_register(yk__rendezvous *n)
 {
     if (!n->s.etcd)
         return true;
-    yk__etcd *etcd = yk__etcd_open(n->s.etcd);
+    yk__etcd_options options = *n->s.etcd;
+    double patience = n->s.node_timeout / 15; /* of a change that follows a silence three of them have to do */
+    options.patience = patience < 0.2 ? 0.2 : patience > 2 ? 2 : patience;
+    yk__etcd *etcd = yk__etcd_open(&options);
     n->reg = etcd ? yk__register_open(etcd, n->s.etcd_prefix, &n->identity, n->s.node_timeout) : NULL;
     return n->reg != NULL;
 }
@@ -637,7 +642,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
             break;
     }
     yk__live_traces_end(n);
-    yk__register_close(n->reg, n->server && !yk__succession_cut(n));
+    yk__register_close(n->reg, n->server && !yk__succession_cut(n) && (n->link.done || !n->running));
     yk__succession_close(n);
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);

@@ -126,7 +126,7 @@ void yk__survivors_begin(yk__rendezvous *n)
 {
     char nodes[32], text[400];
     yk__succession_begin(n);
-    if (!n->server || 2 * n->s.least > n->s.node_count)
+    if (!n->server || n->reg || 2 * n->s.least > n->s.node_count)
         return;
     group as = {.json = n->group->json, .job = n->group->job, .host = n->group->host, .err = n->group->err};
     snprintf(text, sizeof(text),
