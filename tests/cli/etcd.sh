@@ -5,7 +5,7 @@
 . tests/support/tap.bash
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD
 etcd_options=()
-free_ports 33200 8
+free_ports 18000 8
 
 # ---- what needs no server
 exits 2 "http to another host" run --nnodes 2 --rdzv etcd://192.0.2.1,192.0.2.2/p --rdzv-conf protocol=http true

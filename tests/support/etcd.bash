@@ -37,7 +37,7 @@ etcd_begin()
         etcd_member $i
         etcd_members+=${etcd_members:+,}127.0.0.1:$((etcd_port + 2 * i))
     done
-    wait_until 60 etcd_is_there
+    wait_until 30 etcd_is_there
 }
 etcd_is_there()
 {
