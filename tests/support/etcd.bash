@@ -1,6 +1,6 @@
 # etcd.bash - clusters of the real etcd for the scripts in tests/cli, on ports of the test's own, in $work. The script's own
 # trap calls etcd_end.
-etcd_pid=()
+etcd_pid=() etcd_options=()
 
 # etcd_needs WHAT: skips the script where there is no etcd.
 etcd_needs()
