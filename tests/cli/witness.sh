@@ -20,6 +20,7 @@ refused()
 refused 2 "--witness c where nodes come and go --nnodes MIN:MAX 3" run --nnodes 3 --witness c --master-addr localhost -- true
 refused 2 "--witness c one of the nodes 1:2 --nnodes 2:3" run --nnodes 1:2 --witness c --master-addr localhost -- true
 refused 2 "--witness empty" run --nnodes 2:3 --witness "" --master-addr localhost -- true
+refused 2 "--witness c --rdzv etcd" run --nnodes 2:3 --witness c --rdzv etcd://localhost -- true
 refused 1 "--witness no-such-host.invalid" run --nnodes 2:3 --witness no-such-host.invalid --master-addr localhost -- true
 
 worker=${YOKE%/*}/tests/elastic/survive_test
