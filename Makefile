@@ -520,6 +520,7 @@ soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BU
 	YOKE=$(BUILD)/yoke bash tests/soak/recipe_seeds.sh
 	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
 	YOKE=$(BUILD)/yoke bash tests/soak/members.sh $(SOAK_FAULTS)
+	YOKE=$(BUILD)/yoke bash tests/soak/nodes.sh $(SOAK_FAULTS)
 	YOKE_KILLS=500 $(BUILD)/tests/checkpoint/group_kills_test
 	YOKE=$(BUILD)/yoke YOKE_KILLS=1000 YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/launch/roles_test
 	YOKE=$(BUILD)/yoke YOKE_HANGS=100 YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/observe/hangs_test

@@ -404,7 +404,9 @@ void yk__rendezvous_move(yk__rendezvous *n)
     if (n->server) {
         yk__rendezvous_read_refusals(n);
     } else if (!n->closing && !c->gone) {
-        if (now - n->beat >= n->s.node_timeout / 5) {
+        /* A store that has successors is renewed as often as it beats: the fence counts from the last renewal. */
+        bool succeeds = n->succession && n->succession->on;
+        if (now - n->beat >= n->s.node_timeout / (succeeds ? 15 : 5)) {
             n->beat = now;
             yk__agent_client_renew(c);
             yk__survivors_renewed(n);

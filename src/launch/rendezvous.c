@@ -533,8 +533,8 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     n->link.step = yk__rendezvous_step;
     n->link.may_live = yk__views_may(n);
     if (yk__views_may(n) && (n->succession = calloc(1, sizeof(*n->succession)))) {
-        n->succession->local.gone = true;
-        n->succession->local.link.fd = -1;
+        n->succession->local.gone = n->succession->line.gone = true;
+        n->succession->local.link.fd = n->succession->line.link.fd = -1;
     }
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {

@@ -16,6 +16,12 @@
  * Invariants: a launcher whose keeper is silent kills its processes after two thirds of --node-timeout as before
  * (survivors.c), by which a new one has begun 0.45 of it after the old one fell silent; a new keeper gives every node
  * all of --node-timeout to come to it.
+ *
+ * Note [A keeper that ends]
+ * A system that ends a process closes its connections in order, which nothing between two hosts can feign, but only
+ * those on which it has read all that had come: it resets the others. A launcher that is killed has not read all: the
+ * end of its processes has the others write to the store in that moment. So a follower has a second connection to its
+ * keeper, `line`, on which it says nothing behind the hand-shake; that one is closed in order for certain.
  */
 #include "launch/succession.h"
 
@@ -33,7 +39,8 @@
 #define COOLDOWN_KEY YK__KEEPING_PREFIX "/cooldown"
 enum { ASK_TERM = 1, ASK_PROMISED };
 /* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
-static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02;
+static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02,
+                    look_late = 1;
 /* The part of --node-timeout without a majority after which a keeper ends its processes: less than keeper.c has others
  * wait, more than it goes on answering. */
 static const double fence_after = 0.4;
@@ -87,6 +94,19 @@ void yk__succession_open(yk__rendezvous *n, int connected)
         yk__address_format(&s->address, s->where);
     else
         yk_clear_error(); /* another one has to succeed */
+}
+
+/* See Note [A keeper that ends]. Without one, for which there may be no descriptor, the end may take --node-timeout. */
+static void drop_line(yk__succession *s)
+{
+    yk__agent_client_clear(&s->line);
+    s->line = (yk__agent_client){.gone = true, .link.fd = -1};
+}
+
+static void open_line(yk__rendezvous *n)
+{
+    drop_line(n->succession);
+    (void)connect_to(n, &n->succession->line, &n->client.link.far);
 }
 
 /* ---- the table of nodes ------------------------------------------------------------------------------------------ */
@@ -440,6 +460,7 @@ static void follow_term(yk__rendezvous *n)
     yk__wire_put_u64(&follow, s->voter.promised);
     yk__agent_client_word(&n->client, YK__FOLLOW, &follow);
     yk__wire_clear(&follow);
+    open_line(n);
 }
 
 static void say_where(yk__rendezvous *n, const char *where)
@@ -516,7 +537,7 @@ static void look_at_keeper(yk__rendezvous *n);
 static bool may_promise(yk__rendezvous *n, uint64_t id, uint64_t term)
 {
     look_at_keeper(n);
-    return yk__keeper_promise(&n->succession->voter, id, term, yk__keeping_clock());
+    return yk__keeper_may_promise(&n->succession->voter, id, term, yk__keeping_clock());
 }
 
 /* A launcher that is asked for its promise gives it, and goes to the one that has asked. */
@@ -524,15 +545,23 @@ static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
 {
     yk__succession *s = n->succession;
     yk__address address;
+    yk__agent_client next = {.gone = true, .link.fd = -1};
     char where[YK__ADDRESS_TEXT];
-    if (s->keeps || !yk__succession_pending(n) || !address_of(s, id, &address) || !may_promise(n, id, term))
+    if (s->keeps || !yk__succession_pending(n) || !may_promise(n, id, term))
         return;
+    if (!address_of(s, id, &address) || !connect_to(n, &next, &address)) {
+        s->voter.wished_by = 0; /* a promise would do for nothing but to have others wait */
+        return;
+    }
+    if (!yk__keeper_promise(&s->voter, id, term, yk__keeping_clock())) {
+        yk__agent_client_clear(&next);
+        return;
+    }
     yk__log(YK_LOG_INFO, "yoke run: term %" PRIu64 " is promised to another launcher", term);
     yk__agent_client_lose(&n->client, "another launcher is to keep the store");
+    yk__agent_client_clear(&n->client);
+    n->client = next;
     s->ask_at = 0;
-    s->fed = false;
-    if (!connect_to(n, &n->client, &address))
-        return; /* nothing comes of it, and after a while another one is asked for */
     n->sending = false;
     yk__rendezvous_lease(n, &n->client);
     yk__wire promise = {0};
@@ -584,10 +613,17 @@ static void ask_all(yk__rendezvous *n)
 {
     yk__succession *s = n->succession;
     yk__wire ask = {0};
+    char why[80] = "the keeper has ended";
+    double now = yk__keeping_clock();
+    if (s->voter.asks)
+        snprintf(why, sizeof(why), "too few have promised the last one");
+    else if (!s->voter.ended)
+        snprintf(why, sizeof(why), "nothing was heard of the keeper for %.3g s", now - s->voter.heard);
     end_asking(s);
     yk__agent_client_lose(&n->client, "this launcher would keep the store");
-    uint64_t term = yk__keeper_ask(&s->voter, yk__keeping_clock());
-    yk__log(YK_LOG_INFO, "yoke run: asks the other launchers for term %" PRIu64, term);
+    drop_line(s);
+    uint64_t term = yk__keeper_ask(&s->voter, now);
+    yk__log(YK_LOG_INFO, "yoke run: asks the other launchers for term %" PRIu64 ": %s", term, why);
     put_ask(&ask, n);
     const yk__keeper_nodes *nodes = &s->voter.nodes;
     for (int i = 0; i < nodes->now.count; i++)
@@ -662,6 +698,7 @@ static void take_part(yk__rendezvous *n)
         snprintf(n->refusal, sizeof(n->refusal), "this launcher cannot keep the store in its place");
         return;
     }
+    drop_line(s);
     s->keeps = true;
     s->began = yk__keeping_clock();
     n->sending = false;
@@ -762,15 +799,17 @@ static int before_this(const yk__rendezvous *n)
     return before;
 }
 
-/* A keeper whose system has closed the connection, and at whose address nobody listens, has ended. A system that ends a
- * process closes one after the other. */
+/* A keeper whose system has closed a connection in order, and at whose address nobody listens, has ended. A system that
+ * ends a process closes one after the other. */
 static void look_at_keeper(yk__rendezvous *n)
 {
     yk__succession *s = n->succession;
     yk__reason reason;
     char why[YK__WHY_SIZE];
     double now = yk__now();
-    if (!n->client.gone || !n->client.closed || s->voter.asks || s->voter.ended || now < s->looked + look_again)
+    bool closed = (n->client.gone && n->client.closed) || (s->line.gone && s->line.closed);
+    double again = n->client.gone ? look_again : look_late; /* the other connection stands: it lives, by all signs */
+    if (!closed || s->voter.asks || s->voter.ended || now < s->looked + again)
         return;
     s->looked = now;
     int fd = yk__connect(&n->client.link.far, yk__now() + connect_patience, &reason, why);
@@ -783,9 +822,16 @@ static void step_follower(yk__rendezvous *n)
 {
     yk__succession *s = n->succession;
     double now = yk__keeping_clock();
+    uint64_t id, term;
+    yk__reader r;
+    yk__agent_client_move(&s->line);
+    while (yk__agent_client_next(&s->line, &r))
+        ;
     if (!yk__succession_pending(n))
         return;
     look_at_keeper(n);
+    if (yk__keeper_owes(&s->voter, now, &id, &term))
+        consider(n, term, id);
     if (!yk__keeper_free(&s->voter, now)) {
         s->ask_at = 0;
         return;
@@ -819,6 +865,7 @@ void yk__succession_close(yk__rendezvous *n)
         return;
     end_asking(s);
     yk__agent_client_clear(&s->local);
+    yk__agent_client_clear(&s->line);
     yk__store_server_stop(s->store);
     yk__keyspace_clear(&s->replica);
     yk__keyspace_clear(&s->incoming);

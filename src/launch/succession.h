@@ -17,13 +17,14 @@ typedef struct yk__succession {
     yk__address address;     /* at which the others reach it */
     char where[YK__ADDRESS_TEXT];
     yk__agent_client local; /* to it */
+    yk__agent_client line;  /* to the keeper, which says nothing: Note [A keeper that ends] */
     bool on;                /* a keeper has begun to have successors */
     /* a follower */
     yk__keeper_voter voter;
     yk__keyspace replica, incoming;
     bool receives;   /* a whole one, into `incoming` */
     bool fed;        /* something of the keeper has come on the present connection */
-    bool looked;     /* so was it whether a keeper whose connection is closed has ended */
+    double looked;   /* when it last was whether a keeper whose connection is closed has ended */
     uint64_t keeper; /* of the promised term, as far as that is known; its number */
     double ask_at;   /* when to ask, if nobody else has */
     yk__asking asking[2 * YK__KEEPER_NODES];

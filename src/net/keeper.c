@@ -179,18 +179,34 @@ static void promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
 
 uint64_t yk__keeper_ask(yk__keeper_voter *v, double now)
 {
-    promise(v, v->self, v->promised + 1, now);
+    promise(v, v->self, (v->promised > v->wished ? v->promised : v->wished) + 1, now);
     v->asks = true;
     v->voters[v->votes++] = v->self;
     return v->promised;
 }
 
+bool yk__keeper_may_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
+{
+    if (term > v->wished) {
+        v->wished = term;
+        v->wished_by = id;
+    }
+    return term > v->promised && (yk__keeper_free(v, now) || id == v->whom);
+}
+
 bool yk__keeper_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
 {
-    if (term <= v->promised || (!yk__keeper_free(v, now) && id != v->whom))
+    if (!yk__keeper_may_promise(v, id, term, now))
         return false;
     promise(v, id, term, now);
     return true;
+}
+
+bool yk__keeper_owes(const yk__keeper_voter *v, double now, uint64_t *id, uint64_t *term)
+{
+    *id = v->wished_by;
+    *term = v->wished;
+    return v->wished_by && v->wished > v->promised && yk__keeper_free(v, now);
 }
 
 static bool has_promised(const void *argument, uint64_t id)

@@ -123,6 +123,29 @@ static void promises(void **state)
     assert_true(yk__keeper_elected(&v));
 }
 
+/* A node that asked while the keeper was heard is promised its term as soon as it is not; and a term that others have
+ * asked for, which nobody could promise, is not asked for again. */
+static void wishes(void **state)
+{
+    (void)state;
+    yk__keeper_voter v;
+    uint64_t id, term;
+    yk__keeper_voter_begin(&v, 1, 10, 0);
+    v.promised = 1;
+    assert_false(yk__keeper_owes(&v, 100, &id, &term)); /* nobody has asked */
+    assert_false(yk__keeper_promise(&v, 2, 7, 4));
+    assert_false(yk__keeper_promise(&v, 3, 6, 4.1)); /* an earlier term */
+    assert_false(yk__keeper_owes(&v, 4.4, &id, &term));
+    assert_true(yk__keeper_owes(&v, 4.6, &id, &term));
+    assert_int_equal(id, 2);
+    assert_int_equal(term, 7);
+    v.wished_by = 0; /* it is not there */
+    assert_false(yk__keeper_owes(&v, 4.6, &id, &term));
+    assert_int_equal(yk__keeper_ask(&v, 4.6), 8);
+    assert_true(yk__keeper_promise(&v, 2, 9, 4.7));
+    assert_false(yk__keeper_owes(&v, 100, &id, &term)); /* it has what it wished for */
+}
+
 /* ---- random runs ------------------------------------------------------------------------------------------------- */
 
 enum { MOST = 5, CHANGES = 48, MESSAGES = 512 };
@@ -334,6 +357,7 @@ static void turn(run *r, int i)
 {
     node *n = &r->nodes[i];
     double now = clock_of(r, i);
+    uint64_t owed, term;
     if (!n->alive || r->now < n->stands_until)
         return;
     if (n->keeps) {
@@ -348,8 +372,10 @@ static void turn(run *r, int i)
         }
         if (r->now - n->beat > silence / 10)
             publish(r, i);
+    } else if (yk__keeper_owes(&n->voter, now, &owed, &term)) {
+        handle(r, &(message){.kind = ASK, .from = (int)owed - 1000, .to = i, .term = term});
     } else if (yk__keeper_free(&n->voter, now) && r->now > n->asked + 1 && draw(r, 6) == 0) {
-        uint64_t term = yk__keeper_ask(&n->voter, now);
+        term = yk__keeper_ask(&n->voter, now);
         n->asked = r->now;
         for (int j = 0; j < r->count; j++)
             if (j != i)
@@ -447,10 +473,8 @@ static void never_two(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quorums),
-        cmocka_unit_test(leases),
-        cmocka_unit_test(promises),
-        cmocka_unit_test(never_two),
+        cmocka_unit_test(quorums), cmocka_unit_test(leases),    cmocka_unit_test(promises),
+        cmocka_unit_test(wishes),  cmocka_unit_test(never_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
