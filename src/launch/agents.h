@@ -14,6 +14,7 @@
 #include "launch/departures.h"
 #include "launch/listeners.h"
 #include "launch/pages.h"
+#include "launch/register.h"
 #include "launch/rendezvous.h"
 #include "net/store_link.h"
 #include "net/store_server.h"
@@ -143,6 +144,9 @@ void yk__agent_plan_key(char key[32], uint64_t id, int waits);
 
 /* ---- discovery.c: finding node 0, in a thread, because it keeps one waiting ------------------------------------ */
 typedef struct yk__discovery {
+    yk__register *reg; /* by which it is found; NULL: its address is known. With it host may be NULL, port 0 */
+    uint64_t id;       /* of this launcher */
+    yk__view view;     /* with reg: what was found, or made */
     const char *host;
     int port;
     bool may_listen, must_listen; /* this node can be, is, node 0 */
@@ -228,6 +232,8 @@ struct yk__rendezvous {
     int epoll;
     uint64_t id;
     char where[YK__ADDRESS_TEXT + YK__HOST_SIZE];
+    yk__register *reg;                /* of the job in etcd; NULL: there is none */
+    char found_host[YK__HOST_SIZE];   /* of node 0, with it */
     bool closing;                     /* only that all arrives is waited for */
     bool sending;                     /* the epoll descriptor reports when more can be sent */
     double beat;                      /* when the lease was last renewed */

@@ -447,6 +447,40 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     yk__rendezvous_ask(n, client);
 }
 
+/* Node 0's address is known, and etcd is asked by a thread from now on. */
+static bool take_register(yk__rendezvous *n, const yk__discovery *found)
+{
+    if (yk__host_port_parse(found->view.where, -1, n->found_host, &n->s.port))
+        yk_clear_error();
+    n->s.host = n->found_host;
+    if (n->succession)
+        n->succession->known = found->view;
+    if (found->server)
+        yk__register_keep(n->reg);
+    struct epoll_event event = {.events = EPOLLIN};
+    return yk__register_start(n->reg) &&
+           epoll_ctl(n->epoll, EPOLL_CTL_ADD, yk__register_descriptor(n->reg), &event) == 0;
+}
+
+const char *yk__rendezvous_address(const yk__rendezvous *n, int *port)
+{
+    *port = n->s.port;
+    return n->s.host;
+}
+
+/* Opens etcd, where the job's nodes find each other there. */
+static bool open_register(yk__rendezvous *n)
+{
+    if (!n->s.etcd)
+        return true;
+    yk__etcd_options options = *n->s.etcd;
+    double patience = n->s.node_timeout / 15; /* of a change that follows a silence three of them have to do */
+    options.patience = patience < 0.2 ? 0.2 : patience > 2 ? 2 : patience;
+    yk__etcd *etcd = yk__etcd_open(&options);
+    n->reg = etcd ? yk__register_open(etcd, n->s.etcd_prefix, &n->identity, n->s.node_timeout) : NULL;
+    return n->reg != NULL;
+}
+
 /* Becomes node 0 or connects to it. */
 static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
 {
@@ -457,7 +491,9 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     const yk__store_server_options options = {
         .patience = handshake_patience, .refused = refused, .arg = &n->refusals[1]};
     n->serving = options;
-    *discovery = (yk__discovery){.host = n->s.host,
+    *discovery = (yk__discovery){.reg = n->reg,
+                                 .id = n->id,
+                                 .host = n->s.host,
                                  .port = n->s.port,
                                  .may_listen = n->s.node <= 0,
                                  .must_listen = n->s.node == 0,
@@ -478,7 +514,9 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
             *code = EXIT_SIGNAL + number;
             return false;
         }
-        if (!reported && poll(&ready, 1, 0) == 0)
+        if (!reported && poll(&ready, 1, 0) == 0 && n->reg)
+            yk__relay_say(n->err, "yoke run: looking for node 0's launcher by %s in etcd\n", yk__register_key(n->reg));
+        else if (!reported && poll(&ready, 1, 0) == 0)
             yk__relay_say(n->err, "yoke run: looking for node 0's launcher at %s:%d\n", n->s.host, n->s.port);
         yk__relay_sink_flush(n->err);
         reported = true;
@@ -492,6 +530,8 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     n->client = found.client;
     if (found.why[0])
         return yk__rendezvous_join_failed(n, code, found.why);
+    if (n->reg && !take_register(n, &found))
+        return yk__rendezvous_join_failed(n, code, "no thread to ask etcd with");
     struct epoll_event event = {.events = EPOLLIN};
     yk__address_format(&n->client.link.far, text);
     if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.link.fd, &event))
@@ -539,7 +579,7 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
         yk__rendezvous_join_failed(n, code, strerror(errno));
-    } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job)) {
+    } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job) || !open_register(n)) {
         yk__rendezvous_join_failed(n, code, yk_last_error()->message);
         yk_clear_error();
     } else {
@@ -625,6 +665,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
             break;
     }
     yk__live_traces_end(n);
+    yk__register_close(n->reg, n->server && !yk__succession_cut(n) && (n->link.done || !n->running));
     yk__succession_close(n);
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);

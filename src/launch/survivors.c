@@ -126,7 +126,7 @@ void yk__survivors_begin(yk__rendezvous *n)
 {
     char nodes[32], text[600];
     yk__succession_begin(n);
-    if (!n->server)
+    if (!n->server || n->reg)
         return;
     group as = {.json = n->group->json, .job = n->group->job, .host = n->group->host, .err = n->group->err};
     yk__views_nodes(n->s.least, n->s.node_count, nodes);

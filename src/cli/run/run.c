@@ -19,6 +19,7 @@
 
 #include "base/core.h"
 #include "cli/options.h"
+#include "cli/run/run_etcd.h"
 #include "cli/run/run_job.h"
 #include "cli/run/run_roles.h"
 #include "host/rank_info.h"
@@ -104,6 +105,8 @@ static int check_nodes(const cli_verb *verb, job *j)
     if (j->node >= j->node_count)
         return cli_usage_error(verb, "--node-rank %" PRId64 ": expected 0 to %d for --nnodes %s", j->node,
                                j->node_count - 1, j->nodes);
+    if (j->rdzv)
+        return 0; /* node 0's address and port are found */
     if (!j->master)
         j->master = getenv("MASTER_ADDR");
     if (!j->master || !*j->master)
@@ -207,6 +210,9 @@ static int check_witness(const cli_verb *verb, job *j)
         return 0;
     if (!*j->witness)
         return cli_usage_error(verb, "--witness: the value is empty; expected the name or address of a host");
+    if (j->rdzv)
+        return cli_usage_error(verb, "--witness %s: with --rdzv etcd settles which of two nodes goes on; leave one out",
+                               j->witness);
     if (j->least == j->node_count)
         return cli_usage_error(
             verb,
@@ -422,6 +428,7 @@ int cli_run(int argc, char **argv)
               .grace = 10,
               .join_timeout = 60,
               .node_timeout = 15,
+              .etcd.patience = 1,
               .last_call = 3,
               .redirects = "0",
               .tee = "0",
@@ -437,6 +444,13 @@ int cli_run(int argc, char **argv)
          .default_text = "as they come", .variable = "PET_NODE_RANK"},
         {"master-addr", "HOST", CLI_TEXT, &j.master, .help = "name or address of node 0",
          .default_text = "127.0.0.1 for one node", .variable = "PET_MASTER_ADDR"},
+        {"rdzv", "URL", CLI_TEXT, &j.rdzv,
+         .help = "in place of it: etcd://HOST[:PORT],.../PREFIX, where the nodes find each other", .default_text = ""},
+        {"rdzv-conf", "NAME=VALUE,...", CLI_TEXT, &j.conf,
+         .help = "of etcd: cacert, cert, key: files; user, password_file; protocol: http, https", .default_text = ""},
+        {"local-addr", "HOST", CLI_TEXT, &j.local_address,
+         .help = "with --rdzv: the address at which other nodes reach this one", .default_text = "by the way to etcd",
+         .variable = "PET_LOCAL_ADDR"},
         {"master-port", "PORT", CLI_INT, &j.port, .help = "its port where the nodes meet", .most = 65535,
          .default_text = "a free one; 29500 for several nodes", .variable = "PET_MASTER_PORT"},
         {"standalone", NULL, CLI_FLAG, &j.standalone, .help = "one node, whatever the address and port say",
@@ -500,10 +514,8 @@ int cli_run(int argc, char **argv)
         {"rdzv-backend", "NAME", CLI_TEXT, &j.backend, .help = "", .hidden = true},
         {"rdzv-endpoint", "HOST:PORT", CLI_TEXT, &j.endpoint, .help = "", .hidden = true,
          .variable = "PET_RDZV_ENDPOINT"},
-        {"rdzv-conf", "TEXT", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"shutdown-timeout", "SECONDS", CLI_REAL, &j.grace, .help = "--grace", .most = 1e6, .hidden = true,
          .variable = "PET_SHUTDOWN_TIMEOUT"},
-        {"local-addr", "HOST", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"event-log-handler", "NAME", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"signals-to-handle", "LIST", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"monitor-interval", "SECONDS", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
@@ -531,6 +543,8 @@ int cli_run(int argc, char **argv)
                     "      python3 train.py                      (on two to four nodes)\n"
                     "  yoke run -n 4 --nnodes 2:3 --witness hostc --master-addr hosta \\\n"
                     "      --secret-file job.secret ./train      (on hosta, hostb and hostc)\n"
+                    "  yoke run -n 4 --nnodes 2 --rdzv etcd://e1,e2,e3 --rdzv-conf cacert=ca.pem \\\n"
+                    "      --secret-file job.secret ./train      (on both, which meet through etcd)\n"
                     "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n"
                     "  yoke run -n 1 --role ps ./server : \\\n"
                     "      -n 3 --role trainer --on-failure restart=2 ./trainer\n",
@@ -555,9 +569,9 @@ int cli_run(int argc, char **argv)
         if ((unsigned char)*c < 32 || *c == 127)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
-    if ((code = check_nodes(&verb, &j)) || (code = check_witness(&verb, &j)) || (code = run_roles_count(&verb, &j)) ||
-        (code = check_elastic(&verb, &j)) || (code = check_survivors(&verb, &j)) ||
-        (code = check_cooldown(&verb, &j)) || (code = check_streams(&verb, &j)))
+    if ((code = check_nodes(&verb, &j)) || (code = check_witness(&verb, &j)) || (code = run_etcd_check(&verb, &j)) ||
+        (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
+        (code = check_survivors(&verb, &j)) || (code = check_cooldown(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);
     if (cannot && j.node_count == 1)

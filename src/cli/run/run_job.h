@@ -6,7 +6,7 @@
 
 #include "host/rank_info.h"
 #include "launch/rendezvous.h"
-#include "net/socket.h"
+#include "net/etcd.h"
 
 /* Any number beyond the machines there are; a larger one is taken for a mistake. */
 enum { MOST_NODES = 4096 };
@@ -27,6 +27,9 @@ typedef struct job {
     const char *per_node, *nodes, *master, *log_dir, *redirects, *tee, *error_file, *id, *secret_file, *role;
     const char *on_failure, *mapping_dir, *trace; /* mapping_dir: job_mapping.h; trace: run_trace.h; NULL: none */
     const char *backend, *endpoint, *ignored;
+    const char *rdzv, *conf, *local_address; /* NULL: not given */
+    yk__etcd_options etcd;                   /* of --rdzv; its members NULL: there is none */
+    const char *etcd_prefix;
     int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
     int64_t spares;                              /* processes here beyond those of the world */
