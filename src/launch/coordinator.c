@@ -494,14 +494,26 @@ static void report_cause(yk__rendezvous *n, const group *g)
     report_end(n, &end, ended, saw > 0);
 }
 
+/* Tells a store that may not have heard it which processes of this node are gone; also of those that are to be started
+ * again in a moment. */
+static void retell_gone(yk__rendezvous *n, const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        bool ended = w->lost || w->again_at > 0;
+        for (int k = 0; k < w->incarnation + ended; k++)
+            yk__rendezvous_gone(n, w->rank, k);
+    }
+}
+
 /* Node 0 lists the ranks of all nodes that ended alone. */
 static void report_departures(yk__rendezvous *n, const group *g)
 {
+    if (n->retell)
+        retell_gone(n, g);
     for (int i = 0; i < g->count; i++) {
         worker *w = &g->workers[i];
         bool again = n->retell && (w->lost || w->incarnation > 0);
-        for (int k = 0; again && k < w->incarnation + w->lost; k++)
-            yk__rendezvous_gone(n, w->rank, k);
         if (!w->untold && !again)
             continue;
         w->untold = false;
@@ -619,6 +631,9 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         end_cut_off(n);
         return;
     }
+    if (n->retell) /* the store was another launcher's when they ended */
+        retell_gone(n, g);
+    n->retell = false;
     yk__survivors_step(n);
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];

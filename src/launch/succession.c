@@ -41,6 +41,8 @@ enum { ASK_TERM = 1, ASK_PROMISED };
 /* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
 static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02,
                     look_late = 1;
+/* The part of --node-timeout for which nothing was heard of the keeper, after which every moment counts. */
+static const double look_closely = 0.3;
 /* The part of --node-timeout without a majority after which a keeper ends its processes: less than keeper.c has others
  * wait, more than it goes on answering. */
 static const double fence_after = 0.4;
@@ -880,7 +882,9 @@ void yk__succession_step(yk__rendezvous *n, double *again)
         step_keeper(n);
     else
         step_follower(n);
-    double next = yk__now() + (!s->keeps && n->client.gone ? 0.02 : n->s.node_timeout / 20);
+    /* A launcher that may ask in a moment does it then, or two ask at once. */
+    bool silent = yk__keeping_clock() - s->voter.heard > look_closely * n->s.node_timeout;
+    double next = yk__now() + (!s->keeps && (n->client.gone || silent) ? 0.02 : n->s.node_timeout / 20);
     *again = next < *again ? next : *again;
 }
 

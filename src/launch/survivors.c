@@ -198,13 +198,24 @@ static void release_held(yk__rendezvous *n)
     n->link.changed = yk__now();
 }
 
+/* False if all processes of the node are known to be lost: by those the others have gone on, or will, without them. */
+static bool has_processes(const yk__rendezvous *n, const yk__agent_node *p)
+{
+    int lost = 0;
+    for (int i = 0; i < n->departed_count; i++) {
+        const yk__departure *d = &n->departed[i];
+        lost += d->lost && d->rank >= p->first && d->rank < p->first + p->local;
+    }
+    return lost < p->local;
+}
+
 void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
 {
     char why[1000];
     int64_t view = n->group ? yk__alone_view(n->group) : 0;
     for (int i = 0; i < n->joined; i++)
         view = n->nodes[i]->view > view ? n->nodes[i]->view : view;
-    if (p->local > 0) /* else no member has ended by it, and no view follows */
+    if (has_processes(n, p)) /* else no member has ended by it, and no view follows */
         n->lost_view = view > n->lost_view ? view : n->lost_view;
     p->settled = true;
     bool enough = nodes_there(n) >= n->s.least;
