@@ -18,6 +18,18 @@ YK_API yk_tensor *yk_log1p(yk_tensor *x); /* log(1 + x) */
 YK_API yk_tensor *yk_expm1(yk_tensor *x); /* exp(x) - 1 */
 YK_API yk_tensor *yk_erf(yk_tensor *x);
 YK_API yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x); /* the angle of (x, y); floating */
+/* Of integers and bool: of their f32. Powers of the base have whole logarithms. */
+YK_API yk_tensor *yk_log2(yk_tensor *x);
+YK_API yk_tensor *yk_log10(yk_tensor *x);
+YK_API yk_tensor *yk_tan(yk_tensor *x);
+YK_API yk_tensor *yk_asin(yk_tensor *x);
+YK_API yk_tensor *yk_acos(yk_tensor *x);
+YK_API yk_tensor *yk_atan(yk_tensor *x);
+YK_API yk_tensor *yk_sinh(yk_tensor *x);
+YK_API yk_tensor *yk_cosh(yk_tensor *x);
+YK_API yk_tensor *yk_asinh(yk_tensor *x);
+YK_API yk_tensor *yk_acosh(yk_tensor *x);
+YK_API yk_tensor *yk_atanh(yk_tensor *x);
 /* a + weight (b - a); exactly b for weight 1. */
 YK_API yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight);
 YK_API yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight);
@@ -80,6 +92,9 @@ YK_API yk_tensor *yk_tril(yk_tensor *x, int64_t k);
 YK_API yk_tensor *yk_triu(yk_tensor *x, int64_t k);
 /* The diagonal of two dimensions, which becomes the last one: a view. */
 YK_API yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1);
+/* x (N) as the diagonal k of a square matrix of zeros; of a matrix its diagonal k, copied. */
+YK_API yk_tensor *yk_diag(yk_tensor *x, int64_t k);
+YK_API yk_tensor *yk_trace(yk_tensor *x);               /* the sum of a matrix's main diagonal */
 YK_API yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b); /* (M), (N): (M,N) */
 /* x as columns and rows of a grid: outs[i] of the shape (sizes of all xs), the values along dimension i (torch's "ij").
  */
