@@ -18,7 +18,7 @@ YK_API yk_tensor *yk_log1p(yk_tensor *x); /* log(1 + x) */
 YK_API yk_tensor *yk_expm1(yk_tensor *x); /* exp(x) - 1 */
 YK_API yk_tensor *yk_erf(yk_tensor *x);
 YK_API yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x); /* the angle of (x, y); floating */
-/* Of integers and bool: of their f32. Powers of the base have whole logarithms. */
+/* The f32 of integers and bool is what counts. Powers of the base have whole logarithms. */
 YK_API yk_tensor *yk_log2(yk_tensor *x);
 YK_API yk_tensor *yk_log10(yk_tensor *x);
 YK_API yk_tensor *yk_tan(yk_tensor *x);
@@ -75,6 +75,13 @@ YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
 /* The roots of yk_var, also of values whose variance is outside the dtype's range (f32: on CPUs, as in PyTorch). */
 YK_API yk_tensor *yk_std(yk_tensor *x); /* all, correction 1 */
 YK_API yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
+/* The largest and the least element; equal ones share the gradient evenly. yk_max_dim has the place as well. */
+YK_API yk_tensor *yk_amax(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_amin(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+/* yk_any and yk_all along dimensions; and how many elements are not 0 (i64). No gradient. */
+YK_API yk_tensor *yk_any_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_all_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_count_nonzero(yk_tensor *x, const int *dims, int n_dims);
 YK_API yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
 /* (sum |x|^p)^(1/p): p 2, 1, 0 (the number of elements that are not 0), INFINITY, -INFINITY or any other; no gradient
  * where it is 0. */
@@ -85,6 +92,23 @@ YK_API yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p);
 /* The number of times that each of 0, 1, ... occurs in x (N), for at least `minlength` numbers; with weights (N), or
  * NULL, the sums of the weights. */
 YK_API yk_tensor *yk_bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength);
+
+/* ---- distinct elements, places, repetitions: no gradient but of what is repeated --------------------------------- */
+/* The different elements of x in ascending order: (K). *inverse (i64, of x's shape): the place of each element among
+ * them; *counts (K, i64): the number of each; either may be NULL. Every NaN is one of its own. Source: torch.unique. */
+YK_API yk_tensor *yk_unique(yk_tensor *x, yk_tensor **inverse, yk_tensor **counts);
+/* The different slices of x along a dimension, in lexicographic order; *inverse has the dimension's size. */
+YK_API yk_tensor *yk_unique_dim(yk_tensor *x, int dim, yk_tensor **inverse, yk_tensor **counts);
+/* The elements of x in C order without those that equal the one before them. */
+YK_API yk_tensor *yk_unique_consecutive(yk_tensor *x, yk_tensor **inverse, yk_tensor **counts);
+/* For each of `values` the number of elements of `sorted` (N) that are less than it, or, with `right`, not greater: the
+ * place where it would go in, i64. sorted may be (...,N) where values are (...,M). Source: torch.searchsorted. */
+YK_API yk_tensor *yk_searchsorted(yk_tensor *sorted, yk_tensor *values, bool right);
+YK_API yk_tensor *yk_bucketize(yk_tensor *values, yk_tensor *boundaries, bool right); /* boundaries (N) */
+/* Each slice of x along a dimension (YK_NOT_GIVEN: each element of x as a vector) as often as repeats says, (N) of i64
+ * or i32 with the dimension's size, or one number for all. */
+YK_API yk_tensor *yk_repeat_interleave(yk_tensor *x, yk_tensor *repeats, int dim);
+YK_API yk_tensor *yk_repeat_interleave_scalar(yk_tensor *x, int64_t repeats, int dim);
 
 /* ---- parts of matrices ------------------------------------------------------------------------------------------ */
 /* x (...,M,N) with zeros above, and below, the diagonal k (0: the main one, above it positive). */

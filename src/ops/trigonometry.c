@@ -40,7 +40,7 @@ static yk_tensor *smooth_forward(const smooth_row *row, yk_tensor *x)
     return out;
 }
 
-/* Of integers and bool the function of their f32. */
+/* Integers and bool are cast to f32. */
 static yk_tensor *smooth_apply(const smooth_row *row, yk_tensor *x)
 {
     YK__EVENT(YK__EVENT_OPERATION, row->op.name);

@@ -1,6 +1,7 @@
 /*
- * elementary_test.c - elementary functions where trigonometry_test.c's rows do not reach: ends of their domains,
- * infinities, large arguments, integers, exact logarithms.
+ * elementary_test.c - elementary functions, functions in place, places and CTC where the rows of trigonometry_test.c,
+ * replacing_test.c, counting_test.c and ctc_test.c do not reach: ends of domains, infinities, NaN, integers, exact
+ * logarithms, equal bits, refusals.
  */
 #include <math.h>
 
@@ -117,6 +118,125 @@ static void refusals(void **state)
     yk_scope_end(scope);
 }
 
+static yk_tensor *wholes(int64_t n, const double *values)
+{
+    return yk_cast(reals(n, values), YK_I64);
+}
+#define WHOLES(...) wholes((int64_t)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+
+static void refused_in_place(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *whole = WHOLES(1, 2), *leaf = reals(2, (double[]){1, 2}), *line = reals(2, (double[]){3, 4});
+    assert_null(yk_sqrt_(whole));
+    expect_error(YK_ERR_DTYPE, "sqrt_: the result is float32, which a tensor of int64 does not hold");
+    assert_null(yk_div_(whole, WHOLES(2, 2)));
+    expect_error(YK_ERR_DTYPE, "div_: the result is float32, which a tensor of int64 does not hold");
+    expect_ok(yk_set_requires_grad(leaf, true));
+    assert_null(yk_exp_(leaf));
+    expect_error(YK_ERR_STATE, "exp_: a leaf that requires a gradient cannot be changed in place while operations are "
+                               "recorded; put the change between yk_no_grad_begin and yk_no_grad_end");
+    assert_null(yk_addcmul_(line, yk_ones(YK_SHAPE(3), NULL), line, 1));
+    assert_int_equal(yk_last_error()->code, YK_ERR_SHAPE);
+    yk_clear_error();
+    assert_null(yk_sub_(line, NULL, 1));
+    expect_error(YK_ERR_ARGUMENT, "sub_: argument 2 is NULL");
+    assert_null(yk_lerp_scalar_(yk_expand(reals(1, (double[]){1}), YK_SHAPE(2)), line, 0.5));
+    expect_error(YK_ERR_STATE,
+                 "lerp_scalar_: the tensor is expanded, so several elements share memory; clone it first");
+    yk_scope_end(scope);
+}
+
+/* Results that are written where nothing is recorded have the bits of the function, also through views and of itself.
+ */
+static void kernels_in_place_are_the_functions(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *x = yk_rand(YK_SHAPE(5, 7), NULL), *y = yk_rand(YK_SHAPE(7, 5), NULL);
+    yk_tensor *into[5], *made[5], *turned = yk_transpose(y, 0, 1);
+    for (int i = 0; i < 5; i++)
+        into[i] = yk_transpose(yk_clone(yk_transpose(x, 0, 1)), 0, 1);
+    made[0] = yk_sigmoid(x), yk_sigmoid_(into[0]);
+    made[1] = yk_div(x, turned), yk_div_(into[1], turned);
+    made[2] = yk_addcmul(x, turned, x, -0.3), yk_addcmul_(into[2], turned, x, -0.3);
+    made[3] = yk_lerp_scalar(x, turned, 0.1), yk_lerp_scalar_(into[3], turned, 0.1);
+    made[4] = yk_div_scalar(x, 3), yk_div_scalar_(into[4], 3);
+    for (int i = 0; i < 5; i++) {
+        yk_tensor *same = yk_all(yk_eq(into[i], made[i]));
+        if (!same || yk_item(same) != 1)
+            fail_msg("function %d differs", i);
+    }
+    yk_tensor *itself = yk_clone(x);
+    expect_near(yk_item(yk_count_nonzero(yk_sub_(itself, itself, 1), NULL, 0)), 0, 0, 0);
+    yk_scope_end(scope);
+}
+
+static void nans_are_apart(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *counts = NULL, *x = reals(5, (double[]){NAN, 1, NAN, 1, -1}), *found = yk_unique(x, NULL, &counts);
+    assert_true(found && yk_numel(found) == 4);
+    assert_true(isnan(yk_get(found, (int64_t[]){2})) && isnan(yk_get(found, (int64_t[]){3})));
+    expect_near(yk_get(counts, (int64_t[]){1}), 2, 0, 0);
+    yk_tensor *place = yk_searchsorted(reals(2, (double[]){0, 1}), reals(2, (double[]){NAN, 1}), false);
+    expect_near(yk_get(place, (int64_t[]){0}), 2, 0, 0);
+    expect_near(yk_get(place, (int64_t[]){1}), 1, 0, 0);
+    yk_tensor *none = yk_unique(yk_zeros(YK_SHAPE(0), NULL), &place, &counts);
+    assert_true(none && yk_numel(none) == 0 && yk_numel(place) == 0 && yk_numel(counts) == 0);
+    yk_scope_end(scope);
+}
+
+static void places_and_repeats_refused(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *line = reals(3, (double[]){1, 2, 3}), *square = yk_ones(YK_SHAPE(2, 2), NULL);
+    assert_null(yk_searchsorted(square, line, false));
+    expect_error(YK_ERR_SHAPE, "searchsorted: the sorted tensor has shape (2, 2) and the values (3,), expected (N), or "
+                               "(..., N) and (..., M)");
+    assert_null(yk_searchsorted(line, WHOLES(1), false));
+    expect_error(YK_ERR_DTYPE, "searchsorted: the sorted tensor is float64 and the values int64; cast one");
+    assert_null(yk_bucketize(line, square, false));
+    expect_error(YK_ERR_SHAPE, "bucketize: boundaries (2, 2), expected one dimension");
+    assert_null(yk_repeat_interleave(line, line, 0));
+    expect_error(YK_ERR_DTYPE, "repeat_interleave: repeats are float64, expected int64 or int32");
+    assert_null(yk_repeat_interleave(line, WHOLES(1, 2), 0));
+    expect_error(YK_ERR_SHAPE, "repeat_interleave: 2 numbers of repeats for a dimension of size 3");
+    assert_null(yk_repeat_interleave(line, WHOLES(1, -2, 0), 0));
+    expect_error(YK_ERR_ARGUMENT, "repeat_interleave: -2 repeats");
+    assert_null(yk_repeat_interleave_scalar(line, -1, 0));
+    expect_error(YK_ERR_ARGUMENT, "repeat_interleave: -1 repeats of 3 elements");
+    assert_null(yk_unique_dim(yk_zeros(YK_SHAPE(0, 2), NULL), 0, NULL, NULL));
+    expect_error(YK_ERR_SHAPE, "unique_dim: input (0, 2) has no elements");
+    yk_scope_end(scope);
+}
+
+static void ctc_refused(void **state)
+{
+    (void)state;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *probs = yk_log_softmax(yk_ones(YK_SHAPE(4, 2, 3), NULL), 2),
+              *labels = yk_reshape(WHOLES(1, 2, 1, 2), YK_SHAPE(2, 2));
+    yk_tensor *times = WHOLES(4, 4), *lengths = WHOLES(2, 1);
+    assert_non_null(yk_ctc_loss(probs, labels, times, lengths, NULL));
+    assert_null(yk_ctc_loss(probs, labels, WHOLES(4, 5), lengths, NULL));
+    expect_error(YK_ERR_ARGUMENT, "ctc_loss: input lengths from 4 to 5, outside 0 to 4, the times");
+    assert_null(yk_ctc_loss(probs, labels, times, WHOLES(3, 1), NULL));
+    expect_error(YK_ERR_ARGUMENT, "ctc_loss: target lengths from 1 to 3, outside 0 to 2, the labels of an input");
+    assert_null(yk_ctc_loss(probs, yk_add_scalar(labels, 1), times, lengths, NULL));
+    expect_error(YK_ERR_ARGUMENT, "ctc_loss: labels from 0 to 3, outside 0 to 2, the classes");
+    assert_null(yk_ctc_loss(probs, yk_add_scalar(labels, -1), times, lengths, NULL));
+    expect_error(YK_ERR_ARGUMENT, "ctc_loss: a label is 0, the blank");
+    assert_null(yk_ctc_loss(probs, WHOLES(1, 2), times, lengths, NULL));
+    expect_error(YK_ERR_SHAPE, "ctc_loss: targets (2,), and target lengths add up to 3");
+    assert_null(yk_ctc_loss(probs, labels, times, WHOLES(1), NULL));
+    expect_error(YK_ERR_SHAPE, "ctc_loss: target lengths (1,) for 2 inputs");
+    yk_scope_end(scope);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +245,11 @@ int main(void)
         cmocka_unit_test(integers_become_f32),
         cmocka_unit_test(slopes_at_the_ends),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(refused_in_place),
+        cmocka_unit_test(kernels_in_place_are_the_functions),
+        cmocka_unit_test(nans_are_apart),
+        cmocka_unit_test(places_and_repeats_refused),
+        cmocka_unit_test(ctc_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
