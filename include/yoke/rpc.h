@@ -76,7 +76,11 @@ typedef enum yk_rpc_shutdown_mode {
 /*
  * Ends the worker: its objects are destroyed, its name is free. `timeout`: seconds for a graceful end, after which it
  * ends at once, and YK_ERR_TIMEOUT names the workers that are missing, or the number of own calls without an answer;
- * YK_NOT_GIVEN: no limit. Not from a handler. Without yk_rpc_init it does nothing. Source: rpc.shutdown.
+ * YK_NOT_GIVEN: no limit. For functions that others have called and that still run there is that time, too; of an end
+ * at once `timeout` seconds (not given: 5), in which yk_call_cancelled tells them. One that has not returned then is
+ * YK_ERR_TIMEOUT, with its name, its caller and how long it has run: it goes on in its thread without the worker, and
+ * its object is destroyed when it returns; nothing of it is saved. Not from a handler. Without yk_rpc_init it does
+ * nothing. Source: rpc.shutdown.
  */
 YK_API yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout) YK_MUST_CHECK;
 
@@ -86,7 +90,8 @@ YK_API const char *yk_rpc_name(void) YK_QUESTION;
  * The calls and objects of this worker, for those who look for a hang: a dict of "name", "host", "pid";
  * numbers, "outstanding_calls" of this worker, "running_calls" and "queued_calls" of others (and its own ones to
  * itself), "threads", "idle_threads", "most_running", "objects", "references_held_by_others"; "oldest_outstanding", up
- * to 64 dicts of "call", "seconds" since it was sent, "sent"; "object_list", up to 64 dicts of "name", "shared" (the
+ * to 64 dicts of "call", "seconds" since it was sent, "sent"; "running_list", up to 64 of "call" and "seconds" since it
+ * began, which tell of a function that does not return; "object_list", up to 64 dicts of "name", "shared" (the
  * name under which workers share it, or ""), "state", "references", "running" and "waiting" calls, those first in which
  * most wait; "workers", as far as this one has looked: dicts of "name", "host", "pid", "gone", "connected_by" ("shared
  * memory", "tcp" or ""), "waited_for" (calls to it without an answer), "serving" (its calls here). NULL and an error

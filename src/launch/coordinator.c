@@ -383,6 +383,8 @@ void yk__rendezvous_move(yk__rendezvous *n)
 {
     yk__agent_client *c = &n->client;
     yk__reader value;
+    if (n->reg)
+        yk__register_drain(n->reg);
     yk__agent_client_move(c);
     while (yk__agent_client_next(c, &value)) {
         if (n->server) {
@@ -404,7 +406,9 @@ void yk__rendezvous_move(yk__rendezvous *n)
     if (n->server) {
         yk__rendezvous_read_refusals(n);
     } else if (!n->closing && !c->gone) {
-        if (now - n->beat >= n->s.node_timeout / 5) {
+        /* A store that has successors is renewed as often as it beats: the fence counts from the last renewal. */
+        bool succeeds = n->succession && n->succession->on;
+        if (now - n->beat >= n->s.node_timeout / (succeeds ? 15 : 5)) {
             n->beat = now;
             yk__agent_client_renew(c);
             yk__survivors_renewed(n);
@@ -591,8 +595,12 @@ static void end_cut_off(yk__rendezvous *n)
 {
     yk__outcome_clear(&n->end);
     n->end =
-        broken(n, "this launcher keeps the list of nodes, and too few of the others have answered it: this side of "
-                  "the cut ends, before the nodes that reach each other go on without this one");
+        broken(n, n->reg ? "this launcher keeps the list of nodes, not all of the others have answered it, and etcd "
+                           "has not taken the list without those: this side of the cut ends, before nodes that "
+                           "reach etcd go on without this one"
+                         : "this launcher keeps the list of nodes, and too few of the others have answered it: "
+                           "this side of the cut ends, before the nodes that reach each other go on without this "
+                           "one");
     n->have_end = n->link.done = true;
     n->again = false;
     n->stop = SIGTERM;
@@ -662,6 +670,8 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     yk__rendezvous_move(n);
     double look = yk__now() + n->s.node_timeout;
     yk__succession_step(n, &look);
+    if (n->reg)
+        yk__electing_say(n);
     report_cause(n, g);
     if (n->server)
         step_node_0(n, g, ended);

@@ -26,12 +26,16 @@ typedef struct yk__keeper_list {
 } yk__keeper_list;
 typedef struct yk__keeper_nodes {
     yk__keeper_list old, now; /* equal, but for a change */
+    /* Each node of the lists has to agree, and each of them alone can succeed: a register elsewhere says who does, and
+     * has the list (Note [A register that decides] in keeper.c). */
+    bool all;
 } yk__keeper_nodes;
 
 /* As a value of the store. False where it is malformed. */
 void yk__keeper_put_nodes(yk__wire *wire, const yk__keeper_nodes *nodes);
 bool yk__keeper_read_nodes(yk__reader *reader, yk__keeper_nodes *nodes);
-/* True if those nodes for which `has` are a majority, or half with the first one; of the old and of the new ones. */
+/* True if those nodes for which `has` are a majority, or half with the first one, or where `all` says so each; of the
+ * old and of the new ones. */
 bool yk__keeper_quorum(const yk__keeper_nodes *nodes, bool (*has)(const void *argument, uint64_t id),
                        const void *argument);
 
@@ -75,7 +79,9 @@ typedef struct yk__keeper_voter {
     double heard;  /* when something of the keeper of the promised term last came */
     bool ended;    /* it has ended for certain */
     uint64_t whom; /* the node that has the promise; 0: it has come otherwise */
-    bool asks;     /* this node itself would be the keeper of the promised term */
+    /* The latest term that another has asked for, and who that was; 0: one that cannot be reached. */
+    uint64_t wished, wished_by;
+    bool asks; /* this node itself would be the keeper of the promised term */
     int votes;
     uint64_t voters[2 * YK__KEEPER_NODES];
 } yk__keeper_voter;
@@ -83,15 +89,24 @@ typedef struct yk__keeper_voter {
 void yk__keeper_voter_begin(yk__keeper_voter *voter, uint64_t self, double silence, double now);
 /* True if it may promise another term. */
 bool yk__keeper_free(const yk__keeper_voter *voter, double now);
-/* Asks for a new term, which it promises itself; to be called only when free. The term. */
+/* Asks for a new term, later than any that it has heard of, which it promises itself; to be called only when free. The
+ * term. */
 uint64_t yk__keeper_ask(yk__keeper_voter *voter, double now);
 /* Another asks: true if it is promised this term. One that has a promise may ask for a later term at any time: it does
  * not keep the store in the earlier one, and never will. */
 bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, double now);
+/* Notes that another asks: true if yk__keeper_promise would promise it. */
+bool yk__keeper_may_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, double now);
+/* True if it is free by now, and another has asked in vain before: *id is to be promised *term, before this node asks
+ * itself. */
+bool yk__keeper_owes(const yk__keeper_voter *voter, double now, uint64_t *id, uint64_t *term);
 /* Another has promised, and has this replica: true if that is newer, and is to be taken over now with its nodes. */
 bool yk__keeper_promised(yk__keeper_voter *voter, uint64_t id, uint64_t term, uint64_t held_term, uint64_t held_number,
                          const yk__keeper_nodes *nodes);
-/* True if a quorum has promised this node the term: it begins to keep the store with its replica. */
+/* True if the nodes have this one. */
+bool yk__keeper_listed(const yk__keeper_nodes *nodes, uint64_t id);
+/* True if a quorum has promised this node the term: it begins to keep the store with its replica. Never where a
+ * register decides. */
 bool yk__keeper_elected(const yk__keeper_voter *voter);
 /* True if changes of a keeper of this term may be taken. */
 bool yk__keeper_takes(const yk__keeper_voter *voter, uint64_t term);

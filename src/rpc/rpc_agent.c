@@ -5,6 +5,7 @@
  * changes the agent. A child of a fork is no worker: `forked` is set there.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,6 +25,9 @@
 yk__rpc_agent yk__rpc = {.lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP, .listen_fd = -1, .epoll = -1, .wake = -1};
 
 enum { MOST_THREADS = 256, BACKLOG = 1024 };
+
+/* For functions that run when the worker ends at once. */
+static const double AT_ONCE_SECONDS = 5;
 
 void yk__rpc_condition_init(pthread_cond_t *condition)
 {
@@ -251,8 +255,8 @@ static void agent_clear(void)
     yk__rpc.name[0] = 0;
 }
 
-/* Ends the threads, fails what is under way. With `running` set. */
-static void agent_stop(void)
+/* Ends the threads, fails what is under way. With `running` set. `seconds` and `text`: yk__rpc_serve_stop. */
+static void agent_stop(double seconds, char text[400])
 {
     yk__rpc_lock();
     yk__rpc.running = false;
@@ -265,7 +269,7 @@ static void agent_stop(void)
     yk__rpc_watches_stop();
     eventfd_write(yk__rpc.wake, 1);
     pthread_join(yk__rpc.io, NULL);
-    yk__rpc_serve_stop();
+    yk__rpc_serve_stop(seconds, text);
     if (yk__rpc.helper_runs)
         pthread_join(yk__rpc.helper, NULL);
     yk__publications_clear();
@@ -331,8 +335,9 @@ yk_status yk_rpc_init(const char *name, const yk_rpc_init_options *options)
         pthread_mutex_unlock(&yk__rpc.lock);
         status = yk__rpc_join(world_size, deadline);
     }
+    char running[400];
     if (status && started)
-        agent_stop();
+        agent_stop(AT_ONCE_SECONDS, running);
     else if (status)
         agent_clear();
     pthread_mutex_unlock(&one_at_a_time);
@@ -369,6 +374,7 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
     yk_status status = YK_OK;
     yk__publications_close(false);
     yk__servers_leave();
+    double patience = seconds > 0 ? seconds : AT_ONCE_SECONDS;
     if (mode == YK_RPC_GRACEFUL) {
         double deadline = seconds > 0 ? yk__now() + seconds : 0;
         yk__rpc_lock();
@@ -385,11 +391,22 @@ yk_status yk_rpc_shutdown(yk_rpc_shutdown_mode mode, double timeout)
         status = status ? status : yk__rpc_leave_together(deadline);
         if (status)
             yk__rpc_left();
+        patience = deadline && !status ? deadline - yk__now() : INFINITY;
+        patience = status || patience < AT_ONCE_SECONDS ? AT_ONCE_SECONDS : patience;
     } else {
         yk__rpc_left();
     }
     yk__publications_close(true);
-    agent_stop();
+    char still[400];
+    agent_stop(patience, still);
+    if (still[0] && status) {
+        yk_error before;
+        yk__error_take(&before);
+        status = yk__fail(before.code, "%.500s; and a function does not return: %s", before.message, still);
+    } else if (still[0]) {
+        status = yk__fail(YK_ERR_TIMEOUT, "rpc_shutdown: a function does not return: %s; it goes on without the worker",
+                          still);
+    }
     return status;
 }
 

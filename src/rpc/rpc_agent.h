@@ -136,6 +136,7 @@ typedef struct yk__rpc_link {
     int references;
     int fd;               /* -1: it has ended */
     bool accepted, ready; /* the other side connected; HELLO and WELCOME are through */
+    bool used;            /* a message of other kinds has come */
     yk__channel channel;
     yk__rpc_pair *pair;  /* NULL: of another host */
     yk__rpc_loan *loans; /* to this process: rpc_loan.c */
@@ -176,11 +177,20 @@ typedef struct yk__rpc_object {
     yk_error error; /* why it could not be made; code YK_OK: it could, or is not yet */
     bool made, busy;
     bool refused; /* it was never to be made, by `error`; with the lock */
+    bool left;    /* methods run after the worker's end; the last of them frees it */
     int running;
     uint32_t serial;       /* of this process's objects */
     yk_call *first, *last; /* calls that wait for their turn */
     struct yk__rpc_object *next;
 } yk__rpc_object;
+
+/* A thread that runs calls; on its stack, in the agent's list. */
+typedef struct yk__rpc_server {
+    yk_call *call; /* that it runs, or NULL */
+    double since;
+    bool left; /* the worker has ended meanwhile: nothing of the agent is this thread's any more */
+    struct yk__rpc_server *next;
+} yk__rpc_server;
 
 /* The reference of a worker to an object that lives here, under the number that the worker gave it. */
 typedef struct yk__rpc_held {
@@ -330,11 +340,12 @@ typedef struct yk__rpc_agent {
     atomic_int queuing;        /* threads that wait for the lock: yk__rpc_lock */
     int thens;                 /* functions that follow futures and have not ended */
     int threads, idle, executing;
-    int waking, starting; /* threads that were woken or made for a call and have not begun to look for it */
-    uint64_t begun;       /* calls that a thread has begun to run */
-    bool server_takes;    /* the thread that takes messages runs the first call itself */
-    bool shares;          /* memory with workers of this host */
-    yk__bell *bell;       /* of this process, when it has shared memory once; kept */
+    yk__rpc_server *servers; /* the threads, but those that have not begun */
+    int waking, starting;    /* threads that were woken or made for a call and have not begun to look for it */
+    uint64_t begun;          /* calls that a thread has begun to run */
+    bool server_takes;       /* the thread that takes messages runs the first call itself */
+    bool shares;             /* memory with workers of this host */
+    yk__bell *bell;          /* of this process, when it has shared memory once; kept */
     yk__shared_file bell_file;
     int bell_pid;       /* that made it */
     unsigned listening; /* kinds of listeners that this process has: Note [Who listens] */
@@ -429,8 +440,11 @@ void yk__rpc_link_pump(yk__rpc_link *link);
 bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size);
 
 /* ---- rpc_host.c: memory that is shared with workers of this host. With the lock, but the first. ---- */
-/* On a new connection to a worker of this host: agrees on memory, or leaves link->pair NULL. Without the lock. */
-void yk__rpc_pair_offer(yk__rpc_link *link, double deadline);
+/* On a new connection to a worker of this host: agrees on memory, or leaves link->pair NULL. An answer that did not
+ * come is the reason, with its text in the channel: the connection is of no use then, as it may still come. Without the
+ * lock.
+ */
+yk__reason yk__rpc_pair_offer(yk__rpc_link *link, double deadline);
 /* A SHARE that came; false: it may not. */
 bool yk__rpc_pair_take_offer(yk__rpc_link *link, yk__reader *payload);
 void yk__rpc_pair_clear(yk__rpc_link *link);
@@ -477,8 +491,14 @@ bool yk__rpc_blocked_begin(void);
 void yk__rpc_blocked_end(bool counted);
 /* A thread more for a call that waits, where there may be one. */
 void yk__rpc_serve_hurry(void);
-/* Waits for the threads to end and destroys what is left. Without the lock. */
-void yk__rpc_serve_stop(void);
+/* Waits up to so many seconds (INFINITY: without limit) for the threads to end and destroys what is left. Functions
+ * that still run then go on without the worker, and keep their objects; the text names them, or is "". Without the
+ * lock. */
+void yk__rpc_serve_stop(double seconds, char text[400]);
+/* True in a thread whose function runs after its worker's end. */
+bool yk__rpc_is_left(void);
+/* "'notes.append' for 'w0'": the call, and whose it is. */
+void yk__rpc_call_describe(const yk_call *call, char *text, size_t room);
 /* A number that no other object of the job has. */
 uint64_t yk__rpc_object_number(const yk__rpc_object *object);
 /* Fails where the call would wait for a method that waits for it, naming both. */

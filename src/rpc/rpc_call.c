@@ -233,8 +233,8 @@ yk_future *yk__rpc_call_begin(const yk__rpc_target *t, yk_value *args, const yk_
 {
     yk_value_kind kind = yk_value_kind_of(args);
     if (args && kind != YK_VALUE_LIST && kind != YK_VALUE_TUPLE) {
-        yk__fail(YK_ERR_ARGUMENT, "%s: the arguments of '%s' are a %s; yk_args(...) makes a list of them", t->what,
-                 t->name, yk_value_kind_name(kind));
+        yk__fail(YK_ERR_ARGUMENT, "%s: the arguments of '%s' are of kind %s; yk_args(...) makes a list of them",
+                 t->what, t->name, yk_value_kind_name(kind));
         return NULL;
     }
     double deadline = 0;

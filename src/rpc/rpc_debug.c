@@ -31,29 +31,45 @@ typedef struct seen_worker {
 
 typedef struct seen {
     yk__rpc_member own;
-    seen_call calls[MOST_SHOWN];
+    seen_call calls[MOST_SHOWN], runs[MOST_SHOWN]; /* calls of this worker, and those that it runs */
     seen_object objects[MOST_SHOWN];
     seen_worker *workers;
-    int call_count, calls_shown, object_count, objects_shown, worker_count;
+    int call_count, calls_shown, running_shown, object_count, objects_shown, worker_count;
     int running, ready, waiting, threads, idle, limit, held; /* held: references of others */
 } seen;
 
 /* ---- copying, with the lock -------------------------------------------------------------------------------------- */
 
-/* Keeps the oldest. */
+/* The place of a call in the list, the oldest first; NULL: the list is full of older ones. */
+static seen_call *calls_place(seen_call *calls, int *shown, double seconds)
+{
+    int at = *shown;
+    while (at > 0 && calls[at - 1].seconds < seconds)
+        at--;
+    if (at == MOST_SHOWN)
+        return NULL;
+    *shown += *shown < MOST_SHOWN;
+    memmove(&calls[at + 1], &calls[at], (size_t)(*shown - 1 - at) * sizeof(calls[0]));
+    calls[at] = (seen_call){.seconds = seconds};
+    return &calls[at];
+}
+
 static void seen_add_call(seen *s, const yk_future *f, double now)
 {
     s->call_count++;
-    double seconds = f->progress == YK__RPC_SENT ? now - f->sent : 0;
-    int at = s->calls_shown;
-    while (at > 0 && s->calls[at - 1].seconds < seconds)
-        at--;
-    if (at == MOST_SHOWN)
+    bool sent = f->progress == YK__RPC_SENT;
+    seen_call *c = calls_place(s->calls, &s->calls_shown, sent ? now - f->sent : 0);
+    if (!c)
         return;
-    s->calls_shown += s->calls_shown < MOST_SHOWN;
-    memmove(&s->calls[at + 1], &s->calls[at], (size_t)(s->calls_shown - 1 - at) * sizeof(s->calls[0]));
-    s->calls[at] = (seen_call){.seconds = seconds, .sent = f->progress == YK__RPC_SENT};
-    memcpy(s->calls[at].what, f->what, sizeof(f->what));
+    c->sent = sent;
+    memcpy(c->what, f->what, sizeof(f->what));
+}
+
+static void seen_add_run(seen *s, const yk__rpc_server *server, double now)
+{
+    seen_call *c = calls_place(s->runs, &s->running_shown, now - server->since);
+    if (c)
+        yk__rpc_call_describe(server->call, c->what, sizeof(c->what));
 }
 
 /* Keeps those in which most calls wait. */
@@ -110,6 +126,9 @@ static yk_status seen_take(seen *s)
     s->worker_count = yk__rpc.member_count;
     for (int i = 0; i < s->worker_count; i++)
         s->workers[i] = (seen_worker){.member = yk__rpc.members[i], .by = ""};
+    for (const yk__rpc_server *server = yk__rpc.servers; server; server = server->next)
+        if (server->call)
+            seen_add_run(s, server, now);
     for (const yk_future *f = yk__rpc.futures; f; f = f->next)
         seen_add_call(s, f, now);
     for (const yk__rpc_link *link = yk__rpc.links; link; link = link->next)
@@ -144,6 +163,18 @@ static yk_value *calls_value(const seen *s)
         if (!set_text(one, "call", s->calls[i].what) ||
             yk_value_set(one, "seconds", yk_value_real(s->calls[i].seconds)) ||
             yk_value_set(one, "sent", yk_value_bool(s->calls[i].sent)) || yk_value_append(list, one))
+            return NULL;
+    }
+    return list;
+}
+
+static yk_value *running_value(const seen *s)
+{
+    yk_value *list = yk_value_list();
+    for (int i = 0; i < s->running_shown; i++) {
+        yk_value *one = yk_value_dict();
+        if (!set_text(one, "call", s->runs[i].what) ||
+            yk_value_set(one, "seconds", yk_value_real(s->runs[i].seconds)) || yk_value_append(list, one))
             return NULL;
     }
     return list;
@@ -190,7 +221,7 @@ static yk_value *seen_value(const seen *s)
         !set_int(all, "running_calls", s->running) || !set_int(all, "queued_calls", s->ready + s->waiting) ||
         !set_int(all, "threads", s->threads) || !set_int(all, "idle_threads", s->idle) ||
         !set_int(all, "most_running", s->limit) || !set_int(all, "objects", s->object_count) ||
-        !set_int(all, "references_held_by_others", s->held) ||
+        !set_int(all, "references_held_by_others", s->held) || yk_value_set(all, "running_list", running_value(s)) ||
         yk_value_set(all, "oldest_outstanding", calls_value(s)) || yk_value_set(all, "object_list", objects_value(s)) ||
         yk_value_set(all, "workers", workers_value(s)))
         return NULL;
@@ -245,6 +276,8 @@ void yk__rpc_debug_log(const char *what)
     for (int i = 0; i < s->calls_shown && i < 3; i++)
         yk__log(YK_LOG_WARN, "rpc: it waits since %.3g s for %s%s", s->calls[i].seconds, s->calls[i].what,
                 s->calls[i].sent ? "" : ", which is not sent yet");
+    for (int i = 0; i < s->running_shown && i < 3; i++)
+        yk__log(YK_LOG_WARN, "rpc: it runs since %.3g s %s", s->runs[i].seconds, s->runs[i].what);
     free(s->workers);
     free(s);
 }

@@ -110,7 +110,7 @@ void yk__rpc_pair_clear(yk__rpc_link *link)
     link->pair = NULL;
 }
 
-void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
+yk__reason yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
 {
     YK__QUESTION;
     yk__shared_file file;
@@ -120,9 +120,10 @@ void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
     pthread_mutex_unlock(&yk__rpc.lock);
     unsigned char *memory = shares ? yk__shared_create(YK__RPC_PAIR_BYTES, &file) : NULL;
     if (!memory)
-        return;
+        return YK__REACHED;
     pair_head *head = (pair_head *)(void *)memory;
     yk__bell *bell = NULL;
+    yk__reason reason = YK__REACHED;
     unsigned type = 0;
     yk__reader r = {0};
     const unsigned char *number = NULL;
@@ -132,8 +133,8 @@ void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
         file_put(&c->message, &yk__rpc.bell_file);
         yk__wire_put(&c->message, head->caller, NUMBER);
         yk__channel_end(c);
-        if (yk__channel_wait_message(c, link->fd, deadline, &type, &r) == YK__REACHED && type == YK__RPC_SHARED &&
-            yk__read_u8(&r)) {
+        reason = yk__channel_wait_message(c, link->fd, deadline, &type, &r);
+        if (reason == YK__REACHED && type == YK__RPC_SHARED && yk__read_u8(&r)) {
             yk__shared_file theirs = file_read(&r);
             number = yk__read_bytes(&r, NUMBER);
             if (number && memcmp(number, head->worker, NUMBER) == 0 && theirs.bytes == PAGE)
@@ -143,13 +144,16 @@ void yk__rpc_pair_offer(yk__rpc_link *link, double deadline)
     close(file.fd);
     if (bell && pair_set(link, memory, bell)) {
         link->pair->open = true;
-        return;
+        return YK__REACHED;
     }
     if (bell)
         munmap(bell, PAGE);
     munmap(memory, YK__RPC_PAIR_BYTES);
-    yk__log(YK_LOG_DEBUG, "rpc: no shared memory with worker '%s' (process %d), though it is on this host; TCP it is",
-            link->name, link->pid);
+    if (reason == YK__REACHED)
+        yk__log(YK_LOG_DEBUG,
+                "rpc: no shared memory with worker '%s' (process %d), though it is on this host; TCP it is", link->name,
+                link->pid);
+    return reason;
 }
 
 /* Opens what a SHARE names and proves it in the answer. False: no memory is shared. */

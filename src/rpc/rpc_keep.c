@@ -46,10 +46,15 @@ yk_status yk__keep_wanted(const yk_rpc_class *cls, const char *shared, bool *kep
 /* The path of the snapshot, which the caller frees; NULL and an error. */
 static char *snapshot_path(const char *shared)
 {
-    size_t room = strlen(yk__rpc.snapshots) + ROOM;
-    char *path = yk__calloc(room, 1);
+    bool locked = yk__rpc_lock_if_free(); /* the worker may end while a function still runs */
+    size_t room = yk__rpc.snapshots ? strlen(yk__rpc.snapshots) + ROOM : 0;
+    char *path = room ? yk__calloc(room, 1) : NULL;
     if (path)
         snprintf(path, room, "%s/%s@%s.pt", yk__rpc.snapshots, shared, yk__rpc.name);
+    if (locked)
+        pthread_mutex_unlock(&yk__rpc.lock);
+    if (!room)
+        yk__fail(YK_ERR_STATE, "this worker was shut down");
     return path;
 }
 
@@ -66,7 +71,7 @@ static yk_status snapshot_write(const yk__rpc_object *o)
     yk_value *state = o->cls->save(o->data), *d = state ? yk_value_dict() : NULL;
     if (!state && !yk_last_error())
         yk__fail(YK_ERR_CALLBACK, "the class's save gave nothing, without saying why");
-    char *path = d ? snapshot_path(o->shared) : NULL;
+    char *path = d && !o->left ? snapshot_path(o->shared) : NULL;
     if (path && !yk_value_set(d, "class", yk_value_string(o->name)) &&
         !yk_value_set(d, "name", yk_value_string(o->shared)) && !yk_value_set(d, "state", state))
         (void)!yk_pt_save(path, d); /* the record has it */

@@ -260,7 +260,10 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
     (void)yk__channel_flush(&link->channel, link->fd); /* a reason that the other side is to read */
     yk__socket_close(link->fd);
     link->fd = -1;
-    if (link->ready && !yk__rpc.stopping)
+    /* A worker that connects and gives up before its first call, as its time was over, has not ended, and may hold
+     * references by another connection. */
+    bool counts = link->ready && (!link->accepted || link->used);
+    if (counts && !yk__rpc.stopping)
         member_of_link_gone(link);
     link->references++;
     for (yk_future *f; (f = link->futures);) {
@@ -274,7 +277,7 @@ void yk__rpc_link_end(yk__rpc_link *link, const char *why)
         call->next_of_link = NULL;
         yk__rpc_serve_cancel(call);
     }
-    if (link->accepted && link->ready)
+    if (link->accepted && counts)
         yk__rpc_serve_drop(link->index, 0);
     yk__rpc_unpin_all(link);
     yk__rpc_lease_end(link, 0);
@@ -382,6 +385,7 @@ static bool link_take_ping(yk__rpc_link *link, yk__reader *r)
 bool yk__rpc_link_take(yk__rpc_link *link, unsigned type, const unsigned char *data, size_t size)
 {
     yk__reader r = {data, data + size, false};
+    link->used = link->used || type != YK__RPC_SHARE;
     if (link->pinged > link->heard) /* whatever comes says that the worker is there */
         link->heard = yk__now();
     if (type != YK__RPC_PART_OF)
@@ -603,8 +607,10 @@ static yk__rpc_link *link_greet(const yk__rpc_member *m, double deadline, yk__re
         snprintf(link->host, sizeof(link->host), "%s", m->host);
         yk__socket_patience(fd, yk__rpc.timeout);
         if (strcmp(m->host, yk__rpc.identity.host) == 0)
-            yk__rpc_pair_offer(link, deadline);
-        return link;
+            *reason = yk__rpc_pair_offer(link, deadline);
+        if (*reason == YK__REACHED)
+            return link;
+        snprintf(why, YK__WHY_SIZE, "%s", c->why);
     }
     yk__rpc_link_release(link);
     return NULL;

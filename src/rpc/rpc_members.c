@@ -5,7 +5,7 @@
  *   joined        how many workers have joined so far; the N-th to do so has the index N, from 1
  *   member/N      what it is: "NAME HOST PID ADDRESS"
  *   name/NAME     the index of the youngest worker of that name
- *   left/N        it has come to its shutdown, and answers calls until all others have
+ *   left/N        it has come to its shutdown, and answers calls until all others have; or it was refused for its name
  *
  * A worker that comes back takes its name over by compare-and-set from the index of the one before, which must be found
  * gone: nobody listens at its address.
@@ -247,20 +247,55 @@ yk_status yk__rpc_join(int world_size, double deadline)
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
 
-/* Finds the youngest worker of the name that is not known to be gone, else the youngest; false where there is none. */
+/* Copies the youngest worker of the name that is not known to be gone, else the youngest; the number of those that are
+ * not, or -1 where there is none at all. */
+static int member_youngest(const char *name, yk__rpc_member *found)
+{
+    int living = -1;
+    yk__rpc_lock();
+    for (int i = yk__rpc.member_count - 1; i >= 0; i--) {
+        const yk__rpc_member *m = &yk__rpc.members[i];
+        if (strcmp(m->name, name) != 0)
+            continue;
+        if (living < 0 || (living == 0 && !m->gone))
+            *found = *m;
+        living = (living < 0 ? 0 : living) + !m->gone;
+    }
+    pthread_mutex_unlock(&yk__rpc.lock);
+    return living;
+}
+
+/* Several of that name are not known to be gone: the store says whose it is. Those that joined before that one have
+ * ended, as it took the name over; of the others, those have that were refused for their name. */
+static void member_settle(const char *name, yk__rpc_member *found)
+{
+    YK__QUESTION;
+    uint32_t owner = yk__rpc_member_youngest(name);
+    if (!owner)
+        return;
+    yk__rpc_lock();
+    int count = yk__rpc.member_count;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    for (int i = 0; i < count; i++) {
+        yk__rpc_lock();
+        yk__rpc_member m = yk__rpc.members[i];
+        pthread_mutex_unlock(&yk__rpc.lock);
+        if (m.gone || strcmp(m.name, name) != 0)
+            continue;
+        if (m.index == owner)
+            *found = m;
+        else if (m.index < owner || yk__rpc_member_has_left(m.index))
+            yk__rpc_member_gone(m.index);
+    }
+}
+
+/* Finds the worker that has the name, or had it; false where there is none. */
 static bool member_lookup(const char *name, yk__rpc_member *found)
 {
-    yk__rpc_lock();
-    const yk__rpc_member *youngest = NULL;
-    for (int i = yk__rpc.member_count - 1; i >= 0 && (!youngest || youngest->gone); i--) {
-        const yk__rpc_member *m = &yk__rpc.members[i];
-        if (strcmp(m->name, name) == 0 && (!youngest || !m->gone))
-            youngest = m;
-    }
-    if (youngest)
-        *found = *youngest;
-    pthread_mutex_unlock(&yk__rpc.lock);
-    return youngest != NULL;
+    int living = member_youngest(name, found);
+    if (living > 1)
+        member_settle(name, found);
+    return living >= 0;
 }
 
 static yk_status member_unknown(const char *what, const char *name)

@@ -5,7 +5,8 @@
  * Invariants: a call is in one place: in its object's queue, in the queue of those that are ready, with a thread that
  * runs it, or with the user who answers it later. It is answered once. Of an object that is not concurrent at most one
  * call is ready or runs (`busy`), and the others wait in the order in which they came. An object leaves the table with
- * its last call, DESTROY, after which none comes.
+ * its last call, DESTROY, after which none comes. A thread whose function does not return within the time of the
+ * worker's end is `left`: it is in no list then, and changes nothing of the agent.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -23,10 +24,35 @@
 enum { MOST_POOL = 512 /* threads, those included that wait for calls of their own */ };
 
 static _Thread_local yk_call *current;
+static _Thread_local yk__rpc_server *server; /* NULL: a thread that is not of the pool */
 
 yk_call *yk__rpc_current(void)
 {
     return current;
+}
+
+bool yk__rpc_is_left(void)
+{
+    return server && server->left;
+}
+
+void yk__rpc_call_describe(const yk_call *call, char *text, size_t room)
+{
+    const char *cls = call->kind == YK__RPC_METHOD && call->object ? call->object->name : "";
+    const char *what = call->kind == YK__RPC_THEN      ? "a function of yk_future_then"
+                       : call->kind == YK__RPC_TELL    ? "the function of a watch"
+                       : call->kind == YK__RPC_DESTROY ? "destroy of "
+                       : call->kind == YK__RPC_SAVE    ? "save of "
+                                                       : "";
+    if (call->kind == YK__RPC_THEN)
+        snprintf(text, room, "%s", what);
+    else if (call->kind == YK__RPC_TELL)
+        snprintf(text, room, "%s of '%.60s'", what, call->caller_name);
+    else if (call->kind >= YK__RPC_DESTROY)
+        snprintf(text, room, "%s'%.60s'", what, call->name);
+    else
+        snprintf(text, room, "%s'%.60s%s%.60s' for '%.60s'", what, cls, cls[0] ? "." : "", call->name,
+                 call->caller_name);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -113,6 +139,8 @@ static void call_answer(yk_call *call, const yk_value *value, bool ran)
     bool wanted = !call->cancelled && !call->answered, lends = yk__rpc_link_lends(call->link);
     yk__progress_count(yk__rpc.counters.served, !call->answered);
     call->answered = true;
+    if (server && server->call == call && current != call) /* its function has returned */
+        server->call = NULL;
     pthread_mutex_unlock(&yk__rpc.lock);
     yk__lender_use(lends ? &lender : NULL);
     if (wanted)
@@ -291,7 +319,7 @@ static void object_next(yk__rpc_object *o)
 
 bool yk__rpc_blocked_begin(void)
 {
-    if (!current)
+    if (!current || yk__rpc_is_left())
         return false;
     yk__rpc.executing--;
     serve_wake();
@@ -300,7 +328,7 @@ bool yk__rpc_blocked_begin(void)
 
 void yk__rpc_blocked_end(bool counted)
 {
-    if (counted)
+    if (counted && !yk__rpc_is_left())
         yk__rpc.executing++;
 }
 
@@ -361,6 +389,7 @@ static void held_drop(yk__rpc_held **slot)
     call->kind = YK__RPC_DESTROY;
     call->references = 1;
     call->object = o;
+    memcpy(call->name, o->name, sizeof(call->name)); /* the object goes before the call */
     call_enqueue(call);
 }
 
@@ -513,6 +542,20 @@ static bool call_run(yk_call *call)
     return true;
 }
 
+/* A method has run after the worker's end: with the last the object goes. With the lock, which is released meanwhile.
+ */
+static void object_leave(yk__rpc_object *o)
+{
+    if (!o || --o->running > 0)
+        return;
+    pthread_mutex_unlock(&yk__rpc.lock);
+    yk_scope scope = yk_scope_begin();
+    object_free(o);
+    yk_clear_error();
+    yk_scope_end(scope);
+    yk__rpc_lock();
+}
+
 /* Runs one call with the lock held before and after. */
 static void call_serve(yk_call *call)
 {
@@ -559,6 +602,10 @@ static void call_serve(yk_call *call)
     if (!answered)
         call_release(call);
     yk__rpc_loans_send();
+    if (yk__rpc_is_left()) {
+        object_leave(o);
+        return;
+    }
     if (o && o->error.code) {
         o->shared[0] = 0; /* whoever asks for it from here on makes another */
         o->kept = o->back = false;
@@ -583,18 +630,41 @@ static void serve_idle(void)
         yk__rpc.idle--;
 }
 
+/* The next call that a thread may run, taken from the queue: at the worker's end only what follows a future. */
+static yk_call *ready_take(void)
+{
+    yk_call *before = NULL, *call = yk__rpc.ready_first;
+    if (!yk__rpc.stopping && yk__rpc.executing >= yk__rpc.threads_limit)
+        return NULL;
+    while (call && yk__rpc.stopping && call->kind != YK__RPC_THEN) {
+        before = call;
+        call = call->next_ready;
+    }
+    if (!call)
+        return NULL;
+    *(before ? &before->next_ready : &yk__rpc.ready_first) = call->next_ready;
+    if (!call->next_ready)
+        yk__rpc.ready_last = before;
+    return call;
+}
+
 static void *serve_run(void *arg)
 {
     (void)arg;
     yk__rpc_lock();
+    yk__rpc_server self = {.next = yk__rpc.servers};
+    yk__rpc.servers = &self;
+    server = &self;
     yk__rpc.starting--;
-    while (!yk__rpc.stopping) {
-        if (yk__rpc.helper_runs) { /* calls that have come meanwhile */
+    for (;;) {
+        if (yk__rpc.helper_runs && !yk__rpc.stopping) { /* calls that have come meanwhile */
             yk__rpc.server_takes = true;
             yk__rpc_pairs_take();
             yk__rpc.server_takes = false;
         }
-        yk_call *call = yk__rpc.executing < yk__rpc.threads_limit ? yk__rpc.ready_first : NULL;
+        yk_call *call = ready_take();
+        if (!call && yk__rpc.stopping)
+            break;
         if (!call && yk__rpc_may_listen(YK__BELL_SERVER)) {
             yk__rpc_listen(YK__BELL_SERVER, 0);
             continue;
@@ -604,57 +674,173 @@ static void *serve_run(void *arg)
             continue;
         }
         yk__rpc.begun++;
-        yk__rpc.ready_first = call->next_ready;
-        if (!yk__rpc.ready_first)
-            yk__rpc.ready_last = NULL;
         yk__rpc.executing++;
         queued_count(call, -1);
         serve_wake();
+        self.call = call;
+        self.since = yk__now();
         call_serve(call);
+        if (self.left) {
+            server = NULL;
+            pthread_mutex_unlock(&yk__rpc.lock);
+            return NULL;
+        }
+        self.call = NULL;
         yk__rpc.executing--;
         if (!yk__rpc.helper_runs) /* else this thread looks for the next call */
             serve_wake();
     }
+    for (yk__rpc_server **at = &yk__rpc.servers; *at; at = &(*at)->next)
+        if (*at == &self) {
+            *at = self.next;
+            break;
+        }
+    server = NULL;
     yk__rpc.threads--;
     pthread_cond_broadcast(&yk__rpc.changed);
     pthread_mutex_unlock(&yk__rpc.lock);
     return NULL;
 }
 
-void yk__rpc_serve_stop(void)
+/* ---- the worker's end -------------------------------------------------------------------------------------------- */
+
+/* True for functions of users, which may not return; those of the library do, and use what ends with the worker. */
+static bool call_may_be_left(const yk_call *call)
+{
+    const char *cls = call->kind == YK__RPC_METHOD && call->object ? call->object->name : call->name;
+    return strncmp(cls, "yoke.", 5) != 0 || strcmp(cls, "yoke.module") == 0;
+}
+
+/* The number of threads that run functions of users. */
+static int servers_in_functions(void)
+{
+    int count = 0;
+    for (const yk__rpc_server *s = yk__rpc.servers; s; s = s->next)
+        count += s->call && call_may_be_left(s->call);
+    return count;
+}
+
+static bool then_is_ready(void)
+{
+    for (const yk_call *call = yk__rpc.ready_first; call; call = call->next_ready)
+        if (call->kind == YK__RPC_THEN)
+            return true;
+    return false;
+}
+
+/* Names the functions that run. */
+static void servers_describe(char text[400])
+{
+    double now = yk__now();
+    size_t at = 0;
+    for (const yk__rpc_server *s = yk__rpc.servers; s && at < 200; s = s->next) {
+        char call[250];
+        if (!s->call)
+            continue;
+        yk__rpc_call_describe(s->call, call, sizeof(call));
+        at +=
+            (size_t)snprintf(text + at, 400 - at, "%s%.190s has run for %.3g s", at ? ", " : "", call, now - s->since);
+    }
+}
+
+/* A further thread for what follows a future, where all others run functions. */
+static void then_run_ready(void)
+{
+    pthread_t thread;
+    if (yk__rpc.threads < MOST_POOL && yk__thread_create(&thread, serve_run, NULL) == 0) {
+        pthread_detach(thread);
+        yk__rpc.threads++;
+        yk__rpc.starting++;
+        return;
+    }
+    yk_call *call = ready_take();
+    if (call)
+        call_serve(call);
+}
+
+/* Waits for the threads; after so many seconds those that run functions of users are left. With the lock. */
+static void servers_await(double seconds, char text[400])
+{
+    static const double USUAL = 5, LOOK = 0.05;
+    double began = yk__now(), limit = began + seconds;
+    bool warned = false;
+    while (yk__rpc.threads > 0 || then_is_ready()) {
+        int stuck = servers_in_functions();
+        double now = yk__now();
+        if (stuck == yk__rpc.threads && then_is_ready()) {
+            then_run_ready();
+            continue;
+        }
+        if (stuck == yk__rpc.threads && now >= limit)
+            break;
+        if (!warned && seconds > USUAL && now >= began + USUAL) {
+            servers_describe(text);
+            yk__log(YK_LOG_WARN, "rpc: rpc_shutdown waits: %s", text);
+            warned = true;
+        }
+        pthread_cond_broadcast(&yk__rpc.ready);
+        double until = now + LOOK < limit || now >= limit ? now + LOOK : limit;
+        yk__rpc_wait(&yk__rpc.changed, until);
+    }
+    text[0] = 0;
+    if (!yk__rpc.threads)
+        return;
+    servers_describe(text);
+    for (yk__rpc_server *s; (s = yk__rpc.servers);) {
+        yk__rpc.servers = s->next;
+        s->left = s->call->cancelled = true;
+        yk__rpc.thens -= s->call->kind == YK__RPC_THEN;
+    }
+    yk__rpc.threads = yk__rpc.executing = 0;
+}
+
+/* Takes the objects from the agent's list, but for those of methods that still run, which free them. With the lock. */
+static yk__rpc_object *objects_take(void)
+{
+    yk__rpc_object *taken = NULL;
+    for (yk__rpc_object *o; (o = yk__rpc.objects);) {
+        yk__rpc.objects = o->next;
+        if (o->running > 0) {
+            o->left = true;
+            o->kept = o->changed = false;
+            o->next = NULL;
+            continue;
+        }
+        o->next = taken;
+        taken = o;
+    }
+    return taken;
+}
+
+void yk__rpc_serve_stop(double seconds, char text[400])
 {
     enum { SLOTS = sizeof(yk__rpc.held) / sizeof(yk__rpc.held[0]) };
     yk__rpc_lock();
-    while (yk__rpc.threads > 0) {
-        pthread_cond_broadcast(&yk__rpc.ready);
-        yk__rpc_wait(&yk__rpc.changed, 0);
-    }
+    servers_await(seconds, text);
     yk_call *calls = NULL;
-    for (yk_call *call; (call = yk__rpc.ready_first);) { /* what follows a future runs, and may make others ready */
+    for (yk_call *call; (call = yk__rpc.ready_first);) {
         yk__rpc.ready_first = call->next_ready;
-        if (!yk__rpc.ready_first)
-            yk__rpc.ready_last = NULL;
-        if (call->kind == YK__RPC_THEN) {
-            call_serve(call);
-        } else {
-            call->next_ready = calls;
-            calls = call;
-        }
+        if (call->object)
+            call->object->running--;
+        call->next_ready = calls;
+        calls = call;
     }
+    yk__rpc.ready_last = NULL;
     yk__progress_gauge(yk__rpc.counters.queued, 0);
-    yk__rpc_object *objects = yk__rpc.objects;
-    yk__rpc.objects = NULL;
     for (int i = 0; i < SLOTS; i++)
         for (yk__rpc_held *held; (held = yk__rpc.held[i]);) {
             yk__rpc.held[i] = held->next;
             free(held);
         }
-    for (yk__rpc_object *o = objects; o; o = o->next)
+    for (yk__rpc_object *o = yk__rpc.objects; o; o = o->next) {
         for (yk_call *call; (call = o->first);) {
             o->first = call->next_ready;
             call->next_ready = calls;
             calls = call;
         }
+        o->last = NULL;
+    }
+    yk__rpc_object *objects = objects_take();
     pthread_mutex_unlock(&yk__rpc.lock);
     while (calls) {
         yk_call *next = calls->next_ready;

@@ -70,7 +70,7 @@ void yk__rpc_then_run(yk_call *call)
         yk__rpc_future_finish(f, NULL, 0, value ? NULL : &error);
     }
     yk_value_release(value);
-    yk__rpc.thens--;
+    yk__rpc.thens -= !yk__rpc_is_left();
     pthread_cond_broadcast(&yk__rpc.changed);
     pthread_mutex_unlock(&yk__rpc.lock);
 }

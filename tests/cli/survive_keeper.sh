@@ -2,6 +2,8 @@
 # survive_keeper.sh - the launcher that keeps the list of nodes and the store of the job is killed, that of node 0 and the
 # one that has come in its place: another one keeps them, the processes of the others go on, and the weights are those of
 # a run without a fault. survive_cut.sh has the networks that are cut.
+#
+# That a keeper has ended is known at once, whatever it had not read yet: else it would take --node-timeout to be sure.
 . tests/support/tap.bash
 needs_proc "processes are looked for there"
 unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT YOKE_JOB_SECRET_FILE YOKE_JOB_SECRET_FD YOKE_SHARED_MEMORY
@@ -29,12 +31,13 @@ listens()
 {
     grep -q ":$(printf %04X $port) 00000000:0000 0A" /proc/net/tcp
 }
-# nodes COUNT MIN:MAX: so many; those behind the first get their numbers as they come.
+# nodes COUNT MIN:MAX ARGUMENTS...: so many; those behind the first get their numbers as they come.
 nodes()
 {
-    local number
-    for ((number = 0; number < $1; number++)); do
-        node $number "$2"
+    local number count=$1
+    shift
+    for ((number = 0; number < count; number++)); do
+        node $number "$@"
         [ $number != 0 ] || wait_until 30 listens
     done
 }
@@ -120,7 +123,7 @@ ok "nothing was started again" [ "$(grep -c "attempt\|started again" err)" = 0 ]
 
 # ---- of two nodes that train and one that only keeps the list, this one is killed
 next
-export SURVIVE_PLAN="0.0 6 stepped wait 0.0 9 batch kill"
+export SURVIVE_PLAN="0.0 6 stepped wait 0.0 9 batch kill" SURVIVE_WAITS=1 # for who comes back
 program=(./nowhere)
 node 0 2:3 --node-rank 0 -n 0 --max-restarts 1
 wait_until 30 listens
@@ -135,4 +138,34 @@ ok "the launcher that only keeps the list is killed; a process then, which comes
 ok "with the same weights" same
 says err "node 0 is lost, and node keeps the list of nodes the others go on: 2 nodes with 3 ranks"
 says err "rank 0 has joined the others in view"
+
+# ---- a keeper that has not read all that had come to it, so that its system resets the connections when it is killed
+next
+unset SURVIVE_WAITS
+export SURVIVE_PLAN="0.0 6 stepped wait 1.0 6 stepped wait 2.0 6 stepped wait"
+program=("$worker" worker result)
+unread() # whether something of both other launchers waits there
+{
+    local number all inodes
+    for number in 1 2; do
+        read -ra all < "/proc/${pid[number]}/task/${pid[number]}/children"
+        inodes=$(find "/proc/${all[0]}/fd" -lname 'socket:*' -printf '%l ' 2> /dev/null)
+        awk -v here="$(printf ':%04X' $port)" -v inodes="$inodes" '
+            substr($2, 9) == here && $5 !~ /:00000000$/ { waits[$3] = 1 }
+            substr($3, 9) == here && index(inodes, "[" $10 "]") { its[$2] = 1 }
+            END { for (one in its) any = any || one in waits; exit !any }' /proc/net/tcp || return 1
+    done
+}
+nodes 3 2:3 --node-timeout 40
+ok "three nodes train" at 6
+pause $(patience 0.5)
+read -ra all < "/proc/${pid[0]}/task/${pid[0]}/children"
+kill -STOP "${all[@]}"
+ok "the launcher that keeps the list stands, and has not read what the others say" wait_until 15 unread
+kill -KILL "${all[@]}"
+killed 0
+: > go.6
+ok "it is killed, and the others end well" ended 0 1 2
+ok "with the same weights as well" same
+ok "they have found at once that it has ended" grep -q "for term 2: the keeper has ended" err
 finish

@@ -156,8 +156,20 @@ static bool phase(const rank *r, const char *name)
     return false;
 }
 
+/* For tests/soak/nodes.sh: seconds since the system's start, and the step, behind each step, to a file. */
+static void note_step(const rank *r, const char *path)
+{
+    FILE *f = path && yk_elastic_first(r->job) == 0 ? fopen(path, "a") : NULL;
+    if (!f)
+        return;
+    fprintf(f, "%.3f %lld\n", yk__now(), (long long)r->now.step);
+    fclose(f);
+}
+
 static yk_status train_step(rank *r)
 {
+    const char *pace = getenv("SURVIVE_PACE"); /* microseconds */
+    usleep(pace ? (useconds_t)atoi(pace) : 0);
     yk_batch part;
     while (yk_elastic_next(r->job, &part)) {
         yk_scope scope = yk_scope_begin();
@@ -205,6 +217,7 @@ static yk_status train_epoch(rank *r)
         if (status)
             continue;
         r->now.losses[r->now.step++] = yk_elastic_loss(r->job);
+        note_step(r, getenv("SURVIVE_STEPS"));
         if (getenv("SURVIVE_WAITS"))
             wait_for_newcomer();
         phase(r, "stepped");
@@ -240,7 +253,7 @@ static yk_status write_result(rank *r, const char *path)
 
 static int worker(char **argv)
 {
-    const char *other = getenv("SURVIVE_OTHER");
+    const char *other = getenv("SURVIVE_OTHER"), *ranks = getenv("SURVIVE_VIRTUAL");
     rank r = {
         .plan = getenv("SURVIVE_PLAN"), .slot = atoi(getenv("RANK")), .incarnation = atoi(getenv("YOKE_INCARNATION"))};
     yk_scope program = yk_scope_begin();
@@ -259,8 +272,8 @@ static int worker(char **argv)
     r.job = yk_elastic_create(YK_OPTIONS(
         yk_elastic_options, .model = r.net, .optimizer = adam, .schedule = yk_step_lr(adam, 5, 0.9), .loader = r.loader,
         .scaler = yk_grad_scaler_create(YK_OPTIONS(yk_grad_scaler_options, .init_scale = 64, .growth_interval = 7)),
-        .accumulate = 1, .virtual_ranks = VIRTUAL, .different_seeds = true, .survive = true, .own = &r.now,
-        .own_bytes = sizeof(r.now)));
+        .accumulate = 1, .virtual_ranks = ranks ? atoi(ranks) : VIRTUAL, .different_seeds = true, .survive = true,
+        .own = &r.now, .own_bytes = sizeof(r.now)));
     if (!r.job || yk_elastic_joined(r.job) != (getenv("YOKE_ELASTIC_JOIN") != NULL))
         return yk_report_error(stderr);
     while (r.now.epoch < EPOCHS && !yk_elastic_left(r.job))

@@ -35,9 +35,19 @@ static void quorums(void **state)
         assert_int_equal(yk__keeper_quorum(&n, in_set, &set),
                          __builtin_popcount(set & 14) > 1 &&
                              (__builtin_popcount(set) > 2 || set == 3 || set == 5 || set == 9));
+    n.all = true; /* a register decides: each of both lists */
+    for (unsigned set = 0; set < 16; set++)
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set), set == 15);
+    n.old = n.now;
+    for (unsigned set = 0; set < 16; set++)
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set), set >= 14);
+    assert_true(yk__keeper_listed(&n, 3) && !yk__keeper_listed(&n, 0));
     n.now.count = 0;
     unsigned all = 15;
     assert_false(yk__keeper_quorum(&n, in_set, &all));
+    n.all = false;
+    assert_false(yk__keeper_quorum(&n, in_set, &all));
+    n.all = true;
     yk__wire wire = {0};
     n.now = (yk__keeper_list){2, {7, UINT64_MAX}};
     yk__keeper_put_nodes(&wire, &n);
@@ -45,11 +55,16 @@ static void quorums(void **state)
     yk__reader r = {wire.data, wire.data + wire.size, false};
     assert_true(yk__keeper_read_nodes(&r, &back) && yk__read_finished(&r));
     assert_memory_equal(&back.now, &n.now, sizeof(back.now));
+    assert_true(back.all);
     for (size_t size = 0; size < wire.size; size++) {
         r = (yk__reader){wire.data, wire.data + size, false};
         assert_false(yk__keeper_read_nodes(&r, &back));
     }
-    wire.data[0] = 65;
+    wire.data[0] = 2;
+    r = (yk__reader){wire.data, wire.data + wire.size, false};
+    assert_false(yk__keeper_read_nodes(&r, &back));
+    wire.data[0] = 1;
+    wire.data[1] = 65;
     r = (yk__reader){wire.data, wire.data + wire.size, false};
     assert_false(yk__keeper_read_nodes(&r, &back));
     yk__wire_clear(&wire);
@@ -121,6 +136,29 @@ static void promises(void **state)
     assert_false(yk__keeper_promised(&v, 3, 5, 3, 8, &five));   /* counted already */
     assert_false(yk__keeper_promised(&v, 2, 5, 1, 99, &three)); /* more changes of an earlier term */
     assert_true(yk__keeper_elected(&v));
+}
+
+/* A node that asked while the keeper was heard is promised its term as soon as it is not; and a term that others have
+ * asked for, which nobody could promise, is not asked for again. */
+static void wishes(void **state)
+{
+    (void)state;
+    yk__keeper_voter v;
+    uint64_t id, term;
+    yk__keeper_voter_begin(&v, 1, 10, 0);
+    v.promised = 1;
+    assert_false(yk__keeper_owes(&v, 100, &id, &term)); /* nobody has asked */
+    assert_false(yk__keeper_promise(&v, 2, 7, 4));
+    assert_false(yk__keeper_promise(&v, 3, 6, 4.1)); /* an earlier term */
+    assert_false(yk__keeper_owes(&v, 4.4, &id, &term));
+    assert_true(yk__keeper_owes(&v, 4.6, &id, &term));
+    assert_int_equal(id, 2);
+    assert_int_equal(term, 7);
+    v.wished_by = 0; /* it is not there */
+    assert_false(yk__keeper_owes(&v, 4.6, &id, &term));
+    assert_int_equal(yk__keeper_ask(&v, 4.6), 8);
+    assert_true(yk__keeper_promise(&v, 2, 9, 4.7));
+    assert_false(yk__keeper_owes(&v, 100, &id, &term)); /* it has what it wished for */
 }
 
 /* ---- random runs ------------------------------------------------------------------------------------------------- */
@@ -334,6 +372,7 @@ static void turn(run *r, int i)
 {
     node *n = &r->nodes[i];
     double now = clock_of(r, i);
+    uint64_t owed, term;
     if (!n->alive || r->now < n->stands_until)
         return;
     if (n->keeps) {
@@ -348,8 +387,10 @@ static void turn(run *r, int i)
         }
         if (r->now - n->beat > silence / 10)
             publish(r, i);
+    } else if (yk__keeper_owes(&n->voter, now, &owed, &term)) {
+        handle(r, &(message){.kind = ASK, .from = (int)owed - 1000, .to = i, .term = term});
     } else if (yk__keeper_free(&n->voter, now) && r->now > n->asked + 1 && draw(r, 6) == 0) {
-        uint64_t term = yk__keeper_ask(&n->voter, now);
+        term = yk__keeper_ask(&n->voter, now);
         n->asked = r->now;
         for (int j = 0; j < r->count; j++)
             if (j != i)
@@ -447,10 +488,8 @@ static void never_two(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quorums),
-        cmocka_unit_test(leases),
-        cmocka_unit_test(promises),
-        cmocka_unit_test(never_two),
+        cmocka_unit_test(quorums), cmocka_unit_test(leases),    cmocka_unit_test(promises),
+        cmocka_unit_test(wishes),  cmocka_unit_test(never_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,7 +285,7 @@ static yk_status act_workers(void)
     CHECK(!yk_rpc_sync_all(workers, 3, "count_heer", NULL, NULL) &&
           failed_with(YK_ERR_NOT_FOUND, "no function of this name", "did you mean 'count_here'"));
     CHECK(!yk_rpc_sync_all(workers, 3, "count_here", yk_value_int(3), NULL) &&
-          failed_with(YK_ERR_ARGUMENT, "rpc_sync_all: the arguments of 'count_here' are a int", "yk_args"));
+          failed_with(YK_ERR_ARGUMENT, "rpc_sync_all: the arguments of 'count_here' are of kind int", "yk_args"));
     yk_value *counts = yk_rpc_sync_all(workers, 3, "count_here", NULL, NULL);
     CHECK(counts && yk_value_as_int(yk_value_at(counts, 0)) == 1 && yk_value_as_int(yk_value_at(counts, 1)) == 1);
 

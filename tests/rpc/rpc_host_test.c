@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -133,6 +134,55 @@ static yk_status spoil(yk_call *call)
     return YK_OK;
 }
 
+/* Connects to the caller as a call does whose time is over before it is sent: at its greeting, or when it has offered
+ * memory. Returns when the other side has seen that. */
+static yk_status knock(yk_call *call)
+{
+    yk__rpc_member m;
+    yk__reason reason;
+    char why[YK__WHY_SIZE];
+    unsigned type;
+    yk__reader r;
+    CHECK(!yk__rpc_member_find("knock", yk_call_caller(call), 0, &m));
+    int fd = yk__connect(&m.address, yk__now() + patience(10), &reason, why);
+    CHECK(fd >= 0);
+    yk__channel c;
+    yk__channel_init(&c, &yk__rpc.identity, false, YK__RPC_PART);
+    yk__channel_begin(&c, YK__RPC_HELLO);
+    yk__wire_put_u32(&c.message, yk__rpc.index);
+    yk__wire_put_u32(&c.message, m.index);
+    yk__wire_put_text8(&c.message, yk__rpc.name);
+    yk__wire_put_u8(&c.message, 0); /* no map of devices */
+    yk__wire_put_u64(&c.message, 1 << 20);
+    yk__channel_end(&c);
+    double until = yk__now() + patience(10);
+    CHECK(yk__channel_wait_open(&c, fd, until) == YK__REACHED);
+    CHECK(yk__channel_wait_message(&c, fd, until, &type, &r) == YK__REACHED && type == YK__RPC_WELCOME);
+    if (yk_call_int(call, 0)) { /* of files that are not there */
+        unsigned char nothing[56] = {0};
+        yk__channel_send(&c, YK__RPC_SHARE, nothing, sizeof(nothing));
+        CHECK(yk__channel_wait_message(&c, fd, until, &type, &r) == YK__REACHED && type == YK__RPC_SHARED);
+    }
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK(yk__channel_wait_message(&c, fd, until, &type, &r) == YK__LOST);
+    yk__channel_clear(&c);
+    yk__socket_close(fd);
+    return YK_OK;
+}
+
+static yk_ref *held;
+
+static yk_status hold(yk_call *call)
+{
+    held = yk_ref_retain(yk_call_ref(call, 0));
+    return held ? YK_OK : YK_ERR_ARGUMENT;
+}
+
+static yk_status use_held(yk_call *call)
+{
+    return yk_call_return(call, yk_ref_to_here(held, NULL));
+}
+
 typedef yk_status (*act_fn)(void);
 typedef struct play {
     act_fn act; /* of worker 0 */
@@ -148,6 +198,9 @@ static yk_status worker_run(int rank, void *arg)
     } all[] = {{"give_back", give_back},
                {"size_of", size_of},
                {"hide", hide},
+               {"knock", knock},
+               {"hold", hold},
+               {"use_held", use_held},
                {"take_less", take_less},
                {"have_hidden", have_hidden},
                {"nap", nap},
@@ -244,6 +297,87 @@ static void test_half_open(void **state)
 {
     (void)state;
     act(call_half_open, true, true);
+}
+
+/* ---- connections that are given up ------------------------------------------------------------------------------- */
+
+/* Whoever gave a connection up has not ended: what it holds here is there, and references to what it has are good. */
+static yk_status call_after_knocks(void)
+{
+    yk_ref *there = yk_rpc_remote("worker1", "give_back", yk_args(yk_value_int(5)), NULL);
+    CHECK(yk_rpc_sync("worker1", "hold", yk_args(yk_value_ref(yk_ref_create(yk_value_int(6)))), NULL));
+    for (int i = 0; i < 2; i++) {
+        CHECK(yk_rpc_sync("worker1", "knock", yk_args(yk_value_int(i)), NULL));
+        yk_value *five = yk_ref_to_here(there, NULL), *six = yk_rpc_sync("worker1", "use_held", NULL, NULL);
+        CHECK(five && yk_value_as_int(five) == 5);
+        CHECK(six && yk_value_as_int(six) == 6);
+    }
+    return YK_OK;
+}
+
+static void test_connections_that_are_given_up(void **state)
+{
+    (void)state;
+    act(call_after_knocks, true, true);
+}
+
+/* A worker that greets, and does not answer to the offer of memory before the call's time is over. */
+static void *mute_run(void *arg)
+{
+    const int *listening = arg;
+    int fd = -1;
+    for (double until = yk__now() + patience(10); fd < 0 && yk__now() < until; usleep(1000))
+        fd = accept4(*listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    unsigned type;
+    yk__reader r;
+    yk__channel c;
+    double until = yk__now() + patience(10);
+    yk__channel_init(&c, &yk__rpc.identity, true, YK__RPC_PART);
+    if (yk__channel_wait_message(&c, fd, until, &type, &r) == YK__REACHED && type == YK__RPC_HELLO) {
+        yk__channel_begin(&c, YK__RPC_WELCOME);
+        yk__wire_put_u32(&c.message, 4); /* its number: the fourth to join */
+        yk__wire_put_text8(&c.message, "mute");
+        yk__wire_put_u64(&c.message, 1 << 20);
+        yk__channel_end(&c);
+        (void)yk__channel_wait_sent(&c, fd, until);
+        while (yk__channel_wait_message(&c, fd, until, &type, &r) == YK__REACHED) {
+            /* it reads, until the other side closes */
+        }
+    }
+    yk__channel_clear(&c);
+    yk__socket_close(fd);
+    return NULL;
+}
+
+/* The call has not run, as nothing of it was sent: an answer that comes late would be a message out of turn. */
+static yk_status call_the_mute(void)
+{
+    yk__address any = yk__rpc.address, address;
+    char where[YK__ADDRESS_TEXT], record[200], why[YK__WHY_SIZE];
+    CHECK(yk__resolve("127.0.0.1", 0, yk__now() + 1, &any, 1, why));
+    int listening = yk__listen(&any, 4, &address);
+    CHECK(listening >= 0 && fcntl(listening, F_SETFL, O_NONBLOCK) == 0);
+    snprintf(record, sizeof(record), "mute %s %d %s", yk__rpc.identity.host, getpid(),
+             yk__address_format(&address, where));
+    int64_t number = 0;
+    CHECK(!yk_store_set(yk__rpc.store, "rpc/member/4", record, strlen(record)) &&
+          !yk_store_set(yk__rpc.store, "rpc/name/mute", "4", 1) && !yk_store_set(yk__rpc.store, "rpc/left/4", "1", 1) &&
+          !yk_store_add(yk__rpc.store, "rpc/joined", 1, &number) && number == 4);
+    pthread_t mute;
+    CHECK(pthread_create(&mute, NULL, mute_run, &listening) == 0);
+    yk_value *none = yk_rpc_sync("mute", "give_back", NULL, YK_OPTIONS(yk_rpc_options, .timeout = patience(1)));
+    const yk_error *e = yk_last_error();
+    CHECK(!none && e && e->code == YK_ERR_TIMEOUT && strstr(e->message, "'mute'") && strstr(e->message, "has not run"));
+    yk_clear_error();
+    pthread_join(mute, NULL);
+    close(listening);
+    return YK_OK;
+}
+
+static void test_an_answer_that_does_not_come(void **state)
+{
+    (void)state;
+    act(call_the_mute, true, true);
 }
 
 /* Sixteen functions that take long run at once, though each came while another ran. */
@@ -382,6 +516,8 @@ int main(void)
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_fallback),
         cmocka_unit_test(test_half_open),
+        cmocka_unit_test(test_connections_that_are_given_up),
+        cmocka_unit_test(test_an_answer_that_does_not_come),
         cmocka_unit_test(test_long_calls),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_waiting),

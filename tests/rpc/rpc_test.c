@@ -187,6 +187,37 @@ static yk_status napper_create(yk_call *call)
 static const yk_rpc_class napper_class = {
     .name = "napper", .create = napper_create, .methods = (const yk_rpc_method[]){{"nap", nap}, {NULL, NULL}}};
 
+/* Functions that do not return before they are let go, whatever yk_call_cancelled says. */
+static atomic_int let_go, hanging;
+
+static yk_status hang(yk_call *call)
+{
+    (void)call;
+    hanging++;
+    while (!let_go)
+        usleep(1000);
+    hanging--;
+    CHECK(!yk_rpc_sync("again", "add", NULL, NULL)); /* this thread has an error, whoever is a worker by now */
+    return yk_last_error()->code;
+}
+
+static yk_value *hang_after(yk_future *done, void *ctx)
+{
+    (void)done, (void)ctx;
+    yk_clear_error();
+    hanging++;
+    while (!let_go)
+        usleep(1000);
+    hanging--;
+    return NULL;
+}
+
+static const yk_rpc_class stuck_class = {
+    .name = "stuck",
+    .create = notes_create,
+    .destroy = notes_destroy,
+    .methods = (const yk_rpc_method[]){{"hang", hang}, {"append", notes_append}, {NULL, NULL}}};
+
 static yk_status offer_all(void)
 {
     static const struct {
@@ -197,6 +228,7 @@ static yk_status offer_all(void)
                {"who", who},
                {"fail", fail_always},
                {"nap", nap},
+               {"hang", hang},
                {"own_pid", own_pid},
                {"die", die},
                {"ask_back", ask_back},
@@ -210,8 +242,26 @@ static yk_status offer_all(void)
     }
     yk_status status = yk_rpc_register_class(&notes_class);
     status = status ? status : yk_rpc_register_class(&napper_class);
+    status = status ? status : yk_rpc_register_class(&stuck_class);
     status = status ? status : yk_rpc_register_class(&meeting_class);
     return status ? status : yk_rpc_register_class(&mirror_class);
+}
+
+static int64_t number_in(const yk_value *dict, const char *key)
+{
+    const yk_value *value = yk_value_get(dict, key);
+    return value ? yk_value_as_int(value) : -1;
+}
+
+/* The item of a list of dicts that has this text under the key. */
+static yk_value *item_of(yk_value *list, const char *key, const char *text)
+{
+    for (int64_t i = 0; i < yk_value_count(list); i++) {
+        yk_value *one = yk_value_at(list, i);
+        if (strstr(yk_value_as_string(yk_value_get(one, key)), text))
+            return one;
+    }
+    return NULL;
 }
 
 /* ---- workers of a test ------------------------------------------------------------------------------------------- */
@@ -464,7 +514,7 @@ static yk_status call_wrongly(void)
     CHECK(!yk_rpc_sync("worker1", "add", yk_args(yk_value_int(3)), NULL) &&
           failed_with(YK_ERR_ARGUMENT, "argument 0 is of kind int", "tensor is expected"));
     CHECK(!yk_rpc_sync("worker1", "add", yk_value_int(3), NULL) &&
-          failed_with(YK_ERR_ARGUMENT, "are a int", "yk_args"));
+          failed_with(YK_ERR_ARGUMENT, "arguments of 'add' are of kind int", "yk_args"));
     CHECK(!yk_rpc_sync(NULL, "add", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "worker", "NULL"));
     CHECK(!yk_rpc_sync("worker1", "", NULL, NULL) && failed_with(YK_ERR_ARGUMENT, "function", "1 to 127"));
     CHECK(!yk_rpc_sync("worker1", "add", yk_args((yk_value *)NULL), NULL) && yk_last_error());
@@ -602,6 +652,96 @@ static void test_a_worker_that_dies(void **state)
     unlink(path);
 }
 
+/* ---- functions that do not return -------------------------------------------------------------------------------- */
+
+/* w0 has a function and a method of each other one run that never end, with calls behind. */
+static yk_status leave_hanging(const char *path)
+{
+    yk_future *f[4];
+    for (int i = 0; i < 4; i += 2) {
+        const yk_rpc_options *in_time = YK_OPTIONS(yk_rpc_options, .timeout = patience(2));
+        const char *worker = i ? "w2" : "w1";
+        yk_ref *stuck = yk_rpc_remote(worker, "stuck", NULL, NULL);
+        f[i] = yk_rpc_async(worker, "hang", NULL, in_time);
+        f[i + 1] = yk_ref_call_async(stuck, "hang", NULL, in_time);
+        CHECK(yk_ref_call_async(stuck, "append", yk_args(yk_value_int(1)), in_time));
+    }
+    CHECK(!await_key(path, "test/w1/hangs") && !await_key(path, "test/w2/hangs"));
+    for (int i = 0; i < 4; i++)
+        CHECK(!yk_future_wait(f[i], YK_NOT_GIVEN) && failed_with(YK_ERR_TIMEOUT, "hang", "it may have run"));
+    CHECK(!yk_store_set(yk_file_store(path), "test/over", "1", 1));
+    return YK_OK;
+}
+
+/* Their workers end all the same, and say which they are; so does one at once. Another worker of the process works, and
+ * what was left ends beside it. */
+static yk_status end_in_spite(const char *name, const char *path, bool graceful)
+{
+    char key[40];
+    const int wanted = graceful ? 3 : 2;
+    yk_future *then = graceful ? yk_future_then(yk_rpc_async(name, "who", NULL, NULL), hang_after, NULL) : NULL;
+    CHECK(!graceful || then);
+    bool all = false;
+    for (double until = yk__now() + patience(20); !all && yk__now() < until; usleep(2000)) {
+        yk_value *list = yk_value_get(yk_rpc_debug_info(), "running_list");
+        all = yk_value_count(list) == wanted && item_of(list, "call", "'hang' for 'w0'") &&
+              item_of(list, "call", "'stuck.hang' for 'w0'");
+    }
+    CHECK(all);
+    snprintf(key, sizeof(key), "test/%s/hangs", name);
+    CHECK(!yk_store_set(yk_file_store(path), key, "1", 1) && !await_key(path, "test/over"));
+    double began = yk__now();
+    CHECK(yk_rpc_shutdown(graceful ? YK_RPC_GRACEFUL : YK_RPC_AT_ONCE, 0.5) == YK_ERR_TIMEOUT);
+    CHECK(yk__now() - began < patience(20));
+    CHECK(!graceful || strstr(yk_last_error()->message, "a function of yk_future_then has run for"));
+    CHECK(strstr(yk_last_error()->message, "'stuck.hang' for 'w0' has run for ") &&
+          failed_with(YK_ERR_TIMEOUT, "a function does not return: ", "'hang' for 'w0' has run for "));
+    CHECK(hanging == wanted && living == 1);
+
+    yk_scope scope = yk_scope_begin();
+    CHECK(!yk_rpc_init("again", YK_OPTIONS(yk_rpc_init_options, .store = yk_hash_store())));
+    for (int i = 0; i < 2; i++) {
+        yk_value *one = yk_value_tensor(yk_ones(YK_SHAPE(2), NULL));
+        yk_value *sum = yk_rpc_sync("again", "add", yk_args(one, one), NULL);
+        CHECK(sum && yk_get(yk_value_as_tensor(sum), (int64_t[]){1}) == 2);
+        let_go = 1;
+        for (double until = yk__now() + patience(20); (hanging || living) && yk__now() < until;)
+            usleep(1000);
+        CHECK(!hanging && !living);
+    }
+    int64_t running = -1;
+    for (double until = yk__now() + patience(20); running && yk__now() < until; usleep(1000))
+        running = number_in(yk_rpc_debug_info(), "running_calls");
+    CHECK(!running); /* what was left counts no more */
+    yk_scope_end(scope);
+    return yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
+}
+
+static yk_status worker_hangs(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    char name[20];
+    snprintf(name, sizeof(name), "w%d", rank);
+    yk_status status = worker_join(path, name, 3);
+    status = status || rank ? status : leave_hanging(path);
+    if (!status)
+        status = rank ? end_in_spite(name, path, rank == 2) : yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_functions_that_do_not_return(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[3];
+    fork_workers(worker_hangs, path, 3, pids);
+    for (int rank = 0; rank < 3; rank++)
+        expect_end(pids[rank], 0);
+    unlink(path);
+}
+
 /* w1 dies, and comes back under its name as another process: old references fail by name, new calls succeed. */
 static yk_status worker_comes_back(int rank, const char *path)
 {
@@ -651,6 +791,45 @@ static void test_a_worker_that_comes_back(void **state)
     fork_workers(worker_comes_back, path, 3, pids);
     for (int rank = 0; rank < 3; rank++)
         expect_end(pids[rank], rank == 1 ? SIGKILL : 0);
+    unlink(path);
+}
+
+/* Two processes that join under one name at once: one is the worker, and the other is told which that is. */
+static yk_status worker_twin(int rank, const char *path)
+{
+    yk_scope scope = yk_scope_begin();
+    char key[40], refusal[300];
+    yk_status status = worker_join(path, "twin", 2);
+    if (status) { /* its own number is the younger one, or not */
+        snprintf(refusal, sizeof(refusal), "%.290s", yk_last_error()->message);
+        CHECK(failed_with(YK_ERR_ARGUMENT, "there is a worker 'twin' already: process ", "this is process "));
+        CHECK(!yk_rpc_name() && !yk_store_set(yk_file_store(path), "test/refused", refusal, strlen(refusal)));
+        yk_scope_end(scope);
+        return YK_OK;
+    }
+    void *refused = NULL;
+    size_t size = 0;
+    CHECK(!yk_store_get(yk_file_store(path), "test/refused", &refused, &size, 30));
+    snprintf(refusal, sizeof(refusal), "%.*s", (int)size, (const char *)refused);
+    free(refused);
+    snprintf(key, sizeof(key), "process %d of host ", getpid());
+    CHECK(strstr(refusal, key));
+    yk_value *caller = yk_rpc_sync("twin", "who", NULL, NULL);
+    CHECK(caller && strcmp(yk_value_as_string(caller), "twin") == 0 && rank < 2);
+    status = yk_rpc_shutdown(YK_RPC_GRACEFUL, patience(20));
+    yk_scope_end(scope);
+    return status;
+}
+
+static void test_two_of_one_name(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/yoke-rpc-XXXXXX";
+    close(mkstemp(path));
+    pid_t pids[2];
+    fork_workers(worker_twin, path, 2, pids);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 0);
     unlink(path);
 }
 
@@ -729,23 +908,6 @@ static void test_names_and_order_of_calls(void **state)
 }
 
 /* ---- debug info -------------------------------------------------------------------------------------------------- */
-static int64_t number_in(const yk_value *dict, const char *key)
-{
-    const yk_value *value = yk_value_get(dict, key);
-    return value ? yk_value_as_int(value) : -1;
-}
-
-/* The item of a list of dicts that has this text under the key. */
-static yk_value *item_of(yk_value *list, const char *key, const char *text)
-{
-    for (int64_t i = 0; i < yk_value_count(list); i++) {
-        yk_value *one = yk_value_at(list, i);
-        if (strstr(yk_value_as_string(yk_value_get(one, key)), text))
-            return one;
-    }
-    return NULL;
-}
-
 static void first_log(yk_log_level level, const char *text, void *user)
 {
     (void)level;
@@ -944,7 +1106,9 @@ int main(void)
         cmocka_unit_test(test_a_call_that_nobody_waits_for),
         cmocka_unit_test(test_a_child_of_a_worker),
         cmocka_unit_test(test_a_worker_that_dies),
+        cmocka_unit_test(test_functions_that_do_not_return),
         cmocka_unit_test(test_a_worker_that_comes_back),
+        cmocka_unit_test(test_two_of_one_name),
         cmocka_unit_test(test_a_holder_that_dies),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_debug_info),
@@ -956,6 +1120,7 @@ int main(void)
         OVER_TCP(test_objects),
         OVER_TCP(test_times),
         OVER_TCP(test_a_worker_that_dies),
+        OVER_TCP(test_functions_that_do_not_return),
         cmocka_unit_test(test_names_and_order_of_calls), /* last: no fork may follow where it uses a GPU */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

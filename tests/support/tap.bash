@@ -185,7 +185,7 @@ free_ports()
 {
     local i address other used
     for ((i = 0; i < 50; i++)); do
-        port=$(($1 + ($$ + i) % 50 * $2)) used=no
+        port=$(($1 + ($$ + 17 * i) % 50 * $2)) used=no # not where a script that began next to this one begins
         while read -r _ address _; do
             [ -n "$address" ] || continue # no /proc
             other=$((16#${address##*:}))

@@ -113,33 +113,40 @@ static int64_t widest(index_job *job, int64_t size)
 
 typedef pack<uint64_t, 2> widest_word;
 
+/* Index tensors of a job of at most MOST: of one, which most jobs have, a kernel of its own keeps what it needs in
+ * registers. */
+#define EACH_INDEX(k, MOST, job) for (int k = 0; k < (MOST == 1 ? 1 : (job).count); k++)
+
 /* The offsets of element `position`: bytes from value and from x, and elements from each index tensor's first. */
-struct offsets {
-    int64_t value, x, index[YK_MAX_DIMS];
+template <int MOST> struct offsets {
+    int64_t value, x, index[MOST];
 };
-static YK__DEVICE offsets offsets_of(const index_job &job, int64_t position)
+template <int MOST> static YK__DEVICE offsets<MOST> offsets_of(const index_job &job, int64_t position)
 {
-    offsets at;
-    at.value = at.x = 0;
-    for (int k = 0; k < job.count; k++)
-        at.index[k] = 0;
+    offsets<MOST> at = {};
     YK__LOOP for (int d = job.ndim - 1; d >= 0; d--)
     {
-        int64_t next = position / job.shape[d], c = position - next * job.shape[d];
+        int64_t c, next = walk_divide(position, job.shape[d], &c);
         position = next;
         at.value += c * job.value_step[d];
         at.x += c * job.x_step[d];
-        for (int k = 0; k < job.count; k++)
-            at.index[k] += c * job.of[k].step[d];
+        EACH_INDEX(k, MOST, job) at.index[k] += c * job.of[k].step[d];
     }
     return at;
 }
 
-/* Adds the offsets that the index tensors lead to; false, with the record's number noted, where one is outside. */
-static YK__DEVICE bool follow(const index_job &job, int64_t position, offsets *at)
+/* Puts the indices in the place of their offsets. */
+template <int MOST> static YK__DEVICE void read_indices(const index_job &job, offsets<MOST> *at)
 {
-    for (int k = 0; k < job.count; k++) {
-        int64_t v = yk__global<const int64_t>(job.of[k].data)[at->index[k]], size = job.of[k].size;
+    EACH_INDEX(k, MOST, job) at->index[k] = yk__global<const int64_t>(job.of[k].data)[at->index[k]];
+}
+
+/* Adds the offsets that the indices lead to; false, with the record's number noted, where one is outside. */
+template <int MOST> static YK__DEVICE bool follow(const index_job &job, int64_t position, offsets<MOST> *at)
+{
+    EACH_INDEX(k, MOST, job)
+    {
+        int64_t v = at->index[k], size = job.of[k].size;
         if (job.wrap && v < 0)
             v += size;
         if (v < 0 || v >= size) {
@@ -160,7 +167,7 @@ YK__KERNEL(1) record_kernel(index_job job, const char *name, struct cuda_record 
     if (lowest == NOTHING || record->check != 0)
         return;
     int k = (int)(lowest >> TENSOR_SHIFT);
-    offsets at = offsets_of(job, (int64_t)(lowest & ((1ull << TENSOR_SHIFT) - 1)));
+    offsets<YK_MAX_DIMS> at = offsets_of<YK_MAX_DIMS>(job, (int64_t)(lowest & ((1ull << TENSOR_SHIFT) - 1)));
     record->check = CUDA_CHECK_INDEX;
     record->row = job.of[k].dim;
     record->value = yk__global<const int64_t>(job.of[k].data)[at.index[k]];
@@ -169,17 +176,36 @@ YK__KERNEL(1) record_kernel(index_job job, const char *name, struct cuda_record 
 }
 
 /* ---- index ---- */
-template <typename T> YK__KERNEL(THREADS) read_kernel(index_job job)
+/* Those behind the last element do as the last one, and write nothing. */
+template <typename T, int MOST> YK__KERNEL(THREADS) read_kernel(index_job job)
 {
-    int64_t step = (int64_t)THREADS * gridDim.x;
-    YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < job.total; i += step)
+    enum { AT_ONCE = MOST == 1 ? 4 : 1 }; /* elements whose loads are under way together */
+    int64_t tile = (int64_t)THREADS * AT_ONCE;
+    YK__LOOP for (int64_t first = tile * blockIdx.x + threadIdx.x; first < job.total; first += tile * gridDim.x)
     {
-        offsets at = offsets_of(job, i);
-        T x = T();
-        if (follow(job, i, &at))
-            x = *yk__global<const T>(reinterpret_cast<const T *>(job.x + at.x));
-        *yk__global<T>(reinterpret_cast<T *>(job.value + at.value)) = x;
+        offsets<MOST> at[AT_ONCE];
+        T x[AT_ONCE];
+        YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
+        {
+            int64_t i = first + u * THREADS;
+            at[u] = offsets_of<MOST>(job, i < job.total ? i : job.total - 1);
+        }
+        YK__UNROLL for (int u = 0; u < AT_ONCE; u++) read_indices(job, &at[u]);
+        YK__UNROLL for (int u = 0; u < AT_ONCE; u++)
+        {
+            int64_t i = first + u * THREADS;
+            x[u] = T();
+            if (follow(job, i < job.total ? i : job.total - 1, &at[u]))
+                x[u] = *yk__global<const T>(reinterpret_cast<const T *>(job.x + at[u].x));
+        }
+        YK__UNROLL for (int u = 0; u < AT_ONCE; u++) if (first + u * THREADS < job.total) *
+            yk__global<T>(reinterpret_cast<T *>(job.value + at[u].value)) = x[u];
     }
+}
+template <typename T> static void read(int device, const index_job &job, const char *name, cudaStream_t stream)
+{
+    void (*kernel)(index_job) = job.count == 1 ? read_kernel<T, 1> : read_kernel<T, YK_MAX_DIMS>;
+    YK__LAUNCH(name, kernel, walk_blocks(device, job.total), THREADS, 0, stream, job);
 }
 
 /* Takes memory for the call, of which the first number is job->lowest. */
@@ -211,13 +237,12 @@ yk_status cuda_index(int device, const yk__view *out, const yk__view *x, const y
     yk_status status = begin(device, &job, 0, &stream, &memory, &rest);
     if (!status) {
         int64_t wide = widest(&job, (int64_t)yk__size_of(x->dtype));
-        unsigned blocks = walk_blocks(device, job.total);
         switch (wide) {
-        case 16: YK__LAUNCH(p->name, read_kernel<widest_word>, blocks, THREADS, 0, stream, job); break;
-        case 1: YK__LAUNCH(p->name, read_kernel<uint8_t>, blocks, THREADS, 0, stream, job); break;
-        case 2: YK__LAUNCH(p->name, read_kernel<uint16_t>, blocks, THREADS, 0, stream, job); break;
-        case 4: YK__LAUNCH(p->name, read_kernel<uint32_t>, blocks, THREADS, 0, stream, job); break;
-        default: YK__LAUNCH(p->name, read_kernel<uint64_t>, blocks, THREADS, 0, stream, job); break;
+        case 16: read<widest_word>(device, job, p->name, stream); break;
+        case 1: read<uint8_t>(device, job, p->name, stream); break;
+        case 2: read<uint16_t>(device, job, p->name, stream); break;
+        case 4: read<uint32_t>(device, job, p->name, stream); break;
+        default: read<uint64_t>(device, job, p->name, stream); break;
         }
         YK__LAUNCH(p->name, record_kernel, 1, 1, 0, stream, job, p->name, cuda_record_of(device));
         cuda_checks_queued(device);
@@ -245,7 +270,8 @@ YK__KERNEL(THREADS) tuple_kernel(index_job tuples, sort_entry *entries)
     int64_t step = (int64_t)THREADS * gridDim.x;
     YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < tuples.total; i += step)
     {
-        offsets at = offsets_of(tuples, i);
+        offsets<YK_MAX_DIMS> at = offsets_of<YK_MAX_DIMS>(tuples, i);
+        read_indices(tuples, &at);
         follow(tuples, i, &at);
         sort_entry e = {key_of_offset(at.x), i};
         to[i] = e;
@@ -299,16 +325,16 @@ write_kernel(index_job tuples, index_job fixed, const sort_entry *entries)
         return;
     YK__LOOP for (int64_t i = (int64_t)THREADS * blockIdx.x + threadIdx.x; i < total; i += step)
     {
-        int64_t s = i / fixed.total;
+        int64_t rest, s = walk_divide(i, fixed.total, &rest);
         uint64_t key = sorted[s].key;
         if (ACCUMULATE ? s > 0 && sorted[s - 1].key == key : s + 1 < tuples.total && sorted[s + 1].key == key)
             continue;
-        offsets own = offsets_of(fixed, i % fixed.total);
+        offsets<1> own = offsets_of<1>(fixed, rest);
         yk__global<T> to(reinterpret_cast<T *>(tuples.x + offset_of_key(key) + own.x));
         T result = *to;
         YK__LOOP for (; s < tuples.total && sorted[s].key == key; s++)
         {
-            const char *from = tuples.value + offsets_of(tuples, sorted[s].at).value + own.value;
+            const char *from = tuples.value + offsets_of<1>(tuples, sorted[s].at).value + own.value;
             T v = *yk__global<const T>(reinterpret_cast<const T *>(from));
             result = ACCUMULATE ? Put::add(result, v) : v;
         }

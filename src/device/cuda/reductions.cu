@@ -13,9 +13,10 @@
 
 /* EACH: elements of a thread, at least, where a team has more than one. */
 enum { THREADS = WALK_THREADS, EACH = 4, COLUMN_TEAM = 8 };
-/* Elements that a thread reads before it uses the first: 16 bytes of halves, too. */
-template <typename T> struct at_once {
-    enum { N = sizeof(T) <= 2 ? 8 : 4 };
+/* Elements that a thread reads before it uses the first: 32 bytes, or 16 elements; half of that where the state takes
+ * many registers. */
+template <typename T, typename State> struct at_once {
+    enum { MOST = sizeof(T) <= 2 ? 16 : 32 / sizeof(T), N = sizeof(State) > 16 ? MOST / 2 : MOST };
 };
 /* The least elements of a part, along rows and along columns; so many threads fill any GPU there is. */
 static const int64_t LEAST_PART = 4096, LEAST_COLUMN_PART = 128, MOST_PARTS = 1024, ENOUGH_THREADS = 1 << 18;
@@ -90,10 +91,12 @@ template <typename T, bool GREATEST> struct extreme_index {
             return s.at < y.at ? s : y;
         return (GREATEST ? s.x > y.x : s.x < y.x) ? s : y;
     }
+    /* i is beyond all that s has seen. */
     static YK__DEVICE state add(state s, T x, int64_t i)
     {
-        state y = {x, i};
-        return merge(s, y);
+        bool beyond = s.at < 0 || (GREATEST ? x > s.x : x < s.x) || (x != x && s.x == s.x);
+        state y = {beyond ? x : s.x, beyond ? i : s.at};
+        return y;
     }
     static YK__DEVICE int64_t finish(state s, double)
     {
@@ -142,7 +145,7 @@ template <typename State, typename In, typename Out, typename T> YK__KERNEL(THRE
 {
     typedef typename State::state state;
     typedef const typename In::stored stored;
-    enum { AT_ONCE = at_once<stored>::N };
+    enum { AT_ONCE = at_once<stored, state>::N };
     YK__SHARED(state, shared);
     int team = r.team, teams = THREADS / team, thread = (int)threadIdx.x;
     int member = r.columns ? thread / teams : thread % team, mine = r.columns ? thread % teams : thread / team;

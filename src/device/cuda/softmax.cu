@@ -11,11 +11,10 @@
 #include "device/cuda/powers.h"
 
 enum { THREADS = WALK_THREADS, ROWS = THREADS / LANES };
-/* Elements of a long row that a thread reads before it uses the first, 16 bytes of halves, too; of them SEEN are seen
- * together. */
+/* Elements of a long row that a thread reads before it uses the first; of them SEEN are seen together. */
 enum { SEEN = 4 };
 template <typename E> struct at_once {
-    enum { N = sizeof(typename E::stored) <= 2 ? 8 : 4 };
+    enum { N = sizeof(typename E::stored) <= 4 ? 8 : 4 };
 };
 
 /* Operand k of `rows` is the first element of a row; its elements are step[k] bytes apart. */

@@ -32,6 +32,14 @@ static inline unsigned walk_rows(int device, int64_t rows)
     return (unsigned)(rows < 1 ? 1 : rows < most ? rows : most);
 }
 
+/* Divides i by size, with the remainder in *rest; a division of 32 bits, where both fit, takes a fifth of the time. */
+static YK__DEVICE int64_t walk_divide(int64_t i, int64_t size, int64_t *rest)
+{
+    int64_t quotient = (i | size) <= UINT32_MAX ? (uint32_t)i / (uint32_t)size : i / size;
+    *rest = i - quotient * size;
+    return quotient;
+}
+
 /* The bytes from operand k's first element to that at `position`. */
 static YK__DEVICE int64_t walk_offset(const yk__loop &loop, int k, int64_t position)
 {
