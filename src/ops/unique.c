@@ -10,7 +10,7 @@
 
 /* ---- different ones ---- */
 
-/* Where asked, *to is `from` out of the scope that is about to end; false after a failure. */
+/* *to is `from` out of the scope that is about to end, unless `to` is NULL; false after a failure. */
 static bool hand_out(yk_scope scope, yk_tensor *from, yk_tensor **to)
 {
     if (!to)
@@ -80,7 +80,7 @@ static void clear_outs(yk_tensor **inverse, yk_tensor **counts)
         *counts = NULL;
 }
 
-/* Of x as a line, sorted first or as it is. */
+/* The different elements of x as a line, sorted first or as it is. */
 static yk_tensor *distinct_elements(const char *name, yk_tensor *x, bool sort, yk_tensor **inverse, yk_tensor **counts)
 {
     clear_outs(inverse, counts);
