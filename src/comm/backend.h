@@ -151,6 +151,10 @@ typedef struct yk__comm_join_args {
     double timeout, join_timeout;     /* seconds */
     void *parent;                     /* the state of the group that this is a part of, else NULL */
     const int *ranks;                 /* this group's ranks in the parent */
+    /* Fails when it is known otherwise that not all ranks will come; asked now and then while some are waited for.
+     * NULL: there is nobody to know. */
+    yk_status (*in_vain)(void *of);
+    void *in_vain_of;
 } yk__comm_join_args;
 
 typedef struct yk__comm_backend {

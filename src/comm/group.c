@@ -224,7 +224,9 @@ yk_process_group *yk__group_join(yk_process_group *handle, uint64_t members, yk_
                                .join_timeout = g->join_timeout,
                                .attempt = attempt,
                                .parent = parent,
-                               .ranks = ranks};
+                               .ranks = ranks,
+                               .in_vain = g->in_vain,
+                               .in_vain_of = g->in_vain_of};
     if (!g->backend->join(&args, &g->state)) {
         yk__progress_join(1);
         return handle;

@@ -40,9 +40,11 @@ typedef struct yk__group {
     char shown_name[32];  /* as pages have it (host/rank_page.h) */
     int rank, world_size; /* rank -1: not a member */
     double timeout, join_timeout, born;
-    uint64_t born_ticks; /* at `born` */
-    atomic_int children; /* groups made out of this one, for their names */
-    int pid, forks;      /* of the process that made it: see yk__group_is_parents */
+    uint64_t born_ticks;            /* at `born` */
+    atomic_int children;            /* groups made out of this one, for their names */
+    int pid, forks;                 /* of the process that made it: see yk__group_is_parents */
+    yk_status (*in_vain)(void *of); /* as in yk__comm_join_args, while it joins; else NULL */
+    void *in_vain_of;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;               /* the queue, `running`, or a work's `done` */
@@ -125,6 +127,10 @@ yk_process_group *yk__group_join(yk_process_group *handle, uint64_t members, yk_
 yk_store *yk__group_store(yk_process_group *handle);
 /* False once the group is broken, on any rank as far as this one knows. */
 bool yk__group_is_whole(yk_process_group *handle);
+/* yk_process_group_rebuild, which ends early, with the error of `in_vain`, when that fails: asked about once a second
+ * while ranks of the view are waited for. */
+yk_status yk__group_rebuild(yk_process_group *handle, int rank, int world_size, int64_t view,
+                            yk_status (*in_vain)(void *of), void *of);
 
 /* ---- environment.c ---- */
 /* The default group's rank, size and address from options and environment (environment.c). `bootstraps`: the ranks need

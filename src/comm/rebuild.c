@@ -57,6 +57,12 @@ static yk_status check_view(const yk__group *g, int rank, int world_size, int64_
 
 yk_status yk_process_group_rebuild(yk_process_group *handle, int rank, int world_size, int64_t view)
 {
+    return yk__group_rebuild(handle, rank, world_size, view, NULL, NULL);
+}
+
+yk_status yk__group_rebuild(yk_process_group *handle, int rank, int world_size, int64_t view,
+                            yk_status (*in_vain)(void *of), void *of)
+{
     YK__OWN_RECORD;
     yk__group *g = yk__group_of("process_group_rebuild", handle);
     if (!g || yk__group_check_process("process_group_rebuild", g) || check_view(g, rank, world_size, view))
@@ -68,14 +74,19 @@ yk_status yk_process_group_rebuild(yk_process_group *handle, int rank, int world
     snprintf(name, sizeof(name), "%.*s@%" PRId64, is_default ? 5 : (int)strcspn(g->name, "@"),
              is_default ? "world" : g->name, view);
     char *host_id = host_id_of(g, rank);
-    yk_process_group *fresh = host_id ? yk__group_join(yk__group_handle(g->backend, g->store, name, host_id, rank,
-                                                                        world_size, g->timeout, g->join_timeout),
-                                                       YK__HASH_BASIS, NULL, NULL, NULL)
-                                      : NULL;
+    yk_process_group *fresh =
+        host_id ? yk__group_handle(g->backend, g->store, name, host_id, rank, world_size, g->timeout, g->join_timeout)
+                : NULL;
+    if (fresh) {
+        fresh->group->in_vain = in_vain;
+        fresh->group->in_vain_of = of;
+    }
+    fresh = yk__group_join(fresh, YK__HASH_BASIS, NULL, NULL, NULL);
     if (!fresh) {
         yk__error_prefix("process_group_rebuild");
         return yk__error_code();
     }
+    fresh->group->in_vain = NULL;
     whole->group = fresh->group;
     fresh->group = g;
     yk_process_group_release(fresh); /* leaves the old view */

@@ -229,10 +229,16 @@ typedef struct stand {
     int64_t action;
 } stand;
 
+static yk_status meets_in_vain(void *of)
+{
+    const yk_elastic *e = of;
+    return yk__members_gone(&e->members);
+}
+
 /* The members of the view meet, and stand where the furthest of them does. */
 static yk_status meet(yk_elastic *e, const yk__succession *next, yk__standing standing, bool *completed)
 {
-    yk_status status = yk_process_group_rebuild(e->group, next->rank, e->members.count, e->members.view);
+    yk_status status = yk__group_rebuild(e->group, next->rank, e->members.count, e->members.view, meets_in_vain, e);
     watch_lost(e, !status);
     if (!status)
         status = divide(e);

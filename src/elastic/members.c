@@ -243,6 +243,22 @@ static yk_status stand_of(const yk__members *m, yk__member of, standing *stands,
     return status;
 }
 
+yk_status yk__members_gone(const yk__members *m)
+{
+    char key[KEY];
+    for (int i = 0; i < m->count; i++) {
+        bool gone = false;
+        if (is_there(m, key_of(key, "gone", m->list[i]), &gone))
+            yk_clear_error(); /* the store has no answer: whoever waits by it finds that out */
+        if (gone)
+            return yk__fail(YK_ERR_CONNECTION,
+                            "elastic: process %d (incarnation %d) of the job ended before the members of view %" PRId64
+                            " had met",
+                            m->list[i].slot, m->list[i].incarnation, m->view);
+    }
+    return YK_OK;
+}
+
 /* Waits until each member of the view stands somewhere or is gone; or, in an action, until one has come to the end of
  * the run, and so knows that all had come to that action: *over. NULL: in a step. */
 static yk_status stand_all(const yk__members *m, standing *stands, bool *over)

@@ -86,6 +86,8 @@ yk_status yk__members_change(yk__members *m, int64_t position, yk__standing stan
 /* Looks, at most ten times a second and only where a member is missing, for newcomers in the store: true if one waits.
  * */
 bool yk__members_look(yk__members *m);
+/* Fails if a member of the view has ended: while they meet, nobody else says so to who waits for it. */
+yk_status yk__members_gone(const yk__members *m);
 /* True if one of the slots in the text of elastic/lost is a member's; then *slot is the first. */
 bool yk__members_lost(const yk__members *m, const char *lost, int *slot);
 /* The run is over for this member, which did not leave: nobody is let in any more, and who is still in the last action

@@ -22,6 +22,7 @@
 #include "base/core.h"
 #include "base/hash.h"
 #include "comm/group.h"
+#include "elastic/elastic_job.h"
 
 enum { SAMPLES = 150, SIDE = 6, BATCH = 2, EPOCHS = 2, STEPS = 26, VIRTUAL = 6 };
 
@@ -110,6 +111,15 @@ static void wait_for_spares(int count)
         usleep(2000);
 }
 
+/* Ends when the view that follows is made, before it has met the others in it. */
+static void end_unmet(const rank *r)
+{
+    yk__succession next;
+    if (yk__members_change(&r->job->members, r->job->position, YK__AT_STEP, &next) || !next.changed)
+        exit(4);
+    raise(SIGKILL);
+}
+
 /* Does what the plan has for this process in this phase of the step. */
 static bool phase(const rank *r, const char *name)
 {
@@ -124,6 +134,8 @@ static bool phase(const rank *r, const char *name)
         pthread_t thread;
         if (strcmp(what, "kill") == 0)
             raise(SIGKILL);
+        else if (strcmp(what, "unmet") == 0)
+            end_unmet(r);
         else if (strcmp(what, "leave") == 0)
             raise(SIGTERM);
         else if (strcmp(what, "call") == 0)
@@ -386,6 +398,17 @@ static void test_several(void **state)
     goes_on(4, 0, "1.0 7 batch kill 0.0 7 recover kill 3.0 7 recover 1000", "members");
 }
 
+/* One that ends in a new view before its members have met: the others do not wait for it until YOKE_JOIN_TIMEOUT. */
+static void test_unmet(void **state)
+{
+    (void)state;
+    double began = yk__now();
+    setenv("YOKE_JOIN_TIMEOUT", "300", 1);
+    goes_on(4, 0, "1.0 7 batch kill 2.0 7 recover unmet", "view 3, 2 members");
+    unsetenv("YOKE_JOIN_TIMEOUT");
+    assert_true(yk__now() - began < 150);
+}
+
 /* One that is stopped is no member less: it is waited for, also while the members change. */
 static void test_stopped(void **state)
 {
@@ -544,10 +567,10 @@ int main(int argc, char **argv)
     setenv("YOKE_LOG", "warn", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), cmocka_unit_test(test_each_phase), cmocka_unit_test(test_several),
-        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_evicted),    cmocka_unit_test(test_any_moment),
-        cmocka_unit_test(test_joining),     cmocka_unit_test(test_spares),     cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_at_the_end),  cmocka_unit_test(test_apart),      cmocka_unit_test(test_no_change),
-        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_unmet),       cmocka_unit_test(test_stopped),    cmocka_unit_test(test_evicted),
+        cmocka_unit_test(test_any_moment),  cmocka_unit_test(test_joining),    cmocka_unit_test(test_spares),
+        cmocka_unit_test(test_leaving),     cmocka_unit_test(test_at_the_end), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_no_change),   cmocka_unit_test(test_create),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -55,7 +55,7 @@ yk_status yk__native_check_joining(native *g, const yk__comm_join_args *args)
         yk_clear_error();
     }
     free(cause);
-    return status;
+    return status || !args->in_vain ? status : args->in_vain(args->in_vain_of);
 }
 
 /* Tells the others why they wait in vain; false where it cannot. The first cause stays. */
@@ -345,6 +345,8 @@ static yk_status exchange_records(native *g, const yk__comm_join_args *args, uin
             status = peer_failure(&all);
         if (!status && !complete)
             status = compare_lists(args);
+        if (!status && !complete && args->in_vain)
+            status = args->in_vain(args->in_vain_of);
         if (!status && !complete && yk__now() >= until)
             status = name_missing(args, values);
         for (int r = 0; r < n; r++) {
