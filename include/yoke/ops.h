@@ -43,6 +43,7 @@ YK_API yk_tensor *yk_minimum(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_add_scaled(yk_tensor *a, yk_tensor *b, double alpha); /* a + alpha b, in integers alpha too */
 YK_API yk_tensor *yk_add_scalar(yk_tensor *a, double b);
 YK_API yk_tensor *yk_sub_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_rsub_scalar(yk_tensor *a, double b); /* b - a */
 YK_API yk_tensor *yk_mul_scalar(yk_tensor *a, double b);
 YK_API yk_tensor *yk_div_scalar(yk_tensor *a, double b);
 YK_API yk_tensor *yk_pow_scalar(yk_tensor *a, double b);
@@ -103,6 +104,14 @@ YK_API yk_tensor *yk_lt(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_le(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_gt(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_ge(yk_tensor *a, yk_tensor *b);
+/* With a number. Integers beside a whole one are compared as such, beside another one as f32. */
+YK_API yk_tensor *yk_eq_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_ne_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_lt_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_le_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_gt_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_ge_scalar(yk_tensor *a, double b);
+YK_API yk_tensor *yk_logical_xor(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_logical_and(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_logical_or(yk_tensor *a, yk_tensor *b);
 YK_API yk_tensor *yk_logical_not(yk_tensor *x);
@@ -119,6 +128,31 @@ YK_API yk_tensor *yk_add_(yk_tensor *x, yk_tensor *y, double alpha); /* x += alp
 YK_API yk_tensor *yk_mul_(yk_tensor *x, yk_tensor *y);
 YK_API yk_tensor *yk_mul_scalar_(yk_tensor *x, double y);
 YK_API yk_tensor *yk_relu_(yk_tensor *x);
+YK_API yk_tensor *yk_sub_(yk_tensor *x, yk_tensor *y, double alpha); /* x -= alpha y */
+YK_API yk_tensor *yk_div_(yk_tensor *x, yk_tensor *y);
+YK_API yk_tensor *yk_add_scalar_(yk_tensor *x, double y);
+YK_API yk_tensor *yk_sub_scalar_(yk_tensor *x, double y);
+YK_API yk_tensor *yk_div_scalar_(yk_tensor *x, double y);
+YK_API yk_tensor *yk_pow_scalar_(yk_tensor *x, double y);
+YK_API yk_tensor *yk_clamp_(yk_tensor *x, double low, double high);
+YK_API yk_tensor *yk_addcmul_(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value); /* x += value a b */
+YK_API yk_tensor *yk_addcdiv_(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value); /* x += value a / b */
+YK_API yk_tensor *yk_lerp_(yk_tensor *x, yk_tensor *end, yk_tensor *weight);
+YK_API yk_tensor *yk_lerp_scalar_(yk_tensor *x, yk_tensor *end, double weight);
+/* The function of the same name without an underscore. */
+YK_API yk_tensor *yk_neg_(yk_tensor *x);
+YK_API yk_tensor *yk_abs_(yk_tensor *x);
+YK_API yk_tensor *yk_exp_(yk_tensor *x);
+YK_API yk_tensor *yk_log_(yk_tensor *x);
+YK_API yk_tensor *yk_sqrt_(yk_tensor *x);
+YK_API yk_tensor *yk_rsqrt_(yk_tensor *x);
+YK_API yk_tensor *yk_reciprocal_(yk_tensor *x);
+YK_API yk_tensor *yk_square_(yk_tensor *x);
+YK_API yk_tensor *yk_tanh_(yk_tensor *x);
+YK_API yk_tensor *yk_sigmoid_(yk_tensor *x);
+YK_API yk_tensor *yk_floor_(yk_tensor *x);
+YK_API yk_tensor *yk_ceil_(yk_tensor *x);
+YK_API yk_tensor *yk_round_(yk_tensor *x);
 YK_API yk_tensor *yk_copy_(yk_tensor *x, yk_tensor *from); /* casts, broadcasts, crosses devices */
 YK_API yk_tensor *yk_fill_(yk_tensor *x, double value);
 YK_API yk_tensor *yk_zero_(yk_tensor *x);
@@ -185,7 +219,7 @@ YK_API yk_tensor *yk_max_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **in
 YK_API yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index);
 YK_API yk_tensor *yk_max(yk_tensor *x); /* of all; equal elements share the gradient evenly */
 YK_API yk_tensor *yk_min(yk_tensor *x);
-YK_API yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim); /* i64; no gradient */
+YK_API yk_tensor *yk_argmax(yk_tensor *x, int dim, bool keepdim); /* i64, no gradient; YK_NOT_GIVEN: of all, C order */
 YK_API yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim);
 YK_API yk_tensor *yk_any(yk_tensor *x); /* bool; of uint8, uint8 */
 YK_API yk_tensor *yk_all(yk_tensor *x);
@@ -618,6 +652,34 @@ typedef struct yk_triplet_margin_loss_options {
 /* Each (N,D), or (D). */
 YK_API yk_tensor *yk_triplet_margin_loss(yk_tensor *anchor, yk_tensor *positive, yk_tensor *negative,
                                          const yk_triplet_margin_loss_options *options);
+/* x where the target is 1, max(0, margin - x) where it is -1, of x's shape; margin 1. */
+YK_API yk_tensor *yk_hinge_embedding_loss(yk_tensor *x, yk_tensor *target, double margin, yk_reduction reduction);
+/* log(1 + exp(-target x)), target of 1 and -1. */
+YK_API yk_tensor *yk_soft_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction);
+typedef struct yk_sigmoid_focal_loss_options {
+    double alpha YK_DEFAULT(0.25); /* the share of targets of 1, in [0, 1]; below 0: all count alike */
+    double gamma YK_DEFAULT(2);    /* at least 0 */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_NONE);
+    unsigned yk__mark YK_DEFAULT(YK__MARK); /* private */
+} yk_sigmoid_focal_loss_options;
+#define yk_sigmoid_focal_loss_options_DEFAULTS                                                                         \
+    .yk__mark = YK__MARK, .alpha = 0.25, .gamma = 2, .reduction = YK_REDUCE_NONE
+/* The binary cross entropy of logits x, of targets of 0 to 1 in x's shape, weighed by (1 - p_t)^gamma. Source:
+ * torchvision.ops.sigmoid_focal_loss; Lin et al., 2017. */
+YK_API yk_tensor *yk_sigmoid_focal_loss(yk_tensor *x, yk_tensor *target, const yk_sigmoid_focal_loss_options *options);
+typedef struct yk_ctc_loss_options {
+    int64_t blank YK_DEFAULT(0);                       /* the class that stands for no label */
+    yk_reduction reduction YK_DEFAULT(YK_REDUCE_MEAN); /* the mean of each loss over its number of labels */
+    bool zero_infinity YK_DEFAULT(false);              /* 0, without a gradient, for targets that cannot be reached */
+    unsigned yk__mark YK_DEFAULT(YK__MARK);            /* private */
+} yk_ctc_loss_options;
+#define yk_ctc_loss_options_DEFAULTS .yk__mark = YK__MARK
+/* log_probs (T,N,C), or (T,C) of one, logarithms of probabilities (yk_log_softmax); targets (N,S) of labels that are
+ * not blank, or those of all one after the other, (sum of lengths); input_lengths and target_lengths (N), or one
+ * number. All but log_probs are i64 or i32. The gradient is that of log_probs: after yk_log_softmax it is PyTorch's,
+ * which adds exp(log_probs) before. Source: torch.nn.functional.ctc_loss; Graves et al., 2006. */
+YK_API yk_tensor *yk_ctc_loss(yk_tensor *log_probs, yk_tensor *targets, yk_tensor *input_lengths,
+                              yk_tensor *target_lengths, const yk_ctc_loss_options *options);
 
 #ifdef __cplusplus
 }

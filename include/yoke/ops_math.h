@@ -18,6 +18,18 @@ YK_API yk_tensor *yk_log1p(yk_tensor *x); /* log(1 + x) */
 YK_API yk_tensor *yk_expm1(yk_tensor *x); /* exp(x) - 1 */
 YK_API yk_tensor *yk_erf(yk_tensor *x);
 YK_API yk_tensor *yk_atan2(yk_tensor *y, yk_tensor *x); /* the angle of (x, y); floating */
+/* The f32 of integers and bool is what counts. Powers of the base have whole logarithms. */
+YK_API yk_tensor *yk_log2(yk_tensor *x);
+YK_API yk_tensor *yk_log10(yk_tensor *x);
+YK_API yk_tensor *yk_tan(yk_tensor *x);
+YK_API yk_tensor *yk_asin(yk_tensor *x);
+YK_API yk_tensor *yk_acos(yk_tensor *x);
+YK_API yk_tensor *yk_atan(yk_tensor *x);
+YK_API yk_tensor *yk_sinh(yk_tensor *x);
+YK_API yk_tensor *yk_cosh(yk_tensor *x);
+YK_API yk_tensor *yk_asinh(yk_tensor *x);
+YK_API yk_tensor *yk_acosh(yk_tensor *x);
+YK_API yk_tensor *yk_atanh(yk_tensor *x);
 /* a + weight (b - a); exactly b for weight 1. */
 YK_API yk_tensor *yk_lerp(yk_tensor *a, yk_tensor *b, yk_tensor *weight);
 YK_API yk_tensor *yk_lerp_scalar(yk_tensor *a, yk_tensor *b, double weight);
@@ -63,6 +75,13 @@ YK_API yk_tensor *yk_repeat(yk_tensor *x, int ndim, const int64_t *repeats);
 /* The roots of yk_var, also of values whose variance is outside the dtype's range (f32: on CPUs, as in PyTorch). */
 YK_API yk_tensor *yk_std(yk_tensor *x); /* all, correction 1 */
 YK_API yk_tensor *yk_std_dims(yk_tensor *x, const int *dims, int n_dims, double correction, bool keepdim);
+/* The largest and the least element; equal ones share the gradient evenly. yk_max_dim has the place as well. */
+YK_API yk_tensor *yk_amax(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_amin(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+/* yk_any and yk_all along dimensions; and how many elements are not 0 (i64). No gradient. */
+YK_API yk_tensor *yk_any_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_all_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
+YK_API yk_tensor *yk_count_nonzero(yk_tensor *x, const int *dims, int n_dims);
 YK_API yk_tensor *yk_logsumexp(yk_tensor *x, const int *dims, int n_dims, bool keepdim);
 /* (sum |x|^p)^(1/p): p 2, 1, 0 (the number of elements that are not 0), INFINITY, -INFINITY or any other; no gradient
  * where it is 0. */
@@ -74,12 +93,32 @@ YK_API yk_tensor *yk_cdist(yk_tensor *x, yk_tensor *y, double p);
  * NULL, the sums of the weights. */
 YK_API yk_tensor *yk_bincount(yk_tensor *x, yk_tensor *weights, int64_t minlength);
 
+/* ---- distinct elements, places, repetitions: no gradient but of what is repeated --------------------------------- */
+/* The different elements of x in ascending order: (K). *inverse (i64, of x's shape): the place of each element among
+ * them; *counts (K, i64): the number of each; either may be NULL. Every NaN is one of its own. Source: torch.unique. */
+YK_API yk_tensor *yk_unique(yk_tensor *x, yk_tensor **inverse, yk_tensor **counts);
+/* The different slices of x along a dimension, in lexicographic order; *inverse has the dimension's size. */
+YK_API yk_tensor *yk_unique_dim(yk_tensor *x, int dim, yk_tensor **inverse, yk_tensor **counts);
+/* The elements of x in C order without those that equal the one before them. */
+YK_API yk_tensor *yk_unique_consecutive(yk_tensor *x, yk_tensor **inverse, yk_tensor **counts);
+/* For each of `values` the number of elements of `sorted` (N) that are less than it, or, with `right`, not greater: the
+ * place where it would go in, i64. sorted may be (...,N) where values are (...,M). Source: torch.searchsorted. */
+YK_API yk_tensor *yk_searchsorted(yk_tensor *sorted, yk_tensor *values, bool right);
+YK_API yk_tensor *yk_bucketize(yk_tensor *values, yk_tensor *boundaries, bool right); /* boundaries (N) */
+/* Each slice of x along a dimension (YK_NOT_GIVEN: each element of x as a vector) as often as repeats says, (N) of i64
+ * or i32 with the dimension's size, or one number for all. */
+YK_API yk_tensor *yk_repeat_interleave(yk_tensor *x, yk_tensor *repeats, int dim);
+YK_API yk_tensor *yk_repeat_interleave_scalar(yk_tensor *x, int64_t repeats, int dim);
+
 /* ---- parts of matrices ------------------------------------------------------------------------------------------ */
 /* x (...,M,N) with zeros above, and below, the diagonal k (0: the main one, above it positive). */
 YK_API yk_tensor *yk_tril(yk_tensor *x, int64_t k);
 YK_API yk_tensor *yk_triu(yk_tensor *x, int64_t k);
 /* The diagonal of two dimensions, which becomes the last one: a view. */
 YK_API yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1);
+/* x (N) as the diagonal k of a square matrix of zeros; of a matrix its diagonal k, copied. */
+YK_API yk_tensor *yk_diag(yk_tensor *x, int64_t k);
+YK_API yk_tensor *yk_trace(yk_tensor *x);               /* the sum of a matrix's main diagonal */
 YK_API yk_tensor *yk_outer(yk_tensor *a, yk_tensor *b); /* (M), (N): (M,N) */
 /* x as columns and rows of a grid: outs[i] of the shape (sizes of all xs), the values along dimension i (torch's "ij").
  */

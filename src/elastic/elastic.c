@@ -4,6 +4,7 @@
 #include "elastic/elastic_job.h"
 
 #include <inttypes.h>
+#include <link.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,12 +170,41 @@ static yk_status check_alike(const yk_elastic *e, const yk_elastic_options *o)
     return status;
 }
 
+/* Adds the build id of the program, or of the object that has this function, to the hash: another build may compute
+ * other bits. What was linked without one adds nothing. */
+static int add_build_id(struct dl_phdr_info *info, size_t size, void *hash)
+{
+    uintptr_t here = (uintptr_t)add_build_id;
+    bool wanted = !*info->dlpi_name;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + p->p_vaddr;
+        wanted |= p->p_type == PT_LOAD && here >= begin && here < begin + p->p_memsz;
+    }
+    for (int i = 0; i < info->dlpi_phnum && wanted; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        const char *at = (const char *)(info->dlpi_addr + p->p_vaddr), *end = at + p->p_memsz;
+        while (p->p_type == PT_NOTE && (size_t)(end - at) >= sizeof(ElfW(Nhdr))) {
+            const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)(const void *)at;
+            const char *name = at + sizeof(*note), *id = name + ((note->n_namesz + 3u) & ~3u);
+            if (id > end || note->n_descsz > (size_t)(end - id))
+                break;
+            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(name, "GNU", 4) == 0)
+                *(uint64_t *)hash = yk__hash(*(uint64_t *)hash, id, note->n_descsz);
+            at = id + ((note->n_descsz + 3u) & ~3u);
+        }
+    }
+    return 0;
+}
+
 /* The facts that have to be alike in a process that joins later, one a line; the caller frees. NULL without memory. */
 static char *facts_of(const yk_elastic *e, const yk_elastic_options *o)
 {
     const yk__reducer *r = e->reducer;
     yk_loader_state loader = yk_loader_get_state(e->loader);
-    uint64_t model = YK__HASH_BASIS;
+    uint64_t model = YK__HASH_BASIS, code = YK__HASH_BASIS;
+    dl_iterate_phdr(add_build_id, &code);
     for (int i = 0; i < r->count + r->n_buffers; i++) {
         const yk_tensor *x = i < r->count ? r->parameters[i].x : r->buffers[i - r->count];
         const char *name = i < r->count ? r->parameters[i].name : "";
@@ -185,10 +215,10 @@ static char *facts_of(const yk_elastic *e, const yk_elastic_options *o)
     }
     return yk__format("yoke %s\n%s%s%d virtual ranks\naccumulate %" PRId64 "\ndifferent_seeds %d\nbalance %d\nbatches "
                       "of %" PRId64 "\n%" PRId64 " samples in its set\nseed %" PRIu64 " of its loader\n%zu bytes of "
-                      "its own\nmodel %016" PRIx64 "\ninstruction set v%d",
+                      "its own\nmodel %016" PRIx64 "\ninstruction set v%d\ncode of build %016" PRIx64,
                       YK_VERSION, o->alike ? o->alike : "", o->alike ? "\n" : "", e->virtual_ranks, e->accumulate,
                       o->different_seeds, o->balance, loader.batch_size, loader.dataset_length, loader.seed,
-                      e->own_bytes, model, yk__isa());
+                      e->own_bytes, model, yk__isa(), code);
 }
 
 static yk_status make_generators(yk_elastic *e, bool different_seeds)

@@ -14,6 +14,7 @@
 #include "launch/departures.h"
 #include "launch/listeners.h"
 #include "launch/pages.h"
+#include "launch/register.h"
 #include "launch/rendezvous.h"
 #include "net/store_link.h"
 #include "net/store_server.h"
@@ -80,8 +81,10 @@ enum {                  /* of reports: u8 kind, u64 id, and */
 enum {                   /* of plans: u8 kind, and */
        PLAN_REFUSED = 1, /* text */
        PLAN_GIVEN,       /* see yk__agent_put_plan */
-       PLAN_WAITS,       /* u64 microseconds, u8 1 as a spare, text, why: another answer follows, under the next key */
-       PLAN_OVER         /* u8 the exit code of the job, text: it has come to its end, and has not needed this spare */
+       /* u64 microseconds, u8 1 as a spare, text, why ("": as before), and text, where other launchers serve a store of
+        * their own, "HOST:PORT HOST:PORT": another answer follows, under the next key */
+       PLAN_WAITS,
+       PLAN_OVER /* u8 the exit code of the job, text: it has come to its end, and has not needed this spare */
 };
 enum {                 /* of orders: u8 kind, and */
        ORDER_STOP = 1, /* u32 the signal to stop the processes with, u8 1 where it is because some are stuck */
@@ -141,6 +144,9 @@ void yk__agent_plan_key(char key[32], uint64_t id, int waits);
 
 /* ---- discovery.c: finding node 0, in a thread, because it keeps one waiting ------------------------------------ */
 typedef struct yk__discovery {
+    yk__register *reg; /* by which it is found; NULL: its address is known. With it host may be NULL, port 0 */
+    uint64_t id;       /* of this launcher */
+    yk__view view;     /* with reg: what was found, or made */
     const char *host;
     int port;
     bool may_listen, must_listen; /* this node can be, is, node 0 */
@@ -226,6 +232,8 @@ struct yk__rendezvous {
     int epoll;
     uint64_t id;
     char where[YK__ADDRESS_TEXT + YK__HOST_SIZE];
+    yk__register *reg;                /* of the job in etcd; NULL: there is none */
+    char found_host[YK__HOST_SIZE];   /* of node 0, with it */
     bool closing;                     /* only that all arrives is waited for */
     bool sending;                     /* the epoll descriptor reports when more can be sent */
     double beat;                      /* when the lease was last renewed */
@@ -239,7 +247,7 @@ struct yk__rendezvous {
     yk__store_server *server;
     yk__store_server_options serving;
     int refusals[2];        /* a pipe: why peers were turned away, from the store's thread */
-    yk__agent_node **nodes; /* those that may join, in the order in which they came; joined of them */
+    yk__agent_node **nodes; /* joined of them, that may join: as they came, and with numbers in the order of those */
     int joined;
     char reasons[AGENT_REASONS][YK__WHY_SIZE]; /* why others were refused */
     int refused;
@@ -274,6 +282,7 @@ struct yk__rendezvous {
     bool spare, over;   /* it waits for a place; the job has ended meanwhile, with over_code */
     int over_code;
     char waits_why[YK__WHY_SIZE]; /* so far unsaid; "": nothing is */
+    struct yk__seeking *seeking;  /* while it waits: where a lost keeper's successor can be asked for (waiting.c) */
     char refusal[1200];
     yk__trace_order trace_order;
     yk__traces_end trace_end;
@@ -313,11 +322,13 @@ void yk__rendezvous_order(yk__rendezvous *n, yk__wire *order);
 void yk__rendezvous_facts(const yk__rendezvous *n, yk__agent_facts *facts);
 /* The lease of this launcher at a store. */
 void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client);
+/* Asks to join: the first requests to a store that another launcher serves. */
+void yk__rendezvous_ask(yk__rendezvous *n, yk__agent_client *client);
 void yk__rendezvous_handle_join(yk__rendezvous *n, uint64_t id, yk__reader *reader);
 /* Waits at node 0 until enough nodes have come; numbers them, and gives out the ranks. */
 bool yk__rendezvous_gather(yk__rendezvous *n, double deadline, int *code);
-/* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. False without
- * memory. */
+/* Gives out the numbers that were not asked for in the order in which the nodes came; then the ranks. The nodes are in
+ * the order of their numbers from there on. False without memory. */
 bool yk__rendezvous_number(yk__rendezvous *n);
 /* Node 0's plan of an attempt. False without a port. */
 bool yk__rendezvous_make_plan(yk__rendezvous *n, yk__agent_plan *plan);
@@ -397,6 +408,11 @@ void yk__waiting_failed(yk__rendezvous *n, const yk__agent_node *node);
 /* The launcher that waits: what node 0 has told it, false where that is malformed; and is there the time? It is said
  * once, or `text` is why not. */
 bool yk__waiting_told(yk__rendezvous *n, bool over, yk__reader *reader);
+/* False where the launcher that keeps the list is lost; true also while this one, which waits, looks for its successor,
+ * to ask there anew: then it is to be called again at *next. */
+bool yk__waiting_seeks(yk__rendezvous *n, double *next);
+/* Node 0: the list of launchers has changed, and those that wait are told. */
+void yk__waiting_tell(yk__rendezvous *n);
 bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t size);
 /* ---- survivors.c: nodes that come and go while processes go on --------------------------------------------------- */
 /* True if processes of this node are known to survive others; at node 0, of any node. */

@@ -383,6 +383,8 @@ void yk__rendezvous_move(yk__rendezvous *n)
 {
     yk__agent_client *c = &n->client;
     yk__reader value;
+    if (n->reg)
+        yk__register_drain(n->reg);
     yk__agent_client_move(c);
     while (yk__agent_client_next(c, &value)) {
         if (n->server) {
@@ -492,14 +494,26 @@ static void report_cause(yk__rendezvous *n, const group *g)
     report_end(n, &end, ended, saw > 0);
 }
 
+/* Tells a store that may not have heard it which processes of this node are gone; also of those that are to be started
+ * again in a moment. */
+static void retell_gone(yk__rendezvous *n, const group *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const worker *w = &g->workers[i];
+        bool ended = w->lost || w->again_at > 0;
+        for (int k = 0; k < w->incarnation + ended; k++)
+            yk__rendezvous_gone(n, w->rank, k);
+    }
+}
+
 /* Node 0 lists the ranks of all nodes that ended alone. */
 static void report_departures(yk__rendezvous *n, const group *g)
 {
+    if (n->retell)
+        retell_gone(n, g);
     for (int i = 0; i < g->count; i++) {
         worker *w = &g->workers[i];
         bool again = n->retell && (w->lost || w->incarnation > 0);
-        for (int k = 0; again && k < w->incarnation + w->lost; k++)
-            yk__rendezvous_gone(n, w->rank, k);
         if (!w->untold && !again)
             continue;
         w->untold = false;
@@ -593,8 +607,12 @@ static void end_cut_off(yk__rendezvous *n)
 {
     yk__outcome_clear(&n->end);
     n->end =
-        broken(n, "this launcher keeps the list of nodes, and too few of the others have answered it: this side of "
-                  "the cut ends, before the nodes that reach each other go on without this one");
+        broken(n, n->reg ? "this launcher keeps the list of nodes, not all of the others have answered it, and etcd "
+                           "has not taken the list without those: this side of the cut ends, before nodes that "
+                           "reach etcd go on without this one"
+                         : "this launcher keeps the list of nodes, and too few of the others have answered it: "
+                           "this side of the cut ends, before the nodes that reach each other go on without this "
+                           "one");
     n->have_end = n->link.done = true;
     n->again = false;
     n->stop = SIGTERM;
@@ -613,6 +631,9 @@ static void step_node_0(yk__rendezvous *n, const group *g, bool ended)
         end_cut_off(n);
         return;
     }
+    if (n->retell) /* the store was another launcher's when they ended */
+        retell_gone(n, g);
+    n->retell = false;
     yk__survivors_step(n);
     for (int i = 0; i < n->joined; i++) {
         yk__agent_node *p = n->nodes[i];
@@ -664,6 +685,8 @@ int yk__rendezvous_step(group_link *link, const group *g, bool ended, double *ag
     yk__rendezvous_move(n);
     double look = yk__now() + n->s.node_timeout;
     yk__succession_step(n, &look);
+    if (n->reg)
+        yk__electing_say(n);
     report_cause(n, g);
     if (n->server)
         step_node_0(n, g, ended);

@@ -3,7 +3,8 @@
  *
  * A node that was given no number and has the job's address tries to listen there; the first that does is node 0. Node
  * 0 is a client of its own store, as the others are. The first requests go right behind the proof of the hand-shake: a
- * round trip for each of connecting, the hellos, and the proof with all that is asked and answered. The thread ends by
+ * round trip for each of connecting, the hellos, and the proof with all that is asked and answered. With etcd
+ * (register.h) the first who writes the job's view there is node 0, at an address of its own. The thread ends by
  * writing to a pipe; until then nobody else touches the discovery but for its end of the pipe.
  */
 #include <fcntl.h>
@@ -73,10 +74,121 @@ static yk__reason try_connect(yk__discovery *s, const yk__address *addresses, si
     return reason;
 }
 
-static void *discover(void *arg)
+/* ---- through etcd ------------------------------------------------------------------------------------------------ */
+
+/* Serves at an address of this node's own; its name for others in `where`. */
+static bool serve_own(yk__discovery *s, yk__address *bound, char where[YK__HOST_SIZE + 8], char why[YK__WHY_SIZE])
 {
-    discovery_thread *t = arg;
-    yk__discovery *s = t->discovery;
+    yk__address own[MAX_ADDRESSES];
+    char text[YK__ADDRESS_TEXT];
+    size_t count = 1;
+    if (s->host)
+        count = yk__resolve_to_listen(s->host, s->port, s->identity->has_secret, s->deadline, own, MAX_ADDRESSES, why);
+    else if (yk__etcd_local(yk__register_etcd(s->reg), s->deadline, own, why))
+        yk__address_set_port(own, s->port);
+    else
+        count = 0;
+    if (!count || !try_serve(s, own, count, why))
+        return false;
+    *bound = s->client.link.far;
+    if (s->everywhere)
+        snprintf(where, YK__HOST_SIZE + 8, "%.255s:%d", s->host, yk__address_port(bound));
+    else
+        snprintf(where, YK__HOST_SIZE + 8, "%s", yk__address_format(bound, text));
+    return true;
+}
+
+/* Becomes node 0, of a job that has no view, or one of which nobody is left. */
+static yk__register_result begin_job(yk__discovery *s, const yk__view *before, yk__address *bound,
+                                     char where[YK__HOST_SIZE + 8], char why[YK__WHY_SIZE])
+{
+    if (!s->server && !serve_own(s, bound, where, why))
+        return YK__REGISTER_DENIED;
+    yk__view view = {.number = before->number + 1,
+                     .term = before->term + 1,
+                     .after = before->revision,
+                     .keeper = s->id,
+                     .count = 1,
+                     .nodes = {{.id = s->id}}};
+    snprintf(view.where, sizeof(view.where), "%s", where);
+    yk__register_result result = yk__register_swap(s->reg, &view, why);
+    s->view = view;
+    return result;
+}
+
+static yk__reason join_keeper(yk__discovery *s, char why[YK__WHY_SIZE])
+{
+    char host[YK__HOST_SIZE];
+    int port;
+    yk__address addresses[MAX_ADDRESSES];
+    if (yk__host_port_parse(s->view.where, -1, host, &port)) {
+        yk_clear_error();
+        return YK__NOT_RESOLVED;
+    }
+    size_t count = yk__resolve(host, port, s->deadline, addresses, MAX_ADDRESSES, why);
+    return try_connect(s, addresses, count, why);
+}
+
+/* One look at etcd; true when it is done, with s->why set where it failed. */
+static bool find_once(yk__discovery *s, yk__address *bound, char where[YK__HOST_SIZE + 8], char why[YK__WHY_SIZE])
+{
+    char text[YK__WHY_SIZE];
+    yk__register_result result = yk__register_look(s->reg, &s->view, why);
+    if (result == YK__REGISTER_DONE && !s->view.number && s->may_listen)
+        result = begin_job(s, &(yk__view){0}, bound, where, why);
+    else if (result == YK__REGISTER_DONE && !s->view.number)
+        snprintf(why, YK__WHY_SIZE, "%.200s is not in etcd: node 0 has not come", yk__register_key(s->reg));
+    if (result == YK__REGISTER_DENIED || result == YK__REGISTER_FALSE) {
+        snprintf(s->why, sizeof(s->why), "%s", why);
+        return true;
+    }
+    if (result != YK__REGISTER_DONE || !s->view.number)
+        return false;
+    if (s->view.keeper == s->id) {
+        yk__address own = *bound;
+        if (s->everywhere)
+            yk__resolve("127.0.0.1", yk__address_port(bound), s->deadline, &own, 1, text);
+        if (join_address(s, &own, s->deadline, text) != YK__REACHED)
+            snprintf(s->why, sizeof(s->why), "%.200s: its own store: %s", where, text);
+        return true;
+    }
+    yk__store_server_stop(s->server);
+    s->server = NULL;
+    if (s->must_listen) {
+        snprintf(s->why, sizeof(s->why), "--node-rank 0: %.200s in etcd says that the job is kept at %.200s already",
+                 yk__register_key(s->reg), s->view.where);
+        return true;
+    }
+    yk__reason reason = join_keeper(s, why);
+    if (reason == YK__REACHED)
+        return true;
+    if (reason == YK__REJECTED || reason == YK__EXHAUSTED) {
+        snprintf(s->why, sizeof(s->why), "%.200s: %s", s->view.where, why);
+        return true;
+    }
+    if (s->may_listen && yk__register_is_over(s->reg, &s->view, why)) {
+        yk__view before = s->view;
+        (void)begin_job(s, &before, bound, where, why); /* the next look has what came of it */
+    }
+    return false;
+}
+
+static void find_by_register(yk__discovery *s)
+{
+    char why[YK__WHY_SIZE] = "", where[YK__HOST_SIZE + 8] = "";
+    yk__address bound = {0};
+    double begin = yk__now();
+    for (double wait = 0.005; !find_once(s, &bound, where, why); wait = wait < 0.3 ? 1.5 * wait : 0.4) {
+        if (yk__now() + wait >= s->deadline) {
+            snprintf(s->why, sizeof(s->why), "%s (tried for %.3g s)", why, yk__now() - begin);
+            return;
+        }
+        poll(NULL, 0, (int)(1000 * wait) + 1);
+    }
+}
+
+static void find_by_address(yk__discovery *s)
+{
     /* The last answer of any kind: systems answer only some of many packets that are rejected. */
     char why[YK__WHY_SIZE] = "", taken[YK__WHY_SIZE] = "", answer[YK__WHY_SIZE] = "";
     yk__reason answered = YK__NO_ANSWER;
@@ -130,6 +242,15 @@ static void *discover(void *arg)
         }
         poll(NULL, 0, (int)(1000 * wait) + 1);
     }
+}
+
+static void *discover(void *arg)
+{
+    discovery_thread *t = arg;
+    if (t->discovery->reg)
+        find_by_register(t->discovery);
+    else
+        find_by_address(t->discovery);
     (void)!write(t->done, "", 1);
     close(t->done);
     free(t);

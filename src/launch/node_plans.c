@@ -67,6 +67,7 @@ bool yk__rendezvous_number(yk__rendezvous *n)
         n->world += node->local;
     }
     n->slots = n->world;
+    memcpy(n->nodes, by_number + 1, (size_t)n->joined * sizeof(*n->nodes));
     free(by_number);
     return true;
 }
@@ -83,13 +84,10 @@ static void place_roles(const yk__rendezvous *n, const yk__agent_node *node, int
     }
 }
 
+/* NULL for node 0. The others of an attempt that begins are in the order of their numbers. */
 static const yk__agent_node *node_numbered(const yk__rendezvous *n, int number)
 {
-    for (int i = 0; i < n->joined; i++) {
-        if (n->nodes[i]->number == number)
-            return n->nodes[i];
-    }
-    return NULL;
+    return number > 0 ? n->nodes[number - 1] : NULL;
 }
 
 /* The roles of all nodes: those of `number` to `part`. */
@@ -130,9 +128,7 @@ static void make_table(yk__rendezvous *n)
 {
     yk__wire table = {0};
     for (int number = 0; number <= n->joined && n->world <= YK__MOST_LISTENERS; number++) {
-        const yk__agent_node *node = NULL;
-        for (int i = 0; i < n->joined; i++)
-            node = n->nodes[i]->number == number ? n->nodes[i] : node;
+        const yk__agent_node *node = node_numbered(n, number);
         yk__listeners_append(&table, node ? node->facts.listeners : n->listeners.text,
                              node ? node->local : n->own_local);
     }

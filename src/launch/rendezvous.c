@@ -129,11 +129,23 @@ static bool roles_fit(const yk__rendezvous *n, const yk__agent_facts *f, const c
     return true;
 }
 
+/* The host of the node of a job whose nodes come and go that has no processes; NULL: all have some. */
+static const char *without_processes(const yk__rendezvous *n)
+{
+    if (n->s.counts[0] == 0)
+        return n->identity.host;
+    for (int i = 0; i < n->joined; i++)
+        if (!n->nodes[i]->gone && n->nodes[i]->facts.counts[0] == 0)
+            return n->nodes[i]->facts.host;
+    return NULL;
+}
+
 /* True if a node may join; the reason otherwise. */
 static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK__WHY_SIZE])
 {
     char me[64];
     int count = f->nodes;
+    const char *none;
     snprintf(me, sizeof(me), "node 0 (host %.40s)", n->identity.host);
     char theirs[32], ours[32];
     if (count != n->s.node_count || f->least != n->s.least)
@@ -153,6 +165,10 @@ static bool fits(const yk__rendezvous *n, const yk__agent_facts *f, char why[YK_
     else if (f->wanted >= count || f->wanted == 0)
         snprintf(why, YK__WHY_SIZE, "host %s says --node-rank %d, and %s has rank 0 of %d", f->host, f->wanted, me,
                  count);
+    else if (yk__views_may(n) && f->counts[0] == 0 && (none = without_processes(n)))
+        snprintf(why, YK__WHY_SIZE,
+                 "host %s has no processes (--witness, -n 0), and neither has host %s; one node alone may be without",
+                 f->host, none);
     else if (!yk__waiting_place(n) && !yk__waiting_spare_place(n))
         snprintf(why, YK__WHY_SIZE, "host %s comes too late: the job of %s has its %d nodes", f->host, me, count);
     else
@@ -341,7 +357,8 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
         yk__rendezvous_move(n);
         if (n->planned)
             break;
-        if (n->refusal[0] || n->client.gone) {
+        double soon = INFINITY;
+        if (n->refusal[0] || !yk__waiting_seeks(n, &soon)) {
             snprintf(text, sizeof(text), "%s: %s", n->coordinator_name, n->refusal[0] ? n->refusal : n->client.why);
             yk__rendezvous_join_failed(n, code, text);
             *code = n->over ? n->over_code : *code;
@@ -351,6 +368,7 @@ static bool await_plan(yk__rendezvous *n, double deadline, int *code)
             return yk__rendezvous_join_failed(n, code, text);
         deadline = n->spare ? INFINITY : deadline;
         double now = yk__now(), next = now + 0.5 < deadline ? now + 0.5 : deadline;
+        next = soon < next ? soon : next;
         if (now >= deadline) {
             snprintf(text, sizeof(text), "%s still waits for other nodes after %g s", n->coordinator_name,
                      n->s.join_timeout);
@@ -398,6 +416,20 @@ void yk__rendezvous_lease(const yk__rendezvous *n, yk__agent_client *client)
         yk__wire_clear(&lost[how]);
 }
 
+void yk__rendezvous_ask(yk__rendezvous *n, yk__agent_client *client)
+{
+    char key[32];
+    yk__agent_facts facts;
+    yk__rendezvous_facts(n, &facts);
+    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
+    yk__agent_put_facts(&join, &facts);
+    yk__rendezvous_lease(n, client);
+    yk__agent_client_push(client, "reports", &join);
+    yk__agent_plan_key(key, n->id, 0);
+    yk__agent_client_await(client, key);
+    yk__wire_clear(&join);
+}
+
 /* The first requests of a launcher. On the thread that looks for node 0, before anything else uses the client. */
 static void greet(void *arg, yk__agent_client *client, bool serves, bool everywhere)
 {
@@ -412,16 +444,41 @@ static void greet(void *arg, yk__agent_client *client, bool serves, bool everywh
     }
     if (n->succession)
         yk__succession_open(n, client->link.fd);
-    yk__agent_facts facts;
-    yk__rendezvous_facts(n, &facts);
-    yk__wire join = yk__agent_report(REPORT_JOIN, n->id);
-    yk__agent_put_facts(&join, &facts);
-    yk__rendezvous_lease(n, client);
-    yk__agent_client_push(client, "reports", &join);
-    char key[32];
-    yk__agent_plan_key(key, n->id, 0);
-    yk__agent_client_await(client, key);
-    yk__wire_clear(&join);
+    yk__rendezvous_ask(n, client);
+}
+
+/* Node 0's address is known, and etcd is asked by a thread from now on. */
+static bool take_register(yk__rendezvous *n, const yk__discovery *found)
+{
+    if (yk__host_port_parse(found->view.where, -1, n->found_host, &n->s.port))
+        yk_clear_error();
+    n->s.host = n->found_host;
+    if (n->succession)
+        n->succession->known = found->view;
+    if (found->server)
+        yk__register_keep(n->reg);
+    struct epoll_event event = {.events = EPOLLIN};
+    return yk__register_start(n->reg) &&
+           epoll_ctl(n->epoll, EPOLL_CTL_ADD, yk__register_descriptor(n->reg), &event) == 0;
+}
+
+const char *yk__rendezvous_address(const yk__rendezvous *n, int *port)
+{
+    *port = n->s.port;
+    return n->s.host;
+}
+
+/* Opens etcd, where the job's nodes find each other there. */
+static bool open_register(yk__rendezvous *n)
+{
+    if (!n->s.etcd)
+        return true;
+    yk__etcd_options options = *n->s.etcd;
+    double patience = n->s.node_timeout / 15; /* of a change that follows a silence three of them have to do */
+    options.patience = patience < 0.2 ? 0.2 : patience > 2 ? 2 : patience;
+    yk__etcd *etcd = yk__etcd_open(&options);
+    n->reg = etcd ? yk__register_open(etcd, n->s.etcd_prefix, &n->identity, n->s.node_timeout) : NULL;
+    return n->reg != NULL;
 }
 
 /* Becomes node 0 or connects to it. */
@@ -434,7 +491,9 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     const yk__store_server_options options = {
         .patience = handshake_patience, .refused = refused, .arg = &n->refusals[1]};
     n->serving = options;
-    *discovery = (yk__discovery){.host = n->s.host,
+    *discovery = (yk__discovery){.reg = n->reg,
+                                 .id = n->id,
+                                 .host = n->s.host,
                                  .port = n->s.port,
                                  .may_listen = n->s.node <= 0,
                                  .must_listen = n->s.node == 0,
@@ -455,7 +514,9 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
             *code = EXIT_SIGNAL + number;
             return false;
         }
-        if (!reported && poll(&ready, 1, 0) == 0)
+        if (!reported && poll(&ready, 1, 0) == 0 && n->reg)
+            yk__relay_say(n->err, "yoke run: looking for node 0's launcher by %s in etcd\n", yk__register_key(n->reg));
+        else if (!reported && poll(&ready, 1, 0) == 0)
             yk__relay_say(n->err, "yoke run: looking for node 0's launcher at %s:%d\n", n->s.host, n->s.port);
         yk__relay_sink_flush(n->err);
         reported = true;
@@ -469,6 +530,8 @@ static bool find_node_0(yk__rendezvous *n, double deadline, int *code)
     n->client = found.client;
     if (found.why[0])
         return yk__rendezvous_join_failed(n, code, found.why);
+    if (n->reg && !take_register(n, &found))
+        return yk__rendezvous_join_failed(n, code, "no thread to ask etcd with");
     struct epoll_event event = {.events = EPOLLIN};
     yk__address_format(&n->client.link.far, text);
     if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.link.fd, &event))
@@ -516,7 +579,7 @@ yk__rendezvous *yk__rendezvous_join(const yk__rendezvous_settings *settings, rel
     bool joined = false;
     if (n->epoll < 0 || pipe2(n->refusals, O_CLOEXEC | O_NONBLOCK) || getrandom(&n->id, sizeof(n->id), 0) < 0) {
         yk__rendezvous_join_failed(n, code, strerror(errno));
-    } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job)) {
+    } else if (yk__identity_init(&n->identity, "launch", NULL, 0, settings->job) || !open_register(n)) {
         yk__rendezvous_join_failed(n, code, yk_last_error()->message);
         yk_clear_error();
     } else {
@@ -602,6 +665,7 @@ void yk__rendezvous_close(yk__rendezvous *n)
             break;
     }
     yk__live_traces_end(n);
+    yk__register_close(n->reg, n->server && !yk__succession_cut(n) && (n->link.done || !n->running));
     yk__succession_close(n);
     yk__agent_client_clear(&n->client);
     yk__store_server_stop(n->server);

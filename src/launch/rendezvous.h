@@ -13,6 +13,7 @@
 
 #include "launch/outcome.h"
 #include "launch/roles.h"
+#include "net/etcd.h"
 
 typedef struct yk__rendezvous_settings {
     const char *host; /* of node 0 */
@@ -28,8 +29,13 @@ typedef struct yk__rendezvous_settings {
     int64_t restarts;             /* node 0's counts */
     int64_t spares;               /* nodes beyond node_count that may wait for a place, node 0's count */
     double fail_first, fail_most; /* seconds (cooldown.h), node 0's count; fail_first 0: nobody waits */
+    const char *witness;          /* the host that has no processes, and a say in who goes on; NULL: none was named */
     double join_timeout, node_timeout, grace;
     const char *job, *name; /* this host's, in messages */
+    /* etcd, through which node 0 is found; NULL: `host` is its address. With it host is the address at which this node
+     * can be reached (NULL: by which it reaches etcd), and port that of its store (0: a free one). */
+    const yk__etcd_options *etcd;
+    const char *etcd_prefix;
 } yk__rendezvous_settings;
 
 /* Node 0's plan of an attempt, made of the facts that each node brought. */
@@ -99,6 +105,8 @@ bool yk__rendezvous_traces_give(yk__rendezvous *n, const yk__trace_file *files, 
 /* At node 0: takes those of the other nodes' ranks, whose files the caller closes; how many. `files` has room for all
  * ranks. A node whose files cannot be had keeps them, and is named on stderr. */
 int yk__rendezvous_traces_take(yk__rendezvous *n, const yk__trace_taker *taker, yk__trace_file *files);
+/* Node 0's address, as it was found. */
+const char *yk__rendezvous_address(const yk__rendezvous *n, int *port);
 /* Sends what is left and frees; NULL is allowed. */
 void yk__rendezvous_close(yk__rendezvous *n);
 #endif

@@ -41,6 +41,8 @@ enum { ASK_TERM = 1, ASK_PROMISED };
 /* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
 static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02,
                     look_late = 1;
+/* The part of --node-timeout for which nothing was heard of the keeper, after which every moment counts. */
+static const double look_closely = 0.3;
 /* The part of --node-timeout without a majority after which a keeper ends its processes: less than keeper.c has others
  * wait, more than it goes on answering. */
 static const double fence_after = 0.4;
@@ -134,18 +136,13 @@ static void put_entry(yk__wire *w, uint64_t id, int number, int first, int local
     yk__wire_clear(&value);
 }
 
-static bool is_listed(const yk__agent_node *p)
-{
-    return p->number >= 0 && !p->gone;
-}
-
 static void put_table(yk__rendezvous *n, yk__wire *w)
 {
     yk__agent_facts own;
     uint32_t count = 1;
     yk__rendezvous_facts(n, &own);
     for (int i = 0; i < n->joined; i++)
-        count += is_listed(n->nodes[i]);
+        count += yk__succession_lists(n->nodes[i]);
     yk__wire_put_u32(w, (uint32_t)n->slots);
     yk__wire_put_u64(w, (uint64_t)n->restart);
     yk__wire_put_u64(w, (uint64_t)n->lost_view);
@@ -154,7 +151,7 @@ static void put_table(yk__rendezvous *n, yk__wire *w)
     put_entry(w, n->id, n->plan.node, n->plan.first, n->own_local, 0, &own);
     for (int i = 0; i < n->joined; i++) {
         const yk__agent_node *p = n->nodes[i];
-        if (is_listed(p))
+        if (yk__succession_lists(p))
             put_entry(w, p->id, p->number, p->first, p->local,
                       (p->leaving ? FLAG_LEAVING : 0u) | (p->departs ? FLAG_DEPARTS : 0u), &p->facts);
     }
@@ -225,11 +222,27 @@ static uint64_t keeper_of(const yk__succession *s)
 
 /* ---- the keeper -------------------------------------------------------------------------------------------------- */
 
+static void say_nodes(yk__rendezvous *n)
+{
+    yk__wire nodes = {0};
+    unsigned count = 1;
+    for (int i = 0; i < n->joined; i++)
+        count += yk__succession_lists(n->nodes[i]);
+    yk__wire_put_u16(&nodes, count);
+    yk__wire_put_u64(&nodes, n->id);
+    for (int i = 0; i < n->joined; i++)
+        if (yk__succession_lists(n->nodes[i]))
+            yk__wire_put_u64(&nodes, n->nodes[i]->id);
+    yk__wire_put_u8(&nodes, YK__NODES_WANTED);
+    yk__agent_client_plain(&n->client, YK__NODES, &nodes);
+    yk__wire_clear(&nodes);
+}
+
 /* Writes the table, and says who is to be asked, where either has changed. */
 static void write_table(yk__rendezvous *n)
 {
     yk__succession *s = n->succession;
-    yk__wire table = {0}, nodes = {0};
+    yk__wire table = {0};
     put_table(n, &table);
     if (table.failed || (table.size == s->table.size && memcmp(table.data, s->table.data, table.size) == 0)) {
         yk__wire_clear(&table);
@@ -238,22 +251,14 @@ static void write_table(yk__rendezvous *n)
     yk__agent_client_set(&n->client, TABLE_KEY, &table);
     yk__wire_clear(&s->table);
     s->table = table;
-    unsigned count = 1;
-    for (int i = 0; i < n->joined; i++)
-        count += is_listed(n->nodes[i]);
-    yk__wire_put_u16(&nodes, count);
-    yk__wire_put_u64(&nodes, n->id);
-    for (int i = 0; i < n->joined; i++)
-        if (is_listed(n->nodes[i]))
-            yk__wire_put_u64(&nodes, n->nodes[i]->id);
-    yk__agent_client_plain(&n->client, YK__NODES, &nodes);
-    yk__wire_clear(&nodes);
+    if (!n->reg) /* else electing.c does */
+        say_nodes(n);
     yk__wire order = {0};
     yk__wire_put_u8(&order, ORDER_KEEPER);
     yk__wire_put_u64(&order, s->voter.promised);
     yk__rendezvous_order(n, &order); /* for those that have come */
+    yk__waiting_tell(n);
 }
-
 static void put_keep(yk__wire *w, const yk__rendezvous *n, uint64_t number, const yk__keeper_nodes *nodes)
 {
     yk__wire_put_u64(w, n->id);
@@ -268,17 +273,17 @@ void yk__succession_begin(yk__rendezvous *n)
     yk__succession *s = n->succession;
     if (!s || s->on || !n->server || n->joined >= YK__KEEPER_NODES || n->s.node_count > YK__KEEPER_NODES)
         return;
-    yk__keeper_nodes nodes = {.now = {1, {n->id}}};
-    for (int i = 0; i < n->joined; i++) {
+    yk__keeper_nodes nodes = {.now = {1, {n->id}}, .all = n->reg};
+    for (int i = 0; i < n->joined && !n->reg; i++) { /* etcd has this node alone, so far */
         const yk__agent_node *p = n->nodes[i];
-        if (is_listed(p))
+        if (yk__succession_lists(p))
             nodes.now.ids[nodes.now.count++] = p->id;
     }
     nodes.old = nodes.now;
     s->on = s->keeps = true;
     s->began = yk__keeping_clock();
     yk__keeper_voter_begin(&s->voter, n->id, n->s.node_timeout, s->began);
-    s->voter.promised = 1;
+    s->voter.promised = n->reg ? s->known.term : 1;
     yk__wire keep = {0};
     put_keep(&keep, n, 1, &nodes);
     yk__wire_put_u8(&keep, false);
@@ -348,6 +353,8 @@ static void step_keeper(yk__rendezvous *n)
     heard = heard > s->began ? heard : s->began;
     write_table(n);
     call_others(n);
+    if (n->reg)
+        yk__electing_keeper(n);
     if (now - heard > fence_after * n->s.node_timeout && !s->lost_quorum) {
         s->lost_quorum = true;
         n->link.kill = true;
@@ -453,6 +460,7 @@ static void follow_term(yk__rendezvous *n)
     s->fed = false;
     s->looked = 0;
     s->keeper = 0;
+    s->led = s->voter.promised;
     n->client.mirrored = mirror;
     n->client.argument = n;
     yk__wire_put_u64(&follow, n->id);
@@ -462,14 +470,25 @@ static void follow_term(yk__rendezvous *n)
     open_line(n);
 }
 
+static void say_where(yk__rendezvous *n, const char *where)
+{
+    yk__wire text = {0};
+    yk__wire_put(&text, where, strlen(where));
+    yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
+    yk__wire_clear(&text);
+}
+
 void yk__succession_follow(yk__rendezvous *n, uint64_t term)
 {
     yk__succession *s = n->succession;
+    char where[YK__ADDRESS_TEXT];
     if (!s || !s->store || s->on || term == 0)
         return;
     if (!connect_to(n, &s->local, &s->address))
         return;
     yk__agent_client_follow(&s->local, "asks");
+    /* A launcher that has waited at another one has not come to node 0's address, which its processes are given. */
+    say_where(n, yk__address_format(&n->client.link.far, where));
     s->on = true;
     yk__keeper_voter_begin(&s->voter, n->id, n->s.node_timeout, yk__keeping_clock());
     s->voter.promised = term;
@@ -491,6 +510,8 @@ bool yk__succession_pending(const yk__rendezvous *n)
     const yk__succession *s = n->succession;
     bool takes_part =
         s && s->on && !s->keeps && s->voter.term > 0 && !n->link.done && !n->link.kill && !n->refusal[0] && !n->closing;
+    if (n->reg)
+        return takes_part && yk__keeper_listed(&s->voter.nodes, n->id);
     /* The second of two nodes alone is no majority. */
     return takes_part && yk__keeper_quorum(&s->voter.nodes, is_another, &s->keeper);
 }
@@ -505,14 +526,6 @@ static void report_anew(yk__rendezvous *n)
     n->retell = true;
     n->renewal = 0;
     n->beat = 0;
-}
-
-static void say_where(yk__rendezvous *n, const char *where)
-{
-    yk__wire text = {0};
-    yk__wire_put(&text, where, strlen(where));
-    yk__agent_client_set(&n->succession->local, YK__GUIDE_KEY, &text);
-    yk__wire_clear(&text);
 }
 
 static void put_pair(void *argument, yk__bytes key, const yk__bytes *value)
@@ -536,16 +549,14 @@ static bool may_promise(yk__rendezvous *n, uint64_t id, uint64_t term)
     return yk__keeper_may_promise(&n->succession->voter, id, term, yk__keeping_clock());
 }
 
-/* A launcher that is asked for its promise gives it, and goes to the one that has asked. */
-static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
+void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, const yk__address *address)
 {
     yk__succession *s = n->succession;
-    yk__address address;
     yk__agent_client next = {.gone = true, .link.fd = -1};
     char where[YK__ADDRESS_TEXT];
-    if (s->keeps || !yk__succession_pending(n) || !may_promise(n, id, term))
+    if (!may_promise(n, id, term))
         return;
-    if (!address_of(s, id, &address) || !connect_to(n, &next, &address)) {
+    if (!connect_to(n, &next, address)) {
         s->voter.wished_by = 0; /* a promise would do for nothing but to have others wait */
         return;
     }
@@ -558,6 +569,7 @@ static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
     yk__agent_client_clear(&n->client);
     n->client = next;
     s->ask_at = 0;
+    s->election = YK__ELECTION_NONE;
     n->sending = false;
     yk__rendezvous_lease(n, &n->client);
     yk__wire promise = {0};
@@ -577,8 +589,23 @@ static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
     yk__agent_client_follow(&n->client, "orders");
     report_anew(n);
     snprintf(n->coordinator_name, sizeof(n->coordinator_name), "the keeper of the store at %s",
-             yk__address_format(&address, where));
+             yk__address_format(address, where));
     say_where(n, where);
+}
+
+/* A launcher that is asked for its promise gives it, and goes to the one that has asked. */
+static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
+{
+    yk__succession *s = n->succession;
+    yk__address address;
+    /* This launcher has asked etcd itself, and has to know first how that ended. */
+    bool asks = n->reg && s->election == YK__ELECTION_SWAPS;
+    if (s->keeps || asks || !yk__succession_pending(n) || !may_promise(n, id, term))
+        return;
+    if (address_of(s, id, &address))
+        yk__succession_go(n, term, id, &address);
+    else
+        s->voter.wished_by = 0;
 }
 
 static void end_asking(yk__succession *s)
@@ -828,8 +855,13 @@ static void step_follower(yk__rendezvous *n)
     look_at_keeper(n);
     if (yk__keeper_owes(&s->voter, now, &id, &term))
         consider(n, term, id);
-    if (!yk__keeper_free(&s->voter, now)) {
+    if (!yk__keeper_free(&s->voter, now) && s->election != YK__ELECTION_LOOKS) {
         s->ask_at = 0;
+        return;
+    }
+    if (n->reg) {
+        if (yk__electing_follower(n, now, before_this(n)))
+            take_part(n);
         return;
     }
     if (s->ask_at == 0)
@@ -850,7 +882,9 @@ void yk__succession_step(yk__rendezvous *n, double *again)
         step_keeper(n);
     else
         step_follower(n);
-    double next = yk__now() + (!s->keeps && n->client.gone ? 0.02 : n->s.node_timeout / 20);
+    /* A launcher that may ask in a moment does it then, or two ask at once. */
+    bool silent = yk__keeping_clock() - s->voter.heard > look_closely * n->s.node_timeout;
+    double next = yk__now() + (!s->keeps && (n->client.gone || silent) ? 0.02 : n->s.node_timeout / 20);
     *again = next < *again ? next : *again;
 }
 

@@ -12,6 +12,14 @@ typedef struct yk__asking {
     yk__agent_client client; /* to another launcher's own store; gone: none */
 } yk__asking;
 
+/* The request of a job in etcd that is under way there (electing.c). */
+typedef enum yk__election {
+    YK__ELECTION_NONE,
+    YK__ELECTION_PROPOSED, /* the keeper waits until those that it would list have taken everything */
+    YK__ELECTION_LOOKS,    /* for the view that is there */
+    YK__ELECTION_SWAPS     /* puts `next` in its place */
+} yk__election;
+
 typedef struct yk__succession {
     yk__store_server *store; /* this launcher's own, which is that of the job when it succeeds; NULL: none */
     yk__address address;     /* at which the others reach it */
@@ -33,6 +41,13 @@ typedef struct yk__succession {
     bool keeps, lost_quorum;
     double began, called; /* called: when those that have not come were last */
     yk__wire table;       /* as it was last written */
+    /* with etcd */
+    yk__election election;
+    yk__view known, next; /* the keeper's view there; the one that is to follow, of the keeper or of who would be it */
+    uint64_t said;        /* NODES that this keeper has sent */
+    uint64_t led;         /* the term of the keeper that this launcher follows */
+    yk__keeper_voter before; /* as it was before this launcher asked */
+    double swap_at;          /* not before; of a swap that had no answer */
 } yk__succession;
 
 /* A launcher that joins: its own store, beside the connection `connected` to node 0's. On the thread of discovery. */
@@ -52,5 +67,23 @@ void yk__succession_follow(yk__rendezvous *n, uint64_t term);
 /* True if this launcher keeps the store, and too few others answer: it has to end. */
 bool yk__succession_cut(const yk__rendezvous *n);
 void yk__succession_close(yk__rendezvous *n);
+/* Promises this launcher the term, if it may, and connects to the store at this address, which is its. */
+void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, const yk__address *address);
+/* True if a node is to be asked: it has a number, and is not gone. */
+static inline bool yk__succession_lists(const yk__agent_node *node)
+{
+    return node->number >= 0 && !node->gone;
+}
+
+/* ---- electing.c: the view in etcd decides ------------------------------------------------------------------------ */
+/* The keeper at each turn: the list of nodes in etcd follows those that answer. */
+void yk__electing_keeper(yk__rendezvous *n);
+/* A launcher that may look for another keeper, at this time (yk__keeping_clock): true if etcd has it as the keeper, of
+ * the term that it has promised, with its nodes. */
+bool yk__electing_follower(yk__rendezvous *n, double now, int before_this);
+/* The keeper of the promised term is there. */
+void yk__electing_clear(yk__rendezvous *n);
+/* Any launcher of a job in etcd: says when etcd does not answer any more, and when it does again. */
+void yk__electing_say(yk__rendezvous *n);
 
 #endif

@@ -124,16 +124,34 @@ void yk__survivors_say(yk__rendezvous *n, yk__change kind, bool awaited, const c
 
 void yk__survivors_begin(yk__rendezvous *n)
 {
-    char nodes[32], text[400];
+    char nodes[32], text[600];
     yk__succession_begin(n);
-    if (!n->server || 2 * n->s.least > n->s.node_count)
+    if (!n->server || n->reg)
         return;
     group as = {.json = n->group->json, .job = n->group->job, .host = n->group->host, .err = n->group->err};
-    snprintf(text, sizeof(text),
-             "--nnodes %s: where the network is cut the side with most nodes, or of two equal ones that with node 0, "
-             "goes on, if it has %d node%s, and any other ends; of two nodes the end of node 0 is that of the job",
-             yk__views_nodes(n->s.least, n->s.node_count, nodes), n->s.least, n->s.least > 1 ? "s" : "");
-    yk__event_say(&as, "cut", text, NULL);
+    yk__views_nodes(n->s.least, n->s.node_count, nodes);
+    if (2 * n->s.least <= n->s.node_count) {
+        snprintf(text, sizeof(text),
+                 "--nnodes %s: where the network is cut the side with most nodes, or of two equal ones that with node "
+                 "0, goes on, if it has %d node%s, and any other ends",
+                 nodes, n->s.least, n->s.least > 1 ? "s" : "");
+        yk__event_say(&as, "cut", text, NULL);
+    }
+    if (nodes_there(n) != 2)
+        return;
+    if (n->s.witness)
+        snprintf(text, sizeof(text),
+                 "--nnodes %s: there are two nodes so far, of which node 0's end is that of the job, until a third one "
+                 "has come (--witness %.200s)",
+                 nodes, n->s.witness);
+    else
+        snprintf(
+            text, sizeof(text),
+            "--nnodes %s: there are two nodes and no witness, so node 0's end is that of the job, and where the "
+            "network between them is cut the other one ends; a third node without processes settles both (--nnodes "
+            "2:3 --witness HOST on all three)",
+            nodes);
+    yk__event_say(&as, "witness", text, NULL);
 }
 
 /* On all launchers. `lost`: members have ended by it, so the next step is awaited. */
@@ -180,13 +198,25 @@ static void release_held(yk__rendezvous *n)
     n->link.changed = yk__now();
 }
 
+/* False if all processes of the node are known to be lost: by those the others have gone on, or will, without them. */
+static bool has_processes(const yk__rendezvous *n, const yk__agent_node *p)
+{
+    int lost = 0;
+    for (int i = 0; i < n->departed_count; i++) {
+        const yk__departure *d = &n->departed[i];
+        lost += d->lost && d->rank >= p->first && d->rank < p->first + p->local;
+    }
+    return lost < p->local;
+}
+
 void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
 {
     char why[1000];
     int64_t view = n->group ? yk__alone_view(n->group) : 0;
     for (int i = 0; i < n->joined; i++)
         view = n->nodes[i]->view > view ? n->nodes[i]->view : view;
-    n->lost_view = view > n->lost_view ? view : n->lost_view;
+    if (has_processes(n, p)) /* else no member has ended by it, and no view follows */
+        n->lost_view = view > n->lost_view ? view : n->lost_view;
     p->settled = true;
     bool enough = nodes_there(n) >= n->s.least;
     if (enough) {
@@ -200,7 +230,7 @@ void yk__survivors_lost(yk__rendezvous *n, yk__agent_node *p, const char *text)
                  text, n->s.least, n->s.join_timeout);
     }
     put_lost(n, p);
-    announce(n, YK__CHANGE_NODE_LOST, why, enough);
+    announce(n, YK__CHANGE_NODE_LOST, why, enough && p->local > 0);
 }
 
 /* True if a process with this number can run, on this node or another that is there. */
@@ -232,7 +262,7 @@ void yk__survivors_succeed(yk__rendezvous *n, yk__agent_node *before, const char
         snprintf(why, sizeof(why), "%.700s; the others wait for more nodes, as --nnodes asks for %d", text, n->s.least);
     }
     put_lost(n, before);
-    announce(n, YK__CHANGE_NODE_LOST, why, enough);
+    announce(n, YK__CHANGE_NODE_LOST, why, enough && before->local > 0);
 }
 
 bool yk__survivors_leave(yk__rendezvous *n, yk__agent_node *p, int number)

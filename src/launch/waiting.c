@@ -5,15 +5,28 @@
  *
  * Who waits is no node of the job: it has no number and no ranks, it is in no list, and nobody waits for it. The keeper
  * of the list answers its request with PLAN_WAITS, and when the time is over, or there is a place, with the plan, or a
- * refusal, under the launcher's next key (yk__agent_plan_key). Where the keeper is lost meanwhile its launcher ends
- * with that error, as any does that has not joined yet.
+ * refusal, under the launcher's next key (yk__agent_plan_key). Where the keeper is lost meanwhile, the launcher asks
+ * those others that the keeper has named, one after the other, where the store is by now (YK__GUIDE_KEY of their own
+ * stores), and asks there anew; it ends with the loss where none of them knows.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "launch/agents.h"
 #include "launch/succession.h"
+#include "net/store_table.h"
+
+struct yk__seeking {
+    char others[YK__KEEPER_NODES * (YK__ADDRESS_TEXT + 1)]; /* as in PLAN_WAITS */
+    size_t at;                                              /* who is asked next */
+    yk__agent_client client;                                /* to the one that is asked; gone: none is */
+    double since, asked, joined; /* when the keeper was lost, that one was asked, and one who keeps the list now was */
+};
+/* Seconds: for a connection; until the next one is asked; between looks for the answer. */
+static const double seek_patience = 0.3, seek_each = 0.5, seek_again = 0.02;
 
 /* To node 0's own stderr; with --json as an object. */
 static void say(yk__rendezvous *n, const char *text)
@@ -27,24 +40,55 @@ static void say(yk__rendezvous *n, const char *text)
     yk__relay_sink_flush(n->err);
 }
 
+/* The other launchers, any of which knows who keeps the list when this one does not any more; "" where none would. */
+static void put_others(yk__wire *wire, const yk__rendezvous *n)
+{
+    char text[sizeof(((struct yk__seeking *)0)->others)] = "";
+    size_t used = 0;
+    for (int i = 0; i < n->joined && n->succession && n->succession->keeps; i++) {
+        const char *where = n->nodes[i]->facts.keeper;
+        size_t length = where && !n->nodes[i]->gone ? strlen(where) : 0;
+        if (length && used + length + 2 <= sizeof(text))
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", used ? " " : "", where);
+    }
+    yk__agent_put_text(wire, text);
+}
+
+static void send_wait(yk__rendezvous *n, yk__agent_node *p, double seconds, const char *why)
+{
+    yk__wire wire = {0};
+    char key[32];
+    yk__agent_plan_key(key, p->id, p->waits++);
+    yk__wire_put_u8(&wire, PLAN_WAITS);
+    yk__wire_put_u64(&wire, (uint64_t)(1e6 * seconds));
+    yk__wire_put_u8(&wire, p->spare);
+    yk__agent_put_text(&wire, why);
+    put_others(&wire, n);
+    yk__agent_client_set(&n->client, key, &wire);
+    yk__wire_clear(&wire);
+}
+
+void yk__waiting_tell(yk__rendezvous *n)
+{
+    uint32_t failures;
+    for (int i = 0; i < n->waiting_count; i++) {
+        yk__agent_node *p = n->waiting[i];
+        double left = yk__cooldown_wait(&n->cooldown, p->facts.machine, yk__now(), &failures);
+        send_wait(n, p, left > 0 ? left : 0, "");
+    }
+}
+
 /* Tells a launcher to wait: for so long, or for a place; and node 0's own stderr. */
 static void put_wait(yk__rendezvous *n, yk__agent_node *p, double seconds, const char *why)
 {
-    yk__wire wire = {0};
-    char key[32], text[2 * YK__WHY_SIZE];
+    char text[2 * YK__WHY_SIZE];
     if (p->spare)
         snprintf(text, sizeof(text), "a node (host %s, pid %u) waits as a spare: %s", p->facts.host, p->facts.pid, why);
     else
         snprintf(text, sizeof(text), "a node (host %s, pid %u) comes too early, and waits for %.3g s: %s",
                  p->facts.host, p->facts.pid, seconds, why);
     say(n, text);
-    yk__agent_plan_key(key, p->id, p->waits++);
-    yk__wire_put_u8(&wire, PLAN_WAITS);
-    yk__wire_put_u64(&wire, (uint64_t)(1e6 * seconds));
-    yk__wire_put_u8(&wire, p->spare);
-    yk__agent_put_text(&wire, why);
-    yk__agent_client_set(&n->client, key, &wire);
-    yk__wire_clear(&wire);
+    send_wait(n, p, seconds, why);
 }
 
 bool yk__waiting_place(const yk__rendezvous *n)
@@ -172,6 +216,10 @@ void yk__waiting_clear(yk__rendezvous *n)
         yk__agent_node_free(take(n, n->waiting_count - 1));
     free(n->waiting);
     n->waiting = NULL;
+    if (n->seeking)
+        yk__agent_client_clear(&n->seeking->client);
+    free(n->seeking);
+    n->seeking = NULL;
 }
 
 /* ---- the launcher that waits ------------------------------------------------------------------------------------- */
@@ -184,10 +232,20 @@ bool yk__waiting_told(yk__rendezvous *n, bool over, yk__reader *r)
         n->over = yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0];
         return n->over;
     }
+    char why[YK__WHY_SIZE];
     uint64_t us = yk__read_u64(r);
     n->spare = yk__read_u8(r) != 0;
-    if (us > (uint64_t)1e13 || !yk__agent_read_text(r, n->waits_why, sizeof(n->waits_why)))
+    if (!n->seeking && !(n->seeking = calloc(1, sizeof(*n->seeking))))
         return false;
+    n->seeking->client.gone = true;
+    n->seeking->client.link.fd = -1;
+    if (us > (uint64_t)1e13 || !yk__agent_read_text(r, why, sizeof(why)) ||
+        !yk__agent_read_text(r, n->seeking->others, sizeof(n->seeking->others)))
+        return false;
+    n->seeking->at = 0;
+    n->seeking->since = 0;
+    if (*why)
+        memcpy(n->waits_why, why, sizeof(why));
     n->waits_until = yk__now() + 1e-6 * (double)us;
     yk__agent_plan_key(key, n->id, ++n->waits);
     yk__agent_client_await(&n->client, key);
@@ -211,6 +269,101 @@ bool yk__waiting_fits(yk__rendezvous *n, double deadline, char *text, size_t siz
     yk__relay_sink_flush(n->err);
     n->waits_why[0] = '\0'; /* it is said once */
     return fits;
+}
+
+/* The next of the other launchers' addresses, one after the other; false where there is none. */
+static bool next_other(struct yk__seeking *s, char where[YK__ADDRESS_TEXT])
+{
+    s->at += strspn(s->others + s->at, " ");
+    if (!s->others[s->at])
+        s->at = 0;
+    size_t length = strcspn(s->others + s->at, " ");
+    snprintf(where, YK__ADDRESS_TEXT, "%.*s", (int)length, s->others + s->at);
+    s->at += length;
+    return length > 0;
+}
+
+/* Connects to another launcher's store; false, and the client is gone, where that cannot be. */
+static bool connect_other(yk__rendezvous *n, yk__agent_client *c, const char *where)
+{
+    char host[YK__HOST_SIZE], why[YK__WHY_SIZE];
+    int port;
+    yk__address address;
+    yk__agent_client_clear(c);
+    *c = (yk__agent_client){.heard = yk__now(), .gone = true, .link.fd = -1};
+    if (yk__host_port_parse(where, -1, host, &port)) {
+        yk_clear_error();
+        return false;
+    }
+    double until = yk__now() + seek_patience;
+    c->gone = yk__resolve(host, port, until, &address, 1, why) != 1 ||
+              yk__store_link_connect(&c->link, &address, &n->identity, until, why) != YK__REACHED;
+    if (c->gone)
+        c->link.fd = -1;
+    return !c->gone;
+}
+
+/* Asks the launcher that keeps the list now, as if this one had just come. */
+static void ask_anew(yk__rendezvous *n, const char *where)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    if (!connect_other(n, &n->client, where))
+        return;
+    if (epoll_ctl(n->epoll, EPOLL_CTL_ADD, n->client.link.fd, &event)) {
+        yk__agent_client_lose(&n->client, strerror(errno));
+        return;
+    }
+    n->sending = false;
+    n->waits = 0;
+    n->beat = n->seeking->joined = yk__now();
+    yk__rendezvous_ask(n, &n->client);
+    snprintf(n->coordinator_name, sizeof(n->coordinator_name), "the keeper of the list at %.100s", where);
+}
+
+/* One that was named as the keeper need not have become it. */
+static void doubt_keeper(yk__rendezvous *n)
+{
+    if (n->seeking && n->seeking->since > 0 && n->waits == 0 && yk__now() > n->seeking->joined + n->s.node_timeout)
+        yk__agent_client_lose(&n->client, "it has not answered");
+}
+
+bool yk__waiting_seeks(yk__rendezvous *n, double *next)
+{
+    struct yk__seeking *s = n->seeking;
+    char where[YK__ADDRESS_TEXT];
+    yk__reader value;
+    double now = yk__now(), most = 4 * n->s.node_timeout + 5;
+    doubt_keeper(n);
+    if (!n->client.gone)
+        return true;
+    if (!s || !s->others[0])
+        return false;
+    if (s->since == 0) {
+        s->since = now;
+        yk__relay_say(n->err,
+                      "yoke run: %s is lost: %s; this node goes on waiting, and asks the others who keeps the "
+                      "list now\n",
+                      n->coordinator_name, n->client.why);
+        yk__relay_sink_flush(n->err);
+    }
+    if (now > s->since + most)
+        return false;
+    *next = now + seek_again;
+    if (s->client.gone || now > s->asked + seek_each) {
+        s->asked = now;
+        if (next_other(s, where) && connect_other(n, &s->client, where))
+            yk__agent_client_await(&s->client, YK__GUIDE_KEY);
+        return true;
+    }
+    yk__agent_client_move(&s->client);
+    if (yk__agent_client_next(&s->client, &value)) {
+        size_t size = (size_t)(value.end - value.at);
+        snprintf(where, sizeof(where), "%.*s", (int)(size < sizeof(where) ? size : 0), (const char *)value.at);
+        yk__agent_client_clear(&s->client);
+        s->client.link.fd = -1;
+        ask_anew(n, where);
+    }
+    return true;
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@
 #include "net/wire.h"
 
 enum {
-    YK__PROTOCOL = 9, /* to be raised with every change of what is sent */
+    YK__PROTOCOL = 10, /* to be raised with every change of what is sent */
     YK__KEY_SIZE = 32,
     YK__PROOF_SIZE = 32,
     YK__NONCE_SIZE = 32,

@@ -7,6 +7,15 @@
  * lists. And it answers nothing from its memory: it holds back every answer when `hold_for` of the time-out has passed
  * since it *sent* a beat that a quorum has answered, and a node promises another term only when `patience` of it, which
  * is more, has passed since something *came*, which was later. A node whose keeper has ended for certain need not wait.
+ *
+ * Note [A register that decides]
+ * With a register that several nodes can write by compare-and-swap (etcd) no majority of the nodes is needed: it has
+ * the list of those that have taken all that was answered on, as in PacificA (Lin et al., 2008), and two nodes can
+ * settle a cut. The keeper needs all of them (`all`), so any one has what was seen, and may write itself into the
+ * register as keeper of the next term when `patience` has passed; by then the keeper has stopped, since this very node
+ * has answered nothing. The keeper leaves a node that is silent out of the list, in the register first, and adds one
+ * when it has taken all. Both write over the revision that they have read, so that one of them wins. The register's own
+ * clock decides nothing, and while it is away only the list cannot change.
  */
 #include "net/keeper.h"
 
@@ -38,26 +47,31 @@ static bool read_list(yk__reader *r, yk__keeper_list *list)
 
 void yk__keeper_put_nodes(yk__wire *wire, const yk__keeper_nodes *nodes)
 {
+    yk__wire_put_u8(wire, nodes->all);
     put_list(wire, &nodes->old);
     put_list(wire, &nodes->now);
 }
 
 bool yk__keeper_read_nodes(yk__reader *r, yk__keeper_nodes *nodes)
 {
-    return read_list(r, &nodes->old) && read_list(r, &nodes->now);
+    unsigned all = yk__read_u8(r);
+    nodes->all = all == 1;
+    return all <= 1 && read_list(r, &nodes->old) && read_list(r, &nodes->now);
 }
 
-static bool list_has(const yk__keeper_list *list, bool (*has)(const void *, uint64_t), const void *argument)
+static bool list_has(const yk__keeper_list *list, bool all, bool (*has)(const void *, uint64_t), const void *argument)
 {
     int count = 0;
     for (int i = 0; i < list->count; i++)
         count += has(argument, list->ids[i]);
+    if (all)
+        return count > 0 && count == list->count;
     return 2 * count > list->count || (count > 0 && 2 * count == list->count && has(argument, list->ids[0]));
 }
 
 bool yk__keeper_quorum(const yk__keeper_nodes *nodes, bool (*has)(const void *, uint64_t), const void *argument)
 {
-    return list_has(&nodes->old, has, argument) && list_has(&nodes->now, has, argument);
+    return list_has(&nodes->old, nodes->all, has, argument) && list_has(&nodes->now, nodes->all, has, argument);
 }
 
 /* ---- the keeper -------------------------------------------------------------------------------------------------- */
@@ -76,7 +90,7 @@ static yk__keeper_follower *follower_of(const yk__keeper_lead *l, uint64_t id)
     return NULL;
 }
 
-static bool is_listed(const yk__keeper_nodes *nodes, uint64_t id)
+bool yk__keeper_listed(const yk__keeper_nodes *nodes, uint64_t id)
 {
     bool any = false;
     for (int i = 0; i < nodes->old.count; i++)
@@ -91,7 +105,7 @@ static yk__keeper_follower *follower_add(yk__keeper_lead *l, uint64_t id)
 {
     int kept = 0;
     for (int i = 0; i < l->count; i++)
-        if (is_listed(&l->nodes, l->followers[i].id))
+        if (yk__keeper_listed(&l->nodes, l->followers[i].id))
             l->followers[kept++] = l->followers[i];
     l->count = kept;
     if (l->count == 2 * YK__KEEPER_NODES)
@@ -235,7 +249,7 @@ bool yk__keeper_promised(yk__keeper_voter *v, uint64_t id, uint64_t term, uint64
 
 bool yk__keeper_elected(const yk__keeper_voter *v)
 {
-    return v->asks && yk__keeper_quorum(&v->nodes, has_promised, v);
+    return v->asks && !v->nodes.all && yk__keeper_quorum(&v->nodes, has_promised, v);
 }
 
 bool yk__keeper_takes(const yk__keeper_voter *v, uint64_t term)

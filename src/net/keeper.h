@@ -26,12 +26,16 @@ typedef struct yk__keeper_list {
 } yk__keeper_list;
 typedef struct yk__keeper_nodes {
     yk__keeper_list old, now; /* equal, but for a change */
+    /* Each node of the lists has to agree, and each of them alone can succeed: a register elsewhere says who does, and
+     * has the list (Note [A register that decides] in keeper.c). */
+    bool all;
 } yk__keeper_nodes;
 
 /* As a value of the store. False where it is malformed. */
 void yk__keeper_put_nodes(yk__wire *wire, const yk__keeper_nodes *nodes);
 bool yk__keeper_read_nodes(yk__reader *reader, yk__keeper_nodes *nodes);
-/* True if those nodes for which `has` are a majority, or half with the first one; of the old and of the new ones. */
+/* True if those nodes for which `has` are a majority, or half with the first one, or where `all` says so each; of the
+ * old and of the new ones. */
 bool yk__keeper_quorum(const yk__keeper_nodes *nodes, bool (*has)(const void *argument, uint64_t id),
                        const void *argument);
 
@@ -99,7 +103,10 @@ bool yk__keeper_owes(const yk__keeper_voter *voter, double now, uint64_t *id, ui
 /* Another has promised, and has this replica: true if that is newer, and is to be taken over now with its nodes. */
 bool yk__keeper_promised(yk__keeper_voter *voter, uint64_t id, uint64_t term, uint64_t held_term, uint64_t held_number,
                          const yk__keeper_nodes *nodes);
-/* True if a quorum has promised this node the term: it begins to keep the store with its replica. */
+/* True if the nodes have this one. */
+bool yk__keeper_listed(const yk__keeper_nodes *nodes, uint64_t id);
+/* True if a quorum has promised this node the term: it begins to keep the store with its replica. Never where a
+ * register decides. */
 bool yk__keeper_elected(const yk__keeper_voter *voter);
 /* True if changes of a keeper of this term may be taken. */
 bool yk__keeper_takes(const yk__keeper_voter *voter, uint64_t term);

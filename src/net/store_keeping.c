@@ -114,7 +114,7 @@ static void set_nodes(yk__keeping *k, const yk__keeper_nodes *nodes)
 /* The old list is done with when both have taken a change of the nodes; then comes the next change. */
 static void settle(yk__keeping *k)
 {
-    if (!k->on || !yk__keeper_answers(&k->lead, yk__keeping_clock()))
+    if (!k->on || k->lead.nodes.all || !yk__keeper_answers(&k->lead, yk__keeping_clock()))
         return;
     yk__keeper_nodes next = k->lead.nodes;
     if (!same_list(&next.old, &next.now)) {
@@ -128,7 +128,29 @@ static void settle(yk__keeping *k)
 
 static void publish(yk__keeping *k)
 {
-    atomic_store(&k->heard, yk__keeper_heard_at(&k->lead, yk__keeping_clock()));
+    double now = yk__keeping_clock();
+    atomic_store(&k->heard, yk__keeper_heard_at(&k->lead, now));
+    if (!k->lead.nodes.all)
+        return;
+    if (yk__keeper_answers(&k->lead, now))
+        atomic_store(&k->taken, k->said);
+    pthread_mutex_lock(&k->lock);
+    k->count = k->lead.count;
+    for (int i = 0; i < k->count; i++) {
+        k->heard_of[i].id = k->lead.followers[i].id;
+        k->heard_of[i].sent = k->lead.followers[i].sent;
+    }
+    pthread_mutex_unlock(&k->lock);
+}
+
+double yk__keeping_heard_of(yk__keeping *k, uint64_t id)
+{
+    double sent = 0;
+    pthread_mutex_lock(&k->lock);
+    for (int i = 0; i < k->count; i++)
+        sent = k->heard_of[i].id == id ? k->heard_of[i].sent : sent;
+    pthread_mutex_unlock(&k->lock);
+    return sent;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -267,10 +289,19 @@ static bool set_wanted(yk__keeping *k, yk__session *s, yk__reader *r)
         return false;
     for (int i = 0; i < list.count; i++)
         list.ids[i] = yk__read_u64(r);
-    if (!yk__read_finished(r))
+    unsigned what = yk__read_u8(r);
+    if (!yk__read_finished(r) || what > YK__NODES_TAKEN || (what != YK__NODES_WANTED) != k->lead.nodes.all)
         return false;
-    k->wanted = list;
-    settle(k);
+    if (what == YK__NODES_WANTED) {
+        k->wanted = list;
+        settle(k);
+    } else {
+        yk__keeper_nodes next = k->lead.nodes;
+        next.now = list;
+        next.old = what == YK__NODES_TAKEN ? list : next.old;
+        k->said++;
+        set_nodes(k, &next);
+    }
     publish(k);
     reply(s);
     return true;
@@ -298,8 +329,14 @@ bool yk__keeping_request(yk__keeping *k, yk__session *s, unsigned kind, yk__read
 void yk__keeping_init(yk__keeping *k, yk__keyspace *space)
 {
     *k = (yk__keeping){.space = space};
+    pthread_mutex_init(&k->lock, NULL);
     space->noted = note_change;
     space->argument = k;
+}
+
+void yk__keeping_clear(yk__keeping *k)
+{
+    pthread_mutex_destroy(&k->lock);
 }
 
 void yk__keeping_ended(yk__keeping *k, yk__session *s, bool in_order)

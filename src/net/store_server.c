@@ -430,6 +430,7 @@ static void server_free(yk__store_server *server)
     if (server->stop >= 0)
         close(server->stop);
     yk__keyspace_clear(&server->space);
+    yk__keeping_clear(&server->keeping);
     yk__identity_clear(&server->identity);
     free(server);
 }
@@ -486,6 +487,16 @@ yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const
 double yk__store_server_heard(const yk__store_server *server)
 {
     return atomic_load(&server->keeping.heard);
+}
+
+double yk__store_server_heard_of(yk__store_server *server, uint64_t follower)
+{
+    return yk__keeping_heard_of(&server->keeping, follower);
+}
+
+uint64_t yk__store_server_taken(const yk__store_server *server)
+{
+    return atomic_load(&server->keeping.taken);
 }
 
 void yk__store_server_stop(yk__store_server *server)

@@ -30,6 +30,9 @@ yk__store_server *yk__store_server_serve(int fd, const yk__address *bound, const
                                          const yk__store_server_options *options);
 /* yk__keeper_heard_at of a server that keeps a store (store_keeping.h), as its thread last saw it. */
 double yk__store_server_heard(const yk__store_server *server);
+/* yk__keeping_heard_of; and the number of the last NODES since which all have taken everything. */
+double yk__store_server_heard_of(yk__store_server *server, uint64_t follower);
+uint64_t yk__store_server_taken(const yk__store_server *server);
 /* Ends the thread, closes all connections and frees everything; NULL is allowed. */
 void yk__store_server_stop(yk__store_server *server);
 

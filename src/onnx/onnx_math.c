@@ -55,6 +55,15 @@ FUNCTION(sqrt, "Sqrt")
 FUNCTION(reciprocal, "Reciprocal")
 FUNCTION(sin, "Sin")
 FUNCTION(cos, "Cos")
+FUNCTION(tan, "Tan")
+FUNCTION(asin, "Asin")
+FUNCTION(acos, "Acos")
+FUNCTION(atan, "Atan")
+FUNCTION(sinh, "Sinh")
+FUNCTION(cosh, "Cosh")
+FUNCTION(asinh, "Asinh")
+FUNCTION(acosh, "Acosh")
+FUNCTION(atanh, "Atanh")
 FUNCTION(erf, "Erf")
 FUNCTION(tanh, "Tanh")
 FUNCTION(sigmoid, "Sigmoid")
@@ -62,6 +71,16 @@ FUNCTION(sigmoid, "Sigmoid")
 EMITTER(rsqrt)
 {
     GIVE(YK__ONNX_NODE(g, "Reciprocal", NULL, YK__ONNX_NODE(g, "Sqrt", NULL, x_of(g, op))));
+}
+
+EMITTER(log2)
+{
+    GIVE(with_number(g, op, "Div", YK__ONNX_NODE(g, "Log", NULL, x_of(g, op)), M_LN2));
+}
+
+EMITTER(log10)
+{
+    GIVE(with_number(g, op, "Div", YK__ONNX_NODE(g, "Log", NULL, x_of(g, op)), M_LN10));
 }
 
 EMITTER(log1p)
@@ -358,6 +377,17 @@ const yk__onnx_row yk__onnx_math[] = {
     {"reciprocal", emit_reciprocal, NULL},
     {"sin", emit_sin, NULL},
     {"cos", emit_cos, NULL},
+    {"tan", emit_tan, NULL},
+    {"asin", emit_asin, NULL},
+    {"acos", emit_acos, NULL},
+    {"atan", emit_atan, NULL},
+    {"sinh", emit_sinh, NULL},
+    {"cosh", emit_cosh, NULL},
+    {"asinh", emit_asinh, NULL},
+    {"acosh", emit_acosh, NULL},
+    {"atanh", emit_atanh, NULL},
+    {"log2", emit_log2, NULL},
+    {"log10", emit_log10, NULL},
     {"erf", emit_erf, NULL},
     {"tanh", emit_tanh, NULL},
     {"sigmoid", emit_sigmoid, NULL},

@@ -39,6 +39,13 @@ typedef enum yk__cast_policy { YK__CAST_NONE, YK__CAST_LOWER, YK__CAST_WIDE, YK_
     X(expm1,            NONE,   WIDE)                                                                                  \
     X(log,              NONE,   WIDE)                                                                                  \
     X(log1p,            NONE,   WIDE)                                                                                  \
+    X(log2,             NONE,   WIDE)                                                                                  \
+    X(log10,            NONE,   WIDE)                                                                                  \
+    X(tan,              NONE,   WIDE)                                                                                  \
+    X(asin,             NONE,   WIDE)                                                                                  \
+    X(acos,             NONE,   WIDE)                                                                                  \
+    X(sinh,             NONE,   WIDE)                                                                                  \
+    X(cosh,             NONE,   WIDE)                                                                                  \
     X(reciprocal,       NONE,   WIDE)                                                                                  \
     X(rsqrt,            NONE,   WIDE)                                                                                  \
     X(pow,              NONE,   WIDE)                                                                                  \

@@ -1,6 +1,8 @@
 /*
  * compare.c - comparisons and logic, which give bool and have no gradient, and the choice by a mask. Layer: ops.
  */
+#include <math.h>
+
 #include "ops/op.h"
 
 #define COMPARE(label, kernel)                                                                                         \
@@ -23,6 +25,58 @@ COMPARE(gt, GT)
 COMPARE(ge, GE)
 COMPARE(logical_and, AND)
 COMPARE(logical_or, OR)
+
+/* A number beside x: in x's dtype where that is floating, else whole, or f32 where it is not. */
+static yk_tensor *number_beside(const yk_tensor *x, double b)
+{
+    bool whole = fabs(b) < 0x1p63 && b == floor(b);
+    yk_dtype dtype = yk_dtype_is_floating((yk_dtype)x->dtype) ? (yk_dtype)x->dtype : whole ? YK_I64 : YK_F32;
+    return yk__scope_own(yk__raw_scalar(b, dtype, yk__device_of(x)));
+}
+
+#define COMPARE_SCALAR(label)                                                                                          \
+    yk_tensor *yk_##label##_scalar(yk_tensor *a, double b)                                                             \
+    {                                                                                                                  \
+        YK__EVENT(YK__EVENT_OPERATION, #label "_scalar");                                                              \
+        if (!yk__op_begin(#label "_scalar", 1, &a, 0))                                                                 \
+            return NULL;                                                                                               \
+        YK__WITHIN_SCOPE(yk_##label(a, number_beside(a, b)));                                                          \
+    }
+
+COMPARE_SCALAR(eq)
+COMPARE_SCALAR(ne)
+COMPARE_SCALAR(lt)
+COMPARE_SCALAR(le)
+COMPARE_SCALAR(gt)
+COMPARE_SCALAR(ge)
+
+static yk_tensor *is_true(yk_tensor *x)
+{
+    return x->dtype == YK_BOOL ? x : yk_ne_scalar(x, 0);
+}
+
+yk_tensor *yk_logical_xor(yk_tensor *a, yk_tensor *b)
+{
+    yk_tensor *in[2] = {a, b};
+    YK__EVENT(YK__EVENT_OPERATION, "logical_xor");
+    yk__take_numbers(2, in);
+    if (!yk__op_begin("logical_xor", 2, in, 0))
+        return NULL;
+    YK__WITHIN_SCOPE(yk_ne(is_true(in[0]), is_true(in[1])));
+}
+
+/* One pass over a; bool is refused as a minus is. */
+yk_tensor *yk_rsub_scalar(yk_tensor *a, double b)
+{
+    YK__EVENT(YK__EVENT_OPERATION, "rsub_scalar");
+    if (!yk__op_begin("rsub_scalar", 1, &a, 0))
+        return NULL;
+    if (a->dtype == YK_BOOL) {
+        yk__fail(YK_ERR_DTYPE, "rsub_scalar: not defined for bool tensors");
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(yk_sub(number_beside(a, b), a));
+}
 
 /* The gradient goes to the operand that was chosen; the other one gets 0 there. */
 static yk_status where_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)

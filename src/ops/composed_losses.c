@@ -513,3 +513,54 @@ yk_tensor *yk_margin_ranking_loss(yk_tensor *a, yk_tensor *b, yk_tensor *target,
         return NULL;
     WIDE(inputs, margin_ranking(inputs, margin, reduction));
 }
+
+/* ---- margins of numbers ---- */
+
+/* As PyTorch's: a target that is neither 1 nor -1 has both terms. */
+static yk_tensor *hinge_embedding(yk_tensor *x, yk_tensor *target, double margin, yk_reduction reduction)
+{
+    yk_tensor *far = yk__recorded_where(yk_ne_scalar(target, 1), yk_clamp(yk_rsub_scalar(x, margin), 0, INFINITY));
+    return reduced(yk_add(yk__recorded_where(yk_ne_scalar(target, -1), x), far), reduction);
+}
+
+yk_tensor *yk_hinge_embedding_loss(yk_tensor *x, yk_tensor *target, double margin, yk_reduction reduction)
+{
+    if (yk__check_number("hinge_embedding_loss", "margin", margin, -DBL_MAX, DBL_MAX) ||
+        !alike_check("hinge_embedding_loss", x, target, reduction))
+        return NULL;
+    yk_tensor *in[] = {x, target};
+    WIDE(in, hinge_embedding(in[0], in[1], margin, reduction));
+}
+
+yk_tensor *yk_soft_margin_loss(yk_tensor *x, yk_tensor *target, yk_reduction reduction)
+{
+    if (!alike_check("soft_margin_loss", x, target, reduction))
+        return NULL;
+    yk_tensor *in[] = {x, target};
+    WIDE(in, reduced(yk_neg(yk_log_sigmoid(yk_mul(in[1], in[0]))), reduction));
+}
+
+/* With p_t the probability of what the target says: ce (1 - p_t)^gamma, times alpha or 1 - alpha. */
+static yk_tensor *focal(yk_tensor *x, yk_tensor *target, const yk_sigmoid_focal_loss_options *o)
+{
+    yk_tensor *p = yk_sigmoid(x), *rest = one_less(target);
+    yk_tensor *ce = yk_binary_cross_entropy_with_logits(
+        x, target, YK_OPTIONS(yk_binary_cross_entropy_options, .reduction = YK_REDUCE_NONE));
+    yk_tensor *missed = yk_add(yk_mul(one_less(p), target), yk_mul(p, rest)); /* 1 - p_t */
+    yk_tensor *loss = yk_mul(ce, o->gamma == 2 ? yk_square(missed) : yk_pow_scalar(missed, o->gamma));
+    if (o->alpha >= 0)
+        loss = yk_mul(loss, yk_add(yk_mul_scalar(target, o->alpha), yk_mul_scalar(rest, 1 - o->alpha)));
+    return reduced(loss, o->reduction);
+}
+
+yk_tensor *yk_sigmoid_focal_loss(yk_tensor *x, yk_tensor *target, const yk_sigmoid_focal_loss_options *options)
+{
+    static const char name[] = "sigmoid_focal_loss";
+    yk_sigmoid_focal_loss_options o;
+    if (YK__OPTIONS_TAKE(name, yk_sigmoid_focal_loss_options, options, &o) ||
+        yk__check_number(name, "alpha", o.alpha, -DBL_MAX, 1) || yk__check_number(name, "gamma", o.gamma, 0, DBL_MAX) ||
+        !alike_check(name, x, target, o.reduction))
+        return NULL;
+    yk_tensor *in[] = {x, target};
+    WIDE(in, focal(in[0], in[1], &o));
+}

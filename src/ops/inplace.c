@@ -5,6 +5,8 @@
  * and a new maker where a gradient flows, of x or of the tensor that x shows a part of). A rule that needs the old
  * value keeps a copy of it, made before the write. x keeps its shape and dtype whatever it is combined with.
  */
+#include <math.h>
+
 #include "ops/index.h"
 
 /* The first byte of x's elements and the first after them. */
@@ -364,4 +366,250 @@ yk_tensor *yk_normal_(yk_tensor *x, double mean, double deviation)
         return NULL;
     }
     return draw(&op, x, YK__RANDOM_NORMAL, mean, deviation);
+}
+
+/* ---- functions whose results replace x: kernels where nothing is recorded, else a copy ---- */
+
+/* x holds what `out` holds, of its dtype and shape; the history is that of a copy. Ends the scope. */
+static yk_tensor *replace(const yk__op *op, yk_tensor *x, yk_tensor *out, yk_scope scope)
+{
+    char a[200], b[200];
+    bool fits = out != NULL;
+    if (fits && yk_dtype_is_floating((yk_dtype)out->dtype) && !yk_dtype_is_floating((yk_dtype)x->dtype)) {
+        yk__fail(YK_ERR_DTYPE, "%s: the result is %s, which a tensor of %s does not hold", op->name,
+                 yk_dtype_name((yk_dtype)out->dtype), yk_dtype_name((yk_dtype)x->dtype));
+        fits = false;
+    }
+    if (fits && !yk_same_shape(x, out)) {
+        yk__fail(YK_ERR_SHAPE, "%s: the result has shape %s, and the tensor that is written %s", op->name,
+                 yk_shape_format(out, a, sizeof(a)), yk_shape_format(x, b, sizeof(b)));
+        fits = false;
+    }
+    yk_tensor *written = fits ? copy_into(op, x, out) : NULL;
+    yk_scope_end(scope);
+    return written;
+}
+
+/* True where kernels may write over x at once: nothing is recorded or heard, and nothing is rounded on the way. */
+static bool at_once(yk_tensor *x, int n_inputs, yk_tensor *const *inputs)
+{
+    return (x->dtype == YK_F32 || x->dtype == YK_F64) && !yk__will_tell(n_inputs, inputs);
+}
+
+/* x, and where a gradient flows its old value, which the write must not change. */
+static yk_tensor *old_value(yk_tensor *x, int n_inputs, yk_tensor *const *inputs)
+{
+    return yk__will_tell(n_inputs, inputs) ? yk_clone(x) : x;
+}
+
+static yk_tensor *unary_in_place(const yk__op *op, yk__unary kernel, double p0, double p1, yk_tensor *x,
+                                 yk_tensor *(*f)(yk_tensor *x, const double *p))
+{
+    if (!operands_begin(op->name, x, NULL, false, false))
+        return NULL;
+    if (at_once(x, 1, &x))
+        return write_finish(x, NULL, yk__raw_unary_into(op->name, kernel, x, p0, p1), op, NULL, NULL, 0);
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *old = old_value(x, 1, &x);
+    return replace(op, x, old ? f(old, (double[2]){p0, p1}) : NULL, scope);
+}
+
+#define IN_PLACE_OP(label)                                                                                             \
+    static const yk__op label##_into_op = {.name = #label "_", .backward = copy_backward, .recorded = copy_recorded}
+#define UNARY_IN_PLACE(label, kernel)                                                                                  \
+    IN_PLACE_OP(label);                                                                                                \
+    static yk_tensor *label##_of(yk_tensor *x, const double *p)                                                        \
+    {                                                                                                                  \
+        (void)p;                                                                                                       \
+        return yk_##label(x);                                                                                          \
+    }                                                                                                                  \
+    yk_tensor *yk_##label##_(yk_tensor *x)                                                                             \
+    {                                                                                                                  \
+        return unary_in_place(&label##_into_op, YK__##kernel, 2, 0, x, label##_of);                                    \
+    }
+UNARY_IN_PLACE(neg, NEG)
+UNARY_IN_PLACE(abs, ABS)
+UNARY_IN_PLACE(exp, EXP)
+UNARY_IN_PLACE(log, LOG)
+UNARY_IN_PLACE(sqrt, SQRT)
+UNARY_IN_PLACE(rsqrt, RSQRT)
+UNARY_IN_PLACE(reciprocal, RECIPROCAL)
+UNARY_IN_PLACE(square, POW_SCALAR) /* of 2 */
+UNARY_IN_PLACE(tanh, TANH)
+UNARY_IN_PLACE(sigmoid, SIGMOID)
+UNARY_IN_PLACE(floor, FLOOR)
+UNARY_IN_PLACE(ceil, CEIL)
+UNARY_IN_PLACE(round, ROUND)
+
+#define SCALAR_IN_PLACE(label, kernel, number)                                                                         \
+    IN_PLACE_OP(label);                                                                                                \
+    static yk_tensor *label##_of(yk_tensor *x, const double *p)                                                        \
+    {                                                                                                                  \
+        const double y = p[0];                                                                                         \
+        return yk_##kernel##_scalar(x, number);                                                                        \
+    }
+SCALAR_IN_PLACE(add_scalar, add, y)
+SCALAR_IN_PLACE(pow_scalar, pow, y)
+SCALAR_IN_PLACE(div_scalar, div, y)
+IN_PLACE_OP(sub_scalar);
+IN_PLACE_OP(clamp);
+
+yk_tensor *yk_add_scalar_(yk_tensor *x, double y)
+{
+    return unary_in_place(&add_scalar_into_op, YK__ADD_SCALAR, y, 0, x, add_scalar_of);
+}
+
+yk_tensor *yk_sub_scalar_(yk_tensor *x, double y)
+{
+    return unary_in_place(&sub_scalar_into_op, YK__ADD_SCALAR, -y, 0, x, add_scalar_of);
+}
+
+yk_tensor *yk_pow_scalar_(yk_tensor *x, double y)
+{
+    return unary_in_place(&pow_scalar_into_op, YK__POW_SCALAR, y, 0, x, pow_scalar_of);
+}
+
+static yk_tensor *clamp_of(yk_tensor *x, const double *p)
+{
+    return yk_clamp(x, p[0], p[1]);
+}
+
+yk_tensor *yk_clamp_(yk_tensor *x, double low, double high)
+{
+    if (isnan(low) || isnan(high)) /* as yk_clamp */
+        return yk_mul_scalar_(x, NAN);
+    return unary_in_place(&clamp_into_op, YK__CLAMP, low, high, x, clamp_of);
+}
+
+/* A quotient by a number is no product with its reciprocal, but where yk_div_scalar says so. */
+yk_tensor *yk_div_scalar_(yk_tensor *x, double y)
+{
+    if (!operands_begin("div_scalar_", x, NULL, false, false))
+        return NULL;
+    if (at_once(x, 1, &x)) {
+        yk_tensor *divisor = yk__raw_scalar(y, (yk_dtype)x->dtype, yk__device_of(x));
+        yk_status status =
+            divisor ? yk__raw_binary_into("div_scalar_", YK__DIV, x, x, divisor, 1) : yk__status_of(NULL);
+        yk_tensor_release(divisor);
+        return write_finish(x, NULL, status, &div_scalar_into_op, NULL, NULL, 0);
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *old = old_value(x, 1, &x);
+    return replace(&div_scalar_into_op, x, old ? div_scalar_of(old, &y) : NULL, scope);
+}
+
+static yk_tensor *binary_in_place(const yk__op *op, yk__binary kernel, yk_tensor *x, yk_tensor *y, double alpha)
+{
+    yk_tensor *inputs[2] = {x, y};
+    if (is_elsewhere(x, y)) {
+        yk_scope scope = yk_scope_begin();
+        yk_tensor *out = binary_in_place(op, kernel, x, yk_to(y, yk__device_of(x)), alpha);
+        yk_scope_end(scope);
+        return out;
+    }
+    if (!operands_begin(op->name, x, y, true, true) || (kernel == YK__SUB && yk__check_alpha(op->name, x, y, alpha)))
+        return NULL;
+    if (at_once(x, 2, inputs) && y->dtype == x->dtype) {
+        yk_tensor *read = NULL;
+        yk_status status = apart(op->name, x, y, &read);
+        if (!status)
+            status = yk__raw_binary_into(op->name, kernel, x, x, read, alpha);
+        yk_tensor_release(read);
+        return write_finish(x, NULL, status, op, NULL, NULL, 0);
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *old = old_value(x, 2, inputs), *of = old && y == x ? old : y, *out = NULL;
+    if (old && kernel == YK__DIV)
+        out = yk_div(old, of);
+    else if (old)
+        out = alpha == 1 ? yk_sub(old, of) : yk_sub(old, yk_mul_scalar(of, alpha));
+    return replace(op, x, out, scope);
+}
+
+yk_tensor *yk_sub_(yk_tensor *x, yk_tensor *y, double alpha)
+{
+    static const yk__op op = {.name = "sub_", .backward = copy_backward, .recorded = copy_recorded};
+    return binary_in_place(&op, YK__SUB, x, y, alpha);
+}
+
+yk_tensor *yk_div_(yk_tensor *x, yk_tensor *y)
+{
+    static const yk__op op = {.name = "div_", .backward = copy_backward, .recorded = copy_recorded};
+    return binary_in_place(&op, YK__DIV, x, y, 1);
+}
+
+/* ---- x += value a b, x += value a / b, x towards an end ---- */
+
+/* True if x may be written and the others are given, whole and on its device. */
+static bool three_begin(const char *name, yk_tensor *x, yk_tensor *a, yk_tensor *b)
+{
+    yk_tensor *inputs[3] = {x, a, b};
+    return operands_begin(name, x, a, true, false) && operands_begin(name, x, b, true, false) &&
+           !yk__in_place_begin(name, x, 3, inputs);
+}
+
+/* x += (value a) f b by kernels, of one dtype; the terms are those of yk_addcmul and yk_addcdiv. */
+static yk_status add_term(const char *name, yk__binary f, yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
+{
+    yk_tensor *scaled = value == 1 ? yk_tensor_retain(a) : yk__raw_unary(name, YK__MUL_SCALAR, a, value, 0);
+    yk_tensor *term = scaled ? yk__raw_binary(name, f, scaled, b, 1) : NULL;
+    yk_status status = term ? yk__raw_binary_into(name, YK__ADD, x, x, term, 1) : yk__status_of(NULL);
+    yk__release_all(2, (yk_tensor *[]){scaled, term});
+    return status;
+}
+
+static yk_tensor *add_term_in_place(const yk__op *op, yk__binary kernel, yk_tensor *x, yk_tensor *a, yk_tensor *b,
+                                    double value,
+                                    yk_tensor *(*f)(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value))
+{
+    yk_tensor *inputs[3] = {x, a, b};
+    if (!three_begin(op->name, x, a, b))
+        return NULL;
+    bool one_dtype = a->dtype == x->dtype && b->dtype == x->dtype && a->ndim && b->ndim;
+    if (one_dtype && at_once(x, 3, inputs) && !yk__same_device(op->name, 3, inputs))
+        return write_finish(x, NULL, add_term(op->name, kernel, x, a, b, value), op, NULL, NULL, 0);
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *old = old_value(x, 3, inputs);
+    return replace(op, x, old ? f(old, a == x ? old : a, b == x ? old : b, value) : NULL, scope);
+}
+
+yk_tensor *yk_addcmul_(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
+{
+    static const yk__op op = {.name = "addcmul_", .backward = copy_backward, .recorded = copy_recorded};
+    return add_term_in_place(&op, YK__MUL, x, a, b, value, yk_addcmul);
+}
+
+yk_tensor *yk_addcdiv_(yk_tensor *x, yk_tensor *a, yk_tensor *b, double value)
+{
+    static const yk__op op = {.name = "addcdiv_", .backward = copy_backward, .recorded = copy_recorded};
+    return add_term_in_place(&op, YK__DIV, x, a, b, value, yk_addcdiv);
+}
+
+yk_tensor *yk_lerp_(yk_tensor *x, yk_tensor *end, yk_tensor *weight)
+{
+    static const yk__op op = {.name = "lerp_", .backward = copy_backward, .recorded = copy_recorded};
+    yk_tensor *inputs[3] = {x, end, weight};
+    if (!three_begin("lerp_", x, end, weight))
+        return NULL;
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *old = old_value(x, 3, inputs);
+    return replace(&op, x, old ? yk_lerp(old, end == x ? old : end, weight == x ? old : weight) : NULL, scope);
+}
+
+/* Averages of weights are made with this one: by kernels where the step from x is the shorter one. */
+yk_tensor *yk_lerp_scalar_(yk_tensor *x, yk_tensor *end, double weight)
+{
+    static const yk__op op = {.name = "lerp_scalar_", .backward = copy_backward, .recorded = copy_recorded};
+    yk_tensor *inputs[2] = {x, end};
+    if (!operands_begin("lerp_scalar_", x, end, true, true))
+        return NULL;
+    if (at_once(x, 2, inputs) && end->dtype == x->dtype && yk_same_shape(x, end) && fabs(weight) < 0.5) {
+        yk_tensor *way = yk__raw_binary("lerp_scalar_", YK__SUB, end, x, 1);
+        yk_status status = way ? yk__raw_binary_into("lerp_scalar_", YK__ADD, x, x, way, weight) : yk__status_of(NULL);
+        yk_tensor_release(way);
+        return write_finish(x, NULL, status, &op, NULL, NULL, 0);
+    }
+    yk_scope scope = yk_scope_begin();
+    yk_tensor *old = old_value(x, 2, inputs);
+    return replace(&op, x, old ? yk_lerp_scalar(old, end == x ? old : end, weight) : NULL, scope);
 }

@@ -129,6 +129,46 @@ yk_tensor *yk_diagonal(yk_tensor *x, int64_t offset, int dim0, int dim1)
     return yk__record_view(diagonal_of(x, &p), &op, x, &p, sizeof(p));
 }
 
+/* x (N) on the diagonal k of a matrix of zeros. */
+static yk_tensor *on_diagonal(yk_tensor *x, int64_t k)
+{
+    int64_t side = x->shape[0] + (k < 0 ? -k : k);
+    yk_tensor *out = yk_zeros(YK_SHAPE(side, side),
+                              YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)x->dtype, .device = yk__device_of(x)));
+    yk_tensor *line = out ? yk_diagonal(out, k, 0, 1) : NULL;
+    return line && yk_copy_(line, x) ? out : NULL;
+}
+
+yk_tensor *yk_diag(yk_tensor *x, int64_t k)
+{
+    char text[200];
+    YK__EVENT(YK__EVENT_OPERATION, "diag");
+    if (!yk__op_begin("diag", 1, &x, 0))
+        return NULL;
+    if (x->ndim != 1 && x->ndim != 2) {
+        yk__fail(YK_ERR_SHAPE, "diag: input %s, expected one dimension or two", yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    if (x->ndim == 1 && (k < -INT32_MAX || k > INT32_MAX)) {
+        yk__fail(YK_ERR_ARGUMENT, "diag: a matrix with a diagonal %lld is too large", (long long)k);
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(x->ndim == 1 ? on_diagonal(x, k) : yk_clone(yk_diagonal(x, k, 0, 1)));
+}
+
+yk_tensor *yk_trace(yk_tensor *x)
+{
+    char text[200];
+    YK__EVENT(YK__EVENT_OPERATION, "trace");
+    if (!yk__op_begin("trace", 1, &x, 0))
+        return NULL;
+    if (x->ndim != 2) {
+        yk__fail(YK_ERR_SHAPE, "trace: input %s, expected a matrix", yk_shape_format(x, text, sizeof(text)));
+        return NULL;
+    }
+    YK__WITHIN_SCOPE(yk_sum(yk_diagonal(x, 0, 0, 1)));
+}
+
 /* ---- positions exchanged and repeated ---- */
 
 /* A copy of x, from its far end along the dimensions of the mask. */

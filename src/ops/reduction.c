@@ -325,8 +325,7 @@ yk_tensor *yk_prod_dim(yk_tensor *x, int dim, bool keepdim)
 
 /* ---- extremes ---- */
 
-/* Backward of the extreme of all elements: those that equal the extreme share the gradient evenly; where that is NaN,
- * the NaNs do. */
+/* Backward of an extreme: the elements that equal it share its gradient evenly; where that is NaN, the NaNs do. */
 static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);
@@ -334,23 +333,27 @@ static yk_status extreme_backward(yk__node *node, yk_tensor *gout, yk_tensor **g
     yk_tensor *x = yk__saved(node, 0, &bad), *out = yk__saved(node, 1, &bad);
     if (bad)
         return bad;
-    yk_tensor *equal = yk__raw_binary("max", YK__EQ, x, out, 1), *nan = yk__raw_binary("max", YK__NE, x, x, 1);
+    yk_tensor *found = seen_in_x(out, r);
+    yk_tensor *equal = yk__raw_binary("max", YK__EQ, x, found, 1), *nan = yk__raw_binary("max", YK__NE, x, x, 1);
     yk_tensor *hits = yk__raw_binary("max", YK__OR, equal, nan, 1);
-    yk_tensor *count = yk__raw_reduce("max", YK__SUM, hits, 0, false, 0);
-    yk_tensor *share = yk__raw_binary("max", YK__DIV, gout, count, 1);
+    yk_tensor *count = hits ? yk__raw_reduce("max", YK__SUM, hits, r->mask, gout->ndim == r->x.ndim, 0) : NULL;
+    yk_tensor *share = yk__raw_binary("max", YK__DIV, gout, count, 1), *wide = seen_in_x(share, r);
     yk_tensor *zero = yk__raw_scalar(0, (yk_dtype)gout->dtype, yk__device_of(gout));
-    grads[0] = yk__narrow_to(yk__raw_where(hits, share, zero), (yk_dtype)r->x.dtype);
-    yk__release_all(6, (yk_tensor *[]){equal, nan, hits, count, share, zero});
+    grads[0] = yk__narrow_to(yk__raw_where(hits, wide, zero), (yk_dtype)r->x.dtype);
+    yk__release_all(8, (yk_tensor *[]){found, equal, nan, hits, count, share, wide, zero});
     return yk__status_of(grads[0]);
 }
 
 static void extreme_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
 {
     const reduction *r = yk__context(node);
+    int dims[YK_MAX_DIMS], n_dims = dims_of(r, dims);
     yk_tensor *x = yk__saved_in_graph(node, 0), *out = yk__saved_in_graph(node, 1);
-    yk_tensor *hits = yk_logical_or(yk_eq(x, out), yk_ne(x, x));
-    yk_tensor *share = yk_div(gouts[0], yk_sum(hits));
-    grads[0] = yk_cast(yk__recorded_where(hits, recorded_in_x(share, r)), (yk_dtype)r->x.dtype);
+    if (!x || !out)
+        return;
+    yk_tensor *hits = yk_logical_or(yk_eq(x, recorded_in_x(out, r)), yk_ne(x, x));
+    yk_tensor *count = x->ndim ? yk_sum_dims(hits, dims, n_dims, gouts[0]->ndim == x->ndim) : yk_sum(hits);
+    grads[0] = yk_cast(yk__recorded_where(hits, recorded_in_x(yk_div(gouts[0], count), r)), (yk_dtype)r->x.dtype);
 }
 
 static const yk__op max_op = {.name = "max",
@@ -370,6 +373,20 @@ yk_tensor *yk_max(yk_tensor *x)
 yk_tensor *yk_min(yk_tensor *x)
 {
     return reduce(&min_op, YK__AMIN, x, NULL, 0, false, 0, true, true);
+}
+
+yk_tensor *yk_amax(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    static const yk__op op = {
+        .name = "amax", .backward = extreme_backward, .recorded = extreme_recorded, .describe = reduction_describe};
+    return reduce(&op, YK__AMAX, x, dims, n_dims, keepdim, 0, true, true);
+}
+
+yk_tensor *yk_amin(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    static const yk__op op = {
+        .name = "amin", .backward = extreme_backward, .recorded = extreme_recorded, .describe = reduction_describe};
+    return reduce(&op, YK__AMIN, x, dims, n_dims, keepdim, 0, true, true);
 }
 
 /* The indices of the elements that a reduction along one dimension found: `index` has the position of each. The views
@@ -494,6 +511,22 @@ yk_tensor *yk_min_dim(yk_tensor *x, int dim, bool keepdim, yk_tensor **index)
 
 /* ---- no gradient ---- */
 
+/* The place in C order; keepdim: with as many dimensions, of size 1, as x has. */
+static yk_tensor *place_among_all(const char *name, yk__reduce kernel, yk_tensor *x, bool keepdim)
+{
+    int64_t ones[YK_MAX_DIMS];
+    yk_tensor *line = yk__raw_reshape(x, 1, &x->numel);
+    yk_tensor *out = line ? yk__raw_reduce(name, kernel, line, 1, false, 0) : NULL, *shaped = out;
+    for (int d = 0; d < x->ndim; d++)
+        ones[d] = 1;
+    if (out && keepdim) {
+        shaped = yk__raw_reshape(out, x->ndim, ones);
+        yk_tensor_release(out);
+    }
+    yk_tensor_release(line);
+    return yk__scope_own(shaped);
+}
+
 static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, int dim, bool keepdim)
 {
     uint32_t mask;
@@ -504,6 +537,8 @@ static yk_tensor *place_of(const char *name, yk__reduce kernel, yk_tensor *x, in
         yk__fail(YK_ERR_DTYPE, "%s: not defined for bool tensors", name);
         return NULL;
     }
+    if (dim == YK_NOT_GIVEN)
+        return place_among_all(name, kernel, x, keepdim);
     return mask_of(name, x, &dim, 1, &mask) ? yk__scope_own(yk__raw_reduce(name, kernel, x, mask, keepdim, 0)) : NULL;
 }
 
@@ -518,21 +553,42 @@ yk_tensor *yk_argmin(yk_tensor *x, int dim, bool keepdim)
 }
 
 /* Bool; of uint8, which was PyTorch's first bool, uint8. */
-static yk_tensor *any_or_all(const char *name, yk__reduce kernel, yk_tensor *x)
+static yk_tensor *any_or_all(const char *name, yk__reduce kernel, yk_tensor *x, const int *dims, int n_dims,
+                             bool keepdim)
 {
+    uint32_t mask;
     YK__EVENT(YK__EVENT_OPERATION, name);
-    if (!yk__op_begin(name, 1, &x, 0))
+    if (!yk__op_begin(name, 1, &x, 0) || !mask_of(name, x, dims, n_dims, &mask))
         return NULL;
-    yk_tensor *out = yk__raw_reduce(name, kernel, x, 0, false, 0);
+    yk_tensor *out = yk__raw_reduce(name, kernel, x, mask, keepdim, 0);
     return yk__scope_own(out && x->dtype == YK_U8 ? yk__narrow_to(out, YK_U8) : out);
 }
 
 yk_tensor *yk_any(yk_tensor *x)
 {
-    return any_or_all("any", YK__ANY, x);
+    return any_or_all("any", YK__ANY, x, NULL, 0, false);
+}
+
+yk_tensor *yk_any_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return any_or_all("any", YK__ANY, x, dims, n_dims, keepdim);
 }
 
 yk_tensor *yk_all(yk_tensor *x)
 {
-    return any_or_all("all", YK__ALL, x);
+    return any_or_all("all", YK__ALL, x, NULL, 0, false);
+}
+
+yk_tensor *yk_all_dims(yk_tensor *x, const int *dims, int n_dims, bool keepdim)
+{
+    return any_or_all("all", YK__ALL, x, dims, n_dims, keepdim);
+}
+
+yk_tensor *yk_count_nonzero(yk_tensor *x, const int *dims, int n_dims)
+{
+    uint32_t mask;
+    YK__EVENT(YK__EVENT_OPERATION, "count_nonzero");
+    if (!yk__op_begin("count_nonzero", 1, &x, 0) || !mask_of("count_nonzero", x, dims, n_dims, &mask))
+        return NULL;
+    YK__WITHIN_SCOPE(yk_sum_dims(yk_ne_scalar(x, 0), dims, n_dims, false));
 }

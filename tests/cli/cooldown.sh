@@ -198,11 +198,24 @@ for host in host3 host0; do
 done
 node 4 apple
 ok "another host's node comes" wait_for err.4 "asks to join"
+other=no
+if command -v objcopy > /dev/null && objcopy --remove-section .note.gnu.build-id "$worker" other; then
+    other=yes program=("$work/other" worker result)
+    node 5 other
+    ok "and one with another build of the program" wait_for err.5 "asks to join"
+fi
 pause 0.3 # so that the others look for it with the next step
 : > go.9
 ok "and takes part" wait_for err.4 "has joined the others in view"
+if [ $other = yes ]; then
+    ok "the other build does not: exit code 1" ended 1 5
+    says err.5 "elastic_create: the run does not take this process in: it has code of build and the run has code of build"
+else
+    skip "another build of the program" "there is no objcopy"
+fi
 ok "all end well" ended 0 1 2 4
 ok "with the weights of one process without a fault" cmp -s result expected
+program=("$worker" worker result)
 
 # ---- a spare joins processes that go on
 next
@@ -222,5 +235,33 @@ pause 0.3 # so that the others look for it with the next step
 : > go.9
 ok "and takes part" wait_for err.2 "has joined the others in view"
 ok "both end well" ended 0 0 2
+ok "with the same weights" cmp -s result expected
+
+# ---- the launcher that a spare waits at is killed
+next
+nodes=2:3 last=20
+export SURVIVE_PLAN="0.0 4 stepped wait 1.0 9 stepped wait 2.0 9 stepped wait"
+for number in 0 1 2; do
+    node $number "host$number" --spares 1 --fail-cooldown 900:1000
+done
+ok "three nodes train" at 4
+node 3 host3
+ok "one waits as a spare" wait_for err.3 "waits as a spare"
+pause $(patience 0.5) # so that the launchers know that these survive
+killed 0
+ok "node 0 is killed: the spare hears who keeps the list now" wait_for err.3 "goes on waiting, and asks the others"
+ok "and takes the place" wait_for err.3 "asks to join"
+line=$(grep -h "node 0 .*is lost, and node [0-9]* keeps" err.* | head -n 1)
+port=${line#*127.0.0.1:}
+port=${port%%;*}
+node 4 host0
+ok "host 0 comes back too early: exit code 1" ended 1 4
+says err.4 "lets this node in after s, and --join-timeout 60 ends before: nodes of host host0 have failed 1 time"
+: > go.4
+at 9
+pause 0.3 # so that the others look for it with the next step
+: > go.9
+ok "the spare takes part" wait_for err.3 "has joined the others in view"
+ok "all end well" ended 0 1 2 3
 ok "with the same weights" cmp -s result expected
 finish

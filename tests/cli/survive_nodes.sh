@@ -12,7 +12,7 @@ if [ ! -x "$worker" ]; then
     exit
 fi
 export OMP_NUM_THREADS=1 YOKE_LOG=info
-free_ports 31500 36
+free_ports 31500 39
 program=("$worker" worker result)
 trap '[ $BASHPID != $$ ] || { kill -KILL "${pid[@]}" 2> /dev/null; rm -rf "$work"; }' EXIT
 
@@ -269,4 +269,16 @@ node 0 1:2
 node 1 1:2
 ok "a process that ends behind the last step: exit code 1" ended 1 0 1
 says err.0 "lost behind the last step"
+next
+export SURVIVE_PLAN="2.0 4 batch kill 0.0 9 stepped wait"
+last=20
+node 0 1:2 -n 2
+node 1 1:2
+at 9
+ok "a process is lost, and the others go on" grep -q "rank 2 is lost: killed by SIGKILL" err.1
+killed 1
+ok "its node is lost later, which had no other" wait_for err.0 "is lost: its launcher ended"
+: > go.9
+ok "that costs the others nothing, neither then nor at the end" ended 0 0
+ok "who have the same weights" same
 finish

@@ -28,7 +28,7 @@ def op(name, function, *shapes):
 
 M, V = (2, 3), (3,)
 for name in ("neg abs exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid relu sign floor ceil round log1p expm1 "
-             "erf nan_to_num").split():
+             "erf nan_to_num tan asin acos atan sinh cosh asinh acosh atanh log2 log10").split():
     op(name, getattr(torch, name), M)
 op("gelu", F.gelu, M)
 op("clamp", lambda x: x.clamp(0.5, 1), M)

@@ -72,6 +72,25 @@ case("triplet_margin_loss_swap", lambda a, b, c: F.triplet_margin_loss(a, b, c, 
 case("margin_ranking_loss", lambda a, b, t: F.margin_ranking_loss(a, b, t, 0.5), x(6), x(6),
      x(6, values=[1, -1, 1, -1, -1, 1], grad=False))
 
+SIGNS = dict(values=[1, -1, 1, -1, -1, 1, 1, 1, -1, -1, 1, -1], grad=False)
+case("hinge_embedding_loss", lambda a, t: F.hinge_embedding_loss(a, t), x(3, 4), x(3, 4, **SIGNS))
+case("hinge_embedding_loss_other", lambda a, t: F.hinge_embedding_loss(a, t, 0.4, reduction="none"), x(3, 4),
+     x(3, 4, values=[1, 0, 1, -1, 0, 1, 1, 1, -1, -1, 1, -1], grad=False))
+case("soft_margin_loss", lambda a, t: F.soft_margin_loss(a, t), x(3, 4), x(3, 4, **SIGNS))
+case("soft_margin_loss_sum", lambda a, t: F.soft_margin_loss(a, t, reduction="sum"), x(3, 4), x(3, 4, grad=False))
+
+
+def focal(a, t, alpha=0.25, gamma=2):
+    """torchvision.ops.sigmoid_focal_loss, written from the paper's formula."""
+    p = torch.sigmoid(a)
+    right = p * t + (1 - p) * (1 - t)
+    loss = F.binary_cross_entropy_with_logits(a, t, reduction="none") * (1 - right) ** gamma
+    return loss if alpha < 0 else loss * (alpha * t + (1 - alpha) * (1 - t))
+
+
+case("sigmoid_focal_loss", focal, x(3, 4, **wide), x(3, 4, low=0, high=1))
+case("sigmoid_focal_loss_mean", lambda a, t: focal(a, t, -1, 1.5).mean(), x(3, 4, **wide), x(3, 4, low=0, high=1))
+
 case("pad_constant", lambda a: F.pad(a, (1, 2, 0, 3), value=0.5), x(2, 3, 2))
 case("pad_cut", lambda a: F.pad(a, (-1, 2, 1, -2)), x(4, 3))
 case("pad_reflect", lambda a: F.pad(a, (1, 2, 2, 1), mode="reflect"), x(1, 2, 3, 3))

@@ -354,6 +354,23 @@ MEASURE(triplet_margin, yk_triplet_margin_loss_options, margin, triplet_of, .swa
 MEASURE(triplet_p, yk_triplet_margin_loss_options, p, triplet_of, .swap = false)
 MEASURE(triplet_eps, yk_triplet_margin_loss_options, eps, triplet_of, .swap = false)
 MEASURE(triplet_reduction, yk_triplet_margin_loss_options, reduction, triplet_of, .swap = false)
+static double focal_of(const yk_sigmoid_focal_loss_options *o)
+{
+    return digest(yk_sigmoid_focal_loss(numbers(YK_SHAPE(4, 3)), shares(), o));
+}
+MEASURE(focal_alpha, yk_sigmoid_focal_loss_options, alpha, focal_of, .gamma = 2)
+MEASURE(focal_gamma, yk_sigmoid_focal_loss_options, gamma, focal_of, .alpha = 0.25)
+MEASURE(focal_reduction, yk_sigmoid_focal_loss_options, reduction, focal_of, .alpha = 0.25)
+static double ctc_of(const yk_ctc_loss_options *o)
+{
+    const int64_t labels[] = {2, 2}, times[] = {4, 4}, lengths[] = {1, 1};
+    const yk_tensor_options *whole = YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
+    yk_tensor *log_probs = yk_log_softmax(numbers(YK_SHAPE(4, 2, 3)), 2);
+    return digest(yk_ctc_loss(log_probs, yk_from_data(labels, YK_SHAPE(2, 1), whole),
+                              yk_from_data(times, YK_SHAPE(2), whole), yk_from_data(lengths, YK_SHAPE(2), whole), o));
+}
+MEASURE(ctc_blank, yk_ctc_loss_options, blank, ctc_of, .zero_infinity = false)
+MEASURE(ctc_reduction, yk_ctc_loss_options, reduction, ctc_of, .zero_infinity = false)
 
 static double dropout_p(double v)
 {

@@ -211,6 +211,17 @@ static const row rows[] = {
     {"yk_triplet_margin_loss_options", "swap", .kind = FLAG},
     {"yk_triplet_margin_loss_options", "reduction", .kind = WHOLE, .measure = triplet_reduction, .fallback = 0,
      .other = 1, .refused = {-1, 3}},
+    {"yk_sigmoid_focal_loss_options", "alpha", .kind = NUMBER, .measure = focal_alpha, .fallback = 0.25, .other = 0.5,
+     .refused = {1.5}},
+    {"yk_sigmoid_focal_loss_options", "gamma", .kind = NUMBER, .measure = focal_gamma, .fallback = 2, .other = 1,
+     .refused = {-1, INFINITY}},
+    {"yk_sigmoid_focal_loss_options", "reduction", .kind = WHOLE, .measure = focal_reduction,
+     .fallback = YK_REDUCE_NONE, .other = 1, .refused = {-1, 3}, .zero = true},
+    {"yk_ctc_loss_options", "blank", .kind = WHOLE, .measure = ctc_blank, .fallback = 0, .other = 1,
+     .refused = {-1, 3}},
+    {"yk_ctc_loss_options", "reduction", .kind = WHOLE, .measure = ctc_reduction, .fallback = 0, .other = 1,
+     .refused = {-1, 3}},
+    {"yk_ctc_loss_options", "zero_infinity", .kind = FLAG},
     {"yk_load_options", "strict", .kind = FLAG},
     {"yk_linear_options", "bias", .kind = FLAG},
     {"yk_conv2d_module_options", "kernel_size", .kind = WHOLE, .measure = layer_kernel_size, .fallback = 3, .other = 5,
@@ -1538,6 +1549,8 @@ static bool rpc_with(const yk_rpc_options *o)
     X(kl_div, yk_kl_div_options, yk_kl_div(ones(), ones(), o))                                                         \
     X(gaussian_nll_loss, yk_gaussian_nll_loss_options, yk_gaussian_nll_loss(ones(), ones(), ones(), o))                \
     X(triplet_margin_loss, yk_triplet_margin_loss_options, yk_triplet_margin_loss(ones(), ones(), ones(), o))          \
+    X(sigmoid_focal_loss, yk_sigmoid_focal_loss_options, yk_sigmoid_focal_loss(ones(), ones(), o))                     \
+    X(ctc_loss, yk_ctc_loss_options, yk_ctc_loss(ones(), ones(), ones(), ones(), o))                                   \
     X(load, yk_load_options, !yk_module_load_state_dict(layer(), yk_module_state_dict(layer()), o, NULL))              \
     X(linear, yk_linear_options, yk_linear_create(2, 2, o))                                                            \
     X(conv2d_module, yk_conv2d_module_options, yk_conv2d_create(2, 2, 1, o))                                           \

@@ -35,9 +35,19 @@ static void quorums(void **state)
         assert_int_equal(yk__keeper_quorum(&n, in_set, &set),
                          __builtin_popcount(set & 14) > 1 &&
                              (__builtin_popcount(set) > 2 || set == 3 || set == 5 || set == 9));
+    n.all = true; /* a register decides: each of both lists */
+    for (unsigned set = 0; set < 16; set++)
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set), set == 15);
+    n.old = n.now;
+    for (unsigned set = 0; set < 16; set++)
+        assert_int_equal(yk__keeper_quorum(&n, in_set, &set), set >= 14);
+    assert_true(yk__keeper_listed(&n, 3) && !yk__keeper_listed(&n, 0));
     n.now.count = 0;
     unsigned all = 15;
     assert_false(yk__keeper_quorum(&n, in_set, &all));
+    n.all = false;
+    assert_false(yk__keeper_quorum(&n, in_set, &all));
+    n.all = true;
     yk__wire wire = {0};
     n.now = (yk__keeper_list){2, {7, UINT64_MAX}};
     yk__keeper_put_nodes(&wire, &n);
@@ -45,11 +55,16 @@ static void quorums(void **state)
     yk__reader r = {wire.data, wire.data + wire.size, false};
     assert_true(yk__keeper_read_nodes(&r, &back) && yk__read_finished(&r));
     assert_memory_equal(&back.now, &n.now, sizeof(back.now));
+    assert_true(back.all);
     for (size_t size = 0; size < wire.size; size++) {
         r = (yk__reader){wire.data, wire.data + size, false};
         assert_false(yk__keeper_read_nodes(&r, &back));
     }
-    wire.data[0] = 65;
+    wire.data[0] = 2;
+    r = (yk__reader){wire.data, wire.data + wire.size, false};
+    assert_false(yk__keeper_read_nodes(&r, &back));
+    wire.data[0] = 1;
+    wire.data[1] = 65;
     r = (yk__reader){wire.data, wire.data + wire.size, false};
     assert_false(yk__keeper_read_nodes(&r, &back));
     yk__wire_clear(&wire);

@@ -125,9 +125,9 @@ MAKE(transformer, yk_transformer(YK_OPTIONS(yk_transformer_options, .d_model = 8
 static yk_tensor *all_activations(yk_tensor *x)
 {
     yk_tensor *(*const functions[])(yk_tensor *) = {
-        yk_relu, yk_gelu,      yk_gelu_tanh,   yk_tanh,        yk_sigmoid, yk_silu, yk_mish, yk_relu6,
-        yk_selu, yk_hardswish, yk_hardsigmoid, yk_log_sigmoid, yk_exp,     yk_sin,  yk_cos,  yk_erf,
-        yk_abs,  yk_neg,       yk_floor,       yk_ceil,        yk_square,  yk_sign};
+        yk_relu,      yk_gelu,        yk_gelu_tanh,   yk_tanh, yk_sigmoid, yk_silu, yk_mish, yk_relu6, yk_selu,
+        yk_hardswish, yk_hardsigmoid, yk_log_sigmoid, yk_exp,  yk_sin,     yk_cos,  yk_erf,  yk_abs,   yk_neg,
+        yk_floor,     yk_ceil,        yk_square,      yk_sign, yk_atan,    yk_sinh, yk_cosh, yk_asinh};
     yk_tensor *sum = yk_leaky_relu(x, 0.1);
     sum = yk_add(sum, yk_elu(x, 0.7));
     sum = yk_add(sum, yk_softplus(x, 2, 20));
@@ -136,6 +136,10 @@ static yk_tensor *all_activations(yk_tensor *x)
     yk_tensor *positive = yk_add_scalar(yk_square(x), 0.5);
     sum = yk_add(sum, yk_add(yk_sqrt(positive), yk_rsqrt(positive)));
     sum = yk_add(sum, yk_add(yk_log(positive), yk_log1p(positive)));
+    sum = yk_add(sum, yk_add(yk_log2(positive), yk_log10(positive)));
+    yk_tensor *inner = yk_mul_scalar(yk_tanh(x), 0.9);
+    sum = yk_add(sum, yk_add(yk_add(yk_asin(inner), yk_acos(inner)), yk_add(yk_tan(inner), yk_atanh(inner))));
+    sum = yk_add(sum, yk_acosh(yk_add_scalar(positive, 1)));
     return yk_add(sum, yk_add(yk_reciprocal(positive), yk_expm1(yk_clamp(x, -0.5, 0.5))));
 }
 static yk_tensor *all_shapes(yk_tensor *x) /* (N,4,6) */

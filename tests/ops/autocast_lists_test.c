@@ -113,6 +113,8 @@ typedef struct row {
     UNARY(X, neg) UNARY(X, abs) UNARY(X, exp) UNARY(X, log) UNARY(X, sqrt) UNARY(X, rsqrt) UNARY(X, reciprocal)        \
     UNARY(X, square) UNARY(X, sin) UNARY(X, cos) UNARY(X, tanh) UNARY(X, sigmoid) UNARY(X, relu) UNARY(X, sign)        \
     UNARY(X, floor) UNARY(X, ceil) UNARY(X, round) UNARY(X, log1p) UNARY(X, expm1) UNARY(X, erf) UNARY(X, gelu)        \
+    UNARY(X, tan) UNARY(X, asin) UNARY(X, acos) UNARY(X, atan) UNARY(X, sinh) UNARY(X, cosh) UNARY(X, asinh)           \
+    UNARY(X, acosh) UNARY(X, atanh) UNARY(X, log2) UNARY(X, log10)                                                     \
     X(nan_to_num, yk_nan_to_num(x[0], 0, NAN, NAN), 1, M)                                                              \
     X(clamp, yk_clamp(x[0], 0.5, 1), 1, M)                                                                             \
     X(add_scalar, yk_add_scalar(x[0], 2), 1, M) X(mul_scalar, yk_mul_scalar(x[0], 2), 1, M)                            \

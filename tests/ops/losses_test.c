@@ -20,6 +20,8 @@ enum { LEAST_CHECKED = 40, LEAST_MIXED = 30 };
 #define SWAPPED                                                                                                        \
     YK_OPTIONS(yk_triplet_margin_loss_options, .margin = 2, .p = 3, .swap = true, .reduction = YK_REDUCE_SUM)
 
+#define FOCAL(...) yk_sigmoid_focal_loss(x[0], x[1], YK_OPTIONS(yk_sigmoid_focal_loss_options, __VA_ARGS__))
+
 /* clang-format off */
 #define ROWS(ROW)                                                                                                      \
     ROW(silu, yk_silu(x[0]))                                                                                           \
@@ -67,6 +69,12 @@ enum { LEAST_CHECKED = 40, LEAST_MIXED = 30 };
     ROW(triplet_margin_loss, yk_triplet_margin_loss(x[0], x[1], x[2], NULL))                                           \
     ROW(triplet_margin_loss_swap, yk_triplet_margin_loss(x[0], x[1], x[2], SWAPPED))                                   \
     ROW(margin_ranking_loss, yk_margin_ranking_loss(x[0], x[1], x[2], 0.5, YK_REDUCE_MEAN))                            \
+    ROW(hinge_embedding_loss, yk_hinge_embedding_loss(x[0], x[1], 1, YK_REDUCE_MEAN))                                  \
+    ROW(hinge_embedding_loss_other, yk_hinge_embedding_loss(x[0], x[1], 0.4, YK_REDUCE_NONE))                          \
+    ROW(soft_margin_loss, yk_soft_margin_loss(x[0], x[1], YK_REDUCE_MEAN))                                             \
+    ROW(soft_margin_loss_sum, yk_soft_margin_loss(x[0], x[1], YK_REDUCE_SUM))                                          \
+    ROW(sigmoid_focal_loss, yk_sigmoid_focal_loss(x[0], x[1], NULL))                                                   \
+    ROW(sigmoid_focal_loss_mean, FOCAL(.alpha = -1, .gamma = 1.5, .reduction = YK_REDUCE_MEAN))                        \
     ROW(pad_constant, yk_pad(x[0], WIDTHS(1, 2, 0, 3), YK_PAD_CONSTANT, 0.5))                                          \
     ROW(pad_cut, yk_pad(x[0], WIDTHS(-1, 2, 1, -2), YK_PAD_CONSTANT, 0))                                               \
     ROW(pad_reflect, yk_pad(x[0], WIDTHS(1, 2, 2, 1), YK_PAD_REFLECT, 0))                                              \

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -18,6 +19,7 @@
 
 #include "base/core.h"
 #include "cli/options.h"
+#include "cli/run/run_etcd.h"
 #include "cli/run/run_job.h"
 #include "cli/run/run_roles.h"
 #include "host/rank_info.h"
@@ -103,6 +105,8 @@ static int check_nodes(const cli_verb *verb, job *j)
     if (j->node >= j->node_count)
         return cli_usage_error(verb, "--node-rank %" PRId64 ": expected 0 to %d for --nnodes %s", j->node,
                                j->node_count - 1, j->nodes);
+    if (j->rdzv)
+        return 0; /* node 0's address and port are found */
     if (!j->master)
         j->master = getenv("MASTER_ADDR");
     if (!j->master || !*j->master)
@@ -164,6 +168,69 @@ static int check_elastic(const cli_verb *verb, const job *j)
     if (j->roles[0].rule.on_failure != YK__ON_FAILURE_END)
         return cli_usage_error(verb, "--on-failure %s: with --nnodes %s all processes are started again together",
                                j->on_failure, j->nodes);
+    return 0;
+}
+
+/* True if HOST, that of --witness, is this host: by its name, by YOKE_HOST_ID where that tells hosts apart, or by an
+ * address of it. The reason in `why` where HOST cannot be found. */
+static bool is_this_host(const char *host, char why[YK__WHY_SIZE])
+{
+    enum { MOST_ADDRESSES = 8 };
+    yk__address addresses[MOST_ADDRESSES], bound;
+    char own[YK__HOST_SIZE] = "";
+    const char *id = getenv("YOKE_HOST_ID");
+    *why = '\0';
+    if (id && *id)
+        return strcmp(id, host) == 0;
+    gethostname(own, sizeof(own) - 1);
+    if (strcasecmp(own, host) == 0)
+        return true;
+    own[strcspn(own, ".")] = '\0';
+    if (strcasecmp(own, host) == 0)
+        return true;
+    size_t count = yk__resolve(host, 0, yk__now() + 10, addresses, MOST_ADDRESSES, why);
+    for (size_t i = 0; i < count; i++) {
+        int fd = yk__listen(&addresses[i], 1, &bound); /* which the addresses of this host alone allow */
+        if (fd >= 0)
+            yk__socket_close(fd);
+        yk_clear_error();
+        if (fd >= 0)
+            return true;
+    }
+    if (count)
+        *why = '\0';
+    return false;
+}
+
+/* --witness HOST: that host's launcher has no processes. */
+static int check_witness(const cli_verb *verb, job *j)
+{
+    char why[YK__WHY_SIZE];
+    if (!j->witness)
+        return 0;
+    if (!*j->witness)
+        return cli_usage_error(verb, "--witness: the value is empty; expected the name or address of a host");
+    if (j->rdzv)
+        return cli_usage_error(verb, "--witness %s: with --rdzv etcd settles which of two nodes goes on; leave one out",
+                               j->witness);
+    if (j->least == j->node_count)
+        return cli_usage_error(
+            verb,
+            "--witness %s: it has a say in who goes on where nodes come and go, which needs --nnodes "
+            "MIN:MAX; here are %d",
+            j->witness, j->node_count);
+    if (j->node_count < 3)
+        return cli_usage_error(verb,
+                               "--witness %s: it is one of the nodes, and --nnodes %s has %d; for two that train give "
+                               "--nnodes 2:3",
+                               j->witness, j->nodes, j->node_count);
+    j->is_witness = is_this_host(j->witness, why);
+    if (*why) {
+        fprintf(stderr, "yoke run: --witness %s: %s\n", j->witness, why);
+        return EXIT_FAILED;
+    }
+    if (j->is_witness)
+        j->roles[0].per_node = "0";
     return 0;
 }
 
@@ -361,6 +428,7 @@ int cli_run(int argc, char **argv)
               .grace = 10,
               .join_timeout = 60,
               .node_timeout = 15,
+              .etcd.patience = 1,
               .last_call = 3,
               .redirects = "0",
               .tee = "0",
@@ -376,6 +444,13 @@ int cli_run(int argc, char **argv)
          .default_text = "as they come", .variable = "PET_NODE_RANK"},
         {"master-addr", "HOST", CLI_TEXT, &j.master, .help = "name or address of node 0",
          .default_text = "127.0.0.1 for one node", .variable = "PET_MASTER_ADDR"},
+        {"rdzv", "URL", CLI_TEXT, &j.rdzv,
+         .help = "in place of it: etcd://HOST[:PORT],.../PREFIX, where the nodes find each other", .default_text = ""},
+        {"rdzv-conf", "NAME=VALUE,...", CLI_TEXT, &j.conf,
+         .help = "of etcd: cacert, cert, key: files; user, password_file; protocol: http, https", .default_text = ""},
+        {"local-addr", "HOST", CLI_TEXT, &j.local_address,
+         .help = "with --rdzv: the address at which other nodes reach this one", .default_text = "by the way to etcd",
+         .variable = "PET_LOCAL_ADDR"},
         {"master-port", "PORT", CLI_INT, &j.port, .help = "its port where the nodes meet", .most = 65535,
          .default_text = "a free one; 29500 for several nodes", .variable = "PET_MASTER_PORT"},
         {"standalone", NULL, CLI_FLAG, &j.standalone, .help = "one node, whatever the address and port say",
@@ -393,6 +468,9 @@ int cli_run(int argc, char **argv)
         {"fail-cooldown", "FIRST:MOST", CLI_TEXT, &j.cooldown,
          .help = "with MIN:MAX: seconds for which a host whose node failed is not let in again, doubled each time",
          .default_text = "it is at once"},
+        {"witness", "HOST", CLI_TEXT, &j.witness,
+         .help = "with MIN:MAX: the node on HOST has no processes, and settles which of two others goes on",
+         .default_text = "no node is one"},
         {"hang-timeout", "SECONDS", CLI_REAL, &j.hang_timeout,
          .help = "end a job, or by --on-failure a rank, that does nothing for so long; say where each stands",
          .least = 0, .most = 1e6, .default_text = "0: never"},
@@ -436,10 +514,8 @@ int cli_run(int argc, char **argv)
         {"rdzv-backend", "NAME", CLI_TEXT, &j.backend, .help = "", .hidden = true},
         {"rdzv-endpoint", "HOST:PORT", CLI_TEXT, &j.endpoint, .help = "", .hidden = true,
          .variable = "PET_RDZV_ENDPOINT"},
-        {"rdzv-conf", "TEXT", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"shutdown-timeout", "SECONDS", CLI_REAL, &j.grace, .help = "--grace", .most = 1e6, .hidden = true,
          .variable = "PET_SHUTDOWN_TIMEOUT"},
-        {"local-addr", "HOST", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"event-log-handler", "NAME", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"signals-to-handle", "LIST", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
         {"monitor-interval", "SECONDS", CLI_TEXT, &j.ignored, .help = "", .hidden = true},
@@ -465,6 +541,10 @@ int cli_run(int argc, char **argv)
                     "      ./train                                             (on both nodes)\n"
                     "  yoke run -n 4 --nnodes 2:4 --master-addr node0 --secret-file job.secret \\\n"
                     "      python3 train.py                      (on two to four nodes)\n"
+                    "  yoke run -n 4 --nnodes 2:3 --witness hostc --master-addr hosta \\\n"
+                    "      --secret-file job.secret ./train      (on hosta, hostb and hostc)\n"
+                    "  yoke run -n 4 --nnodes 2 --rdzv etcd://e1,e2,e3 --rdzv-conf cacert=ca.pem \\\n"
+                    "      --secret-file job.secret ./train      (on both, which meet through etcd)\n"
                     "  yoke run -n 2 --max-restarts 3 --log-dir logs python3 train.py\n"
                     "  yoke run -n 1 --role ps ./server : \\\n"
                     "      -n 3 --role trainer --on-failure restart=2 ./trainer\n",
@@ -489,7 +569,8 @@ int cli_run(int argc, char **argv)
         if ((unsigned char)*c < 32 || *c == 127)
             return cli_usage_error(&verb, "--job-id: there is a control character in it");
     }
-    if ((code = check_nodes(&verb, &j)) || (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
+    if ((code = check_nodes(&verb, &j)) || (code = check_witness(&verb, &j)) || (code = run_etcd_check(&verb, &j)) ||
+        (code = run_roles_count(&verb, &j)) || (code = check_elastic(&verb, &j)) ||
         (code = check_survivors(&verb, &j)) || (code = check_cooldown(&verb, &j)) || (code = check_streams(&verb, &j)))
         return code;
     int cannot = run_roles_find(&j);

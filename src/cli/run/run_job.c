@@ -615,7 +615,7 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
         alone |= rules[r].on_failure != YK__ON_FAILURE_END;
         memcpy(role_counts + r * j->listed, j->roles[r].counts, (size_t)j->listed * sizeof(int));
     }
-    const yk__rendezvous_settings settings = {.host = j->master,
+    const yk__rendezvous_settings settings = {.host = j->rdzv ? j->local_address : j->master,
                                               .port = (int)j->port,
                                               .node_count = j->node_count,
                                               .least = j->least,
@@ -623,6 +623,7 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .spares = j->spare_nodes,
                                               .fail_first = j->fail_first,
                                               .fail_most = j->fail_most,
+                                              .witness = j->witness,
                                               .node = (int)j->node,
                                               .counts = j->counts,
                                               .listed = j->listed,
@@ -634,10 +635,16 @@ static yk__rendezvous *join_nodes(job *j, yk__agent_plan *plan, int *code)
                                               .node_timeout = j->node_timeout,
                                               .grace = j->grace,
                                               .job = j->id,
-                                              .name = j->host};
+                                              .name = j->host,
+                                              .etcd = j->rdzv ? &j->etcd : NULL,
+                                              .etcd_prefix = j->etcd_prefix};
+    int port = 0;
     yk__rendezvous *n = yk__rendezvous_join(&settings, &j->err, plan, code);
-    if (n)
+    if (n) {
+        j->master = yk__rendezvous_address(n, &port);
+        j->port = port;
         take_plan(j, plan);
+    }
     return n;
 }
 

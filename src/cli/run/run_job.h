@@ -6,7 +6,7 @@
 
 #include "host/rank_info.h"
 #include "launch/rendezvous.h"
-#include "net/socket.h"
+#include "net/etcd.h"
 
 /* Any number beyond the machines there are; a larger one is taken for a mistake. */
 enum { MOST_NODES = 4096 };
@@ -27,12 +27,16 @@ typedef struct job {
     const char *per_node, *nodes, *master, *log_dir, *redirects, *tee, *error_file, *id, *secret_file, *role;
     const char *on_failure, *mapping_dir, *trace; /* mapping_dir: job_mapping.h; trace: run_trace.h; NULL: none */
     const char *backend, *endpoint, *ignored;
+    const char *rdzv, *conf, *local_address; /* NULL: not given */
+    yk__etcd_options etcd;                   /* of --rdzv; its members NULL: there is none */
+    const char *etcd_prefix;
     int64_t started_again;                       /* processes of programs that survive, of the restarts */
     int64_t node, port, restarts, virtual_ranks; /* virtual_ranks 0: not given */
     int64_t spares;                              /* processes here beyond those of the world */
     double grace, join_timeout, node_timeout, hang_timeout, evict, last_call;
     int64_t spare_nodes;          /* --spares of a job whose nodes come and go */
     const char *cooldown;         /* --fail-cooldown; NULL: none */
+    const char *witness;          /* --witness; NULL: none */
     double fail_first, fail_most; /* seconds of it */
     bool hang_stacks, standalone, encrypt, pass_local_rank, no_prefix, json, module, run_path, ignored_flag;
     /* what follows from it */
@@ -40,6 +44,7 @@ typedef struct job {
     int role_count;                      /* 1: the job has no parts, and no role is named in messages */
     int least;                           /* of the nodes: node_count, or fewer where they come and go */
     int node_count, local, first, world; /* processes here, the rank of the first of them, of all nodes */
+    bool is_witness;                     /* this is the host of --witness, so it has none */
     int counts[MOST_NODES], listed;      /* of processes: one for this node, or one for each */
     char change[700];                    /* why the next attempt is one of other nodes; "": it is not */
     double changed;                      /* since when */

@@ -191,14 +191,15 @@ static int role_count(const cli_verb *verb, const job *j, run_role *role)
         bool list = strchr(text, ',') != NULL;
         do {
             size_t length = strcspn(item, ",");
-            bool keeper = !list && j->node == 0 && j->least < j->node_count; /* of the list of nodes, and no more */
+            bool keeper = !list && (j->node == 0 || j->is_witness) && j->least < j->node_count; /* without processes */
             bool none = (list || keeper) && length == 1 && *item == '0';
             int count = run_whole(item, length, YK__MOST_LOCAL);
             if ((!count && !none) || role->listed == MOST_NODES)
                 return cli_usage_error(verb,
                                        "--nproc-per-node %s: expected a number from 1 to %d, one for each node with "
                                        "commas between (0 for a node without), auto, cpu or gpu; or 0 with "
-                                       "--node-rank 0 and --nnodes MIN:MAX, for a node 0 that only keeps the list",
+                                       "--node-rank 0 and --nnodes MIN:MAX, for a node 0 that only keeps the list "
+                                       "(another node: --witness HOST)",
                                        text, YK__MOST_LOCAL);
             role->counts[role->listed++] = count;
             sum += count;

@@ -1,0 +1,237 @@
+/*
+ * trigonometry.c - tangents, inverse and hyperbolic functions, logarithms to the bases 2 and 10. Layer: ops.
+ *
+ * Each is made of kernels that exist, in f32 for f16 and bf16, so that it is rounded once, and none of them is
+ * recorded: the function is one operation, with a derivative of recorded operations that reads x alone. Forms are
+ * chosen so that neither small arguments lose digits (expm1, log1p) nor large ones overflow before the result does.
+ */
+#include <math.h>
+
+#include "ops/cast_policy.h"
+
+typedef struct smooth_row {
+    yk__op op;
+    yk_tensor *(*forward)(yk_tensor *x); /* of wide, floating x */
+    yk_tensor *(*slope)(yk_tensor *x);   /* the derivative at x, likewise */
+} smooth_row;
+
+static void smooth_recorded(yk__node *node, yk_tensor *const *gouts, yk_tensor **grads)
+{
+    const smooth_row *row = *(const smooth_row *const *)yk__context(node);
+    yk_tensor *x = yk__recorded_wide(yk__saved_in_graph(node, 0)), *slope = x ? row->slope(x) : NULL;
+    grads[0] = slope ? yk_cast(yk_mul(yk__recorded_wide(gouts[0]), slope), (yk_dtype)gouts[0]->dtype) : NULL;
+}
+
+/* The function of x, without a history and heard by nobody. */
+static yk_tensor *smooth_forward(const smooth_row *row, yk_tensor *x)
+{
+    yk__listener *listener = yk__listening;
+    uint32_t cast_types = yk__autocast_pause();
+    bool before = yk_no_grad_begin();
+    yk_scope scope = yk_scope_begin();
+    yk__listening = NULL;
+    yk_tensor *wide = yk_cast(x, yk__wide_dtype(x)), *out = wide ? row->forward(wide) : NULL;
+    out = yk_cast(out, (yk_dtype)x->dtype);
+    out = out ? yk_tensor_retain(out) : NULL;
+    yk_scope_end(scope);
+    yk_no_grad_end(before);
+    yk__listening = listener;
+    yk__autocast_types = cast_types;
+    return out;
+}
+
+/* Integers and bool are cast to f32. */
+static yk_tensor *smooth_apply(const smooth_row *row, yk_tensor *x)
+{
+    YK__EVENT(YK__EVENT_OPERATION, row->op.name);
+    if (!yk__op_begin(row->op.name, 1, &x, 0))
+        return NULL;
+    if (!yk_dtype_is_floating((yk_dtype)x->dtype))
+        x = yk_cast(x, YK_F32);
+    return x ? yk__record(smooth_forward(row, x), &row->op, 1, &x, 1, &x, &row, sizeof(row)) : NULL;
+}
+
+/* ---- forms ---- */
+
+static yk_tensor *like(yk_tensor *x, double value)
+{
+    return yk__recorded_number(x, value);
+}
+
+/* `size`, not negative, with the sign of x, also of a zero. */
+static yk_tensor *with_sign_of(yk_tensor *size, yk_tensor *x)
+{
+    return yk_where(yk_eq(x, like(x, 0)), x, yk_mul(size, yk_sign(x)));
+}
+
+/* sqrt(1 - x^2), NaN outside [-1, 1]. */
+static yk_tensor *other_side(yk_tensor *x)
+{
+    return yk_sqrt(yk_mul(yk_add_scalar(yk_neg(x), 1), yk_add_scalar(x, 1)));
+}
+
+static yk_tensor *half_exp(yk_tensor *size) /* exp(size / 2): its square overflows where exp(size) does */
+{
+    return yk_exp(yk_mul_scalar(size, 0.5));
+}
+
+/* The size above which the 1 in sqrt(x^2 + 1), and in sqrt(x^2 - 1), is less than rounding, in f64, too. */
+static const double far_away = 1e9;
+
+static yk_tensor *far_log(yk_tensor *size) /* log(2 size) */
+{
+    return yk_add_scalar(yk_log(size), M_LN2);
+}
+
+static yk_tensor *tan_forward(yk_tensor *x)
+{
+    return yk_div(yk_sin(x), yk_cos(x));
+}
+
+static yk_tensor *tan_slope(yk_tensor *x)
+{
+    return yk_add_scalar(yk_square(yk_tan(x)), 1);
+}
+
+static yk_tensor *asin_forward(yk_tensor *x)
+{
+    return yk_atan2(x, other_side(x));
+}
+
+static yk_tensor *asin_slope(yk_tensor *x)
+{
+    return yk_reciprocal(other_side(x));
+}
+
+static yk_tensor *acos_forward(yk_tensor *x)
+{
+    return yk_atan2(other_side(x), x);
+}
+
+static yk_tensor *acos_slope(yk_tensor *x)
+{
+    return yk_neg(asin_slope(x));
+}
+
+static yk_tensor *atan_forward(yk_tensor *x)
+{
+    return yk_atan2(x, like(x, 1));
+}
+
+static yk_tensor *atan_slope(yk_tensor *x)
+{
+    return yk_reciprocal(yk_add_scalar(yk_square(x), 1));
+}
+
+/* (e^x - e^-x) / 2; with e^x as a product of two roots where e^-x is nothing beside it. */
+static yk_tensor *sinh_forward(yk_tensor *x)
+{
+    yk_tensor *size = yk_abs(x), *root = half_exp(size);
+    yk_tensor *near = yk_mul_scalar(yk_sub(yk_expm1(x), yk_expm1(yk_neg(x))), 0.5);
+    yk_tensor *far = yk_mul(yk_mul(yk_mul_scalar(root, 0.5), root), yk_sign(x));
+    return yk_where(yk_gt(size, like(x, 20)), far, near);
+}
+
+/* e^x / 2 + e^-x / 2, of roots. */
+static yk_tensor *cosh_forward(yk_tensor *x)
+{
+    yk_tensor *root = half_exp(yk_abs(x)), *half = yk_mul_scalar(root, 0.5);
+    return yk_add(yk_mul(half, root), yk_div(yk_div(like(x, 0.5), root), root));
+}
+
+/* log(|x| + sqrt(x^2 + 1)) = log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), odd. */
+static yk_tensor *asinh_forward(yk_tensor *x)
+{
+    yk_tensor *size = yk_abs(x), *square = yk_square(x), *root = yk_sqrt(yk_add_scalar(square, 1));
+    yk_tensor *near = yk_log1p(yk_add(size, yk_div(square, yk_add_scalar(root, 1))));
+    return with_sign_of(yk_where(yk_gt(size, like(x, far_away)), far_log(size), near), x);
+}
+
+static yk_tensor *asinh_slope(yk_tensor *x)
+{
+    return yk_rsqrt(yk_add_scalar(yk_square(x), 1));
+}
+
+/* log(x + sqrt(x^2 - 1)) = log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1; NaN below 1. */
+static yk_tensor *acosh_forward(yk_tensor *x)
+{
+    yk_tensor *t = yk_add_scalar(x, -1);
+    yk_tensor *near = yk_log1p(yk_add(t, yk_mul(yk_sqrt(t), yk_sqrt(yk_add_scalar(t, 2)))));
+    return yk_where(yk_gt(x, like(x, far_away)), far_log(x), near);
+}
+
+static yk_tensor *acosh_slope(yk_tensor *x)
+{
+    return yk_rsqrt(yk_mul(yk_add_scalar(x, -1), yk_add_scalar(x, 1)));
+}
+
+/* log((1 + x) / (1 - x)) / 2 = log1p(2 |x| / (1 - |x|)) / 2, odd. */
+static yk_tensor *atanh_forward(yk_tensor *x)
+{
+    yk_tensor *size = yk_abs(x);
+    yk_tensor *ratio = yk_div(yk_mul_scalar(size, 2), yk_add_scalar(yk_neg(size), 1));
+    return with_sign_of(yk_mul_scalar(yk_log1p(ratio), 0.5), x);
+}
+
+static yk_tensor *atanh_slope(yk_tensor *x)
+{
+    return yk_reciprocal(yk_mul(yk_add_scalar(yk_neg(x), 1), yk_add_scalar(x, 1)));
+}
+
+/* log(x) factor, and the whole number that it is nearest to where x is that power of the base. */
+static yk_tensor *log_base(yk_tensor *x, double base, double factor)
+{
+    yk_tensor *log = yk_mul_scalar(yk_log(x), factor), *whole = yk_round(log);
+    return yk_where(yk_eq(yk_pow(like(x, base), whole), x), whole, log);
+}
+
+static yk_tensor *log2_forward(yk_tensor *x)
+{
+    return log_base(x, 2, M_LOG2E);
+}
+
+static yk_tensor *log2_slope(yk_tensor *x)
+{
+    return yk_reciprocal(yk_mul_scalar(x, M_LN2));
+}
+
+static yk_tensor *log10_forward(yk_tensor *x)
+{
+    return log_base(x, 10, M_LOG10E);
+}
+
+static yk_tensor *log10_slope(yk_tensor *x)
+{
+    return yk_reciprocal(yk_mul_scalar(x, M_LN10));
+}
+
+/* ---- rows ---- */
+
+#define SMOOTH_ROW(label, slope_of)                                                                                    \
+    static const smooth_row label##_row = {{.name = #label, .recorded = smooth_recorded}, label##_forward, slope_of};
+#define SMOOTH(label, slope_of)                                                                                        \
+    SMOOTH_ROW(label, slope_of)                                                                                        \
+    yk_tensor *yk_##label(yk_tensor *x)                                                                                \
+    {                                                                                                                  \
+        return smooth_apply(&label##_row, x);                                                                          \
+    }
+/* An operation that is on a list of autocast's. */
+#define SMOOTH_CAST(label, slope_of)                                                                                   \
+    SMOOTH_ROW(label, slope_of)                                                                                        \
+    yk_tensor *yk_##label(yk_tensor *x)                                                                                \
+    {                                                                                                                  \
+        YK__AUTOCAST(label, 1, &x, yk_##label(x));                                                                     \
+        return smooth_apply(&label##_row, x);                                                                          \
+    }
+
+SMOOTH_CAST(tan, tan_slope)
+SMOOTH_CAST(asin, asin_slope)
+SMOOTH_CAST(acos, acos_slope)
+SMOOTH(atan, atan_slope)
+SMOOTH_CAST(sinh, yk_cosh)
+SMOOTH_CAST(cosh, yk_sinh)
+SMOOTH(asinh, asinh_slope)
+SMOOTH(acosh, acosh_slope)
+SMOOTH(atanh, atanh_slope)
+SMOOTH_CAST(log2, log2_slope)
+SMOOTH_CAST(log10, log10_slope)
