@@ -47,22 +47,32 @@ static yk_status apart(const char *name, yk_tensor *x, yk_tensor *y, yk_tensor *
     return yk__status_of(*read);
 }
 
+/* True if each of n operands is given and whole. */
+static bool are_there(const char *name, int n, yk_tensor *const *inputs)
+{
+    for (int i = 0; i < n; i++) {
+        if (yk__is_freed(inputs[i])) {
+            yk__fail_freed(name, inputs[i]);
+            return false;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        if (inputs[i])
+            continue;
+        if (!yk__error_code())
+            yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, i + 1);
+        return false;
+    }
+    return true;
+}
+
 /* Checks the operands: freed ones, NULLs, devices. No scope is needed, as nothing new is returned. */
 static bool operands_begin(const char *name, yk_tensor *x, yk_tensor *y, bool has_y, bool one_device)
 {
-    if (yk__is_freed(x) || yk__is_freed(y)) {
-        yk__fail_freed(name, yk__is_freed(x) ? x : y);
-        return false;
-    }
-    if (!x || (has_y && !y)) {
-        if (!yk__error_code())
-            yk__fail(YK_ERR_ARGUMENT, "%s: argument %d is NULL", name, x ? 2 : 1);
-        return false;
-    }
     yk_tensor *inputs[2] = {x, y};
-    if (one_device && yk__same_device(name, 2, inputs))
-        return false;
-    return yk__in_place_begin(name, x, has_y ? 2 : 1, inputs) == YK_OK;
+    int n = has_y ? 2 : 1;
+    return are_there(name, n, inputs) && (!one_device || !yk__same_device(name, n, inputs)) &&
+           !yk__in_place_begin(name, x, n, inputs);
 }
 
 typedef struct in_place_context {
@@ -544,8 +554,7 @@ yk_tensor *yk_div_(yk_tensor *x, yk_tensor *y)
 static bool three_begin(const char *name, yk_tensor *x, yk_tensor *a, yk_tensor *b)
 {
     yk_tensor *inputs[3] = {x, a, b};
-    return operands_begin(name, x, a, true, false) && operands_begin(name, x, b, true, false) &&
-           !yk__in_place_begin(name, x, 3, inputs);
+    return are_there(name, 3, inputs) && !yk__in_place_begin(name, x, 3, inputs);
 }
 
 /* x += (value a) f b by kernels, of one dtype; the terms are those of yk_addcmul and yk_addcdiv. */

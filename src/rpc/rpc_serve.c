@@ -451,10 +451,12 @@ static yk_status object_take(yk_call *call)
     if (o->cls && !call->new_object)
         return yk__fail(YK_ERR_STATE, "the class '%s' made no object: its create did not call yk_call_set_object",
                         o->cls->name);
+    yk__rpc_lock(); /* yk_rpc_debug_info looks at it */
     o->data = call->new_object;
     o->value = o->cls ? NULL : yk_value_retain(call->result);
     o->saved = yk__now();
     o->made = true;
+    pthread_mutex_unlock(&yk__rpc.lock);
     return YK_OK;
 }
 
@@ -532,8 +534,11 @@ static bool call_run(yk_call *call)
         if (!status && call->later)
             status = yk__fail(YK_ERR_UNSUPPORTED, "what makes an object cannot answer later");
         status = status ? status : object_take(call);
-        if (status)
+        if (status) {
+            yk__rpc_lock();
             o->error = *yk_last_error();
+            pthread_mutex_unlock(&yk__rpc.lock);
+        }
         yk_value_release(call->result);
         call->result = !status && o->kept ? yk__value_new(YK_VALUE_INT) : NULL;
     } else if (o && o->kept && !status && yk__keep_after(o)) {

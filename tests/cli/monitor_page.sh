@@ -39,15 +39,22 @@ fi
     --epochs 100000 --no-eval > job.out 2> job.err < /dev/null &
 pids+=($!)
 wait_until 60 eval '[ -n "$(ls runs/*.json 2> /dev/null)" ]'
-"$YOKE" run -n 1 --job-id other -- "$YOKE" train --data glyphs --epochs 100000 --no-eval > other.out 2> other.err \
-    < /dev/null &
+"$YOKE" run -n 2 --virtual-ranks 2 --job-id other -- "$YOKE" train --elastic --data glyphs --epochs 100000 --no-eval \
+    > other.out 2> other.err < /dev/null &
 pids+=($!)
-trains()
+# train NUMBER: so many processes have made steps.
+train()
 {
     "$YOKE" ps --json > out
-    [ "$(grep -oE '"steps":[0-9]+' out | awk -F: '$2 >= 3' | wc -l)" = 3 ]
+    [ "$(grep -oE '"steps":[0-9]+' out | awk -F: '$2 >= 3' | wc -l)" = "$1" ]
 }
-ok "both jobs train" wait_until 60 trains
+ok "both jobs train" wait_until 60 train 4
+# One process of the other job is lost, and the job goes on.
+lost=$("$python" -c 'import json; print([rank["pid"] for run in json.load(open("out"))["runs"] if run["job"] == "other"
+    for rank in run["ranks"]][1])')
+kill -KILL "$lost"
+goes_on() { "$YOKE" ps --json > out && holds out '"cause":"ended"' && ! holds out '"step_done_s":null'; }
+ok "a process is lost, and its job goes on" wait_until 60 goes_on
 ranks=($(grep -oE '"pid":[0-9]+,"alive":true' out | grep -oE '[0-9]+'))
 supervisors=($(grep -oE '"supervisor_pid":[0-9]+' out | grep -oE '[0-9]+'))
 pids+=("${ranks[@]}" "${supervisors[@]}")
@@ -145,6 +152,9 @@ def compare(expected):
     for name, row, value, text in shown:
         if not name.startswith(("yoke_", "DCGM_")):
             continue
+        if row == "other/1": # it has ended, and has no metrics
+            assert (value, text) in (("", "-"), ("0", "0")), (name, value, text)
+            continue
         assert (name, row) in metrics, (name, row, value, sorted(metrics))
         real = metrics[name, row]
         if "seconds" in name: # ages go on; both are of jobs that stand still
@@ -167,7 +177,12 @@ assert "rank 0" in page("document.querySelector('#chart-waiting svg').getAttribu
 key("j")
 until("j", "document.getElementById('run-title').textContent === 'other'")
 compare(2 * 2 + 6)
-assert page("document.querySelectorAll('#ranks tbody tr').length") == 1
+assert page("document.querySelectorAll('#ranks tbody tr').length") == 2
+change = page("[...document.querySelectorAll('#changes tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
+assert len(change) == 1 and change[0][1] == "ended", change
+assert re.match(r"\d+\.\d{3} s$", change[0][2]) and "rank 1 is lost: killed by SIGKILL" in change[0][3], change
+assert page("document.getElementById('members-now').textContent") == "1, view 2"
+print("did changes")
 key("k")
 until("k", f"document.getElementById('run-title').textContent === {json.dumps(job)}")
 order = "[...document.querySelectorAll('#ranks tbody tr')].map(r => r.cells[0].textContent).join()"
