@@ -388,7 +388,8 @@ static double step_link(watch *w, double wait)
     if (g->link->changed > 0 && g->count) /* a node 0 without processes awaits no step of theirs */
         yk__alone_note_change(g, g->link->changed);
     g->link->changed = 0;
-    if (g->link->kill && w->running && !w->killing)
+    /* Also where all that there is waits to be started again: it is not. */
+    if (g->link->kill && (w->running || yk__alone_pending(g)) && !w->killing)
         kill_all(w);
     if (number && w->running && !w->stopping && !(g->link->hung && yk__hang_is_watched(g->hang)))
         yk__watch_stop(w, number);

@@ -168,4 +168,20 @@ killed 0
 ok "it is killed, and the others end well" ended 0 1 2
 ok "with the same weights as well" same
 ok "they have found at once that it has ended" grep -q "for term 2: the keeper has ended" err
+
+# ---- a keeper that stands until others go on without it, and finds then that its own process has ended
+next
+nodes 3 2:3 --node-timeout "$(patience 5)" --max-restarts 1
+ok "three nodes train again" at 6
+pause $(patience 0.5)
+read -ra all < "/proc/${pid[0]}/task/${pid[0]}/children"
+read -ra its < "/proc/${all[0]}/task/${all[0]}/children"
+kill -STOP "${pid[0]}" "${all[@]}"
+kill -KILL "${its[@]}"
+: > go.6
+ok "node 0 stands, and another launcher keeps the list" wait_for err.1 "is lost, and node"
+kill -CONT "${pid[0]}" "${all[@]}"
+ok "it ends, and starts nothing again" ended 1 0
+ok "the others end well" ended 0 1 2
+ok "with the same weights once more" same
 finish
