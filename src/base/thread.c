@@ -2,6 +2,7 @@
  * thread.c - threads of the library's own. Layer: base.
  */
 #include <signal.h>
+#include <time.h>
 
 #include "base/thread.h"
 
@@ -30,4 +31,21 @@ int yk__thread_create(pthread_t *thread, void *(*fn)(void *arg), void *arg)
     int failed = yk__thread_create_open(thread, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
+}
+
+void yk__condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool yk__condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, double deadline)
+{
+    double limit = deadline < 1e9 ? deadline : 1e9;
+    struct timespec until = {.tv_sec = (time_t)limit};
+    until.tv_nsec = (long)((limit - (double)until.tv_sec) * 1e9);
+    return pthread_cond_timedwait(condition, lock, &until) == 0;
 }

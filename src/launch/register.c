@@ -172,11 +172,7 @@ yk__register *yk__register_open(yk__etcd *etcd, const char *prefix, const yk__id
     snprintf(r->key, sizeof(r->key), "%s%s%s/view", prefix, slash, identity->job);
     snprintf(r->alive, sizeof(r->alive), "%s%s%s/alive", prefix, slash, identity->job);
     pthread_mutex_init(&r->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    yk__condition_init(&r->changed);
     return r;
 }
 
@@ -328,21 +324,6 @@ static void note(yk__register *r, bool away, const char *why)
     eventfd_write(r->ready, 1);
 }
 
-static void wait_until(yk__register *r, double deadline)
-{
-    struct timespec at;
-    double left = deadline - yk__now();
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    left = left > 0.001 ? left : 0.001;
-    at.tv_sec += (time_t)left;
-    at.tv_nsec += (long)((left - (double)(time_t)left) * 1e9);
-    if (at.tv_nsec >= 1000000000) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000;
-    }
-    pthread_cond_timedwait(&r->changed, &r->lock, &at);
-}
-
 static void answer_one(yk__register *r)
 {
     char why[YK__WHY_SIZE] = "";
@@ -376,7 +357,7 @@ static void *work(void *argument)
             pthread_mutex_lock(&r->lock);
             note(r, !good, why);
         } else {
-            wait_until(r, r->keeps ? next : yk__now() + 1);
+            yk__condition_wait(&r->changed, &r->lock, r->keeps ? next : yk__now() + 1);
         }
     }
     pthread_mutex_unlock(&r->lock);

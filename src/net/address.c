@@ -232,12 +232,8 @@ static lookup *lookup_start(const char *host)
     lookup *l = calloc(1, sizeof(*l));
     if (!l)
         return NULL;
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->done_changed, &clock);
-    pthread_condattr_destroy(&clock);
+    yk__condition_init(&l->done_changed);
     l->holders = 2;
     snprintf(l->host, sizeof(l->host), "%s", host);
     pthread_t thread;
@@ -339,10 +335,8 @@ static size_t lookup_host(const char *host, int port, double deadline, yk__addre
         snprintf(why, YK__WHY_SIZE, "name '%s' not resolved: no memory or thread to ask with", name);
         return 0;
     }
-    struct timespec until = {.tv_sec = (time_t)deadline};
-    until.tv_nsec = (long)((deadline - (double)until.tv_sec) * 1e9);
     pthread_mutex_lock(&l->lock);
-    while (!l->done && pthread_cond_timedwait(&l->done_changed, &l->lock, &until) == 0)
+    while (!l->done && yk__condition_wait(&l->done_changed, &l->lock, deadline))
         ;
     size_t count = 0;
     if (!l->done)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "net/store_table.h"
 
 typedef struct hash_store {
@@ -34,18 +35,11 @@ static bool sleep_until(hash_store *hash, yk__waiter wanted, double deadline, yk
     sleeper s = {.waiter = wanted};
     s.waiter.ready = wake;
     s.waiter.user = &s;
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&s.woken, &clock);
-    pthread_condattr_destroy(&clock);
-    double limit = deadline < 1e9 ? deadline : 1e9;
-    struct timespec until = {.tv_sec = (time_t)limit};
-    until.tv_nsec = (long)((limit - (double)until.tv_sec) * 1e9);
+    yk__condition_init(&s.woken);
     bool met;
     while (!(met = yk__keyspace_wait(&hash->space, &s.waiter, status)) && !*status) {
         s.ready = false;
-        while (!s.ready && pthread_cond_timedwait(&s.woken, &hash->lock, &until) == 0)
+        while (!s.ready && yk__condition_wait(&s.woken, &hash->lock, deadline))
             ;
         if (!s.ready) {
             yk__keyspace_cancel(&hash->space, &s.waiter);

@@ -247,7 +247,6 @@ static double time_now(void)
 /* Begins the file and the thread. */
 static yk_status writer_begin(yk_summary_writer *w, const yk_summary_options *o)
 {
-    pthread_condattr_t attributes;
     yk__proto event = {0}, record = {0};
     yk__record_version(&event, time_now());
     yk__record_add(&record, &event);
@@ -257,10 +256,7 @@ static yk_status writer_begin(yk_summary_writer *w, const yk_summary_options *o)
         return yk__fail_errno("summary_create: %s", w->path);
     w->queue_bytes = o->queue_bytes;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    yk__condition_init(&w->changed);
     w->flush_seconds = o->flush_seconds;
     if ((errno = yk__thread_create(&w->thread, writer_run, w))) {
         w->flush_seconds = 0;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "rpc/dist_task.h"
 
 typedef yk__dist_task task;
@@ -23,7 +24,7 @@ task *yk__dist_task_new(yk_dist_context *c, uint64_t number)
     t->context = c;
     t->number = number;
     pthread_mutex_init(&t->lock, NULL);
-    yk__rpc_condition_init(&t->came);
+    yk__condition_init(&t->came);
     return t;
 }
 

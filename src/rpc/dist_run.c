@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "rpc/dist_task.h"
 #include "rpc/rpc_call.h"
 #include "value/value.h"
@@ -406,12 +407,9 @@ static void task_wait(task *t)
     yk__rpc_lock();
     bool blocked = yk__rpc_blocked_begin();
     pthread_mutex_unlock(&yk__rpc.lock);
-    double until = yk__now() + LOOK;
-    struct timespec at = {.tv_sec = (time_t)until};
-    at.tv_nsec = (long)((until - (double)at.tv_sec) * 1e9);
     pthread_mutex_lock(&t->lock);
     if (!t->inbox)
-        pthread_cond_timedwait(&t->came, &t->lock, &at);
+        yk__condition_wait(&t->came, &t->lock, yk__now() + LOOK);
     pthread_mutex_unlock(&t->lock);
     yk__rpc_lock();
     yk__rpc_blocked_end(blocked);

@@ -29,15 +29,6 @@ enum { MOST_THREADS = 256, BACKLOG = 1024 };
 /* For functions that run when the worker ends at once. */
 static const double AT_ONCE_SECONDS = 5;
 
-void yk__rpc_condition_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 /* To ask the system for the number of this process takes longer than most of what a call does. */
 static void fork_note(void)
 {
@@ -47,18 +38,16 @@ static void fork_note(void)
 static void agent_prepare(void)
 {
     pthread_atfork(NULL, NULL, fork_note);
-    yk__rpc_condition_init(&yk__rpc.changed);
-    yk__rpc_condition_init(&yk__rpc.ready);
-    yk__rpc_condition_init(&yk__rpc.watching);
+    yk__condition_init(&yk__rpc.changed);
+    yk__condition_init(&yk__rpc.ready);
+    yk__condition_init(&yk__rpc.watching);
 }
 
 bool yk__rpc_wait(pthread_cond_t *condition, double deadline)
 {
     if (deadline == 0)
         return pthread_cond_wait(condition, &yk__rpc.lock) == 0;
-    struct timespec until = {.tv_sec = (time_t)deadline};
-    until.tv_nsec = (long)((deadline - (double)until.tv_sec) * 1e9);
-    return pthread_cond_timedwait(condition, &yk__rpc.lock, &until) != ETIMEDOUT;
+    return yk__condition_wait(condition, &yk__rpc.lock, deadline);
 }
 
 yk_status yk__rpc_enter(const char *what)

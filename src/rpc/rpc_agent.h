@@ -384,7 +384,6 @@ void yk__rpc_leave(void);
 bool yk__rpc_lock_if_free(void);
 /* Waits for the condition with the lock held; false when the deadline (0: none) has come. */
 bool yk__rpc_wait(pthread_cond_t *condition, double deadline);
-void yk__rpc_condition_init(pthread_cond_t *condition);
 /* A name of 1 to 127 bytes; an error in the name of `what`. */
 yk_status yk__rpc_name_check(const char *what, const char *kind, const char *name) YK_MUST_CHECK;
 

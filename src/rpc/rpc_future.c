@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/events.h"
+#include "base/thread.h"
 #include "rpc/dist_autograd.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/value_wire.h"
@@ -35,7 +36,7 @@ yk_future *yk__rpc_future_new(void)
 {
     yk_future *f = yk__object_new(&future_type, sizeof(*f));
     if (f)
-        yk__rpc_condition_init(&f->answered);
+        yk__condition_init(&f->answered);
     return f;
 }
 

@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "nn/state_dict.h"
 #include "rpc/rpc_agent.h"
 #include "rpc/rpc_publish.h"
@@ -94,7 +95,7 @@ static publication *publication_make(const char *name, bool is_copy)
     static bool prepared;
     pthread_mutex_lock(&lock);
     if (!prepared)
-        yk__rpc_condition_init(&published);
+        yk__condition_init(&published);
     prepared = true;
     publication *p = publication_search(name, is_copy);
     if (!p && (p = yk__calloc(1, sizeof(*p)))) {
@@ -681,9 +682,7 @@ static yk_status own_fetch(const char *name, int64_t at_least, double deadline, 
     yk_status status = YK_OK;
     pthread_mutex_lock(&lock);
     while (p->version < at_least && !p->closed && !status) {
-        struct timespec until = {.tv_sec = (time_t)deadline};
-        until.tv_nsec = (long)((deadline - (double)until.tv_sec) * 1e9);
-        if (pthread_cond_timedwait(&published, &lock, &until))
+        if (!yk__condition_wait(&published, &lock, deadline))
             status = YK_ERR_TIMEOUT;
     }
     yk_tensor *slot = p->version >= at_least ? p->slots[p->current] : NULL;

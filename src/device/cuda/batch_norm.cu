@@ -26,6 +26,7 @@
 #include "device/cuda/packs.h"
 
 #include "device/cuda/elements.h"
+#include "device/cuda/reciprocal.h"
 #include "device/cuda/sums.h"
 
 /* ENOUGH_BLOCKS fill any GPU there is, BLOCKS to a multiprocessor. */
@@ -47,10 +48,10 @@ typedef struct batch_job {
     int columns;            /* threads side by side that take V channels each; a power of two */
     int position_stride;    /* positions from one that a thread takes to its next */
     int64_t advance[ROLES]; /* and bytes, with channels last */
-    /* For packs along channels: the reciprocal and shift of a division by the length of a row; bytes from one row to
+    /* For packs along channels: a division by the length of a row; bytes from one row to
      * the next, and those on top between the last row of dimension d and the first of the next. */
-    uint32_t reciprocal, row_step[ROLES];
-    int shift;
+    reciprocal row_length;
+    uint32_t row_step[ROLES];
     int64_t carry[YK_MAX_DIMS][ROLES];
     int64_t groups;         /* of channels; a block takes one of them, or a channel */
     int64_t parts, part;    /* of a channel, and the positions of one */
@@ -146,7 +147,7 @@ template <typename Way> struct batch_walk {
     }
     YK__DEVICE void go(const batch_job &j)
     {
-        uint32_t to = at + before, rows = (uint32_t)(((uint64_t)to * j.reciprocal) >> 32) >> j.shift;
+        uint32_t to = at + before, rows = reciprocal_quotient(to, j.row_length);
         to -= rows * (uint32_t)j.inside.shape[0];
         int64_t along = (int64_t)(int)(to - at) * (int64_t)sizeof(typename Way::element::stored);
         YK__UNROLL for (int k = 0; k < ROLES; k++) next[k] += along + (int64_t)((uint64_t)rows * j.row_step[k]);
@@ -637,10 +638,7 @@ static bool batch_rows(batch_job *j)
     int64_t shape = loop->shape[0];
     if (loop->total > MOST_POSITIONS || shape < 2)
         return false;
-    j->shift = 0;
-    while ((int64_t)2 << j->shift < shape)
-        j->shift++;
-    j->reciprocal = (uint32_t)((((uint64_t)1 << (32 + j->shift)) + (uint64_t)shape - 1) / (uint64_t)shape);
+    j->row_length = reciprocal_of(shape);
     for (int k = 0; k < ROLES; k++) {
         int64_t step = loop->ndim > 1 ? loop->stride[1][k] : 0;
         if (step < 0 || step > UINT32_MAX)

@@ -8,6 +8,7 @@
 #include "device/cuda/packs.h"
 
 #include "device/cuda/elements.h"
+#include "device/cuda/reciprocal.h"
 #include "device/cuda/sums.h"
 
 /* RUN: gradients of max pooling that lie side by side and are a thread's: it looks once at the outputs that they share.
@@ -24,11 +25,11 @@ template <typename I> struct divisor {
     }
 };
 template <> struct divisor<int32_t> {
-    uint32_t size, reciprocal;
-    int shift;
+    uint32_t size;
+    reciprocal by;
     YK__DEVICE int32_t divide(int32_t i, int32_t *rest) const
     {
-        uint32_t quotient = size == 1 ? (uint32_t)i : (uint32_t)(((uint64_t)(uint32_t)i * reciprocal) >> 32) >> shift;
+        uint32_t quotient = size == 1 ? (uint32_t)i : reciprocal_quotient((uint32_t)i, by);
         *rest = (int32_t)((uint32_t)i - quotient * size);
         return (int32_t)quotient;
     }
@@ -41,10 +42,7 @@ static void set_divisor(divisor<int32_t> *by, int64_t size)
 {
     size = size > 0 ? size : 1;
     by->size = (uint32_t)size;
-    by->shift = 0;
-    while ((int64_t)2 << by->shift < size)
-        by->shift++;
-    by->reciprocal = (uint32_t)((((uint64_t)1 << (32 + by->shift)) + (uint64_t)size - 1) / (uint64_t)size);
+    by->by = reciprocal_of(size);
 }
 template <typename I> static YK__DEVICE I quotient(const divisor<I> &by, I i)
 {
