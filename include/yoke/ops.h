@@ -442,8 +442,8 @@ YK_API yk_tensor *yk_rms_norm(yk_tensor *x, int n_dims, const int64_t *normalize
  * 1e-4, beta 0.75, k 1. Source: Krizhevsky et al., 2012. */
 YK_API yk_tensor *yk_local_response_norm(yk_tensor *x, int64_t size, double alpha, double beta, double k);
 /* query (...,L,E), key (...,S,E), value (...,S,D), one floating dtype: softmax(scale query key^T + attn_mask) value,
- * (...,L,D). The matrix (L,S) is never in memory as a whole where the leading dimensions are equal (at most two),
- * dropout_p is 0 and attn_mask requires no gradient. A query that may look at no key gives 0. */
+ * (...,L,D). The matrix (L,S) is never in memory as a whole where the leading dimensions are equal (at most two), and,
+ * but on a CPU, dropout_p is 0 and attn_mask requires no gradient. A query that may look at no key gives 0. */
 typedef struct yk_attention_options {
     /* Broadcast to (...,L,S): bool, false where a query may not look; or of query's dtype, added. */
     yk_tensor *attn_mask YK_DEFAULT(NULL);
