@@ -175,9 +175,9 @@ YK_API void yk_module_release(yk_module *m);
  * original1, with a norm for each index of dimension dim. Both are parameters, called
  * "parametrizations.weight.original0" and so on below m; m has no parameter of the name any more, and each forward
  * computes it (yk_parametrized gives it). original1 is the parameter that was there. Make it before yk_ddp and the
- * optimizer. The module's forward finds the weight by the pointer to the parameter in its data: one that keeps none
- * there is an error, as is a forward in a second thread at the same time. Returns m; on an error NULL. Source: Salimans
- * and Kingma, 2016; torch.nn.utils.parametrizations.weight_norm.
+ * optimizer. The module's forward finds the weight by the pointer to the parameter in its data, an LSTM, GRU or RNN by
+ * its name; one that keeps none is an error, as is a forward in a second thread at once. Returns m, or NULL. Source:
+ * Salimans and Kingma, 2016; torch.nn.utils.parametrizations.weight_norm.
  */
 typedef struct yk_weight_norm_options {
     int dim YK_DEFAULT(0);                  /* -1: one norm of all elements, dim=None */

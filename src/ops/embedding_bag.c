@@ -91,8 +91,8 @@ static yk_tensor *sums_of(const bags *b, yk_tensor *items)
     }
     yk__tensor_spec spec = {.dtype = items->dtype, .ndim = items->ndim, .shape = {b->count, width}};
     yk__contiguous_strides(spec.ndim, spec.shape, spec.stride);
-    yk_tensor *places = yk__scope_own(yk__raw_positions(items->shape[0], 1, yk__device_of(items)));
-    yk_tensor *bag = yk_sub_scalar(yk_searchsorted(b->offsets, places, true), 1);
+    yk_tensor *positions = yk__scope_own(yk__raw_positions(items->shape[0], 1, yk__device_of(items)));
+    yk_tensor *bag = yk_sub_scalar(yk_searchsorted(b->offsets, positions, true), 1);
     return yk_index_add_(yk__recorded_zeros(&spec, yk__device_of(items)), 0, bag, items, 1);
 }
 

@@ -51,7 +51,7 @@ static yk_tensor *numbers(int64_t n, yk_dtype dtype, yk_device device)
 }
 
 /* The elements (rows, windows, kernel) along one axis that windows take; u (rows) are the random numbers. */
-static yk_tensor *places(yk_tensor *u, int64_t size, int64_t windows, int64_t kernel)
+static yk_tensor *window_elements(yk_tensor *u, int64_t size, int64_t windows, int64_t kernel)
 {
     if (!u)
         return NULL;
@@ -73,7 +73,7 @@ static yk_tensor *places(yk_tensor *u, int64_t size, int64_t windows, int64_t ke
     return yk_add(yk_unsqueeze(windows > 1 ? from : last, 2), numbers(kernel, YK_I64, device));
 }
 
-/* x seen as (rows, elements); all[i] is what places gives for axis i. The result is (rows, windows). */
+/* The maxima (rows, windows) of x seen as (rows, elements), in the shape of the result. */
 static yk_tensor *pooled(yk_tensor *x, int axes, const yk_fractional_max_pool_options *o, const int64_t sizes[AXES],
                          yk_tensor **indices)
 {
@@ -93,10 +93,10 @@ static yk_tensor *pooled(yk_tensor *x, int axes, const yk_fractional_max_pool_op
             : yk_rand(2, sampled,
                       YK_OPTIONS(yk_tensor_options, .dtype = (yk_dtype)wide->dtype, .device = yk__device_of(x)));
     samples = samples ? yk_reshape(samples, 2, sampled) : NULL;
-    /* Of two axes the first number is the last one's. */
+    /* The first number of two is that of the last axis. */
     for (int i = 0; i < axes; i++) {
         int64_t size = x->shape[x->ndim - axes + i];
-        yk_tensor *along = places(yk_select(samples, 1, axes == 2 ? 1 - i : i), size, sizes[i], o->kernel[i]);
+        yk_tensor *along = window_elements(yk_select(samples, 1, axes == 2 ? 1 - i : i), size, sizes[i], o->kernel[i]);
         if (!along)
             return NULL;
         /* (rows, windows, kernel) before, with (rows, sizes[i], kernel[i]) within each. */
