@@ -471,6 +471,7 @@ CHECK_GCC_FLAGS ?= OPTIMISE=-O2 DEBUG_INFO=
 check:
 	scripts/check-layers
 	scripts/check-recorded
+	scripts/check-rows
 	scripts/check-sources
 	scripts/check-tested
 	scripts/check-words
