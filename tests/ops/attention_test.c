@@ -285,7 +285,7 @@ static void test_memory(void **state)
     (void)state;
     if (test_device_type != YK_CPU) /* other devices have the matrix */
         return;
-    enum { HEADS = 4, LENGTH = 1024, SIZE = 8, BYTES = HEADS * LENGTH * SIZE * 4 };
+    enum { HEADS = 2, LENGTH = 768, SIZE = 16, BYTES = HEADS * LENGTH * SIZE * 4 };
     yk_scope scope = yk_scope_begin();
     const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
     const yk_device cpu = {YK_CPU, 0};
@@ -429,7 +429,7 @@ static void test_threads(void **state)
     (void)state;
     yk_scope scope = yk_scope_begin();
     const yk_tensor_options leaf = *YK_OPTIONS(yk_tensor_options, .requires_grad = true);
-    int64_t shape[4] = {1, 3, 1100, 16};
+    int64_t shape[4] = {1, 3, 700, 16};
     yk_tensor *in[3], *first[4] = {NULL};
     for (int i = 0; i < 3; i++)
         in[i] = wave(i + 1, 4, shape, &leaf);
@@ -444,7 +444,7 @@ static void test_threads(void **state)
         yk_tensor *now[4] = {out, yk_grad(in[0]), yk_grad(in[1]), yk_grad(in[2])};
         for (int i = 0; i < 4; i++) {
             if (first[i])
-                assert_memory_equal(host_data(first[i]), host_data(now[i]), 3 * 1100 * 16 * sizeof(float));
+                assert_memory_equal(host_data(first[i]), host_data(now[i]), 3 * 700 * 16 * sizeof(float));
             else
                 first[i] = yk_clone(yk_detach(now[i]));
         }
