@@ -290,7 +290,7 @@ static void test_fallback(void **state)
     act(call_over_tcp, false, true);
 }
 
-/* What goes over TCP is encrypted where the job wants that. */
+/* Calls over TCP are encrypted where the job wants that. */
 static void test_encrypted(void **state)
 {
     (void)state;
