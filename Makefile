@@ -82,6 +82,8 @@ CLI_SOURCES    := $(call sources_in,$(CLI_FOLDERS))
 # ONLY="pool conv*" takes the tests of these names alone; "ckpt_test" is the program of that name, "ckpt.sh" the script.
 TEST_SOURCES   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/*/$(name:%_test=%)_test.c))
 TEST_SCRIPTS   := $(foreach name,$(or $(ONLY),*),$(wildcard tests/cli/$(name:%.sh=%).sh))
+# Programs of the tests that scripts run as well, by their lines "needs_built tests/x/y_test".
+SCRIPT_TESTS   := $(if $(TEST_SCRIPTS),$(shell sed -n 's#^needs_built ##p' $(TEST_SCRIPTS) | sort -u))
 NO_TEST        := $(foreach name,$(ONLY),$(if $(wildcard tests/*/$(name:%_test=%)_test.c tests/cli/$(name:%.sh=%).sh)$(filter $(subst *,%,$(name)),emulator_faults),,$(name)))
 $(if $(strip $(NO_TEST)),$(error ONLY: no test is named $(strip $(NO_TEST)); names are those of tests/*/NAME_test.c and tests/cli/NAME.sh))
 FUZZ_SOURCES   := $(wildcard tests/fuzz/*.c)
@@ -108,8 +110,10 @@ endif
 CUDA_VERSIONS  := $(subst _, ,$(word 4,$(CUDA_HEADERS)))
 NCCL_VERSION   := $(subst _, ,$(filter NCCL_%,$(subst $(comma)_, ,$(word 4,$(CUDA_HEADERS)))))
 # The processors that get code of their own; PTX is compiled by the driver for those that come later. That of compute_80
-# serves them all, since no kernel has anything of its own for one, and costs no third run of the compiler.
-CUDA_CODE      := -gencode arch=compute_80,code=[sm_80$(comma)compute_80] -gencode arch=compute_90a,code=sm_90a
+# serves them all, since no kernel has anything of its own for one, and costs no third run of the compiler. CUDA_ARCHS=90a
+# takes half as long, and leaves a plug-in for those GPUs alone.
+CUDA_ARCHS     ?= 80 90a
+CUDA_CODE      := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=$(if $(filter 80,$(a)),[sm_80$(comma)compute_80],sm_$(a)))
 CUDA_CFLAGS    := $(patsubst %,-isystem %/include,$(filter-out /usr,$(word 1,$(CUDA_HEADERS))))
 NVCC           := $(if $(shell command -v ccache),ccache )$(CUDA_TOOLKIT)/bin/nvcc
 # Our kernels fuse no multiply-adds but those that the source writes as such: the same bits as on the CPU. What ptxas says
@@ -165,7 +169,7 @@ objects: $(LIB_OBJECTS) $(CLI_OBJECTS) $(OPERATIONS_OBJECTS) $(if $(MPI_CFLAGS),
 # A file for each of what objects depend on besides their sources: it is written anew when what it says has changed. With each
 # of them what the user gave is written to `options`, as arguments of make: who calls make in this folder again, as tests do,
 # gives the same.
-OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_HOME MPI SANITIZE
+OPTIONS := CC CXX AR ARCH CFLAGS CPPFLAGS LDFLAGS OPTIMISE DEBUG_INFO WERROR CPU_ISAS CUDA CUDA_ARCHS CUDA_HOME MPI SANITIZE
 space := $(subst ,, )
 GIVEN := $(foreach v,$(OPTIONS),$(if $(filter command environment,$(origin $(v))),$(v)=$(subst $(space),\$(space),$($(v)))))
 isas_macro = -D'YK__ISAS(X,A)=$(foreach isa,$(1),X($(isa),A))'
@@ -175,7 +179,7 @@ MADE_OF_installed := $(INSTALLED_ISAS)
 MADE_OF_plugins   := $(LIBDIR)/yoke
 MADE_OF_linking   := $(CC) $(YK_LDFLAGS) $(LDFLAGS) $(LIBS)
 MADE_OF_mpi       := $(MPI_CFLAGS)
-MADE_OF_cuda      := $(CUDA_HEADERS) $(CXX)
+MADE_OF_cuda      := $(CUDA_HEADERS) $(CXX) $(if $(CUDA_TOOLKIT),$(CUDA_ARCHS))
 define MADE_OF_RULE
 $(BUILD)/made-of/$(1): $(if $(call same,$(file <$(BUILD)/made-of/$(1)),$(MADE_OF_$(1))),,FORCE)
 	@mkdir -p $$(@D)
@@ -439,7 +443,7 @@ run: $(BUILD)/yoke
 	    '      examples/                         programs of your own: make examples builds them' \
 	    '      make test                         all tests, a few minutes'
 
-test: $(TESTS) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
+test: $(TESTS) $(SCRIPT_TESTS:%=$(BUILD)/%) $(if $(filter %/corpora.sh,$(TEST_SCRIPTS)),$(REPLAYS)) $(if $(filter %/cuda.sh,$(TEST_SCRIPTS)),$(BUILD)/tests/gpu/gpu_cases) $(BUILD)/yoke $(BUILD)/bench/operation_times $(BUILD)/bench/elastic_simulation $(BACKENDS) $(EMULATOR) $(EMULATOR_FAULTS) examples
 	@YOKE=$(BUILD)/yoke SANITIZE=$(SANITIZE) prove --timer -j$(TEST_JOBS) --exec scripts/run-test \
 	    $$(printf '%s\n' $(TESTS) $(EMULATOR_FAULTS) $(TEST_SCRIPTS) | scripts/order-tests)
 
@@ -467,6 +471,7 @@ CHECK_GCC_FLAGS ?= OPTIMISE=-O2 DEBUG_INFO=
 check:
 	scripts/check-layers
 	scripts/check-recorded
+	scripts/check-rows
 	scripts/check-sources
 	scripts/check-tested
 	scripts/check-words
@@ -475,7 +480,7 @@ check:
 	$(if $(shell command -v gcc),$(MAKE) -j$(JOBS) BUILD=$(CHECK_GCC) CC=gcc $(CHECK_GCC_FLAGS) WERROR=1 all tests)
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-kernels $(CHECK_GCC)))
 	$(if $(shell command -v gcc),$(if $(CUDA_TOOLKIT),scripts/check-accesses $(CHECK_GCC)))
-	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only WERROR=1 objects)
+	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only CPU_ISAS=all WERROR=1 objects)
 	@echo "check: all passed"
 
 BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc param_server sparse gpt2 survive virtual_ranks elastic_simulation launchers trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
@@ -511,13 +516,14 @@ SOAK_FAULTS ?= $(SOAK)
 HOSTILE_TESTS := $(addprefix $(BUILD)/tests/,comm/hostile_test comm/hostile_ranks_test launch/hostile_launchers_test)
 soak: $(BUILD)/tests/soak/faults $(BUILD)/tests/checkpoint/group_kills_test $(BUILD)/tests/net/descriptors_test \
       $(BUILD)/tests/elastic/survive_test $(BUILD)/tests/launch/roles_test $(BUILD)/tests/observe/hangs_test \
-      $(BUILD)/tests/rpc/rpc_chaos_test $(HOSTILE_TESTS) $(BUILD)/yoke \
+      $(BUILD)/tests/rpc/rpc_chaos_test $(BUILD)/examples/rl_cartpole $(HOSTILE_TESTS) $(BUILD)/yoke \
       $(BUILD)/bench/monitor
 	$(BUILD)/tests/soak/faults $(SOAK)
 	YOKE_CHAOS=$$((10 * $(SOAK))) YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/rpc/rpc_chaos_test
 	YOKE_SHARED_MEMORY=0 YOKE_CHAOS=$(SOAK) YOKE_TEST_SEED=$$(date +%s) $(BUILD)/tests/rpc/rpc_chaos_test
 	YOKE=$(BUILD)/yoke bash tests/soak/starts.sh $(SOAK)
 	YOKE=$(BUILD)/yoke bash tests/soak/recipe_seeds.sh
+	YOKE=$(BUILD)/yoke bash tests/soak/cartpole.sh
 	YOKE=$(BUILD)/yoke bash tests/soak/restarts.sh $(SOAK_FAULTS)
 	YOKE=$(BUILD)/yoke bash tests/soak/members.sh $(SOAK_FAULTS)
 	YOKE=$(BUILD)/yoke bash tests/soak/nodes.sh $(SOAK_FAULTS)

@@ -9,11 +9,12 @@ import time
 import torch
 from torch.nn import functional as F
 
+import peer_functions
 import peer_networks
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i64": torch.int64, "i32": torch.int32,
           "u8": torch.uint8, "bool": torch.bool}
-POSITIVE = ("log", "pow_scalar", "sqrt", "log1p", "pow", "multinomial", "kl_div")
+POSITIVE = ("log", "pow_scalar", "sqrt", "log1p", "pow", "multinomial", "kl_div") + peer_functions.POSITIVE
 LAYERS = ("silu", "mish", "leaky_relu", "elu", "selu", "celu", "hardswish", "hardsigmoid", "logsigmoid", "softplus",
           "hardshrink", "softshrink", "tanhshrink", "softsign", "pairwise_distance", "cosine_similarity", "l1_loss",
           "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
@@ -62,11 +63,17 @@ class Subject:
         for key in ("x", "y", "w"):
             if self.case.sizes(key):
                 self.inputs.append(self.random(key))
-        getattr(self, "prepare_" + self.case.operation, lambda: None)()
+        self.module = None
+        if self.case.operation in peer_functions.PREPARE:
+            peer_functions.PREPARE[self.case.operation](self)
+        else:
+            getattr(self, "prepare_" + self.case.operation, lambda: None)()
         if "dtype" in self.case.values:
             self.inputs = [x.to(DTYPES[self.case.values["dtype"]]) for x in self.inputs]
-        self.call = self.by_name()
+        self.call = self.by_name() or peer_functions.table(self)
         self.direction = direction
+        if direction == "forward" and self.module:
+            self.module.requires_grad_(False)
         if direction in ("forward", "step"):
             return
         for i, x in enumerate(self.inputs):
@@ -231,10 +238,9 @@ class Subject:
             "fold": lambda: F.fold(x, case.int("size"), case.int("kernel", 3), 1, case.int("padding"), case.int("stride", 1)),
             "grid_sample": lambda: F.grid_sample(x, y, case.values.get("mode", "bilinear"), align_corners=False),
             "affine_grid": lambda: F.affine_grid(x, case.sizes("size"), False),
-            "interpolate": lambda: F.interpolate(x, scale_factor=2, mode=case.values["mode"]),
             "pixel_shuffle": lambda: F.pixel_shuffle(x, 2),
             "channel_shuffle": lambda: F.channel_shuffle(x, case.int("groups", 2)),
-            "max_unpool2d": lambda: F.max_unpool2d(x, self.index, 2), "lp_pool2d": lambda: F.lp_pool2d(x, 2.0, 2),
+            "max_unpool2d": lambda: F.max_unpool2d(x, self.index, 2),
             "group_norm": lambda: F.group_norm(x, case.int("groups", 32), *i[1:]),
             "instance_norm": lambda: F.instance_norm(x, None, None, *i[1:]),
             "rms_norm": lambda: F.rms_norm(x, x.shape[-1:], y, 1e-5),
@@ -269,10 +275,6 @@ class Subject:
             return F.relu(out, inplace=True) if case.int("relu") else out
         if name == "layer_norm":
             return F.layer_norm(x, x.shape[-1:], i[1], i[2])
-        if name in ("max_pool2d", "avg_pool2d"):
-            return getattr(F, name)(x, case.int("kernel"), case.int("stride"), case.int("padding"))
-        if name == "adaptive_avg_pool2d":
-            return F.adaptive_avg_pool2d(x, case.int("size"))
         if name == "clamp":
             return torch.clamp(x, 0, 6)
         if name == "gelu":
@@ -316,7 +318,7 @@ class Subject:
             return F.mse_loss(x, i[1])
         if name == "embedding":
             return F.embedding(self.index, x)
-        return getattr(torch, name)(*i)
+        return getattr(x, name)(*i[1:]) if name.endswith("_") else getattr(torch, name)(*i)
 
     def once(self):
         if self.direction == "step":
@@ -335,6 +337,8 @@ class Subject:
     def drop(self):
         for x in self.wanted:
             x.grad = None
+        if self.module:
+            self.module.zero_grad()
 
 
 def measure(subject, seconds):

@@ -24,6 +24,12 @@ static yk_tensor *embedding(ops_subject *s)
     return yk_embedding(s->index, s->in[0], -1);
 }
 
+/* Its gradient is of rows alone. */
+static yk_tensor *embedding_sparse(ops_subject *s)
+{
+    return yk_embedding_sparse(s->index, s->in[0], -1);
+}
+
 static yk_tensor *index_rows(ops_subject *s)
 {
     return yk_index(s->in[0], YK_INDEX(yk_by(s->index)));
@@ -73,6 +79,16 @@ static yk_tensor *gather(ops_subject *s)
 static yk_tensor *scatter_(ops_subject *s)
 {
     return yk_scatter_dim_(s->in[0], ops_dim(s), s->index, s->in[1]);
+}
+
+static yk_tensor *scatter_value_(ops_subject *s)
+{
+    return yk_scatter_dim_value_(s->in[0], ops_dim(s), s->index, 1.5);
+}
+
+static yk_tensor *take_along_dim(ops_subject *s)
+{
+    return yk_take_along_dim(s->in[0], s->index, ops_dim(s));
 }
 
 static yk_tensor *scatter_add_(ops_subject *s)
@@ -134,6 +150,7 @@ static yk_tensor *nonzero(ops_subject *s)
 
 const ops_operation ops_index_operations[] = {
     {.name = "embedding", embedding, prepare_rows},
+    {.name = "embedding_sparse", embedding_sparse, prepare_rows},
     {.name = "index", index_rows, prepare_rows},
     {.name = "index_put_", index_put_, prepare_rows},
     {.name = "index_select", index_select, prepare_rows},
@@ -141,6 +158,8 @@ const ops_operation ops_index_operations[] = {
     {.name = "take", take, prepare_take},
     {.name = "gather", gather, prepare_positions},
     {.name = "scatter_", scatter_, prepare_positions},
+    {.name = "scatter_value_", scatter_value_, prepare_positions},
+    {.name = "take_along_dim", take_along_dim, prepare_positions},
     {.name = "scatter_add_", scatter_add_, prepare_positions},
     {.name = "index_mask", index_mask, prepare_mask},
     {.name = "index_put_mask_", index_put_mask_, prepare_mask_and_values},

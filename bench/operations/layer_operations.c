@@ -36,8 +36,11 @@ OF_ONE(softsign, yk_softsign(x))
 OF_ONE(threshold, yk_threshold(x, 0.1, 0))
 OF_ONE(rrelu, yk_rrelu(x, 1.0 / 8, 1.0 / 3, true))
 OF_ONE(glu, yk_glu(x, ops_dim(s)))
+OF_ONE(dropout1d, yk_dropout1d(x, 0.5, true))
 OF_ONE(dropout2d, yk_dropout2d(x, 0.5, true))
+OF_ONE(dropout3d, yk_dropout3d(x, 0.5, true))
 OF_ONE(alpha_dropout, yk_alpha_dropout(x, 0.5, true))
+OF_ONE(feature_alpha_dropout, yk_feature_alpha_dropout(x, 0.5, true))
 
 /* ---- borders, windows, grids ---- */
 
@@ -96,11 +99,19 @@ static yk_tensor *affine_grid(ops_subject *s)
 
 static yk_tensor *interpolate(ops_subject *s)
 {
-    bool bilinear = ops_text_is(s->text, "mode", "bilinear");
-    return yk_interpolate(s->in[0], YK_OPTIONS(yk_upsample_options, .scale_factor = {2, 2},
-                                               .mode = bilinear ? YK_INTERPOLATE_BILINEAR : YK_INTERPOLATE_NEAREST));
+    static const char *const modes[] = {"nearest", "nearest-exact", "linear", "bilinear",
+                                        "bicubic", "trilinear",     "area"};
+    yk_interpolation mode = YK_INTERPOLATE_NEAREST;
+    for (int i = 0; i < (int)(sizeof(modes) / sizeof(*modes)); i++)
+        mode = ops_text_is(s->text, "mode", modes[i]) ? (yk_interpolation)i : mode;
+    double factor = ops_text_number(s->text, "factor", 2);
+    yk_upsample_options o = *YK_OPTIONS(yk_upsample_options, .mode = mode);
+    for (int i = 0; i < yk_ndim(s->in[0]) - 2; i++)
+        o.scale_factor[i] = factor;
+    return yk_interpolate(s->in[0], &o);
 }
 OF_ONE(pixel_shuffle, yk_pixel_shuffle(x, 2))
+OF_ONE(pixel_unshuffle, yk_pixel_unshuffle(x, 2))
 OF_ONE(channel_shuffle, yk_channel_shuffle(x, ops_whole(s, "groups", 2)))
 
 /* The operand becomes the maxima of windows of 2 x 2, and the index where they were. */
@@ -154,6 +165,72 @@ OF_ONE(smooth_l1_loss, yk_smooth_l1_loss(x, s->in[1], 1, YK_REDUCE_MEAN))
 OF_ONE(huber_loss, yk_huber_loss(x, s->in[1], 1, YK_REDUCE_MEAN))
 OF_ONE(kl_div, yk_kl_div(x, s->in[1], NULL))
 OF_ONE(binary_cross_entropy_with_logits, yk_binary_cross_entropy_with_logits(x, s->in[1], NULL))
+OF_ONE(binary_cross_entropy, yk_binary_cross_entropy(x, s->index, NULL))
+OF_ONE(sigmoid_focal_loss, yk_sigmoid_focal_loss(x, s->index, NULL))
+OF_ONE(soft_margin_loss, yk_soft_margin_loss(x, s->index, YK_REDUCE_MEAN))
+OF_ONE(hinge_embedding_loss, yk_hinge_embedding_loss(x, s->index, 1, YK_REDUCE_MEAN))
+OF_ONE(nll_loss, yk_nll_loss(x, s->index, NULL))
+OF_ONE(gaussian_nll_loss, yk_gaussian_nll_loss(x, s->in[1], s->in[2], NULL))
+OF_ONE(margin_ranking_loss, yk_margin_ranking_loss(x, s->in[1], s->index, 0, YK_REDUCE_MEAN))
+OF_ONE(cosine_embedding_loss, yk_cosine_embedding_loss(x, s->in[1], s->index, 0, YK_REDUCE_MEAN))
+OF_ONE(triplet_margin_loss, yk_triplet_margin_loss(x, s->in[1], s->in[2], NULL))
+OF_ONE(normalize, yk_normalize_dim(x, 2, 1, 1e-12))
+
+/* A target of 0 and 1 for each element; and one of 1 and -1. */
+static yk_status prepare_binary(ops_subject *s)
+{
+    s->index = yk_cast(yk_gt_scalar(yk_randn_like(s->in[0]), 0), YK_F32);
+    return yk__error_code();
+}
+
+static yk_status prepare_sides(ops_subject *s)
+{
+    s->index = yk_sign(yk_randn_like(s->in[0]));
+    return yk__error_code();
+}
+
+/* Probabilities, with such a target. */
+static yk_status prepare_probabilities(ops_subject *s)
+{
+    s->in[0] = yk_sigmoid(s->in[0]);
+    return prepare_binary(s);
+}
+
+/* Beside x and y a target of 1 and -1, of x's first dimension. */
+static yk_status prepare_pairs(ops_subject *s)
+{
+    s->index = yk_sign(yk_randn(YK_SHAPE(yk_size(s->in[0], 0)), NULL));
+    return yk__error_code();
+}
+
+/* A third operand like x, above 0. */
+static yk_status prepare_variance(ops_subject *s)
+{
+    s->in[2] = yk_add_scalar(yk_rand_like(s->in[0]), 0.1);
+    return yk__error_code();
+}
+
+static yk_status prepare_labels(ops_subject *s)
+{
+    s->index = yk_randint(0, yk_size(s->in[0], 1), YK_SHAPE(yk_size(s->in[0], 0)), NULL);
+    return yk__error_code();
+}
+
+/* x (T,N,C), `labels` for each of N. */
+static yk_status prepare_ctc(ops_subject *s)
+{
+    s->index = yk_randint(1, yk_size(s->in[0], 2), YK_SHAPE(yk_size(s->in[0], 1), ops_whole(s, "labels", 1)), NULL);
+    return yk__error_code();
+}
+
+static yk_tensor *ctc_loss(ops_subject *s)
+{
+    int64_t n = yk_size(s->in[0], 1);
+    yk_tensor_options whole = *YK_OPTIONS(yk_tensor_options, .dtype = YK_I64);
+    yk_tensor *steps = yk_full(YK_SHAPE(n), (double)yk_size(s->in[0], 0), &whole),
+              *labels = yk_full(YK_SHAPE(n), (double)yk_size(s->index, 1), &whole);
+    return yk_ctc_loss(yk_log_softmax(s->in[0], 2), s->index, steps, labels, NULL);
+}
 
 const ops_operation ops_layer_operations[] = {
     {.name = "silu", silu},
@@ -174,8 +251,11 @@ const ops_operation ops_layer_operations[] = {
     {.name = "threshold", threshold},
     {.name = "rrelu", rrelu},
     {.name = "glu", glu},
+    {.name = "dropout1d", dropout1d},
     {.name = "dropout2d", dropout2d},
+    {.name = "dropout3d", dropout3d},
     {.name = "alpha_dropout", alpha_dropout},
+    {.name = "feature_alpha_dropout", feature_alpha_dropout},
     {.name = "pad", pad},
     {.name = "unfold", unfold},
     {.name = "fold", fold},
@@ -183,6 +263,7 @@ const ops_operation ops_layer_operations[] = {
     {.name = "affine_grid", affine_grid},
     {.name = "interpolate", interpolate},
     {.name = "pixel_shuffle", pixel_shuffle},
+    {.name = "pixel_unshuffle", pixel_unshuffle},
     {.name = "channel_shuffle", channel_shuffle},
     {.name = "max_unpool2d", max_unpool2d, prepare_max_unpool2d},
     {.name = "lp_pool2d", lp_pool2d},
@@ -198,5 +279,16 @@ const ops_operation ops_layer_operations[] = {
     {.name = "huber_loss", huber_loss},
     {.name = "kl_div", kl_div, .positive = true},
     {.name = "binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
+    {.name = "binary_cross_entropy", binary_cross_entropy, prepare_probabilities},
+    {.name = "sigmoid_focal_loss", sigmoid_focal_loss, prepare_binary},
+    {.name = "soft_margin_loss", soft_margin_loss, prepare_sides},
+    {.name = "hinge_embedding_loss", hinge_embedding_loss, prepare_sides},
+    {.name = "nll_loss", nll_loss, prepare_labels},
+    {.name = "gaussian_nll_loss", gaussian_nll_loss, prepare_variance},
+    {.name = "margin_ranking_loss", margin_ranking_loss, prepare_pairs},
+    {.name = "cosine_embedding_loss", cosine_embedding_loss, prepare_pairs},
+    {.name = "triplet_margin_loss", triplet_margin_loss, prepare_variance},
+    {.name = "normalize", normalize},
+    {.name = "ctc_loss", ctc_loss, prepare_ctc},
 };
 const int ops_layer_operation_count = sizeof(ops_layer_operations) / sizeof(*ops_layer_operations);

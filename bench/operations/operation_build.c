@@ -123,6 +123,11 @@ static yk_tensor *linear(ops_subject *s)
     return yk_linear(s->in[0], s->in[1], s->in[2]);
 }
 
+static yk_tensor *linear_relu(ops_subject *s)
+{
+    return yk_linear_relu(s->in[0], s->in[1], s->in[2]);
+}
+
 static yk_tensor *matmul(ops_subject *s)
 {
     yk_tensor *y = s->in[1];
@@ -423,6 +428,7 @@ static yk_status training_step(ops_subject *s)
 static const ops_operation operations[] = {
     {.name = "conv2d", conv, prepare_conv},
     {.name = "linear", linear, prepare_linear},
+    {.name = "linear_relu", linear_relu, prepare_linear},
     {.name = "matmul", matmul},
     {.name = "attention", attention, prepare_attention},
     {.name = "lstm_cell", lstm_cell, prepare_lstm},
@@ -504,6 +510,8 @@ static yk_status compute_gradients(ops_subject *s, yk_tensor *out, bool keep)
         if (s->in[i] && yk_requires_grad(s->in[i]))
             status = yk_set_grad(s->in[i], NULL);
     }
+    if (s->model)
+        yk_module_zero_grad(s->model);
     return status;
 }
 
@@ -534,10 +542,10 @@ static yk_status cast_operands(ops_subject *s)
     return yk__error_code();
 }
 
-static const ops_operation *find_operation(const ops_operation *table, size_t count, const char *text)
+static const ops_operation *find_operation(const ops_operation *table, int count, const char *text)
 {
     size_t length = strcspn(text, " ");
-    for (size_t i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         if (strlen(table[i].name) == length && strncmp(table[i].name, text, length) == 0)
             return &table[i];
     }
@@ -547,13 +555,16 @@ static const ops_operation *find_operation(const ops_operation *table, size_t co
 yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
 {
     *s = (ops_subject){.text = text};
-    s->operation = find_operation(operations, sizeof(operations) / sizeof(*operations), text);
-    if (!s->operation)
-        s->operation = find_operation(ops_index_operations, ops_index_operation_count, text);
-    if (!s->operation)
-        s->operation = find_operation(ops_reduce_operations, ops_reduce_operation_count, text);
-    if (!s->operation)
-        s->operation = find_operation(ops_layer_operations, ops_layer_operation_count, text);
+    const struct {
+        const ops_operation *table;
+        int count;
+    } tables[] = {
+        {operations, sizeof(operations) / sizeof(*operations)}, {ops_index_operations, ops_index_operation_count},
+        {ops_reduce_operations, ops_reduce_operation_count},    {ops_layer_operations, ops_layer_operation_count},
+        {ops_plain_operations, ops_plain_operation_count},      {ops_volume_operations, ops_volume_operation_count},
+        {ops_sequence_operations, ops_sequence_operation_count}};
+    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables) && !s->operation; i++)
+        s->operation = find_operation(tables[i].table, tables[i].count, text);
     if (!s->operation)
         return yk_set_error(YK_ERR_ARGUMENT, "operation_times: %s: there is no such operation", text);
     static const char *const keys[] = {"x", "y", "w"};
@@ -565,6 +576,8 @@ yk_status ops_prepare(ops_subject *s, const char *text, ops_direction direction)
     }
     if (yk__error_code() || (s->operation->prepare && s->operation->prepare(s)) || cast_operands(s))
         return yk__error_code();
+    if (direction == OPS_FORWARD && s->model)
+        return yk_module_requires_grad(s->model, false);
     if (direction == OPS_FORWARD || direction == OPS_WHOLE_STEP)
         return YK_OK;
     for (int i = 0; i < OPS_OPERANDS; i++) {

@@ -68,6 +68,15 @@ extern const int ops_reduce_operation_count;
 /* Activations, borders, windows, norms and losses beyond those of the tuned networks. */
 extern const ops_operation ops_layer_operations[];
 extern const int ops_layer_operation_count;
+/* Elementwise functions, comparisons, logic, and what is in place. */
+extern const ops_operation ops_plain_operations[];
+extern const int ops_plain_operation_count;
+/* Convolutions and pools along one dimension and three, transposed ones, pools with indices. */
+extern const ops_operation ops_volume_operations[];
+extern const int ops_volume_operation_count;
+/* Recurrent networks, packed sequences, attention, layers of transformers. */
+extern const ops_operation ops_sequence_operations[];
+extern const int ops_sequence_operation_count;
 
 /* The name of one direction: "forward", "grad_input". Static. */
 const char *ops_direction_name(ops_direction direction);

@@ -25,6 +25,7 @@
 #include "launch/exit_codes.h"
 #include "launch/guard.h"
 #include "launch/hang.h"
+#include "launch/recall.h"
 #include "launch/succession.h"
 #include "net/store_session.h"
 
@@ -153,8 +154,8 @@ static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
     unsigned how = yk__read_u8(r);
     uint64_t term = yk__read_u64(r);
     if (n->succeeded > 0 && term > 0 && (term < p->came || term < p->asked)) {
-        p->came =
-            term < p->came ? p->came : 0; /* it has come in a later term, or has been asked to and may be coming */
+        /* It has come in a later term since, or has been asked to, and may be coming. */
+        p->came = term < p->came ? p->came : 0;
         return;
     }
     if (p->number < 0) {
@@ -197,6 +198,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         return;
     if (kind == REPORT_JOIN) {
         yk__rendezvous_handle_join(n, id, r);
+    } else if (kind == REPORT_RECALL) {
+        yk__recall_hear(n, id, r);
     } else if (!p && kind == REPORT_LOST) {
         yk__waiting_gone(n, id);
     } else if (!p || p->gone) { /* it was refused, waits, or is lost */
@@ -256,6 +259,8 @@ static void handle_plan(yk__rendezvous *n, yk__reader *r)
     yk__agent_plan plan;
     char *table = NULL;
     if ((kind == PLAN_WAITS || kind == PLAN_OVER) && yk__waiting_told(n, kind == PLAN_OVER, r))
+        return;
+    if (kind == PLAN_ELSEWHERE && yk__waiting_sent_on(n, r))
         return;
     if (kind == PLAN_REFUSED && yk__agent_read_text(r, n->refusal, sizeof(n->refusal)) && n->refusal[0])
         return;
@@ -389,6 +394,7 @@ void yk__rendezvous_move(yk__rendezvous *n)
     yk__reader value;
     if (n->reg)
         yk__register_drain(n->reg);
+    yk__recall_step(n);
     yk__agent_client_move(c);
     while (yk__agent_client_next(c, &value)) {
         if (n->server) {

@@ -14,8 +14,8 @@ measures 0 "--help" --help
 says out "usage operation_times"
 says out "examples:"
 ok "help within 80 columns" awk 'length($0) > 80 { bad = 1 } END { exit bad }' out
-measures 2 "a pattern that no row matches" --only conv3d
-says err "--only 'conv3d' --list"
+measures 2 "a pattern that no row matches" --only conv4d
+says err "--only 'conv4d' --list"
 measures 2 "no regular expression" --only '('
 says err "--only '(' regular expression"
 measures 2 "a pattern is missing" --only
@@ -51,9 +51,9 @@ ok "an unknown option: exit code 2" [ $code = 2 ]
 says err "--onyl"
 without_torch --rounds 0
 ok "no rounds: exit code 2" [ $code = 2 ]
-without_torch --only conv3d
+without_torch --only conv4d
 ok "a pattern that nothing matches: exit code 2" [ $code = 2 ]
-says err "--only 'conv3d'"
+says err "--only 'conv4d'"
 without_torch --only '^add x=1 y=1 forward' --rounds 1 --seconds 0 --json
 ok "without PyTorch: exit code 0" [ $code = 0 ]
 says err "no PyTorch"
