@@ -75,7 +75,7 @@ enum {                  /* of reports: u8 kind, u64 id, and */
        REPORT_TRACE,
        REPORT_LIVE,    /* u32 number of order 10, u32 ranks, of each u32 rank, u8 0 it has a trace, or why not */
        REPORT_IN_VAIN, /* text, why: no process of this node, which came to join others, has become a member */
-       REPORT_CAME,    /* -: it has come to the launcher that keeps the store now (succession.c) */
+       REPORT_CAME,    /* u64 term: it has come to the launcher that keeps the store in it (succession.c) */
        REPORT_VIEW,    /* u64, the list of members of which processes of this node, which survive others, are now */
        /* u64 term, text "HOST:PORT", text host, u32 pid: the launcher with this id, which is none of this one's, keeps
         * the job there (recall.h) */
@@ -182,15 +182,17 @@ typedef struct yk__agent_node {
     bool settled;             /* it is lost, and they go on with those */
     int64_t view;             /* of its processes, which survive others; 0: they do not, as far as it has said */
     int64_t done_view, lost_view; /* as it reports them at its end */
-    bool came;                    /* to this launcher, which keeps the store after another one */
-    bool following;               /* it reads orders: it has been given a plan */
-    int waits;                    /* times that it was told to wait before it was let in (waiting.c) */
-    bool spare;                   /* it waits for a place */
-    double since;                 /* when it was let in */
-    bool gone;                    /* its launcher ended, or fell silent: `why` */
-    bool reported;                /* that it is gone was dealt with */
-    bool parted;                  /* it ended its connection, */
-    double gone_at;               /* at this time */
+    /* The latest term in which the node has come to this launcher, which keeps the store after another one, 0: it has
+     * not; and the latest for which it was asked to. */
+    uint64_t came, asked;
+    bool following; /* it reads orders: it has been given a plan */
+    int waits;      /* times that it was told to wait before it was let in (waiting.c) */
+    bool spare;     /* it waits for a place */
+    double since;   /* when it was let in */
+    bool gone;      /* its launcher ended, or fell silent: `why` */
+    bool reported;  /* that it is gone was dealt with */
+    bool parted;    /* it ended its connection, */
+    double gone_at; /* at this time */
     char why[YK__WHY_SIZE];
 } yk__agent_node;
 

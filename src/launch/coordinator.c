@@ -153,8 +153,11 @@ static void record_loss(yk__rendezvous *n, yk__agent_node *p, yk__reader *r)
 {
     unsigned how = yk__read_u8(r);
     uint64_t term = yk__read_u64(r);
-    if (n->succeeded > 0 && term > 0 && term != n->succession->voter.promised)
-        return; /* it had come to this launcher before, when that would have kept the list in an earlier term */
+    if (n->succeeded > 0 && term > 0 && (term < p->came || term < p->asked)) {
+        /* It has come in a later term since, or has been asked to, and may be coming. */
+        p->came = term < p->came ? p->came : 0;
+        return;
+    }
     if (p->number < 0) {
         yk__rendezvous_forget(n, p->id);
         return;
@@ -232,7 +235,8 @@ static void handle_report(yk__rendezvous *n, yk__reader *r)
         int64_t view = (int64_t)yk__read_u64(r);
         p->view = !r->bad && view > p->view ? view : p->view;
     } else if (kind == REPORT_CAME) {
-        p->came = true;
+        uint64_t term = yk__read_u64(r);
+        p->came = term > p->came ? term : p->came;
     } else if (kind == REPORT_TRACE) {
         yk__traces_handle_report(n, p, r);
     } else if (kind == REPORT_LIVE) {

@@ -151,7 +151,7 @@ static void go_to(yk__rendezvous *n, const yk__view *v)
     if (yk__host_port_parse(v->where, -1, host, &port))
         yk_clear_error();
     else if (yk__resolve(host, port, yk__now() + 1, &address, 1, why) == 1)
-        yk__succession_go(n, v->term, v->keeper, &address);
+        yk__succession_go(n, v->term, v->keeper, false, &address);
 }
 
 /* The view that is there, while the keeper is silent. */

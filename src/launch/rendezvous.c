@@ -228,7 +228,7 @@ void yk__rendezvous_admit(yk__rendezvous *n, yk__agent_node *node)
     }
     n->nodes[n->joined++] = node;
     n->came = node->since = yk__now();
-    node->came = true; /* it need not be called, as those of a keeper before this one */
+    node->came = 1; /* it need not be called, as those of a keeper before this one */
     if (n->running && !yk__survivors_come(n, node))
         yk__views_came(n, node);
 }

@@ -4,8 +4,10 @@
  * net/keeper.c decides who may, net/store_keeping.c is the keeper's store among its followers; here are the followers,
  * and how one of them becomes the keeper. Every launcher but node 0's serves a small store of its own from the start:
  *
- *   asks      a list: u8 ASK_TERM, u64 term, u64 id: another launcher asks for the promise of a term;
+ *   asks      a list: u8 ASK_TERM, u64 term, u64 id: another launcher asks for the promise of a term; ASK_CALL
+ *             likewise, one that keeps the store;
  *             u8 ASK_PROMISED, u64 id, u64 term, u64 u64 of the replica, nodes, u32 count, keys and values
+ *   promised  u64: the latest term that this launcher has promised, which a keeper reads that asks for less
  *   keeper    "HOST:PORT", for the processes of this node: where the job's store is by now (YK__GUIDE_KEY)
  *
  * and among the kept keys, which all have a replica of, "ranks./table" has what node 0 knows of the nodes,
@@ -39,7 +41,8 @@
 #define TABLE_KEY    YK__KEEPING_PREFIX "/table"
 #define COOLDOWN_KEY YK__KEEPING_PREFIX "/cooldown"
 #define FORMER_KEY   YK__KEEPING_PREFIX "/former"
-enum { ASK_TERM = 1, ASK_PROMISED };
+#define PROMISED_KEY "promised"
+enum { ASK_TERM = 1, ASK_PROMISED, ASK_CALL };
 /* Seconds: for a connection to another launcher; between two that ask, so that one does; until it asks once more. */
 static const double connect_patience = 0.3, ask_after = 0.25, ask_again = 0.5, call_again = 0.5, look_again = 0.02,
                     look_late = 1;
@@ -353,9 +356,30 @@ static void end_asking(yk__succession *s);
 
 static void put_ask(yk__wire *ask, const yk__rendezvous *n)
 {
-    yk__wire_put_u8(ask, ASK_TERM);
+    yk__wire_put_u8(ask, n->succession->keeps ? ASK_CALL : ASK_TERM);
     yk__wire_put_u64(ask, n->succession->voter.promised);
     yk__wire_put_u64(ask, n->id);
+}
+
+/* A node that has not come has promised a later term than this keeper's, which that one so lifts: Note [A later term
+ * for a keeper that lives] in net/keeper.c. Those that have come are asked by the store. */
+static void lift(yk__rendezvous *n)
+{
+    yk__succession *s = n->succession;
+    uint64_t before = s->voter.promised;
+    if (yk__keeper_raise(&s->voter) == before)
+        return;
+    yk__log(YK_LOG_INFO, "yoke run: keeps the store in term %" PRIu64 ": a node has promised another launcher %" PRIu64,
+            s->voter.promised, s->voter.highest);
+    yk__wire term = {0};
+    yk__wire_put_u64(&term, s->voter.promised);
+    yk__agent_client_plain(&n->client, YK__LIFT, &term);
+    yk__wire_clear(&term);
+}
+
+static bool is_awaited(const yk__rendezvous *n, const yk__agent_node *p)
+{
+    return !p->came && !p->gone && n->succeeded > 0;
 }
 
 /* Calls those that have not come to this launcher so far; who does not come in all of --node-timeout is lost. */
@@ -365,14 +389,20 @@ static void call_others(yk__rendezvous *n)
     double now = yk__keeping_clock();
     yk__wire ask = {0};
     bool due = now > s->called + call_again;
+    bool any = false;
+    for (int i = 0; i < n->joined && due; i++)
+        any |= is_awaited(n, n->nodes[i]);
+    if (any && !n->reg) /* else the register has the term */
+        lift(n);
     put_ask(&ask, n);
     if (due)
         end_asking(s);
-    for (int i = 0; i < n->joined; i++) {
+    for (int i = 0; i < n->joined && due; i++) {
         yk__agent_node *p = n->nodes[i];
-        if (p->came || p->gone || n->succeeded == 0 || !due)
+        if (!is_awaited(n, p))
             continue;
         s->called = now;
+        p->asked = s->voter.promised;
         ask_one(n, p->id, &ask);
         if (now > n->succeeded + n->s.node_timeout) {
             p->gone = true;
@@ -438,6 +468,31 @@ static bool is_cooldown(yk__bytes key)
     return key.size == sizeof(COOLDOWN_KEY) - 1 && memcmp(key.data, COOLDOWN_KEY, key.size) == 0;
 }
 
+/* The latest promise of this launcher, for those that ask it for less. */
+static void say_promised(yk__rendezvous *n)
+{
+    yk__wire term = {0};
+    yk__wire_put_u64(&term, n->succession->voter.promised);
+    yk__agent_client_set(&n->succession->local, PROMISED_KEY, &term);
+    yk__wire_clear(&term);
+}
+
+/* The keeper that this launcher follows asks it for a later term. */
+static void promise_lift(yk__rendezvous *n, uint64_t term)
+{
+    yk__succession *s = n->succession;
+    if (!yk__keeper_promise_lift(&s->voter, term, yk__keeping_clock()))
+        return;
+    yk__log(YK_LOG_INFO, "yoke run: term %" PRIu64 " is promised to the keeper of the store", term);
+    s->led = term;
+    s->fed = false;
+    say_promised(n);
+    yk__wire lifted = {0};
+    yk__wire_put_u64(&lifted, term);
+    yk__agent_client_word(&n->client, YK__LIFTED, &lifted);
+    yk__wire_clear(&lifted);
+}
+
 /* Takes what the keeper has changed, and says so when it is a whole. */
 static void mirror(void *argument, yk__reader *r)
 {
@@ -455,9 +510,14 @@ static void mirror(void *argument, yk__reader *r)
         value.size = yk__read_u32(r);
         value.data = yk__read_bytes(r, value.size);
     }
+    uint64_t term = what == YK__MIRROR_LIFT ? yk__read_u64(r) : 0;
     if (!yk__read_finished(r) || !yk__keeper_takes(&s->voter, s->voter.promised))
         return;
-    s->voter.heard = yk__keeping_clock();
+    if (what == YK__MIRROR_LIFT) {
+        promise_lift(n, term);
+        return;
+    }
+    yk__keeper_hear(&s->voter, yk__keeping_clock());
     if (!s->fed)
         yk__address_format(&n->client.link.far, s->kept_at);
     s->fed = true;
@@ -506,8 +566,10 @@ static void follow_term(yk__rendezvous *n)
     s->led = s->voter.promised;
     n->client.mirrored = mirror;
     n->client.argument = n;
+    say_promised(n);
     yk__wire_put_u64(&follow, n->id);
     yk__wire_put_u64(&follow, s->voter.promised);
+    yk__wire_put_u64(&follow, s->voter.term);
     yk__agent_client_word(&n->client, YK__FOLLOW, &follow);
     yk__wire_clear(&follow);
     open_line(n);
@@ -587,24 +649,24 @@ static void put_replica(yk__wire *w, const yk__succession *s)
 
 static void look_at_keeper(yk__rendezvous *n);
 
-static bool may_promise(yk__rendezvous *n, uint64_t id, uint64_t term)
+static bool may_promise(yk__rendezvous *n, uint64_t id, uint64_t term, bool keeps)
 {
     look_at_keeper(n);
-    return yk__keeper_may_promise(&n->succession->voter, id, term, yk__keeping_clock());
+    return yk__keeper_may_promise(&n->succession->voter, id, term, keeps, yk__keeping_clock());
 }
 
-void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, const yk__address *address)
+void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps, const yk__address *address)
 {
     yk__succession *s = n->succession;
     yk__agent_client next = {.gone = true, .link.fd = -1};
     char where[YK__ADDRESS_TEXT];
-    if (!may_promise(n, id, term))
+    if (!may_promise(n, id, term, keeps))
         return;
     if (!connect_to(n, &next, address)) {
         s->voter.wished_by = 0; /* a promise would do for nothing but to have others wait */
         return;
     }
-    if (!yk__keeper_promise(&s->voter, id, term, yk__keeping_clock())) {
+    if (!yk__keeper_promise(&s->voter, id, term, keeps, yk__keeping_clock())) {
         yk__agent_client_clear(&next);
         return;
     }
@@ -627,6 +689,7 @@ void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, const yk__
     yk__agent_client_push(&n->client, "asks", &promise);
     yk__wire_clear(&promise);
     yk__wire came = yk__agent_report(REPORT_CAME, n->id);
+    yk__wire_put_u64(&came, term);
     yk__agent_client_push(&n->client, "reports", &came);
     yk__wire_clear(&came);
     follow_term(n);
@@ -638,16 +701,16 @@ void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, const yk__
 }
 
 /* A launcher that is asked for its promise gives it, and goes to the one that has asked. */
-static void consider(yk__rendezvous *n, uint64_t term, uint64_t id)
+static void consider(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps)
 {
     yk__succession *s = n->succession;
     yk__address address;
     /* This launcher has asked etcd itself, and has to know first how that ended. */
     bool asks = n->reg && s->election == YK__ELECTION_SWAPS;
-    if (s->keeps || asks || !yk__succession_pending(n) || !may_promise(n, id, term))
+    if (s->keeps || asks || !yk__succession_pending(n) || !may_promise(n, id, term, keeps))
         return;
     if (address_of(s, id, &address))
-        yk__succession_go(n, term, id, &address);
+        yk__succession_go(n, term, id, keeps, &address);
     else
         s->voter.wished_by = 0;
 }
@@ -671,6 +734,7 @@ static void ask_one(yk__rendezvous *n, uint64_t id, const yk__wire *ask)
     if (!connect_to(n, c, &address))
         return;
     yk__agent_client_push(c, "asks", ask);
+    yk__agent_client_await(c, PROMISED_KEY);
     s->askings++;
 }
 
@@ -690,6 +754,7 @@ static void ask_all(yk__rendezvous *n)
     yk__agent_client_lose(&n->client, "this launcher would keep the store");
     drop_line(s);
     uint64_t term = yk__keeper_ask(&s->voter, now);
+    say_promised(n);
     yk__log(YK_LOG_INFO, "yoke run: asks the other launchers for term %" PRIu64 ": %s", term, why);
     put_ask(&ask, n);
     const yk__keeper_nodes *nodes = &s->voter.nodes;
@@ -731,6 +796,7 @@ static bool take_table(yk__rendezvous *n, yk__agent_node **before)
                               .first = e.first,
                               .local = e.local,
                               .since = yk__now(),
+                              .asked = s->voter.promised,
                               .leaving = (e.flags & FLAG_LEAVING) != 0,
                               .departs = (e.flags & FLAG_DEPARTS) != 0,
                               .following = true};
@@ -847,13 +913,13 @@ static void read_asks(yk__rendezvous *n)
             continue;
         }
         uint64_t term = yk__read_u64(&r), id = yk__read_u64(&r);
-        if (yk__read_finished(&r) && kind == ASK_TERM)
-            consider(n, term, id);
+        if (yk__read_finished(&r) && (kind == ASK_TERM || kind == ASK_CALL))
+            consider(n, term, id, kind == ASK_CALL);
     }
     for (int i = 0; i < s->askings; i++) {
         yk__agent_client_move(&s->asking[i].client);
         while (yk__agent_client_next(&s->asking[i].client, &r))
-            ;
+            yk__keeper_note(&s->voter, yk__read_u64(&r));
     }
 }
 
@@ -899,7 +965,7 @@ static void step_follower(yk__rendezvous *n)
         return;
     look_at_keeper(n);
     if (yk__keeper_owes(&s->voter, now, &id, &term))
-        consider(n, term, id);
+        consider(n, term, id, false);
     if (!yk__keeper_free(&s->voter, now) && s->election != YK__ELECTION_LOOKS) {
         s->ask_at = 0;
         return;

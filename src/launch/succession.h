@@ -69,8 +69,9 @@ void yk__succession_follow(yk__rendezvous *n, uint64_t term);
 /* True if this launcher keeps the store, and too few others answer: it has to end. */
 bool yk__succession_cut(const yk__rendezvous *n);
 void yk__succession_close(yk__rendezvous *n);
-/* Promises this launcher the term, if it may, and connects to the store at this address, which is its. */
-void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, const yk__address *address);
+/* Promises this launcher the term, if it may, and connects to the store at this address, which is its. `keeps`: it is
+ * known to keep the store. */
+void yk__succession_go(yk__rendezvous *n, uint64_t term, uint64_t id, bool keeps, const yk__address *address);
 /* True if a node is to be asked: it has a number, and is not gone. */
 static inline bool yk__succession_lists(const yk__agent_node *node)
 {

@@ -7,6 +7,21 @@
  * lists. And it answers nothing from its memory: it holds back every answer when `hold_for` of the time-out has passed
  * since it *sent* a beat that a quorum has answered, and a node promises another term only when `patience` of it, which
  * is more, has passed since something *came*, which was later. A node whose keeper has ended for certain need not wait.
+ * Nor need one that has taken nothing of the node that has its promise, since no answer of that one rests on it; it
+ * uses that for a keeper only, so that two that would be it do not take each other's promises in turns.
+ *
+ * Note [A later term for a keeper that lives]
+ * Of two that ask at once one may have a quorum of a term, and the other the promise of some node for a later one,
+ * which it never keeps. That node has to refuse the keeper. So a keeper that hears of a promise of a later term *lifts*
+ * its own: it lays it down, for good, and asks for a term above the highest that it knows. From then on it is as any
+ * other that asks: it answers nothing, promises itself to nobody, and keeps the store in the new term when a quorum has
+ * promised that, and makes a quorum take everything anew. Three things spare an election. It need not wait, nor need
+ * its followers: they promise at once, as the only one that could answer behind their promise is the one that they give
+ * it to. Its own replica is the newest: each change of its term is its own, and of a later term none was answered,
+ * because that would have taken a quorum that had promised one, and some node of the present quorum would have been of
+ * it; a node with a replica of a later term is not counted. And a follower is asked behind all changes of the old term,
+ * on the connection that it has; none goes out before the new term is kept: replicas of a term that is not would be
+ * taken for the newest without being so.
  *
  * Note [A register that decides]
  * With a register that several nodes can write by compare-and-swap (etcd) no majority of the nodes is needed: it has
@@ -163,8 +178,46 @@ double yk__keeper_heard_at(const yk__keeper_lead *l, double now)
     return at;
 }
 
+static bool has_lifted(const void *argument, uint64_t id)
+{
+    const yk__keeper_lead *l = argument;
+    const yk__keeper_follower *f = follower_of(l, id);
+    return id == l->self || (f && (f->ended || f->promised == l->lifts));
+}
+
+/* Keeps the new term if a quorum has promised it. */
+static bool try_lifted(yk__keeper_lead *l)
+{
+    if (!yk__keeper_quorum(&l->nodes, has_lifted, l))
+        return false;
+    l->term = l->lifts;
+    l->lifts = l->committed = 0;
+    for (int i = 0; i < l->count; i++)
+        l->followers[i].taken = 0;
+    return true;
+}
+
+bool yk__keeper_lift(yk__keeper_lead *l, uint64_t term)
+{
+    if (l->nodes.all || term <= l->term || term <= l->lifts)
+        return false;
+    l->lifts = term;
+    return try_lifted(l);
+}
+
+bool yk__keeper_lifted(yk__keeper_lead *l, uint64_t id, uint64_t term, uint64_t held_term)
+{
+    yk__keeper_follower *f = follower_of(l, id);
+    if (l->lifts == 0 || term != l->lifts || held_term > l->term || (!f && !(f = follower_add(l, id))))
+        return false;
+    f->promised = term;
+    return try_lifted(l);
+}
+
 bool yk__keeper_answers(yk__keeper_lead *l, double now)
 {
+    if (l->lifts)
+        return false;
     if (l->committed < l->number && yk__keeper_quorum(&l->nodes, has_taken, &(asked){.lead = l, .number = l->number}))
         l->committed = l->number;
     return l->committed == l->number && now - yk__keeper_heard_at(l, now) <= l->hold;
@@ -184,6 +237,7 @@ bool yk__keeper_free(const yk__keeper_voter *v, double now)
 
 static void promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
 {
+    v->fed &= id == v->whom; /* else nothing that this one answers rests on this node so far */
     v->whom = id;
     v->promised = term;
     v->heard = now;
@@ -191,28 +245,59 @@ static void promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
     v->votes = 0;
 }
 
+void yk__keeper_hear(yk__keeper_voter *v, double now)
+{
+    v->heard = now;
+    v->fed = true;
+}
+
+void yk__keeper_note(yk__keeper_voter *v, uint64_t term)
+{
+    v->highest = term > v->highest ? term : v->highest;
+}
+
+static uint64_t above(const yk__keeper_voter *v)
+{
+    uint64_t most = v->promised > v->wished ? v->promised : v->wished;
+    return (most > v->highest ? most : v->highest) + 1;
+}
+
 uint64_t yk__keeper_ask(yk__keeper_voter *v, double now)
 {
-    promise(v, v->self, (v->promised > v->wished ? v->promised : v->wished) + 1, now);
+    promise(v, v->self, above(v), now);
     v->asks = true;
     v->voters[v->votes++] = v->self;
     return v->promised;
 }
 
-bool yk__keeper_may_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
+uint64_t yk__keeper_raise(yk__keeper_voter *v)
+{
+    v->promised = v->highest > v->promised ? above(v) : v->promised;
+    return v->promised;
+}
+
+bool yk__keeper_may_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, bool keeps, double now)
 {
     if (term > v->wished) {
         v->wished = term;
         v->wished_by = id;
     }
-    return term > v->promised && (yk__keeper_free(v, now) || id == v->whom);
+    return term > v->promised && (yk__keeper_free(v, now) || id == v->whom || (keeps && !v->fed));
 }
 
-bool yk__keeper_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, double now)
+bool yk__keeper_promise(yk__keeper_voter *v, uint64_t id, uint64_t term, bool keeps, double now)
 {
-    if (!yk__keeper_may_promise(v, id, term, now))
+    if (!yk__keeper_may_promise(v, id, term, keeps, now))
         return false;
     promise(v, id, term, now);
+    return true;
+}
+
+bool yk__keeper_promise_lift(yk__keeper_voter *v, uint64_t term, double now)
+{
+    if (v->asks || term <= v->promised)
+        return false;
+    promise(v, v->whom, term, now);
     return true;
 }
 

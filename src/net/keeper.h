@@ -42,12 +42,14 @@ bool yk__keeper_quorum(const yk__keeper_nodes *nodes, bool (*has)(const void *ar
 /* ---- the keeper -------------------------------------------------------------------------------------------------- */
 typedef struct yk__keeper_follower {
     uint64_t id;
-    uint64_t taken; /* all changes up to this number */
-    double sent;    /* when the last beat was sent that it has answered; 0: none */
-    bool ended;     /* it cannot have promised anything to another since then, and has ended */
+    uint64_t taken;    /* all changes up to this number */
+    double sent;       /* when the last beat was sent that it has answered; 0: none */
+    uint64_t promised; /* the latest term for which this keeper would lay down its own */
+    bool ended;        /* it cannot have promised anything to another since then, and has ended */
 } yk__keeper_follower;
 typedef struct yk__keeper_lead {
     uint64_t self, term;
+    uint64_t lifts;             /* the term for which it has laid down `term`; 0: none */
     uint64_t number, committed; /* of changes: made, and taken by a quorum */
     double hold;                /* for so long after a beat that was answered it may answer */
     yk__keeper_nodes nodes;
@@ -64,6 +66,12 @@ void yk__keeper_taken(yk__keeper_lead *lead, uint64_t id, uint64_t number, doubl
  * (yk__agent_client_lose). It counts as taken by it what it will never refuse, if it can have left for no other keeper
  * by then. */
 void yk__keeper_left(yk__keeper_lead *lead, uint64_t id, double now);
+/* Lays down the term for this later one, which the followers are to promise: Note [A later term for a keeper that
+ * lives] in keeper.c. From now on nothing may be sent to them but that. True if it keeps the new term by now:
+ * everything goes to those that have promised it. Never where a register decides. */
+bool yk__keeper_lift(yk__keeper_lead *lead, uint64_t term);
+/* A node has promised the term, and has a replica of `held_term`: true if this keeps the new term by now, as above. */
+bool yk__keeper_lifted(yk__keeper_lead *lead, uint64_t id, uint64_t term, uint64_t held_term);
 /* True if what was made is taken, and the lease is not over: answers may go out. */
 bool yk__keeper_answers(yk__keeper_lead *lead, double now);
 /* The latest time at which a beat was sent that a quorum has answered; `now` where no other node is needed, 0: none. */
@@ -77,11 +85,13 @@ typedef struct yk__keeper_voter {
     yk__keeper_nodes nodes;
     double silence;
     double heard;  /* when something of the keeper of the promised term last came */
+    bool fed;      /* anything of whom has come, in this term or an earlier one */
     bool ended;    /* it has ended for certain */
     uint64_t whom; /* the node that has the promise; 0: it has come otherwise */
     /* The latest term that another has asked for, and who that was; 0: one that cannot be reached. */
     uint64_t wished, wished_by;
-    bool asks; /* this node itself would be the keeper of the promised term */
+    uint64_t highest; /* the latest term that any other is known to have promised */
+    bool asks;        /* this node itself would be the keeper of the promised term */
     int votes;
     uint64_t voters[2 * YK__KEEPER_NODES];
 } yk__keeper_voter;
@@ -89,14 +99,24 @@ typedef struct yk__keeper_voter {
 void yk__keeper_voter_begin(yk__keeper_voter *voter, uint64_t self, double silence, double now);
 /* True if it may promise another term. */
 bool yk__keeper_free(const yk__keeper_voter *voter, double now);
+/* Something of the keeper of the promised term has come. */
+void yk__keeper_hear(yk__keeper_voter *voter, double now);
+/* Another has promised this term. */
+void yk__keeper_note(yk__keeper_voter *voter, uint64_t term);
 /* Asks for a new term, later than any that it has heard of, which it promises itself; to be called only when free. The
  * term. */
 uint64_t yk__keeper_ask(yk__keeper_voter *voter, double now);
+/* For who keeps the store: the term that it promises itself, later than any that another has promised; the one that it
+ * has where there is no such. */
+uint64_t yk__keeper_raise(yk__keeper_voter *voter);
 /* Another asks: true if it is promised this term. One that has a promise may ask for a later term at any time: it does
- * not keep the store in the earlier one, and never will. */
-bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, double now);
+ * not keep the store in the earlier one, and never will. `keeps`: it has kept the store already. */
+bool yk__keeper_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, bool keeps, double now);
 /* Notes that another asks: true if yk__keeper_promise would promise it. */
-bool yk__keeper_may_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, double now);
+bool yk__keeper_may_promise(yk__keeper_voter *voter, uint64_t id, uint64_t term, bool keeps, double now);
+/* The keeper of the promised term lifts it (yk__keeper_lift), as it says on the connection on which its changes come:
+ * true if it is promised this one. */
+bool yk__keeper_promise_lift(yk__keeper_voter *voter, uint64_t term, double now);
 /* True if it is free by now, and another has asked in vain before: *id is to be promised *term, before this node asks
  * itself. */
 bool yk__keeper_owes(const yk__keeper_voter *voter, double now, uint64_t *id, uint64_t *term);

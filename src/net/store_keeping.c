@@ -77,9 +77,23 @@ static void send_all(yk__keeping *k, yk__session *s)
     send_beat(k, s);
 }
 
+/* The follower is of the term of this keeper, or has promised the one that this would keep. */
+static bool is_own(const yk__keeping *k, const yk__session *s)
+{
+    return k->on && (s->follows == k->lead.term || (k->lead.lifts && s->follows == k->lead.lifts));
+}
+
 static bool is_fed(const yk__keeping *k, const yk__session *s)
 {
-    return k->on && s->follows == k->lead.term;
+    return k->on && !k->lead.lifts && s->follows == k->lead.term;
+}
+
+/* Asks a follower of an earlier term for the present one, or the one that is to be. */
+static void send_lift(yk__keeping *k, yk__session *s)
+{
+    begin_mirrored(k, s, YK__MIRROR_LIFT);
+    yk__wire_put_u64(&s->channel.message, k->lead.lifts ? k->lead.lifts : k->lead.term);
+    end_mirrored(s);
 }
 
 static void note_change(void *argument, yk__bytes key, const yk__bytes *value)
@@ -161,17 +175,6 @@ static void reply(yk__session *s)
     yk__channel_end(&s->channel);
 }
 
-static void refuse(yk__session *s)
-{
-    static const char text[] = "it keeps the store in another term";
-    yk__channel_begin(&s->channel, YK__FAILED);
-    yk__wire_put_u8(&s->channel.message, YK__FAILED_ARGUMENT);
-    yk__wire_put(&s->channel.message, text, sizeof(text) - 1);
-    yk__channel_end(&s->channel);
-    if (s->woken)
-        s->woken(s);
-}
-
 static void leave(yk__keeping *k, yk__session *s)
 {
     for (yk__session **at = &k->followers; *at; at = &(*at)->next_follower) {
@@ -220,6 +223,15 @@ static bool read_pair(yk__reader *r, yk__bytes *key, yk__bytes *value)
     return key->data && value->data && key->size > 0 && is_kept(*key);
 }
 
+/* The keeper has this term by now: those that have promised it get everything. */
+static void begin_term(yk__keeping *k)
+{
+    k->beat = yk__keeping_clock();
+    for (yk__session *s = k->followers; s; s = s->next_follower)
+        if (is_fed(k, s))
+            send_all(k, s);
+}
+
 static bool keep(yk__keeping *k, yk__session *s, yk__reader *r)
 {
     yk__keeper_nodes nodes;
@@ -248,37 +260,74 @@ static bool keep(yk__keeping *k, yk__session *s, yk__reader *r)
     k->on = s->exempt = true;
     k->every = silence / BEATS;
     set_nodes(k, &nodes);
-    k->beat = yk__keeping_clock();
-    for (yk__session *f = k->followers, *next; f; f = next) {
-        next = f->next_follower;
-        if (is_fed(k, f)) {
-            send_all(k, f);
-        } else {
-            leave(k, f);
-            refuse(f);
-        }
-    }
+    begin_term(k);
+    for (yk__session *f = k->followers; f; f = f->next_follower)
+        if (f->follows < term)
+            send_lift(k, f); /* it had promised a term that this launcher has not got */
     publish(k);
     reply(s);
     return true;
 }
 
+/* A follower has promised another term than that of this keeper: the one that it would keep, or it is asked for that.
+ */
+static void have_promised(yk__keeping *k, yk__session *s)
+{
+    if (s->follows < (k->lead.lifts ? k->lead.lifts : k->lead.term))
+        send_lift(k, s);
+    else if (yk__keeper_lifted(&k->lead, s->follower, s->follows, s->held_term))
+        begin_term(k);
+}
+
 static bool follow(yk__keeping *k, yk__session *s, yk__reader *r)
 {
-    uint64_t id = yk__read_u64(r), term = yk__read_u64(r);
+    uint64_t id = yk__read_u64(r), term = yk__read_u64(r), held_term = yk__read_u64(r);
     if (!yk__read_finished(r) || term == 0 || s->follows)
         return false;
-    if (k->on && term != k->lead.term) {
-        refuse(s);
-        return true;
-    }
     s->exempt = true;
+    s->held_term = held_term;
     s->follower = id;
     s->follows = term;
     s->next_follower = k->followers;
     k->followers = s;
-    if (k->on)
+    if (is_fed(k, s))
         send_all(k, s);
+    else if (k->on)
+        have_promised(k, s);
+    return true;
+}
+
+/* From now on nothing but that goes to the followers, until a quorum has promised the term. */
+static bool lift(yk__keeping *k, yk__session *s, yk__reader *r)
+{
+    uint64_t term = yk__read_u64(r);
+    if (!yk__read_finished(r) || !k->on || k->lead.nodes.all || term <= k->lead.term || term <= k->lead.lifts)
+        return false;
+    bool kept = yk__keeper_lift(&k->lead, term);
+    for (yk__session *f = k->followers; f; f = f->next_follower) {
+        if (f->follows < term)
+            send_lift(k, f);
+        else if (f->follows == term)
+            kept |= yk__keeper_lifted(&k->lead, f->follower, term, f->held_term);
+    }
+    if (kept)
+        begin_term(k);
+    publish(k);
+    reply(s);
+    return true;
+}
+
+static bool lifted(yk__keeping *k, yk__session *s, yk__reader *r)
+{
+    uint64_t term = yk__read_u64(r);
+    if (!yk__read_finished(r) || !k->on || !s->follows || term <= s->follows)
+        return false;
+    s->follows = term;
+    if (is_fed(k, s))
+        send_all(k, s);
+    else
+        have_promised(k, s);
+    publish(k);
     return true;
 }
 
@@ -315,9 +364,15 @@ bool yk__keeping_request(yk__keeping *k, yk__session *s, unsigned kind, yk__read
         return follow(k, s, r);
     if (kind == YK__NODES)
         return set_wanted(k, s, r);
+    if (kind == YK__LIFT)
+        return lift(k, s, r);
+    if (kind == YK__LIFTED)
+        return lifted(k, s, r);
     uint64_t number = yk__read_u64(r), sent = yk__read_u64(r);
-    if (!yk__read_finished(r) || !is_fed(k, s))
+    if (!yk__read_finished(r) || !s->follows)
         return false;
+    if (!k->on || s->follows != k->lead.term) /* of a term that this keeper has laid down meanwhile */
+        return true;
     yk__keeper_taken(&k->lead, s->follower, number, 1e-9 * (double)sent);
     settle(k);
     publish(k);
@@ -343,7 +398,7 @@ void yk__keeping_ended(yk__keeping *k, yk__session *s, bool in_order)
 {
     if (!s->follows)
         return;
-    if (is_fed(k, s) && in_order) {
+    if (is_own(k, s) && in_order) {
         yk__keeper_left(&k->lead, s->follower, yk__keeping_clock());
         publish(k);
     }

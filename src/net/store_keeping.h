@@ -7,14 +7,17 @@
  *
  *   KEEP      u64 self, u64 term, u64 number, u32 ms, nodes, u8 replaces, u32 count, key and value each     -
  *   NODES     u16 count, u64 each, u8 yk__nodes_said                                                       -
- *   FOLLOW    u64 id, u64 term                      MIRRORED now and then, until the connection ends
+ *   FOLLOW    u64 id, u64 term, u64 held term       MIRRORED now and then, until the connection ends
  *   TAKEN     u64 number, u64 sent                  none
+ *   LIFT      u64 term                                                                                     -
+ *   LIFTED    u64 term                              none
  *
  * KEEP makes the server the keeper of that term, with the keys that it has or, where `replaces`, with these alone, as
  * after `number` changes. NODES says who is to be asked from now on; where a register decides (keeper.c) these are
  * asked beside those that were, or, when the register has taken them, alone. FOLLOW waits for a KEEP of its term where
- * there was none yet. MIRRORED is u8 yk__mirrored, u64 the number of the last change, u64 when it was sent (ns), and of
- * a key that is set or deleted this, and its value; TAKEN answers it with the two numbers.
+ * there was none yet, or for a LIFT to it. MIRRORED is u8 yk__mirrored, u64 the number of the last change, u64 when it
+ * was sent (ns), and of a key that is set or deleted this, and its value; TAKEN answers it with the two numbers. LIFT
+ * asks all followers for this later term: they get it as a MIRRORED of its own, and LIFTED is their promise.
  */
 #ifndef YOKE_NET_STORE_KEEPING_H
 #define YOKE_NET_STORE_KEEPING_H
@@ -30,7 +33,7 @@
 #define YK__KEEPING_NODES YK__KEEPING_PREFIX "/nodes"
 
 enum yk__nodes_said { YK__NODES_WANTED, YK__NODES_PROPOSED, YK__NODES_TAKEN };
-enum yk__mirrored { YK__MIRROR_CLEAR, YK__MIRROR_SET, YK__MIRROR_DELETE, YK__MIRROR_BEAT };
+enum yk__mirrored { YK__MIRROR_CLEAR, YK__MIRROR_SET, YK__MIRROR_DELETE, YK__MIRROR_BEAT, YK__MIRROR_LIFT };
 
 typedef struct yk__keeping {
     yk__keyspace *space;
@@ -59,7 +62,7 @@ void yk__keeping_init(yk__keeping *keeping, yk__keyspace *space);
 void yk__keeping_clear(yk__keeping *keeping);
 /* When the last beat was sent that this follower has answered; 0: it has none. Any thread. */
 double yk__keeping_heard_of(yk__keeping *keeping, uint64_t id);
-/* A request of one of the four kinds; false where it is malformed. */
+/* A request of one of these kinds; false where it is malformed. */
 bool yk__keeping_request(yk__keeping *keeping, yk__session *session, unsigned kind, yk__reader *reader);
 /* The session ends; `in_order`: by the word of the peer's system that it has closed the connection. */
 void yk__keeping_ended(yk__keeping *keeping, yk__session *session, bool in_order);

@@ -386,7 +386,7 @@ static bool handle_request(yk__session *s, unsigned kind, const unsigned char *p
         yk__escape((const char *)payload, size < 300 ? size : 300, s->broken, sizeof(s->broken));
         return false;
     }
-    if (kind >= YK__KEEP && kind <= YK__TAKEN)
+    if (kind >= YK__KEEP && kind <= YK__LIFTED)
         return s->keeping && yk__keeping_request(s->keeping, s, kind, &reader);
     if (kind == YK__CHECK)
         return check_keys(s, &reader);

@@ -62,7 +62,9 @@ enum yk__request {
     YK__KEEP, /* this and the following: store_keeping.h */
     YK__NODES,
     YK__FOLLOW,
-    YK__TAKEN
+    YK__TAKEN,
+    YK__LIFT,
+    YK__LIFTED
 };
 enum yk__reply { YK__DONE = 1, YK__TIMED_OUT, YK__FAILED, YK__REPLY_DAMAGED, YK__ARRIVED, YK__MIRRORED };
 /* Constants of the protocol. */
@@ -90,7 +92,8 @@ typedef struct yk__session {
     void *user;
     struct yk__keeping *keeping; /* NULL: nobody can succeed this server */
     bool exempt; /* its answers are not held back (store_keeping.h): a launcher's, as all that have a lease */
-    uint64_t follower, follows; /* its number, and the term; 0: it follows none */
+    uint64_t follower, follows; /* its number, and the term that it has promised; 0: it follows none */
+    uint64_t held_term;         /* of its replica, when it began to */
     struct yk__session *next_follower;
 } yk__session;
 

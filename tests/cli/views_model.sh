@@ -46,7 +46,7 @@ else
         search $fault.keeper -DCRASHES=1 -DCUTS=0 -DBEATS=0 -D$fault
         ok "the model of the keeper finds the fault $fault" grep -q 'assertion violated' out
     done
-    for fault in NO_FENCE FROM_ANSWER; do
+    for fault in NO_FENCE FROM_ANSWER PROMISE_FED; do
         search $fault.keeper -DCRASHES=0 -DCUTS=1 -DVIEWS=1 -D$fault
         ok "the model of the keeper finds the fault $fault" grep -q 'assertion violated' out
     done

@@ -16,6 +16,10 @@
  *   -DNO_NEWEST    a new keeper begins with the view that itself knows
  *   -DNO_FENCE     a keeper answers when its lease is over
  *   -DFROM_ANSWER  it counts its lease from when the answer to its beat came, not from when the beat was sent
+ *   -DPROMISE_FED  a launcher promises a keeper at once that lifts its term, although another one has given it something
+ *
+ * A keeper that learns of a promise of a later term lays its own down, and asks for one above (net/keeper.c, Note [A later
+ * term for a keeper that lives]). Who has the promise of a launcher may ask it for a later one at any time.
  */
 #define NODES 3
 #ifndef VIEWS
@@ -32,7 +36,7 @@ byte promised[NODES] = 1, held_term[NODES] = 1, held[NODES] = 1, held_value[NODE
 byte keeps[NODES];                                        /* the term of which it is the keeper; 0: of none */
 byte term[NODES], votes[NODES], acks[NODES];              /* of a candidate, or a view that is being written */
 byte best_term[NODES], number[NODES], value[NODES]; /* that it writes, or has written */
-bool writes[NODES];
+bool writes[NODES], lifts[NODES]; /* lifts: it has kept an earlier term, which it has laid down */
 byte answered = 1, view[5]; /* the latest term of an answer; the views that members have seen */
 byte crashes, cuts, beats[NODES], since_sent[NODES], since_answer[NODES], since_heard[NODES];
 mtype = {NONE, SENT, HEARD};
@@ -42,7 +46,7 @@ mtype beat[NODES] = NONE;
 #define MAJORITY(set) ((set) == 3 || (set) == 5 || (set) == 6 || (set) == 7)
 #define IN(set, i) (((set) >> (i)) & 1)
 /* The first keeper has had no answer to a beat for too long; the terms of others end with them. */
-#define OVER(i) ((i) == 0 && since_answer[1] >= FENCE && since_answer[2] >= FENCE)
+#define OVER(i) ((i) == 0 && keeps[0] == 1 && since_answer[1] >= FENCE && since_answer[2] >= FENCE)
 #ifdef NO_FENCE
 #define ANSWERS(i) true
 #else
@@ -51,8 +55,16 @@ mtype beat[NODES] = NONE;
 #define KEEPER_OF(t) (((t) + 2) % 3)
 /* It may promise itself to another keeper. */
 #define FREE(j)                                                                                                        \
-    ((KEEPER_OF(promised[j]) == j && (j != 0 || OVER(0))) || (promised[j] == 1 && j != 0 && since_heard[j] >= LOST) || \
+    ((KEEPER_OF(promised[j]) == j && (j != 0 || keeps[0] == 0 || OVER(0))) || (promised[j] == 1 && j != 0 && since_heard[j] >= LOST) || \
      (KEEPER_OF(promised[j]) != j && promised[j] != 1 && !alive[KEEPER_OF(promised[j])]))
+
+#ifdef PROMISE_FED
+#define UNFED(j) true
+#else
+#define UNFED(j) (held_term[j] != promised[j])
+#endif
+/* j promises i a later term. */
+#define PROMISES(j, i) (FREE(j) || (KEEPER_OF(promised[j]) == i && !keeps[j]) || (lifts[i] && !keeps[j] && UNFED(j)))
 
 inline ask(who, whom)
 {
@@ -101,10 +113,31 @@ end:
         number[i] = held[i];
         value[i] = held_value[i];
         ask(i, i) }
+    /* a keeper that lifts its term */
+    :: atomic { alive[i] && keeps[i] && promised[i] == term[i] && term[i] < 3 ->
+        select(j : 0 .. 2);
+        if
+        :: j != i && alive[j] && REACHES(i, j) && promised[j] > term[i] ->
+            term[i] = promised[j] + 1;
+            do
+            :: KEEPER_OF(term[i]) == i -> break
+            :: else -> term[i]++
+            od;
+            keeps[i] = 0;
+            lifts[i] = true;
+            writes[i] = false;
+            acks[i] = 0;
+            best_term[i] = held_term[i];
+            number[i] = held[i];
+            value[i] = held_value[i];
+            ask(i, i)
+        :: else -> skip
+        fi;
+        j = 0 }
     :: atomic { alive[i] && votes[i] && !writes[i] ->
         select(j : 0 .. 2);
         if
-        :: alive[j] && REACHES(i, j) && !IN(votes[i], j) && promised[j] < term[i] && FREE(j) -> ask(i, j)
+        :: alive[j] && REACHES(i, j) && !IN(votes[i], j) && promised[j] < term[i] && PROMISES(j, i) -> ask(i, j)
         :: else -> skip
         fi;
         j = 0 }
@@ -120,6 +153,7 @@ end:
         best_term[i] = 0;
         number[i] = 0;
         value[i] = 0;
+        lifts[i] = false;
         keeps[i] = 0 }
     /* a view is written, and answered */
     :: atomic { alive[i] && writes[i] ->
@@ -135,6 +169,7 @@ end:
         view[number[i]] = value[i];
         answered = term[i];
         keeps[i] = term[i];
+        lifts[i] = false;
         writes[i] = false;
         acks[i] = 0 }
     /* a keeper */
