@@ -488,10 +488,10 @@ check:
 	$(if $(shell command -v clang),$(MAKE) -j$(JOBS) BUILD=$(BUILD)/check-clang CC=clang CXX=clang++ CFLAGS=-fsyntax-only CPU_ISAS=all WERROR=1 objects)
 	@echo "check: all passed"
 
-BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc param_server sparse gpt2 survive virtual_ranks elastic_simulation launchers trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
-bench: cli $(BENCHES)
+BENCHES := $(addprefix $(BUILD)/bench/,operation_times store page pipeline rpc rpc_examples param_server sparse gpt2 survive virtual_ranks elastic_simulation launchers trace monitor inplace_allreduce $(if $(MPI_CFLAGS),mpi_allreduce))
+bench: cli examples $(BENCHES)
 	failed=0; export YOKE=$(BUILD)/yoke; bench/run $(ARGS) || failed=1; bench/ops $(OPS_ARGS) || failed=1; $(BUILD)/bench/page || failed=1; \
-	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; YOKE_PARAM_SERVER_BENCH=$(BUILD)/bench/param_server bench/param_server_compare || failed=1; YOKE_SPARSE_BENCH=$(BUILD)/bench/sparse bench/sparse_compare || failed=1; YOKE_GPT2_BENCH=$(BUILD)/bench/gpt2 bench/gpt2_compare || failed=1; $(BUILD)/bench/survive || failed=1; $(BUILD)/bench/virtual_ranks || failed=1; $(BUILD)/bench/elastic_simulation || failed=1; $(BUILD)/bench/launchers || failed=1; \
+	    YOKE_RPC_BENCH=$(BUILD)/bench/rpc bench/rpc_compare || failed=1; bench/rpc_examples_compare || failed=1; YOKE_PARAM_SERVER_BENCH=$(BUILD)/bench/param_server bench/param_server_compare || failed=1; YOKE_SPARSE_BENCH=$(BUILD)/bench/sparse bench/sparse_compare || failed=1; YOKE_GPT2_BENCH=$(BUILD)/bench/gpt2 bench/gpt2_compare || failed=1; $(BUILD)/bench/survive || failed=1; $(BUILD)/bench/virtual_ranks || failed=1; $(BUILD)/bench/elastic_simulation || failed=1; $(BUILD)/bench/launchers || failed=1; \
 	    $(BUILD)/bench/trace || failed=1; $(BUILD)/bench/monitor || failed=1; exit $$failed
 
 # Each parser is fed mutated files for FUZZ_SECONDS; what makes one fail is left in the build folder.
